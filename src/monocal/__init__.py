@@ -1,0 +1,31 @@
+"""monocal: honest class probabilities without ever changing the order of the classes."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+__version__ = "0.1.0"
+
+# Public name -> module that holds it. Imported on first use, so that `import monocal` stays light.
+_PUBLIC = {
+    "InputError": "monocal.errors",
+    "FileError": "monocal.errors",
+    "MissingExtraError": "monocal.errors",
+    "OrderWarning": "monocal.errors",
+}
+_MODULES = ("metrics", "maps", "solver")
+
+__all__ = ["__version__", *_MODULES, *_PUBLIC]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PUBLIC:
+        return getattr(importlib.import_module(_PUBLIC[name]), name)
+    if name in _MODULES:
+        return importlib.import_module(f"monocal.{name}")
+    raise AttributeError(f"module 'monocal' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
