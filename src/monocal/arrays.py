@@ -1,0 +1,153 @@
+"""What depends on the array library: one small vocabulary for numpy and torch.
+
+Everything here takes and returns arrays of the caller's own library and device. The rest of the package
+writes ordinary array-API code and comes here for the few operations the standard lacks, and for the two that
+must be exact in the last bit:
+
+* ``anchored`` turns sorted logits into ``u = z - z_low >= 0`` without overflow;
+* ``ordered_softmax`` is a softmax whose rounding can never swap two classes.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+from array_api_compat import array_namespace, is_torch_array
+
+Array = Any
+
+__all__ = [
+    "array_namespace",
+    "compute_dtype",
+    "is_torch_array",
+    "keep_argmax",
+    "ordered_exp",
+    "ordered_softmax",
+    "running_maximum",
+    "segment_sums",
+    "to_numpy",
+]
+
+
+def is_lazy_torch(x: object) -> bool:
+    """Whether ``x`` is a torch tensor, without importing torch."""
+    return "torch" in sys.modules and is_torch_array(x)
+
+
+def to_numpy(x: Array) -> np.ndarray:
+    """Copy a (small) array to numpy; bfloat16, which numpy lacks, becomes float32."""
+    if is_lazy_torch(x):
+        x = x.detach()
+        if str(x.dtype) == "torch.bfloat16":
+            x = x.float()
+        return x.cpu().numpy()
+    return np.asarray(x)
+
+
+def compute_dtype(x: Array) -> Any:
+    """float64 stays float64; everything narrower is computed in float32."""
+    xp = array_namespace(x)
+    return xp.float64 if x.dtype == xp.float64 else xp.float32
+
+
+def running_maximum(x: Array) -> Array:
+    """Cumulative maximum along the last axis."""
+    return x.cummax(dim=-1).values if is_lazy_torch(x) else np.maximum.accumulate(x, axis=-1)
+
+
+def sum_dtype(x: Array) -> Any:
+    return array_namespace(x).float64
+
+
+def segment_sums(x: Array, starts: np.ndarray) -> Array:
+    """Sums of ``x`` (n, r) over the column segments that begin at ``starts`` (sorted, first is 0)."""
+    if not is_lazy_torch(x):
+        return np.add.reduceat(x, starts, axis=1)
+    import torch
+
+    # A 0/1 matrix product: the fastest reduction over ragged segments that torch has on every device.
+    edge = torch.as_tensor(starts, device=x.device)
+    segment = torch.searchsorted(edge, torch.arange(x.shape[1], device=x.device), right=True) - 1
+    return x @ torch.nn.functional.one_hot(segment, len(starts)).to(x.dtype)
+
+
+def gather(x: Array, index: Array) -> Array:
+    """``x[row, index[row, j]]``."""
+    return x.gather(1, index) if is_lazy_torch(x) else np.take_along_axis(x, index, axis=1)
+
+
+def scatter(values: Array, index: Array) -> Array:
+    """Inverse of ``gather`` for a permutation: ``out[row, index[row, j]] = values[row, j]``."""
+    if is_lazy_torch(values):
+        import torch
+
+        return torch.empty_like(values).scatter_(1, index, values)
+    out = np.empty_like(values)
+    np.put_along_axis(out, index, values, axis=1)
+    return out
+
+
+def sort_with_index(x: Array) -> tuple[Array, Array]:
+    """Rows sorted ascending, and the permutation that sorts them."""
+    if is_lazy_torch(x):
+        return x.sort(dim=1)
+    index = np.argsort(x, axis=1)
+    return np.take_along_axis(x, index, axis=1), index
+
+
+def next_up(x: Array) -> Array:
+    """The next larger number of the same type."""
+    xp = array_namespace(x)
+    if is_lazy_torch(x):
+        import torch
+
+        return torch.nextafter(x, torch.full_like(x, float("inf")))
+    return xp.nextafter(x, np.asarray(np.inf, dtype=x.dtype))
+
+
+# A library's exp is accurate to a few units in the last place but need not be monotone there. On a grid so coarse
+# that neighbours differ by more than the error, it must be: 2^-20 is 8 units of float32, 2^-48 is 16 of float64.
+_GRID = {"float32": 2.0**20, "float64": 2.0**48}
+
+
+def ordered_exp(x: Array) -> Array:
+    """``exp(x)`` for ``x <= 0``, never decreasing in ``x``, equal for equal ``x``.
+
+    The argument is rounded to a grid on which neighbouring values of exp differ by at least eight units in the
+    last place, more than twice the error of any exp in use. The rounding moves a value by 5e-7 of itself in
+    float32 and 2e-15 in float64 at most.
+    """
+    xp = array_namespace(x)
+    grid = _GRID[str(x.dtype).rpartition(".")[2]]
+    with np.errstate(over="ignore", under="ignore"):
+        x = x * grid
+        x = xp.round(x)
+        x *= 1.0 / grid
+        return xp.exp(x)
+
+
+def ordered_softmax(f: Array) -> Array:
+    """Softmax over the last axis that keeps order and ties exactly; ``-inf`` gives 0."""
+    xp = array_namespace(f)
+    with np.errstate(over="ignore", under="ignore"):
+        e = ordered_exp(f - xp.max(f, axis=-1, keepdims=True))
+        e *= 1.0 / xp.sum(e, axis=-1, keepdims=True)
+    return e
+
+
+def keep_argmax(values: Array, logits: Array) -> Array:
+    """Lift the top of a row by one unit where rounding has made it equal to a lower class. In place.
+
+    ``values`` are ordered like ``logits`` but may tie where these do not; ``argmax`` would then name another
+    class than before.
+    """
+    xp = array_namespace(values)
+    moved = xp.nonzero(xp.argmax(values, axis=1) != xp.argmax(logits, axis=1))[0]
+    if moved.shape[0]:
+        rows = values[moved, :]
+        z = logits[moved, :]
+        top = z == xp.max(z, axis=1, keepdims=True)
+        values[moved, :] = xp.where(top, next_up(xp.max(rows, axis=1, keepdims=True)), rows)
+    return values

@@ -1,0 +1,1 @@
+"""The objective: sums over rows, and the cone problem they make."""

@@ -1,0 +1,174 @@
+"""The calibration problem as a cone problem: negative log-likelihood over order-preserving atoms.
+
+    F(c) = 1/N sum_n weight_n [ log sum_i exp f_(i)(c) - f_(label)(c) ]  +  penalty . c,      c >= 0,  N = sum weight.
+
+``f`` is linear in ``c``, so the labels enter through one vector computed once, ``sum_n weight_n atom(label)``; the rest
+is the log-partition that `kernel` sums. The penalty is shrinkage towards temperature scaling,
+
+    penalty_a = shrinkage / N * (standard deviation of the atom's values over rows and classes),
+
+zero for the plain scale, plus a floor of half the tolerance on every atom. With ``shrinkage=0`` the floor alone keeps the
+optimum finite where no label ever falls on the lowest ranks (the likelihood then improves without end as their bias
+falls), and the answer is still optimal for the unpenalised objective to within the tolerance.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..arrays import array_namespace, to_numpy
+from ..solver import Evaluation
+from .blocks import Block
+from .kernel import BIAS, SCALE, Point, block_sums
+from .sources import Rows
+
+# The smallest weight: strictly positive, so that the map stays injective and 1/weight finite.
+MIN_SCALE = 1e-6
+
+
+@dataclass(frozen=True)
+class Totals:
+    """What is known of the rows before any coefficient: they add."""
+
+    weight: float
+    label: np.ndarray  # (2, K, r): the label's share of psi u and psi at each rank
+    mean: np.ndarray  # (2, K, r): sums of psi u and psi (all rows) at each rank
+    square: np.ndarray  # (2, K, r): sums of their squares
+
+    def __add__(self, other: Totals) -> Totals:
+        return Totals(
+            self.weight + other.weight,
+            self.label + other.label,
+            self.mean + other.mean,
+            self.square + other.square,
+        )
+
+
+def block_totals(block: Block) -> Totals:
+    """Label sums and atom moments of one block."""
+    u, psi = block.rows.u, block.factors
+    xp = array_namespace(u)
+    n, r = u.shape
+    weight = to_numpy(block.weight).astype(np.float64)
+    rank, size = to_numpy(block.label_rank), to_numpy(block.label_size)
+    label_u = to_numpy(block.label_u).astype(np.float64)
+    factor = np.ones((n, 1)) if psi is None else to_numpy(psi).astype(np.float64)
+    # Equal shares for the `size` ranks from `rank` on, as a running sum of what begins and what ends; shares of tied
+    # classes outside the ranks in use go to the lowest rank, whose parameters those classes have.
+    ends = np.minimum(rank + size, r)
+    outside = 1.0 - (ends - rank) / size
+    label = np.empty((2, factor.shape[1], r))
+    for k in range(factor.shape[1]):
+        for kind, value in ((SCALE, label_u), (BIAS, np.ones(n))):
+            v = weight * factor[:, k] * value
+            edge = np.bincount(rank, v / size, r + 1) - np.bincount(ends, v / size, r + 1)
+            label[kind, k] = np.cumsum(edge)[:r]
+            label[kind, k, 0] += float(v @ outside)
+    w = block.weight
+    positive = xp.clip(u, min=0.0)
+    if psi is None:
+        mean = xp.stack([w @ positive, xp.sum(w) + 0 * u[0]])[:, None, :]
+        square = xp.stack([w @ (positive * positive), xp.sum(w) + 0 * u[0]])[:, None, :]
+    else:
+        wp, wp2 = (psi * w[:, None]).T, (psi * psi * w[:, None]).T
+        one = xp.ones_like(u)
+        mean = xp.stack([wp @ positive, wp @ one])
+        square = xp.stack([wp2 @ (positive * positive), wp2 @ one])
+    return Totals(
+        float(weight.sum()), label, to_numpy(mean).astype(np.float64), to_numpy(square).astype(np.float64)
+    )
+
+
+class RankCone:
+    """The cone problem for given rows: implements `monocal.solver.ConeProblem`.
+
+    Parameters
+    ----------
+    rows : Rows
+    allowed : ndarray of bool, shape (2, K, r)
+        Which (kind, factor, start) are in the dictionary.
+    shrinkage : ndarray of shape (2, K, 1) or float
+        Strength of the penalty on each family of atoms.
+    tol : float
+        The tolerance the solver will be given; sets the floor of the penalty.
+    """
+
+    def __init__(self, rows: Rows, allowed: np.ndarray, shrinkage: np.ndarray | float, tol: float = 1e-6):
+        self.rows = rows
+        self.n_rows = rows.n_rows
+        self.allowed = allowed
+        self.tol = tol
+        self.atoms = np.flatnonzero(allowed.ravel())
+        self.totals: Totals = rows.sum(block_totals)
+        self._label = self._take(_from_start(self.totals.label)) / self.totals.weight
+        self.spread = self._spread()
+        self.lower = np.zeros(len(self.atoms))
+        self._plain = np.searchsorted(self.atoms, 0)  # (scale, factor 0, start 0) comes first
+        self.lower[self._plain] = MIN_SCALE
+        self.set_shrinkage(shrinkage)
+
+    def set_shrinkage(self, shrinkage: np.ndarray | float) -> None:
+        """Change the strength; everything else stands."""
+        self.shrinkage = shrinkage
+        strength = self._take(np.broadcast_to(np.asarray(shrinkage, dtype=np.float64), self.allowed.shape))
+        self.penalty = strength * self.spread / self.totals.weight
+        self.penalty[self._plain] = 0.0
+        self.penalty += 0.5 * self.tol * np.minimum(1.0, self.spread)
+
+    def _take(self, grid: np.ndarray) -> np.ndarray:
+        return grid.reshape(-1)[self.atoms]
+
+    def grid(self, coefficients: np.ndarray) -> np.ndarray:
+        """Coefficients as an array of shape (2, K, r)."""
+        full = np.zeros(self.allowed.size)
+        full[self.atoms] = coefficients
+        return full.reshape(self.allowed.shape)
+
+    def _spread(self) -> np.ndarray:
+        count = self.totals.weight * self.rows.n_classes
+        mean = _from_start(self.totals.mean) / count
+        square = _from_start(self.totals.square) / count
+        return self._take(np.sqrt(np.maximum(square - mean**2, 0.0)))
+
+    def start(self) -> np.ndarray:
+        """The identity map."""
+        c = self.lower.copy()
+        c[self._plain] = 1.0
+        return c
+
+    def evaluate(self, coefficients: np.ndarray, working: np.ndarray) -> Evaluation:
+        by_rank = np.cumsum(self.grid(coefficients), axis=2)
+        kind, factor, start = np.unravel_index(self.atoms[working], self.allowed.shape)
+        sums = self.rows.sum(block_sums, Point(by_rank[SCALE], by_rank[BIAS], kind, factor, start))
+        n = self.totals.weight
+        return Evaluation(
+            value=sums.value / n - float(self._label @ coefficients),
+            gradient=self._take(_from_start(sums.by_rank)) / n - self._label,
+            hessian=sums.hessian / n,
+        )
+
+    def candidates(self, gradient: np.ndarray, size: int) -> np.ndarray:
+        """The most negative local minima along the ranks, in the metric of the atoms' spread."""
+        scaled = gradient / np.maximum(self.spread, 1e-12)
+        full = np.full(self.allowed.size, np.inf)
+        full[self.atoms] = scaled
+        full = full.reshape(self.allowed.shape)
+        padded = np.pad(full, ((0, 0), (0, 0), (1, 1)), constant_values=np.inf)
+        lowest = (full < 0) & (full <= padded[:, :, :-2]) & (full <= padded[:, :, 2:])
+        found = np.flatnonzero(self._take(lowest))
+        return np.sort(found[np.argsort(scaled[found], kind="stable")[:size]])
+
+    def coarse(self) -> RankCone | None:
+        rows = self.rows.sample()
+        if rows is None:
+            return None
+        small = RankCone(rows, self.allowed, 0.0, self.tol)
+        small.penalty = self.penalty
+        return small
+
+
+def _from_start(by_rank: np.ndarray) -> np.ndarray:
+    """Sums over the ranks from each start upwards."""
+    return np.cumsum(by_rank[..., ::-1], axis=-1)[..., ::-1]

@@ -1,0 +1,131 @@
+"""Where the rows live. A source adds up what a function returns for each prepared block; that is all the solver needs.
+
+`MemoryRows` keeps prepared blocks and works on them with threads (numpy releases the interpreter's lock).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import reduce
+from operator import add
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from ..arrays import Array, is_lazy_torch
+from .blocks import Block, Ranked, prepare_block
+
+T = TypeVar("T")
+
+# Elements of a block: small enough for the cache of one core, large enough to drown the cost of the calls.
+_CPU_BLOCK = 2**18
+_GPU_BLOCK = 2**27
+# Rows of a coarse copy, at the least; below, a copy saves nothing.
+_COARSE = 2048
+
+
+class Rows(Protocol):
+    """Prepared rows somewhere."""
+
+    n_rows: int
+    n_classes: int
+    n_ranks: int
+
+    def sum(self, function: Callable[..., T], *args: Any) -> T:
+        """``function(block, *args)`` added up over all blocks, in a fixed order."""
+
+    def sample(self) -> Rows | None:
+        """A representative eighth, or None where that would be too few rows."""
+
+
+def available_threads() -> int:
+    """OMP_NUM_THREADS where it is set, else the cores this process may use."""
+    given = os.environ.get("OMP_NUM_THREADS", "")
+    if given.isdigit() and int(given) > 0:
+        return int(given)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def block_rows(logits: Array) -> int:
+    """Rows of a block for an array like this."""
+    on_host = not is_lazy_torch(logits) or logits.device.type == "cpu"
+    return max(16, (_CPU_BLOCK if on_host else _GPU_BLOCK) // max(1, logits.shape[1]))
+
+
+def parallel_map(function: Callable[[Any], T], items: Sequence[Any], threads: int | None = None) -> list[T]:
+    """``[function(x) for x in items]`` on threads, with BLAS held to one thread each."""
+    threads = min(threads or available_threads(), len(items))
+    with threadpool_limits(1, user_api="blas"):
+        if threads <= 1:
+            return [function(x) for x in items]
+        with ThreadPoolExecutor(threads) as pool:
+            return list(pool.map(function, items))
+
+
+class MemoryRows:
+    """Rows held in memory as prepared blocks (numpy, or torch on any device)."""
+
+    def __init__(self, blocks: Sequence[Block]):
+        self.blocks = list(blocks)
+        self.n_rows = sum(b.n_rows for b in self.blocks)
+        self.n_classes = self.blocks[0].rows.n_classes
+        self.n_ranks = self.blocks[0].rows.u.shape[1]
+
+    @classmethod
+    def prepare(
+        cls,
+        logits: Array,
+        labels: Array,
+        weight: Array | None = None,
+        *,
+        top_k: int | None = None,
+        statistics: Sequence[Callable[[Ranked], Array]] = (),
+        dtype: object = None,
+    ) -> MemoryRows:
+        size = block_rows(logits)
+        n = logits.shape[0]
+
+        def one(begin: int) -> Block:
+            rows = slice(begin, begin + size)
+            w = None if weight is None else weight[rows]
+            return prepare_block(
+                logits[rows], labels[rows], w, top_k=top_k, statistics=statistics, dtype=dtype
+            )
+
+        return cls(parallel_map(one, range(0, n, size)))
+
+    def sum(self, function: Callable[..., T], *args: Any) -> T:
+        return reduce(add, parallel_map(lambda block: function(block, *args), self.blocks))
+
+    def sample(self) -> MemoryRows | None:
+        step = min(8, self.n_rows // _COARSE)
+        if step < 2:
+            return None
+        return MemoryRows(list(_rejoin([b.take(slice(None, None, step)) for b in self.blocks])))
+
+    def part(self, chosen: np.ndarray) -> MemoryRows:
+        """The rows where ``chosen`` (n_rows,) is true."""
+        ends = np.cumsum([b.n_rows for b in self.blocks])
+        pieces = [
+            b.take(np.flatnonzero(c)) for b, c in zip(self.blocks, np.split(chosen, ends[:-1]), strict=True)
+        ]
+        return MemoryRows([p for p in pieces if p.n_rows])
+
+    def statistics(self) -> Array:
+        """(n, S), as numpy."""
+        from ..arrays import to_numpy
+
+        return np.concatenate([to_numpy(b.statistics) for b in self.blocks])
+
+    def with_factors(self, factors: Callable[[Array], Array]) -> MemoryRows:
+        """The same rows with the factors computed from their statistics."""
+        return MemoryRows([replace(b, factors=factors(b.statistics)) for b in self.blocks])
+
+
+def _rejoin(blocks: list[Block]) -> Iterator[Block]:
+    """Thin blocks as they are: joining would copy, and a tail refers to the caller's own array."""
+    yield from (b for b in blocks if b.n_rows)

@@ -1,0 +1,179 @@
+"""Active-set Newton over the atoms of a cone: a convex problem in, a certified optimum out.
+
+    minimise  F(c) + penalty . c    subject to  c >= lower,        F convex and smooth.
+
+The number of atoms may be large (every rank, every start), the number that matter is small. Each iteration
+
+1. evaluates value, gradient of *every* atom and Hessian of a small working set, in one call (one pass over the data);
+2. measures the optimality violation, which is a certificate because the problem is convex:
+
+       kkt = max_a  |g_a|  if c_a > lower_a  else  max(-g_a, 0);
+
+3. takes the Newton step on the working set under its bounds, a small non-negative least-squares problem;
+4. moves, halving the step until the objective decreases, and lets the most promising atoms into the working set.
+
+The gap to the optimum is bounded by convexity, ``F(c) - F(c*) <= g . (c - c*)``: with no negative gradient that is
+the complementary slackness ``g . (c - lower)``; what is left negative is charged against the size of the solution.
+
+A problem that can show a smaller copy of itself (``coarse``: some of the rows) is solved there first; the answer is a
+start from which the whole needs a few passes only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from scipy.linalg import solve_triangular
+from scipy.optimize import nnls
+
+from .solution import CONVERGED, ITERATIONS, STALLED, Solution, Step
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """``F`` without its penalty at one point: value, gradient of every atom, Hessian of the working set."""
+
+    value: float
+    gradient: np.ndarray
+    hessian: np.ndarray
+
+
+class ConeProblem(Protocol):
+    """What the solver needs to know of a problem."""
+
+    penalty: np.ndarray
+    lower: np.ndarray
+    n_rows: int
+
+    def start(self) -> np.ndarray:
+        """A feasible point."""
+
+    def evaluate(self, coefficients: np.ndarray, working: np.ndarray) -> Evaluation:
+        """``F`` at ``coefficients``, with the Hessian of the atoms in ``working`` (sorted indices)."""
+
+    def candidates(self, gradient: np.ndarray, size: int) -> np.ndarray:
+        """At most ``size`` atoms worth trying, given the gradient of all (most negative local minima)."""
+
+    def coarse(self) -> ConeProblem | None:
+        """The same problem on part of the rows, or None."""
+
+
+def minimize(
+    problem: ConeProblem,
+    *,
+    tol: float = 1e-6,
+    max_iter: int = 100,
+    start: np.ndarray | None = None,
+    n_candidates: int = 24,
+) -> Solution:
+    """Minimise a cone problem to a certified optimum.
+
+    Parameters
+    ----------
+    problem : ConeProblem
+    tol : float
+        Largest violation of the optimality conditions to accept.
+    max_iter : int
+        Iterations allowed on the whole problem (and on each coarse copy).
+    start : ndarray of shape (n_atoms,), optional
+        Where to begin; given one, coarse copies are skipped.
+    n_candidates : int
+        Atoms that may join the working set in one iteration.
+
+    Returns
+    -------
+    Solution
+    """
+    before: tuple[Step, ...] = ()
+    if start is None:
+        small = problem.coarse()
+        if small is None:
+            start = problem.start()
+        else:
+            # Sampling error is far above this tolerance; more precision would be thrown away.
+            rough = minimize(small, tol=max(tol, 1e-4), max_iter=max_iter, n_candidates=n_candidates)
+            start, before = rough.coefficients, rough.history
+    return _newton(problem, np.maximum(start, problem.lower), tol, max_iter, n_candidates, before)
+
+
+def _newton(
+    problem: ConeProblem, c: np.ndarray, tol: float, max_iter: int, n_candidates: int, before: tuple[Step, ...]
+) -> Solution:
+    penalty, lower = problem.penalty, problem.lower
+    history = list(before)
+    working = np.flatnonzero(c > lower)
+    here = problem.evaluate(c, working)
+    step_size = 1.0
+    status, n_iter, tiny_steps = ITERATIONS, 0, 0
+    while True:
+        objective = here.value + float(penalty @ c)
+        g = here.gradient + penalty
+        violation = np.where(c > lower, np.abs(g), np.maximum(-g, 0.0))
+        kkt = float(violation.max(initial=0.0))
+        history.append(Step(objective, kkt, int((c > lower).sum()), step_size, problem.n_rows))
+        if kkt <= tol:
+            status = CONVERGED
+            break
+        if n_iter == max_iter:
+            break
+        if tiny_steps == 3:
+            status = STALLED
+            break
+        n_iter += 1
+
+        delta = np.zeros_like(c)
+        delta[working] = _bounded_newton_step(g[working], here.hessian, (c - lower)[working])
+        slope = float(g @ delta)
+        wanted = problem.candidates(np.where(c > lower, 0.0, g), n_candidates)
+        step_size = 1.0
+        while True:
+            trial = np.maximum(c + step_size * delta, lower)
+            trial_working = np.union1d(np.flatnonzero(trial > lower), wanted)
+            there = problem.evaluate(trial, trial_working)
+            change = there.value + float(penalty @ trial) - objective
+            if change <= 1e-4 * step_size * slope:
+                break
+            # Below the rounding of the value the gradient decides: it must have flattened along the step.
+            noise = 1e-7 * max(1.0, abs(objective))
+            if abs(change) <= noise and abs(float((there.gradient + penalty) @ delta)) <= 0.9 * abs(slope):
+                break
+            if step_size < 1e-6:
+                break
+            step_size /= 2
+        tiny_steps = tiny_steps + 1 if step_size < 1e-6 else 0
+        c, here, working = trial, there, trial_working
+
+    negative = max(float(-g.min(initial=0.0)), 0.0)
+    gap = float(np.abs(g @ (c - lower))) + negative * float((c - lower).sum())
+    return Solution(
+        coefficients=c,
+        converged=status == CONVERGED,
+        status=status,
+        kkt=kkt,
+        duality_gap=gap,
+        objective=objective,
+        n_iter=n_iter,
+        history=tuple(history),
+    )
+
+
+def _bounded_newton_step(g: np.ndarray, hessian: np.ndarray, room: np.ndarray) -> np.ndarray:
+    """``argmin_d  g.d + d'Hd/2`` subject to ``room + d >= 0``, as non-negative least squares in ``room + d``."""
+    if not len(g):
+        return np.zeros(0)
+    scale = np.sqrt(np.maximum(np.diag(hessian), 1e-300))
+    ridge = 1e-10
+    while True:
+        # Atoms with neighbouring starts are nearly parallel: a ridge in the scaled metric keeps the factor well-posed.
+        scaled = hessian / scale[:, None] / scale[None, :]
+        scaled[np.diag_indices_from(scaled)] += ridge
+        try:
+            factor = np.linalg.cholesky(scaled)
+            break
+        except np.linalg.LinAlgError:
+            ridge *= 10
+    target = factor.T @ (room * scale) - solve_triangular(factor, g / scale, lower=True)
+    moved, _ = nnls(factor.T, target, maxiter=50 * len(g))
+    return moved / scale - room

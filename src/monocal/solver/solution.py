@@ -1,0 +1,52 @@
+"""What a solver returns: the answer, whether to trust it, and how it was reached."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+CONVERGED = "converged: no atom violates the optimality conditions by more than the tolerance"
+ITERATIONS = "stopped: the iteration limit was reached before the tolerance"
+STALLED = "stopped: no further decrease is possible in this precision"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One iteration, for diagnosis."""
+
+    objective: float
+    kkt: float
+    n_active: int
+    step_size: float
+    rows: int
+
+
+@dataclass(frozen=True)
+class Solution:
+    """Minimiser of a convex problem over a cone, with its certificate.
+
+    Attributes
+    ----------
+    coefficients : ndarray of shape (n_atoms,)
+    converged : bool
+    status : str
+        In words.
+    kkt : float
+        Largest violation of the optimality conditions: ``|g_a|`` where the coefficient is above its lower bound,
+        ``max(-g_a, 0)`` where it is on it. The problem is convex, so zero proves a global optimum.
+    duality_gap : float
+        Upper bound on how far ``objective`` is above the minimum (see `monocal.solver.newton`).
+    objective : float
+    n_iter : int
+    history : tuple of Step
+    """
+
+    coefficients: np.ndarray
+    converged: bool
+    status: str
+    kkt: float
+    duality_gap: float
+    objective: float
+    n_iter: int
+    history: tuple[Step, ...] = field(default=(), repr=False)
