@@ -13,8 +13,13 @@ _PUBLIC = {
     "FileError": "monocal.errors",
     "MissingExtraError": "monocal.errors",
     "OrderWarning": "monocal.errors",
+    "evaluate": "monocal.metrics",
+    "order_audit": "monocal.metrics",
+    "ece_floor": "monocal.metrics",
+    "read": "monocal.data",
+    "read_splits": "monocal.data",
 }
-_MODULES = ("metrics", "maps", "solver")
+_MODULES = ("metrics", "maps", "solver", "data")
 
 __all__ = ["__version__", *_MODULES, *_PUBLIC]
 

@@ -1,1 +1,50 @@
-"""."""
+"""Metrics: plain functions of (n, m) probabilities and (n,) labels, and statistics of them that merge.
+
+`evaluate` computes all from one pass and adds intervals, `compare` asks whether A beats B, `Evaluator`
+takes files in parts, `order_audit` counts what happened to the order of the classes, `ece_floor` says how
+low ECE can be expected to go.
+"""
+
+from .binning import BinSums, bin_sums, classwise_ece, debiased_ece, ece, mce
+from .bootstrap import Comparison, compare
+from .equal_mass import adaptive_ece, eq_bin_ece
+from .evaluation import Estimate, Evaluation, evaluate
+from .floor import Floor, ece_floor
+from .kde import kde_ece
+from .order import OrderAudit, OrderCounts, order_audit
+from .registry import METRICS, Metric
+from .scores import BrierParts, accuracy, brier, brier_parts, nll, top_k_accuracy
+from .smooth import smooth_ece
+from .streaming import Evaluator
+
+__all__ = [
+    "METRICS",
+    "BinSums",
+    "BrierParts",
+    "Comparison",
+    "Estimate",
+    "Evaluation",
+    "Evaluator",
+    "Floor",
+    "Metric",
+    "OrderAudit",
+    "OrderCounts",
+    "accuracy",
+    "adaptive_ece",
+    "bin_sums",
+    "brier",
+    "brier_parts",
+    "classwise_ece",
+    "compare",
+    "debiased_ece",
+    "ece",
+    "ece_floor",
+    "eq_bin_ece",
+    "evaluate",
+    "kde_ece",
+    "mce",
+    "nll",
+    "order_audit",
+    "smooth_ece",
+    "top_k_accuracy",
+]

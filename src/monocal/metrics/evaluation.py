@@ -1,0 +1,156 @@
+"""All metrics of one predictor from one pass over its probabilities, with bootstrap intervals where asked
+for.
+
+>>> import monocal as mc
+>>> result = mc.evaluate([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]], [0, 1, 1], metrics=["accuracy", "nll"])
+>>> round(result["nll"].value, 4)
+0.4149
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .. import errors
+from . import _validation as check
+from .bootstrap import interval, replicates
+from .registry import METRICS, Statistics, chosen, make_options
+from .rows import Rows
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A value and, where a bootstrap was run, the ends of its interval."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+    def __float__(self) -> float:
+        return self.value
+
+    def __str__(self) -> str:
+        if self.low is None or self.high is None:
+            return f"{self.value:.5f}"
+        return f"{self.value:.5f}  [{self.low:.5f}, {self.high:.5f}]"
+
+
+@dataclass(frozen=True, repr=False)
+class Evaluation:
+    """Metrics of one predictor: ``result["ece"].value``, ``.low``, ``.high``.
+
+    Attributes
+    ----------
+    estimates : dict of str to Estimate
+        By the name of the metric.
+    n_samples, n_classes : int
+    n_boot : int
+        Bootstrap replicates behind the intervals; 0 when there are none.
+    level : float
+        Coverage the intervals aim at.
+    """
+
+    estimates: dict[str, Estimate]
+    n_samples: int
+    n_classes: int
+    n_boot: int = 0
+    level: float = 0.95
+
+    def __getitem__(self, name: str) -> Estimate:
+        try:
+            return self.estimates[name]
+        except KeyError:
+            raise KeyError(f"{name!r} was not computed; there are {', '.join(self.estimates)}") from None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers, ready for JSON."""
+        return {
+            "n_samples": self.n_samples,
+            "n_classes": self.n_classes,
+            "n_boot": self.n_boot,
+            "level": self.level,
+            "metrics": {
+                name: {"value": e.value, "low": e.low, "high": e.high} for name, e in self.estimates.items()
+            },
+        }
+
+    def to_pandas(self) -> Any:
+        """Frame with one row a metric and columns ``value``, ``low``, ``high``."""
+        pandas = errors.require("pandas", "data")
+        rows = [(e.value, e.low, e.high) for e in self.estimates.values()]
+        index = pandas.Index(list(self.estimates), name="metric")
+        return pandas.DataFrame(rows, index=index, columns=["value", "low", "high"], dtype=float)
+
+    def __repr__(self) -> str:
+        head = f"Evaluation of {self.n_samples:,} samples, {self.n_classes:,} classes"
+        if self.n_boot:
+            head += f", {self.level:.0%} intervals from {self.n_boot:,} bootstrap replicates"
+        width = max(map(len, self.estimates))
+        return "\n".join([head, *(f"  {name:<{width}}  {e}" for name, e in self.estimates.items())])
+
+
+def evaluate(
+    probs: Any,
+    labels: Any,
+    *,
+    metrics: Any = None,
+    n_boot: int = 0,
+    level: float = 0.95,
+    n_bins: int = 15,
+    top_k: int = 5,
+    bin_size: int = 1000,
+    bandwidth: str | float = "authors",
+    sample_weight: Any = None,
+    seed: int | None = 0,
+) -> Evaluation:
+    """Compute every metric of a predictor, with intervals if ``n_boot`` is positive.
+
+    Parameters
+    ----------
+    probs : (n, m) array
+        Rows of class probabilities: numpy of any float type, nested lists, a pandas frame or a torch tensor.
+    labels : (n,) array
+        True classes, integers from 0 to m - 1.
+    metrics : str or sequence of str, optional
+        Names to compute; all of `METRICS` when None.
+    n_boot : int
+        Bootstrap replicates: rows drawn with replacement, each keeping its weight.
+    level : float
+        Coverage of the intervals.
+    n_bins, top_k, bin_size, bandwidth
+        Of the binned errors, `top_k_accuracy`, `eq_bin_ece` and `kde_ece`.
+    sample_weight : (n,) array, optional
+    seed : int, optional
+        Of the bootstrap; None draws anew each time.
+
+    Returns
+    -------
+    Evaluation
+
+    Notes
+    -----
+    The intervals are of the basic kind, ``[2v - q_high, 2v - q_low]`` cut to the range of the metric.
+    Calibration errors grow with the noise of a sample, and a replicate has that noise twice: percentiles of
+    the replicates can lie wholly above the value, the basic interval undoes the shift.
+
+    References
+    ----------
+    Davison & Hinkley, Bootstrap methods and their application, Cambridge 1997, section 5.2.
+    """
+    names = chosen(metrics)
+    n_boot, level = check.as_count(n_boot, "n_boot", least=0), check.as_fraction(level, "level")
+    options = make_options(n_bins, top_k, bin_size, bandwidth)
+    classwise = any(METRICS[name].classwise for name in names)
+    rows = Rows.of(probs, labels, sample_weight, n_bins=options.n_bins, classwise=classwise)
+    statistics = Statistics(rows, options)
+    values = {name: METRICS[name].value(statistics) for name in names}
+    estimates = {name: Estimate(value) for name, value in values.items()}
+    if n_boot:
+        drawn = replicates(rows, options, names, n_boot, np.random.default_rng(seed))
+        for name, draws in zip(names, drawn.T, strict=True):
+            low, high = interval(values[name], draws, level, 0.0, METRICS[name].upper)
+            estimates[name] = Estimate(values[name], low, high)
+    return Evaluation(estimates, len(rows.labels), rows.n_classes, n_boot, level)

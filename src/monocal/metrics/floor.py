@@ -1,0 +1,117 @@
+"""The ECE that a perfectly calibrated predictor shows on this many samples.
+
+If confidences are honest, row i is correct with probability ``c_i`` whatever its class, so drawing
+``Bernoulli(c_i)`` and binning gives the distribution of ECE under "perfectly calibrated": its median is the
+floor no calibrator can be expected to go below, and the share of draws at or above the observed ECE is the
+p-value of that hypothesis.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from . import _validation as check
+from .rows import Floats, Rows
+
+
+@dataclass(frozen=True, repr=False)
+class Floor:
+    """Distribution of the ECE of a calibrated predictor.
+
+    Attributes
+    ----------
+    median, low, high : float
+        Of the draws: their median and the ends of the middle ``level`` of them.
+    observed, p_value : float or None
+        ECE against the labels and share of draws that reach it, when labels were given.
+    draws : (n_draws,) array
+    """
+
+    median: float
+    low: float
+    high: float
+    observed: float | None
+    p_value: float | None
+    level: float
+    draws: Floats = field(compare=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers, without the draws."""
+        return {key: value for key, value in self.__dict__.items() if key != "draws"}
+
+    def __repr__(self) -> str:
+        text = f"ECE floor {self.median:.5f} [{self.low:.5f}, {self.high:.5f}] ({self.level:.0%})"
+        if self.observed is None:
+            return text
+        return f"{text}; observed {self.observed:.5f}, p = {self.p_value:.3g}"
+
+
+def ece_floor(
+    probs: Any,
+    labels: Any = None,
+    n_draws: int = 1000,
+    *,
+    n_bins: int = 15,
+    level: float = 0.95,
+    sample_weight: Any = None,
+    seed: int | None = 0,
+) -> Floor:
+    """ECE that these probabilities would show if they were perfectly calibrated.
+
+    Parameters
+    ----------
+    probs : (n, m) array
+        Rows of class probabilities.
+    labels : (n,) array, optional
+        True classes; with them the observed ECE and its p-value are given.
+    n_draws : int
+        Draws of outcomes.
+    n_bins : int
+        Bins of `ece`.
+    level : float
+        Share of the draws between ``low`` and ``high``.
+    sample_weight : (n,) array, optional
+    seed : int, optional
+        None draws anew each time.
+
+    Returns
+    -------
+    Floor
+
+    Notes
+    -----
+    A small p-value says "not calibrated"; a large one says that this many samples cannot tell. ``p_value`` is
+    ``(1 + #{draws >= observed}) / (1 + n_draws)``, so it is never zero.
+
+    References
+    ----------
+    Bröcker & Smith, Increasing the reliability of reliability diagrams, Weather and Forecasting 22 (2007).
+    Vaicenavicius et al., Evaluating model calibration in classification, AISTATS 2019.
+    """
+    n_draws, level = check.as_count(n_draws, "n_draws"), check.as_fraction(level, "level")
+    if labels is None:
+        labels_or_any = np.zeros(len(check.as_matrix(probs, "probs")[0]), dtype=np.int64)
+    else:
+        labels_or_any = labels
+    rows = Rows.of(probs, labels_or_any, sample_weight, n_bins=n_bins)
+    order = np.argsort(
+        rows.top_bin, kind="stable"
+    )  # rows of a bin side by side, so that a bin sum is a slice sum
+    confidence, weight = rows.confidence[order], rows.weight[order]
+    starts = np.flatnonzero(np.diff(rows.top_bin[order], prepend=-1))
+    expected, total = np.add.reduceat(weight * confidence, starts), weight.sum()
+
+    def ece_of(correct: Any) -> float:
+        return float(np.abs(np.add.reduceat(weight * correct, starts) - expected).sum() / total)
+
+    generator = np.random.default_rng(seed)
+    draws = np.array([ece_of(generator.random(len(weight)) < confidence) for _ in range(n_draws)])
+    low, median, high = np.quantile(draws, [(1 - level) / 2, 0.5, (1 + level) / 2])
+    observed = p_value = None
+    if labels is not None:
+        observed = ece_of(rows.correct[order])
+        p_value = float((1 + np.count_nonzero(draws >= observed)) / (1 + n_draws))
+    return Floor(float(median), float(low), float(high), observed, p_value, level, draws)

@@ -1,0 +1,219 @@
+"""What a calibrator did to the order of the classes, pair by pair.
+
+For classes i, j of a row: *inverted* if ``before_i < before_j`` and ``after_i > after_j``; a tie is
+*broken* if it was equal before only, *made* if it is equal after only. Sort a row by (before, after):
+inverted pairs are then the inversions of the ``after`` sequence, counted bit by bit in O(m log m) (all rows
+of a block at once), and ties are runs of equal neighbours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import softmax
+
+from ..errors import InputError
+from . import _validation as check
+from .rows import Integers
+
+_BLOCK_ENTRIES = 1 << 19
+
+
+@dataclass(frozen=True)
+class OrderCounts:
+    """Changes of order among some rows.
+
+    Attributes
+    ----------
+    rows : int
+        Rows looked at.
+    rows_inverted, top1_changed : int
+        Rows with at least one inverted pair; rows whose first largest class is another one.
+    inverted_pairs, ties_broken, ties_made : int
+        Pairs of classes, over all rows.
+    """
+
+    rows: int
+    rows_inverted: int
+    inverted_pairs: int
+    ties_broken: int
+    ties_made: int
+    top1_changed: int
+
+    @property
+    def share_inverted(self) -> float:
+        """Share of rows with an inversion; 0 when there are no rows."""
+        return self.rows_inverted / self.rows if self.rows else 0.0
+
+    @property
+    def share_top1_changed(self) -> float:
+        """Share of rows whose top class changed; 0 when there are no rows."""
+        return self.top1_changed / self.rows if self.rows else 0.0
+
+    def __str__(self) -> str:
+        return (
+            f"{self.rows:,} rows: {self.share_inverted:.2%} with an inversion "
+            f"({self.inverted_pairs:,} pairs), top class changed in {self.share_top1_changed:.2%}, "
+            f"ties broken {self.ties_broken:,}, made {self.ties_made:,}"
+        )
+
+
+@dataclass(frozen=True, repr=False)
+class OrderAudit:
+    """Counts of all rows and of the uncertain ones: top confidence before below ``uncertain_below``."""
+
+    all: OrderCounts
+    uncertain: OrderCounts
+    uncertain_below: float
+
+    @property
+    def preserved(self) -> bool:
+        """No pair inverted and no tie broken: larger stayed at least as large, equal stayed equal."""
+        return self.all.inverted_pairs == 0 and self.all.ties_broken == 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers, ready for JSON."""
+        parts = {"all": self.all, "uncertain": self.uncertain}
+        shares = {
+            key: {
+                **part.__dict__,
+                "share_inverted": part.share_inverted,
+                "share_top1_changed": part.share_top1_changed,
+            }
+            for key, part in parts.items()
+        }
+        return {**shares, "uncertain_below": self.uncertain_below, "preserved": self.preserved}
+
+    def __repr__(self) -> str:
+        kept = "kept" if self.preserved else "not kept"
+        return (
+            f"Order {kept}\n  all        {self.all}\n"
+            f"  uncertain  {self.uncertain} (top confidence below {self.uncertain_below})"
+        )
+
+
+def order_audit(
+    before: Any, after: Any, *, input: str = "probabilities", uncertain_below: float = 0.7
+) -> OrderAudit:
+    """Compare the order of the classes before and after a calibrator.
+
+    Parameters
+    ----------
+    before, after : (n, m) arrays
+        Scores of the same rows and classes.
+    input : {"probabilities", "logits"}
+        What both are. Logits see what probabilities lose: softmax rounds far-apart logits to equal zeros.
+    uncertain_below : float
+        Rows whose top confidence before is below this are also reported apart.
+
+    Returns
+    -------
+    OrderAudit
+
+    Notes
+    -----
+    Values are compared as they come: audit in the precision that will be used. The top class is the first
+    of the largest ones, so a tie made at the top can change it.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> mc.order_audit([[0.5, 0.3, 0.2]], [[0.5, 0.2, 0.3]]).all.inverted_pairs
+    1
+    """
+    if input not in ("probabilities", "logits"):
+        raise InputError(f'input: expected "probabilities" or "logits", got {input!r}')
+    (old, old_eps), (new, new_eps) = check.as_matrix(before, "before"), check.as_matrix(after, "after")
+    if old.shape != new.shape:
+        raise InputError(f"after: expected the shape of before, {old.shape}, got {new.shape}")
+    n, m = old.shape
+    counts = np.zeros((3, n), dtype=np.int64)
+    top_changed, uncertain = np.empty(n, dtype=bool), np.empty(n, dtype=bool)
+    step = max(1, _BLOCK_ENTRIES // m)
+    for start in range(0, n, step):
+        rows = slice(start, min(start + step, n))
+        for block, eps, name in ((old[rows], old_eps, "before"), (new[rows], new_eps, "after")):
+            if input == "probabilities":
+                check.check_probability_block(block.astype(np.float64), start, check.sum_tolerance(eps), name)
+            else:
+                _check_logits(block, start, name)
+        probs = old[rows] if input == "probabilities" else softmax(old[rows].astype(np.float64), axis=1)
+        uncertain[rows] = probs.max(axis=1) < uncertain_below
+        top_changed[rows] = old[rows].argmax(axis=1) != new[rows].argmax(axis=1)
+        counts[:, rows] = _count_pairs(old[rows], new[rows])
+
+    def part(mask: NDArray[np.bool_]) -> OrderCounts:
+        inverted, broken, made = (int(c[mask].sum()) for c in counts)
+        with_inversion = int(np.count_nonzero(counts[0, mask]))
+        top = int(np.count_nonzero(top_changed[mask]))
+        return OrderCounts(int(np.count_nonzero(mask)), with_inversion, inverted, broken, made, top)
+
+    return OrderAudit(part(np.ones(n, dtype=bool)), part(uncertain), uncertain_below)
+
+
+def _check_logits(block: NDArray[Any], first_row: int, name: str) -> None:
+    bad = np.isnan(block).any(axis=1) | (block.max(axis=1) == np.inf) | (block.max(axis=1) == -np.inf)
+    if bad.any():
+        raise InputError(
+            f"{name}: expected logits that are finite or -inf, at least one finite a row; row "
+            f"{first_row + int(np.argmax(bad))} has NaN, +inf or only -inf"
+        )
+
+
+def _count_pairs(before: NDArray[Any], after: NDArray[Any]) -> Integers:
+    """Per row: inverted pairs, ties broken, ties made: (3, n)."""
+    order = np.argsort(before, axis=1)
+    start = np.take_along_axis(before, order, axis=1)
+    moved = np.take_along_axis(after, order, axis=1)
+    equal_before = start[:, 1:] == start[:, :-1]
+    # Rows that ascend already after a sort by `before` alone have nothing inverted and need no second key.
+    descends = (moved[:, 1:] < moved[:, :-1]).any(axis=1)
+    tied = np.flatnonzero(descends & equal_before.any(axis=1))
+    if len(tied):
+        order[tied] = np.lexsort((after[tied], before[tied]), axis=1)
+        moved[tied] = np.take_along_axis(after[tied], order[tied], axis=1)
+    inverted = np.zeros(len(before), dtype=np.int64)
+    ranked = moved.copy()
+    if descends.any():
+        inverted[descends] = _inversions(np.argsort(moved[descends], axis=1, kind="stable"))
+        ranked[descends] = np.sort(moved[descends], axis=1)
+    ties_both = _tie_pairs(equal_before & (moved[:, 1:] == moved[:, :-1]))
+    broken = _tie_pairs(equal_before) - ties_both
+    made = _tie_pairs(ranked[:, 1:] == ranked[:, :-1]) - ties_both
+    return np.stack((inverted, broken, made))
+
+
+def _tie_pairs(equal: NDArray[np.bool_]) -> Integers:
+    """Pairs within runs of equal neighbours: place r of a run (from 0) makes r pairs with those before it."""
+    pairs = np.zeros(len(equal), dtype=np.int64)
+    some = np.flatnonzero(equal.any(axis=1))
+    if len(some):
+        place = np.arange(1, equal.shape[1] + 1)
+        last_break = np.maximum.accumulate(np.where(equal[some], 0, place), axis=1)
+        pairs[some] = (place - last_break).sum(axis=1)
+    return pairs
+
+
+def _inversions(permutations: Integers) -> Integers:
+    """Inversions of each row, a permutation of 0 .. m - 1.
+
+    From the highest bit down: among numbers that agree in the bits above, a one before a zero is one
+    inversion. Moving the zeros to the front of such a group, in order, undoes them, so they number how far
+    the zeros move in all. Padded to a power of two, every group has as many zeros as ones.
+    """
+    n, m = permutations.shape
+    bits = (m - 1).bit_length()
+    numbers = np.broadcast_to(np.arange(1 << bits, dtype=np.int32), (n, 1 << bits)).copy()
+    numbers[:, :m] = permutations
+    inversions = np.zeros(n, dtype=np.int64)
+    for bit in reversed(range(bits)):
+        is_one = (numbers & (1 << bit)).astype(bool)
+        zeros, ones = np.flatnonzero(~is_one), np.flatnonzero(is_one)
+        slots = np.arange(numbers.size).reshape(-1, 2, 1 << bit)
+        inversions += zeros.reshape(n, -1).sum(axis=1) - slots[:, 0].reshape(n, -1).sum(axis=1)
+        halves = (numbers.ravel()[part].reshape(-1, 1, 1 << bit) for part in (zeros, ones))
+        numbers = np.concatenate(list(halves), axis=1).reshape(n, -1)
+    return inversions

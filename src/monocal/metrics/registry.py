@@ -1,0 +1,150 @@
+"""Every metric by name, as a function of shared statistics, so that many metrics cost one pass.
+
+`Statistics` computes each group of sums on first use, for any weights over the same rows: a bootstrap
+replicate is the same rows with other weights. `Sums` holds those that add over rows; a metric reads either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from ..errors import InputError
+from . import _validation as check
+from .binning import BinSums, classwise_sums, top_label_sums
+from .equal_mass import GapCurve
+from .kde import KdeSums, check_bandwidth
+from .rows import Floats, Rows
+from .scores import BrierParts, ScoreSums
+from .smooth import residual_grid, smooth_ece_of_grid
+
+
+class Options(NamedTuple):
+    """What the metrics of one evaluation share."""
+
+    n_bins: int = 15
+    top_k: int = 5
+    bin_size: int = 1000
+    bandwidth: str | float = "authors"
+
+
+def make_options(n_bins: int, top_k: int, bin_size: int, bandwidth: str | float) -> Options:
+    """Checked options."""
+    return Options(
+        check.as_count(n_bins, "n_bins"),
+        check.as_count(top_k, "top_k"),
+        check.as_count(bin_size, "bin_size"),
+        check_bandwidth(bandwidth),
+    )
+
+
+class Statistics:
+    """Sums of `rows` under `weight`, each made when first asked for."""
+
+    def __init__(
+        self, rows: Rows, options: Options, weight: Floats | None = None, column_totals: Floats | None = None
+    ) -> None:
+        self.rows = rows
+        self.options = options
+        self.weight = rows.weight if weight is None else weight
+        self.column_totals = rows.column_totals if column_totals is None else column_totals
+
+    @cached_property
+    def scores(self) -> ScoreSums:
+        return ScoreSums.of(self.rows, self.weight, self.options.top_k)
+
+    @cached_property
+    def top(self) -> BinSums:
+        return top_label_sums(self.rows, self.weight)
+
+    @cached_property
+    def classwise(self) -> BinSums:
+        return classwise_sums(self.rows, self.weight, self.column_totals)
+
+    @cached_property
+    def residuals(self) -> Floats:
+        return residual_grid(self.rows, self.weight)
+
+    @cached_property
+    def kde(self) -> KdeSums:
+        return KdeSums.of(self.rows, self.weight)
+
+    @cached_property
+    def curve(self) -> GapCurve:
+        return GapCurve.of(self.rows, self.weight)
+
+    def sums(self) -> Sums:
+        """The part that adds over rows."""
+        return Sums(self.options, self.scores, self.top, self.classwise, self.residuals, self.kde)
+
+
+@dataclass(frozen=True)
+class Sums:
+    """All sums that add; those of two disjoint sets of rows give those of their union."""
+
+    options: Options
+    scores: ScoreSums
+    top: BinSums
+    classwise: BinSums
+    residuals: Floats
+    kde: KdeSums
+
+    def __add__(self, other: Sums) -> Sums:
+        if self.options != other.options:
+            raise InputError(f"options: only equal ones merge, got {self.options} and {other.options}")
+        return Sums(
+            self.options,
+            self.scores + other.scores,
+            self.top + other.top,
+            self.classwise + other.classwise,
+            self.residuals + other.residuals,
+            self.kde + other.kde,
+        )
+
+
+@dataclass(frozen=True)
+class Metric:
+    """How to read one metric off `Statistics` (or `Sums`, where it merges), and what is better."""
+
+    value: Callable[[Any], float]
+    higher_is_better: bool = False
+    merges: bool = True
+    classwise: bool = False
+    upper: float = 1.0
+
+
+def _parts(s: Any) -> BrierParts:
+    return BrierParts.of(s.scores.brier / s.scores.weight, s.classwise)
+
+
+_INF = float("inf")
+
+METRICS: dict[str, Metric] = {
+    "accuracy": Metric(lambda s: s.scores.correct / s.scores.weight, higher_is_better=True),
+    "top_k_accuracy": Metric(lambda s: s.scores.in_top_k / s.scores.weight, higher_is_better=True),
+    "nll": Metric(lambda s: s.scores.nll / s.scores.weight, upper=_INF),
+    "brier": Metric(lambda s: s.scores.brier / s.scores.weight, upper=2.0),
+    "brier_calibration": Metric(lambda s: _parts(s).calibration, classwise=True, upper=2.0),
+    "brier_refinement": Metric(lambda s: _parts(s).refinement, classwise=True, upper=2.0),
+    "ece": Metric(lambda s: float(s.top.ece())),
+    "mce": Metric(lambda s: float(s.top.mce())),
+    "debiased_ece": Metric(lambda s: float(s.top.debiased_ece())),
+    "classwise_ece": Metric(lambda s: float(s.classwise.ece().mean()), classwise=True),
+    "adaptive_ece": Metric(lambda s: s.curve.adaptive_ece(s.options.n_bins), merges=False),
+    "eq_bin_ece": Metric(lambda s: s.curve.eq_bin_ece(s.options.bin_size), merges=False, upper=_INF),
+    "kde_ece": Metric(lambda s: s.kde.kde_ece(s.options.bandwidth)),
+    "smooth_ece": Metric(lambda s: smooth_ece_of_grid(s.residuals, s.scores.weight)),
+}
+
+
+def chosen(names: Any) -> list[str]:
+    """Names of the metrics asked for, all when None; an unknown one raises."""
+    if names is None:
+        return list(METRICS)
+    names = [names] if isinstance(names, str) else list(names)
+    unknown = [name for name in names if name not in METRICS]
+    if unknown or not names:
+        raise InputError(f"metrics: expected names out of {', '.join(METRICS)}; got {unknown or names}")
+    return names

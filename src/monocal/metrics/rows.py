@@ -1,0 +1,150 @@
+"""What every metric needs of a row, from one pass over the probabilities in blocks that fit the cache.
+
+Of row ``p`` with label ``y``: the top confidence ``max_j p_j`` and whether its class is the label, ``p_y``,
+the place of ``y`` in the descending order, ``sum_j p_j^2``, and the few entries above the first bin (``p_j
+> 1/K``: fewer than K a row, whatever the number of classes), from which class-wise bins follow without
+touching the others again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import _validation as check
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+
+def equal_width_edges(n_bins: int) -> Floats:
+    """Edges ``k / K`` of K equal bins of [0, 1], each rounded once."""
+    return np.arange(n_bins + 1) / n_bins
+
+
+def bin_index(values: Floats, edges: Floats) -> Integers:
+    """Bin of each value: k where ``edges[k] < value <= edges[k + 1]``; 0 is in the first, 1 in the last."""
+    return np.searchsorted(edges[1:-1], values, side="left").astype(np.int64)
+
+
+def bin_totals(index: Integers, values: Floats, n_bins: int) -> Floats:
+    """Sum of the values in each bin."""
+    return np.asarray(np.bincount(index, values, minlength=n_bins), dtype=np.float64)
+
+
+def row_blocks(n: int, m: int) -> Iterator[slice]:
+    """Slices of rows that hold about `BLOCK_ENTRIES` entries each."""
+    step = max(1, check.BLOCK_ENTRIES // m)
+    return (slice(start, min(start + step, n)) for start in range(0, n, step))
+
+
+@dataclass(frozen=True)
+class Entries:
+    """The probabilities above the first class-wise bin, one array element each."""
+
+    row: Integers
+    cls: Integers
+    bin: Integers
+    value: Floats
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Per-row quantities of (n, m) probabilities and (n,) labels; all arrays have shape (n,)."""
+
+    probs: NDArray[Any]
+    labels: Integers
+    weight: Floats
+    n_bins: int
+    confidence: Floats
+    correct: Floats
+    label_prob: Floats
+    label_rank: Integers
+    square_sum: Floats
+    entries: Entries | None
+    column_totals: Floats  # (m,): sum of weight * probability
+
+    @property
+    def n_classes(self) -> int:
+        return int(self.probs.shape[1])
+
+    @classmethod
+    def of(
+        cls,
+        probs: Any,
+        labels: Any,
+        sample_weight: Any = None,
+        *,
+        n_bins: int = 15,
+        classwise: bool = False,
+        names: tuple[str, str] = ("probs", "labels"),
+    ) -> Rows:
+        """Validate and read once; ``classwise`` keeps the entries that class-wise bins need."""
+        array, eps = check.as_matrix(probs, names[0])
+        n, m = array.shape
+        y = check.as_labels(labels, n, m, names[1])
+        weight = check.as_weights(sample_weight, n)
+        n_bins = check.as_count(n_bins, "n_bins")
+        edges, tolerance = equal_width_edges(n_bins), check.sum_tolerance(eps)
+        confidence, label_prob, square_sum = np.empty(n), np.empty(n), np.empty(n)
+        correct, rank = np.empty(n), np.zeros(n, dtype=np.int64)
+        totals = np.zeros(m)
+        found: list[tuple[Integers, Integers, Floats]] = []
+        for rows in row_blocks(n, m):
+            block = np.asarray(array[rows], dtype=np.float64)
+            check.check_probability_block(block, rows.start, tolerance, names[0])
+            index, label = np.arange(len(block)), y[rows]
+            top = block.argmax(axis=1)
+            confidence[rows], label_prob[rows] = block[index, top], block[index, label]
+            correct[rows] = top == label
+            square_sum[rows] = np.einsum("ij,ij->i", block, block)
+            wrong = np.flatnonzero(top != label)  # the label's place is zero everywhere else
+            rank[rows.start + wrong] = _rank_of_label(block[wrong], label[wrong])
+            if classwise:
+                totals += weight[rows] @ block
+                flat = np.flatnonzero(block > edges[1])
+                found.append((rows.start + flat // m, flat % m, block.ravel()[flat]))
+        entries = None
+        if classwise:
+            row, column, value = (np.concatenate(part) for part in zip(*found, strict=True))
+            entries = Entries(row, column, bin_index(value, edges), value)
+        return cls(
+            array, y, weight, n_bins, confidence, correct, label_prob, rank, square_sum, entries, totals
+        )
+
+    @cached_property
+    def top_bin(self) -> Integers:
+        """Equal-width bin of the top confidence."""
+        return bin_index(self.confidence, equal_width_edges(self.n_bins))
+
+    @cached_property
+    def label_bin(self) -> Integers:
+        """Equal-width bin of the label's probability."""
+        return bin_index(self.label_prob, equal_width_edges(self.n_bins))
+
+    @cached_property
+    def by_confidence(self) -> Integers:
+        """Rows in ascending order of confidence."""
+        return np.argsort(self.confidence, kind="stable")
+
+    def column_totals_for(self, weights: Floats) -> Floats:
+        """``weights @ probs`` for (b, n) weights, in one pass over the rows: (b, m)."""
+        totals = np.zeros((len(weights), self.n_classes))
+        for rows in row_blocks(*self.probs.shape):
+            totals += weights[:, rows] @ np.asarray(self.probs[rows], dtype=np.float64)
+        return totals
+
+
+def _rank_of_label(block: Floats, labels: Integers) -> Integers:
+    """Classes ahead of the label: larger probability, or an equal one and a lower class number."""
+    own = block[np.arange(len(block)), labels][:, None]
+    rank = np.count_nonzero(block > own, axis=1).astype(np.int64)
+    tied = np.flatnonzero(np.count_nonzero(block == own, axis=1) > 1)
+    ahead = np.arange(block.shape[1]) < labels[tied, None]
+    rank[tied] += np.count_nonzero((block[tied] == own[tied]) & ahead, axis=1)
+    return rank

@@ -1,0 +1,65 @@
+"""Metrics over files larger than memory: feed parts, merge workers, read the result.
+
+What is kept is a fixed-size bundle of sums (`registry.Sums`), so the result does not depend on how the rows
+were cut, beyond the rounding of float64 sums.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..errors import InputError
+from .evaluation import Estimate, Evaluation
+from .registry import METRICS, Statistics, Sums, make_options
+from .rows import Rows
+
+
+class Evaluator:
+    """Accumulates the metrics that merge: all but the equal-mass ones, which need every row at once.
+
+    Parameters
+    ----------
+    n_bins, top_k, bandwidth
+        As in `evaluate`.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> parts = [([[0.9, 0.1], [0.2, 0.8]], [0, 1]), ([[0.6, 0.4]], [1])]
+    >>> evaluator = mc.metrics.Evaluator()
+    >>> for probs, labels in parts:
+    ...     evaluator = evaluator.update(probs, labels)
+    >>> round(evaluator.result()["nll"].value, 4)
+    0.4149
+    """
+
+    def __init__(self, *, n_bins: int = 15, top_k: int = 5, bandwidth: str | float = "authors") -> None:
+        self._options = make_options(n_bins, top_k, 1, bandwidth)
+        self._sums: Sums | None = None
+        self.n_samples = 0
+
+    def update(self, probs: Any, labels: Any, sample_weight: Any = None) -> Evaluator:
+        """Add the rows of (n, m) ``probs`` and (n,) ``labels``; returns the evaluator itself."""
+        rows = Rows.of(probs, labels, sample_weight, n_bins=self._options.n_bins, classwise=True)
+        self._add(Statistics(rows, self._options).sums(), len(rows.labels))
+        return self
+
+    def merge(self, other: Evaluator) -> Evaluator:
+        """Add the rows another evaluator has seen; returns this one."""
+        if other._options != self._options:
+            raise InputError(f"other: expected the options {self._options}, got {other._options}")
+        if other._sums is not None:
+            self._add(other._sums, other.n_samples)
+        return self
+
+    def result(self) -> Evaluation:
+        """Metrics of all rows so far."""
+        if self._sums is None:
+            raise InputError("Evaluator.result: no rows yet: call update(probs, labels) first")
+        sums = self._sums
+        estimates = {name: Estimate(metric.value(sums)) for name, metric in METRICS.items() if metric.merges}
+        return Evaluation(estimates, self.n_samples, len(sums.classwise.weight))
+
+    def _add(self, sums: Sums, n_samples: int) -> None:
+        self._sums = sums if self._sums is None else self._sums + sums
+        self.n_samples += n_samples
