@@ -96,7 +96,7 @@ class Rows:
         totals = np.zeros(m)
         found: list[tuple[Integers, Integers, Floats]] = []
         for rows in row_blocks(n, m):
-            block = np.asarray(array[rows], dtype=np.float64)
+            block = np.ascontiguousarray(array[rows], dtype=np.float64)
             check.check_probability_block(block, rows.start, tolerance, names[0])
             index, label = np.arange(len(block)), y[rows]
             top = block.argmax(axis=1)

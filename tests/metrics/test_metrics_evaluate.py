@@ -1,0 +1,195 @@
+"""Evaluation, intervals, comparison, floor and streaming."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from scipy.special import softmax
+
+import monocal as mc
+from monocal import metrics as M
+
+
+def world(n, sharpness=1.0, m=4, seed=0):
+    """Labels drawn from softmax(logits); probabilities of sharpness times the logits: calibrated at 1."""
+    generator = np.random.default_rng(seed)
+    logits = 2 * generator.standard_normal((n, m))
+    honest = np.cumsum(softmax(logits, axis=1), axis=1)
+    labels = (generator.random((n, 1)) > honest).sum(axis=1).clip(max=m - 1)
+    return softmax(sharpness * logits, axis=1), labels
+
+
+def test_evaluate_equals_the_single_functions():
+    probs, labels = world(900, 1.5)
+    weights = np.random.default_rng(3).random(900)
+    result = mc.evaluate(
+        probs, labels, sample_weight=weights, n_bins=10, top_k=2, bin_size=100, bandwidth="text"
+    )
+    parts = M.brier_parts(probs, labels, n_bins=10, sample_weight=weights)
+    extra = {
+        **{f"{kind}ece": {"n_bins": 10} for kind in ("", "debiased_", "classwise_", "adaptive_")},
+        "mce": {"n_bins": 10},
+        "top_k_accuracy": {"k": 2},
+        "eq_bin_ece": {"bin_size": 100},
+        "kde_ece": {"bandwidth": "text"},
+    }
+    for name, estimate in result.estimates.items():
+        if name.startswith("brier_"):
+            expected = getattr(parts, name.removeprefix("brier_"))
+        else:
+            expected = getattr(M, name)(probs, labels, sample_weight=weights, **extra.get(name, {}))
+        assert estimate.value == pytest.approx(expected, abs=1e-12)
+        assert estimate.low is estimate.high is None
+    assert list(result.estimates) == list(M.METRICS)
+
+
+def test_blocks_do_not_show(monkeypatch):
+    probs, labels = world(500, m=30)
+    whole = mc.evaluate(probs, labels)
+    monkeypatch.setattr("monocal.metrics._validation.BLOCK_ENTRIES", 100)
+    for name, estimate in mc.evaluate(probs, labels).estimates.items():
+        assert estimate.value == pytest.approx(whole[name].value, abs=1e-12)
+
+
+def test_result_as_dict_frame_and_text():
+    probs, labels = world(300)
+    result = mc.evaluate(probs, labels, n_boot=30)
+    assert json.loads(json.dumps(result.to_dict()))["metrics"]["ece"]["value"] == result["ece"].value
+    frame = result.to_pandas()
+    assert frame.loc["nll", "low"] == result["nll"].low
+    assert list(frame.columns) == ["value", "low", "high"]
+    assert mc.evaluate(probs, labels).to_pandas()["low"].isna().all()
+    assert "300 samples, 4 classes, 95% intervals from 30" in repr(result)
+    assert f"{result['ece'].value:.5f}" in repr(result)
+    with pytest.raises(KeyError, match="was not computed"):
+        mc.evaluate(probs, labels, metrics="ece")["nll"]
+
+
+def test_bootstrap_is_deterministic_and_matches_the_standard_error():
+    probs, labels = world(2000)
+    first = mc.evaluate(probs, labels, metrics=["accuracy", "nll"], n_boot=400)
+    assert first.to_dict() == mc.evaluate(probs, labels, metrics=["accuracy", "nll"], n_boot=400).to_dict()
+    terms = {
+        "accuracy": (probs.argmax(axis=1) == labels).astype(float),
+        "nll": -np.log(probs[np.arange(2000), labels]),
+    }
+    for name, term in terms.items():
+        width = first[name].high - first[name].low
+        assert width == pytest.approx(2 * 1.96 * term.std() / np.sqrt(2000), rel=0.15)
+        assert first[name].low < first[name].value < first[name].high
+
+
+def test_replicates_equal_metrics_of_the_drawn_rows():
+    """Weights that count draws, batch products included, give what evaluating the drawn rows gives."""
+    probs, labels = world(150, 1.5)
+    rows = M.rows.Rows.of(probs, labels, classwise=True)
+    drawn = M.bootstrap.replicates(rows, M.registry.Options(), list(M.METRICS), 5, np.random.default_rng(7))
+    generator = np.random.default_rng(7)
+    for values in drawn:
+        picked = generator.integers(150, size=150)
+        expected = mc.evaluate(probs[picked], labels[picked])
+        for name, value in zip(M.METRICS, values, strict=True):
+            assert value == pytest.approx(expected[name].value, abs=1e-9)
+
+
+def test_intervals_cover_the_truth_of_a_miscalibrated_predictor():
+    big = mc.evaluate(*world(200_000, 1.5, seed=99), metrics=["ece", "nll", "smooth_ece"])
+    covered = dict.fromkeys(big.estimates, 0)
+    for seed in range(25):
+        result = mc.evaluate(*world(1000, 1.5, seed=seed), metrics=list(covered), n_boot=80)
+        for name in covered:
+            covered[name] += result[name].low <= big[name].value <= result[name].high
+    assert min(covered.values()) >= 20
+
+
+@pytest.mark.parametrize("metric", list(M.METRICS))
+def test_comparing_a_predictor_with_itself_is_undecided(metric):
+    probs, labels = world(200)
+    same = M.compare(probs, probs.copy(), labels, metric, n_boot=10)
+    assert (same.difference, same.low, same.high, same.verdict) == (0, 0, 0, "undecided")
+    assert same.p_value == 1
+    assert same.probability_a_better == 0.5
+
+
+def test_pairing_finds_a_difference_that_intervals_alone_would_not():
+    probs, labels = world(3000)
+    worse = softmax(1.25 * np.log(probs), axis=1)
+    result = M.compare(probs, worse, labels, "nll", n_boot=200)
+    assert result.verdict == "A is better"
+    assert result.probability_a_better > 0.97
+    assert result.p_value < 0.05
+    a, b = (mc.evaluate(p, labels, metrics="nll", n_boot=200)["nll"] for p in (probs, worse))
+    assert a.high > b.low
+    assert M.compare(worse, probs, labels, "nll", n_boot=200).verdict == "B is better"
+    assert "A is better" in repr(result)
+    assert json.loads(json.dumps(result.to_dict()))["verdict"] == "A is better"
+
+
+def test_higher_accuracy_is_better():
+    probs, labels = world(400)
+    assert M.compare(probs, probs[:, ::-1], labels, "accuracy", n_boot=50).verdict == "A is better"
+
+
+def test_infinite_losses_compare():
+    probs, labels = world(50, m=2)
+    bad = np.eye(2)[1 - labels]
+    assert M.compare(probs, bad, labels, "nll", n_boot=20).verdict == "A is better"
+    assert M.compare(bad, bad, labels, "nll", n_boot=20).verdict == "undecided"
+
+
+def test_the_floor_is_the_ece_of_calibrated_predictors():
+    probs, labels = world(2000)
+    floor = mc.ece_floor(probs, labels, n_draws=400)
+    observed = [M.ece(*world(2000, seed=seed)) for seed in range(1, 60)]
+    assert floor.median == pytest.approx(np.median(observed), rel=0.1)
+    assert np.mean([floor.low <= value <= floor.high for value in observed]) > 0.85
+    assert floor.observed == pytest.approx(M.ece(probs, labels), abs=1e-12)
+    assert floor.p_value > 0.05
+    assert mc.ece_floor(*world(2000, 1.5), n_draws=400).p_value == pytest.approx(1 / 401)
+
+
+def test_the_floor_without_labels_and_with_more_samples():
+    probs, labels = world(2000)
+    floor = mc.ece_floor(probs, n_draws=200)
+    assert floor.observed is floor.p_value is None
+    assert floor.median == mc.ece_floor(probs, labels, n_draws=200).median
+    assert mc.ece_floor(world(20_000)[0], n_draws=200).median < 0.5 * floor.median
+    assert "floor" in repr(floor)
+    assert "observed" in repr(mc.ece_floor(probs, labels, n_draws=10))
+    assert "draws" not in json.loads(json.dumps(floor.to_dict()))
+
+
+def test_p_values_of_calibrated_predictors_are_uniform():
+    values = [mc.ece_floor(*world(300, seed=seed), n_draws=99).p_value for seed in range(80)]
+    assert 0.35 < np.mean(values) < 0.65
+    assert np.mean(np.array(values) <= 0.2) == pytest.approx(0.2, abs=0.12)
+
+
+def test_streaming_equals_evaluating_at_once():
+    probs, labels = world(1000, 1.5)
+    weights = np.random.default_rng(0).random(1000)
+    whole = mc.evaluate(probs, labels, sample_weight=weights)
+    left, right = M.Evaluator(), M.Evaluator()
+    for evaluator, cuts in ((left, (0, 1, 350)), (right, (350, 980, 1000))):
+        for start, stop in pairwise(cuts):
+            evaluator.update(probs[start:stop], labels[start:stop], weights[start:stop])
+    merged = M.Evaluator().merge(left).merge(right).result()
+    assert merged.n_samples == 1000
+    assert merged.n_classes == 4
+    assert set(whole.estimates) - set(merged.estimates) == {"adaptive_ece", "eq_bin_ece"}
+    for name, estimate in merged.estimates.items():
+        assert estimate.value == pytest.approx(whole[name].value, abs=1e-9)
+
+
+def test_only_like_statistics_merge():
+    probs, labels = world(20)
+    with pytest.raises(mc.InputError, match="options"):
+        M.Evaluator(n_bins=10).merge(M.Evaluator())
+    wider, wide_labels = world(20, m=5)
+    with pytest.raises(mc.InputError, match="same bins and classes"):
+        M.Evaluator().update(probs, labels).update(wider, wide_labels)
+    with pytest.raises(mc.InputError, match="same bins"):
+        M.bin_sums(probs, labels) + M.bin_sums(probs, labels, n_bins=4)

@@ -1,0 +1,129 @@
+"""What the metrics accept, and the sentence with which they refuse the rest."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from scipy.special import softmax
+
+import monocal as mc
+from monocal import metrics as M
+
+GENERATOR = np.random.default_rng(0)
+PROBS = softmax(2 * GENERATOR.standard_normal((50, 4)), axis=1)
+LABELS = GENERATOR.integers(4, size=50)
+
+
+@pytest.mark.parametrize(
+    "convert",
+    [
+        lambda p: p.tolist(),
+        lambda p: pd.DataFrame(p, columns=list("abcd")),
+        lambda p: torch.tensor(p, requires_grad=True),
+        lambda p: np.asfortranarray(p),
+        lambda p: np.ma.asarray(p),
+    ],
+)
+def test_containers_give_the_same_numbers(convert):
+    assert mc.evaluate(convert(PROBS), LABELS).to_dict() == mc.evaluate(PROBS, LABELS).to_dict()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"),
+    [
+        (np.float32, 1e-6),
+        (np.float16, 2e-3),
+        (torch.bfloat16, 2e-2),
+        (torch.float16, 2e-3),
+        (torch.float32, 1e-6),
+    ],
+)
+def test_any_float_type_is_read(dtype, tolerance):
+    low = PROBS.astype(dtype) if isinstance(dtype, type) else torch.tensor(PROBS).to(dtype)
+    for metric in (M.nll, M.brier, M.smooth_ece):
+        assert metric(low, LABELS) == pytest.approx(metric(PROBS, LABELS), abs=tolerance)
+
+
+@pytest.mark.parametrize(
+    "labels", [LABELS.tolist(), pd.Series(LABELS), torch.tensor(LABELS), LABELS.astype(float)]
+)
+def test_labels_in_any_container(labels):
+    assert M.nll(PROBS, labels) == M.nll(PROBS, LABELS)
+
+
+def broken(row, values):
+    probs = PROBS.copy()
+    probs[row] = values
+    return probs
+
+
+@pytest.mark.parametrize(
+    ("probs", "labels", "words"),
+    [
+        (broken(7, [0.5, 0.2, 0.2, 0.2]), LABELS, ["probs", "row 7", "1.1", "softmax"]),
+        (broken(3, [1.2, -0.2, 0, 0]), LABELS, ["probs", "row 3", "-0.2"]),
+        (broken(9, [np.nan, 1, 0, 0]), LABELS, ["probs", "row 9", "NaN"]),
+        (broken(9, [np.inf, 0, 0, 0]), LABELS, ["probs", "row 9"]),
+        (PROBS[:, 0], LABELS, ["probs", "(50,)", "column_stack"]),
+        (PROBS[:, :1], LABELS, ["probs", "(50, 1)", "column_stack"]),
+        (PROBS[None], LABELS, ["probs", "(1, 50, 4)"]),
+        (PROBS[:0], LABELS[:0], ["probs", "at least one row"]),
+        ([[0.5, 0.5], [1.0]], [0, 1], ["probs", "unequal length"]),
+        ([["a", "b"]], [0], ["probs", "dtype"]),
+        (PROBS.astype(complex), LABELS, ["probs", "complex"]),
+        (PROBS, LABELS[:-1], ["labels", "(50,)", "(49,)"]),
+        (PROBS, np.eye(4)[LABELS], ["labels", "one-hot"]),
+        (PROBS, np.where(np.arange(50) == 11, 4, LABELS), ["labels", "row 11", "0 to 3"]),
+        (PROBS, np.where(np.arange(50) == 11, -1, LABELS), ["labels", "row 11"]),
+        (PROBS, np.where(np.arange(50) == 11, 0.5, LABELS), ["labels", "row 11", "0.5"]),
+        (PROBS, np.where(np.arange(50) == 11, np.nan, LABELS), ["labels", "row 11", "nan"]),
+    ],
+)
+def test_refusals_name_the_argument_and_the_row(probs, labels, words):
+    for call in (M.ece, M.nll, mc.evaluate, mc.ece_floor, M.Evaluator().update):
+        with pytest.raises(mc.InputError) as error:
+            call(probs, labels)
+        for word in words:
+            assert word in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("call", "word"),
+    [
+        (lambda: M.ece(PROBS, LABELS, n_bins=0), "n_bins"),
+        (lambda: M.ece(PROBS, LABELS, n_bins=2.5), "n_bins"),
+        (lambda: M.adaptive_ece(PROBS, LABELS, n_bins=-1), "n_bins"),
+        (lambda: M.eq_bin_ece(PROBS, LABELS, bin_size=0), "bin_size"),
+        (lambda: M.kde_ece(PROBS, LABELS, bandwidth="scott"), "bandwidth"),
+        (lambda: M.kde_ece(PROBS, LABELS, bandwidth=0.0), "bandwidth"),
+        (lambda: M.debiased_ece(PROBS, LABELS, norm=3), "norm"),
+        (lambda: M.debiased_ece(PROBS, LABELS, binning="both"), "binning"),
+        (lambda: M.top_k_accuracy(PROBS, LABELS, k=0), "k:"),
+        (lambda: M.ece(PROBS, LABELS, sample_weight=-np.ones(50)), "sample_weight"),
+        (lambda: M.ece(PROBS, LABELS, sample_weight=np.zeros(50)), "sample_weight"),
+        (lambda: M.ece(PROBS, LABELS, sample_weight=np.ones(49)), "sample_weight"),
+        (lambda: mc.evaluate(PROBS, LABELS, metrics=["ece", "auc"]), "auc"),
+        (lambda: mc.evaluate(PROBS, LABELS, metrics=[]), "metrics"),
+        (lambda: mc.evaluate(PROBS, LABELS, n_boot=-1), "n_boot"),
+        (lambda: mc.evaluate(PROBS, LABELS, n_boot=2, level=95), "level"),
+        (lambda: M.compare(PROBS, PROBS[:, ::-1], LABELS, ["ece"]), "metric"),
+        (lambda: M.compare(PROBS, broken(2, [2, 0, 0, 0]), LABELS), "probs_b"),
+        (lambda: M.compare(PROBS, softmax(np.ones((50, 5)), axis=1), LABELS), "probs_b"),
+        (lambda: mc.order_audit(PROBS, PROBS[:, :3]), "after"),
+        (lambda: mc.order_audit(np.log(PROBS), np.log(PROBS)), "before"),
+        (lambda: mc.order_audit(PROBS, PROBS, input="scores"), "input"),
+        (lambda: mc.order_audit(broken(5, np.nan), PROBS, input="logits"), "row 5"),
+        (lambda: M.Evaluator().result(), "update"),
+    ],
+)
+def test_options_are_checked(call, word):
+    with pytest.raises(mc.InputError, match=word):
+        call()
+
+
+def test_a_single_row_is_enough():
+    result = mc.evaluate([[0.7, 0.3]], [0], n_boot=3)
+    assert result["ece"].value == pytest.approx(0.3)
+    assert np.isfinite([e.value for e in result.estimates.values()]).all()
