@@ -18,19 +18,6 @@ from array_api_compat import array_namespace, is_torch_array
 
 Array = Any
 
-__all__ = [
-    "array_namespace",
-    "compute_dtype",
-    "is_torch_array",
-    "keep_argmax",
-    "ordered_exp",
-    "ordered_softmax",
-    "running_maximum",
-    "segment_sums",
-    "to_numpy",
-]
-
-
 def is_lazy_torch(x: object) -> bool:
     """Whether ``x`` is a torch tensor, without importing torch."""
     return "torch" in sys.modules and is_torch_array(x)
@@ -57,8 +44,23 @@ def running_maximum(x: Array) -> Array:
     return x.cummax(dim=-1).values if is_lazy_torch(x) else np.maximum.accumulate(x, axis=-1)
 
 
-def sum_dtype(x: Array) -> Any:
-    return array_namespace(x).float64
+def count_true(flags: Array) -> Array:
+    """How many are true in each row."""
+    return array_namespace(flags).count_nonzero(flags, axis=1)
+
+
+def device_of(x: Array) -> dict[str, Any]:
+    """Keyword for a creation function, so that the new array lies beside ``x``."""
+    return {"device": x.device} if is_lazy_torch(x) else {}
+
+
+def like(x: np.ndarray, other: Array) -> Array:
+    """A small host array in the library, type and device of ``other``."""
+    if is_lazy_torch(other):
+        import torch
+
+        return torch.as_tensor(np.ascontiguousarray(x), device=other.device).to(other.dtype)
+    return np.asarray(x, dtype=other.dtype)
 
 
 def segment_sums(x: Array, starts: np.ndarray) -> Array:

@@ -1,14 +1,15 @@
 """A block of rows, prepared: sorted, anchored, with its labels found.
 
-A row of logits enters the mathematics only through its sorted, anchored values
+A row of logits enters the mathematics only through its sorted values, measured from the lowest logit in use,
 
-    u_(i) = z_(i) - z_low >= 0,      z_low = the lowest logit in use,
+    u_(i) = z_(i) - z_low >= 0.
 
-and the rank of its label. With ``top_k`` the ranks in use are the k largest; what lies below (the tail, ``u < 0``) is
-not sorted and stays in the normaliser with the parameters of the lowest rank in use. Masked classes (``-inf``) take
-the lowest ranks of their row and no probability.
+They are held as the *height* ``U = z_top - z_low`` of the row and the *depths* ``v_(i) = z_top - z_(i) = U - u_(i)`` below
+its top: the classes that matter have small depths, so single precision loses nothing on them.
 
-Labels among tied logits: the tied ranks share the label in equal parts, so the sort's whims do not matter.
+With ``top_k`` the ranks in use are the k largest; what lies below (the tail, ``v > U``) is not sorted and stays in the
+normaliser with the parameters of the lowest rank in use. Masked classes (``-inf``) take the lowest ranks of their row and
+no probability. Labels among tied logits: the tied ranks share the label in equal parts, so the sort's whims do not matter.
 """
 
 from __future__ import annotations
@@ -18,11 +19,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..arrays import Array, array_namespace, compute_dtype, is_lazy_torch, running_maximum
+from ..arrays import Array, array_namespace, compute_dtype, count_true, device_of, is_lazy_torch, running_maximum
 
-# Larger than any ratio of logits that means anything, small enough that a weight times it stays finite.
-_LARGEST = {"float32": 1e30, "float64": 1e290}
-_MASKED = -1.0  # stands for a masked class among the non-negative u
+# Larger than any difference of logits that means anything, small enough that a weight times it stays finite.
+LARGEST = {"float32": 1e30, "float64": 1e290}
 
 
 @dataclass(frozen=True)
@@ -30,20 +30,33 @@ class Tail:
     """The classes below the top k: their logits stay where they are."""
 
     logits: Array  # (n, m), all classes
-    ties: Array  # (n,), classes of the tail that equal the anchor
+    ties: Array  # (n,), classes of the tail that equal the lowest logit in use
     masked: bool
 
 
 @dataclass(frozen=True)
 class Ranked:
-    """Sorted, anchored logits of some rows."""
+    """Sorted rows."""
 
-    u: Array  # (n, r), ascending, lowest in use is 0; masked classes are negative
-    anchor: Array  # (n, 1), the lowest logit in use
+    depth: Array  # (n, r), descending to 0 at the top; masked classes lie below the height
+    height: Array  # (n,), depth of the lowest logit in use
+    top: Array  # (n, 1), the largest logit
     valid: Array | None  # (n, r) bool, None where nothing is masked
-    tied: bool
     tail: Tail | None
     n_classes: int
+
+    def __getitem__(self, index: slice | Array) -> Ranked:
+        tail = self.tail
+        if tail is not None:
+            tail = Tail(tail.logits[index], tail.ties[index], tail.masked)
+        return replace(
+            self,
+            depth=self.depth[index],
+            height=self.height[index],
+            top=self.top[index],
+            valid=None if self.valid is None else self.valid[index],
+            tail=tail,
+        )
 
 
 @dataclass(frozen=True)
@@ -52,9 +65,9 @@ class Block:
 
     rows: Ranked
     weight: Array  # (n,)
-    label_u: Array  # (n,), anchored logit of the label
+    label_depth: Array  # (n,)
     label_rank: Array  # (n,), first of the ranks its value holds
-    label_size: Array  # (n,), how many ranks (and tied tail classes) hold it
+    label_size: Array  # (n,), how many ranks (and tied classes of the tail) hold it
     statistics: Array | None = None  # (n, S)
     factors: Array | None = None  # (n, K), non-negative, first column 1; None means just the 1
 
@@ -62,66 +75,51 @@ class Block:
     def n_rows(self) -> int:
         return self.weight.shape[0]
 
-    def take(self, index: slice | np.ndarray) -> Block:
-        """Some of the rows."""
-
-        def part(x: Array | None) -> Array | None:
-            return None if x is None else x[index]
-
-        tail = self.rows.tail
-        if tail is not None:
-            tail = Tail(tail.logits[index], tail.ties[index], tail.masked)
-        rows = replace(
-            self.rows,
-            u=self.rows.u[index],
-            anchor=self.rows.anchor[index],
-            valid=part(self.rows.valid),
-            tail=tail,
-        )
+    def __getitem__(self, index: slice | Array) -> Block:
         return Block(
-            rows,
+            self.rows[index],
             self.weight[index],
-            self.label_u[index],
+            self.label_depth[index],
             self.label_rank[index],
             self.label_size[index],
-            part(self.statistics),
-            part(self.factors),
+            None if self.statistics is None else self.statistics[index],
+            None if self.factors is None else self.factors[index],
         )
 
 
 def rank_rows(logits: Array, top_k: int | None = None, dtype: object = None) -> Ranked:
-    """Sort and anchor rows of logits (n, m); computed in ``dtype`` (default: float32, float64 for float64)."""
+    """Sort rows of logits (n, m); computed in ``dtype`` (default: float32, float64 for float64)."""
     xp = array_namespace(logits)
     dtype = dtype or compute_dtype(logits)
     m = logits.shape[1]
     r = m if top_k is None else min(top_k, m)
     if r == m:
-        u = xp.astype(xp.sort(logits, axis=1), dtype, copy=False)
+        z = xp.sort(logits, axis=1, stable=False)
     elif is_lazy_torch(logits):
-        u = xp.astype(logits.topk(r, dim=1).values.flip(1), dtype, copy=False)
+        z = logits.topk(r, dim=1).values.flip(1)
     else:
-        u = np.sort(np.partition(logits, m - r, axis=1)[:, m - r :], axis=1).astype(dtype, copy=False)
-    low = u[:, :1]
-    valid = None
-    if bool(xp.any(xp.isinf(low))):
-        valid = ~xp.isinf(u)
-        low = xp.min(xp.where(valid, u, xp.asarray(np.inf, dtype=dtype)), axis=1, keepdims=True)
-    anchor = xp.asarray(low, copy=True)
-    largest = _LARGEST[str(u.dtype).rpartition(".")[2]]
-    with np.errstate(over="ignore", invalid="ignore"):
-        u -= anchor
-    if not bool(xp.max(u[:, -1]) <= largest):
-        u = xp.clip(u, max=largest)
-    if valid is not None:
-        u = xp.where(valid, u, xp.asarray(_MASKED, dtype=dtype))
-    tied = bool(xp.any(u[:, 1:] == u[:, :-1])) if r > 1 else False
+        z = np.sort(np.partition(logits, m - r, axis=1)[:, m - r :], axis=1)
+    z = xp.astype(z, dtype, copy=False)
+    top = xp.asarray(z[:, -1:], copy=True)
+    masked = bool(xp.any(xp.isinf(z[:, 0])))
+    valid = ~xp.isinf(z) if masked else None
+    with np.errstate(over="ignore"):
+        z -= top
+    z *= -1.0
+    depth = z
+    largest = LARGEST[str(depth.dtype).rpartition(".")[2]]
+    if not bool(xp.max(depth[:, 0]) <= largest):
+        depth = xp.clip(depth, max=largest)
+    if valid is None:
+        height = xp.asarray(depth[:, 0], copy=True)
+    else:
+        height = xp.max(xp.where(valid, depth, 0 * depth), axis=1)
+        depth = xp.where(valid, depth, 2 * height[:, None] + 1)
     tail = None
     if r < m:
-        equal = xp.sum(xp.astype(xp.astype(logits, dtype) == anchor, dtype), axis=1)
-        kept = xp.sum(xp.astype(u == 0, dtype), axis=1)
-        tail = Tail(logits, equal - kept, bool(xp.any(xp.isinf(logits))))
-        tied = tied or bool(xp.any(tail.ties > 0))
-    return Ranked(u, anchor, valid, tied, tail, m)
+        equal = count_true(top - xp.astype(logits, dtype, copy=False) == height[:, None])
+        tail = Tail(logits, equal - count_true(depth == height[:, None]), bool(xp.any(xp.isinf(logits))))
+    return Ranked(depth, height, top, valid, tail, m)
 
 
 def prepare_block(
@@ -136,35 +134,73 @@ def prepare_block(
     """Everything the kernel needs of some rows."""
     xp = array_namespace(logits)
     rows = rank_rows(logits, top_k, dtype)
-    u, tail = rows.u, rows.tail
-    n = u.shape[0]
-    z_label = xp.astype(xp.take_along_axis(logits, labels[:, None], axis=1), u.dtype)
-    label_u = xp.clip(z_label - rows.anchor, max=_LARGEST[str(u.dtype).rpartition(".")[2]])
-    below = xp.sum(xp.astype(u < label_u, xp.int32), axis=1)
-    size = xp.sum(xp.astype(u == label_u, xp.int32), axis=1)
-    label_u = label_u[:, 0]
+    depth, tail = rows.depth, rows.tail
+    z_label = xp.astype(xp.take_along_axis(logits, labels[:, None], axis=1), depth.dtype)
+    with np.errstate(over="ignore"):
+        label_depth = xp.clip(rows.top - z_label, max=LARGEST[str(depth.dtype).rpartition(".")[2]])
+    below = count_true(depth > label_depth)
+    size = count_true(depth >= label_depth) - below
+    label_depth = label_depth[:, 0]
     if tail is not None:
-        size = size + xp.where(label_u == 0, xp.astype(tail.ties, xp.int32), 0 * size)
-    in_tail = label_u < 0
-    below = xp.where(in_tail, 0 * below, below)
-    size = xp.where(in_tail, 0 * size + 1, size)
+        size = size + xp.where(label_depth == rows.height, tail.ties, 0 * size)
+        in_tail = label_depth > rows.height
+        below = xp.where(in_tail, 0 * below, below)
+        size = xp.where(in_tail, 0 * size + 1, size)
     if weight is None:
-        weight = xp.ones(n, dtype=u.dtype, **_device(u))
-    stats = xp.stack([xp.astype(s(rows), u.dtype) for s in statistics], axis=1) if statistics else None
-    return Block(rows, xp.astype(weight, u.dtype), label_u, below, size, stats)
+        weight = xp.ones(depth.shape[0], dtype=depth.dtype, **device_of(depth))
+    stats = xp.stack([xp.astype(s(rows), depth.dtype) for s in statistics], axis=1) if statistics else None
+    return Block(rows, xp.astype(weight, depth.dtype), label_depth, below, size, stats)
 
 
-def _device(x: Array) -> dict[str, object]:
-    return {"device": x.device} if is_lazy_torch(x) else {}
+def join_blocks(blocks: Sequence[Block]) -> Block:
+    """One block with the rows of several."""
+    if len(blocks) == 1:
+        return blocks[0]
+    xp = array_namespace(blocks[0].weight)
+
+    def join(get: Callable[[Block], Array | None]) -> Array | None:
+        parts = [get(b) for b in blocks]
+        return None if parts[0] is None else xp.concat(parts, axis=0)
+
+    tail = blocks[0].rows.tail
+    if tail is not None:
+        tail = Tail(
+            join(lambda b: b.rows.tail and b.rows.tail.logits),
+            join(lambda b: b.rows.tail and b.rows.tail.ties),
+            any(b.rows.tail is not None and b.rows.tail.masked for b in blocks),
+        )
+    masked = any(b.rows.valid is not None for b in blocks)
+    rows = Ranked(
+        join(lambda b: b.rows.depth),
+        join(lambda b: b.rows.height),
+        join(lambda b: b.rows.top),
+        join(lambda b: _valid(b.rows)) if masked else None,
+        tail,
+        blocks[0].rows.n_classes,
+    )
+    return Block(
+        rows,
+        join(lambda b: b.weight),
+        join(lambda b: b.label_depth),
+        join(lambda b: b.label_rank),
+        join(lambda b: b.label_size),
+        join(lambda b: b.statistics),
+        join(lambda b: b.factors),
+    )
 
 
-def tie_bounds(u: Array) -> tuple[Array, Array]:
+def _valid(rows: Ranked) -> Array:
+    xp = array_namespace(rows.depth)
+    return xp.ones_like(rows.depth, dtype=xp.bool) if rows.valid is None else rows.valid
+
+
+def tie_bounds(depth: Array) -> tuple[Array, Array]:
     """First and last rank of the group of equal values that each rank belongs to."""
-    xp = array_namespace(u)
-    n, r = u.shape
-    rank = xp.broadcast_to(xp.arange(r, **_device(u)), (n, r))
-    edge = u[:, 1:] != u[:, :-1]
-    true = xp.ones((n, 1), dtype=xp.bool, **_device(u))
+    xp = array_namespace(depth)
+    n, r = depth.shape
+    rank = xp.broadcast_to(xp.arange(r, **device_of(depth)), (n, r))
+    edge = depth[:, 1:] != depth[:, :-1]
+    true = xp.ones((n, 1), dtype=xp.bool, **device_of(depth))
     begins = xp.concat([true, edge], axis=1)
     ends = xp.concat([edge, true], axis=1)
     first = running_maximum(xp.where(begins, rank, 0 * rank))
@@ -172,10 +208,26 @@ def tie_bounds(u: Array) -> tuple[Array, Array]:
     return first, last
 
 
-def average_ties(f: Array, rows: Ranked) -> Array:
-    """Give tied ranks one value, the mean of theirs; it lies between its neighbours, so the order stands."""
+def average_ties(f: Array, rows: Ranked, jumps: np.ndarray) -> Array:
+    """Give tied ranks one value, the mean of theirs; it lies between its neighbours, so the order stands.
+
+    ``f`` (n, r) is linear in the logit between the ranks in ``jumps``, so ties need care only where one of these falls
+    inside a group of equal values. Changes ``f`` in place.
+    """
     xp = array_namespace(f)
-    first, last = tie_bounds(rows.u)
+    jumps = jumps[jumps > 0]
+    if not len(jumps):
+        return f
+    split = xp.any(rows.depth[:, jumps] == rows.depth[:, jumps - 1], axis=1)
+    index = xp.nonzero(split)[0]
+    if index.shape[0]:
+        f[index] = _group_means(f[index], rows[index])
+    return f
+
+
+def _group_means(f: Array, rows: Ranked) -> Array:
+    xp = array_namespace(f)
+    first, last = tie_bounds(rows.depth)
     total = xp.cumulative_sum(xp.astype(f, xp.float64), axis=1)
     f_first = xp.take_along_axis(f, first, axis=1)
     f_last = xp.take_along_axis(f, last, axis=1)
@@ -183,8 +235,10 @@ def average_ties(f: Array, rows: Ranked) -> Array:
     mean = (xp.take_along_axis(total, last, axis=1) - before) / xp.astype(last - first + 1, xp.float64)
     mean = xp.clip(xp.astype(mean, f.dtype), f_first, f_last)
     if rows.tail is not None:
-        # Classes of the tail that equal the anchor belong to its group, with the lowest rank's value.
-        kept = xp.sum(xp.astype(rows.u == 0, f.dtype), axis=1, keepdims=True)
-        share = kept / (kept + xp.astype(rows.tail.ties[:, None], f.dtype))
-        mean = xp.where(rows.u == 0, f[:, :1] + (mean - f[:, :1]) * share, mean)
+        # Classes of the tail that equal the lowest logit in use belong to its group, with the lowest rank's value.
+        low = rows.depth == rows.height[:, None]
+        kept = xp.astype(count_true(low), f.dtype)
+        share = (kept / (kept + xp.astype(rows.tail.ties, f.dtype)))[:, None]
+        lowest = xp.take_along_axis(f, xp.argmax(xp.astype(low, xp.int8), axis=1)[:, None], axis=1)
+        mean = xp.where(low, lowest + (mean - lowest) * share, mean)
     return mean

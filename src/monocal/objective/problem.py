@@ -18,10 +18,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..arrays import array_namespace, to_numpy
+from ..arrays import array_namespace, device_of, to_numpy
 from ..solver import Evaluation
 from .blocks import Block
-from .kernel import BIAS, SCALE, Point, block_sums
+from .kernel import BIAS, DEPTH, HEIGHT, MASS, SCALE, Point, block_sums
 from .sources import Rows
 
 # The smallest weight: strictly positive, so that the map stays injective and 1/weight finite.
@@ -30,10 +30,10 @@ MIN_SCALE = 1e-6
 
 @dataclass(frozen=True)
 class Totals:
-    """What is known of the rows before any coefficient: they add."""
+    """What is known of the rows before any coefficient. They add."""
 
     weight: float
-    label: np.ndarray  # (2, K, r): the label's share of psi u and psi at each rank
+    label: np.ndarray  # (3, K, r): the label's share of psi v, psi U and psi at each rank
     mean: np.ndarray  # (2, K, r): sums of psi u and psi (all rows) at each rank
     square: np.ndarray  # (2, K, r): sums of their squares
 
@@ -48,37 +48,39 @@ class Totals:
 
 def block_totals(block: Block) -> Totals:
     """Label sums and atom moments of one block."""
-    u, psi = block.rows.u, block.factors
-    xp = array_namespace(u)
-    n, r = u.shape
+    rows, w = block.rows, block.weight
+    xp = array_namespace(w)
+    n, r = rows.depth.shape
+    psi = xp.ones((n, 1), dtype=w.dtype, **device_of(w)) if block.factors is None else block.factors
+    u = xp.clip(rows.height[:, None] - rows.depth, min=0.0)
+    mean = xp.stack([(psi * w[:, None]).T @ x for x in (u, xp.ones_like(u))])
+    square = xp.stack([(psi * psi * w[:, None]).T @ x for x in (u * u, xp.ones_like(u))])
+    return Totals(
+        float(xp.sum(w, dtype=xp.float64)),
+        _label_totals(block, to_numpy(psi).astype(np.float64), r),
+        to_numpy(mean).astype(np.float64),
+        to_numpy(square).astype(np.float64),
+    )
+
+
+def _label_totals(block: Block, psi: np.ndarray, r: int) -> np.ndarray:
+    """Each label in equal shares on the ``size`` ranks from ``rank`` on, as a running sum of what begins and ends.
+
+    Shares of tied classes outside the ranks in use go to the lowest rank, whose parameters those classes have.
+    """
     weight = to_numpy(block.weight).astype(np.float64)
     rank, size = to_numpy(block.label_rank), to_numpy(block.label_size)
-    label_u = to_numpy(block.label_u).astype(np.float64)
-    factor = np.ones((n, 1)) if psi is None else to_numpy(psi).astype(np.float64)
-    # Equal shares for the `size` ranks from `rank` on, as a running sum of what begins and what ends; shares of tied
-    # classes outside the ranks in use go to the lowest rank, whose parameters those classes have.
     ends = np.minimum(rank + size, r)
     outside = 1.0 - (ends - rank) / size
-    label = np.empty((2, factor.shape[1], r))
-    for k in range(factor.shape[1]):
-        for kind, value in ((SCALE, label_u), (BIAS, np.ones(n))):
-            v = weight * factor[:, k] * value
-            edge = np.bincount(rank, v / size, r + 1) - np.bincount(ends, v / size, r + 1)
-            label[kind, k] = np.cumsum(edge)[:r]
-            label[kind, k, 0] += float(v @ outside)
-    w = block.weight
-    positive = xp.clip(u, min=0.0)
-    if psi is None:
-        mean = xp.stack([w @ positive, xp.sum(w) + 0 * u[0]])[:, None, :]
-        square = xp.stack([w @ (positive * positive), xp.sum(w) + 0 * u[0]])[:, None, :]
-    else:
-        wp, wp2 = (psi * w[:, None]).T, (psi * psi * w[:, None]).T
-        one = xp.ones_like(u)
-        mean = xp.stack([wp @ positive, wp @ one])
-        square = xp.stack([wp2 @ (positive * positive), wp2 @ one])
-    return Totals(
-        float(weight.sum()), label, to_numpy(mean).astype(np.float64), to_numpy(square).astype(np.float64)
-    )
+    values = (to_numpy(block.label_depth), to_numpy(block.rows.height), np.ones(len(rank)))
+    label = np.empty((3, psi.shape[1], r))
+    for i, value in enumerate(values):
+        for k in range(psi.shape[1]):
+            share = weight * psi[:, k] * value / size
+            edge = np.bincount(rank, share, r + 1) - np.bincount(ends, share, r + 1)
+            label[i, k] = np.cumsum(edge)[:r]
+            label[i, k, 0] += float((share * size) @ outside)
+    return label
 
 
 class RankCone:
@@ -102,7 +104,6 @@ class RankCone:
         self.tol = tol
         self.atoms = np.flatnonzero(allowed.ravel())
         self.totals: Totals = rows.sum(block_totals)
-        self._label = self._take(_from_start(self.totals.label)) / self.totals.weight
         self.spread = self._spread()
         self.lower = np.zeros(len(self.atoms))
         self._plain = np.searchsorted(self.atoms, 0)  # (scale, factor 0, start 0) comes first
@@ -139,13 +140,17 @@ class RankCone:
         return c
 
     def evaluate(self, coefficients: np.ndarray, working: np.ndarray) -> Evaluation:
-        by_rank = np.cumsum(self.grid(coefficients), axis=2)
+        # In the precision of the rows, here as there: otherwise the labels' part and the log-partition would speak of
+        # two slightly different points, and their difference is all that matters near the optimum.
+        by_rank = np.cumsum(self.grid(coefficients), axis=2).astype(self.rows.precision).astype(np.float64)
         kind, factor, start = np.unravel_index(self.atoms[working], self.allowed.shape)
         sums = self.rows.sum(block_sums, Point(by_rank[SCALE], by_rank[BIAS], kind, factor, start))
-        n = self.totals.weight
+        n, label = self.totals.weight, self.totals.label
+        drop = by_rank[:, :, -1:] - by_rank
+        lost = label[DEPTH] * by_rank[SCALE] + label[HEIGHT] * drop[SCALE] + label[MASS] * drop[BIAS]
         return Evaluation(
-            value=sums.value / n - float(self._label @ coefficients),
-            gradient=self._take(_from_start(sums.by_rank)) / n - self._label,
+            value=(sums.value + float(lost.sum())) / n,
+            gradient=self._take(_atom_sums(sums.by_rank - label)) / n,
             hessian=sums.hessian / n,
         )
 
@@ -172,3 +177,12 @@ class RankCone:
 def _from_start(by_rank: np.ndarray) -> np.ndarray:
     """Sums over the ranks from each start upwards."""
     return np.cumsum(by_rank[..., ::-1], axis=-1)[..., ::-1]
+
+
+def _atom_sums(by_rank: np.ndarray) -> np.ndarray:
+    """From sums of ``v``, ``U``, 1 at each rank to sums of every atom less its value at the top class.
+
+    That is ``1[i >= s] u_i - U``: ``-v_i`` from the start on and ``-U`` before it; for a bias, -1 before it.
+    """
+    before = np.cumsum(by_rank[1:], axis=-1) - by_rank[1:]
+    return -np.stack([_from_start(by_rank[DEPTH]) + before[0], before[1]])

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import reduce
@@ -17,7 +17,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from ..arrays import Array, is_lazy_torch
-from .blocks import Block, Ranked, prepare_block
+from .blocks import Block, Ranked, join_blocks, prepare_block
 
 T = TypeVar("T")
 
@@ -34,6 +34,7 @@ class Rows(Protocol):
     n_rows: int
     n_classes: int
     n_ranks: int
+    precision: str
 
     def sum(self, function: Callable[..., T], *args: Any) -> T:
         """``function(block, *args)`` added up over all blocks, in a fixed order."""
@@ -73,7 +74,8 @@ class MemoryRows:
         self.blocks = list(blocks)
         self.n_rows = sum(b.n_rows for b in self.blocks)
         self.n_classes = self.blocks[0].rows.n_classes
-        self.n_ranks = self.blocks[0].rows.u.shape[1]
+        self.n_ranks = self.blocks[0].rows.depth.shape[1]
+        self.precision = str(self.blocks[0].rows.depth.dtype).rpartition(".")[2]
 
     @classmethod
     def prepare(
@@ -105,13 +107,15 @@ class MemoryRows:
         step = min(8, self.n_rows // _COARSE)
         if step < 2:
             return None
-        return MemoryRows(list(_rejoin([b.take(slice(None, None, step)) for b in self.blocks])))
+        # Joined again, `step` by `step`: thin blocks would cost more in calls than in arithmetic.
+        thin = [b[slice(None, None, step)] for b in self.blocks]
+        return MemoryRows([join_blocks(thin[i : i + step]) for i in range(0, len(thin), step)])
 
     def part(self, chosen: np.ndarray) -> MemoryRows:
         """The rows where ``chosen`` (n_rows,) is true."""
         ends = np.cumsum([b.n_rows for b in self.blocks])
         pieces = [
-            b.take(np.flatnonzero(c)) for b, c in zip(self.blocks, np.split(chosen, ends[:-1]), strict=True)
+            b[np.flatnonzero(c)] for b, c in zip(self.blocks, np.split(chosen, ends[:-1]), strict=True)
         ]
         return MemoryRows([p for p in pieces if p.n_rows])
 
@@ -124,8 +128,3 @@ class MemoryRows:
     def with_factors(self, factors: Callable[[Array], Array]) -> MemoryRows:
         """The same rows with the factors computed from their statistics."""
         return MemoryRows([replace(b, factors=factors(b.statistics)) for b in self.blocks])
-
-
-def _rejoin(blocks: list[Block]) -> Iterator[Block]:
-    """Thin blocks as they are: joining would copy, and a tail refers to the caller's own array."""
-    yield from (b for b in blocks if b.n_rows)

@@ -15,8 +15,8 @@ The number of atoms may be large (every rank, every start), the number that matt
 The gap to the optimum is bounded by convexity, ``F(c) - F(c*) <= g . (c - c*)``: with no negative gradient that is
 the complementary slackness ``g . (c - lower)``; what is left negative is charged against the size of the solution.
 
-A problem that can show a smaller copy of itself (``coarse``: some of the rows) is solved there first; the answer is a
-start from which the whole needs a few passes only.
+A problem that can show a smaller copy of itself (``coarse``: some of the rows) is solved there, again and again, with the
+gradient corrected to that of the whole: the whole then needs a handful of passes, and no Hessian.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ class ConeProblem(Protocol):
 
     penalty: np.ndarray
     lower: np.ndarray
+    spread: np.ndarray  # typical size of each atom's values: the metric for steps and ridges
     n_rows: int
 
     def start(self) -> np.ndarray:
@@ -78,7 +79,7 @@ def minimize(
     max_iter : int
         Iterations allowed on the whole problem (and on each coarse copy).
     start : ndarray of shape (n_atoms,), optional
-        Where to begin; given one, coarse copies are skipped.
+        Where to begin.
     n_candidates : int
         Atoms that may join the working set in one iteration.
 
@@ -86,16 +87,44 @@ def minimize(
     -------
     Solution
     """
-    before: tuple[Step, ...] = ()
-    if start is None:
-        small = problem.coarse()
-        if small is None:
-            start = problem.start()
-        else:
-            # Sampling error is far above this tolerance; more precision would be thrown away.
-            rough = minimize(small, tol=max(tol, 1e-4), max_iter=max_iter, n_candidates=n_candidates)
-            start, before = rough.coefficients, rough.history
-    return _newton(problem, np.maximum(start, problem.lower), tol, max_iter, n_candidates, before)
+    small = problem.coarse()
+    if small is None:
+        first = problem.start() if start is None else start
+        return _newton(problem, np.maximum(first, problem.lower), tol, max_iter, n_candidates, ())
+    return _corrected(problem, small, start, tol, max_iter, n_candidates)
+
+
+def _corrected(
+    problem: ConeProblem,
+    small: ConeProblem,
+    start: np.ndarray | None,
+    tol: float,
+    max_iter: int,
+    n_candidates: int,
+) -> Solution:
+    """Solve on a part of the rows whose gradient is corrected to that of the whole.
+
+    With ``G`` the gradient of the whole at ``c`` and ``G_s`` that of the part, the next point minimises
+    ``F_s + (G - G_s) . c``: a linear term, which a penalty already is. A fixed point is optimal for the whole. The error
+    falls by the relative sampling error of the Hessian in each round, and a round costs one pass without Hessian.
+    """
+    rough = minimize(small, tol=max(tol, 1e-3), max_iter=max_iter, start=start, n_candidates=n_candidates)
+    c, history = rough.coefficients, list(rough.history)
+    nothing = np.zeros(0, dtype=np.intp)
+    last = np.inf
+    for n_iter in range(max_iter):
+        here = problem.evaluate(c, nothing)
+        objective, g, kkt = _state(problem, here, c)
+        history.append(Step(objective, kkt, int((c > problem.lower).sum()), 1.0, problem.n_rows))
+        if kkt <= tol:
+            return _solution(problem, c, g, objective, kkt, CONVERGED, n_iter, history)
+        if kkt > 0.5 * last:
+            break
+        last = kkt
+        small.penalty = problem.penalty + here.gradient - small.evaluate(c, nothing).gradient
+        inner = _newton(small, c, max(0.05 * kkt, 0.3 * tol), max_iter, n_candidates, ())
+        c, history = inner.coefficients, history + list(inner.history)
+    return _newton(problem, c, tol, max_iter, n_candidates, tuple(history))
 
 
 def _newton(
@@ -108,10 +137,7 @@ def _newton(
     step_size = 1.0
     status, n_iter, tiny_steps = ITERATIONS, 0, 0
     while True:
-        objective = here.value + float(penalty @ c)
-        g = here.gradient + penalty
-        violation = np.where(c > lower, np.abs(g), np.maximum(-g, 0.0))
-        kkt = float(violation.max(initial=0.0))
+        objective, g, kkt = _state(problem, here, c)
         history.append(Step(objective, kkt, int((c > lower).sum()), step_size, problem.n_rows))
         if kkt <= tol:
             status = CONVERGED
@@ -124,7 +150,10 @@ def _newton(
         n_iter += 1
 
         delta = np.zeros_like(c)
-        delta[working] = _bounded_newton_step(g[working], here.hessian, (c - lower)[working])
+        metric = problem.spread[working]
+        step = _bounded_newton_step(g[working], here.hessian, (c - lower)[working], metric)
+        # Where the curvature has all but vanished a full step may leap far; calibrated logits change by 10 at most.
+        delta[working] = step * min(1.0, 10.0 / max(float(np.abs(step * metric).max(initial=0.0)), 1e-300))
         slope = float(g @ delta)
         wanted = problem.candidates(np.where(c > lower, 0.0, g), n_candidates)
         step_size = 1.0
@@ -145,30 +174,53 @@ def _newton(
         tiny_steps = tiny_steps + 1 if step_size < 1e-6 else 0
         c, here, working = trial, there, trial_working
 
+    return _solution(problem, c, g, objective, kkt, status, n_iter, history)
+
+
+def _state(problem: ConeProblem, here: Evaluation, c: np.ndarray) -> tuple[float, np.ndarray, float]:
+    """Objective, its gradient, and the largest violation of the optimality conditions."""
+    g = here.gradient + problem.penalty
+    violation = np.where(c > problem.lower, np.abs(g), np.maximum(-g, 0.0))
+    return here.value + float(problem.penalty @ c), g, float(violation.max(initial=0.0))
+
+
+def _solution(
+    problem: ConeProblem,
+    c: np.ndarray,
+    g: np.ndarray,
+    objective: float,
+    kkt: float,
+    status: str,
+    n_iter: int,
+    history: list[Step],
+) -> Solution:
+    size = c - problem.lower
     negative = max(float(-g.min(initial=0.0)), 0.0)
-    gap = float(np.abs(g @ (c - lower))) + negative * float((c - lower).sum())
     return Solution(
         coefficients=c,
         converged=status == CONVERGED,
         status=status,
         kkt=kkt,
-        duality_gap=gap,
+        duality_gap=abs(float(g @ size)) + negative * float(size.sum()),
         objective=objective,
         n_iter=n_iter,
         history=tuple(history),
     )
 
 
-def _bounded_newton_step(g: np.ndarray, hessian: np.ndarray, room: np.ndarray) -> np.ndarray:
+def _bounded_newton_step(
+    g: np.ndarray, hessian: np.ndarray, room: np.ndarray, metric: np.ndarray
+) -> np.ndarray:
     """``argmin_d  g.d + d'Hd/2`` subject to ``room + d >= 0``, as non-negative least squares in ``room + d``."""
     if not len(g):
         return np.zeros(0)
-    scale = np.sqrt(np.maximum(np.diag(hessian), 1e-300))
+    # Single-precision sums leave an error of about 1e-8 in the curvature; below that it is not believed.
+    scale = np.sqrt(np.maximum(np.diag(hessian), 0.0) + 1e-8 * metric**2 + 1e-300)
     ridge = 1e-10
     while True:
         # Atoms with neighbouring starts are nearly parallel: a ridge in the scaled metric keeps the factor well-posed.
         scaled = hessian / scale[:, None] / scale[None, :]
-        scaled[np.diag_indices_from(scaled)] += ridge
+        np.fill_diagonal(scaled, 1.0 + ridge)
         try:
             factor = np.linalg.cholesky(scaled)
             break
