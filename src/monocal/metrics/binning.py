@@ -202,9 +202,9 @@ def ece(probs: Any, labels: Any, *, n_bins: int = 15, sample_weight: Any = None)
 
     Notes
     -----
-    torchmetrics closes its bins on the left and gives confidence 1 a bin of its own, so it differs where a
-    confidence is 1 or lies on an edge, and agrees to single precision elsewhere. A calibrated model does
-    not score 0: see `ece_floor`.
+    netcal agrees. torchmetrics closes its bins on the left, gives confidence 1 a bin of its own, and adds up
+    in single precision: it differs where a confidence is 1 or lies on an edge, and agrees to 1e-5 elsewhere.
+    A calibrated model does not score 0: see `ece_floor`.
 
     References
     ----------
@@ -271,8 +271,8 @@ def debiased_ece(
     Notes
     -----
     The norms differ in scale: the square root of a mean of squares is at least the mean. Agrees with the
-    package of the authors on the same bins; their norm 1 draws 1000 normals where this one uses the mean
-    they converge to.
+    package of the authors on the same bins, which equal-mass bins are up to rows on a boundary; their norm 1
+    draws 1000 normals where this one uses the mean they converge to.
 
     References
     ----------
