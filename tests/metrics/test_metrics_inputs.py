@@ -72,6 +72,7 @@ def broken(row, values):
         (PROBS[:0], LABELS[:0], ["probs", "at least one row"]),
         ([[0.5, 0.5], [1.0]], [0, 1], ["probs", "unequal length"]),
         ([["a", "b"]], [0], ["probs", "dtype"]),
+        (np.ma.masked_less(PROBS, 0.1), LABELS, ["probs", "masked"]),
         (PROBS.astype(complex), LABELS, ["probs", "complex"]),
         (PROBS, LABELS[:-1], ["labels", "(50,)", "(49,)"]),
         (PROBS, np.eye(4)[LABELS], ["labels", "one-hot"]),

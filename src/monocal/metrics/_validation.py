@@ -27,6 +27,8 @@ def to_numpy(values: Any, name: str) -> tuple[NDArray[Any], float]:
         values = values.numpy()
     elif hasattr(values, "to_numpy"):
         values = values.to_numpy()
+    if np.ma.is_masked(values):
+        raise InputError(f"{name}: holds masked values: drop those rows first")
     try:
         array = np.asarray(values)
     except ValueError as error:
