@@ -1,0 +1,28 @@
+"""Logits in files, and example logits.
+
+``read`` gives one set, ``read_splits`` a calibration and a test set, ``find`` every such pair in a folder;
+``write`` and ``atomic_path`` put results on disk whole or not at all; ``digits_example`` and ``synthetic``
+make data to try things on.
+"""
+
+from __future__ import annotations
+
+from monocal.data.examples import digits_example
+from monocal.data.generator import Synthetic, synthetic
+from monocal.data.reading import Location, find, read, read_splits
+from monocal.data.sets import LogitsSet, Splits
+from monocal.data.writing import atomic_path, write
+
+__all__ = [
+    "Location",
+    "LogitsSet",
+    "Splits",
+    "Synthetic",
+    "atomic_path",
+    "digits_example",
+    "find",
+    "read",
+    "read_splits",
+    "synthetic",
+    "write",
+]

@@ -1,0 +1,115 @@
+r"""Logits whose true probabilities are known:  y ~ softmax(t),  z = distort(t).
+
+A row has one favoured class, raised above Gaussian noise by an evidence that differs from row to row, as easy
+and hard images do. The label is drawn from ``softmax(t)``, so ``t`` is calibrated by construction, and what
+the classifier reports is a distortion of it: by default ``z = overconfidence * t``, which temperature scaling
+with ``T = overconfidence`` undoes exactly. The evidence is measured from ``log(m - 1)``, which keeps the
+accuracy near 0.8 for any number of classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from monocal.data.sets import LogitsSet
+from monocal.errors import InputError
+
+_BLOCK = 1 << 21  # elements made at a time
+
+
+@dataclass(frozen=True, eq=False)
+class Synthetic(LogitsSet):
+    """A `LogitsSet` with ``truth``, the (n, m) probabilities that its labels were drawn from, when kept."""
+
+    truth: np.ndarray | None = None
+
+
+def synthetic(
+    n: int,
+    m: int,
+    seed: int = 0,
+    *,
+    overconfidence: float = 2.0,
+    distort: Callable[[np.ndarray], np.ndarray] | None = None,
+    evidence: float = 3.0,
+    spread: float = 2.5,
+    dtype: DTypeLike = np.float32,
+    keep_truth: bool = True,
+    out: np.ndarray | None = None,
+) -> Synthetic:
+    """Make logits that are miscalibrated in a known way, in blocks and mostly in float32.
+
+    Parameters
+    ----------
+    n, m : int
+        Number of rows (at least 1) and of classes (at least 2).
+    seed : int, default=0
+        The same seed gives the same rows; a larger ``n`` adds rows at the end.
+    overconfidence : float, default=2.0
+        Reported logits are the true ones times this; below 1 the classifier is under-confident.
+    distort : callable, optional
+        Maps a block of true logits (rows, m) to reported logits of the same shape, instead of
+        ``overconfidence``.
+    evidence, spread : float
+        Mean and standard deviation over rows of the favoured class's advantage, in units of log-odds.
+    dtype : dtype, default=float32
+        Type of the reported logits.
+    keep_truth : bool, default=True
+        Keep the true probabilities; they take as much memory as float32 logits.
+    out : ndarray of shape (n, m), optional
+        Where to put the logits, for instance a memory-mapped file larger than memory.
+
+    Returns
+    -------
+    Synthetic
+        ``values`` (n, m), ``labels`` (n,), ``truth`` (n, m) float32 or None.
+    """
+    if n < 1 or m < 2:
+        raise InputError(f"n must be at least 1 and m at least 2, got n={n}, m={m}.")
+    if out is not None and out.shape != (n, m):
+        raise InputError(f"out must have shape ({n}, {m}), got {out.shape}.")
+    if distort is None and not overconfidence > 0:
+        raise InputError(f"overconfidence must be positive, got {overconfidence}.")
+    values = np.empty((n, m), dtype) if out is None else out
+    truth = np.empty((n, m), np.float32) if keep_truth else None
+    labels = np.empty(n, np.int64)
+
+    step = max(1, _BLOCK // m)
+    for number, start in enumerate(range(0, n, step)):
+        # Always a whole block from its own stream, so that rows do not depend on n.
+        rng = np.random.default_rng([seed, m, number])
+        favoured = rng.integers(m, size=step)
+        advantage = np.log(m - 1) + rng.normal(evidence, spread, step)
+        rows = min(step, n - start)
+        true_logits = rng.standard_normal((rows, m), dtype=np.float32)
+        true_logits[np.arange(rows), favoured[:rows]] += advantage[:rows].astype(np.float32)
+
+        # The distortion comes before the softmax below reuses the block's memory.
+        reported = (
+            true_logits * np.float32(overconfidence) if distort is None else distort(true_logits.copy())
+        )
+        block = slice(start, start + rows)
+        values[block] = reported
+        probabilities = _softmax_in_place(true_logits)
+        labels[block] = _draw(probabilities, np.random.default_rng([seed, m, number, 1]))
+        if truth is not None:
+            truth[block] = probabilities
+    return Synthetic(values, labels, "logits", f"synthetic_{n}x{m}", truth=truth)
+
+
+def _softmax_in_place(logits: np.ndarray) -> np.ndarray:
+    logits -= logits.max(axis=1, keepdims=True)
+    np.exp(logits, out=logits)
+    logits /= logits.sum(axis=1, keepdims=True)
+    return logits
+
+
+def _draw(probabilities: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """One class per row, with the row's probabilities (inverse of the cumulative sum)."""
+    reached = np.cumsum(probabilities, axis=1, dtype=np.float64)
+    aim = rng.random(len(reached)) * reached[:, -1]
+    return (reached <= aim[:, None]).sum(axis=1)

@@ -1,0 +1,208 @@
+"""A set of classifier outputs:  values (n, m), labels (n,) in 0..m-1, and whether values are logits.
+
+What files hold is brought to this one form. Every change on the way (labels from one-hot rows, two classes
+from one column) is stated in ``notes``; nothing is guessed from the values, but a likely mistake is warned
+of.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from monocal.data.naming import Kind, Part
+from monocal.errors import FileError
+
+_BLOCK = 1 << 22  # elements looked at together, so that checks need little memory beside the array
+_SUM_TOLERANCE = 1e-2  # probabilities in bfloat16 over a thousand classes sum to one this well
+
+
+@dataclass(frozen=True, eq=False)
+class LogitsSet:
+    """Outputs of a classifier, as read from a file or made by a generator.
+
+    Attributes
+    ----------
+    values : ndarray of shape (n, m)
+        One row per sample, one column per class.
+    labels : ndarray of shape (n,) and dtype int64, or None
+        Class of each sample, 0 to m-1.
+    kind : {"logits", "probabilities"}
+        What ``values`` are; pass it on as ``input=`` of a calibrator.
+    name : str
+        Short name for tables and titles.
+    path : Path or None
+        Where it came from.
+    part : {"cal", "test"} or None
+        Which part of its file it is.
+    notes : tuple of str
+        What was done to bring the file into this form.
+    """
+
+    values: np.ndarray
+    labels: np.ndarray | None
+    kind: Kind = "logits"
+    name: str = "data"
+    path: Path | None = None
+    part: Part | None = None
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def n_samples(self) -> int:
+        """Number of rows, n."""
+        return self.values.shape[0]
+
+    @property
+    def n_classes(self) -> int:
+        """Number of classes, m."""
+        return self.values.shape[1]
+
+
+@dataclass(frozen=True, eq=False)
+class Splits:
+    """A set to calibrate on and a set to judge on, with the same classes."""
+
+    cal: LogitsSet
+    test: LogitsSet
+    name: str = "data"
+
+
+def make_set(
+    values: np.ndarray,
+    labels: np.ndarray | None,
+    *,
+    kind: Kind,
+    name: str,
+    path: Path,
+    part: Part | None = None,
+    notes: tuple[str, ...] = (),
+    where: str = "values",
+    labels_where: str = "labels",
+) -> LogitsSet:
+    """Bring raw arrays into the one form, or say what is wrong with them.
+
+    A memory-mapped array is looked at in its first block only; the rest is checked when a calibrator reads
+    it.
+    """
+    stated = list(notes)
+    values = _as_values(values, kind, where, stated)
+    _check_values(values, kind, where)
+    if labels is not None:
+        labels = _as_labels(labels, values.shape, labels_where, stated)
+    return LogitsSet(values, labels, kind, name, path, part, tuple(stated))
+
+
+def _as_values(values: np.ndarray, kind: Kind, where: str, notes: list[str]) -> np.ndarray:
+    mapped = isinstance(values, np.memmap)
+    if values.dtype.kind not in "fiu":
+        raise FileError(
+            f"{where} has dtype {values.dtype}: expected numbers of type float16, float32 or float64."
+        )
+    one_column = values.ndim == 1 or (values.ndim == 2 and values.shape[1] == 1)
+    if one_column and values.dtype.kind == "f" and not mapped and values.size:
+        score = values.reshape(-1)
+        if kind == "probabilities":
+            notes.append("one column was read as the probability of class 1 of two classes")
+            values = np.stack([1 - score, score], axis=1)
+        else:
+            if score.min() >= 0 and score.max() <= 1:
+                _warn_of_probabilities(where, "lie in [0, 1]")
+            notes.append("one column was read as the logit of class 1 of two classes, with class 0 at 0")
+            values = np.stack([np.zeros_like(score), score], axis=1)
+    if values.ndim != 2 or values.shape[1] < 2 or values.shape[0] < 1:
+        raise FileError(
+            f"{where} has shape {values.shape} and dtype {values.dtype}: expected (n, m), one row per "
+            f"sample and one column per class, with n >= 1 and m >= 2."
+        )
+    if values.dtype.kind != "f" and not mapped:
+        notes.append(f"{values.dtype} values were widened to {np.result_type(values.dtype, np.float32)}")
+        return values.astype(np.result_type(values.dtype, np.float32))
+    if not mapped and (values.dtype.itemsize > 8 or not values.dtype.isnative):
+        values = values.astype(np.dtype(f"f{min(values.dtype.itemsize, 8)}"))
+    return values
+
+
+def _blocks(values: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    step = max(1, _BLOCK // values.shape[1])
+    last = step if isinstance(values, np.memmap) else len(values)
+    for start in range(0, last, step):
+        yield start, np.asarray(values[start : start + step])
+
+
+def _check_values(values: np.ndarray, kind: Kind, where: str) -> None:
+    suspicious = True  # until a row is seen that cannot be probabilities
+    for start, block in _blocks(values):
+        unusable = ~(block < np.inf)
+        if unusable.any():
+            row, column = np.argwhere(unusable)[0]
+            raise FileError(
+                f"{where} has {block[row, column]} in row {start + row}, column {column}: expected finite "
+                f"numbers (-inf for a class that is not available); drop the row or mend what wrote it."
+            )
+        if kind == "probabilities" or suspicious:
+            total = block.sum(axis=1, dtype=np.float64)
+            off = (block < 0).any(axis=1) | ~(np.abs(total - 1) <= _SUM_TOLERANCE)
+            suspicious = suspicious and not off.any()
+        if kind == "probabilities" and off.any():
+            row = int(np.argmax(off))
+            raise FileError(
+                f"{where} was said to be probabilities, but row {start + row} has minimum "
+                f"{block[row].min():.6g} and sum {total[row]:.6g}: expected no negative values and sum 1; "
+                f"if these are logits, say kind='logits'."
+            )
+    if kind == "logits" and suspicious:
+        _warn_of_probabilities(where, "lie in [0, 1] and sum to 1")
+
+
+def _warn_of_probabilities(where: str, because: str) -> None:
+    warnings.warn(
+        f"{where} is taken as logits, but all rows looked at {because}: if these are probabilities, say "
+        f"kind='probabilities'.",
+        UserWarning,
+        stacklevel=6,  # the caller of read()
+    )
+
+
+def _as_labels(labels: np.ndarray, shape: tuple[int, ...], where: str, notes: list[str]) -> np.ndarray:
+    """Labels as int64 of shape (n,), from (n,), (n, 1) or one-hot (n, m)."""
+    n, m = shape
+    labels = np.asarray(labels)
+    if labels.dtype.kind not in "fiub":
+        raise FileError(f"{where} has dtype {labels.dtype}: expected the number of the class, 0 to {m - 1}.")
+    if labels.ndim > 2 or labels.ndim == 0 or (labels.ndim == 2 and labels.shape[1] not in (1, m)):
+        raise FileError(f"{where} has shape {labels.shape}: expected ({n},), ({n}, 1) or one-hot ({n}, {m}).")
+    if len(labels) != n:
+        raise FileError(
+            f"{where} has {len(labels)} rows and the values have {n}: expected one label per row."
+        )
+    if labels.ndim == 2 and labels.shape[1] == m:
+        not_hot = ((labels != 0) & (labels != 1)).any(axis=1) | (labels.sum(axis=1) != 1)
+        if not_hot.any():
+            row = int(np.argmax(not_hot))
+            raise FileError(
+                f"{where} has shape {labels.shape}, so rows must be one-hot, but row {row} is not: expected "
+                f"a single 1 among zeros, or plain class numbers."
+            )
+        notes.append(f"one-hot labels of shape {labels.shape} were read as class numbers")
+        labels = labels.argmax(axis=1)
+    elif labels.ndim == 2:
+        notes.append(f"labels of shape {labels.shape} were flattened")
+        labels = labels.reshape(-1)
+    with np.errstate(invalid="ignore"):
+        bad = ~((labels >= 0) & (labels < m) & (labels == np.floor(labels)))
+    if bad.any():
+        row = int(np.argmax(bad))
+        counted_from_one = not np.isnan(labels).any() and labels.min() >= 1 and labels.max() == m
+        hint = (
+            "they seem to count from 1, so subtract 1"
+            if counted_from_one
+            else "drop the row or mend the label"
+        )
+        raise FileError(
+            f"{where} has {labels[row]} in row {row}: expected a whole number from 0 to {m - 1}; {hint}."
+        )
+    return labels.astype(np.int64)

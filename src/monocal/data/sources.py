@@ -1,0 +1,160 @@
+"""A file of logits as named arrays:  path -> {name: array},  whatever the format.
+
+Every format opens to the same ``NamedArrays``: the names are known at once, an array is loaded when asked
+for. Nothing a file contains is ever executed, and every failure becomes one ``FileError`` that says what to
+do.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from monocal.data.naming import listing, meaning
+from monocal.errors import FileError, InputError, MissingExtraError
+
+# First bytes of the formats, to tell a person that a file has the wrong extension.
+_MAGIC = {
+    b"PK\x03\x04": ".npz",
+    b"\x93NUMPY": ".npy",
+    b"\x89HDF\r\n\x1a\n": ".h5",
+    b"PAR1": ".parquet",
+    b"\x1f\x8b": "gzip",
+    b"\x80": ".pkl",
+}
+
+
+@dataclass(frozen=True)
+class NamedArrays:
+    """The arrays of one file: ``load(names)`` reads some of them.
+
+    ``table`` marks a file whose arrays are columns of equal length; ``notes`` says in words what was done to
+    read it.
+    """
+
+    path: Path
+    names: tuple[str, ...]
+    load: Callable[[Sequence[str]], list[np.ndarray]]
+    table: bool = False
+    notes: tuple[str, ...] = ()
+
+    def groups(self) -> dict[str, tuple[str, ...]]:
+        """Names by the folder they are in: ``dataset/model/labels_cal`` is in group ``dataset/model``."""
+        if self.table:
+            return {"": self.names}
+        found: dict[str, list[str]] = {}
+        for name in self.names:
+            found.setdefault(name.rpartition("/")[0], []).append(name)
+        return {group: tuple(names) for group, names in found.items()}
+
+    def in_group(self, group: str | None) -> tuple[str, tuple[str, ...]]:
+        """The asked group, or the only one that holds values: ``(group, names)``."""
+        groups = self.groups()
+        if not groups:
+            raise FileError(f"{self.path} holds no arrays: write logits and labels into it.")
+        if group is not None:
+            if group.strip("/") not in groups:
+                raise FileError(f"{self.path} has no group {group!r}: it holds {listing(groups)}.")
+            return group.strip("/"), groups[group.strip("/")]
+        usable = {
+            g: names for g, names in groups.items() if any(meaning(n).holds_values for n in names)
+        } or groups
+        if "" in usable or len(usable) == 1:
+            chosen = "" if "" in usable else next(iter(usable))
+            return chosen, usable[chosen]
+        raise FileError(f"{self.path} holds {len(usable)} sets, {listing(usable)}: say which with group=.")
+
+
+def as_path(path: str | os.PathLike[str]) -> Path:
+    """A caller's path as a ``Path``."""
+    try:
+        text = os.fspath(path)
+    except TypeError:
+        raise InputError(f"path must be a file name, got {type(path).__name__}.") from None
+    if not isinstance(text, str) or not text or "\0" in text:
+        raise InputError(f"path must be a file name, got {text!r}.")
+    return Path(text).expanduser()
+
+
+@contextmanager
+def reading(path: Path, what: str) -> Iterator[None]:
+    """Turn whatever a parser raises on a bad file into one sentence."""
+    try:
+        yield
+    except (InputError, MissingExtraError):
+        raise
+    except FileNotFoundError as error:
+        raise FileError(f"There is no file {path}: check the name and the folder.") from error
+    except PermissionError as error:
+        raise FileError(f"{path} may not be read by this user: change its permissions or copy it.") from error
+    except MemoryError as error:
+        raise FileError(
+            f"{path} asks for more memory than there is: it is damaged, or too large for this machine "
+            f"(.npy files can be read with mmap=True)."
+        ) from error
+    except Exception as error:  # a parser fed hostile bytes may raise anything
+        if "allow_pickle" in str(error) or "Python objects" in str(error):
+            raise FileError(
+                f"{path} holds Python objects instead of numbers, and these are never loaded because they "
+                f"can run code: save plain numeric arrays."
+            ) from error
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise FileError(
+            f"{path} cannot be read as {what}: it is damaged, cut short or of another kind ({reason}); "
+            f"write it again or copy it anew."
+        ) from error
+
+
+def check_magic(path: Path, what: str, *starts: bytes) -> None:
+    """Refuse an empty file, and one that does not begin as its extension promises."""
+    with reading(path, what):
+        with open(path, "rb") as file:
+            head = file.read(16)
+        if not head:
+            raise FileError(f"{path} is empty: expected {what}; write it again or copy it anew.")
+        if starts and not head.startswith(starts):
+            looks = next((kind for magic, kind in _MAGIC.items() if head.startswith(magic)), None)
+            seems = f"; it looks like {looks}, so rename or unpack it" if looks else ": check the extension"
+            raise FileError(f"{path} is not {what}, though its name ends in {path.suffix}{seems}.")
+
+
+def open_source(path: str | os.PathLike[str], *, mmap: bool = False) -> NamedArrays:
+    """Open a file (or a folder of ``.npy`` files) by its extension."""
+    from monocal.data import archives, pickles, tables
+
+    path = as_path(path)
+    openers: dict[str, Callable[[Path], NamedArrays]] = {
+        ".npz": archives.open_npz,
+        ".safetensors": archives.open_safetensors,
+        ".h5": archives.open_hdf5,
+        ".hdf5": archives.open_hdf5,
+        ".csv": tables.open_csv,
+        ".tsv": tables.open_csv,
+        ".parquet": tables.open_parquet,
+        ".p": pickles.open_pickle,
+        ".pkl": pickles.open_pickle,
+        ".pickle": pickles.open_pickle,
+    }
+    with reading(path, "a file of logits"):
+        path.stat()
+        if path.is_dir():
+            return archives.open_folder(path, mmap=mmap)
+        if not path.is_file():
+            raise FileError(f"{path} is neither a file nor a folder: give a file of logits.")
+    suffix = path.suffix.lower()
+    if suffix == ".npy":
+        return archives.open_npy(path, mmap=mmap)
+    if suffix not in openers:
+        known = ", ".join([".npy", *openers])
+        raise FileError(f"{path} has an extension that monocal does not read: expected one of {known}.")
+    if mmap:
+        raise InputError(f"mmap=True works for .npy files only, got {path}: save the array with numpy.save.")
+    return openers[suffix](path)
+
+
+READABLE = (".npz", ".safetensors", ".h5", ".hdf5", ".csv", ".tsv", ".parquet", ".p", ".pkl", ".pickle")

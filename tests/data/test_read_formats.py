@@ -1,0 +1,294 @@
+"""Every format gives back what was put into it, and arrays are found by their names."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import safetensors.torch
+import torch
+
+import monocal
+from monocal.data import LogitsSet, Splits, find, read, read_splits, write
+from monocal.errors import FileError, InputError
+
+RNG = np.random.default_rng(5)
+LOGITS = RNG.normal(0, 3, (40, 4))
+LABELS = RNG.integers(0, 4, 40)
+PROBS = np.exp(LOGITS) / np.exp(LOGITS).sum(axis=1, keepdims=True)
+
+
+def same(got: LogitsSet, values: np.ndarray = LOGITS, labels: np.ndarray | None = LABELS) -> None:
+    np.testing.assert_array_equal(got.values, values)
+    if labels is None:
+        assert got.labels is None
+    else:
+        assert got.labels is not None
+        assert got.labels.dtype == np.int64
+        np.testing.assert_array_equal(got.labels, labels)
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".csv", ".tsv", ".parquet", ".safetensors", ".h5", ".hdf5"])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("kind", ["logits", "probabilities"])
+def test_written_sets_come_back_bit_for_bit(tmp_path: Path, suffix: str, dtype: str, kind: str) -> None:
+    values = (LOGITS if kind == "logits" else PROBS).astype(dtype)
+    path = write(tmp_path / f"net{suffix}", LogitsSet(values, LABELS, kind))  # type: ignore[arg-type]
+    got = read(path)
+    assert (got.kind, got.name, got.path, got.part) == (kind, "net", path, None)
+    assert got.values.dtype == ("float64" if suffix in (".csv", ".tsv") else dtype)
+    same(LogitsSet(got.values.astype(dtype), got.labels), values)
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".safetensors", ".h5"])
+def test_written_splits_come_back(tmp_path: Path, suffix: str) -> None:
+    splits = Splits(LogitsSet(LOGITS, LABELS), LogitsSet(-LOGITS, LABELS[::-1].copy()))
+    path = write(tmp_path / f"net{suffix}", splits)
+    got = read_splits(path)
+    same(got.cal)
+    same(got.test, -LOGITS, LABELS[::-1])
+    assert (got.name, got.cal.part, got.test.part) == ("net", "cal", "test")
+    same(read(path, part="val"))
+    same(read(path, part="test"), -LOGITS, LABELS[::-1])
+    with pytest.raises(FileError, match="say part='cal' or part='test'"):
+        read(path)
+
+
+def test_npy_is_named_by_its_file(tmp_path: Path) -> None:
+    write(tmp_path / "probs.npy", {"any": PROBS})
+    write(tmp_path / "outputs.npy", {"any": LOGITS})
+    assert read(tmp_path / "probs.npy").kind == "probabilities"
+    assert read(tmp_path / "outputs.npy").kind == "logits"
+    assert read(tmp_path / "outputs.npy").labels is None
+
+
+def test_npy_can_stay_on_disk(tmp_path: Path) -> None:
+    np.save(tmp_path / "logits.npy", LOGITS)
+    np.save(tmp_path / "y.npy", LABELS)
+    got = read(tmp_path / "logits.npy", labels_file=tmp_path / "y.npy", mmap=True)
+    assert isinstance(got.values, np.memmap)
+    same(got)
+    np.savez(tmp_path / "a.npz", logits=LOGITS)
+    with pytest.raises(InputError, match=r"mmap=True works for \.npy files only"):
+        read(tmp_path / "a.npz", mmap=True)
+
+
+def test_folder_of_npy_files(tmp_path: Path) -> None:
+    arrays = {"logits_val": LOGITS, "y_val": LABELS, "logits_test": -LOGITS, "y_test": LABELS}
+    for name, array in arrays.items():
+        np.save(tmp_path / f"{name}.npy", array)
+    got = read_splits(tmp_path, mmap=True)
+    same(got.cal)
+    same(got.test, -LOGITS)
+    assert got.name == tmp_path.name
+
+
+def test_folder_with_several_sets(tmp_path: Path) -> None:
+    for net, sign in (("resnet-50", 1), ("vgg", -1)):
+        np.save(tmp_path / f"{net}_logits_val.npy", sign * LOGITS)
+        np.save(tmp_path / f"{net}_y_val.npy", LABELS)
+    same(read(tmp_path, group="vgg"), -LOGITS)
+    same(read(tmp_path, group="resnet-50"))
+    with pytest.raises(FileError, match="holds 2 sets, 'resnet-50', 'vgg': say which with group="):
+        read(tmp_path)
+
+
+def test_bfloat16_is_widened_without_loss(tmp_path: Path) -> None:
+    tensor = torch.tensor(LOGITS).to(torch.bfloat16)
+    path = tmp_path / "head.safetensors"
+    safetensors.torch.save_file({"logits": tensor, "labels": torch.tensor(LABELS)}, path)
+    got = read(path)
+    assert got.values.dtype == np.float32
+    same(got, tensor.float().numpy())
+
+
+def test_float8_is_refused_in_words(tmp_path: Path) -> None:
+    path = tmp_path / "head.safetensors"
+    safetensors.torch.save_file({"logits": torch.tensor(LOGITS).to(torch.float8_e4m3fn)}, path)
+    with pytest.raises(FileError, match="F8_E4M3: save it as float32"):
+        read(path)
+
+
+def test_calarena_layout_multiclass_and_binary(tmp_path: Path) -> None:
+    path = tmp_path / "cv.h5"
+    with h5py.File(path, "w") as file:
+        for group, probs in (("cifar10/resnet", PROBS), ("breast/vit", PROBS[:, 0])):
+            for part in ("cal", "test"):
+                file[f"{group}/probas_{part}"] = probs
+                file[f"{group}/labels_{part}"] = LABELS if probs.ndim == 2 else LABELS % 2
+    got = read_splits(path, group="cifar10/resnet")
+    assert (got.cal.kind, got.name) == ("probabilities", "cifar10/resnet")
+    same(got.test, PROBS)
+    same(read(path, values="cifar10/resnet/probas_cal"), PROBS)  # a full name needs no group
+    binary = read(path, group="breast/vit", part="test")
+    same(binary, np.stack([1 - PROBS[:, 0], PROBS[:, 0]], axis=1), LABELS % 2)
+    assert any("one column" in note for note in binary.notes)
+
+
+def test_one_column_of_logits_is_two_classes(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", logits=LOGITS[:, 0], y=LABELS % 2)
+    got = read(tmp_path / "a.npz")
+    same(got, np.stack([np.zeros(40), LOGITS[:, 0]], axis=1), LABELS % 2)
+    np.savez(tmp_path / "b.npz", scores=PROBS[:, 0])
+    with pytest.warns(UserWarning, match="say kind='probabilities'"):
+        read(tmp_path / "b.npz")
+
+
+def test_parquet_column_of_lists(tmp_path: Path) -> None:
+    path = tmp_path / "hub.parquet"
+    pq.write_table(pa.table({"logits": LOGITS.tolist(), "label": LABELS, "text": ["x"] * 40}), path)
+    same(read(path))
+    pq.write_table(pa.table({"logits": [[1.0, 2.0], [1.0]]}), path)
+    with pytest.raises(FileError, match="2 in row 0 and 1 in row 1"):
+        read(path)
+
+
+def test_csv_as_pandas_writes_it(tmp_path: Path) -> None:
+    frame = pd.DataFrame(LOGITS, columns=["cat", "dog", "owl", "bat"]).assign(label=LABELS)
+    frame.to_csv(tmp_path / "index.csv")
+    got = read(tmp_path / "index.csv")
+    same(got)
+    assert any("row index" in note for note in got.notes)
+    frame.to_csv(tmp_path / "plain.csv", index=False)
+    same(read(tmp_path / "plain.csv"))
+
+
+def test_csv_columns_by_name_and_text_beside_them(tmp_path: Path) -> None:
+    frame = pd.DataFrame(LOGITS, columns=["cat", "dog", "owl", "bat"])
+    frame = frame.assign(file="a.png", truth=LABELS, id=1)
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    got = read(tmp_path / "a.csv", values=["cat", "dog", "owl", "bat"], labels="truth", kind="logits")
+    same(got)
+    with pytest.raises(FileError, match="'id', which is hardly a class"):
+        read(tmp_path / "a.csv", labels="truth")
+    with pytest.raises(FileError, match=r"no 'wahr' \(asked for by labels=\)"):
+        read(tmp_path / "a.csv", labels="wahr")
+
+
+def test_csv_without_names_and_with_numbered_ones(tmp_path: Path) -> None:
+    table = pd.DataFrame(LOGITS)
+    table.to_csv(tmp_path / "bare.csv", index=False, header=False)
+    table.to_csv(tmp_path / "numbered.csv", index=False)  # header 0,1,2,3
+    pd.Series(LABELS).to_csv(tmp_path / "y.csv", index=False, header=False)
+    for name in ("bare.csv", "numbered.csv"):
+        same(read(tmp_path / name, labels_file=tmp_path / "y.csv"))
+
+
+def test_csv_columns_in_class_order_not_in_file_order(tmp_path: Path) -> None:
+    wide = RNG.normal(size=(30, 12))
+    frame = pd.DataFrame(wide, columns=[f"logit_{j}" for j in range(12)])
+    frame[sorted(frame.columns)].to_csv(tmp_path / "a.csv", index=False)  # logit_0, logit_1, logit_10, ...
+    same(read(tmp_path / "a.csv"), wide, None)
+    frame.drop(columns="logit_3").to_csv(tmp_path / "gap.csv", index=False)
+    with pytest.raises(FileError, match="without gaps"):
+        read(tmp_path / "gap.csv")
+
+
+def test_labels_from_a_second_file(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", logits=LOGITS)
+    pd.DataFrame({"id": range(40), "label": LABELS}).to_csv(tmp_path / "y.csv", index=False)
+    pd.DataFrame({"id": range(40), "truth": LABELS}).to_csv(tmp_path / "z.csv", index=False)
+    same(read(tmp_path / "a.npz", labels_file=tmp_path / "y.csv"))
+    same(read(tmp_path / "a.npz", labels_file=tmp_path / "z.csv", labels="truth"))
+    with pytest.raises(FileError, match="no array of labels: it holds 'id', 'truth'"):
+        read(tmp_path / "a.npz", labels_file=tmp_path / "z.csv")
+
+
+def test_kind_is_stated_never_guessed(tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    np.savez(path, out=PROBS)
+    with pytest.warns(UserWarning, match="taken as logits, but all rows looked at lie in"):
+        assert read(path).kind == "logits"
+    assert read(path, kind="probabilities").kind == "probabilities"
+    np.savez(path, probs=PROBS)
+    with pytest.raises(FileError, match="holds 'probs' and kind='logits' was asked for"):
+        read(path, kind="logits")
+    np.savez(path, probs=PROBS, logits=LOGITS)
+    same(read(path), LOGITS, None)
+    same(read(path, kind="probabilities"), PROBS, None)
+    np.savez(path, probs=LOGITS)
+    with pytest.raises(FileError, match="said to be probabilities, but row 0 has minimum"):
+        read(path)
+    with pytest.raises(InputError, match="kind must be 'logits' or 'probabilities', got 'odds'"):
+        read(path, kind="odds")  # type: ignore[arg-type]
+
+
+def test_log_probabilities_are_logits(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", log_probs_test=np.log(PROBS))
+    got = read(tmp_path / "a.npz")
+    assert (got.kind, got.part) == ("logits", "test")
+
+
+def test_masked_classes_stay(tmp_path: Path) -> None:
+    masked = LOGITS.copy()
+    masked[::3, 1] = -np.inf
+    for suffix in (".npz", ".csv", ".parquet"):
+        same(read(write(tmp_path / f"a{suffix}", {"logits": masked, "labels": LABELS})), masked)
+
+
+def test_integer_logits_are_widened_and_said_so(tmp_path: Path) -> None:
+    quantised = np.round(LOGITS * 4).astype(np.int8)
+    np.savez(tmp_path / "a.npz", logits=quantised)
+    got = read(tmp_path / "a.npz")
+    assert got.values.dtype == np.float32
+    assert any("int8" in note for note in got.notes)
+    same(got, quantised.astype(np.float32), None)
+
+
+def test_big_endian_arrays_become_native(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", logits=LOGITS.astype(">f4"), y=LABELS.astype(">i2"))
+    got = read(tmp_path / "a.npz")
+    assert got.values.dtype.isnative
+    same(got, LOGITS.astype(np.float32))
+
+
+@pytest.mark.parametrize(
+    ("labels", "said"),
+    [
+        (LABELS[:, None], "flattened"),
+        (np.eye(4)[LABELS], "one-hot"),
+        (np.eye(4, dtype=bool)[LABELS], "one-hot"),
+        (LABELS.astype(float), ""),
+        (LABELS.astype(np.uint8), ""),
+    ],
+)
+def test_other_forms_of_labels(tmp_path: Path, labels: np.ndarray, said: str) -> None:
+    np.savez(tmp_path / "a.npz", logits=LOGITS, labels=labels)
+    got = read(tmp_path / "a.npz")
+    same(got)
+    assert said in " ".join(got.notes)
+
+
+def test_boolean_labels_of_two_classes(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", logits=LOGITS[:, :2], labels=LABELS > 1)
+    same(read(tmp_path / "a.npz"), LOGITS[:, :2], (LABELS > 1).astype(int))
+
+
+def test_nn_calibration_pickle(tmp_path: Path) -> None:
+    content = ((LOGITS.astype("f4"), LABELS[:, None]), (-LOGITS.astype("f4"), LABELS[:, None]))
+    (tmp_path / "probs_net_c10_logits.p").write_bytes(pickle.dumps(content, protocol=3))
+    got = read_splits(tmp_path / "probs_net_c10_logits.p")
+    same(got.cal, LOGITS.astype("f4"))
+    same(got.test, -LOGITS.astype("f4"))
+    assert (got.cal.kind, got.cal.notes) == ("logits", ("labels of shape (40, 1) were flattened",))
+    assert read(tmp_path / "probs_net_c10_logits.p", part="test", kind="logits").part == "test"
+
+
+def test_real_sets(shared_logits) -> None:  # type: ignore[no-untyped-def]
+    real = shared_logits("nncal_cifar10_densenet40")
+    places = {place.name: place for place in find(Path(__file__).resolve().parents[3] / "shared" / "logits")}
+    splits = places["nncal_cifar10_densenet40"].read()
+    same(splits.cal, real.logits_val, real.y_val)
+    same(splits.test, real.logits_test, real.y_test)
+
+
+def test_public_names_are_lazy() -> None:
+    assert monocal.read is read
+    assert monocal.read_splits is read_splits
+    assert monocal.data.read is read
