@@ -9,6 +9,10 @@ __version__ = "0.1.0"
 
 # Public name -> module that holds it. Imported on first use, so that `import monocal` stays light.
 _PUBLIC = {
+    "Calibrator": "monocal.maps",
+    "TemperatureScaling": "monocal.maps",
+    "MCCT": "monocal.maps",
+    "MCCTInverse": "monocal.maps",
     "InputError": "monocal.errors",
     "FileError": "monocal.errors",
     "MissingExtraError": "monocal.errors",

@@ -18,6 +18,7 @@ from array_api_compat import array_namespace, is_torch_array
 
 Array = Any
 
+
 def is_lazy_torch(x: object) -> bool:
     """Whether ``x`` is a torch tensor, without importing torch."""
     return "torch" in sys.modules and is_torch_array(x)

@@ -19,7 +19,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..arrays import Array, array_namespace, compute_dtype, count_true, device_of, is_lazy_torch, running_maximum
+from ..arrays import (
+    Array,
+    array_namespace,
+    compute_dtype,
+    count_true,
+    device_of,
+    is_lazy_torch,
+    running_maximum,
+)
 
 # Larger than any difference of logits that means anything, small enough that a weight times it stays finite.
 LARGEST = {"float32": 1e30, "float64": 1e290}

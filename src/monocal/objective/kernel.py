@@ -103,7 +103,9 @@ def _from_top(block: Block, point: Point, v: Array, ranks: slice) -> Array:
     weights = point.weights[:, ranks]
     xp = array_namespace(v)
     if psi is None:
-        f = xp.concat([height, xp.ones_like(height)], axis=1) @ like(-np.concatenate([weight_drop, bias_drop]), v)
+        f = xp.concat([height, xp.ones_like(height)], axis=1) @ like(
+            -np.concatenate([weight_drop, bias_drop]), v
+        )
         if f.shape != v.shape:
             return f - like(weights, v) * v
         f -= like(weights, v) * v

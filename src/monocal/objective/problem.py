@@ -91,14 +91,17 @@ class RankCone:
     rows : Rows
     allowed : ndarray of bool, shape (2, K, r)
         Which (kind, factor, start) are in the dictionary.
-    shrinkage : ndarray of shape (2, K, 1) or float
-        Strength of the penalty on each family of atoms.
+    emphasis : ndarray of shape (2, K, 1), optional
+        Relative strength of the penalty on each family of atoms; 1 by default.
     tol : float
         The tolerance the solver will be given; sets the floor of the penalty.
     """
 
-    def __init__(self, rows: Rows, allowed: np.ndarray, shrinkage: np.ndarray | float, tol: float = 1e-6):
+    def __init__(
+        self, rows: Rows, allowed: np.ndarray, *, emphasis: np.ndarray | float = 1.0, tol: float = 1e-6
+    ):
         self.rows = rows
+        self.emphasis = emphasis
         self.n_rows = rows.n_rows
         self.allowed = allowed
         self.tol = tol
@@ -108,13 +111,18 @@ class RankCone:
         self.lower = np.zeros(len(self.atoms))
         self._plain = np.searchsorted(self.atoms, 0)  # (scale, factor 0, start 0) comes first
         self.lower[self._plain] = MIN_SCALE
-        self.set_shrinkage(shrinkage)
+        self.set_strength(0.0)
 
-    def set_shrinkage(self, shrinkage: np.ndarray | float) -> None:
-        """Change the strength; everything else stands."""
-        self.shrinkage = shrinkage
-        strength = self._take(np.broadcast_to(np.asarray(shrinkage, dtype=np.float64), self.allowed.shape))
-        self.penalty = strength * self.spread / self.totals.weight
+    def on_rows(self, rows: Rows) -> RankCone:
+        """The same dictionary on other rows."""
+        return RankCone(rows, self.allowed, emphasis=self.emphasis, tol=self.tol)
+
+    def set_strength(self, shrinkage: float) -> None:
+        """Choose the shrinkage; everything else stands."""
+        emphasis = self._take(
+            np.broadcast_to(np.asarray(self.emphasis, dtype=np.float64), self.allowed.shape)
+        )
+        self.penalty = shrinkage * emphasis * self.spread / self.totals.weight
         self.penalty[self._plain] = 0.0
         self.penalty += 0.5 * self.tol * np.minimum(1.0, self.spread)
 
@@ -169,7 +177,7 @@ class RankCone:
         rows = self.rows.sample()
         if rows is None:
             return None
-        small = RankCone(rows, self.allowed, 0.0, self.tol)
+        small = self.on_rows(rows)
         small.penalty = self.penalty
         return small
 

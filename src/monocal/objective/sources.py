@@ -114,9 +114,7 @@ class MemoryRows:
     def part(self, chosen: np.ndarray) -> MemoryRows:
         """The rows where ``chosen`` (n_rows,) is true."""
         ends = np.cumsum([b.n_rows for b in self.blocks])
-        pieces = [
-            b[np.flatnonzero(c)] for b, c in zip(self.blocks, np.split(chosen, ends[:-1]), strict=True)
-        ]
+        pieces = [b[np.flatnonzero(c)] for b, c in zip(self.blocks, np.split(chosen, ends[:-1]), strict=True)]
         return MemoryRows([p for p in pieces if p.n_rows])
 
     def statistics(self) -> Array:

@@ -128,7 +128,12 @@ def _corrected(
 
 
 def _newton(
-    problem: ConeProblem, c: np.ndarray, tol: float, max_iter: int, n_candidates: int, before: tuple[Step, ...]
+    problem: ConeProblem,
+    c: np.ndarray,
+    tol: float,
+    max_iter: int,
+    n_candidates: int,
+    before: tuple[Step, ...],
 ) -> Solution:
     penalty, lower = problem.penalty, problem.lower
     history = list(before)

@@ -1,0 +1,114 @@
+"""What all calibrators made of rank atoms share: prepare the rows, solve the cone problem, keep the certificate.
+
+    f(z) = sum_a c_a atom_a(z),   c >= 0,       minimise NLL + shrinkage towards temperature scaling.
+
+A family chooses its atoms; the solver, the guarantees and the way to predict are the same for all.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+
+from ..arrays import Array, array_namespace
+from ..errors import InputError
+from ..objective.problem import RankCone
+from ..objective.sources import MemoryRows
+from ..solver import Solution, minimize
+from ..validation import check_number
+from .base import Calibrator
+from .rank_map import RankMap
+
+# Up to this many logits, double precision costs nothing that anyone would notice.
+_DOUBLE_BELOW = 2**22
+# Strengths that cross-validation tries, strongest first: each fit is the next one's start.
+CV_PATH = (100.0, 30.0, 10.0, 3.0, 1.0, 0.3, 0.1, 0.0)
+CV_FOLDS = 5
+
+
+class ConeCalibrator(Calibrator):
+    """Base of the calibrators that are cones of rank atoms."""
+
+    preserves_order = True
+    preserves_top1 = True
+    _any_array = True
+
+    top_k: int | None = None
+    tol: float = 1e-6
+    max_iter: int = 100
+
+    def _check_solver_parameters(self, n_classes: int) -> None:
+        check_number(self.tol, "tol", above=0)
+        check_number(self.max_iter, "max_iter", least=1, whole=True)
+        if self.top_k is not None:
+            check_number(self.top_k, "top_k", least=1, whole=True)
+
+    def _rows(self, logits: Array, labels: Array, weight: Array | None, **rest: Any) -> MemoryRows:
+        xp = array_namespace(logits)
+        double = logits.shape[0] * logits.shape[1] <= _DOUBLE_BELOW
+        return MemoryRows.prepare(
+            logits, labels, weight, top_k=self.top_k, dtype=xp.float64 if double else None, **rest
+        )
+
+    def _solve(self, problem: RankCone, shrinkage: Any) -> Solution:
+        """Certified solution, with the shrinkage given or chosen by cross-validation."""
+        if isinstance(shrinkage, str):
+            if shrinkage != "cv":
+                raise InputError(f"shrinkage must be a number of at least 0 or 'cv', but is {shrinkage!r}.")
+            shrinkage = choose_shrinkage(problem, tol=self.tol, max_iter=self.max_iter)
+        else:
+            check_number(shrinkage, "shrinkage", least=0)
+        problem.set_strength(shrinkage)
+        solution = minimize(problem, tol=self.tol, max_iter=self.max_iter)
+        self.shrinkage_ = float(shrinkage)
+        self.solution_ = solution
+        self.n_iter_ = max(solution.n_iter, 1)
+        if not solution.converged:
+            warnings.warn(
+                f"{type(self).__name__} did not converge ({solution.status}; violation {solution.kkt:.1e}, tolerance "
+                f"{self.tol:.1e}). Raise max_iter or tol.",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
+        return solution
+
+    # A family sets `rank_map_`.
+
+    rank_map_: RankMap
+
+    def _calibrate(self, logits: Array) -> Array:
+        return self.rank_map_.transform(logits)
+
+    def _probabilities(self, logits: Array) -> Array:
+        return self.rank_map_.probabilities(logits)
+
+
+def choose_shrinkage(
+    problem: RankCone, *, tol: float, max_iter: int, path: tuple[float, ...] = CV_PATH
+) -> float:
+    """The strength with the lowest held-out NLL, each fold fitted along the path from strong to weak.
+
+    Rows are dealt to the folds in turn, so the choice is deterministic. Half a standard error decides ties in favour of
+    the stronger shrinkage.
+    """
+    rows = problem.rows
+    n = rows.n_rows
+    folds = min(CV_FOLDS, n)
+    if folds < 2:
+        return 1.0
+    loss = np.zeros((folds, len(path)))
+    nothing = np.zeros(0, dtype=np.intp)
+    for fold in range(folds):
+        held_out = np.arange(n) % folds == fold
+        train = problem.on_rows(rows.part(~held_out))
+        test = problem.on_rows(rows.part(held_out))
+        start = None
+        for i, strength in enumerate(path):
+            train.set_strength(strength)
+            start = minimize(train, tol=max(tol, 1e-5), max_iter=max_iter, start=start).coefficients
+            loss[fold, i] = test.evaluate(start, nothing).value
+    mean = loss.mean(axis=0)
+    return path[int(np.argmin(mean))]

@@ -1,0 +1,203 @@
+"""Applying a rank map: ``f = w_rank u + b_rank`` without ever leaving the order.
+
+Weights and biases change at a few ranks only (the jumps). Between two jumps a class needs no rank, only to know which
+jumps it lies above, so on numpy arrays a row is sorted for its thresholds and never un-sorted. Other libraries sort with
+an index and scatter back. Both give every class
+
+    f = w_d u + b_d,    d = number of jumps at or below its rank,    u = z - z_low,
+
+with ``w_d``, ``b_d`` non-decreasing in ``d`` because they are running sums of non-negative numbers. Order in floating point:
+``u`` is a rounded monotone function of ``z``; a larger non-negative ``w`` times a larger ``u`` rounds to no less; adding a
+larger ``b`` rounds to no less. Tied classes split by a jump get the mean of their group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..arrays import Array, array_namespace, is_lazy_torch, like, ordered_softmax, scatter, sort_with_index
+from ..objective.blocks import LARGEST, Ranked, average_ties, rank_rows
+from ..objective.sources import block_rows, parallel_map
+
+
+@dataclass(frozen=True)
+class RankMap:
+    """A map that is piecewise constant in rank.
+
+    Attributes
+    ----------
+    starts : ndarray of shape (D,)
+        First rank of each piece, counted from the lowest in use; the first is 0.
+    scale_steps, bias_steps : ndarray of shape (K, D)
+        Non-negative increments of weight and bias at each start, for each factor.
+    top_k : int or None
+    factors : callable, optional
+        Gives the factors (n, K) of ranked rows; None for the constant 1.
+    """
+
+    starts: np.ndarray
+    scale_steps: np.ndarray
+    bias_steps: np.ndarray
+    top_k: int | None = None
+    factors: Callable[[Ranked], Array] | None = field(default=None, repr=False)
+
+    @classmethod
+    def from_grid(cls, coefficients: np.ndarray, **rest: object) -> RankMap:
+        """From coefficients (2, K, r) by kind, factor and start."""
+        used = np.flatnonzero(coefficients.any(axis=(0, 1)))
+        starts = np.union1d(0, used)
+        return cls(starts, coefficients[0][:, starts], coefficients[1][:, starts], **rest)  # type: ignore[arg-type]
+
+    def transform(self, logits: Array) -> Array:
+        """Calibrated logits (n, m) in compute precision; masked classes stay -inf."""
+        return self._by_block(logits, lambda z: self._block(z))
+
+    def probabilities(self, logits: Array) -> Array:
+        """Calibrated probabilities (n, m)."""
+        return self._by_block(logits, lambda z: ordered_softmax(self._block(z)))
+
+    def _by_block(self, logits: Array, function: Callable[[Array], Array]) -> Array:
+        size = block_rows(logits)
+        n = logits.shape[0]
+        if n <= size:
+            return function(logits)
+        xp = array_namespace(logits)
+        out: list[Array] = [None]
+
+        def one(begin: int) -> None:
+            part = function(logits[begin : begin + size])
+            if out[0] is None:
+                out[0] = xp.empty_like(logits, dtype=part.dtype)
+            out[0][begin : begin + size] = part
+
+        one(0)  # the first block decides the type of the result
+        parallel_map(one, range(size, n, size))
+        return out[0]
+
+    def _block(self, z: Array) -> Array:
+        xp = array_namespace(z)
+        rows = rank_rows(z, self.top_k)
+        psi = None if self.factors is None else self.factors(rows)
+        w, b = (
+            xp.cumulative_sum(_mix(psi, steps, rows.depth), axis=1)
+            for steps in (self.scale_steps, self.bias_steps)
+        )
+        jumps = self.starts[1:]
+        jumps = jumps[jumps < rows.depth.shape[1]]
+        if is_lazy_torch(z):
+            return self._scattered(z, rows, w, b)
+        split = np.zeros(len(z), dtype=bool)
+        if len(jumps):
+            split = (rows.depth[:, jumps] == rows.depth[:, jumps - 1]).any(axis=1)
+        if split.all():
+            return self._scattered(z, rows, w, b)
+        f = self._thresholded(z, rows, w, b)
+        if split.any():
+            part = slice(None) if len(w) == 1 else split
+            f[split] = self._scattered(z[split], rows[split], w[part], b[part])
+        return f
+
+    def _thresholded(self, z: np.ndarray, rows: Ranked, w: np.ndarray, b: np.ndarray) -> np.ndarray:
+        """Every class finds its piece by comparing with the values at the jumps."""
+        depth = _depth(z, rows)
+        jumps = self.starts[1:]
+        piece = _count_passed(depth, rows.depth[:, jumps], jumps - rows.depth.shape[1] + z.shape[1])
+        u = np.subtract(rows.height[:, None], depth, out=depth)
+        if not self.scale_steps[:, 1:].any():
+            u *= w[:, :1]
+        else:
+            u *= _look_up(w, piece)
+        if self.bias_steps.any():
+            u += _look_up(b, piece)
+        return _mask(u, z, rows)
+
+    def _scattered(self, z: Array, rows: Ranked, w: Array, b: Array) -> Array:
+        """Sorted values are calibrated rank by rank and put back where they came from."""
+        xp = array_namespace(z)
+        r = rows.depth.shape[1]
+        piece = np.searchsorted(self.starts, np.arange(r), side="right") - 1
+        u = xp.maximum(rows.height[:, None] - rows.depth, 0 * rows.depth)
+        f = u * w[:, piece] + b[:, piece]
+        average_ties(f, rows, self.starts[1:])
+        if r == z.shape[1]:
+            return _mask(scatter(f, sort_with_index(z)[1]), z, rows)
+        # The tail has the lowest rank's parameters; classes tied with the lowest in use have its group's value.
+        depth = _depth(z, rows)
+        whole = (rows.height[:, None] - depth) * w[:, :1] + b[:, :1]
+        low = depth == rows.height[:, None]
+        first = xp.argmax(xp.astype(rows.depth == rows.height[:, None], xp.int8), axis=1)
+        whole = xp.where(low, xp.take_along_axis(f, first[:, None], axis=1), whole)
+        if is_lazy_torch(z):
+            index = z.topk(r, dim=1).indices.flip(1)
+            whole = whole.scatter(1, index, f)
+        else:
+            index = np.argsort(z, axis=1)[:, z.shape[1] - r :]
+            np.put_along_axis(whole, index, f, axis=1)
+        return _mask(whole, z, rows)
+
+
+def _mix(psi: Array | None, steps: np.ndarray, other: Array) -> Array:
+    """Increments (n, D) of each row, or (1, D) where they are the same for all; non-negative whatever the rounding."""
+    return like(steps, other) if psi is None else psi @ like(steps, other)
+
+
+def _depth(z: Array, rows: Ranked) -> Array:
+    """Depths of the classes in their own places, rounded exactly as when they were sorted."""
+    xp = array_namespace(z)
+    with np.errstate(over="ignore"):
+        depth = xp.astype(z, rows.depth.dtype) - rows.top
+    depth *= -1.0
+    largest = LARGEST[str(depth.dtype).rpartition(".")[2]]
+    if rows.valid is not None or not bool(xp.max(rows.height) < largest):
+        depth = xp.clip(depth, max=largest)
+    return depth
+
+
+def _mask(f: Array, z: Array, rows: Ranked) -> Array:
+    masked = rows.valid is not None or (rows.tail is not None and rows.tail.masked)
+    if masked:
+        xp = array_namespace(f)
+        f = xp.where(xp.isinf(z), xp.asarray(-np.inf, dtype=f.dtype), f)
+    return f
+
+
+def _count_passed(depth: np.ndarray, thresholds: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """How many thresholds each class has passed, (n, m) small integers.
+
+    Without ties across a threshold exactly ``m - start`` classes of every row pass it, so once few do, they are cut out
+    into an array of their own and only they are compared any further.
+    """
+    n, m = depth.shape
+    passed = np.zeros((n, m), dtype=np.uint8 if len(starts) < 256 else np.uint16)
+    for d, start in enumerate(starts):
+        inside = depth <= thresholds[:, d : d + 1]
+        passed += inside
+        few = m - int(start)
+        if 4 * few <= m and d + 2 < len(starts):
+            index = np.flatnonzero(inside)
+            if len(index) != n * few:  # only where a row has been masked below this rank
+                continue
+            part = depth.ravel()[index].reshape(n, few)
+            passed.ravel()[index] += _count_passed(
+                part, thresholds[:, d + 1 :], starts[d + 1 :] - start
+            ).ravel()
+            break
+    return passed
+
+
+def _look_up(table: np.ndarray, piece: np.ndarray) -> np.ndarray:
+    if len(table) == 1:
+        return np.take(table[0], piece)
+    return np.take_along_axis(table, piece.astype(np.intp), axis=1)
+
+
+def rank_parameters(coefficients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Weights and biases by rank from the increments of the constant factor, (2, r)."""
+    total = np.cumsum(coefficients, axis=1)
+    return total[0], total[1]
+
+
+StatisticList = Sequence[Callable[[Ranked], Array]]
