@@ -29,7 +29,7 @@ def test_every_layout_in_one_folder(tmp_path: Path) -> None:
             for part in ("cal", "test"):
                 file[f"{group}/probas_{part}"] = np.full((4, 2), 0.5)
                 file[f"{group}/labels_{part}"] = np.zeros(4, int)
-    folder = tmp_path / "sub" / "arrays"
+    folder = tmp_path / "sub" / "arrays.v2"
     folder.mkdir(parents=True)
     for name in ("logits_val", "logits_test"):
         np.save(folder / f"{name}.npy", one().values)
@@ -43,7 +43,7 @@ def test_every_layout_in_one_folder(tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         places = find(tmp_path)
-    assert [place.name for place in places] == ["a/x", "a/y", "b/x", "net", "nncal", "arrays", "table"]
+    assert [place.name for place in places] == ["a/x", "a/y", "b/x", "net", "nncal", "arrays.v2", "table"]
     for place in places:
         assert pickle.loads(pickle.dumps(place)) == place
         splits = place.read()

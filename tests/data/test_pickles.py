@@ -132,6 +132,7 @@ def test_hostile_pickle_is_refused_and_does_not_run(
         b"\x80\x02\x82\x01.",  # extension registry
         b"Pid\n.",  # persistent object
         b"\x80\x04\x8e" + (2**62).to_bytes(8, "little") + b"abc.",  # claims 4 exabytes
+        b"\x80\x05\x96" + (2**40).to_bytes(8, "little") + b"abc.",
         b"\x80\x02Nr" + b"\xff\xff\xff\x7f.",  # memo index 2**31 - 1
         b"\x80\x09N.",
         b"N.",

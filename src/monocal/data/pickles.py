@@ -11,12 +11,14 @@ y_test))``; a pair ``(logits, labels)``, a dict of arrays and a lone array are r
 
 from __future__ import annotations
 
+import io
 import math
 import pickle
 import re
+import struct
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -112,8 +114,14 @@ for _core in ("numpy.core", "numpy._core"):  # renamed in NumPy 2
 
 
 # The unpickler written in Python: unlike the one in C it does not reserve the memory that a file merely
-# claims.
+# claims, but for one instruction, which is mended here.
 class _ArraysOnly(pickle._Unpickler):  # type: ignore[name-defined,misc]
+    def load_bytearray8(self: Any) -> None:
+        (size,) = struct.unpack("<Q", self.read(8))
+        self.append(bytearray(self.read(size)))
+
+    dispatch: ClassVar[Any] = {**pickle._Unpickler.dispatch, pickle.BYTEARRAY8[0]: load_bytearray8}  # type: ignore
+
     def find_class(self, module: str, name: str) -> Any:
         try:
             return _ADMITTED[module, name]
@@ -133,8 +141,9 @@ def open_pickle(path: Path) -> NamedArrays:
     check_magic(path, what)
     with reading(path, what):
         try:
-            with open(path, "rb") as file:
-                arrays = _by_name(_ArraysOnly(file, encoding="latin1").load(), path)
+            # From memory: reading from a file would reserve as many bytes as the pickle claims to hold.
+            content = _ArraysOnly(io.BytesIO(path.read_bytes()), encoding="latin1").load()
+            arrays = _by_name(content, path)
         except _Refused as refusal:
             raise FileError(
                 f"{path} was refused and nothing in it was run: it {refusal}, and pickles are admitted only "

@@ -122,13 +122,18 @@ def _read(
         _joined(arrays, choice.values, source.path),
         label_array,
         kind=choice.kind,
-        name=group or source.path.resolve().stem,
+        name=group or _stem(source.path),
         path=source.path,
         part=choice.part,
         notes=source.notes,
         where=f"{listing(choice.values, 3)} in {source.path}",
         labels_where=labels_where,
     )
+
+
+def _stem(path: Path) -> str:
+    path = path.resolve()
+    return path.name if path.is_dir() else path.stem
 
 
 def _joined(arrays: list[np.ndarray], names: Sequence[str], path: Path) -> np.ndarray:
@@ -229,7 +234,8 @@ def find(folder: str | os.PathLike[str]) -> list[Location]:
 
     Pairs are within one file (several in an HDF5 file with groups), in the ``.npy`` files of one folder, or
     in two files called alike, ``resnet_cal.csv`` and ``resnet_test.csv``. A file that holds no pair, or
-    cannot be read, is left out with a ``UserWarning``. Only names are read here, no values.
+    cannot be read, is left out with a ``UserWarning``. Only names are read here, no values
+    (pickles apart, which open whole or not at all).
 
     Raises
     ------
@@ -248,7 +254,7 @@ def find(folder: str | os.PathLike[str]) -> list[Location]:
             _left_out(str(error))
             continue
         pairs = [
-            Location(group or path.resolve().stem, path, group or None)
+            Location(group or _stem(path), path, group or None)
             for group, names in source.groups().items()
             if {"cal", "test"} <= {m.part for m in map(meaning, names) if m.holds_values}
         ]

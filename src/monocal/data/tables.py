@@ -77,8 +77,8 @@ def open_parquet(path: Path) -> NamedArrays:
         names = tuple(parquet.read_schema(path).names)
 
     def load(wanted: Sequence[str]) -> list[np.ndarray]:
-        with reading(path, what):
-            table = parquet.ParquetFile(path).read(columns=list(wanted), use_threads=False)
+        with reading(path, what), parquet.ParquetFile(path) as file:
+            table = file.read(columns=list(wanted), use_threads=False)
             return [_numbers(table, name, path) for name in wanted]
 
     return NamedArrays(path, names, load, table=True)
