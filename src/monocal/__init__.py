@@ -13,6 +13,7 @@ _PUBLIC = {
     "TemperatureScaling": "monocal.maps",
     "MCCT": "monocal.maps",
     "MCCTInverse": "monocal.maps",
+    "ConditionalMCCT": "monocal.maps",
     "InputError": "monocal.errors",
     "FileError": "monocal.errors",
     "MissingExtraError": "monocal.errors",
