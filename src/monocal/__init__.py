@@ -14,6 +14,7 @@ _PUBLIC = {
     "MCCT": "monocal.maps",
     "MCCTInverse": "monocal.maps",
     "ConditionalMCCT": "monocal.maps",
+    "EnsembleTemperatureScaling": "monocal.maps",
     "InputError": "monocal.errors",
     "FileError": "monocal.errors",
     "MissingExtraError": "monocal.errors",
@@ -21,10 +22,12 @@ _PUBLIC = {
     "evaluate": "monocal.metrics",
     "order_audit": "monocal.metrics",
     "ece_floor": "monocal.metrics",
+    "load": "monocal.persistence",
+    "save": "monocal.persistence",
     "read": "monocal.data",
     "read_splits": "monocal.data",
 }
-_MODULES = ("metrics", "maps", "solver", "data")
+_MODULES = ("metrics", "maps", "solver", "data", "persistence")
 
 __all__ = ["__version__", *_MODULES, *_PUBLIC]
 

@@ -114,6 +114,12 @@ class Calibrator(TransformerMixin, BaseEstimator):
         values = to_numpy(self._probabilities(self._own_array(self._to_logits(given.values))))
         return _one_column(given, _back(np.argmax(values, axis=1), given.values, keep_type=False))
 
+    def save(self, path: Any, **rest: Any) -> Any:
+        """Write to a JSON file that `monocal.load` reads; see `monocal.save` for the keywords."""
+        from ..persistence import save
+
+        return save(self, path, **rest)
+
     def _apply(self, X: Any, function: Any) -> Any:
         given = self._read_fitted(X)
         logits = self._own_array(self._to_logits(given.values))

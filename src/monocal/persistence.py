@@ -1,0 +1,368 @@
+"""Fitted calibrators as JSON files:  class, parameters, fitted state, where it came from, checksum.
+
+    {"format": "monocal calibrator", "format_version": 1, "monocal_version": "0.1.0",
+     "class": "MCCT", "parameters": {...},
+     "data": {"sha256": ..., "shape": [5000, 10], "dtype": "float32"} or null, "metrics": {...} or null,
+     "state": {"weights_": {"$array": "float64", "shape": [10], "values": [...]}, ...},
+     "checksum": "sha256:..."}
+
+State is every attribute that ends in ``_``. Numbers are written in the shortest decimal form that reads back to the same
+bits, so a loaded calibrator gives the same probabilities to the last bit. What JSON lacks is tagged with a ``$`` name:
+``$array``, ``$scalar`` (a numpy number: it promotes unlike a Python one), ``$float`` (inf, nan), ``$tuple``, ``$dict`` and
+``$object`` (a dataclass of monocal). Reading makes numbers, such records and calibrators; no file can name other code.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from . import __version__
+from .arrays import to_numpy
+from .data import atomic_path
+from .errors import FileError, InputError
+from .maps import Calibrator
+
+FORMAT = "monocal calibrator"
+FORMAT_VERSION = 1
+
+_STATE_NAME = re.compile(r"[A-Za-z]\w*_")
+_BLOCK = 1 << 24  # bytes hashed at a time
+
+
+def save(
+    calibrator: Calibrator,
+    path: str | os.PathLike[str],
+    *,
+    data: Sequence[Any] | None = None,
+    metrics: Mapping[str, Any] | None = None,
+    force: bool = False,
+) -> Path:
+    """Write a fitted calibrator to a JSON file, whole or not at all.
+
+    Parameters
+    ----------
+    calibrator : Calibrator
+        Fitted.
+    path : path
+    data : (X, y) or (X, y, sample_weight), optional
+        The calibration data, to keep their `fingerprint` in the file. It is not computed in ``fit`` because it costs a
+        pass over the data.
+    metrics : mapping, optional
+        Figures to keep in the file, such as ``mc.evaluate(...).to_dict()``; plain numbers, strings, lists and mappings.
+    force : bool, default=False
+        Replace an existing file instead of refusing.
+
+    Returns
+    -------
+    Path
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> cal = mc.MCCT().fit(X, y)                        # doctest: +SKIP
+    >>> mc.save(cal, "cal.json", data=(X, y))            # doctest: +SKIP
+    >>> mc.load("cal.json").predict_proba(X_new)         # doctest: +SKIP
+    """
+    text = to_json(calibrator, data=data, metrics=metrics)
+    with atomic_path(path, force=force) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+    return Path(path)
+
+
+def load(path: str | os.PathLike[str]) -> Calibrator:
+    """Read a calibrator that `save` wrote.
+
+    Parameters
+    ----------
+    path : path
+
+    Returns
+    -------
+    Calibrator
+        Its ``predict_proba`` equals that of the one saved, bit for bit.
+
+    Raises
+    ------
+    FileError
+        The file is not there, damaged, cut short, of another kind or from a newer monocal; the sentence says which.
+    """
+    return _calibrator(_document(path), str(path))
+
+
+def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """What a saved calibrator says of itself: versions, class, parameters, fingerprint of its data, metrics at fit."""
+    document = _document(path)
+    told = ("format_version", "monocal_version", "class", "parameters", "data", "metrics", "checksum")
+    return {key: _decode(document.get(key)) for key in told}
+
+
+def fingerprint(X: Any, y: Any, sample_weight: Any = None) -> dict[str, Any]:
+    """Tell one calibration set from another: SHA-256 of values, labels and weights in their types, and the shape.
+
+    The same rows in another order or another floating-point type have another fingerprint.
+    """
+    values = to_numpy(X)
+    digest = hashlib.sha256(f"{values.dtype.str}{values.shape}".encode())
+    step = max(1, _BLOCK // max(1, values[:1].nbytes))
+    for start in range(0, len(values), step):
+        digest.update(np.ascontiguousarray(values[start : start + step]).data)
+    digest.update(np.ascontiguousarray(to_numpy(y), dtype=np.int64).data)
+    if sample_weight is not None:
+        digest.update(np.ascontiguousarray(to_numpy(sample_weight), dtype=np.float64).data)
+    return {"sha256": digest.hexdigest(), "shape": list(values.shape), "dtype": str(values.dtype)}
+
+
+# The document.
+
+
+def to_json(
+    calibrator: Calibrator, *, data: Sequence[Any] | None = None, metrics: Mapping[str, Any] | None = None
+) -> str:
+    """The text of the file that `save` writes."""
+    if not isinstance(calibrator, Calibrator):
+        raise InputError(f"calibrator must be one of monocal's, got {type(calibrator).__name__}.")
+    check_is_fitted(calibrator)
+    if data is not None and not 2 <= len(data) <= 3:
+        raise InputError(f"data must be (X, y) or (X, y, sample_weight), got {len(data)} things.")
+    state = {name: value for name, value in vars(calibrator).items() if _STATE_NAME.fullmatch(name)}
+    document = {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "monocal_version": __version__,
+        "class": _class_name(type(calibrator)),
+        "parameters": {k: _encode(v, k) for k, v in calibrator.get_params(deep=False).items()},
+        "data": None if data is None else fingerprint(*data),
+        "metrics": None if metrics is None else _encode(dict(metrics), "metrics"),
+        "state": {name: _encode(value, name) for name, value in state.items()},
+    }
+    document["checksum"] = _checksum(document)
+    return _layout(document) + "\n"
+
+
+def from_json(text: str, where: str = "text") -> Calibrator:
+    """The calibrator in a text that `to_json` made; ``where`` names it in messages."""
+    return _calibrator(_parse(text, where), where)
+
+
+def _checksum(document: Mapping[str, Any]) -> str:
+    """Of the content, not of its layout: spaces and the order of keys do not matter."""
+    content = {key: value for key, value in document.items() if key != "checksum"}
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+
+
+def _layout(value: Any, indent: str = "") -> str:
+    """JSON with one line a number, a list of plain values or a short record."""
+    inner = indent + "  "
+    if isinstance(value, dict) and value:
+        items = [f"{json.dumps(key)}: {_layout(item, inner)}" for key, item in value.items()]
+        brackets = "{}"
+    elif isinstance(value, list) and any(isinstance(item, (list, dict)) for item in value):
+        items = [_layout(item, inner) for item in value]
+        brackets = "[]"
+    else:
+        return json.dumps(value, allow_nan=False)
+    if sum(map(len, items)) < 110 - len(indent) and not any("\n" in item for item in items):
+        return f"{brackets[0]}{', '.join(items)}{brackets[1]}"
+    lines = ",\n".join(inner + item for item in items)
+    return f"{brackets[0]}\n{lines}\n{indent}{brackets[1]}"
+
+
+def _document(path: str | os.PathLike[str]) -> dict[str, Any]:
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise FileError(f"There is no file {path}: check the name and the folder.") from None
+    except UnicodeDecodeError:
+        raise FileError(
+            f"{path} is no saved calibrator but something binary: give the .json that save() or `monocal fit` wrote."
+        ) from None
+    except OSError as error:
+        raise FileError(f"{path} cannot be read: {error.strerror or error}; check what it is.") from error
+    return _parse(text, str(path))
+
+
+def _parse(text: str, where: str) -> dict[str, Any]:
+    if not text.strip():
+        raise FileError(f"{where} is empty: write it again or copy it anew.")
+    try:
+        document = json.loads(text, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise FileError(
+            f"{where} is no JSON that can be read: damaged, cut short or of another kind ({error}); write it again or "
+            f"copy it anew."
+        ) from error
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise FileError(
+            f"{where} is JSON but no saved calibrator: give a file that save() or `monocal fit` wrote."
+        )
+    version = document.get("format_version")
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise FileError(f"{where} has format version {version!r}: it is damaged; write it again.")
+    if version > FORMAT_VERSION:
+        raise FileError(
+            f"{where} was written by monocal {document.get('monocal_version')} in format {version}, and this monocal "
+            f"{__version__} reads up to format {FORMAT_VERSION}: upgrade with  pip install --upgrade monocal"
+        )
+    if document.get("checksum") != _checksum(document):
+        raise FileError(
+            f"{where} does not match its checksum: it was damaged or edited by hand; write it again or copy it anew."
+        )
+    return document
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _calibrator(document: Mapping[str, Any], where: str) -> Calibrator:
+    try:
+        kind = _find_class(document["class"], where)
+        calibrator = kind(**{name: _decode(value) for name, value in document["parameters"].items()})
+        for name, value in document["state"].items():
+            if not _STATE_NAME.fullmatch(name):
+                raise ValueError(f"{name!r} is no fitted attribute")
+            setattr(calibrator, name, _decode(value))
+    except FileError:
+        raise
+    except Exception as error:  # a right checksum over wrong content: not written by save()
+        raise FileError(
+            f"{where} holds no calibrator that monocal {__version__} can make ({error}); write it again with save()."
+        ) from error
+    return calibrator
+
+
+def _class_name(kind: type) -> str:
+    """The bare name for monocal's own classes; ``module:name`` for those of others."""
+    own = kind.__module__.partition(".")[0] == __package__
+    return kind.__qualname__ if own else f"{kind.__module__}:{kind.__qualname__}"
+
+
+def _find_class(name: str, where: str) -> type[Calibrator]:
+    """A calibrator that is defined already: a file cannot make Python import anything."""
+    waiting: list[type[Calibrator]] = [Calibrator]
+    while waiting:
+        kind = waiting.pop()
+        if _class_name(kind) == name and kind is not Calibrator:
+            return kind
+        waiting += kind.__subclasses__()
+    module = name.partition(":")[0] if ":" in name else ""
+    what_to_do = (
+        f"import {module} before loading" if module else "upgrade with  pip install --upgrade monocal"
+    )
+    raise FileError(
+        f"{where} holds a {name.rpartition(':')[2]}, which is not known here (monocal {__version__}): {what_to_do}"
+    )
+
+
+def _find_record(name: str) -> Any:
+    """A dataclass of monocal by its bare name, wherever it lives by now."""
+    for module in [module for path, module in sys.modules.items() if path.startswith(f"{__package__}.")]:
+        found = vars(module).get(name)
+        if dataclasses.is_dataclass(found) and isinstance(found, type) and _class_name(found) == name:
+            return found
+    raise ValueError(f"{name!r} is no record of monocal {__version__}")
+
+
+# Values.
+
+
+def _encode(value: Any, name: str) -> Any:
+    if value is None or isinstance(value, (bool, str)) or type(value) is int:
+        return value
+    if isinstance(value, np.generic):
+        return {"$scalar": _dtype_name(value.dtype), "value": _items(np.asarray(value), name)}
+    if isinstance(value, float):
+        return value if np.isfinite(value) else {"$float": repr(value)}
+    if isinstance(value, np.ndarray):
+        # The layout in memory is part of it: a matrix product of the transpose may round the last bit another way.
+        columns_first = value.flags.f_contiguous and not value.flags.c_contiguous
+        layout = {"order": "F"} if columns_first else {}
+        return {
+            "$array": _dtype_name(value.dtype),
+            "shape": list(value.shape),
+            **layout,
+            "values": _items(value, name),
+        }
+    if isinstance(value, (list, tuple)):
+        items = [_encode(item, name) for item in value]
+        return items if isinstance(value, list) else {"$tuple": items}
+    if isinstance(value, Mapping):
+        if all(isinstance(key, str) and not key.startswith("$") for key in value):
+            return {key: _encode(item, f"{name}[{key!r}]") for key, item in value.items()}
+        return {"$dict": [[_encode(key, name), _encode(item, name)] for key, item in value.items()]}
+    record = _class_name(type(value))
+    if dataclasses.is_dataclass(value) and ":" not in record:
+        fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if f.init}
+        return {"$object": record, **{k: _encode(v, f"{name}.{k}") for k, v in fields.items()}}
+    raise InputError(
+        f"{name} is a {type(value).__name__}, which a saved calibrator cannot hold: it can hold numbers, strings, arrays, "
+        f"lists and mappings. Use a built-in option for it, or pickle the calibrator."
+    )
+
+
+def _items(array: np.ndarray, name: str) -> Any:
+    """Nested lists; floats that JSON cannot write become strings."""
+    if _dtype_name(array.dtype) is None or not all(isinstance(item, str) for item in _objects(array)):
+        raise InputError(f"{name} has dtype {array.dtype}, which a saved calibrator cannot hold.")
+    if array.dtype.kind != "f" or np.isfinite(array).all():
+        return array.tolist()
+    text = array.astype(object)
+    odd = ~np.isfinite(array)
+    text[odd] = [repr(float(item)) for item in array[odd]]
+    return text.tolist()
+
+
+def _objects(array: np.ndarray) -> Any:
+    return array.flat if array.dtype == object else ()
+
+
+def _dtype_name(dtype: np.dtype) -> str | None:
+    """``float32``, ``int64``, ``bool``, ``<U5``, ``object`` (of strings only), or None for what files do not hold."""
+    if dtype.kind == "U":
+        return dtype.str
+    return dtype.name if dtype.kind in "fiubO" and dtype.itemsize <= 8 else None
+
+
+def _decode(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_decode(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    tag = next((key for key in value if key.startswith("$")), "")
+    match tag:
+        case "":
+            return {key: _decode(item) for key, item in value.items()}
+        case "$float":
+            return float(value[tag])
+        case "$scalar":
+            return _array(value[tag], (), value["value"])[()]
+        case "$array":
+            array = _array(value[tag], tuple(value["shape"]), value["values"])
+            return np.asarray(array, order=value.get("order", "C"))
+        case "$tuple":
+            return tuple(_decode(item) for item in value[tag])
+        case "$dict":
+            return {_decode(key): _decode(item) for key, item in value[tag]}
+        case "$object":
+            kind = _find_record(value[tag])
+            return kind(**{key: _decode(item) for key, item in value.items() if key != tag})
+    raise ValueError(f"{tag!r} is no tag of format {FORMAT_VERSION}")
+
+
+def _array(name: str, shape: tuple[int, ...], values: Any) -> np.ndarray:
+    dtype = np.dtype(name)
+    if _dtype_name(dtype) != name:
+        raise ValueError(f"an array of {name!r} is not allowed")
+    return np.array(values, dtype=dtype).reshape(shape)
