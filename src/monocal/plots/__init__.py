@@ -1,0 +1,28 @@
+"""Numbers first, then pictures: data objects that need numpy only, and displays that draw them with matplotlib.
+
+A display stores its values when made (`from_estimator`, `from_predictions`) and draws them when asked (`plot`), into a
+new figure or the caller's axes. Nothing is shown, and no setting of matplotlib is changed.
+"""
+
+from .comparison import ComparisonDisplay
+from .curves import CalibrationCurve, Stretch, margin_curve, margins, reliability_curve
+from .parameters import EffectCurve, RankParameters, effect_curve, rank_parameters
+from .ranks import EffectDisplay, RankParametersDisplay
+from .reliability import MarginDisplay, ReliabilityDisplay
+
+__all__ = [
+    "CalibrationCurve",
+    "ComparisonDisplay",
+    "EffectCurve",
+    "EffectDisplay",
+    "MarginDisplay",
+    "RankParameters",
+    "RankParametersDisplay",
+    "ReliabilityDisplay",
+    "Stretch",
+    "effect_curve",
+    "margin_curve",
+    "margins",
+    "rank_parameters",
+    "reliability_curve",
+]

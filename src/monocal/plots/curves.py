@@ -1,0 +1,277 @@
+r"""Calibration in bins of the confidence, or of any number that a row has, with the band of perfect calibration.
+
+In bin k of n_k rows let ``conf_k`` be the mean confidence and ``acc_k`` the share of correct rows. A perfectly calibrated
+predictor gets about ``Binomial(n_k, conf_k)`` of them right, so its accuracy lies in
+
+    [q_a(n_k, conf_k), q_{1-a}(n_k, conf_k)] / n_k,        2a = 1 - level^(1/K),
+
+in all K occupied bins at once with probability ``level`` at least. A bin outside that band is wrong, not unlucky.
+(Confidences within a bin differ, which makes the true spread smaller than the binomial one: the band errs on the wide side.)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.stats import binom
+
+from ..errors import InputError
+from ..metrics import BinSums, bin_sums
+from ..metrics import _validation as check
+from ..metrics.rows import Floats, Rows, bin_index
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Neighbouring bins that are wrong in the same direction.
+
+    Attributes
+    ----------
+    begin, end : float
+        From the lower edge of the first bin to the upper edge of the last.
+    gap : float
+        Mean confidence minus accuracy over the rows in it: positive is over-confident.
+    weight, share : float
+        Rows (or their weight) in it, and as a share of all.
+    last : bool
+        Whether the last occupied bin belongs to it.
+    """
+
+    begin: float
+    end: float
+    gap: float
+    weight: float
+    share: float
+    last: bool
+
+
+@dataclass(frozen=True)
+class CalibrationCurve:
+    """What a reliability diagram shows, as numbers; arrays of shape (K,), NaN where a bin is empty.
+
+    Attributes
+    ----------
+    sums : monocal.metrics.BinSums
+        Bin k holds the rows with ``edges[k] < statistic <= edges[k + 1]``.
+    level : float
+        Joint coverage of the band.
+    low, high : ndarray of shape (K,)
+        Accuracies between which a perfectly calibrated predictor stays.
+    """
+
+    sums: BinSums
+    level: float
+    low: Floats
+    high: Floats
+
+    @classmethod
+    def of(cls, sums: BinSums, level: float = 0.95) -> CalibrationCurve:
+        """From bin sums of shape (K,), which may have been merged over parts of a file."""
+        level = check.as_fraction(level, "level")
+        if sums.weight.ndim != 1:
+            raise InputError(
+                f"sums: expected the bins of the top confidence, shape (K,), got {sums.weight.shape}"
+            )
+        low, high = _band(sums, level)
+        return cls(sums, level, low, high)
+
+    @property
+    def edges(self) -> Floats:
+        """(K + 1,) edges of the bins."""
+        return self.sums.edges
+
+    @property
+    def weight(self) -> Floats:
+        """Rows of each bin, or the sum of their weights."""
+        return self.sums.weight
+
+    @property
+    def confidence(self) -> Floats:
+        """Mean confidence of each bin."""
+        return self.sums.mean_confidence
+
+    @property
+    def accuracy(self) -> Floats:
+        """Share of correct rows of each bin."""
+        return self.sums.accuracy
+
+    @property
+    def gap(self) -> Floats:
+        """Confidence minus accuracy: positive where the predictor claims more than it keeps."""
+        return self.confidence - self.accuracy
+
+    @property
+    def outside(self) -> np.ndarray:
+        """(K,) bool: the accuracy lies outside the band."""
+        return (self.accuracy < self.low) | (self.accuracy > self.high)
+
+    @property
+    def ece(self) -> float:
+        """Mean of ``|gap|`` over the rows."""
+        return float(self.sums.ece())
+
+    @property
+    def mean_confidence(self) -> float:
+        """Over all rows."""
+        return float(self.sums.confidence.sum() / self.weight.sum())
+
+    @property
+    def mean_accuracy(self) -> float:
+        """Over all rows."""
+        return float(self.sums.correct.sum() / self.weight.sum())
+
+    def stretches(self) -> tuple[Stretch, ...]:
+        """Where the predictor is wrong: runs of bins outside the band, all on the same side.
+
+        Bins inside the band belong to a run that continues beyond them when they err to the same side.
+        """
+        occupied = np.flatnonzero(self.weight > 0)
+        side = np.sign(self.gap[occupied])
+        marks = np.flatnonzero(self.outside[occupied])
+        found = []
+        i = 0
+        while i < len(marks):
+            j = i
+            while j + 1 < len(marks) and (side[marks[i] : marks[j + 1] + 1] == side[marks[i]]).all():
+                j += 1
+            found.append(
+                self._stretch(occupied[marks[i]], occupied[marks[j]], bool(marks[j] == len(occupied) - 1))
+            )
+            i = j + 1
+        return tuple(found)
+
+    def _stretch(self, first: int, final: int, last: bool) -> Stretch:
+        bins = slice(first, final + 1)
+        weight = float(self.weight[bins].sum())
+        gap = float((self.sums.confidence[bins] - self.sums.correct[bins]).sum() / weight)
+        share = weight / float(self.weight.sum())
+        return Stretch(float(self.edges[first]), float(self.edges[final + 1]), gap, weight, share, last)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers, None where a bin is empty: ready for JSON."""
+        columns = {
+            "weight": self.weight,
+            "confidence": self.confidence,
+            "accuracy": self.accuracy,
+            "low": self.low,
+            "high": self.high,
+        }
+        plain = {
+            key: [None if np.isnan(value) else float(value) for value in values]
+            for key, values in columns.items()
+        }
+        return {"level": self.level, "ece": self.ece, "edges": self.edges.tolist(), **plain}
+
+
+def _band(sums: BinSums, level: float) -> tuple[Floats, Floats]:
+    filled = sums.weight > 0
+    low, high = np.full((2, len(filled)), np.nan)
+    # Unequal weights tell as much as fewer equal ones: (sum w)^2 / sum w^2 of them.
+    count = np.maximum(np.round(sums.weight[filled] ** 2 / sums.weight_squared[filled]), 1)
+    share = np.clip(sums.mean_confidence[filled], 0, 1)
+    each = level ** (1 / max(1, int(filled.sum())))
+    low[filled] = binom.ppf((1 - each) / 2, count, share) / count
+    high[filled] = binom.ppf((1 + each) / 2, count, share) / count
+    return low, high
+
+
+def reliability_curve(
+    probs: Any, labels: Any, *, n_bins: int = 15, level: float = 0.95, sample_weight: Any = None
+) -> CalibrationCurve:
+    """Accuracy against confidence in equal-width bins: the bins of `monocal.metrics.ece`.
+
+    Parameters
+    ----------
+    probs : (n, m) array
+        Rows of class probabilities.
+    labels : (n,) array
+        True classes.
+    n_bins : int
+    level : float
+        Probability with which a perfectly calibrated predictor stays within the band in every bin.
+    sample_weight : (n,) array, optional
+
+    Returns
+    -------
+    CalibrationCurve
+
+    References
+    ----------
+    Bröcker & Smith, Increasing the reliability of reliability diagrams, Weather and Forecasting 22 (2007).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from monocal.plots import reliability_curve
+    >>> probs = np.tile([0.9, 0.1], (1000, 1))
+    >>> curve = reliability_curve(probs, np.arange(1000) % 10 < 2)
+    >>> [(round(s.begin, 2), round(s.end, 2), round(s.gap, 2)) for s in curve.stretches()]
+    [(0.87, 0.93, 0.1)]
+    """
+    return CalibrationCurve.of(bin_sums(probs, labels, n_bins=n_bins, sample_weight=sample_weight), level)
+
+
+def margin_curve(
+    probs: Any,
+    labels: Any,
+    margin: Any = None,
+    *,
+    n_bins: int = 15,
+    level: float = 0.95,
+    sample_weight: Any = None,
+) -> CalibrationCurve:
+    """Confidence and accuracy against the margin, in bins of equal mass.
+
+    Parameters
+    ----------
+    probs : (n, m) array
+        Rows of class probabilities.
+    labels : (n,) array
+        True classes.
+    margin : (n,) array, optional
+        The number to bin by. Default: ``log p_(1) - log p_(2)``, the difference of the two largest logits. Give the
+        margin of the uncalibrated logits to see the same rows in the same bins before and after.
+    n_bins : int
+        At most: rows of equal margin share a bin.
+    level, sample_weight
+        As in `reliability_curve`.
+
+    Returns
+    -------
+    CalibrationCurve
+        Its edges are margins.
+    """
+    rows = Rows.of(probs, labels, sample_weight, n_bins=n_bins)
+    values = margins(probs) if margin is None else np.asarray(margin, dtype=np.float64)
+    if values.shape != rows.confidence.shape or np.isnan(values).any():
+        raise InputError(
+            f"margin: expected {len(rows.labels)} numbers, one a row, got shape {values.shape} or NaN"
+        )
+    edges = equal_mass_edges(finite(values), n_bins)
+    sums = BinSums.of(rows, rows.weight, bin_index(finite(values), edges), edges)
+    return CalibrationCurve.of(sums, level)
+
+
+def margins(values: Any, *, input: str = "probabilities") -> Floats:
+    """Difference of the two largest logits of each row, from logits or from the logarithms of probabilities: (n,)."""
+    array, _ = check.as_matrix(values, "values")
+    two = np.partition(array, array.shape[1] - 2, axis=1)[:, -2:].astype(np.float64)
+    if input == "probabilities":
+        with np.errstate(divide="ignore"):
+            two = np.log(two)
+    return two[:, 1] - two[:, 0]
+
+
+def finite(values: Floats) -> Floats:
+    """Infinite values (a row with one class left) moved to the largest finite one."""
+    known = values[np.isfinite(values)]
+    return np.clip(values, known.min(), known.max()) if len(known) else np.zeros_like(values)
+
+
+def equal_mass_edges(values: Floats, n_bins: int) -> Floats:
+    """Edges of at most ``n_bins`` bins with about as many values in each, (K + 1,); equal values share a bin."""
+    n_bins = check.as_count(n_bins, "n_bins")
+    edges = np.unique(np.quantile(values, np.linspace(0, 1, n_bins + 1), method="inverted_cdf"))
+    return edges if len(edges) > 1 else np.array([edges[0], edges[0]])

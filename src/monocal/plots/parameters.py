@@ -1,0 +1,221 @@
+"""What a fitted rank map does, as numbers: weight and bias by rank, and how both move with a statistic of the sample.
+
+    f_(i) = w_i u_(i) + b_i,       w, b constant from some rank down
+
+Ranks are counted from the top here (1 is the largest logit), as a reader counts them. Biases are measured from the lowest
+rank's. Where weights depend on the sample (the conditional family), means over the given rows stand for them, with the
+range that the middle 80 % of the rows have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..arrays import to_numpy
+from ..errors import InputError
+from ..metrics.rows import Floats, bin_index
+from .curves import equal_mass_edges, finite
+
+_SPREAD = (0.1, 0.9)
+_MOST_ROWS = 20_000  # enough for means and deciles of a picture
+
+
+@dataclass(frozen=True)
+class RankParameters:
+    """Weight and bias by rank; arrays of shape (r,), the top rank first.
+
+    Attributes
+    ----------
+    rank : ndarray of int
+        1 is the largest logit.
+    weight, bias : ndarray
+        Of a sample; means over samples where they depend on it.
+    weight_range, bias_range : ndarray of shape (2, r) or None
+        First and last decile over samples; None where all samples share them.
+    constant_from : int
+        This rank and all below it share one weight and bias: 1 for temperature scaling.
+    n_classes : int
+    """
+
+    rank: np.ndarray
+    weight: Floats
+    bias: Floats
+    weight_range: Floats | None
+    bias_range: Floats | None
+    constant_from: int
+    n_classes: int
+
+    def pieces(self) -> list[tuple[int, int, float, float]]:
+        """First and last rank of each run with one weight and bias, the weight and the bias; the top first.
+
+        The last run reaches down to the lowest class.
+        """
+        change = np.flatnonzero((np.diff(self.weight) != 0) | (np.diff(self.bias) != 0))
+        begins = [0, *(change + 1).tolist()]
+        ends = [*change.tolist(), len(self.rank) - 1]
+        runs = [
+            (int(self.rank[i]), int(self.rank[j]), float(self.weight[i]), float(self.bias[i]))
+            for i, j in zip(begins, ends, strict=True)
+        ]
+        first, _, weight, bias = runs[-1]
+        return [*runs[:-1], (first, self.n_classes, weight, bias)]
+
+
+@dataclass(frozen=True)
+class EffectCurve:
+    """Weight and bias of the top ranks against a statistic of the sample, in bins of equal mass.
+
+    Attributes
+    ----------
+    statistic : str
+    ranks : tuple of int
+        Counted from the top.
+    x : ndarray of shape (B,)
+        Median of the statistic in each bin.
+    weight, bias : ndarray of shape (R, B)
+        Means over the rows of the bin.
+    weight_range, bias_range : ndarray of shape (2, R, B)
+        First and last decile over the rows of the bin: wide where other statistics matter too.
+    """
+
+    statistic: str
+    ranks: tuple[int, ...]
+    x: Floats
+    weight: Floats
+    bias: Floats
+    weight_range: Floats
+    bias_range: Floats
+
+
+def rank_parameters(calibrator: Any, X: Any = None) -> RankParameters:
+    """Weights and biases by rank of a fitted calibrator.
+
+    Parameters
+    ----------
+    calibrator : fitted calibrator with a ``rank_map_``
+        `TemperatureScaling`, `MCCT`, `MCCTInverse`, `ConditionalMCCT`.
+    X : (n, m) array, optional
+        Rows to take means over, where the parameters depend on the sample.
+    """
+    rank_map = _rank_map(calibrator)
+    n_classes = int(calibrator.n_features_in_)
+    n_ranks = n_classes if rank_map.top_k is None else min(rank_map.top_k, n_classes)
+    starts = np.asarray(rank_map.starts)
+    piece = np.searchsorted(starts, np.arange(n_ranks), side="right")[::-1] - 1
+    # A map without factors is the same for every row.
+    weights, biases, _ = _by_row(calibrator, None if rank_map.factors is None else X)
+    weight_range = bias_range = None
+    if rank_map.factors is not None:
+        weight_range, bias_range = (np.quantile(v, _SPREAD, axis=0)[:, piece] for v in (weights, biases))
+    constant_from = 1 if len(starts) == 1 else n_ranks - int(starts[1]) + 1
+    return RankParameters(
+        np.arange(1, n_ranks + 1),
+        weights.mean(axis=0)[piece],
+        biases.mean(axis=0)[piece],
+        weight_range,
+        bias_range,
+        constant_from,
+        n_classes,
+    )
+
+
+def effect_curve(
+    calibrator: Any,
+    X: Any,
+    statistic: str | Callable[[Any], Any] = "margin",
+    *,
+    ranks: Sequence[int] = (1, 2, 3),
+    n_bins: int = 20,
+) -> EffectCurve:
+    """How the correction of the top ranks depends on a statistic of the sample.
+
+    Parameters
+    ----------
+    calibrator : fitted calibrator with a ``rank_map_``
+    X : (n, m) array
+        Rows to look at: a calibration or test set.
+    statistic : str or callable
+        ``"margin"``, ``"mean_gap"``, ``"entropy"``, ``"log_odds"``, or a function of the sorted, anchored logits.
+    ranks : sequence of int
+        Counted from the top.
+    n_bins : int
+        Bins of equal mass, at most.
+    """
+    from ..maps.statistics import STATISTICS, compute, statistic_name
+
+    if not callable(statistic) and statistic not in STATISTICS:
+        known = ", ".join(STATISTICS)
+        raise InputError(
+            f"statistic: expected one of {known}, or a function of the sorted logits, got {statistic!r}"
+        )
+    rank_map = _rank_map(calibrator)
+    weights, biases, rows = _by_row(calibrator, X)
+    n_ranks = rows.depth.shape[1]
+    kept = tuple(int(rank) for rank in ranks if 1 <= rank <= n_ranks)
+    if not kept:
+        raise InputError(
+            f"ranks: expected some from 1 to {n_ranks}, counted from the top, got {tuple(ranks)}"
+        )
+    piece = np.searchsorted(rank_map.starts, [n_ranks - rank for rank in kept], side="right") - 1
+    values = finite(np.asarray(compute(statistic, rows), dtype=np.float64))
+    edges = equal_mass_edges(values, n_bins)
+    index = bin_index(values, edges)
+    bins = np.unique(index)
+    n = len(values)
+    weights, biases = (np.broadcast_to(a, (n, a.shape[1]))[:, piece] for a in (weights, biases))
+
+    def over_bins(function: Callable[[Floats], Floats], array: Floats) -> Floats:
+        return np.stack([function(array[index == k]) for k in bins], axis=-1)
+
+    def deciles(array: Floats) -> Floats:
+        return np.quantile(array, _SPREAD, axis=0)
+
+    def mean(array: Floats) -> Floats:
+        return array.mean(axis=0)
+
+    return EffectCurve(
+        statistic_name(statistic),
+        kept,
+        np.array([np.median(values[index == k]) for k in bins]),
+        over_bins(mean, weights),
+        over_bins(mean, biases),
+        over_bins(deciles, weights),
+        over_bins(deciles, biases),
+    )
+
+
+def _rank_map(calibrator: Any) -> Any:
+    rank_map = getattr(calibrator, "rank_map_", None)
+    if rank_map is None:
+        raise InputError(
+            f"calibrator: expected a fitted one that works by rank (MCCT, ConditionalMCCT, TemperatureScaling), got "
+            f"{type(calibrator).__name__}, which is not fitted or has no weights by rank"
+        )
+    return rank_map
+
+
+def _by_row(calibrator: Any, X: Any) -> tuple[Floats, Floats, Any]:
+    """Weight and bias of each piece of ranks for each row, (n, D) or (1, D), and the ranked rows."""
+    from ..objective.blocks import rank_rows
+
+    rank_map = _rank_map(calibrator)
+    rows = None
+    psi = np.ones((1, len(rank_map.scale_steps)))
+    if X is not None:
+        values = to_numpy(calibrator._read_fitted(X).values)
+        values = values[:: -(-len(values) // _MOST_ROWS)]
+        rows = rank_rows(calibrator._to_logits(values), rank_map.top_k, np.float64)
+        if rank_map.factors is not None:
+            psi = np.asarray(rank_map.factors(rows))
+    elif rank_map.factors is not None:
+        raise InputError(
+            "X: the weights of this calibrator depend on the sample; give rows to take means over"
+        )
+    weights, biases = (
+        np.cumsum(psi @ steps, axis=1) for steps in (rank_map.scale_steps, rank_map.bias_steps)
+    )
+    return weights, biases - biases[:, :1], rows

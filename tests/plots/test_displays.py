@@ -1,0 +1,109 @@
+"""Displays draw what their data objects hold, and leave matplotlib as it was."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+
+import monocal as mc
+from monocal import errors
+from monocal.maps import ConditionalMCCT
+from monocal.plots import (
+    ComparisonDisplay,
+    EffectDisplay,
+    MarginDisplay,
+    RankParametersDisplay,
+    ReliabilityDisplay,
+)
+
+matplotlib = pytest.importorskip("matplotlib", reason="needs matplotlib: pip install 'monocal[plots]'")
+
+
+@pytest.fixture
+def pyplot():
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    settings = dict(matplotlib.rcParams)
+    yield plt
+    assert dict(matplotlib.rcParams) == settings
+    plt.close("all")
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    data = mc.data.synthetic(800, 25, seed=2)
+    ts = mc.TemperatureScaling().fit(data.values, data.labels)
+    return data, ts, ConditionalMCCT(n_knots=3).fit(data.values, data.labels)
+
+
+def displays(fitted):
+    data, ts, cal = fitted
+    x, y = data.values, data.labels
+    return [
+        ReliabilityDisplay.from_estimator(cal, x, y),
+        MarginDisplay.from_estimator(cal, x, y),
+        RankParametersDisplay.from_estimator(cal, x),
+        EffectDisplay.from_estimator(cal, x),
+        ComparisonDisplay.from_estimator({"TS": ts, "conditional": cal}, x, y, n_boot=10),
+    ]
+
+
+@pytest.mark.parametrize("number", range(5))
+def test_every_display_draws_new_or_into_the_callers_axes(fitted, pyplot, number, tmp_path):
+    display = displays(fitted)[number]
+    assert not pyplot.get_fignums()
+    assert display.plot() is display
+    display.figure_.savefig(tmp_path / "new.png")
+    figure, ax = pyplot.subplots()
+    assert display.plot(ax).figure_ is figure
+    figure.savefig(tmp_path / "given.png")
+    for drawn in np.atleast_1d(display.ax_):
+        assert drawn.figure is figure
+        assert drawn.get_xlabel() or drawn.get_ylabel()
+
+
+def test_reliability_points_are_the_bins(fitted, pyplot):
+    display = displays(fitted)[0].plot()
+    assert list(display.curves) == ["before", "after"]
+    for ax, bars, curve in zip(display.ax_, display.histogram_ax_, display.curves.values(), strict=True):
+        points = np.concatenate([line.get_xydata() for line in ax.lines[-2:]])
+        filled = curve.weight > 0
+        expected = np.stack([curve.confidence, curve.accuracy], axis=1)[filled]
+        np.testing.assert_allclose(points[np.argsort(points[:, 0])], expected)
+        assert sum(bar.get_height() for bar in bars.patches) == pytest.approx(1)
+
+
+def test_a_plain_classifier_has_no_before(pyplot):
+    x = np.random.default_rng(0).normal(size=(200, 3))
+    model = LogisticRegression().fit(x, x[:, 0] > 0)
+    display = ReliabilityDisplay.from_estimator(model, x, (x[:, 0] > 0).astype(int)).plot()
+    assert list(display.curves) == ["model"]
+    assert list(MarginDisplay.from_estimator(model, x, (x[:, 0] > 0).astype(int)).plot().curves) == ["model"]
+
+
+def test_comparison_puts_the_best_first(pyplot):
+    y = np.array([0, 1, 1, 0])
+    right, wrong = np.eye(2)[y] * 0.8 + 0.1, np.eye(2)[1 - y]
+    display = ComparisonDisplay.from_predictions(
+        y, {"wrong": wrong, "right": right}, metrics=["accuracy", "nll"], n_boot=5
+    )
+    assert display.order("accuracy") == display.order("nll") == ["right", "wrong"]
+    assert np.isinf(display.evaluations["wrong"]["nll"].value)
+    display.plot()
+
+
+def test_without_matplotlib_numbers_work_and_drawing_says_what_to_install(monkeypatch):
+    display = ReliabilityDisplay.from_predictions([0, 1], [[0.9, 0.1], [0.2, 0.8]])
+    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
+    with pytest.raises(errors.MissingExtraError, match=r"monocal\[plots\]"):
+        display.plot()
+
+
+def test_importing_the_plots_loads_no_matplotlib():
+    code = "import sys, monocal.plots, monocal.report; sys.exit('matplotlib' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

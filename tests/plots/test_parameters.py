@@ -1,0 +1,112 @@
+"""Weights and biases by rank, checked through what the calibrator does to logits."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import monocal as mc
+from monocal.errors import InputError
+from monocal.maps import ConditionalMCCT
+from monocal.plots import effect_curve, rank_parameters
+
+
+@pytest.fixture(scope="module")
+def data():
+    return mc.data.synthetic(1500, 12, seed=3, distort=lambda t: 2 * t - np.sign(t) * np.sqrt(abs(t)))
+
+
+def by_hand(parameters, logits):
+    """The rank map of one row, from the numbers a reader sees."""
+    order = np.argsort(-logits)
+    u = (logits - logits.min())[order]
+    f = np.empty_like(logits)
+    f[order] = parameters.weight * u + parameters.bias
+    return f
+
+
+def test_numbers_shown_are_the_map(data):
+    cal = mc.MCCT(shrinkage=0.1).fit(data.values, data.labels)
+    shown = rank_parameters(cal)
+    row = data.values[:1].astype(float)
+    made = cal.transform(row)[0]
+    np.testing.assert_allclose(
+        by_hand(shown, row[0]) - by_hand(shown, row[0]).max(), made - made.max(), atol=1e-6
+    )
+    np.testing.assert_allclose(shown.weight[::-1], cal.weights_)
+    tail = slice(shown.constant_from - 1, None)
+    assert np.ptp(shown.weight[tail]) == 0
+    assert np.ptp(shown.bias[tail]) == 0
+    above = shown.constant_from - 2
+    assert shown.weight[above] > shown.weight[-1] or shown.bias[above] > shown.bias[-1]
+
+
+def test_pieces_cover_all_ranks_once(data):
+    cal = mc.MCCT(shrinkage=0.1, top_k=5).fit(data.values, data.labels)
+    pieces = rank_parameters(cal).pieces()
+    assert pieces[0][0] == 1
+    assert pieces[-1][1] == 12
+    assert [last + 1 for _, last, _, _ in pieces[:-1]] == [first for first, _, _, _ in pieces[1:]]
+    weights = [weight for _, _, weight, _ in pieces]
+    assert weights == sorted(weights, reverse=True)
+
+
+def test_temperature_scaling_is_constant_from_the_top(data):
+    cal = mc.TemperatureScaling().fit(data.values, data.labels)
+    shown = rank_parameters(cal)
+    assert shown.constant_from == 1
+    np.testing.assert_allclose(shown.weight, 1 / cal.temperature_)
+    assert shown.pieces() == [(1, 12, pytest.approx(1 / cal.temperature_), 0.0)]
+
+
+def test_effects_of_one_statistic_are_the_map_of_the_row(data):
+    cal = ConditionalMCCT(statistics=("margin",), n_knots=3, shrinkage=0.1).fit(data.values, data.labels)
+    effect = effect_curve(cal, data.values, n_bins=400)
+    z = np.sort(data.values.astype(float), axis=1)
+    row = int(np.argmin(abs(z[:, -1] - z[:, -2] - effect.x[200])))
+    made = cal.transform(z[row : row + 1])[0]
+    u = z[row] - z[row, 0]
+    for i, rank in enumerate(effect.ranks):
+        expected = effect.weight[i, 200] * u[-rank] + effect.bias[i, 200]
+        assert made[-rank] - made[0] == pytest.approx(expected, rel=0.02, abs=0.02)
+    assert (effect.weight_range[0] <= effect.weight + 1e-9).all()
+    assert (effect.weight_range[1] >= effect.weight - 1e-9).all()
+    assert (np.diff(effect.x) > 0).all()
+
+
+def test_conditional_parameters_need_rows_and_show_their_spread(data):
+    cal = ConditionalMCCT(shrinkage=0.1).fit(data.values, data.labels)
+    with pytest.raises(InputError, match="X"):
+        rank_parameters(cal)
+    shown = rank_parameters(cal, data.values)
+    assert (shown.weight_range[0] <= shown.weight_range[1]).all()
+    assert np.ptp(shown.weight_range[:, 0]) > 0
+
+
+def test_probabilities_as_input_and_masked_classes(data):
+    logits = data.values[:300].astype(float)
+    logits[::3, 2] = np.where(data.labels[:300][::3] == 2, logits[::3, 2], -np.inf)
+    cal = ConditionalMCCT().fit(logits, data.labels[:300])
+    effect = effect_curve(cal, logits, "mean_gap", ranks=(1, 12, 99))
+    assert effect.ranks == (1, 12)
+    assert np.isfinite(effect.weight).all()
+    assert np.isfinite(effect.x).all()
+    probs = np.exp(logits - logits.max(axis=1, keepdims=True))
+    probs /= probs.sum(axis=1, keepdims=True)
+    by_probs = ConditionalMCCT(input="probabilities").fit(probs, data.labels[:300])
+    assert rank_parameters(by_probs, probs).n_classes == 12
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda cal, x: rank_parameters(mc.MCCT()), "not fitted"),
+        (lambda cal, x: rank_parameters(object()), "object"),
+        (lambda cal, x: effect_curve(cal, x, "size"), "statistic"),
+        (lambda cal, x: effect_curve(cal, x, ranks=(0,)), "ranks"),
+    ],
+)
+def test_bad_input_is_refused_in_words(data, call, says):
+    cal = mc.MCCT().fit(data.values, data.labels)
+    with pytest.raises(InputError, match=says):
+        call(cal, data.values)
