@@ -140,6 +140,22 @@ def ordered_softmax(f: Array) -> Array:
     return e
 
 
+def ordered_log(p: np.ndarray) -> np.ndarray:
+    """``log(p)`` for ``p >= 0`` in double precision, never decreasing in ``p``, equal for equal ``p``; 0 gives ``-inf``.
+
+    ``p = mantissa * 2^e``. The mantissa is rounded to a grid on which its logarithm must increase, and the sum with
+    ``e log 2`` is kept between the logarithms of the two powers of two around ``p``.
+    """
+    mantissa, exponent = np.frexp(np.asarray(p, dtype=np.float64))
+    with np.errstate(divide="ignore"):
+        value = np.log(np.round(mantissa * _GRID["float64"]) / _GRID["float64"])
+    upper = exponent * np.log(2.0)
+    lower = (exponent - 1) * np.log(2.0)
+    value += upper
+    np.clip(value, lower, upper, out=value)
+    return np.where(mantissa == 0, -np.inf, value)
+
+
 def keep_argmax(values: Array, logits: Array) -> Array:
     """Lift the top of a row by one unit where rounding has made it equal to a lower class. In place.
 

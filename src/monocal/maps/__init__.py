@@ -2,8 +2,17 @@
 
 from .base import Calibrator
 from .conditional import ConditionalMCCT
+from .ensemble_temperature import EnsembleTemperatureScaling
 from .mcct import MCCT, MCCTInverse
 from .published import Published
 from .temperature import TemperatureScaling
 
-__all__ = ["MCCT", "Calibrator", "ConditionalMCCT", "MCCTInverse", "Published", "TemperatureScaling"]
+__all__ = [
+    "MCCT",
+    "Calibrator",
+    "ConditionalMCCT",
+    "EnsembleTemperatureScaling",
+    "MCCTInverse",
+    "Published",
+    "TemperatureScaling",
+]

@@ -1,16 +1,32 @@
 """Temperature scaling (Guo et al., 2017): ``f = z / T``, the cone with one atom.
 
-The likelihood is convex in ``c = 1/T``, so a few Newton steps certify the optimum.
+The likelihood is convex in ``c = 1/T``, so a few Newton steps certify the optimum. The squared error (Brier score) is not
+convex: a grid on a sample of the rows finds the valley, and the root of the exact derivative
+
+    dB/dc = 2 sum_n weight_n sum_j (p_j - y_j) p_j (z_j - E_p z)
+
+in it is the optimum.
 """
 
 from __future__ import annotations
 
-import numpy as np
+from functools import cache
 
-from ..arrays import Array
-from ..objective.problem import RankCone
+import numpy as np
+from scipy.optimize import brentq
+
+from ..arrays import Array, compute_dtype, to_numpy
+from ..objective.problem import MIN_SCALE, RankCone
+from ..solver import Solution
+from ..solver.solution import CONVERGED
+from ..validation import check_choice
+from .cone_map import _DOUBLE_BELOW as DOUBLE_BELOW
 from .cone_map import ConeCalibrator
 from .rank_map import RankMap
+from .row_blocks import sum_rows
+
+# Entries that are enough to see the shape of the loss.
+_SAMPLE = 2**18
 
 
 class TemperatureScaling(ConeCalibrator):
@@ -18,6 +34,8 @@ class TemperatureScaling(ConeCalibrator):
 
     Parameters
     ----------
+    loss : {"nll", "mse"}
+        Negative log-likelihood, or the mean squared error of the probabilities (Brier score).
     input : {"logits", "probabilities"}
     tol : float
         Largest violation of the optimality conditions to accept.
@@ -40,13 +58,18 @@ class TemperatureScaling(ConeCalibrator):
     2.885
     """
 
-    def __init__(self, *, input: str = "logits", tol: float = 1e-6, max_iter: int = 100):
+    def __init__(self, *, loss: str = "nll", input: str = "logits", tol: float = 1e-6, max_iter: int = 100):
+        self.loss = loss
         self.input = input
         self.tol = tol
         self.max_iter = max_iter
 
     def _fit(self, logits: Array, labels: Array, weight: Array | None) -> None:
+        check_choice(self.loss, "loss", ("nll", "mse"))
         self._check_solver_parameters(logits.shape[1])
+        if self.loss == "mse":
+            self._fit_brier(to_numpy(logits), to_numpy(labels), None if weight is None else to_numpy(weight))
+            return
         rows = self._rows(logits, labels, weight)
         allowed = np.zeros((2, 1, rows.n_ranks), dtype=bool)
         allowed[0, 0, 0] = True
@@ -54,3 +77,77 @@ class TemperatureScaling(ConeCalibrator):
         solution = self._solve(problem, 0.0)
         self.temperature_ = 1.0 / float(solution.coefficients[0])
         self.rank_map_ = RankMap.from_grid(problem.grid(solution.coefficients)[:, :, :1])
+
+    def _fit_brier(self, logits: np.ndarray, labels: np.ndarray, weight: np.ndarray | None) -> None:
+        self.solution_ = least_brier_scale(logits, labels, weight)
+        self.n_iter_ = self.solution_.n_iter
+        scale = self.solution_.coefficients[:1]
+        self.temperature_ = 1.0 / float(scale[0])
+        self.rank_map_ = RankMap(np.array([0]), scale[None], np.zeros((1, 1)))
+
+
+def brier_scale(
+    logits: np.ndarray, labels: np.ndarray, weight: np.ndarray, scale: float
+) -> tuple[float, float]:
+    """Brier score ``sum_n weight_n |softmax(scale z_n) - y_n|^2`` and its derivative in ``scale``."""
+
+    def one(block: slice) -> np.ndarray:
+        z, y, w = logits[block], labels[block], weight[block]
+        masked = np.isinf(z)
+        with np.errstate(over="ignore", under="ignore"):
+            depth = z.astype(compute_dtype(z), copy=False) - z.max(axis=1, keepdims=True)
+            depth[masked] = 0.0
+            p = np.exp(np.maximum(depth * depth.dtype.type(scale), -700.0))
+            p[masked] = 0.0
+            p /= p.sum(axis=1, keepdims=True)
+            p_depth = p * depth
+            at = (np.arange(len(y)), y)
+            square = np.vecdot(p, p) - 2.0 * p[at] + 1.0
+            mean = p_depth.sum(axis=1)
+            slope = 2.0 * (np.vecdot(p, p_depth) - p_depth[at] - mean * (np.vecdot(p, p) - p[at]))
+        return np.array([w @ square, w @ slope])
+
+    value, slope = sum_rows(one, logits)
+    return float(value), float(slope)
+
+
+def least_brier_scale(logits: np.ndarray, labels: np.ndarray, weight: np.ndarray | None) -> Solution:
+    """The scale ``c = 1/T`` with the smallest Brier score."""
+    weight = np.ones(len(labels)) if weight is None else weight
+    weight = weight / weight.sum()
+    thin = slice(None, None, max(1, logits.size // _SAMPLE))
+    part = logits[thin], labels[thin], weight[thin]
+    gap = np.where(np.isinf(part[0]), 0.0, part[0].max(axis=1, keepdims=True) - part[0]).astype(np.float64)
+    typical = float(np.median(gap.max(axis=1))) or 1.0
+    grid = np.maximum(np.geomspace(1e-3, 1e3, 25) / typical, MIN_SCALE)
+    lowest = int(np.argmin([brier_scale(*part, c)[0] for c in grid]))
+
+    if logits.size <= DOUBLE_BELOW:
+        logits = logits.astype(np.float64, copy=False)
+
+    @cache
+    def slope(log_scale: float) -> float:
+        return brier_scale(logits, labels, weight, float(np.exp(log_scale)))[1] * float(np.exp(log_scale))
+
+    # The sample may be off by one cell: widen until the derivative changes sign, or the optimum is at the end.
+    low, high = max(lowest - 1, 0), min(lowest + 1, len(grid) - 1)
+    while low > 0 and slope(np.log(grid[low])) > 0:
+        low -= 1
+    while high < len(grid) - 1 and slope(np.log(grid[high])) < 0:
+        high += 1
+    if slope(np.log(grid[low])) >= 0:
+        scale = grid[low]
+    elif slope(np.log(grid[high])) <= 0:
+        scale = grid[high]
+    else:
+        scale = np.exp(brentq(slope, np.log(grid[low]), np.log(grid[high]), xtol=1e-10))
+    value, derivative = brier_scale(logits, labels, weight, float(scale))
+    return Solution(
+        coefficients=np.array([scale]),
+        converged=True,
+        status=CONVERGED,
+        kkt=float(abs(derivative) * scale),
+        duality_gap=float("nan"),
+        objective=value,
+        n_iter=slope.cache_info().misses,
+    )

@@ -1,0 +1,100 @@
+"""Temperature scaling by squared error and ensemble temperature scaling."""
+
+import numpy as np
+import pytest
+from scipy.optimize import approx_fprime, minimize_scalar
+from scipy.special import softmax
+
+import monocal as mc
+from hostile import calibration_set
+from monocal import metrics
+from monocal.maps.ensemble_temperature import most_likely_mixture, simplex_least_squares
+from monocal.maps.temperature import brier_scale
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("scale", [0.05, 0.7, 3.0])
+def test_brier_derivative(scale, masked):
+    z, y = calibration_set(6, n=50)
+    if masked:
+        z = np.where((np.arange(6) == (y + 1)[:, None] % 6), -np.inf, z)
+    w = np.linspace(0.1, 1, 50)
+    numeric = approx_fprime([scale], lambda c: brier_scale(z, y, w, c[0])[0], 1e-7)[0]
+    assert brier_scale(z, y, w, scale)[1] == pytest.approx(numeric, rel=1e-4)
+    p = softmax(z * scale, axis=1)
+    assert brier_scale(z, y, w, scale)[0] == pytest.approx(w @ ((p - np.eye(6)[y]) ** 2).sum(axis=1))
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1.0, 1e5])
+def test_least_brier_temperature_in_any_unit(unit):
+    z, y = calibration_set(5, n=2000)
+    cal = mc.TemperatureScaling(loss="mse").fit(z * unit, y)
+    weight = np.full(len(y), 1 / len(y))
+    best = minimize_scalar(
+        lambda t: brier_scale(z, y, weight, 1 / t)[0], bounds=(0.1, 10), options={"xatol": 1e-9}
+    )
+    assert cal.temperature_ == pytest.approx(best.x * unit, rel=1e-5)
+    assert cal.solution_.kkt < 1e-8
+    assert cal.solution_.n_iter < 25
+
+
+def test_brier_optimum_at_infinity_stays_finite():
+    z, _ = calibration_set(4)
+    sure = mc.TemperatureScaling(loss="mse").fit(z, z.argmax(axis=1))
+    lost = mc.TemperatureScaling(loss="mse").fit(z, z.argmin(axis=1))
+    assert 0 < sure.temperature_ < lost.temperature_ < np.inf
+    assert sure.predict_proba(z).max(axis=1).mean() > 0.99
+    assert lost.predict_proba(z).max() < 0.27
+
+
+def test_weights_by_likelihood_meet_the_optimality_conditions():
+    rng = np.random.default_rng(0)
+    q = rng.beta(0.5, 1, size=(500, 3))
+    share = rng.random(500)
+    share /= share.sum()
+    w = most_likely_mixture(q, share)
+    gradient = (share / (q @ w)) @ q  # at the optimum 1 on the support and at most 1 elsewhere
+    assert w.sum() == pytest.approx(1)
+    assert (gradient < 1 + 1e-6).all()
+    np.testing.assert_allclose(gradient[w > 1e-6], 1, atol=1e-6)
+
+
+def test_weights_by_squares_are_the_best_on_the_triangle():
+    rng = np.random.default_rng(1)
+    for _ in range(30):
+        a, b = rng.normal(size=(8, 3)), rng.normal(size=8)
+        w = simplex_least_squares(a.T @ a, a.T @ b)
+        assert w.min() >= 0
+        assert w.sum() == pytest.approx(1)
+        others = rng.dirichlet(np.ones(3), size=2000)
+        assert ((a @ w - b) ** 2).sum() <= ((others @ a.T - b) ** 2).sum(axis=1).min() + 1e-12
+    same = simplex_least_squares(np.ones((3, 3)), np.ones(3))  # three equal parts: any mixture will do
+    assert same.sum() == pytest.approx(1)
+
+
+PUBLISHED = {  # ECE %, KDE-ECE %, EQ-BIN x 10: as printed, and the authors' procedure with a current SciPy
+    "ETS": [(1.17, 1.31, 1.19), (1.09, 1.33, 1.21)],
+    "ETS MSE": [(1.09, 1.35, 1.32), (1.08, 1.33, 1.29)],
+}
+
+
+@pytest.mark.parametrize("variant", PUBLISHED)
+def test_published_figures(shared_logits, variant):
+    data = shared_logits("nncal_cifar10_densenet40")
+    cal = mc.EnsembleTemperatureScaling.as_published(variant).fit(data.logits_val, data.y_val)
+    p = cal.predict_proba(data.logits_test)
+    y = data.y_test
+    found = np.array([100 * metrics.ece(p, y), 100 * metrics.kde_ece(p, y), 10 * metrics.eq_bin_ece(p, y)])
+    assert min(np.abs(found - triple).max() for triple in PUBLISHED[variant]) < 0.03
+
+
+def test_masked_classes_take_no_share_of_the_uniform_part():
+    z, y = calibration_set(6)
+    y[::3] = np.random.default_rng(0).integers(0, 6, len(y[::3]))
+    mask = np.arange(6) == (y + 1)[:, None] % 6
+    cal = mc.EnsembleTemperatureScaling().fit(np.where(mask, -np.inf, z), y)
+    assert cal.weights_[2] > 0.05
+    p = cal.predict_proba(np.where(mask, -np.inf, z))
+    assert (p[mask] == 0).all()
+    np.testing.assert_allclose(p.sum(axis=1), 1)
+    assert p[~mask].min() >= cal.weights_[2] / 5 * 0.999
