@@ -32,7 +32,8 @@ def read_matrix(x: Any, name: str = "X") -> Given:
     if is_lazy_torch(x):
         if not x.dtype.is_floating_point:
             x = x.double() if not x.is_complex() else _complain(f"{name}: Complex data not supported.")
-        values, restore = x.detach(), _as_is
+        values: Array = x.detach()
+        restore: Callable[[Array], Any] = _as_is
     else:
         frame = x if _is_frame(x) else None
         values = _to_float(x, name)
@@ -132,7 +133,7 @@ def check_labels(y: Any, like: Array, name: str = "y") -> Array:
     if row is not None:
         raise InputError(
             f"{name}: label {int(labels[row])} in row {row} is not one of the {m} classes 0..{m - 1} that X has columns "
-            "for. Number the classes from 0 in the order of the columns."
+            f"for (n_features = {m}). Number the classes from 0 in the order of the columns."
         )
     if isinstance(labels, np.ndarray) and is_lazy_torch(like):
         labels = xp.asarray(labels, device=like.device)

@@ -18,6 +18,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..arrays import Array, array_namespace, is_lazy_torch, keep_argmax, ordered_softmax, to_numpy
+from ..errors import require
 from ..validation import (
     Given,
     check_choice,
@@ -120,6 +121,20 @@ class Calibrator(TransformerMixin, BaseEstimator):
 
         return save(self, path, **rest)
 
+    def to_onnx(self, path: Any = None, **rest: Any) -> Any:
+        """The fitted map as an ONNX model, alone or at the end of a classifier; see `monocal.export.onnx.to_onnx`."""
+        require("onnx", "onnx")
+        from ..export.onnx import to_onnx
+
+        return to_onnx(self, path, **rest)
+
+    def to_torch(self, **rest: Any) -> Any:
+        """The fitted map as a ``torch.nn.Module``; see `monocal.export.torch.to_torch`."""
+        require("torch", "torch")
+        from ..export.torch import to_torch
+
+        return to_torch(self, **rest)
+
     def _apply(self, X: Any, function: Any) -> Any:
         given = self._read_fitted(X)
         logits = self._own_array(self._to_logits(given.values))
@@ -152,11 +167,8 @@ class Calibrator(TransformerMixin, BaseEstimator):
         positive = xp.where(values > 0, values, xp.asarray(np.inf, dtype=values.dtype))
         if fitting:
             self.smallest_probability_ = float(xp.min(positive))
-        floor = xp.clip(xp.min(positive, axis=1, keepdims=True), max=self.smallest_probability_) / 2
-        with np.errstate(divide="ignore"):
-            logits = xp.log(xp.where(values > 0, values, floor))
-        # Half the smallest subnormal is zero again; what matters is that it stays below the others and finite.
-        return xp.where(xp.isinf(logits), xp.log(floor * 2) - 1.0, logits)
+        least = xp.clip(xp.min(positive, axis=1, keepdims=True), max=self.smallest_probability_)
+        return xp.where(values > 0, xp.log(xp.where(values > 0, values, least)), xp.log(least) - np.log(2.0))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

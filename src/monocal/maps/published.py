@@ -3,7 +3,8 @@
     f_(i) = w_i z_(i) + b_i        (MCCT)          f_(i) = z_(i) / v_i + b_i        (MCCT-I)
 
 on the raw sorted logits, minimising NLL with SLSQP (100 iterations, tolerance 1e-12) under ``w`` non-decreasing (``v``
-non-increasing), ``b`` non-decreasing, ``w, v > 0``; from ``w = linspace(0, 1, m)`` or ``v = 1``, ``b = 0``; no anchor, no shrinkage.
+non-increasing), ``b`` non-decreasing, ``w, v > 0``; from ``w = linspace(0, 1, m)`` or ``v = 1``, and ``b = 0``; no anchor and
+no shrinkage.
 With ``top_k`` the objective is truncated: a softmax over the top k alone, where rows whose label lies below contribute no
 loss; predictions scale everything below with the lowest kept parameters.
 
@@ -74,6 +75,7 @@ class Published(Calibrator):
             max_iter=self.max_iter,
             tol=self.tol,
         )
+        self.n_iter_ = self.solution_.n_iter
         self.biases_ = biases
         self.weights_ = weights
         if self.inverse:

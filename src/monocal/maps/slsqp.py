@@ -117,7 +117,7 @@ def solve(calibrator: MCCT, problem: RankCone, *, inverse: bool) -> np.ndarray:
     u = np.concatenate([to_numpy(b.rows.height[:, None] - b.rows.depth) for b in blocks]).astype(np.float64)
     rank = np.concatenate([to_numpy(b.label_rank) for b in blocks])
     weight = np.concatenate([to_numpy(b.weight) for b in blocks])
-    penalty = problem.grid(problem.penalty)[:, 0]
+    penalty = problem.grid(problem.penalty - problem.floor)[:, 0]
     r = u.shape[1]
     weights, biases, solution = minimize_ranks(
         u,

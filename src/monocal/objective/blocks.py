@@ -75,7 +75,8 @@ class Block:
     weight: Array  # (n,)
     label_depth: Array  # (n,)
     label_rank: Array  # (n,), first of the ranks its value holds
-    label_size: Array  # (n,), how many ranks (and tied classes of the tail) hold it
+    label_held: Array  # (n,), how many ranks hold it
+    label_size: Array  # (n,), how many classes hold it: those ranks and what ties with them in the tail
     statistics: Array | None = None  # (n, S)
     factors: Array | None = None  # (n, K), non-negative, first column 1; None means just the 1
 
@@ -89,6 +90,7 @@ class Block:
             self.weight[index],
             self.label_depth[index],
             self.label_rank[index],
+            self.label_held[index],
             self.label_size[index],
             None if self.statistics is None else self.statistics[index],
             None if self.factors is None else self.factors[index],
@@ -147,17 +149,18 @@ def prepare_block(
     with np.errstate(over="ignore"):
         label_depth = xp.clip(rows.top - z_label, max=LARGEST[str(depth.dtype).rpartition(".")[2]])
     below = count_true(depth > label_depth)
-    size = count_true(depth >= label_depth) - below
+    held = count_true(depth >= label_depth) - below
     label_depth = label_depth[:, 0]
+    size = held
     if tail is not None:
-        size = size + xp.where(label_depth == rows.height, tail.ties, 0 * size)
-        in_tail = label_depth > rows.height
+        in_tail = label_depth > rows.height  # the lowest rank stands for it
         below = xp.where(in_tail, 0 * below, below)
-        size = xp.where(in_tail, 0 * size + 1, size)
+        held = xp.where(in_tail, 0 * held + 1, held)
+        size = held + xp.where(label_depth == rows.height, tail.ties, 0 * held)
     if weight is None:
         weight = xp.ones(depth.shape[0], dtype=depth.dtype, **device_of(depth))
     stats = xp.stack([xp.astype(s(rows), depth.dtype) for s in statistics], axis=1) if statistics else None
-    return Block(rows, xp.astype(weight, depth.dtype), label_depth, below, size, stats)
+    return Block(rows, xp.astype(weight, depth.dtype), label_depth, below, held, size, stats)
 
 
 def join_blocks(blocks: Sequence[Block]) -> Block:
@@ -191,6 +194,7 @@ def join_blocks(blocks: Sequence[Block]) -> Block:
         join(lambda b: b.weight),
         join(lambda b: b.label_depth),
         join(lambda b: b.label_rank),
+        join(lambda b: b.label_held),
         join(lambda b: b.label_size),
         join(lambda b: b.statistics),
         join(lambda b: b.factors),

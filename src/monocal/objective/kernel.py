@@ -26,7 +26,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..arrays import Array, array_namespace, device_of, like, segment_sums, to_numpy
-from .blocks import Block, average_ties
+from .blocks import Block, average_ties, tie_bounds
 
 SCALE, BIAS = 0, 1
 DEPTH, HEIGHT, MASS = 0, 1, 2
@@ -180,4 +180,55 @@ def _hessian(block: Block, point: Point, moments: list[Array], tail: list[Array]
     # Row a holds the product with b where b starts no later than a; the rest follows by symmetry.
     later = point.start[:, None] >= point.start[None, :]
     product = np.where(later, product, product.T)
+    product -= _within_ties(block, point, moments[0], starts, at)
     return product - to_numpy(mean.T @ (mean / block.weight[:, None])).astype(np.float64)
+
+
+def _within_ties(
+    block: Block, point: Point, p: Array, starts: np.ndarray, at: np.ndarray
+) -> np.ndarray | float:
+    """What the products above count too much: covariance of atoms inside groups of tied ranks.
+
+    Tied ranks share one value, so an atom that starts inside a group of L counts there as its mean: h = (ranks of the group
+    from its start on) / L. Two atoms in one group of probability P have product ``P h_a h_b``, not ``P min(h_a, h_b)``.
+    """
+    rows = block.rows
+    xp = array_namespace(p)
+    inner = starts[1:]
+    if not len(inner):
+        return 0.0
+    index = xp.nonzero(xp.any(rows.depth[:, inner] == rows.depth[:, inner - 1], axis=1))[0]
+    total: np.ndarray | float = 0.0
+    chunk = max(1, 2**24 // len(at) ** 2)
+    for begin in range(0, index.shape[0], chunk):
+        total = total + _ties_of_rows(
+            block[index[begin : begin + chunk]], point, p[index[begin : begin + chunk]], starts, at
+        )
+    return total
+
+
+def _ties_of_rows(block: Block, point: Point, p: Array, starts: np.ndarray, at: np.ndarray) -> np.ndarray:
+    rows = block.rows
+    xp = array_namespace(p)
+    first, last = (x[:, starts] for x in tie_bounds(rows.depth))
+    size = xp.astype(last - first + 1, p.dtype)
+    if rows.tail is not None:
+        lowest = rows.depth[:, starts] == rows.height[:, None]
+        size = size + xp.astype(lowest, p.dtype) * xp.astype(rows.tail.ties, p.dtype)[:, None]
+    rank = like(starts, p)
+    share = (xp.astype(last, p.dtype) - rank + 1) / size
+    inside = xp.astype(first, p.dtype) < rank
+    u = rows.height[:, None] - rows.depth[:, starts]
+    mass = p[:, starts] * size
+    at_atoms = [x[:, at] for x in (first, share, inside, u, mass)]
+    first, share, inside, u, mass = at_atoms
+    factor = xp.where(like((point.kind == SCALE).astype(float), p) > 0, u, xp.ones_like(u))
+    if block.factors is not None:
+        factor = factor * block.factors[:, point.factor]
+    factor = factor * xp.astype(inside, p.dtype)
+    same = xp.astype(first[:, :, None] == first[:, None, :], p.dtype)
+    one, other = share[:, :, None], share[:, None, :]
+    excess = mass[:, :, None] * xp.minimum(one, other) * (1.0 - xp.maximum(one, other))
+    return to_numpy(xp.sum(same * excess * factor[:, :, None] * factor[:, None, :], axis=0)).astype(
+        np.float64
+    )

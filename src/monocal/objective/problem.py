@@ -64,14 +64,14 @@ def block_totals(block: Block) -> Totals:
 
 
 def _label_totals(block: Block, psi: np.ndarray, r: int) -> np.ndarray:
-    """Each label in equal shares on the ``size`` ranks from ``rank`` on, as a running sum of what begins and ends.
+    """Each label in equal shares on the ranks that hold it, as a running sum of what begins and ends.
 
     Shares of tied classes outside the ranks in use go to the lowest rank, whose parameters those classes have.
     """
     weight = to_numpy(block.weight).astype(np.float64)
-    rank, size = to_numpy(block.label_rank), to_numpy(block.label_size)
-    ends = np.minimum(rank + size, r)
-    outside = 1.0 - (ends - rank) / size
+    rank, held, size = (to_numpy(x) for x in (block.label_rank, block.label_held, block.label_size))
+    ends = rank + held
+    outside = 1.0 - held / size
     values = (to_numpy(block.label_depth), to_numpy(block.rows.height), np.ones(len(rank)))
     label = np.empty((3, psi.shape[1], r))
     for i, value in enumerate(values):
@@ -124,7 +124,8 @@ class RankCone:
         )
         self.penalty = shrinkage * emphasis * self.spread / self.totals.weight
         self.penalty[self._plain] = 0.0
-        self.penalty += 0.5 * self.tol * np.minimum(1.0, self.spread)
+        self.floor = 0.5 * self.tol * np.minimum(1.0, self.spread)
+        self.penalty += self.floor
 
     def _take(self, grid: np.ndarray) -> np.ndarray:
         return grid.reshape(-1)[self.atoms]
@@ -142,9 +143,9 @@ class RankCone:
         return self._take(np.sqrt(np.maximum(square - mean**2, 0.0)))
 
     def start(self) -> np.ndarray:
-        """The identity map."""
+        """The identity map, or a milder one where the logits are so large that every probability would be 0 or 1."""
         c = self.lower.copy()
-        c[self._plain] = 1.0
+        c[self._plain] = max(min(1.0, 20.0 / max(self.spread[self._plain], 1e-300)), MIN_SCALE)
         return c
 
     def evaluate(self, coefficients: np.ndarray, working: np.ndarray) -> Evaluation:
@@ -165,9 +166,9 @@ class RankCone:
     def candidates(self, gradient: np.ndarray, size: int) -> np.ndarray:
         """The most negative local minima along the ranks, in the metric of the atoms' spread."""
         scaled = gradient / np.maximum(self.spread, 1e-12)
-        full = np.full(self.allowed.size, np.inf)
-        full[self.atoms] = scaled
-        full = full.reshape(self.allowed.shape)
+        flat = np.full(self.allowed.size, np.inf)
+        flat[self.atoms] = scaled
+        full = flat.reshape(self.allowed.shape)
         padded = np.pad(full, ((0, 0), (0, 0), (1, 1)), constant_values=np.inf)
         lowest = (full < 0) & (full <= padded[:, :, :-2]) & (full <= padded[:, :, 2:])
         found = np.flatnonzero(self._take(lowest))
@@ -178,7 +179,7 @@ class RankCone:
         if rows is None:
             return None
         small = self.on_rows(rows)
-        small.penalty = self.penalty
+        small.penalty, small.floor = self.penalty, self.floor
         return small
 
 

@@ -42,6 +42,9 @@ class Rows(Protocol):
     def sample(self) -> Rows | None:
         """A representative eighth, or None where that would be too few rows."""
 
+    def part(self, chosen: np.ndarray) -> Rows:
+        """The rows where ``chosen`` (n_rows,) is true."""
+
 
 def available_threads() -> int:
     """OMP_NUM_THREADS where it is set, else the cores this process may use."""

@@ -1,19 +1,22 @@
 """Active-set Newton over the atoms of a cone: a convex problem in, a certified optimum out.
 
-    minimise  F(c) + penalty . c    subject to  c >= lower,        F convex and smooth.
+    minimise  F(c) + (penalty - floor) . c    subject to  c >= lower,        F convex and smooth.
 
 The number of atoms may be large (every rank, every start), the number that matter is small. Each iteration
 
 1. evaluates value, gradient of *every* atom and Hessian of a small working set, in one call (one pass over the data);
 2. measures the optimality violation, which is a certificate because the problem is convex:
 
-       kkt = max_a  |g_a|  if c_a > lower_a  else  max(-g_a, 0);
+       kkt = max_a  |g_a|  if c_a > lower_a  else  max(-g_a, 0),      g = gradient + penalty - floor;
 
 3. takes the Newton step on the working set under its bounds, a small non-negative least-squares problem;
 4. moves, halving the step until the objective decreases, and lets the most promising atoms into the working set.
 
 The gap to the optimum is bounded by convexity, ``F(c) - F(c*) <= g . (c - c*)``: with no negative gradient that is
 the complementary slackness ``g . (c - lower)``; what is left negative is charged against the size of the solution.
+
+The minimum may lie at infinity. Steps are therefore taken for the penalty with its floor, at most half the tolerance, which
+keeps it finite; the certificate is for the objective without the floor.
 
 A problem that can show a smaller copy of itself (``coarse``: some of the rows) is solved there, again and again, with the
 gradient corrected to that of the whole: the whole then needs a handful of passes, and no Hessian.
@@ -44,6 +47,7 @@ class ConeProblem(Protocol):
     """What the solver needs to know of a problem."""
 
     penalty: np.ndarray
+    floor: np.ndarray  # the part of the penalty that is there to keep the minimum finite
     lower: np.ndarray
     spread: np.ndarray  # typical size of each atom's values: the metric for steps and ridges
     n_rows: int
@@ -114,10 +118,10 @@ def _corrected(
     last = np.inf
     for n_iter in range(max_iter):
         here = problem.evaluate(c, nothing)
-        objective, g, kkt = _state(problem, here, c)
+        objective, kkt = _state(problem, here, c)
         history.append(Step(objective, kkt, int((c > problem.lower).sum()), 1.0, problem.n_rows))
         if kkt <= tol:
-            return _solution(problem, c, g, objective, kkt, CONVERGED, n_iter, history)
+            return _solution(problem, here, c, CONVERGED, n_iter, history)
         if kkt > 0.5 * last:
             break
         last = kkt
@@ -142,7 +146,7 @@ def _newton(
     step_size = 1.0
     status, n_iter, tiny_steps = ITERATIONS, 0, 0
     while True:
-        objective, g, kkt = _state(problem, here, c)
+        objective, kkt = _state(problem, here, c)
         history.append(Step(objective, kkt, int((c > lower).sum()), step_size, problem.n_rows))
         if kkt <= tol:
             status = CONVERGED
@@ -154,6 +158,7 @@ def _newton(
             break
         n_iter += 1
 
+        g = here.gradient + penalty
         delta = np.zeros_like(c)
         metric = problem.spread[working]
         step = _bounded_newton_step(g[working], here.hessian, (c - lower)[working], metric)
@@ -163,10 +168,12 @@ def _newton(
         wanted = problem.candidates(np.where(c > lower, 0.0, g), n_candidates)
         step_size = 1.0
         while True:
-            trial = np.maximum(c + step_size * delta, lower)
+            trial = c + step_size * delta
+            # What the step takes to its bound arrives there up to rounding; put it there exactly.
+            trial = np.where(trial - lower <= 1e-12 * (c - lower), lower, trial)
             trial_working = np.union1d(np.flatnonzero(trial > lower), wanted)
             there = problem.evaluate(trial, trial_working)
-            change = there.value + float(penalty @ trial) - objective
+            change = there.value - here.value + float(penalty @ (trial - c))
             if change <= 1e-4 * step_size * slope:
                 break
             # Below the rounding of the value the gradient decides: it must have flattened along the step.
@@ -179,26 +186,22 @@ def _newton(
         tiny_steps = tiny_steps + 1 if step_size < 1e-6 else 0
         c, here, working = trial, there, trial_working
 
-    return _solution(problem, c, g, objective, kkt, status, n_iter, history)
+    return _solution(problem, here, c, status, n_iter, history)
 
 
-def _state(problem: ConeProblem, here: Evaluation, c: np.ndarray) -> tuple[float, np.ndarray, float]:
-    """Objective, its gradient, and the largest violation of the optimality conditions."""
-    g = here.gradient + problem.penalty
+def _state(problem: ConeProblem, here: Evaluation, c: np.ndarray) -> tuple[float, float]:
+    """The objective and the largest violation of its optimality conditions."""
+    linear = problem.penalty - problem.floor
+    g = here.gradient + linear
     violation = np.where(c > problem.lower, np.abs(g), np.maximum(-g, 0.0))
-    return here.value + float(problem.penalty @ c), g, float(violation.max(initial=0.0))
+    return here.value + float(linear @ c), float(violation.max(initial=0.0))
 
 
 def _solution(
-    problem: ConeProblem,
-    c: np.ndarray,
-    g: np.ndarray,
-    objective: float,
-    kkt: float,
-    status: str,
-    n_iter: int,
-    history: list[Step],
+    problem: ConeProblem, here: Evaluation, c: np.ndarray, status: str, n_iter: int, history: list[Step]
 ) -> Solution:
+    objective, kkt = _state(problem, here, c)
+    g = here.gradient + problem.penalty - problem.floor
     size = c - problem.lower
     negative = max(float(-g.min(initial=0.0)), 0.0)
     return Solution(

@@ -1,0 +1,170 @@
+"""Every form of input in, the same form out; every bad input a sentence that names it."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.exceptions import NotFittedError
+
+import monocal as mc
+
+torch = pytest.importorskip("torch")
+
+
+@pytest.fixture(scope="module")
+def data():
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=(60, 4)) * 3
+    return z, np.where(rng.random(60) < 0.7, z.argmax(axis=1), rng.integers(0, 4, 60))
+
+
+@pytest.fixture(scope="module")
+def fitted(data):
+    return mc.MCCT().fit(*data)
+
+
+def test_lists_frames_and_tensors(data, fitted):
+    z, y = data
+    expected = fitted.predict_proba(z)
+    np.testing.assert_array_equal(fitted.predict_proba(z.tolist()), expected)
+    frame = pd.DataFrame(z, columns=list("abcd"), index=np.arange(60) + 7)
+    from_frame = mc.MCCT().fit(frame, pd.Series(y))
+    result = from_frame.predict_proba(frame)
+    assert isinstance(result, pd.DataFrame)
+    assert list(result.columns) == list("abcd")
+    assert result.index.equals(frame.index)
+    np.testing.assert_array_equal(result.to_numpy(), expected)
+    assert isinstance(from_frame.predict(frame), pd.Series)
+    tensor = torch.as_tensor(z)
+    from_tensor = mc.MCCT().fit(tensor, torch.as_tensor(y))
+    result = from_tensor.predict_proba(tensor)
+    assert isinstance(result, torch.Tensor)
+    np.testing.assert_allclose(result.numpy(), expected, rtol=1e-9)
+    assert isinstance(from_tensor.predict(tensor), torch.Tensor)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_type_in_type_out(data, fitted, dtype):
+    p = fitted.predict_proba(data[0].astype(dtype))
+    assert p.dtype == dtype
+    np.testing.assert_allclose(p.sum(axis=1, dtype=np.float64), 1, atol=4 * np.finfo(dtype).eps)
+    assert fitted.predict_proba(np.round(data[0]).astype(int)).dtype == np.float64
+
+
+def test_input_is_not_changed(data):
+    z, y = data[0].copy(), data[1].copy()
+    z.setflags(write=False)
+    y.setflags(write=False)
+    mc.MCCT().fit(z, y).predict_proba(z)
+    np.testing.assert_array_equal(z, data[0])
+
+
+def test_probabilities_are_their_logarithms(data):
+    z, y = data
+    e = np.exp(z)
+    p = e / e.sum(axis=1, keepdims=True)
+    a = mc.MCCT(input="probabilities").fit(p, y).predict_proba(p)
+    b = mc.MCCT().fit(np.log(p), y).predict_proba(np.log(p))
+    np.testing.assert_allclose(a, b, rtol=1e-9)
+
+
+def test_zero_probabilities_are_no_masks():
+    p = np.array([[0.5, 0.5, 0.0], [0.9, 0.1, 0.0], [0.0, 0.3, 0.7], [1.0, 0.0, 0.0]])
+    cal = mc.MCCT(input="probabilities").fit(p, [2, 0, 2, 1])
+    q = cal.predict_proba(p)
+    assert (q > 0).all()
+    assert np.isfinite(q).all()
+    tiny = np.array([[1.0, 1e-300, 0.0], [1.0, 0.0, 5e-324]])
+    q = cal.predict_proba(tiny)
+    assert q[0, 1] >= q[0, 2]
+    assert q[1, 2] >= q[1, 1]
+
+
+GOOD = np.arange(12.0).reshape(4, 3)
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "weight", "words"),
+    [
+        (np.where(GOOD == 4, np.nan, GOOD), [0, 1, 2, 0], None, "X contains NaN: first in row 1"),
+        (np.where(GOOD == 7, np.inf, GOOD), [0, 1, 2, 0], None, "contains infinity: first in row 2"),
+        (np.where(GOOD >= 9, -np.inf, GOOD), [0, 1, 2, 0], None, "-inf for every class: first in row 3"),
+        (GOOD[0], [0], None, "must be two-dimensional"),
+        (GOOD[None], [0], None, "must be two-dimensional"),
+        (GOOD[:0], [], None, "0 sample"),
+        ([[1, 2], [3]], [0, 1], None, "rows of one length"),
+        ([["a", "b"]], [0], None, "must be a number"),
+        (GOOD, [0, 1, 2], None, "3 labels and X has 4 rows"),
+        (GOOD, [0, 1, 3, 0], None, "label 3 in row 2 is not one of the 3 classes"),
+        (GOOD, [0, -1, 2, 0], None, "label -1 in row 1"),
+        (GOOD, [0, 1, 1.5, 0], None, "entry 2 is 1.5"),
+        (GOOD, [0, 1, np.nan, 0], None, "entry 2 is NaN"),
+        (GOOD, ["a", "b", "c", "a"], None, "class numbers"),
+        (GOOD, np.eye(3)[[0, 1, 2, 0]], None, "argmax"),
+        (GOOD, None, None, "y to be passed"),
+        (
+            np.where(GOOD == 4, -np.inf, GOOD),
+            [0, 1, 2, 0],
+            None,
+            "label 1 of row 1 is a class with logit -inf",
+        ),
+        (GOOD, [0, 1, 2, 0], [1, 1, -2, 1], "entry 2 is negative"),
+        (GOOD, [0, 1, 2, 0], [1, np.inf, 2, 1], "entry 1 is not finite"),
+        (GOOD, [0, 1, 2, 0], [0, 0, 0, 0], "all weights are zero"),
+        (GOOD, [0, 1, 2, 0], [1, 1], "2 entries, expected 4"),
+        (GOOD + 1j, [0, 1, 2, 0], None, "Complex data not supported"),
+    ],
+)
+def test_bad_calibration_data(x, y, weight, words):
+    with pytest.raises(mc.InputError, match=words):
+        mc.MCCT().fit(x, y, sample_weight=weight)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "words"),
+    [
+        ({"shrinkage": -1}, "shrinkage must be a number of at least 0"),
+        ({"shrinkage": "auto"}, "'cv'"),
+        ({"shrinkage": None}, "shrinkage must be"),
+        ({"top_k": 0}, "top_k must be a whole number of at least 1"),
+        ({"top_k": 2.5}, "top_k must be"),
+        ({"tol": 0}, "tol must be a number above 0"),
+        ({"max_iter": 0}, "max_iter must be"),
+        ({"solver": "sgd"}, "solver must be one of 'newton', 'slsqp'"),
+        ({"input": "probs"}, "input must be one of 'logits', 'probabilities'"),
+        ({"solver": "slsqp", "shrinkage": "cv"}, "needs shrinkage as a number"),
+        ({"solver": "slsqp", "top_k": 2}, "takes all ranks"),
+    ],
+)
+def test_bad_parameters(data, parameters, words):
+    with pytest.raises(mc.InputError, match=words):
+        mc.MCCT(**parameters).fit(*data)
+
+
+@pytest.mark.parametrize(
+    ("p", "words"),
+    [
+        (np.array([[0.5, 0.6], [0.5, 0.5]]), "row 0 sum to 1.1, expected 1. For logits use"),
+        (np.array([[0.5, 0.5], [1.5, -0.5]]), "negative probability: first in row 1"),
+        (np.array([[0.5, np.nan], [0.5, 0.5]]), "contains NaN: first in row 0"),
+    ],
+)
+def test_bad_probabilities(p, words):
+    with pytest.raises(mc.InputError, match=words):
+        mc.MCCT(input="probabilities").fit(p, [0, 1])
+
+
+def test_use_before_fit_and_other_shapes(data, fitted):
+    for method in ("predict", "predict_proba", "transform"):
+        with pytest.raises(NotFittedError):
+            getattr(mc.MCCT(), method)(data[0])
+        with pytest.raises(ValueError, match="X has 3 features, but MCCT is expecting 4 features"):
+            getattr(fitted, method)(data[0][:, :3])
+    with pytest.raises(mc.InputError, match="row 5"):
+        fitted.predict_proba(np.where(np.arange(60)[:, None] == 5, np.nan, data[0]))
+
+
+def test_a_failed_fit_keeps_the_old_one(data, fitted):
+    before = fitted.predict_proba(data[0])
+    with pytest.raises(mc.InputError):
+        fitted.fit(data[0], np.full(60, 9))
+    np.testing.assert_array_equal(fitted.predict_proba(data[0]), before)

@@ -1,0 +1,214 @@
+"""MCCT, MCCT-I and temperature scaling: optima, limits, the paper's figures, small and odd calibration sets."""
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize_scalar
+from scipy.special import log_softmax
+from sklearn.exceptions import ConvergenceWarning
+
+import monocal as mc
+from monocal import metrics
+
+SETS = [
+    "nncal_cifar10_densenet40",
+    "toplabel_cifar10_resnet50_brier",
+    "toplabel_cifar10_wide_resnet_flsd53",
+    "toplabel_cifar100_wide_resnet_brier",
+    "toplabel_cifar100_densenet121_brier",
+    "netcal_cifar10_lenet-5",
+    "netcal_cifar100_densenet-bc-100",
+    "sctl_cifar10LT_densenet40",
+    "imagenet5k_efficientnet_lite0",
+]
+
+
+def example(n=500, m=8, seed=0):
+    rng = np.random.default_rng(seed)
+    z = rng.normal(size=(n, m)) * 4
+    p = np.exp(log_softmax(0.4 * z, axis=1))
+    return z, (p.cumsum(axis=1) > rng.random((n, 1))).argmax(axis=1)
+
+
+def violation(cal, z, y):
+    """Optimality of the fitted weights and biases, from scratch in float64: no code of the package is used."""
+    n, m = z.shape
+    order = np.argsort(z, axis=1, kind="stable")
+    u = np.take_along_axis(z, order, axis=1).astype(np.float64)
+    u -= u[:, :1]
+    f = u * cal.weights_ + cal.biases_
+    p = np.exp(log_softmax(f, axis=1))
+    residual = p - (order == y[:, None])
+
+    def from_start(x):
+        return np.cumsum(x.sum(axis=0)[::-1])[::-1] / n
+
+    spread = [np.cumsum((x.sum(axis=0) / n)[::-1])[::-1] / m for x in (u, u**2)]
+    above = np.arange(m, 0, -1) / m
+    scale_u = np.sqrt(np.maximum(spread[1] - spread[0] ** 2, 0))
+    scale_1 = np.sqrt(above * (1 - above))
+    strength = cal.shrinkage_ / n
+    g_w = from_start(residual * u) + strength * scale_u * (np.arange(m) > 0)
+    g_b = (from_start(residual) + strength * scale_1)[1:]
+    worst = 0.0
+    for g, value in ((g_w, cal.weights_), (g_b, cal.biases_[0:])):
+        step = np.diff(value, prepend=0.0) if g is g_w else np.diff(value)
+        if g is g_w:
+            step[0] -= 1e-6
+        worst = max(worst, np.abs(g[step > 0]).max(initial=0), np.maximum(-g[step <= 0], 0).max(initial=0))
+    return worst
+
+
+@pytest.mark.parametrize("name", SETS)
+@pytest.mark.parametrize("shrinkage", [0, 1])
+def test_certified_on_real_logits(shared_logits, name, shrinkage):
+    data = shared_logits(name)
+    cal = mc.MCCT(shrinkage=shrinkage).fit(data.logits_val, data.y_val)
+    solution = cal.solution_
+    assert solution.converged
+    assert solution.kkt <= 1e-6
+    assert 0 <= solution.duality_gap < 2e-5
+    # Tied logits need the mean of their ranks, which the check from scratch leaves out: only the few sets have any.
+    if not (np.diff(np.sort(data.logits_val, axis=1), axis=1) == 0).any():
+        assert violation(cal, data.logits_val.astype(np.float64), data.y_val) <= 1.01e-6
+    assert (np.diff(cal.weights_) >= 0).all()
+    assert (cal.weights_ > 0).all()
+    assert (np.diff(cal.biases_) >= 0).all()
+    assert np.abs(cal.biases_).max() < 50
+    p = cal.predict_proba(data.logits_test)
+    assert np.isfinite(metrics.nll(p, data.y_test))
+    np.testing.assert_array_equal(p.argmax(axis=1), data.logits_test.argmax(axis=1))
+
+
+@pytest.mark.parametrize(
+    "name", ["nncal_cifar10_densenet40", "netcal_cifar10_lenet-5", "sctl_cifar10LT_densenet40"]
+)
+@pytest.mark.parametrize("shrinkage", [0, 1])
+def test_never_above_slsqp_on_the_same_objective(shared_logits, name, shrinkage):
+    data = shared_logits(name)
+    z, y = data.logits_val[:2000], data.y_val[:2000]
+    ours = mc.MCCT(shrinkage=shrinkage).fit(z, y)
+    for cls in (mc.MCCT, mc.MCCTInverse):
+        theirs = cls(shrinkage=shrinkage, solver="slsqp").fit(z, y)
+        assert ours.solution_.objective <= theirs.solution_.objective + 2e-6
+        assert theirs.solution_.objective - ours.solution_.objective < 1e-3
+
+
+def test_the_papers_figures(shared_logits):
+    data = shared_logits("nncal_cifar10_densenet40")
+    for cls in (mc.MCCT, mc.MCCTInverse):
+        with pytest.warns(mc.OrderWarning, match="does not guarantee the order"):
+            cal = cls.as_published().fit(data.logits_val, data.y_val)
+        p = cal.predict_proba(data.logits_test)
+        assert abs(100 * metrics.ece(p, data.y_test) - 1.06) < 0.01
+        assert abs(100 * metrics.kde_ece(p, data.y_test) - 1.30) < 0.05
+        assert abs(10 * metrics.eq_bin_ece(p, data.y_test) - 1.09) < 0.03
+
+
+def test_the_published_procedure_breaks_the_order_on_log_probabilities(shared_logits):
+    data = shared_logits("netcal_cifar10_lenet-5")
+    with pytest.warns(mc.OrderWarning):
+        cal = mc.MCCT.as_published().fit(data.logits_val, data.y_val)
+    moved = (cal.predict(data.logits_test) != data.logits_test.argmax(axis=1)).mean()
+    assert 0.05 < moved < 0.08  # 6.5 % of the predicted classes change
+
+
+def test_one_optimum_two_reports():
+    z, y = example()
+    a, b = mc.MCCT().fit(z, y), mc.MCCTInverse().fit(z, y)
+    np.testing.assert_allclose(a.weights_, b.weights_, rtol=1e-12)
+    np.testing.assert_array_equal(b.weights_, 1 / b.inverse_weights_)
+    assert (np.diff(b.inverse_weights_) <= 0).all()
+
+
+def test_temperature_is_the_likelihoods_own():
+    z, y = example()
+
+    def nll(c):
+        return -log_softmax(c * z, axis=1)[np.arange(len(y)), y].mean()
+
+    best = minimize_scalar(nll, bounds=(0.01, 10), method="bounded", options={"xatol": 1e-10}).x
+    assert abs(1 / mc.TemperatureScaling().fit(z, y).temperature_ - best) < 1e-5
+
+
+def test_large_shrinkage_is_temperature_scaling():
+    z, y = example(m=30)
+    cal, ts = mc.MCCT(shrinkage=1e6).fit(z, y), mc.TemperatureScaling().fit(z, y)
+    np.testing.assert_allclose(cal.weights_, 1 / ts.temperature_, rtol=1e-6)
+    np.testing.assert_allclose(cal.biases_, 0, atol=1e-6)
+    np.testing.assert_allclose(cal.predict_proba(z), ts.predict_proba(z), atol=1e-6)
+
+
+def test_top_k_of_all_classes_is_no_top_k():
+    z, y = example()
+    a, b, c = (mc.MCCT(top_k=k).fit(z, y) for k in (None, 8, 100))
+    np.testing.assert_array_equal(a.predict_proba(z), b.predict_proba(z))
+    np.testing.assert_array_equal(a.predict_proba(z), c.predict_proba(z))
+    assert len(mc.MCCT(top_k=3).fit(z, y).weights_) == 3
+
+
+def test_published_top_k_is_the_truncated_objective():
+    z, y = example(m=12)
+    with pytest.warns(mc.OrderWarning):
+        cal = mc.MCCT.as_published(top_k=4).fit(z, y)
+    assert cal.weights_.shape == (4,)
+    assert cal.predict_proba(z).shape == z.shape
+
+
+def test_weights_are_repetitions():
+    z, y = example(n=100)
+    counts = np.random.default_rng(0).integers(0, 4, size=100)
+    weighted = mc.MCCT(tol=1e-10).fit(z, y, sample_weight=counts)
+    repeated = mc.MCCT(tol=1e-10).fit(np.repeat(z, counts, axis=0), np.repeat(y, counts))
+    np.testing.assert_allclose(weighted.predict_proba(z), repeated.predict_proba(z), atol=1e-8)
+
+
+def test_cross_validated_shrinkage_is_deterministic_and_sane():
+    z, y = example(n=300)
+    cal = mc.MCCT(shrinkage="cv").fit(z, y)
+    assert cal.shrinkage_ == mc.MCCT(shrinkage="cv").fit(z, y).shrinkage_
+    fixed = mc.MCCT(shrinkage=cal.shrinkage_).fit(z, y)
+    np.testing.assert_array_equal(cal.predict_proba(z), fixed.predict_proba(z))
+
+
+@pytest.mark.parametrize(
+    "cal",
+    [mc.TemperatureScaling(), mc.MCCT(), mc.MCCT(shrinkage=0), mc.MCCT(shrinkage="cv"), mc.MCCT(top_k=2)],
+)
+@pytest.mark.parametrize(
+    ("z", "y"),
+    [
+        (np.array([[3.0, 1.0, -1.0]]), [0]),  # one sample, right
+        (np.array([[3.0, 1.0, -1.0]]), [2]),  # one sample, as wrong as can be
+        (np.zeros((4, 5)), [0, 1, 2, 3]),  # nothing to learn from
+        (np.random.default_rng(0).normal(size=(20, 50)), np.full(20, 7)),  # one class present, n < m
+        (np.array([[0.5], [0.1]]), [0, 0]),  # one class
+        (np.array([[1e4, -1e4], [-1e4, 1e4], [1e4, -1e4]]), [0, 1, 1]),  # enormous logits
+        (np.eye(6) * 8, np.arange(6)),  # every sample right
+    ],
+)
+def test_small_and_odd_calibration_sets(cal, z, y):
+    cal.fit(z, y)
+    assert cal.solution_.converged
+    p = cal.predict_proba(z)
+    np.testing.assert_allclose(p.sum(axis=1), 1)
+    assert (p > 0).all() or np.abs(z).max() >= 1e4
+    assert all(
+        np.isfinite(v).all() for k, v in vars(cal).items() if k in ("weights_", "biases_", "temperature_")
+    )
+
+
+def test_not_converging_warns():
+    z, y = example(m=20)
+    with pytest.warns(ConvergenceWarning, match="did not converge"):
+        cal = mc.MCCT(max_iter=1, tol=1e-12).fit(z, y)
+    assert not cal.solution_.converged
+    assert "stopped" in cal.solution_.status
+
+
+def test_history_tells_the_story():
+    z, y = example()
+    solution = mc.MCCT().fit(z, y).solution_
+    objective = [s.objective for s in solution.history]
+    assert objective == sorted(objective, reverse=True)
+    assert solution.history[-1].kkt == solution.kkt
+    assert solution.n_iter == len(solution.history) - 1

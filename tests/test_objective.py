@@ -1,0 +1,164 @@
+"""The kernel against slow oracles: predicted probabilities, finite differences, dense algebra, other arrangements of rows."""
+
+import numpy as np
+import pytest
+
+import monocal as mc
+from monocal.maps.rank_map import RankMap
+from monocal.objective.problem import RankCone
+from monocal.objective.sources import MemoryRows
+from monocal.solver import minimize
+
+torch = pytest.importorskip("torch")
+NOTHING = np.zeros(0, dtype=np.intp)
+
+
+def make(kind, n=60, m=7, seed=0):
+    rng = np.random.default_rng(seed)
+    z = rng.normal(size=(n, m)) * 3
+    if kind == "ties":
+        z = np.round(z / 2) * 2
+    y = rng.integers(0, m, size=n)
+    if kind == "masked":
+        mask = rng.random(z.shape) < 0.3
+        mask[np.arange(n), y] = False
+        z = np.where(mask, -np.inf, z)
+    return z, y, rng.uniform(0.2, 2.0, size=n)
+
+
+def factors_of(statistics, xp=np):
+    q = statistics[:, 0]
+    return xp.stack([xp.ones_like(q), xp.clip(q - 1, 0, None), xp.clip(2 - q, 0, None)], axis=1)
+
+
+def margin(rows):
+    return rows.depth[:, -2]
+
+
+def build(z, y, w, top_k, conditional, dtype=np.float64, to=np.asarray):
+    rows = MemoryRows.prepare(to(z), to(y), to(w), top_k=top_k, statistics=[margin], dtype=dtype)
+    k = 1
+    if conditional:
+        rows, k = rows.with_factors(lambda s: factors_of(s, torch if to is torch.as_tensor else np)), 3
+    allowed = np.ones((2, k, rows.n_ranks), dtype=bool)
+    allowed[1, :, 0] = False
+    return RankCone(rows, allowed)
+
+
+def random_point(problem, seed=1):
+    rng = np.random.default_rng(seed)
+    c = rng.exponential(0.2, size=len(problem.atoms)) * (rng.random(len(problem.atoms)) < 0.6)
+    return np.maximum(c, problem.lower)
+
+
+def predicted_nll(problem, c, z, y, w, top_k, conditional):
+    """Mean NLL of the map as it predicts, on the same rows."""
+    fn = (lambda rows: factors_of(margin(rows)[:, None])) if conditional else None
+    p = RankMap.from_grid(problem.grid(c), top_k=top_k, factors=fn).probabilities(z)
+    return float(w @ -np.log(p[np.arange(len(y)), y]) / w.sum())
+
+
+@pytest.mark.parametrize("kind", ["plain", "ties", "masked"])
+@pytest.mark.parametrize("top_k", [None, 3])
+@pytest.mark.parametrize("conditional", [False, True])
+def test_value_is_the_nll_of_the_predictions(kind, top_k, conditional):
+    z, y, w = make(kind)
+    problem = build(z, y, w, top_k, conditional)
+    for seed in range(3):
+        c = random_point(problem, seed)
+        expected = predicted_nll(problem, c, z, y, w, top_k, conditional)
+        np.testing.assert_allclose(problem.evaluate(c, NOTHING).value, expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize("kind", ["plain", "ties", "masked"])
+@pytest.mark.parametrize("top_k", [None, 3])
+@pytest.mark.parametrize("conditional", [False, True])
+def test_gradient_and_hessian_against_differences(kind, top_k, conditional):
+    z, y, w = make(kind)
+    problem = build(z, y, w, top_k, conditional)
+    c = random_point(problem) + 0.05
+    everything = np.arange(len(c))
+    here = problem.evaluate(c, everything)
+    step = 1e-5
+    gradient, hessian = np.empty(len(c)), np.empty((len(c), len(c)))
+    for i in everything:
+        up, down = (problem.evaluate(c + s * step * (everything == i), NOTHING) for s in (1, -1))
+        gradient[i] = (up.value - down.value) / (2 * step)
+        hessian[i] = (up.gradient - down.gradient) / (2 * step)
+    np.testing.assert_allclose(here.gradient, gradient, atol=2e-9, rtol=1e-7)
+    np.testing.assert_allclose(here.hessian, hessian, atol=2e-8, rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["plain", "ties", "masked"])
+@pytest.mark.parametrize("top_k", [None, 3])
+@pytest.mark.parametrize("conditional", [False, True])
+def test_torch_gives_the_same_sums(kind, top_k, conditional):
+    z, y, w = make(kind)
+    here = build(z, y, w, top_k, conditional)
+    there = build(z, y, w, top_k, conditional, dtype=torch.float64, to=torch.as_tensor)
+    c = random_point(here)
+    a, b = (p.evaluate(c, np.arange(len(c))) for p in (here, there))
+    np.testing.assert_allclose(a.value, b.value, rtol=1e-12)
+    np.testing.assert_allclose(a.gradient, b.gradient, atol=1e-13)
+    np.testing.assert_allclose(a.hessian, b.hessian, atol=1e-12)
+
+
+def test_single_precision_is_close_and_blocks_add_up():
+    z, y, w = make("plain", n=5000, m=40)
+    double = build(z, y, w, None, False)
+    single = build(z.astype(np.float32), y, w, None, False, dtype=np.float32)
+    assert len(double.rows.blocks) > 0
+    c = random_point(double) / 10
+    a, b = double.evaluate(c, np.arange(0, 79, 5)), single.evaluate(c, np.arange(0, 79, 5))
+    np.testing.assert_allclose(a.value, b.value, rtol=1e-6)
+    np.testing.assert_allclose(a.gradient, b.gradient, atol=1e-5)
+    halves = [double.on_rows(double.rows.part(np.arange(5000) % 2 == i)) for i in (0, 1)]
+    parts = [h.evaluate(c, NOTHING) for h in halves]
+    shares = np.array([h.totals.weight for h in halves]) / double.totals.weight
+    np.testing.assert_allclose(
+        sum(s * p.value for s, p in zip(shares, parts, strict=True)), a.value, rtol=1e-12
+    )
+
+
+@pytest.mark.parametrize("kind", ["plain", "ties", "masked"])
+@pytest.mark.parametrize("top_k", [None, 3])
+def test_no_feasible_point_is_better(kind, top_k):
+    """The certificate, checked by brute force around the solution."""
+    z, y, w = make(kind)
+    problem = build(z, y, w, top_k, True)
+    problem.set_strength(1.0)
+    solution = minimize(problem)
+    assert solution.converged
+    assert solution.kkt <= 1e-6
+    rng = np.random.default_rng(0)
+    for scale in (1e-3, 1e-1, 1.0):
+        for _ in range(20):
+            other = np.maximum(
+                solution.coefficients + scale * rng.normal(size=len(problem.atoms)), problem.lower
+            )
+            objective = problem.evaluate(other, NOTHING).value + (problem.penalty - problem.floor) @ other
+            assert objective >= solution.objective - solution.duality_gap - 1e-12
+
+
+def test_coarse_copy_leads_to_the_same_solution():
+    z, y, w = make("plain", n=9000, m=12)
+    y = np.where(np.random.default_rng(4).random(9000) < 0.6, z.argmax(axis=1), y)
+    problem = build(z, y, w, None, False)
+    assert problem.coarse() is not None
+    problem.set_strength(1.0)
+    with_coarse = minimize(problem)
+    problem.coarse = lambda: None
+    without = minimize(problem)
+    assert with_coarse.converged
+    assert without.converged
+    assert abs(with_coarse.objective - without.objective) < 1e-9
+    passes = sum(step.rows == 9000 for step in with_coarse.history)
+    assert passes < sum(step.rows == 9000 for step in without.history)
+
+
+def test_heavy_ties_converge_quickly():
+    z, y, _ = make("plain", n=3000, m=30)
+    y = np.where(np.random.default_rng(4).random(3000) < 0.6, z.argmax(axis=1), y)
+    cal = mc.MCCT(shrinkage=0).fit(np.round(z / 3) * 3, y)
+    assert cal.solution_.converged
+    assert cal.solution_.n_iter < 40

@@ -1,0 +1,213 @@
+"""The promise: the order of the classes never changes, in any type, on any finite input."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+import monocal as mc
+from monocal.arrays import ordered_exp
+
+torch = pytest.importorskip("torch")
+
+DTYPES = [np.float16, np.float32, np.float64]
+
+
+def assert_order_kept(before, after, argmax=True):
+    """``before`` larger never gives ``after`` smaller; equal stays equal; the top stays the top."""
+    before, after = np.asarray(before, dtype=np.float64), np.asarray(after, dtype=np.float64)
+    assert np.isfinite(after[np.isfinite(before)]).all()
+    index = np.argsort(before, axis=1, kind="stable")
+    z, p = np.take_along_axis(before, index, axis=1), np.take_along_axis(after, index, axis=1)
+    with np.errstate(invalid="ignore"):
+        step, gap = np.diff(p, axis=1), np.diff(z, axis=1)
+    both = np.isfinite(z[:, 1:]) & np.isfinite(z[:, :-1])
+    assert not (step[both] < 0).any()
+    assert not (step[both & (gap == 0)] != 0).any()
+    if argmax:
+        np.testing.assert_array_equal(before.argmax(axis=1), after.argmax(axis=1))
+
+
+def narrow(rows, dtype):
+    """Rows in a narrower type, cut to its range."""
+    return np.clip(rows, np.finfo(dtype).min, np.finfo(dtype).max).astype(dtype)
+
+
+def hard_rows(m, rng):
+    """Rows of every unpleasant kind."""
+    normal = rng.normal(size=(40, m)) * 5
+    return np.concatenate(
+        [
+            normal,
+            -np.abs(normal) - 3,
+            normal - np.log(np.exp(normal).sum(axis=1, keepdims=True)),
+            np.round(normal * 2) / 2,
+            np.zeros((3, m)),
+            np.full((2, m), -7.25),
+            rng.uniform(-1e4, 1e4, size=(20, m)),
+            np.round(normal) + 1e6,
+            normal * 1e-30,
+            np.nextafter(np.ones((10, m)), rng.integers(0, 2, size=(10, m)) * 2.0),
+            np.sort(normal, axis=1),
+            np.sort(normal, axis=1)[:, ::-1],
+        ]
+    )
+
+
+def calibration_set(m, seed=0, n=400):
+    rng = np.random.default_rng(seed)
+    z = rng.normal(size=(n, m)) * 4
+    y = np.array([rng.choice(m, p=q) for q in np.exp(z / 2) / np.exp(z / 2).sum(axis=1, keepdims=True)])
+    return z, y
+
+
+def bent(m):
+    """A map far from temperature scaling: many jumps in weights and biases."""
+    z, y = calibration_set(m)
+    rng = np.random.default_rng(3)
+    top = z.argsort(axis=1)[:, ::-1]
+    y = np.where(
+        rng.random(len(y)) < 0.7,
+        top[:, 0],
+        top[np.arange(len(y)), np.minimum(rng.geometric(0.3, len(y)), m) - 1],
+    )
+    return z, y
+
+
+CALIBRATORS = [
+    mc.TemperatureScaling(),
+    mc.MCCT(),
+    mc.MCCT(shrinkage=0),
+    mc.MCCTInverse(shrinkage=0),
+    mc.MCCT(top_k=2),
+    mc.MCCT(top_k=5, shrinkage=0),
+    mc.MCCT(input="probabilities"),
+]
+
+
+@pytest.mark.parametrize("calibrator", CALIBRATORS, ids=repr)
+@pytest.mark.parametrize("m", [2, 3, 10, 60])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_hard_rows_keep_their_order(calibrator, m, dtype):
+    z, y = bent(m)
+    rows = narrow(hard_rows(m, np.random.default_rng(1)), dtype)
+    if calibrator.input == "probabilities":
+        rows = rows.astype(np.float64)
+        rows = np.exp(rows - rows.max(axis=1, keepdims=True))
+        rows = (rows / rows.sum(axis=1, keepdims=True)).astype(dtype)
+        e = np.exp(z)
+        cal = calibrator.fit(e / e.sum(axis=1, keepdims=True), y)
+    else:
+        cal = calibrator.fit(z, y)
+    for result in (cal.predict_proba(rows), cal.transform(rows)):
+        assert result.dtype == dtype
+        assert_order_kept(rows, result)
+    np.testing.assert_array_equal(cal.predict(rows), rows.argmax(axis=1))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("top_k", [None, 7])
+def test_torch_tensors_keep_their_order_and_type(dtype, top_k):
+    z, y = bent(30)
+    cal = mc.MCCT(shrinkage=0, top_k=top_k).fit(z, y)
+    rows = torch.as_tensor(hard_rows(30, np.random.default_rng(2)))
+    rows = rows.clamp(torch.finfo(dtype).min, torch.finfo(dtype).max).to(dtype)
+    for result in (cal.predict_proba(rows), cal.transform(rows)):
+        assert result.dtype == dtype
+        assert_order_kept(rows.double().numpy(), result.double().numpy())
+
+
+def test_a_thousand_classes():
+    rng = np.random.default_rng(0)
+    z = (rng.normal(size=(600, 1000)) * 3).astype(np.float32)
+    top = np.argsort(-z, axis=1)
+    y = top[np.arange(600), np.minimum(rng.geometric(0.4, 600) - 1, 999)]
+    cal = mc.MCCT(shrinkage=0.1).fit(z, y)
+    assert len(cal.rank_map_.starts) > 3
+    for rows in (z, np.round(z * 2) / 2, z - 50, z.astype(np.float16)):
+        assert_order_kept(rows, cal.predict_proba(rows))
+        assert_order_kept(rows, cal.transform(rows))
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    hnp.arrays(
+        np.float64,
+        st.tuples(st.integers(1, 20), st.just(6)),
+        elements=st.floats(-1e308, 1e308) | st.sampled_from([0.0, -0.0, 1.0, 1e-300, -1e6, 1e6]),
+    ),
+    st.sampled_from(DTYPES),
+)
+def test_any_finite_row(rows, dtype):
+    rows = narrow(rows, dtype)
+    assert_order_kept(rows, BENT.predict_proba(rows))
+    assert_order_kept(rows, BENT.transform(rows))
+
+
+BENT = mc.MCCT(shrinkage=0).fit(*bent(6))
+
+
+@settings(max_examples=60, deadline=None)
+@given(hnp.arrays(np.float32, (30, 8), elements=st.floats(-30, 30, width=32)), st.integers(0, 7))
+def test_any_calibration_set_gives_an_order_preserving_map(z, label):
+    y = (np.arange(30) * 3 + label) % 8
+    for top_k in (None, 3):
+        cal = mc.MCCT(shrinkage=0.01, top_k=top_k).fit(z, y)
+        assert_order_kept(z, cal.predict_proba(z))
+        assert_order_kept(np.round(z), cal.predict_proba(np.round(z)))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_exp_is_monotone_in_the_last_bit(dtype):
+    rng = np.random.default_rng(0)
+    for centre in (-1e-3, -0.5, -1.0, -3.3, -17.0, -40.0, -86.9, -95.0):
+        x = np.full(200_000, centre, dtype=dtype)
+        x = np.cumsum(np.full(200_000, np.spacing(dtype(abs(centre))), dtype=dtype)) + dtype(centre)
+        x = np.minimum(np.sort(x), 0)
+        assert (np.diff(ordered_exp(x)) >= 0).all()
+        assert (np.diff(ordered_exp(torch.as_tensor(x)).numpy()) >= 0).all()
+    x = np.repeat(rng.uniform(-30, 0, 37).astype(dtype), 53)
+    for offset in range(9):  # the same number anywhere in an array has the same exp
+        part = ordered_exp(x[offset:])
+        assert len(np.unique(part)) <= 37
+
+
+def test_shift_changes_nothing_and_log_softmax_is_the_same():
+    z, y = bent(10)
+    cal = mc.MCCT(shrinkage=0).fit(z, y)
+    p = cal.predict_proba(z)
+    np.testing.assert_allclose(cal.predict_proba(z + 37.5), p, rtol=1e-9, atol=1e-14)
+    logp = z - np.log(np.exp(z).sum(axis=1, keepdims=True))
+    np.testing.assert_allclose(cal.predict_proba(logp), p, rtol=1e-9, atol=1e-14)
+    again = mc.MCCT(shrinkage=0).fit(logp, y)
+    np.testing.assert_allclose(again.predict_proba(logp), p, rtol=1e-4, atol=1e-6)
+
+
+def test_ties_get_the_mean_of_their_ranks():
+    z, y = bent(5)
+    cal = mc.MCCT(shrinkage=0).fit(z, y)
+    row = np.array([[3.0, 1.0, 3.0, -2.0, 3.0]])
+    by_rank = cal.weights_ * (np.sort(row[0]) - row.min()) + cal.biases_
+    expected = np.array([by_rank[2:].mean(), by_rank[1], by_rank[2:].mean(), by_rank[0], by_rank[2:].mean()])
+    np.testing.assert_allclose(
+        cal.transform(row)[0] - cal.transform(row)[0, 3], expected - expected[3], rtol=1e-12
+    )
+
+
+@pytest.mark.parametrize("kind", ["numpy", "torch"])
+@pytest.mark.parametrize("top_k", [None, 3, 5])
+def test_masked_classes_stay_at_zero(kind, top_k):
+    z, y = bent(8)
+    rng = np.random.default_rng(5)
+    mask = rng.random(z.shape) < 0.3
+    mask[np.arange(len(y)), y] = False
+    masked = np.where(mask, -np.inf, z)
+    cal = mc.MCCT(shrinkage=0.1, top_k=top_k).fit(masked, y)
+    assert cal.solution_.converged
+    rows = torch.as_tensor(masked) if kind == "torch" else masked
+    p = np.asarray(cal.predict_proba(rows))
+    assert (p[mask] == 0).all()
+    assert (p[~mask] > 0).all()
+    np.testing.assert_allclose(p.sum(axis=1), 1, rtol=1e-12)
+    assert_order_kept(masked, p)
