@@ -1,5 +1,6 @@
 """Calibrators: one family a file, all with the same few methods."""
 
+from .affine import DirichletCalibration, MatrixScaling, VectorScaling
 from .base import Calibrator
 from .conditional import ConditionalMCCT
 from .ensemble_temperature import EnsembleTemperatureScaling
@@ -11,8 +12,11 @@ __all__ = [
     "MCCT",
     "Calibrator",
     "ConditionalMCCT",
+    "DirichletCalibration",
     "EnsembleTemperatureScaling",
     "MCCTInverse",
+    "MatrixScaling",
     "Published",
     "TemperatureScaling",
+    "VectorScaling",
 ]
