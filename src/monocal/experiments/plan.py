@@ -1,0 +1,169 @@
+"""Which cells a run consists of.
+
+    tables    every method on every set, as many seeds as it needs
+    sizes     methods on growing parts of the calibration set, several draws of each
+    ranks     methods with a top-k, over k
+
+A cell that two of them need is one cell. Nothing here is random or depends on time: the same data and settings give the
+same plan.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import zip_longest
+
+from .cells import Cell, Dataset
+from .methods import METHODS, ORDER_CURVES, RANK_CURVES, SIZE_CURVES
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How much to run.
+
+    Attributes
+    ----------
+    seeds : int
+        Runs of a method that is random.
+    draws : int
+        Random parts of a calibration set, of each size.
+    fractions, counts : tuple
+        Sizes of those parts, as shares and as numbers of samples.
+    curve_sets, rank_sets : int
+        How many sets the curves over sizes and over k are drawn for.
+    rank_fractions : tuple of float
+        The values of k, as shares of the number of classes.
+    table_ranks, curve_ranks : int
+        Most ranks that the published optimiser, whose time grows with their cube, is given in tables and over k, and in
+        curves over sizes. Beyond, it runs with its top-k at this number, and the output says so.
+    """
+
+    seeds: int = 10
+    draws: int = 10
+    fractions: tuple[float, ...] = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+    counts: tuple[int, ...] = (100, 200)
+    curve_sets: int = 3
+    rank_sets: int = 2
+    rank_fractions: tuple[float, ...] = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.6, 0.8)
+    table_ranks: int = 1000
+    curve_ranks: int = 100
+
+
+FULL = Settings()
+QUICK = Settings(
+    seeds=2,
+    draws=2,
+    fractions=(0.1, 0.5),
+    counts=(100,),
+    curve_sets=2,
+    rank_sets=1,
+    rank_fractions=(0.01, 0.05, 0.1),
+    table_ranks=100,
+)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The cells by what they are for; ``cells`` are all of them, once, the costly ones first."""
+
+    datasets: tuple[Dataset, ...]
+    settings: Settings
+    seed: int
+    methods: tuple[str, ...]
+    tables: tuple[Cell, ...]
+    sizes: tuple[Cell, ...]
+    ranks: tuple[Cell, ...]
+    cells: tuple[Cell, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        unique = dict.fromkeys((*self.tables, *self.sizes, *self.ranks))
+        object.__setattr__(self, "cells", tuple(sorted(unique, key=_cost, reverse=True)))
+
+
+def make_plan(
+    datasets: tuple[Dataset, ...], settings: Settings, seed: int, methods: tuple[str, ...] | None = None
+) -> Plan:
+    """All cells for these sets."""
+    names = tuple(METHODS) if methods is None else methods
+    curve_sets = _varied(datasets)[: settings.curve_sets]
+    return Plan(
+        datasets,
+        settings,
+        seed,
+        names,
+        tuple(c for d in datasets for m in names for c in _full_cells(d, m, settings, seed)),
+        tuple(c for d in curve_sets for m in names for c in _size_cells(d, m, settings, seed)),
+        tuple(
+            c
+            for d in _many_classes(datasets, settings)
+            for m in names
+            for c in _rank_cells(d, m, settings, seed)
+        ),
+    )
+
+
+def _full_cells(dataset: Dataset, method: str, settings: Settings, seed: int) -> list[Cell]:
+    return [
+        Cell(dataset, method, s, None, _cap(dataset, method, settings.table_ranks))
+        for s in _seeds(method, settings.seeds, seed)
+        if _is_run(dataset, method)
+    ]
+
+
+def _size_cells(dataset: Dataset, method: str, settings: Settings, seed: int) -> list[Cell]:
+    if method not in ORDER_CURVES + SIZE_CURVES or not _is_run(dataset, method):
+        return []
+    wanted = {*settings.counts, *(round(f * dataset.n_cal) for f in settings.fractions)}
+    parts = [
+        Cell(dataset, method, seed + draw, n, _cap(dataset, method, settings.curve_ranks))
+        for n in sorted(wanted)
+        if 0 < n < dataset.n_cal
+        for draw in range(settings.draws)
+    ]
+    whole = _cap(dataset, method, settings.curve_ranks)
+    return parts + [Cell(dataset, method, s, None, whole) for s in _seeds(method, settings.seeds, seed)]
+
+
+def _rank_cells(dataset: Dataset, method: str, settings: Settings, seed: int) -> list[Cell]:
+    if method not in RANK_CURVES:
+        return []
+    ks = sorted({max(2, round(f * dataset.n_classes)) for f in settings.rank_fractions} | {dataset.n_classes})
+    if METHODS[method].slow_ranks:
+        ks = [k for k in ks if k <= settings.table_ranks]
+    return [Cell(dataset, method, seed, None, k if k < dataset.n_classes else None) for k in ks]
+
+
+def _seeds(method: str, many: int, seed: int) -> range:
+    return range(seed, seed + (many if METHODS[method].random else 1))
+
+
+def _is_run(dataset: Dataset, method: str) -> bool:
+    most = METHODS[method].most_classes
+    return most is None or dataset.n_classes <= most
+
+
+def _cap(dataset: Dataset, method: str, ranks: int) -> int | None:
+    return ranks if METHODS[method].slow_ranks and dataset.n_classes > ranks else None
+
+
+def _varied(datasets: tuple[Dataset, ...]) -> list[Dataset]:
+    """In turn one set of each number of classes, from many classes to few."""
+    by_classes: dict[int, list[Dataset]] = {}
+    for d in datasets:
+        by_classes.setdefault(d.n_classes, []).append(d)
+    rounds = zip_longest(*(by_classes[m] for m in sorted(by_classes, reverse=True)))
+    return [d for one in rounds for d in one if d is not None]
+
+
+def _many_classes(datasets: tuple[Dataset, ...], settings: Settings) -> list[Dataset]:
+    """Sets for the curves over k: of the varied ones those with the most classes."""
+    return sorted(_varied(datasets), key=lambda d: -d.n_classes)[: settings.rank_sets]
+
+
+def _cost(cell: Cell) -> float:
+    """Rough, for the order only: long cells first leave no core idle at the end."""
+    ranks = cell.top_k or cell.dataset.n_classes
+    cost = float((cell.n_cal or cell.dataset.n_cal) * cell.dataset.n_classes)
+    if METHODS[cell.method].slow_ranks:
+        cost += 100.0 * ranks**3
+    return cost * (100.0 if METHODS[cell.method].random else 1.0)
