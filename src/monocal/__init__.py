@@ -27,10 +27,16 @@ _PUBLIC = {
     "ece_floor": "monocal.metrics",
     "load": "monocal.persistence",
     "save": "monocal.persistence",
+    "ReliabilityDisplay": "monocal.plots",
+    "MarginDisplay": "monocal.plots",
+    "RankParametersDisplay": "monocal.plots",
+    "EffectDisplay": "monocal.plots",
+    "ComparisonDisplay": "monocal.plots",
+    "write_report": "monocal.report",
     "read": "monocal.data",
     "read_splits": "monocal.data",
 }
-_MODULES = ("metrics", "maps", "solver", "data", "persistence")
+_MODULES = ("metrics", "maps", "solver", "data", "persistence", "plots", "report")
 
 __all__ = ["__version__", *_MODULES, *_PUBLIC]
 

@@ -64,14 +64,20 @@ def test_stretches_join_neighbours_and_keep_signs_apart():
         [0.55, 0.65, 0.75, 0.85, 0.95], [0.75, 0.65, 0.65, 0.84, 0.85], [400, 400, 400, 30, 400]
     )
     first, second = reliability_curve(probs, labels, n_bins=10).stretches()
-    assert (first.begin, first.end, first.last) == (0.5, 0.6, False)
+    assert (first.begin, first.end) == (0.5, 0.6)
     assert first.gap == pytest.approx(-0.2)
     # The small bin between the two wrong ones errs to the same side, too little to tell alone.
-    assert (second.begin, second.end, second.last) == (0.7, 1.0, True)
+    assert (second.begin, second.end) == (0.7, 1.0)
     assert second.weight == 830
     assert second.share == pytest.approx(830 / 1630)
     wrong = 400 * 0.1 + 30 * 0.85 - round(0.84 * 30) + 400 * 0.1
     assert second.gap == pytest.approx(wrong / 830)
+
+
+def test_stretches_of_unlike_gaps_stay_apart():
+    probs, labels = forecasts([0.75, 0.85, 0.95], [0.55, 0.65, 0.9], [400, 400, 2000])
+    gaps = [s.gap for s in reliability_curve(probs, labels, n_bins=10).stretches()]
+    assert gaps == pytest.approx([0.2, 0.05])
 
 
 def test_weights_count_as_rows_do_and_unequal_ones_widen_the_band():

@@ -35,8 +35,6 @@ class Stretch:
         Mean confidence minus accuracy over the rows in it: positive is over-confident.
     weight, share : float
         Rows (or their weight) in it, and as a share of all.
-    last : bool
-        Whether the last occupied bin belongs to it.
     """
 
     begin: float
@@ -44,7 +42,6 @@ class Stretch:
     gap: float
     weight: float
     share: float
-    last: bool
 
 
 @dataclass(frozen=True)
@@ -123,31 +120,30 @@ class CalibrationCurve:
         return float(self.sums.correct.sum() / self.weight.sum())
 
     def stretches(self) -> tuple[Stretch, ...]:
-        """Where the predictor is wrong: runs of bins outside the band, all on the same side.
+        """Where the predictor is wrong: runs of bins outside the band whose gaps have one sign and are alike.
 
-        Bins inside the band belong to a run that continues beyond them when they err to the same side.
+        A bin joins the run before it when its gap is within a factor of two of the run's, and what lies between errs to
+        the same side (inside the band, though: too few rows to tell alone).
         """
-        occupied = np.flatnonzero(self.weight > 0)
-        side = np.sign(self.gap[occupied])
-        marks = np.flatnonzero(self.outside[occupied])
-        found = []
-        i = 0
-        while i < len(marks):
-            j = i
-            while j + 1 < len(marks) and (side[marks[i] : marks[j + 1] + 1] == side[marks[i]]).all():
-                j += 1
-            found.append(
-                self._stretch(occupied[marks[i]], occupied[marks[j]], bool(marks[j] == len(occupied) - 1))
-            )
-            i = j + 1
-        return tuple(found)
+        side = np.sign(np.nan_to_num(self.gap))
+        found: list[tuple[int, Stretch]] = []
+        for k in np.flatnonzero(self.outside).tolist():
+            if found:
+                first, run = found[-1]
+                between = side[first:k][self.weight[first:k] > 0]
+                alike = 0.5 <= abs(self.gap[k] / run.gap) <= 2.0
+                if alike and (between == side[k]).all():
+                    found[-1] = (first, self._stretch(first, k))
+                    continue
+            found.append((k, self._stretch(k, k)))
+        return tuple(run for _, run in found)
 
-    def _stretch(self, first: int, final: int, last: bool) -> Stretch:
+    def _stretch(self, first: int, final: int) -> Stretch:
         bins = slice(first, final + 1)
         weight = float(self.weight[bins].sum())
         gap = float((self.sums.confidence[bins] - self.sums.correct[bins]).sum() / weight)
         share = weight / float(self.weight.sum())
-        return Stretch(float(self.edges[first]), float(self.edges[final + 1]), gap, weight, share, last)
+        return Stretch(float(self.edges[first]), float(self.edges[final + 1]), gap, weight, share)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, None where a bin is empty: ready for JSON."""

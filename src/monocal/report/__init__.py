@@ -1,0 +1,111 @@
+"""A report on one page: what was wrong with a model's probabilities, what calibration did, and how to use it.
+
+`collect` makes the figures (`Report`), `words` the sentences, `figures` the diagrams, `page` the HTML: one file that needs no
+network and no further package.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ..data import atomic_path
+from .collect import Report, Side, collect
+from .methods import Difference, MethodComparison, MethodResult, compare_methods, default_methods
+from .trial import Trial, as_set
+
+__all__ = [
+    "Difference",
+    "MethodComparison",
+    "MethodResult",
+    "Report",
+    "Side",
+    "Trial",
+    "as_set",
+    "collect",
+    "compare_methods",
+    "default_methods",
+    "write_report",
+]
+
+
+def write_report(
+    path: str | os.PathLike[str],
+    cal: Any,
+    test: Any = None,
+    *,
+    calibrator: Any = None,
+    methods: Mapping[str, Any] | bool | None = None,
+    title: str | None = None,
+    kind: str = "logits",
+    n_bins: int = 15,
+    n_boot: int | None = None,
+    level: float = 0.95,
+    time_limit: float = 60.0,
+    seed: int = 0,
+    on_step: Callable[[str], None] | None = None,
+    force: bool = False,
+) -> Report:
+    """Calibrate, judge, and write a self-contained HTML page about it.
+
+    Parameters
+    ----------
+    path : path
+        The page to write.
+    cal : LogitsSet or (values, labels)
+        Calibration set: values of shape (n, m), labels of shape (n,).
+    test : LogitsSet or (values, labels), optional
+        Set to judge on. Without one the figures come from 5-fold cross-validation, and the page says so.
+    calibrator : Calibrator, optional
+        Unfitted: it is fitted on ``cal``. Fitted: it is judged as it is. Default: `ConditionalMCCT`.
+    methods : mapping of names to unfitted calibrators, or False, optional
+        What to compare with. Default: every calibrator there is; False: no comparison.
+    title : str, optional
+    kind : {"logits", "probabilities"}
+        What ``values`` are where arrays are given; a `LogitsSet` knows.
+    n_bins : int
+        Of the reliability diagram and ECE.
+    n_boot : int, optional
+        Bootstrap draws behind the intervals. Default: 500, fewer for large sets.
+    level : float
+        Of the intervals and of the band of perfect calibration.
+    time_limit : float
+        Seconds after which the comparison begins no further method.
+    seed : int
+        Of the folds and of the bootstrap.
+    on_step : callable, optional
+        Called with the name of each step, for a progress display.
+    force : bool
+        Replace an existing file instead of refusing.
+
+    Returns
+    -------
+    Report
+        The figures of the page.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> digits = mc.data.digits_example()
+    >>> report = mc.write_report("report.html", digits.cal, digits.test)   # doctest: +SKIP
+    >>> report.after.evaluation["ece"].value                              # doctest: +SKIP
+    0.013
+    """
+    with atomic_path(path, force=force) as temporary:  # refuses before the work, not after it
+        report = collect(
+            cal,
+            test,
+            calibrator=calibrator,
+            methods=methods,
+            title=title,
+            kind=kind,
+            n_bins=n_bins,
+            n_boot=n_boot,
+            level=level,
+            time_limit=time_limit,
+            seed=seed,
+            on_step=on_step,
+        )
+        temporary.write_text(report.to_html(), encoding="utf-8")
+    return report

@@ -1,0 +1,309 @@
+"""Everything a report says, as data: collected once, then put into words and pictures."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import platform
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import check_is_fitted
+
+from .. import persistence
+from ..data import LogitsSet, atomic_path
+from ..errors import InputError
+from ..metrics import (
+    Comparison,
+    Evaluation,
+    Floor,
+    OrderAudit,
+    compare,
+    ece_floor,
+    evaluate,
+)
+from ..plots import (
+    CalibrationCurve,
+    EffectCurve,
+    RankParameters,
+    effect_curve,
+    margin_curve,
+    margins,
+    rank_parameters,
+    reliability_curve,
+)
+from ..solver import Solution
+from .methods import MethodComparison, compare_methods
+from .trial import FOLDS, Trial, as_set
+
+METRICS = ("nll", "brier", "ece", "adaptive_ece", "classwise_ece", "accuracy")
+_DRAWN_ROWS = 5_000_000  # rows drawn by a bootstrap when its size is not given: seconds
+
+
+@dataclass(frozen=True)
+class Side:
+    """One predictor on the rows it is judged on: before calibration, or after."""
+
+    evaluation: Evaluation
+    curve: CalibrationCurve
+    margin: CalibrationCurve
+    floor: Floor
+
+
+@dataclass(frozen=True)
+class Report:
+    """All figures of a report.
+
+    Attributes
+    ----------
+    title, data_name, kind : str
+    n_cal, n_judged, n_classes : int
+    judged_how : str
+        In words: on which rows the figures were computed.
+    before, after : Side
+    changes : dict of str to Comparison
+        Paired comparisons of after (A) with before (B), by metric.
+    audit : OrderAudit
+    methods : MethodComparison or None
+    calibrator : Calibrator
+        Fitted on all calibration rows.
+    parameters : RankParameters or None
+    effects : tuple of EffectCurve
+    solution : Solution or None
+        With the certificate.
+    fingerprint : dict
+        Of the calibration data.
+    versions : dict of str to str
+    created : str
+    notes : tuple of str
+    """
+
+    title: str
+    data_name: str
+    kind: str
+    n_cal: int
+    n_judged: int
+    n_classes: int
+    judged_how: str
+    before: Side
+    after: Side
+    changes: dict[str, Comparison]
+    audit: OrderAudit
+    methods: MethodComparison | None
+    calibrator: Any
+    saved: str | None
+    parameters: RankParameters | None
+    effects: tuple[EffectCurve, ...]
+    solution: Solution | None
+    fingerprint: dict[str, Any]
+    versions: dict[str, str]
+    created: str
+    notes: tuple[str, ...]
+
+    def to_html(self) -> str:
+        """The page: one text, no network."""
+        from .page import page
+
+        return page(self)
+
+    def save(self, path: str | os.PathLike[str], *, force: bool = False) -> Path:
+        """Write the page, whole or not at all."""
+        with atomic_path(path, force=force) as temporary:
+            temporary.write_text(self.to_html(), encoding="utf-8")
+        return Path(path)
+
+
+def collect(
+    cal: Any,
+    test: Any = None,
+    *,
+    calibrator: Any = None,
+    methods: Mapping[str, Any] | bool | None = None,
+    title: str | None = None,
+    kind: str = "logits",
+    n_bins: int = 15,
+    n_boot: int | None = None,
+    level: float = 0.95,
+    time_limit: float = 60.0,
+    seed: int = 0,
+    on_step: Callable[[str], None] | None = None,
+) -> Report:
+    """Fit, judge and compare; see `monocal.report.write_report` for the parameters."""
+    tell = on_step or (lambda text: None)
+    cal = as_set(cal, "cal", kind)
+    test = None if test is None else as_set(test, "test", cal.kind)
+    trial = Trial.of(cal, test, seed)
+    given = _given(calibrator, cal)
+    fitted = given is not None and _is_fitted(given)
+    if n_boot is None:
+        n_boot = int(np.clip(_DRAWN_ROWS // len(trial.labels), 100, 500))
+
+    tell("fitting")
+    template = _default(cal.kind) if given is None else given
+    judged = trial.judge(template, fitted=fitted)
+    refit = trial.crossed and not fitted
+    model = clone(template).fit(cal.values, cal.labels) if refit else judged.model
+
+    tell("measuring")
+    margin = margins(trial.values, input=trial.kind)
+    sides = []
+    for probs in (trial.before, judged.probabilities):
+        sides.append(
+            Side(
+                evaluate(
+                    probs,
+                    trial.labels,
+                    metrics=list(METRICS),
+                    n_boot=n_boot,
+                    level=level,
+                    n_bins=n_bins,
+                    seed=seed,
+                ),
+                reliability_curve(probs, trial.labels, n_bins=n_bins, level=level),
+                margin_curve(probs, trial.labels, margin, n_bins=n_bins, level=level),
+                ece_floor(probs, trial.labels, n_bins=n_bins, level=level, seed=seed),
+            )
+        )
+    changes = {
+        name: compare(
+            judged.probabilities,
+            trial.before,
+            trial.labels,
+            name,
+            n_boot=n_boot,
+            level=level,
+            n_bins=n_bins,
+            seed=seed,
+        )
+        for name in METRICS
+    }
+
+    comparison = None
+    if methods is not False:
+        tell("comparing methods")
+        comparison = compare_methods(
+            trial,
+            methods if isinstance(methods, Mapping) else None,
+            # One that came fitted may have seen the rows that the others are cross-validated on.
+            known=None if fitted and trial.crossed else (template, judged),
+            n_boot=min(n_boot, 200),
+            level=level,
+            time_limit=time_limit,
+            seed=seed,
+        )
+
+    parameters, effects = _inside(model, cal)
+    name = cal.name if cal.name != "data" else "your data"
+    return Report(
+        title=title or f"Calibration of {name}",
+        data_name=name,
+        kind=cal.kind,
+        n_cal=cal.n_samples,
+        n_judged=len(trial.labels),
+        n_classes=cal.n_classes,
+        judged_how=_how(trial, fitted, test is not None),
+        before=sides[0],
+        after=sides[1],
+        changes=changes,
+        audit=judged.audit,
+        methods=comparison,
+        calibrator=model,
+        saved=_saved(model, cal, fitted, sides[1].evaluation),
+        parameters=parameters,
+        effects=effects,
+        solution=getattr(model, "solution_", None),
+        fingerprint=persistence.fingerprint(cal.values, cal.labels),
+        versions=_versions(),
+        created=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        notes=tuple(dict.fromkeys((*cal.notes, *(() if test is None else test.notes)))),
+    )
+
+
+def _default(kind: str) -> Any:
+    from ..maps import ConditionalMCCT
+
+    return ConditionalMCCT(input=kind)
+
+
+def _given(calibrator: Any, cal: LogitsSet) -> Any:
+    if calibrator is None:
+        return None
+    for needed in ("fit", "predict_proba", "transform", "input"):
+        if not hasattr(calibrator, needed):
+            raise InputError(
+                f"calibrator: expected one of monocal's, got {type(calibrator).__name__} without {needed}"
+            )
+    if calibrator.input != cal.kind:
+        raise InputError(
+            f"calibrator: it takes {calibrator.input}, but the calibration set holds {cal.kind}: make it with "
+            f"input={cal.kind!r}"
+        )
+    return calibrator
+
+
+def _is_fitted(calibrator: Any) -> bool:
+    try:
+        check_is_fitted(calibrator)
+    except NotFittedError:
+        return False
+    return True
+
+
+def _how(trial: Trial, fitted: bool, tested: bool) -> str:
+    n = f"{len(trial.labels):,}"
+    if tested and fitted:
+        return f"The calibrator came fitted; all figures are of the {n} rows of the test set."
+    if tested:
+        return f"Fitted on the calibration set; all figures are of the {n} rows of the test set, which the fit has not seen."
+    if fitted:
+        return (
+            f"The calibrator came fitted and there is no test set: all figures are of the {n} rows given. If it was fitted on "
+            "them, they flatter it."
+        )
+    folds = min(FOLDS, len(trial.labels))
+    return (
+        f"There is no test set, so the figures come from {folds}-fold cross-validation: each of the {n} rows was judged by a "
+        f"calibrator fitted on the other {folds - 1} fold{'s' if folds > 2 else ''}. The calibrator described below was fitted "
+        "on all rows."
+    )
+
+
+def _inside(model: Any, cal: LogitsSet) -> tuple[RankParameters | None, tuple[EffectCurve, ...]]:
+    """Parameters by rank and conditional effects, where the calibrator has them."""
+    rank_map = getattr(model, "rank_map_", None)
+    if rank_map is None:
+        return None, ()
+    parameters = rank_parameters(model, cal.values)
+    if rank_map.factors is None:
+        return parameters, ()
+    statistics = getattr(rank_map.factors, "statistics", ("margin",))
+    return parameters, tuple(effect_curve(model, cal.values, statistic) for statistic in statistics)
+
+
+def _saved(model: Any, cal: LogitsSet, fitted: bool, evaluation: Evaluation) -> str | None:
+    """The calibrator as a file; None for one that JSON cannot hold. A fitted one was not fitted on these data, perhaps."""
+    try:
+        data = None if fitted else (cal.values, cal.labels)
+        return persistence.to_json(model, data=data, metrics=evaluation.to_dict())
+    except InputError:
+        return None
+
+
+def _versions() -> dict[str, str]:
+    import scipy
+    import sklearn
+
+    from .. import __version__
+
+    return {
+        "monocal": __version__,
+        "numpy": np.__version__,
+        "scipy": scipy.__version__,
+        "scikit-learn": sklearn.__version__,
+        "Python": platform.python_version(),
+    }

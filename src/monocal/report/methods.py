@@ -1,0 +1,192 @@
+"""Which calibrator should I use? Fit several, judge them on the same rows, recommend one and say why.
+
+The recommended one has the lowest NLL among those that guarantee the order of the classes. NLL is a mean over rows, so the
+difference of two methods is the mean of row differences ``d_i``, with interval ``mean(d) ± z sd(d) / sqrt(n)``.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from scipy.stats import norm
+
+from ..errors import MissingExtraError
+from ..metrics import Evaluation, OrderAudit, evaluate
+from .trial import Judged, Trial
+
+METRICS = ("nll", "ece", "brier", "accuracy")
+
+
+@dataclass(frozen=True)
+class MethodResult:
+    """One method on the rows to judge on; ``note`` says why there are no figures, or what to know of them."""
+
+    name: str
+    keeps_order: bool
+    evaluation: Evaluation | None = None
+    audit: OrderAudit | None = None
+    seconds: float = 0.0
+    note: str = ""
+    row_nll: np.ndarray | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Mean of paired row differences of NLL, a - b, and its interval."""
+
+    mean: float
+    low: float
+    high: float
+
+    @property
+    def decided(self) -> bool:
+        """Whether the interval excludes zero."""
+        return self.low > 0 or self.high < 0
+
+
+@dataclass(frozen=True)
+class MethodComparison:
+    """Methods in the order they were given, and which to use.
+
+    Attributes
+    ----------
+    results : tuple of MethodResult
+    recommended : str or None
+        None when no method that keeps the order could be judged.
+    level : float
+    """
+
+    results: tuple[MethodResult, ...]
+    recommended: str | None
+    level: float
+
+    def __getitem__(self, name: str) -> MethodResult:
+        return next(result for result in self.results if result.name == name)
+
+    @property
+    def judged(self) -> list[MethodResult]:
+        """Those with figures, the lowest NLL first."""
+        found = [result for result in self.results if result.evaluation is not None]
+        return sorted(found, key=_nll)
+
+    def difference(self, a: str, b: str) -> Difference:
+        """NLL of a minus that of b, paired by row."""
+        rows_a, rows_b = self[a].row_nll, self[b].row_nll
+        assert rows_a is not None
+        assert rows_b is not None
+        with np.errstate(invalid="ignore"):
+            d = np.where(rows_a == rows_b, 0.0, rows_a - rows_b)
+            room = norm.ppf((1 + self.level) / 2) * d.std() / np.sqrt(len(d))
+        if not np.isfinite(room):  # a label with probability zero: the sign is all there is
+            return Difference(float(d.mean()), -np.inf, np.inf)
+        return Difference(float(d.mean()), float(d.mean() - room), float(d.mean() + room))
+
+
+def compare_methods(
+    trial: Trial,
+    methods: Mapping[str, Any] | None = None,
+    *,
+    known: tuple[Any, Judged] | None = None,
+    n_boot: int = 200,
+    level: float = 0.95,
+    time_limit: float = 60.0,
+    seed: int = 0,
+) -> MethodComparison:
+    """Fit and judge every method.
+
+    Parameters
+    ----------
+    trial : Trial
+        Which rows to fit and to judge on.
+    methods : mapping of str to unfitted calibrators, optional
+        Default: `default_methods`.
+    known : (calibrator, Judged), optional
+        One that has been judged already: it is not fitted again, and takes part whether or not ``methods`` has it.
+    n_boot, level, seed
+        Of the intervals, as in `monocal.evaluate`.
+    time_limit : float
+        Seconds after which no further method is begun.
+    """
+    todo = dict(default_methods(trial.kind) if methods is None else methods)
+    judged: dict[str, Judged] = {}
+    if known is not None:
+        name = next((name for name, method in todo.items() if _same(method, known[0])), None)
+        if name is None:
+            name = f"this {type(known[0]).__name__}"
+            todo[name] = known[0]
+        judged[name] = known[1]
+    begin = time.perf_counter()
+    results = [_result(UNCALIBRATED, True, trial, trial.before, n_boot, level, seed)]
+    for name, method in todo.items():
+        keeps = bool(getattr(method, "preserves_order", False))
+        if name not in judged and time.perf_counter() - begin > time_limit:
+            note = f"not tried: the {time_limit:g} seconds for the comparison were over"
+            results.append(MethodResult(name, keeps, note=note))
+        else:
+            results.append(_try(trial, name, method, keeps, judged.get(name), n_boot, level, seed))
+    candidates = [result for result in results[1:] if result.evaluation is not None and result.keeps_order]
+    best = min(candidates, key=_nll, default=None)
+    return MethodComparison(tuple(results), None if best is None else best.name, level)
+
+
+def default_methods(kind: str = "logits") -> dict[str, Any]:
+    """Every calibrator that can be used here, unfitted, by name."""
+    from ..maps import MCCT, ConditionalMCCT, TemperatureScaling
+
+    return {
+        "temperature scaling": TemperatureScaling(input=kind),
+        "MCCT": MCCT(input=kind),
+        "conditional MCCT": ConditionalMCCT(input=kind),
+    }
+
+
+UNCALIBRATED = "uncalibrated"
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Same class, same settings."""
+    return type(a) is type(b) and repr(a.get_params()) == repr(b.get_params())
+
+
+def _try(
+    trial: Trial,
+    name: str,
+    method: Any,
+    keeps: bool,
+    judged: Judged | None,
+    n_boot: int,
+    level: float,
+    seed: int,
+) -> MethodResult:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            judged = judged or trial.judge(method)
+            result = _result(name, keeps, trial, judged.probabilities, n_boot, level, seed)
+        except MissingExtraError as error:
+            return MethodResult(name, keeps, note=str(error))
+        except Exception as error:  # one method that fails must not cost the others' results
+            return MethodResult(name, keeps, note=f"failed: {error}")
+    notes = dict.fromkeys(str(w.message) for w in caught if issubclass(w.category, UserWarning))
+    return MethodResult(
+        name, keeps, result.evaluation, judged.audit, judged.seconds, " ".join(notes), result.row_nll
+    )
+
+
+def _result(
+    name: str, keeps: bool, trial: Trial, probs: np.ndarray, n_boot: int, level: float, seed: int
+) -> MethodResult:
+    found = evaluate(probs, trial.labels, metrics=list(METRICS), n_boot=n_boot, level=level, seed=seed)
+    with np.errstate(divide="ignore"):
+        row_nll = -np.log(probs[np.arange(len(probs)), trial.labels].astype(np.float64))
+    return MethodResult(name, keeps, found, row_nll=row_nll)
+
+
+def _nll(result: MethodResult) -> float:
+    assert result.evaluation is not None
+    return result.evaluation["nll"].value

@@ -1,0 +1,449 @@
+"""The page: sections of words, diagrams and tables in one HTML text that needs nothing else."""
+
+from __future__ import annotations
+
+import base64
+from importlib.resources import files
+from typing import Any
+
+from ..metrics import Estimate
+from ..plots import CalibrationCurve
+from . import figures, words
+from .collect import METRICS, Report
+from .markup import Markup, el, join
+
+NAMES = {
+    "nll": "NLL",
+    "brier": "Brier score",
+    "ece": "ECE",
+    "adaptive_ece": "ECE, bins of equal mass",
+    "classwise_ece": "class-wise ECE",
+    "accuracy": "accuracy",
+}
+_PLAIN = ("nll", "brier")  # the rest are shares
+_MOST_EMBEDDED = 4_000_000  # characters of a calibrator file within the page
+
+
+def page(report: Report) -> str:
+    """The whole report."""
+    sections = [
+        _head(report),
+        _wrong(report),
+        _metrics(report),
+        _margin(report),
+        _methods(report),
+        _order(report),
+        _certificate(report),
+        _parameters(report),
+        _load(report),
+        _provenance(report),
+    ]
+    # Nothing may be fetched, by whatever mistake.
+    policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
+    head = el(
+        "head",
+        el("meta", charset="utf-8"),
+        el("meta", http_equiv="Content-Security-Policy", content=policy),
+        el("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        el("meta", name="generator", content=f"monocal {report.versions['monocal']}"),
+        el("link", rel="icon", href="data:,"),
+        el("title", report.title),
+        el("style", _asset("page.css")),
+    )
+    tip = el("div", id="tip", role="status", hidden="hidden")
+    body = el("body", el("main", *sections), tip, el("script", _asset("page.js")))
+    return f"<!DOCTYPE html>\n{el('html', head, body, lang='en')}\n"
+
+
+def _asset(name: str) -> Markup:
+    return Markup(files("monocal.report").joinpath(name).read_text(encoding="utf-8"))
+
+
+def _head(report: Report) -> Markup:
+    before, after = report.before, report.after
+    sentence = words.headline(before.curve, after.curve, after.floor, report.changes["nll"])
+    rows = report.audit.all
+    order = "kept" if report.audit.preserved else f"kept in {words.percent(1 - rows.share_inverted)}"
+    cards = [
+        ("calibration error (ECE)", *_arrow(report, "ece")),
+        ("NLL", *_arrow(report, "nll")),
+        ("accuracy", *_arrow(report, "accuracy")),
+        ("order of the classes", order, f"{words.count(rows.rows)} rows audited"),
+    ]
+    return join(
+        el(
+            "header",
+            el("h1", report.title),
+            el(
+                "p",
+                f"{words.count(report.n_cal)} rows to calibrate on, {words.count(report.n_classes)} classes, "
+                f"calibrated with {type(report.calibrator).__name__}. {report.judged_how}",
+            ),
+        ),
+        el("p", sentence, class_="lead"),
+        el(
+            "ul",
+            [
+                el("li", el("span", name, class_="label"), el("b", value), el("small", note))
+                for name, value, note in cards
+            ],
+            class_="cards",
+        ),
+    )
+
+
+def _arrow(report: Report, name: str) -> tuple[str, str]:
+    old, new = (side.evaluation[name].value for side in (report.before, report.after))
+    if name == "accuracy" and old == new:
+        return words.percent(new), "unchanged"
+    short = f"{old:.3f} → {new:.3f}" if name in _PLAIN else f"{100 * old:.2f} → {100 * new:.2f} %"
+    if name == "ece":
+        return short, f"{words.percent(report.after.floor.median)} if it were perfect"
+    return short, words.change_in_words(report.changes[name])
+
+
+def _section(title: str, *children: Any) -> Markup:
+    name = title.lower().replace(" ", "-")
+    return el("section", el("h2", title, id=name), *children, aria_labelledby=name)
+
+
+def _wrong(report: Report) -> Markup:
+    panels = []
+    for name, side in (("before", report.before), ("after", report.after)):
+        panels.append(
+            el(
+                "figure",
+                el("h3", f"{name.capitalize()}: ECE {words.percent(side.curve.ece)}"),
+                figures.reliability(side.curve, name),
+                el("figcaption", " ".join(words.what_is_wrong(side.curve)) if name == "after" else None),
+                _bin_table(side.curve),
+            )
+        )
+    key = el(
+        "ul",
+        el("li", _symbol("dot before out"), "outside the band"),
+        el("li", _symbol("dot before in"), "inside the band"),
+        el(
+            "li",
+            _symbol("band"),
+            f"where a perfectly calibrated model stays, {100 * report.before.curve.level:g} % of the time",
+        ),
+        class_="key",
+    )
+    return _section(
+        "What was wrong",
+        el("p", words.on_average(report.before.curve)),
+        el("ul", [el("li", sentence) for sentence in words.what_is_wrong(report.before.curve)]),
+        el("p", words.against_floor(report.before.floor)),
+        el("div", panels, class_="pair"),
+        key,
+        el("p", "After calibration: ", words.against_floor(report.after.floor)),
+    )
+
+
+def _symbol(class_: str) -> Markup:
+    mark = (
+        el("rect", x=1, y=3, width=14, height=10, class_=class_)
+        if class_ == "band"
+        else el("circle", cx=8, cy=8, r=5, class_=class_)
+    )
+    return el("svg", mark, viewBox="0 0 16 16", aria_hidden="true")
+
+
+def _bin_table(curve: CalibrationCurve) -> Markup:
+    rows = [
+        (
+            f"{curve.edges[k]:.2f} to {curve.edges[k + 1]:.2f}",
+            words.count(curve.weight[k]),
+            words.percent(curve.confidence[k]),
+            words.percent(curve.accuracy[k]),
+            f"{words.percent(curve.low[k])} to {words.percent(curve.high[k])}",
+        )
+        for k in range(len(curve.weight))
+        if curve.weight[k] > 0
+    ]
+    head = ("confidence", "rows", "mean confidence", "accuracy", "band")
+    return _details("The numbers", table(head, rows))
+
+
+def _details(summary: str, *children: Any) -> Markup:
+    return el("details", el("summary", summary), *children)
+
+
+def table(head: tuple[str, ...], rows: Any, chosen: int | None = None) -> Markup:
+    """A table whose first column names its rows; it scrolls where it is too wide."""
+    body = [
+        el(
+            "tr",
+            el("th", row[0], scope="row"),
+            [el("td", cell) for cell in row[1:]],
+            class_="chosen" if i == chosen else None,
+        )
+        for i, row in enumerate(rows)
+    ]
+    return el(
+        "div",
+        el(
+            "table",
+            el("thead", el("tr", [el("th", name, scope="col") for name in head])),
+            el("tbody", body),
+        ),
+        class_="scroll",
+        tabindex="0",
+        role="group",
+        aria_label=f"Table of {head[0]}",
+    )
+
+
+def _value(name: str, estimate: Estimate) -> Markup:
+    show = words.number if name in _PLAIN else words.percent
+    if estimate.low is None or estimate.high is None:
+        return join(show(estimate.value))
+    span = f"{show(estimate.low)} – {show(estimate.high)}".replace(" % –", " –")
+    return join(show(estimate.value), el("small", span))
+
+
+def _metrics(report: Report) -> Markup:
+    rows = []
+    for name in METRICS:
+        told = words.change_in_words(report.changes[name])
+        change = el("span", told, class_={"better": "good", "worse": "bad"}.get(told))
+        sides = [_value(name, side.evaluation[name]) for side in (report.before, report.after)]
+        rows.append((NAMES[name], *sides, change))
+    evaluation = report.before.evaluation
+    return _section(
+        "Before and after",
+        table(("metric", "before", "after", "change"), rows),
+        el(
+            "p",
+            f"Less is better, but for the accuracy. Small figures: {100 * evaluation.level:g} % bootstrap intervals from "
+            f"{words.count(evaluation.n_boot)} draws. An error that cannot be negative is biased upwards by noise; the "
+            "intervals take that back, so they may lie below their value. The last column compares both on the same draws.",
+            class_="muted",
+        ),
+    )
+
+
+def _margin(report: Report) -> Markup:
+    key = el(
+        "ul",
+        el("li", _symbol("dot before out"), "before"),
+        el("li", _symbol("dot after out"), "after"),
+        el("li", "filled: more than chance explains"),
+        el("li", "shaded: what chance explains"),
+        class_="key",
+    )
+    told = [
+        join(
+            el("h3", name.capitalize()),
+            el("ul", [el("li", sentence) for sentence in words.what_is_wrong(side.margin, "at margins ")]),
+        )
+        for name, side in (("before", report.before), ("after", report.after))
+    ]
+    return _section(
+        "Where the error sits",
+        el(
+            "p",
+            "The margin is the gap between the two largest logits before calibration: samples that the model is unsure of "
+            "have a small one. Above zero the model claims more than it keeps.",
+        ),
+        el(
+            "div",
+            el("figure", figures.margin(report.before.margin, report.after.margin), key),
+            el("div", told),
+            class_="pair",
+        ),
+    )
+
+
+def _methods(report: Report) -> Markup | None:
+    comparison = report.methods
+    if comparison is None:
+        return None
+    judged = comparison.judged
+    charts = [
+        el(
+            "figure",
+            figures.estimates(
+                [
+                    (r.name, r.evaluation[name], r.name == comparison.recommended)
+                    for r in judged
+                    if r.evaluation
+                ],
+                NAMES[name],
+                name not in _PLAIN,
+            ),
+        )
+        for name in ("nll", "ece")
+    ]
+    rows = []
+    for result in judged:
+        found = result.evaluation
+        assert found is not None
+        if result.audit is None:
+            order = "–"
+        elif result.audit.preserved:
+            order = "kept" if result.keeps_order else "kept here"
+        else:
+            order = f"changed in {words.percent(result.audit.all.share_inverted)}"
+        rows.append(
+            (
+                result.name,
+                *(_value(name, found[name]) for name in ("nll", "ece", "brier", "accuracy")),
+                order,
+                f"{result.seconds:.2f} s" if result.audit is not None else "–",
+            )
+        )
+    names = [result.name for result in judged]
+    chosen = names.index(comparison.recommended) if comparison.recommended else None
+    notes = [el("li", f"{r.name}: {r.note}") for r in comparison.results if r.note]
+    return _section(
+        "Methods compared",
+        el("p", words.recommendation(comparison)),
+        el("div", charts, class_="pair"),
+        table(("method", "NLL", "ECE", "Brier", "accuracy", "order", "fit"), rows, chosen),
+        el("ul", notes, class_="muted") if notes else None,
+    )
+
+
+def _order(report: Report) -> Markup:
+    audit = report.audit
+    parts = (
+        ("all rows", audit.all),
+        (f"uncertain rows (top confidence below {audit.uncertain_below:g})", audit.uncertain),
+    )
+    rows = [
+        (
+            name,
+            words.count(part.rows),
+            words.count(part.rows_inverted),
+            words.count(part.inverted_pairs),
+            words.count(part.top1_changed),
+            words.count(part.ties_broken),
+            words.count(part.ties_made),
+        )
+        for name, part in parts
+    ]
+    head = (
+        "",
+        "rows",
+        "rows with an inversion",
+        "inverted pairs",
+        "top class changed",
+        "ties broken",
+        "ties made",
+    )
+    told = words.order_in_words(audit, report.calibrator.preserves_order)
+    return _section("Order of the classes", el("p", " ".join(told)), table(head, rows))
+
+
+def _certificate(report: Report) -> Markup | None:
+    solution = report.solution
+    if solution is None:
+        return None
+    facts = {
+        "largest violation of the optimality conditions": words.small(solution.kkt),
+        "distance from the optimum at most": words.small(solution.duality_gap),
+        "objective": words.number(solution.objective),
+        "iterations": words.count(solution.n_iter),
+    }
+    shrinkage = getattr(report.calibrator, "shrinkage_", None)
+    if shrinkage is not None:
+        facts["shrinkage towards temperature scaling"] = f"{shrinkage:g}"
+    return _section(
+        "Certificate",
+        el("p", words.certificate_in_words(solution, getattr(report.calibrator, "tol", None))),
+        _facts(facts),
+    )
+
+
+def _facts(facts: dict[str, Any]) -> Markup:
+    return el("dl", [join(el("dt", name), el("dd", value)) for name, value in facts.items()])
+
+
+def _parameters(report: Report) -> Markup:
+    children: list[Any] = []
+    shown = report.parameters
+    if shown is not None:
+        children.append(el("p", words.parameters_in_words(shown)))
+        if shown.weight_range is not None:
+            children.append(
+                el(
+                    "p",
+                    "Weights and biases depend on the sample here: lines are means over the calibration rows, the shaded "
+                    "range holds the middle 80 % of them.",
+                )
+            )
+        if shown.constant_from > 1 or shown.weight_range is not None:
+            drawn = [el("figure", figures.by_rank(shown, which)) for which in ("weight", "bias")]
+            children.append(el("div", drawn, class_="pair"))
+        pieces = [
+            (
+                f"{first:,}" if first == last else f"{first:,} to {last:,}",
+                words.number(weight),
+                words.number(bias),
+            )
+            for first, last, weight, bias in shown.pieces()
+        ]
+        children.append(
+            _details("Weights and biases as a table", table(("rank from the top", "weight", "bias"), pieces))
+        )
+    for curve in report.effects:
+        drawn = [el("figure", figures.effect(curve, which)) for which in ("weight", "bias")]
+        name = curve.statistic.replace("_", " ")
+        children += [
+            el("h3", f"Correction of the top ranks against the {name}"),
+            el("div", drawn, class_="pair"),
+        ]
+    settings = {name: repr(value) for name, value in report.calibrator.get_params(deep=False).items()}
+    children.append(_details("Settings of the calibrator", _facts(settings)))
+    return _section("Fitted parameters", *children)
+
+
+def _load(report: Report) -> Markup:
+    name = type(report.calibrator).__name__
+    kind = report.kind
+    code = (
+        "import monocal as mc\n\n"
+        'cal = mc.load("calibrator.json")\n'
+        f"probabilities = cal.predict_proba({kind})   # ({kind} of shape (n, {report.n_classes}))\n"
+    )
+    again = f'cal = mc.{name}(input="{kind}").fit({kind}, labels)\nmc.save(cal, "calibrator.json", data=({kind}, labels))\n'
+    button = None
+    if report.saved is not None and len(report.saved) <= _MOST_EMBEDDED:
+        content = "data:application/json;base64," + base64.b64encode(report.saved.encode()).decode()
+        button = el(
+            "p",
+            el(
+                "a",
+                "Save calibrator.json",
+                href=content,
+                download="calibrator.json",
+                class_="button",
+            ),
+            el("small", f"  the calibrator of this page, {len(report.saved) / 1000:,.0f} kB"),
+            class_="screen",
+        )
+    return _section(
+        "How to load it",
+        button,
+        el("pre", el("code", code), tabindex="0"),
+        el("p", "To fit and save it again:"),
+        el("pre", el("code", again), tabindex="0"),
+    )
+
+
+def _provenance(report: Report) -> Markup:
+    mark = report.fingerprint
+    shape = " × ".join(f"{n:,}" for n in mark["shape"])
+    facts = {
+        "data": report.data_name,
+        "calibration rows × classes": f"{shape}, {mark['dtype']} {report.kind}",
+        "fingerprint (SHA-256)": el("code", mark["sha256"]),
+        "made": report.created,
+        "versions": ", ".join(f"{name} {version}" for name, version in report.versions.items()),
+    }
+    notes = [el("li", note) for note in report.notes]
+    return _section(
+        "Where this comes from", _facts(facts), el("ul", notes, class_="muted") if notes else None
+    )

@@ -1,0 +1,117 @@
+"""How calibrators are judged: on rows they were not fitted on.
+
+With a test set, fit on the calibration set and judge on the test set. With one set only, cross-validate: every row is judged by a
+calibrator fitted on the other folds. A calibrator that comes fitted is judged as it is.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.special import softmax
+from sklearn.base import clone
+from sklearn.model_selection import KFold
+
+from ..arrays import to_numpy
+from ..data import LogitsSet
+from ..errors import InputError
+from ..metrics import OrderAudit, order_audit
+from ..validation import check_choice, check_labels, check_logits, check_probabilities
+
+FOLDS = 5
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What a calibrator did to the rows it is judged on: probabilities (n, m), the order of the classes, seconds to fit, and
+    itself, as fitted last."""
+
+    probabilities: np.ndarray
+    audit: OrderAudit
+    seconds: float
+    model: Any
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Rows to fit on and rows to judge on.
+
+    Attributes
+    ----------
+    values, labels : arrays of shape (n, m) and (n,)
+        The rows to judge on.
+    folds : tuple of (fit values, fit labels, indices of the judged rows)
+    kind : {"logits", "probabilities"}
+    crossed : bool
+        Whether the same set serves for both, by cross-validation.
+    """
+
+    values: np.ndarray
+    labels: np.ndarray
+    folds: tuple[tuple[np.ndarray, np.ndarray, np.ndarray], ...]
+    kind: str
+    crossed: bool
+
+    @classmethod
+    def of(cls, cal: LogitsSet, test: LogitsSet | None, seed: int = 0) -> Trial:
+        """Test set where there is one, else cross-validation."""
+        assert cal.labels is not None
+        if test is not None:
+            assert test.labels is not None
+            if (test.kind, test.n_classes) != (cal.kind, cal.n_classes):
+                raise InputError(
+                    f"test: expected {cal.kind} of {cal.n_classes} classes as in the calibration set, got {test.kind} of "
+                    f"{test.n_classes}"
+                )
+            everything = np.arange(test.n_samples)
+            return cls(test.values, test.labels, ((cal.values, cal.labels, everything),), cal.kind, False)
+        if cal.n_samples < 2:
+            raise InputError("cal: one row cannot be split: give a test set, or at least two rows")
+        splits = KFold(min(FOLDS, cal.n_samples), shuffle=True, random_state=seed).split(cal.values)
+        folds = tuple((cal.values[fit], cal.labels[fit], judge) for fit, judge in splits)
+        return cls(cal.values, cal.labels, folds, cal.kind, True)
+
+    @property
+    def before(self) -> np.ndarray:
+        """Probabilities without calibration."""
+        if self.kind == "probabilities":
+            return self.values
+        return softmax(self.values.astype(np.float64), axis=1)
+
+    def judge(self, calibrator: Any, *, fitted: bool = False) -> Judged:
+        """Fit copies on each fold (or use the calibrator as it is) and apply them to the rows to judge on."""
+        shape = self.values.shape
+        probabilities, scores = np.empty(shape), np.empty(shape, dtype=self.values.dtype)
+        seconds, model = 0.0, calibrator
+        for fit_values, fit_labels, rows in self.folds:
+            if not fitted:
+                begin = time.perf_counter()
+                model = clone(calibrator).fit(fit_values, fit_labels)
+                seconds += time.perf_counter() - begin
+            given = self.values[rows]
+            probabilities[rows] = model.predict_proba(given)
+            scores[rows] = model.transform(given) if self.kind == "logits" else probabilities[rows]
+        audit = order_audit(self.values, scores, input=self.kind)
+        return Judged(probabilities, audit, seconds / len(self.folds), model)
+
+
+def as_set(given: Any, name: str, kind: str = "logits") -> LogitsSet:
+    """A `LogitsSet` with labels, from one or from a pair (values, labels); checked."""
+    if isinstance(given, LogitsSet):
+        found = given
+    else:
+        if not isinstance(given, tuple | list) or len(given) != 2:
+            raise InputError(
+                f"{name}: expected a LogitsSet (see monocal.read) or a pair (values, labels), got {type(given).__name__}"
+            )
+        found = LogitsSet(given[0], given[1], kind, "data")  # type: ignore[arg-type]
+    check_choice(found.kind, f"kind of {name}", ("logits", "probabilities"))
+    check = check_probabilities if found.kind == "probabilities" else check_logits
+    values = to_numpy(check(found.values, name).values)
+    if values.shape[1] < 2:
+        raise InputError(f"{name}: expected at least two classes, got shape {values.shape}")
+    labels = to_numpy(check_labels(found.labels, values, f"labels of {name}"))
+    return LogitsSet(values, labels, found.kind, found.name, found.path, found.part, found.notes)

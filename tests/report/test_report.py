@@ -1,0 +1,284 @@
+"""The report end to end: figures, honesty about how they were made, hostile input, the page in a browser."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+
+import numpy as np
+import pytest
+from scipy.special import softmax
+
+import monocal as mc
+from monocal.data import LogitsSet
+from monocal.errors import FileError, InputError
+from monocal.maps import ConditionalMCCT
+from monocal.report import Trial, as_set, collect, compare_methods
+
+QUICK = {"n_boot": 20}
+
+
+@pytest.fixture(scope="module")
+def sets():
+    data = mc.data.synthetic(3000, 30, seed=5, overconfidence=2.5)
+    cal = LogitsSet(
+        data.values[:1500], data.labels[:1500], name="made-up data", notes=("labels were one-hot",)
+    )
+    return cal, LogitsSet(data.values[1500:], data.labels[1500:], name="made-up data")
+
+
+@pytest.fixture(scope="module")
+def report(sets):
+    return collect(*sets, calibrator=ConditionalMCCT(n_knots=3), **QUICK)
+
+
+def test_figures_are_those_of_the_library_on_the_test_set(sets, report):
+    cal, test = sets
+    model = ConditionalMCCT(n_knots=3).fit(cal.values, cal.labels)
+    probs = model.predict_proba(test.values)
+    assert report.after.evaluation["ece"].value == pytest.approx(mc.metrics.ece(probs, test.labels), abs=1e-6)
+    before = softmax(test.values.astype(float), axis=1)
+    assert report.before.evaluation["nll"].value == pytest.approx(mc.metrics.nll(before, test.labels))
+    assert report.audit.preserved
+    assert report.solution.converged
+    assert "test set, which the fit has not seen" in report.judged_how
+    # An over-confident model is called so.
+    assert re.search(r"Over-confident by \d+(\.\d)? points", report.to_html())
+
+
+def test_the_page_has_everything_and_needs_nothing(report):
+    html = report.to_html()
+    for words in (
+        "What was wrong",
+        "Before and after",
+        "Methods compared",
+        "Order of the classes",
+        "Certificate",
+        "Fitted parameters",
+        "How to load it",
+        report.fingerprint["sha256"],
+        mc.__version__,
+        "labels were one-hot",
+        "prefers-color-scheme: dark",
+        "@media print",
+    ):
+        assert words in html
+    assert "http://" not in html
+    assert "https://" not in html
+    assert not re.search(r'(?:src|href)="(?!data:)', html)
+
+
+def test_the_calibrator_in_the_page_is_the_one_described(sets, report):
+    content = re.search(r'href="data:application/json;base64,([^"]+)"', report.to_html())[1]
+    loaded = mc.persistence.from_json(base64.b64decode(content).decode())
+    test = sets[1].values[:50]
+    np.testing.assert_array_equal(loaded.predict_proba(test), report.calibrator.predict_proba(test))
+    document = json.loads(base64.b64decode(content))
+    assert document["data"]["sha256"] == report.fingerprint["sha256"]
+
+
+def test_one_set_is_cross_validated_and_the_page_says_so(sets):
+    cal = sets[0]
+    made = collect(cal, calibrator=mc.TemperatureScaling(), methods=False, **QUICK)
+    assert "5-fold cross-validation" in made.to_html()
+    assert made.n_judged == made.n_cal == 1500
+    in_sample = mc.TemperatureScaling().fit(cal.values, cal.labels)
+    assert made.calibrator.temperature_ == pytest.approx(in_sample.temperature_)
+    flattered = mc.metrics.nll(in_sample.predict_proba(cal.values), cal.labels)
+    assert made.after.evaluation["nll"].value > flattered
+
+
+def test_a_fitted_calibrator_is_judged_as_it_is(sets):
+    cal, test = sets
+    fitted = mc.TemperatureScaling().fit(cal.values[:100], cal.labels[:100])
+    made = collect(cal, test, calibrator=fitted, methods={"MCCT": mc.MCCT()}, **QUICK)
+    assert made.calibrator is fitted
+    assert [r.name for r in made.methods.results] == ["uncalibrated", "MCCT", "this TemperatureScaling"]
+    alone = collect(cal, calibrator=fitted, methods=False, **QUICK)
+    assert "flatter" in alone.judged_how
+
+
+def test_probabilities_as_input(sets):
+    cal, test = ((softmax(s.values, axis=1), s.labels) for s in sets)
+    made = collect(
+        cal, test, kind="probabilities", calibrator=mc.MCCT(input="probabilities"), methods=False, **QUICK
+    )
+    assert made.audit.preserved
+    assert "mc.MCCT(input=&quot;probabilities&quot;)" in made.to_html()
+
+
+def test_user_text_is_never_markup(sets):
+    nasty = '<script>alert(1)</script> & "quotes"'
+    cal = LogitsSet(sets[0].values[:200], sets[0].labels[:200], name=nasty, notes=(nasty,))
+    html = collect(cal, methods={nasty: mc.MCCT()}, title=nasty, **QUICK).to_html()
+    assert "<script>alert" not in html
+    assert html.count("&lt;script&gt;alert(1)&lt;/script&gt;") >= 4
+
+
+def test_methods_that_fail_or_come_too_late_are_named(sets):
+    class Broken(mc.MCCT):
+        def _fit(self, logits, labels, weight):
+            raise RuntimeError("no luck today")
+
+    trial = Trial.of(*sets)
+    found = compare_methods(trial, {"broken": Broken(), "TS": mc.TemperatureScaling()}, n_boot=5)
+    assert found["broken"].note == "failed: no luck today"
+    assert found.recommended == "TS"
+    late = compare_methods(trial, {"TS": mc.TemperatureScaling()}, n_boot=5, time_limit=-1.0)
+    assert late.recommended is None
+    assert "not tried" in late["TS"].note
+    assert (
+        "not tried"
+        in collect(*sets, methods={"TS": mc.TemperatureScaling()}, time_limit=-1, **QUICK).to_html()
+    )
+
+
+def test_a_method_that_reorders_is_not_recommended(sets):
+    class Reordering(mc.MCCT):
+        preserves_order = False
+        preserves_top1 = False
+
+        def _probabilities(self, logits):
+            return np.roll(super()._probabilities(logits), 1, axis=1)
+
+        def _calibrate(self, logits):
+            return np.roll(super()._calibrate(logits), 1, axis=1)
+
+    made = collect(*sets, calibrator=Reordering(), methods={"TS": mc.TemperatureScaling()}, **QUICK)
+    assert made.methods.recommended == "TS"
+    assert not made.audit.preserved
+    assert "does not guarantee the order" in made.to_html()
+
+
+@pytest.mark.parametrize("n", [2, 3, 7])
+def test_a_handful_of_rows_still_gives_a_page(n):
+    rng = np.random.default_rng(n)
+    made = collect((rng.normal(size=(n, 3)), rng.integers(3, size=n)), n_boot=5)
+    assert "cross-validation" in made.to_html()
+
+
+def test_odd_but_allowed_rows():
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=(60, 4)) * 3
+    logits[::4, 0] = -np.inf
+    logits[1::4] = 0.0
+    logits[2::4] = [1e4, 0, 0, 0]
+    labels = np.where(np.arange(60) % 4 == 0, 1, rng.integers(4, size=60))
+    html = collect((logits, labels), n_boot=5).to_html()
+    assert "nan" not in re.sub(r"base64,[^\"]+", "", html).lower().replace("nano", "")
+    assert "∞" in html  # the uncalibrated NLL
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (([[1.0, 2.0]], [0]), "one row cannot be split"),
+        ("rows", "expected a LogitsSet"),
+        (([[1.0], [2.0]], [0, 0]), "two classes"),
+        (([[1.0, np.nan]], [0]), "NaN"),
+        (([[1.0, 2.0], [3.0, 1.0]], [0, 2]), "label 2 in row 1"),
+    ],
+)
+def test_bad_input_is_refused_in_words(arguments, says):
+    with pytest.raises(InputError, match=says):
+        collect(arguments)
+
+
+def test_sets_and_calibrators_that_do_not_fit_together(sets):
+    cal, test = sets
+    with pytest.raises(InputError, match="30 classes"):
+        collect(cal, (test.values[:, :5], test.labels % 5))
+    with pytest.raises(InputError, match="input='logits'"):
+        collect(cal, calibrator=mc.MCCT(input="probabilities"))
+    with pytest.raises(InputError, match="one of monocal's"):
+        collect(cal, calibrator=object())
+    assert as_set((cal.values, cal.labels), "cal").kind == "logits"
+
+
+def test_write_report_refuses_before_it_works_and_leaves_nothing_behind(sets, tmp_path):
+    path = tmp_path / "report.html"
+    path.write_text("mine")
+    steps = []
+    with pytest.raises(FileError, match="exists already"):
+        mc.write_report(path, *sets, on_step=steps.append)
+    assert steps == []
+    assert path.read_text() == "mine"
+    with pytest.raises(InputError):
+        mc.write_report(tmp_path / "new.html", (np.zeros((0, 3)), []))
+    assert list(tmp_path.iterdir()) == [path]
+    made = mc.write_report(
+        path,
+        *sets,
+        calibrator=mc.TemperatureScaling(),
+        methods=False,
+        force=True,
+        on_step=steps.append,
+        **QUICK,
+    )
+    assert steps == ["fitting", "measuring"]
+    assert path.read_text(encoding="utf-8") == made.to_html()
+
+
+def luminance(colour):
+    channel = np.array([float(c) for c in re.findall(r"[\d.]+", colour)[:3]]) / 255
+    linear = np.where(channel <= 0.04045, channel / 12.92, ((channel + 0.055) / 1.055) ** 2.4)
+    return linear @ [0.2126, 0.7152, 0.0722]
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_page_in_a_browser(report, visit, width, dark):
+    seen = visit(report.to_html(), width, dark)
+    assert seen["failures"] == []
+    assert seen["console"] == []
+    assert seen["width"] == width
+    assert seen["scroll_width"] <= width, "the page must not scroll sideways"
+    assert seen["headings"][0] == report.title
+    assert len(seen["charts"]) == 2 + 1 + 2 + 2 + 2 * len(report.effects)
+    for chart in seen["charts"]:
+        left, _, wide, tall = chart["box"]
+        assert wide > 300
+        assert tall > 100
+        assert left >= 0
+        assert left + wide <= width
+        assert chart["hits"] > 1
+        assert chart["stops"] == 1
+    for name, ink, paper in seen["colours"]:
+        light, shade = sorted((luminance(ink), luminance(paper)), reverse=True)
+        assert (light + 0.05) / (shade + 0.05) >= 4.5, name
+    assert (luminance(seen["colours"][0][2]) < 0.1) == dark
+
+
+def test_a_bin_tells_its_numbers_to_pointer_and_keyboard(report, visit):
+    seen = visit(report.to_html(), 390, False)
+    curve = report.before.curve
+    bins = np.flatnonzero(curve.weight > 0)
+
+    def numbers(k):
+        return f"Confidence {curve.edges[k]:.2f} to {curve.edges[k + 1]:.2f}\n{curve.weight[k]:,.0f} rows"
+
+    assert seen["hover"].startswith(numbers(bins[1]))
+    assert seen["left"] is None
+    assert seen["end"].startswith(numbers(bins[-1]))
+    assert seen["before_end"].startswith(numbers(bins[-2]))
+    assert seen["escaped"] is None
+    left, top, wide, tall = seen["tip"]
+    assert min(left, top) >= 0
+    assert left + wide <= 390
+    assert top + tall <= 900
+
+
+def test_real_logits(shared_logits):
+    data = shared_logits("nncal_cifar10_densenet40")
+    made = collect(
+        (data.logits_val, data.y_val),
+        (data.logits_test, data.y_test),
+        calibrator=mc.MCCT(),
+        methods=False,
+        **QUICK,
+    )
+    assert made.before.curve.ece == pytest.approx(0.0550, abs=5e-5)
+    told = [s for s in made.before.curve.stretches() if s.end == 1.0]
+    assert told[0].gap > 0
+    assert made.after.curve.ece < 0.012
