@@ -10,6 +10,7 @@ in it is the optimum.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 
 import numpy as np
@@ -115,33 +116,31 @@ def least_brier_scale(logits: np.ndarray, labels: np.ndarray, weight: np.ndarray
     """The scale ``c = 1/T`` with the smallest Brier score."""
     weight = np.ones(len(labels)) if weight is None else weight
     weight = weight / weight.sum()
-    thin = slice(None, None, max(1, logits.size // _SAMPLE))
-    part = logits[thin], labels[thin], weight[thin]
-    gap = np.where(np.isinf(part[0]), 0.0, part[0].max(axis=1, keepdims=True) - part[0]).astype(np.float64)
-    typical = float(np.median(gap.max(axis=1))) or 1.0
-    grid = np.maximum(np.geomspace(1e-3, 1e3, 25) / typical, MIN_SCALE)
-    lowest = int(np.argmin([brier_scale(*part, c)[0] for c in grid]))
-
-    if logits.size <= DOUBLE_BELOW:
+    double = logits.size <= DOUBLE_BELOW
+    if double:
         logits = logits.astype(np.float64, copy=False)
 
     @cache
     def slope(log_scale: float) -> float:
-        return brier_scale(logits, labels, weight, float(np.exp(log_scale)))[1] * float(np.exp(log_scale))
+        return np.exp(log_scale) * brier_scale(logits, labels, weight, np.exp(log_scale))[1]
 
-    # The sample may be off by one cell: widen until the derivative changes sign, or the optimum is at the end.
-    low, high = max(lowest - 1, 0), min(lowest + 1, len(grid) - 1)
-    while low > 0 and slope(np.log(grid[low])) > 0:
-        low -= 1
-    while high < len(grid) - 1 and slope(np.log(grid[high])) < 0:
-        high += 1
-    if slope(np.log(grid[low])) >= 0:
-        scale = grid[low]
-    elif slope(np.log(grid[high])) <= 0:
-        scale = grid[high]
-    else:
-        scale = np.exp(brentq(slope, np.log(grid[low]), np.log(grid[high]), xtol=1e-10))
-    value, derivative = brier_scale(logits, labels, weight, float(scale))
+    thin = slice(None, None, max(1, logits.size // _SAMPLE))
+    sample = logits[thin].astype(np.float64), labels[thin], weight[thin]
+
+    def sample_slope(log_scale: float) -> float:
+        return brier_scale(*sample, np.exp(log_scale))[1]
+
+    with np.errstate(over="ignore"):
+        height = np.ptp(
+            np.where(np.isinf(sample[0]), sample[0].max(axis=1, keepdims=True), sample[0]), axis=1
+        )
+    typical = min(float(np.median(height)), 1e100) or 1.0
+    grid = np.maximum(np.log(np.geomspace(1e-3, 1e3, 25) / typical), np.log(MIN_SCALE / max(typical, 1.0)))
+    ends = grid[0], grid[-1]
+    start = grid[int(np.argmin([brier_scale(*sample, np.exp(c))[0] for c in grid]))]
+    start = _valley(sample_slope, start, 0.3, ends, 1e-6)
+    scale = np.exp(_valley(slope, start, 0.02, ends, 1e-10 if double else 1e-6))
+    value, derivative = brier_scale(logits, labels, weight, scale)
     return Solution(
         coefficients=np.array([scale]),
         converged=True,
@@ -151,3 +150,18 @@ def least_brier_scale(logits: np.ndarray, labels: np.ndarray, weight: np.ndarray
         objective=value,
         n_iter=slope.cache_info().misses,
     )
+
+
+def _valley(
+    slope: Callable[[float], float], x: float, step: float, ends: tuple[float, float], xtol: float
+) -> float:
+    """Walk downhill from ``x`` until the slope changes sign, and find the root there; or stop at an end."""
+    here = slope(x)
+    while here != 0:
+        further = float(np.clip(x - np.sign(here) * step, *ends))
+        if further == x:
+            break
+        if np.sign(slope(further)) != np.sign(here):
+            return float(brentq(slope, x, further, xtol=xtol))
+        x, step = further, 2.0 * step
+    return x
