@@ -162,3 +162,14 @@ def test_heavy_ties_converge_quickly():
     cal = mc.MCCT(shrinkage=0).fit(np.round(z / 3) * 3, y)
     assert cal.solution_.converged
     assert cal.solution_.n_iter < 40
+
+
+def test_corrections_take_a_handful_of_steps():
+    from monocal.data import synthetic
+
+    data = synthetic(5000, 100, seed=0, keep_truth=False)
+    for cal in (mc.TemperatureScaling(), mc.MCCT(), mc.MCCT(shrinkage=0)):
+        solution = cal.fit(data.values, data.labels).solution_
+        assert solution.converged
+        assert solution.n_iter <= 8
+        assert len(solution.history) <= 60

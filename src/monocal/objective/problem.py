@@ -179,7 +179,8 @@ class RankCone:
         if rows is None:
             return None
         small = self.on_rows(rows)
-        small.penalty, small.floor = self.penalty, self.floor
+        small.penalty = self.penalty
+        small.floor = np.zeros_like(self.floor)  # an auxiliary problem is solved as it stands
         return small
 
 
