@@ -20,7 +20,7 @@ import numpy as np
 
 from ..arrays import Array, array_namespace, is_lazy_torch, like, ordered_softmax, scatter, sort_with_index
 from ..objective.blocks import LARGEST, Ranked, average_ties, rank_rows
-from ..objective.sources import block_rows, parallel_map
+from ..objective.sources import block_rows, on_host, parallel_map
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class RankMap:
             out[0][begin : begin + size] = part
 
         one(0)  # the first block decides the type of the result
-        parallel_map(one, range(size, n, size))
+        parallel_map(one, range(size, n, size), None if on_host(logits) else 1)
         return out[0]
 
     def _block(self, z: Array) -> Array:

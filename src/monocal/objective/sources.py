@@ -9,12 +9,12 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import reduce
+from functools import cache, reduce
 from operator import add
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 from ..arrays import Array, is_lazy_torch
 from .blocks import Block, Ranked, join_blocks, prepare_block
@@ -54,20 +54,28 @@ def available_threads() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def on_host(x: Array) -> bool:
+    """Whether an array lies in the memory of the CPU."""
+    return not is_lazy_torch(x) or x.device.type == "cpu"
+
+
 def block_rows(logits: Array) -> int:
     """Rows of a block for an array like this."""
-    on_host = not is_lazy_torch(logits) or logits.device.type == "cpu"
-    return max(16, (_CPU_BLOCK if on_host else _GPU_BLOCK) // max(1, logits.shape[1]))
+    return max(16, (_CPU_BLOCK if on_host(logits) else _GPU_BLOCK) // max(1, logits.shape[1]))
 
 
 def parallel_map(function: Callable[[Any], T], items: Sequence[Any], threads: int | None = None) -> list[T]:
     """``[function(x) for x in items]`` on threads, with BLAS held to one thread each."""
     threads = min(threads or available_threads(), len(items))
-    with threadpool_limits(1, user_api="blas"):
-        if threads <= 1:
-            return [function(x) for x in items]
-        with ThreadPoolExecutor(threads) as pool:
-            return list(pool.map(function, items))
+    if threads <= 1:
+        return [function(x) for x in items]
+    with _blas().limit(limits=1, user_api="blas"), ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(function, items))
+
+
+@cache
+def _blas() -> ThreadpoolController:
+    return ThreadpoolController()  # looks through all loaded libraries, so once only
 
 
 class MemoryRows:
@@ -78,6 +86,7 @@ class MemoryRows:
         self.n_rows = sum(b.n_rows for b in self.blocks)
         self.n_classes = self.blocks[0].rows.n_classes
         self.n_ranks = self.blocks[0].rows.depth.shape[1]
+        self._on_host = on_host(self.blocks[0].rows.depth)
         self.precision = str(self.blocks[0].rows.depth.dtype).rpartition(".")[2]
 
     @classmethod
@@ -101,10 +110,11 @@ class MemoryRows:
                 logits[rows], labels[rows], w, top_k=top_k, statistics=statistics, dtype=dtype
             )
 
-        return cls(parallel_map(one, range(0, n, size)))
+        return cls(parallel_map(one, range(0, n, size), None if on_host(logits) else 1))
 
     def sum(self, function: Callable[..., T], *args: Any) -> T:
-        return reduce(add, parallel_map(lambda block: function(block, *args), self.blocks))
+        threads = None if self._on_host else 1  # a device has its own parallelism
+        return reduce(add, parallel_map(lambda block: function(block, *args), self.blocks, threads))
 
     def sample(self) -> MemoryRows | None:
         step = min(8, self.n_rows // _COARSE)
