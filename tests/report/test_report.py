@@ -14,7 +14,7 @@ import monocal as mc
 from monocal.data import LogitsSet
 from monocal.errors import FileError, InputError
 from monocal.maps import ConditionalMCCT
-from monocal.report import Trial, as_set, collect, compare_methods
+from monocal.report import Trial, as_set, collect, compare_methods, default_methods
 
 QUICK = {"n_boot": 20}
 
@@ -132,6 +132,20 @@ def test_methods_that_fail_or_come_too_late_are_named(sets):
         "not tried"
         in collect(*sets, methods={"TS": mc.TemperatureScaling()}, time_limit=-1, **QUICK).to_html()
     )
+
+
+def test_by_default_every_calibrator_takes_part():
+    found = default_methods("probabilities")
+    assert next(iter(found)) == "temperature scaling"
+    assert {"MCCT", "conditional MCCT"} <= set(found)
+    assert all(method.input == "probabilities" for method in found.values())
+    assert not any(isinstance(method, mc.MCCTInverse) for method in found.values())
+
+
+def test_progress_names_each_method(sets):
+    told = []
+    compare_methods(Trial.of(*sets), {"a": mc.TemperatureScaling()}, n_boot=5, on_method=told.append)
+    assert told == ["a"]
 
 
 def test_a_method_that_reorders_is_not_recommended(sets):

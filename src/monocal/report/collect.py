@@ -195,6 +195,7 @@ def collect(
             level=level,
             time_limit=time_limit,
             seed=seed,
+            on_method=lambda name: tell(f"comparing methods: {name}"),
         )
 
     parameters, effects = _inside(model, cal)

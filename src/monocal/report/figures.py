@@ -54,7 +54,7 @@ def bin_numbers(curve: CalibrationCurve, k: int | np.integer) -> str:
     return (
         f"{count(curve.weight[k])} rows ({100 * share:.1f} %)\n"
         f"mean confidence {percent(curve.confidence[k])}\n"
-        f"accuracy {percent(curve.accuracy[k])}: {direction(gap)} by {points(gap)}\n"
+        f"accuracy {percent(curve.accuracy[k])}\n{direction(gap)} by {points(gap)}\n"
         f"{verdict} the band {percent(curve.low[k])} to {percent(curve.high[k])}"
     )
 

@@ -6,9 +6,10 @@ difference of two methods is the mean of row differences ``d_i``, with interval 
 
 from __future__ import annotations
 
+import re
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -96,6 +97,7 @@ def compare_methods(
     level: float = 0.95,
     time_limit: float = 60.0,
     seed: int = 0,
+    on_method: Callable[[str], None] | None = None,
 ) -> MethodComparison:
     """Fit and judge every method.
 
@@ -111,23 +113,27 @@ def compare_methods(
         Of the intervals, as in `monocal.evaluate`.
     time_limit : float
         Seconds after which no further method is begun.
+    on_method : callable, optional
+        Called with the name of each method before it is fitted.
     """
-    todo = dict(default_methods(trial.kind) if methods is None else methods)
+    if methods is None:
+        methods = default_methods(trial.kind)
     judged: dict[str, Judged] = {}
     if known is not None:
-        name = next((name for name, method in todo.items() if _same(method, known[0])), None)
-        if name is None:
-            name = f"this {type(known[0]).__name__}"
-            todo[name] = known[0]
+        alike = (name for name, method in methods.items() if _same(method, known[0]))
+        name = next(alike, f"this {type(known[0]).__name__}")
+        methods = {**methods, name: known[0]}
         judged[name] = known[1]
     begin = time.perf_counter()
     results = [_result(UNCALIBRATED, True, trial, trial.before, n_boot, level, seed)]
-    for name, method in todo.items():
+    for name, method in methods.items():
         keeps = bool(getattr(method, "preserves_order", False))
         if name not in judged and time.perf_counter() - begin > time_limit:
             note = f"not tried: the {time_limit:g} seconds for the comparison were over"
             results.append(MethodResult(name, keeps, note=note))
         else:
+            if on_method is not None:
+                on_method(name)
             results.append(_try(trial, name, method, keeps, judged.get(name), n_boot, level, seed))
     candidates = [result for result in results[1:] if result.evaluation is not None and result.keeps_order]
     best = min(candidates, key=_nll, default=None)
@@ -135,14 +141,21 @@ def compare_methods(
 
 
 def default_methods(kind: str = "logits") -> dict[str, Any]:
-    """Every calibrator that can be used here, unfitted, by name."""
-    from ..maps import MCCT, ConditionalMCCT, TemperatureScaling
+    """Every calibrator there is, unfitted, by name; those that keep the order first."""
+    from .. import maps
 
-    return {
-        "temperature scaling": TemperatureScaling(input=kind),
-        "MCCT": MCCT(input=kind),
-        "conditional MCCT": ConditionalMCCT(input=kind),
-    }
+    # MCCTInverse is MCCT in other units; Published is there to be compared with the paper, not to be used.
+    left_out = (maps.Calibrator, maps.Published, maps.MCCTInverse)
+    kinds = [getattr(maps, name) for name in maps.__all__]
+    kinds = [k for k in kinds if isinstance(k, type) and issubclass(k, maps.Calibrator) and k not in left_out]
+    kinds.sort(key=lambda k: (k is not maps.TemperatureScaling, not k.preserves_order))
+    return {method_name(k): k(input=kind) for k in kinds}
+
+
+def method_name(kind: type) -> str:
+    """``TemperatureScaling`` as temperature scaling, ``ConditionalMCCT`` as conditional MCCT."""
+    parts = re.findall(r"[A-Z]+(?![a-z])|[A-Z][a-z]+|[0-9]+", kind.__name__)
+    return " ".join(part if part.isupper() else part.lower() for part in parts)
 
 
 UNCALIBRATED = "uncalibrated"
