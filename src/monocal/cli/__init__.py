@@ -1,0 +1,32 @@
+"""The command line: parse, call the library, print. One command a file.
+
+Exit codes: 0 done; 1 something is wrong with the data, the files or the values of options; 2 wrong usage; 3 done, but a check
+failed (a fit that did not converge, an order that was not kept); 130 stopped with Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from types import FrameType
+
+
+def main() -> None:
+    """Entry point of the ``monocal`` command."""
+    # Stopped by the system like by a person: clean up what is half-written, then go.
+    signal.signal(signal.SIGTERM, _stop)
+    try:
+        import rich  # noqa: F401
+        import typer  # noqa: F401
+    except ImportError:
+        sys.exit("The monocal command needs typer and rich: run  pip install 'monocal[cli]'")
+    try:
+        from .app import app
+
+        app()
+    except KeyboardInterrupt:  # before or after the command itself
+        sys.exit(130)
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    sys.exit(128 + number)

@@ -1,0 +1,130 @@
+"""The application: its commands, and one place where errors become sentences and exit codes."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import warnings
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from .. import __version__
+from ..errors import InputError, MissingExtraError
+from . import apply, audit, compare, demo, evaluate, export, fit, report
+
+HELP = """Honest class probabilities without ever changing the order of the classes.
+
+Give it a file of a classifier's logits and labels that it was not trained on:
+
+  monocal fit cal.npz -o cal.json                      learn the correction
+  monocal apply cal.json test.npz -o probs.npz         correct other logits
+  monocal report cal.npz --test test.npz -o report.html
+
+Files: .npz, .npy, .csv, .tsv, .parquet, .safetensors, .h5, pickles of arrays, a folder of .npy files. Arrays are found by name:
+logits or probabilities, and labels; a file with logits_val, y_val, logits_test and y_test is used by its parts.
+
+Exit codes: 0 done; 1 something is wrong with the data, the files or the values of options; 2 wrong usage; 3 done, but a check
+failed (a fit that did not converge, an order that was not kept); 130 stopped with Ctrl-C.
+"""
+
+# What the library says to those who write Python, said to those who type commands.
+_IN_COMMANDS = (
+    (r"\blabels_file=", "--labels"),
+    (r"\blabels=", "--labels-name"),
+    (r"\bvalues=", "--logits-name"),
+    (r"\bkind='(\w+)'", r"--kind \1"),
+    (r"\b(kind|part|group)=", r"--\1"),
+    (r"\bpart='(\w+)'", r"--part \1"),
+    (r"\buse force\b", "use --force"),
+    (r"give the test set as a second file", "give the test set with --test"),
+    (r"Raise max_iter or tol", "Raise them with --set max_iter=... or --set tol=..."),
+    (r"save\(\) or `monocal fit`", "`monocal fit`"),
+)
+
+
+def sentence(text: object) -> str:
+    """A message of the library on one line, in the words of the command line."""
+    told = " ".join(str(text).split())
+    for python, command in _IN_COMMANDS:
+        told = re.sub(python, command, told)
+    return told
+
+
+class Commands(TyperGroup):
+    """Runs a command; whatever goes wrong ends in one sentence on stderr and a code."""
+
+    def invoke(self, ctx: Any) -> Any:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            warnings.simplefilter("always", UserWarning)
+            warnings.showwarning = _show_warning  # restored by catch_warnings
+            try:
+                return super().invoke(ctx)
+            except (typer.Exit, typer.Abort):
+                raise
+            except Exception as error:
+                if hasattr(error, "exit_code") or getattr(error, "errno", None) == errno.EPIPE:
+                    raise  # usage errors and closed pipes are typer's
+                if os.environ.get("MONOCAL_DEBUG"):
+                    raise
+                typer.secho(f"error: {_explain(error)}", fg=typer.colors.RED, err=True)
+                raise typer.Exit(1) from error
+
+
+def _show_warning(message: Warning | str, *rest: Any, **more: Any) -> None:
+    typer.secho(f"warning: {sentence(message)}", fg=typer.colors.YELLOW, err=True)
+
+
+def _explain(error: Exception) -> str:
+    if isinstance(error, (InputError, MissingExtraError)):
+        return sentence(error)
+    if isinstance(error, MemoryError):
+        return "There is not enough memory for this: use fewer rows, or --top-k where there are many classes."
+    if isinstance(error, OSError) and error.filename:
+        return f"{error.filename}: {error.strerror}; check the name, the permissions and the space left."
+    kind = type(error).__name__
+    if isinstance(error, ValueError):  # of numpy and scikit-learn, about the data
+        return sentence(error) or kind
+    return f"monocal failed in a way it should not ({kind}: {sentence(error)}); with MONOCAL_DEBUG=1 it shows where."
+
+
+app = typer.Typer(
+    cls=Commands,
+    help=HELP,
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"monocal {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and stop.")
+    ] = False,
+) -> None:
+    """Options of the command itself."""
+
+
+for _command in (
+    fit.fit,
+    apply.apply,
+    evaluate.evaluate,
+    compare.compare,
+    audit.audit,
+    report.report,
+    export.export,
+    demo.demo,
+):
+    app.command()(_command)

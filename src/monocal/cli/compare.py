@@ -1,0 +1,133 @@
+"""``monocal compare``: every method on rows it has not seen, and which one to take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from .methods import find_method, methods
+from .output import Boot, Json, Seed, print_json, print_table, progress, show
+from .reading import Reading, reads
+
+if TYPE_CHECKING:
+    from ..report.methods import MethodComparison, MethodResult
+
+_SHOWN = ("nll", "ece", "brier", "accuracy")
+
+
+@reads
+def compare(
+    reading: Reading,
+    path: Annotated[
+        Path, typer.Argument(metavar="CAL", help="Logits (or probabilities) and labels to calibrate on.")
+    ],
+    test: Annotated[
+        Path | None,
+        typer.Option("--test", help="Rows to judge on; left out, the test part of CAL or cross-validation."),
+    ] = None,
+    only: Annotated[
+        str | None, typer.Option("--methods", help="Names with commas between; all when left out.")
+    ] = None,
+    time_limit: Annotated[
+        float, typer.Option("--time-limit", min=0, help="Seconds after which no further method is begun.")
+    ] = 600.0,
+    n_boot: Boot = 200,
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """Compare every method and recommend one.
+
+    Methods are ranked by NLL, with 95 % intervals. The one recommended has the lowest NLL of those that guarantee the order of
+    the classes.
+
+    Example: monocal compare cal.npz --test test.npz
+    """
+    from ..maps import MCCTInverse
+    from ..report.methods import compare_methods
+    from ..report.trial import FOLDS, Trial, as_set
+    from ..report.words import recommendation
+    from .app import sentence
+
+    kinds = {name: find_method(name) for name in only.split(",")} if only else methods()
+    cal, judge = reading.read_both(path, test)
+    trial = Trial.of(as_set(cal, str(path)), judge and as_set(judge, str(test or path)), seed)
+    wanted = {
+        _title(kind): kind(input=cal.kind)
+        for kind in kinds.values()
+        if only or kind is not MCCTInverse  # the same map as MCCT
+    }
+    with progress("Comparing", len(wanted)) as update:
+        watched = _Watched(wanted)
+        watched.update_bar = update
+        result = compare_methods(trial, watched, n_boot=n_boot, time_limit=time_limit, seed=seed)
+    how = (
+        f"{min(FOLDS, cal.n_samples)}-fold cross-validation of {cal.n_samples:,} samples"
+        if judge is None
+        else f"{cal.n_samples:,} samples to calibrate on, {judge.n_samples:,} others to judge on"
+    )
+    advice = recommendation(result)
+    if as_json:
+        print_json(
+            {
+                "judged_on": how,
+                "recommended": result.recommended,
+                "reason": advice,
+                "methods": [_as_dict(one) for one in (*result.judged, *_without_figures(result))],
+            }
+        )
+        return
+    rows = [
+        [
+            one.name,
+            *(show(metric, one.evaluation[metric], interval=metric in ("nll", "ece")) for metric in _SHOWN),
+            _order(one),
+            f"{one.seconds:.2f}",
+        ]
+        for one in result.judged
+        if one.evaluation is not None
+    ]
+    columns = ["", "NLL", "ECE", "Brier", "accuracy", "rows re-ordered", "fit, s"]
+    print_table(columns, rows, f"{cal.name}: {how}", mark=result.recommended or "")
+    for one in _without_figures(result):
+        typer.echo(f"{one.name}: {sentence(one.note)}")
+    typer.echo(advice)
+
+
+class _Watched(dict[str, Any]):
+    """Methods that tell a progress bar when each is begun."""
+
+    update_bar: Any
+
+    def items(self) -> Iterator[tuple[str, Any]]:  # type: ignore[override]
+        for done, (name, method) in enumerate(super().items()):
+            self.update_bar(done, name)
+            yield name, method
+
+
+def _title(kind: type) -> str:
+    names = {"TemperatureScaling": "temperature scaling"}
+    return names.get(kind.__name__, kind.__name__)
+
+
+def _order(one: MethodResult) -> str:
+    if one.keeps_order or one.audit is None:
+        return "never"
+    return f"{100 * one.audit.all.share_inverted:.2f} %"
+
+
+def _without_figures(result: MethodComparison) -> list[MethodResult]:
+    return [one for one in result.results if one.evaluation is None]
+
+
+def _as_dict(one: MethodResult) -> dict[str, Any]:
+    return {
+        "name": one.name,
+        "guarantees_order": one.keeps_order,
+        "seconds": one.seconds,
+        "note": one.note,
+        "evaluation": one.evaluation and one.evaluation.to_dict(),
+        "order": one.audit and one.audit.to_dict(),
+    }

@@ -1,0 +1,76 @@
+"""``monocal evaluate``: how good the probabilities of a file are, with and without a calibrator."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from .output import Boot, Json, Seed, note, print_evaluations, print_json, progress
+from .reading import Reading, reads
+
+if TYPE_CHECKING:
+    from ..data import LogitsSet
+
+
+@reads
+def evaluate(
+    reading: Reading,
+    path: Annotated[Path, typer.Argument(metavar="TEST", help="Logits or probabilities, and labels.")],
+    calibrator: Annotated[
+        Path | None,
+        typer.Option("--calibrator", "-c", help="A file that `monocal fit` wrote: shows before and after."),
+    ] = None,
+    metrics: Annotated[
+        str | None,
+        typer.Option("--metrics", help="Names with commas between, such as nll,ece; all when left out."),
+    ] = None,
+    n_boot: Boot = 200,
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """Measure calibration, before and after a calibrator.
+
+    Every metric with its 95 % interval, and the ECE that perfect calibration would show on these rows.
+
+    Example: monocal evaluate test.npz --calibrator cal.json
+    """
+    from .. import metrics as measure
+    from ..persistence import load
+    from .probabilities import before_and_after, uncalibrated
+
+    names = [name.strip() for name in metrics.split(",")] if metrics else None
+    if calibrator is None:
+        data = reading.read(path, need_labels=True)
+        sides = {"value": uncalibrated(data.values, data.kind)}
+    else:
+        model = load(calibrator)
+        data = reading.read_for(model, path, need_labels=True)
+        _warn_if_fitted_on(calibrator, data)
+        sides = dict(zip(("before", "after"), before_and_after(model, data.values), strict=True))
+    with progress(f"Evaluating {data.n_samples:,} x {data.n_classes:,}"):
+        found = {
+            side: measure.evaluate(probs, data.labels, metrics=names, n_boot=n_boot, seed=seed)
+            for side, probs in sides.items()
+        }
+        floor = measure.ece_floor(next(reversed(sides.values())), data.labels, seed=seed)
+    if as_json:
+        told: dict[str, Any] = {side: evaluation.to_dict() for side, evaluation in found.items()}
+        print_json({"data": path, "calibrator": calibrator, **told, "ece_floor": floor.to_dict()})
+        return
+    title = f"{data.name}: {data.n_samples:,} samples, {data.n_classes:,} classes"
+    print_evaluations(found, title + (f", 95 % intervals from {n_boot} replicates" if n_boot else ""))
+    verdict = "more than chance" if floor.p_value < 0.05 else "no more than chance can do"  # type: ignore[operator]
+    typer.echo(
+        f"Perfectly calibrated, these rows would show an ECE of {floor.median:.2%} ({floor.low:.2%} to {floor.high:.2%}): "
+        f"{floor.observed:.2%} is {verdict} (p = {floor.p_value:.3g})."
+    )
+
+
+def _warn_if_fitted_on(calibrator: Path, data: LogitsSet) -> None:
+    from ..persistence import describe, fingerprint
+
+    saved = describe(calibrator)["data"]
+    if saved and saved["shape"] == list(data.values.shape) and saved == fingerprint(data.values, data.labels):
+        note(f"{calibrator} was fitted on these very data: the figures after are better than on others.")

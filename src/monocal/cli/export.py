@@ -1,0 +1,74 @@
+"""``monocal export``: a calibrator to ship with a model."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..errors import InputError
+from .output import Force, Json, Out, note, print_json
+
+
+class Target(StrEnum):
+    """What to write."""
+
+    onnx = "onnx"
+    torch = "torch"
+
+
+def export(
+    calibrator: Annotated[
+        Path, typer.Argument(metavar="CALIBRATOR", help="A file that `monocal fit` wrote.")
+    ],
+    to: Annotated[
+        Target,
+        typer.Option("--to", help="onnx: a graph of standard operators; torch: an exported program (.pt2)."),
+    ],
+    out: Out,
+    append_to: Annotated[
+        Path | None,
+        typer.Option(
+            "--append-to", help="An ONNX classifier: write it with the calibrator at its end (onnx only)."
+        ),
+    ] = None,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Write a calibrator for onnxruntime or torch.
+
+    What runs it then needs no monocal.
+
+    Example: monocal export cal.json --to onnx -o calibrator.onnx
+    """
+    from ..data import atomic_path
+    from ..persistence import load
+
+    if append_to is not None and to is not Target.onnx:
+        raise InputError("--append-to works with --to onnx only.")
+    with atomic_path(out, force=force) as temporary:
+        model = load(calibrator)
+        if to is Target.onnx:
+            model.to_onnx(temporary, append_to=append_to)
+        else:
+            _write_torch(model, temporary)
+    if as_json:
+        print_json({"out": out, "to": to.value, "class": type(model).__name__})
+    else:
+        note(f"{type(model).__name__} written to {out} for {to.value}.")
+
+
+def _write_torch(model: object, path: Path) -> None:
+    import warnings
+
+    import torch
+
+    warnings.filterwarnings("ignore", module="torch")  # its own affairs
+
+    module = model.to_torch()  # type: ignore[attr-defined]
+    rows = torch.export.Dim("rows")
+    example = torch.randn(3, model.n_features_in_)  # type: ignore[attr-defined]
+    program = torch.export.export(module, (example,), dynamic_shapes=({0: rows},))
+    torch.export.save(program, path)

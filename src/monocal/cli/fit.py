@@ -1,0 +1,118 @@
+"""``monocal fit``: learn a calibrator from a file and save it."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from .methods import DEFAULT, make, parse, parse_settings
+from .output import CHECK_FAILED, Force, Json, Out, note, print_evaluations, print_json, progress
+from .reading import Reading, reads
+
+_METRICS = ("accuracy", "nll", "brier", "ece")
+
+
+@reads
+def fit(
+    reading: Reading,
+    path: Annotated[
+        Path, typer.Argument(metavar="CAL", help="Logits (or probabilities) and labels to calibrate on.")
+    ],
+    out: Out,
+    method: Annotated[
+        str, typer.Option("--method", "-m", help="Name of the calibrator; see `monocal compare`.")
+    ] = DEFAULT,
+    top_k: Annotated[
+        int | None, typer.Option("--top-k", min=1, help="Ranks with parameters of their own, from the top.")
+    ] = None,
+    shrinkage: Annotated[
+        str | None,
+        typer.Option("--shrinkage", help="Pull towards temperature scaling: a number, or cv to choose it."),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="NAME=VALUE", help="Any other parameter of the method; may be repeated."
+        ),
+    ] = None,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Learn a calibrator and save it as JSON.
+
+    The file keeps the parameters, the fitted state, a fingerprint of the calibration data and the metrics on them. Ends with
+    code 3 when the fit did not converge; the calibrator is saved all the same.
+
+    Example: monocal fit cal.npz -o cal.json
+    """
+    from sklearn.exceptions import ConvergenceWarning
+
+    from ..data import atomic_path
+    from ..metrics import evaluate
+    from ..persistence import to_json
+    from .probabilities import before_and_after
+
+    parameters: dict[str, Any] = parse_settings(settings or [])
+    if top_k is not None:
+        parameters["top_k"] = top_k
+    if shrinkage is not None:
+        parameters["shrinkage"] = parse(shrinkage)
+    with atomic_path(out, force=force) as temporary:
+        data = reading.read(path, prefer="cal", need_labels=True)
+        calibrator = make(method, {"input": data.kind, **parameters})
+        name = type(calibrator).__name__
+        with progress(f"Fitting {name} on {data.n_samples:,} x {data.n_classes:,} {data.kind}"):
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                calibrator.fit(data.values, data.labels)
+            before, after = before_and_after(calibrator, data.values)
+            evaluations = {
+                "before": evaluate(before, data.labels, metrics=_METRICS),
+                "after": evaluate(after, data.labels, metrics=_METRICS),
+            }
+        metrics = {"on": "the calibration data", **{key: e.to_dict() for key, e in evaluations.items()}}
+        text = to_json(calibrator, data=(data.values, data.labels), metrics=metrics)
+        temporary.write_text(text, encoding="utf-8")
+
+    failed = [w for w in caught if issubclass(w.category, ConvergenceWarning)]
+    for warning in caught:
+        warnings.showwarning(warning.message, warning.category, warning.filename, warning.lineno)
+    if as_json:
+        print_json(
+            {
+                "calibrator": out,
+                "class": name,
+                "parameters": calibrator.get_params(),
+                "n_samples": data.n_samples,
+                "n_classes": data.n_classes,
+                "input": data.kind,
+                "preserves_order": calibrator.preserves_order,
+                "converged": not failed,
+                "certificate": _certificate(calibrator),
+                "metrics": metrics,
+            }
+        )
+    else:
+        title = f"{name} fitted on {data.n_samples:,} samples of {data.n_classes:,} classes. On these same samples:"
+        print_evaluations(evaluations, title)
+        certificate = _certificate(calibrator)
+        if certificate is not None:
+            typer.echo(
+                f"{certificate['status']} (violation {certificate['kkt']:.1e}, {certificate['n_iter']} iterations)."
+            )
+        typer.echo(f"Saved to {out}. Next: monocal apply {out} TEST -o probs.npz")
+        if not calibrator.preserves_order:
+            note(f"{name} may change the order of the classes; check it with `monocal audit`.")
+    if failed:
+        raise typer.Exit(CHECK_FAILED)
+
+
+def _certificate(calibrator: Any) -> dict[str, Any] | None:
+    solution = getattr(calibrator, "solution_", None)
+    if solution is None:
+        return None
+    names = ("converged", "status", "kkt", "duality_gap", "objective", "n_iter")
+    return {name: getattr(solution, name) for name in names}

@@ -1,0 +1,153 @@
+"""Reading a file of logits as the options say; the same options on every command that reads one."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..errors import InputError
+from .output import note
+
+if TYPE_CHECKING:
+    from ..data import LogitsSet
+    from ..maps import Calibrator
+
+
+class Kind(StrEnum):
+    """What the numbers are."""
+
+    logits = "logits"
+    probabilities = "probabilities"
+
+
+class Part(StrEnum):
+    """Which part of a file that has two."""
+
+    cal = "cal"
+    val = "val"
+    test = "test"
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The options that say how a file is read."""
+
+    labels: Annotated[Path | None, typer.Option("--labels", help="A second file that holds the labels.")] = (
+        None
+    )
+    logits_name: Annotated[
+        str | None,
+        typer.Option(
+            "--logits-name",
+            help="Name of the array (or the columns, with commas between) that holds the logits or probabilities.",
+        ),
+    ] = None
+    labels_name: Annotated[
+        str | None, typer.Option("--labels-name", help="Name of the array or column of labels.")
+    ] = None
+    kind: Annotated[
+        Kind | None,
+        typer.Option(
+            "--kind", "--input", help="What the numbers are, where their name does not say it. Never guessed."
+        ),
+    ] = None
+    part: Annotated[
+        Part | None,
+        typer.Option("--part", help="Which part of a file that holds two. val is another word for cal."),
+    ] = None
+    group: Annotated[
+        str | None,
+        typer.Option("--group", help="Which set of an HDF5 file that holds several: dataset/model."),
+    ] = None
+
+    def read(
+        self, path: Path, *, prefer: str = "test", kind: str | None = None, need_labels: bool = False
+    ) -> LogitsSet:
+        """One set; of a file with two parts the preferred one unless ``--part`` says otherwise."""
+        from .. import data
+
+        parts = _parts(path)
+        part = self.part.value if self.part else (prefer if len(parts) > 1 else None)
+        columns = self.logits_name.split(",") if self.logits_name else []
+        found = data.read(
+            path,
+            values=columns if len(columns) > 1 else self.logits_name,
+            labels=self.labels_name,
+            labels_file=self.labels,
+            kind=self.kind.value if self.kind else kind,  # type: ignore[arg-type]
+            part=part,  # type: ignore[arg-type]
+            group=self.group,
+            mmap=path.suffix.lower() == ".npy",
+            need_labels=need_labels,
+        )
+        for told in found.notes:
+            note(f"{path}: {told}")
+        return found
+
+    def read_for(self, calibrator: Calibrator, path: Path, *, need_labels: bool = False) -> LogitsSet:
+        """A set that a fitted calibrator can take."""
+        found = self.read(path, kind=None, need_labels=need_labels) if self.kind else None
+        if found is None:
+            try:
+                found = self.read(path, kind=calibrator.input, need_labels=need_labels)
+            except InputError as error:
+                if "was asked for" not in str(error):
+                    raise
+                found = self.read(path, need_labels=need_labels)
+        if found.kind != calibrator.input:
+            raise InputError(
+                f"{path} holds {found.kind}, but the calibrator was fitted on {calibrator.input}: give it a file of "
+                f"{calibrator.input}, or fit one on {found.kind}."
+            )
+        if found.n_classes != calibrator.n_features_in_:
+            raise InputError(
+                f"{path} has {found.n_classes} classes, but the calibrator was fitted on {calibrator.n_features_in_}: "
+                f"give it outputs of the same classifier."
+            )
+        return found
+
+    def read_both(self, path: Path, test: Path | None) -> tuple[LogitsSet, LogitsSet | None]:
+        """A set to fit on and one to judge on: a second file, or the test part of the first, or none."""
+        cal = self.read(path, prefer="cal", need_labels=True)
+        if test is not None:
+            return cal, self.read(test, kind=cal.kind, need_labels=True)
+        if self.part is None and len(_parts(path)) > 1:
+            return cal, self.read(path, prefer="test", need_labels=True)
+        return cal, None
+
+
+def _parts(path: Path) -> set[str]:
+    """The parts that the names in a file speak of."""
+    from ..data.naming import meaning
+    from ..data.sources import open_source
+
+    said = (meaning(name) for name in open_source(path).names)
+    return {found.part for found in said if found.part and found.holds_values}
+
+
+def reads(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of `Reading`; it gets them as one object, ``reading``."""
+    options = [
+        inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, default=option.default, annotation=option.annotation
+        )
+        for name, option in inspect.signature(Reading, eval_str=True).parameters.items()
+    ]
+    own = [p for name, p in inspect.signature(command, eval_str=True).parameters.items() if name != "reading"]
+
+    @functools.wraps(command)
+    def with_options(**given: Any) -> None:
+        reading = Reading(**{option.name: given.pop(option.name) for option in options})
+        command(reading=reading, **given)
+
+    keyword_only = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own]
+    with_options.__signature__ = inspect.Signature([*keyword_only, *options])  # type: ignore[attr-defined]
+    with_options.__annotations__ = {p.name: p.annotation for p in (*own, *options)}
+    return with_options

@@ -1,0 +1,81 @@
+"""``monocal report``: one page that says what was wrong and what calibration did about it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .methods import make
+from .output import Force, Json, Out, note, print_json, progress
+from .reading import Reading, reads
+
+
+@reads
+def report(
+    reading: Reading,
+    path: Annotated[
+        Path, typer.Argument(metavar="CAL", help="Logits (or probabilities) and labels to calibrate on.")
+    ],
+    out: Out,
+    test: Annotated[
+        Path | None,
+        typer.Option("--test", help="Rows to judge on; left out, the test part of CAL or cross-validation."),
+    ] = None,
+    calibrator: Annotated[
+        Path | None,
+        typer.Option("--calibrator", "-c", help="Report on this saved calibrator instead of fitting one."),
+    ] = None,
+    method: Annotated[
+        str | None, typer.Option("--method", "-m", help="Name of the calibrator to fit.")
+    ] = None,
+    title: Annotated[str | None, typer.Option("--title", help="Title of the page.")] = None,
+    compare: Annotated[
+        bool, typer.Option("--compare/--no-compare", help="Compare other methods as well.")
+    ] = True,
+    time_limit: Annotated[
+        float, typer.Option("--time-limit", min=0, help="Seconds after which no further method is compared.")
+    ] = 60.0,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Write a self-contained HTML page on a calibration.
+
+    Diagrams, metrics with intervals, the comparison of methods, the order audit, the certificate and the fitted parameters.
+
+    Example: monocal report cal.npz --test test.npz -o report.html
+    """
+    from ..errors import InputError
+    from ..persistence import load
+    from ..report import write_report
+
+    if calibrator is not None and method is not None:
+        raise InputError("Give --calibrator (one that is fitted) or --method (one to fit), not both.")
+    cal, judge = reading.read_both(path, test)
+    model = load(calibrator) if calibrator else make(method, {"input": cal.kind}) if method else None
+    with progress("Reading") as update:
+        page = write_report(
+            out,
+            cal,
+            judge,
+            calibrator=model,
+            methods=None if compare else False,
+            title=title,
+            time_limit=time_limit,
+            on_step=lambda text: update(0, text.capitalize()),
+            force=force,
+        )
+    if as_json:
+        sides = {"before": page.before, "after": page.after}
+        print_json(
+            {
+                "report": out,
+                "judged_on": page.judged_how,
+                **{name: side.evaluation.to_dict() for name, side in sides.items()},
+                "order": page.audit.to_dict(),
+                "recommended": page.methods and page.methods.recommended,
+            }
+        )
+    else:
+        note(f"Report written to {out}: open it in a browser.")

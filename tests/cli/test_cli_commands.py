@@ -1,0 +1,287 @@
+"""Every command does what its help says: what it prints, what it writes, what code it ends with."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cli_helpers import CAL, TEST
+
+import monocal as mc
+from monocal import persistence
+
+Run = Callable[..., Any]
+
+
+def test_fit_saves_what_the_library_would_fit(run: Run) -> None:
+    result = run("fit", "cal.npz", "-o", "cal.json", "--method", "mcct")
+    assert "MCCT fitted on 500 samples of 5 classes" in result.stdout
+    loaded = mc.load("cal.json")
+    expected = mc.MCCT().fit(CAL.values, CAL.labels)
+    np.testing.assert_array_equal(loaded.predict_proba(TEST.values), expected.predict_proba(TEST.values))
+    told = persistence.describe("cal.json")
+    assert told["data"] == persistence.fingerprint(CAL.values, CAL.labels)
+    assert (
+        told["metrics"]["after"]["metrics"]["nll"]["value"]
+        < told["metrics"]["before"]["metrics"]["nll"]["value"]
+    )
+
+
+def test_fit_takes_parameters(run: Run) -> None:
+    run(
+        "fit", "cal.npz", "-o", "a.json", "-m", "MCCT", "--top-k", 2, "--shrinkage", "cv", "--set", "tol=1e-5"
+    )
+    parameters = mc.load("a.json").get_params()
+    assert (parameters["top_k"], parameters["shrinkage"], parameters["tol"]) == (2, "cv", 1e-5)
+    run("fit", "cal.npz", "-o", "b.json", "-m", "mcct", "--shrinkage", 0.5, "--set", "top_k=none")
+    parameters = mc.load("b.json").get_params()
+    assert (parameters["top_k"], parameters["shrinkage"]) == (None, 0.5)
+
+
+@pytest.mark.parametrize(
+    "name", ["temperature-scaling", "TemperatureScaling", "temperature", "Temperature Scaling"]
+)
+def test_methods_are_found_by_any_spelling(run: Run, name: str) -> None:
+    run("fit", "cal.npz", "-o", "cal.json", "-m", name)
+    assert type(mc.load("cal.json")) is mc.TemperatureScaling
+
+
+def test_fit_uses_the_calibration_part(run: Run) -> None:
+    run("fit", "both.npz", "-o", "cal.json")
+    assert persistence.describe("cal.json")["data"] == persistence.fingerprint(CAL.values, CAL.labels)
+    run("fit", "both.npz", "-o", "test.json", "--part", "test")
+    assert persistence.describe("test.json")["data"] == persistence.fingerprint(TEST.values, TEST.labels)
+
+
+def test_fit_that_does_not_converge_ends_with_3(run: Run) -> None:
+    result = run(
+        "fit", "cal.npz", "-o", "cal.json", "-m", "mcct", "--set", "max_iter=1", "--set", "tol=1e-12", code=3
+    )
+    assert "warning: MCCT did not converge" in result.stderr
+    assert "--set max_iter" in result.stderr
+    assert mc.load("cal.json").solution_.converged is False  # type: ignore[attr-defined]
+
+
+def test_fit_on_probabilities(run: Run, folder: Path) -> None:
+    np.savez(folder / "p.npz", probabilities=CAL.truth, labels=CAL.labels)
+    run("fit", "p.npz", "-o", "cal.json")
+    assert mc.load("cal.json").input == "probabilities"
+    np.save(folder / "p.npy", CAL.truth)
+    np.save(folder / "y.npy", CAL.labels)
+    result = run("fit", "p.npy", "--labels", "y.npy", "-o", "guessed.json")
+    assert "warning:" in result.stderr
+    assert "--kind probabilities" in result.stderr
+    run("fit", "p.npy", "--labels", "y.npy", "--input", "probabilities", "-o", "stated.json")
+    assert mc.load("stated.json").input == "probabilities"
+
+
+def test_names_can_be_given(run: Run, folder: Path) -> None:
+    np.savez(folder / "odd.npz", first=CAL.values, second=TEST.values[:, :2], truth=CAL.labels)
+    run("fit", "odd.npz", "--logits-name", "first", "--labels-name", "truth", "-o", "cal.json")
+    assert persistence.describe("cal.json")["data"]["shape"] == [500, 5]
+    table = (
+        ",".join("abcde")
+        + ",cls\n"
+        + "".join(
+            ",".join(map(str, [*row, label])) + "\n"
+            for row, label in zip(CAL.values, CAL.labels, strict=True)
+        )
+    )
+    (folder / "table.csv").write_text(table)
+    run("fit", "table.csv", "--logits-name", "a,b,c,d,e", "--labels-name", "cls", "-o", "table.json")
+    assert persistence.describe("table.json")["data"] is not None
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".npy", ".csv", ".parquet", ".safetensors", ".h5"])
+def test_apply_writes_every_format(run: Run, suffix: str) -> None:
+    run("fit", "cal.npz", "-o", "cal.json")
+    run("apply", "cal.json", "test.npz", "-o", f"probs{suffix}")
+    found = mc.read(f"probs{suffix}", kind="probabilities")
+    expected = mc.load("cal.json").predict_proba(TEST.values)
+    np.testing.assert_allclose(found.values, expected, rtol=1e-6)
+    if suffix == ".npy":
+        assert found.labels is None
+    else:
+        np.testing.assert_array_equal(found.labels, TEST.labels)
+
+
+def test_apply_needs_no_labels_and_can_write_logits(run: Run) -> None:
+    run("fit", "cal.npz", "-o", "cal.json")
+    run("apply", "cal.json", "unlabelled.npz", "--as", "logits", "-o", "logits.npz")
+    with np.load("logits.npz") as arrays:
+        assert arrays.files == ["logits"]
+        np.testing.assert_array_equal(arrays["logits"], mc.load("cal.json").transform(TEST.values))
+
+
+def test_apply_in_blocks_is_apply_at_once(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run("fit", "cal.npz", "-o", "cal.json")
+    np.save(folder / "test.npy", TEST.values)
+    monkeypatch.setattr("monocal.cli.probabilities._BLOCK", 5 * 7)
+    run("apply", "cal.json", "test.npy", "-o", "probs.npy")
+    np.testing.assert_array_equal(np.load("probs.npy"), mc.load("cal.json").predict_proba(TEST.values))
+
+
+def test_evaluate_shows_before_and_after(run: Run) -> None:
+    run("fit", "cal.npz", "-o", "cal.json")
+    result = json.loads(run("evaluate", "test.npz", "-c", "cal.json", "--n-boot", 20, "--json").stdout)
+    after = mc.evaluate(mc.load("cal.json").predict_proba(TEST.values), TEST.labels, n_boot=20)
+    assert result["after"] == json.loads(json.dumps(after.to_dict()))
+    assert result["before"]["metrics"]["ece"]["value"] > result["after"]["metrics"]["ece"]["value"]
+    assert result["ece_floor"]["observed"] == pytest.approx(result["after"]["metrics"]["ece"]["value"])
+    text = run("evaluate", "test.npz", "-c", "cal.json", "--n-boot", 0).stdout
+    assert "before" in text
+    assert "Perfectly calibrated, these rows would show" in text
+
+
+def test_evaluate_of_applied_probabilities_is_evaluate_with_the_calibrator(run: Run) -> None:
+    run("fit", "cal.npz", "-o", "cal.json")
+    run("apply", "cal.json", "test.npz", "-o", "probs.npz")
+    metrics = ("--metrics", "nll,ece", "--n-boot", 0, "--json")
+    direct = json.loads(run("evaluate", "test.npz", "-c", "cal.json", *metrics).stdout)["after"]
+    assert json.loads(run("evaluate", "probs.npz", *metrics).stdout)["value"] == direct
+
+
+def test_evaluate_on_the_calibration_data_says_so(run: Run) -> None:
+    run("fit", "cal.npz", "-o", "cal.json")
+    assert "fitted on these very data" in run("evaluate", "cal.npz", "-c", "cal.json", "--n-boot", 0).stderr
+    assert (
+        "fitted on these very data" not in run("evaluate", "test.npz", "-c", "cal.json", "--n-boot", 0).stderr
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "how"),
+    [
+        (("cal.npz", "--test", "test.npz"), "500 samples to calibrate on, 400 others to judge on"),
+        (("both.npz",), "500 samples to calibrate on, 400 others to judge on"),
+        (("cal.npz",), "5-fold cross-validation of 500 samples"),
+    ],
+)
+def test_compare_recommends_with_a_reason(run: Run, arguments: tuple[str, ...], how: str) -> None:
+    few = ("--methods", "temperature,mcct,vector", "--n-boot", 20)
+    result = json.loads(run("compare", *arguments, *few, "--json").stdout)
+    assert result["judged_on"] == how
+    names = [one["name"] for one in result["methods"]]
+    assert len(names) == 4
+    assert "uncalibrated" in names
+    losses = [one["evaluation"]["metrics"]["nll"]["value"] for one in result["methods"]]
+    assert losses == sorted(losses)
+    chosen = next(one for one in result["methods"] if one["name"] == result["recommended"])
+    assert chosen["guarantees_order"]
+    assert result["recommended"] in result["reason"]
+    text = run("compare", *arguments, *few).stdout
+    assert how in text
+    assert "rows re-ordered" in text
+
+
+def test_compare_judges_as_the_library_does(run: Run) -> None:
+    result = run("compare", "cal.npz", "--test", "test.npz", "--methods", "mcct", "--n-boot", 0, "--json")
+    (mcct,) = (one for one in json.loads(result.stdout)["methods"] if one["name"] != "uncalibrated")
+    probs = mc.MCCT().fit(CAL.values, CAL.labels).predict_proba(TEST.values)
+    assert mcct["evaluation"]["metrics"]["nll"]["value"] == pytest.approx(
+        mc.metrics.nll(probs, TEST.labels), abs=1e-9
+    )
+
+
+def test_audit_of_a_calibrator_that_keeps_the_order(run: Run) -> None:
+    run("fit", "cal.npz", "-o", "cal.json")
+    run("apply", "cal.json", "test.npz", "-o", "probs.npz")
+    for arguments in (("test.npz", "probs.npz"), ("probs.npz", "test.npz"), ("test.npz", "-c", "cal.json")):
+        assert "was kept" in run("audit", *arguments).stdout
+        assert json.loads(run("audit", *arguments, "--json").stdout)["preserved"] is True
+
+
+def test_audit_finds_what_was_moved(run: Run, folder: Path) -> None:
+    moved = TEST.values.copy()
+    moved[7] = -moved[7]
+    moved[9, 0] = np.nextafter(moved[9, 0], np.float32(99))
+    np.savez(folder / "moved.npz", logits=moved)
+    for arguments in (("test.npz", "moved.npz"), ("moved.npz", "test.npz")):
+        assert "was not kept" in run("audit", *arguments, code=3).stdout
+        counts = json.loads(run("audit", *arguments, "--json", code=3).stdout)["all"]
+        assert counts["rows_inverted"] == 1
+        assert counts["inverted_pairs"] == 10
+        assert counts["top1_changed"] == 1
+
+
+def test_audit_compares_probabilities_with_logits_exactly(run: Run, folder: Path) -> None:
+    # Neighbouring small probabilities have the same logarithm: no detour may call that a change of order.
+    small = np.array([[1e-30, np.nextafter(1e-30, 1), 1.0, 0.0]])
+    np.savez(folder / "before.npz", probabilities=small)
+    np.savez(folder / "after.npz", logits=np.array([[1.0, 2.0, 3.0, -np.inf]]))
+    assert json.loads(run("audit", "before.npz", "after.npz", "--json").stdout)["preserved"]
+
+
+def test_report_is_one_page(run: Run) -> None:
+    run("report", "both.npz", "-o", "report.html", "--no-compare", "--title", "My own title")
+    page = Path("report.html").read_text()
+    assert "My own title" in page
+    assert page.rstrip().endswith("</html>")
+    run("fit", "cal.npz", "-o", "cal.json", "-m", "mcct")
+    arguments = (
+        "report",
+        "cal.npz",
+        "--test",
+        "test.npz",
+        "-c",
+        "cal.json",
+        "--no-compare",
+        "-o",
+        "report.html",
+        "--force",
+    )
+    result = json.loads(run(*arguments, "--json").stdout)
+    probs = mc.load("cal.json").predict_proba(TEST.values)
+    assert result["after"]["metrics"]["nll"]["value"] == pytest.approx(
+        mc.metrics.nll(probs, TEST.labels), abs=1e-6
+    )
+    assert result["order"]["preserved"]
+
+
+def test_export_to_onnx(run: Run) -> None:
+    runtime = pytest.importorskip("onnxruntime")
+    run("fit", "cal.npz", "-o", "cal.json")
+    run("export", "cal.json", "--to", "onnx", "-o", "cal.onnx")
+    session = runtime.InferenceSession("cal.onnx")
+    (found,) = session.run(None, {session.get_inputs()[0].name: TEST.values})
+    np.testing.assert_allclose(found, mc.load("cal.json").predict_proba(TEST.values), atol=1e-6)
+
+
+def test_export_to_torch(run: Run) -> None:
+    torch = pytest.importorskip("torch")
+    run("fit", "cal.npz", "-o", "cal.json")
+    result = run("export", "cal.json", "--to", "torch", "-o", "cal.pt2")
+    assert "warning" not in result.stderr
+    module = torch.export.load("cal.pt2").module()
+    found = module(torch.from_numpy(TEST.values)).detach().numpy()
+    np.testing.assert_allclose(found, mc.load("cal.json").predict_proba(TEST.values), atol=1e-6)
+
+
+def test_demo_leaves_a_report_over_an_older_one(run: Run, folder: Path) -> None:
+    made = folder / "monocal-demo"
+    made.mkdir()
+    (made / "report.html").write_text("of an earlier demo")
+    text = run("demo").stdout
+    assert {"calibrator.json", "digits.npz", "probabilities.npz", "report.html"} <= set(os.listdir(made))
+    assert (made / "report.html").resolve().as_uri() in text
+    assert (made / "report.html").read_text().rstrip().endswith("</html>")
+    assert "0.9 - 1.0" in text
+    digits = mc.read_splits(made / "digits.npz")
+    calibrator = mc.load(made / "calibrator.json")
+    applied = mc.read(made / "probabilities.npz")
+    np.testing.assert_array_equal(applied.values, calibrator.predict_proba(digits.test.values))
+    (made / "notes.txt").write_text("mine")
+    assert "notes.txt" in run("demo", code=1).stderr
+
+
+def test_demo_for_machines(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("monocal.cli.demo._write_pictures", lambda *rest: [])
+    result = json.loads(run("demo", "--json", "-o", "elsewhere").stdout)
+    assert result["order"]["preserved"]
+    assert result["after"]["metrics"]["ece"]["value"] < result["before"]["metrics"]["ece"]["value"]
+    assert all(Path(name).exists() for name in result["files"])

@@ -1,0 +1,231 @@
+"""What goes wrong ends in one sentence that says what to do, a code that means something, and no half-written file."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cli_helpers import CAL, TEST, monocal
+
+import monocal as mc
+
+Run = Callable[..., Any]
+
+
+def write_bad_files(folder: Path) -> None:
+    nan = CAL.values.copy()
+    nan[3, 2] = np.nan
+    np.savez(folder / "nan.npz", logits=nan, labels=CAL.labels)
+    np.savez(folder / "from_one.npz", logits=CAL.values, labels=CAL.labels + 1)
+    np.savez(folder / "other_classes.npz", logits=TEST.values[:, :4], labels=TEST.labels % 4)
+    np.savez(folder / "probs.npz", probabilities=TEST.truth, labels=TEST.labels)
+    (folder / "not.npz").write_text("no archive")
+    (folder / "empty.npz").touch()
+    (folder / "data.xyz").write_text("?")
+    (folder / "other.json").write_text("{}")
+    text = (folder / "cal.json").read_text()
+    (folder / "cut.json").write_text(text[:300])
+    (folder / "newer.json").write_text(text.replace('"format_version": 1', '"format_version": 2'))
+
+
+CASES = [
+    (("fit", "no.npz", "-o", "x.json"), "There is no file no.npz"),
+    (("fit", "not.npz", "-o", "x.json"), "is not an .npz archive"),
+    (("fit", "empty.npz", "-o", "x.json"), "is empty"),
+    (("fit", "data.xyz", "-o", "x.json"), "an extension that monocal does not read"),
+    (
+        ("fit", "unlabelled.npz", "-o", "x.json"),
+        "has no labels: it holds 'logits'; name them with --labels-name, or give --labels",
+    ),
+    (("fit", "nan.npz", "-o", "x.json"), "nan in row 3, column 2"),
+    (("fit", "from_one.npz", "-o", "x.json"), "subtract 1"),
+    (("fit", "cal.npz", "--logits-name", "zzz", "-o", "x.json"), "has no 'zzz' (asked for by --logits-name)"),
+    (("fit", "cal.npz", "--kind", "probabilities", "-o", "x.json"), "--kind probabilities"),
+    (("fit", "cal.npz", "--group", "a/b", "-o", "x.json"), "has no group 'a/b'"),
+    (("fit", "cal.npz", "--method", "magic", "-o", "x.json"), "There is no method 'magic': choose one of"),
+    (("fit", "cal.npz", "--method", "m", "-o", "x.json"), "There is no method 'm'"),
+    (("fit", "cal.npz", "--set", "colour=red", "-o", "x.json"), "has no parameter 'colour': it has"),
+    (("fit", "cal.npz", "--set", "tol", "-o", "x.json"), "--set takes NAME=VALUE"),
+    (("fit", "cal.npz", "--set", "tol=-1", "-o", "x.json"), "tol"),
+    (("fit", "cal.npz", "--shrinkage", "lots", "-o", "x.json"), "shrinkage"),
+    (("fit", "cal.npz", "-m", "temperature", "--top-k", "3", "-o", "x.json"), "has no parameter 'top_k'"),
+    (
+        ("fit", "cal.npz", "-o", "test.npz"),
+        "exists already and was left as it is: choose another name or use --force",
+    ),
+    (("fit", "cal.npz", "-o", "nowhere/x.json"), "there is no folder"),
+    (("fit", "cal.npz", "-o", "."), "is a folder"),
+    (("apply", "no.json", "test.npz", "-o", "x.npz"), "There is no file no.json"),
+    (("apply", "test.npz", "cal.json", "-o", "x.npz"), "is no saved calibrator but something binary"),
+    (("apply", "other.json", "test.npz", "-o", "x.npz"), "no saved calibrator"),
+    (("apply", "cut.json", "test.npz", "-o", "x.npz"), "cut short"),
+    (("apply", "newer.json", "test.npz", "-o", "x.npz"), "upgrade with pip install --upgrade monocal"),
+    (
+        ("apply", "cal.json", "other_classes.npz", "-o", "x.npz"),
+        "has 4 classes, but the calibrator was fitted on 5",
+    ),
+    (
+        ("apply", "cal.json", "probs.npz", "-o", "x.npz"),
+        "holds probabilities, but the calibrator was fitted on logits",
+    ),
+    (("apply", "cal.json", "test.npz", "-o", "x.xyz"), "an extension that monocal does not write"),
+    (("apply", "cal.json", "test.npz", "-o", "cal.npz"), "exists already"),
+    (("evaluate", "unlabelled.npz"), "has no labels"),
+    (("evaluate", "test.npz", "--metrics", "nll,beauty"), "beauty"),
+    (("evaluate", "other_classes.npz", "-c", "cal.json"), "has 4 classes"),
+    (("compare", "unlabelled.npz"), "has no labels"),
+    (("compare", "cal.npz", "--test", "other_classes.npz"), "classes"),
+    (("compare", "cal.npz", "--methods", "mcct,magic"), "There is no method 'magic'"),
+    (("audit", "test.npz", "other_classes.npz"), "expected the shape of before"),
+    (("audit", "test.npz"), "Give either AFTER, a second file, or --calibrator"),
+    (("audit", "test.npz", "cal.npz", "-c", "cal.json"), "Give either AFTER"),
+    (("report", "unlabelled.npz", "-o", "x.html"), "has no labels"),
+    (("report", "cal.npz", "-o", "cal.json"), "exists already"),
+    (("report", "cal.npz", "-c", "cal.json", "-m", "mcct", "-o", "x.html"), "not both"),
+    (("export", "other.json", "--to", "onnx", "-o", "x.onnx"), "no saved calibrator"),
+    (("export", "cal.json", "--to", "onnx", "-o", "cal.npz"), "exists already"),
+    (("export", "cal.json", "--to", "torch", "--append-to", "m.onnx", "-o", "x.pt2"), "--to onnx only"),
+    (("export", "cal.json", "--to", "onnx", "--append-to", "no.onnx", "-o", "x.onnx"), "no.onnx"),
+    (("demo", "-o", "cal.npz"), "is a file"),
+    (("demo", "-o", "."), "which no demo wrote"),
+]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"), CASES, ids=lambda value: " ".join(value) if isinstance(value, tuple) else ""
+)
+def test_one_sentence_and_code_1(run: Run, folder: Path, arguments: tuple[str, ...], told: str) -> None:
+    mc.MCCT().fit(CAL.values, CAL.labels).save("cal.json")
+    write_bad_files(folder)
+    there = {path.name: path.read_bytes() for path in folder.iterdir()}
+    result = run(*arguments, code=1)
+    assert result.stdout == ""
+    lines = [line for line in result.stderr.splitlines() if not line.startswith("warning: ")]
+    assert len(lines) == 1, result.stderr
+    assert lines[0].startswith("error: ")
+    assert told in lines[0]
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == there
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("fit",),
+        ("fit", "cal.npz"),
+        ("nonsense",),
+        ("fit", "cal.npz", "-o", "x", "--top-k", "0"),
+        ("export", "cal.json", "--to", "pdf", "-o", "x"),
+    ],
+    ids=" ".join,
+)
+def test_wrong_usage_is_code_2(run: Run, arguments: tuple[str, ...]) -> None:
+    assert "Usage:" in run(*arguments, code=2).stderr
+
+
+def test_force_replaces(run: Run, folder: Path) -> None:
+    (folder / "cal.json").write_text("old")
+    run("fit", "cal.npz", "-o", "cal.json", "--force")
+    assert mc.load("cal.json").n_features_in_ == 5
+    (folder / "probs.npz").write_text("old")
+    run("apply", "cal.json", "test.npz", "-o", "probs.npz", "--force")
+    assert mc.read("probs.npz").kind == "probabilities"
+
+
+def test_a_failed_run_keeps_the_old_file_even_with_force(run: Run, folder: Path) -> None:
+    (folder / "cal.json").write_text("old")
+    run("fit", "unlabelled.npz", "-o", "cal.json", "--force", code=1)
+    assert (folder / "cal.json").read_text() == "old"
+
+
+def test_a_bug_is_one_sentence_too(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*arguments: object, **rest: object) -> None:
+        raise KeyError("inside")
+
+    monkeypatch.setattr("monocal.data.read", broken)
+    monkeypatch.delenv("MONOCAL_DEBUG", raising=False)
+    result = run("fit", "cal.npz", "-o", "cal.json", code=1)
+    assert result.stderr.startswith("error: monocal failed in a way it should not (KeyError: 'inside')")
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_a_missing_extra_names_its_command(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    run("fit", "cal.npz", "-o", "cal.json")
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    result = run("export", "cal.json", "--to", "onnx", "-o", "x.onnx", code=1)
+    assert "pip install 'monocal[onnx]'" in result.stderr
+
+
+def test_ctrl_c_is_quiet(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(*arguments: object, **rest: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("monocal.data.read", stopped)
+    result = run("fit", "cal.npz", "-o", "cal.json", code=130)
+    assert result.output == ""
+    assert not os.path.exists("cal.json")
+
+
+# In a process of its own.
+
+
+def test_the_pieces_fit_together(folder: Path) -> None:
+    assert monocal("fit", "cal.npz", "-o", "cal.json").returncode == 0
+    assert monocal("apply", "cal.json", "test.npz", "-o", "probs.npz").returncode == 0
+    done = monocal("evaluate", "probs.npz", "--n-boot", "0", "--json")
+    assert done.stderr == ""
+    assert json.loads(done.stdout)["value"]["n_samples"] == 400
+    wrong = monocal("apply", "cal.json", "cal.json", "-o", "x.npz")
+    assert (wrong.returncode, wrong.stdout) == (1, "")
+    assert wrong.stderr.count("\n") == 1
+
+
+def big_job(folder: Path) -> tuple[list[str], Path]:
+    """An apply that takes seconds, and the file it is to write."""
+    cal = mc.MCCT().fit(CAL.values, CAL.labels)
+    cal.save(folder / "cal.json")
+    np.save(folder / "big.npy", np.tile(TEST.values, (10_000, 1)))
+    command = [sys.executable, "-m", "monocal", "apply", "cal.json", "big.npy", "-o", "probs.npy"]
+    return command, folder / "probs.npy"
+
+
+def wait_for_temporary(folder: Path, process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 60
+    while not list(folder.glob(".probs.*")):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
+@pytest.mark.parametrize(
+    ("number", "code", "leftovers"),
+    [(signal.SIGKILL, -9, 1), (signal.SIGTERM, 143, 0), (signal.SIGINT, 130, 0)],
+    ids=["kill", "term", "int"],
+)
+def test_killed_half_way_leaves_no_output(folder: Path, number: int, code: int, leftovers: int) -> None:
+    command, out = big_job(folder)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        wait_for_temporary(folder, process)
+        process.send_signal(number)
+        stdout, stderr = process.communicate(timeout=60)
+    assert process.returncode == code
+    assert (stdout, stderr) == ("", "")
+    assert not out.exists()
+    # Nobody can clean up after SIGKILL; what stays is hidden and never takes the name of the output.
+    assert len(list(folder.glob(".probs.*"))) == leftovers
+
+
+def test_a_closed_pipe_is_no_error(folder: Path) -> None:
+    command = f"{sys.executable} -m monocal evaluate test.npz --n-boot 0 | true"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True)
+    assert "Traceback" not in done.stderr
+    assert "error" not in done.stderr.lower()
