@@ -137,7 +137,7 @@ def test_methods_that_fail_or_come_too_late_are_named(sets):
 def test_by_default_every_calibrator_takes_part():
     found = default_methods("probabilities")
     assert next(iter(found)) == "temperature scaling"
-    assert {"MCCT", "conditional MCCT"} <= set(found)
+    assert {"MCCT", "conditional MCCT", "Dirichlet calibration"} <= set(found)
     assert all(method.input == "probabilities" for method in found.values())
     assert not any(isinstance(method, mc.MCCTInverse) for method in found.values())
 

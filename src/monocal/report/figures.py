@@ -111,7 +111,9 @@ def estimates(found: Sequence[tuple[str, Estimate, bool]], metric: str, as_perce
         kind = "after" if best else "other"
         chart.text(chart.left, y + 13, name + (" ★" if best else ""), "name strong" if best else "name")
         told = f"{name}\n{metric} {show(estimate.value)}"
-        if estimate.low is not None and estimate.high is not None:
+        if not np.isfinite(estimate.value):
+            chart.text(WIDTH - 16, y + 13, show(estimate.value), "name", "end")
+        elif estimate.low is not None and estimate.high is not None:
             left, right = chart.px(estimate.low), chart.px(estimate.high)
             chart.add("line", x1=left, x2=right, y1=y + 23, y2=y + 23, class_=f"whisker {kind}")
             told += f"\ninterval {show(estimate.low)} to {show(estimate.high)}"

@@ -152,10 +152,13 @@ def default_methods(kind: str = "logits") -> dict[str, Any]:
     return {method_name(k): k(input=kind) for k in kinds}
 
 
+_PEOPLE = ("Bayesian", "Dirichlet")
+
+
 def method_name(kind: type) -> str:
     """``TemperatureScaling`` as temperature scaling, ``ConditionalMCCT`` as conditional MCCT."""
     parts = re.findall(r"[A-Z]+(?![a-z])|[A-Z][a-z]+|[0-9]+", kind.__name__)
-    return " ".join(part if part.isupper() else part.lower() for part in parts)
+    return " ".join(part if part.isupper() or part in _PEOPLE else part.lower() for part in parts)
 
 
 UNCALIBRATED = "uncalibrated"

@@ -6,6 +6,8 @@ import base64
 from importlib.resources import files
 from typing import Any
 
+import numpy as np
+
 from ..metrics import Estimate
 from ..plots import CalibrationCurve
 from . import figures, words
@@ -197,7 +199,7 @@ def table(head: tuple[str, ...], rows: Any, chosen: int | None = None) -> Markup
 
 def _value(name: str, estimate: Estimate) -> Markup:
     show = words.number if name in _PLAIN else words.percent
-    if estimate.low is None or estimate.high is None:
+    if estimate.low is None or estimate.high is None or not np.isfinite(estimate.value):
         return join(show(estimate.value))
     span = f"{show(estimate.low)} – {show(estimate.high)}".replace(" % –", " –")
     return join(show(estimate.value), el("small", span))
