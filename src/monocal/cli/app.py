@@ -13,7 +13,7 @@ from typer.core import TyperGroup
 
 from .. import __version__
 from ..errors import InputError, MissingExtraError
-from . import apply, audit, compare, demo, evaluate, export, fit, report
+from . import apply, audit, compare, demo, evaluate, export, fit, report, reproduce
 
 HELP = """Honest class probabilities without ever changing the order of the classes.
 
@@ -126,5 +126,6 @@ for _command in (
     report.report,
     export.export,
     demo.demo,
+    reproduce.reproduce,
 ):
     app.command()(_command)

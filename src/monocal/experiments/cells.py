@@ -76,13 +76,20 @@ def _as_logits(given: LogitsSet) -> LogitsSet:
 
 @dataclass(frozen=True)
 class Cell:
-    """What decides a result. ``n_cal`` None: the whole calibration set; ``top_k`` None: all ranks."""
+    """What decides a result. ``n_cal`` None: the whole calibration set; ``top_k`` None: all ranks; ``examine``: measure
+    how far from the optimum the fit stopped."""
 
     dataset: Dataset
     method: str
     seed: int = 0
     n_cal: int | None = None
     top_k: int | None = None
+    examine: bool = False
+
+    @property
+    def label(self) -> str:
+        """Name of the method as shown."""
+        return METHODS[self.method].label
 
     @property
     def configuration(self) -> dict[str, Any]:
@@ -101,6 +108,7 @@ class Cell:
             "seed": self.seed,
             "n_cal": self.n_cal,
             "top_k": self.top_k,
+            "examine": self.examine,
         }
 
     @property

@@ -308,10 +308,10 @@ def _not_run(whole: _Whole) -> Finding | None:
             rows.append(
                 (METHODS[method].label, name, f"in the curves over sizes: the top {k} ranks only, for time")
             )
-        most = METHODS[method].most_classes
+        run = {c.dataset for c in plan.tables if c.method == method}
         for d in plan.datasets:
-            if most is not None and d.n_classes > most:
-                rows.append((METHODS[method].label, d.name, f"not run: more than {most} classes"))
+            if d not in run:
+                rows.append((METHODS[method].label, d.name, "not run: a parameter for every pair of classes"))
     for cell in plan.cells:
         result = whole.results[cell]
         if result["status"] != "done":

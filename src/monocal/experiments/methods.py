@@ -28,8 +28,8 @@ class Method:
         Whether the result depends on the seed.
     slow_ranks : bool
         Whether time grows with the cube of the number of ranks, so that many of them must be capped.
-    most_classes : int or None
-        Not run beyond this many classes: the number of parameters is its square.
+    pairwise : bool
+        Whether there is a parameter for every pair of classes, which is too many with many classes.
     """
 
     label: str
@@ -37,12 +37,19 @@ class Method:
     in_paper: bool = False
     random: bool = False
     slow_ranks: bool = False
-    most_classes: int | None = None
+    pairwise: bool = False
 
 
 METHODS: dict[str, Method] = {
     "uncalibrated": Method("Uncalibrated", lambda seed, top_k: None, in_paper=True),
     "ts": Method("TS", lambda seed, top_k: mc.TemperatureScaling(), in_paper=True),
+    "vs": Method("VS", lambda seed, top_k: mc.VectorScaling.as_published(), in_paper=True),
+    "ets": Method(
+        "ETS", lambda seed, top_k: mc.EnsembleTemperatureScaling.as_published("ETS"), in_paper=True
+    ),
+    "ets_mse": Method(
+        "ETS MSE", lambda seed, top_k: mc.EnsembleTemperatureScaling.as_published("ETS MSE"), in_paper=True
+    ),
     "mcct_published": Method(
         "MCCT published",
         lambda seed, top_k: mc.MCCT.as_published(top_k=top_k),
@@ -56,6 +63,9 @@ METHODS: dict[str, Method] = {
         slow_ranks=True,
     ),
     "mcct": Method("MCCT", lambda seed, top_k: mc.MCCT(top_k=top_k)),
+    "conditional": Method("Conditional MCCT", lambda seed, top_k: mc.ConditionalMCCT(top_k=top_k)),
+    "dirichlet": Method("Dirichlet", lambda seed, top_k: mc.DirichletCalibration(), pairwise=True),
+    "matrix": Method("Matrix scaling", lambda seed, top_k: mc.MatrixScaling(), pairwise=True),
 }
 
 # Figure 1: methods that may change the order of the classes, and two that do not.

@@ -36,6 +36,8 @@ class Settings:
     table_ranks, curve_ranks : int
         Most ranks that the published optimiser, whose time grows with their cube, is given in tables and over k, and in
         curves over sizes. Beyond, it runs with its top-k at this number, and the output says so.
+    table_pairs, curve_pairs : int
+        Most classes for which methods with a parameter for every pair of classes are run, in tables and in curves.
     """
 
     seeds: int = 10
@@ -47,6 +49,8 @@ class Settings:
     rank_fractions: tuple[float, ...] = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.6, 0.8)
     table_ranks: int = 1000
     curve_ranks: int = 100
+    table_pairs: int = 1000
+    curve_pairs: int = 100
 
 
 FULL = Settings()
@@ -59,6 +63,7 @@ QUICK = Settings(
     rank_sets=1,
     rank_fractions=(0.01, 0.05, 0.1),
     table_ranks=100,
+    table_pairs=100,
 )
 
 
@@ -103,43 +108,44 @@ def make_plan(
 
 
 def _full_cells(dataset: Dataset, method: str, settings: Settings, seed: int) -> list[Cell]:
+    if METHODS[method].pairwise and dataset.n_classes > settings.table_pairs:
+        return []
+    cap = _cap(dataset, method, settings.table_ranks)
     return [
-        Cell(dataset, method, s, None, _cap(dataset, method, settings.table_ranks))
+        Cell(dataset, method, s, None, cap, examine=METHODS[method].slow_ranks)
         for s in _seeds(method, settings.seeds, seed)
-        if _is_run(dataset, method)
     ]
 
 
 def _size_cells(dataset: Dataset, method: str, settings: Settings, seed: int) -> list[Cell]:
-    if method not in ORDER_CURVES + SIZE_CURVES or not _is_run(dataset, method):
+    too_many = METHODS[method].pairwise and dataset.n_classes > settings.curve_pairs
+    if method not in ORDER_CURVES + SIZE_CURVES or too_many:
         return []
+    cap = _cap(dataset, method, settings.curve_ranks)
     wanted = {*settings.counts, *(round(f * dataset.n_cal) for f in settings.fractions)}
     parts = [
-        Cell(dataset, method, seed + draw, n, _cap(dataset, method, settings.curve_ranks))
+        Cell(dataset, method, seed + draw, n, cap)
         for n in sorted(wanted)
         if 0 < n < dataset.n_cal
         for draw in range(settings.draws)
     ]
-    whole = _cap(dataset, method, settings.curve_ranks)
-    return parts + [Cell(dataset, method, s, None, whole) for s in _seeds(method, settings.seeds, seed)]
+    whole = _full_cells(dataset, method, settings, seed)
+    if cap != _cap(dataset, method, settings.table_ranks):
+        whole = [Cell(dataset, method, seed, None, cap)]
+    return parts + whole
 
 
 def _rank_cells(dataset: Dataset, method: str, settings: Settings, seed: int) -> list[Cell]:
     if method not in RANK_CURVES:
         return []
-    ks = sorted({max(2, round(f * dataset.n_classes)) for f in settings.rank_fractions} | {dataset.n_classes})
-    if METHODS[method].slow_ranks:
-        ks = [k for k in ks if k <= settings.table_ranks]
-    return [Cell(dataset, method, seed, None, k if k < dataset.n_classes else None) for k in ks]
+    ks = sorted({max(2, round(f * dataset.n_classes)) for f in settings.rank_fractions})
+    most = settings.table_ranks if METHODS[method].slow_ranks else dataset.n_classes
+    whole = _full_cells(dataset, method, settings, seed)  # k at its largest: all ranks, or the cap
+    return [Cell(dataset, method, seed, None, k) for k in ks if k < min(most, dataset.n_classes)] + whole
 
 
 def _seeds(method: str, many: int, seed: int) -> range:
     return range(seed, seed + (many if METHODS[method].random else 1))
-
-
-def _is_run(dataset: Dataset, method: str) -> bool:
-    most = METHODS[method].most_classes
-    return most is None or dataset.n_classes <= most
 
 
 def _cap(dataset: Dataset, method: str, ranks: int) -> int | None:

@@ -105,7 +105,7 @@ def _computed(cell: Cell) -> dict[str, Any]:
 
 
 def _fitted(cell: Cell, calibrator: Any, logits: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
-    """How the optimiser ended and, on whole calibration sets, the parameters and how much further down there was."""
+    """How the optimiser ended and, on whole calibration sets, the parameters and how much lower there was to go."""
     fitted: dict[str, Any] = {}
     solution = getattr(calibrator, "solution_", None)
     if solution is not None:
@@ -118,7 +118,7 @@ def _fitted(cell: Cell, calibrator: Any, logits: np.ndarray, labels: np.ndarray)
         }
     if cell.method in BY_RANK and cell.n_cal is None:
         fitted |= {"weights": calibrator.weights_.tolist(), "biases": calibrator.biases_.tolist()}
-        if METHODS[cell.method].slow_ranks:
-            stopped, lowest = continued_nll(logits, labels, calibrator.weights_, calibrator.biases_)
-            fitted |= {"stopped_nll": stopped, "lowest_nll": lowest}
+    if cell.examine:
+        stopped, lowest = continued_nll(logits, labels, calibrator.weights_, calibrator.biases_)
+        fitted |= {"stopped_nll": stopped, "lowest_nll": lowest}
     return fitted

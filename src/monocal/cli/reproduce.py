@@ -1,0 +1,91 @@
+"""``monocal reproduce``: the MCCT paper's experiments on a folder of logits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from .output import CHECK_FAILED, Json, Seed, note, print_json
+
+if TYPE_CHECKING:
+    from ..experiments.cells import Cell
+
+
+def reproduce(
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            "--data", help="Folder (or file) with logits and labels; without it, example data is made."
+        ),
+    ] = None,
+    out: Annotated[
+        Path, typer.Option("-o", "--out", help="Folder for results; one of an earlier run is gone on with.")
+    ] = Path("monocal-results"),
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Fewer seeds, sizes and sets in the figures.")
+    ] = False,
+    methods: Annotated[
+        str | None,
+        typer.Option("--methods", help="Names with commas between, such as ts,mcct; without it, all."),
+    ] = None,
+    seed: Seed = 0,
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", min=1, help="Worker processes; without it, one a core.")
+    ] = None,
+    markdown: Annotated[
+        Path | None,
+        typer.Option(
+            "--markdown", help="Write the page as Markdown here too, its figures in a folder beside it."
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Run the MCCT paper's experiments on your own logits.
+
+    Fits every method on every set found, over seeds, calibration-set sizes and top-k, on all cores, and writes results.csv,
+    tables in Markdown and LaTeX, figures and a page, index.html. A run that was stopped goes on where it was when started
+    again with the same folder.
+    """
+    from ..experiments import reproduce as run
+
+    chosen = None if methods is None else [name.strip() for name in methods.split(",")]
+    with _progress() as progress:
+        outcome = run(
+            data, out, quick=quick, methods=chosen, seed=seed, jobs=jobs, markdown=markdown, progress=progress
+        )
+    if as_json:
+        print_json(vars(outcome))
+    else:
+        for why in outcome.left_out:
+            note(why)
+        typer.echo(
+            f"{outcome.n_cells:,} fits on {outcome.n_sets} sets in {outcome.seconds / 60:.1f} minutes "
+            f"({outcome.n_reused:,} were there already, {outcome.n_failed:,} failed).\n"
+            f"Open the page in a browser: {outcome.page.resolve().as_uri()}"
+        )
+    if outcome.n_failed:
+        raise typer.Exit(CHECK_FAILED)
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[int, int, Cell | None], None]]:
+    """A bar on a terminal; elsewhere a line now and then, so that a log shows how far the run is."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
+        task = bars.add_task("Reading the data", total=None)
+
+        def update(done: int, total: int, cell: Cell | None) -> None:
+            last = "Fitting" if cell is None else f"{cell.label} on {cell.dataset.name}"
+            bars.update(task, completed=done, total=total, description=last)
+            if not console.is_terminal and (cell is None or done % max(1, total // 20) == 0):
+                note(f"{done} of {total} fits done")
+
+        yield update
