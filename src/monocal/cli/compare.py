@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .methods import find_method, methods
+from .methods import find_method
 from .output import Boot, Json, Seed, print_json, print_table, progress, show
 from .reading import Reading, reads
 
@@ -45,24 +44,26 @@ def compare(
 
     Example: monocal compare cal.npz --test test.npz
     """
-    from ..maps import MCCTInverse
-    from ..report.methods import compare_methods
-    from ..report.trial import FOLDS, Trial, as_set
+    from ..report import Trial, as_set, compare_methods, default_methods
+    from ..report.methods import method_name
+    from ..report.trial import FOLDS
     from ..report.words import recommendation
     from .app import sentence
 
-    kinds = {name: find_method(name) for name in only.split(",")} if only else methods()
+    chosen = [find_method(name) for name in only.split(",")] if only else []
     cal, judge = reading.read_both(path, test)
     trial = Trial.of(as_set(cal, str(path)), judge and as_set(judge, str(test or path)), seed)
-    wanted = {
-        _title(kind): kind(input=cal.kind)
-        for kind in kinds.values()
-        if only or kind is not MCCTInverse  # the same map as MCCT
-    }
+    wanted = {method_name(kind): kind(input=cal.kind) for kind in chosen} or default_methods(cal.kind)
+    begun = iter(range(len(wanted)))
     with progress("Comparing", len(wanted)) as update:
-        watched = _Watched(wanted)
-        watched.update_bar = update
-        result = compare_methods(trial, watched, n_boot=n_boot, time_limit=time_limit, seed=seed)
+        result = compare_methods(
+            trial,
+            wanted,
+            n_boot=n_boot,
+            time_limit=time_limit,
+            seed=seed,
+            on_method=lambda name: update(next(begun), name),
+        )
     how = (
         f"{min(FOLDS, cal.n_samples)}-fold cross-validation of {cal.n_samples:,} samples"
         if judge is None
@@ -94,22 +95,6 @@ def compare(
     for one in _without_figures(result):
         typer.echo(f"{one.name}: {sentence(one.note)}")
     typer.echo(advice)
-
-
-class _Watched(dict[str, Any]):
-    """Methods that tell a progress bar when each is begun."""
-
-    update_bar: Any
-
-    def items(self) -> Iterator[tuple[str, Any]]:  # type: ignore[override]
-        for done, (name, method) in enumerate(super().items()):
-            self.update_bar(done, name)
-            yield name, method
-
-
-def _title(kind: type) -> str:
-    names = {"TemperatureScaling": "temperature scaling"}
-    return names.get(kind.__name__, kind.__name__)
 
 
 def _order(one: MethodResult) -> str:
