@@ -127,7 +127,11 @@ def rank_rows(logits: Array, top_k: int | None = None, dtype: object = None) -> 
         depth = xp.where(valid, depth, 2 * height[:, None] + 1)
     tail = None
     if r < m:
-        equal = count_true(top - xp.astype(logits, dtype, copy=False) == height[:, None])
+        with np.errstate(over="ignore"):
+            below = top - xp.astype(logits, dtype, copy=False)
+        if not bool(xp.max(height) < largest):  # cut as the sorted ones were, masked classes apart
+            below = xp.where(xp.isinf(logits), below, xp.clip(below, max=largest))
+        equal = count_true(below == height[:, None])
         tail = Tail(logits, equal - count_true(depth == height[:, None]), bool(xp.any(xp.isinf(logits))))
     return Ranked(depth, height, top, valid, tail, m)
 

@@ -149,9 +149,7 @@ class RankCone:
         return c
 
     def evaluate(self, coefficients: np.ndarray, working: np.ndarray) -> Evaluation:
-        # In the precision of the rows, here as there: otherwise the labels' part and the log-partition would speak of
-        # two slightly different points, and their difference is all that matters near the optimum.
-        by_rank = np.cumsum(self.grid(coefficients), axis=2).astype(self.rows.precision).astype(np.float64)
+        by_rank = np.cumsum(self.grid(coefficients), axis=2)
         kind, factor, start = np.unravel_index(self.atoms[working], self.allowed.shape)
         sums = self.rows.sum(block_sums, Point(by_rank[SCALE], by_rank[BIAS], kind, factor, start))
         n, label = self.totals.weight, self.totals.label

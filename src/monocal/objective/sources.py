@@ -34,7 +34,6 @@ class Rows(Protocol):
     n_rows: int
     n_classes: int
     n_ranks: int
-    precision: str
 
     def sum(self, function: Callable[..., T], *args: Any) -> T:
         """``function(block, *args)`` added up over all blocks, in a fixed order."""
@@ -87,7 +86,6 @@ class MemoryRows:
         self.n_classes = self.blocks[0].rows.n_classes
         self.n_ranks = self.blocks[0].rows.depth.shape[1]
         self._on_host = on_host(self.blocks[0].rows.depth)
-        self.precision = str(self.blocks[0].rows.depth.dtype).rpartition(".")[2]
 
     @classmethod
     def prepare(

@@ -144,7 +144,7 @@ def _newton(
     working = np.flatnonzero(c > lower)
     here = problem.evaluate(c, working)
     step_size = 1.0
-    status, n_iter, tiny_steps = ITERATIONS, 0, 0
+    status, n_iter, idle, best = ITERATIONS, 0, 0, np.inf
     while True:
         objective, kkt = _state(problem, here, c)
         history.append(Step(objective, kkt, int((c > lower).sum()), step_size, problem.n_rows))
@@ -153,7 +153,7 @@ def _newton(
             break
         if n_iter == max_iter:
             break
-        if tiny_steps == 3:
+        if idle == 5:
             status = STALLED
             break
         n_iter += 1
@@ -166,6 +166,7 @@ def _newton(
         delta[working] = step * min(1.0, 10.0 / max(float(np.abs(step * metric).max(initial=0.0)), 1e-300))
         slope = float(g @ delta)
         wanted = problem.candidates(np.where(c > lower, 0.0, g), n_candidates)
+        noise = 1e-8 * max(1.0, abs(objective))
         step_size = 1.0
         while True:
             trial = c + step_size * delta
@@ -176,14 +177,15 @@ def _newton(
             change = there.value - here.value + float(penalty @ (trial - c))
             if change <= 1e-4 * step_size * slope:
                 break
-            # Below the rounding of the value the gradient decides: it must have flattened along the step.
-            noise = 1e-7 * max(1.0, abs(objective))
-            if abs(change) <= noise and abs(float((there.gradient + penalty) @ delta)) <= 0.9 * abs(slope):
+            # Below the rounding of the value the gradient decides: the step promised nothing, or has flattened it.
+            flat = abs(float((there.gradient + penalty) @ delta)) <= 0.9 * abs(slope)
+            if abs(change) <= noise and (abs(slope) <= noise or flat):
                 break
             if step_size < 1e-6:
                 break
             step_size /= 2
-        tiny_steps = tiny_steps + 1 if step_size < 1e-6 else 0
+        idle = idle + 1 if abs(step_size * slope) <= noise and kkt > 0.9 * best else 0
+        best = min(best, kkt)
         c, here, working = trial, there, trial_working
 
     return _solution(problem, here, c, status, n_iter, history)

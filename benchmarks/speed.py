@@ -1,0 +1,210 @@
+"""What fitting and predicting cost, in units of one ``scipy.special.log_softmax`` pass over the same array.
+
+    python benchmarks/speed.py [--threads 1 2] [--csv FILE]
+
+Machines differ and are noisy, so times are ratios within one process, the best of several runs, and each number of threads
+has a process of its own. Peak memory is what Python and numpy allocate beyond the input (tracemalloc), as a multiple of the
+input. Growth: the same fit on 1, 2 and 4 times as many rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+import tracemalloc
+from datetime import date
+
+SIZES = [(5000, 10), (5000, 100), (25_000, 1000)]
+
+
+def best_time(function, repeats):
+    times = []
+    for _ in range(repeats):
+        begin = time.perf_counter()
+        function()
+        times.append(time.perf_counter() - begin)
+    return min(times)
+
+
+def peak_memory(function):
+    tracemalloc.start()
+    function()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return peak
+
+
+def calibrators():
+    import monocal as mc
+
+    yield "TemperatureScaling", mc.TemperatureScaling()
+    yield "MCCT", mc.MCCT()
+    yield "MCCT, shrinkage=0", mc.MCCT(shrinkage=0)
+    yield "MCCT, top_k=100", mc.MCCT(top_k=100)
+    if hasattr(mc, "ConditionalMCCT"):
+        yield "ConditionalMCCT", mc.ConditionalMCCT()
+
+
+def sklearn_temperature(z, y):
+    """scikit-learn's own temperature scaling on the same logits, through a classifier that returns them."""
+    from sklearn.base import BaseEstimator, ClassifierMixin
+    from sklearn.calibration import CalibratedClassifierCV
+    from sklearn.frozen import FrozenEstimator
+
+    class Logits(ClassifierMixin, BaseEstimator):
+        def fit(self, X, y):
+            self.classes_ = list(range(X.shape[1]))
+            return self
+
+        def decision_function(self, X):
+            return X
+
+    import numpy as np
+
+    inner = Logits()
+    inner.classes_ = np.arange(z.shape[1])
+    inner.n_features_in_ = z.shape[1]
+    return CalibratedClassifierCV(FrozenEstimator(inner), method="temperature").fit(z, y)
+
+
+def measure(n, m, repeats):
+    import numpy as np
+    from scipy.special import log_softmax
+
+    from monocal.data import synthetic
+
+    data = synthetic(n, m, seed=0, keep_truth=False)
+    z, y = np.ascontiguousarray(data.values, dtype=np.float32), data.labels
+    unit = best_time(lambda: log_softmax(z, axis=1), 5)
+    for name, cal in calibrators():
+        row = {"rows": n, "classes": m, "method": name, "unit_ms": 1e3 * unit}
+        row["fit"] = best_time(lambda c=cal: c.fit(z, y), repeats) / unit
+        row["predict"] = best_time(lambda c=cal: c.predict_proba(z), repeats) / unit
+        row["fit_ms"] = row["fit"] * unit * 1e3
+        row["fit_memory"] = peak_memory(lambda c=cal: c.fit(z, y)) / z.nbytes
+        row["predict_memory"] = peak_memory(lambda c=cal: c.predict_proba(z)) / z.nbytes
+        row["kkt"] = cal.solution_.kkt
+        row["full_passes"] = sum(step.rows == n for step in cal.solution_.history)
+        yield row
+    try:
+        y_all = y.copy()
+        y_all[:m] = np.arange(m)  # scikit-learn needs every class to be present
+        begin = time.perf_counter()
+        peer = sklearn_temperature(z, y_all)
+        fit = time.perf_counter() - begin
+        predict = best_time(lambda: peer.predict_proba(z), 1)
+        yield {
+            "rows": n,
+            "classes": m,
+            "method": "scikit-learn temperature",
+            "unit_ms": 1e3 * unit,
+            "fit": fit / unit,
+            "predict": predict / unit,
+            "fit_ms": 1e3 * fit,
+        }
+    except (ImportError, ValueError) as error:
+        print(f"scikit-learn's temperature scaling was left out: {error}", file=sys.stderr)
+
+
+def growth(m, repeats):
+    import numpy as np
+
+    import monocal as mc
+    from monocal.data import synthetic
+
+    base = None
+    for factor in (1, 2, 4):
+        data = synthetic(6000 * factor, m, seed=1, keep_truth=False)
+        z = np.ascontiguousarray(data.values, dtype=np.float32)
+        seconds = best_time(lambda z=z, y=data.labels: mc.MCCT().fit(z, y), repeats)
+        base = base or seconds
+        yield {"rows": 6000 * factor, "classes": m, "method": "MCCT growth", "relative": seconds / base}
+
+
+def child(sizes, repeats):
+    rows = [row for n, m in sizes for row in measure(n, m, repeats if n * m > 1e6 else 5 * repeats)]
+    rows += growth(1000, repeats)
+    print(json.dumps(rows))
+
+
+def table(rows, threads):
+    print(f"\n{threads} thread{'s' if threads > 1 else ''}\n")
+    print(
+        "| rows x classes | method | fit, passes | predict, passes | fit, ms | memory of fit | of predict | full passes |"
+    )
+    print("|---|---|---|---|---|---|---|---|")
+
+    def show(value, form):
+        return "" if value is None else format(value, form)
+
+    for r in rows:
+        if "fit" in r:
+            cells = [
+                f"{r['rows']} x {r['classes']}",
+                r["method"],
+                show(r["fit"], ".1f"),
+                show(r["predict"], ".2f"),
+                show(r["fit_ms"], ".0f"),
+                show(r.get("fit_memory"), ".2f"),
+                show(r.get("predict_memory"), ".2f"),
+                show(r.get("full_passes"), "d"),
+            ]
+            print("| " + " | ".join(cells) + " |")
+    for r in rows:
+        if "relative" in r:
+            print(f"\nMCCT at {r['rows']} x {r['classes']}: {r['relative']:.2f} times the smallest")
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument(
+        "--sizes", nargs="+", default=[f"{n}x{m}" for n, m in SIZES], help="rows x classes, as 5000x100"
+    )
+    parser.add_argument("--csv")
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    sizes = [tuple(map(int, s.split("x"))) for s in options.sizes]
+    if options.child:
+        child(sizes, options.repeats)
+        return
+    print(f"{date.today()}, {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}")
+    everything = []
+    for threads in options.threads:
+        limit = {
+            name: str(threads) for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+        }
+        command = [
+            sys.executable,
+            __file__,
+            "--child",
+            "--repeats",
+            str(options.repeats),
+            "--sizes",
+            *options.sizes,
+        ]
+        result = subprocess.run(
+            command, env={**os.environ, **limit}, stdout=subprocess.PIPE, text=True, check=True
+        )
+        rows = json.loads(result.stdout.splitlines()[-1])
+        table(rows, threads)
+        everything += [{"threads": threads, **r} for r in rows]
+    if options.csv:
+        fields = list(dict.fromkeys(key for row in everything for key in row))
+        with open(options.csv, "w", newline="") as file:
+            writer = csv.DictWriter(file, fields)
+            writer.writeheader()
+            writer.writerows(everything)
+
+
+if __name__ == "__main__":
+    main()
