@@ -52,8 +52,10 @@ def entropy(rows: Ranked) -> Array:
     depth, valid = _all_depths(rows)
     with np.errstate(under="ignore"):
         e = _exponentials(depth, valid)
-        total = xp.sum(e, axis=1)
-        return xp.log(total) + xp.sum(e * depth, axis=1) / total
+        # Without the largest, whose 1 would swallow the others where it is all but certain.
+        top = depth == 0
+        others = xp.sum(xp.where(top, 0 * e, e), axis=1) + xp.astype(count_true(top) - 1, e.dtype)
+        return xp.log1p(others) + xp.sum(e * depth, axis=1) / (1.0 + others)
 
 
 def log_odds(rows: Ranked) -> Array:

@@ -1,0 +1,26 @@
+"""Calibrators to ship: the fitted rank map as an ONNX graph, a torch module, or a logits processor.
+
+    cal.to_onnx("calibrator.onnx")                      monocal.export.onnx
+    cal.to_torch()                                      monocal.export.torch
+    LogitsProcessor(cal)                                monocal.export.logits_processor
+
+All start from the same `Plan`, the numbers of a fitted rank map without the library around them, and give the
+probabilities of ``predict_proba`` in the same order, ties and masked classes included.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from .plan import Plan, plan_of
+
+_LAZY = {"to_onnx": "onnx", "to_torch": "torch", "LogitsProcessor": "logits_processor"}
+
+__all__ = ["LogitsProcessor", "Plan", "plan_of", "to_onnx", "to_torch"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return getattr(importlib.import_module(f"{__name__}.{_LAZY[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

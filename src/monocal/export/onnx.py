@@ -1,0 +1,430 @@
+"""A calibrator as an ONNX graph of standard operators, alone or at the end of a classifier.
+
+    x = z - max z;   sorted by TopK;   f_(i) = w_i (x_(i) - x_low) + b_i;   tied ranks take the mean of theirs;
+    back to the classes by ScatterElements;   p = exp(round(f - max f)) / sum.
+
+The order is exact for the same reasons as in `maps.rank_map` (every step rounds monotonically) and `arrays.ordered_exp` (the
+argument of Exp is rounded to a grid coarser than the error of any implementation). Ranks are static, so weights and
+biases are constants of the graph. Groups of ties are found by counting: ``g = CumSum(x_(i) != x_(i-1))`` numbers them,
+a scatter-add of ones sizes them, and differences of ``CumSum(f)`` in double precision sum them.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from .. import __version__
+from ..arrays import _GRID
+from ..data import atomic_path
+from ..errors import InputError
+from ..objective.blocks import LARGEST
+from .plan import Plan, plan_of
+
+OPSET = 17
+_DOMAIN = "monocal"
+_TYPES = {"float32": TensorProto.FLOAT, "float64": TensorProto.DOUBLE}
+_OUTPUTS = ("probabilities", "logits")
+
+
+def to_onnx(
+    calibrator: Any,
+    path: str | os.PathLike[str] | None = None,
+    *,
+    append_to: Any = None,
+    tensor: str | None = None,
+    output: str = "probabilities",
+    dtype: str = "float32",
+    force: bool = False,
+) -> onnx.ModelProto:
+    """The calibrator as an ONNX model, or a classifier's ONNX model with the calibrator at its end.
+
+    Parameters
+    ----------
+    calibrator : Calibrator
+        Fitted; one of those that are rank maps.
+    path : path, optional
+        Where to write the model as well.
+    append_to : onnx.ModelProto or path, optional
+        A classifier whose output is calibrated in place; its other outputs stay. Not changed itself.
+    tensor : str, optional
+        Name of the classifier's output to calibrate; not needed where only one is a floating-point tensor.
+    output : {"probabilities", "logits"}
+        What the graph gives: calibrated probabilities, or the calibrated logits they are the softmax of.
+    dtype : {"float32", "float64"}
+        Type of the graph alone. Appended, it takes the classifier's type (half precision is computed in float32).
+    force : bool
+        Replace an existing file.
+
+    Returns
+    -------
+    onnx.ModelProto
+    """
+    plan = plan_of(calibrator)
+    for statistic in plan.statistics:
+        if not isinstance(statistic, str):
+            raise InputError(
+                f"{plan.name} uses the statistic {getattr(statistic, '__name__', statistic)!r}, a Python function, which "
+                "ONNX cannot hold. Fit with the built-in statistics, or use to_torch()."
+            )
+    for value, name, choices in ((output, "output", _OUTPUTS), (dtype, "dtype", tuple(_TYPES))):
+        if value not in choices:
+            raise InputError(f"{name} must be one of {', '.join(map(repr, choices))}, but is {value!r}.")
+    model = _alone(plan, output, dtype) if append_to is None else _appended(plan, append_to, tensor, output)
+    helper.set_model_props(
+        model,
+        {p.key: p.value for p in model.metadata_props}
+        | {"monocal_version": __version__, "monocal_calibrator": plan.name},
+    )
+    onnx.checker.check_model(model)
+    if path is not None:
+        with atomic_path(path, force=force) as temporary:
+            onnx.save(model, os.fspath(temporary))
+    return model
+
+
+def _alone(plan: Plan, output: str, dtype: str) -> onnx.ModelProto:
+    source = "logits" if plan.smallest_probability is None else "probabilities"
+    name = output if output != source else f"calibrated_{output}"
+    graph = _Graph(OPSET, dtype)
+    graph.rename(_calibrated(graph, plan, source, output), name)
+    shape = ["batch", plan.n_classes]
+    return helper.make_model(
+        helper.make_graph(
+            graph.nodes,
+            f"monocal_{plan.name}",
+            [helper.make_tensor_value_info(source, _TYPES[dtype], shape)],
+            [helper.make_tensor_value_info(name, _TYPES[dtype], shape)],
+            graph.constants,
+        ),
+        opset_imports=[helper.make_opsetid("", OPSET)],
+        ir_version=8,
+        producer_name=_DOMAIN,
+        producer_version=__version__,
+    )
+
+
+def _appended(plan: Plan, classifier: Any, tensor: str | None, output: str) -> onnx.ModelProto:
+    model = _read(classifier)
+    opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), None)
+    if opset is None or opset < OPSET:
+        model, opset = _upgraded(model, opset), OPSET
+    given = _output_to_calibrate(model, tensor)
+    kind = given.type.tensor_type
+    dims = kind.shape.dim
+    width = dims[-1].dim_value if dims and dims[-1].HasField("dim_value") else None
+    if width not in (None, plan.n_classes):
+        raise InputError(
+            f"append_to: the output {given.name!r} has {width} columns, but the calibrator was fitted on "
+            f"{plan.n_classes} classes. Fit it on the outputs of this model."
+        )
+    dtype = "float64" if kind.elem_type == TensorProto.DOUBLE else "float32"
+    graph = _Graph(opset, dtype, prefix=_unused_prefix(model.graph))
+    source = given.name
+    if kind.elem_type != _TYPES[dtype]:
+        source = graph.op("Cast", source, to=_TYPES[dtype])
+    taken = _value_names(model.graph)
+    name = next(n for n in (output, f"calibrated_{output}", f"{graph.prefix}{output}") if n not in taken)
+    graph.rename(_calibrated(graph, plan, source, output), name)
+    model.graph.node.extend(graph.nodes)
+    model.graph.initializer.extend(graph.constants)
+    value = helper.make_tensor_value_info(name, _TYPES[dtype], None)
+    if dims:
+        value.type.tensor_type.shape.CopyFrom(kind.shape)
+        value.type.tensor_type.shape.dim[-1].dim_value = plan.n_classes
+    position = [o.name for o in model.graph.output].index(given.name)
+    del model.graph.output[position]
+    model.graph.output.insert(position, value)
+    return model
+
+
+def _read(classifier: Any) -> onnx.ModelProto:
+    if isinstance(classifier, onnx.ModelProto):
+        copy = onnx.ModelProto()
+        copy.CopyFrom(classifier)
+        return copy
+    if not isinstance(classifier, (str, os.PathLike)):
+        raise InputError(
+            f"append_to must be an ONNX model or a path to one, got {type(classifier).__name__}."
+        )
+    if not Path(classifier).is_file():
+        raise InputError(f"append_to: there is no file {os.fspath(classifier)!r}.")
+    try:
+        return onnx.load(os.fspath(classifier))
+    except Exception as error:
+        raise InputError(
+            f"append_to: {os.fspath(classifier)!r} cannot be read as an ONNX model ({error})."
+        ) from error
+
+
+def _upgraded(model: onnx.ModelProto, opset: int | None) -> onnx.ModelProto:
+    try:
+        return onnx.version_converter.convert_version(model, OPSET)
+    except Exception as error:
+        raise InputError(
+            f"append_to: the model uses operator set {opset} and cannot be raised to {OPSET} ({error}). Export it again with "
+            f"opset {OPSET} or later."
+        ) from error
+
+
+def _output_to_calibrate(model: onnx.ModelProto, tensor: str | None) -> Any:
+    outputs = {o.name: o for o in model.graph.output}
+    if tensor is not None:
+        if tensor not in outputs:
+            raise InputError(
+                f"tensor: the model has no output {tensor!r}; it has {', '.join(map(repr, outputs))}."
+            )
+        outputs = {tensor: outputs[tensor]}
+    floating = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16)
+    fit = [o for o in outputs.values() if o.type.tensor_type.elem_type in floating]
+    if len(fit) == 1:
+        return fit[0]
+    if fit:
+        raise InputError(
+            f"append_to: the outputs {', '.join(repr(o.name) for o in fit)} are all floating-point; say which one to "
+            "calibrate with tensor=."
+        )
+    raise InputError(
+        f"append_to: none of the outputs {', '.join(map(repr, outputs))} is a floating-point tensor. Export the classifier "
+        "with its scores as a plain tensor (skl2onnx: options={'zipmap': False})."
+    )
+
+
+def _value_names(graph: onnx.GraphProto) -> set[str]:
+    names = {v.name for v in (*graph.input, *graph.output, *graph.value_info, *graph.initializer)}
+    return names.union(*(set(node.input) | set(node.output) for node in graph.node))
+
+
+def _unused_prefix(graph: onnx.GraphProto) -> str:
+    """A prefix no name of the graph has, so that a calibrated model can be appended to once more."""
+    names = _value_names(graph) | {node.name for node in graph.node}
+    prefix, i = f"{_DOMAIN}/", 1
+    while any(name.startswith(prefix) for name in names):
+        i += 1
+        prefix = f"{_DOMAIN}{i}/"
+    return prefix
+
+
+class _Graph:
+    """Nodes and constants being collected; tensors are known by their names."""
+
+    def __init__(self, opset: int, dtype: str, prefix: str = ""):
+        self.opset = opset
+        self.dtype = np.dtype(dtype)
+        self.prefix = prefix
+        self.nodes: list[onnx.NodeProto] = []
+        self.constants: list[onnx.TensorProto] = []
+        self._known: dict[tuple[Any, ...], str] = {}
+
+    def op(self, kind: str, *inputs: str, outputs: int = 1, **attributes: Any) -> Any:
+        number = len(self.nodes)
+        names = [f"{self.prefix}{kind}_{number}" + (f"_{i}" if outputs > 1 else "") for i in range(outputs)]
+        self.nodes.append(
+            helper.make_node(kind, inputs, names, name=f"{self.prefix}node_{number}", **attributes)
+        )
+        return names if outputs > 1 else names[0]
+
+    def constant(self, values: Any, dtype: Any = None) -> str:
+        array = np.asarray(values, dtype=dtype or self.dtype)
+        key = (array.dtype.str, array.shape, array.tobytes())
+        if key not in self._known:
+            self._known[key] = f"{self.prefix}constant_{len(self.constants)}"
+            self.constants.append(numpy_helper.from_array(array, self._known[key]))
+        return self._known[key]
+
+    def integers(self, values: Any) -> str:
+        return self.constant(values, np.int64)
+
+    def cast(self, x: str, dtype: Any) -> str:
+        return self.op("Cast", x, to=helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
+
+    def reduce(self, kind: str, x: str) -> str:
+        """Over the last axis, which stays. The axis became an input with operator set 18 (sums: 13)."""
+        if self.opset < 18 and kind != "Sum":
+            return self.op(f"Reduce{kind}", x, axes=[-1], keepdims=1)
+        return self.op(f"Reduce{kind}", x, self.integers([-1]), keepdims=1)
+
+    def columns(self, x: str, begin: int, end: int) -> str:
+        return self.op(
+            "Slice", x, self.integers([begin]), self.integers([end]), self.integers([-1]), self.integers([1])
+        )
+
+    def running_sum(self, x: str, exclusive: bool = False) -> str:
+        return self.op("CumSum", x, self.integers(-1), exclusive=int(exclusive))
+
+    def take(self, x: str, index: str) -> str:
+        return self.op("GatherElements", x, index, axis=-1)
+
+    def rename(self, old: str, new: str) -> None:
+        """Give the output of the last node its public name."""
+        assert list(self.nodes[-1].output) == [old]
+        self.nodes[-1].output[0] = new
+
+
+def _calibrated(g: _Graph, plan: Plan, source: str, output: str) -> str:
+    z = source if plan.smallest_probability is None else _log(g, source, plan.smallest_probability)
+    masked = g.op("IsInf", z, detect_positive=0)
+    largest = LARGEST[g.dtype.name]
+    x = g.op("Sub", z, g.reduce("Max", z))
+    x = g.op("Max", x, g.constant(-largest))
+    x = g.op("Where", masked, g.constant(-np.inf), x)
+    f = _rank_map(g, plan, x, masked)
+    f = g.op("Where", masked, g.constant(-np.inf), f)
+    if output == "probabilities":
+        return _lift_top(g, _softmax(g, f), source)
+    return _lift_top(g, f, source)
+
+
+def _rank_map(g: _Graph, plan: Plan, x: str, masked: str) -> str:
+    """Calibrated logits of ``x = z - max z``; those of masked classes mean nothing."""
+    m, r = plan.n_classes, plan.n_ranks
+    zero = g.constant(0.0)
+    sorted_x: Any = None
+    index: Any = None
+    if len(plan.jumps) or r < m:
+        sorted_x, index = g.op("TopK", x, g.integers([r]), outputs=2, axis=-1, largest=1, sorted=1)
+    in_use = x if sorted_x is None else sorted_x
+    low = g.reduce("Min", g.op("Where", g.op("IsInf", in_use), zero, in_use))
+    w, b = _pieces(g, plan, x, masked, sorted_x)
+    if not len(plan.jumps):
+        return g.op("Add", g.op("Mul", g.op("Sub", x, low), w), b)
+    piece = g.integers(plan.pieces[::-1].copy())  # TopK sorts from the top down
+    u = g.op("Max", g.op("Sub", sorted_x, low), zero)
+    f = g.op("Add", g.op("Mul", u, g.op("Gather", w, piece, axis=-1)), g.op("Gather", b, piece, axis=-1))
+    f = _mean_of_ties(g, f, sorted_x)
+    if r == m:
+        return g.op("ScatterElements", x, index, f, axis=-1)
+    # Below the top k all classes have the lowest rank's parameters; those tied with it share its group's mean.
+    equal = g.op("Equal", x, low)
+    held = g.op("Equal", sorted_x, low)
+    ties, kept = (g.reduce("Sum", g.cast(flags, g.dtype)) for flags in (equal, held))
+    lowest = g.columns(b, 0, 1)  # u = 0 there
+    in_group = g.op("Add", lowest, g.op("Mul", g.op("Sub", f, lowest), g.op("Div", kept, ties)))
+    in_group = g.op("Min", g.op("Max", in_group, lowest), f)
+    f = g.op("Where", held, in_group, f)
+    w_low, b_low = (g.columns(table, 0, 1) for table in (w, b))
+    tail = g.op("Add", g.op("Mul", g.op("Sub", x, low), w_low), b_low)
+    tail = g.op("Where", equal, g.reduce("Min", f), tail)
+    return g.op("ScatterElements", tail, index, f, axis=-1)
+
+
+def _pieces(g: _Graph, plan: Plan, x: str, masked: str, sorted_x: str | None) -> tuple[str, str]:
+    """Weight and bias of each piece, (..., J + 1), or (1, J + 1) where they are the same for all rows."""
+    steps = [s.astype(g.dtype) for s in (plan.scale_steps, plan.bias_steps)]
+    if not len(plan.hinge_knot):
+        return tuple(g.constant(np.cumsum(s, axis=1, dtype=g.dtype)) for s in steps)  # type: ignore[return-value]
+    depth = g.op("Where", masked, g.constant(0.0), g.op("Neg", x))
+    values = [_statistic(g, str(s), plan, depth, masked, sorted_x) for s in plan.statistics]
+    q = g.op("Gather", g.op("Concat", *values, axis=-1), g.integers(plan.hinge_statistic), axis=-1)
+    psi = g.op(
+        "Div", g.op("Sub", q, g.constant(plan.hinge_knot)), g.constant(plan.hinge_end - plan.hinge_knot)
+    )
+    psi = g.op("Max", g.op("Min", psi, g.constant(1.0)), g.constant(0.0))
+    w, b = (
+        g.op("Add", g.op("MatMul", psi, g.constant(s[1:])), g.constant(s[:1]))  # the first factor is 1
+        for s in steps
+    )
+    return g.running_sum(w), g.running_sum(b)
+
+
+def _statistic(g: _Graph, name: str, plan: Plan, depth: str, masked: str, sorted_x: str | None) -> str:
+    """Statistic (..., 1) of the depths below the top; masked classes have depth 0 here and do not take part.
+
+    In double precision: a runtime's sums are not compensated, and an entropy near 0 is a small difference.
+    """
+    v = g.cast(depth, np.float64)
+    available = g.cast(g.op("Not", masked), np.float64)
+    if name == "mean_gap":
+        return g.cast(g.op("Div", g.reduce("Sum", v), g.reduce("Sum", available)), g.dtype)
+    if name == "entropy":
+        e = g.op("Mul", g.op("Exp", g.op("Neg", v)), available)
+        total = g.reduce("Sum", e)
+        mean = g.op("Div", g.reduce("Sum", g.op("Mul", e, v)), total)
+        return g.cast(g.op("Add", g.op("Log", total), mean), g.dtype)
+    second = _second(g, plan, depth, masked, sorted_x)
+    if name == "margin":
+        return second
+    # log_odds: relative to the second class, so that nothing is lost where the first is all but certain
+    second = g.cast(second, np.float64)
+    below = g.op("Max", g.op("Sub", v, second), g.constant(0.0, np.float64))
+    e = g.op("Mul", g.op("Exp", g.op("Neg", below)), available)
+    at_top = g.op("And", g.op("Equal", depth, g.constant(0.0)), g.op("Not", masked))
+    lower = g.cast(g.op("Not", at_top), np.float64)
+    one = g.constant(1.0, np.float64)
+    tied = g.op("Sub", g.reduce("Sum", g.cast(at_top, np.float64)), one)
+    others = g.op("Max", g.op("Add", g.reduce("Sum", g.op("Mul", e, lower)), tied), one)
+    return g.cast(g.op("Sub", second, g.op("Log", others)), g.dtype)
+
+
+def _second(g: _Graph, plan: Plan, depth: str, masked: str, sorted_x: str | None) -> str:
+    """Depth of the second largest logit, 0 where no second class is available."""
+    if plan.n_classes == 1:
+        return depth
+    if sorted_x is None or plan.n_ranks < 2:
+        x = g.op("Where", masked, g.constant(-np.inf), g.op("Neg", depth))
+        sorted_x, _ = g.op("TopK", x, g.integers([2]), outputs=2, axis=-1, largest=1, sorted=1)
+    second = g.columns(sorted_x, 1, 2)  # type: ignore[arg-type]
+    return g.op("Where", g.op("IsInf", second), g.constant(0.0), g.op("Neg", second))
+
+
+def _mean_of_ties(g: _Graph, f: str, sorted_x: str) -> str:
+    """Give equal ``sorted_x`` the mean of their ``f``; exactly ``f`` where these are equal too."""
+    end = 2**31
+    new = g.op(
+        "Not", g.op("Equal", g.columns(sorted_x, 1, end), g.columns(sorted_x, 0, -1))
+    )  # begins a group
+    first_column = g.op("Mul", g.cast(g.columns(sorted_x, 0, 1), np.int64), g.integers(0))
+    group = g.running_sum(g.op("Concat", first_column, g.cast(new, np.int64), axis=-1))
+    none = g.op("Mul", group, g.integers(0))
+    one = g.op("Add", none, g.integers(1))
+    sizes = g.op("ScatterElements", none, group, one, axis=-1, reduction="add")
+    size = g.take(sizes, group)
+    first = g.take(g.running_sum(sizes, exclusive=True), group)
+    last = g.op("Sub", g.op("Add", first, size), g.integers(1))
+    f_first, f_last = g.take(f, first), g.take(f, last)
+    double = g.cast(f, np.float64)
+    total = g.running_sum(double)
+    sums = g.op("Add", g.op("Sub", g.take(total, last), g.take(total, first)), g.take(double, first))
+    mean = g.cast(g.op("Div", sums, g.cast(size, np.float64)), g.dtype)
+    return g.op("Min", g.op("Max", mean, f_last), f_first)
+
+
+def _softmax(g: _Graph, f: str) -> str:
+    grid = _GRID[g.dtype.name]
+    d = g.op("Sub", f, g.reduce("Max", f))
+    d = g.op("Mul", g.op("Round", g.op("Mul", d, g.constant(grid))), g.constant(1.0 / grid))
+    e = g.op("Exp", d)
+    total = g.reduce("Sum", g.cast(e, np.float64))  # a runtime's sums are not compensated
+    return g.op("Mul", e, g.cast(g.op("Reciprocal", total), g.dtype))
+
+
+def _log(g: _Graph, p: str, smallest: float) -> str:
+    """Logarithms, in double precision so that they cannot change places; a zero stands for half the smallest positive."""
+    positive = g.op("Greater", p, g.constant(0.0))
+    least = g.reduce("Min", g.op("Where", positive, p, g.constant(np.inf)))
+    floor = g.op("Div", g.op("Min", least, g.constant(smallest)), g.constant(2.0))
+    logits = g.cast(g.op("Log", g.cast(g.op("Where", positive, p, floor), np.float64)), g.dtype)
+    # Half the smallest subnormal is zero again; what matters is that it stays below the others and finite.
+    lowest = g.cast(g.op("Log", g.cast(g.op("Min", least, g.constant(smallest)), np.float64)), g.dtype)
+    return g.op("Where", g.op("IsInf", logits), g.op("Sub", lowest, g.constant(1.0)), logits)
+
+
+def _lift_top(g: _Graph, values: str, source: str) -> str:
+    """Lift the top of a row where rounding has made it equal to a lower class, so that argmax names the same as before."""
+    moved = g.op(
+        "Not",
+        g.op(
+            "Equal", g.op("ArgMax", values, axis=-1, keepdims=1), g.op("ArgMax", source, axis=-1, keepdims=1)
+        ),
+    )
+    at_top = g.op("Equal", source, g.reduce("Max", source))
+    top = g.reduce("Max", values)  # not negative: anchored logits and probabilities both
+    # Not times 1 + eps: runtimes that compare in single precision drop that as a product with 1.
+    up = g.op("Add", top, g.op("Mul", top, g.constant(np.finfo(g.dtype).eps)))
+    up = g.op("Max", up, g.constant(np.finfo(g.dtype).tiny))
+    return g.op("Where", g.op("And", moved, at_top), up, values)

@@ -1,0 +1,86 @@
+"""What a fitted rank map computes, as plain numbers: the common ground of all exports.
+
+    f = w_d u + b_d,    w_d = sum_k psi_k sum_{e <= d} scale_steps[k, e],    b_d likewise,
+
+where ``d`` counts the jumps at or below the rank of a class, ``u = z - z_low``, ``psi_0 = 1`` and
+
+    psi_k = clip((q - knot_k) / (end_k - knot_k), 0, 1),    q the statistic of the row that factor k looks at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from ..errors import InputError
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The numbers of a fitted rank map.
+
+    Attributes
+    ----------
+    n_classes, n_ranks : int
+        Columns of the logits, and how many of the largest are sorted.
+    jumps : ndarray of shape (J,)
+        Ranks, counted from the lowest in use, where weight and bias step up.
+    scale_steps, bias_steps : ndarray of shape (K, J + 1)
+        Non-negative increments for each factor; the first column holds from the lowest rank on.
+    statistics : tuple of str or callable
+    hinge_statistic, hinge_knot, hinge_end : ndarray of shape (K - 1,)
+    smallest_probability : float or None
+        For calibrators of probabilities, the smallest positive one of the calibration set; None for logits.
+    """
+
+    name: str
+    n_classes: int
+    n_ranks: int
+    jumps: np.ndarray
+    scale_steps: np.ndarray
+    bias_steps: np.ndarray
+    statistics: tuple[str | Callable[..., Any], ...]
+    hinge_statistic: np.ndarray
+    hinge_knot: np.ndarray
+    hinge_end: np.ndarray
+    smallest_probability: float | None
+
+    @property
+    def pieces(self) -> np.ndarray:
+        """Which piece each rank, lowest first, belongs to."""
+        return np.searchsorted(self.jumps, np.arange(self.n_ranks), side="right")
+
+
+def plan_of(calibrator: Any) -> Plan:
+    """The plan of a fitted calibrator that is a rank map; any other is refused with a sentence."""
+    check_is_fitted(calibrator)
+    rank_map = getattr(calibrator, "rank_map_", None)
+    if rank_map is None:
+        raise InputError(
+            f"{type(calibrator).__name__} cannot be exported. These can: TemperatureScaling, MCCT, MCCTInverse and "
+            "ConditionalMCCT; fit one of them, or call predict_proba."
+        )
+    m = int(calibrator.n_features_in_)
+    r = m if rank_map.top_k is None else min(int(rank_map.top_k), m)
+    used = rank_map.starts < r
+    factors = rank_map.factors
+    hinges = () if factors is None else factors.hinges
+    return Plan(
+        name=type(calibrator).__name__,
+        n_classes=m,
+        n_ranks=r,
+        jumps=rank_map.starts[used][1:].astype(np.int64),
+        scale_steps=np.asarray(rank_map.scale_steps, dtype=np.float64)[:, used],
+        bias_steps=np.asarray(rank_map.bias_steps, dtype=np.float64)[:, used],
+        statistics=() if factors is None else tuple(factors.statistics),
+        hinge_statistic=np.array([h.statistic for h in hinges], dtype=np.int64),
+        hinge_knot=np.array([h.knot for h in hinges], dtype=np.float64),
+        hinge_end=np.array([h.end for h in hinges], dtype=np.float64),
+        smallest_probability=(
+            float(calibrator.smallest_probability_) if calibrator.input == "probabilities" else None
+        ),
+    )

@@ -1,0 +1,268 @@
+"""A calibrator as a ``torch.nn.Module``: no Python, no copies to the host and no branches on values inside.
+
+    x = z - max z;   t = x_(s) at the jumps s;   L = #{t < x}, R = #{t <= x};   f = w u + b,   u = x - x_low,
+    w = W_L + clip(P_R - P_L, 0, W_R - W_L).
+
+``W`` are running sums of the weight's steps. A class strictly between two thresholds has ``L = R`` and ``w = W_L``.
+Classes equal to a threshold are a group of ties that the jump splits or begins: ``P`` are running sums of ``step * share``,
+with ``share`` the part of the group at or above the jump, so each gets the mean of its group. ``searchsorted`` finds L and R, so
+nothing is scattered, and gradients reach the logits through ``x`` and ``x_low``.
+
+Logits may have any leading shape, any floating type and lie on any device; half precision is computed in float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..arrays import _GRID
+from ..errors import InputError
+from ..objective.blocks import LARGEST
+from .plan import Plan, plan_of
+
+# exp(-1000) is zero in every precision.
+_NOTHING = -1000.0
+_BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def to_torch(calibrator: Any, *, dtype: torch.dtype = torch.float32) -> CalibratorModule:
+    """The fitted calibrator as a module.
+
+    Parameters
+    ----------
+    calibrator : Calibrator
+        Fitted; one of those that are rank maps.
+    dtype : torch.dtype
+        In which its numbers are kept, float32 or float64. ``module.half()`` and the like do not change it.
+
+    Returns
+    -------
+    CalibratorModule
+        ``module(logits)`` gives probabilities, ``module.transform(logits)`` calibrated logits.
+    """
+    return CalibratorModule(plan_of(calibrator), dtype)
+
+
+class CalibratorModule(torch.nn.Module):
+    """Calibrated probabilities of logits (..., m), or of probabilities where the calibrator was fitted on those.
+
+    Attributes
+    ----------
+    n_classes, n_ranks : int
+    jumps, scale_steps, bias_steps, hinge_statistic, hinge_knot, hinge_width : Tensor
+        Buffers: see `Plan`.
+    """
+
+    jumps: torch.Tensor
+    scale_steps: torch.Tensor
+    bias_steps: torch.Tensor
+    hinge_statistic: torch.Tensor
+    hinge_knot: torch.Tensor
+    hinge_width: torch.Tensor
+
+    def __init__(self, plan: Plan, dtype: torch.dtype = torch.float32):
+        super().__init__()
+        if dtype not in (torch.float32, torch.float64):
+            raise InputError(f"dtype must be torch.float32 or torch.float64, but is {dtype}.")
+        self.n_classes = plan.n_classes
+        self.n_ranks = plan.n_ranks
+        self.statistics = plan.statistics
+        self.smallest_probability = plan.smallest_probability
+        self.n_jumps = len(plan.jumps)
+        for name, values in (
+            ("jumps", plan.jumps),
+            ("scale_steps", plan.scale_steps),
+            ("bias_steps", plan.bias_steps),
+            ("hinge_statistic", plan.hinge_statistic),
+            ("hinge_knot", plan.hinge_knot),
+            ("hinge_width", plan.hinge_end - plan.hinge_knot),
+        ):
+            tensor = torch.from_numpy(np.array(values))
+            self.register_buffer(name, tensor.to(dtype) if tensor.is_floating_point() else tensor)
+
+    def forward(self, logits: torch.Tensor) -> torch.Tensor:
+        """Calibrated probabilities, of the shape and type of ``logits``."""
+        p = _softmax(self._calibrate(logits)).to(logits.dtype)
+        return _lift_top(p, logits)
+
+    def transform(self, logits: torch.Tensor) -> torch.Tensor:
+        """Calibrated logits, -inf where a class is masked; their softmax is the result of a call."""
+        f = self._calibrate(logits)
+        return _lift_top(_narrow(f, logits.dtype), logits)
+
+    def log_probabilities(self, logits: torch.Tensor) -> torch.Tensor:
+        """Logarithms of the calibrated probabilities, -inf where a class is masked."""
+        f = self._calibrate(logits)
+        f = f - f.amax(-1, keepdim=True)
+        return _lift_top(_narrow(f - f.logsumexp(-1, keepdim=True), logits.dtype), logits)
+
+    def extra_repr(self) -> str:
+        return f"n_classes={self.n_classes}, n_ranks={self.n_ranks}, jumps={self.n_jumps}"
+
+    def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> CalibratorModule:
+        # A model cast to half precision must not round the calibrator with it: integers are moved, never cast.
+        bits = {name: t for name, t in self._buffers.items() if t is not None and t.is_floating_point()}
+        for name, t in bits.items():
+            self._buffers[name] = t.view(_BITS[t.element_size()])
+        super()._apply(fn, recurse)
+        for name, t in bits.items():
+            moved = self._buffers[name]
+            assert moved is not None
+            self._buffers[name] = moved.view(t.dtype)
+        return self
+
+    def _calibrate(self, logits: torch.Tensor) -> torch.Tensor:
+        if logits.shape[-1] != self.n_classes:
+            raise InputError(
+                f"logits have {logits.shape[-1]} columns, but the calibrator was fitted on {self.n_classes} classes."
+            )
+        z = logits if logits.dtype == torch.float64 else logits.float()
+        if self.smallest_probability is not None:
+            z = _log(z, self.smallest_probability)
+        masked = torch.isinf(z)
+        # A masked class lies below all others and takes part in nothing; -inf itself would make gradients nan.
+        largest = LARGEST[str(z.dtype).rpartition(".")[2]]
+        x = torch.where(masked, 0.0, z)
+        x = (x - torch.where(masked, -torch.inf, z).amax(-1, keepdim=True)).clamp(min=-largest)
+        x = torch.where(masked, -2 * largest, x)
+        m, r = self.n_classes, self.n_ranks
+        if r < m:
+            ranked = x.topk(r, dim=-1).values.flip(-1)
+        else:
+            ranked = x.sort(dim=-1).values if self.n_jumps else x
+        low = torch.where(ranked < -largest, 0.0, ranked).amin(-1, keepdim=True)
+        u = torch.where(masked, 0.0, x - low)
+        w, b = self._pieces(x, masked, ranked, low)
+        if self.n_jumps:
+            w, b = self._of_classes(x, ranked, low, w, b)
+        return torch.where(masked, -torch.inf, w * u + b)
+
+    def _pieces(
+        self, x: torch.Tensor, masked: torch.Tensor, ranked: torch.Tensor, low: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Steps of weight and bias (..., J + 1) for each row."""
+        steps = self.scale_steps.to(x.dtype), self.bias_steps.to(x.dtype)
+        if not len(self.hinge_knot):
+            shape = (*x.shape[:-1], steps[0].shape[1])
+            return steps[0][0].expand(shape), steps[1][0].expand(shape)
+        values = torch.stack([self._statistic(s, x, masked, ranked, low) for s in self.statistics], dim=-1)
+        q = values[..., self.hinge_statistic]
+        psi = ((q - self.hinge_knot.to(x.dtype)) / self.hinge_width.to(x.dtype)).clamp(0.0, 1.0)
+        # Not a matrix product: autocast and reduced-precision modes would round it.
+        w, b = ((psi[..., None] * s[1:]).sum(-2) + s[0] for s in steps)
+        return w, b
+
+    def _of_classes(
+        self, x: torch.Tensor, ranked: torch.Tensor, low: torch.Tensor, w: torch.Tensor, b: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Weight and bias of each class (..., m)."""
+        with torch.no_grad():
+            at_jump = ranked[..., self.jumps].contiguous()
+            ranked = ranked.contiguous()
+            below = torch.searchsorted(ranked, at_jump)
+            above = torch.searchsorted(ranked, at_jump, right=True)
+            group = above - below
+            if self.n_ranks < self.n_classes:
+                beyond = (x == low).sum(-1, keepdim=True) - (ranked == low).sum(-1, keepdim=True)
+                group = group + torch.where(at_jump == low, beyond, 0)
+            share = (above - self.jumps).to(x.dtype) / group.to(x.dtype)
+            classes = x.contiguous()
+            left = torch.searchsorted(at_jump, classes)
+            right = torch.searchsorted(at_jump, classes, right=True)
+        return _look_up(w, share, left, right), _look_up(b, share, left, right)
+
+    def _statistic(
+        self,
+        statistic: str | Callable[..., Any],
+        x: torch.Tensor,
+        masked: torch.Tensor,
+        ranked: torch.Tensor,
+        low: torch.Tensor,
+    ) -> torch.Tensor:
+        """Statistic (...) of each row; see `maps.statistics`."""
+        if not isinstance(statistic, str):
+            in_order = ranked if self.n_jumps or self.n_ranks < self.n_classes else x.sort(dim=-1).values
+            sorted_u = (in_order - low).clamp(min=0.0).reshape(-1, self.n_ranks)
+            value = torch.as_tensor(statistic(sorted_u), device=x.device).to(x.dtype)
+            return value.reshape(x.shape[:-1])
+        depth = torch.where(masked, 0.0, -x)
+        if statistic == "mean_gap":
+            return depth.sum(-1) / (~masked).sum(-1)
+        at_top = ~masked & (x == 0)
+        others = ~masked & ~at_top
+        tied = (at_top.sum(-1) - 1).to(x.dtype)
+        if statistic == "entropy":
+            e = torch.where(others, torch.exp(-depth), 0.0)
+            total = e.sum(-1) + tied
+            return torch.log1p(total) + (e * depth).sum(-1) / (1.0 + total)
+        second = self._second(x)
+        if statistic == "margin":
+            return second
+        e = torch.where(others, torch.exp(-(depth - second[..., None]).clamp(min=0.0)), 0.0)
+        return second - torch.log((e.sum(-1) + tied).clamp(min=1.0))
+
+    def _second(self, x: torch.Tensor) -> torch.Tensor:
+        """Depth of the second largest logit, 0 where no second class is available."""
+        if self.n_classes == 1:
+            return 0 * x[..., 0]
+        second = x.topk(2, dim=-1).values[..., 1]
+        return torch.where(second < -LARGEST[str(x.dtype).rpartition(".")[2]], 0.0, -second)
+
+
+def _look_up(
+    steps: torch.Tensor, share: torch.Tensor, left: torch.Tensor, right: torch.Tensor
+) -> torch.Tensor:
+    """Values of the classes: whole steps below ``left``, shares of those from there to ``right``."""
+    # The running maximum takes back what a parallel sum may lose by rounding in another order.
+    whole = steps.cumsum(-1).cummax(-1).values
+    part = torch.nn.functional.pad((steps[..., 1:] * share).cumsum(-1), (1, 0))
+    base = whole.gather(-1, left)
+    value = base + (part.gather(-1, right) - part.gather(-1, left))
+    return torch.minimum(torch.maximum(value, base), whole.gather(-1, right))
+
+
+def _softmax(f: torch.Tensor) -> torch.Tensor:
+    """As `arrays.ordered_softmax`, with the gradient of softmax: the rounding is passed over."""
+    grid = _GRID[str(f.dtype).rpartition(".")[2]]
+    d = (f - f.amax(-1, keepdim=True)).clamp(min=_NOTHING)
+    d = d + (torch.round(d.detach() * grid) / grid - d.detach())
+    e = torch.exp(d)
+    return e * (1.0 / e.sum(-1, keepdim=True))
+
+
+def _log(p: torch.Tensor, smallest: float) -> torch.Tensor:
+    """Logarithms, in double precision so that they cannot change places; a zero stands for half the smallest positive."""
+    positive = p > 0
+    least = torch.where(positive, p, torch.inf).amin(-1, keepdim=True).clamp(max=smallest)
+    wide = (lambda t: t) if p.device.type == "mps" else torch.Tensor.double
+    filled = torch.where(positive, p, least / 2)
+    # Half the smallest subnormal is zero again; what matters is that it stays below the others and finite.
+    empty = filled <= 0
+    logits = torch.log(wide(torch.where(empty, 1.0, filled)))
+    return torch.where(empty, torch.log(wide(least)) - 1.0, logits).to(p.dtype)
+
+
+def _narrow(f: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Calibrated logits in the caller's type; what float16 cannot hold is cut, a step short of its largest number."""
+    if dtype == torch.float16:
+        f = torch.where(torch.isinf(f), f, f.clamp(-65472.0, 65472.0))
+    return f.to(dtype)
+
+
+def _lift_top(values: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
+    """Lift the top of a row by one unit where rounding has made it equal to a lower class.
+
+    The next number above is the next pattern of bits: plus one, or minus one for a negative number.
+    """
+    with torch.no_grad():
+        moved = values.argmax(-1, keepdim=True) != logits.argmax(-1, keepdim=True)
+        at_top = logits == logits.amax(-1, keepdim=True)
+        top = values.amax(-1, keepdim=True) + 0.0  # and no negative zero
+        bits = top.view(_BITS[top.element_size()])
+        up = torch.where(top < 0, bits - 1, bits + 1).view(top.dtype)
+        lift = torch.where(moved & at_top, up - values, 0.0)
+    return values + lift
