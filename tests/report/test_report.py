@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import json
 import re
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -132,6 +134,25 @@ def test_methods_that_fail_or_come_too_late_are_named(sets):
         "not tried"
         in collect(*sets, methods={"TS": mc.TemperatureScaling()}, time_limit=-1, **QUICK).to_html()
     )
+
+
+def test_a_slow_method_is_stopped_and_leaves_time_for_the_next(sets):
+    class Slow(mc.MCCT):
+        def _fit(self, logits, labels, weight):
+            try:
+                while True:
+                    time.sleep(0.01)
+            except Exception:  # what stops it must get past such a line
+                pass
+
+    begin = time.perf_counter()
+    found = compare_methods(
+        Trial.of(*sets), {"slow": Slow(), "TS": mc.TemperatureScaling()}, n_boot=5, time_limit=3.0
+    )
+    assert time.perf_counter() - begin < 10
+    assert found["slow"].note.startswith("stopped after")
+    assert found.recommended == "TS"
+    assert not any("(run)" in thread.name for thread in threading.enumerate())
 
 
 def test_by_default_every_calibrator_takes_part():

@@ -11,6 +11,7 @@ import time
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from scipy.stats import norm
 
 from ..errors import MissingExtraError
 from ..metrics import Evaluation, OrderAudit, evaluate
+from .deadline import within
 from .trial import Judged, Trial
 
 METRICS = ("nll", "ece", "brier", "accuracy")
@@ -112,7 +114,7 @@ def compare_methods(
     n_boot, level, seed
         Of the intervals, as in `monocal.evaluate`.
     time_limit : float
-        Seconds after which no further method is begun.
+        Seconds in all. A method that takes more than half of those left is stopped, and the result says so.
     on_method : callable, optional
         Called with the name of each method before it is fitted.
     """
@@ -124,17 +126,20 @@ def compare_methods(
         name = next(alike, f"this {type(known[0]).__name__}")
         methods = {**methods, name: known[0]}
         judged[name] = known[1]
-    begin = time.perf_counter()
+    end = time.perf_counter() + time_limit
     results = [_result(UNCALIBRATED, True, trial, trial.before, n_boot, level, seed)]
     for name, method in methods.items():
         keeps = bool(getattr(method, "preserves_order", False))
-        if name not in judged and time.perf_counter() - begin > time_limit:
+        left = end - time.perf_counter()
+        if name not in judged and left <= 0:
             note = f"not tried: the {time_limit:g} seconds for the comparison were over"
             results.append(MethodResult(name, keeps, note=note))
-        else:
-            if on_method is not None:
-                on_method(name)
-            results.append(_try(trial, name, method, keeps, judged.get(name), n_boot, level, seed))
+            continue
+        if on_method is not None:
+            on_method(name)
+        # Half of what is left, so that a slow method leaves time for those after it.
+        found = judged.get(name) or partial(within, left / 2, partial(trial.judge, method))
+        results.append(_try(trial, name, keeps, found, n_boot, level, seed))
     candidates = [result for result in results[1:] if result.evaluation is not None and result.keeps_order]
     best = min(candidates, key=_nll, default=None)
     return MethodComparison(tuple(results), None if best is None else best.name, level)
@@ -172,9 +177,8 @@ def _same(a: Any, b: Any) -> bool:
 def _try(
     trial: Trial,
     name: str,
-    method: Any,
     keeps: bool,
-    judged: Judged | None,
+    found: Judged | Callable[[], Judged],
     n_boot: int,
     level: float,
     seed: int,
@@ -182,9 +186,9 @@ def _try(
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            judged = judged or trial.judge(method)
+            judged = found if isinstance(found, Judged) else found()
             result = _result(name, keeps, trial, judged.probabilities, n_boot, level, seed)
-        except MissingExtraError as error:
+        except (MissingExtraError, TimeoutError) as error:
             return MethodResult(name, keeps, note=str(error))
         except Exception as error:  # one method that fails must not cost the others' results
             return MethodResult(name, keeps, note=f"failed: {error}")
