@@ -23,6 +23,7 @@ _PUBLIC = {
     "BayesianBinning": "monocal.maps",
     "ScalingBinning": "monocal.maps",
     "SplineCalibration": "monocal.maps",
+    "CalibratedClassifier": "monocal.classifier",
     "InputError": "monocal.errors",
     "FileError": "monocal.errors",
     "MissingExtraError": "monocal.errors",

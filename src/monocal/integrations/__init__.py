@@ -1,0 +1,1 @@
+"""Adapters to other projects' interfaces, one a file."""

@@ -1,0 +1,91 @@
+"""monocal in CalArena, the benchmark of calibrators (arXiv 2605.30188): objects with ``fit(p, y)`` and ``predict_proba(p)``.
+
+In CalArena's ``custom_calibrators.py``:
+
+    from monocal.integrations.calarena import CUSTOM_CALIBRATORS
+
+then ``python run_benchmark.py --benchmark cv-multiclass --calibrator monocal-MCCT``. Its files hold probabilities, of one
+column in the binary benchmarks, rounded to single precision or less. Here rows are made to sum to one again, a single
+column p becomes (1 - p, p), and zeros stand for half the smallest positive probability.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, clone
+from sklearn.utils.validation import check_is_fitted
+
+from ..classifier import resolvable
+from ..errors import InputError
+from ..maps import MCCT, Calibrator, ConditionalMCCT, TemperatureScaling
+
+# Rows further from one than rounding to half precision explains are not probabilities.
+_TOLERANCE = 0.02
+
+
+class ArenaCalibrator(BaseEstimator):
+    """A calibrator of probabilities, one or more columns.
+
+    Parameters
+    ----------
+    calibrator : Calibrator
+        Any of monocal's; it is cloned and told that its input is probabilities.
+
+    Attributes
+    ----------
+    calibrator_ : Calibrator
+    classes_ : ndarray of shape (m,)
+    """
+
+    def __init__(self, calibrator: Calibrator):
+        self.calibrator = calibrator
+
+    def fit(self, p_cal: Any, y_cal: Any) -> ArenaCalibrator:
+        """Learn from probabilities (n,), (n, 1) or (n, m) and labels 0..m-1."""
+        p = _rows(p_cal)
+        self.calibrator_ = clone(self.calibrator).set_params(input="probabilities").fit(p, y_cal)
+        self.classes_ = np.arange(p.shape[1])
+        return self
+
+    def predict_proba(self, p_test: Any) -> np.ndarray:
+        """Calibrated probabilities (n, m), double precision; two columns in the binary case."""
+        check_is_fitted(self)
+        return self.calibrator_.predict_proba(_rows(p_test))
+
+    def predict(self, p_test: Any) -> np.ndarray:
+        """The most probable class."""
+        return np.argmax(self.predict_proba(p_test), axis=1)
+
+
+# Display name -> a function that makes a fresh calibrator, as CalArena registers them.
+CUSTOM_CALIBRATORS: dict[str, Callable[[], ArenaCalibrator]] = {
+    "monocal-TS": lambda: ArenaCalibrator(TemperatureScaling()),
+    "monocal-MCCT": lambda: ArenaCalibrator(MCCT()),
+    "monocal-MCCT-cv": lambda: ArenaCalibrator(MCCT(shrinkage="cv")),
+    "monocal-Conditional": lambda: ArenaCalibrator(ConditionalMCCT()),
+}
+
+
+def _rows(probabilities: Any) -> np.ndarray:
+    """Probabilities (n, m) in double precision whose rows sum to one."""
+    p = np.asarray(probabilities, dtype=np.float64)
+    if p.ndim == 1:
+        p = p[:, None]
+    if p.ndim != 2 or not p.size:
+        raise InputError(f"probabilities must have shape (n,), (n, 1) or (n, m), but have {p.shape}.")
+    off = ~np.isfinite(p).all(axis=1) | (p < -_TOLERANCE).any(axis=1) | (p > 1 + _TOLERANCE).any(axis=1)
+    if off.any():
+        row = int(np.argmax(off))
+        raise InputError(f"probabilities: row {row} holds {p[row].min()} to {p[row].max()}, expected 0 to 1.")
+    p = np.clip(p, 0.0, 1.0)
+    if p.shape[1] == 1:
+        p = np.hstack([1.0 - p, p])
+    total = p.sum(axis=1, keepdims=True)
+    off = (np.abs(total - 1.0) > _TOLERANCE)[:, 0]
+    if off.any():
+        row = int(np.argmax(off))
+        raise InputError(f"probabilities: row {row} sums to {total[row, 0]:.6g}, expected 1.")
+    return resolvable(p / total)
