@@ -6,9 +6,12 @@ from .bayesian_binning import BayesianBinning
 from .conditional import ConditionalMCCT
 from .ensemble_temperature import EnsembleTemperatureScaling
 from .histogram import HistogramBinning
+from .intra_order_preserving import IntraOrderPreserving
 from .isotonic import IsotonicCalibration
 from .mcct import MCCT, MCCTInverse
+from .parameterized_temperature import ParameterizedTemperatureScaling
 from .published import Published
+from .registry import CalibratorInfo, calibrators
 from .scaling_binning import ScalingBinning
 from .spline import SplineCalibration
 from .temperature import TemperatureScaling
@@ -17,16 +20,20 @@ __all__ = [
     "MCCT",
     "BayesianBinning",
     "Calibrator",
+    "CalibratorInfo",
     "ConditionalMCCT",
     "DirichletCalibration",
     "EnsembleTemperatureScaling",
     "HistogramBinning",
+    "IntraOrderPreserving",
     "IsotonicCalibration",
     "MCCTInverse",
     "MatrixScaling",
+    "ParameterizedTemperatureScaling",
     "Published",
     "ScalingBinning",
     "SplineCalibration",
     "TemperatureScaling",
     "VectorScaling",
+    "calibrators",
 ]
