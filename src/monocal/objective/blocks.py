@@ -224,21 +224,22 @@ def tie_bounds(depth: Array) -> tuple[Array, Array]:
     return first, last
 
 
-def average_ties(f: Array, rows: Ranked, jumps: np.ndarray) -> Array:
+def average_ties(f: Array, rows: Ranked, jumps: np.ndarray) -> bool:
     """Give tied ranks one value, the mean of theirs; it lies between its neighbours, so the order stands.
 
     ``f`` (n, r) is linear in the logit between the ranks in ``jumps``, so ties need care only where one of these falls
-    inside a group of equal values. Changes ``f`` in place.
+    inside a group of equal values. Changes ``f`` in place, and says whether it did.
     """
     xp = array_namespace(f)
     jumps = jumps[jumps > 0]
     if not len(jumps):
-        return f
+        return False
     split = xp.any(rows.depth[:, jumps] == rows.depth[:, jumps - 1], axis=1)
     index = xp.nonzero(split)[0]
-    if index.shape[0]:
-        f[index] = _group_means(f[index], rows[index])
-    return f
+    if not index.shape[0]:
+        return False
+    f[index] = _group_means(f[index], rows[index])
+    return True
 
 
 def _group_means(f: Array, rows: Ranked) -> Array:

@@ -70,8 +70,11 @@ def block_sums(block: Block, point: Point) -> Sums:
     """Value, gradient by rank and working-set Hessian of one block's log-partition."""
     rows, v, psi = block.rows, block.rows.depth, block.factors
     xp = array_namespace(v)
-    f = _from_top(block, point, v, slice(None))
-    average_ties(f, rows, point.jumps)
+    f = from_top(block, point, v, slice(None))
+    shift = None
+    if average_ties(f, rows, point.jumps):  # a tied top has come down to the mean of its group
+        shift = xp.asarray(f[:, -1:], copy=True)
+        f -= shift
     with np.errstate(under="ignore"):
         p = xp.exp(f)
         if rows.valid is not None:
@@ -79,9 +82,10 @@ def block_sums(block: Block, point: Point) -> Sums:
         total = xp.sum(p, axis=1)
         tail = None
         if rows.tail is not None:
-            tail = _tail_moments(block, point, f)
+            tail = tail_moments(block, point, f, shift)
             total = total + tail[0]
-        value = xp.sum(block.weight * xp.log(total), dtype=xp.float64)
+        logs = xp.log(total) if shift is None else xp.log(total) + shift[:, 0]
+        value = xp.sum(block.weight * logs, dtype=xp.float64)
         share = block.weight / total
         p *= share[:, None]  # from here on, probabilities times the row's weight
         pv = p * v
@@ -96,7 +100,7 @@ def block_sums(block: Block, point: Point) -> Sums:
     return Sums(float(value), to_numpy(by_rank).astype(np.float64), hessian)
 
 
-def _from_top(block: Block, point: Point, v: Array, ranks: slice) -> Array:
+def from_top(block: Block, point: Point, v: Array, ranks: slice) -> Array:
     """``f - f_top`` at depths ``v`` with the parameters of ``ranks``."""
     psi, height = block.factors, block.rows.height[:, None]
     weight_drop, bias_drop = (x[:, ranks] for x in point.drops)
@@ -127,7 +131,7 @@ def _split(x: np.ndarray, other: Array) -> list[Array]:
     return [like(leading, other), like(x - leading, other)]
 
 
-def _tail_moments(block: Block, point: Point, f: Array) -> list[Array]:
+def tail_moments(block: Block, point: Point, f: Array, shift: Array | None) -> list[Array]:
     """``sum p``, ``sum p v``, ``sum p v^2`` over the tail, unnormalised like ``exp(f)``.
 
     With depths cut at the height, each class in use contributes as much as the lowest, and that is taken off again. What
@@ -144,10 +148,12 @@ def _tail_moments(block: Block, point: Point, f: Array) -> list[Array]:
     if tail.masked:
         hidden = xp.isinf(v)
         v = xp.where(hidden, height, v)
-    e = xp.exp(_from_top(block, point, v, slice(0, 1)))
+    e, lowest = (from_top(block, point, x, slice(0, 1)) for x in (v, height))
+    if shift is not None:
+        e, lowest = e - shift, lowest - shift
+    e, lowest = xp.exp(e), xp.exp(lowest)[:, 0]
     if hidden is not None:
         e *= xp.astype(~hidden, e.dtype)
-    lowest = xp.exp(_from_top(block, point, height, slice(0, 1)))[:, 0]
     kept = f.shape[1] if rows.valid is None else xp.sum(xp.astype(rows.valid, f.dtype), axis=1)
     moments = []
     for power in range(3):

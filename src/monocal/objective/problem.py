@@ -93,21 +93,33 @@ class RankCone:
         Which (kind, factor, start) are in the dictionary.
     emphasis : ndarray of shape (2, K, 1), optional
         Relative strength of the penalty on each family of atoms; 1 by default.
+    unit : ndarray of shape (2, K, r), optional
+        What the penalty is proportional to; by default the standard deviation of the atom's values.
     tol : float
         The tolerance the solver will be given; sets the floor of the penalty.
     """
 
     def __init__(
-        self, rows: Rows, allowed: np.ndarray, *, emphasis: np.ndarray | float = 1.0, tol: float = 1e-6
+        self,
+        rows: Rows,
+        allowed: np.ndarray,
+        *,
+        emphasis: np.ndarray | float = 1.0,
+        unit: np.ndarray | None = None,
+        tol: float = 1e-6,
     ):
         self.rows = rows
         self.emphasis = emphasis
+        self.unit = unit
         self.n_rows = rows.n_rows
         self.allowed = allowed
         self.tol = tol
         self.atoms = np.flatnonzero(allowed.ravel())
         self.totals: Totals = rows.sum(block_totals)
         self.spread = self._spread()
+        # Root mean square of each atom at the top class: what a step in it does to the largest logit.
+        top = self.totals.square[:, :, -1:] / self.totals.weight
+        self.reach = self._take(np.sqrt(np.broadcast_to(top, allowed.shape)))
         self.lower = np.zeros(len(self.atoms))
         self._plain = np.searchsorted(self.atoms, 0)  # (scale, factor 0, start 0) comes first
         self.lower[self._plain] = MIN_SCALE
@@ -115,14 +127,15 @@ class RankCone:
 
     def on_rows(self, rows: Rows) -> RankCone:
         """The same dictionary on other rows."""
-        return RankCone(rows, self.allowed, emphasis=self.emphasis, tol=self.tol)
+        return RankCone(rows, self.allowed, emphasis=self.emphasis, unit=self.unit, tol=self.tol)
 
     def set_strength(self, shrinkage: float) -> None:
         """Choose the shrinkage; everything else stands."""
         emphasis = self._take(
             np.broadcast_to(np.asarray(self.emphasis, dtype=np.float64), self.allowed.shape)
         )
-        self.penalty = shrinkage * emphasis * self.spread / self.totals.weight
+        unit = self.spread if self.unit is None else self._take(self.unit)
+        self.penalty = shrinkage * emphasis * unit / self.totals.weight
         self.penalty[self._plain] = 0.0
         self.floor = 0.5 * self.tol * np.minimum(1.0, self.spread)
         self.penalty += self.floor

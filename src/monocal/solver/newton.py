@@ -49,7 +49,8 @@ class ConeProblem(Protocol):
     penalty: np.ndarray
     floor: np.ndarray  # the part of the penalty that is there to keep the minimum finite
     lower: np.ndarray
-    spread: np.ndarray  # typical size of each atom's values: the metric for steps and ridges
+    spread: np.ndarray  # typical size of each atom's values: the metric for ridges
+    reach: np.ndarray  # how far a unit step in each atom moves the model, to bound steps
     n_rows: int
 
     def start(self) -> np.ndarray:
@@ -110,7 +111,8 @@ def _corrected(
 
     With ``G`` the gradient of the whole at ``c`` and ``G_s`` that of the part, the next point minimises
     ``F_s + (G - G_s) . c``: a linear term, which a penalty already is. A fixed point is optimal for the whole. The error
-    falls by the relative sampling error of the Hessian in each round, and a round costs one pass without Hessian.
+    falls by the relative sampling error of the Hessian in each round, and a round costs one pass without Hessian. Far from
+    ``c`` the correction means nothing (it may even leave the part without a minimum), so a round does not go far.
     """
     rough = minimize(small, tol=max(tol, 1e-3), max_iter=max_iter, start=start, n_candidates=n_candidates)
     c, history = rough.coefficients, list(rough.history)
@@ -122,11 +124,11 @@ def _corrected(
         history.append(Step(objective, kkt, int((c > problem.lower).sum()), 1.0, problem.n_rows))
         if kkt <= tol:
             return _solution(problem, here, c, CONVERGED, n_iter, history)
-        if kkt > 0.5 * last:
+        if kkt > 0.8 * last:
             break
         last = kkt
         small.penalty = problem.penalty + here.gradient - small.evaluate(c, nothing).gradient
-        inner = _newton(small, c, max(0.05 * kkt, 0.3 * tol), max_iter, n_candidates, ())
+        inner = _newton(small, c, max(0.05 * kkt, 0.3 * tol), max_iter, n_candidates, (), trust=6.0)
         c, history = inner.coefficients, history + list(inner.history)
     return _newton(problem, c, tol, max_iter, n_candidates, tuple(history))
 
@@ -138,9 +140,12 @@ def _newton(
     max_iter: int,
     n_candidates: int,
     before: tuple[Step, ...],
+    trust: float = np.inf,
 ) -> Solution:
+    """Newton steps from ``c`` until the tolerance is met, or until the model has moved by ``trust``."""
     penalty, lower = problem.penalty, problem.lower
     history = list(before)
+    origin = c
     working = np.flatnonzero(c > lower)
     here = problem.evaluate(c, working)
     step_size = 1.0
@@ -153,17 +158,17 @@ def _newton(
             break
         if n_iter == max_iter:
             break
-        if idle == 5:
+        if idle == 5 or np.abs((c - origin) * problem.reach).max(initial=0.0) >= trust:
             status = STALLED
             break
         n_iter += 1
 
         g = here.gradient + penalty
         delta = np.zeros_like(c)
-        metric = problem.spread[working]
-        step = _bounded_newton_step(g[working], here.hessian, (c - lower)[working], metric)
-        # Where the curvature has all but vanished a full step may leap far; calibrated logits change by 10 at most.
-        delta[working] = step * min(1.0, 10.0 / max(float(np.abs(step * metric).max(initial=0.0)), 1e-300))
+        step = _bounded_newton_step(g[working], here.hessian, (c - lower)[working], problem.spread[working])
+        # Where the curvature has all but vanished a full step may leap far: no atom moves the model by more than 10.
+        leap = float(np.abs(step * problem.reach[working]).max(initial=0.0))
+        delta[working] = step * min(1.0, min(10.0, trust) / max(leap, 1e-300))
         slope = float(g @ delta)
         wanted = problem.candidates(np.where(c > lower, 0.0, g), n_candidates)
         noise = 1e-8 * max(1.0, abs(objective))
