@@ -30,6 +30,8 @@ OPSET = 17
 _DOMAIN = "monocal"
 _TYPES = {"float32": TensorProto.FLOAT, "float64": TensorProto.DOUBLE}
 _OUTPUTS = ("probabilities", "logits")
+# Stands for 0 as a divisor: a row whose logits are all equal has spread 0 in any unit.
+_SMALLEST_UNIT = 1e-300
 
 
 def to_onnx(
@@ -339,8 +341,17 @@ def _statistic(g: _Graph, name: str, plan: Plan, depth: str, masked: str, sorted
     """
     v = g.cast(depth, np.float64)
     available = g.cast(g.op("Not", masked), np.float64)
-    if name == "mean_gap":
-        return g.cast(g.op("Div", g.reduce("Sum", v), g.reduce("Sum", available)), g.dtype)
+    if name in ("mean_gap", "spread"):
+        count = g.reduce("Sum", available)
+        mean = g.op("Div", g.reduce("Sum", v), count)
+        if name == "mean_gap":
+            return g.cast(mean, g.dtype)
+        unit = g.op(
+            "Max", g.reduce("Max", v), g.constant(_SMALLEST_UNIT, np.float64)
+        )  # so that no square overflows
+        away = g.op("Mul", g.op("Div", g.op("Sub", v, mean), unit), available)
+        variance = g.op("Div", g.reduce("Sum", g.op("Mul", away, away)), count)
+        return g.cast(g.op("Mul", unit, g.op("Sqrt", variance)), g.dtype)
     if name == "entropy":
         e = g.op("Mul", g.op("Exp", g.op("Neg", v)), available)
         total = g.reduce("Sum", e)

@@ -68,7 +68,7 @@ def plan_of(calibrator: Any) -> Plan:
     r = m if rank_map.top_k is None else min(int(rank_map.top_k), m)
     used = rank_map.starts < r
     factors = rank_map.factors
-    hinges = () if factors is None else factors.hinges
+    ramps = () if factors is None else factors.ramps
     return Plan(
         name=type(calibrator).__name__,
         n_classes=m,
@@ -77,9 +77,9 @@ def plan_of(calibrator: Any) -> Plan:
         scale_steps=np.asarray(rank_map.scale_steps, dtype=np.float64)[:, used],
         bias_steps=np.asarray(rank_map.bias_steps, dtype=np.float64)[:, used],
         statistics=() if factors is None else tuple(factors.statistics),
-        hinge_statistic=np.array([h.statistic for h in hinges], dtype=np.int64),
-        hinge_knot=np.array([h.knot for h in hinges], dtype=np.float64),
-        hinge_end=np.array([h.end for h in hinges], dtype=np.float64),
+        hinge_statistic=np.array([ramp.statistic for ramp in ramps], dtype=np.int64),
+        hinge_knot=np.array([ramp.zero for ramp in ramps], dtype=np.float64),
+        hinge_end=np.array([ramp.one for ramp in ramps], dtype=np.float64),
         smallest_probability=(
             float(calibrator.smallest_probability_) if calibrator.input == "probabilities" else None
         ),

@@ -190,8 +190,10 @@ class CalibratorModule(torch.nn.Module):
             value = torch.as_tensor(statistic(sorted_u), device=x.device).to(x.dtype)
             return value.reshape(x.shape[:-1])
         depth = torch.where(masked, 0.0, -x)
-        if statistic == "mean_gap":
-            return depth.sum(-1) / (~masked).sum(-1)
+        if statistic in ("mean_gap", "spread"):
+            count = (~masked).sum(-1)
+            mean = depth.sum(-1) / count
+            return mean if statistic == "mean_gap" else _spread(depth, mean, masked, count)
         at_top = ~masked & (x == 0)
         others = ~masked & ~at_top
         tied = (at_top.sum(-1) - 1).to(x.dtype)
@@ -211,6 +213,18 @@ class CalibratorModule(torch.nn.Module):
             return 0 * x[..., 0]
         second = x.topk(2, dim=-1).values[..., 1]
         return torch.where(second < -LARGEST[str(x.dtype).rpartition(".")[2]], 0.0, -second)
+
+
+def _spread(
+    depth: torch.Tensor, mean: torch.Tensor, masked: torch.Tensor, count: torch.Tensor
+) -> torch.Tensor:
+    """Standard deviation, in units of the largest depth so that no square overflows; its gradient at 0 is 0."""
+    unit = depth.amax(-1)
+    unit = torch.where(unit > 0, unit, 1.0)
+    away = torch.where(masked, 0.0, (depth - mean[..., None]) / unit[..., None])
+    variance = (away * away).sum(-1) / count
+    positive = variance > 0
+    return torch.where(positive, unit * torch.sqrt(torch.where(positive, variance, 1.0)), 0.0)
 
 
 def _look_up(

@@ -2,10 +2,16 @@
 
     f_(i) = w_i(z) u_(i) + b_i(z),      w_i(z) = sum_k psi_k(z) sum_{s <= i} c[scale, k, s],    b_i likewise,   c >= 0.
 
-``psi_0 = 1`` is MCCT. The other ``psi_k >= 0`` are hinges of statistics of the sorted logits (see `hinges`, `statistics`): a
+``psi_0 = 1`` is MCCT. The other ``psi_k >= 0`` are ramps of statistics of the sorted logits (see `ramps`, `statistics`): a
 sample with a small margin may be scaled, and its ranks shifted, otherwise than one with a large margin. Within one sample
 the ``psi_k`` are constants, so weights and biases still grow with the rank, and the order stands whatever the factors
 are. In ``c`` the likelihood is convex as ever, so the optimum is certified.
+
+Shrinkage towards temperature scaling is measured in what the data can tell (see `objective.information`),
+
+    penalty_a = shrinkage / N * emphasis_a * sqrt(mean_n Var_p[atom_a]),
+
+the negative logarithm of a prior under which an atom's effect has a mean size of ``1 / (shrinkage * emphasis)`` logits.
 """
 
 from __future__ import annotations
@@ -14,28 +20,77 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
 from ..arrays import Array, to_numpy
 from ..errors import InputError
+from ..objective.information import information
 from ..objective.kernel import BIAS, SCALE
 from ..objective.problem import RankCone
+from ..objective.sources import MemoryRows
+from ..solver import minimize
 from ..validation import check_number
 from .cone_map import ConeCalibrator
-from .hinges import HingeFactors, choose_hinges, statistic_functions
+from .explanation import Explanation, explain
+from .ramps import RampFactors, choose_ramps, statistic_functions
 from .rank_map import RankMap
 from .statistics import STATISTICS
 
+# Relative strength of the shrinkage. Conditional scales are few and move all classes; conditional biases are many.
+_SCALE_EMPHASIS, _BIAS_EMPHASIS = 0.5, 2.0
+
 
 class ConditionalMCCT(ConeCalibrator):
-    """MCCT whose weights and biases depend on the sample through statistics of its sorted logits."""
+    """MCCT whose weights and biases depend on the sample through statistics of its sorted logits.
+
+    Parameters
+    ----------
+    statistics : sequence of str or callable
+        What a sample's weights and biases may depend on: ``"margin"`` (between the two largest logits), ``"mean_gap"`` (from
+        the largest to the mean), ``"spread"`` (standard deviation), ``"entropy"``, ``"log_odds"`` (of the largest), or a
+        function that takes the sorted, anchored logits ``u`` of shape (n, m), lowest first and 0 at the lowest (of the ``top_k``
+        largest, where that is set), in the caller's array library, and returns one number a row. Empty: `MCCT`.
+    n_knots : int
+        Quantiles of each statistic around which the map may change.
+    shrinkage : float or "cv"
+        Pull towards temperature scaling. The default is safe with 100 samples and weak with 10,000; "cv" chooses by
+        cross-validation; 0 leaves the likelihood alone with many atoms, which takes very many samples.
+    top_k : int or None
+        Ranks with parameters of their own, counted from the top; the ranks below share the lowest one's. None: all.
+    input : {"logits", "probabilities"}
+    tol : float
+        Largest violation of the optimality conditions to accept.
+    max_iter : int
+
+    Attributes
+    ----------
+    coefficients_ : ndarray of shape (2, K, r)
+        By kind (scale, bias), factor and first rank concerned; mostly zero. `explain` puts them in words.
+    factors_ : RampFactors
+        The K factors as a function of the sorted logits: the constant 1, and ramps.
+    solution_ : monocal.solver.Solution
+        With the certificate: ``converged``, ``kkt``, ``duality_gap``.
+    shrinkage_ : float
+        The strength used.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> from monocal.data import synthetic
+    >>> data = synthetic(2000, 10, seed=0)
+    >>> cal = mc.ConditionalMCCT().fit(data.values, data.labels)
+    >>> cal.solution_.converged
+    True
+    >>> bool((cal.predict(data.values) == data.values.argmax(axis=1)).all())
+    True
+    """
 
     def __init__(
         self,
         *,
-        statistics: Sequence[str | Callable[[Array], Any]] = ("margin", "mean_gap"),
+        statistics: Sequence[str | Callable[[Array], Any]] = ("margin", "mean_gap", "spread"),
         n_knots: int = 7,
-        shrinkage: float | str = 1.0,
-        emphasis: float = 3.0,
+        shrinkage: float | str = 25.0,
         top_k: int | None = None,
         input: str = "logits",
         tol: float = 1e-6,
@@ -44,7 +99,6 @@ class ConditionalMCCT(ConeCalibrator):
         self.statistics = statistics
         self.n_knots = n_knots
         self.shrinkage = shrinkage
-        self.emphasis = emphasis
         self.top_k = top_k
         self.input = input
         self.tol = tol
@@ -53,32 +107,55 @@ class ConditionalMCCT(ConeCalibrator):
     def _fit(self, logits: Array, labels: Array, weight: Array | None) -> None:
         self._check_solver_parameters(logits.shape[1])
         check_number(self.n_knots, "n_knots", least=1, whole=True)
-        check_number(self.emphasis, "emphasis", least=0)
         statistics = _check_statistics(self.statistics)
         rows = self._rows(logits, labels, weight, statistics=statistic_functions(statistics))
-        weights = np.concatenate([to_numpy(b.weight) for b in rows.blocks]).astype(np.float64)
-        hinges = choose_hinges(rows.statistics(), weights, self.n_knots) if statistics else ()
-        factors = HingeFactors(statistics, hinges)
-        if hinges:
+        scale = _plain_scale(rows)
+        ramps = choose_ramps(rows.statistics(), _weights(rows), self.n_knots) if statistics else ()
+        factors = RampFactors(statistics, ramps)
+        if ramps:
             rows = rows.with_factors(factors.of_statistics)
+        conditional = (np.arange(factors.n_factors) > 0)[:, None]
         problem = RankCone(
             rows,
             dictionary(factors.n_factors, rows.n_ranks),
-            emphasis=np.where(np.arange(factors.n_factors) > 0, self.emphasis, 1.0)[None, :, None],
+            emphasis=np.where(conditional, np.reshape([_SCALE_EMPHASIS, _BIAS_EMPHASIS], (2, 1, 1)), 1.0),
+            unit=np.sqrt(information(rows.sample() or rows, scale)),
             tol=self.tol,
         )
         grid = problem.grid(self._solve(problem, self.shrinkage).coefficients)
         self.factors_ = factors
         self.coefficients_ = grid
-        self.rank_map_ = RankMap.from_grid(grid, top_k=self.top_k, factors=factors if hinges else None)
+        self.factor_means_ = problem.totals.mean[BIAS, :, 0] / problem.totals.weight
+        self.n_atoms_ = len(problem.atoms)
+        self.rank_map_ = RankMap.from_grid(grid, top_k=self.top_k, factors=factors if ramps else None)
+
+    def explain(self) -> Explanation:
+        """The active atoms and what they do: a sequence of `Effect`, and with ``str`` or ``print`` the same in words."""
+        check_is_fitted(self)
+        return explain(self.coefficients_, self.factors_, self.factor_means_, self.n_atoms_)
 
 
 def dictionary(n_factors: int, n_ranks: int) -> np.ndarray:
-    """Which atoms (kind, factor, start) there are: all rank atoms; conditional scales of all ranks; conditional biases."""
+    """Which atoms (kind, factor, start) there are: all rank atoms, conditional biases, and conditional scales of all ranks.
+
+    Conditional scales of the upper ranks only are left out: with biases there they fit no better and generalise worse.
+    """
     allowed = np.ones((2, n_factors, n_ranks), dtype=bool)
     allowed[BIAS, :, 0] = False  # a bias on every rank is a shift, which softmax does not see
     allowed[SCALE, 1:, 1:] = False
     return allowed
+
+
+def _plain_scale(rows: MemoryRows) -> float:
+    """Temperature scaling, from a sample of the rows where they are many: it only sets the units of the penalty."""
+    some = rows.sample() or rows
+    allowed = np.zeros((2, 1, some.n_ranks), dtype=bool)
+    allowed[SCALE, 0, 0] = True
+    return float(minimize(RankCone(some, allowed), tol=1e-4).coefficients[0])
+
+
+def _weights(rows: MemoryRows) -> np.ndarray:
+    return np.concatenate([to_numpy(b.weight) for b in rows.blocks]).astype(np.float64)
 
 
 def _check_statistics(given: Any) -> tuple[str | Callable[[Array], Any], ...]:

@@ -2,11 +2,12 @@
 
     margin     v_2                              gap between the two largest logits
     mean_gap   mean_i v_i                       gap between the largest logit and the mean logit
+    spread     std_i v_i                        standard deviation of the logits
     entropy    -sum_i p_i log p_i               of the softmax, in nats
     log_odds   log p_top / (1 - p_top)          of the softmax: -log sum_{i > 1} exp(-v_i)
 
 ``v_i = z_top - z_(i) >= 0`` are the depths of a `Ranked` block, so a shift of the logits or another order of the classes
-changes nothing. Masked classes do not take part. All four are 0 for a row with one available class, which has nothing to
+changes nothing. Masked classes do not take part. All are 0 for a row with one available class, which has nothing to
 calibrate.
 """
 
@@ -46,6 +47,23 @@ def mean_gap(rows: Ranked) -> Array:
     return xp.sum(depth * available, axis=1) / xp.sum(available, axis=1)
 
 
+def spread(rows: Ranked) -> Array:
+    """Standard deviation of the logits."""
+    xp = array_namespace(rows.depth)
+    depth, valid = _all_depths(rows)
+    away = depth - mean_gap(rows)[:, None]
+    if valid is not None:
+        away = xp.where(valid, away, 0 * away)
+    # In units of the largest, so that no square overflows.
+    unit = xp.max(abs(away), axis=1)
+    unit = xp.where(unit > 0, unit, xp.ones_like(unit))
+    away /= unit[:, None]
+    with np.errstate(under="ignore"):
+        square = xp.sum(away * away, axis=1)
+    n = float(depth.shape[1]) if valid is None else xp.astype(count_true(valid), depth.dtype)
+    return unit * xp.sqrt(square / n)
+
+
 def entropy(rows: Ranked) -> Array:
     """Entropy of the softmax, in nats."""
     xp = array_namespace(rows.depth)
@@ -74,6 +92,7 @@ def log_odds(rows: Ranked) -> Array:
 STATISTICS: dict[str, Callable[[Ranked], Array]] = {
     "margin": margin,
     "mean_gap": mean_gap,
+    "spread": spread,
     "entropy": entropy,
     "log_odds": log_odds,
 }

@@ -1,0 +1,107 @@
+"""Non-negative factors of a row: ramps of its statistics.
+
+    psi(z) = min(max((q(z) - zero) / (one - zero), 0), 1)
+
+rises from 0 to 1 between two values of a statistic ``q``: towards larger values where ``zero < one`` ("above"), towards smaller
+ones where ``one < zero`` ("below"). There is a ramp in either direction around every knot; knots are quantiles of the
+calibration set, and a ramp reaches two knots to each side. Every factor lies in [0, 1] and is constant beyond the
+calibration set, so nothing extrapolates: a row stranger than any calibration row is treated like the strangest of these. The
+first factor is the constant 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from ..arrays import Array, array_namespace
+from ..errors import InputError
+from ..objective.blocks import Ranked
+from .statistics import compute, statistic_name
+
+# Knots from the middle of a ramp to its ends. Wider ramps are smoother, narrower ones follow more closely.
+_REACH = 2
+
+
+@dataclass(frozen=True)
+class Ramp:
+    """One factor: 0 up to ``zero``, 1 from ``one`` on."""
+
+    statistic: int  # which of the statistics
+    zero: float
+    one: float
+
+    @property
+    def side(self) -> str:
+        """Rows on which side of ``zero`` have the factor."""
+        return "above" if self.zero < self.one else "below"
+
+
+@dataclass(frozen=True)
+class RampFactors:
+    """The constant 1 and ramps, as a function of ranked rows.
+
+    Attributes
+    ----------
+    statistics : tuple of str or callable
+    ramps : tuple of Ramp
+    """
+
+    statistics: tuple[str | Callable[[Array], Any], ...]
+    ramps: tuple[Ramp, ...]
+
+    @property
+    def n_factors(self) -> int:
+        return 1 + len(self.ramps)
+
+    def __call__(self, rows: Ranked) -> Array:
+        """Factors (n, K) of ranked rows."""
+        xp = array_namespace(rows.depth)
+        return self.of_statistics(xp.stack([compute(s, rows) for s in self.statistics], axis=1))
+
+    def of_statistics(self, values: Array) -> Array:
+        """Factors (n, K) of statistics (n, S)."""
+        xp = array_namespace(values)
+        columns = [xp.ones_like(values[:, 0])]
+        for ramp in self.ramps:
+            risen = (values[:, ramp.statistic] - ramp.zero) / (ramp.one - ramp.zero)
+            columns.append(xp.clip(risen, min=0.0, max=1.0))
+        return xp.stack(columns, axis=1)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, from which `from_dict` makes it again; statistics go by name, so functions cannot."""
+        for s in self.statistics:
+            if not isinstance(s, str):
+                raise InputError(
+                    f"The statistic {statistic_name(s)} is a function and cannot be saved as data. Use statistics that have "
+                    "a name."
+                )
+        return {"statistics": list(self.statistics), "ramps": [asdict(ramp) for ramp in self.ramps]}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> RampFactors:
+        return cls(tuple(data["statistics"]), tuple(Ramp(**ramp) for ramp in data["ramps"]))
+
+
+def choose_ramps(values: np.ndarray, weight: np.ndarray, n_knots: int) -> tuple[Ramp, ...]:
+    """Ramps in both directions around the inner quantiles of each statistic (n, S); none where one is constant."""
+    levels = np.linspace(0.0, 1.0, n_knots + 2)
+    ramps = []
+    for s, q in enumerate(np.asarray(values, dtype=np.float64).T):
+        knots = np.unique(np.quantile(q, levels, weights=weight, method="inverted_cdf")).tolist()
+        for i in range(1, len(knots) - 1):
+            low, high = knots[max(i - _REACH, 0)], knots[min(i + _REACH, len(knots) - 1)]
+            ramps += [Ramp(s, low, high), Ramp(s, high, low)]
+        if len(knots) == 2:  # a statistic of few values, such as a count: one ramp between the two
+            ramps += [Ramp(s, *knots), Ramp(s, *knots[::-1])]
+    return tuple(ramps)
+
+
+def statistic_functions(
+    statistics: Sequence[str | Callable[[Array], Any]],
+) -> list[Callable[[Ranked], Array]]:
+    """The statistics as functions of ranked rows."""
+    return [lambda rows, s=s: compute(s, rows) for s in statistics]  # type: ignore[misc]
