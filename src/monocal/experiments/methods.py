@@ -44,11 +44,21 @@ METHODS: dict[str, Method] = {
     "uncalibrated": Method("Uncalibrated", lambda seed, top_k: None, in_paper=True),
     "ts": Method("TS", lambda seed, top_k: mc.TemperatureScaling(), in_paper=True),
     "vs": Method("VS", lambda seed, top_k: mc.VectorScaling.as_published(), in_paper=True),
+    "hb": Method("HB", lambda seed, top_k: mc.HistogramBinning(), in_paper=True),
     "ets": Method(
         "ETS", lambda seed, top_k: mc.EnsembleTemperatureScaling.as_published("ETS"), in_paper=True
     ),
     "ets_mse": Method(
         "ETS MSE", lambda seed, top_k: mc.EnsembleTemperatureScaling.as_published("ETS MSE"), in_paper=True
+    ),
+    "pts": Method(
+        "PTS",
+        lambda seed, top_k: mc.ParameterizedTemperatureScaling.as_published(seed),
+        in_paper=True,
+        random=True,
+    ),
+    "diag": Method(
+        "DIAG", lambda seed, top_k: mc.IntraOrderPreserving(seed=seed), in_paper=True, random=True
     ),
     "mcct_published": Method(
         "MCCT published",
@@ -64,12 +74,17 @@ METHODS: dict[str, Method] = {
     ),
     "mcct": Method("MCCT", lambda seed, top_k: mc.MCCT(top_k=top_k)),
     "conditional": Method("Conditional MCCT", lambda seed, top_k: mc.ConditionalMCCT(top_k=top_k)),
+    "pts_trained": Method(
+        "PTS trained", lambda seed, top_k: mc.ParameterizedTemperatureScaling(seed=seed), random=True
+    ),
+    "isotonic": Method("Isotonic", lambda seed, top_k: mc.IsotonicCalibration()),
+    "isotonic_ovr": Method("Isotonic OvR", lambda seed, top_k: mc.IsotonicCalibration(mode="one_vs_rest")),
     "dirichlet": Method("Dirichlet", lambda seed, top_k: mc.DirichletCalibration(), pairwise=True),
     "matrix": Method("Matrix scaling", lambda seed, top_k: mc.MatrixScaling(), pairwise=True),
 }
 
 # Figure 1: methods that may change the order of the classes, and two that do not.
-ORDER_CURVES = ("vs", "hb", "isotonic", "dirichlet", "matrix", "mcct_published", "mcct", "conditional")
+ORDER_CURVES = ("vs", "hb", "isotonic_ovr", "dirichlet", "matrix", "mcct_published", "mcct", "conditional")
 # Figure 2: methods that are said to need little data.
 SIZE_CURVES = ("ts", "ets", "ets_mse", "mcct_published", "mcct_i_published", "mcct", "conditional")
 # Figures 3 and 4: methods with a top-k.

@@ -42,11 +42,11 @@ class Settings:
 
     seeds: int = 10
     draws: int = 10
-    fractions: tuple[float, ...] = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+    fractions: tuple[float, ...] = (0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
     counts: tuple[int, ...] = (100, 200)
     curve_sets: int = 3
     rank_sets: int = 2
-    rank_fractions: tuple[float, ...] = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.6, 0.8)
+    rank_fractions: tuple[float, ...] = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.6)
     table_ranks: int = 1000
     curve_ranks: int = 100
     table_pairs: int = 1000
@@ -55,9 +55,9 @@ class Settings:
 
 FULL = Settings()
 QUICK = Settings(
-    seeds=2,
+    seeds=1,
     draws=2,
-    fractions=(0.1, 0.5),
+    fractions=(0.5,),
     counts=(100,),
     curve_sets=2,
     rank_sets=1,
