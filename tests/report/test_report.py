@@ -44,6 +44,7 @@ def test_figures_are_those_of_the_library_on_the_test_set(sets, report):
     assert report.before.evaluation["nll"].value == pytest.approx(mc.metrics.nll(before, test.labels))
     assert report.audit.preserved
     assert report.solution.converged
+    assert len(report.effects) == len(report.calibrator.statistics)
     assert "test set, which the fit has not seen" in report.judged_how
     # An over-confident model is called so.
     assert re.search(r"Over-confident by \d+(\.\d)? points", report.to_html())

@@ -71,7 +71,7 @@ def write_report(
     level : float
         Of the intervals and of the band of perfect calibration.
     time_limit : float
-        Seconds for the comparison of methods. One that takes more than half of those left is stopped.
+        Seconds for the comparison of methods. One that takes more than a third of those left is stopped.
     seed : int
         Of the folds and of the bootstrap.
     on_step : callable, optional

@@ -74,6 +74,8 @@ class Report:
         Fitted on all calibration rows.
     parameters : RankParameters or None
     effects : tuple of EffectCurve
+    explanation : str or None
+        What the calibrator says of itself (its ``explain``), where it does.
     solution : Solution or None
         With the certificate.
     fingerprint : dict
@@ -99,6 +101,7 @@ class Report:
     saved: str | None
     parameters: RankParameters | None
     effects: tuple[EffectCurve, ...]
+    explanation: str | None
     solution: Solution | None
     fingerprint: dict[str, Any]
     versions: dict[str, str]
@@ -217,6 +220,7 @@ def collect(
         saved=_saved(model, cal, fitted, sides[1].evaluation),
         parameters=parameters,
         effects=effects,
+        explanation=str(model.explain()) if hasattr(model, "explain") else None,
         solution=getattr(model, "solution_", None),
         fingerprint=persistence.fingerprint(cal.values, cal.labels),
         versions=_versions(),

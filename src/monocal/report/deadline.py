@@ -39,5 +39,5 @@ def within(seconds: float, function: Callable[[], Result]) -> Result:
     if failures:
         raise failures[0]
     if not results:
-        raise TimeoutError(f"stopped after {seconds:.0f} seconds")
+        raise TimeoutError(f"stopped after {seconds:.1f} seconds")
     return results[0]

@@ -114,7 +114,7 @@ def compare_methods(
     n_boot, level, seed
         Of the intervals, as in `monocal.evaluate`.
     time_limit : float
-        Seconds in all. A method that takes more than half of those left is stopped, and the result says so.
+        Seconds in all. A method that takes more than a third of those left is stopped, and the result says so.
     on_method : callable, optional
         Called with the name of each method before it is fitted.
     """
@@ -137,8 +137,8 @@ def compare_methods(
             continue
         if on_method is not None:
             on_method(name)
-        # Half of what is left, so that a slow method leaves time for those after it.
-        found = judged.get(name) or partial(within, left / 2, partial(trial.judge, method))
+        # A third of what is left, so that a slow method leaves time for those after it.
+        found = judged.get(name) or partial(within, left / 3, partial(trial.judge, method))
         results.append(_try(trial, name, keeps, found, n_boot, level, seed))
     candidates = [result for result in results[1:] if result.evaluation is not None and result.keeps_order]
     best = min(candidates, key=_nll, default=None)
@@ -146,15 +146,17 @@ def compare_methods(
 
 
 def default_methods(kind: str = "logits") -> dict[str, Any]:
-    """Every calibrator there is, unfitted, by name; those that keep the order first."""
-    from .. import maps
+    """Every calibrator of `monocal.calibrators`, unfitted, by name: those that need no extra first, then those that keep the
+    order."""
+    from ..maps import MCCTInverse, calibrators
 
-    # MCCTInverse is MCCT in other units; Published is there to be compared with the paper, not to be used.
-    left_out = (maps.Calibrator, maps.Published, maps.MCCTInverse)
-    kinds = [getattr(maps, name) for name in maps.__all__]
-    kinds = [k for k in kinds if isinstance(k, type) and issubclass(k, maps.Calibrator) and k not in left_out]
-    kinds.sort(key=lambda k: (k is not maps.TemperatureScaling, not k.preserves_order))
-    return {method_name(k): k(input=kind) for k in kinds}
+    # One variant a class; MCCT-I is MCCT in other units; published variants are there for the paper's tables.
+    infos = [info for info in calibrators() if not info.published and info.cls is not MCCTInverse]
+    infos.sort(key=lambda info: (bool(info.extras), not info.preserves_order))
+    found: dict[str, Any] = {}
+    for info in infos:
+        found.setdefault(method_name(info.cls), info.make().set_params(input=kind))
+    return found
 
 
 _PEOPLE = ("Bayesian", "Dirichlet")

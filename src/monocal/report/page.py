@@ -397,6 +397,10 @@ def _parameters(report: Report) -> Markup:
             el("h3", f"Correction of the top ranks against the {name}"),
             el("div", drawn, class_="pair"),
         ]
+    if report.explanation:
+        children.append(
+            _details("What each part does", el("pre", el("code", report.explanation), tabindex="0"))
+        )
     settings = {name: repr(value) for name, value in report.calibrator.get_params(deep=False).items()}
     children.append(_details("Settings of the calibrator", _facts(settings)))
     return _section("Fitted parameters", *children)
