@@ -90,7 +90,9 @@ def test_bbq_against_its_formula():
     expected = share @ np.array(predictions) / share.sum()
     found = cal.values_[1][np.searchsorted(cal.edges_[1], wanted)]
     np.testing.assert_allclose(found, expected, rtol=1e-6)
-    assert np.isfinite(beta_bins(np.array([0.0]), np.array([0.0]), np.zeros(0), 2.0)[1])
+    empty = beta_bins(np.zeros(1), np.zeros(1), np.array([0.3]), np.array([0.5]))
+    assert empty[0] == pytest.approx(0.3)
+    assert empty[1] == 0
 
 
 def test_platt_against_logistic_regression():

@@ -177,6 +177,10 @@ class Calibrator(TransformerMixin, BaseEstimator):
         return tags
 
 
+# The largest number of half precision but one: `keep_argmax` may have to go one higher.
+_HALF_RANGE = 65472.0
+
+
 def _back(values: Array, like: Array, keep_type: bool = True) -> Array:
     """Results in the library, on the device and (mostly) of the type the caller gave."""
     xp = array_namespace(like)
@@ -184,14 +188,15 @@ def _back(values: Array, like: Array, keep_type: bool = True) -> Array:
         import torch
 
         values = torch.as_tensor(values, device=like.device)
+        if like.dtype == torch.float16 and keep_type:
+            values = values.clamp(max=_HALF_RANGE)
         return values.to(like.dtype) if keep_type else values
     if not keep_type:
         return values
     with np.errstate(under="ignore", over="ignore"):
         values = xp.astype(values, like.dtype, copy=False)
     if values.dtype == np.float16:
-        finite = np.finfo(np.float16)
-        np.copyto(values, finite.max, where=values == np.inf)
+        values = np.minimum(values, np.float16(_HALF_RANGE))
     return values
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import gammaln
 
-from .one_vs_rest import OneVsRestCalibrator, equal_mass_cuts, halfway
+from .one_vs_rest import OneVsRestCalibrator, halfway
 
 _PRIOR = 2.0  # strength of the beta priors of a histogram, all bins together
 _NEGLIGIBLE = 1e-12  # histograms that weigh less than this are left out
@@ -48,38 +48,48 @@ class BayesianBinning(OneVsRestCalibrator):
 
     def _fit_class(self, p: np.ndarray, hit: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         root = float(weight.sum()) ** (1.0 / 3.0)
-        counts = np.arange(max(1, int(root / 10.0)), int(np.ceil(10.0 * root)) + 1)
+        bins = np.arange(max(1, int(root / 10.0)), int(np.ceil(10.0 * root)) + 1)
         order = np.argsort(p)
         p, weight = p[order], weight[order]
         mass, hits = np.cumsum(weight), np.cumsum(weight * hit[order])
-        ends = np.searchsorted(p, p, side="right")
-        histograms = []
-        for bins in counts.tolist():
-            cuts = equal_mass_cuts(mass, ends, bins)
-            last = np.append(cuts - 1, len(p) - 1)
-            edges = halfway(p[cuts - 1], p[cuts])
-            in_bins = np.diff(mass[last], prepend=0.0), np.diff(hits[last], prepend=0.0)
-            histograms.append((edges, *beta_bins(*in_bins, edges, _PRIOR / bins)))
-        score = np.array([h[2] for h in histograms])
+        # All histograms one after the other. Values are cut at equal mass but never between equals, so some bins may be empty:
+        # those have score 0 and are never looked up.
+        model = np.repeat(np.arange(len(bins)), bins)
+        first = np.concatenate([[0], np.cumsum(bins)[:-1]])
+        upto = (np.arange(len(model)) - np.repeat(first, bins) + 1) / np.repeat(bins, bins)
+        reached = np.searchsorted(mass, mass[-1] * upto * (1.0 - 1e-12))
+        cut = np.searchsorted(p, p, side="right")[np.minimum(reached, len(p) - 1)]
+        upper = np.where(cut < len(p), halfway(p[cut - 1], p[np.minimum(cut, len(p) - 1)]), 1.0)
+
+        def in_bins(running: np.ndarray) -> np.ndarray:
+            total = np.diff(running[cut - 1], prepend=0.0)
+            total[first] = running[cut[first] - 1]
+            return total
+
+        lower = np.concatenate([[0.0], upper[:-1]])
+        lower[first] = 0.0
+        theta, score = beta_bins(
+            in_bins(mass), in_bins(hits), (lower + upper) / 2.0, _PRIOR / np.repeat(bins, bins)
+        )
+        score = np.add.reduceat(score, first)
         share = np.exp(score - score.max())
         share /= share.sum()
-        kept = np.flatnonzero(share > _NEGLIGIBLE)
-        edges = np.unique(np.concatenate([histograms[i][0] for i in kept]))
-        upper = np.append(edges, np.inf)  # any point of a bin stands for it; bins hold their upper edge
-        values = np.zeros(len(upper))
-        for i in kept:
-            values += share[i] * histograms[i][1][np.searchsorted(histograms[i][0], upper)]
-        return edges, values / share[kept].sum()
+        # The average of step functions steps wherever one of them does.
+        step = np.repeat(share, bins)[1:] * np.diff(theta)
+        kept = (upper[:-1] < 1.0) & (model[1:] == model[:-1]) & (np.repeat(share, bins)[1:] > _NEGLIGIBLE)
+        edges, place = np.unique(upper[:-1][kept], return_inverse=True)
+        values = share @ theta[first] + np.concatenate(
+            [[0.0], np.cumsum(np.bincount(place, step[kept], len(edges)))]
+        )
+        return edges, np.clip(values, 0.0, 1.0)
 
 
 def beta_bins(
-    mass: np.ndarray, hits: np.ndarray, edges: np.ndarray, strength: float
-) -> tuple[np.ndarray, float]:
-    """Values and log score of a histogram whose bins have beta priors of ``strength`` at their middles."""
+    mass: np.ndarray, hits: np.ndarray, middle: np.ndarray, strength: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Values and log scores of bins with beta priors of ``strength`` at their middles."""
     hits = np.clip(hits, 0.0, mass)  # differences of running sums
-    middle = np.convolve(np.concatenate([[0.0], edges, [1.0]]), [0.5, 0.5], "valid")
     alpha = strength * np.clip(middle, 1e-9, 1.0 - 1e-9)
     beta = strength - alpha
     score = gammaln(hits + alpha) - gammaln(alpha) + gammaln(mass - hits + beta) - gammaln(beta)
-    score += gammaln(strength) - gammaln(mass + strength)
-    return (hits + alpha) / (mass + strength), float(score.sum())
+    return (hits + alpha) / (mass + strength), score + gammaln(strength) - gammaln(mass + strength)

@@ -62,24 +62,18 @@ class OneVsRestCalibrator(ProbabilityCalibrator):
 
 
 def equal_mass_edges(p: np.ndarray, weight: np.ndarray, bins: int) -> np.ndarray:
-    """Interior edges that cut ``p`` (n,) into bins of equal weight, half-way between neighbours."""
-    order = np.argsort(p)
-    p = p[order]
-    cuts = equal_mass_cuts(np.cumsum(weight[order]), np.searchsorted(p, p, side="right"), bins)
-    return halfway(p[cuts - 1], p[cuts])
+    """Interior edges that cut ``p`` (n,) into bins of equal weight, half-way between neighbours.
 
-
-def equal_mass_cuts(mass: np.ndarray, ends: np.ndarray, bins: int) -> np.ndarray:
-    """Where to cut sorted values into bins of equal weight: the first index of every bin but the first.
-
-    ``mass`` (n,) is the running sum of the weights; ``ends`` (n,) the first index beyond the values equal to each. Equal values
-    are never separated, so there may be fewer bins.
+    Equal values are never separated, so there may be fewer bins.
     """
+    order = np.argsort(p)
+    p, mass = p[order], np.cumsum(weight[order])
     targets = mass[-1] * np.arange(1, bins) / bins
     # Whole weights sum exactly, other weights nearly: a cut that is reached up to rounding is reached.
-    cuts = ends[np.searchsorted(mass, targets * (1.0 - 1e-12))]
-    cuts = cuts[cuts < len(mass)]
-    return cuts[np.diff(cuts, prepend=0) > 0]
+    last = p[np.searchsorted(mass, targets * (1.0 - 1e-12))]
+    cuts = np.searchsorted(p, np.unique(last), side="right")
+    cuts = cuts[cuts < len(p)]
+    return halfway(p[cuts - 1], p[cuts])
 
 
 def halfway(low: np.ndarray, high: np.ndarray) -> np.ndarray:

@@ -125,14 +125,17 @@ class ParameterizedTemperatureScaling(Calibrator):
         )
         self.temperature_ = start.temperature_
         features = torch.as_tensor(map_rows(self._features, logits))
-        down = torch.as_tensor(map_rows(lambda z: (depths(z) / self.temperature_).astype(np.float32), logits))
-        hidden_classes = torch.as_tensor(np.isinf(logits))
+        # Cut, and 0 where masked: an infinite product would have no gradient.
+        down = map_rows(lambda z: np.minimum(depths(z) / self.temperature_, 1e4).astype(np.float32), logits)
+        down[np.isinf(logits)] = 0.0
+        down = torch.as_tensor(down)
+        masked = torch.as_tensor(np.isinf(logits))
         truth = torch.as_tensor(labels)
         w = torch.as_tensor((np.ones(len(labels)) if weight is None else weight).astype(np.float32))
 
         def loss(layers: list[Any], rows: Any) -> Any:
             relative = self._relative(forward(features[rows], layers))
-            f = (-down[rows] / relative).masked_fill(hidden_classes[rows], -np.inf)
+            f = (-down[rows] / relative).masked_fill(masked[rows], -np.inf)
             return classification_loss(f, truth[rows], w[rows], self.loss)
 
         layers = new_layers((features.shape[1], *self.hidden, 1), random, last_zero=not self.published)

@@ -1,0 +1,293 @@
+"""What every calibrator must do, from the list of all: keep its promises, take any input, or say why not."""
+
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+
+import monocal as mc
+from conftest import LOGITS, load_shared_logits
+from hostile import DTYPES, assert_order_kept, calibration_set, hard_rows, narrow
+from monocal.arrays import ordered_log
+from monocal.errors import OrderWarning
+
+INFO = {info.name: info for info in mc.calibrators()}
+
+
+def make(info):
+    """The method, with networks trained briefly."""
+    if info.extras:
+        pytest.importorskip("torch")
+        return info.make().set_params(max_epochs=15)
+    return info.make()
+
+
+def fit(cal, z, y, **rest):
+    """Fitted; procedures that are known to stop early may say so, and so may the one that breaks the order."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", OrderWarning)
+        if not cal.preserves_order:
+            warnings.simplefilter("ignore", ConvergenceWarning)
+        return cal.fit(z, y, **rest)
+
+
+@pytest.fixture(params=INFO, ids=str)
+def info(request):
+    return INFO[request.param]
+
+
+@pytest.fixture(params=[name for name, info in INFO.items() if info.preserves_order], ids=str)
+def keeper(request):
+    return INFO[request.param]
+
+
+def bent(m, n=400):
+    """Labels that want a map far from temperature scaling."""
+    z, _ = calibration_set(m, n=n)
+    rng = np.random.default_rng(3)
+    place = np.where(rng.random(n) < 0.7, 0, np.minimum(rng.geometric(0.3, n), m) - 1)
+    return z, np.argsort(-z, axis=1)[np.arange(n), place]
+
+
+# What is listed.
+
+
+def test_the_list_is_complete_and_true():
+    from monocal import maps
+
+    classes = {
+        kind
+        for kind in (getattr(maps, name) for name in maps.__all__)
+        if isinstance(kind, type) and issubclass(kind, mc.Calibrator) and kind is not mc.Calibrator
+    }
+    assert {info.cls for info in INFO.values()} == classes
+    for info in INFO.values():
+        made = info.make()
+        assert type(made) is info.cls
+        assert info.make() is not made
+        assert (made.preserves_order, made.preserves_top1) == (info.preserves_order, info.preserves_top1)
+        assert info.reference
+        assert getattr(mc, info.cls.__name__, info.cls) is info.cls
+    assert "TS" in INFO
+    assert not INFO["MCCT published"].preserves_order
+    assert INFO["PTS"].extras == ("torch",)
+
+
+def test_listing_imports_no_torch():
+    code = "import monocal as mc, sys; mc.calibrators(); mc.VectorScaling(); sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+# Promises.
+
+
+@pytest.mark.parametrize("m", [2, 3, 10, 60])
+def test_order_is_kept_on_hard_rows(keeper, m):
+    cal = fit(make(keeper), *bent(m))
+    for dtype in DTYPES:
+        rows = narrow(hard_rows(m), dtype)
+        for result in (cal.predict_proba(rows), cal.transform(rows)):
+            assert result.dtype == dtype
+            assert_order_kept(rows, result)
+        np.testing.assert_array_equal(cal.predict(rows), rows.argmax(axis=1))
+
+
+def test_order_is_kept_with_masked_classes(keeper):
+    z, y = bent(8)
+    mask = np.random.default_rng(5).random(z.shape) < 0.3
+    mask[np.arange(len(y)), y] = False
+    masked = np.where(mask, -np.inf, z)
+    cal = fit(make(keeper), masked, y)
+    for rows in (masked, np.where(mask, -np.inf, np.round(z))):
+        assert_order_kept(rows, cal.predict_proba(rows))
+        assert_order_kept(rows, cal.transform(rows))
+
+
+@pytest.mark.parametrize("name", ["TS MSE", "ETS", "ETS MSE", "Isotonic", "PTS", "DIAG", "OI", "OP"])
+def test_order_is_kept_on_any_finite_row(name):
+    cal = fit(make(INFO[name]), *bent(6))
+
+    @settings(max_examples=40, deadline=None, database=None, derandomize=True)
+    @given(
+        hnp.arrays(
+            np.float64,
+            st.tuples(st.integers(1, 8), st.just(6)),
+            elements=st.floats(-1e308, 1e308) | st.sampled_from([0.0, -0.0, 1.0, 1e-300, -1e6, 1e6]),
+        ),
+        st.sampled_from(DTYPES),
+    )
+    def check(rows, dtype):
+        rows = narrow(rows, dtype)
+        assert_order_kept(rows, cal.predict_proba(rows))
+        assert_order_kept(rows, cal.transform(rows))
+
+    check()
+
+
+def test_log_is_monotone_in_the_last_bit():
+    for centre in (1.0, 0.5, 0.7, 1e-3, 1e-30, 1e-300, 2.0**-40):
+        p = centre + np.arange(-50_000, 50_000) * np.spacing(centre)
+        f = ordered_log(p)
+        assert (np.diff(f) >= 0).all()
+        np.testing.assert_allclose(f, np.log(p), rtol=1e-13, atol=1e-13)
+    assert ordered_log(np.zeros(1))[0] == -np.inf
+
+
+# Any input.
+
+
+def check_probabilities(cal, rows):
+    p, f = cal.predict_proba(rows), cal.transform(rows)
+    masked = np.isinf(rows)
+    assert np.isfinite(p).all()
+    assert (p >= 0).all()
+    assert (p[masked] == 0).all()
+    np.testing.assert_allclose(p.sum(axis=1), 1, rtol=1e-5)
+    assert np.isfinite(f[~masked]).all()
+    assert (f[masked] == -np.inf).all()
+    e = np.exp(f - f.max(axis=1, keepdims=True))
+    np.testing.assert_allclose(e / e.sum(axis=1, keepdims=True), p, atol=1e-6)
+    np.testing.assert_array_equal(cal.predict(rows), p.argmax(axis=1))
+    return p
+
+
+def test_hard_rows_give_probabilities(info):
+    z, y = bent(6)
+    cal = fit(make(info), z, y)
+    rows = hard_rows(6)
+    if info.cls.__name__ == "Published":  # raw logits, as published: 1e38 is beyond it
+        rows = rows[np.abs(rows).max(axis=1) < 1e5]
+    check_probabilities(cal, rows)
+
+
+def test_masked_classes_stay_at_zero(info):
+    z, y = bent(7)
+    mask = np.random.default_rng(2).random(z.shape) < 0.4
+    mask[np.arange(len(y)), y] = False
+    rows = np.where(mask, -np.inf, z)
+    if info.cls.__name__ == "Published":
+        check_probabilities(fit(make(info), z, y), rows)
+        return
+    check_probabilities(fit(make(info), rows, y), rows)
+
+
+def test_a_class_that_is_never_available(info):
+    z, y = bent(5)
+    z[:, 2] = -np.inf
+    y = np.where(y == 2, z.argmax(axis=1), y)
+    if info.cls.__name__ == "Published":
+        pytest.skip("the published procedure has no masks in fitting")
+    cal = fit(make(info), z, y)
+    assert (check_probabilities(cal, z)[:, 2] == 0).all()
+    check_probabilities(cal, np.round(z[:50]))
+
+
+def test_absent_classes_and_a_single_class(info):
+    z, y = bent(5)
+    check_probabilities(fit(make(info), z[y < 3], y[y < 3]), z)
+    check_probabilities(fit(make(info), z[y == 1], y[y == 1]), z)
+
+
+@pytest.mark.parametrize("n", [1, 2, 7])
+def test_fewer_samples_than_classes(info, n):
+    z, y = bent(12)
+    check_probabilities(fit(make(info), z[:n], y[:n]), z)
+
+
+def test_two_classes_and_tied_rows(info):
+    z, y = bent(2)
+    cal = fit(make(info), np.round(z), y)
+    check_probabilities(cal, np.round(z))
+    check_probabilities(fit(make(info), np.zeros((20, 3)), np.arange(20) % 3), np.eye(3))
+
+
+def test_types_of_input(info):
+    z, y = bent(5)
+    cal = fit(make(info), z.astype(np.float32), y)
+    p = cal.predict_proba(z.astype(np.float32))
+    assert p.dtype == np.float32
+    np.testing.assert_allclose(p, fit(make(info), z, y).predict_proba(z), atol=0.02)
+    given_probabilities = np.exp(z) / np.exp(z).sum(axis=1, keepdims=True)
+    if info.cls.__name__ != "Published":
+        again = fit(make(info).set_params(input="probabilities"), given_probabilities, y)
+        check = again.predict_proba(given_probabilities)
+        np.testing.assert_allclose(
+            check,
+            fit(make(info), np.log(given_probabilities), y).predict_proba(np.log(given_probabilities)),
+            atol=1e-6,
+        )
+
+
+def test_torch_tensors_come_back_as_torch(info):
+    torch = pytest.importorskip("torch")
+    z, y = bent(5)
+    cal = fit(make(info), torch.as_tensor(z), torch.as_tensor(y))
+    p = cal.predict_proba(torch.as_tensor(z, dtype=torch.bfloat16))
+    assert p.dtype == torch.bfloat16
+    if info.preserves_order:
+        assert_order_kept(torch.as_tensor(z).bfloat16().double().numpy(), p.double().numpy())
+
+
+def test_weights_of_zero_leave_rows_out(info):
+    z, y = bent(5)
+    w = (np.arange(len(y)) % 4 > 0).astype(float)
+    if info.cls.__name__ == "Published":
+        pytest.skip("SLSQP as published stops before the optimum, not always at the same point")
+    a = fit(make(info), z, y, sample_weight=w).predict_proba(z)
+    b = fit(make(info), z[w > 0], y[w > 0]).predict_proba(z)
+    np.testing.assert_allclose(a, b, atol=1e-6)
+
+
+def test_clone_and_repr(info):
+    cal = make(info)
+    assert repr(clone(cal)) == repr(cal)
+    assert not [k for k in vars(cal) if k.endswith("_")]
+
+
+def test_saved_and_loaded(info, tmp_path):
+    z, y = bent(5)
+    cal = fit(make(info), z, y)
+    mc.save(cal, tmp_path / "cal.json")
+    np.testing.assert_array_equal(mc.load(tmp_path / "cal.json").predict_proba(z), cal.predict_proba(z))
+
+
+# Real sets.
+
+SETS = sorted(path.stem for path in LOGITS.glob("*.npz")) or ["nncal_cifar10_densenet40"]
+TOO_LARGE = {"MCCT published": 20, "MCCT-I published": 20}
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_every_method_on_every_real_set(info, name):
+    data = load_shared_logits(name)
+    m = data.logits_val.shape[1]
+    if m > TOO_LARGE.get(info.name, m):
+        pytest.skip("SLSQP as published takes minutes for so many classes")
+    rows = slice(0, 1000 if m <= 100 else 400)
+    z, y = data.logits_val[rows], data.y_val[rows]
+    cal = make(info)
+    if "max_iter" in cal.get_params() and m >= 100 and not info.preserves_order:
+        cal.set_params(max_iter=20 if m == 100 else 3)
+    if info.extras and m == 1000:
+        cal.set_params(max_epochs=2)
+    fit(cal, z, y)
+    test = data.logits_test[rows]
+    p = cal.predict_proba(test)
+    np.testing.assert_allclose(p.sum(axis=1), 1, rtol=1e-4)
+    if info.preserves_order:
+        assert_order_kept(test, p)
+        # Even a thousand samples make such a map no worse than none, bar a little noise.
+        before = np.exp(test - test.max(axis=1, keepdims=True))
+        before /= before.sum(axis=1, keepdims=True)
+        at = (np.arange(len(test)), data.y_test[rows])
+        if not info.published and name != "sctl_cifar10LT_densenet40":
+            assert (
+                -np.log(np.maximum(p[at], 1e-9)).mean() < -np.log(np.maximum(before[at], 1e-9)).mean() + 0.02
+            )
