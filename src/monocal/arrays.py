@@ -64,6 +64,31 @@ def like(x: np.ndarray, other: Array) -> Array:
     return np.asarray(x, dtype=other.dtype)
 
 
+# In place, where a new array would cost as much as the arithmetic.
+
+
+def exp_(x: Array) -> Array:
+    """``x = exp(x)``."""
+    return x.exp_() if is_lazy_torch(x) else np.exp(x, out=x)
+
+
+def maximum_(x: Array, other: Array) -> Array:
+    """``x = maximum(x, other)``."""
+    if is_lazy_torch(x):
+        import torch
+
+        return torch.maximum(x, other, out=x)
+    return np.maximum(x, other, out=x)
+
+
+def add_product_(x: Array, a: Array, b: Array) -> Array:
+    """``x += a b``."""
+    if is_lazy_torch(x):
+        return x.addcmul_(a, b)
+    x += a * b
+    return x
+
+
 def segment_sums(x: Array, starts: np.ndarray) -> Array:
     """Sums of ``x`` (n, r) over the column segments that begin at ``starts`` (sorted, first is 0)."""
     if not is_lazy_torch(x):

@@ -25,7 +25,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..arrays import Array, array_namespace, device_of, like, segment_sums, to_numpy
+from ..arrays import (
+    Array,
+    add_product_,
+    array_namespace,
+    device_of,
+    exp_,
+    like,
+    maximum_,
+    segment_sums,
+    to_numpy,
+)
 from .blocks import Block, average_ties, tie_bounds
 
 SCALE, BIAS = 0, 1
@@ -76,13 +86,13 @@ def block_sums(block: Block, point: Point) -> Sums:
         shift = xp.asarray(f[:, -1:], copy=True)
         f -= shift
     with np.errstate(under="ignore"):
-        p = xp.exp(f)
+        p = exp_(f) if rows.tail is None else xp.exp(f)
         if rows.valid is not None:
             p *= xp.astype(rows.valid, p.dtype)
         total = xp.sum(p, axis=1)
         tail = None
         if rows.tail is not None:
-            tail = tail_moments(block, point, f, shift)
+            tail = tail_moments(block, point, f, shift, 3 if len(point.start) else 2)
             total = total + tail[0]
         logs = xp.log(total) if shift is None else xp.log(total) + shift[:, 0]
         value = xp.sum(block.weight * logs, dtype=xp.float64)
@@ -112,9 +122,12 @@ def from_top(block: Block, point: Point, v: Array, ranks: slice) -> Array:
         used = np.flatnonzero(weights.any(axis=1) | bias_drop.any(axis=1))
         psi, weights, weight_drop, bias_drop = psi[:, used], weights[used], weight_drop[used], bias_drop[used]
     drops = _split(-np.concatenate([weight_drop, bias_drop]), v)
-    f = xp.concat([psi * height, psi] * len(drops), axis=1) @ xp.concat(drops)
-    for part in _split(-weights, v):
-        f = f + (part if block.factors is None else psi @ part) * v
+    base = xp.concat([psi * height, psi] * len(drops), axis=1) @ xp.concat(drops)
+    first, *rest = (part if block.factors is None else psi @ part for part in _split(-weights, v))
+    f = first * v
+    for part in rest:
+        f = add_product_(f, part, v)
+    f += base
     return f
 
 
@@ -131,8 +144,8 @@ def _split(x: np.ndarray, other: Array) -> list[Array]:
     return [like(leading, other), like(x - leading, other)]
 
 
-def tail_moments(block: Block, point: Point, f: Array, shift: Array | None) -> list[Array]:
-    """``sum p``, ``sum p v``, ``sum p v^2`` over the tail, unnormalised like ``exp(f)``.
+def tail_moments(block: Block, point: Point, f: Array, shift: Array | None, count: int = 3) -> list[Array]:
+    """``sum p``, ``sum p v``, ``sum p v^2`` (the first ``count``) over the tail, unnormalised like ``exp(f)``.
 
     With depths cut at the height, each class in use contributes as much as the lowest, and that is taken off again. What
     it loses in precision is below the rounding of the whole normaliser: each of them weighs at least as much there.
@@ -142,30 +155,31 @@ def tail_moments(block: Block, point: Point, f: Array, shift: Array | None) -> l
     xp = array_namespace(f)
     height = rows.height[:, None]
     with np.errstate(over="ignore"):
-        v = rows.top - xp.astype(tail.logits, f.dtype, copy=False)
-    v = xp.maximum(v, height)
+        v = rows.top - tail.logits
+    v = maximum_(v, height)
     hidden = None
     if tail.masked:
         hidden = xp.isinf(v)
         v = xp.where(hidden, height, v)
     e, lowest = (from_top(block, point, x, slice(0, 1)) for x in (v, height))
     if shift is not None:
-        e, lowest = e - shift, lowest - shift
-    e, lowest = xp.exp(e), xp.exp(lowest)[:, 0]
+        e -= shift
+        lowest -= shift
+    e, lowest = exp_(e), exp_(lowest)[:, 0]
     if hidden is not None:
         e *= xp.astype(~hidden, e.dtype)
     kept = f.shape[1] if rows.valid is None else xp.sum(xp.astype(rows.valid, f.dtype), axis=1)
-    moments = []
-    for power in range(3):
-        if power:
-            e *= v
-        taken = kept * lowest * rows.height**power
-        moments.append(xp.clip(xp.sum(e, axis=1) - taken, min=0.0))
     # Classes of the tail that equal the lowest logit in use share the value of its group (see average_ties).
     low = rows.depth == height
     group = xp.exp(xp.max(xp.where(low, f, xp.min(f) + 0 * f), axis=1))
     extra = xp.astype(tail.ties, f.dtype) * (group - lowest)
-    return [m + extra * rows.height**power for power, m in enumerate(moments)]
+    moments = []
+    for power in range(count):
+        if power:
+            e *= v
+        counted = xp.clip(xp.sum(e, axis=1) - kept * lowest * rows.height**power, min=0.0)
+        moments.append(counted + extra * rows.height**power)
+    return moments
 
 
 def _hessian(block: Block, point: Point, moments: list[Array], tail: list[Array] | None) -> np.ndarray:
@@ -215,6 +229,8 @@ def _within_ties(
         return 0.0
     index = xp.nonzero(xp.any(rows.depth[:, inner] == rows.depth[:, inner - 1], axis=1))[0]
     total: np.ndarray | float = 0.0
+    if 20 * index.shape[0] < block.n_rows:  # too few to matter for a step
+        return total
     chunk = max(1, 2**24 // len(at) ** 2)
     for begin in range(0, index.shape[0], chunk):
         total = total + _ties_of_rows(

@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 # Elements of a block: small enough for the cache of one core, large enough to drown the cost of the calls.
 _CPU_BLOCK = 2**18
-_GPU_BLOCK = 2**27
+_GPU_BLOCK = 2**26
 # Rows of a coarse copy, at the least; below, a copy saves nothing.
 _COARSE = 2048
 
@@ -116,7 +116,8 @@ class MemoryRows:
 
     def sample(self) -> MemoryRows | None:
         step = min(8, self.n_rows // _COARSE)
-        if step < 2:
+        # On a device, what fits in one block costs little more than the calls do.
+        if step < 2 or (len(self.blocks) == 1 and not self._on_host):
             return None
         # Joined again, `step` by `step`: thin blocks would cost more in calls than in arithmetic.
         thin = [b[slice(None, None, step)] for b in self.blocks]
