@@ -6,13 +6,10 @@ import base64
 from importlib.resources import files
 from typing import Any
 
-import numpy as np
-
-from ..metrics import Estimate
-from ..plots import CalibrationCurve
 from . import figures, words
 from .collect import METRICS, Report
 from .markup import Markup, el, join
+from .parts import PLAIN, bin_table, details, facts, section, symbol, table, value
 
 NAMES = {
     "nll": "NLL",
@@ -22,7 +19,6 @@ NAMES = {
     "classwise_ece": "class-wise ECE",
     "accuracy": "accuracy",
 }
-_PLAIN = ("nll", "brier")  # the rest are shares
 _MOST_EMBEDDED = 4_000_000  # characters of a calibrator file within the page
 
 
@@ -98,15 +94,10 @@ def _arrow(report: Report, name: str) -> tuple[str, str]:
     old, new = (side.evaluation[name].value for side in (report.before, report.after))
     if name == "accuracy" and old == new:
         return words.percent(new), "unchanged"
-    short = f"{old:.3f} → {new:.3f}" if name in _PLAIN else f"{100 * old:.2f} → {100 * new:.2f} %"
+    short = f"{old:.3f} → {new:.3f}" if name in PLAIN else f"{100 * old:.2f} → {100 * new:.2f} %"
     if name == "ece":
         return short, f"{words.percent(report.after.floor.median)} if it were perfect"
     return short, words.change_in_words(report.changes[name])
-
-
-def _section(title: str, *children: Any) -> Markup:
-    name = title.lower().replace(" ", "-")
-    return el("section", el("h2", title, id=name), *children, aria_labelledby=name)
 
 
 def _wrong(report: Report) -> Markup:
@@ -118,21 +109,21 @@ def _wrong(report: Report) -> Markup:
                 el("h3", f"{name.capitalize()}: ECE {words.percent(side.curve.ece)}"),
                 figures.reliability(side.curve, name),
                 el("figcaption", " ".join(words.what_is_wrong(side.curve)) if name == "after" else None),
-                _bin_table(side.curve),
+                bin_table(side.curve),
             )
         )
     key = el(
         "ul",
-        el("li", _symbol("dot before out"), "outside the band"),
-        el("li", _symbol("dot before in"), "inside the band"),
+        el("li", symbol("dot before out"), "outside the band"),
+        el("li", symbol("dot before in"), "inside the band"),
         el(
             "li",
-            _symbol("band"),
+            symbol("band"),
             f"where a perfectly calibrated model stays, {100 * report.before.curve.level:g} % of the time",
         ),
         class_="key",
     )
-    return _section(
+    return section(
         "What was wrong",
         el("p", words.on_average(report.before.curve)),
         el("ul", [el("li", sentence) for sentence in words.what_is_wrong(report.before.curve)]),
@@ -143,77 +134,15 @@ def _wrong(report: Report) -> Markup:
     )
 
 
-def _symbol(class_: str) -> Markup:
-    mark = (
-        el("rect", x=1, y=3, width=14, height=10, class_=class_)
-        if class_ == "band"
-        else el("circle", cx=8, cy=8, r=5, class_=class_)
-    )
-    return el("svg", mark, viewBox="0 0 16 16", aria_hidden="true")
-
-
-def _bin_table(curve: CalibrationCurve) -> Markup:
-    rows = [
-        (
-            f"{curve.edges[k]:.2f} to {curve.edges[k + 1]:.2f}",
-            words.count(curve.weight[k]),
-            words.percent(curve.confidence[k]),
-            words.percent(curve.accuracy[k]),
-            f"{words.percent(curve.low[k])} to {words.percent(curve.high[k])}",
-        )
-        for k in range(len(curve.weight))
-        if curve.weight[k] > 0
-    ]
-    head = ("confidence", "rows", "mean confidence", "accuracy", "band")
-    return _details("The numbers", table(head, rows))
-
-
-def _details(summary: str, *children: Any) -> Markup:
-    return el("details", el("summary", summary), *children)
-
-
-def table(head: tuple[str, ...], rows: Any, chosen: int | None = None) -> Markup:
-    """A table whose first column names its rows; it scrolls where it is too wide."""
-    body = [
-        el(
-            "tr",
-            el("th", row[0], scope="row"),
-            [el("td", cell) for cell in row[1:]],
-            class_="chosen" if i == chosen else None,
-        )
-        for i, row in enumerate(rows)
-    ]
-    return el(
-        "div",
-        el(
-            "table",
-            el("thead", el("tr", [el("th", name, scope="col") for name in head])),
-            el("tbody", body),
-        ),
-        class_="scroll",
-        tabindex="0",
-        role="group",
-        aria_label=f"Table of {head[0]}",
-    )
-
-
-def _value(name: str, estimate: Estimate) -> Markup:
-    show = words.number if name in _PLAIN else words.percent
-    if estimate.low is None or estimate.high is None or not np.isfinite(estimate.value):
-        return join(show(estimate.value))
-    span = f"{show(estimate.low)} – {show(estimate.high)}".replace(" % –", " –")
-    return join(show(estimate.value), el("small", span))
-
-
 def _metrics(report: Report) -> Markup:
     rows = []
     for name in METRICS:
         told = words.change_in_words(report.changes[name])
         change = el("span", told, class_={"better": "good", "worse": "bad"}.get(told))
-        sides = [_value(name, side.evaluation[name]) for side in (report.before, report.after)]
+        sides = [value(name, side.evaluation[name]) for side in (report.before, report.after)]
         rows.append((NAMES[name], *sides, change))
     evaluation = report.before.evaluation
-    return _section(
+    return section(
         "Before and after",
         table(("metric", "before", "after", "change"), rows),
         el(
@@ -229,8 +158,8 @@ def _metrics(report: Report) -> Markup:
 def _margin(report: Report) -> Markup:
     key = el(
         "ul",
-        el("li", _symbol("dot before out"), "before"),
-        el("li", _symbol("dot after out"), "after"),
+        el("li", symbol("dot before out"), "before"),
+        el("li", symbol("dot after out"), "after"),
         el("li", "filled: more than chance explains"),
         el("li", "shaded: what chance explains"),
         class_="key",
@@ -242,7 +171,7 @@ def _margin(report: Report) -> Markup:
         )
         for name, side in (("before", report.before), ("after", report.after))
     ]
-    return _section(
+    return section(
         "Where the error sits",
         el(
             "p",
@@ -273,7 +202,7 @@ def _methods(report: Report) -> Markup | None:
                     if r.evaluation
                 ],
                 NAMES[name],
-                name not in _PLAIN,
+                name not in PLAIN,
             ),
         )
         for name in ("nll", "ece")
@@ -291,7 +220,7 @@ def _methods(report: Report) -> Markup | None:
         rows.append(
             (
                 result.name,
-                *(_value(name, found[name]) for name in ("nll", "ece", "brier", "accuracy")),
+                *(value(name, found[name]) for name in ("nll", "ece", "brier", "accuracy")),
                 order,
                 f"{result.seconds:.2f} s" if result.audit is not None else "–",
             )
@@ -299,7 +228,7 @@ def _methods(report: Report) -> Markup | None:
     names = [result.name for result in judged]
     chosen = names.index(comparison.recommended) if comparison.recommended else None
     notes = [el("li", f"{r.name}: {r.note}") for r in comparison.results if r.note]
-    return _section(
+    return section(
         "Methods compared",
         el("p", words.recommendation(comparison)),
         el("div", charts, class_="pair"),
@@ -336,14 +265,14 @@ def _order(report: Report) -> Markup:
         "ties made",
     )
     told = words.order_in_words(audit, report.calibrator.preserves_order)
-    return _section("Order of the classes", el("p", " ".join(told)), table(head, rows))
+    return section("Order of the classes", el("p", " ".join(told)), table(head, rows))
 
 
 def _certificate(report: Report) -> Markup | None:
     solution = report.solution
     if solution is None:
         return None
-    facts = {
+    known = {
         "largest violation of the optimality conditions": words.small(solution.kkt),
         "distance from the optimum at most": words.small(solution.duality_gap),
         "objective": words.number(solution.objective),
@@ -351,16 +280,12 @@ def _certificate(report: Report) -> Markup | None:
     }
     shrinkage = getattr(report.calibrator, "shrinkage_", None)
     if shrinkage is not None:
-        facts["shrinkage towards temperature scaling"] = f"{shrinkage:g}"
-    return _section(
+        known["shrinkage towards temperature scaling"] = f"{shrinkage:g}"
+    return section(
         "Certificate",
         el("p", words.certificate_in_words(solution, getattr(report.calibrator, "tol", None))),
-        _facts(facts),
+        facts(known),
     )
-
-
-def _facts(facts: dict[str, Any]) -> Markup:
-    return el("dl", [join(el("dt", name), el("dd", value)) for name, value in facts.items()])
 
 
 def _parameters(report: Report) -> Markup:
@@ -388,7 +313,7 @@ def _parameters(report: Report) -> Markup:
             for first, last, weight, bias in shown.pieces()
         ]
         children.append(
-            _details("Weights and biases as a table", table(("rank from the top", "weight", "bias"), pieces))
+            details("Weights and biases as a table", table(("rank from the top", "weight", "bias"), pieces))
         )
     for curve in report.effects:
         drawn = [el("figure", figures.effect(curve, which)) for which in ("weight", "bias")]
@@ -399,11 +324,11 @@ def _parameters(report: Report) -> Markup:
         ]
     if report.explanation:
         children.append(
-            _details("What each part does", el("pre", el("code", report.explanation), tabindex="0"))
+            details("What each part does", el("pre", el("code", report.explanation), tabindex="0"))
         )
     settings = {name: repr(value) for name, value in report.calibrator.get_params(deep=False).items()}
-    children.append(_details("Settings of the calibrator", _facts(settings)))
-    return _section("Fitted parameters", *children)
+    children.append(details("Settings of the calibrator", facts(settings)))
+    return section("Fitted parameters", *children)
 
 
 def _load(report: Report) -> Markup:
@@ -430,7 +355,7 @@ def _load(report: Report) -> Markup:
             el("small", f"  the calibrator of this page, {len(report.saved) / 1000:,.0f} kB"),
             class_="screen",
         )
-    return _section(
+    return section(
         "How to load it",
         button,
         el("pre", el("code", code), tabindex="0"),
@@ -442,7 +367,7 @@ def _load(report: Report) -> Markup:
 def _provenance(report: Report) -> Markup:
     mark = report.fingerprint
     shape = " × ".join(f"{n:,}" for n in mark["shape"])
-    facts = {
+    known = {
         "data": report.data_name,
         "calibration rows × classes": f"{shape}, {mark['dtype']} {report.kind}",
         "fingerprint (SHA-256)": el("code", mark["sha256"]),
@@ -450,6 +375,4 @@ def _provenance(report: Report) -> Markup:
         "versions": ", ".join(f"{name} {version}" for name, version in report.versions.items()),
     }
     notes = [el("li", note) for note in report.notes]
-    return _section(
-        "Where this comes from", _facts(facts), el("ul", notes, class_="muted") if notes else None
-    )
+    return section("Where this comes from", facts(known), el("ul", notes, class_="muted") if notes else None)
