@@ -17,7 +17,7 @@ KINDS = {
     "inverse": mc.MCCTInverse(shrinkage=0.1),
     "top 3": mc.MCCT(top_k=3, shrinkage=0),
     "top 1": mc.MCCT(top_k=1, shrinkage=0),
-    "conditional": ConditionalMCCT(shrinkage=0.1, n_knots=3),
+    "conditional": ConditionalMCCT(statistics=("margin", "mean_gap", "spread"), shrinkage=0.1, n_knots=3),
     "conditional top 3": ConditionalMCCT(
         statistics=("margin", "mean_gap", "entropy", "log_odds"), n_knots=2, shrinkage=0.1, top_k=3
     ),

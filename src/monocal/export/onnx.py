@@ -318,14 +318,12 @@ def _rank_map(g: _Graph, plan: Plan, x: str, masked: str) -> str:
 def _pieces(g: _Graph, plan: Plan, x: str, masked: str, sorted_x: str | None) -> tuple[str, str]:
     """Weight and bias of each piece, (..., J + 1), or (1, J + 1) where they are the same for all rows."""
     steps = [s.astype(g.dtype) for s in (plan.scale_steps, plan.bias_steps)]
-    if not len(plan.hinge_knot):
+    if not len(plan.ramp_zero):
         return tuple(g.constant(np.cumsum(s, axis=1, dtype=g.dtype)) for s in steps)  # type: ignore[return-value]
     depth = g.op("Where", masked, g.constant(0.0), g.op("Neg", x))
     values = [_statistic(g, str(s), plan, depth, masked, sorted_x) for s in plan.statistics]
-    q = g.op("Gather", g.op("Concat", *values, axis=-1), g.integers(plan.hinge_statistic), axis=-1)
-    psi = g.op(
-        "Div", g.op("Sub", q, g.constant(plan.hinge_knot)), g.constant(plan.hinge_end - plan.hinge_knot)
-    )
+    q = g.op("Gather", g.op("Concat", *values, axis=-1), g.integers(plan.ramp_statistic), axis=-1)
+    psi = g.op("Div", g.op("Sub", q, g.constant(plan.ramp_zero)), g.constant(plan.ramp_one - plan.ramp_zero))
     psi = g.op("Max", g.op("Min", psi, g.constant(1.0)), g.constant(0.0))
     w, b = (
         g.op("Add", g.op("MatMul", psi, g.constant(s[1:])), g.constant(s[:1]))  # the first factor is 1

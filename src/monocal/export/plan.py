@@ -4,7 +4,7 @@
 
 where ``d`` counts the jumps at or below the rank of a class, ``u = z - z_low``, ``psi_0 = 1`` and
 
-    psi_k = clip((q - knot_k) / (end_k - knot_k), 0, 1),    q the statistic of the row that factor k looks at.
+    psi_k = clip((q - zero_k) / (one_k - zero_k), 0, 1),    q the statistic of the row that factor k looks at.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Plan:
     scale_steps, bias_steps : ndarray of shape (K, J + 1)
         Non-negative increments for each factor; the first column holds from the lowest rank on.
     statistics : tuple of str or callable
-    hinge_statistic, hinge_knot, hinge_end : ndarray of shape (K - 1,)
+    ramp_statistic, ramp_zero, ramp_one : ndarray of shape (K - 1,)
     smallest_probability : float or None
         For calibrators of probabilities, the smallest positive one of the calibration set; None for logits.
     """
@@ -44,9 +44,9 @@ class Plan:
     scale_steps: np.ndarray
     bias_steps: np.ndarray
     statistics: tuple[str | Callable[..., Any], ...]
-    hinge_statistic: np.ndarray
-    hinge_knot: np.ndarray
-    hinge_end: np.ndarray
+    ramp_statistic: np.ndarray
+    ramp_zero: np.ndarray
+    ramp_one: np.ndarray
     smallest_probability: float | None
 
     @property
@@ -77,9 +77,9 @@ def plan_of(calibrator: Any) -> Plan:
         scale_steps=np.asarray(rank_map.scale_steps, dtype=np.float64)[:, used],
         bias_steps=np.asarray(rank_map.bias_steps, dtype=np.float64)[:, used],
         statistics=() if factors is None else tuple(factors.statistics),
-        hinge_statistic=np.array([ramp.statistic for ramp in ramps], dtype=np.int64),
-        hinge_knot=np.array([ramp.zero for ramp in ramps], dtype=np.float64),
-        hinge_end=np.array([ramp.one for ramp in ramps], dtype=np.float64),
+        ramp_statistic=np.array([ramp.statistic for ramp in ramps], dtype=np.int64),
+        ramp_zero=np.array([ramp.zero for ramp in ramps], dtype=np.float64),
+        ramp_one=np.array([ramp.one for ramp in ramps], dtype=np.float64),
         smallest_probability=(
             float(calibrator.smallest_probability_) if calibrator.input == "probabilities" else None
         ),

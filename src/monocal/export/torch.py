@@ -53,16 +53,16 @@ class CalibratorModule(torch.nn.Module):
     Attributes
     ----------
     n_classes, n_ranks : int
-    jumps, scale_steps, bias_steps, hinge_statistic, hinge_knot, hinge_width : Tensor
+    jumps, scale_steps, bias_steps, ramp_statistic, ramp_zero, ramp_width : Tensor
         Buffers: see `Plan`.
     """
 
     jumps: torch.Tensor
     scale_steps: torch.Tensor
     bias_steps: torch.Tensor
-    hinge_statistic: torch.Tensor
-    hinge_knot: torch.Tensor
-    hinge_width: torch.Tensor
+    ramp_statistic: torch.Tensor
+    ramp_zero: torch.Tensor
+    ramp_width: torch.Tensor
 
     def __init__(self, plan: Plan, dtype: torch.dtype = torch.float32):
         super().__init__()
@@ -77,9 +77,9 @@ class CalibratorModule(torch.nn.Module):
             ("jumps", plan.jumps),
             ("scale_steps", plan.scale_steps),
             ("bias_steps", plan.bias_steps),
-            ("hinge_statistic", plan.hinge_statistic),
-            ("hinge_knot", plan.hinge_knot),
-            ("hinge_width", plan.hinge_end - plan.hinge_knot),
+            ("ramp_statistic", plan.ramp_statistic),
+            ("ramp_zero", plan.ramp_zero),
+            ("ramp_width", plan.ramp_one - plan.ramp_zero),
         ):
             tensor = torch.from_numpy(np.array(values))
             self.register_buffer(name, tensor.to(dtype) if tensor.is_floating_point() else tensor)
@@ -146,12 +146,12 @@ class CalibratorModule(torch.nn.Module):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Steps of weight and bias (..., J + 1) for each row."""
         steps = self.scale_steps.to(x.dtype), self.bias_steps.to(x.dtype)
-        if not len(self.hinge_knot):
+        if not len(self.ramp_zero):
             shape = (*x.shape[:-1], steps[0].shape[1])
             return steps[0][0].expand(shape), steps[1][0].expand(shape)
         values = torch.stack([self._statistic(s, x, masked, ranked, low) for s in self.statistics], dim=-1)
-        q = values[..., self.hinge_statistic]
-        psi = ((q - self.hinge_knot.to(x.dtype)) / self.hinge_width.to(x.dtype)).clamp(0.0, 1.0)
+        q = values[..., self.ramp_statistic]
+        psi = ((q - self.ramp_zero.to(x.dtype)) / self.ramp_width.to(x.dtype)).clamp(0.0, 1.0)
         # Not a matrix product: autocast and reduced-precision modes would round it.
         w, b = ((psi[..., None] * s[1:]).sum(-2) + s[0] for s in steps)
         return w, b
@@ -270,13 +270,19 @@ def _narrow(f: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 def _lift_top(values: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
     """Lift the top of a row by one unit where rounding has made it equal to a lower class.
 
-    The next number above is the next pattern of bits: plus one, or minus one for a negative number.
+    The comparison is of bit patterns, which as integers are ordered like the numbers: compilers may keep a number that is to
+    be rounded in higher precision, but not its bits.
     """
     with torch.no_grad():
-        moved = values.argmax(-1, keepdim=True) != logits.argmax(-1, keepdim=True)
+        key = _ordered_bits(values.view(_BITS[values.element_size()]))
+        moved = key.argmax(-1, keepdim=True) != logits.argmax(-1, keepdim=True)
         at_top = logits == logits.amax(-1, keepdim=True)
-        top = values.amax(-1, keepdim=True) + 0.0  # and no negative zero
-        bits = top.view(_BITS[top.element_size()])
-        up = torch.where(top < 0, bits - 1, bits + 1).view(top.dtype)
+        up = _ordered_bits(key.amax(-1, keepdim=True) + 1).view(values.dtype)
         lift = torch.where(moved & at_top, up - values, 0.0)
     return values + lift
+
+
+def _ordered_bits(bits: torch.Tensor) -> torch.Tensor:
+    """Bits of floating-point numbers as integers in their order; its own inverse. All but the sign of a negative is flipped."""
+    width = 8 * bits.element_size()
+    return bits ^ ((bits >> (width - 1)) & (2 ** (width - 1) - 1))
