@@ -55,6 +55,11 @@ def device_of(x: Array) -> dict[str, Any]:
     return {"device": x.device} if is_lazy_torch(x) else {}
 
 
+def on_host(x: Array) -> bool:
+    """Whether an array lies in the memory of the CPU."""
+    return not is_lazy_torch(x) or x.device.type == "cpu"
+
+
 def like(x: np.ndarray, other: Array) -> Array:
     """A small host array in the library, type and device of ``other``."""
     if is_lazy_torch(other):

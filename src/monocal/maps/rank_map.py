@@ -18,9 +18,18 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..arrays import Array, array_namespace, is_lazy_torch, like, ordered_softmax, scatter, sort_with_index
+from ..arrays import (
+    Array,
+    array_namespace,
+    is_lazy_torch,
+    like,
+    on_host,
+    ordered_softmax,
+    scatter,
+    sort_with_index,
+)
 from ..objective.blocks import LARGEST, Ranked, average_ties, rank_rows
-from ..objective.sources import block_rows, on_host, parallel_map
+from ..objective.sources import block_rows, parallel_map
 
 
 @dataclass(frozen=True)
@@ -60,7 +69,8 @@ class RankMap:
         return self._by_block(logits, lambda z: ordered_softmax(self._block(z)))
 
     def _by_block(self, logits: Array, function: Callable[[Array], Array]) -> Array:
-        size = block_rows(logits)
+        # Predicting on a device needs half a dozen arrays of a block's size beside the result: smaller blocks there.
+        size = block_rows(logits) if on_host(logits) else max(1, block_rows(logits) // 16)
         n = logits.shape[0]
         if n <= size:
             return function(logits)

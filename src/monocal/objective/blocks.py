@@ -236,10 +236,11 @@ def average_ties(f: Array, rows: Ranked, jumps: np.ndarray) -> bool:
         return False
     split = xp.any(rows.depth[:, jumps] == rows.depth[:, jumps - 1], axis=1)
     index = xp.nonzero(split)[0]
-    if not index.shape[0]:
-        return False
-    f[index] = _group_means(f[index], rows[index])
-    return True
+    chunk = max(1, 2**22 // f.shape[1])  # half a dozen arrays of this size are needed at a time
+    for begin in range(0, index.shape[0], chunk):
+        part = index[begin : begin + chunk]
+        f[part] = _group_means(f[part], rows[part])
+    return bool(index.shape[0])
 
 
 def _group_means(f: Array, rows: Ranked) -> Array:

@@ -33,9 +33,11 @@ from ..arrays import (
     exp_,
     like,
     maximum_,
+    on_host,
     segment_sums,
     to_numpy,
 )
+from . import tail_triton
 from .blocks import Block, average_ties, tie_bounds
 
 SCALE, BIAS = 0, 1
@@ -112,23 +114,29 @@ def block_sums(block: Block, point: Point) -> Sums:
 
 def from_top(block: Block, point: Point, v: Array, ranks: slice) -> Array:
     """``f - f_top`` at depths ``v`` with the parameters of ``ranks``."""
-    psi, height = block.factors, block.rows.height[:, None]
-    weight_drop, bias_drop = (x[:, ranks] for x in point.drops)
-    weights = point.weights[:, ranks]
-    xp = array_namespace(v)
-    if psi is None:
-        psi = xp.ones_like(height)
-    else:
-        used = np.flatnonzero(weights.any(axis=1) | bias_drop.any(axis=1))
-        psi, weights, weight_drop, bias_drop = psi[:, used], weights[used], weight_drop[used], bias_drop[used]
-    drops = _split(-np.concatenate([weight_drop, bias_drop]), v)
-    base = xp.concat([psi * height, psi] * len(drops), axis=1) @ xp.concat(drops)
-    first, *rest = (part if block.factors is None else psi @ part for part in _split(-weights, v))
+    (first, *rest), base = _parameters(block, point, v, ranks)
     f = first * v
     for part in rest:
         f = add_product_(f, part, v)
     f += base
     return f
+
+
+def _parameters(block: Block, point: Point, like_: Array, ranks: slice) -> tuple[list[Array], Array]:
+    """``-w`` (in parts that add up) and ``-(w_top - w) U - (b_top - b)``, so that ``f - f_top = sum(parts) v + base``."""
+    psi, height = block.factors, block.rows.height[:, None]
+    weight_drop, bias_drop = (x[:, ranks] for x in point.drops)
+    weights = point.weights[:, ranks]
+    xp = array_namespace(height)
+    if psi is None:
+        psi = xp.ones_like(height)
+    else:
+        used = np.flatnonzero(weights.any(axis=1) | bias_drop.any(axis=1))
+        psi, weights, weight_drop, bias_drop = psi[:, used], weights[used], weight_drop[used], bias_drop[used]
+    drops = _split(-np.concatenate([weight_drop, bias_drop]), like_)
+    base = xp.concat([psi * height, psi] * len(drops), axis=1) @ xp.concat(drops)
+    parts = _split(-weights, like_)
+    return (parts if block.factors is None else [psi @ part for part in parts]), base
 
 
 def _split(x: np.ndarray, other: Array) -> list[Array]:
@@ -153,33 +161,51 @@ def tail_moments(block: Block, point: Point, f: Array, shift: Array | None, coun
     rows, tail = block.rows, block.rows.tail
     assert tail is not None
     xp = array_namespace(f)
-    height = rows.height[:, None]
+    weights, base = _parameters(block, point, f, slice(0, 1))
+    if shift is not None:
+        base = base - shift
+    lowest = base[:, 0] + sum(w[:, 0] * rows.height for w in weights)
+    lowest = exp_(lowest)
+    sums = _tail_sums(block, weights, base, count)
+    kept = f.shape[1] if rows.valid is None else xp.sum(xp.astype(rows.valid, f.dtype), axis=1)
+    # Classes of the tail that equal the lowest logit in use share the value of its group (see average_ties).
+    low = rows.depth == rows.height[:, None]
+    group = xp.exp(xp.max(xp.where(low, f, xp.min(f) + 0 * f), axis=1))
+    extra = xp.astype(tail.ties, f.dtype) * (group - lowest)
+    powers = [rows.height**t for t in range(count)]
+    return [xp.clip(s - kept * lowest * h, min=0.0) + extra * h for s, h in zip(sums, powers, strict=True)]
+
+
+def _tail_sums(block: Block, weights: list[Array], base: Array, count: int) -> list[Array]:
+    """``sum exp(f) v^t`` over all classes, with depths cut at the height; masked classes count nothing."""
+    rows, tail = block.rows, block.rows.tail
+    assert tail is not None
+    if not on_host(tail.logits) and len(weights) == 2 and tail_triton.available():
+        column = [x[:, 0] for x in (rows.top, rows.height[:, None], *(-w for w in weights), base)]
+        top, height, *parts, offset = column
+        return tail_triton.tail_sums(tail.logits, top, height, parts, offset)[:count]
+    xp = array_namespace(base)
     with np.errstate(over="ignore"):
-        v = rows.top - tail.logits
-    v = maximum_(v, height)
+        v = rows.top - xp.astype(tail.logits, base.dtype, copy=False)
+    v = maximum_(v, rows.height[:, None])
     hidden = None
     if tail.masked:
         hidden = xp.isinf(v)
-        v = xp.where(hidden, height, v)
-    e, lowest = (from_top(block, point, x, slice(0, 1)) for x in (v, height))
-    if shift is not None:
-        e -= shift
-        lowest -= shift
-    e, lowest = exp_(e), exp_(lowest)[:, 0]
+        v = xp.where(hidden, rows.height[:, None], v)
+    first, *rest = weights
+    e = first * v
+    for part in rest:
+        e = add_product_(e, part, v)
+    e += base
+    e = exp_(e)
     if hidden is not None:
         e *= xp.astype(~hidden, e.dtype)
-    kept = f.shape[1] if rows.valid is None else xp.sum(xp.astype(rows.valid, f.dtype), axis=1)
-    # Classes of the tail that equal the lowest logit in use share the value of its group (see average_ties).
-    low = rows.depth == height
-    group = xp.exp(xp.max(xp.where(low, f, xp.min(f) + 0 * f), axis=1))
-    extra = xp.astype(tail.ties, f.dtype) * (group - lowest)
-    moments = []
+    sums = []
     for power in range(count):
         if power:
             e *= v
-        counted = xp.clip(xp.sum(e, axis=1) - kept * lowest * rows.height**power, min=0.0)
-        moments.append(counted + extra * rows.height**power)
-    return moments
+        sums.append(xp.sum(e, axis=1))
+    return sums
 
 
 def _hessian(block: Block, point: Point, moments: list[Array], tail: list[Array] | None) -> np.ndarray:

@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
-from ..arrays import Array, is_lazy_torch
+from ..arrays import Array, on_host, to_numpy
 from .blocks import Block, Ranked, join_blocks, prepare_block
 
 T = TypeVar("T")
@@ -51,11 +51,6 @@ def available_threads() -> int:
     if given.isdigit() and int(given) > 0:
         return int(given)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def on_host(x: Array) -> bool:
-    """Whether an array lies in the memory of the CPU."""
-    return not is_lazy_torch(x) or x.device.type == "cpu"
 
 
 def block_rows(logits: Array) -> int:
@@ -131,8 +126,6 @@ class MemoryRows:
 
     def statistics(self) -> Array:
         """(n, S), as numpy."""
-        from ..arrays import to_numpy
-
         return np.concatenate([to_numpy(b.statistics) for b in self.blocks])
 
     def with_factors(self, factors: Callable[[Array], Array]) -> MemoryRows:
