@@ -173,3 +173,22 @@ def test_corrections_take_a_handful_of_steps():
         assert solution.converged
         assert solution.n_iter <= 8
         assert len(solution.history) <= 60
+
+
+def test_blocks_joined_are_the_same_rows():
+    from monocal.objective.blocks import join_blocks, prepare_block
+
+    z, y, w = make("ties", n=90, m=11)
+    pieces = [prepare_block(z[i : i + 30], y[i : i + 30], w[i : i + 30], top_k=4) for i in (0, 30, 60)]
+    c = None
+    results = []
+    for blocks in ([prepare_block(z, y, w, top_k=4)], [join_blocks(pieces)], [join_blocks(pieces, z)]):
+        allowed = np.ones((2, 1, 4), dtype=bool)
+        allowed[1, 0, 0] = False
+        problem = RankCone(MemoryRows(blocks), allowed)
+        c = random_point(problem)
+        results.append(problem.evaluate(c, np.arange(len(c))))
+    for other in results[1:]:
+        np.testing.assert_allclose(other.value, results[0].value, rtol=1e-13)
+        np.testing.assert_allclose(other.gradient, results[0].gradient, atol=1e-14)
+        np.testing.assert_allclose(other.hessian, results[0].hessian, atol=1e-14)

@@ -70,7 +70,7 @@ class RankMap:
 
     def _by_block(self, logits: Array, function: Callable[[Array], Array]) -> Array:
         # Predicting on a device needs half a dozen arrays of a block's size beside the result: smaller blocks there.
-        size = block_rows(logits) if on_host(logits) else max(1, block_rows(logits) // 16)
+        size = block_rows(logits) if on_host(logits) else max(1, block_rows(logits) // 4)
         n = logits.shape[0]
         if n <= size:
             return function(logits)

@@ -167,8 +167,8 @@ def prepare_block(
     return Block(rows, xp.astype(weight, depth.dtype), label_depth, below, held, size, stats)
 
 
-def join_blocks(blocks: Sequence[Block]) -> Block:
-    """One block with the rows of several."""
+def join_blocks(blocks: Sequence[Block], logits: Array | None = None) -> Block:
+    """One block with the rows of several; ``logits`` are theirs, where they lie together already."""
     if len(blocks) == 1:
         return blocks[0]
     xp = array_namespace(blocks[0].weight)
@@ -180,7 +180,7 @@ def join_blocks(blocks: Sequence[Block]) -> Block:
     tail = blocks[0].rows.tail
     if tail is not None:
         tail = Tail(
-            join(lambda b: b.rows.tail and b.rows.tail.logits),
+            logits if logits is not None else join(lambda b: b.rows.tail and b.rows.tail.logits),
             join(lambda b: b.rows.tail and b.rows.tail.ties),
             any(b.rows.tail is not None and b.rows.tail.masked for b in blocks),
         )

@@ -103,7 +103,18 @@ class MemoryRows:
                 logits[rows], labels[rows], w, top_k=top_k, statistics=statistics, dtype=dtype
             )
 
-        return cls(parallel_map(one, range(0, n, size), None if on_host(logits) else 1))
+        begins = range(0, n, size)
+        if on_host(logits):
+            return cls(parallel_map(one, begins))
+        # A device sorts in small blocks, to save memory, and sums in large ones, to save calls.
+        blocks = [one(begin) for begin in begins]
+        together = max(1, _GPU_BLOCK // (size * blocks[0].rows.depth.shape[1]))
+        return cls(
+            [
+                join_blocks(blocks[i : i + together], logits[begins[i] : begins[i] + together * size])
+                for i in range(0, len(blocks), together)
+            ]
+        )
 
     def sum(self, function: Callable[..., T], *args: Any) -> T:
         threads = None if self._on_host else 1  # a device has its own parallelism
