@@ -15,6 +15,7 @@ from scipy.optimize import minimize
 from sklearn.exceptions import ConvergenceWarning
 
 from ..arrays import compute_dtype
+from ..errors import InputError
 from ..validation import check_number
 from .affine_problem import AffineProblem, MatrixProblem, VectorProblem
 from .base import Calibrator
@@ -25,6 +26,8 @@ from .temperature import TemperatureScaling
 _DOUBLE_BELOW = 2**22
 # Beyond this a logit says no more; sums of so many times a weight stay finite in single precision.
 _LARGEST = 1e15
+# A parameter for every pair, and two dozen vectors of them in the solver: five gigabytes at this many.
+_MOST_CLASSES = 5000
 # Default penalty of a weight in Dirichlet calibration, in samples: the best on halves of five real calibration sets.
 _PULL = 300.0
 
@@ -58,12 +61,18 @@ class AffineCalibrator(Calibrator):
     def _fit(self, logits: np.ndarray, labels: np.ndarray, weight: np.ndarray | None) -> None:
         check_number(self.tol, "tol", above=0)
         check_number(self.max_iter, "max_iter", least=1, whole=True)
+        n_classes = logits.shape[1]
+        if self._problem is MatrixProblem and n_classes > _MOST_CLASSES:
+            raise InputError(
+                f"X has {n_classes} classes, and {type(self).__name__} would need {n_classes**2:,} weights; it takes up to "
+                f"{_MOST_CLASSES} classes. Use VectorScaling, or an order-preserving method such as MCCT."
+            )
         share = np.ones(len(labels)) if weight is None else weight
         total = float(share.sum())
         scale = 1.0 / TemperatureScaling().fit(logits, labels, weight).temperature_
         if logits.size <= _DOUBLE_BELOW:
             logits = logits.astype(np.float64, copy=False)
-        strength = self._strength(logits.shape[1], total, scale)
+        strength = self._strength(n_classes, total, scale)
         problem = self._problem(map_rows(self._features, logits), labels, share / total, scale, strength)
         double = problem.x.dtype == np.float64
         found = minimize(

@@ -141,15 +141,18 @@ class IntraOrderPreserving(Calibrator):
     # One function of every depth.
 
     def _prepare_diagonal(self, torch: Any, logits: np.ndarray, hidden: Any) -> tuple[tuple[int, ...], Any]:
-        place = map_rows(self._place, logits)
-        cell = torch.as_tensor(np.minimum(place, _POINTS - 2).astype(np.int64))
-        inside = torch.as_tensor(place.astype(np.float32)) - cell
+        # Cells and places within them, small; widened batch by batch.
+        cell = torch.as_tensor(map_rows(lambda z: _cell(self._place(z)).astype(np.int16), logits))
+        inside = torch.as_tensor(
+            map_rows(lambda z: (self._place(z) - _cell(self._place(z))).astype(np.float32), logits)
+        )
         masked = torch.as_tensor(np.isinf(logits))
 
         def calibrated(layers: list[Any], rows: Any) -> Any:
             table = _integral(torch, layers, torch.float32)
-            below, step = table[:-1][cell[rows]], (table[1:] - table[:-1])[cell[rows]]
-            return -(below + inside[rows] * step).masked_fill(masked[rows], np.inf)
+            at = cell[rows].long()
+            value = table[:-1][at] + inside[rows] * (table[1:] - table[:-1])[at]
+            return -value.masked_fill(masked[rows], np.inf)
 
         return (1, *hidden, 1), calibrated
 
@@ -161,7 +164,7 @@ class IntraOrderPreserving(Calibrator):
 
     def _diagonal(self, logits: np.ndarray) -> np.ndarray:
         place = self._place(logits)
-        cell = np.minimum(place, _POINTS - 2).astype(np.int64)
+        cell = _cell(place)
         table = self.table_.astype(place.dtype)
         value = table[cell] + (place - cell.astype(place.dtype)) * np.diff(table)[cell]
         # Rounding may carry the end of a cell beyond the start of the next.
@@ -177,12 +180,12 @@ class IntraOrderPreserving(Calibrator):
         gaps = torch.as_tensor(map_rows(self._gaps, logits))
         masked = torch.as_tensor(np.take_along_axis(np.isinf(logits), index, axis=1))
         # The loss is computed in sorted order; the label's place in it is found by sorting the class numbers back.
-        back = torch.as_tensor(np.argsort(index, axis=1))
+        back = torch.as_tensor(np.argsort(index, axis=1).astype(np.int32))
 
         def calibrated(layers: list[Any], rows: Any) -> Any:
             steps = gaps[rows] * positive_factor(forward(features[rows], layers))
             value = torch.nn.functional.pad(torch.cumsum(steps, dim=1), (1, 0))
-            return -value.masked_fill(masked[rows], np.inf).gather(1, back[rows])
+            return -value.masked_fill(masked[rows], np.inf).gather(1, back[rows].long())
 
         return (m, *hidden, max(1, m - 1)), calibrated
 
@@ -220,6 +223,11 @@ class IntraOrderPreserving(Calibrator):
 
     def _probabilities(self, logits: np.ndarray) -> np.ndarray:
         return map_rows(lambda z: ordered_softmax(mask(self._scaled(z), z)), logits)
+
+
+def _cell(place: np.ndarray) -> np.ndarray:
+    """Index of the table's cell; what lies beyond the table belongs to the last."""
+    return np.minimum(place, _POINTS - 2).astype(np.int64)
 
 
 def _integral(xp: Any, layers: list[Any], dtype: Any) -> Any:
