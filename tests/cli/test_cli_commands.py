@@ -44,11 +44,19 @@ def test_fit_takes_parameters(run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["temperature-scaling", "TemperatureScaling", "temperature", "Temperature Scaling"]
+    "name", ["temperature-scaling", "TemperatureScaling", "temperature", "Temperature Scaling", "TS"]
 )
 def test_methods_are_found_by_any_spelling(run: Run, name: str) -> None:
     run("fit", "cal.npz", "-o", "cal.json", "-m", name)
     assert type(mc.load("cal.json")) is mc.TemperatureScaling
+
+
+def test_every_method_listed_can_be_fitted_by_its_name(run: Run) -> None:
+    quick = [info for info in mc.maps.calibrators() if not info.extras and not info.published]
+    assert len(quick) > 10
+    for info in quick:
+        run("fit", "cal.npz", "-o", "cal.json", "--force", "-m", info.name)
+        assert repr(mc.load("cal.json")) == repr(info.make())
 
 
 def test_fit_uses_the_calibration_part(run: Run) -> None:

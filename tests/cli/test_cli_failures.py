@@ -51,7 +51,11 @@ CASES = [
     (("fit", "cal.npz", "--logits-name", "zzz", "-o", "x.json"), "has no 'zzz' (asked for by --logits-name)"),
     (("fit", "cal.npz", "--kind", "probabilities", "-o", "x.json"), "--kind probabilities"),
     (("fit", "cal.npz", "--group", "a/b", "-o", "x.json"), "has no group 'a/b'"),
-    (("fit", "cal.npz", "--method", "magic", "-o", "x.json"), "There is no method 'magic': choose one of"),
+    (("fit", "cal.npz", "--method", "magic", "-o", "x.json"), "There is no method 'magic'"),
+    (
+        ("fit", "cal.npz", "--method", "conditonal", "-o", "x.json"),
+        "(perhaps conditional-mcct): choose one of",
+    ),
     (("fit", "cal.npz", "--method", "m", "-o", "x.json"), "There is no method 'm'"),
     (("fit", "cal.npz", "--set", "colour=red", "-o", "x.json"), "has no parameter 'colour': it has"),
     (("fit", "cal.npz", "--set", "tol", "-o", "x.json"), "--set takes NAME=VALUE"),
@@ -95,6 +99,8 @@ CASES = [
     (("export", "cal.json", "--to", "onnx", "-o", "cal.npz"), "exists already"),
     (("export", "cal.json", "--to", "torch", "--append-to", "m.onnx", "-o", "x.pt2"), "--to onnx only"),
     (("export", "cal.json", "--to", "onnx", "--append-to", "no.onnx", "-o", "x.onnx"), "no.onnx"),
+    (("reproduce", "--data", "nowhere", "-o", "results"), "nowhere"),
+    (("reproduce", "-o", "."), "holds other files"),
     (("demo", "-o", "cal.npz"), "is a file"),
     (("demo", "-o", "."), "which no demo wrote"),
 ]
@@ -106,14 +112,14 @@ CASES = [
 def test_one_sentence_and_code_1(run: Run, folder: Path, arguments: tuple[str, ...], told: str) -> None:
     mc.MCCT().fit(CAL.values, CAL.labels).save("cal.json")
     write_bad_files(folder)
-    there = {path.name: path.read_bytes() for path in folder.iterdir()}
+    there = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
     result = run(*arguments, code=1)
     assert result.stdout == ""
     lines = [line for line in result.stderr.splitlines() if not line.startswith("warning: ")]
     assert len(lines) == 1, result.stderr
     assert lines[0].startswith("error: ")
     assert told in lines[0]
-    assert {path.name: path.read_bytes() for path in folder.iterdir()} == there
+    assert {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()} == there
 
 
 @pytest.mark.parametrize(
@@ -207,17 +213,18 @@ def wait_for_temporary(folder: Path, process: subprocess.Popen[str]) -> None:
 
 @pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
 @pytest.mark.parametrize(
-    ("number", "code", "leftovers"),
-    [(signal.SIGKILL, -9, 1), (signal.SIGTERM, 143, 0), (signal.SIGINT, 130, 0)],
+    ("number", "codes", "leftovers"),
+    # Python may hand an interrupt on to the system, -2, which a shell shows as 130 as well.
+    [(signal.SIGKILL, {-9}, 1), (signal.SIGTERM, {143}, 0), (signal.SIGINT, {130, -2}, 0)],
     ids=["kill", "term", "int"],
 )
-def test_killed_half_way_leaves_no_output(folder: Path, number: int, code: int, leftovers: int) -> None:
+def test_killed_half_way_leaves_no_output(folder: Path, number: int, codes: set[int], leftovers: int) -> None:
     command, out = big_job(folder)
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         wait_for_temporary(folder, process)
         process.send_signal(number)
         stdout, stderr = process.communicate(timeout=60)
-    assert process.returncode == code
+    assert process.returncode in codes
     assert (stdout, stderr) == ("", "")
     assert not out.exists()
     # Nobody can clean up after SIGKILL; what stays is hidden and never takes the name of the output.

@@ -22,7 +22,9 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "cli.md"
 
 
 def test_all_commands_are_there() -> None:
-    assert {"fit", "apply", "evaluate", "compare", "audit", "report", "export", "demo"} <= set(COMMANDS)
+    assert {"fit", "apply", "evaluate", "compare", "audit", "report", "export", "demo", "reproduce"} <= set(
+        COMMANDS
+    )
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -40,7 +42,7 @@ def test_every_command_and_option_has_help_and_documentation(run: Run, name: str
             assert parameter.opts[0] in page, f"{parameter.opts[0]} of {name} is not in docs/cli.md"
 
 
-@pytest.mark.parametrize("name", set(COMMANDS) - {"reproduce"})
+@pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_that_prints_results_has_json(name: str) -> None:
     assert "--json" in [option for parameter in COMMANDS[name].params for option in parameter.opts]
 

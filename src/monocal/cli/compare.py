@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .methods import find_method
+from .methods import find_method, make
 from .output import Boot, Json, Seed, print_json, print_table, progress, show
 from .reading import Reading, reads
 
@@ -45,15 +45,17 @@ def compare(
     Example: monocal compare cal.npz --test test.npz
     """
     from ..report import Trial, as_set, compare_methods, default_methods
-    from ..report.methods import method_name
     from ..report.trial import FOLDS
     from ..report.words import recommendation
     from .app import sentence
 
-    chosen = [find_method(name) for name in only.split(",")] if only else []
     cal, judge = reading.read_both(path, test)
     trial = Trial.of(as_set(cal, str(path)), judge and as_set(judge, str(test or path)), seed)
-    wanted = {method_name(kind): kind(input=cal.kind) for kind in chosen} or default_methods(cal.kind)
+    wanted = default_methods(cal.kind)
+    if only:
+        titles = {repr(method): title for title, method in wanted.items()}
+        chosen = [(find_method(name)[0], make(name, cal.kind)) for name in only.split(",")]
+        wanted = {titles.get(repr(method), name): method for name, method in chosen}
     begun = iter(range(len(wanted)))
     with progress("Comparing", len(wanted)) as update:
         result = compare_methods(

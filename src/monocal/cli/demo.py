@@ -43,7 +43,7 @@ def demo(
         digits = digits_example()
         cal, test = digits.cal, digits.test
         update(0, "Calibrating")
-        calibrator = make(DEFAULT, {}).fit(cal.values, cal.labels)
+        calibrator = make(DEFAULT, "logits").fit(cal.values, cal.labels)
         before, after = before_and_after(calibrator, test.values)
         sides = {"before": before, "after": after}
         evaluations = {
@@ -106,7 +106,8 @@ def _check_folder(out: Path, force: bool) -> None:
 def _write_pictures(out: Path, digits: Any, calibrator: Any, update: Any) -> list[str]:
     """The picture and the report; what could not be made is said and does not stop the demo."""
     from ..data import atomic_path
-    from ..report import write_report
+    from ..maps import calibrators
+    from ..report import default_methods, write_report
 
     missing = []
     try:
@@ -117,11 +118,13 @@ def _write_pictures(out: Path, digits: Any, calibrator: Any, update: Any) -> lis
             display.figure_.savefig(temporary, dpi=150)
     except MissingExtraError as error:
         missing.append(f"No picture: {error}")
+    slow = {info.cls for info in calibrators() if info.extras}  # networks, trained for minutes
     write_report(
         out / "report.html",
         digits.cal,
         digits.test,
         calibrator=calibrator,
+        methods={name: method for name, method in default_methods().items() if type(method) not in slow},
         title="Calibration of a digits classifier",
         on_step=lambda text: update(0, f"Report: {text}"),
         force=True,

@@ -66,9 +66,11 @@ def _write_torch(model: object, path: Path) -> None:
     import torch
 
     warnings.filterwarnings("ignore", module="torch")  # its own affairs
-
     module = model.to_torch()  # type: ignore[attr-defined]
-    rows = torch.export.Dim("rows")
+    for name, buffer in module.named_buffers():
+        if buffer.numel() == 0:  # torch.export.save fails on an empty tensor that came from numpy
+            setattr(module, name, torch.zeros_like(buffer))
+    rows = torch.export.Dim("rows", max=2**31)
     example = torch.randn(3, model.n_features_in_)  # type: ignore[attr-defined]
     program = torch.export.export(module, (example,), dynamic_shapes=({0: rows},))
     torch.export.save(program, path)

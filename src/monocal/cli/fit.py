@@ -62,7 +62,7 @@ def fit(
         parameters["shrinkage"] = parse(shrinkage)
     with atomic_path(out, force=force) as temporary:
         data = reading.read(path, prefer="cal", need_labels=True)
-        calibrator = make(method, {"input": data.kind, **parameters})
+        calibrator = make(method, data.kind, parameters)
         name = type(calibrator).__name__
         with progress(f"Fitting {name} on {data.n_samples:,} x {data.n_classes:,} {data.kind}"):
             with warnings.catch_warnings(record=True) as caught:

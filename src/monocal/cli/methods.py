@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import re
 from typing import TYPE_CHECKING, Any
@@ -14,44 +15,53 @@ if TYPE_CHECKING:
 DEFAULT = "conditional-mcct"
 
 
-def methods() -> dict[str, type[Calibrator]]:
-    """Every method by its name here: ``temperature-scaling`` is `TemperatureScaling`."""
+def methods() -> dict[str, Calibrator]:
+    """Every method by its name here, not fitted: ``temperature-scaling`` is `TemperatureScaling()`.
+
+    Classes under their own names, then the names of `monocal.calibrators`: ``ts-mse``, ``isotonic-ovr``, ...
+    """
     from .. import maps
 
-    kinds = [getattr(maps, name) for name in maps.__all__]
-    return {
-        re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", kind.__name__).lower(): kind
-        for kind in kinds
-        if isinstance(kind, type)
-        and issubclass(kind, maps.Calibrator)
-        and kind not in (maps.Calibrator, maps.Published)
-    }
+    listed = maps.calibrators()
+    own = {_hyphenated(info.cls.__name__): info.cls() for info in listed if not info.published}
+    return own | {info.name.lower().replace(" ", "-"): info.make() for info in listed}
 
 
-def find_method(name: str) -> type[Calibrator]:
-    """The class of a name, whole or begun, with or without hyphens and capitals."""
-    known = {_letters(spelt): kind for spelt, kind in methods().items()}
+def _hyphenated(name: str) -> str:
+    return re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", name).lower()
+
+
+def find_method(name: str) -> tuple[str, Calibrator]:
+    """The name as listed and a new calibrator, for a name whole or begun, with or without hyphens and capitals."""
+    known = methods()
     plain = _letters(name)
-    if plain in known:
-        return known[plain]
-    begun = [kind for spelt, kind in known.items() if plain and spelt.startswith(plain)]
-    if len(begun) == 1:
-        return begun[0]
-    raise InputError(f"There is no method {name!r}: choose one of {', '.join(methods())}.")
+    same = [spelt for spelt in known if _letters(spelt) == plain]
+    begun = [spelt for spelt in known if plain and _letters(spelt).startswith(plain)]
+    if same or len({repr(known[spelt]) for spelt in begun}) == 1:
+        spelt = (same or begun)[0]
+        return spelt, known[spelt]
+    near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.5)
+    perhaps = f" (perhaps {near[0]})" if near else ""
+    raise InputError(f"There is no method {name!r}{perhaps}: choose one of {', '.join(known)}.")
 
 
 def _letters(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
-def make(name: str, parameters: dict[str, Any]) -> Calibrator:
-    """A calibrator that is not fitted yet."""
-    kind = find_method(name)
-    known = kind().get_params()
-    for parameter in parameters:
+def make(name: str, kind: str, parameters: dict[str, Any] | None = None) -> Calibrator:
+    """A calibrator of logits or probabilities that is not fitted yet."""
+    calibrator = find_method(name)[1]
+    known = calibrator.get_params()
+    for parameter in parameters or {}:
         if parameter not in known:
-            raise InputError(f"{kind.__name__} has no parameter {parameter!r}: it has {', '.join(known)}.")
-    return kind(**parameters)
+            title = type(calibrator).__name__
+            raise InputError(f"{title} has no parameter {parameter!r}: it has {', '.join(known)}.")
+    if "input" in known:
+        parameters = {"input": kind, **(parameters or {})}
+    elif kind != calibrator.input:
+        raise InputError(f"{name} works on {calibrator.input} only: give it a file of {calibrator.input}.")
+    return calibrator.set_params(**(parameters or {}))
 
 
 def parse_settings(settings: list[str]) -> dict[str, Any]:

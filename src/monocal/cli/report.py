@@ -53,7 +53,7 @@ def report(
     if calibrator is not None and method is not None:
         raise InputError("Give --calibrator (one that is fitted) or --method (one to fit), not both.")
     cal, judge = reading.read_both(path, test)
-    model = load(calibrator) if calibrator else make(method, {"input": cal.kind}) if method else None
+    model = load(calibrator) if calibrator else make(method, cal.kind) if method else None
     with progress("Reading") as update:
         page = write_report(
             out,
