@@ -3,11 +3,13 @@
 import json
 
 import numpy as np
+import pytest
 
 from monocal.data import Splits, find, synthetic, write
 from monocal.experiments.cells import Cell, Dataset, load, read_result, write_result
 from monocal.experiments.curves import constant_from
-from monocal.experiments.methods import METHODS, ORDER_CURVES, RANK_CURVES, SIZE_CURVES
+from monocal.experiments.figures import _LOOK
+from monocal.experiments.methods import BY_RANK, METHODS, ORDER_CURVES, RANK_CURVES, SIZE_CURVES
 from monocal.experiments.plan import FULL, QUICK, make_plan
 from monocal.experiments.worker import calibration_rows
 
@@ -18,6 +20,11 @@ def datasets(folder):
 
 def test_every_method_of_the_figures_exists():
     assert {*ORDER_CURVES, *SIZE_CURVES, *RANK_CURVES} <= set(METHODS)
+
+
+@pytest.mark.parametrize("methods", [ORDER_CURVES, SIZE_CURVES, RANK_CURVES, BY_RANK])
+def test_methods_in_one_figure_look_different(methods):
+    assert len({_LOOK[method][0] for method in methods}) == len(methods)
 
 
 def test_plan_is_the_same_every_time_and_has_each_cell_once(small_sets):

@@ -11,11 +11,25 @@ from monocal.data import atomic_path
 from monocal.errors import require
 
 from .curves import Panel, Picture
-from .methods import METHODS
 
-# Colours that people with any kind of colour vision can tell apart (Okabe and Ito), then dashes.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D31")
-_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+# Colours that people with any kind of colour vision can tell apart (Okabe and Ito, and a brown). Methods that never meet
+# in a figure may share one.
+_BLUE, _RED, _GREEN, _PINK = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
+_ORANGE, _SKY, _BLACK, _BROWN = "#E69F00", "#56B4E9", "#000000", "#8C6D31"
+_LOOK = {
+    "mcct": (_BLUE, "o"),
+    "mcct_published": (_RED, "s"),
+    "conditional": (_GREEN, "^"),
+    "mcct_i_published": (_PINK, "D"),
+    "ts": (_ORANGE, "v"),
+    "ets": (_SKY, "P"),
+    "ets_mse": (_BLACK, "X"),
+    "vs": (_PINK, "D"),
+    "hb": (_ORANGE, "v"),
+    "isotonic_ovr": (_SKY, "P"),
+    "dirichlet": (_BLACK, "X"),
+    "matrix": (_BROWN, "*"),
+}
 _STYLE = {
     "font.size": 8,
     "axes.spines.top": False,
@@ -25,11 +39,6 @@ _STYLE = {
     "svg.hashsalt": "monocal",
     "svg.fonttype": "path",
 }
-# The colours go by place among the methods that appear in figures, so that they never depend on the data.
-_PLACE = {
-    name: i for i, name in enumerate(("mcct", "mcct_published", "mcct_i_published", "conditional", "ts"))
-}
-_PLACE |= {name: len(_PLACE) + i for i, name in enumerate(m for m in METHODS if m not in _PLACE)}
 
 
 def draw(picture: Picture, folder: Path) -> None:
@@ -64,13 +73,16 @@ def draw(picture: Picture, folder: Path) -> None:
 def _draw_panel(axes: Any, panel: Panel, *, first_row: bool, last_row: bool) -> dict[str, Any]:
     handles = {}
     for line in panel.lines:
-        place = _PLACE[line.method]
-        colour = _COLOURS[place % len(_COLOURS)]
-        style = "-" if place < len(_COLOURS) else "--"
+        colour, marker = _LOOK[line.method]
         (handle,) = axes.plot(
-            line.x, line.y, style, color=colour, lw=1.2, marker="" if panel.steps else _MARKERS[place % len(_MARKERS)], ms=3,
+            line.x,
+            line.y,
+            color=colour,
+            lw=1.2,
+            marker="" if panel.steps else marker,
+            ms=3,
             drawstyle="steps-mid" if panel.steps else "default",
-        )  # fmt: skip
+        )
         if np.any(line.spread > 0):
             with np.errstate(invalid="ignore"):
                 axes.fill_between(

@@ -221,9 +221,13 @@ def _summary(plan: Plan, results: Results, outcome: Outcome) -> list[str]:
     kind = "quick" if s == QUICK else "full" if s == FULL else "custom"
     return [
         f"Written by the command monocal reproduce ({kind} run, seed {plan.seed}) from {len(plan.cells):,} fits on "
-        f"{len(plan.datasets)} sets, which took {work / 60:.1f} processor minutes. Methods that are random ran with "
-        f"{s.seeds} seeds; the values are means, with ± the standard deviation. Parts of a calibration set were "
-        f"drawn {s.draws} times.",
+        f"{len(plan.datasets)} sets, which took {work / 60:.1f} processor minutes. "
+        + (
+            f"Methods that are random ran with {s.seeds} seeds; the values are means, with ± the standard deviation. "
+            if s.seeds > 1
+            else "Methods that are random ran with one seed. "
+        )
+        + f"Each part of a calibration set in the figures is a random one; the number of draws is {s.draws}.",
         "Best of a row in bold. Ranks and the best are of the values as shown; ties share the mean rank.",
         "Made with " + ", ".join(f"{name} {v}" for name, v in versions().items()) + ".",
         *(f"Not used: {why}" for why in outcome.left_out),
