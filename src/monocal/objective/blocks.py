@@ -37,7 +37,7 @@ LARGEST = {"float32": 1e30, "float64": 1e290}
 class Tail:
     """The classes below the top k: their logits stay where they are."""
 
-    logits: Array  # (n, m), all classes
+    logits: Array | None  # (n, m), all classes; None where only the ranks in use are looked at
     ties: Array  # (n,), classes of the tail that equal the lowest logit in use
     masked: bool
 
@@ -56,7 +56,8 @@ class Ranked:
     def __getitem__(self, index: slice | Array) -> Ranked:
         tail = self.tail
         if tail is not None:
-            tail = Tail(tail.logits[index], tail.ties[index], tail.masked)
+            logits = None if tail.logits is None else tail.logits[index]
+            tail = Tail(logits, tail.ties[index], tail.masked)
         return replace(
             self,
             depth=self.depth[index],
@@ -65,6 +66,11 @@ class Ranked:
             valid=None if self.valid is None else self.valid[index],
             tail=tail,
         )
+
+
+    def in_use(self) -> Ranked:
+        """Without the logits of the tail, so that taking some of the rows does not copy them."""
+        return self if self.tail is None else replace(self, tail=replace(self.tail, logits=None))
 
 
 @dataclass(frozen=True)
@@ -237,6 +243,7 @@ def average_ties(f: Array, rows: Ranked, jumps: np.ndarray) -> bool:
     split = xp.any(rows.depth[:, jumps] == rows.depth[:, jumps - 1], axis=1)
     index = xp.nonzero(split)[0]
     chunk = max(1, 2**22 // f.shape[1])  # half a dozen arrays of this size are needed at a time
+    rows = rows.in_use()
     for begin in range(0, index.shape[0], chunk):
         part = index[begin : begin + chunk]
         f[part] = _group_means(f[part], rows[part])

@@ -21,7 +21,7 @@ What is returned has a fixed size and adds up, so rows may live anywhere.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -258,6 +258,7 @@ def _within_ties(
     if 20 * index.shape[0] < block.n_rows:  # too few to matter for a step
         return total
     chunk = max(1, 2**24 // len(at) ** 2)
+    block = replace(block, rows=rows.in_use())
     for begin in range(0, index.shape[0], chunk):
         total = total + _ties_of_rows(
             block[index[begin : begin + chunk]], point, p[index[begin : begin + chunk]], starts, at

@@ -122,8 +122,8 @@ class MemoryRows:
 
     def sample(self) -> MemoryRows | None:
         step = min(8, self.n_rows // _COARSE)
-        # On a device, what fits in one block costs little more than the calls do.
-        if step < 2 or (len(self.blocks) == 1 and not self._on_host):
+        # On a device, a pass over this much costs little more than its calls do.
+        if step < 2 or (not self._on_host and self.n_rows * self.n_classes <= _GPU_BLOCK):
             return None
         # Joined again, `step` by `step`: thin blocks would cost more in calls than in arithmetic.
         thin = [b[slice(None, None, step)] for b in self.blocks]
