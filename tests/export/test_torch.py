@@ -158,6 +158,10 @@ def test_export(fitted, rows):
     batch = torch.export.Dim("batch", max=10**6)
     program = torch.export.export(module, (rows[:3],), dynamic_shapes=({0: batch},))
     torch.testing.assert_close(program.module()(rows), module(rows), rtol=0, atol=0)
+    buffer = io.BytesIO()
+    torch.export.save(program, buffer)
+    buffer.seek(0)
+    torch.testing.assert_close(torch.export.load(buffer).module()(rows), module(rows), rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("kind", ["mcct", "conditional"])

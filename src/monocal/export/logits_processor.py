@@ -49,6 +49,6 @@ class LogitsProcessor:
     @torch.no_grad()
     def __call__(self, input_ids: Any, scores: torch.Tensor) -> torch.Tensor:
         """Calibrated log-probabilities (..., vocabulary), in the type and on the device of ``scores``."""
-        if self.module.jumps.device != scores.device:
+        if self.module.scale_steps.device != scores.device:
             self.module.to(scores.device)
         return self.module.log_probabilities(scores)

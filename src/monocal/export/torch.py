@@ -81,8 +81,11 @@ class CalibratorModule(torch.nn.Module):
             ("ramp_zero", plan.ramp_zero),
             ("ramp_width", plan.ramp_one - plan.ramp_zero),
         ):
-            tensor = torch.from_numpy(np.array(values))
-            self.register_buffer(name, tensor.to(dtype) if tensor.is_floating_point() else tensor)
+            tensor = torch.from_numpy(np.array(values, order="C"))
+            if tensor.is_floating_point():
+                tensor = tensor.to(dtype)
+            # torch cannot save a program with an empty buffer, or with one in another order than C.
+            self.register_buffer(name, tensor if len(values) else None)
 
     def forward(self, logits: torch.Tensor) -> torch.Tensor:
         """Calibrated probabilities, of the shape and type of ``logits``."""
@@ -146,7 +149,7 @@ class CalibratorModule(torch.nn.Module):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Steps of weight and bias (..., J + 1) for each row."""
         steps = self.scale_steps.to(x.dtype), self.bias_steps.to(x.dtype)
-        if not len(self.ramp_zero):
+        if self.ramp_zero is None:
             shape = (*x.shape[:-1], steps[0].shape[1])
             return steps[0][0].expand(shape), steps[1][0].expand(shape)
         values = torch.stack([self._statistic(s, x, masked, ranked, low) for s in self.statistics], dim=-1)
