@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint clean
+.PHONY: demo test lint bare clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -26,8 +26,18 @@ lint: $(VENV)/.test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-test: lint
+test: lint bare
 	$(BIN)/python -m pytest -n 2 tests
+
+# The hard dependencies alone, in an environment that has nothing else.
+.venv-bare/.done: pyproject.toml constraints-test.txt
+	$(PYTHON) -m venv .venv-bare
+	.venv-bare/bin/python -m pip install -q --upgrade pip
+	.venv-bare/bin/python -m pip install -q -e . pytest
+	@touch $@
+
+bare: .venv-bare/.done
+	.venv-bare/bin/python -m pytest tests/bare
 
 clean:
 	rm -rf $(VENV) .venv-bare .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -29,7 +29,9 @@ def _kernel() -> Any:
     import triton.language as tl
 
     @triton.jit
-    def tail_kernel(logits, stride, m, top, height, leading, rest, base, out, block: tl.constexpr):
+    def tail_kernel(  # type: ignore[no-untyped-def]  # Triton reads the bare signature
+        logits, stride, m, top, height, leading, rest, base, out, block: tl.constexpr
+    ):
         row = tl.program_id(0).to(tl.int64)
         z_top = tl.load(top + row)
         low = tl.load(height + row)
