@@ -17,7 +17,16 @@ import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ..arrays import Array, array_namespace, is_lazy_torch, keep_argmax, ordered_softmax, to_numpy
+from ..arrays import (
+    Array,
+    array_namespace,
+    device_of,
+    is_lazy_torch,
+    keep_argmax,
+    ordered_log,
+    ordered_softmax,
+    to_numpy,
+)
 from ..errors import require
 from ..validation import (
     Given,
@@ -162,13 +171,16 @@ class Calibrator(TransformerMixin, BaseEstimator):
         if self.input != "probabilities":
             return values
         xp = array_namespace(values)
-        if str(values.dtype).rpartition(".")[2] in ("float16", "bfloat16"):
-            values = xp.astype(values, xp.float32)
-        positive = xp.where(values > 0, values, xp.asarray(np.inf, dtype=values.dtype))
+        narrow = values.dtype != xp.float64
+        p = xp.astype(values, xp.float64)
+        positive = xp.where(p > 0, p, xp.asarray(np.inf, dtype=p.dtype))
         if fitting:
             self.smallest_probability_ = float(xp.min(positive))
         least = xp.clip(xp.min(positive, axis=1, keepdims=True), max=self.smallest_probability_)
-        return xp.where(values > 0, xp.log(xp.where(values > 0, values, least)), xp.log(least) - np.log(2.0))
+        filled = xp.where(p > 0, p, least)
+        # Neighbours in a narrower type are so far apart that the double logarithm cannot swap them.
+        logs = xp.log(filled) if narrow else xp.asarray(ordered_log(to_numpy(filled)), **device_of(p))
+        return xp.where(p > 0, logs, logs - np.log(2.0))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -25,6 +25,7 @@ from ..arrays import (
     like,
     on_host,
     ordered_softmax,
+    running_maximum,
     scatter,
     sort_with_index,
 )
@@ -95,6 +96,8 @@ class RankMap:
             xp.cumulative_sum(_mix(psi, steps, rows.depth), axis=1)
             for steps in (self.scale_steps, self.bias_steps)
         )
+        if not on_host(z):  # a device sums in parallel, in an order of its own
+            w, b = running_maximum(w), running_maximum(b)
         jumps = self.starts[1:]
         jumps = jumps[jumps < rows.depth.shape[1]]
         if is_lazy_torch(z):

@@ -265,5 +265,5 @@ def _group_means(f: Array, rows: Ranked) -> Array:
         kept = xp.astype(count_true(low), f.dtype)
         share = (kept / (kept + xp.astype(rows.tail.ties, f.dtype)))[:, None]
         lowest = xp.take_along_axis(f, xp.argmax(xp.astype(low, xp.int8), axis=1)[:, None], axis=1)
-        mean = xp.where(low, lowest + (mean - lowest) * share, mean)
+        mean = xp.where(low, xp.minimum(lowest + (mean - lowest) * share, mean), mean)
     return mean
