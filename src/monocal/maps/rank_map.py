@@ -203,7 +203,7 @@ def _count_passed(depth: np.ndarray, thresholds: np.ndarray, starts: np.ndarray)
 
 def _look_up(table: np.ndarray, piece: np.ndarray) -> np.ndarray:
     if len(table) == 1:
-        return np.take(table[0], piece)
+        return np.take(table[0], piece, mode="clip")  # the default mode checks and copies
     return np.take_along_axis(table, piece.astype(np.intp), axis=1)
 
 
