@@ -145,8 +145,8 @@ def main():
     first = cases[0]
     lines += [
         "",
-        f"Fitted on the GPU and on the CPU, probabilities differ by at most {first['cpu_difference']:.1e}; the same map applied on "
-        f"both by {first['same_map_difference']:.1e}; predicted classes equal: {first['argmax_equal']}.",
+        f"Fitted on the GPU and on the CPU, probabilities differ by at most {first['cpu_difference']:.1e}; the same map applied "
+        f"on both by {first['same_map_difference']:.1e}; predicted classes equal: {first['argmax_equal']}.",
     ]
     text = "\n".join(lines)
     print(text)

@@ -23,7 +23,7 @@ MORE_LABELS_THAN_COLUMNS = dict.fromkeys(
 )
 EXPECTED = {
     Published: {
-        "check_sample_weight_equivalence_on_dense_data": "SLSQP as published stops before the optimum, not always at the same point"
+        "check_sample_weight_equivalence_on_dense_data": "SLSQP as published stops early, not always at the same point"
     }
 }
 

@@ -37,7 +37,8 @@ def test_read_npz(tmp_path, data):
 
 
 @pytest.mark.skipif(
-    importlib.util.find_spec("matplotlib") is not None, reason="matplotlib is installed here, so nothing is missing"
+    importlib.util.find_spec("matplotlib") is not None,
+    reason="matplotlib is installed here, so nothing is missing",
 )
 def test_missing_extras_are_named(data):
     cal = mc.MCCT().fit(data.values, data.labels)

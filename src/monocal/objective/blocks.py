@@ -67,7 +67,6 @@ class Ranked:
             tail=tail,
         )
 
-
     def in_use(self) -> Ranked:
         """Without the logits of the tail, so that taking some of the rows does not copy them."""
         return self if self.tail is None else replace(self, tail=replace(self.tail, logits=None))
