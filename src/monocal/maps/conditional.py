@@ -9,9 +9,10 @@ are. In ``c`` the likelihood is convex as ever, so the optimum is certified.
 
 Shrinkage towards temperature scaling is measured in what the data can tell (see `objective.information`),
 
-    penalty_a = shrinkage / N * emphasis_a * sqrt(mean_n Var_p[atom_a]),
+    penalty_a = shrinkage / N * emphasis_a * sqrt(mean_n Var_p[atom_a] (1 + 30 / errors_a)),
 
-the negative logarithm of a prior under which an atom's effect has a mean size of ``1 / (shrinkage * emphasis)`` logits.
+the negative logarithm of a prior under which an atom's effect has a mean size of ``1 / (shrinkage * emphasis)`` logits, or less
+where few errors are to be expected among the rows it concerns: their absence proves little.
 """
 
 from __future__ import annotations
@@ -36,8 +37,10 @@ from .ramps import RampFactors, choose_ramps, statistic_functions
 from .rank_map import RankMap
 from .statistics import STATISTICS
 
-# Relative strength of the shrinkage. Conditional scales are few and move all classes; conditional biases are many.
-_SCALE_EMPHASIS, _BIAS_EMPHASIS = 0.5, 2.0
+# Strength of the shrinkage relative to that of rank atoms, chosen by cross-validation (docs/conditional.md). Conditional scales
+# are few and move all classes, conditional biases are many.
+_SCALE_EMPHASIS, _BIAS_EMPHASIS = 0.6, 2.0
+_PSEUDO_ERRORS = 30.0
 
 
 class ConditionalMCCT(ConeCalibrator):
@@ -90,7 +93,7 @@ class ConditionalMCCT(ConeCalibrator):
         *,
         statistics: Sequence[str | Callable[[Array], Any]] = ("margin", "mean_gap", "spread"),
         n_knots: int = 7,
-        shrinkage: float | str = 25.0,
+        shrinkage: float | str = 20.0,
         top_k: int | None = None,
         input: str = "logits",
         tol: float = 1e-6,
@@ -110,16 +113,18 @@ class ConditionalMCCT(ConeCalibrator):
         statistics = _check_statistics(self.statistics)
         rows = self._rows(logits, labels, weight, statistics=statistic_functions(statistics))
         scale = _plain_scale(rows)
-        ramps = choose_ramps(rows.statistics(), _weights(rows), self.n_knots) if statistics else ()
+        weights = _weights(rows)
+        ramps = choose_ramps(rows.statistics(), weights, self.n_knots) if statistics else ()
         factors = RampFactors(statistics, ramps)
         if ramps:
             rows = rows.with_factors(factors.of_statistics)
         conditional = (np.arange(factors.n_factors) > 0)[:, None]
+        emphasis = np.where(conditional, np.reshape([_SCALE_EMPHASIS, _BIAS_EMPHASIS], (2, 1, 1)), 1.0)
         problem = RankCone(
             rows,
             dictionary(factors.n_factors, rows.n_ranks),
-            emphasis=np.where(conditional, np.reshape([_SCALE_EMPHASIS, _BIAS_EMPHASIS], (2, 1, 1)), 1.0),
-            unit=np.sqrt(information(rows.sample() or rows, scale)),
+            emphasis=emphasis,
+            unit=information(rows.sample() or rows, scale).unit(weights.sum(), _PSEUDO_ERRORS),
             tol=self.tol,
         )
         grid = problem.grid(self._solve(problem, self.shrinkage).coefficients)

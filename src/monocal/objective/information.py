@@ -1,10 +1,14 @@
 """What the rows can tell about each atom: its Fisher information at temperature scaling.
 
-    information_a = 1/N sum_n weight_n Var_p[atom_a],       p = softmax(scale * z).
+    variance_a = 1/N sum_n weight_n Var_p[atom_a],       p = softmax(scale * z).
 
 Its root is the size of an atom as the likelihood sees it: a bias on the top rank of a thousand classes moves one logit in a
 thousand but nearly all of the probability. Under temperature scaling the gradient of atom ``a`` is noise with standard
-deviation ``sqrt(information_a / N)``, so a penalty in proportion to the root holds all atoms back alike.
+deviation ``sqrt(variance_a / N)``, so a penalty in proportion to the root holds all atoms back alike, as long as the noise is
+nearly normal. It is not where errors are rare: among confident rows a few wrong labels, or none, decide. Hence the second
+number, how many errors temperature scaling expects among the rows that a factor concerns:
+
+    errors_k = sum_n weight_n psi_k^2 (1 - p_top).
 
 Measured from the top, an atom drops by ``v_i`` (scale; by ``U`` below its start) or by 1 (bias, below its start). Squares of
 small drops are summed, so nothing cancels where one class has nearly all the probability.
@@ -12,30 +16,51 @@ small drops are summed, so nothing cancels where one class has nearly all the pr
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from ..arrays import array_namespace, to_numpy
+from ..arrays import Array, array_namespace, to_numpy
 from .blocks import Block
 from .kernel import Point, from_top, tail_moments
 from .sources import Rows
 
 
-def information(rows: Rows, scale: float) -> np.ndarray:
-    """Information (2, K, r) by kind, factor and start, where all logits are multiplied by ``scale``."""
-    total: np.ndarray = rows.sum(_block_information, scale)
-    return total[:2] / total[2, 0, 0]
+@dataclass(frozen=True)
+class Information:
+    """Sums over rows. They add."""
+
+    weight: float
+    variances: np.ndarray  # (2, K, r), by kind, factor and start
+    errors: np.ndarray  # (K,)
+
+    def __add__(self, other: Information) -> Information:
+        return Information(
+            self.weight + other.weight, self.variances + other.variances, self.errors + other.errors
+        )
+
+    def unit(self, n_rows: float, pseudo_errors: float) -> np.ndarray:
+        """Root of the variance (2, K, r), larger where fewer than ``pseudo_errors`` are expected among ``n_rows`` rows.
+
+        ``sqrt(variance (1 + pseudo_errors / errors))``: the noise if that many errors more were to be expected.
+        """
+        errors = np.maximum(self.errors * (n_rows / self.weight), 1e-12)
+        return np.sqrt(self.variances / self.weight * (1.0 + pseudo_errors / errors)[:, None])
 
 
-def _block_information(block: Block, scale: float) -> np.ndarray:
-    """Sums of the two kinds (2, K, r), and of the weights in a third layer, so that blocks add up."""
+def information(rows: Rows, scale: float) -> Information:
+    """Information on every atom where all logits are multiplied by ``scale``."""
+    return rows.sum(_block_information, scale)
+
+
+def _block_information(block: Block, scale: float) -> Information:
     rows, v, height = block.rows, block.rows.depth, block.rows.height[:, None]
     xp = array_namespace(v)
     psi = xp.ones_like(height) if block.factors is None else block.factors
-    k, r = psi.shape[1], v.shape[1]
-    plain = np.zeros((k, r))
+    plain = np.zeros((psi.shape[1], v.shape[1]))
     plain[0] = scale
     none = np.zeros(0, dtype=np.intp)
-    point = Point(plain, np.zeros((k, r)), none, none, none)
+    point = Point(plain, np.zeros_like(plain), none, none, none)
     with np.errstate(under="ignore", over="ignore"):
         f = from_top(block, point, v, slice(None))
         p = xp.exp(f)
@@ -45,18 +70,21 @@ def _block_information(block: Block, scale: float) -> np.ndarray:
         total = xp.sum(p, axis=1) + tail[0]
         p = p / total[:, None]
         tail = [(t / total)[:, None] for t in tail]
-        first, square = (
-            xp.flip(xp.cumulative_sum(xp.flip(x, axis=1), axis=1), axis=1) for x in (p * v, p * v * v)
-        )
         below = xp.cumulative_sum(p, axis=1) - p + tail[0]  # probability below each start
-        first, square = first + height * below, square + height * (height * below)
+        first = _from_start(p * v) + height * below
+        square = _from_start(p * v * v) + height * (height * below)
         # At the lowest start nothing lies below, and the tail drops by its own depths.
         first[:, :1] += tail[1] - height * tail[0]
         square[:, :1] += tail[2] - height * (height * tail[0])
-        scales = xp.clip(square - first**2, min=0.0)
-        biases = xp.clip(below * (1.0 - below), min=0.0)
         left = (psi * psi * block.weight[:, None]).T
-        out = np.empty((3, k, r))
-        out[0], out[1] = to_numpy(left @ scales), to_numpy(left @ biases)
-    out[2] = float(xp.sum(block.weight, dtype=xp.float64))
-    return out
+        variances = [xp.clip(square - first**2, min=0.0), xp.clip(below - below**2, min=0.0)]
+        return Information(
+            float(xp.sum(block.weight, dtype=xp.float64)),
+            np.stack([to_numpy(left @ x).astype(np.float64) for x in variances]),
+            to_numpy(left @ below[:, -1]).astype(np.float64),
+        )
+
+
+def _from_start(x: Array) -> Array:
+    xp = array_namespace(x)
+    return xp.flip(xp.cumulative_sum(xp.flip(x, axis=1), axis=1), axis=1)
