@@ -163,7 +163,7 @@ def test_any_plain_state_comes_back(value: object) -> None:
 @pytest.mark.parametrize(
     "value",
     [abs, object(), np.array([object()]), np.array([1j]), np.array(["2020-01-01"], "M8[D]"), {1, 2}],
-    ids=repr,
+    ids=["function", "object", "objects", "complex", "dates", "set"],
 )
 def test_what_json_cannot_hold_is_refused_by_name(value: object, tmp_path: Path) -> None:
     calibrator = fitted(mc.TemperatureScaling)

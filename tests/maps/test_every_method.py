@@ -13,7 +13,7 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 import monocal as mc
-from conftest import LOGITS, load_shared_logits
+from real_logits import LOGITS, load_shared_logits
 from hostile import DTYPES, assert_order_kept, calibration_set, hard_rows, narrow
 from monocal.arrays import ordered_log
 from monocal.errors import OrderWarning
