@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+
 from real_logits import LogitsSet, load_shared_logits
 
 

@@ -13,10 +13,10 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 import monocal as mc
-from real_logits import LOGITS, load_shared_logits
 from hostile import DTYPES, assert_order_kept, calibration_set, hard_rows, narrow
 from monocal.arrays import ordered_log
 from monocal.errors import OrderWarning
+from real_logits import LOGITS, load_shared_logits
 
 INFO = {info.name: info for info in mc.calibrators()}
 
