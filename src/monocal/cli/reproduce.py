@@ -53,10 +53,21 @@ def reproduce(
     from ..experiments import reproduce as run
 
     chosen = None if methods is None else [name.strip() for name in methods.split(",")]
-    with _progress() as progress:
-        outcome = run(
-            data, out, quick=quick, methods=chosen, seed=seed, jobs=jobs, markdown=markdown, progress=progress
-        )
+    try:
+        with _progress() as progress:
+            outcome = run(
+                data,
+                out,
+                quick=quick,
+                methods=chosen,
+                seed=seed,
+                jobs=jobs,
+                markdown=markdown,
+                progress=progress,
+            )
+    except KeyboardInterrupt:
+        note(f"Stopped. The same command goes on with what is in {out}.")
+        raise
     if as_json:
         print_json(vars(outcome))
     else:
