@@ -1,10 +1,10 @@
-# Two commands: `make demo` shows the library at work, `make test` checks everything.
+# Two commands: `make demo` shows the library at work, `make test` checks everything. `make docs` builds the site.
 # Each makes .venv here on first use and is quick afterwards.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint bare clean
+.PHONY: demo test lint bare docs clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -39,5 +39,8 @@ test: lint bare
 bare: .venv-bare/.done
 	.venv-bare/bin/python -m pytest tests/bare
 
+docs: $(VENV)/.test
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 clean:
-	rm -rf $(VENV) .venv-bare .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-bare site .pytest_cache .mypy_cache .ruff_cache .hypothesis
