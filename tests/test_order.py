@@ -7,59 +7,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import monocal as mc
+from hostile import DTYPES, assert_order_kept, calibration_set, hard_rows, narrow
 from monocal.arrays import ordered_exp
 
 torch = pytest.importorskip("torch")
-
-DTYPES = [np.float16, np.float32, np.float64]
-
-
-def assert_order_kept(before, after, argmax=True):
-    """``before`` larger never gives ``after`` smaller; equal stays equal; the top stays the top."""
-    before, after = np.asarray(before, dtype=np.float64), np.asarray(after, dtype=np.float64)
-    assert np.isfinite(after[np.isfinite(before)]).all()
-    index = np.argsort(before, axis=1, kind="stable")
-    z, p = np.take_along_axis(before, index, axis=1), np.take_along_axis(after, index, axis=1)
-    with np.errstate(invalid="ignore"):
-        step, gap = np.diff(p, axis=1), np.diff(z, axis=1)
-    both = np.isfinite(z[:, 1:]) & np.isfinite(z[:, :-1])
-    assert not (step[both] < 0).any()
-    assert not (step[both & (gap == 0)] != 0).any()
-    if argmax:
-        np.testing.assert_array_equal(before.argmax(axis=1), after.argmax(axis=1))
-
-
-def narrow(rows, dtype):
-    """Rows in a narrower type, cut to its range."""
-    return np.clip(rows, np.finfo(dtype).min, np.finfo(dtype).max).astype(dtype)
-
-
-def hard_rows(m, rng):
-    """Rows of every unpleasant kind."""
-    normal = rng.normal(size=(40, m)) * 5
-    return np.concatenate(
-        [
-            normal,
-            -np.abs(normal) - 3,
-            normal - np.log(np.exp(normal).sum(axis=1, keepdims=True)),
-            np.round(normal * 2) / 2,
-            np.zeros((3, m)),
-            np.full((2, m), -7.25),
-            rng.uniform(-1e4, 1e4, size=(20, m)),
-            np.round(normal) + 1e6,
-            normal * 1e-30,
-            np.nextafter(np.ones((10, m)), rng.integers(0, 2, size=(10, m)) * 2.0),
-            np.sort(normal, axis=1),
-            np.sort(normal, axis=1)[:, ::-1],
-        ]
-    )
-
-
-def calibration_set(m, seed=0, n=400):
-    rng = np.random.default_rng(seed)
-    z = rng.normal(size=(n, m)) * 4
-    y = np.array([rng.choice(m, p=q) for q in np.exp(z / 2) / np.exp(z / 2).sum(axis=1, keepdims=True)])
-    return z, y
 
 
 def bent(m):
@@ -91,7 +42,7 @@ CALIBRATORS = [
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_hard_rows_keep_their_order(calibrator, m, dtype):
     z, y = bent(m)
-    rows = narrow(hard_rows(m, np.random.default_rng(1)), dtype)
+    rows = narrow(hard_rows(m, 1), dtype)
     if calibrator.input == "probabilities":
         rows = rows.astype(np.float64)
         rows = np.exp(rows - rows.max(axis=1, keepdims=True))
@@ -111,7 +62,7 @@ def test_hard_rows_keep_their_order(calibrator, m, dtype):
 def test_torch_tensors_keep_their_order_and_type(dtype, top_k):
     z, y = bent(30)
     cal = mc.MCCT(shrinkage=0, top_k=top_k).fit(z, y)
-    rows = torch.as_tensor(hard_rows(30, np.random.default_rng(2)))
+    rows = torch.as_tensor(hard_rows(30, 2))
     rows = rows.clamp(torch.finfo(dtype).min, torch.finfo(dtype).max).to(dtype)
     for result in (cal.predict_proba(rows), cal.transform(rows)):
         assert result.dtype == dtype

@@ -11,6 +11,7 @@ order works on the caller's own arrays (numpy, torch on any device); the others 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import numpy as np
@@ -37,6 +38,7 @@ from ..validation import (
     check_probabilities,
     check_weights,
 )
+from .lazy import check_out, find_lazy, plain_blocks
 
 
 class Calibrator(TransformerMixin, BaseEstimator):
@@ -56,6 +58,8 @@ class Calibrator(TransformerMixin, BaseEstimator):
     preserves_top1: ClassVar[bool] = False
     # Families that can only handle numpy get numpy; the result is given back in the caller's library.
     _any_array: ClassVar[bool] = False
+    # Whether `_fit` can work on a `RowSource` (its labels and weights are then None).
+    _streams: ClassVar[bool] = False
 
     input: str = "logits"
 
@@ -81,7 +85,9 @@ class Calibrator(TransformerMixin, BaseEstimator):
         Parameters
         ----------
         X : array-like of shape (n, m)
-            Logits of a calibration set (or probabilities, with ``input="probabilities"``).
+            Logits of a calibration set (or probabilities, with ``input="probabilities"``). Some methods also take rows that
+            need not fit in memory: memory-mapped, zarr, h5py and Dask arrays, or a function that returns an iterator of blocks
+            ``(X, y)`` or ``(X, y, sample_weight)``.
         y : array-like of shape (n,)
             True classes, 0..m-1.
         sample_weight : array-like of shape (n,), optional
@@ -91,38 +97,77 @@ class Calibrator(TransformerMixin, BaseEstimator):
         self
         """
         check_choice(self.input, "input", ("logits", "probabilities"))
-        given = self._read(X, fitting=True)
-        labels = check_labels(y, given.values)
-        weight = check_weights(sample_weight, given.values)
-        logits = self._to_logits(given.values, fitting=True)
-        check_label_available(logits, labels)
+        self.__dict__.pop("smallest_probability_", None)
+        lazy = find_lazy(X, y, sample_weight, streams=self._streams)
+        if lazy is not None:
+            source = lazy.source(self)
+            self.__dict__.pop("feature_names_in_", None)
+            self.n_features_in_ = source.shape[1]
+            self._fit(source, None, None)
+            return self
+        values, logits, labels, weight = self._read_part(X, y, sample_weight, fitting=True)
         if weight is not None:
             kept = weight > 0
             if not bool(array_namespace(weight).all(kept)):
                 logits, labels, weight = logits[kept], labels[kept], weight[kept]
-        validate_data(self, X if hasattr(X, "columns") else given.values, reset=True, skip_check_array=True)
+        validate_data(self, X if hasattr(X, "columns") else values, reset=True, skip_check_array=True)
         if not self._any_array:
             logits, labels = to_numpy(logits), to_numpy(labels)
             weight = None if weight is None else to_numpy(weight)
         self._fit(logits, labels, weight)
         return self
 
-    def transform(self, X: Any) -> Any:
-        """Calibrated logits, in the form and type of ``X``: their softmax is `predict_proba`."""
-        return self._apply(X, self._calibrate)
+    def transform(self, X: Any, *, out: Any = None) -> Any:
+        """Calibrated logits, in the form and type of ``X``: their softmax is `predict_proba`.
 
-    def predict_proba(self, X: Any) -> Any:
-        """Calibrated probabilities, in the form and type of ``X``; rows sum to 1."""
-        return self._apply(X, self._probabilities)
+        Parameters are those of `predict_proba`.
+        """
+        return self._apply(X, "transform", out)
+
+    def predict_proba(self, X: Any, *, out: Any = None) -> Any:
+        """Calibrated probabilities, in the form and type of ``X``; rows sum to 1.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, m)
+            As in `fit`. A large memory-mapped, zarr or h5py array is read in parts; a Dask array gives a lazy Dask array.
+        out : array of shape (n, m), optional
+            Where to write the result, part by part: a numpy, memory-mapped, zarr or h5py array. Without it the result is in
+            memory, even where ``X`` is not; `predict_blocks` is another way.
+
+        Returns
+        -------
+        array of shape (n, m)
+            ``out`` where it is given.
+        """
+        return self._apply(X, "predict_proba", out)
+
+    def predict_blocks(self, blocks: Any) -> Iterator[Any]:
+        """Calibrated probabilities of one block of rows after another, so that neither need fit in memory.
+
+        Parameters
+        ----------
+        blocks : iterable, function that returns one, or memory-mapped, zarr or h5py array
+            Blocks are arrays (n_i, m), or tuples that begin with one.
+
+        Yields
+        ------
+        array of shape (n_i, m)
+        """
+        check_is_fitted(self)
+        return (self.predict_proba(block) for block in plain_blocks(blocks))
 
     def predict(self, X: Any) -> Any:
         """The most probable class of each row."""
+        lazy = find_lazy(X)
+        if lazy is not None:
+            return lazy.apply(self, "predict", None)
         if self.preserves_top1:
             given = self._read_fitted(X)
-            return _one_column(given, array_namespace(given.values).argmax(given.values, axis=1))
+            return given.restore(array_namespace(given.values).argmax(given.values, axis=1))
         given = self._read_fitted(X)
         values = to_numpy(self._probabilities(self._own_array(self._to_logits(given.values))))
-        return _one_column(given, _back(np.argmax(values, axis=1), given.values, keep_type=False))
+        return given.restore(_back(np.argmax(values, axis=1), given.values, keep_type=False))
 
     def save(self, path: Any, **rest: Any) -> Any:
         """Write to a JSON file that `monocal.load` reads; see `monocal.save` for the keywords."""
@@ -144,26 +189,47 @@ class Calibrator(TransformerMixin, BaseEstimator):
 
         return to_torch(self, **rest)
 
-    def _apply(self, X: Any, function: Any) -> Any:
+    def _apply(self, X: Any, method: str, out: Any) -> Any:
+        lazy = find_lazy(X)
+        if lazy is not None:
+            check_is_fitted(self)
+            return lazy.apply(self, method, out)
         given = self._read_fitted(X)
         logits = self._own_array(self._to_logits(given.values))
+        function = self._calibrate if method == "transform" else self._probabilities
         values = _back(function(logits), given.values)
         if self.preserves_top1:
             values = keep_argmax(values, given.values)
-        return given.restore(values)
+        if out is None:
+            return given.restore(values)
+        check_out(out, values.shape)
+        out[:] = values
+        return out
 
     def _own_array(self, logits: Array) -> Array:
         return logits if self._any_array else to_numpy(logits)
 
     def _read_fitted(self, X: Any) -> Given:
         check_is_fitted(self)
-        given = self._read(X, fitting=False)
+        given = self._read(X)
         validate_data(self, X if hasattr(X, "columns") else given.values, reset=False, skip_check_array=True)
         return given
 
-    def _read(self, X: Any, fitting: bool) -> Given:
+    def _read(self, X: Any, first_row: int = 0) -> Given:
         check = check_probabilities if self.input == "probabilities" else check_logits
-        return check(X)
+        return check(X, first_row=first_row)
+
+    def _read_part(
+        self, X: Any, y: Any, sample_weight: Any, *, fitting: bool = False, first_row: int | None = None
+    ) -> tuple[Array, Array, Array, Array | None]:
+        """Values, logits, labels and weights of checked rows, which may be a part of more that begins at ``first_row``."""
+        begin = first_row or 0
+        values = self._read(X, begin).values
+        labels = check_labels(y, values, first_row=begin)
+        weight = check_weights(sample_weight, values, first_row=first_row)
+        logits = self._to_logits(values, fitting)
+        check_label_available(logits, labels, first_row=begin)
+        return values, logits, labels, weight
 
     def _to_logits(self, values: Array, fitting: bool = False) -> Array:
         """Logarithms of probabilities. A zero is no mask here but an underflow or an empty count: it stands for half the
@@ -175,7 +241,8 @@ class Calibrator(TransformerMixin, BaseEstimator):
         p = xp.astype(values, xp.float64)
         positive = xp.where(p > 0, p, xp.asarray(np.inf, dtype=p.dtype))
         if fitting:
-            self.smallest_probability_ = float(xp.min(positive))
+            so_far = getattr(self, "smallest_probability_", np.inf)
+            self.smallest_probability_ = min(float(xp.min(positive)), so_far)
         least = xp.clip(xp.min(positive, axis=1, keepdims=True), max=self.smallest_probability_)
         filled = xp.where(p > 0, p, least)
         # Neighbours in a narrower type are so far apart that the double logarithm cannot swap them.
@@ -197,20 +264,11 @@ def _back(values: Array, like: Array, keep_type: bool = True) -> Array:
     """Results in the library, on the device and (mostly) of the type the caller gave."""
     xp = array_namespace(like)
     if is_lazy_torch(like):
-        import torch
-
-        values = torch.as_tensor(values, device=like.device)
-        if like.dtype == torch.float16 and keep_type:
-            values = values.clamp(max=_HALF_RANGE)
-        return values.to(like.dtype) if keep_type else values
+        values = xp.asarray(values, device=like.device)
     if not keep_type:
         return values
-    with np.errstate(under="ignore", over="ignore"):
-        values = xp.astype(values, like.dtype, copy=False)
-    if values.dtype == np.float16:
-        values = np.minimum(values, np.float16(_HALF_RANGE))
-    return values
-
-
-def _one_column(given: Given, values: Array) -> Any:
-    return given.restore(values)
+    if str(like.dtype).endswith("float16") and not str(like.dtype).endswith("bfloat16"):
+        # Half precision ends at 65504: calibrated logits are cut there, but for the -inf of a masked class.
+        values = xp.where(xp.isinf(values), values, xp.clip(values, -_HALF_RANGE, _HALF_RANGE))
+    with np.errstate(under="ignore"):
+        return xp.astype(values, like.dtype, copy=False)
