@@ -51,31 +51,26 @@ def read_matrix(x: Any, name: str = "X") -> Given:
     return Given(values, restore)
 
 
-def check_logits(x: Any, name: str = "X") -> Given:
-    """Logits (n, m): no NaN, no +inf, at least one finite value a row; ``-inf`` marks a class as not available."""
+def check_logits(x: Any, name: str = "X", first_row: int = 0) -> Given:
+    """Logits (n, m): no NaN, no +inf, at least one finite value a row; ``-inf`` marks a class as not available.
+
+    Rows may be a part of more: the first has number ``first_row`` in messages.
+    """
     given = read_matrix(x, name)
     z = given.values
     xp = array_namespace(z)
     with np.errstate(over="ignore", invalid="ignore"):
         fine = bool(xp.isfinite(xp.sum(z)))
     if not fine:
-        _reject_rows(xp.any(xp.isnan(z), axis=1), name, "contains NaN", "Remove or repair such rows first.")
-        _reject_rows(
-            xp.any(z == np.inf, axis=1),
-            name,
-            "contains infinity",
-            "Only -inf is allowed (the class is not available in that row).",
-        )
-        _reject_rows(
-            xp.all(z == -np.inf, axis=1),
-            name,
-            "has -inf for every class",
-            "Leave at least one class available.",
-        )
+        repair, leave = "Remove or repair such rows first.", "Leave at least one class available."
+        only = "Only -inf is allowed (the class is not available in that row)."
+        _reject_rows(xp.any(xp.isnan(z), axis=1), name, "contains NaN", repair, first_row)
+        _reject_rows(xp.any(z == np.inf, axis=1), name, "contains infinity", only, first_row)
+        _reject_rows(xp.all(z == -np.inf, axis=1), name, "has -inf for every class", leave, first_row)
     return given
 
 
-def check_probabilities(x: Any, name: str = "X") -> Given:
+def check_probabilities(x: Any, name: str = "X", first_row: int = 0) -> Given:
     """Probabilities (n, m): non-negative rows that sum to one."""
     given = read_matrix(x, name)
     p = given.values
@@ -83,19 +78,20 @@ def check_probabilities(x: Any, name: str = "X") -> Given:
     total = xp.sum(xp.astype(p, xp.float64) if p.dtype != xp.float64 else p, axis=1)
     narrow = str(p.dtype).rpartition(".")[2] in ("float16", "bfloat16")
     off = abs(total - 1.0) > (2e-2 if narrow else 1e-3)
-    _reject_rows(xp.any(xp.isnan(p), axis=1), name, "contains NaN", "Remove or repair such rows first.")
-    _reject_rows(xp.any(xp.isinf(p), axis=1), name, "contains infinity", "Probabilities lie between 0 and 1.")
     hint = "For logits use input='logits'."
-    _reject_rows(xp.any(p < 0, axis=1), name, "has a negative probability", hint)
+    repair, between = "Remove or repair such rows first.", "Probabilities lie between 0 and 1."
+    _reject_rows(xp.any(xp.isnan(p), axis=1), name, "contains NaN", repair, first_row)
+    _reject_rows(xp.any(xp.isinf(p), axis=1), name, "contains infinity", between, first_row)
+    _reject_rows(xp.any(p < 0, axis=1), name, "has a negative probability", hint, first_row)
     row = _first(off)
     if row is not None:
         raise InputError(
-            f"{name}: the probabilities of row {row} sum to {float(total[row]):.6g}, expected 1. {hint}"
+            f"{name}: the probabilities of row {first_row + row} sum to {float(total[row]):.6g}, expected 1. {hint}"
         )
     return given
 
 
-def check_labels(y: Any, like: Array, name: str = "y") -> Array:
+def check_labels(y: Any, like: Array, name: str = "y", first_row: int = 0) -> Array:
     """Integer labels 0..m-1, one for each row of ``like``, in its library and on its device."""
     if y is None:
         raise InputError(
@@ -120,39 +116,43 @@ def check_labels(y: Any, like: Array, name: str = "y") -> Array:
             f"found input variables with inconsistent numbers of samples: {[n, labels.shape[0]]}."
         )
     if isinstance(labels, np.ndarray):
-        labels = _integers(labels, name)
+        labels = _integers(labels, name, first_row)
         outside = (labels < 0) | (labels >= m)
     else:
         if labels.dtype.is_floating_point:
             rounded = labels.round()
-            _reject_rows(labels != rounded, name, "is not a whole number", "Labels are class numbers 0..m-1.")
+            advice = "Labels are class numbers 0..m-1."
+            _reject_rows(labels != rounded, name, "is not a whole number", advice, first_row)
             labels = rounded
         labels = labels.long()
         outside = (labels < 0) | (labels >= m)
     row = _first(outside)
     if row is not None:
         raise InputError(
-            f"{name}: label {int(labels[row])} in row {row} is not one of the {m} classes 0..{m - 1} that X has columns "
-            f"for (n_features = {m}). Number the classes from 0 in the order of the columns."
+            f"{name}: label {int(labels[row])} in row {first_row + row} is not one of the {m} classes 0..{m - 1} that X has "
+            f"columns for (n_features = {m}). Number the classes from 0 in the order of the columns."
         )
     if isinstance(labels, np.ndarray) and is_lazy_torch(like):
         labels = xp.asarray(labels, device=like.device)
     return labels
 
 
-def check_label_available(logits: Array, labels: Array, name: str = "y") -> None:
+def check_label_available(logits: Array, labels: Array, name: str = "y", first_row: int = 0) -> None:
     """A label must not fall on a masked class."""
     xp = array_namespace(logits)
     row = _first(xp.isinf(xp.take_along_axis(logits, labels[:, None], axis=1)[:, 0]))
     if row is not None:
         raise InputError(
-            f"{name}: the label {int(labels[row])} of row {row} is a class with logit -inf, that is, not available in that "
-            "row. Correct the label or the mask."
+            f"{name}: the label {int(labels[row])} of row {first_row + row} is a class with logit -inf, that is, not available "
+            "in that row. Correct the label or the mask."
         )
 
 
-def check_weights(sample_weight: Any, like: Array) -> Array | None:
-    """Non-negative finite weights, one for each row of ``like``, not all zero; None stays None."""
+def check_weights(sample_weight: Any, like: Array, first_row: int | None = None) -> Array | None:
+    """Non-negative finite weights, one for each row of ``like``; None stays None.
+
+    Not all may be zero, unless the rows are a part of more (``first_row`` is given).
+    """
     if sample_weight is None:
         return None
     n = like.shape[0]
@@ -169,13 +169,19 @@ def check_weights(sample_weight: Any, like: Array) -> Array | None:
         row = _first(bad)
         if row is not None:
             raise InputError(
-                f"sample_weight: entry {row} {what} ({weight[row]}). Weights are finite and at least 0."
+                f"sample_weight: entry {(first_row or 0) + row} {what} ({weight[row]}). Weights are finite and at least 0."
             )
-    if not weight.any():
+    if first_row is None:
+        check_some_weight(bool(weight.any()))
+    return xp.asarray(weight, device=like.device) if is_lazy_torch(like) else weight
+
+
+def check_some_weight(some: bool) -> None:
+    """Some row must count."""
+    if not some:
         raise InputError(
             "sample_weight: all weights are zero, so there is nothing to fit. Give some row a weight."
         )
-    return xp.asarray(weight, device=like.device) if is_lazy_torch(like) else weight
 
 
 def check_number(
@@ -222,7 +228,7 @@ def _to_float(x: Any, name: str) -> np.ndarray:
     return values
 
 
-def _integers(labels: np.ndarray, name: str) -> np.ndarray:
+def _integers(labels: np.ndarray, name: str, first_row: int) -> np.ndarray:
     if labels.dtype.kind in "iub":
         return labels.astype(np.int64, copy=False)
     try:
@@ -235,12 +241,13 @@ def _integers(labels: np.ndarray, name: str) -> np.ndarray:
     row = _first(~np.isfinite(as_float))
     if row is not None:
         raise InputError(
-            f"{name}: entry {row} is NaN or infinity (contains NaN or inf), expected a class number 0..m-1."
+            f"{name}: entry {first_row + row} is NaN or infinity (contains NaN or inf), expected a class number 0..m-1."
         )
     row = _first(as_float != np.round(as_float))
     if row is not None:
         raise InputError(
-            f"{name}: entry {row} is {as_float[row]}, expected a whole class number 0..m-1. Unknown label type: continuous."
+            f"{name}: entry {first_row + row} is {as_float[row]}, expected a whole class number 0..m-1. "
+            "Unknown label type: continuous."
         )
     return as_float.astype(np.int64)
 
@@ -253,10 +260,10 @@ def _first(flags: Array) -> int | None:
     return int(xp.argmax(xp.astype(flags, xp.int8)))
 
 
-def _reject_rows(flags: Array, name: str, what: str, advice: str) -> None:
+def _reject_rows(flags: Array, name: str, what: str, advice: str, first_row: int = 0) -> None:
     row = _first(flags)
     if row is not None:
-        raise InputError(f"{name} {what}: first in row {row}. {advice}")
+        raise InputError(f"{name} {what}: first in row {first_row + row}. {advice}")
 
 
 def _complain(message: str) -> Any:

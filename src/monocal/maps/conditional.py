@@ -23,12 +23,12 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from ..arrays import Array, to_numpy
+from ..arrays import Array
 from ..errors import InputError
 from ..objective.information import information
 from ..objective.kernel import BIAS, SCALE
 from ..objective.problem import RankCone
-from ..objective.sources import MemoryRows
+from ..objective.sources import Rows
 from ..solver import minimize
 from ..validation import check_number
 from .cone_map import ConeCalibrator
@@ -113,7 +113,7 @@ class ConditionalMCCT(ConeCalibrator):
         statistics = _check_statistics(self.statistics)
         rows = self._rows(logits, labels, weight, statistics=statistic_functions(statistics))
         scale = _plain_scale(rows)
-        weights = _weights(rows)
+        weights = rows.weights()
         ramps = choose_ramps(rows.statistics(), weights, self.n_knots) if statistics else ()
         factors = RampFactors(statistics, ramps)
         if ramps:
@@ -151,16 +151,12 @@ def dictionary(n_factors: int, n_ranks: int) -> np.ndarray:
     return allowed
 
 
-def _plain_scale(rows: MemoryRows) -> float:
+def _plain_scale(rows: Rows) -> float:
     """Temperature scaling, from a sample of the rows where they are many: it only sets the units of the penalty."""
     some = rows.sample() or rows
     allowed = np.zeros((2, 1, some.n_ranks), dtype=bool)
     allowed[SCALE, 0, 0] = True
     return float(minimize(RankCone(some, allowed), tol=1e-4).coefficients[0])
-
-
-def _weights(rows: MemoryRows) -> np.ndarray:
-    return np.concatenate([to_numpy(b.weight) for b in rows.blocks]).astype(np.float64)
 
 
 def _check_statistics(given: Any) -> tuple[str | Callable[[Array], Any], ...]:

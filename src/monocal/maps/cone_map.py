@@ -16,7 +16,7 @@ from sklearn.exceptions import ConvergenceWarning
 from ..arrays import Array, array_namespace
 from ..errors import InputError
 from ..objective.problem import RankCone
-from ..objective.sources import MemoryRows
+from ..objective.sources import MemoryRows, RowSource
 from ..solver import Solution, minimize
 from ..validation import check_number
 from .base import Calibrator
@@ -35,6 +35,7 @@ class ConeCalibrator(Calibrator):
     preserves_order = True
     preserves_top1 = True
     _any_array = True
+    _streams = True
 
     top_k: int | None = None
     tol: float = 1e-6
@@ -46,9 +47,11 @@ class ConeCalibrator(Calibrator):
         if self.top_k is not None:
             check_number(self.top_k, "top_k", least=1, whole=True)
 
-    def _rows(self, logits: Array, labels: Array, weight: Array | None, **rest: Any) -> MemoryRows:
-        xp = array_namespace(logits)
+    def _rows(self, logits: Array | RowSource, labels: Array, weight: Array | None, **rest: Any) -> Any:
         double = logits.shape[0] * logits.shape[1] <= _DOUBLE_BELOW
+        if isinstance(logits, RowSource):
+            return logits.prepare(top_k=self.top_k, dtype=np.float64 if double else None, **rest)
+        xp = array_namespace(logits)
         return MemoryRows.prepare(
             logits, labels, weight, top_k=self.top_k, dtype=xp.float64 if double else None, **rest
         )

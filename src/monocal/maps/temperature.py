@@ -17,7 +17,9 @@ import numpy as np
 from scipy.optimize import brentq
 
 from ..arrays import Array, compute_dtype, to_numpy
+from ..errors import InputError
 from ..objective.problem import MIN_SCALE, RankCone
+from ..objective.sources import RowSource
 from ..solver import Solution
 from ..solver.solution import CONVERGED
 from ..validation import check_choice
@@ -69,6 +71,10 @@ class TemperatureScaling(ConeCalibrator):
         check_choice(self.loss, "loss", ("nll", "mse"))
         self._check_solver_parameters(logits.shape[1])
         if self.loss == "mse":
+            if isinstance(logits, RowSource):
+                raise InputError(
+                    "loss='mse' needs all rows in memory: pass arrays, or use loss='nll', which reads them in parts."
+                )
             self._fit_brier(to_numpy(logits), to_numpy(labels), None if weight is None else to_numpy(weight))
             return
         rows = self._rows(logits, labels, weight)

@@ -1,6 +1,8 @@
 """Where the rows live. A source adds up what a function returns for each prepared block; that is all the solver needs.
 
-`MemoryRows` keeps prepared blocks and works on them with threads (numpy releases the interpreter's lock).
+`MemoryRows` keeps prepared blocks and works on them with threads (numpy releases the interpreter's lock). `StreamingRows` (in
+`streaming`) prepares them anew in every pass; Dask's workers hold theirs (`monocal.distributed`). Sources other than an array
+in memory come to a calibrator as `RowSource`: a shape, and a way to prepare the rows.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cache, reduce
 from operator import add
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
@@ -26,6 +28,8 @@ _CPU_BLOCK = 2**18
 _GPU_BLOCK = 2**26
 # Rows of a coarse copy, at the least; below, a copy saves nothing.
 _COARSE = 2048
+# Logits of a coarse copy, at the most; above, it costs more than it improves a step (and memory, where rows are in a file).
+_COARSE_LOGITS = 2**24
 
 
 class Rows(Protocol):
@@ -45,6 +49,24 @@ class Rows(Protocol):
         """The rows where ``chosen`` (n_rows,) is true."""
 
 
+@runtime_checkable
+class RowSource(Protocol):
+    """Checked rows that are no array in memory, with their labels and weights."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows that count, and classes."""
+
+    def prepare(
+        self,
+        *,
+        top_k: int | None = None,
+        statistics: Sequence[Callable[[Ranked], Array]] = (),
+        dtype: object = None,
+    ) -> Rows:
+        """Rows for the solver, as `MemoryRows.prepare` makes them of arrays."""
+
+
 def available_threads() -> int:
     """OMP_NUM_THREADS where it is set, else the cores this process may use."""
     given = os.environ.get("OMP_NUM_THREADS", "")
@@ -56,6 +78,17 @@ def available_threads() -> int:
 def block_rows(logits: Array) -> int:
     """Rows of a block for an array like this."""
     return max(16, (_CPU_BLOCK if on_host(logits) else _GPU_BLOCK) // max(1, logits.shape[1]))
+
+
+def sample_step(n_rows: int, n_classes: int) -> int:
+    """Every how many rows a coarse copy takes one; below 2 there is none."""
+    most = max(_COARSE, _COARSE_LOGITS // n_classes)
+    return max(min(8, n_rows // _COARSE), -(-n_rows // most) if n_rows >= 2 * _COARSE else 0)
+
+
+def join_samples(thin: Sequence[Block], step: int) -> MemoryRows:
+    """Blocks of which one row in ``step`` is left, joined again: thin blocks would cost more in calls than in arithmetic."""
+    return MemoryRows([join_blocks(thin[i : i + step]) for i in range(0, len(thin), step)])
 
 
 def parallel_map(function: Callable[[Any], T], items: Sequence[Any], threads: int | None = None) -> list[T]:
@@ -121,13 +154,12 @@ class MemoryRows:
         return reduce(add, parallel_map(lambda block: function(block, *args), self.blocks, threads))
 
     def sample(self) -> MemoryRows | None:
-        step = min(8, self.n_rows // _COARSE)
+        on_host = self._on_host
+        step = sample_step(self.n_rows, self.n_classes) if on_host else min(8, self.n_rows // _COARSE)
         # On a device, a pass over this much costs little more than its calls do.
-        if step < 2 or (not self._on_host and self.n_rows * self.n_classes <= _GPU_BLOCK):
+        if step < 2 or (not on_host and self.n_rows * self.n_classes <= _GPU_BLOCK):
             return None
-        # Joined again, `step` by `step`: thin blocks would cost more in calls than in arithmetic.
-        thin = [b[slice(None, None, step)] for b in self.blocks]
-        return MemoryRows([join_blocks(thin[i : i + step]) for i in range(0, len(thin), step)])
+        return join_samples([b[slice(None, None, step)] for b in self.blocks], step)
 
     def part(self, chosen: np.ndarray) -> MemoryRows:
         """The rows where ``chosen`` (n_rows,) is true."""
@@ -138,6 +170,10 @@ class MemoryRows:
     def statistics(self) -> Array:
         """(n, S), as numpy."""
         return np.concatenate([to_numpy(b.statistics) for b in self.blocks])
+
+    def weights(self) -> np.ndarray:
+        """(n,), in double precision."""
+        return np.concatenate([to_numpy(b.weight) for b in self.blocks]).astype(np.float64)
 
     def with_factors(self, factors: Callable[[Array], Array]) -> MemoryRows:
         """The same rows with the factors computed from their statistics."""

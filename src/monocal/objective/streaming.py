@@ -1,0 +1,210 @@
+"""Rows that need not fit in memory: every pass reads them anew, and keeps none.
+
+    parts, of any size  ->  blocks of the size that `MemoryRows` has  ->  prepared  ->  function(block)  ->  sum
+
+Blocks and the order of addition are those of `MemoryRows`, and so is the coarse copy on which the solver works between its
+passes. So a fit gives what it gives in memory, bit for bit; it costs a sort a pass, and about eight passes.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import reduce
+from itertools import chain, islice
+from operator import add
+from typing import Any, TypeVar
+
+import numpy as np
+
+from ..arrays import Array, to_numpy
+from ..errors import InputError
+from .blocks import Block, Ranked, prepare_block
+from .sources import MemoryRows, _blas, available_threads, block_rows, join_samples, sample_step
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some checked rows."""
+
+    logits: np.ndarray  # (n, m)
+    labels: np.ndarray  # (n,)
+    weight: np.ndarray | None  # (n,)
+
+    def __getitem__(self, index: Any) -> Part:
+        weight = None if self.weight is None else self.weight[index]
+        return Part(self.logits[index], self.labels[index], weight)
+
+    def with_weight(self) -> Part:
+        """The rows that count."""
+        return self if self.weight is None or self.weight.all() else self[self.weight > 0]
+
+
+def regroup(parts: Iterable[Part]) -> Iterator[Part]:
+    """The same rows, less those without weight, in blocks of the size that suits the cache."""
+    left: Part | None = None
+    for part in parts:
+        part = part.with_weight()
+        rows = part if left is None else _join(left, part)
+        size = block_rows(rows.logits)
+        whole = len(rows.labels) // size * size
+        for begin in range(0, whole, size):
+            yield rows[begin : begin + size]
+        left = rows[whole:]
+    if left is not None and len(left.labels):
+        yield left
+
+
+def _join(a: Part, b: Part) -> Part:
+    if not len(a.labels):
+        return b
+    weight = None
+    if a.weight is not None or b.weight is not None:
+        ones = [np.ones(len(x.labels)) if x.weight is None else x.weight for x in (a, b)]
+        weight = np.concatenate(ones)
+    return Part(np.concatenate([a.logits, b.logits]), np.concatenate([a.labels, b.labels]), weight)
+
+
+def map_in_order(function: Callable[[Any], T], items: Iterable[Any]) -> Iterator[T]:
+    """``map(function, items)`` on threads, reading only a few items ahead."""
+    threads = available_threads()
+    items = iter(items)
+    first = list(islice(items, 2))
+    items = chain(first, items)
+    if (
+        threads == 1 or len(first) < 2
+    ):  # as in `parallel_map`, a block that is alone has BLAS's threads to itself
+        yield from map(function, items)
+        return
+    with _blas().limit(limits=1, user_api="blas"), ThreadPoolExecutor(threads) as pool:
+        ahead: deque[Future[T]] = deque()
+        for item in items:
+            ahead.append(pool.submit(function, item))
+            if len(ahead) > 2 * threads:
+                yield ahead.popleft().result()
+        while ahead:
+            yield ahead.popleft().result()
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Checked rows that are read again and again; a `RowSource`."""
+
+    read: Callable[[], Iterator[Part]]
+    shape: tuple[int, int]  # rows that count, and classes
+
+    def prepare(
+        self,
+        *,
+        top_k: int | None = None,
+        statistics: Sequence[Callable[[Ranked], Array]] = (),
+        dtype: object = None,
+    ) -> StreamingRows:
+        def one(part: Part) -> Block:
+            rest = {"top_k": top_k, "statistics": statistics, "dtype": dtype}
+            return prepare_block(part.logits, part.labels, part.weight, **rest)  # type: ignore[arg-type]
+
+        n, m = self.shape
+        return StreamingRows(self.read, one, n, m, min(top_k or m, m))
+
+
+class StreamingRows:
+    """Rows prepared anew in every pass."""
+
+    def __init__(
+        self,
+        read: Callable[[], Iterator[Part]],
+        prepare: Callable[[Part], Block],
+        n_rows: int,
+        n_classes: int,
+        n_ranks: int,
+        chosen: np.ndarray | None = None,
+    ):
+        self.n_rows = n_rows if chosen is None else int(chosen.sum())
+        self.n_classes = n_classes
+        self.n_ranks = n_ranks
+        self._read, self._prepare = read, prepare
+        self._n_read, self._chosen = n_rows, chosen
+        self._sample: MemoryRows | None = None
+
+    def _map(self, function: Callable[[Block], T]) -> Iterator[T]:
+        """``function(block)`` for all blocks that have rows, in order."""
+
+        def one(item: tuple[Part, int]) -> T | None:
+            part, end = item
+            block = self._prepare(part)
+            if self._chosen is not None:
+                block = block[np.flatnonzero(self._chosen[end - block.n_rows : end])]
+            return function(block) if block.n_rows else None
+
+        seen = 0
+
+        def numbered() -> Iterator[tuple[Part, int]]:
+            nonlocal seen
+            for part in regroup(self._read()):
+                seen += len(part.labels)
+                yield part, seen
+
+        for result in map_in_order(one, numbered()):
+            if result is not None:
+                yield result
+        if seen != self._n_read:
+            raise InputError(
+                f"X: one pass over the blocks gave {self._n_read} rows and another gave {seen}. Every pass must give the same "
+                "rows: let the function open its files anew, and do not shuffle or drop rows at random."
+            )
+
+    def sum(self, function: Callable[..., T], *args: Any) -> T:
+        return reduce(add, self._map(lambda block: function(block, *args)))  # type: ignore[arg-type]
+
+    def sample(self) -> MemoryRows | None:
+        step = sample_step(self.n_rows, self.n_classes)
+        if step < 2:
+            return None
+        if self._sample is None:
+            # Copied, so that the rows between do not stay in memory.
+            thin = list(self._map(lambda block: _copy(block, step)))
+            self._sample = join_samples(thin, step)
+        return self._sample
+
+    def part(self, chosen: np.ndarray) -> StreamingRows:
+        if self._chosen is not None:
+            index = np.flatnonzero(self._chosen)[chosen]
+            chosen = np.zeros(self._n_read, dtype=bool)
+            chosen[index] = True
+        return StreamingRows(
+            self._read, self._prepare, self._n_read, self.n_classes, self.n_ranks, np.asarray(chosen)
+        )
+
+    def statistics(self) -> np.ndarray:
+        """(n, S): one pass."""
+        return np.concatenate(list(self._map(lambda b: to_numpy(b.statistics))))
+
+    def weights(self) -> np.ndarray:
+        """(n,), in double precision: one pass, without preparing the rows."""
+        if self._chosen is not None:
+            return np.concatenate(list(self._map(lambda b: to_numpy(b.weight)))).astype(np.float64)
+        parts = regroup(self._read())
+        return np.concatenate([np.ones(len(p.labels)) if p.weight is None else p.weight for p in parts])
+
+    def with_factors(self, factors: Callable[[Array], Array]) -> StreamingRows:
+        """The same rows with the factors computed from their statistics."""
+
+        def one(part: Part) -> Block:
+            block = self._prepare(part)
+            return replace(block, factors=factors(block.statistics))
+
+        rows = StreamingRows(self._read, one, self._n_read, self.n_classes, self.n_ranks, self._chosen)
+        if self._sample is not None:
+            rows._sample = self._sample.with_factors(factors)
+        return rows
+
+
+def _copy(block: Block, step: int) -> Block:
+    """One row in ``step``, with arrays of its own."""
+    n = -(-block.n_rows // step)
+    return block[np.arange(n) * step]
