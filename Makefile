@@ -40,7 +40,7 @@ bare: .venv-bare/.done
 	.venv-bare/bin/python -m pytest tests/bare
 
 docs: $(VENV)/.test
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean:
 	rm -rf $(VENV) .venv-bare site .pytest_cache .mypy_cache .ruff_cache .hypothesis
