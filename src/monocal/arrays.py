@@ -24,6 +24,11 @@ def is_lazy_torch(x: object) -> bool:
     return "torch" in sys.modules and is_torch_array(x)
 
 
+def is_dask(x: object) -> bool:
+    """Whether ``x`` is a Dask array, without importing dask."""
+    return "dask.array" in sys.modules and isinstance(x, sys.modules["dask.array"].Array)
+
+
 def to_numpy(x: Array) -> np.ndarray:
     """Copy a (small) array to numpy; bfloat16, which numpy lacks, becomes float32."""
     if is_lazy_torch(x):

@@ -10,14 +10,13 @@ Each becomes an object with two methods, `Lazy`: one gives its checked rows to `
 from __future__ import annotations
 
 import mmap
-import sys
 from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from ..arrays import to_numpy
+from ..arrays import is_dask, to_numpy
 from ..errors import InputError
 from ..objective.sources import RowSource
 from ..objective.streaming import Part, Stream
@@ -56,11 +55,6 @@ def find_lazy(X: Any, y: Any = None, sample_weight: Any = None, *, streams: bool
     if streams and _is_file(X) and X.ndim == 2 and X.size * X.dtype.itemsize > IN_MEMORY:
         return FileLogits(X, y, sample_weight)
     return None
-
-
-def is_dask(x: Any) -> bool:
-    """Whether ``x`` is a Dask array, without importing dask."""
-    return "dask.array" in sys.modules and isinstance(x, sys.modules["dask.array"].Array)
 
 
 def _is_file(x: Any) -> bool:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from .. import errors
+from ..arrays import is_dask
 from . import _validation as check
 from .bootstrap import interval, replicates
 from .registry import METRICS, Statistics, chosen, make_options
@@ -111,7 +112,8 @@ def evaluate(
     Parameters
     ----------
     probs : (n, m) array
-        Rows of class probabilities: numpy of any float type, nested lists, a pandas frame or a torch tensor.
+        Rows of class probabilities: numpy of any float type, nested lists, a pandas frame or a torch tensor. Of a Dask array,
+        the metrics that merge are computed chunk by chunk, without intervals.
     labels : (n,) array
         True classes, integers from 0 to m - 1.
     metrics : str or sequence of str, optional
@@ -140,6 +142,19 @@ def evaluate(
     ----------
     Davison & Hinkley, Bootstrap methods and their application, Cambridge 1997, section 5.2.
     """
+    if is_dask(probs):
+        from ..distributed import evaluate as evaluate_chunks
+
+        return evaluate_chunks(
+            probs,
+            labels,
+            metrics=metrics,
+            sample_weight=sample_weight,
+            n_boot=n_boot,
+            n_bins=n_bins,
+            top_k=top_k,
+            bandwidth=bandwidth,
+        )
     names = chosen(metrics)
     n_boot, level = check.as_count(n_boot, "n_boot", least=0), check.as_fraction(level, "level")
     options = make_options(n_bins, top_k, bin_size, bandwidth)

@@ -1,0 +1,177 @@
+"""Dask arrays: the answer of one process, on threads and on worker processes, even where one of them is killed."""
+
+import os
+import signal
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import monocal as mc
+from monocal.data import synthetic
+
+da = pytest.importorskip("dask.array")
+distributed = pytest.importorskip("distributed")
+
+N, M = 9000, 60
+
+
+@pytest.fixture(scope="module")
+def rows():
+    data = synthetic(N, M, seed=4)
+    return data.values.astype(np.float32), data.labels
+
+
+@pytest.fixture(scope="module")
+def client():
+    """Two worker processes, restarted by their nannies when they die."""
+    settings = {"distributed.scheduler.allowed-failures": 10, "distributed.admin.log-length": 0}
+    import dask
+
+    with (
+        dask.config.set(settings),
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs=50
+        ) as cluster,
+        distributed.Client(cluster, set_as_default=False) as client,
+    ):
+        yield client
+
+
+def close(a, b, tolerance=1e-10):
+    np.testing.assert_allclose(a.solution_.coefficients, b.solution_.coefficients, rtol=0, atol=tolerance)
+    assert a.solution_.converged
+
+
+CALIBRATORS = [
+    mc.MCCT(),
+    mc.MCCT(top_k=7, shrinkage=0.0),
+    mc.TemperatureScaling(),
+    mc.ConditionalMCCT(),
+]
+
+
+@pytest.mark.parametrize("calibrator", CALIBRATORS, ids=repr)
+def test_dask_gives_the_fit_in_memory(calibrator, rows):
+    X, y = rows
+    weight = np.random.default_rng(1).random(N)
+    expected = type(calibrator)(**calibrator.get_params()).fit(X, y, weight)
+    lazy = da.from_array(X, chunks=(1700, 25))  # cut along the classes, too
+    calibrator.fit(lazy, da.from_array(y, chunks=2000), weight)
+    close(calibrator, expected)
+    assert calibrator.shrinkage_ == expected.shrinkage_
+    p = calibrator.predict_proba(lazy)
+    assert isinstance(p, da.Array)
+    assert p.dtype == np.float32
+    np.testing.assert_allclose(p.compute(), expected.predict_proba(X), rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(
+        calibrator.transform(lazy).compute(), expected.transform(X), rtol=1e-4, atol=1e-5
+    )
+    np.testing.assert_array_equal(calibrator.predict(lazy).compute(), expected.predict(X))
+
+
+def test_single_precision_is_the_same_too():
+    data = synthetic(
+        5000, 1000, seed=5
+    )  # above the size up to which everything is computed in double precision
+    X = data.values.astype(np.float32)
+    close(mc.MCCT().fit(da.from_array(X, chunks=(900, 1000)), data.labels), mc.MCCT().fit(X, data.labels))
+
+
+def test_cross_validated_shrinkage(rows):
+    X, y = rows[0][:1500], rows[1][:1500]
+    cal = mc.MCCT(shrinkage="cv", top_k=3, tol=1e-3).fit(da.from_array(X, chunks=(500, M)), y)
+    expected = mc.MCCT(shrinkage="cv", top_k=3, tol=1e-3).fit(X, y)
+    assert cal.shrinkage_ == expected.shrinkage_
+    close(cal, expected)
+
+
+def test_probabilities_with_zeros(rows):
+    X, y = rows
+    p = mc.TemperatureScaling().fit(X, y).predict_proba(X)
+    p[7], p[4000] = np.eye(M)[y[7]], np.eye(M)[y[4000]]
+    cal = mc.MCCT(input="probabilities").fit(da.from_array(p, chunks=(1000, M)), y)
+    expected = mc.MCCT(input="probabilities").fit(p, y)
+    assert cal.smallest_probability_ == expected.smallest_probability_
+    close(cal, expected)
+
+
+def test_evaluate(rows):
+    X, y = rows
+    p = mc.TemperatureScaling().fit(X, y).predict_proba(X)
+    weight = np.random.default_rng(1).integers(0, 3, N).astype(float)
+    weight[:1500] = 0
+    lazy = da.from_array(p, chunks=(1500, 30))
+    result = mc.evaluate(lazy, da.from_array(y, chunks=N), sample_weight=weight)
+    whole = mc.evaluate(p, y, sample_weight=weight)
+    assert set(whole.estimates) - set(result.estimates) == {"adaptive_ece", "eq_bin_ece"}
+    for name, estimate in result.estimates.items():
+        assert estimate.value == pytest.approx(whole[name].value, abs=1e-10), name
+    assert list(mc.evaluate(lazy, y, metrics="nll").estimates) == ["nll"]
+    with pytest.raises(mc.InputError, match="adaptive_ece need all rows"):
+        mc.evaluate(lazy, y, metrics=["nll", "adaptive_ece"])
+    with pytest.raises(mc.InputError, match="all weights are zero"):
+        mc.evaluate(lazy, y, sample_weight=0 * weight)
+    with pytest.raises(mc.InputError, match="n_boot: intervals need all rows"):
+        mc.evaluate(lazy, y, n_boot=10)
+    with pytest.raises(mc.InputError, match=r"chunk that begins at row 1500.*negative"):
+        mc.evaluate(da.concatenate([lazy[:1500], -lazy[1500:3000], lazy[3000:]]), y)
+
+
+def test_errors_name_the_row(rows):
+    X, y = rows[0].copy(), rows[1]
+    cal = mc.MCCT().fit(X, y)
+    X[6000, 3] = np.nan
+    lazy = da.from_array(X, chunks=(1000, M))
+    with pytest.raises(mc.InputError, match="NaN: first in row 6000"):
+        mc.MCCT().fit(lazy, y)
+    with pytest.raises(mc.InputError, match="NaN: first in row 6000"):
+        cal.predict_proba(lazy).compute()
+    with pytest.raises(mc.InputError, match="y is None"):
+        mc.MCCT().fit(lazy)
+    with pytest.raises(mc.InputError, match="X has 9000 rows"):
+        mc.MCCT().fit(lazy, y[1:])
+    with pytest.raises(mc.InputError, match="expecting 60 features"):
+        cal.predict_proba(lazy[:, :50])
+    with pytest.raises(mc.InputError, match="needs all rows in one process"):
+        mc.VectorScaling().fit(lazy, y)
+
+
+def test_worker_processes_give_the_answer_of_one(rows, client):
+    X, y = rows
+    expected = mc.MCCT().fit(X, y)
+    with client.as_current():
+        lazy = da.from_array(X, chunks=(1000, M))
+        cal = mc.MCCT().fit(lazy, y)
+        close(cal, expected)
+        np.testing.assert_allclose(
+            cal.predict_proba(lazy).compute(), expected.predict_proba(X), rtol=1e-5, atol=1e-7
+        )
+
+
+def test_a_killed_worker_costs_time_not_the_result(rows, client, monkeypatch):
+    X, y = rows
+    expected = mc.MCCT().fit(X, y)
+    victims = list(client.run(os.getpid).values())
+    passes = []
+
+    from monocal.distributed import DaskRows
+
+    plain = DaskRows.sum
+
+    def sum_and_kill(self, function, *args):
+        passes.append(function)
+        if len(passes) == 2:  # the blocks have been prepared, and one pass made over them
+            killer = threading.Timer(0.01, os.kill, (victims[0], signal.SIGKILL))
+            killer.start()
+            time.sleep(0.02)
+        return plain(self, function, *args)
+
+    monkeypatch.setattr(DaskRows, "sum", sum_and_kill)
+    with client.as_current():
+        cal = mc.MCCT().fit(da.from_array(X, chunks=(1000, M)), y)
+    assert len(passes) >= 3
+    close(cal, expected)
+    client.wait_for_workers(2, timeout=60)
+    assert victims[0] not in client.run(os.getpid).values()
