@@ -19,6 +19,7 @@ _PUBLIC = {
     "MatrixScaling": "monocal.maps",
     "DirichletCalibration": "monocal.maps",
     "calibrators": "monocal.maps",
+    "TopK": "monocal.maps",
     "ParameterizedTemperatureScaling": "monocal.maps",
     "IntraOrderPreserving": "monocal.maps",
     "HistogramBinning": "monocal.maps",

@@ -15,6 +15,7 @@ from .registry import CalibratorInfo, calibrators
 from .scaling_binning import ScalingBinning
 from .spline import SplineCalibration
 from .temperature import TemperatureScaling
+from .top_k_outputs import TopK, TopKProbabilities
 
 __all__ = [
     "MCCT",
@@ -34,6 +35,8 @@ __all__ = [
     "ScalingBinning",
     "SplineCalibration",
     "TemperatureScaling",
+    "TopK",
+    "TopKProbabilities",
     "VectorScaling",
     "calibrators",
 ]

@@ -3,6 +3,7 @@
     memory-mapped, zarr or h5py array   read in slices of its rows
     a function that makes blocks        called once a pass; its blocks are ``(X, y)`` or ``(X, y, sample_weight)``
     Dask array                          read by its own workers (`monocal.distributed`)
+    the largest logits of a server      with the log-sum-exp of all (`top_k_outputs`)
 
 Each becomes an object with two methods, `Lazy`: one gives its checked rows to `fit`, one applies a fitted calibrator.
 """
@@ -21,6 +22,7 @@ from ..errors import InputError
 from ..objective.sources import RowSource
 from ..objective.streaming import Part, Stream
 from ..validation import check_some_weight
+from .top_k_outputs import TopK, TopKLogits
 
 if TYPE_CHECKING:
     from .base import Calibrator
@@ -50,6 +52,8 @@ def find_lazy(X: Any, y: Any = None, sample_weight: Any = None, *, streams: bool
         from ..distributed import DaskLogits
 
         return DaskLogits(X, y, sample_weight, streams=streams)
+    if isinstance(X, TopK):
+        return TopKLogits(X, y, sample_weight, streams=streams)
     if (callable(X) and not hasattr(X, "shape")) or (y is None and _is_iterable_of_blocks(X)):
         return BlockLogits(X, y, sample_weight, streams=streams)
     if streams and _is_file(X) and X.ndim == 2 and X.size * X.dtype.itemsize > IN_MEMORY:

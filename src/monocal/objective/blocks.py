@@ -34,12 +34,29 @@ LARGEST = {"float32": 1e30, "float64": 1e290}
 
 
 @dataclass(frozen=True)
+class Rest:
+    """Classes of which only the number and the common logit are known."""
+
+    depth: Array  # (n,), at least the height
+    count: Array  # (n,)
+
+    def __getitem__(self, index: slice | Array) -> Rest:
+        return Rest(self.depth[index], self.count[index])
+
+
+@dataclass(frozen=True)
 class Tail:
     """The classes below the top k: their logits stay where they are."""
 
-    logits: Array | None  # (n, m), all classes; None where only the ranks in use are looked at
+    logits: Array | None  # (n, m), all classes; None where they are not looked at, or a rest is all there is
     ties: Array  # (n,), classes of the tail that equal the lowest logit in use
     masked: bool
+    rest: Rest | None = None
+
+    def __getitem__(self, index: slice | Array) -> Tail:
+        logits = None if self.logits is None else self.logits[index]
+        rest = None if self.rest is None else self.rest[index]
+        return Tail(logits, self.ties[index], self.masked, rest)
 
 
 @dataclass(frozen=True)
@@ -54,17 +71,13 @@ class Ranked:
     n_classes: int
 
     def __getitem__(self, index: slice | Array) -> Ranked:
-        tail = self.tail
-        if tail is not None:
-            logits = None if tail.logits is None else tail.logits[index]
-            tail = Tail(logits, tail.ties[index], tail.masked)
         return replace(
             self,
             depth=self.depth[index],
             height=self.height[index],
             top=self.top[index],
             valid=None if self.valid is None else self.valid[index],
-            tail=tail,
+            tail=None if self.tail is None else self.tail[index],
         )
 
     def in_use(self) -> Ranked:
@@ -188,6 +201,7 @@ def join_blocks(blocks: Sequence[Block], logits: Array | None = None) -> Block:
             logits if logits is not None else join(lambda b: b.rows.tail and b.rows.tail.logits),
             join(lambda b: b.rows.tail and b.rows.tail.ties),
             any(b.rows.tail is not None and b.rows.tail.masked for b in blocks),
+            tail.rest and Rest(join(lambda b: _rest(b).depth), join(lambda b: _rest(b).count)),
         )
     masked = any(b.rows.valid is not None for b in blocks)
     rows = Ranked(
@@ -208,6 +222,12 @@ def join_blocks(blocks: Sequence[Block], logits: Array | None = None) -> Block:
         join(lambda b: b.statistics),
         join(lambda b: b.factors),
     )
+
+
+def _rest(block: Block) -> Rest:
+    assert block.rows.tail is not None
+    assert block.rows.tail.rest is not None
+    return block.rows.tail.rest
 
 
 def _valid(rows: Ranked) -> Array:

@@ -164,6 +164,9 @@ def tail_moments(block: Block, point: Point, f: Array, shift: Array | None, coun
     weights, base = _parameters(block, point, f, slice(0, 1))
     if shift is not None:
         base = base - shift
+    rest = _rest_moments(block, weights, base, count)
+    if tail.logits is None:
+        return rest
     lowest = base[:, 0] + sum(w[:, 0] * rows.height for w in weights)
     lowest = exp_(lowest)
     sums = _tail_sums(block, weights, base, count)
@@ -173,7 +176,21 @@ def tail_moments(block: Block, point: Point, f: Array, shift: Array | None, coun
     group = xp.exp(xp.max(xp.where(low, f, xp.min(f) + 0 * f), axis=1))
     extra = xp.astype(tail.ties, f.dtype) * (group - lowest)
     powers = [rows.height**t for t in range(count)]
-    return [xp.clip(s - kept * lowest * h, min=0.0) + extra * h for s, h in zip(sums, powers, strict=True)]
+    return [
+        xp.clip(s - kept * lowest * h, min=0.0) + extra * h + t
+        for s, h, t in zip(sums, powers, rest, strict=True)
+    ]
+
+
+def _rest_moments(block: Block, weights: list[Array], base: Array, count: int) -> list[Array]:
+    """The same of classes of which only the number and the common depth are known."""
+    tail = block.rows.tail
+    assert tail is not None
+    rest = tail.rest
+    if rest is None:
+        return [0.0] * count
+    mass = rest.count * exp_(base[:, 0] + sum(w[:, 0] * rest.depth for w in weights))
+    return [mass * rest.depth**t for t in range(count)]
 
 
 def _tail_sums(block: Block, weights: list[Array], base: Array, count: int) -> list[Array]:

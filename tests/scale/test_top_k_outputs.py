@@ -1,0 +1,180 @@
+"""The largest logits and the log-sum-exp of all: the fit on the whole vocabulary where the tail is flat, and always in order."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize_scalar
+from scipy.special import log_softmax, logsumexp, softmax
+
+import monocal as mc
+
+K, M = 12, 400
+
+
+def flat_rows(n=3000, seed=0):
+    """Rows whose logits below the twelve largest are all equal, with labels drawn from a cooler softmax."""
+    rng = np.random.default_rng(seed)
+    z = np.zeros((n, M))
+    z[:, :K] = 1.5 + 4 * rng.random((n, K))
+    z = rng.permuted(z, axis=1)
+    p = softmax(0.6 * z, axis=1)
+    labels = (p.cumsum(axis=1) < rng.random((n, 1))).sum(axis=1)
+    return z, np.minimum(labels, M - 1)
+
+
+def largest(z, k=K, **rest):
+    ids = np.argsort(-z, axis=1)[:, :k]
+    return mc.TopK(np.take_along_axis(z, ids, axis=1), ids, logsumexp(z, axis=1), **rest)
+
+
+@pytest.mark.parametrize(
+    "calibrator",
+    [mc.TemperatureScaling(), mc.MCCT(top_k=K), mc.MCCT(top_k=5), mc.MCCT(top_k=K, shrinkage=0.0)],
+    ids=repr,
+)
+def test_a_flat_tail_gives_the_fit_on_all_logits(calibrator):
+    z, y = flat_rows()
+    whole = type(calibrator)(**calibrator.get_params()).fit(z, y)
+    top = largest(z, n_classes=M)
+    calibrator.fit(top, y)
+    np.testing.assert_allclose(
+        calibrator.solution_.coefficients,
+        whole.solution_.coefficients[: len(calibrator.solution_.coefficients)],
+        atol=1e-5,
+    )
+    assert calibrator.solution_.objective == pytest.approx(whole.solution_.objective, abs=1e-8)
+    expected = whole.predict_proba(z)
+    for cal in (calibrator, whole):  # a map fitted on all logits calibrates the largest as well
+        got = cal.predict_proba(top)
+        np.testing.assert_allclose(
+            got.probabilities, np.take_along_axis(expected, top.ids, axis=1), atol=1e-6
+        )
+        np.testing.assert_allclose(got.probabilities.sum(axis=1) + got.rest, 1.0, atol=1e-12)
+        np.testing.assert_array_equal(cal.predict(top), z.argmax(axis=1))
+    if calibrator.top_k is not None:
+        np.testing.assert_allclose(calibrator.predict_proba(z), expected, atol=1e-6)
+
+
+def test_log_probabilities_give_the_same_as_logits():
+    z, y = flat_rows(500)
+    a = mc.MCCT().fit(largest(z), y)
+    b = mc.MCCT().fit(largest(log_softmax(z, axis=1)), y)
+    np.testing.assert_allclose(a.weights_, b.weights_, atol=1e-7)
+    np.testing.assert_allclose(a.biases_, b.biases_, atol=1e-7)
+
+
+def test_the_fit_is_the_minimum_of_the_likelihood_it_states():
+    """Temperature by a plain search over the stated formula, with rows of different length."""
+    rng = np.random.default_rng(2)
+    z, y = flat_rows(400, seed=3)
+    top = largest(z)
+    values = np.where(np.arange(K) < rng.integers(2, K + 1, (400, 1)), top.values, -np.inf)
+    top = mc.TopK(values, top.ids, top.logsumexp)
+    cal = mc.TemperatureScaling(tol=1e-9).fit(top, y)
+
+    def nll(scale):
+        parts = np.concatenate(
+            [scale * values, (scale * top.rest_value + np.log(top.rest_count))[:, None]], axis=1
+        )
+        column = top.label_column(y)
+        all_values = np.concatenate([values, top.rest_value[:, None]], axis=1)
+        label = scale * np.take_along_axis(all_values, column[:, None], axis=1)[:, 0]
+        return float(np.mean(logsumexp(parts, axis=1) - label))
+
+    best = minimize_scalar(nll, bounds=(0.001, 5), method="bounded", options={"xatol": 1e-10})
+    assert 1 / cal.temperature_ == pytest.approx(best.x, abs=1e-5)
+    # The mass of the rest is kept where nothing is changed.
+    mass = top.rest_count * np.exp(top.rest_value)
+    np.testing.assert_allclose(mass + np.exp(values).sum(axis=1), np.exp(top.logsumexp), rtol=1e-9)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_order_is_kept_and_the_rest_stays_below(data):
+    k = data.draw(st.integers(1, 6))
+    n = data.draw(st.integers(1, 8))
+    seed = data.draw(st.integers(0, 10**6))
+    rng = np.random.default_rng(seed)
+    scale = data.draw(st.sampled_from([1e-3, 1.0, 30.0, 1e6]))
+    z = np.round(scale * rng.standard_normal((n, k)), 1)
+    z[rng.random((n, k)) < 0.2] = -np.inf
+    z[:, 0] = np.where(np.isinf(z[:, 0]), 0.0, z[:, 0])
+    total = logsumexp(z, axis=1) + data.draw(st.sampled_from([0.0, 1e-3, 1.0, 5.0]))
+    n_classes = data.draw(st.sampled_from([None, 50, 10**6]))
+    ids = np.array([rng.permutation(50)[:k] for _ in range(n)])
+    top = mc.TopK(z, ids, total, n_classes)
+    y = rng.integers(0, 50, n)
+    cal = mc.MCCT(shrinkage=data.draw(st.sampled_from([0.0, 1.0])), tol=1e-3).fit(top, y)
+    got = cal.predict_proba(top)
+    p = got.probabilities
+    assert np.isfinite(p).all()
+    assert (p[np.isinf(z)] == 0).all()
+    np.testing.assert_allclose(p.sum(axis=1) + got.rest, 1.0, atol=1e-9)
+    lower = z[:, :, None] <= z[:, None, :]
+    assert (p[:, :, None] <= p[:, None, :])[lower].all()
+    lowest = np.where(np.isfinite(z), p, np.inf).min(axis=1)
+    assert (got.each <= lowest).all()
+    np.testing.assert_array_equal(p.argmax(axis=1), z.argmax(axis=1))
+    again = cal.transform(top)
+    np.testing.assert_allclose(np.exp(again.values - again.logsumexp[:, None]), p, atol=1e-9)
+
+
+def test_a_different_number_of_named_classes_is_refused_by_ranks_but_not_by_a_temperature():
+    z, y = flat_rows(300)
+    cal = mc.MCCT(shrinkage=0.0).fit(largest(z, 8), y)
+    with pytest.raises(mc.InputError, match="X names 5 classes a row, but MCCT was fitted for the 8 largest"):
+        cal.predict_proba(largest(z, 5))
+    with pytest.raises(ValueError, match="8 features"):
+        cal.predict_proba(z)
+    mc.TemperatureScaling().fit(z, y).predict_proba(largest(z, 5))
+
+
+def test_saved_and_loaded(tmp_path):
+    z, y = flat_rows(300)
+    top = largest(z)
+    cal = mc.MCCT().fit(top, y)
+    cal.save(tmp_path / "cal.json")
+    again = mc.load(tmp_path / "cal.json")
+    np.testing.assert_array_equal(
+        again.predict_proba(top).probabilities, cal.predict_proba(top).probabilities
+    )
+
+
+def test_wrong_input_says_what():
+    z, y = flat_rows(20)
+    top = largest(z)
+    with pytest.raises(mc.InputError, match="ids: row 0 names a class twice"):
+        mc.TopK(z[:, :2], np.zeros((20, 2), dtype=int), 100.0)
+    with pytest.raises(mc.InputError, match="ids must be whole numbers"):
+        mc.TopK(z[:, :2], np.zeros((20, 3)), 100.0)
+    with pytest.raises(mc.InputError, match="logsumexp: in row 0"):
+        mc.TopK(top.values, top.ids, 0.0)
+    with pytest.raises(mc.InputError, match="values contains NaN: first in row 1"):
+        mc.TopK([[0.0], [np.nan]], [[1], [2]])
+    with pytest.raises(mc.InputError, match="below n_classes=100"):
+        mc.TopK(top.values, top.ids, top.logsumexp, 100)
+    with pytest.raises(mc.InputError, match="n_classes is 5"):
+        mc.TopK(top.values, top.ids, top.logsumexp, 5)
+    with pytest.raises(mc.InputError, match="label 5 in row 1 is not one of the 2 classes"):
+        mc.MCCT().fit(mc.TopK(np.log([[0.4, 0.6]] * 2), [[0, 1]] * 2, n_classes=2), [0, 5])
+    with pytest.raises(mc.InputError, match="needs all logits"):
+        mc.VectorScaling().fit(top, y)
+    with pytest.raises(mc.InputError, match="needs all logits"):
+        mc.ConditionalMCCT().fit(top, y)
+    with pytest.raises(mc.InputError, match="use input='logits'"):
+        mc.MCCT(input="probabilities").fit(top, y)
+    with pytest.raises(mc.InputError, match="y is None"):
+        mc.MCCT().fit(top)
+    with pytest.raises(mc.InputError, match="19 labels"):
+        mc.MCCT().fit(top, y[1:])
+
+
+def test_weights_count_rows():
+    z, y = flat_rows(300)
+    top = largest(z)
+    weight = np.random.default_rng(0).integers(0, 3, 300)
+    a = mc.MCCT().fit(top, y, weight)
+    index = np.repeat(np.arange(300), weight)
+    b = mc.MCCT().fit(top[index], y[index])
+    np.testing.assert_allclose(a.weights_, b.weights_, atol=1e-5)
