@@ -72,7 +72,8 @@ class DaskLogits:
             calibrator.smallest_probability_ = smallest  # type: ignore[attr-defined]
         sizes = [look.n_rows for look in looks]
         check_some_weight(sum(sizes) > 0)
-        return DaskSource(calibrator, chunks, sizes, (sum(sizes), X.shape[1]))
+        single = X.dtype.kind == "f" and X.dtype.itemsize <= 4
+        return DaskSource(calibrator, chunks, sizes, (sum(sizes), X.shape[1]), single)
 
     def apply(self, calibrator: Calibrator, method: str, out: Any) -> Any:
         X = self.X
@@ -102,6 +103,7 @@ class DaskSource:
     chunks: list[tuple[Delayed, Delayed, Delayed, int]]
     sizes: list[int]
     shape: tuple[int, int]
+    single_precision: bool
 
     def prepare(
         self,
@@ -118,16 +120,19 @@ class DaskSource:
 
             blocks = list(dask.persist(*blocks))
         m = self.shape[1]
-        return DaskRows(blocks, self.sizes, m, min(top_k or m, m))
+        return DaskRows(blocks, self.sizes, m, min(top_k or m, m), self.single_precision and dtype is None)
 
 
 class DaskRows:
     """Prepared blocks, one list of them a chunk, on the workers."""
 
-    def __init__(self, chunks: list[Delayed], sizes: list[int], n_classes: int, n_ranks: int):
+    def __init__(
+        self, chunks: list[Delayed], sizes: list[int], n_classes: int, n_ranks: int, single_precision: bool
+    ):
         self.chunks, self.sizes = chunks, sizes
         self.n_rows = sum(sizes)
         self.n_classes, self.n_ranks = n_classes, n_ranks
+        self.single_precision = single_precision
         self._sample: MemoryRows | None = None
 
     def sum(self, function: Callable[..., T], *args: Any) -> T:
@@ -146,7 +151,7 @@ class DaskRows:
     def part(self, chosen: np.ndarray) -> DaskRows:
         masks = np.split(chosen, np.cumsum(self.sizes)[:-1])
         chunks = [_task(_choose, chunk, mask) for chunk, mask in zip(self.chunks, masks, strict=True)]
-        return DaskRows(chunks, [int(mask.sum()) for mask in masks], self.n_classes, self.n_ranks)
+        return self._like(chunks, [int(mask.sum()) for mask in masks])
 
     def statistics(self) -> np.ndarray:
         """(n, S), gathered."""
@@ -160,10 +165,13 @@ class DaskRows:
         """The same rows with the factors computed from their statistics, where they lie."""
         once = _once(factors)
         chunks = [_task(_with_factors, chunk, once) for chunk in self.chunks]
-        rows = DaskRows(chunks, self.sizes, self.n_classes, self.n_ranks)
+        rows = self._like(chunks, self.sizes)
         if self._sample is not None:
             rows._sample = self._sample.with_factors(factors)
         return rows
+
+    def _like(self, chunks: list[Delayed], sizes: list[int]) -> DaskRows:
+        return DaskRows(chunks, sizes, self.n_classes, self.n_ranks, self.single_precision)
 
 
 def evaluate(

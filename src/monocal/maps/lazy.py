@@ -99,14 +99,16 @@ class _Reader:
 
     def source(self, calibrator: Calibrator) -> Stream:
         rows = classes = 0
+        single = True
         for part in self._checked(calibrator, fitting=True):
             weight = part.weight
             rows += len(part.labels) if weight is None else int(np.count_nonzero(weight))
             classes = part.logits.shape[1]
+            single &= part.logits.dtype != np.float64
         if not classes:
             raise InputError("X: there is no block to read, so there is nothing to fit.")
         check_some_weight(rows > 0)
-        return Stream(partial(self._checked, calibrator), (rows, classes))
+        return Stream(partial(self._checked, calibrator), (rows, classes), single)
 
     def _checked(self, calibrator: Calibrator, fitting: bool = False) -> Iterator[Part]:
         first_row, classes = 0, None

@@ -96,6 +96,7 @@ class Stream:
 
     read: Callable[[], Iterator[Part]]
     shape: tuple[int, int]  # rows that count, and classes
+    single_precision: bool
 
     def prepare(
         self,
@@ -109,7 +110,8 @@ class Stream:
             return prepare_block(part.logits, part.labels, part.weight, **rest)  # type: ignore[arg-type]
 
         n, m = self.shape
-        return StreamingRows(self.read, one, n, m, min(top_k or m, m))
+        single = self.single_precision and dtype is None
+        return StreamingRows(self.read, one, n, m, min(top_k or m, m), single)
 
 
 class StreamingRows:
@@ -122,11 +124,13 @@ class StreamingRows:
         n_rows: int,
         n_classes: int,
         n_ranks: int,
+        single_precision: bool,
         chosen: np.ndarray | None = None,
     ):
         self.n_rows = n_rows if chosen is None else int(chosen.sum())
         self.n_classes = n_classes
         self.n_ranks = n_ranks
+        self.single_precision = single_precision
         self._read, self._prepare = read, prepare
         self._n_read, self._chosen = n_rows, chosen
         self._sample: MemoryRows | None = None
@@ -176,9 +180,7 @@ class StreamingRows:
             index = np.flatnonzero(self._chosen)[chosen]
             chosen = np.zeros(self._n_read, dtype=bool)
             chosen[index] = True
-        return StreamingRows(
-            self._read, self._prepare, self._n_read, self.n_classes, self.n_ranks, np.asarray(chosen)
-        )
+        return self._like(self._prepare, np.asarray(chosen))
 
     def statistics(self) -> np.ndarray:
         """(n, S): one pass."""
@@ -198,10 +200,14 @@ class StreamingRows:
             block = self._prepare(part)
             return replace(block, factors=factors(block.statistics))
 
-        rows = StreamingRows(self._read, one, self._n_read, self.n_classes, self.n_ranks, self._chosen)
+        rows = self._like(one, self._chosen)
         if self._sample is not None:
             rows._sample = self._sample.with_factors(factors)
         return rows
+
+    def _like(self, prepare: Callable[[Part], Block], chosen: np.ndarray | None) -> StreamingRows:
+        sizes = self._n_read, self.n_classes, self.n_ranks, self.single_precision
+        return StreamingRows(self._read, prepare, *sizes, chosen)
 
 
 def _copy(block: Block, step: int) -> Block:
