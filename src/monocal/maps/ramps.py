@@ -12,15 +12,14 @@ first factor is the constant 1.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ..arrays import Array, array_namespace
-from ..errors import InputError
 from ..objective.blocks import Ranked
-from .statistics import compute, statistic_name
+from .statistics import compute
 
 # Knots from the middle of a ramp to its ends. Wider ramps are smoother, narrower ones follow more closely.
 _REACH = 2
@@ -70,20 +69,6 @@ class RampFactors:
             risen = (values[:, ramp.statistic] - ramp.zero) / (ramp.one - ramp.zero)
             columns.append(xp.clip(risen, min=0.0, max=1.0))
         return xp.stack(columns, axis=1)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data, from which `from_dict` makes it again; statistics go by name, so functions cannot."""
-        for s in self.statistics:
-            if not isinstance(s, str):
-                raise InputError(
-                    f"The statistic {statistic_name(s)} is a function and cannot be saved as data. Use statistics that have "
-                    "a name."
-                )
-        return {"statistics": list(self.statistics), "ramps": [asdict(ramp) for ramp in self.ramps]}
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> RampFactors:
-        return cls(tuple(data["statistics"]), tuple(Ramp(**ramp) for ramp in data["ramps"]))
 
 
 def choose_ramps(values: np.ndarray, weight: np.ndarray, n_knots: int) -> tuple[Ramp, ...]:

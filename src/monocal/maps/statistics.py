@@ -22,6 +22,9 @@ from ..arrays import Array, array_namespace, count_true
 from ..errors import InputError
 from ..objective.blocks import LARGEST, Ranked
 
+# A user's statistic is cut here, so that differences of its values stay finite in single precision.
+_LARGEST = 1e30
+
 
 def margin(rows: Ranked) -> Array:
     """Gap between the two largest logits."""
@@ -118,8 +121,7 @@ def compute(statistic: str | Callable[[Array], Any], rows: Ranked) -> Array:
     if bool(xp.any(xp.isnan(values))):
         row = int(xp.argmax(xp.astype(xp.isnan(values), xp.int8)))
         raise InputError(f"The statistic {name} returned NaN: first in row {row} of its block.")
-    largest = LARGEST[str(values.dtype).rpartition(".")[2]]
-    return xp.clip(values, min=-largest, max=largest)
+    return xp.clip(values, min=-_LARGEST, max=_LARGEST)
 
 
 def statistic_name(statistic: str | Callable[[Array], Any]) -> str:
