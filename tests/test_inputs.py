@@ -168,3 +168,30 @@ def test_a_failed_fit_keeps_the_old_one(data, fitted):
     with pytest.raises(mc.InputError):
         fitted.fit(data[0], np.full(60, 9))
     np.testing.assert_array_equal(fitted.predict_proba(data[0]), before)
+
+
+def test_logits_in_an_impossible_unit_are_refused(data):
+    z, y = data
+    for size in (1e7, 1e300):
+        with pytest.raises(mc.InputError, match="Divide all by a constant"):
+            mc.MCCT().fit(z * size, y)
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "words"),
+    [
+        (np.zeros((4, 3), "M8[s]"), [0, 1, 2, 0], "must be a number"),
+        (np.ma.masked_array(GOOD, mask=GOOD > 10), [0, 1, 2, 0], "masked entries"),
+        (GOOD, np.ma.masked_array([0, 1, 2, 0], mask=[0, 0, 0, 1]), "masked entries"),
+        (GOOD, np.array([0, 1, 2, 0], "M8[s]"), "class numbers"),
+        (GOOD, np.array([0, 1, 2, 0]) + 1j, "class numbers"),
+    ],
+)
+def test_types_that_make_no_sense(x, y, words):
+    with pytest.raises(mc.InputError, match=words):
+        mc.MCCT().fit(x, y)
+
+
+def test_a_row_of_weight_zero_may_have_any_label():
+    z = np.where(np.arange(12).reshape(4, 3) == 4, -np.inf, GOOD)
+    assert mc.MCCT().fit(z, [0, 1, 2, 0], sample_weight=[1, 0, 1, 1]).solution_.converged

@@ -1,5 +1,7 @@
 """MCCT, MCCT-I and temperature scaling: optima, limits, the paper's figures, small and odd calibration sets."""
 
+import warnings
+
 import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar
@@ -88,7 +90,9 @@ def test_never_above_slsqp_on_the_same_objective(shared_logits, name, shrinkage)
     z, y = data.logits_val[:2000], data.y_val[:2000]
     ours = mc.MCCT(shrinkage=shrinkage).fit(z, y)
     for cls in (mc.MCCT, mc.MCCTInverse):
-        theirs = cls(shrinkage=shrinkage, solver="slsqp").fit(z, y)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # it may stop early: that is what is compared
+            theirs = cls(shrinkage=shrinkage, solver="slsqp").fit(z, y)
         assert ours.solution_.objective <= theirs.solution_.objective + 2e-6
         assert theirs.solution_.objective - ours.solution_.objective < 1e-3
 
@@ -203,6 +207,8 @@ def test_not_converging_warns():
         cal = mc.MCCT(max_iter=1, tol=1e-12).fit(z, y)
     assert not cal.solution_.converged
     assert "stopped" in cal.solution_.status
+    with pytest.warns(ConvergenceWarning, match="did not converge"):
+        mc.MCCT(max_iter=2, solver="slsqp").fit(z, y)
 
 
 def test_history_tells_the_story():
@@ -212,3 +218,83 @@ def test_history_tells_the_story():
     assert objective == sorted(objective, reverse=True)
     assert solution.history[-1].kkt == solution.kkt
     assert solution.n_iter == len(solution.history) - 1
+
+
+def softened(n=2000, m=20, seed=0):
+    """Logits with true temperature 2."""
+    rng = np.random.default_rng(seed)
+    z = rng.normal(size=(n, m)) * 3
+    return z, (z / 2 + rng.gumbel(size=z.shape)).argmax(axis=1), rng
+
+
+@pytest.mark.parametrize(
+    "how",
+    ["a fifth at -1e4", "one at -1e6", "one at -1e9", "a fifth at float32's lowest", "one row at 1e160"],
+)
+def test_enormous_values_among_the_logits(how):
+    z, y, rng = softened()
+    wild = z.copy()
+    if how.startswith("a fifth"):
+        hide = rng.random(z.shape) < 0.2
+        hide[np.arange(len(y)), y] = False
+        wild[hide] = -1e4 if "1e4" in how else np.finfo(np.float32).min
+        reference = np.where(hide, -np.inf, z)
+    elif how == "one row at 1e160":
+        wild[0, :5] = [1e160, -1e160, -1e159, 0, 1]
+        y[0] = 0
+        reference = z
+    else:
+        wild[0, (y[0] + 1) % 20] = float(how.split()[-1])
+        reference = z
+    expected = mc.TemperatureScaling().fit(reference, y).temperature_
+    assert abs(mc.TemperatureScaling().fit(wild, y).temperature_ / expected - 1) < 0.02
+    with warnings.catch_warnings():
+        # Ranks measured from a million below: the last digit of the certificate may be out of reach.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        cal = mc.MCCT().fit(wild, y)
+    assert cal.solution_.kkt < 1e-5
+    assert cal.solution_.objective < mc.MCCT().fit(reference, y).solution_.objective + 0.01
+
+
+@pytest.mark.parametrize("size", [1e-7, 1e-3, 1.0, 1e3])
+def test_the_unit_of_the_logits_does_not_matter(size):
+    z, y, _ = softened()
+    assert (
+        abs(
+            mc.TemperatureScaling().fit(z * size, y).temperature_
+            / size
+            / mc.TemperatureScaling().fit(z, y).temperature_
+            - 1
+        )
+        < 1e-4
+    )
+    p = mc.MCCT().fit(z * size, y).predict_proba(np.array([[3e38, -3e38, *np.zeros(18)]]))
+    assert np.isfinite(p).all()
+
+
+def test_the_gap_is_a_bound_on_the_way():
+    from monocal.maps.cone_map import minimize
+    from monocal.objective.problem import RankCone
+    from monocal.objective.sources import MemoryRows
+
+    z, y, _ = softened(n=300, m=6)
+    allowed = np.ones((2, 1, 6), dtype=bool)
+    allowed[1, 0, 0] = False
+    problem = RankCone(MemoryRows.prepare(z, y), allowed)
+    best = minimize(problem)
+    for steps in (1, 2, 3, 5):
+        here = minimize(problem, max_iter=steps)
+        if best.coefficients.sum() <= here.coefficients.sum():
+            assert here.objective - best.objective <= here.duality_gap + 1e-12
+
+
+def test_a_failed_fit_leaves_no_trace():
+    z, y = example(m=5)
+    cal = mc.MCCT().fit(z, y)
+    with pytest.raises(mc.InputError):
+        cal.set_params(shrinkage=-1).fit(z[:, :3], y % 3)
+    assert cal.predict_proba(z).shape == z.shape
+    fresh = mc.MCCT(shrinkage=-1)
+    with pytest.raises(mc.InputError):
+        fresh.fit(z, y)
+    assert not [name for name in vars(fresh) if name.endswith("_")]

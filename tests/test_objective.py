@@ -104,15 +104,15 @@ def test_torch_gives_the_same_sums(kind, top_k, conditional):
 
 
 def test_single_precision_is_close_and_blocks_add_up():
-    z, y, w = make("plain", n=5000, m=40)
+    z, y, w = make("plain", n=20_000, m=40)
     double = build(z, y, w, None, False)
     single = build(z.astype(np.float32), y, w, None, False, dtype=np.float32)
-    assert len(double.rows.blocks) > 0
+    assert len(double.rows.blocks) > 2
     c = random_point(double) / 10
     a, b = double.evaluate(c, np.arange(0, 79, 5)), single.evaluate(c, np.arange(0, 79, 5))
     np.testing.assert_allclose(a.value, b.value, rtol=1e-6)
     np.testing.assert_allclose(a.gradient, b.gradient, atol=1e-5)
-    halves = [double.on_rows(double.rows.part(np.arange(5000) % 2 == i)) for i in (0, 1)]
+    halves = [double.on_rows(double.rows.part(np.arange(20_000) % 2 == i)) for i in (0, 1)]
     parts = [h.evaluate(c, NOTHING) for h in halves]
     shares = np.array([h.totals.weight for h in halves]) / double.totals.weight
     np.testing.assert_allclose(

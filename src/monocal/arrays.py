@@ -1,11 +1,8 @@
 """What depends on the array library: one small vocabulary for numpy and torch.
 
 Everything here takes and returns arrays of the caller's own library and device. The rest of the package
-writes ordinary array-API code and comes here for the few operations the standard lacks, and for the two that
-must be exact in the last bit:
-
-* ``anchored`` turns sorted logits into ``u = z - z_low >= 0`` without overflow;
-* ``ordered_softmax`` is a softmax whose rounding can never swap two classes.
+writes ordinary array-API code and comes here for the few operations the standard lacks, and for those that must be exact
+in the last bit: `ordered_softmax`, `ordered_log`, `keep_argmax`, whose rounding can never swap two classes.
 """
 
 from __future__ import annotations

@@ -102,6 +102,8 @@ def check_labels(y: Any, like: Array, name: str = "y", first_row: int = 0) -> Ar
     if is_lazy_torch(y) and is_lazy_torch(like):
         labels = y.detach().to(like.device)
     else:
+        if isinstance(y, np.ma.MaskedArray) and np.ma.is_masked(y):
+            raise InputError(f"{name}: masked entries are not supported. Leave such rows out.")
         labels = np.asarray(to_numpy(y))
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
@@ -137,10 +139,13 @@ def check_labels(y: Any, like: Array, name: str = "y", first_row: int = 0) -> Ar
     return labels
 
 
-def check_label_available(logits: Array, labels: Array, name: str = "y", first_row: int = 0) -> None:
-    """A label must not fall on a masked class."""
+def check_label_available(
+    logits: Array, labels: Array, weight: Array | None = None, name: str = "y", first_row: int = 0
+) -> None:
+    """A label must not fall on a masked class, in a row that counts."""
     xp = array_namespace(logits)
-    row = _first(xp.isinf(xp.take_along_axis(logits, labels[:, None], axis=1)[:, 0]))
+    hidden = xp.isinf(xp.take_along_axis(logits, labels[:, None], axis=1)[:, 0])
+    row = _first(hidden if weight is None else hidden & (weight > 0))
     if row is not None:
         raise InputError(
             f"{name}: the label {int(labels[row])} of row {first_row + row} is a class with logit -inf, that is, not available "
@@ -210,10 +215,16 @@ def check_choice(value: Any, name: str, choices: tuple[str, ...]) -> None:
 def _to_float(x: Any, name: str) -> np.ndarray:
     if hasattr(x, "toarray") and hasattr(x, "tocsr"):
         raise TypeError(f"{name}: sparse input is not supported, pass a dense array ({name}.toarray()).")
+    if isinstance(x, np.ma.MaskedArray) and np.ma.is_masked(x):
+        raise InputError(
+            f"{name}: masked entries are not supported. Fill them, with -inf where a class is not available."
+        )
     try:
         values = np.asarray(x)
         if values.dtype.kind == "c":
             _complain(f"{name}: Complex data not supported.")
+        if values.dtype.kind in "mMV":
+            _complain(f"{name}: every entry must be a number, but they are {values.dtype}.")
         if values.dtype.kind != "f":
             values = values.astype(np.float64)
     except InputError:
@@ -229,6 +240,8 @@ def _to_float(x: Any, name: str) -> np.ndarray:
 
 
 def _integers(labels: np.ndarray, name: str, first_row: int) -> np.ndarray:
+    if labels.dtype.kind in "mMVc":
+        raise InputError(f"{name} must hold class numbers 0..m-1, but holds {labels.dtype} values.")
     if labels.dtype.kind in "iub":
         return labels.astype(np.int64, copy=False)
     try:

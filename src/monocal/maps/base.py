@@ -91,11 +91,24 @@ class Calibrator(TransformerMixin, BaseEstimator):
         y : array-like of shape (n,)
             True classes, 0..m-1.
         sample_weight : array-like of shape (n,), optional
+            A row of weight 2 counts as two rows, one of weight 0 as none. Weights that sum to less than the number of rows
+            therefore mean less data, and more shrinkage.
 
         Returns
         -------
         self
         """
+        before = dict(self.__dict__)
+        try:
+            self._checked_fit(X, y, sample_weight)
+        except BaseException:
+            # What had been learnt stays; a first fit that fails leaves nothing that looks fitted.
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
+        return self
+
+    def _checked_fit(self, X: Any, y: Any, sample_weight: Any) -> None:
         check_choice(self.input, "input", ("logits", "probabilities"))
         self.__dict__.pop("smallest_probability_", None)
         lazy = find_lazy(X, y, sample_weight, streams=self._streams)
@@ -104,7 +117,7 @@ class Calibrator(TransformerMixin, BaseEstimator):
             self.__dict__.pop("feature_names_in_", None)
             self.n_features_in_ = source.shape[1]
             self._fit(source, None, None)
-            return self
+            return
         values, logits, labels, weight = self._read_part(X, y, sample_weight, fitting=True)
         if weight is not None:
             kept = weight > 0
@@ -115,7 +128,6 @@ class Calibrator(TransformerMixin, BaseEstimator):
             logits, labels = to_numpy(logits), to_numpy(labels)
             weight = None if weight is None else to_numpy(weight)
         self._fit(logits, labels, weight)
-        return self
 
     def transform(self, X: Any, *, out: Any = None) -> Any:
         """Calibrated logits, in the form and type of ``X``: their softmax is `predict_proba`.
@@ -166,8 +178,9 @@ class Calibrator(TransformerMixin, BaseEstimator):
             given = self._read_fitted(X)
             return given.restore(array_namespace(given.values).argmax(given.values, axis=1))
         given = self._read_fitted(X)
-        values = to_numpy(self._probabilities(self._own_array(self._to_logits(given.values))))
-        return given.restore(_back(np.argmax(values, axis=1), given.values, keep_type=False))
+        # In the type of `predict_proba`, so that the two agree where rounding makes a tie.
+        values = _back(self._probabilities(self._own_array(self._to_logits(given.values))), given.values)
+        return given.restore(array_namespace(values).argmax(values, axis=1))
 
     def save(self, path: Any, **rest: Any) -> Any:
         """Write to a JSON file that `monocal.load` reads; see `monocal.save` for the keywords."""
@@ -228,7 +241,7 @@ class Calibrator(TransformerMixin, BaseEstimator):
         labels = check_labels(y, values, first_row=begin)
         weight = check_weights(sample_weight, values, first_row=first_row)
         logits = self._to_logits(values, fitting)
-        check_label_available(logits, labels, first_row=begin)
+        check_label_available(logits, labels, weight, first_row=begin)
         return values, logits, labels, weight
 
     def _to_logits(self, values: Array, fitting: bool = False) -> Array:

@@ -88,6 +88,9 @@ class ConditionalMCCT(ConeCalibrator):
     True
     """
 
+    # Below these the many atoms fit noise, slowly.
+    _cv_path = (200.0, 100.0, 50.0, 30.0, 20.0, 10.0, 5.0, 2.0)
+
     def __init__(
         self,
         *,
@@ -108,7 +111,7 @@ class ConditionalMCCT(ConeCalibrator):
         self.max_iter = max_iter
 
     def _fit(self, logits: Array, labels: Array, weight: Array | None) -> None:
-        self._check_solver_parameters(logits.shape[1])
+        self._check_solver_parameters()
         check_number(self.n_knots, "n_knots", least=1, whole=True)
         statistics = _check_statistics(self.statistics)
         rows = self._rows(logits, labels, weight, statistics=statistic_functions(statistics))

@@ -8,12 +8,12 @@ A family chooses its atoms; the solver, the guarantees and the way to predict ar
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from ..arrays import Array, array_namespace
+from ..arrays import Array, array_namespace, to_numpy
 from ..errors import InputError
 from ..objective.problem import RankCone
 from ..objective.sources import MemoryRows, RowSource
@@ -36,12 +36,13 @@ class ConeCalibrator(Calibrator):
     preserves_top1 = True
     _any_array = True
     _streams = True
+    _cv_path: ClassVar[tuple[float, ...]] = CV_PATH
 
     top_k: int | None = None
     tol: float = 1e-6
     max_iter: int = 100
 
-    def _check_solver_parameters(self, n_classes: int) -> None:
+    def _check_solver_parameters(self) -> None:
         check_number(self.tol, "tol", above=0)
         check_number(self.max_iter, "max_iter", least=1, whole=True)
         if self.top_k is not None:
@@ -51,6 +52,7 @@ class ConeCalibrator(Calibrator):
         double = logits.shape[0] * logits.shape[1] <= _DOUBLE_BELOW
         if isinstance(logits, RowSource):
             return logits.prepare(top_k=self.top_k, dtype=np.float64 if double else None, **rest)
+        _check_unit(logits)
         xp = array_namespace(logits)
         return MemoryRows.prepare(
             logits, labels, weight, top_k=self.top_k, dtype=xp.float64 if double else None, **rest
@@ -61,21 +63,18 @@ class ConeCalibrator(Calibrator):
         if isinstance(shrinkage, str):
             if shrinkage != "cv":
                 raise InputError(f"shrinkage must be a number of at least 0 or 'cv', but is {shrinkage!r}.")
-            shrinkage = choose_shrinkage(problem, tol=self.tol, max_iter=self.max_iter)
+            shrinkage = choose_shrinkage(problem, tol=self.tol, max_iter=self.max_iter, path=self._cv_path)
         else:
             check_number(shrinkage, "shrinkage", least=0)
+        # Logits smaller than one have gradients smaller than one: the tolerance goes with them.
+        size = float(problem.spread[0])
+        problem.tol = tol = self.tol * min(1.0, size) if size > 0 else self.tol
         problem.set_strength(shrinkage)
-        solution = minimize(problem, tol=self.tol, max_iter=self.max_iter)
+        solution = minimize(problem, tol=tol, max_iter=self.max_iter)
         self.shrinkage_ = float(shrinkage)
         self.solution_ = solution
         self.n_iter_ = max(solution.n_iter, 1)
-        if not solution.converged:
-            warnings.warn(
-                f"{type(self).__name__} did not converge ({solution.status}; violation {solution.kkt:.1e}, tolerance "
-                f"{self.tol:.1e}). Raise max_iter or tol.",
-                ConvergenceWarning,
-                stacklevel=4,
-            )
+        warn_if_unfinished(self, solution)
         return solution
 
     # A family sets `rank_map_`.
@@ -89,13 +88,35 @@ class ConeCalibrator(Calibrator):
         return self.rank_map_.probabilities(logits)
 
 
+def _check_unit(logits: Array) -> None:
+    """Depths are cut at a million: logits whose ordinary differences come near that are in a unit that cannot be fitted."""
+    some = to_numpy(logits[:: max(1, logits.shape[0] // 200)]).astype(np.float64)
+    with np.errstate(invalid="ignore", over="ignore"):
+        depth = np.median(some.max(axis=1) - np.median(some, axis=1))
+    if 1e5 < depth < np.inf:
+        raise InputError(
+            f"X: the largest and the median logit of a row differ by {depth:.1e}, more than any classifier's. Divide all by a "
+            f"constant such as {depth / 10:.0e}, in fitting and in predicting."
+        )
+
+
+def warn_if_unfinished(calibrator: Calibrator, solution: Solution) -> None:
+    """Not converging warns, whatever the solver."""
+    if not solution.converged:
+        warnings.warn(
+            f"{type(calibrator).__name__} did not converge ({solution.status}; violation {solution.kkt:.1e}). "
+            "Raise max_iter or tol.",
+            ConvergenceWarning,
+            stacklevel=5,
+        )
+
+
 def choose_shrinkage(
     problem: RankCone, *, tol: float, max_iter: int, path: tuple[float, ...] = CV_PATH
 ) -> float:
     """The strength with the lowest held-out NLL, each fold fitted along the path from strong to weak.
 
-    Rows are dealt to the folds in turn, so the choice is deterministic. Half a standard error decides ties in favour of
-    the stronger shrinkage.
+    Rows are dealt to the folds in turn, so the choice is deterministic.
     """
     rows = problem.rows
     n = rows.n_rows
@@ -112,6 +133,5 @@ def choose_shrinkage(
         for i, strength in enumerate(path):
             train.set_strength(strength)
             start = minimize(train, tol=max(tol, 1e-5), max_iter=max_iter, start=start).coefficients
-            loss[fold, i] = test.evaluate(start, nothing).value
-    mean = loss.mean(axis=0)
-    return path[int(np.argmin(mean))]
+            loss[fold, i] = test.evaluate(start, nothing).value * test.totals.weight
+    return path[int(np.argmin(loss.sum(axis=0)))]

@@ -53,17 +53,18 @@ class IsotonicCalibration(ProbabilityCalibrator):
     @property
     def preserves_order(self) -> bool:  # type: ignore[override]
         """True in mode "multiclass"."""
-        return self.mode == "multiclass"
+        return getattr(self, "mode_", self.mode) == "multiclass"
 
     @property
     def preserves_top1(self) -> bool:  # type: ignore[override]
         """True in mode "multiclass"."""
-        return self.mode == "multiclass"
+        return getattr(self, "mode_", self.mode) == "multiclass"
 
     def _fit(self, logits: np.ndarray, labels: np.ndarray, weight: np.ndarray | None) -> None:
         check_choice(self.mode, "mode", ("multiclass", "one_vs_rest"))
+        self.mode_ = self.mode
         weight = np.ones(len(labels)) if weight is None else weight
-        if self.mode == "multiclass":
+        if self.mode_ == "multiclass":
             lines = [isotonic_line(*flattened(logits, labels, weight))]
         else:
             p = map_rows(_double_softmax, logits)
@@ -80,7 +81,7 @@ class IsotonicCalibration(ProbabilityCalibrator):
 
     def _remap(self, logits: np.ndarray) -> np.ndarray:
         p = _double_softmax(logits)
-        if self.mode == "multiclass":
+        if self.mode_ == "multiclass":
             q = ordered_line(p, self.knots_[0], self.values_[0]) + _TILT * p
         else:
             q = np.empty_like(p)

@@ -89,7 +89,7 @@ class MCCT(ConeCalibrator):
 
     def _fit(self, logits: Array, labels: Array, weight: Array | None) -> None:
         check_choice(self.solver, "solver", ("newton", "slsqp"))
-        self._check_solver_parameters(logits.shape[1])
+        self._check_solver_parameters()
         rows = self._rows(logits, labels, weight)
         allowed = np.ones((2, 1, rows.n_ranks), dtype=bool)
         allowed[1, 0, 0] = False  # a bias on every rank is a shift, which softmax does not see

@@ -17,7 +17,7 @@ import warnings
 
 import numpy as np
 
-from ..errors import OrderWarning
+from ..errors import InputError, OrderWarning
 from ..validation import check_number
 from .base import Calibrator
 from .slsqp import minimize_ranks
@@ -56,6 +56,12 @@ class Published(Calibrator):
             OrderWarning,
             stacklevel=3,
         )
+        masked = np.isinf(logits).any(axis=1)
+        if masked.any():
+            raise InputError(
+                f"X has a class that is not available (-inf) in row {int(masked.argmax())}; the published procedure cannot fit "
+                "such rows. Use MCCT(), or leave them out."
+            )
         n, m = logits.shape
         if self.top_k is not None:
             check_number(self.top_k, "top_k", least=1, whole=True)

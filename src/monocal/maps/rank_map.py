@@ -13,7 +13,7 @@ larger ``b`` rounds to no less. Tied classes split by a jump get the mean of the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -205,12 +205,3 @@ def _look_up(table: np.ndarray, piece: np.ndarray) -> np.ndarray:
     if len(table) == 1:
         return np.take(table[0], piece, mode="clip")  # the default mode checks and copies
     return np.take_along_axis(table, piece.astype(np.intp), axis=1)
-
-
-def rank_parameters(coefficients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Weights and biases by rank from the increments of the constant factor, (2, r)."""
-    total = np.cumsum(coefficients, axis=1)
-    return total[0], total[1]
-
-
-StatisticList = Sequence[Callable[[Ranked], Array]]

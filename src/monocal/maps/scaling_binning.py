@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import expit, logit
 
+from ..arrays import compute_dtype
 from ..objective.sources import parallel_map
 from ..validation import check_choice, check_number
 from .one_vs_rest import OneVsRestCalibrator, bin_sums, equal_mass_edges
@@ -75,7 +76,7 @@ class ScalingBinning(OneVsRestCalibrator):
 
     def _scores(self, logits: np.ndarray) -> np.ndarray:
         if self.scaling == "temperature":
-            return softmax(logits / self.temperature_)
+            return softmax(logits.astype(compute_dtype(logits), copy=False) / self.temperature_)
         return expit(self.slopes_ * _log_odds(softmax(logits)) + self.intercepts_)
 
     def _fit_class(self, p: np.ndarray, hit: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

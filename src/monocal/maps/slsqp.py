@@ -3,7 +3,8 @@
     minimise  -1/n sum_n log softmax(x_n w + b)[label]  +  penalty,      w, b non-decreasing,  w > 0
 
 (or ``x / v + b`` with ``v`` non-increasing). Kept for comparison and as an oracle: it shares no code with the certified
-solver. Dense in the number of ranks, and it stops at its iteration limit long before the optimum for a thousand.
+solver. It breaks ties as the sort does, is dense in the number of ranks, and for a thousand of them stops at its iteration
+limit long before the optimum.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from scipy.special import logsumexp
 from ..arrays import to_numpy
 from ..errors import InputError
 from ..solver import Solution
-from ..solver.solution import ITERATIONS
+from .cone_map import warn_if_unfinished
 
 if TYPE_CHECKING:
     from ..objective.problem import RankCone
@@ -88,7 +89,7 @@ def minimize_ranks(
     solution = Solution(
         coefficients=result.x,
         converged=bool(result.success),
-        status=f"slsqp: {result.message}" if result.success else f"{ITERATIONS} (slsqp: {result.message})",
+        status=f"slsqp: {result.message}" if result.success else f"stopped: slsqp says {result.message!r}",
         kkt=float("nan"),
         duality_gap=float("nan"),
         objective=float(result.fun),
@@ -137,4 +138,5 @@ def solve(calibrator: MCCT, problem: RankCone, *, inverse: bool) -> np.ndarray:
     calibrator.solution_ = solution
     calibrator.shrinkage_ = float(shrinkage)
     calibrator.n_iter_ = max(solution.n_iter, 1)
+    warn_if_unfinished(calibrator, solution)
     return steps.ravel()[problem.atoms]

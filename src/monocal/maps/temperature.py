@@ -21,7 +21,6 @@ from ..errors import InputError
 from ..objective.problem import MIN_SCALE, RankCone
 from ..objective.sources import RowSource
 from ..solver import Solution
-from ..solver.solution import CONVERGED
 from ..validation import check_choice
 from .cone_map import _DOUBLE_BELOW as DOUBLE_BELOW
 from .cone_map import ConeCalibrator
@@ -69,7 +68,7 @@ class TemperatureScaling(ConeCalibrator):
 
     def _fit(self, logits: Array, labels: Array, weight: Array | None) -> None:
         check_choice(self.loss, "loss", ("nll", "mse"))
-        self._check_solver_parameters(logits.shape[1])
+        self._check_solver_parameters()
         if self.loss == "mse":
             if isinstance(logits, RowSource):
                 raise InputError(
@@ -150,7 +149,7 @@ def least_brier_scale(logits: np.ndarray, labels: np.ndarray, weight: np.ndarray
     return Solution(
         coefficients=np.array([scale]),
         converged=True,
-        status=CONVERGED,
+        status="converged: a stationary point, the lowest of those a sample has shown (this loss is not convex)",
         kkt=float(abs(derivative) * scale),
         duality_gap=float("nan"),
         objective=value,

@@ -29,8 +29,9 @@ from ..arrays import (
     running_maximum,
 )
 
-# Larger than any difference of logits that means anything, small enough that a weight times it stays finite.
-LARGEST = {"float32": 1e30, "float64": 1e290}
+# Depths are cut here: a class this far below the top has no probability under any scale that means something, and larger
+# numbers (the lowest float as a mask, say) would only ruin the conditioning of everything measured from the lowest logit.
+LARGEST = {"float32": 1e6, "float64": 1e6}
 
 
 @dataclass(frozen=True)

@@ -53,6 +53,8 @@ class Point:
     kind: np.ndarray  # (a,) of the working set
     factor: np.ndarray  # (a,)
     start: np.ndarray  # (a,)
+    # Scales of all factors but the first begin at the lowest rank: their sums are wanted, but not rank by rank.
+    whole_scales: bool = False
 
     @property
     def jumps(self) -> np.ndarray:
@@ -102,14 +104,30 @@ def block_sums(block: Block, point: Point) -> Sums:
         p *= share[:, None]  # from here on, probabilities times the row's weight
         pv = p * v
     left = xp.ones((v.shape[0], 1), dtype=v.dtype, **device_of(v)) if psi is None else psi
-    k = left.shape[1]
-    mass = xp.concat([left * rows.height[:, None], left], axis=1).T @ p
-    by_rank = xp.stack([left.T @ pv, mass[:k], mass[k:]])
     if tail is not None:
         tail = [t * share for t in tail]
-        by_rank[:, :, 0] += xp.stack([left.T @ tail[1], left.T @ (tail[0] * rows.height), left.T @ tail[0]])
+    by_rank = _sums_by_rank(left, rows.height, p, pv, tail, point.whole_scales)
     hessian = _hessian(block, point, [p, pv, pv * v], tail) if len(point.start) else np.zeros((0, 0))
     return Sums(float(value), to_numpy(by_rank).astype(np.float64), hessian)
+
+
+def _sums_by_rank(
+    left: Array, height: Array, p: Array, pv: Array, tail: list[Array] | None, whole_scales: bool
+) -> Array:
+    """Sums of ``psi p v``, ``psi p U`` and ``psi p`` at each rank, (3, K, r); ``whole_scales``: see `Point`."""
+    xp = array_namespace(p)
+    part = left[:, :1] if whole_scales else left
+    k = part.shape[1]
+    sums = xp.concat([part * height[:, None], left], axis=1).T @ p
+    by_rank = xp.zeros((3, left.shape[1], p.shape[1]), dtype=p.dtype, **device_of(p))
+    by_rank[DEPTH, :k], by_rank[HEIGHT, :k], by_rank[MASS] = part.T @ pv, sums[:k], sums[k:]
+    if k < left.shape[1]:
+        by_rank[DEPTH, k:, 0] = left[:, k:].T @ xp.sum(pv, axis=1)
+    if tail is not None:
+        by_rank[DEPTH, :, 0] += left.T @ tail[1]
+        by_rank[HEIGHT, :, 0] += left.T @ (tail[0] * height)
+        by_rank[MASS, :, 0] += left.T @ tail[0]
+    return by_rank
 
 
 def from_top(block: Block, point: Point, v: Array, ranks: slice) -> Array:
@@ -128,15 +146,24 @@ def _parameters(block: Block, point: Point, like_: Array, ranks: slice) -> tuple
     weight_drop, bias_drop = (x[:, ranks] for x in point.drops)
     weights = point.weights[:, ranks]
     xp = array_namespace(height)
+    piece = None
     if psi is None:
         psi = xp.ones_like(height)
     else:
         used = np.flatnonzero(weights.any(axis=1) | bias_drop.any(axis=1))
         psi, weights, weight_drop, bias_drop = psi[:, used], weights[used], weight_drop[used], bias_drop[used]
+        # Parameters of a row change at few ranks: compute them there, then spread them out.
+        jumps = point.jumps[point.jumps < weights.shape[1]]
+        starts = np.append(0, jumps)
+        piece = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, weights.shape[1])))
+        weights, weight_drop, bias_drop = weights[:, starts], weight_drop[:, starts], bias_drop[:, starts]
     drops = _split(-np.concatenate([weight_drop, bias_drop]), like_)
     base = xp.concat([psi * height, psi] * len(drops), axis=1) @ xp.concat(drops)
     parts = _split(-weights, like_)
-    return (parts if block.factors is None else [psi @ part for part in parts]), base
+    if piece is None:
+        return parts, base
+    spread = xp.asarray(piece, **device_of(like_))
+    return [xp.take(psi @ part, spread, axis=1) for part in parts], xp.take(base, spread, axis=1)
 
 
 def _split(x: np.ndarray, other: Array) -> list[Array]:

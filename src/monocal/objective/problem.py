@@ -46,20 +46,31 @@ class Totals:
         )
 
 
-def block_totals(block: Block) -> Totals:
-    """Label sums and atom moments of one block."""
+def block_totals(block: Block, whole_scales: bool = False) -> Totals:
+    """Label sums and atom moments of one block; ``whole_scales`` as in `Point`."""
     rows, w = block.rows, block.weight
     xp = array_namespace(w)
     n, r = rows.depth.shape
     psi = xp.ones((n, 1), dtype=w.dtype, **device_of(w)) if block.factors is None else block.factors
     u = xp.clip(rows.height[:, None] - rows.depth, min=0.0)
-    mean = xp.stack([(psi * w[:, None]).T @ x for x in (u, xp.ones_like(u))])
-    square = xp.stack([(psi * psi * w[:, None]).T @ x for x in (u * u, xp.ones_like(u))])
+    moments = []
+    for x, left in ((u, psi * w[:, None]), (u * u, psi * psi * w[:, None])):
+        if not whole_scales:
+            scales = left.T @ x
+        else:  # rank by rank for the first factor; of the others only the total and the top
+            scales = xp.zeros((psi.shape[1], r), dtype=x.dtype, **device_of(x))
+            scales[:, -1] = left.T @ x[:, -1]
+            scales[:, 0] += left.T @ xp.sum(x[:, :-1], axis=1)
+            scales[0] = left[:, 0] @ x
+        moments.append(
+            np.stack([to_numpy(scales), np.repeat(to_numpy(xp.sum(left, axis=0))[:, None], r, axis=1)])
+        )
+    mean, square = moments
     return Totals(
         float(xp.sum(w, dtype=xp.float64)),
         _label_totals(block, to_numpy(psi).astype(np.float64), r),
-        to_numpy(mean).astype(np.float64),
-        to_numpy(square).astype(np.float64),
+        mean.astype(np.float64),
+        square.astype(np.float64),
     )
 
 
@@ -112,10 +123,12 @@ class RankCone:
         self.emphasis = emphasis
         self.unit = unit
         self.n_rows = rows.n_rows
+        self.rounding = 1e-8 if getattr(rows, "single_precision", True) else 1e-14
         self.allowed = allowed
         self.tol = tol
         self.atoms = np.flatnonzero(allowed.ravel())
-        self.totals: Totals = rows.sum(block_totals)
+        self.whole_scales = not allowed[SCALE, 1:, 1:].any()
+        self.totals: Totals = rows.sum(block_totals, self.whole_scales)
         self.spread = self._spread()
         # Root mean square of each atom at the top class: what a step in it does to the largest logit.
         top = self.totals.square[:, :, -1:] / self.totals.weight
@@ -164,7 +177,9 @@ class RankCone:
     def evaluate(self, coefficients: np.ndarray, working: np.ndarray) -> Evaluation:
         by_rank = np.cumsum(self.grid(coefficients), axis=2)
         kind, factor, start = np.unravel_index(self.atoms[working], self.allowed.shape)
-        sums = self.rows.sum(block_sums, Point(by_rank[SCALE], by_rank[BIAS], kind, factor, start))
+        sums = self.rows.sum(
+            block_sums, Point(by_rank[SCALE], by_rank[BIAS], kind, factor, start, self.whole_scales)
+        )
         n, label = self.totals.weight, self.totals.label
         drop = by_rank[:, :, -1:] - by_rank
         lost = label[DEPTH] * by_rank[SCALE] + label[HEIGHT] * drop[SCALE] + label[MASS] * drop[BIAS]
@@ -175,8 +190,8 @@ class RankCone:
         )
 
     def candidates(self, gradient: np.ndarray, size: int) -> np.ndarray:
-        """The most negative local minima along the ranks, in the metric of the atoms' spread."""
-        scaled = gradient / np.maximum(self.spread, 1e-12)
+        """The most negative local minima along the ranks, in the metric of the penalty."""
+        scaled = gradient / np.maximum(self.spread if self.unit is None else self._take(self.unit), 1e-12)
         flat = np.full(self.allowed.size, np.inf)
         flat[self.atoms] = scaled
         full = flat.reshape(self.allowed.shape)

@@ -114,6 +114,7 @@ class MemoryRows:
         self.n_classes = self.blocks[0].rows.n_classes
         self.n_ranks = self.blocks[0].rows.depth.shape[1]
         self._on_host = on_host(self.blocks[0].rows.depth)
+        self.single_precision = not str(self.blocks[0].rows.depth.dtype).endswith("float64")
 
     @classmethod
     def prepare(

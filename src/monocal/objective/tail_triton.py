@@ -61,6 +61,8 @@ def tail_sums(logits: Any, top: Any, height: Any, weights: list[Any], base: Any)
     """``s_0, s_1, s_2`` (n,) of logits (n, m); the other arguments are float32 of shape (n,), weights in two parts."""
     import torch
 
+    if logits.stride(1) != 1:  # the kernel reads along the classes
+        logits = logits.contiguous()
     n, m = logits.shape
     out = torch.empty((n, 3), dtype=torch.float32, device=logits.device)
     rows = [x.expand(n).contiguous() for x in (top, height, *weights, base)]

@@ -12,8 +12,9 @@ The number of atoms may be large (every rank, every start), the number that matt
 3. takes the Newton step on the working set under its bounds, a small non-negative least-squares problem;
 4. moves, halving the step until the objective decreases, and lets the most promising atoms into the working set.
 
-The gap to the optimum is bounded by convexity, ``F(c) - F(c*) <= g . (c - c*)``: with no negative gradient that is
-the complementary slackness ``g . (c - lower)``; what is left negative is charged against the size of the solution.
+By convexity ``F(c) - F(c') <= g . (c - c')``. With no negative gradient that is at most the complementary slackness
+``g . (c - lower)`` for every ``c'``, so it bounds the gap to the minimum; what is left negative is charged against the size
+of the solution, so the bound then holds for all points that are no larger than it.
 
 The minimum may lie at infinity. Steps are therefore taken for the penalty with its floor, at most half the tolerance, which
 keeps it finite; the certificate is for the objective without the floor.
@@ -51,6 +52,7 @@ class ConeProblem(Protocol):
     lower: np.ndarray
     spread: np.ndarray  # typical size of each atom's values: the metric for ridges
     reach: np.ndarray  # how far a unit step in each atom moves the model, to bound steps
+    rounding: float  # relative error of the value
     n_rows: int
 
     def start(self) -> np.ndarray:
@@ -150,6 +152,7 @@ def _newton(
     here = problem.evaluate(c, working)
     step_size = 1.0
     status, n_iter, idle, best = ITERATIONS, 0, 0, np.inf
+    radius = 10.0
     while True:
         objective, kkt = _state(problem, here, c)
         history.append(Step(objective, kkt, int((c > lower).sum()), step_size, problem.n_rows))
@@ -166,12 +169,13 @@ def _newton(
         g = here.gradient + penalty
         delta = np.zeros_like(c)
         step = _bounded_newton_step(g[working], here.hessian, (c - lower)[working], problem.spread[working])
-        # Where the curvature has all but vanished a full step may leap far: no atom moves the model by more than 10.
+        # Where the curvature has all but vanished a full step may leap far: no atom moves the model by more than the
+        # radius, which grows while steps of its length succeed.
         leap = float(np.abs(step * problem.reach[working]).max(initial=0.0))
-        delta[working] = step * min(1.0, min(10.0, trust) / max(leap, 1e-300))
+        delta[working] = step * min(1.0, min(radius, trust) / max(leap, 1e-300))
         slope = float(g @ delta)
         wanted = problem.candidates(np.where(c > lower, 0.0, g), n_candidates)
-        noise = 1e-8 * max(1.0, abs(objective))
+        noise = problem.rounding * max(1.0, abs(objective))
         step_size = 1.0
         while True:
             trial = c + step_size * delta
@@ -187,8 +191,14 @@ def _newton(
             if abs(change) <= noise and (abs(slope) <= noise or flat):
                 break
             if step_size < 1e-6:
+                trial, there, trial_working = c, here, working  # nothing better was found
                 break
             step_size /= 2
+        if step_size < 1e-6:
+            status = STALLED
+            break
+        if step_size == 1.0 and leap > radius:
+            radius *= 4
         idle = idle + 1 if abs(step_size * slope) <= noise and kkt > 0.9 * best else 0
         best = min(best, kkt)
         c, here, working = trial, there, trial_working
@@ -229,8 +239,9 @@ def _bounded_newton_step(
     """``argmin_d  g.d + d'Hd/2`` subject to ``room + d >= 0``, as non-negative least squares in ``room + d``."""
     if not len(g):
         return np.zeros(0)
-    # Single-precision sums leave an error of about 1e-8 in the curvature; below that it is not believed.
-    scale = np.sqrt(np.maximum(np.diag(hessian), 0.0) + 1e-8 * metric**2 + 1e-300)
+    # Single-precision sums leave an error of about 1e-8 in the curvature; below that it is not believed. (A few enormous
+    # values among the logits must not make that large, hence the bound.)
+    scale = np.sqrt(np.maximum(np.diag(hessian), 0.0) + 1e-8 * np.minimum(metric, 30.0) ** 2 + 1e-300)
     ridge = 1e-10
     while True:
         # Atoms with neighbouring starts are nearly parallel: a ridge in the scaled metric keeps the factor well-posed.
@@ -242,5 +253,8 @@ def _bounded_newton_step(
         except np.linalg.LinAlgError:
             ridge *= 10
     target = factor.T @ (room * scale) - solve_triangular(factor, g / scale, lower=True)
-    moved, _ = nnls(factor.T, target, maxiter=50 * len(g))
+    try:
+        moved, _ = nnls(factor.T, target, maxiter=50 * len(g))
+    except RuntimeError:  # did not settle: a step along the gradient, atom by atom, does for once
+        moved = np.maximum(room * scale - g / scale, 0.0)
     return moved / scale - room
