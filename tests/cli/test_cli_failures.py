@@ -236,3 +236,23 @@ def test_a_closed_pipe_is_no_error(folder: Path) -> None:
     done = subprocess.run(command, shell=True, capture_output=True, text=True)
     assert "Traceback" not in done.stderr
     assert "error" not in done.stderr.lower()
+
+
+def test_apply_does_not_write_over_what_it_reads(tmp_path):
+    import subprocess
+    import sys
+
+    import numpy as np
+
+    import monocal as mc
+    from monocal.data import synthetic
+
+    data = synthetic(200, 4, seed=0)
+    np.savez(tmp_path / "x.npz", logits=data.values, labels=data.labels)
+    mc.save(mc.TemperatureScaling().fit(data.values, data.labels), tmp_path / "cal.json")
+    command = [sys.executable, "-m", "monocal", "apply", "cal.json", "x.npz", "--force", "-o"]
+    for out, words in (("x.npz", "name another file"), ("p.xyz", "p.xyz has an extension")):
+        result = subprocess.run([*command, out], cwd=tmp_path, capture_output=True, text=True)
+        assert result.returncode == 1
+        assert words in " ".join(result.stderr.split())
+    assert "logits" in np.load(tmp_path / "x.npz")

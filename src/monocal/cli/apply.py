@@ -43,9 +43,13 @@ def apply(
 
     Example: monocal apply cal.json test.npz -o probs.npz
     """
-    from ..data import atomic_path
+    from ..data import atomic_path, check_writable
+    from ..errors import FileError
     from ..persistence import load
 
+    check_writable(out)
+    if any(given.exists() and out.exists() and given.samefile(out) for given in (path, calibrator)):
+        raise FileError(f"{out} is what is being read: name another file to write, so that nothing is lost.")
     with atomic_path(out, force=force) as temporary:
         model = load(calibrator)
         data = reading.read_for(model, path)

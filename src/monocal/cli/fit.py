@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
+from shlex import quote
 from typing import Annotated, Any
 
 import typer
@@ -103,7 +104,7 @@ def fit(
             typer.echo(
                 f"{certificate['status']} (violation {certificate['kkt']:.1e}, {certificate['n_iter']} iterations)."
             )
-        typer.echo(f"Saved to {out}. Next: monocal apply {out} TEST -o probs.npz")
+        typer.echo(f"Saved to {out}. Next: monocal apply {quote(str(out))} TEST -o probs.npz")
         if not calibrator.preserves_order:
             note(f"{name} may change the order of the classes; check it with `monocal audit`.")
     if failed:

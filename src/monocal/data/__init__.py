@@ -11,7 +11,7 @@ from monocal.data.examples import digits_example
 from monocal.data.generator import Synthetic, synthetic
 from monocal.data.reading import Location, find, read, read_splits
 from monocal.data.sets import LogitsSet, Splits
-from monocal.data.writing import atomic_path, write
+from monocal.data.writing import atomic_path, check_writable, write
 
 __all__ = [
     "Location",
@@ -19,6 +19,7 @@ __all__ = [
     "Splits",
     "Synthetic",
     "atomic_path",
+    "check_writable",
     "digits_example",
     "find",
     "read",

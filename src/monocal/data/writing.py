@@ -94,14 +94,20 @@ def write(
     Path
         The path written.
     """
-    target = as_path(path)
-    writer = _WRITERS.get(target.suffix.lower())
-    if writer is None:
-        known = ", ".join(_WRITERS)
-        raise FileError(f"{target} has an extension that monocal does not write: expected one of {known}.")
+    target = check_writable(path)
+    writer = _WRITERS[target.suffix.lower()]
     arrays = _plain_arrays(data)
     with atomic_path(target, force=force) as temporary:
         writer(temporary, arrays)
+    return target
+
+
+def check_writable(path: str | os.PathLike[str]) -> Path:
+    """The path, if its extension is one that `write` knows."""
+    target = as_path(path)
+    if target.suffix.lower() not in _WRITERS:
+        known = ", ".join(_WRITERS)
+        raise FileError(f"{target} has an extension that monocal does not write: expected one of {known}.")
     return target
 
 
