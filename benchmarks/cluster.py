@@ -1,0 +1,81 @@
+"""A fit on a Dask cluster of one and of two worker processes on this machine, beside one process without Dask.
+
+    python benchmarks/cluster.py --rows 200000 --classes 200
+
+Every worker has one thread. The rows are made by the workers (nothing is sent), and the largest difference of the coefficients
+to those of one process is shown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+
+os.environ["OMP_NUM_THREADS"] = "1"  # before numpy: the workers inherit it
+
+import dask
+import dask.array as da
+import numpy as np
+from distributed import Client, LocalCluster
+
+import monocal as mc
+
+
+def logits(block: np.ndarray, classes: int) -> np.ndarray:
+    """Rows from their numbers."""
+    rng = np.random.default_rng(int(block[0]))
+    return 2.5 * rng.standard_normal((len(block), classes), dtype=np.float32)
+
+
+def labels(z: np.ndarray) -> np.ndarray:
+    rng = np.random.default_rng(abs(int(z[0, 0] * 1e6)))
+    gumbel = -np.log(-np.log(rng.random(z.shape, dtype=np.float32) + 1e-12) + 1e-12)
+    return (0.6 * z + gumbel).argmax(axis=1)
+
+
+def arrays(rows: int, classes: int, chunk: int) -> tuple[da.Array, da.Array]:
+    number = da.arange(rows, chunks=chunk)
+    X = number.map_blocks(
+        logits, classes, dtype=np.float32, new_axis=1, chunks=(number.chunks[0], (classes,))
+    )
+    return X, X.map_blocks(labels, drop_axis=1, dtype=np.int64)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rows", type=int, default=200_000)
+    parser.add_argument("--classes", type=int, default=200)
+    parser.add_argument("--repeat", type=int, default=3)
+    args = parser.parse_args()
+    block = max(16, 2**18 // args.classes)
+    X, y = arrays(args.rows, args.classes, 8 * block)
+    here = dask.compute(X, y)
+    print(f"MCCT, {args.rows:,} x {args.classes:,} float32, chunks of {8 * block:,} rows")
+    print("| where | seconds, best of repeats | all | difference to one process |\n|---|---:|---|---:|")
+
+    def report(where: str, *data: object) -> None:
+        taken = []
+        for _ in range(args.repeat):
+            begin = time.perf_counter()
+            cal = mc.MCCT().fit(*data)
+            taken.append(time.perf_counter() - begin)
+        difference = np.abs(cal.solution_.coefficients - expected).max()
+        print(
+            f"| {where} | {min(taken):.2f} | {', '.join(f'{t:.2f}' for t in taken)} | {difference:.1e} |",
+            flush=True,
+        )
+
+    expected = mc.MCCT().fit(*here).solution_.coefficients
+    report("one process, one thread", *here)
+    for n in (1, 2):
+        with (
+            LocalCluster(n_workers=n, threads_per_worker=1, dashboard_address=None) as cluster,
+            Client(cluster),
+        ):
+            held = dask.persist(X, y)
+            report(f"{n} worker{'s'[: n - 1]}", *held)
+
+
+if __name__ == "__main__":
+    main()
