@@ -67,7 +67,7 @@ class ConeCalibrator(Calibrator):
         else:
             check_number(shrinkage, "shrinkage", least=0)
         # Logits smaller than one have gradients smaller than one: the tolerance goes with them.
-        size = float(problem.spread[0])
+        size = float(problem.reach[0])
         problem.tol = tol = self.tol * min(1.0, size) if size > 0 else self.tol
         problem.set_strength(shrinkage)
         solution = minimize(problem, tol=tol, max_iter=self.max_iter)
