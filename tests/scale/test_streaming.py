@@ -112,6 +112,28 @@ def test_blocks_of_any_size(form, rows):
     )
 
 
+@pytest.mark.parametrize("form", ["F", "half", "integers", "reversed", "masked", "plain view", "private"])
+def test_any_layout_and_type_of_a_file(form, rows, tmp_path):
+    X, y = rows[0][:3000].copy(), rows[1][:3000]
+    X = X.astype(np.float16) if form == "half" else (10 * X).astype(np.int8) if form == "integers" else X
+    if form == "masked":
+        X[(np.random.default_rng(0).random(X.shape) < 0.2) & (np.arange(20) != y[:, None])] = -np.inf
+    np.save(tmp_path / "x.npy", np.asfortranarray(X) if form == "F" else X)
+    file = np.load(tmp_path / "x.npy", mmap_mode="c" if form == "private" else "r")
+    if form == "reversed":
+        file, X = file[:, ::-1], X[:, ::-1].copy()
+    elif form == "plain view":
+        file = np.asarray(file)
+    elif form == "private":
+        file[5, 5] = X[5, 5] = 9.0  # in memory only, and must not be forgotten
+    cal, expected = mc.MCCT(top_k=7).fit(file, y), mc.MCCT(top_k=7).fit(X, y)
+    same_fit(cal, expected)
+    got = cal.predict_proba(file)
+    np.testing.assert_array_equal(got, expected.predict_proba(X))
+    assert got.dtype == expected.predict_proba(X).dtype
+    np.testing.assert_array_equal(np.concatenate(list(cal.predict_blocks(file))), got)
+
+
 def test_probabilities_and_cross_validated_shrinkage(rows, tmp_path):
     X, y = rows
     p = mc.TemperatureScaling().fit(X, y).predict_proba(X)[:4500].copy()
@@ -171,6 +193,10 @@ def test_blocks_that_cannot_be_fitted_say_why(rows):
         mc.TemperatureScaling(loss="mse").fit(lambda: [block])
     with pytest.raises(mc.InputError, match="Use predict_blocks"):
         mc.MCCT().fit(X, y).predict_proba(lambda: [X])
+    with pytest.raises(mc.InputError, match="but is one array"):
+        mc.MCCT().fit(X, y).predict_blocks(X)
+    with pytest.raises(mc.InputError, match="blocks must be an iterable"):
+        mc.MCCT().fit(X, y).predict_blocks(5)
     passes = iter([[block] * 100, [block] * 99])
     with pytest.raises(mc.InputError, match="gave 5000 rows and another gave 4950"):
         mc.MCCT().fit(lambda: next(passes))

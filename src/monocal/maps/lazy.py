@@ -205,19 +205,17 @@ class BlockLogits(_Reader):
 def plain_blocks(blocks: Any) -> Iterator[Any]:
     """The values of blocks, whatever the form they come in."""
     if _is_file(blocks) and len(blocks.shape) == 2:
-        for rows in row_slices(blocks):
-            yield _read(blocks, rows)
-        return
-    if not callable(blocks) and not isinstance(blocks, Iterable):
-        raise InputError(
-            f"blocks must be an iterable of arrays or a function that returns one, but is {_describe(blocks)}."
-        )
+        return (_read(blocks, rows) for rows in row_slices(blocks))
     if hasattr(blocks, "shape"):
         raise InputError(
             "blocks must be an iterable of arrays (n_i, m), but is one array. Use predict_proba for it."
         )
-    for block in blocks() if callable(blocks) else blocks:
-        yield block[0] if isinstance(block, tuple) else block
+    if not callable(blocks) and not isinstance(blocks, Iterable):
+        raise InputError(
+            f"blocks must be an iterable of arrays or a function that returns one, but is {_describe(blocks)}."
+        )
+    found = blocks() if callable(blocks) else blocks
+    return (block[0] if isinstance(block, tuple) else block for block in found)
 
 
 def row_slices(X: Any) -> list[slice]:
@@ -231,7 +229,7 @@ def row_slices(X: Any) -> list[slice]:
 
 
 def _read(X: Any, rows: slice) -> np.ndarray:
-    values = np.array(X[rows])  # a copy: what a memory map has read is let go
+    values = np.array(X[rows], order="C")  # a copy: what a memory map has read is let go
     _forget(X)
     return values
 
