@@ -146,7 +146,7 @@ def _parameters(block: Block, point: Point, like_: Array, ranks: slice) -> tuple
     weight_drop, bias_drop = (x[:, ranks] for x in point.drops)
     weights = point.weights[:, ranks]
     xp = array_namespace(height)
-    piece = None
+    lengths = None
     if psi is None:
         psi = xp.ones_like(height)
     else:
@@ -155,15 +155,15 @@ def _parameters(block: Block, point: Point, like_: Array, ranks: slice) -> tuple
         # Parameters of a row change at few ranks: compute them there, then spread them out.
         jumps = point.jumps[point.jumps < weights.shape[1]]
         starts = np.append(0, jumps)
-        piece = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, weights.shape[1])))
+        lengths = np.diff(np.append(starts, weights.shape[1]))
         weights, weight_drop, bias_drop = weights[:, starts], weight_drop[:, starts], bias_drop[:, starts]
     drops = _split(-np.concatenate([weight_drop, bias_drop]), like_)
     base = xp.concat([psi * height, psi] * len(drops), axis=1) @ xp.concat(drops)
     parts = _split(-weights, like_)
-    if piece is None:
+    if lengths is None:
         return parts, base
-    spread = xp.asarray(piece, **device_of(like_))
-    return [xp.take(psi @ part, spread, axis=1) for part in parts], xp.take(base, spread, axis=1)
+    times = xp.asarray(lengths, **device_of(like_))
+    return [xp.repeat(psi @ part, times, axis=1) for part in parts], xp.repeat(base, times, axis=1)
 
 
 def _split(x: np.ndarray, other: Array) -> list[Array]:

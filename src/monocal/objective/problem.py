@@ -17,6 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from ..arrays import array_namespace, device_of, to_numpy
 from ..solver import Evaluation
@@ -84,14 +85,14 @@ def _label_totals(block: Block, psi: np.ndarray, r: int) -> np.ndarray:
     ends = rank + held
     outside = 1.0 - held / size
     values = (to_numpy(block.label_depth), to_numpy(block.rows.height), np.ones(len(rank)))
-    label = np.empty((3, psi.shape[1], r))
-    for i, value in enumerate(values):
-        for k in range(psi.shape[1]):
-            share = weight * psi[:, k] * value / size
-            edge = np.bincount(rank, share, r + 1) - np.bincount(ends, share, r + 1)
-            label[i, k] = np.cumsum(edge)[:r]
-            label[i, k, 0] += float((share * size) @ outside)
-    return label
+    share = np.concatenate([psi * (weight * value / size)[:, None] for value in values], axis=1)
+    row, one = np.arange(len(rank)), np.ones(len(rank))
+    edges = csr_array(
+        (np.append(one, -one), (np.append(rank, ends), np.append(row, row))), (r + 1, len(rank))
+    )
+    label = np.cumsum((edges @ share)[:r], axis=0)
+    label[0] += (size * outside) @ share
+    return label.T.reshape(3, psi.shape[1], r)
 
 
 class RankCone:
