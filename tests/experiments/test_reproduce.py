@@ -8,9 +8,11 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import BrokenExecutor
 from dataclasses import asdict
 
 import numpy as np
+import psutil
 import pytest
 
 import monocal as mc
@@ -176,6 +178,31 @@ def test_a_killed_run_goes_on_where_it_was(small_sets, tiny, tmp_path, finished)
     assert 5 <= outcome.n_reused == len(done) < outcome.n_cells
     assert {name: (out / "cells" / name).stat().st_mtime_ns for name in done} == done
     assert (out / "tables.md").read_bytes() == (finished[0] / "tables.md").read_bytes()
+
+
+def test_a_worker_that_dies_costs_time_only(small_sets, tiny, tmp_path, finished):
+    killed = []
+
+    def kill_one(done, total, cell):
+        workers = [p for p in psutil.Process().children() if "popen_loky" in " ".join(p.cmdline())]
+        if done == 3 and not killed and workers:
+            workers[0].kill()
+            killed.append(workers[0])
+
+    outcome = reproduce(small_sets, tmp_path / "out", settings=tiny, methods=FEW, jobs=2, progress=kill_one)
+    assert killed
+    assert outcome.n_failed == 0
+    assert (tmp_path / "out" / "tables.md").read_bytes() == (finished[0] / "tables.md").read_bytes()
+
+
+def test_workers_that_always_die_end_in_one_sentence(small_sets, tiny, tmp_path, monkeypatch):
+    def broken(cells, folder, jobs):
+        raise BrokenExecutor("killed")
+        yield
+
+    monkeypatch.setattr("monocal.experiments.running._run_missing", broken)
+    with pytest.raises(mc.InputError, match="fewer jobs"):
+        reproduce(small_sets, tmp_path / "out", settings=tiny, methods=("ts",), jobs=2)
 
 
 def test_a_method_that_fails_is_reported_and_the_others_stand(small_sets, tiny, tmp_path, monkeypatch):
