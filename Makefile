@@ -28,6 +28,7 @@ lint: $(VENV)/.test
 
 test: lint bare
 	$(BIN)/python -m pytest -n 2 tests
+	$(MAKE) docs
 
 # The hard dependencies alone, in an environment that has nothing else.
 .venv-bare/.done: pyproject.toml constraints-test.txt
