@@ -70,7 +70,9 @@ def main() -> None:
     report("one process, one thread", *here)
     for n in (1, 2):
         with (
-            LocalCluster(n_workers=n, threads_per_worker=1, dashboard_address=None) as cluster,
+            LocalCluster(
+                n_workers=n, threads_per_worker=1, dashboard_address=None, silence_logs=50
+            ) as cluster,
             Client(cluster),
         ):
             held = dask.persist(X, y)
