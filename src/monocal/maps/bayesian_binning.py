@@ -47,7 +47,9 @@ class BayesianBinning(OneVsRestCalibrator):
         self.input = input
 
     def _fit_class(self, p: np.ndarray, hit: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        root = min(float(weight.sum()), 1e5) ** (1.0 / 3.0)  # beyond that, finer cuts cost much and add nothing
+        root = min(float(weight.sum()), 1e5) ** (
+            1.0 / 3.0
+        )  # beyond that, finer cuts cost much and add nothing
         bins = np.arange(max(1, int(root / 10.0)), int(np.ceil(10.0 * root)) + 1)
         order = np.argsort(p)
         p, weight = p[order], weight[order]
