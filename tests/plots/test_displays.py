@@ -55,8 +55,9 @@ def displays(fitted):
 
 @pytest.mark.parametrize("number", range(5))
 def test_every_display_draws_new_or_into_the_callers_axes(fitted, pyplot, number, tmp_path):
+    open_before = pyplot.get_fignums()
     display = displays(fitted)[number]
-    assert not pyplot.get_fignums()
+    assert pyplot.get_fignums() == open_before  # making a display draws nothing
     assert display.plot() is display
     display.figure_.savefig(tmp_path / "new.png")
     figure, ax = pyplot.subplots()
