@@ -71,7 +71,7 @@ def main() -> None:
     for n in (1, 2):
         with (
             LocalCluster(
-                n_workers=n, threads_per_worker=1, dashboard_address=None, silence_logs=50
+                n_workers=n, threads_per_worker=1, dashboard_address=":0", silence_logs=50
             ) as cluster,
             Client(cluster),
         ):

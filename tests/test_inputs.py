@@ -32,7 +32,7 @@ def test_lists_frames_and_tensors(data, fitted):
     assert isinstance(result, pd.DataFrame)
     assert list(result.columns) == list("abcd")
     assert result.index.equals(frame.index)
-    np.testing.assert_array_equal(result.to_numpy(), expected)
+    np.testing.assert_allclose(result.to_numpy(), expected, rtol=1e-9)
     assert isinstance(from_frame.predict(frame), pd.Series)
     tensor = torch.as_tensor(z)
     from_tensor = mc.MCCT().fit(tensor, torch.as_tensor(y))

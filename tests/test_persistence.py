@@ -13,7 +13,7 @@ from pathlib import Path
 import hypothesis.extra.numpy as hnp
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
@@ -151,6 +151,7 @@ def assert_same(a: object, b: object) -> None:
         assert a == b or (a != a and b != b)
 
 
+@settings(deadline=None)
 @given(VALUES)
 def test_any_plain_state_comes_back(value: object) -> None:
     calibrator = fitted(mc.TemperatureScaling)
