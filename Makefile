@@ -38,7 +38,7 @@ test: lint bare
 	@touch $@
 
 bare: .venv-bare/.done
-	.venv-bare/bin/python -m pytest tests/bare
+	.venv-bare/bin/python -m pytest --noconftest tests/bare
 
 docs: $(VENV)/.test
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
