@@ -109,6 +109,17 @@ def test_any_calibration_set_gives_an_order_preserving_map(z, label):
         assert_order_kept(np.round(z), cal.predict_proba(np.round(z)))
 
 
+@pytest.mark.parametrize("tiny", [1e-6, 1e-9, 1e-20, 6.6e-40])
+def test_differences_without_meaning_give_no_runaway_parameters(tiny):
+    z = np.zeros((30, 8), dtype=np.float32)
+    z[0, :2] = tiny, -1
+    for top_k in (None, 3):
+        cal = mc.MCCT(shrinkage=0.01, top_k=top_k).fit(z, np.arange(30) * 3 % 8)
+        assert cal.solution_.converged
+        assert np.abs(cal.weights_).max() < 1e12
+        assert_order_kept(z, cal.predict_proba(z))
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_exp_is_monotone_in_the_last_bit(dtype):
     rng = np.random.default_rng(0)

@@ -66,9 +66,9 @@ class ConeCalibrator(Calibrator):
             shrinkage = choose_shrinkage(problem, tol=self.tol, max_iter=self.max_iter, path=self._cv_path)
         else:
             check_number(shrinkage, "shrinkage", least=0)
-        # Logits smaller than one have gradients smaller than one: the tolerance goes with them.
+        # Logits smaller than one have gradients smaller than one: the tolerance goes with them, as far as doubles resolve.
         size = float(problem.reach[0])
-        problem.tol = tol = self.tol * min(1.0, size) if size > 0 else self.tol
+        problem.tol = tol = self.tol * min(1.0, max(size, 1e-6)) if size > 0 else self.tol
         problem.set_strength(shrinkage)
         solution = minimize(problem, tol=tol, max_iter=self.max_iter)
         self.shrinkage_ = float(shrinkage)

@@ -240,8 +240,9 @@ def _bounded_newton_step(
     if not len(g):
         return np.zeros(0)
     # Single-precision sums leave an error of about 1e-8 in the curvature; below that it is not believed. (A few enormous
-    # values among the logits must not make that large, hence the bound.)
-    scale = np.sqrt(np.maximum(np.diag(hessian), 0.0) + 1e-8 * np.minimum(metric, 30.0) ** 2 + 1e-300)
+    # values among the logits must not make that large, and an atom that is zero but for rounding must not run away: hence
+    # the bounds.)
+    scale = np.sqrt(np.maximum(np.diag(hessian), 0.0) + 1e-8 * np.clip(metric, 1e-7, 30.0) ** 2)
     ridge = 1e-10
     while True:
         # Atoms with neighbouring starts are nearly parallel: a ridge in the scaled metric keeps the factor well-posed.
