@@ -1,8 +1,11 @@
 """Every form of input in, the same form out; every bad input a sentence that names it."""
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse
 from sklearn.exceptions import NotFittedError
 
 import monocal as mc
@@ -92,13 +95,13 @@ GOOD = np.arange(12.0).reshape(4, 3)
         (GOOD[None], [0], None, "must be two-dimensional"),
         (GOOD[:0], [], None, "0 sample"),
         ([[1, 2], [3]], [0, 1], None, "rows of one length"),
-        ([["a", "b"]], [0], None, "must be a number"),
+        ([["a", "b"]], [0], None, "must be a real number"),
         (GOOD, [0, 1, 2], None, "3 labels and X has 4 rows"),
         (GOOD, [0, 1, 3, 0], None, "label 3 in row 2 is not one of the 3 classes"),
         (GOOD, [0, -1, 2, 0], None, "label -1 in row 1"),
-        (GOOD, [0, 1, 1.5, 0], None, "entry 2 is 1.5"),
-        (GOOD, [0, 1, np.nan, 0], None, "entry 2 is NaN"),
-        (GOOD, ["a", "b", "c", "a"], None, "class numbers"),
+        (GOOD, [0, 1, 1.5, 0], None, "label 1.5 in row 2"),
+        (GOOD, [0, 1, np.nan, 0], None, "label nan in row 2"),
+        (GOOD, ["a", "b", "c", "a"], None, "class number 0..2"),
         (GOOD, np.eye(3)[[0, 1, 2, 0]], None, "argmax"),
         (GOOD, None, None, "y to be passed"),
         (
@@ -112,6 +115,14 @@ GOOD = np.arange(12.0).reshape(4, 3)
         (GOOD, [0, 1, 2, 0], [0, 0, 0, 0], "all weights are zero"),
         (GOOD, [0, 1, 2, 0], [1, 1], "2 entries, expected 4"),
         (GOOD + 1j, [0, 1, 2, 0], None, "Complex data not supported"),
+        (GOOD, [0, 1, 2, 0], ["a", "b", "c", "d"], "sample_weight: every entry must be a real number"),
+        (GOOD, [0, 1, 2, 0], 1j, "sample_weight: Complex data not supported"),
+        (
+            GOOD,
+            [0, 1, 2, 0],
+            np.ma.masked_array(np.ones(4), mask=[0, 0, 0, 1]),
+            "sample_weight: masked entries",
+        ),
     ],
 )
 def test_bad_calibration_data(x, y, weight, words):
@@ -143,14 +154,38 @@ def test_bad_parameters(data, parameters, words):
 @pytest.mark.parametrize(
     ("p", "words"),
     [
-        (np.array([[0.5, 0.6], [0.5, 0.5]]), "row 0 sum to 1.1, expected 1. For logits use"),
-        (np.array([[0.5, 0.5], [1.5, -0.5]]), "negative probability: first in row 1"),
-        (np.array([[0.5, np.nan], [0.5, 0.5]]), "contains NaN: first in row 0"),
+        (np.array([[0.5, 0.6], [0.5, 0.5]]), "row 0 sums to 1.1 .*For logits use input='logits'"),
+        (np.array([[0.5, 0.5], [1.5, -0.5]]), "row 1 contains the negative value -0.5"),
+        (np.array([[0.5, np.nan], [0.5, 0.5]]), "row 0 contains NaN"),
+        (np.array([[0.5, np.inf], [0.5, 0.5]]), "row 0 sums to inf"),
     ],
 )
 def test_bad_probabilities(p, words):
     with pytest.raises(mc.InputError, match=words):
         mc.MCCT(input="probabilities").fit(p, [0, 1])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"),
+    [(torch.float64, 1e-2), (torch.float32, 1e-2), (torch.float16, 2**-5), (torch.bfloat16, 2**-3.5)],
+)
+def test_calibrators_and_metrics_accept_the_same_probabilities(dtype, tolerance):
+    def rows(total):
+        return torch.tensor([[total / 2, total / 2], [0.5, 0.5]], dtype=torch.float64).to(dtype)
+
+    cal = mc.TemperatureScaling(input="probabilities")
+    for sign in (-1, 1):
+        fine, off = rows(1 + 0.9 * sign * tolerance), rows(1 + 1.2 * sign * tolerance)
+        cal.fit(fine, [0, 1])
+        mc.metrics.nll(fine, [0, 1])
+        with pytest.raises(
+            mc.InputError, match="X: expected non-negative rows that sum to one, but row 0 sums to"
+        ):
+            cal.fit(off, [0, 1])
+        with pytest.raises(
+            mc.InputError, match="probs: expected non-negative rows that sum to one, but row 0 sums to"
+        ):
+            mc.metrics.nll(off, [0, 1])
 
 
 def test_use_before_fit_and_other_shapes(data, fitted):
@@ -177,19 +212,54 @@ def test_logits_in_an_impossible_unit_are_refused(data):
             mc.MCCT().fit(z * size, y)
 
 
+LABELS = np.array([0, 1, 2, 0])
+
+
 @pytest.mark.parametrize(
-    ("x", "y", "words"),
+    ("bad", "words"),
     [
-        (np.zeros((4, 3), "M8[s]"), [0, 1, 2, 0], "must be a number"),
-        (np.ma.masked_array(GOOD, mask=GOOD > 10), [0, 1, 2, 0], "masked entries"),
-        (GOOD, np.ma.masked_array([0, 1, 2, 0], mask=[0, 0, 0, 1]), "masked entries"),
-        (GOOD, np.array([0, 1, 2, 0], "M8[s]"), "class numbers"),
-        (GOOD, np.array([0, 1, 2, 0]) + 1j, "class numbers"),
+        (lambda x: torch.tensor(x).to(torch.float8_e4m3fn), "type torch.float8_e4m3fn are not supported"),
+        (lambda x: torch.tensor(x).to_sparse(), "sparse and nested tensors are not supported"),
+        (lambda x: torch.tensor(x, device="meta"), "meta device holds no values"),
+        (lambda x: torch.tensor(x) + 1j, "Complex data not supported"),
+        (lambda x: x + 1j, "Complex data not supported"),
+        (lambda x: scipy.sparse.csr_array(x), "sparse input is not supported"),
+        (lambda x: x.astype("M8[s]"), "datetime64"),
+        (lambda x: x.astype(str), "they are of type <U"),
+        (lambda x: x.astype("V8"), "they are of type"),
+        (lambda x: np.full(x.shape, {"a": 1}), "not 'dict'"),
+        (lambda x: np.ma.masked_array(x, mask=x > 1), "masked entries"),
     ],
 )
-def test_types_that_make_no_sense(x, y, words):
+def test_types_that_make_no_sense(bad, words):
     with pytest.raises(mc.InputError, match=words):
-        mc.MCCT().fit(x, y)
+        mc.MCCT().fit(bad(GOOD), LABELS)
+    with pytest.raises(mc.InputError, match=words):
+        mc.metrics.ece(bad(GOOD), LABELS)
+    with pytest.raises(mc.InputError, match=words):
+        mc.MCCT().fit(GOOD, bad(LABELS))
+    with pytest.raises(mc.InputError, match=words):
+        mc.MCCT().fit(torch.tensor(GOOD), bad(LABELS))
+    with pytest.raises(mc.InputError, match=words):
+        mc.MCCT().fit(GOOD, LABELS, sample_weight=bad(LABELS + 1))
+
+
+@pytest.mark.parametrize("dtype", ["u1", "u8", "i2", "f2", bool, object])
+def test_labels_of_any_whole_type(dtype):
+    y = np.array([0, 1, 1, 0])
+    expected = mc.MCCT().fit(GOOD, y).predict_proba(GOOD)
+    np.testing.assert_array_equal(mc.MCCT().fit(GOOD, y.astype(dtype)).predict_proba(GOOD), expected)
+    if dtype is not object:
+        tensor = mc.MCCT().fit(torch.tensor(GOOD), torch.tensor(y.astype(dtype)))
+        np.testing.assert_allclose(tensor.predict_proba(GOOD), expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("label", [np.uint64(2**64 - 1), 1e300, np.inf])
+def test_labels_too_large_for_an_integer_are_named(label):
+    y = np.array([0, 1, label, 0], dtype=np.asarray(label).dtype)
+    for labels in (y, torch.tensor(y)):
+        with pytest.raises(mc.InputError, match=f"label {re.escape(str(label))} in row 2"):
+            mc.MCCT().fit(GOOD, labels)
 
 
 def test_a_row_of_weight_zero_may_have_any_label():

@@ -13,6 +13,10 @@ class InputError(ValueError):
     """An argument is not what it must be; the message says which, how, and what to do."""
 
 
+class InputTypeError(InputError, TypeError):
+    """An argument holds things of another kind than it must."""
+
+
 class FileError(InputError):
     """A file cannot be read as what it was said to be."""
 

@@ -49,7 +49,7 @@ def test_evaluate_equals_the_single_functions():
 def test_blocks_do_not_show(monkeypatch):
     probs, labels = world(500, m=30)
     whole = mc.evaluate(probs, labels)
-    monkeypatch.setattr("monocal.metrics._validation.BLOCK_ENTRIES", 100)
+    monkeypatch.setattr("monocal.metrics.rows.BLOCK_ENTRIES", 100)
     for name, estimate in mc.evaluate(probs, labels).estimates.items():
         assert estimate.value == pytest.approx(whole[name].value, abs=1e-12)
 

@@ -121,7 +121,7 @@ def test_margin_of_a_certain_row_is_infinite_and_drawn_with_the_largest():
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        (lambda: reliability_curve([[2.0, -1.0]], [0]), "logits need a softmax"),
+        (lambda: reliability_curve([[2.0, -1.0]], [0]), "Logits need a softmax"),
         (lambda: reliability_curve([[0.5, 0.5]], [0], level=1.0), "level"),
         (lambda: margin_curve([[0.5, 0.5]], [0], margin=[1.0, 2.0]), "margin"),
         (lambda: CalibrationCurve.of(mc.metrics.bin_sums([[0.5, 0.5]], [0], classwise=True)), "sums"),

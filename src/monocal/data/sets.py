@@ -16,9 +16,9 @@ import numpy as np
 
 from monocal.data.naming import Kind, Part
 from monocal.errors import FileError
+from monocal.validation import sum_tolerance
 
 _BLOCK = 1 << 22  # elements looked at together, so that checks need little memory beside the array
-_SUM_TOLERANCE = 1e-2  # probabilities in bfloat16 over a thousand classes sum to one this well
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,6 +134,7 @@ def _blocks(values: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
 
 
 def _check_values(values: np.ndarray, kind: Kind, where: str) -> None:
+    tolerance = sum_tolerance(float(np.finfo(values.dtype).eps) if values.dtype.kind == "f" else 0.0)
     suspicious = True  # until a row is seen that cannot be probabilities
     for start, block in _blocks(values):
         unusable = ~(block < np.inf)
@@ -145,7 +146,7 @@ def _check_values(values: np.ndarray, kind: Kind, where: str) -> None:
             )
         if kind == "probabilities" or suspicious:
             total = block.sum(axis=1, dtype=np.float64)
-            off = (block < 0).any(axis=1) | ~(np.abs(total - 1) <= _SUM_TOLERANCE)
+            off = (block < 0).any(axis=1) | ~(np.abs(total - 1) <= tolerance)
             suspicious = suspicious and not off.any()
         if kind == "probabilities" and off.any():
             row = int(np.argmax(off))

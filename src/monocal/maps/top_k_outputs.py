@@ -20,7 +20,7 @@ from ..arrays import Array, keep_argmax, ordered_exp, to_numpy
 from ..errors import InputError
 from ..objective.blocks import LARGEST, Block, Ranked, Rest, Tail, prepare_block, rank_rows
 from ..objective.sources import MemoryRows, block_rows
-from ..validation import check_labels, check_logits, check_weights
+from ..validation import check_labels, check_logits, check_weights, read_numbers
 
 if TYPE_CHECKING:
     from .base import Calibrator
@@ -67,7 +67,7 @@ class TopK:
     def __post_init__(self) -> None:
         z = check_logits(self.values, "values").values
         z = np.asarray(to_numpy(z), dtype=np.float64)
-        ids = np.asarray(to_numpy(self.ids))
+        ids = to_numpy(read_numbers(self.ids, "ids", "a class number"))
         if ids.shape != z.shape or ids.dtype.kind not in "iu":
             raise InputError(
                 f"ids must be whole numbers of the shape of values, {z.shape}, but have shape {ids.shape} and type {ids.dtype}."
@@ -76,7 +76,12 @@ class TopK:
             raise InputError(f"n_classes is {self.n_classes}, but values name {z.shape[1]} classes a row.")
         valid = np.isfinite(z)
         _check_ids(ids, valid, self.n_classes)
-        total = np.broadcast_to(np.asarray(to_numpy(self.logsumexp), dtype=np.float64), (len(z),))
+        total = to_numpy(read_numbers(self.logsumexp, "logsumexp", "a real number")).astype(np.float64)
+        if total.shape not in ((), (len(z),)):
+            raise InputError(
+                f"logsumexp must be one number or one a row, ({len(z)},), but has shape {total.shape}."
+            )
+        total = np.broadcast_to(total, (len(z),))
         count, value = _rest(z, valid, total, self.n_classes)
         for name, array in (("values", z), ("ids", ids), ("logsumexp", total)):
             object.__setattr__(self, name, array)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
-from . import _validation as check
+from ..validation import check_count, check_fraction
 from .registry import METRICS, Options, Statistics, chosen, make_options
 from .rows import Floats, Rows
 
@@ -143,7 +143,7 @@ def compare(
     if not isinstance(metric, str):
         raise InputError(f"metric: expected one name out of {', '.join(METRICS)}; got {metric!r}")
     names = chosen(metric)
-    n_boot, level = check.as_count(n_boot, "n_boot"), check.as_fraction(level, "level")
+    n_boot, level = check_count(n_boot, "n_boot"), check_fraction(level, "level")
     options = make_options(n_bins, top_k, bin_size, bandwidth)
     kind = METRICS[metric]
     sides = [

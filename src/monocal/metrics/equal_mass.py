@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from . import _validation as check
+from ..validation import check_count
 from .rows import Floats, Rows
 
 
@@ -71,7 +71,7 @@ def adaptive_ece(probs: Any, labels: Any, *, n_bins: int = 15, sample_weight: An
     ----------
     Nixon, Dusenberry, Zhang, Jerfel & Tran, Measuring calibration in deep learning, CVPR workshops 2019.
     """
-    n_bins = check.as_count(n_bins, "n_bins")
+    n_bins = check_count(n_bins, "n_bins")
     rows = Rows.of(probs, labels, sample_weight)
     return GapCurve.of(rows, rows.weight).adaptive_ece(n_bins)
 
@@ -96,6 +96,6 @@ def eq_bin_ece(probs: Any, labels: Any, *, bin_size: int = 1000, sample_weight: 
     ----------
     Instance-Wise Monotonic Calibration by Constrained Transformation, Table 3.
     """
-    bin_size = check.as_count(bin_size, "bin_size")
+    bin_size = check_count(bin_size, "bin_size")
     rows = Rows.of(probs, labels, sample_weight)
     return GapCurve.of(rows, rows.weight).eq_bin_ece(bin_size)

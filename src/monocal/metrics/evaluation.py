@@ -16,7 +16,7 @@ import numpy as np
 
 from .. import errors
 from ..arrays import is_dask
-from . import _validation as check
+from ..validation import check_count, check_fraction
 from .bootstrap import interval, replicates
 from .registry import METRICS, Statistics, chosen, make_options
 from .rows import Rows
@@ -156,7 +156,7 @@ def evaluate(
             bandwidth=bandwidth,
         )
     names = chosen(metrics)
-    n_boot, level = check.as_count(n_boot, "n_boot", least=0), check.as_fraction(level, "level")
+    n_boot, level = check_count(n_boot, "n_boot", least=0), check_fraction(level, "level")
     options = make_options(n_bins, top_k, bin_size, bandwidth)
     classwise = any(METRICS[name].classwise for name in names)
     rows = Rows.of(probs, labels, sample_weight, n_bins=options.n_bins, classwise=classwise)

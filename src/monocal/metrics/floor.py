@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from . import _validation as check
-from .rows import Floats, Rows
+from ..validation import check_count, check_fraction
+from .rows import Floats, Rows, read_scores
 
 
 @dataclass(frozen=True, repr=False)
@@ -91,9 +91,9 @@ def ece_floor(
     Bröcker & Smith, Increasing the reliability of reliability diagrams, Weather and Forecasting 22 (2007).
     Vaicenavicius et al., Evaluating model calibration in classification, AISTATS 2019.
     """
-    n_draws, level = check.as_count(n_draws, "n_draws"), check.as_fraction(level, "level")
+    n_draws, level = check_count(n_draws, "n_draws"), check_fraction(level, "level")
     if labels is None:
-        labels_or_any = np.zeros(len(check.as_matrix(probs, "probs")[0]), dtype=np.int64)
+        labels_or_any = np.zeros(len(read_scores(probs, "probs")[0]), dtype=np.int64)
     else:
         labels_or_any = labels
     rows = Rows.of(probs, labels_or_any, sample_weight, n_bins=n_bins)

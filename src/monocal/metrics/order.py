@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from ..errors import InputError
-from . import _validation as check
-from .rows import Integers
+from ..validation import check_choice, check_logits
+from .rows import Integers, check_probability_block, read_scores
 
 _BLOCK_ENTRIES = 1 << 19
 
@@ -124,9 +124,8 @@ def order_audit(
     >>> mc.order_audit([[0.5, 0.3, 0.2]], [[0.5, 0.2, 0.3]]).all.inverted_pairs
     1
     """
-    if input not in ("probabilities", "logits"):
-        raise InputError(f'input: expected "probabilities" or "logits", got {input!r}')
-    (old, old_eps), (new, new_eps) = check.as_matrix(before, "before"), check.as_matrix(after, "after")
+    check_choice(input, "input", ("probabilities", "logits"))
+    (old, old_eps), (new, new_eps) = read_scores(before, "before"), read_scores(after, "after")
     if old.shape != new.shape:
         raise InputError(f"after: expected the shape of before, {old.shape}, got {new.shape}")
     n, m = old.shape
@@ -137,9 +136,9 @@ def order_audit(
         rows = slice(start, min(start + step, n))
         for block, eps, name in ((old[rows], old_eps, "before"), (new[rows], new_eps, "after")):
             if input == "probabilities":
-                check.check_probability_block(block.astype(np.float64), start, check.sum_tolerance(eps), name)
+                check_probability_block(block, eps, name, start)
             else:
-                _check_logits(block, start, name)
+                check_logits(block, name, start)
         probs = old[rows] if input == "probabilities" else softmax(old[rows].astype(np.float64), axis=1)
         uncertain[rows] = probs.max(axis=1) < uncertain_below
         top_changed[rows] = old[rows].argmax(axis=1) != new[rows].argmax(axis=1)
@@ -152,15 +151,6 @@ def order_audit(
         return OrderCounts(int(np.count_nonzero(mask)), with_inversion, inverted, broken, made, top)
 
     return OrderAudit(part(np.ones(n, dtype=bool)), part(uncertain), uncertain_below)
-
-
-def _check_logits(block: NDArray[Any], first_row: int, name: str) -> None:
-    bad = np.isnan(block).any(axis=1) | (block.max(axis=1) == np.inf) | (block.max(axis=1) == -np.inf)
-    if bad.any():
-        raise InputError(
-            f"{name}: expected logits that are finite or -inf, at least one finite a row; row "
-            f"{first_row + int(np.argmax(bad))} has NaN, +inf or only -inf"
-        )
 
 
 def _count_pairs(before: NDArray[Any], after: NDArray[Any]) -> Integers:

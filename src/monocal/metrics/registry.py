@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from ..errors import InputError
-from . import _validation as check
+from ..validation import check_count
 from .binning import BinSums, classwise_sums, top_label_sums
 from .equal_mass import GapCurve
 from .kde import KdeSums, check_bandwidth
@@ -33,9 +33,9 @@ class Options(NamedTuple):
 def make_options(n_bins: int, top_k: int, bin_size: int, bandwidth: str | float) -> Options:
     """Checked options."""
     return Options(
-        check.as_count(n_bins, "n_bins"),
-        check.as_count(top_k, "top_k"),
-        check.as_count(bin_size, "bin_size"),
+        check_count(n_bins, "n_bins"),
+        check_count(top_k, "top_k"),
+        check_count(bin_size, "bin_size"),
         check_bandwidth(bandwidth),
     )
 

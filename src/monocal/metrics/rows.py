@@ -16,10 +16,39 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import _validation as check
+from ..arrays import to_numpy
+from ..errors import InputError
+from ..validation import (
+    check_count,
+    check_labels,
+    check_probability_rows,
+    check_weights,
+    read_floats,
+    read_matrix,
+)
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
+
+# Entries of a block of rows in double precision: 1 MiB, so that it stays in cache while it is used.
+BLOCK_ENTRIES = 1 << 17
+
+
+def read_scores(values: Any, name: str) -> tuple[NDArray[Any], float]:
+    """A matrix of at least two columns in numpy, and the machine epsilon of the type it came in."""
+    values, eps = read_floats(values, name)
+    if values.ndim == 1 or tuple(values.shape[1:]) == (1,):
+        raise InputError(
+            f"{name}: expected shape (n, m) with m >= 2 classes, got {tuple(values.shape)}: for two classes and "
+            f"p = P(class 1) give np.column_stack([1 - {name}, {name}])."
+        )
+    return to_numpy(read_matrix(values, name).values), eps
+
+
+def check_probability_block(block: NDArray[Any], eps: float, name: str, first_row: int) -> None:
+    """Raise unless every row of a block that begins at ``first_row`` is a vector of probabilities."""
+    advice = "Logits need a softmax first, for instance scipy.special.softmax(logits, axis=1)."
+    check_probability_rows(block, eps, name, first_row, advice)
 
 
 def equal_width_edges(n_bins: int) -> Floats:
@@ -39,7 +68,7 @@ def bin_totals(index: Integers, values: Floats, n_bins: int) -> Floats:
 
 def row_blocks(n: int, m: int) -> Iterator[slice]:
     """Slices of rows that hold about `BLOCK_ENTRIES` entries each."""
-    step = max(1, check.BLOCK_ENTRIES // m)
+    step = max(1, BLOCK_ENTRIES // m)
     return (slice(start, min(start + step, n)) for start in range(0, n, step))
 
 
@@ -85,19 +114,20 @@ class Rows:
         names: tuple[str, str] = ("probs", "labels"),
     ) -> Rows:
         """Validate and read once; ``classwise`` keeps the entries that class-wise bins need."""
-        array, eps = check.as_matrix(probs, names[0])
+        array, eps = read_scores(probs, names[0])
         n, m = array.shape
-        y = check.as_labels(labels, n, m, names[1])
-        weight = check.as_weights(sample_weight, n)
-        n_bins = check.as_count(n_bins, "n_bins")
-        edges, tolerance = equal_width_edges(n_bins), check.sum_tolerance(eps)
+        y = check_labels(labels, array, names[1], rows=names[0])
+        weight = check_weights(sample_weight, array)
+        weight = np.ones(n) if weight is None else weight
+        n_bins = check_count(n_bins, "n_bins")
+        edges = equal_width_edges(n_bins)
         confidence, label_prob, square_sum = np.empty(n), np.empty(n), np.empty(n)
         correct, rank = np.empty(n), np.zeros(n, dtype=np.int64)
         totals = np.zeros(m)
         found: list[tuple[Integers, Integers, Floats]] = []
         for rows in row_blocks(n, m):
             block = np.ascontiguousarray(array[rows], dtype=np.float64)
-            check.check_probability_block(block, rows.start, tolerance, names[0])
+            check_probability_block(block, eps, names[0], rows.start)
             index, label = np.arange(len(block)), y[rows]
             top = block.argmax(axis=1)
             confidence[rows], label_prob[rows] = block[index, top], block[index, label]

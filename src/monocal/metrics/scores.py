@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from . import _validation as check
+from ..validation import check_count
 from .binning import BinSums, classwise_sums
 from .rows import Floats, Rows
 
@@ -149,5 +149,5 @@ def top_k_accuracy(probs: Any, labels: Any, *, k: int = 5, sample_weight: Any = 
     Equal probabilities rank by class number, lowest first, so that ``k=1`` is `accuracy`; scikit-learn
     ranks them the other way round, and agrees where the label is not tied. Other parameters as in `nll`.
     """
-    sums = _score_sums(probs, labels, sample_weight, check.as_count(k, "k"))
+    sums = _score_sums(probs, labels, sample_weight, check_count(k, "k"))
     return sums.in_top_k / sums.weight

@@ -19,8 +19,8 @@ from scipy.stats import binom
 
 from ..errors import InputError
 from ..metrics import BinSums, bin_sums
-from ..metrics import _validation as check
-from ..metrics.rows import Floats, Rows, bin_index
+from ..metrics.rows import Floats, Rows, bin_index, read_scores
+from ..validation import check_count, check_fraction
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class CalibrationCurve:
     @classmethod
     def of(cls, sums: BinSums, level: float = 0.95) -> CalibrationCurve:
         """From bin sums of shape (K,), which may have been merged over parts of a file."""
-        level = check.as_fraction(level, "level")
+        level = check_fraction(level, "level")
         if sums.weight.ndim != 1:
             raise InputError(
                 f"sums: expected the bins of the top confidence, shape (K,), got {sums.weight.shape}"
@@ -252,7 +252,7 @@ def margin_curve(
 
 def margins(values: Any, *, input: str = "probabilities") -> Floats:
     """Difference of the two largest logits of each row, from logits or from the logarithms of probabilities: (n,)."""
-    array, _ = check.as_matrix(values, "values")
+    array, _ = read_scores(values, "values")
     two = np.partition(array, array.shape[1] - 2, axis=1)[:, -2:].astype(np.float64)
     if input == "probabilities":
         with np.errstate(divide="ignore"):
@@ -268,6 +268,6 @@ def finite(values: Floats) -> Floats:
 
 def equal_mass_edges(values: Floats, n_bins: int) -> Floats:
     """Edges of at most ``n_bins`` bins with about as many values in each, (K + 1,); equal values share a bin."""
-    n_bins = check.as_count(n_bins, "n_bins")
+    n_bins = check_count(n_bins, "n_bins")
     edges = np.unique(np.quantile(values, np.linspace(0, 1, n_bins + 1), method="inverted_cdf"))
     return edges if len(edges) > 1 else np.array([edges[0], edges[0]])
