@@ -1,4 +1,4 @@
-"""What must work with numpy, scipy, scikit-learn and array-api-compat alone (run in an environment that has nothing else)."""
+"""What must work with numpy, scipy, scikit-learn and array-api-compat alone: `make bare` runs it where nothing else is."""
 
 import importlib.util
 
@@ -36,10 +36,10 @@ def test_read_npz(tmp_path, data):
     np.testing.assert_array_equal(mc.read(tmp_path / "x.npz").values, data.values)
 
 
-@pytest.mark.skipif(
-    importlib.util.find_spec("matplotlib") is not None,
-    reason="matplotlib is installed here, so nothing is missing",
-)
+def test_the_environment_is_bare():
+    assert not [name for name in EXTRAS if importlib.util.find_spec(name)]
+
+
 def test_missing_extras_are_named(data):
     cal = mc.MCCT().fit(data.values, data.labels)
     with pytest.raises(mc.MissingExtraError, match=r"pip install 'monocal\[plots\]'"):
