@@ -201,10 +201,6 @@ def evaluate(
     once = _once(options)
     chunks = _chunks(_whole_rows(probs), labels, sample_weight)
     tasks = [_task(_evaluate, once, *chunk) for chunk in chunks]
-    some = (
-        _compute([_task(_any_weight, chunk[2]) for chunk in chunks]) if sample_weight is not None else [True]
-    )
-    check_some_weight(any(some))
     result: Evaluation = _reduce(tasks, _merge).result()
     return replace(result, estimates={name: result[name] for name in names})
 
@@ -359,14 +355,7 @@ def _apply(X: np.ndarray, calibrator: Calibrator, method: str, block_info: Any =
     return result
 
 
-def _any_weight(weight: Any) -> bool:
-    return bool(np.any(weight))
-
-
 def _evaluate(options: _Box, probs: Any, labels: Any, weight: Any, first_row: int) -> Evaluator:
-    if weight is not None and not np.any(weight):
-        # The rows of a chunk without weight still count as rows; so little weight is lost in any sum.
-        weight = np.full(len(probs), 1e-300)
     try:
         return Evaluator(**options.value).update(probs, labels, weight)
     except InputError as error:

@@ -11,6 +11,7 @@ from scipy.special import softmax
 
 import monocal as mc
 from monocal import metrics as M
+from monocal.plots import margin_curve
 
 
 def world(n, sharpness=1.0, m=4, seed=0):
@@ -193,3 +194,39 @@ def test_only_like_statistics_merge():
         M.Evaluator().update(probs, labels).update(wider, wide_labels)
     with pytest.raises(mc.InputError, match="same bins"):
         M.bin_sums(probs, labels) + M.bin_sums(probs, labels, n_bins=4)
+
+
+def test_a_weight_of_zero_leaves_the_row_out():
+    probs, labels = world(400, 1.5)
+    other, _ = world(400, 0.7)
+    weight = np.where(np.arange(400) % 3 == 0, 0.0, 1.0)
+    weight[100:200] = 0
+    some = weight > 0
+    for call in (
+        lambda p, q, y, **w: mc.evaluate(p, y, n_boot=20, bandwidth="text", **w).to_dict(),
+        lambda p, q, y, **w: [M.kde_ece(p, y, bandwidth=rule, **w) for rule in ("authors", "text")],
+        lambda p, q, y, **w: M.compare(p, q, y, n_boot=50, **w).to_dict(),
+        lambda p, q, y, **w: M.debiased_ece(p, y, binning="mass", **w),
+        lambda p, q, y, **w: mc.ece_floor(p, y, 50, **w).to_dict(),
+        lambda p, q, y, **w: margin_curve(p, y, **w).accuracy.tolist(),
+    ):
+        assert call(probs, other, labels, sample_weight=weight) == call(
+            probs[some], other[some], labels[some]
+        )
+    evaluator = M.Evaluator()
+    for start in range(0, 400, 100):
+        rows = slice(start, start + 100)
+        evaluator.update(probs[rows], labels[rows], weight[rows])
+    expected = M.Evaluator().update(probs[some], labels[some]).result()
+    for name, estimate in evaluator.result().estimates.items():
+        assert estimate.value == pytest.approx(expected[name].value, abs=1e-12), name
+    assert evaluator.n_samples == expected.n_samples == some.sum()
+
+
+def test_rows_of_weight_zero_are_checked_and_some_row_must_count():
+    probs, labels = world(20)
+    probs[7] = -1
+    with pytest.raises(mc.InputError, match="row 7 contains the negative value -1"):
+        mc.evaluate(probs, labels, sample_weight=(np.arange(20) > 10).astype(float))
+    with pytest.raises(mc.InputError, match="all weights are zero"):
+        M.Evaluator().update(*world(20), np.zeros(20)).result()

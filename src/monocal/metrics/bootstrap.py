@@ -41,10 +41,7 @@ def replicates(
 
 def _draw(rows: Rows, generator: np.random.Generator) -> Floats:
     n = len(rows.labels)
-    while True:  # a draw of rows of weight zero only says nothing
-        weight = rows.weight * np.bincount(generator.integers(n, size=n), minlength=n)
-        if weight.any():
-            return weight
+    return rows.weight * np.bincount(generator.integers(n, size=n), minlength=n)
 
 
 def interval(value: float, draws: Floats, level: float, least: float, most: float) -> tuple[float, float]:

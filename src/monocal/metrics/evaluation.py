@@ -48,6 +48,7 @@ class Evaluation:
     estimates : dict of str to Estimate
         By the name of the metric.
     n_samples, n_classes : int
+        Rows of weight zero are not counted.
     n_boot : int
         Bootstrap replicates behind the intervals; 0 when there are none.
     level : float
@@ -125,6 +126,7 @@ def evaluate(
     n_bins, top_k, bin_size, bandwidth
         Of the binned errors, `top_k_accuracy`, `eq_bin_ece` and `kde_ece`.
     sample_weight : (n,) array, optional
+        A row of weight zero counts as none, in every metric and interval.
     seed : int, optional
         Of the bootstrap; None draws anew each time.
 

@@ -100,8 +100,8 @@ def kde_ece(
     bandwidth : {"authors", "text"} or float
         Standard deviation of the kernel. ``"authors"``: ``(2n)^(-1/5)`` times the standard deviation of the
         confidences of the *correct* rows, which the published figures were computed with. ``"text"``:
-        ``1.06 n^(-1/5)`` times that of all confidences, which the text describes. n counts rows, weighted
-        or not.
+        ``1.06 n^(-1/5)`` times that of all confidences, which the text describes. n counts rows, whatever
+        their weight, but not those of weight zero.
     sample_weight : (n,) array, optional
 
     Notes

@@ -84,7 +84,10 @@ class Entries:
 
 @dataclass(frozen=True)
 class Rows:
-    """Per-row quantities of (n, m) probabilities and (n,) labels; all arrays have shape (n,)."""
+    """Per-row quantities of (n, m) probabilities and (n,) labels; all arrays have shape (n,).
+
+    Rows of weight zero are left out; `kept` says which of those given are here.
+    """
 
     probs: NDArray[Any]
     labels: Integers
@@ -97,6 +100,7 @@ class Rows:
     square_sum: Floats
     entries: Entries | None
     column_totals: Floats  # (m,): sum of weight * probability
+    kept: slice | NDArray[np.bool_]
 
     @property
     def n_classes(self) -> int:
@@ -112,19 +116,31 @@ class Rows:
         n_bins: int = 15,
         classwise: bool = False,
         names: tuple[str, str] = ("probs", "labels"),
+        part: bool = False,
     ) -> Rows:
-        """Validate and read once; ``classwise`` keeps the entries that class-wise bins need."""
+        """Validate and read once; ``classwise`` keeps the entries that class-wise bins need.
+
+        Rows that are a ``part`` of more may all have weight zero.
+        """
         array, eps = read_scores(probs, names[0])
         n, m = array.shape
         y = check_labels(labels, array, names[1], rows=names[0])
-        weight = check_weights(sample_weight, array)
+        weight = check_weights(sample_weight, array, first_row=0 if part else None)
         weight = np.ones(n) if weight is None else weight
+        kept: slice | NDArray[np.bool_] = slice(None)
+        if not weight.all():
+            for rows in row_blocks(n, m):  # first, so that messages count all rows
+                check_probability_block(array[rows], eps, names[0], rows.start)
+            kept = weight > 0
+            array, y, weight = array[kept], y[kept], weight[kept]
+            n = len(y)
         n_bins = check_count(n_bins, "n_bins")
         edges = equal_width_edges(n_bins)
         confidence, label_prob, square_sum = np.empty(n), np.empty(n), np.empty(n)
         correct, rank = np.empty(n), np.zeros(n, dtype=np.int64)
         totals = np.zeros(m)
-        found: list[tuple[Integers, Integers, Floats]] = []
+        none = np.zeros(0, dtype=np.int64)
+        found: list[tuple[Integers, Integers, Floats]] = [(none, none, np.zeros(0))]
         for rows in row_blocks(n, m):
             block = np.ascontiguousarray(array[rows], dtype=np.float64)
             check_probability_block(block, eps, names[0], rows.start)
@@ -144,7 +160,7 @@ class Rows:
             row, column, value = (np.concatenate(part) for part in zip(*found, strict=True))
             entries = Entries(row, column, bin_index(value, edges), value)
         return cls(
-            array, y, weight, n_bins, confidence, correct, label_prob, rank, square_sum, entries, totals
+            array, y, weight, n_bins, confidence, correct, label_prob, rank, square_sum, entries, totals, kept
         )
 
     @cached_property

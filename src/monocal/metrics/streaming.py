@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import InputError
+from ..validation import check_some_weight
 from .evaluation import Estimate, Evaluation
 from .registry import METRICS, Statistics, Sums, make_options
 from .rows import Rows
@@ -40,7 +41,7 @@ class Evaluator:
 
     def update(self, probs: Any, labels: Any, sample_weight: Any = None) -> Evaluator:
         """Add the rows of (n, m) ``probs`` and (n,) ``labels``; returns the evaluator itself."""
-        rows = Rows.of(probs, labels, sample_weight, n_bins=self._options.n_bins, classwise=True)
+        rows = Rows.of(probs, labels, sample_weight, n_bins=self._options.n_bins, classwise=True, part=True)
         self._add(Statistics(rows, self._options).sums(), len(rows.labels))
         return self
 
@@ -56,6 +57,7 @@ class Evaluator:
         """Metrics of all rows so far."""
         if self._sums is None:
             raise InputError("Evaluator.result: no rows yet: call update(probs, labels) first")
+        check_some_weight(self.n_samples > 0)
         sums = self._sums
         estimates = {name: Estimate(metric.value(sums)) for name, metric in METRICS.items() if metric.merges}
         return Evaluation(estimates, self.n_samples, len(sums.classwise.weight))

@@ -240,13 +240,13 @@ def margin_curve(
         Its edges are margins.
     """
     rows = Rows.of(probs, labels, sample_weight, n_bins=n_bins)
-    values = margins(probs) if margin is None else np.asarray(margin, dtype=np.float64)
-    if values.shape != rows.confidence.shape or np.isnan(values).any():
-        raise InputError(
-            f"margin: expected {len(rows.labels)} numbers, one a row, got shape {values.shape} or NaN"
-        )
-    edges = equal_mass_edges(finite(values), n_bins)
-    sums = BinSums.of(rows, rows.weight, bin_index(finite(values), edges), edges)
+    own = margins(probs)
+    values = own if margin is None else np.asarray(margin, dtype=np.float64)
+    if values.shape != own.shape or np.isnan(values).any():
+        raise InputError(f"margin: expected {len(own)} numbers, one a row, got shape {values.shape} or NaN")
+    values = finite(values[rows.kept])
+    edges = equal_mass_edges(values, n_bins)
+    sums = BinSums.of(rows, rows.weight, bin_index(values, edges), edges)
     return CalibrationCurve.of(sums, level)
 
 
