@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy.optimize import approx_fprime, minimize_scalar
 from scipy.special import softmax
+from sklearn.exceptions import ConvergenceWarning
 
 import monocal as mc
 from hostile import calibration_set
@@ -45,6 +46,38 @@ def test_brier_optimum_at_infinity_stays_finite():
     assert 0 < sure.temperature_ < lost.temperature_ < np.inf
     assert sure.predict_proba(z).max(axis=1).mean() > 0.99
     assert lost.predict_proba(z).max() < 0.27
+
+
+@pytest.mark.parametrize("n_low", [200, 600])
+def test_the_lower_of_two_valleys_is_found(n_low):
+    # Low rows are right and want a large scale; high rows are often wrong and want a small one.
+    rng = np.random.default_rng(0)
+    z = np.zeros((n_low + 1000, 3))
+    z[:, 0] = np.where(np.arange(len(z)) < n_low, 0.01, 30.0)
+    y = np.where((z[:, 0] < 1) | (rng.random(len(z)) < 0.6), 0, rng.integers(1, 3, len(z)))
+    scales = np.geomspace(1e-4, 1e5, 800)
+    losses = np.array([brier_scale(z, y, np.full(len(y), 1 / len(y)), c)[0] for c in scales])
+    steps = np.diff(losses)
+    assert np.count_nonzero(np.diff(np.sign(steps[np.abs(steps) > 1e-9]))) == 2  # down, up, down again
+    solution = mc.TemperatureScaling(loss="mse").fit(z, y).solution_
+    assert solution.objective == pytest.approx(losses.min(), abs=1e-5)
+    assert (solution.coefficients[0] > 1) == (n_low > 400)
+    assert "not convex" in solution.status
+    assert np.isnan(solution.duality_gap)
+
+
+def test_squared_error_honours_tolerance_and_iterations(monkeypatch):
+    monkeypatch.setattr("monocal.maps.temperature._SAMPLE", 50)  # a poor start
+    z, y = calibration_set(5, n=2000)
+    for tol in (1e-3, 1e-6, 1e-10):
+        solution = mc.TemperatureScaling(loss="mse", tol=tol).fit(z, y).solution_
+        assert solution.converged
+        assert solution.kkt <= tol
+    with pytest.warns(ConvergenceWarning, match="iteration limit"):
+        cal = mc.TemperatureScaling(loss="mse", tol=1e-10, max_iter=2).fit(z, y)
+    assert cal.solution_.n_iter == 2
+    assert not cal.solution_.converged
+    assert cal.solution_.kkt > 1e-10
 
 
 def test_weights_by_likelihood_meet_the_optimality_conditions():

@@ -1,11 +1,12 @@
 """Temperature scaling (Guo et al., 2017): ``f = z / T``, the cone with one atom.
 
 The likelihood is convex in ``c = 1/T``, so a few Newton steps certify the optimum. The squared error (Brier score) is not
-convex: a grid on a sample of the rows finds the valley, and the root of the exact derivative
+convex and may have several valleys: a grid of scales on a sample of the rows shows them, all rows say which is the lowest, and in
+it the root of the exact derivative
 
-    dB/dc = 2 sum_n weight_n sum_j (p_j - y_j) p_j (z_j - E_p z)
+    dB/d log c = 2 c sum_n weight_n sum_j (p_j - y_j) p_j (z_j - E_p z)
 
-in it is the optimum.
+is the optimum. That it is a stationary point is checked; that no deeper valley lies between two scales of the grid is not.
 """
 
 from __future__ import annotations
@@ -21,14 +22,18 @@ from ..errors import InputError
 from ..objective.problem import MIN_SCALE, RankCone
 from ..objective.sources import RowSource
 from ..solver import Solution
+from ..solver.solution import ITERATIONS, STALLED
 from ..validation import check_choice
 from .cone_map import _DOUBLE_BELOW as DOUBLE_BELOW
-from .cone_map import ConeCalibrator
+from .cone_map import ConeCalibrator, warn_if_unfinished
 from .rank_map import RankMap
 from .row_blocks import sum_rows
 
 # Entries that are enough to see the shape of the loss.
 _SAMPLE = 2**18
+_VALLEY = "in the lowest valley that a search over scales has shown (the squared error is not convex)"
+_STATIONARY = f"converged: a stationary point, {_VALLEY}"
+_AT_THE_END = f"converged: at the last scale looked at, where the error still falls, {_VALLEY}"
 
 
 class TemperatureScaling(ConeCalibrator):
@@ -40,13 +45,16 @@ class TemperatureScaling(ConeCalibrator):
         Negative log-likelihood, or the mean squared error of the probabilities (Brier score).
     input : {"logits", "probabilities"}
     tol : float
-        Largest violation of the optimality conditions to accept.
+        Largest violation of the optimality conditions to accept; with ``loss="mse"``, largest ``|dB / d log T|``.
     max_iter : int
+        Iterations; with ``loss="mse"``, passes over the rows. Fewer than it takes warn.
 
     Attributes
     ----------
     temperature_ : float
     solution_ : monocal.solver.Solution
+        With ``loss="nll"`` the certificate of a global optimum. The squared error is not convex: ``kkt`` then says how stationary
+        the point is, ``duality_gap`` is NaN.
 
     References
     ----------
@@ -85,8 +93,9 @@ class TemperatureScaling(ConeCalibrator):
         self.rank_map_ = RankMap.from_grid(problem.grid(solution.coefficients)[:, :, :1])
 
     def _fit_brier(self, logits: np.ndarray, labels: np.ndarray, weight: np.ndarray | None) -> None:
-        self.solution_ = least_brier_scale(logits, labels, weight)
+        self.solution_ = least_brier_scale(logits, labels, weight, self.tol, self.max_iter)
         self.n_iter_ = self.solution_.n_iter
+        warn_if_unfinished(self, self.solution_)
         scale = self.solution_.coefficients[:1]
         self.temperature_ = 1.0 / float(scale[0])
         self.rank_map_ = RankMap(np.array([0]), scale[None], np.zeros((1, 1)))
@@ -117,56 +126,80 @@ def brier_scale(
     return float(value), float(slope)
 
 
-def least_brier_scale(logits: np.ndarray, labels: np.ndarray, weight: np.ndarray | None) -> Solution:
-    """The scale ``c = 1/T`` with the smallest Brier score."""
+def least_brier_scale(
+    logits: np.ndarray, labels: np.ndarray, weight: np.ndarray | None, tol: float, max_iter: int
+) -> Solution:
+    """The scale ``c = 1/T`` with the smallest Brier score: stationary to ``tol``, after ``max_iter`` passes at most."""
     weight = np.ones(len(labels)) if weight is None else weight
     weight = weight / weight.sum()
-    double = logits.size <= DOUBLE_BELOW
-    if double:
+    if logits.size <= DOUBLE_BELOW:
         logits = logits.astype(np.float64, copy=False)
-
-    @cache
-    def slope(log_scale: float) -> float:
-        return np.exp(log_scale) * brier_scale(logits, labels, weight, np.exp(log_scale))[1]
-
     thin = slice(None, None, max(1, logits.size // _SAMPLE))
     sample = logits[thin].astype(np.float64), labels[thin], weight[thin]
+    grid = _scales(sample[0])
 
-    def sample_slope(log_scale: float) -> float:
-        return brier_scale(*sample, np.exp(log_scale))[1]
+    @cache
+    def on_sample(log_scale: float) -> tuple[float, float]:
+        return brier_scale(*sample, np.exp(log_scale))
 
-    with np.errstate(over="ignore"):
-        height = np.ptp(
-            np.where(np.isinf(sample[0]), sample[0].max(axis=1, keepdims=True), sample[0]), axis=1
-        )
-    typical = min(float(np.median(height)), 1e100) or 1.0
-    grid = np.maximum(np.log(np.geomspace(1e-3, 1e3, 25) / typical), np.log(MIN_SCALE / max(typical, 1.0)))
-    ends = grid[0], grid[-1]
-    start = grid[int(np.argmin([brier_scale(*sample, np.exp(c))[0] for c in grid]))]
-    start = _valley(sample_slope, start, 0.3, ends, 1e-6)
-    scale = np.exp(_valley(slope, start, 0.02, ends, 1e-10 if double else 1e-6))
-    value, derivative = brier_scale(logits, labels, weight, scale)
+    @cache
+    def on_all(log_scale: float) -> tuple[float, float]:
+        return brier_scale(logits, labels, weight, np.exp(log_scale))
+
+    def slope(log_scale: float) -> float:
+        """``dB / d log c``, where it matters."""
+        found = np.exp(log_scale) * on_all(log_scale)[1]
+        return found if abs(found) > tol else 0.0
+
+    values = np.array([on_sample(x)[0] for x in grid])
+    edge = [np.inf]
+    low = grid[(values <= np.append(values[1:], edge)) & (values < np.append(edge, values[:-1]))]
+    starts = [_valley(lambda x: on_sample(x)[1], x, 0.3, grid, 100) for x in low]
+    judge = on_all if 1 < len(starts) < max_iter else on_sample
+    start = min(starts, key=lambda x: judge(x)[0])
+    spent = on_all.cache_info().currsize
+    left = max_iter - spent + (spent > 0)  # what is known of the start costs no pass
+    best = _valley(slope, start, 0.02, grid, left)
+    value, derivative = on_all(best)
+    n_iter, kkt = on_all.cache_info().currsize, float(abs(derivative) * np.exp(best))
+    if best == (grid[-1] if derivative < 0 else grid[0]):
+        status, kkt = _AT_THE_END, 0.0
+    else:
+        status = _STATIONARY if kkt <= tol else ITERATIONS if n_iter >= max_iter else STALLED
     return Solution(
-        coefficients=np.array([scale]),
-        converged=True,
-        status="converged: a stationary point, the lowest of those a sample has shown (this loss is not convex)",
-        kkt=float(abs(derivative) * scale),
+        coefficients=np.exp([best]),
+        converged=kkt <= tol,
+        status=status,
+        kkt=kkt,
         duality_gap=float("nan"),
         objective=value,
-        n_iter=slope.cache_info().misses,
+        n_iter=n_iter,
     )
 
 
+def _scales(logits: np.ndarray) -> np.ndarray:
+    """Logarithms of the scales to look at: from next to no difference in a high row to a large one in a low row."""
+    with np.errstate(over="ignore"):
+        height = np.ptp(np.where(np.isinf(logits), logits.max(axis=1, keepdims=True), logits), axis=1)
+    height = np.minimum(height[height > 0], 1e100)
+    low, high = np.quantile(height, (0.02, 0.98)) if len(height) else (1.0, 1.0)
+    first = max(1e-3 / high, MIN_SCALE / max(high, 1.0))
+    last = min(1e3 / low, 1e12 * first)
+    return np.linspace(np.log(first), np.log(last), int(4 * np.log10(last / first)) + 2)
+
+
 def _valley(
-    slope: Callable[[float], float], x: float, step: float, ends: tuple[float, float], xtol: float
+    slope: Callable[[float], float], x: float, step: float, grid: np.ndarray, max_calls: int
 ) -> float:
-    """Walk downhill from ``x`` until the slope changes sign, and find the root there; or stop at an end."""
-    here = slope(x)
-    while here != 0:
-        further = float(np.clip(x - np.sign(here) * step, *ends))
+    """Walk downhill from ``x`` until the slope changes sign, and find the root there; or stop at an end of the grid."""
+    here, calls = slope(x), 1
+    while here != 0 and calls < max_calls:
+        further = float(np.clip(x - np.sign(here) * step, grid[0], grid[-1]))
         if further == x:
             break
-        if np.sign(slope(further)) != np.sign(here):
-            return float(brentq(slope, x, further, xtol=xtol))
-        x, step = further, 2.0 * step
+        there, calls = slope(further), calls + 1
+        if there * here <= 0:
+            left = max_calls - calls
+            return float(brentq(slope, x, further, xtol=1e-14, maxiter=left, disp=False)) if left else further
+        x, here, step = further, there, 2.0 * step
     return x
