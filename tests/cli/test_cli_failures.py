@@ -112,14 +112,14 @@ CASES = [
 def test_one_sentence_and_code_1(run: Run, folder: Path, arguments: tuple[str, ...], told: str) -> None:
     mc.MCCT().fit(CAL.values, CAL.labels).save("cal.json")
     write_bad_files(folder)
-    there = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    there = {path.name: path.read_bytes() if path.is_file() else b"" for path in folder.iterdir()}
     result = run(*arguments, code=1)
     assert result.stdout == ""
     lines = [line for line in result.stderr.splitlines() if not line.startswith("warning: ")]
     assert len(lines) == 1, result.stderr
     assert lines[0].startswith("error: ")
     assert told in lines[0]
-    assert {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()} == there
+    assert {path.name: path.read_bytes() if path.is_file() else b"" for path in folder.iterdir()} == there
 
 
 @pytest.mark.parametrize(

@@ -251,6 +251,8 @@ def test_unusable_input_is_refused_in_one_sentence(tmp_path, small_sets):
         with pytest.raises(mc.FileError, match=words) as told:
             reproduce(data, tmp_path / out, methods=("ts",))
         assert "\n" not in str(told.value)
+    with pytest.raises(mc.FileError, match=r"should end in \.md"):
+        reproduce(small_sets, tmp_path / "c", methods=("ts",), markdown=tmp_path / "page")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "index.html").write_text("not yours")
     with pytest.raises(mc.FileError, match="holds other files"):
@@ -260,6 +262,8 @@ def test_unusable_input_is_refused_in_one_sentence(tmp_path, small_sets):
         reproduce(small_sets, tmp_path / "c", methods=("magic",))
     with pytest.raises(mc.InputError, match="jobs"):
         reproduce(small_sets, tmp_path / "d", methods=("ts",), jobs=0)
+    # Where nothing could be run, nothing was made.
+    assert {path.name for path in tmp_path.iterdir()} == {"empty", "file", "mine"}
 
 
 def test_bad_files_are_left_out_and_named(tiny, tmp_path):

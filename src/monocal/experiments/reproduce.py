@@ -104,19 +104,21 @@ def reproduce(
     Outcome
     """
     began = time.perf_counter()
-    names = _check_methods(methods)
-    folder = _open_folder(Path(out).expanduser())
-    datasets, left_out = _find_datasets(
-        _example(folder / "example-data", seed) if data is None else Path(data)
-    )
+    names, jobs = _check_methods(methods), _n_jobs(jobs)
+    folder = _check_folder(Path(out).expanduser())
+    page_too = None if markdown is None else _check_markdown(Path(markdown).expanduser())
+    if data is None:
+        data = _example(_make_folder(folder) / "example-data", seed)
+    datasets, left_out = _find_datasets(Path(data))
+    _make_folder(folder)
     plan = make_plan(datasets, settings or (QUICK if quick else FULL), seed, names)
-    results, reused = run_cells(plan.cells, folder / "cells", _n_jobs(jobs), progress)
+    results, reused = run_cells(plan.cells, folder / "cells", jobs, progress)
     failed = sum(result["status"] != "done" for result in results.values())
     page = folder / "index.html"
     outcome = Outcome(
         page, len(datasets), len(plan.cells), reused, failed, time.perf_counter() - began, left_out
     )
-    _write_all(folder, plan, results, outcome, None if markdown is None else Path(markdown))
+    _write_all(folder, plan, results, outcome, page_too)
     return outcome
 
 
@@ -136,17 +138,31 @@ def _n_jobs(jobs: int | None) -> int:
     return jobs
 
 
-def _open_folder(folder: Path) -> Path:
-    """The folder for results, empty or one of an earlier run."""
+def _check_folder(folder: Path) -> Path:
+    """A folder for results: new, empty or one of an earlier run. Nothing is made yet: the data may be missing."""
+    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not there.is_dir():
+        raise FileError(f"{folder} cannot be used for results ({there} is a file): give another folder.")
+    if there == folder and any(folder.iterdir()) and not (folder / "cells").is_dir():
+        raise FileError(f"{folder} holds other files: give an empty folder, or one of an earlier run.")
+    return folder
+
+
+def _make_folder(folder: Path) -> Path:
     try:
-        if folder.is_dir() and any(folder.iterdir()) and not (folder / "cells").is_dir():
-            raise FileError(f"{folder} holds other files: give an empty folder, or one of an earlier run.")
         (folder / "cells").mkdir(parents=True, exist_ok=True)
         (folder / "figures").mkdir(exist_ok=True)
     except OSError as error:
         reason = error.strerror or type(error).__name__
         raise FileError(f"{folder} cannot be used for results ({reason}): give another folder.") from error
     return folder
+
+
+def _check_markdown(path: Path) -> Path:
+    """A Markdown file; its figures go into a folder that has its name without the extension."""
+    if path.suffix.lower() not in (".md", ".markdown"):
+        raise FileError(f"{path} should end in .md, for the page as Markdown.")
+    return path
 
 
 def _example(folder: Path, seed: int) -> Path:
