@@ -296,3 +296,12 @@ def test_demo_for_machines(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     assert result["order"]["preserved"]
     assert result["after"]["metrics"]["ece"]["value"] < result["before"]["metrics"]["ece"]["value"]
     assert all(Path(name).exists() for name in result["files"])
+
+
+def test_infinity_in_json_is_a_string_that_float_reads(run: Run, folder: Path) -> None:
+    np.savez(folder / "sure.npz", probabilities=[[1.0, 0.0], [0.5, 0.5]], labels=[1, 0])
+    text = run("evaluate", "sure.npz", "--json", "--n-boot", "5").stdout
+    told = json.loads(text, parse_constant=lambda text: pytest.fail(f"{text} is no JSON"))
+    estimate = told["value"]["metrics"]["nll"]
+    assert estimate["value"] == "Infinity"
+    assert float(estimate["value"]) == np.inf

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from ..errors import InputError
-from .output import Force, Json, Out, note, print_json
+from .output import Force, Json, Out, check_extension, note, print_json
 
 
 class Target(StrEnum):
@@ -48,6 +48,7 @@ def export(
 
     if append_to is not None and to is not Target.onnx:
         raise InputError("--append-to works with --to onnx only.")
+    check_extension(out, ".onnx" if to is Target.onnx else ".pt2")
     with atomic_path(out, force=force) as temporary:
         model = load(calibrator)
         if to is Target.onnx:

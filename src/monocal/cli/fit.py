@@ -10,7 +10,17 @@ from typing import Annotated, Any
 import typer
 
 from .methods import DEFAULT, make, parse, parse_settings
-from .output import CHECK_FAILED, Force, Json, Out, note, print_evaluations, print_json, progress
+from .output import (
+    CHECK_FAILED,
+    Force,
+    Json,
+    Out,
+    check_extension,
+    note,
+    print_evaluations,
+    print_json,
+    progress,
+)
 from .reading import Reading, reads
 
 _METRICS = ("accuracy", "nll", "brier", "ece")
@@ -56,6 +66,7 @@ def fit(
     from ..persistence import to_json
     from .probabilities import before_and_after
 
+    check_extension(out, ".json")
     parameters: dict[str, Any] = parse_settings(settings or [])
     if top_k is not None:
         parameters["top_k"] = top_k

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..errors import FileError
+
 if TYPE_CHECKING:
     from ..metrics import Estimate, Evaluation
 
@@ -36,6 +38,14 @@ _SHARES = (
     "smooth_ece",
     "debiased_ece",
 )
+
+
+def check_extension(out: Path, *known: str) -> None:
+    """Refuse a name that says another format than the one written, before any work is done."""
+    if out.suffix.lower() not in known and not out.is_dir():
+        raise FileError(
+            f"{out} has another extension than what is written: give a name that ends in {' or '.join(known)}."
+        )
 
 
 def note(text: str) -> None:
