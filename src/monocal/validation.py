@@ -223,6 +223,19 @@ def check_fraction(value: Any, name: str) -> float:
     return float(value)
 
 
+def check_top_k(top_k: Any, m: int) -> int:
+    """How many of ``m`` ranks are in use: ``top_k`` of them, or all where it is None."""
+    if top_k is None:
+        return m
+    check_number(top_k, "top_k", least=1, whole=True)
+    if top_k > m:
+        raise InputError(
+            f"top_k must be at most the number of classes, but is {top_k} where X has {m} (n_features = {m}). Leave it out to "
+            "use all of them."
+        )
+    return int(top_k)
+
+
 def check_choice(value: Any, name: str, choices: tuple[str, ...]) -> None:
     if value not in choices:
         raise InputError(f"{name} must be one of {', '.join(map(repr, choices))}, but is {value!r}.")

@@ -62,6 +62,10 @@ CASES = [
     (("fit", "cal.npz", "--set", "colour=red", "-o", "x.json"), "has no parameter 'colour': it has"),
     (("fit", "cal.npz", "--set", "tol", "-o", "x.json"), "--set takes NAME=VALUE"),
     (("fit", "cal.npz", "--set", "tol=-1", "-o", "x.json"), "tol"),
+    (
+        ("fit", "cal.npz", "--top-k", "6", "-o", "x.json"),
+        "top_k must be at most the number of classes, but is 6 where X has 5",
+    ),
     (("fit", "cal.npz", "--shrinkage", "lots", "-o", "x.json"), "shrinkage"),
     (("fit", "cal.npz", "-m", "temperature", "--top-k", "3", "-o", "x.json"), "has no parameter 'top_k'"),
     (

@@ -59,7 +59,8 @@ class ConditionalMCCT(ConeCalibrator):
         Pull towards temperature scaling. The default is safe with 100 samples and weak with 10,000; "cv" chooses by
         cross-validation; 0 leaves the likelihood alone with many atoms, which takes very many samples.
     top_k : int or None
-        Ranks with parameters of their own, counted from the top; the ranks below share the lowest one's. None: all.
+        Ranks with parameters of their own, counted from the top; the ranks below share the lowest one's. At most the number of
+        classes; None: all.
     input : {"logits", "probabilities"}
     tol : float
         Largest violation of the optimality conditions to accept.

@@ -18,7 +18,7 @@ from ..errors import InputError
 from ..objective.problem import RankCone
 from ..objective.sources import MemoryRows, RowSource
 from ..solver import Solution, minimize
-from ..validation import check_number
+from ..validation import check_number, check_top_k
 from .base import Calibrator
 from .rank_map import RankMap
 
@@ -45,10 +45,9 @@ class ConeCalibrator(Calibrator):
     def _check_solver_parameters(self) -> None:
         check_number(self.tol, "tol", above=0)
         check_number(self.max_iter, "max_iter", least=1, whole=True)
-        if self.top_k is not None:
-            check_number(self.top_k, "top_k", least=1, whole=True)
 
     def _rows(self, logits: Array | RowSource, labels: Array, weight: Array | None, **rest: Any) -> Any:
+        check_top_k(self.top_k, logits.shape[1])
         double = logits.shape[0] * logits.shape[1] <= _DOUBLE_BELOW
         if isinstance(logits, RowSource):
             return logits.prepare(top_k=self.top_k, dtype=np.float64 if double else None, **rest)

@@ -27,7 +27,7 @@ class MCCT(ConeCalibrator):
     ----------
     top_k : int or None
         Ranks with parameters of their own, counted from the top. The ranks below share the lowest one's, in fitting as in
-        predicting, and stay in the normaliser. None: all.
+        predicting, and stay in the normaliser. At most the number of classes; None: all.
     shrinkage : float or "cv"
         Pull towards temperature scaling: 0 is the paper's objective, large values give temperature scaling; "cv" chooses
         by cross-validation.

@@ -28,7 +28,7 @@ class ParameterizedTemperatureScaling(Calibrator):
     Parameters
     ----------
     top_k : int
-        How many of the largest logits the network sees.
+        How many of the largest logits the network sees; all of them where there are fewer classes.
     hidden : tuple of int
         Sizes of the hidden layers.
     loss : {"nll", "mse"}

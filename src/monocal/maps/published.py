@@ -18,7 +18,7 @@ import warnings
 import numpy as np
 
 from ..errors import InputError, OrderWarning
-from ..validation import check_number
+from ..validation import check_number, check_top_k
 from .base import Calibrator
 from .slsqp import minimize_ranks
 
@@ -62,10 +62,10 @@ class Published(Calibrator):
                 f"X has a class that is not available (-inf) in row {int(masked.argmax())}; the published procedure cannot fit "
                 "such rows. Use MCCT(), or leave them out."
             )
+        check_number(self.max_iter, "max_iter", least=1, whole=True)
+        check_number(self.tol, "tol", above=0)
         n, m = logits.shape
-        if self.top_k is not None:
-            check_number(self.top_k, "top_k", least=1, whole=True)
-        r = m if self.top_k is None else min(self.top_k, m)
+        r = check_top_k(self.top_k, m)
         order = np.argsort(logits, axis=1)
         z = np.take_along_axis(logits, order, axis=1)[:, m - r :].astype(np.float64)
         rank = np.argmax(order == labels[:, None], axis=1) - (m - r)

@@ -20,7 +20,7 @@ from ..arrays import Array, keep_argmax, ordered_exp, to_numpy
 from ..errors import InputError
 from ..objective.blocks import LARGEST, Block, Ranked, Rest, Tail, prepare_block, rank_rows
 from ..objective.sources import MemoryRows, block_rows
-from ..validation import check_labels, check_logits, check_weights, read_numbers
+from ..validation import check_labels, check_logits, check_top_k, check_weights, read_numbers
 
 if TYPE_CHECKING:
     from .base import Calibrator
@@ -139,6 +139,7 @@ class TopKLogits:
         if weight is not None and not weight.all():
             kept = weight > 0
             top, columns, weight = top[kept], columns[kept], weight[kept]
+        check_top_k(getattr(calibrator, "top_k", None), top.values.shape[1])
         # With its own top_k the map is the same on all logits as on the largest, so those may be calibrated, too.
         whole = top.n_classes if getattr(calibrator, "top_k", None) is not None else None
         return TopKSource(top, columns, weight, (len(top), whole or top.values.shape[1]))
