@@ -248,6 +248,15 @@ def test_weights_of_zero_leave_rows_out(info):
     np.testing.assert_allclose(a, b, atol=1e-6)
 
 
+def test_score_is_the_mean_log_likelihood(info):
+    z, y = bent(5)
+    w = np.random.default_rng(0).integers(0, 3, len(y)).astype(float)
+    cal = fit(make(info), z, y)
+    p = cal.predict_proba(z)
+    assert cal.score(z, y) == pytest.approx(-mc.metrics.nll(p, y), rel=1e-9)
+    assert cal.score(z, y, w) == pytest.approx(-mc.metrics.nll(p, y, sample_weight=w), rel=1e-9)
+
+
 def test_clone_and_repr(info):
     cal = make(info)
     assert repr(clone(cal)) == repr(cal)

@@ -4,6 +4,7 @@
     predict_proba(X)     calibrated probabilities (n, m)
     transform(X)         calibrated logits (n, m): the softmax of these
     predict(X)           the most probable class
+    score(X, y)          mean log-likelihood of the labels
 
 A family writes ``_fit(logits, labels, weight)`` and ``_calibrate(logits)``; the base does the rest. A map that keeps the
 order works on the caller's own arrays (numpy, torch on any device); the others are given numpy arrays.
@@ -15,6 +16,7 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import numpy as np
+from scipy.special import logsumexp
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -28,7 +30,7 @@ from ..arrays import (
     ordered_softmax,
     to_numpy,
 )
-from ..errors import require
+from ..errors import InputError, require
 from ..validation import (
     Given,
     check_choice,
@@ -181,6 +183,38 @@ class Calibrator(TransformerMixin, BaseEstimator):
         # In the type of `predict_proba`, so that the two agree where rounding makes a tie.
         values = _back(self._probabilities(self._own_array(self._to_logits(given.values))), given.values)
         return given.restore(array_namespace(values).argmax(values, axis=1))
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Mean log-likelihood of the labels, the negative of `monocal.metrics.nll`: larger is better.
+
+        What scikit-learn's `GridSearchCV` and `cross_val_score` go by where no ``scoring`` is given.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, m)
+            As in `fit`, in memory.
+        y : array-like of shape (n,)
+            True classes, 0..m-1.
+        sample_weight : array-like of shape (n,), optional
+
+        Returns
+        -------
+        float
+            ``-inf`` where a label has probability zero.
+        """
+        if find_lazy(X) is not None:
+            raise InputError(
+                "score: X must be an array in memory. For larger data, feed blocks of predict_blocks to metrics.Evaluator."
+            )
+        given = self._read_fitted(X)
+        labels = to_numpy(check_labels(y, given.values))
+        weight = check_weights(sample_weight, given.values)
+        f = to_numpy(self._calibrate(self._own_array(self._to_logits(given.values)))).astype(np.float64)
+        log_p = f[np.arange(len(f)), labels] - logsumexp(f, axis=1)
+        if weight is None:
+            return float(log_p.mean())
+        share = to_numpy(weight)
+        return float(np.average(log_p[share > 0], weights=share[share > 0]))
 
     def save(self, path: Any, **rest: Any) -> Any:
         """Write to a JSON file that `monocal.load` reads; see `monocal.save` for the keywords."""
