@@ -389,4 +389,4 @@ def test_stored_files_of_format_1_load(path: Path) -> None:
 
 
 def test_there_are_stored_files() -> None:
-    assert {"mcct_v1", "temperature_v1"} <= {path.stem for path in STORED.glob("*_v1.json")}
+    assert {"conditional_v1", "mcct_v1", "temperature_v1"} <= {path.stem for path in STORED.glob("*_v1.json")}
