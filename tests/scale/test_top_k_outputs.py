@@ -150,6 +150,14 @@ def test_wrong_input_says_what():
         mc.TopK(z[:, :2], np.zeros((20, 3)), 100.0)
     with pytest.raises(mc.InputError, match="logsumexp: in row 0"):
         mc.TopK(top.values, top.ids, 0.0)
+    with pytest.raises(mc.InputError, match="ids: every entry must be a class number"):
+        mc.TopK(top.values, top.ids.astype(str), top.logsumexp)
+    with pytest.raises(mc.InputError, match="logsumexp must be one number or one a row"):
+        mc.TopK(top.values, top.ids, [100.0, 100.0])
+    with pytest.raises(mc.InputError, match="logsumexp: every entry must be a real number"):
+        mc.TopK(top.values, top.ids, "much")
+    with pytest.raises(mc.InputError, match="top_k must be at most the number of classes"):
+        mc.MCCT(top_k=top.values.shape[1] + 1).fit(top, y)
     with pytest.raises(mc.InputError, match="values contains NaN: first in row 1"):
         mc.TopK([[0.0], [np.nan]], [[1], [2]])
     with pytest.raises(mc.InputError, match="below n_classes=100"):
