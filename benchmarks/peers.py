@@ -1,0 +1,92 @@
+"""monocal side by side with scikit-learn, probmetrics, netcal, torch-uncertainty, uncertainty-calibration and dirichletcal.
+
+    python benchmarks/peers.py [--sizes 5000x100 ...] [--methods 'monocal/*' ...] [--limit 300] [--out out/peers]
+
+The peers are installed in an environment of their own (``--env``), made on first use. Every method on every size has a process
+of its own, with one thread, and is measured in units of one ``scipy.special.log_softmax`` there: fit, predict, peak memory, NLL
+on a second sample, whether it reached the minimum of its own objective and whether it kept the order of the classes. What is
+finished is kept in ``--out`` and not measured again, so a run that was stopped goes on where it was. At the end ``--out``
+holds ``peers.md``, ``peers.csv``, ``pairs.csv``, ``growth.csv``, ``peers.json`` and the figure of how fits grow.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+
+from peers import environment
+
+SIZES = ["5000x10", "5000x100", "25000x1000", "2000x32000", "500x128256"]
+
+
+def read_size(text: str) -> tuple[int, int]:
+    try:
+        n, m = map(int, text.lower().split("x"))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected rows x classes, as 5000x100, got {text!r}") from None
+    if n < 1 or m < 2:
+        raise argparse.ArgumentTypeError(f"expected at least 1 row and 2 classes, got {text!r}")
+    return n, m
+
+
+def parse(arguments: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--env", type=Path, default=environment.ROOT / ".venv-peers")
+    parser.add_argument("--sizes", type=read_size, nargs="+", default=[read_size(s) for s in SIZES])
+    parser.add_argument(
+        "--methods", nargs="+", default=[], help="patterns as 'netcal/*'; all where not given"
+    )
+    parser.add_argument("--limit", type=float, default=300, help="seconds for one method on one size")
+    parser.add_argument("--memory", type=float, default=12, help="gigabytes for one process; 0: no limit")
+    parser.add_argument("--out", type=Path, default=environment.ROOT / "out" / "peers")
+    parser.add_argument("--figures", type=Path, help="where growth.svg and growth.png go; --out by default")
+    parser.add_argument(
+        "--no-growth", dest="growth", action="store_false", help="leave the growth of fits out"
+    )
+    return parser.parse_args(arguments)
+
+
+def main() -> None:
+    options = parse()
+    if not environment.is_current(options.env):
+        environment.make(options.env)
+        python = environment.python_of(options.env)
+        sys.exit(subprocess.call([str(python), __file__, *sys.argv[1:]]))
+    from peers import growth, tables
+    from peers.methods import choose
+    from peers.runner import Runner
+
+    run = Runner(options.out, options.limit, options.memory, environment.why_missing(options.env))
+    tasks = [(name, n, m, True) for n, m in options.sizes for name in choose(options.methods)]
+    if options.growth:
+        tasks += [(name, n, m, False) for n, m in growth.sizes() for name in growth.LINES]
+    judged, grown = [], []
+    for done, (name, n, m, judge) in enumerate(tasks, 1):
+        print(f"{done} of {len(tasks)}: {name} {n} x {m}", file=sys.stderr, flush=True)
+        (judged if judge else grown).append(run.cell(name, n, m, judge))
+    machine, versions = environment.machine(), environment.versions()
+    options.out.mkdir(parents=True, exist_ok=True)
+    tables.write_json(
+        options.out / "peers.json",
+        machine=machine,
+        versions=versions,
+        limit=options.limit,
+        cells=judged,
+        growth=grown,
+    )
+    tables.write_csv(options.out / "peers.csv", judged)
+    tables.write_csv(options.out / "pairs.csv", tables.pairs(judged))
+    if grown:
+        tables.write_csv(options.out / "growth.csv", grown)
+        growth.draw(grown, options.figures or options.out)
+    page = tables.page(judged, machine, versions, options.limit, growth.table(grown) if grown else "")
+    (options.out / "peers.md").write_text(page, encoding="utf-8")
+    print(page)
+
+
+if __name__ == "__main__":
+    main()

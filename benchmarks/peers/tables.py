@@ -1,0 +1,179 @@
+"""Rows of results as Markdown, CSV and JSON."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from .environment import PEERS
+from .methods import RIVALS
+from .optimum import ENOUGH
+
+Row = dict[str, Any]
+HEADER = [
+    "library",
+    "method",
+    "fit",
+    "fit, ms",
+    "predict",
+    "memory of fit",
+    "of predict",
+    "NLL",
+    "optimum",
+    "order",
+]
+NAMED = ("monocal", "numpy", "scipy", "torch", *PEERS)
+
+
+def markdown(header: Iterable[str], rows: Iterable[Iterable[str]], words: int = 1) -> str:
+    """The first ``words`` columns are text, the others numbers."""
+    head = list(header)
+    lines = [head, ["---"] * words + ["---:"] * (len(head) - words), *map(list, rows)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def number(value: Any) -> str:
+    """Three digits that matter, in plain notation."""
+    if value is None:
+        return ""
+    x = float(value)
+    if not math.isfinite(x):
+        return {math.inf: "∞", -math.inf: "-∞"}.get(x, "not a number")
+    digits = max(0, 2 - math.floor(math.log10(abs(x)))) if x else 0
+    return f"{x:,.{min(digits, 4)}f}"
+
+
+def optimum(row: Row) -> str:
+    if row.get("excess") is None:
+        return "n/a"
+    excess = float(row["excess"])
+    if math.isnan(excess):
+        return "not checked"
+    if excess <= ENOUGH:
+        return "reached"
+    return "no minimum in sight" if math.isinf(excess) else f"missed by {excess:.0e}"
+
+
+def order(row: Row) -> str:
+    share = row.get("inverted")
+    if share is None:
+        return ""
+    return "kept" if share == 0 else f"{100 * share:.3g} % of rows inverted"
+
+
+def size_table(rows: list[Row]) -> str:
+    """All methods on one size."""
+
+    def line(r: Row) -> list[str]:
+        names = [r["library"], r["method"]]
+        if "failed" in r:
+            return [*names, r["failed"], *[""] * (len(HEADER) - 3)]
+        judged = (
+            [r["not_judged"], "", ""]
+            if "not_judged" in r
+            else [f"{float(r['nll']):.4f}".replace("inf", "∞"), optimum(r), order(r)]
+        )
+        return [
+            *names,
+            number(r["fit"]),
+            number(r["fit_ms"]),
+            number(r["predict"]),
+            f"{r['fit_memory']:.2f}",
+            f"{r['predict_memory']:.2f}",
+            *judged,
+        ]
+
+    return markdown(HEADER, map(line, rows), words=2)
+
+
+def sizes_of(rows: list[Row]) -> list[tuple[int, int]]:
+    return list(dict.fromkeys((r["rows"], r["classes"]) for r in rows))
+
+
+def pairs(rows: list[Row]) -> list[Row]:
+    """Time of every method of monocal's as a multiple of each rival's, on each size where both were measured."""
+    at = {(f"{r['library']}/{r['method']}", r["rows"], r["classes"]): r for r in rows}
+    found = []
+    for own, rivals in RIVALS.items():
+        for rival in rivals:
+            for n, m in sizes_of(rows):
+                a, b = at.get((own, n, m)), at.get((rival, n, m))
+                if a is None or b is None:
+                    continue
+                row = {"monocal": own.split("/", 1)[1], "instead of": rival, "rows": n, "classes": m}
+                for part in ("fit", "predict"):
+                    row[part] = a[part] / b[part] if part in a and part in b else None
+                row["note"] = a.get("failed") or b.get("failed", "")
+                row["who failed"] = "monocal" if "failed" in a else "rival" if "failed" in b else ""
+                found.append(row)
+    return found
+
+
+def pair_table(rows: list[Row]) -> str:
+    """Fit, and in brackets predict; below 1 monocal is the faster one."""
+    compared = pairs(rows)
+    sizes = sizes_of(rows)
+    names = list(dict.fromkeys((r["monocal"], r["instead of"]) for r in compared))
+    at = {(r["monocal"], r["instead of"], r["rows"], r["classes"]): r for r in compared}
+
+    def cell(r: Row | None) -> str:
+        if r is None:
+            return ""
+        if r["fit"] is not None:
+            return f"{number(r['fit'])} ({number(r['predict'])})"
+        if r["note"].startswith("left out"):
+            return ""
+        return f"{r['who failed']}: {r['note']}"
+
+    lines = [[own, rival, *(cell(at.get((own, rival, n, m))) for n, m in sizes)] for own, rival in names]
+    return markdown(["monocal", "instead of", *(f"{n} x {m}" for n, m in sizes)], lines, words=2)
+
+
+def slower(rows: list[Row]) -> list[str]:
+    """A sentence for every fit or prediction that takes longer than the rival's."""
+    return [
+        f"{r['monocal']} {part} at {r['rows']} x {r['classes']}: {number(r[part])} times {r['instead of']}"
+        for r in pairs(rows)
+        for part in ("fit", "predict")
+        if r[part] is not None and r[part] > 1
+    ]
+
+
+def page(rows: list[Row], machine: Row, versions: dict[str, str], limit: float, growth: str = "") -> str:
+    """The whole report."""
+    named = ", ".join(f"{name} {versions[name]}" for name in NAMED if name in versions)
+    late = slower(rows)
+    parts = [
+        f"`benchmarks/peers.py`, {machine['date']}. {machine['cpu']}, {machine['cores']} cores, one thread. Python "
+        f"{machine['python']}; {named}.",
+        "Fit and predict are multiples of one `scipy.special.log_softmax` over the same logits in the same process; memory is "
+        "the peak beyond the input, in multiples of it; NLL is that of a second sample. An optimum is reached when the method's "
+        f"own objective is within {ENOUGH:g} (relative) of its minimum; where vector, matrix and Dirichlet maps "
+        f"missed it, they did by at least what is said. A cell that took longer than {limit:g} s was stopped.",
+    ]
+    for n, m in sizes_of(rows):
+        here = [r for r in rows if (r["rows"], r["classes"]) == (n, m)]
+        parts += [f"### {n:,} x {m:,}", size_table(here)]
+    parts += [
+        "### Instead of",
+        "Time of monocal's method as a multiple of what a user would pick instead: fit, and in brackets predict.",
+        pair_table(rows),
+        "\n".join(f"- slower: {line}" for line in late) or "None of monocal's methods is the slower one.",
+    ]
+    return "\n\n".join([*parts, *filter(None, [growth])]) + "\n"
+
+
+def write_csv(path: Path, rows: list[Row]) -> None:
+    fields = list(dict.fromkeys(key for row in rows for key in row))
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, fields)
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def write_json(path: Path, **content: Any) -> None:
+    path.write_text(json.dumps(content, indent=1), encoding="utf-8")

@@ -1,0 +1,234 @@
+"""The benchmark against other libraries: what it asks, how it judges and what it writes. Nothing is installed here."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import math
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize_scalar
+from scipy.special import log_softmax
+
+import monocal as mc
+from monocal.data import synthetic
+
+FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
+sys.path.insert(0, str(FOLDER))
+
+from peers import cell, environment, growth, optimum, tables  # noqa: E402
+from peers.methods import METHODS, RIVALS, choose  # noqa: E402
+from peers.runner import Runner, ending  # noqa: E402
+
+MEASURED = {"unit_ms": 1.0, "fit_memory": 1.25, "predict_memory": 1.0, "nll": 0.5, "inverted": 0.0}
+
+
+def row(name: str, n: int = 100, m: int = 10, **rest: object) -> dict:
+    library, method = name.split("/", 1)
+    return {"library": library, "method": method, "rows": n, "classes": m, **rest}
+
+
+def measured(name: str, fit: float, predict: float, n: int = 100, m: int = 10, **rest: object) -> dict:
+    times = {"fit": fit, "predict": predict, "fit_ms": fit, "predict_ms": predict}
+    return row(name, n, m, **MEASURED | times | rest)
+
+
+@pytest.fixture(scope="module")
+def command():
+    spec = importlib.util.spec_from_file_location("peers_command", FOLDER / "peers.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_arguments(command):
+    options = command.parse(["--sizes", "500x10", "20X30", "--methods", "netcal/*", "--limit", "5"])
+    assert options.sizes == [(500, 10), (20, 30)]
+    assert options.methods == ["netcal/*"]
+    assert (500, 128_256) in command.parse([]).sizes
+    for wrong in ("500", "ax3", "0x10", "5x1"):
+        with pytest.raises(argparse.ArgumentTypeError, match="expected"):
+            command.read_size(wrong)
+
+
+def test_methods_are_chosen_by_pattern():
+    assert choose([]) == list(METHODS)
+    assert choose(["netcal/B*", "monocal/MCCT"]) == ["monocal/MCCT", "netcal/BetaCalibration", "netcal/BBQ"]
+    with pytest.raises(SystemExit, match=r"No method matches nonsense\. There are: scipy"):
+        choose(["nonsense", "monocal/MCCT"])
+
+
+def test_every_library_is_installed_and_every_rival_is_measured():
+    libraries = {name.split("/")[0] for name in METHODS}
+    assert libraries - {"monocal", "scipy"} == set(environment.PEERS)
+    for own, rivals in RIVALS.items():
+        assert {own, *rivals} <= set(METHODS)
+        assert own.startswith("monocal/")
+        assert not any(rival.startswith("monocal/") for rival in rivals)
+    assert set(growth.LINES) <= set(METHODS)
+
+
+def test_pips_complaint_is_cut_to_the_line_that_says_why():
+    complaint = (
+        "  error: subprocess-exited-with-error\nERROR: No matching distribution found for x\nnote: see above"
+    )
+    assert environment.pip_reason(complaint) == "ERROR: No matching distribution found for x"
+    assert environment.pip_reason("") == "pip gave no reason"
+
+
+def test_numbers_have_three_digits():
+    cases = {123456.0: "123,456", 41.27: "41.3", 0.98765: "0.988", 0.0123456: "0.0123", 0.0: "0", "inf": "∞"}
+    assert {value: tables.number(value) for value in cases} == cases
+    assert tables.number(None) == ""
+
+
+def test_table_of_one_size():
+    lines = tables.size_table(
+        [
+            measured("monocal/MCCT", 12.345, 1.5, excess=3e-9),
+            measured("netcal/TemperatureScaling", 6, 1, excess=0.31, inverted=0.25, nll="inf"),
+            measured("probmetrics/SMS", 600, 3, not_judged="over 300 s"),
+            row("dirichletcal/FullDirichlet", failed="out of memory"),
+        ]
+    ).splitlines()
+    width = len(tables.HEADER)
+    assert all(line.count("|") == width + 1 for line in lines)
+    assert "| 12.3 | 12.3 | 1.50 | 1.25 | 1.00 | 0.5000 | reached | kept |" in lines[2]
+    assert "| ∞ | missed by 3e-01 | 25 % of rows inverted |" in lines[3]
+    assert "| over 300 s |" in lines[4]
+    assert lines[5].startswith("| dirichletcal | FullDirichlet | out of memory |")
+    assert tables.optimum({}) == "n/a"
+    assert tables.optimum({"excess": "nan"}) == "not checked"
+
+
+def test_pairs_say_who_is_slower_and_who_failed():
+    rows = [
+        measured("monocal/BayesianBinning", 10, 2),
+        measured("netcal/BBQ", 40, 1),
+        row("torch-uncertainty/BBQScaler", failed="over 300 s"),
+        measured("monocal/BayesianBinning", 10, 2, m=1000),
+        measured("netcal/BBQ", 100, 4, m=1000),
+        row("monocal/ScalingBinning", m=1000, failed="left out: a curve for every class"),
+        row(
+            "uncertainty-calibration/PlattBinnerMarginal", m=1000, failed="left out: a curve for every class"
+        ),
+    ]
+    found = {(r["instead of"], r["classes"]): r for r in tables.pairs(rows)}
+    assert found["netcal/BBQ", 10]["fit"] == 0.25
+    assert found["netcal/BBQ", 10]["predict"] == 2.0
+    assert found["torch-uncertainty/BBQScaler", 10]["who failed"] == "rival"
+    assert tables.slower(rows) == ["BayesianBinning predict at 100 x 10: 2.00 times netcal/BBQ"]
+    table = tables.pair_table(rows)
+    assert "| BayesianBinning | netcal/BBQ | 0.250 (2.00) | 0.100 (0.500) |" in table
+    assert "| rival: over 300 s |" in table
+    assert "left out" not in table
+
+
+def test_page_and_files(tmp_path):
+    rows = [
+        measured("monocal/TemperatureScaling", 5, 1),
+        row("scikit-learn/temperature", failed="IndexError: 3"),
+    ]
+    machine = {"date": "2026-11-15", "cpu": "a processor", "cores": 2, "python": "3.11"}
+    page = tables.page(rows, machine, {"monocal": "0.1.0", "netcal": "1.4.0", "unnamed": "1"}, limit=300)
+    assert "2026-11-15. a processor, 2 cores, one thread" in page
+    assert "longer than 300 s was stopped" in page
+    assert "netcal 1.4.0" in page
+    assert "unnamed" not in page
+    assert "None of monocal's methods is the slower one." in page
+    tables.write_csv(tmp_path / "rows.csv", rows)
+    assert (tmp_path / "rows.csv").read_text().splitlines()[0].endswith(",failed")
+    tables.write_json(tmp_path / "rows.json", cells=rows)
+    assert json.loads((tmp_path / "rows.json").read_text())["cells"] == rows
+
+
+def test_growth_is_a_slope_and_a_figure(tmp_path):
+    pytest.importorskip("matplotlib")
+    rows = [
+        row(name, n, m, fit_ms=2.0 * (n * m) ** 1.25, unit_ms=1.0)
+        for name in growth.LINES
+        for n, m in growth.sizes()
+    ]
+    rows[-1] = row("probmetrics/TS", 2000, 32_000, failed="out of memory")
+    x, y = growth.series(rows, "monocal/MCCT", "rows", growth.ROWS)
+    assert x == [n for n, _ in growth.ROWS]
+    assert growth.slope(x, y) == pytest.approx(1.25)
+    assert math.isnan(growth.slope(x[:1], y[:1]))
+    assert "from 32000: out of memory | 1.25 |" in growth.table(rows)
+    growth.draw(rows, tmp_path)
+    assert (tmp_path / "growth.svg").stat().st_size > 10_000
+    assert (tmp_path / "growth.png").stat().st_size > 10_000
+
+
+@pytest.fixture(scope="module")
+def data():
+    return synthetic(400, 6, seed=0, keep_truth=False)
+
+
+def test_excess_of_a_temperature_is_measured_from_the_exact_minimum(data):
+    z, y = data.values.astype(np.float64), data.labels
+
+    def nll(c: float) -> float:
+        return float(-log_softmax(c * z, axis=1)[np.arange(len(y)), y].mean())
+
+    least = minimize_scalar(nll, bounds=(0.01, 10), method="bounded", options={"xatol": 1e-9}).fun
+    for scale in (0.05, 1.0, 7.0):
+        expected = nll(scale) / least - 1.0
+        assert optimum.temperature_excess(data.values, y, scale) == pytest.approx(expected, rel=1e-6)
+    best = mc.TemperatureScaling().fit(data.values, y)
+    assert optimum.temperature_excess(data.values, y, 1.0 / best.temperature_) < 1e-9
+    assert optimum.temperature_excess(data.values, y, -1.0) == math.inf
+
+
+@pytest.mark.parametrize("name", ["VectorScaling", "MatrixScaling", "DirichletCalibration"])
+def test_excess_of_an_affine_map(data, name):
+    pytest.importorskip("torch")
+    excess = METHODS[f"monocal/{name}"].excess
+    model = getattr(mc, name)().fit(data.values, data.labels)
+    assert excess(model, data.values, data.values, data.labels) < optimum.ENOUGH
+    model.coef_ = model.coef_ * 1.1
+    assert excess(model, data.values, data.values, data.labels) > 10 * optimum.ENOUGH
+
+
+@pytest.mark.parametrize("name", ["MCCT", "ConditionalMCCT"])
+def test_excess_of_a_cone(data, name):
+    model = getattr(mc, name)().fit(data.values, data.labels)
+    assert METHODS[f"monocal/{name}"].excess(model, data.values, data.values, data.labels) < optimum.ENOUGH
+
+
+def test_a_cell_measures_and_judges():
+    method = METHODS["monocal/TemperatureScaling"]
+    times, fitted = cell.measure(method, 200, 5)
+    assert times["fit"] == pytest.approx(times["fit_ms"] / times["unit_ms"])
+    assert all(value >= 0 for value in times.values())
+    verdict = cell.judge(method, fitted)
+    assert verdict["inverted"] == 0
+    assert verdict["excess"] < optimum.ENOUGH
+    assert 0.3 < verdict["nll"] < 1.2
+    assert cell.why(MemoryError("128 GB")) == "out of memory"
+    assert cell.why(ValueError("a\n  b")) == "ValueError: a b"
+
+
+def test_cells_run_in_a_process_of_their_own_and_are_kept(tmp_path):
+    run = Runner(tmp_path, limit=100, memory_gb=8, missing={"netcal": "no wheel"})
+    name = "scipy/softmax, uncalibrated"
+    first = run.cell(name, 50, 4)
+    assert first["predict_ms"] > 0
+    assert first["inverted"] == 0
+    assert run.cell(name, 50, 4) == first
+    assert not list(tmp_path.rglob("*.part"))
+    assert run.cell("netcal/BBQ", 50, 4)["failed"] == "not installable: no wheel"
+    assert run.cell("monocal/MatrixScaling", 50, 10_000)["failed"].startswith("left out: a weight")
+    hasty = Runner(tmp_path / "hasty", limit=0.01, memory_gb=0, missing={})
+    assert hasty.cell(name, 50, 4)["failed"] == "over 0.01 s"
+
+
+def test_how_a_process_ended_is_told_in_words():
+    assert ending(0, "noise") == ""
+    assert ending(-9, "") == "out of memory"
+    assert ending(1, "terminate called after throwing std::bad_alloc") == "out of memory"
+    assert ending(3, "first\nlast") == "ended with status 3: last"
