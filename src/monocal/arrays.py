@@ -88,14 +88,6 @@ def maximum_(x: Array, other: Array) -> Array:
     return np.maximum(x, other, out=x)
 
 
-def add_product_(x: Array, a: Array, b: Array) -> Array:
-    """``x += a b``."""
-    if is_lazy_torch(x):
-        return x.addcmul_(a, b)
-    x += a * b
-    return x
-
-
 def segment_sums(x: Array, starts: np.ndarray) -> Array:
     """Sums of ``x`` (n, r) over the column segments that begin at ``starts`` (sorted, first is 0)."""
     if not is_lazy_torch(x):
@@ -144,7 +136,7 @@ def next_up(x: Array) -> Array:
 
 # A library's exp is accurate to a few units in the last place but need not be monotone there. On a grid so coarse
 # that neighbours differ by more than the error, it must be: 2^-20 is 8 units of float32, 2^-48 is 16 of float64.
-_GRID = {"float32": 2.0**20, "float64": 2.0**48}
+EXP_GRID = {"float32": 2.0**20, "float64": 2.0**48}
 
 
 def ordered_exp(x: Array) -> Array:
@@ -155,7 +147,7 @@ def ordered_exp(x: Array) -> Array:
     float32 and 2e-15 in float64 at most.
     """
     xp = array_namespace(x)
-    grid = _GRID[str(x.dtype).rpartition(".")[2]]
+    grid = EXP_GRID[str(x.dtype).rpartition(".")[2]]
     with np.errstate(over="ignore", under="ignore"):
         x = x * grid
         x = xp.round(x)
@@ -180,7 +172,7 @@ def ordered_log(p: np.ndarray) -> np.ndarray:
     """
     mantissa, exponent = np.frexp(np.asarray(p, dtype=np.float64))
     with np.errstate(divide="ignore"):
-        value = np.log(np.round(mantissa * _GRID["float64"]) / _GRID["float64"])
+        value = np.log(np.round(mantissa * EXP_GRID["float64"]) / EXP_GRID["float64"])
     upper = exponent * np.log(2.0)
     lower = (exponent - 1) * np.log(2.0)
     value += upper

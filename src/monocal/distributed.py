@@ -12,7 +12,7 @@ reads the chunks anew, and memory is bounded by the chunks at work.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -26,7 +26,7 @@ from .errors import InputError, require
 from .maps.lazy import check_out
 from .metrics import Evaluation, Evaluator
 from .metrics.registry import METRICS, chosen
-from .objective.blocks import Block, Ranked, prepare_block
+from .objective.blocks import Block, prepare_block
 from .objective.sources import MemoryRows, block_rows, join_samples, sample_step
 from .objective.streaming import Part, regroup
 from .validation import check_some_weight
@@ -105,22 +105,17 @@ class DaskSource:
     shape: tuple[int, int]
     single_precision: bool
 
-    def prepare(
-        self,
-        *,
-        top_k: int | None = None,
-        statistics: Sequence[Callable[[Ranked], Array]] = (),
-        dtype: object = None,
-    ) -> DaskRows:
-        reader = _once(self.calibrator)
-        how = _once({"top_k": top_k, "statistics": tuple(statistics), "dtype": dtype})
-        blocks = [_task(_prepare, reader, how, *chunk) for chunk in self.chunks]
+    def prepare(self, **how: Any) -> DaskRows:
+        """Rows for the solver; the keywords are those of `prepare_block`."""
+        reader, recipe = _once(self.calibrator), _once(how)
+        blocks = [_task(_prepare, reader, recipe, *chunk) for chunk in self.chunks]
         if _has_client():
             import dask
 
             blocks = list(dask.persist(*blocks))
         m = self.shape[1]
-        return DaskRows(blocks, self.sizes, m, min(top_k or m, m), self.single_precision and dtype is None)
+        single = self.single_precision and how.get("dtype") is None
+        return DaskRows(blocks, self.sizes, m, min(how.get("top_k") or m, m), single)
 
 
 class DaskRows:
@@ -141,7 +136,7 @@ class DaskRows:
 
     def sample(self) -> MemoryRows | None:
         step = sample_step(self.n_rows, self.n_classes)
-        if step < 2:
+        if not step:
             return None
         if self._sample is None:
             thin = _compute([_task(_thin_out, chunk, step) for chunk in self.chunks])

@@ -20,7 +20,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from .. import __version__
-from ..arrays import _GRID
+from ..arrays import EXP_GRID
 from ..data import atomic_path
 from ..errors import InputError
 from ..objective.blocks import LARGEST
@@ -404,7 +404,7 @@ def _mean_of_ties(g: _Graph, f: str, sorted_x: str) -> str:
 
 
 def _softmax(g: _Graph, f: str) -> str:
-    grid = _GRID[g.dtype.name]
+    grid = EXP_GRID[g.dtype.name]
     d = g.op("Sub", f, g.reduce("Max", f))
     d = g.op("Mul", g.op("Round", g.op("Mul", d, g.constant(grid))), g.constant(1.0 / grid))
     e = g.op("Exp", d)

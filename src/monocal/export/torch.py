@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..arrays import _GRID
+from ..arrays import EXP_GRID
 from ..errors import InputError
 from ..objective.blocks import LARGEST
 from .plan import Plan, plan_of
@@ -244,7 +244,7 @@ def _look_up(
 
 def _softmax(f: torch.Tensor) -> torch.Tensor:
     """As `arrays.ordered_softmax`, with the gradient of softmax: the rounding is passed over."""
-    grid = _GRID[str(f.dtype).rpartition(".")[2]]
+    grid = EXP_GRID[str(f.dtype).rpartition(".")[2]]
     d = (f - f.amax(-1, keepdim=True)).clamp(min=_NOTHING)
     d = d + (torch.round(d.detach() * grid) / grid - d.detach())
     e = torch.exp(d)

@@ -16,7 +16,7 @@ from sklearn.exceptions import ConvergenceWarning
 from ..arrays import Array, array_namespace, to_numpy
 from ..errors import InputError
 from ..objective.problem import RankCone
-from ..objective.sources import MemoryRows, RowSource
+from ..objective.sources import MemoryRows, RowSource, one_blas_thread
 from ..solver import Solution, minimize
 from ..validation import check_number, check_top_k
 from .base import Calibrator
@@ -69,7 +69,8 @@ class ConeCalibrator(Calibrator):
         size = float(problem.reach[0])
         problem.tol = tol = self.tol * min(1.0, max(size, 1e-6)) if size > 0 else self.tol
         problem.set_strength(shrinkage)
-        solution = minimize(problem, tol=tol, max_iter=self.max_iter)
+        with one_blas_thread():
+            solution = minimize(problem, tol=tol, max_iter=self.max_iter)
         self.shrinkage_ = float(shrinkage)
         self.solution_ = solution
         self.n_iter_ = max(solution.n_iter, 1)

@@ -29,6 +29,7 @@ from ..arrays import (
     scatter,
     sort_with_index,
 )
+from ..objective import compiled
 from ..objective.blocks import LARGEST, Ranked, average_ties, rank_rows
 from ..objective.sources import block_rows, parallel_map
 
@@ -67,6 +68,9 @@ class RankMap:
 
     def probabilities(self, logits: Array) -> Array:
         """Calibrated probabilities (n, m)."""
+        large = logits.shape[0] * logits.shape[1] >= compiled.LARGE
+        if large and logits.shape[1] > 1 and self.top_k is None and compiled.suits(logits[:1]):
+            return self._by_block(logits, self._compiled_probabilities)
         return self._by_block(logits, lambda z: ordered_softmax(self._block(z)))
 
     def _by_block(self, logits: Array, function: Callable[[Array], Array]) -> Array:
@@ -88,23 +92,56 @@ class RankMap:
         parallel_map(one, range(size, n, size), None if on_host(logits) else 1)
         return out[0]
 
+    def _compiled_probabilities(self, z: np.ndarray) -> np.ndarray:
+        """The same in one loop; rows with masks or with ties across a jump are done again."""
+        z = np.ascontiguousarray(z)
+        rows = self._ranked(z)
+        if rows.valid is not None or not rows.height.max() < LARGEST["float32"]:
+            return ordered_softmax(self._of_ranked(z, rows))
+        w, b = self._parameters(rows)
+        jumps = self.starts[1:]
+        p = compiled.probabilities(z, rows.top[:, 0], rows.height, rows.depth[:, jumps], w, b)
+        split = np.flatnonzero(self._split(rows))
+        if len(split):
+            p[split] = ordered_softmax(self._of_ranked(z[split], rows[split]))
+        return p
+
     def _block(self, z: Array) -> Array:
-        xp = array_namespace(z)
-        rows = rank_rows(z, self.top_k)
+        return self._of_ranked(z, self._ranked(z))
+
+    def _ranked(self, z: Array) -> Ranked:
+        return rank_rows(z, self.top_k, ordered=self._needs_ranks)
+
+    @property
+    def _needs_ranks(self) -> bool:
+        return len(self.starts) > 1 or self.factors is not None or self.top_k is not None
+
+    def _parameters(self, rows: Ranked) -> tuple[Array, Array]:
+        """Weight and bias of each piece, (n, D), or (1, D) where all rows have the same."""
+        xp = array_namespace(rows.depth)
         psi = None if self.factors is None else self.factors(rows)
         w, b = (
             xp.cumulative_sum(_mix(psi, steps, rows.depth), axis=1)
             for steps in (self.scale_steps, self.bias_steps)
         )
-        if not on_host(z):  # a device sums in parallel, in an order of its own
+        if not on_host(rows.depth):  # a device sums in parallel, in an order of its own
             w, b = running_maximum(w), running_maximum(b)
+        return w, b
+
+    def _split(self, rows: Ranked) -> np.ndarray:
+        """Whether a jump falls among tied classes of a row, (n,)."""
         jumps = self.starts[1:]
         jumps = jumps[jumps < rows.depth.shape[1]]
+        return (rows.depth[:, jumps] == rows.depth[:, jumps - 1]).any(axis=1)
+
+    def _of_ranked(self, z: Array, rows: Ranked) -> Array:
+        """Calibrated logits of rows that have been ranked."""
+        w, b = self._parameters(rows)
+        if not self._needs_ranks:
+            return _mask((rows.height[:, None] - _depth(z, rows)) * w + b, z, rows)
         if is_lazy_torch(z):
             return self._scattered(z, rows, w, b)
-        split = np.zeros(len(z), dtype=bool)
-        if len(jumps):
-            split = (rows.depth[:, jumps] == rows.depth[:, jumps - 1]).any(axis=1)
+        split = self._split(rows)
         if split.all():
             return self._scattered(z, rows, w, b)
         f = self._thresholded(z, rows, w, b)

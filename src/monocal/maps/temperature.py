@@ -84,7 +84,7 @@ class TemperatureScaling(ConeCalibrator):
                 )
             self._fit_brier(to_numpy(logits), to_numpy(labels), None if weight is None else to_numpy(weight))
             return
-        rows = self._rows(logits, labels, weight)
+        rows = self._rows(logits, labels, weight, ordered=False)
         allowed = np.zeros((2, 1, rows.n_ranks), dtype=bool)
         allowed[0, 0, 0] = True
         problem = RankCone(rows, allowed, tol=self.tol)

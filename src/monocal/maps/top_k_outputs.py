@@ -10,13 +10,12 @@ the parameters of the lowest rank and stays in the normaliser. A label that is n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..arrays import Array, keep_argmax, ordered_exp, to_numpy
+from ..arrays import keep_argmax, ordered_exp, to_numpy
 from ..errors import InputError
 from ..objective.blocks import LARGEST, Block, Ranked, Rest, Tail, prepare_block, rank_rows
 from ..objective.sources import MemoryRows, block_rows
@@ -194,20 +193,17 @@ class TopKSource:
     weight: np.ndarray | None
     shape: tuple[int, int]
 
-    def prepare(
-        self,
-        *,
-        top_k: int | None = None,
-        statistics: Sequence[Callable[[Ranked], Array]] = (),
-        dtype: object = None,
-    ) -> MemoryRows:
-        if statistics:
+    def prepare(self, **how: Any) -> MemoryRows:
+        """Rows for the solver; the keywords are those of `prepare_block`."""
+        if how.get("statistics"):
             raise InputError(
                 "X: ConditionalMCCT needs all logits, but got the largest only (TopK). Use MCCT or TemperatureScaling."
             )
         size = block_rows(self.top.values)
         # In double precision throughout: the rows are short.
-        return MemoryRows([self._block(slice(i, i + size), top_k) for i in range(0, len(self.top), size)])
+        return MemoryRows(
+            [self._block(slice(i, i + size), how.get("top_k")) for i in range(0, len(self.top), size)]
+        )
 
     def _block(self, rows: slice, top_k: int | None) -> Block:
         z, column = self.top.values[rows], self.columns[rows]

@@ -27,6 +27,7 @@ from ..arrays import (
     device_of,
     is_lazy_torch,
     running_maximum,
+    to_numpy,
 )
 
 # Depths are cut here: a class this far below the top has no probability under any scale that means something, and larger
@@ -70,6 +71,9 @@ class Ranked:
     valid: Array | None  # (n, r) bool, None where nothing is masked
     tail: Tail | None
     n_classes: int
+    tied: np.ndarray | None = (
+        None  # (r,) bool: whether a rank equals the one below it in some row; None if nobody looked
+    )
 
     def __getitem__(self, index: slice | Array) -> Ranked:
         return replace(
@@ -116,13 +120,18 @@ class Block:
         )
 
 
-def rank_rows(logits: Array, top_k: int | None = None, dtype: object = None) -> Ranked:
-    """Sort rows of logits (n, m); computed in ``dtype`` (default: float32, float64 for float64)."""
+def rank_rows(logits: Array, top_k: int | None = None, dtype: object = None, ordered: bool = True) -> Ranked:
+    """Sort rows of logits (n, m); computed in ``dtype`` (default: float32, float64 for float64).
+
+    Without ``ordered`` only the lowest and the largest are put in their places, at either end.
+    """
     xp = array_namespace(logits)
     dtype = dtype or compute_dtype(logits)
     m = logits.shape[1]
     r = m if top_k is None else min(top_k, m)
-    if r == m:
+    if not ordered:
+        z = _ends_in_place(logits)
+    elif r == m:
         z = xp.sort(logits, axis=1, stable=False)
     elif is_lazy_torch(logits):
         z = logits.topk(r, dim=1).values.flip(1)
@@ -155,6 +164,19 @@ def rank_rows(logits: Array, top_k: int | None = None, dtype: object = None) -> 
     return Ranked(depth, height, top, valid, tail, m)
 
 
+def _ends_in_place(logits: Array) -> Array:
+    """Rows with their largest logit last and their smallest first."""
+    xp = array_namespace(logits)
+    z = xp.asarray(logits, copy=True)
+    row = xp.arange(z.shape[0], **device_of(z))
+    for place, find in ((-1, xp.argmax), (0, xp.argmin)):
+        at = find(z, axis=1)
+        there = z[row, at]
+        z[row, at] = z[:, place]
+        z[:, place] = there
+    return z
+
+
 def prepare_block(
     logits: Array,
     labels: Array,
@@ -163,11 +185,15 @@ def prepare_block(
     top_k: int | None = None,
     statistics: Sequence[Callable[[Ranked], Array]] = (),
     dtype: object = None,
+    ordered: bool = True,
 ) -> Block:
-    """Everything the kernel needs of some rows."""
+    """Everything the kernel needs of some rows; ``ordered=False`` will do where no atom begins above the lowest rank."""
     xp = array_namespace(logits)
-    rows = rank_rows(logits, top_k, dtype)
+    rows = rank_rows(logits, top_k, dtype, ordered)
     depth, tail = rows.depth, rows.tail
+    if ordered:
+        tied = xp.any(depth[:, 1:] == depth[:, :-1], axis=0)
+        rows = replace(rows, tied=np.append(False, to_numpy(tied)))
     z_label = xp.astype(xp.take_along_axis(logits, labels[:, None], axis=1), depth.dtype)
     with np.errstate(over="ignore"):
         label_depth = xp.clip(rows.top - z_label, max=LARGEST[str(depth.dtype).rpartition(".")[2]])
@@ -212,6 +238,7 @@ def join_blocks(blocks: Sequence[Block], logits: Array | None = None) -> Block:
         join(lambda b: _valid(b.rows)) if masked else None,
         tail,
         blocks[0].rows.n_classes,
+        _any_tied([b.rows.tied for b in blocks]),
     )
     return Block(
         rows,
@@ -223,6 +250,11 @@ def join_blocks(blocks: Sequence[Block], logits: Array | None = None) -> Block:
         join(lambda b: b.statistics),
         join(lambda b: b.factors),
     )
+
+
+def _any_tied(tied: Sequence[np.ndarray | None]) -> np.ndarray | None:
+    known = [t for t in tied if t is not None]
+    return np.any(known, axis=0) if len(known) == len(tied) else None
 
 
 def _rest(block: Block) -> Rest:
@@ -258,6 +290,8 @@ def average_ties(f: Array, rows: Ranked, jumps: np.ndarray) -> bool:
     """
     xp = array_namespace(f)
     jumps = jumps[jumps > 0]
+    if rows.tied is not None:
+        jumps = jumps[rows.tied[jumps]]
     if not len(jumps):
         return False
     split = xp.any(rows.depth[:, jumps] == rows.depth[:, jumps - 1], axis=1)

@@ -62,7 +62,7 @@ def _block_information(block: Block, scale: float) -> Information:
     none = np.zeros(0, dtype=np.intp)
     point = Point(plain, np.zeros_like(plain), none, none, none)
     with np.errstate(under="ignore", over="ignore"):
-        f = from_top(block, point, v, slice(None))
+        f = from_top(block, point, v)
         p = xp.exp(f)
         if rows.valid is not None:
             p *= xp.astype(rows.valid, p.dtype)

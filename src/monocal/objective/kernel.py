@@ -21,13 +21,14 @@ What is returned has a fixed size and adds up, so rows may live anywhere.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from ..arrays import (
     Array,
-    add_product_,
     array_namespace,
     device_of,
     exp_,
@@ -37,7 +38,7 @@ from ..arrays import (
     segment_sums,
     to_numpy,
 )
-from . import tail_triton
+from . import compiled, tail_triton
 from .blocks import Block, average_ties, tie_bounds
 
 SCALE, BIAS = 0, 1
@@ -55,17 +56,55 @@ class Point:
     start: np.ndarray  # (a,)
     # Scales of all factors but the first begin at the lowest rank: their sums are wanted, but not rank by rank.
     whole_scales: bool = False
+    _shared: dict[tuple[str, ...], Shared] = field(default_factory=dict, repr=False, compare=False)
 
-    @property
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_shared": {}}  # workers make their own
+
+    @cached_property
     def jumps(self) -> np.ndarray:
         """Ranks at which a weight or a bias changes."""
         change = np.diff(self.weights, axis=1).any(axis=0) | np.diff(self.biases, axis=1).any(axis=0)
         return np.flatnonzero(change) + 1
 
-    @property
-    def drops(self) -> tuple[np.ndarray, np.ndarray]:
-        """``w_top - w_i`` and ``b_top - b_i``."""
-        return self.weights[:, -1:] - self.weights, self.biases[:, -1:] - self.biases
+    def shared(self, other: Array, by_piece: bool) -> Shared:
+        """What all rows share, beside ``other`` and in its precision; made once for all blocks."""
+        key = (str(other.dtype), str(device_of(other)), str(by_piece))
+        if key not in self._shared:
+            self._shared[key] = self._make_shared(other, by_piece)
+        return self._shared[key]
+
+    def _make_shared(self, other: Array, by_piece: bool) -> Shared:
+        weights, biases = self.weights, self.biases
+        drops = [weights[:, -1:] - weights, biases[:, -1:] - biases]
+        used, lengths = None, None
+        if by_piece:
+            used = np.flatnonzero(weights.any(axis=1) | drops[1].any(axis=1))
+            starts = np.append(0, self.jumps)
+            at = np.ix_(used, starts)
+            weights, drops = weights[at], [d[at] for d in drops]
+            lengths = array_namespace(other).asarray(
+                np.diff(np.append(starts, self.weights.shape[1])), **device_of(other)
+            )
+        negative = np.concatenate([-drop for drop in drops])
+        parts = [negative]
+        if not str(other.dtype).endswith("float64"):
+            # Rounding that all rows share would not average out, and moves the gradient by 1e-6: two numbers for one. The
+            # weights themselves need that not, they are exact (see `RankCone.representable`).
+            leading = negative.astype(np.float32).astype(np.float64)
+            parts = [leading, negative - leading]
+        return Shared(like(-weights, other), like(np.concatenate(parts), other), len(parts), used, lengths)
+
+
+@dataclass(frozen=True)
+class Shared:
+    """Parameters in the precision of the rows: ``f - f_top = weights v + [psi U, psi] drops``."""
+
+    weights: Array  # (K, D), -w at each rank, or at each piece between two jumps
+    drops: Array  # (2 K parts, D), -(w_top - w) and -(b_top - b), in parts that add up
+    parts: int
+    used: np.ndarray | None  # which factors count, None where there are none
+    lengths: Array | None  # ranks of each piece, None where there is one for each rank
 
 
 @dataclass(frozen=True)
@@ -84,31 +123,60 @@ def block_sums(block: Block, point: Point) -> Sums:
     """Value, gradient by rank and working-set Hessian of one block's log-partition."""
     rows, v, psi = block.rows, block.rows.depth, block.factors
     xp = array_namespace(v)
-    f = from_top(block, point, v, slice(None))
+    with np.errstate(under="ignore"):
+        p, total, shift, tail = _exponentials(block, point)
+        logs = xp.log(total) if shift is None else xp.log(total) + shift[:, 0]
+        value = xp.sum(block.weight * logs, dtype=xp.float64)
+        share = (block.weight / total)[:, None]  # makes probabilities of `p`, times the row's weight
+        left = share if psi is None else psi * share
+        if len(point.start):  # the Hessian wants them row by row, the sums do not
+            p *= share
+            left = xp.ones_like(share) if psi is None else psi
+            tail = None if tail is None else [t * share[:, 0] for t in tail]
+        pv = p * v
+    by_rank = _sums_by_rank(left, rows.height, p, pv, tail, point.whole_scales)
+    hessian = _hessian(block, point, p, pv, tail) if len(point.start) else np.zeros((0, 0))
+    return Sums(float(value), to_numpy(by_rank).astype(np.float64), hessian)
+
+
+def _exponentials(block: Block, point: Point) -> tuple[Array, Array, Array | None, list[Array] | None]:
+    """``exp(f - shift)`` (n, r), its total (n,) with the tail, the shift (n, 1) where it is not the top, the tail's moments."""
+    rows, v = block.rows, block.rows.depth
+    if rows.valid is None and rows.tail is None and compiled.suits(v):
+        return *_compiled_exponentials(block, point), None
+    xp = array_namespace(v)
+    f = from_top(block, point, v)
     shift = None
     if average_ties(f, rows, point.jumps):  # a tied top has come down to the mean of its group
         shift = xp.asarray(f[:, -1:], copy=True)
         f -= shift
-    with np.errstate(under="ignore"):
-        p = exp_(f) if rows.tail is None else xp.exp(f)
-        if rows.valid is not None:
-            p *= xp.astype(rows.valid, p.dtype)
-        total = xp.sum(p, axis=1)
-        tail = None
-        if rows.tail is not None:
-            tail = tail_moments(block, point, f, shift, 3 if len(point.start) else 2)
-            total = total + tail[0]
-        logs = xp.log(total) if shift is None else xp.log(total) + shift[:, 0]
-        value = xp.sum(block.weight * logs, dtype=xp.float64)
-        share = block.weight / total
-        p *= share[:, None]  # from here on, probabilities times the row's weight
-        pv = p * v
-    left = xp.ones((v.shape[0], 1), dtype=v.dtype, **device_of(v)) if psi is None else psi
-    if tail is not None:
-        tail = [t * share for t in tail]
-    by_rank = _sums_by_rank(left, rows.height, p, pv, tail, point.whole_scales)
-    hessian = _hessian(block, point, [p, pv, pv * v], tail) if len(point.start) else np.zeros((0, 0))
-    return Sums(float(value), to_numpy(by_rank).astype(np.float64), hessian)
+    p = exp_(f) if rows.tail is None else xp.exp(f)
+    if rows.valid is not None:
+        p *= xp.astype(rows.valid, p.dtype)
+    total = xp.sum(p, axis=1)
+    if rows.tail is None:
+        return p, total, shift, None
+    tail = tail_moments(block, point, f, shift, 3 if len(point.start) else 2)
+    return p, total + tail[0], shift, tail
+
+
+def _compiled_exponentials(block: Block, point: Point) -> tuple[Array, Array, Array | None]:
+    """The same in one loop, without masks or a tail; the few rows with ties across a jump are done again."""
+    v = block.rows.depth
+    weights, base = _parameters(block, point, v, spread=False)
+    p, total = compiled.exponentials(v, np.append(0, point.jumps), weights, base)
+    jumps = point.jumps if block.rows.tied is None else point.jumps[block.rows.tied[point.jumps]]
+    split = np.flatnonzero((v[:, jumps] == v[:, jumps - 1]).any(axis=1)) if len(jumps) else jumps
+    if not len(split):
+        return p, total, None
+    some = block[split]
+    f = from_top(some, point, some.rows.depth)
+    average_ties(f, some.rows, point.jumps)
+    shift = np.zeros((len(v), 1), dtype=v.dtype)
+    shift[split] = f[:, -1:]
+    p[split] = np.exp(f - f[:, -1:])
+    total[split] = p[split].sum(axis=1)
+    return p, total, shift
 
 
 def _sums_by_rank(
@@ -130,53 +198,34 @@ def _sums_by_rank(
     return by_rank
 
 
-def from_top(block: Block, point: Point, v: Array, ranks: slice) -> Array:
-    """``f - f_top`` at depths ``v`` with the parameters of ``ranks``."""
-    (first, *rest), base = _parameters(block, point, v, ranks)
-    f = first * v
-    for part in rest:
-        f = add_product_(f, part, v)
+def from_top(block: Block, point: Point, v: Array) -> Array:
+    """``f - f_top`` at the depths of all ranks."""
+    weights, base = _parameters(block, point, v)
+    f = weights * v
     f += base
     return f
 
 
-def _parameters(block: Block, point: Point, like_: Array, ranks: slice) -> tuple[list[Array], Array]:
-    """``-w`` (in parts that add up) and ``-(w_top - w) U - (b_top - b)``, so that ``f - f_top = sum(parts) v + base``."""
-    psi, height = block.factors, block.rows.height[:, None]
-    weight_drop, bias_drop = (x[:, ranks] for x in point.drops)
-    weights = point.weights[:, ranks]
-    xp = array_namespace(height)
-    lengths = None
-    if psi is None:
-        psi = xp.ones_like(height)
-    else:
-        used = np.flatnonzero(weights.any(axis=1) | bias_drop.any(axis=1))
-        psi, weights, weight_drop, bias_drop = psi[:, used], weights[used], weight_drop[used], bias_drop[used]
-        # Parameters of a row change at few ranks: compute them there, then spread them out.
-        jumps = point.jumps[point.jumps < weights.shape[1]]
-        starts = np.append(0, jumps)
-        lengths = np.diff(np.append(starts, weights.shape[1]))
-        weights, weight_drop, bias_drop = weights[:, starts], weight_drop[:, starts], bias_drop[:, starts]
-    drops = _split(-np.concatenate([weight_drop, bias_drop]), like_)
-    base = xp.concat([psi * height, psi] * len(drops), axis=1) @ xp.concat(drops)
-    parts = _split(-weights, like_)
-    if lengths is None:
-        return parts, base
-    times = xp.asarray(lengths, **device_of(like_))
-    return [xp.repeat(psi @ part, times, axis=1) for part in parts], xp.repeat(base, times, axis=1)
+def _parameters(
+    block: Block, point: Point, other: Array, *, lowest: bool = False, spread: bool = True
+) -> tuple[Array, Array]:
+    """``-w`` and ``-(w_top - w) U - (b_top - b)``, so that ``f - f_top = -w v + base``.
 
-
-def _split(x: np.ndarray, other: Array) -> list[Array]:
-    """Numbers in the precision of ``other``: as they are, or as a sum of two.
-
-    All rows share these numbers, so their rounding would not average out: in single precision it moves the gradient by 1e-6.
-    With the leading twelve bits apart from the rest, what is left is the rounding of each row's own sum, which does.
+    One column for each rank, for the lowest rank only, or (``spread=False``) for each piece between two jumps.
     """
-    if str(other.dtype).endswith("float64"):
-        return [like(x, other)]
-    mantissa, exponent = np.frexp(x)
-    leading = np.ldexp(np.round(mantissa * 2.0**12) / 2.0**12, exponent)
-    return [like(leading, other), like(x - leading, other)]
+    psi, height = block.factors, block.rows.height[:, None]
+    # Parameters of a row change at few ranks: where they differ from row to row compute them there, then spread them out.
+    shared = point.shared(other, by_piece=psi is not None or not spread)
+    xp = array_namespace(height)
+    ranks = slice(0, 1) if lowest else slice(None)
+    psi = xp.ones_like(height) if psi is None else psi[:, shared.used]
+    base = xp.concat([psi * height, psi] * shared.parts, axis=1) @ shared.drops[:, ranks]
+    weights = shared.weights[:, ranks]
+    if block.factors is not None:
+        weights = psi @ weights
+    if lowest or not spread or shared.lengths is None:
+        return weights, base
+    return xp.repeat(weights, shared.lengths, axis=1), xp.repeat(base, shared.lengths, axis=1)
 
 
 def tail_moments(block: Block, point: Point, f: Array, shift: Array | None, count: int = 3) -> list[Array]:
@@ -188,14 +237,13 @@ def tail_moments(block: Block, point: Point, f: Array, shift: Array | None, coun
     rows, tail = block.rows, block.rows.tail
     assert tail is not None
     xp = array_namespace(f)
-    weights, base = _parameters(block, point, f, slice(0, 1))
+    weights, base = _parameters(block, point, f, lowest=True)
     if shift is not None:
         base = base - shift
     rest = _rest_moments(block, weights, base, count)
     if tail.logits is None:
         return rest
-    lowest = base[:, 0] + sum(w[:, 0] * rows.height for w in weights)
-    lowest = exp_(lowest)
+    lowest = exp_(base[:, 0] + weights[:, 0] * rows.height)
     sums = _tail_sums(block, weights, base, count)
     kept = f.shape[1] if rows.valid is None else xp.sum(xp.astype(rows.valid, f.dtype), axis=1)
     # Classes of the tail that equal the lowest logit in use share the value of its group (see average_ties).
@@ -209,25 +257,25 @@ def tail_moments(block: Block, point: Point, f: Array, shift: Array | None, coun
     ]
 
 
-def _rest_moments(block: Block, weights: list[Array], base: Array, count: int) -> list[Array]:
+def _rest_moments(block: Block, weights: Array, base: Array, count: int) -> list[Array]:
     """The same of classes of which only the number and the common depth are known."""
     tail = block.rows.tail
     assert tail is not None
     rest = tail.rest
     if rest is None:
         return [0.0] * count
-    mass = rest.count * exp_(base[:, 0] + sum(w[:, 0] * rest.depth for w in weights))
+    mass = rest.count * exp_(base[:, 0] + weights[:, 0] * rest.depth)
     return [mass * rest.depth**t for t in range(count)]
 
 
-def _tail_sums(block: Block, weights: list[Array], base: Array, count: int) -> list[Array]:
+def _tail_sums(block: Block, weights: Array, base: Array, count: int) -> list[Array]:
     """``sum exp(f) v^t`` over all classes, with depths cut at the height; masked classes count nothing."""
     rows, tail = block.rows, block.rows.tail
     assert tail is not None
-    if not on_host(tail.logits) and len(weights) == 2 and tail_triton.available():
-        column = [x[:, 0] for x in (rows.top, rows.height[:, None], *(-w for w in weights), base)]
-        top, height, *parts, offset = column
-        return tail_triton.tail_sums(tail.logits, top, height, parts, offset)[:count]
+    if not on_host(tail.logits) and str(base.dtype).endswith("float32") and tail_triton.available():
+        return tail_triton.tail_sums(tail.logits, rows.top[:, 0], rows.height, -weights[:, 0], base[:, 0])[
+            :count
+        ]
     xp = array_namespace(base)
     with np.errstate(over="ignore"):
         v = rows.top - xp.astype(tail.logits, base.dtype, copy=False)
@@ -236,10 +284,7 @@ def _tail_sums(block: Block, weights: list[Array], base: Array, count: int) -> l
     if tail.masked:
         hidden = xp.isinf(v)
         v = xp.where(hidden, rows.height[:, None], v)
-    first, *rest = weights
-    e = first * v
-    for part in rest:
-        e = add_product_(e, part, v)
+    e = weights * v
     e += base
     e = exp_(e)
     if hidden is not None:
@@ -252,36 +297,47 @@ def _tail_sums(block: Block, weights: list[Array], base: Array, count: int) -> l
     return sums
 
 
-def _hessian(block: Block, point: Point, moments: list[Array], tail: list[Array] | None) -> np.ndarray:
-    """Covariance of the working set's atoms, summed over rows."""
-    psi, height = block.factors, block.rows.height[:, None]
-    xp = array_namespace(height)
+def _hessian(block: Block, point: Point, p: Array, pv: Array, tail: list[Array] | None) -> np.ndarray:
+    """Covariance of the working set's atoms, summed over rows.
+
+    Measured from the top an atom drops by ``U`` below its start and by ``v`` from there on (a scale), or by 1 below its start
+    (a bias). With ``P`` the probability below a start, ``V`` and ``Q`` the sums of ``p v`` and ``p v^2`` from it on, and
+    atom a starting no later than b, the mean product of their drops is
+
+        scale, scale   U (U P_a + V_a) + Q_b - U V_b           bias, scale   U P_a
+        scale, bias      (U P_a + V_a)       -   V_b           bias, bias      P_a
+
+    Nothing cancels where one class has nearly all the probability; the few sums of a row are kept in double precision.
+    """
+    psi, v, xp = block.factors, block.rows.depth, array_namespace(block.weight)
+    height = xp.astype(block.rows.height[:, None], xp.float64)
     starts, at = np.unique(np.append(0, point.start), return_inverse=True)
     at = at[1:]
-    # suffix[t][:, d]: sum over ranks >= starts[d] of weight * p * v^t; then of weight * p * u^t, with u = U - v
-    suffix = []
-    for t, x in enumerate(moments):
-        sums = segment_sums(x, starts)
-        if tail is not None:
-            sums[:, 0] += tail[t]
-        suffix.append(xp.flip(xp.cumulative_sum(xp.flip(sums, axis=1), axis=1), axis=1))
-    mass, depth, square = suffix
-    first = height * mass - depth
-    second = height * (first - depth) + square
-    is_scale, is_bias = point.kind == SCALE, point.kind == BIAS
+    if compiled.suits(p):
+        pieces = list(compiled.piece_moments(p, v, starts).astype(np.float64))
+    else:
+        pieces = [xp.astype(segment_sums(x, starts), xp.float64) for x in (p, pv, pv * v)]
+    if tail is not None:
+        for piece, t in zip(pieces, tail, strict=True):
+            piece[:, 0] += t
+    below = xp.cumulative_sum(pieces[0], axis=1) - pieces[0]
+    depth, square = (xp.flip(xp.cumulative_sum(xp.flip(x, axis=1), axis=1), axis=1) for x in pieces[1:])
+    is_scale = point.kind == SCALE
     column = at + np.where(is_scale, 0, len(starts))
-    mean = xp.concat([first, mass], axis=1)[:, column]  # E[atom], times the weight of the row
-    raised = xp.concat([second, first], axis=1)[:, column]  # E[atom u]
-    factor = xp.ones_like(mean) if psi is None else psi[:, point.factor]
-    mean, raised = mean * factor, raised * factor
+    mean = xp.concat([height * below + depth, below], axis=1)[:, column]
+    later = xp.concat([square - height * depth, -depth], axis=1)[:, column]
+    factor = xp.ones_like(mean)
+    if psi is not None:
+        factor = xp.astype(psi[:, point.factor], xp.float64)
+        mean, later = mean * factor, later * factor
     product = np.empty((len(at), len(at)))
-    product[:, is_bias] = to_numpy(mean.T @ factor[:, is_bias])
-    product[:, is_scale] = to_numpy(raised.T @ factor[:, is_scale])
-    # Row a holds the product with b where b starts no later than a; the rest follows by symmetry.
-    later = point.start[:, None] >= point.start[None, :]
-    product = np.where(later, product, product.T)
-    product -= _within_ties(block, point, moments[0], starts, at)
-    return product - to_numpy(mean.T @ (mean / block.weight[:, None])).astype(np.float64)
+    product[:, ~is_scale] = to_numpy(mean.T @ factor[:, ~is_scale])
+    product[:, is_scale] = to_numpy((height * mean).T @ factor[:, is_scale])
+    product[is_scale] += to_numpy(factor[:, is_scale].T @ later)
+    # Row a holds the product with b where b starts no earlier than a; the rest follows by symmetry.
+    product = np.where(point.start[:, None] <= point.start[None, :], product, product.T)
+    product -= _within_ties(block, point, p, starts, at)
+    return product - to_numpy(mean.T @ (mean / xp.astype(block.weight[:, None], xp.float64)))
 
 
 def _within_ties(
@@ -294,7 +350,7 @@ def _within_ties(
     """
     rows = block.rows
     xp = array_namespace(p)
-    inner = starts[1:]
+    inner = starts[1:] if rows.tied is None else starts[1:][rows.tied[starts[1:]]]
     if not len(inner):
         return 0.0
     index = xp.nonzero(xp.any(rows.depth[:, inner] == rows.depth[:, inner - 1], axis=1))[0]

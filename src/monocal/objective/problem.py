@@ -17,7 +17,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.sparse import csr_array
 
 from ..arrays import array_namespace, device_of, to_numpy
 from ..solver import Evaluation
@@ -53,7 +52,9 @@ def block_totals(block: Block, whole_scales: bool = False) -> Totals:
     xp = array_namespace(w)
     n, r = rows.depth.shape
     psi = xp.ones((n, 1), dtype=w.dtype, **device_of(w)) if block.factors is None else block.factors
-    u = xp.clip(rows.height[:, None] - rows.depth, min=0.0)
+    u = rows.height[:, None] - rows.depth
+    if rows.valid is not None:
+        u = xp.clip(u, min=0.0)
     moments = []
     for x, left in ((u, psi * w[:, None]), (u * u, psi * psi * w[:, None])):
         if not whole_scales:
@@ -86,11 +87,13 @@ def _label_totals(block: Block, psi: np.ndarray, r: int) -> np.ndarray:
     outside = 1.0 - held / size
     values = (to_numpy(block.label_depth), to_numpy(block.rows.height), np.ones(len(rank)))
     share = np.concatenate([psi * (weight * value / size)[:, None] for value in values], axis=1)
-    row, one = np.arange(len(rank)), np.ones(len(rank))
-    edges = csr_array(
-        (np.append(one, -one), (np.append(rank, ends), np.append(row, row))), (r + 1, len(rank))
-    )
-    label = np.cumsum((edges @ share)[:r], axis=0)
+    columns = np.arange(share.shape[1])
+
+    def at(place: np.ndarray) -> np.ndarray:
+        cell = (place[:, None] * len(columns) + columns).ravel()
+        return np.bincount(cell, share.ravel(), (r + 1) * len(columns)).reshape(r + 1, -1)
+
+    label = np.cumsum((at(rank) - at(ends))[:r], axis=0)
     label[0] += (size * outside) @ share
     return label.T.reshape(3, psi.shape[1], r)
 
@@ -124,7 +127,8 @@ class RankCone:
         self.emphasis = emphasis
         self.unit = unit
         self.n_rows = rows.n_rows
-        self.rounding = 1e-8 if getattr(rows, "single_precision", True) else 1e-14
+        self.single_precision = bool(getattr(rows, "single_precision", True))
+        self.rounding = 1e-8 if self.single_precision else 1e-14
         self.allowed = allowed
         self.tol = tol
         self.atoms = np.flatnonzero(allowed.ravel())
@@ -156,6 +160,17 @@ class RankCone:
 
     def _take(self, grid: np.ndarray) -> np.ndarray:
         return grid.reshape(-1)[self.atoms]
+
+    def representable(self, coefficients: np.ndarray) -> np.ndarray:
+        """The nearest point whose weights by rank are numbers of the rows' precision.
+
+        All rows share the weights, so their rounding would not average out: in single precision it moves the gradient by
+        1e-6. What is left is the rounding of each row's own sum, which does average out.
+        """
+        if not self.single_precision:
+            return coefficients
+        exact = np.cumsum(self.grid(coefficients), axis=2).astype(np.float32).astype(np.float64)
+        return np.maximum(self._take(np.diff(exact, axis=2, prepend=0.0)), self.lower)
 
     def grid(self, coefficients: np.ndarray) -> np.ndarray:
         """Coefficients as an array of shape (2, K, r)."""

@@ -8,8 +8,10 @@ in memory come to a calibrator as `RowSource`: a shape, and a way to prepare the
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache, reduce
 from operator import add
@@ -19,15 +21,16 @@ import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from ..arrays import Array, on_host, to_numpy
-from .blocks import Block, Ranked, join_blocks, prepare_block
+from .blocks import Block, join_blocks, prepare_block
 
 T = TypeVar("T")
 
 # Elements of a block: small enough for the cache of one core, large enough to drown the cost of the calls.
 _CPU_BLOCK = 2**18
 _GPU_BLOCK = 2**26
-# Rows of a coarse copy, at the least; below, a copy saves nothing.
-_COARSE = 2048
+# A coarse copy has one row in eight or fewer, but so many at the least; with more than one in three it saves nothing.
+_COARSE = 1024
+_COARSE_BLOCKS = 4  # as large a block is good for a coarse copy: it is all in the cache anyway
 # Logits of a coarse copy, at the most; above, it costs more than it improves a step (and memory, where rows are in a file).
 _COARSE_LOGITS = 2**24
 
@@ -57,14 +60,8 @@ class RowSource(Protocol):
     def shape(self) -> tuple[int, int]:
         """Rows that count, and classes."""
 
-    def prepare(
-        self,
-        *,
-        top_k: int | None = None,
-        statistics: Sequence[Callable[[Ranked], Array]] = (),
-        dtype: object = None,
-    ) -> Rows:
-        """Rows for the solver, as `MemoryRows.prepare` makes them of arrays."""
+    def prepare(self, **how: Any) -> Rows:
+        """Rows for the solver; the keywords are those of `prepare_block`."""
 
 
 def available_threads() -> int:
@@ -80,24 +77,54 @@ def block_rows(logits: Array) -> int:
     return max(16, (_CPU_BLOCK if on_host(logits) else _GPU_BLOCK) // max(1, logits.shape[1]))
 
 
-def sample_step(n_rows: int, n_classes: int) -> int:
-    """Every how many rows a coarse copy takes one; below 2 there is none."""
-    most = max(_COARSE, _COARSE_LOGITS // n_classes)
-    return max(min(8, n_rows // _COARSE), -(-n_rows // most) if n_rows >= 2 * _COARSE else 0)
+def sample_step(n_rows: int, n_classes: int, most_logits: int = _COARSE_LOGITS) -> int:
+    """Every how many rows a coarse copy takes one; 0 where it would save nothing."""
+    most = max(_COARSE, most_logits // n_classes)
+    step = max(min(8, n_rows // _COARSE), -(-n_rows // most) if n_rows >= 2 * _COARSE else 0)
+    return step if step >= 3 else 0
 
 
 def join_samples(thin: Sequence[Block], step: int) -> MemoryRows:
     """Blocks of which one row in ``step`` is left, joined again: thin blocks would cost more in calls than in arithmetic."""
-    return MemoryRows([join_blocks(thin[i : i + step]) for i in range(0, len(thin), step)])
+    together = step * _COARSE_BLOCKS
+    return MemoryRows([join_blocks(thin[i : i + together]) for i in range(0, len(thin), together)])
 
 
 def parallel_map(function: Callable[[Any], T], items: Sequence[Any], threads: int | None = None) -> list[T]:
     """``[function(x) for x in items]`` on threads, with BLAS held to one thread each."""
     threads = min(threads or available_threads(), len(items))
-    if threads <= 1:
+    if threads <= 1 or _here.works_for_pool:  # a pool that waits for itself would wait for ever
         return [function(x) for x in items]
-    with _blas().limit(limits=1, user_api="blas"), ThreadPoolExecutor(threads) as pool:
-        return list(pool.map(function, items))
+    with one_blas_thread():
+        return list(_pool(os.getpid(), threads).map(function, items))
+
+
+@cache
+def _pool(process: int, threads: int) -> ThreadPoolExecutor:
+    # Kept, because to start threads costs as much as a pass over a few thousand rows.
+    return ThreadPoolExecutor(threads, initializer=lambda: setattr(_here, "works_for_pool", True))
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Keep BLAS to the thread that calls it. Costs some milliseconds, so a fit does it once, around all its passes."""
+    if _here.holds_blas:
+        yield
+        return
+    _here.holds_blas = True
+    try:
+        with _blas().limit(limits=1, user_api="blas"):
+            yield
+    finally:
+        _here.holds_blas = False
+
+
+class _ThisThread(threading.local):
+    works_for_pool = False
+    holds_blas = False
+
+
+_here = _ThisThread()
 
 
 @cache
@@ -122,20 +149,16 @@ class MemoryRows:
         logits: Array,
         labels: Array,
         weight: Array | None = None,
-        *,
-        top_k: int | None = None,
-        statistics: Sequence[Callable[[Ranked], Array]] = (),
-        dtype: object = None,
+        **how: Any,
     ) -> MemoryRows:
+        """Rows of logits (n, m); the keywords are those of `prepare_block`."""
         size = block_rows(logits)
         n = logits.shape[0]
 
         def one(begin: int) -> Block:
             rows = slice(begin, begin + size)
             w = None if weight is None else weight[rows]
-            return prepare_block(
-                logits[rows], labels[rows], w, top_k=top_k, statistics=statistics, dtype=dtype
-            )
+            return prepare_block(logits[rows], labels[rows], w, **how)
 
         begins = range(0, n, size)
         if on_host(logits):
@@ -155,12 +178,12 @@ class MemoryRows:
         return reduce(add, parallel_map(lambda block: function(block, *args), self.blocks, threads))
 
     def sample(self) -> MemoryRows | None:
-        on_host = self._on_host
-        step = sample_step(self.n_rows, self.n_classes) if on_host else min(8, self.n_rows // _COARSE)
-        # On a device, a pass over this much costs little more than its calls do.
-        if step < 2 or (not on_host and self.n_rows * self.n_classes <= _GPU_BLOCK):
-            return None
-        return join_samples([b[slice(None, None, step)] for b in self.blocks], step)
+        if self._on_host:
+            step = sample_step(self.n_rows, self.n_classes)
+        else:  # on a device, a pass over one block costs little more than its calls do
+            many = self.n_rows * self.n_classes > _GPU_BLOCK
+            step = sample_step(self.n_rows, self.n_classes, self.n_rows * self.n_classes) if many else 0
+        return join_samples([b[slice(None, None, step)] for b in self.blocks], step) if step else None
 
     def part(self, chosen: np.ndarray) -> MemoryRows:
         """The rows where ``chosen`` (n_rows,) is true."""

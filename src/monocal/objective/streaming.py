@@ -9,7 +9,7 @@ passes. So a fit gives what it gives in memory, bit for bit; it costs a sort a p
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -21,8 +21,8 @@ import numpy as np
 
 from ..arrays import Array, to_numpy
 from ..errors import InputError
-from .blocks import Block, Ranked, prepare_block
-from .sources import MemoryRows, _blas, available_threads, block_rows, join_samples, sample_step
+from .blocks import Block, prepare_block
+from .sources import MemoryRows, available_threads, block_rows, join_samples, one_blas_thread, sample_step
 
 T = TypeVar("T")
 
@@ -80,7 +80,7 @@ def map_in_order(function: Callable[[Any], T], items: Iterable[Any]) -> Iterator
     ):  # as in `parallel_map`, a block that is alone has BLAS's threads to itself
         yield from map(function, items)
         return
-    with _blas().limit(limits=1, user_api="blas"), ThreadPoolExecutor(threads) as pool:
+    with one_blas_thread(), ThreadPoolExecutor(threads) as pool:
         ahead: deque[Future[T]] = deque()
         for item in items:
             ahead.append(pool.submit(function, item))
@@ -98,20 +98,15 @@ class Stream:
     shape: tuple[int, int]  # rows that count, and classes
     single_precision: bool
 
-    def prepare(
-        self,
-        *,
-        top_k: int | None = None,
-        statistics: Sequence[Callable[[Ranked], Array]] = (),
-        dtype: object = None,
-    ) -> StreamingRows:
+    def prepare(self, **how: Any) -> StreamingRows:
+        """Rows for the solver; the keywords are those of `prepare_block`."""
+
         def one(part: Part) -> Block:
-            rest = {"top_k": top_k, "statistics": statistics, "dtype": dtype}
-            return prepare_block(part.logits, part.labels, part.weight, **rest)  # type: ignore[arg-type]
+            return prepare_block(part.logits, part.labels, part.weight, **how)
 
         n, m = self.shape
-        single = self.single_precision and dtype is None
-        return StreamingRows(self.read, one, n, m, min(top_k or m, m), single)
+        single = self.single_precision and how.get("dtype") is None
+        return StreamingRows(self.read, one, n, m, min(how.get("top_k") or m, m), single)
 
 
 class StreamingRows:
@@ -167,7 +162,7 @@ class StreamingRows:
 
     def sample(self) -> MemoryRows | None:
         step = sample_step(self.n_rows, self.n_classes)
-        if step < 2:
+        if not step:
             return None
         if self._sample is None:
             # Copied, so that the rows between do not stay in memory.

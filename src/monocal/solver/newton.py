@@ -34,6 +34,8 @@ from scipy.optimize import nnls
 
 from .solution import CONVERGED, ITERATIONS, STALLED, Solution, Step
 
+_RIDGE = 1e-10
+
 
 @dataclass(frozen=True)
 class Evaluation:
@@ -60,6 +62,9 @@ class ConeProblem(Protocol):
 
     def evaluate(self, coefficients: np.ndarray, working: np.ndarray) -> Evaluation:
         """``F`` at ``coefficients``, with the Hessian of the atoms in ``working`` (sorted indices)."""
+
+    def representable(self, coefficients: np.ndarray) -> np.ndarray:
+        """A feasible point as close as rounding, at which ``evaluate`` is exact: ``coefficients`` will often do."""
 
     def candidates(self, gradient: np.ndarray, size: int) -> np.ndarray:
         """At most ``size`` atoms worth trying, given the gradient of all (most negative local minima)."""
@@ -97,7 +102,8 @@ def minimize(
     small = problem.coarse()
     if small is None:
         first = problem.start() if start is None else start
-        return _newton(problem, np.maximum(first, problem.lower), tol, max_iter, n_candidates, ())
+        first = problem.representable(np.maximum(first, problem.lower))
+        return _newton(problem, first, tol, max_iter, n_candidates, ())
     return _corrected(problem, small, start, tol, max_iter, n_candidates)
 
 
@@ -116,7 +122,9 @@ def _corrected(
     falls by the relative sampling error of the Hessian in each round, and a round costs one pass without Hessian. Far from
     ``c`` the correction means nothing (it may even leave the part without a minimum), so a round does not go far.
     """
-    rough = minimize(small, tol=max(tol, 1e-3), max_iter=max_iter, start=start, n_candidates=n_candidates)
+    # The part's own optimum is off by its sampling error: nothing is gained by going closer.
+    rough_tol = max(tol, float(small.reach.max()) / small.n_rows**0.5)
+    rough = minimize(small, tol=rough_tol, max_iter=max_iter, start=start, n_candidates=n_candidates)
     c, history = rough.coefficients, list(rough.history)
     nothing = np.zeros(0, dtype=np.intp)
     last = np.inf
@@ -129,8 +137,11 @@ def _corrected(
         if kkt > 0.8 * last:
             break
         last = kkt
-        small.penalty = problem.penalty + here.gradient - small.evaluate(c, nothing).gradient
-        inner = _newton(small, c, max(0.05 * kkt, 0.3 * tol), max_iter, n_candidates, (), trust=6.0)
+        part = small.evaluate(c, np.flatnonzero(c > problem.lower))
+        small.penalty = problem.penalty + here.gradient - part.gradient
+        inner = _newton(
+            small, c, max(0.05 * kkt, 0.3 * tol), max_iter, n_candidates, (), here=part, trust=6.0
+        )
         c, history = inner.coefficients, history + list(inner.history)
     return _newton(problem, c, tol, max_iter, n_candidates, tuple(history))
 
@@ -142,17 +153,19 @@ def _newton(
     max_iter: int,
     n_candidates: int,
     before: tuple[Step, ...],
+    here: Evaluation | None = None,
     trust: float = np.inf,
 ) -> Solution:
-    """Newton steps from ``c`` until the tolerance is met, or until the model has moved by ``trust``."""
+    """Newton steps from ``c`` (evaluated ``here``) until the tolerance is met, or until the model has moved by ``trust``."""
     penalty, lower = problem.penalty, problem.lower
     history = list(before)
     origin = c
     working = np.flatnonzero(c > lower)
-    here = problem.evaluate(c, working)
+    if here is None:
+        here = problem.evaluate(c, working)
     step_size = 1.0
     status, n_iter, idle, best = ITERATIONS, 0, 0, np.inf
-    radius = 10.0
+    radius, ridge = 10.0, _RIDGE
     while True:
         objective, kkt = _state(problem, here, c)
         history.append(Step(objective, kkt, int((c > lower).sum()), step_size, problem.n_rows))
@@ -168,7 +181,9 @@ def _newton(
 
         g = here.gradient + penalty
         delta = np.zeros_like(c)
-        step = _bounded_newton_step(g[working], here.hessian, (c - lower)[working], problem.spread[working])
+        step = _bounded_newton_step(
+            g[working], here.hessian, (c - lower)[working], problem.spread[working], ridge
+        )
         # Where the curvature has all but vanished a full step may leap far: no atom moves the model by more than the
         # radius, which grows while steps of its length succeed.
         leap = float(np.abs(step * problem.reach[working]).max(initial=0.0))
@@ -180,7 +195,7 @@ def _newton(
         while True:
             trial = c + step_size * delta
             # What the step takes to its bound arrives there up to rounding; put it there exactly.
-            trial = np.where(trial - lower <= 1e-12 * (c - lower), lower, trial)
+            trial = problem.representable(np.where(trial - lower <= 1e-12 * (c - lower), lower, trial))
             trial_working = np.union1d(np.flatnonzero(trial > lower), wanted)
             there = problem.evaluate(trial, trial_working)
             change = there.value - here.value + float(penalty @ (trial - c))
@@ -199,6 +214,8 @@ def _newton(
             break
         if step_size == 1.0 and leap > radius:
             radius *= 4
+        # A step that had to be cut has trusted curvature that was rounding: the next one moves less where there is little.
+        ridge = max(ridge / 10, _RIDGE) if step_size == 1.0 else min(100 * ridge, 1e-2)
         idle = idle + 1 if abs(step_size * slope) <= noise and kkt > 0.9 * best else 0
         best = min(best, kkt)
         c, here, working = trial, there, trial_working
@@ -234,7 +251,7 @@ def _solution(
 
 
 def _bounded_newton_step(
-    g: np.ndarray, hessian: np.ndarray, room: np.ndarray, metric: np.ndarray
+    g: np.ndarray, hessian: np.ndarray, room: np.ndarray, metric: np.ndarray, ridge: float
 ) -> np.ndarray:
     """``argmin_d  g.d + d'Hd/2`` subject to ``room + d >= 0``, as non-negative least squares in ``room + d``."""
     if not len(g):
@@ -243,7 +260,6 @@ def _bounded_newton_step(
     # values among the logits must not make that large, and an atom that is zero but for rounding must not run away: hence
     # the bounds.)
     scale = np.sqrt(np.maximum(np.diag(hessian), 0.0) + 1e-8 * np.clip(metric, 1e-7, 30.0) ** 2)
-    ridge = 1e-10
     while True:
         # Atoms with neighbouring starts are nearly parallel: a ridge in the scaled metric keeps the factor well-posed.
         scaled = hessian / scale[:, None] / scale[None, :]

@@ -1,0 +1,70 @@
+"""The compiled loops give what ordinary array operations give, and keep the order as strictly."""
+
+import numpy as np
+import pytest
+
+import monocal as mc
+from hostile import assert_order_kept, hard_rows
+from monocal.data import synthetic
+from monocal.objective import compiled
+
+pytest.importorskip("numba")
+
+
+@pytest.fixture(scope="module")
+def rows():
+    data = synthetic(6000, 1000, seed=0, keep_truth=False)
+    return data.values.astype(np.float32), data.labels
+
+
+@pytest.fixture(params=[mc.TemperatureScaling, lambda: mc.MCCT(shrinkage=0.1), mc.ConditionalMCCT])
+def cal(request, rows):
+    return request.param().fit(*rows)
+
+
+def without(monkeypatch):
+    monkeypatch.setattr(compiled, "available", lambda: False)
+
+
+def test_fits_and_predictions_agree_with_plain_operations(rows, cal, monkeypatch):
+    z, y = rows
+    fast = cal.predict_proba(z)
+    assert cal.solution_.converged
+    assert_order_kept(z, fast)
+    np.testing.assert_allclose(fast.sum(axis=1), 1, rtol=1e-5)
+    without(monkeypatch)
+    np.testing.assert_allclose(cal.predict_proba(z), fast, rtol=3e-5, atol=1e-30)
+    again = type(cal)(**cal.get_params()).fit(z, y)
+    np.testing.assert_allclose(again.predict_proba(z), fast, atol=2e-6)
+    assert abs(again.solution_.objective - cal.solution_.objective) < 1e-7
+
+
+@pytest.mark.parametrize("rounded", [False, True])
+def test_order_on_hostile_rows(cal, rounded):
+    hostile = hard_rows(1000).astype(np.float32)
+    many = np.concatenate([hostile, hostile + 1, -hostile] * 6)
+    many = np.round(many * 2) / 2 if rounded else many
+    many[::97, 3] = -np.inf
+    assert many.size >= compiled.LARGE
+    p = cal.predict_proba(many)
+    assert_order_kept(many, p)
+    assert (p[::97, 3] == 0).all()
+
+
+def test_exp_is_monotone_in_the_last_bit():
+    # One logit in a row of two takes all values in turn: its probability must never fall.
+    low = np.cumsum(np.full(2**21, np.spacing(np.float32(3.3))), dtype=np.float32)
+    z = np.stack([-low, np.zeros_like(low)], axis=1)
+    top, height = z.max(axis=1), low
+    for scale in (0.3, 1.0, 7.0):
+        w = np.array([[scale]], dtype=np.float32)
+        p = compiled.probabilities(z, top, height, np.empty((len(z), 0), np.float32), w, 0 * w)
+        assert (np.diff(p[:, 0]) <= 0).all()
+        assert (p[:, 0] <= p[:, 1]).all()
+
+
+def test_large_sets_are_certified_without_shrinkage(rows):
+    """Single precision, atoms that are all but parallel, and classes no label ever falls on."""
+    cal = mc.MCCT(shrinkage=0).fit(*rows)
+    assert cal.solution_.converged
+    assert cal.solution_.kkt <= 1e-6
