@@ -1,12 +1,7 @@
-"""A calibrator as an ONNX graph of standard operators, alone or at the end of a classifier.
+"""A calibrator as an ONNX model, alone or at the end of a classifier.
 
-    x = z - max z;   sorted by TopK;   f_(i) = w_i (x_(i) - x_low) + b_i;   tied ranks take the mean of theirs;
-    back to the classes by ScatterElements;   p = exp(round(f - max f)) / sum.
-
-The order is exact for the same reasons as in `maps.rank_map` (every step rounds monotonically) and `arrays.ordered_exp` (the
-argument of Exp is rounded to a grid coarser than the error of any implementation). Ranks are static, so weights and
-biases are constants of the graph. Groups of ties are found by counting: ``g = CumSum(x_(i) != x_(i-1))`` numbers them,
-a scatter-add of ones sizes them, and differences of ``CumSum(f)`` in double precision sum them.
+The map itself, in standard operators, is in `export.onnx_map`; here it gets inputs, outputs and names. At the end of a
+classifier it takes the place of the output that it calibrates.
 """
 
 from __future__ import annotations
@@ -15,23 +10,19 @@ import os
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
 from .. import __version__
-from ..arrays import EXP_GRID
 from ..data import atomic_path
 from ..errors import InputError
-from ..objective.blocks import LARGEST
+from .onnx_map import Graph, calibrated
 from .plan import Plan, plan_of
 
 OPSET = 17
 _DOMAIN = "monocal"
 _TYPES = {"float32": TensorProto.FLOAT, "float64": TensorProto.DOUBLE}
 _OUTPUTS = ("probabilities", "logits")
-# Stands for 0 as a divisor: a row whose logits are all equal has spread 0 in any unit.
-_SMALLEST_UNIT = 1e-300
 
 
 def to_onnx(
@@ -93,8 +84,8 @@ def to_onnx(
 def _alone(plan: Plan, output: str, dtype: str) -> onnx.ModelProto:
     source = "logits" if plan.smallest_probability is None else "probabilities"
     name = output if output != source else f"calibrated_{output}"
-    graph = _Graph(OPSET, dtype)
-    graph.rename(_calibrated(graph, plan, source, output), name)
+    graph = Graph(OPSET, dtype)
+    graph.rename(calibrated(graph, plan, source, output), name)
     shape = ["batch", plan.n_classes]
     return helper.make_model(
         helper.make_graph(
@@ -126,13 +117,13 @@ def _appended(plan: Plan, classifier: Any, tensor: str | None, output: str) -> o
             f"{plan.n_classes} classes. Fit it on the outputs of this model."
         )
     dtype = "float64" if kind.elem_type == TensorProto.DOUBLE else "float32"
-    graph = _Graph(opset, dtype, prefix=_unused_prefix(model.graph))
+    graph = Graph(opset, dtype, prefix=_unused_prefix(model.graph))
     source = given.name
     if kind.elem_type != _TYPES[dtype]:
         source = graph.op("Cast", source, to=_TYPES[dtype])
     taken = _value_names(model.graph)
     name = next(n for n in (output, f"calibrated_{output}", f"{graph.prefix}{output}") if n not in taken)
-    graph.rename(_calibrated(graph, plan, source, output), name)
+    graph.rename(calibrated(graph, plan, source, output), name)
     model.graph.node.extend(graph.nodes)
     model.graph.initializer.extend(graph.constants)
     value = helper.make_tensor_value_info(name, _TYPES[dtype], None)
@@ -210,230 +201,3 @@ def _unused_prefix(graph: onnx.GraphProto) -> str:
         i += 1
         prefix = f"{_DOMAIN}{i}/"
     return prefix
-
-
-class _Graph:
-    """Nodes and constants being collected; tensors are known by their names."""
-
-    def __init__(self, opset: int, dtype: str, prefix: str = ""):
-        self.opset = opset
-        self.dtype = np.dtype(dtype)
-        self.prefix = prefix
-        self.nodes: list[onnx.NodeProto] = []
-        self.constants: list[onnx.TensorProto] = []
-        self._known: dict[tuple[Any, ...], str] = {}
-
-    def op(self, kind: str, *inputs: str, outputs: int = 1, **attributes: Any) -> Any:
-        number = len(self.nodes)
-        names = [f"{self.prefix}{kind}_{number}" + (f"_{i}" if outputs > 1 else "") for i in range(outputs)]
-        self.nodes.append(
-            helper.make_node(kind, inputs, names, name=f"{self.prefix}node_{number}", **attributes)
-        )
-        return names if outputs > 1 else names[0]
-
-    def constant(self, values: Any, dtype: Any = None) -> str:
-        array = np.asarray(values, dtype=dtype or self.dtype)
-        key = (array.dtype.str, array.shape, array.tobytes())
-        if key not in self._known:
-            self._known[key] = f"{self.prefix}constant_{len(self.constants)}"
-            self.constants.append(numpy_helper.from_array(array, self._known[key]))
-        return self._known[key]
-
-    def integers(self, values: Any) -> str:
-        return self.constant(values, np.int64)
-
-    def cast(self, x: str, dtype: Any) -> str:
-        return self.op("Cast", x, to=helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
-
-    def reduce(self, kind: str, x: str) -> str:
-        """Over the last axis, which stays. The axis became an input with operator set 18 (sums: 13)."""
-        if self.opset < 18 and kind != "Sum":
-            return self.op(f"Reduce{kind}", x, axes=[-1], keepdims=1)
-        return self.op(f"Reduce{kind}", x, self.integers([-1]), keepdims=1)
-
-    def columns(self, x: str, begin: int, end: int) -> str:
-        return self.op(
-            "Slice", x, self.integers([begin]), self.integers([end]), self.integers([-1]), self.integers([1])
-        )
-
-    def running_sum(self, x: str, exclusive: bool = False) -> str:
-        return self.op("CumSum", x, self.integers(-1), exclusive=int(exclusive))
-
-    def take(self, x: str, index: str) -> str:
-        return self.op("GatherElements", x, index, axis=-1)
-
-    def rename(self, old: str, new: str) -> None:
-        """Give the output of the last node its public name."""
-        assert list(self.nodes[-1].output) == [old]
-        self.nodes[-1].output[0] = new
-
-
-def _calibrated(g: _Graph, plan: Plan, source: str, output: str) -> str:
-    z = source if plan.smallest_probability is None else _log(g, source, plan.smallest_probability)
-    masked = g.op("IsInf", z, detect_positive=0)
-    largest = LARGEST[g.dtype.name]
-    x = g.op("Sub", z, g.reduce("Max", z))
-    x = g.op("Max", x, g.constant(-largest))
-    x = g.op("Where", masked, g.constant(-np.inf), x)
-    f = _rank_map(g, plan, x, masked)
-    f = g.op("Where", masked, g.constant(-np.inf), f)
-    if output == "probabilities":
-        return _lift_top(g, _softmax(g, f), source)
-    return _lift_top(g, f, source)
-
-
-def _rank_map(g: _Graph, plan: Plan, x: str, masked: str) -> str:
-    """Calibrated logits of ``x = z - max z``; those of masked classes mean nothing."""
-    m, r = plan.n_classes, plan.n_ranks
-    zero = g.constant(0.0)
-    sorted_x: Any = None
-    index: Any = None
-    if len(plan.jumps) or r < m:
-        sorted_x, index = g.op("TopK", x, g.integers([r]), outputs=2, axis=-1, largest=1, sorted=1)
-    in_use = x if sorted_x is None else sorted_x
-    low = g.reduce("Min", g.op("Where", g.op("IsInf", in_use), zero, in_use))
-    w, b = _pieces(g, plan, x, masked, sorted_x)
-    if not len(plan.jumps):
-        return g.op("Add", g.op("Mul", g.op("Sub", x, low), w), b)
-    piece = g.integers(plan.pieces[::-1].copy())  # TopK sorts from the top down
-    u = g.op("Max", g.op("Sub", sorted_x, low), zero)
-    f = g.op("Add", g.op("Mul", u, g.op("Gather", w, piece, axis=-1)), g.op("Gather", b, piece, axis=-1))
-    f = _mean_of_ties(g, f, sorted_x)
-    if r == m:
-        return g.op("ScatterElements", x, index, f, axis=-1)
-    # Below the top k all classes have the lowest rank's parameters; those tied with it share its group's mean.
-    equal = g.op("Equal", x, low)
-    held = g.op("Equal", sorted_x, low)
-    ties, kept = (g.reduce("Sum", g.cast(flags, g.dtype)) for flags in (equal, held))
-    lowest = g.columns(b, 0, 1)  # u = 0 there
-    in_group = g.op("Add", lowest, g.op("Mul", g.op("Sub", f, lowest), g.op("Div", kept, ties)))
-    in_group = g.op("Min", g.op("Max", in_group, lowest), f)
-    f = g.op("Where", held, in_group, f)
-    w_low, b_low = (g.columns(table, 0, 1) for table in (w, b))
-    tail = g.op("Add", g.op("Mul", g.op("Sub", x, low), w_low), b_low)
-    tail = g.op("Where", equal, g.reduce("Min", f), tail)
-    return g.op("ScatterElements", tail, index, f, axis=-1)
-
-
-def _pieces(g: _Graph, plan: Plan, x: str, masked: str, sorted_x: str | None) -> tuple[str, str]:
-    """Weight and bias of each piece, (..., J + 1), or (1, J + 1) where they are the same for all rows."""
-    steps = [s.astype(g.dtype) for s in (plan.scale_steps, plan.bias_steps)]
-    if not len(plan.ramp_zero):
-        return tuple(g.constant(np.cumsum(s, axis=1, dtype=g.dtype)) for s in steps)  # type: ignore[return-value]
-    depth = g.op("Where", masked, g.constant(0.0), g.op("Neg", x))
-    values = [_statistic(g, str(s), plan, depth, masked, sorted_x) for s in plan.statistics]
-    q = g.op("Gather", g.op("Concat", *values, axis=-1), g.integers(plan.ramp_statistic), axis=-1)
-    psi = g.op("Div", g.op("Sub", q, g.constant(plan.ramp_zero)), g.constant(plan.ramp_one - plan.ramp_zero))
-    psi = g.op("Max", g.op("Min", psi, g.constant(1.0)), g.constant(0.0))
-    w, b = (
-        g.op("Add", g.op("MatMul", psi, g.constant(s[1:])), g.constant(s[:1]))  # the first factor is 1
-        for s in steps
-    )
-    return g.running_sum(w), g.running_sum(b)
-
-
-def _statistic(g: _Graph, name: str, plan: Plan, depth: str, masked: str, sorted_x: str | None) -> str:
-    """Statistic (..., 1) of the depths below the top; masked classes have depth 0 here and do not take part.
-
-    In double precision: a runtime's sums are not compensated, and an entropy near 0 is a small difference.
-    """
-    v = g.cast(depth, np.float64)
-    available = g.cast(g.op("Not", masked), np.float64)
-    if name in ("mean_gap", "spread"):
-        count = g.reduce("Sum", available)
-        mean = g.op("Div", g.reduce("Sum", v), count)
-        if name == "mean_gap":
-            return g.cast(mean, g.dtype)
-        unit = g.op(
-            "Max", g.reduce("Max", v), g.constant(_SMALLEST_UNIT, np.float64)
-        )  # so that no square overflows
-        away = g.op("Mul", g.op("Div", g.op("Sub", v, mean), unit), available)
-        variance = g.op("Div", g.reduce("Sum", g.op("Mul", away, away)), count)
-        return g.cast(g.op("Mul", unit, g.op("Sqrt", variance)), g.dtype)
-    if name == "entropy":
-        e = g.op("Mul", g.op("Exp", g.op("Neg", v)), available)
-        total = g.reduce("Sum", e)
-        mean = g.op("Div", g.reduce("Sum", g.op("Mul", e, v)), total)
-        return g.cast(g.op("Add", g.op("Log", total), mean), g.dtype)
-    second = _second(g, plan, depth, masked, sorted_x)
-    if name == "margin":
-        return second
-    # log_odds: relative to the second class, so that nothing is lost where the first is all but certain
-    second = g.cast(second, np.float64)
-    below = g.op("Max", g.op("Sub", v, second), g.constant(0.0, np.float64))
-    e = g.op("Mul", g.op("Exp", g.op("Neg", below)), available)
-    at_top = g.op("And", g.op("Equal", depth, g.constant(0.0)), g.op("Not", masked))
-    lower = g.cast(g.op("Not", at_top), np.float64)
-    one = g.constant(1.0, np.float64)
-    tied = g.op("Sub", g.reduce("Sum", g.cast(at_top, np.float64)), one)
-    others = g.op("Max", g.op("Add", g.reduce("Sum", g.op("Mul", e, lower)), tied), one)
-    return g.cast(g.op("Sub", second, g.op("Log", others)), g.dtype)
-
-
-def _second(g: _Graph, plan: Plan, depth: str, masked: str, sorted_x: str | None) -> str:
-    """Depth of the second largest logit, 0 where no second class is available."""
-    if plan.n_classes == 1:
-        return depth
-    if sorted_x is None or plan.n_ranks < 2:
-        x = g.op("Where", masked, g.constant(-np.inf), g.op("Neg", depth))
-        sorted_x, _ = g.op("TopK", x, g.integers([2]), outputs=2, axis=-1, largest=1, sorted=1)
-    second = g.columns(sorted_x, 1, 2)  # type: ignore[arg-type]
-    return g.op("Where", g.op("IsInf", second), g.constant(0.0), g.op("Neg", second))
-
-
-def _mean_of_ties(g: _Graph, f: str, sorted_x: str) -> str:
-    """Give equal ``sorted_x`` the mean of their ``f``; exactly ``f`` where these are equal too."""
-    end = 2**31
-    new = g.op(
-        "Not", g.op("Equal", g.columns(sorted_x, 1, end), g.columns(sorted_x, 0, -1))
-    )  # begins a group
-    first_column = g.op("Mul", g.cast(g.columns(sorted_x, 0, 1), np.int64), g.integers(0))
-    group = g.running_sum(g.op("Concat", first_column, g.cast(new, np.int64), axis=-1))
-    none = g.op("Mul", group, g.integers(0))
-    one = g.op("Add", none, g.integers(1))
-    sizes = g.op("ScatterElements", none, group, one, axis=-1, reduction="add")
-    size = g.take(sizes, group)
-    first = g.take(g.running_sum(sizes, exclusive=True), group)
-    last = g.op("Sub", g.op("Add", first, size), g.integers(1))
-    f_first, f_last = g.take(f, first), g.take(f, last)
-    double = g.cast(f, np.float64)
-    total = g.running_sum(double)
-    sums = g.op("Add", g.op("Sub", g.take(total, last), g.take(total, first)), g.take(double, first))
-    mean = g.cast(g.op("Div", sums, g.cast(size, np.float64)), g.dtype)
-    return g.op("Min", g.op("Max", mean, f_last), f_first)
-
-
-def _softmax(g: _Graph, f: str) -> str:
-    grid = EXP_GRID[g.dtype.name]
-    d = g.op("Sub", f, g.reduce("Max", f))
-    d = g.op("Mul", g.op("Round", g.op("Mul", d, g.constant(grid))), g.constant(1.0 / grid))
-    e = g.op("Exp", d)
-    total = g.reduce("Sum", g.cast(e, np.float64))  # a runtime's sums are not compensated
-    return g.op("Mul", e, g.cast(g.op("Reciprocal", total), g.dtype))
-
-
-def _log(g: _Graph, p: str, smallest: float) -> str:
-    """Logarithms, in double precision so that they cannot change places; a zero stands for half the smallest positive."""
-    positive = g.op("Greater", p, g.constant(0.0))
-    least = g.reduce("Min", g.op("Where", positive, p, g.constant(np.inf)))
-    floor = g.op("Div", g.op("Min", least, g.constant(smallest)), g.constant(2.0))
-    logits = g.cast(g.op("Log", g.cast(g.op("Where", positive, p, floor), np.float64)), g.dtype)
-    # Half the smallest subnormal is zero again; what matters is that it stays below the others and finite.
-    lowest = g.cast(g.op("Log", g.cast(g.op("Min", least, g.constant(smallest)), np.float64)), g.dtype)
-    return g.op("Where", g.op("IsInf", logits), g.op("Sub", lowest, g.constant(1.0)), logits)
-
-
-def _lift_top(g: _Graph, values: str, source: str) -> str:
-    """Lift the top of a row where rounding has made it equal to a lower class, so that argmax names the same as before."""
-    moved = g.op(
-        "Not",
-        g.op(
-            "Equal", g.op("ArgMax", values, axis=-1, keepdims=1), g.op("ArgMax", source, axis=-1, keepdims=1)
-        ),
-    )
-    at_top = g.op("Equal", source, g.reduce("Max", source))
-    top = g.reduce("Max", values)  # not negative: anchored logits and probabilities both
-    # Not times 1 + eps: runtimes that compare in single precision drop that as a product with 1.
-    up = g.op("Add", top, g.op("Mul", top, g.constant(np.finfo(g.dtype).eps)))
-    up = g.op("Max", up, g.constant(np.finfo(g.dtype).tiny))
-    return g.op("Where", g.op("And", moved, at_top), up, values)
