@@ -79,6 +79,13 @@ def exp_(x: Array) -> Array:
     return x.exp_() if is_lazy_torch(x) else np.exp(x, out=x)
 
 
+def subtract_from_(top: Array, x: Array) -> Array:
+    """``x = top - x``."""
+    if is_lazy_torch(x):
+        return x.neg_().add_(top)
+    return np.subtract(top, x, out=x)
+
+
 def maximum_(x: Array, other: Array) -> Array:
     """``x = maximum(x, other)``."""
     if is_lazy_torch(x):
@@ -150,16 +157,16 @@ def ordered_exp(x: Array) -> Array:
     grid = EXP_GRID[str(x.dtype).rpartition(".")[2]]
     with np.errstate(over="ignore", under="ignore"):
         x = x * grid
-        x = xp.round(x)
+        x = np.rint(x, out=x) if isinstance(x, np.ndarray) else xp.round(x)
         x *= 1.0 / grid
-        return xp.exp(x)
+        return exp_(x)
 
 
-def ordered_softmax(f: Array) -> Array:
-    """Softmax over the last axis that keeps order and ties exactly; ``-inf`` gives 0."""
+def ordered_softmax(f: Array, anchored: bool = False) -> Array:
+    """Softmax over the last axis that keeps order and ties exactly; ``-inf`` gives 0. ``anchored``: the top is at 0."""
     xp = array_namespace(f)
     with np.errstate(over="ignore", under="ignore"):
-        e = ordered_exp(f - xp.max(f, axis=-1, keepdims=True))
+        e = ordered_exp(f if anchored else f - xp.max(f, axis=-1, keepdims=True))
         e *= 1.0 / xp.sum(e, axis=-1, keepdims=True)
     return e
 

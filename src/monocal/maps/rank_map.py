@@ -21,6 +21,7 @@ import numpy as np
 from ..arrays import (
     Array,
     array_namespace,
+    compute_dtype,
     is_lazy_torch,
     like,
     on_host,
@@ -69,9 +70,24 @@ class RankMap:
     def probabilities(self, logits: Array) -> Array:
         """Calibrated probabilities (n, m)."""
         large = logits.shape[0] * logits.shape[1] >= compiled.LARGE
-        if large and logits.shape[1] > 1 and self.top_k is None and compiled.suits(logits[:1]):
-            return self._by_block(logits, self._compiled_probabilities)
+        ranks = self._needs_ranks and self.top_k is None
+        if large and ranks and compiled.suits(logits):
+            out = np.empty_like(logits)
+            blocks = [slice(i, i + block_rows(logits)) for i in range(0, len(logits), block_rows(logits))]
+            parallel_map(lambda rows: self._compiled_probabilities(logits[rows], out[rows]), blocks)
+            return out
+        if not self._needs_ranks:
+            return self._by_block(logits, self._scaled_probabilities)
         return self._by_block(logits, lambda z: ordered_softmax(self._block(z)))
+
+    def _scaled_probabilities(self, z: Array) -> Array:
+        """Where all classes have one weight, only the top of a row matters."""
+        xp = array_namespace(z)
+        z = xp.astype(z, compute_dtype(z), copy=False)
+        with np.errstate(over="ignore"):
+            f = z - xp.max(z, axis=1, keepdims=True)
+            f *= float(self.scale_steps[0, 0])
+        return ordered_softmax(f, anchored=True)
 
     def _by_block(self, logits: Array, function: Callable[[Array], Array]) -> Array:
         # Predicting on a device needs half a dozen arrays of a block's size beside the result: smaller blocks there.
@@ -92,19 +108,17 @@ class RankMap:
         parallel_map(one, range(size, n, size), None if on_host(logits) else 1)
         return out[0]
 
-    def _compiled_probabilities(self, z: np.ndarray) -> np.ndarray:
+    def _compiled_probabilities(self, z: np.ndarray, out: np.ndarray) -> None:
         """The same in one loop; rows with masks or with ties across a jump are done again."""
-        z = np.ascontiguousarray(z)
         rows = self._ranked(z)
         if rows.valid is not None or not rows.height.max() < LARGEST["float32"]:
-            return ordered_softmax(self._of_ranked(z, rows))
+            out[:] = ordered_softmax(self._of_ranked(z, rows))
+            return
         w, b = self._parameters(rows)
-        jumps = self.starts[1:]
-        p = compiled.probabilities(z, rows.top[:, 0], rows.height, rows.depth[:, jumps], w, b)
+        compiled.probabilities(z, rows.top[:, 0], rows.height, rows.depth[:, self.starts[1:]], w, b, out)
         split = np.flatnonzero(self._split(rows))
         if len(split):
-            p[split] = ordered_softmax(self._of_ranked(z[split], rows[split]))
-        return p
+            out[split] = ordered_softmax(self._of_ranked(z[split], rows[split]))
 
     def _block(self, z: Array) -> Array:
         return self._of_ranked(z, self._ranked(z))

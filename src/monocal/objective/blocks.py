@@ -27,8 +27,10 @@ from ..arrays import (
     device_of,
     is_lazy_torch,
     running_maximum,
+    subtract_from_,
     to_numpy,
 )
+from . import compiled
 
 # Depths are cut here: a class this far below the top has no probability under any scale that means something, and larger
 # numbers (the lowest float as a mask, say) would only ruin the conditioning of everything measured from the lowest logit.
@@ -142,9 +144,7 @@ def rank_rows(logits: Array, top_k: int | None = None, dtype: object = None, ord
     masked = bool(xp.any(xp.isinf(z[:, 0])))
     valid = ~xp.isinf(z) if masked else None
     with np.errstate(over="ignore"):
-        z -= top
-    z *= -1.0
-    depth = z
+        depth = subtract_from_(top, z)
     largest = LARGEST[str(depth.dtype).rpartition(".")[2]]
     if not bool(xp.max(depth[:, 0]) <= largest):
         depth = xp.clip(depth, max=largest)
@@ -191,14 +191,18 @@ def prepare_block(
     xp = array_namespace(logits)
     rows = rank_rows(logits, top_k, dtype, ordered)
     depth, tail = rows.depth, rows.tail
-    if ordered:
-        tied = xp.any(depth[:, 1:] == depth[:, :-1], axis=0)
-        rows = replace(rows, tied=np.append(False, to_numpy(tied)))
     z_label = xp.astype(xp.take_along_axis(logits, labels[:, None], axis=1), depth.dtype)
     with np.errstate(over="ignore"):
         label_depth = xp.clip(rows.top - z_label, max=LARGEST[str(depth.dtype).rpartition(".")[2]])
-    below = count_true(depth > label_depth)
-    held = count_true(depth >= label_depth) - below
+    tied: np.ndarray | None
+    if ordered and compiled.suits(depth):
+        below, held, tied = compiled.find_labels(depth, label_depth[:, 0])
+    else:
+        below = count_true(depth > label_depth)
+        held = count_true(depth >= label_depth) - below
+        tied = to_numpy(xp.any(depth[:, 1:] == depth[:, :-1], axis=0)) if ordered else None
+    if tied is not None:
+        rows = replace(rows, tied=np.append(False, tied))
     label_depth = label_depth[:, 0]
     size = held
     if tail is not None:

@@ -39,7 +39,7 @@ from ..arrays import (
     to_numpy,
 )
 from . import compiled, tail_triton
-from .blocks import Block, average_ties, tie_bounds
+from .blocks import Block, Ranked, average_ties, tie_bounds
 
 SCALE, BIAS = 0, 1
 DEPTH, HEIGHT, MASS = 0, 1, 2
@@ -67,44 +67,37 @@ class Point:
         change = np.diff(self.weights, axis=1).any(axis=0) | np.diff(self.biases, axis=1).any(axis=0)
         return np.flatnonzero(change) + 1
 
-    def shared(self, other: Array, by_piece: bool) -> Shared:
-        """What all rows share, beside ``other`` and in its precision; made once for all blocks."""
-        key = (str(other.dtype), str(device_of(other)), str(by_piece))
+    def shared(self, other: Array) -> Shared:
+        """What all rows share, beside ``other`` and for its precision; made once for all blocks."""
+        key = (str(other.dtype), str(device_of(other)))
         if key not in self._shared:
-            self._shared[key] = self._make_shared(other, by_piece)
+            self._shared[key] = self._make_shared(other)
         return self._shared[key]
 
-    def _make_shared(self, other: Array, by_piece: bool) -> Shared:
+    def _make_shared(self, other: Array) -> Shared:
+        xp = array_namespace(other)
         weights, biases = self.weights, self.biases
         drops = [weights[:, -1:] - weights, biases[:, -1:] - biases]
-        used, lengths = None, None
-        if by_piece:
-            used = np.flatnonzero(weights.any(axis=1) | drops[1].any(axis=1))
-            starts = np.append(0, self.jumps)
-            at = np.ix_(used, starts)
-            weights, drops = weights[at], [d[at] for d in drops]
-            lengths = array_namespace(other).asarray(
-                np.diff(np.append(starts, self.weights.shape[1])), **device_of(other)
-            )
-        negative = np.concatenate([-drop for drop in drops])
-        parts = [negative]
-        if not str(other.dtype).endswith("float64"):
-            # Rounding that all rows share would not average out, and moves the gradient by 1e-6: two numbers for one. The
-            # weights themselves need that not, they are exact (see `RankCone.representable`).
-            leading = negative.astype(np.float32).astype(np.float64)
-            parts = [leading, negative - leading]
-        return Shared(like(-weights, other), like(np.concatenate(parts), other), len(parts), used, lengths)
+        used = np.flatnonzero(weights.any(axis=1) | drops[1].any(axis=1))
+        starts = np.append(0, self.jumps)
+        at = np.ix_(used, starts)
+        minus = [xp.asarray(-x, **device_of(other)) for x in (weights[at], *(d[at] for d in drops))]
+        lengths = xp.asarray(np.diff(np.append(starts, weights.shape[1])), **device_of(other))
+        parts = _in_parts(-weights[:1, starts], other)
+        return Shared(minus[0], xp.concat(minus[1:]), parts, used, lengths)
 
 
 @dataclass(frozen=True)
 class Shared:
-    """Parameters in the precision of the rows: ``f - f_top = weights v + [psi U, psi] drops``."""
+    """Parameters of each piece between two jumps: ``f - f_top = psi weights v + [psi U, psi] drops``."""
 
-    weights: Array  # (K, D), -w at each rank, or at each piece between two jumps
-    drops: Array  # (2 K parts, D), -(w_top - w) and -(b_top - b), in parts that add up
-    parts: int
-    used: np.ndarray | None  # which factors count, None where there are none
-    lengths: Array | None  # ranks of each piece, None where there is one for each rank
+    weights: Array  # (K, D), -w in double precision
+    drops: Array  # (2 K, D), -(w_top - w) and -(b_top - b), in double precision
+    parts: list[
+        Array
+    ]  # (1, D) each: the weights of the first factor, as numbers of the rows' precision that add up
+    used: np.ndarray  # which factors count
+    lengths: Array  # (D,), ranks of each piece
 
 
 @dataclass(frozen=True)
@@ -121,6 +114,36 @@ class Sums:
 
 def block_sums(block: Block, point: Point) -> Sums:
     """Value, gradient by rank and working-set Hessian of one block's log-partition."""
+    if block.factors is None and not len(point.start) and _compiles(block):
+        return _compiled_sums(block, point)
+    return _array_sums(block, point)
+
+
+def _compiles(block: Block) -> bool:
+    return block.rows.valid is None and block.rows.tail is None and compiled.suits(block.rows.depth)
+
+
+def _compiled_sums(block: Block, point: Point) -> Sums:
+    """In one loop over the rows; the few with ties across a jump go the long way."""
+    rows = block.rows
+    weights, base = _parameters(block, point, rows.depth)
+    split = _split_by(point.jumps, rows)
+    by_rank, total = compiled.sums_by_rank(
+        rows.depth, np.append(0, point.jumps), weights, base, block.weight, rows.height, split
+    )
+    logs = np.log(total, dtype=np.float64)
+    sums = Sums(float(block.weight @ np.where(split, 0.0, logs)), by_rank[:, None, :], np.zeros((0, 0)))
+    return sums + _array_sums(block[np.flatnonzero(split)], point) if split.any() else sums
+
+
+def _split_by(jumps: np.ndarray, rows: Ranked) -> np.ndarray:
+    """Whether a jump falls among tied ranks of a row, (n,)."""
+    if rows.tied is not None:
+        jumps = jumps[rows.tied[jumps]]
+    return (rows.depth[:, jumps] == rows.depth[:, jumps - 1]).any(axis=1)
+
+
+def _array_sums(block: Block, point: Point) -> Sums:
     rows, v, psi = block.rows, block.rows.depth, block.factors
     xp = array_namespace(v)
     with np.errstate(under="ignore"):
@@ -133,16 +156,41 @@ def block_sums(block: Block, point: Point) -> Sums:
             p *= share
             left = xp.ones_like(share) if psi is None else psi
             tail = None if tail is None else [t * share[:, 0] for t in tail]
-        pv = p * v
-    by_rank = _sums_by_rank(left, rows.height, p, pv, tail, point.whole_scales)
-    hessian = _hessian(block, point, p, pv, tail) if len(point.start) else np.zeros((0, 0))
+        hessian = _hessian(block, point, p, tail) if len(point.start) else np.zeros((0, 0))
+        by_rank = _sums_by_rank(left, rows.height, p, v, tail, point.whole_scales)
     return Sums(float(value), to_numpy(by_rank).astype(np.float64), hessian)
+
+
+def scale_sums(block: Block, scale: float) -> np.ndarray:
+    """The same where there is no atom but the plain scale: value, slope and curvature in the scale, without the labels.
+
+    ``log sum_i exp(-scale v_i)``, minus its slope ``E_p[v]``, and ``E_p[v^2] - E_p[v]^2``. The order plays no part.
+    """
+    v, valid = block.rows.depth, block.rows.valid
+    xp = array_namespace(v)
+    with np.errstate(under="ignore"):
+        weights = _in_parts(np.array([[-scale]]), v)
+        if valid is None and compiled.suits(v):
+            one = np.zeros(1, dtype=np.intp)
+            p, _ = compiled.exponentials(v, one, weights, np.zeros((len(v), 1), dtype=v.dtype))
+            total, first, second = compiled.piece_moments(p, v, one)[:, :, 0]
+        else:
+            p = exp_(_weighted(v, weights))
+            if valid is not None:
+                p *= xp.astype(valid, p.dtype)
+            total = xp.sum(p, axis=1)
+            p *= v
+            first, second = xp.sum(p, axis=1), xp.vecdot(p, v)
+        mean = first / total
+        curvature = second / total - mean * mean
+    rows = xp.stack([xp.log(total), mean, curvature])
+    return to_numpy(xp.sum(rows * block.weight, axis=1, dtype=xp.float64))
 
 
 def _exponentials(block: Block, point: Point) -> tuple[Array, Array, Array | None, list[Array] | None]:
     """``exp(f - shift)`` (n, r), its total (n,) with the tail, the shift (n, 1) where it is not the top, the tail's moments."""
     rows, v = block.rows, block.rows.depth
-    if rows.valid is None and rows.tail is None and compiled.suits(v):
+    if _compiles(block):
         return *_compiled_exponentials(block, point), None
     xp = array_namespace(v)
     f = from_top(block, point, v)
@@ -163,10 +211,9 @@ def _exponentials(block: Block, point: Point) -> tuple[Array, Array, Array | Non
 def _compiled_exponentials(block: Block, point: Point) -> tuple[Array, Array, Array | None]:
     """The same in one loop, without masks or a tail; the few rows with ties across a jump are done again."""
     v = block.rows.depth
-    weights, base = _parameters(block, point, v, spread=False)
+    weights, base = _parameters(block, point, v)
     p, total = compiled.exponentials(v, np.append(0, point.jumps), weights, base)
-    jumps = point.jumps if block.rows.tied is None else point.jumps[block.rows.tied[point.jumps]]
-    split = np.flatnonzero((v[:, jumps] == v[:, jumps - 1]).any(axis=1)) if len(jumps) else jumps
+    split = np.flatnonzero(_split_by(point.jumps, block.rows))
     if not len(split):
         return p, total, None
     some = block[split]
@@ -180,17 +227,19 @@ def _compiled_exponentials(block: Block, point: Point) -> tuple[Array, Array, Ar
 
 
 def _sums_by_rank(
-    left: Array, height: Array, p: Array, pv: Array, tail: list[Array] | None, whole_scales: bool
+    left: Array, height: Array, p: Array, v: Array, tail: list[Array] | None, whole_scales: bool
 ) -> Array:
-    """Sums of ``psi p v``, ``psi p U`` and ``psi p`` at each rank, (3, K, r); ``whole_scales``: see `Point`."""
+    """Sums of ``psi p v``, ``psi p U`` and ``psi p`` at each rank, (3, K, r); ``whole_scales``: see `Point`. Changes ``p``."""
     xp = array_namespace(p)
     part = left[:, :1] if whole_scales else left
     k = part.shape[1]
     sums = xp.concat([part * height[:, None], left], axis=1).T @ p
     by_rank = xp.zeros((3, left.shape[1], p.shape[1]), dtype=p.dtype, **device_of(p))
-    by_rank[DEPTH, :k], by_rank[HEIGHT, :k], by_rank[MASS] = part.T @ pv, sums[:k], sums[k:]
+    by_rank[HEIGHT, :k], by_rank[MASS] = sums[:k], sums[k:]
+    p *= v
+    by_rank[DEPTH, :k] = part.T @ p
     if k < left.shape[1]:
-        by_rank[DEPTH, k:, 0] = left[:, k:].T @ xp.sum(pv, axis=1)
+        by_rank[DEPTH, k:, 0] = left[:, k:].T @ xp.sum(p, axis=1)
     if tail is not None:
         by_rank[DEPTH, :, 0] += left.T @ tail[1]
         by_rank[HEIGHT, :, 0] += left.T @ (tail[0] * height)
@@ -201,31 +250,45 @@ def _sums_by_rank(
 def from_top(block: Block, point: Point, v: Array) -> Array:
     """``f - f_top`` at the depths of all ranks."""
     weights, base = _parameters(block, point, v)
-    f = weights * v
-    f += base
+    xp, lengths = array_namespace(v), point.shared(v).lengths
+    f = _weighted(v, [xp.repeat(w, lengths, axis=1) for w in weights])
+    f += xp.repeat(base, lengths, axis=1)
     return f
 
 
-def _parameters(
-    block: Block, point: Point, other: Array, *, lowest: bool = False, spread: bool = True
-) -> tuple[Array, Array]:
-    """``-w`` and ``-(w_top - w) U - (b_top - b)``, so that ``f - f_top = -w v + base``.
+def _weighted(v: Array, weights: list[Array]) -> Array:
+    """``sum(weights) v``."""
+    first, *rest = weights
+    f = first * v
+    for part in rest:
+        f += part * v
+    return f
 
-    One column for each rank, for the lowest rank only, or (``spread=False``) for each piece between two jumps.
+
+def _in_parts(x: np.ndarray, other: Array) -> list[Array]:
+    """Numbers that all rows share, in the precision of ``other``: as they are, or as a sum of two.
+
+    Their rounding would not average out: in single precision it moves the gradient by 1e-6.
     """
-    psi, height = block.factors, block.rows.height[:, None]
-    # Parameters of a row change at few ranks: where they differ from row to row compute them there, then spread them out.
-    shared = point.shared(other, by_piece=psi is not None or not spread)
-    xp = array_namespace(height)
-    ranks = slice(0, 1) if lowest else slice(None)
-    psi = xp.ones_like(height) if psi is None else psi[:, shared.used]
-    base = xp.concat([psi * height, psi] * shared.parts, axis=1) @ shared.drops[:, ranks]
-    weights = shared.weights[:, ranks]
-    if block.factors is not None:
-        weights = psi @ weights
-    if lowest or not spread or shared.lengths is None:
-        return weights, base
-    return xp.repeat(weights, shared.lengths, axis=1), xp.repeat(base, shared.lengths, axis=1)
+    if str(other.dtype).endswith("float64"):
+        return [like(x, other)]
+    leading = x.astype(np.float32).astype(np.float64)
+    return [like(leading, other), like(x - leading, other)]
+
+
+def _parameters(block: Block, point: Point, other: Array) -> tuple[list[Array], Array]:
+    """``-w`` (in parts that add up) and ``-(w_top - w) U - (b_top - b)`` of each piece, so that ``f - f_top = -w v + base``.
+
+    They change at few ranks, so double precision costs nothing; what rounding is left is that of a row and averages out.
+    """
+    shared, xp = point.shared(other), array_namespace(other)
+    height = xp.astype(block.rows.height[:, None], xp.float64)
+    if block.factors is None:
+        psi, parts = xp.ones_like(height), shared.parts
+    else:
+        psi = xp.astype(block.factors[:, shared.used], xp.float64)
+        parts = [xp.astype(psi @ shared.weights, other.dtype)]
+    return parts, xp.astype(xp.concat([psi * height, psi], axis=1) @ shared.drops, other.dtype)
 
 
 def tail_moments(block: Block, point: Point, f: Array, shift: Array | None, count: int = 3) -> list[Array]:
@@ -237,13 +300,14 @@ def tail_moments(block: Block, point: Point, f: Array, shift: Array | None, coun
     rows, tail = block.rows, block.rows.tail
     assert tail is not None
     xp = array_namespace(f)
-    weights, base = _parameters(block, point, f, lowest=True)
+    weights, base = _parameters(block, point, f)
+    weights, base = [w[:, :1] for w in weights], base[:, :1]
     if shift is not None:
         base = base - shift
     rest = _rest_moments(block, weights, base, count)
     if tail.logits is None:
         return rest
-    lowest = exp_(base[:, 0] + weights[:, 0] * rows.height)
+    lowest = exp_(base[:, 0] + sum(w[:, 0] * rows.height for w in weights))
     sums = _tail_sums(block, weights, base, count)
     kept = f.shape[1] if rows.valid is None else xp.sum(xp.astype(rows.valid, f.dtype), axis=1)
     # Classes of the tail that equal the lowest logit in use share the value of its group (see average_ties).
@@ -257,25 +321,25 @@ def tail_moments(block: Block, point: Point, f: Array, shift: Array | None, coun
     ]
 
 
-def _rest_moments(block: Block, weights: Array, base: Array, count: int) -> list[Array]:
+def _rest_moments(block: Block, weights: list[Array], base: Array, count: int) -> list[Array]:
     """The same of classes of which only the number and the common depth are known."""
     tail = block.rows.tail
     assert tail is not None
     rest = tail.rest
     if rest is None:
         return [0.0] * count
-    mass = rest.count * exp_(base[:, 0] + weights[:, 0] * rest.depth)
+    mass = rest.count * exp_(base[:, 0] + sum(w[:, 0] * rest.depth for w in weights))
     return [mass * rest.depth**t for t in range(count)]
 
 
-def _tail_sums(block: Block, weights: Array, base: Array, count: int) -> list[Array]:
+def _tail_sums(block: Block, weights: list[Array], base: Array, count: int) -> list[Array]:
     """``sum exp(f) v^t`` over all classes, with depths cut at the height; masked classes count nothing."""
     rows, tail = block.rows, block.rows.tail
     assert tail is not None
     if not on_host(tail.logits) and str(base.dtype).endswith("float32") and tail_triton.available():
-        return tail_triton.tail_sums(tail.logits, rows.top[:, 0], rows.height, -weights[:, 0], base[:, 0])[
-            :count
-        ]
+        leading, *lesser = [-w[:, 0] for w in weights]
+        parts = [leading, lesser[0] if lesser else 0 * leading]
+        return tail_triton.tail_sums(tail.logits, rows.top[:, 0], rows.height, parts, base[:, 0])[:count]
     xp = array_namespace(base)
     with np.errstate(over="ignore"):
         v = rows.top - xp.astype(tail.logits, base.dtype, copy=False)
@@ -284,7 +348,7 @@ def _tail_sums(block: Block, weights: Array, base: Array, count: int) -> list[Ar
     if tail.masked:
         hidden = xp.isinf(v)
         v = xp.where(hidden, rows.height[:, None], v)
-    e = weights * v
+    e = _weighted(v, weights)
     e += base
     e = exp_(e)
     if hidden is not None:
@@ -297,7 +361,7 @@ def _tail_sums(block: Block, weights: Array, base: Array, count: int) -> list[Ar
     return sums
 
 
-def _hessian(block: Block, point: Point, p: Array, pv: Array, tail: list[Array] | None) -> np.ndarray:
+def _hessian(block: Block, point: Point, p: Array, tail: list[Array] | None) -> np.ndarray:
     """Covariance of the working set's atoms, summed over rows.
 
     Measured from the top an atom drops by ``U`` below its start and by ``v`` from there on (a scale), or by 1 below its start
@@ -316,6 +380,7 @@ def _hessian(block: Block, point: Point, p: Array, pv: Array, tail: list[Array] 
     if compiled.suits(p):
         pieces = list(compiled.piece_moments(p, v, starts).astype(np.float64))
     else:
+        pv = p * v
         pieces = [xp.astype(segment_sums(x, starts), xp.float64) for x in (p, pv, pv * v)]
     if tail is not None:
         for piece, t in zip(pieces, tail, strict=True):

@@ -18,10 +18,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..arrays import array_namespace, device_of, to_numpy
+from ..arrays import Array, array_namespace, device_of, to_numpy
 from ..solver import Evaluation
+from . import compiled
 from .blocks import Block
-from .kernel import BIAS, DEPTH, HEIGHT, MASS, SCALE, Point, block_sums
+from .kernel import BIAS, DEPTH, HEIGHT, MASS, SCALE, Point, block_sums, scale_sums
 from .sources import Rows
 
 # The smallest weight: strictly positive, so that the map stays injective and 1/weight finite.
@@ -52,28 +53,39 @@ def block_totals(block: Block, whole_scales: bool = False) -> Totals:
     xp = array_namespace(w)
     n, r = rows.depth.shape
     psi = xp.ones((n, 1), dtype=w.dtype, **device_of(w)) if block.factors is None else block.factors
-    u = rows.height[:, None] - rows.depth
-    if rows.valid is not None:
-        u = xp.clip(u, min=0.0)
-    moments = []
-    for x, left in ((u, psi * w[:, None]), (u * u, psi * psi * w[:, None])):
-        if not whole_scales:
-            scales = left.T @ x
-        else:  # rank by rank for the first factor; of the others only the total and the top
-            scales = xp.zeros((psi.shape[1], r), dtype=x.dtype, **device_of(x))
-            scales[:, -1] = left.T @ x[:, -1]
-            scales[:, 0] += left.T @ xp.sum(x[:, :-1], axis=1)
-            scales[0] = left[:, 0] @ x
-        moments.append(
-            np.stack([to_numpy(scales), np.repeat(to_numpy(xp.sum(left, axis=0))[:, None], r, axis=1)])
-        )
-    mean, square = moments
+    # First and second moments of the scales, and of the biases, which are the same at every rank.
+    lefts = [psi * w[:, None], psi * psi * w[:, None]]
+    if block.factors is None and rows.valid is None and compiled.suits(rows.depth):
+        scales = list(compiled.scale_moments(rows.depth, rows.height, w)[:, None])
+    else:
+        scales = _scale_moments(block, lefts, whole_scales)
+    biases = [np.repeat(to_numpy(xp.sum(left, axis=0))[:, None], r, axis=1) for left in lefts]
+    mean, square = (np.stack(pair) for pair in zip(scales, biases, strict=True))
     return Totals(
         float(xp.sum(w, dtype=xp.float64)),
         _label_totals(block, to_numpy(psi).astype(np.float64), r),
         mean.astype(np.float64),
         square.astype(np.float64),
     )
+
+
+def _scale_moments(block: Block, lefts: list[Array], whole_scales: bool) -> list[np.ndarray]:
+    """Sums over rows of ``left u`` and ``left u^2`` at each rank, (K, r) each."""
+    rows, xp = block.rows, array_namespace(block.weight)
+    u = rows.height[:, None] - rows.depth
+    if rows.valid is not None:
+        u = xp.clip(u, min=0.0)
+    sums = []
+    for x, left in zip((u, u * u), lefts, strict=True):
+        if not whole_scales:
+            scales = left.T @ x
+        else:  # rank by rank for the first factor; of the others only the total and the top
+            scales = xp.zeros((left.shape[1], x.shape[1]), dtype=x.dtype, **device_of(x))
+            scales[:, -1] = left.T @ x[:, -1]
+            scales[:, 0] += left.T @ xp.sum(x[:, :-1], axis=1)
+            scales[0] = left[:, 0] @ x
+        sums.append(to_numpy(scales))
+    return sums
 
 
 def _label_totals(block: Block, psi: np.ndarray, r: int) -> np.ndarray:
@@ -127,8 +139,7 @@ class RankCone:
         self.emphasis = emphasis
         self.unit = unit
         self.n_rows = rows.n_rows
-        self.single_precision = bool(getattr(rows, "single_precision", True))
-        self.rounding = 1e-8 if self.single_precision else 1e-14
+        self.rounding = 1e-8 if getattr(rows, "single_precision", True) else 1e-14
         self.allowed = allowed
         self.tol = tol
         self.atoms = np.flatnonzero(allowed.ravel())
@@ -141,6 +152,7 @@ class RankCone:
         self.lower = np.zeros(len(self.atoms))
         self._plain = np.searchsorted(self.atoms, 0)  # (scale, factor 0, start 0) comes first
         self.lower[self._plain] = MIN_SCALE
+        self._only_scale = np.array_equal(self.atoms, [0]) and rows.n_ranks == rows.n_classes
         self.set_strength(0.0)
 
     def on_rows(self, rows: Rows) -> RankCone:
@@ -161,17 +173,6 @@ class RankCone:
     def _take(self, grid: np.ndarray) -> np.ndarray:
         return grid.reshape(-1)[self.atoms]
 
-    def representable(self, coefficients: np.ndarray) -> np.ndarray:
-        """The nearest point whose weights by rank are numbers of the rows' precision.
-
-        All rows share the weights, so their rounding would not average out: in single precision it moves the gradient by
-        1e-6. What is left is the rounding of each row's own sum, which does average out.
-        """
-        if not self.single_precision:
-            return coefficients
-        exact = np.cumsum(self.grid(coefficients), axis=2).astype(np.float32).astype(np.float64)
-        return np.maximum(self._take(np.diff(exact, axis=2, prepend=0.0)), self.lower)
-
     def grid(self, coefficients: np.ndarray) -> np.ndarray:
         """Coefficients as an array of shape (2, K, r)."""
         full = np.zeros(self.allowed.size)
@@ -191,6 +192,8 @@ class RankCone:
         return c
 
     def evaluate(self, coefficients: np.ndarray, working: np.ndarray) -> Evaluation:
+        if self._only_scale:
+            return self._evaluate_scale(float(coefficients[0]), working)
         by_rank = np.cumsum(self.grid(coefficients), axis=2)
         kind, factor, start = np.unravel_index(self.atoms[working], self.allowed.shape)
         sums = self.rows.sum(
@@ -204,6 +207,12 @@ class RankCone:
             gradient=self._take(_atom_sums(sums.by_rank - label)) / n,
             hessian=sums.hessian / n,
         )
+
+    def _evaluate_scale(self, scale: float, working: np.ndarray) -> Evaluation:
+        value, mean, curvature = self.rows.sum(scale_sums, scale) / self.totals.weight
+        label = self.totals.label[DEPTH].sum() / self.totals.weight
+        hessian = np.array([[curvature]])[: len(working), : len(working)]
+        return Evaluation(float(value + scale * label), np.array([label - mean]), hessian)
 
     def candidates(self, gradient: np.ndarray, size: int) -> np.ndarray:
         """The most negative local minima along the ranks, in the metric of the penalty."""

@@ -28,9 +28,9 @@ T = TypeVar("T")
 # Elements of a block: small enough for the cache of one core, large enough to drown the cost of the calls.
 _CPU_BLOCK = 2**18
 _GPU_BLOCK = 2**26
-# A coarse copy has one row in eight or fewer, but so many at the least; with more than one in three it saves nothing.
+# A coarse copy has one row in eight or fewer, but so many at the least; with more than one in four it saves nothing.
 _COARSE = 1024
-_COARSE_BLOCKS = 4  # as large a block is good for a coarse copy: it is all in the cache anyway
+_COARSE_BLOCKS = 2  # as large a block is good for a coarse copy: it is all in the cache anyway
 # Logits of a coarse copy, at the most; above, it costs more than it improves a step (and memory, where rows are in a file).
 _COARSE_LOGITS = 2**24
 
@@ -81,7 +81,7 @@ def sample_step(n_rows: int, n_classes: int, most_logits: int = _COARSE_LOGITS) 
     """Every how many rows a coarse copy takes one; 0 where it would save nothing."""
     most = max(_COARSE, most_logits // n_classes)
     step = max(min(8, n_rows // _COARSE), -(-n_rows // most) if n_rows >= 2 * _COARSE else 0)
-    return step if step >= 3 else 0
+    return step if step >= 4 else 0
 
 
 def join_samples(thin: Sequence[Block], step: int) -> MemoryRows:

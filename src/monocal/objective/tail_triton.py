@@ -30,12 +30,13 @@ def _kernel() -> Any:
 
     @triton.jit
     def tail_kernel(  # type: ignore[no-untyped-def]  # Triton reads the bare signature
-        logits, stride, m, top, height, weight, base, out, block: tl.constexpr
+        logits, stride, m, top, height, leading, rest, base, out, block: tl.constexpr
     ):
         row = tl.program_id(0).to(tl.int64)
         z_top = tl.load(top + row)
         low = tl.load(height + row)
-        w = tl.load(weight + row)
+        w_leading = tl.load(leading + row)
+        w_rest = tl.load(rest + row)
         b = tl.load(base + row)
         s0 = tl.zeros([block], dtype=tl.float32)
         s1 = tl.zeros([block], dtype=tl.float32)
@@ -44,7 +45,7 @@ def _kernel() -> Any:
             column = begin + tl.arange(0, block)
             z = tl.load(logits + row * stride + column, mask=column < m, other=-float("inf")).to(tl.float32)
             v = tl.maximum(z_top - z, low)
-            e = tl.where(z == -float("inf"), 0.0, tl.exp(b - w * v))
+            e = tl.where(z == -float("inf"), 0.0, tl.exp(b - w_leading * v - w_rest * v))
             v = tl.where(z == -float("inf"), 0.0, v)
             s0 += e
             s1 += e * v
@@ -56,15 +57,15 @@ def _kernel() -> Any:
     return tail_kernel
 
 
-def tail_sums(logits: Any, top: Any, height: Any, weight: Any, base: Any) -> list[Any]:
-    """``s_0, s_1, s_2`` (n,) of logits (n, m); the other arguments are float32 of shape (n,)."""
+def tail_sums(logits: Any, top: Any, height: Any, weights: list[Any], base: Any) -> list[Any]:
+    """``s_0, s_1, s_2`` (n,) of logits (n, m); the other arguments are float32 of shape (n,), weights in two parts."""
     import torch
 
     if logits.stride(1) != 1:  # the kernel reads along the classes
         logits = logits.contiguous()
     n, m = logits.shape
     out = torch.empty((n, 3), dtype=torch.float32, device=logits.device)
-    rows = [x.expand(n).contiguous() for x in (top, height, weight, base)]
+    rows = [x.expand(n).contiguous() for x in (top, height, *weights, base)]
     with torch.cuda.device(logits.device):
         _kernel()[(n,)](logits, logits.stride(0), m, *rows, out, block=4096, num_warps=8)
     return [out[:, t] for t in range(3)]

@@ -63,9 +63,6 @@ class ConeProblem(Protocol):
     def evaluate(self, coefficients: np.ndarray, working: np.ndarray) -> Evaluation:
         """``F`` at ``coefficients``, with the Hessian of the atoms in ``working`` (sorted indices)."""
 
-    def representable(self, coefficients: np.ndarray) -> np.ndarray:
-        """A feasible point as close as rounding, at which ``evaluate`` is exact: ``coefficients`` will often do."""
-
     def candidates(self, gradient: np.ndarray, size: int) -> np.ndarray:
         """At most ``size`` atoms worth trying, given the gradient of all (most negative local minima)."""
 
@@ -102,8 +99,7 @@ def minimize(
     small = problem.coarse()
     if small is None:
         first = problem.start() if start is None else start
-        first = problem.representable(np.maximum(first, problem.lower))
-        return _newton(problem, first, tol, max_iter, n_candidates, ())
+        return _newton(problem, np.maximum(first, problem.lower), tol, max_iter, n_candidates, ())
     return _corrected(problem, small, start, tol, max_iter, n_candidates)
 
 
@@ -195,7 +191,7 @@ def _newton(
         while True:
             trial = c + step_size * delta
             # What the step takes to its bound arrives there up to rounding; put it there exactly.
-            trial = problem.representable(np.where(trial - lower <= 1e-12 * (c - lower), lower, trial))
+            trial = np.where(trial - lower <= 1e-12 * (c - lower), lower, trial)
             trial_working = np.union1d(np.flatnonzero(trial > lower), wanted)
             there = problem.evaluate(trial, trial_working)
             change = there.value - here.value + float(penalty @ (trial - c))

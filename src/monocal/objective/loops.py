@@ -1,0 +1,181 @@
+"""The loops of `compiled`, in numba. Nothing else imports this module, because it needs numba at once."""
+
+# mypy: disable-error-code="no-untyped-def, call-arg, misc"
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+from llvmlite import ir
+from numba.core import types
+from numba.extending import intrinsic
+
+from ..arrays import EXP_GRID
+
+F32 = np.float32
+UP, DOWN = F32(EXP_GRID["float32"]), F32(1.0 / EXP_GRID["float32"])
+# log(2) as a sum of two: the first has few bits, so its multiples are exact.
+PER_LN2, LN2_HIGH, LN2_LOW = F32(1 / np.log(2)), F32(355 / 512), F32(np.log(2) - 355 / 512)
+HOW = {"nogil": True, "error_model": "numpy", "cache": True}
+# Sums may be taken in any order. Nothing else may be rearranged, least of all what rests on a rounding; where the order
+# of classes is at stake, products are not even fused with sums.
+sum_loop = numba.njit(fastmath=True, **HOW)
+loop = numba.njit(fastmath={"contract"}, **HOW)
+strict_loop = numba.njit(**HOW)
+
+
+@intrinsic
+def float_of_bits(context: Any, bits: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.bitcast(args[0], ir.FloatType())
+
+    return types.float32(types.int32), generate
+
+
+@numba.njit(inline="always")
+def exp(x):
+    # 2^k e^r with |r| <= log(2)/2, where seven terms of the series leave an error of 6e-9.
+    x = max(x, F32(-87.0))
+    k = np.rint(x * PER_LN2)
+    r = (x - k * LN2_HIGH) - k * LN2_LOW
+    y = F32(1 / 5040)
+    y = y * r + F32(1 / 720)
+    y = y * r + F32(1 / 120)
+    y = y * r + F32(1 / 24)
+    y = y * r + F32(1 / 6)
+    y = y * r + F32(1 / 2)
+    y = y * r * r + r + F32(1)
+    return y * float_of_bits((np.int32(k) + np.int32(127)) << np.int32(23))
+
+
+@loop
+def flush(some, out, n, rows):
+    # From single to double precision every few rows, before rounding adds up.
+    if n % 32 == 31 or n == rows - 1:
+        for j in range(some.shape[0]):
+            for i in range(some.shape[1]):
+                out[j, i] += some[j, i]
+                some[j, i] = F32(0)
+
+
+@sum_loop
+def total_of(x):
+    s = F32(0)
+    for i in range(x.size):
+        s += x[i]
+    return s
+
+
+@sum_loop
+def moments_of(p, v):
+    s0, s1, s2 = F32(0), F32(0), F32(0)
+    for i in range(p.size):
+        s0 += p[i]
+        s1 += p[i] * v[i]
+        s2 += p[i] * v[i] * v[i]
+    return s0, s1, s2
+
+
+@loop
+def exponentials_of_row(v, starts, leading, lesser, base, p):
+    for d in range(starts.size - 1):
+        w, c, b = leading[d], lesser[d], base[d]
+        x, y = v[starts[d] : starts[d + 1]], p[starts[d] : starts[d + 1]]
+        for i in range(x.size):
+            y[i] = exp(w * x[i] + (c * x[i] + b))
+    return total_of(p)
+
+
+@loop
+def exponentials(v, starts, leading, lesser, base, p, total):
+    step = 0 if leading.shape[0] == 1 else 1
+    for n in range(v.shape[0]):
+        total[n] = exponentials_of_row(v[n], starts, leading[n * step], lesser[n * step], base[n], p[n])
+
+
+@loop
+def find_labels(depth, label_depth, first, held, tied):
+    for n in range(depth.shape[0]):
+        row, here = depth[n], label_depth[n]
+        low, high = 0, row.size
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (middle + 1, high) if row[middle] > here else (low, middle)
+        first[n] = low
+        while high < row.size and row[high] == here:
+            high += 1
+        held[n] = high - low
+        for i in range(row.size - 1):
+            tied[i] |= np.uint8(row[i] == row[i + 1])
+
+
+@loop
+def scale_moments(v, height, weight, out):
+    some = np.zeros((2, v.shape[1]), dtype=np.float32)
+    for n in range(v.shape[0]):
+        row, first, second, w = v[n], some[0], some[1], weight[n]
+        for i in range(row.size):
+            u = height[n] - row[i]
+            first[i] += w * u
+            second[i] += w * u * u
+        flush(some, out, n, v.shape[0])
+
+
+@loop
+def sums_by_rank(v, starts, leading, lesser, base, weight, height, again, out, total):
+    p = np.empty(v.shape[1], dtype=np.float32)
+    some = np.zeros((3, v.shape[1]), dtype=np.float32)
+    for n in range(v.shape[0]):
+        row = v[n]
+        total[n] = exponentials_of_row(row, starts, leading[0], lesser[0], base[n], p)
+        share = F32(0) if again[n] else weight[n] / total[n]
+        raised = share * height[n]
+        depth, high, mass = some[0], some[1], some[2]
+        for i in range(p.size):
+            q = p[i] * share
+            depth[i] += q * row[i]
+            high[i] += p[i] * raised
+            mass[i] += q
+        flush(some, out, n, v.shape[0])
+
+
+@loop
+def piece_moments(p, v, starts, out):
+    for n in range(p.shape[0]):
+        for d in range(starts.size - 1):
+            piece = slice(starts[d], starts[d + 1])
+            out[0, n, d], out[1, n, d], out[2, n, d] = moments_of(p[n, piece], v[n, piece])
+
+
+@strict_loop
+def probabilities(z, top, height, thresholds, weights, biases, out):
+    m = z.shape[1]
+    step = 0 if weights.shape[0] == 1 else 1
+    last = thresholds.shape[1]
+    v, w_i, b_i = np.empty(m, dtype=np.float32), np.empty(m, dtype=np.float32), np.empty(m, dtype=np.float32)
+    for n in range(z.shape[0]):
+        row, result = z[n], out[n]
+        w, b = weights[n * step], biases[n * step]
+        for i in range(m):
+            v[i] = top[n] - row[i]
+            w_i[i] = w[0]
+            b_i[i] = b[0]
+        for d in range(last):  # looking the parameters up by piece would be slower than passing them on
+            t, here_w, here_b = thresholds[n, d], w[d + 1], b[d + 1]
+            if here_w != w[d]:
+                for i in range(m):
+                    w_i[i] = here_w if v[i] <= t else w_i[i]
+            if here_b != b[d]:
+                for i in range(m):
+                    b_i[i] = here_b if v[i] <= t else b_i[i]
+        highest = height[n] * w[last] + b[last]
+        for i in range(m):
+            f = (height[n] - v[i]) * w_i[i] + b_i[i]
+            result[i] = np.rint((f - highest) * UP) * DOWN
+        for i in range(m):
+            result[i] = exp(result[i])
+        share = F32(1) / total_of(result)
+        for i in range(m):
+            result[i] *= share
