@@ -20,7 +20,7 @@ import numpy as np
 import monocal as mc
 from monocal import data, metrics
 from monocal.maps import conditional, ramps
-from monocal.objective.kernel import BIAS, SCALE
+from monocal.objective.point import BIAS, SCALE
 
 FOLDS, DRAWS = 5, 5
 

@@ -95,16 +95,23 @@ def maximum_(x: Array, other: Array) -> Array:
     return np.maximum(x, other, out=x)
 
 
-def segment_sums(x: Array, starts: np.ndarray) -> Array:
-    """Sums of ``x`` (n, r) over the column segments that begin at ``starts`` (sorted, first is 0)."""
-    if not is_lazy_torch(x):
-        return np.add.reduceat(x, starts, axis=1)
-    import torch
+def spread_out(x: Array, lengths: Array, total: int) -> Array:
+    """Column ``j`` of ``x`` (n, D), ``lengths[j]`` times; ``total`` is the sum of the lengths."""
+    if is_lazy_torch(x):  # without the total torch would have to wait for the device to know the shape
+        return x.repeat_interleave(lengths, dim=1, output_size=total)
+    return np.repeat(x, lengths, axis=1)
 
+
+def segment_sums(xs: list[Array], starts: np.ndarray) -> list[Array]:
+    """Sums of each ``x`` (n, r) over the column segments that begin at ``starts`` (sorted, first is 0)."""
+    if not is_lazy_torch(xs[0]):
+        return [np.add.reduceat(x, starts, axis=1) for x in xs]
     # A 0/1 matrix product: the fastest reduction over ragged segments that torch has on every device.
-    edge = torch.as_tensor(starts, device=x.device)
-    segment = torch.searchsorted(edge, torch.arange(x.shape[1], device=x.device), right=True) - 1
-    return x @ torch.nn.functional.one_hot(segment, len(starts)).to(x.dtype)
+    r = xs[0].shape[1]
+    ones = np.zeros((r, len(starts)))
+    ones[np.arange(r), np.searchsorted(starts, np.arange(r), side="right") - 1] = 1.0
+    member = like(ones, xs[0])
+    return [x @ member for x in xs]
 
 
 def gather(x: Array, index: Array) -> Array:

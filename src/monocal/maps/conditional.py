@@ -26,7 +26,7 @@ from sklearn.utils.validation import check_is_fitted
 from ..arrays import Array
 from ..errors import InputError
 from ..objective.information import information
-from ..objective.kernel import BIAS, SCALE
+from ..objective.point import BIAS, SCALE
 from ..objective.problem import RankCone
 from ..objective.sources import Rows
 from ..solver import minimize

@@ -90,7 +90,7 @@ class ConeCalibrator(Calibrator):
 
 def _check_unit(logits: Array) -> None:
     """Depths are cut at a million: logits whose ordinary differences come near that are in a unit that cannot be fitted."""
-    some = to_numpy(logits[:: max(1, logits.shape[0] // 200)]).astype(np.float64)
+    some = to_numpy(logits[:: max(1, logits.shape[0] // 50)]).astype(np.float64)
     with np.errstate(invalid="ignore", over="ignore"):
         depth = np.median(some.max(axis=1) - np.median(some, axis=1))
     if 1e5 < depth < np.inf:

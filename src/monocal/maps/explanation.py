@@ -13,7 +13,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from ..objective.kernel import SCALE
+from ..objective.point import SCALE
 from .ramps import RampFactors
 from .statistics import statistic_name
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Array, array_namespace
+from ..arrays import Array, array_namespace, like
 from ..objective.blocks import Ranked
 from .statistics import compute
 
@@ -64,11 +64,11 @@ class RampFactors:
     def of_statistics(self, values: Array) -> Array:
         """Factors (n, K) of statistics (n, S)."""
         xp = array_namespace(values)
-        columns = [xp.ones_like(values[:, 0])]
-        for ramp in self.ramps:
-            risen = (values[:, ramp.statistic] - ramp.zero) / (ramp.one - ramp.zero)
-            columns.append(xp.clip(risen, min=0.0, max=1.0))
-        return xp.stack(columns, axis=1)
+        zero, one = (
+            like(np.array([getattr(ramp, end) for ramp in self.ramps]), values) for end in ("zero", "one")
+        )
+        risen = (values[:, [ramp.statistic for ramp in self.ramps]] - zero) / (one - zero)
+        return xp.concat([xp.ones_like(values[:, :1]), xp.clip(risen, min=0.0, max=1.0)], axis=1)
 
 
 def choose_ramps(values: np.ndarray, weight: np.ndarray, n_knots: int) -> tuple[Ramp, ...]:

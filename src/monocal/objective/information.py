@@ -22,8 +22,9 @@ import numpy as np
 
 from ..arrays import Array, array_namespace, to_numpy
 from .blocks import Block
-from .kernel import Point, from_top, tail_moments
+from .point import Point, from_top
 from .sources import Rows
+from .tail import tail_moments
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,8 @@ from ..arrays import Array, array_namespace, device_of, to_numpy
 from ..solver import Evaluation
 from . import compiled
 from .blocks import Block
-from .kernel import BIAS, DEPTH, HEIGHT, MASS, SCALE, Point, block_sums, scale_sums
+from .kernel import DEPTH, HEIGHT, MASS, block_sums, scale_sums
+from .point import BIAS, SCALE, Point
 from .sources import Rows
 
 # The smallest weight: strictly positive, so that the map stays injective and 1/weight finite.
@@ -34,7 +35,7 @@ class Totals:
     """What is known of the rows before any coefficient. They add."""
 
     weight: float
-    label: np.ndarray  # (3, K, r): the label's share of psi v, psi U and psi at each rank
+    label: np.ndarray  # (3, K, r): where the label's shares of psi v, psi U and psi begin (positive) and end
     mean: np.ndarray  # (2, K, r): sums of psi u and psi (all rows) at each rank
     square: np.ndarray  # (2, K, r): sums of their squares
 
@@ -89,7 +90,7 @@ def _scale_moments(block: Block, lefts: list[Array], whole_scales: bool) -> list
 
 
 def _label_totals(block: Block, psi: np.ndarray, r: int) -> np.ndarray:
-    """Each label in equal shares on the ranks that hold it, as a running sum of what begins and ends.
+    """Each label in equal shares on the ranks that hold it: what begins and ends at each rank.
 
     Shares of tied classes outside the ranks in use go to the lowest rank, whose parameters those classes have.
     """
@@ -105,9 +106,12 @@ def _label_totals(block: Block, psi: np.ndarray, r: int) -> np.ndarray:
         cell = (place[:, None] * len(columns) + columns).ravel()
         return np.bincount(cell, share.ravel(), (r + 1) * len(columns)).reshape(r + 1, -1)
 
-    label = np.cumsum((at(rank) - at(ends))[:r], axis=0)
-    label[0] += (size * outside) @ share
-    return label.T.reshape(3, psi.shape[1], r)
+    edges = (at(rank) - at(ends))[:r]
+    lowest = (size * outside) @ share
+    edges[0] += lowest
+    if r > 1:
+        edges[1] -= lowest
+    return edges.T.reshape(3, psi.shape[1], r)
 
 
 class RankCone:
@@ -145,6 +149,7 @@ class RankCone:
         self.atoms = np.flatnonzero(allowed.ravel())
         self.whole_scales = not allowed[SCALE, 1:, 1:].any()
         self.totals: Totals = rows.sum(block_totals, self.whole_scales)
+        self.label = np.cumsum(self.totals.label, axis=2)  # its shares at each rank
         self.spread = self._spread()
         # Root mean square of each atom at the top class: what a step in it does to the largest logit.
         top = self.totals.square[:, :, -1:] / self.totals.weight
@@ -199,7 +204,7 @@ class RankCone:
         sums = self.rows.sum(
             block_sums, Point(by_rank[SCALE], by_rank[BIAS], kind, factor, start, self.whole_scales)
         )
-        n, label = self.totals.weight, self.totals.label
+        n, label = self.totals.weight, self.label
         drop = by_rank[:, :, -1:] - by_rank
         lost = label[DEPTH] * by_rank[SCALE] + label[HEIGHT] * drop[SCALE] + label[MASS] * drop[BIAS]
         return Evaluation(
@@ -210,7 +215,7 @@ class RankCone:
 
     def _evaluate_scale(self, scale: float, working: np.ndarray) -> Evaluation:
         value, mean, curvature = self.rows.sum(scale_sums, scale) / self.totals.weight
-        label = self.totals.label[DEPTH].sum() / self.totals.weight
+        label = self.label[DEPTH].sum() / self.totals.weight
         hessian = np.array([[curvature]])[: len(working), : len(working)]
         return Evaluation(float(value + scale * label), np.array([label - mean]), hessian)
 

@@ -4,7 +4,7 @@
 
 A vocabulary has a hundred thousand classes, and plain tensor operations would write and read a dozen arrays of that width.
 This kernel reads each logit once, in its own type, and writes three numbers a row. It is used where torch has Triton and the
-logits are on a CUDA device; everywhere else the same sums are made by ordinary operations (see `kernel.tail_sums`).
+logits are on a CUDA device; everywhere else the same sums are made by ordinary operations (see `tail`).
 """
 
 from __future__ import annotations
