@@ -85,9 +85,8 @@ def calibrated(g: Graph, plan: Plan, source: str, output: str) -> str:
     """Name of the tensor of calibrated probabilities or logits of the tensor ``source``."""
     z = source if plan.smallest_probability is None else _log(g, source, plan.smallest_probability)
     masked = g.op("IsInf", z, detect_positive=0)
-    largest = LARGEST[g.dtype.name]
     x = g.op("Sub", z, g.reduce("Max", z))
-    x = g.op("Max", x, g.constant(-largest))
+    x = g.op("Max", x, g.constant(-LARGEST))
     x = g.op("Where", masked, g.constant(-np.inf), x)
     f = _rank_map(g, plan, x, masked)
     f = g.op("Where", masked, g.constant(-np.inf), f)

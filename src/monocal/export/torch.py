@@ -128,16 +128,15 @@ class CalibratorModule(torch.nn.Module):
             z = _log(z, self.smallest_probability)
         masked = torch.isinf(z)
         # A masked class lies below all others and takes part in nothing; -inf itself would make gradients nan.
-        largest = LARGEST[str(z.dtype).rpartition(".")[2]]
         x = torch.where(masked, 0.0, z)
-        x = (x - torch.where(masked, -torch.inf, z).amax(-1, keepdim=True)).clamp(min=-largest)
-        x = torch.where(masked, -2 * largest, x)
+        x = (x - torch.where(masked, -torch.inf, z).amax(-1, keepdim=True)).clamp(min=-LARGEST)
+        x = torch.where(masked, -2 * LARGEST, x)
         m, r = self.n_classes, self.n_ranks
         if r < m:
             ranked = x.topk(r, dim=-1).values.flip(-1)
         else:
             ranked = x.sort(dim=-1).values if self.n_jumps else x
-        low = torch.where(ranked < -largest, 0.0, ranked).amin(-1, keepdim=True)
+        low = torch.where(ranked < -LARGEST, 0.0, ranked).amin(-1, keepdim=True)
         u = torch.where(masked, 0.0, x - low)
         w, b = self._pieces(x, masked, ranked, low)
         if self.n_jumps:
@@ -215,7 +214,7 @@ class CalibratorModule(torch.nn.Module):
         if self.n_classes == 1:
             return 0 * x[..., 0]
         second = x.topk(2, dim=-1).values[..., 1]
-        return torch.where(second < -LARGEST[str(x.dtype).rpartition(".")[2]], 0.0, -second)
+        return torch.where(second < -LARGEST, 0.0, -second)
 
 
 def _spread(

@@ -111,7 +111,7 @@ class RankMap:
     def _compiled_probabilities(self, z: np.ndarray, out: np.ndarray) -> None:
         """The same in one loop; rows with masks or with ties across a jump are done again."""
         rows = self._ranked(z)
-        if rows.valid is not None or not rows.height.max() < LARGEST["float32"]:
+        if rows.valid is not None or not rows.height.max() < LARGEST:
             out[:] = ordered_softmax(self._of_ranked(z, rows))
             return
         w, b = self._parameters(rows)
@@ -214,9 +214,8 @@ def _depth(z: Array, rows: Ranked) -> Array:
     with np.errstate(over="ignore"):
         depth = xp.astype(z, rows.depth.dtype) - rows.top
     depth *= -1.0
-    largest = LARGEST[str(depth.dtype).rpartition(".")[2]]
-    if rows.valid is not None or not bool(xp.max(rows.height) < largest):
-        depth = xp.clip(depth, max=largest)
+    if rows.valid is not None or not bool(xp.max(rows.height) < LARGEST):
+        depth = xp.clip(depth, max=LARGEST)
     return depth
 
 

@@ -140,7 +140,7 @@ def _all_depths(rows: Ranked) -> tuple[Array, Array | None]:
     dtype = rows.depth.dtype
     with np.errstate(over="ignore"):
         depth = rows.top - xp.astype(tail.logits, dtype, copy=False)
-    depth = xp.clip(depth, max=LARGEST[str(dtype).rpartition(".")[2]])
+    depth = xp.clip(depth, max=LARGEST)
     return depth, (~xp.isinf(tail.logits) if tail.masked else None)
 
 

@@ -34,7 +34,7 @@ from . import compiled
 
 # Depths are cut here: a class this far below the top has no probability under any scale that means something, and larger
 # numbers (the lowest float as a mask, say) would only ruin the conditioning of everything measured from the lowest logit.
-LARGEST = {"float32": 1e6, "float64": 1e6}
+LARGEST = 1e6
 
 
 @dataclass(frozen=True)
@@ -145,9 +145,8 @@ def rank_rows(logits: Array, top_k: int | None = None, dtype: object = None, ord
     valid = ~xp.isinf(z) if masked else None
     with np.errstate(over="ignore"):
         depth = subtract_from_(top, z)
-    largest = LARGEST[str(depth.dtype).rpartition(".")[2]]
-    if not bool(xp.max(depth[:, 0]) <= largest):
-        depth = xp.clip(depth, max=largest)
+    if not bool(xp.max(depth[:, 0]) <= LARGEST):
+        depth = xp.clip(depth, max=LARGEST)
     if valid is None:
         height = xp.asarray(depth[:, 0], copy=True)
     else:
@@ -157,8 +156,8 @@ def rank_rows(logits: Array, top_k: int | None = None, dtype: object = None, ord
     if r < m:
         with np.errstate(over="ignore"):
             below = top - xp.astype(logits, dtype, copy=False)
-        if not bool(xp.max(height) < largest):  # cut as the sorted ones were, masked classes apart
-            below = xp.where(xp.isinf(logits), below, xp.clip(below, max=largest))
+        if not bool(xp.max(height) < LARGEST):  # cut as the sorted ones were, masked classes apart
+            below = xp.where(xp.isinf(logits), below, xp.clip(below, max=LARGEST))
         equal = count_true(below == height[:, None])
         tail = Tail(logits, equal - count_true(depth == height[:, None]), bool(xp.any(xp.isinf(logits))))
     return Ranked(depth, height, top, valid, tail, m)
@@ -193,7 +192,7 @@ def prepare_block(
     depth, tail = rows.depth, rows.tail
     z_label = xp.astype(xp.take_along_axis(logits, labels[:, None], axis=1), depth.dtype)
     with np.errstate(over="ignore"):
-        label_depth = xp.clip(rows.top - z_label, max=LARGEST[str(depth.dtype).rpartition(".")[2]])
+        label_depth = xp.clip(rows.top - z_label, max=LARGEST)
     tied: np.ndarray | None
     if ordered and compiled.suits(depth):
         below, held, tied = compiled.find_labels(depth, label_depth[:, 0])
