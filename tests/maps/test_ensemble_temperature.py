@@ -48,6 +48,22 @@ def test_brier_optimum_at_infinity_stays_finite():
     assert lost.predict_proba(z).max() < 0.27
 
 
+def test_slopes_whose_product_underflows():
+    cal = mc.TemperatureScaling(loss="mse").fit([[9.0, 0.0], [0.1, 0.0]], [0, 0])
+    assert cal.solution_.converged
+    assert cal.predict_proba([[0.1, 0.0]])[0, 0] > 0.99
+
+
+def test_many_classes_are_judged_by_more_than_a_few_rows():
+    # One row in eight is wrong. With so many classes those alone hold as many logits as a sample of few classes needs.
+    z = np.zeros((64, 2**15), dtype=np.float32)
+    z[:, 0] = 12.0
+    y = np.where(np.arange(64) % 8 == 0, 1, 0)
+    cal = mc.TemperatureScaling(loss="mse").fit(z, y)
+    # Top probability p, right in 7 of 8 rows: (1 - p)^2 7/8 + (1 + p^2) / 8 is least at p = 7/8, the others' part apart.
+    assert cal.predict_proba(z)[0, 0] == pytest.approx(7 / 8, abs=1e-3)
+
+
 @pytest.mark.parametrize("n_low", [200, 600])
 def test_the_lower_of_two_valleys_is_found(n_low):
     # Low rows are right and want a large scale; high rows are often wrong and want a small one.

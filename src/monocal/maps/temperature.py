@@ -29,8 +29,8 @@ from .cone_map import ConeCalibrator, warn_if_unfinished
 from .rank_map import RankMap
 from .row_blocks import sum_rows
 
-# Entries that are enough to see the shape of the loss.
-_SAMPLE = 2**18
+# Entries that are enough to see the shape of the loss; and, where classes are many, rows, up to so many entries.
+_SAMPLE, _SAMPLE_ROWS, _SAMPLE_MOST = 2**18, 200, 2**25
 _VALLEY = "in the lowest valley that a search over scales has shown (the squared error is not convex)"
 _STATIONARY = f"converged: a stationary point, {_VALLEY}"
 _AT_THE_END = f"converged: at the last scale looked at, where the error still falls, {_VALLEY}"
@@ -134,7 +134,9 @@ def least_brier_scale(
     weight = weight / weight.sum()
     if logits.size <= DOUBLE_BELOW:
         logits = logits.astype(np.float64, copy=False)
-    thin = slice(None, None, max(1, logits.size // _SAMPLE))
+    n, m = logits.shape
+    rows = max(_SAMPLE // m, min(_SAMPLE_ROWS, _SAMPLE_MOST // m), 1)
+    thin = slice(None, None, max(1, n // rows))
     sample = logits[thin].astype(np.float64), labels[thin], weight[thin]
     grid = _scales(sample[0])
 
@@ -198,7 +200,7 @@ def _valley(
         if further == x:
             break
         there, calls = slope(further), calls + 1
-        if there * here <= 0:
+        if np.sign(there) != np.sign(here):  # their product may underflow
             left = max_calls - calls
             return float(brentq(slope, x, further, xtol=1e-14, maxiter=left, disp=False)) if left else further
         x, here, step = further, there, 2.0 * step
