@@ -7,6 +7,7 @@ import pytest
 from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.naive_bayes import GaussianNB
 
 import monocal as mc
 from monocal import metrics
@@ -220,6 +221,26 @@ def test_not_converging_warns():
     assert "stopped" in cal.solution_.status
     with pytest.warns(ConvergenceWarning, match="did not converge"):
         mc.MCCT(max_iter=2, solver="slsqp").fit(z, y)
+
+
+@pytest.mark.parametrize(
+    "cal",
+    [
+        mc.MCCT(max_iter=1, tol=1e-12),
+        mc.MCCT(max_iter=2, solver="slsqp"),
+        mc.MCCT.as_published(),
+        mc.VectorScaling(max_iter=1),
+        mc.CalibratedClassifier(GaussianNB(), mc.MCCT(max_iter=1, tol=1e-12), cv=2),
+    ],
+    ids=repr,
+)
+def test_warnings_point_at_the_line_of_the_caller(cal):
+    z, y = example(m=20)
+    with pytest.warns((ConvergenceWarning, mc.OrderWarning)) as found:
+        cal.fit(z, y)
+    ours = [w for w in found if "MCCT" in str(w.message) or "Scaling" in str(w.message)]
+    assert ours
+    assert {w.filename for w in ours} == {__file__}
 
 
 def test_history_tells_the_story():

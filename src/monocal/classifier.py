@@ -10,7 +10,6 @@ while here every prediction keeps the order of ``estimator_``, and both parts ca
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,7 +28,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import _check_method_params, check_is_fitted, column_or_1d, has_fit_parameter
 
-from .errors import InputError
+from .errors import InputError, warn
 from .maps import MCCT, Calibrator, ConditionalMCCT, MCCTInverse, TemperatureScaling
 from .validation import check_weights
 
@@ -201,10 +200,9 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             if has_fit_parameter(self.estimator, "sample_weight"):
                 keywords["sample_weight"] = sample_weight
             else:
-                warnings.warn(
+                warn(
                     f"{type(self.estimator).__name__}.fit takes no sample_weight, so the weights reach the calibrator alone. "
                     "For a pipeline, turn on scikit-learn's metadata routing and request them in its last step.",
-                    stacklevel=3,
                 )
         return Bunch(estimator=Bunch(fit=keywords), splitter=Bunch(split={}))
 

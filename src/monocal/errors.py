@@ -6,7 +6,12 @@ Every message says which argument, what was expected, what came, and what to do.
 from __future__ import annotations
 
 import importlib
+import os
+import sys
+import warnings
 from types import ModuleType
+
+_PACKAGE = os.path.dirname(__file__) + os.sep
 
 
 class InputError(ValueError):
@@ -27,6 +32,14 @@ class MissingExtraError(ImportError):
 
 class OrderWarning(UserWarning):
     """The method at hand does not guarantee the order of the classes."""
+
+
+def warn(message: str, category: type[Warning] = UserWarning) -> None:
+    """Warn at the caller's own line: the nearest one outside this package that led here."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, category, stacklevel=level)
 
 
 def require(module: str, extra: str) -> ModuleType:

@@ -7,7 +7,6 @@ values are taken as logits, the library's one convention. The numbers themselves
 from __future__ import annotations
 
 import os
-import warnings
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +18,7 @@ import numpy as np
 from monocal.data.naming import as_kind, as_part, choose, find_labels, listing, meaning, split_part
 from monocal.data.sets import LogitsSet, Splits, make_set
 from monocal.data.sources import READABLE, NamedArrays, as_path, open_source
-from monocal.errors import FileError, MissingExtraError
+from monocal.errors import FileError, MissingExtraError, warn
 
 
 def read(
@@ -290,7 +289,7 @@ def _candidates(root: Path) -> list[Path]:
 
 
 def _left_out(why: str) -> None:
-    warnings.warn(f"Left out: {why}", UserWarning, stacklevel=3)
+    warn(f"Left out: {why}")
 
 
 def _with_unique_names(places: list[Location], root: Path) -> list[Location]:

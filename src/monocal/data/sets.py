@@ -7,7 +7,6 @@ of.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from monocal.data.naming import Kind, Part
-from monocal.errors import FileError
+from monocal.errors import FileError, warn
 from monocal.validation import sum_tolerance
 
 _BLOCK = 1 << 22  # elements looked at together, so that checks need little memory beside the array
@@ -160,11 +159,9 @@ def _check_values(values: np.ndarray, kind: Kind, where: str) -> None:
 
 
 def _warn_of_probabilities(where: str, because: str) -> None:
-    warnings.warn(
+    warn(
         f"{where} is taken as logits, but all rows looked at {because}: if these are probabilities, say "
         f"kind='probabilities'.",
-        UserWarning,
-        stacklevel=6,  # the caller of read()
     )
 
 

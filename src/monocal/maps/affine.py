@@ -8,14 +8,12 @@ Every class has its own parameters, so none of these keeps the order of the clas
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 from scipy.optimize import minimize
 from sklearn.exceptions import ConvergenceWarning
 
 from ..arrays import compute_dtype
-from ..errors import InputError
+from ..errors import InputError, warn
 from ..validation import check_number
 from .affine_problem import AffineProblem, MatrixProblem, VectorProblem
 from .base import Calibrator
@@ -96,11 +94,10 @@ class AffineCalibrator(Calibrator):
         self.centre_ = problem.centre
         self.n_iter_ = max(int(found.nit), 1)
         if not found.success and np.abs(found.jac).max() > (self.tol if double else max(self.tol, 1e-5)):
-            warnings.warn(
+            warn(
                 f"{type(self).__name__} did not converge in {found.nit} iterations (largest gradient "
                 f"{np.abs(found.jac).max():.1e}, tolerance {self.tol:.1e}). Raise max_iter or the penalty.",
                 ConvergenceWarning,
-                stacklevel=3,
             )
 
     def _calibrate(self, logits: np.ndarray) -> np.ndarray:

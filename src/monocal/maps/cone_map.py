@@ -7,14 +7,13 @@ A family chooses its atoms; the solver, the guarantees and the way to predict ar
 
 from __future__ import annotations
 
-import warnings
 from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from ..arrays import Array, array_namespace, to_numpy
-from ..errors import InputError
+from ..errors import InputError, warn
 from ..objective.problem import RankCone
 from ..objective.sources import MemoryRows, RowSource, one_blas_thread
 from ..solver import Solution, minimize
@@ -103,11 +102,10 @@ def _check_unit(logits: Array) -> None:
 def warn_if_unfinished(calibrator: Calibrator, solution: Solution) -> None:
     """Not converging warns, whatever the solver."""
     if not solution.converged:
-        warnings.warn(
+        warn(
             f"{type(calibrator).__name__} did not converge ({solution.status}; violation {solution.kkt:.1e}). "
             "Raise max_iter or tol.",
             ConvergenceWarning,
-            stacklevel=5,
         )
 
 

@@ -13,11 +13,9 @@ None of this guarantees the order: a negative logit times a larger weight falls.
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 
-from ..errors import InputError, OrderWarning
+from ..errors import InputError, OrderWarning, warn
 from ..validation import check_number, check_top_k
 from .base import Calibrator
 from .slsqp import minimize_ranks
@@ -51,10 +49,9 @@ class Published(Calibrator):
         self.tol = tol
 
     def _fit(self, logits: np.ndarray, labels: np.ndarray, weight: np.ndarray | None) -> None:
-        warnings.warn(
+        warn(
             "The published procedure works on raw logits and does not guarantee the order of the classes; MCCT() does.",
             OrderWarning,
-            stacklevel=3,
         )
         masked = np.isinf(logits).any(axis=1)
         if masked.any():
