@@ -124,4 +124,3 @@ class MCCTInverse(MCCT):
     def _set_parameters(self, grid: np.ndarray) -> None:
         super()._set_parameters(grid)
         self.inverse_weights_ = 1.0 / self.weights_
-        self.weights_ = 1.0 / self.inverse_weights_
