@@ -190,8 +190,9 @@ def test_calibrators_and_metrics_accept_the_same_probabilities(dtype, tolerance)
 
 def test_use_before_fit_and_other_shapes(data, fitted):
     for method in ("predict", "predict_proba", "transform"):
-        with pytest.raises(NotFittedError):
-            getattr(mc.MCCT(), method)(data[0])
+        for X in (data[0], mc.TopK([[0.0, -1.0]], [[1, 0]], 0.5), lambda: [data[0]]):
+            with pytest.raises(NotFittedError):
+                getattr(mc.MCCT(), method)(X)
         with pytest.raises(ValueError, match="X has 3 features, but MCCT is expecting 4 features"):
             getattr(fitted, method)(data[0][:, :3])
     with pytest.raises(mc.InputError, match="row 5"):

@@ -7,6 +7,7 @@ import time
 
 import numpy as np
 import pytest
+from sklearn.exceptions import NotFittedError
 
 import monocal as mc
 from monocal.data import synthetic
@@ -136,6 +137,9 @@ def test_errors_name_the_row(rows):
         cal.predict_proba(lazy[:, :50])
     with pytest.raises(mc.InputError, match="needs all rows in one process"):
         mc.VectorScaling().fit(lazy, y)
+    for method in ("predict", "predict_proba", "transform"):
+        with pytest.raises(NotFittedError):
+            getattr(mc.MCCT(), method)(lazy)
 
 
 def test_worker_processes_give_the_answer_of_one(rows, client):

@@ -89,7 +89,7 @@ def test_zarr_and_h5py(rows, tmp_path):
         same_fit(mc.MCCT().fit(file["x"], file["y"]), expected)
 
 
-@pytest.mark.parametrize("form", ["function", "list", "torch"])
+@pytest.mark.parametrize("form", ["function", "list", "list of lists", "torch"])
 def test_blocks_of_any_size(form, rows):
     X, y = rows
     weight = np.random.default_rng(0).integers(0, 3, len(y)).astype(float)
@@ -101,8 +101,9 @@ def test_blocks_of_any_size(form, rows):
             for a, b in itertools.pairwise(cuts)
         ]
     else:
-        blocks = [(X[a:b], y[a:b], weight[a:b]) for a, b in itertools.pairwise(cuts)]
-    cal = mc.MCCT().fit(blocks if form == "list" else lambda: iter(blocks))
+        kind = list if form == "list of lists" else tuple
+        blocks = [kind((X[a:b], y[a:b], weight[a:b])) for a, b in itertools.pairwise(cuts)]
+    cal = mc.MCCT().fit(blocks if form.startswith("list") else lambda: iter(blocks))
     same_fit(cal, mc.MCCT().fit(X, y, weight))
     got = list(cal.predict_blocks(iter(blocks)))
     assert [len(p) for p in got] == [len(b[0]) for b in blocks]
@@ -185,6 +186,8 @@ def test_blocks_that_cannot_be_fitted_say_why(rows):
         mc.MCCT().fit(lambda: [block, (X[:5, :19], y[:5] % 19)])
     with pytest.raises(mc.InputError, match="block 1 must be a tuple"):
         mc.MCCT().fit(lambda: [block, X])
+    with pytest.raises(mc.InputError, match="block 0 must be a tuple"):
+        mc.MCCT().fit(lambda: [[[0.0, 1.0], [2.0, 0.0]]])  # a matrix without labels
     with pytest.raises(mc.InputError, match="labels and weights come with its blocks"):
         mc.MCCT().fit(lambda: [block], y)
     with pytest.raises(mc.InputError, match="needs all rows in memory"):

@@ -162,7 +162,7 @@ class Calibrator(TransformerMixin, BaseEstimator):
         Parameters
         ----------
         blocks : iterable, function that returns one, or memory-mapped, zarr or h5py array
-            Blocks are arrays (n_i, m), or tuples that begin with one.
+            Blocks are arrays (n_i, m), or tuples or lists that begin with one, as `fit` takes them.
 
         Yields
         ------
@@ -173,6 +173,7 @@ class Calibrator(TransformerMixin, BaseEstimator):
 
     def predict(self, X: Any) -> Any:
         """The most probable class of each row."""
+        check_is_fitted(self)
         lazy = find_lazy(X)
         if lazy is not None:
             return lazy.apply(self, "predict", None)
@@ -237,9 +238,9 @@ class Calibrator(TransformerMixin, BaseEstimator):
         return to_torch(self, **rest)
 
     def _apply(self, X: Any, method: str, out: Any) -> Any:
+        check_is_fitted(self)
         lazy = find_lazy(X)
         if lazy is not None:
-            check_is_fitted(self)
             return lazy.apply(self, method, out)
         given = self._read_fitted(X)
         logits = self._own_array(self._to_logits(given.values))

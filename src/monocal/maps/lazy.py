@@ -77,8 +77,14 @@ def _is_iterable_of_blocks(x: Any) -> bool:
         return False
     if iter(x) is x:
         return True  # to be told that it can be read only once
-    first = next(iter(x), None)
-    return isinstance(first, tuple) and len(first) > 0 and not np.isscalar(first[0])
+    return _is_block(next(iter(x), None))
+
+
+def _is_block(x: Any) -> bool:
+    """Whether ``x`` is ``(X, y, ...)``, as a tuple or as a list: one of numbers or of rows is a matrix itself."""
+    if not isinstance(x, tuple | list) or not len(x) or np.isscalar(x[0]):
+        return False
+    return isinstance(x, tuple) or getattr(x[0], "ndim", 0) == 2
 
 
 def _memmap(x: Any) -> np.memmap | None:
@@ -189,7 +195,7 @@ class BlockLogits(_Reader):
                 "makes it, for instance  fit(lambda: read_blocks(path))."
             )
         for number, block in enumerate(blocks):
-            if not isinstance(block, tuple | list) or len(block) not in (2, 3):
+            if not _is_block(block) or len(block) not in (2, 3):
                 raise InputError(
                     f"X: block {number} must be a tuple (X, y) or (X, y, sample_weight), but is {_describe(block)}."
                 )
@@ -215,7 +221,7 @@ def plain_blocks(blocks: Any) -> Iterator[Any]:
             f"blocks must be an iterable of arrays or a function that returns one, but is {_describe(blocks)}."
         )
     found = blocks() if callable(blocks) else blocks
-    return (block[0] if isinstance(block, tuple) else block for block in found)
+    return (block[0] if _is_block(block) else block for block in found)
 
 
 def row_slices(X: Any) -> list[slice]:
