@@ -22,6 +22,7 @@ from ..errors import InputError
 from ..objective.sources import RowSource
 from ..objective.streaming import Part, Stream
 from ..validation import check_some_weight
+from .row_blocks import row_slices
 from .top_k_outputs import TopK, TopKLogits
 
 if TYPE_CHECKING:
@@ -152,7 +153,7 @@ class FileLogits(_Reader):
                 "requires y to be passed, but the target y is None: give the true class of every row, 0..m-1."
             )
         labels, weight = (_sliceable(x) for x in (self.y, self.weight))
-        for rows in row_slices(self.X):
+        for rows in _reads(self.X):
             some = weight if weight is None or np.isscalar(weight) else weight[rows]
             yield _read(self.X, rows), labels[rows], some
 
@@ -160,7 +161,7 @@ class FileLogits(_Reader):
         function = getattr(calibrator, method)
         if out is not None:
             check_out(out, self.X.shape)
-        for rows in row_slices(self.X):
+        for rows in _reads(self.X):
             part = _read(self.X, rows)
             calibrator._read(part, rows.start)  # first, because it can name the row
             values = function(part)
@@ -211,7 +212,7 @@ class BlockLogits(_Reader):
 def plain_blocks(blocks: Any) -> Iterator[Any]:
     """The values of blocks, whatever the form they come in."""
     if _is_file(blocks) and len(blocks.shape) == 2:
-        return (_read(blocks, rows) for rows in row_slices(blocks))
+        return (_read(blocks, rows) for rows in _reads(blocks))
     if hasattr(blocks, "shape"):
         raise InputError(
             "blocks must be an iterable of arrays (n_i, m), but is one array. Use predict_proba for it."
@@ -224,14 +225,13 @@ def plain_blocks(blocks: Any) -> Iterator[Any]:
     return (block[0] if _is_block(block) else block for block in found)
 
 
-def row_slices(X: Any) -> list[slice]:
+def _reads(X: Any) -> list[slice]:
     """Slices of rows to read at a time, whole chunks where the array has some."""
-    n, m = X.shape
-    size = max(1, _READ // m)
+    size = max(1, _READ // X.shape[1])
     chunks = getattr(X, "chunks", None)
     if chunks:
         size = max(1, size // chunks[0]) * chunks[0]
-    return [slice(i, min(i + size, n)) for i in range(0, n, size)]
+    return row_slices(X, size)
 
 
 def _read(X: Any, rows: slice) -> np.ndarray:

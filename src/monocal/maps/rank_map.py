@@ -33,6 +33,7 @@ from ..arrays import (
 from ..objective import compiled
 from ..objective.blocks import LARGEST, Ranked, average_ties, rank_rows
 from ..objective.sources import block_rows, parallel_map
+from .row_blocks import row_slices
 
 
 @dataclass(frozen=True)
@@ -73,8 +74,7 @@ class RankMap:
         ranks = self._needs_ranks and self.top_k is None
         if large and ranks and compiled.suits(logits):
             out = np.empty_like(logits)
-            blocks = [slice(i, i + block_rows(logits)) for i in range(0, len(logits), block_rows(logits))]
-            parallel_map(lambda rows: self._compiled_probabilities(logits[rows], out[rows]), blocks)
+            parallel_map(lambda b: self._compiled_probabilities(logits[b], out[b]), row_slices(logits))
             return out
         if not self._needs_ranks:
             return self._by_block(logits, self._scaled_probabilities)

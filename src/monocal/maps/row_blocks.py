@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import reduce
 from operator import add
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -14,10 +14,10 @@ from ..objective.sources import block_rows, parallel_map
 T = TypeVar("T")
 
 
-def row_slices(rows: np.ndarray) -> list[slice]:
-    """Blocks of rows that fit the cache."""
-    size = block_rows(rows)
-    return [slice(i, i + size) for i in range(0, len(rows), size)]
+def row_slices(rows: Any, size: int | None = None) -> list[slice]:
+    """Blocks of ``size`` rows, or of as many as fit the cache."""
+    n, size = rows.shape[0], size or block_rows(rows)
+    return [slice(i, min(i + size, n)) for i in range(0, n, size)]
 
 
 def map_rows(function: Callable[[np.ndarray], np.ndarray], rows: np.ndarray) -> np.ndarray:

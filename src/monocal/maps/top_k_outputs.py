@@ -18,8 +18,9 @@ import numpy as np
 from ..arrays import keep_argmax, ordered_exp, to_numpy
 from ..errors import InputError
 from ..objective.blocks import LARGEST, Block, Ranked, Rest, Tail, prepare_block, rank_rows
-from ..objective.sources import MemoryRows, block_rows
+from ..objective.sources import MemoryRows
 from ..validation import check_labels, check_logits, check_top_k, check_weights, read_numbers
+from .row_blocks import row_slices
 
 if TYPE_CHECKING:
     from .base import Calibrator
@@ -199,11 +200,8 @@ class TopKSource:
             raise InputError(
                 "X: ConditionalMCCT needs all logits, but got the largest only (TopK). Use MCCT or TemperatureScaling."
             )
-        size = block_rows(self.top.values)
         # In double precision throughout: the rows are short.
-        return MemoryRows(
-            [self._block(slice(i, i + size), how.get("top_k")) for i in range(0, len(self.top), size)]
-        )
+        return MemoryRows([self._block(rows, how.get("top_k")) for rows in row_slices(self.top.values)])
 
     def _block(self, rows: slice, top_k: int | None) -> Block:
         z, column = self.top.values[rows], self.columns[rows]
