@@ -53,6 +53,20 @@ def test_type_in_type_out(data, fitted, dtype):
     assert fitted.predict_proba(np.round(data[0]).astype(int)).dtype == np.float64
 
 
+@pytest.mark.parametrize("dtype", [">f8", "<f8", ">f4", "<f4"])
+def test_any_byte_order(data, dtype):
+    z = data[0].astype(dtype)
+    native = z.astype(z.dtype.newbyteorder("="))
+    y, w = data[1], np.arange(1.0, 61.0)
+    cal = mc.MCCT().fit(z, y.astype(">i4"), w.astype(">f8"))
+    expected = mc.MCCT().fit(native, y, w)
+    for method in ("predict_proba", "transform"):
+        got, wanted = getattr(cal, method)(z), getattr(expected, method)(native)
+        np.testing.assert_array_equal(got, wanted)
+        assert got.dtype == wanted.dtype == native.dtype
+    assert mc.metrics.nll(cal.predict_proba(z).astype(dtype), y) == mc.metrics.nll(cal.predict_proba(z), y)
+
+
 def test_input_is_not_changed(data):
     z, y = data[0].copy(), data[1].copy()
     z.setflags(write=False)

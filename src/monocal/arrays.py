@@ -114,13 +114,8 @@ def segment_sums(xs: list[Array], starts: np.ndarray) -> list[Array]:
     return [x @ member for x in xs]
 
 
-def gather(x: Array, index: Array) -> Array:
-    """``x[row, index[row, j]]``."""
-    return x.gather(1, index) if is_lazy_torch(x) else np.take_along_axis(x, index, axis=1)
-
-
 def scatter(values: Array, index: Array) -> Array:
-    """Inverse of ``gather`` for a permutation: ``out[row, index[row, j]] = values[row, j]``."""
+    """``out[row, index[row, j]] = values[row, j]``, where every row of ``index`` is a permutation."""
     if is_lazy_torch(values):
         import torch
 

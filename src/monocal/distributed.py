@@ -86,7 +86,8 @@ class DaskLogits:
             return X.map_blocks(
                 _apply, calibrator, method, drop_axis=1, dtype=np.int64, meta=np.empty(0, dtype=np.int64)
             )
-        dtype = X.dtype if X.dtype.kind == "f" and X.dtype.itemsize <= 8 else np.dtype(np.float64)
+        plain = X.dtype.kind == "f" and X.dtype.itemsize <= 8
+        dtype = X.dtype.newbyteorder("=") if plain else np.dtype(np.float64)
         result = X.map_blocks(_apply, calibrator, method, dtype=dtype, meta=np.empty((0, 0), dtype=dtype))
         if out is None:
             return result

@@ -280,7 +280,8 @@ def read_numbers(x: Any, name: str, what: str) -> Array:
     if values.dtype.kind not in "fiub" and values.dtype.name != "bfloat16":
         such = f", such as {values.ravel()[:1].tolist()[0]!r}" if values.size else ""
         raise InputError(f"{name}: every entry must be {what}, but they are of type {values.dtype}{such}.")
-    return values
+    # Numbers in the other byte order are of another type to every comparison of types.
+    return values.astype(values.dtype.newbyteorder("="), copy=False)
 
 
 def read_floats(x: Any, name: str) -> tuple[Array, float]:
