@@ -72,6 +72,8 @@ class DaskLogits:
             calibrator.smallest_probability_ = smallest  # type: ignore[attr-defined]
         sizes = [look.n_rows for look in looks]
         check_some_weight(sum(sizes) > 0)
+        chunks = [chunk for chunk, size in zip(chunks, sizes, strict=True) if size]
+        sizes = [size for size in sizes if size]
         single = X.dtype.kind == "f" and X.dtype.itemsize <= 4
         return DaskSource(calibrator, chunks, sizes, (sum(sizes), X.shape[1]), single)
 
@@ -82,6 +84,7 @@ class DaskLogits:
             raise InputError(
                 f"X has {X.shape[1]} features, but {type(calibrator).__name__} is expecting {expected} features as input."
             )
+        calibrator = copy(calibrator)  # what is computed later is of the map as it is now
         if method == "predict":
             return X.map_blocks(
                 _apply, calibrator, method, drop_axis=1, dtype=np.int64, meta=np.empty(0, dtype=np.int64)
@@ -98,7 +101,7 @@ class DaskLogits:
 
 @dataclass(frozen=True)
 class DaskSource:
-    """Checked rows in the chunks of a Dask array; a `RowSource`."""
+    """Checked rows in the chunks of a Dask array, those that have rows with weight; a `RowSource`."""
 
     calibrator: Calibrator
     chunks: list[tuple[Delayed, Delayed, Delayed, int]]
@@ -146,8 +149,9 @@ class DaskRows:
 
     def part(self, chosen: np.ndarray) -> DaskRows:
         masks = np.split(chosen, np.cumsum(self.sizes)[:-1])
-        chunks = [_task(_choose, chunk, mask) for chunk, mask in zip(self.chunks, masks, strict=True)]
-        return self._like(chunks, [int(mask.sum()) for mask in masks])
+        some = [(chunk, mask) for chunk, mask in zip(self.chunks, masks, strict=True) if mask.any()]
+        chunks = [_task(_choose, chunk, mask) for chunk, mask in some]
+        return self._like(chunks, [int(mask.sum()) for _, mask in some])
 
     def statistics(self) -> np.ndarray:
         """(n, S), gathered."""
@@ -317,9 +321,7 @@ def _sum_blocks(blocks: list[Block], function: Callable[..., Any], args: _Box) -
 
 
 def _add(*sums: Any) -> Any:
-    """Their sum; None stands for no rows."""
-    found = [s for s in sums if s is not None]
-    return reduce(add, found) if found else None
+    return reduce(add, sums)
 
 
 def _thin_out(blocks: list[Block], step: int) -> list[Block]:
@@ -337,7 +339,7 @@ def _gather_statistics(blocks: list[Block]) -> np.ndarray:
 
 
 def _gather_weights(blocks: list[Block]) -> np.ndarray:
-    return np.concatenate([np.zeros(0), *(to_numpy(b.weight).astype(np.float64) for b in blocks)])
+    return np.concatenate([to_numpy(b.weight).astype(np.float64) for b in blocks])
 
 
 def _with_factors(blocks: list[Block], factors: _Box) -> list[Block]:

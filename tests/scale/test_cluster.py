@@ -88,6 +88,31 @@ def test_cross_validated_shrinkage(rows):
     close(cal, expected)
 
 
+@pytest.mark.parametrize(
+    "calibrator", [mc.ConditionalMCCT(top_k=3), mc.MCCT(top_k=3, shrinkage="cv")], ids=repr
+)
+@pytest.mark.parametrize("empty", [slice(64), slice(256, None)])
+def test_chunks_without_weight(calibrator, empty):
+    data = synthetic(320, 4096, seed=6)  # so many classes that chunks of 64 rows stay as they are
+    weight = np.ones(320)
+    weight[empty] = 0
+    weight[200:310] = 0
+    expected = type(calibrator)(**calibrator.get_params()).fit(data.values, data.labels, weight)
+    calibrator.fit(da.from_array(data.values, chunks=(64, 4096)), data.labels, weight)
+    close(calibrator, expected)
+    assert calibrator.shrinkage_ == expected.shrinkage_
+
+
+@pytest.mark.parametrize("method", ["predict_proba", "transform", "predict"])
+def test_a_prediction_is_that_of_the_map_it_was_asked_of(rows, method):
+    X, y = rows
+    cal = mc.VectorScaling().fit(X, y)
+    expected = getattr(cal, method)(X)
+    lazy = getattr(cal, method)(da.from_array(X, chunks=(3000, M)))
+    cal.fit(X, (y + 1) % M)
+    np.testing.assert_array_equal(lazy.compute(), expected)
+
+
 def test_probabilities_with_zeros(rows):
     X, y = rows
     p = mc.TemperatureScaling().fit(X, y).predict_proba(X)
