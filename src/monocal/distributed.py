@@ -211,7 +211,8 @@ def evaluate(
 def _whole_rows(X: Any) -> Any:
     if any(np.isnan(size) for sizes in X.chunks for size in sizes):
         X = X.compute_chunk_sizes()
-    return X if X.numblocks[1] == 1 else X.rechunk({1: -1})
+    rows = tuple(size for size in X.chunks[0] if size)  # what a filter has emptied is no chunk
+    return X.rechunk({0: rows or -1, 1: -1})
 
 
 def _cut_at_blocks(X: Any) -> Any:

@@ -145,6 +145,21 @@ def test_evaluate(rows):
         mc.evaluate(da.concatenate([lazy[:1500], -lazy[1500:3000], lazy[3000:]]), y)
 
 
+def test_chunks_that_a_filter_has_emptied(rows):
+    X, y = rows[0].copy(), rows[1]
+    X[:1500, 0] = -99.0
+    kept = X[:, 0] > -98
+    lazy = da.from_array(X, chunks=(1500, M))
+    lazy = lazy[lazy[:, 0] > -98]
+    cal, expected = mc.MCCT().fit(lazy, y[kept]), mc.MCCT().fit(X[kept], y[kept])
+    close(cal, expected)
+    p = cal.predict_proba(lazy)
+    np.testing.assert_allclose(p.compute(), expected.predict_proba(X[kept]), rtol=1e-5, atol=1e-7)
+    assert mc.evaluate(p, y[kept])["nll"].value == pytest.approx(mc.metrics.nll(p.compute(), y[kept]))
+    with pytest.raises(mc.InputError, match="0 sample"):
+        cal.predict_proba(lazy[lazy[:, 0] > 1e9]).compute()
+
+
 def test_errors_name_the_row(rows):
     X, y = rows[0].copy(), rows[1]
     cal = mc.MCCT().fit(X, y)
