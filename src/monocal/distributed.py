@@ -306,8 +306,10 @@ class _Look:
 def _look(reader: _Box, X: Any, y: Any, weight: Any, first_row: int) -> _Look:
     """Check a chunk and count its rows."""
     calibrator = copy(reader.value)
-    *_, labels, weight = calibrator._read_part(X, y, weight, fitting=True, first_row=first_row)
+    _, logits, labels, weight = calibrator._read_part(X, y, weight, fitting=True, first_row=first_row)
     n = len(labels) if weight is None else int(np.count_nonzero(weight))
+    if n and first_row == 0:
+        calibrator._check_first(logits if weight is None else logits[weight > 0])
     return _Look(n, getattr(calibrator, "smallest_probability_", np.inf))
 
 

@@ -169,6 +169,8 @@ def test_errors_name_the_row(rows):
         mc.MCCT().fit(lazy, y)
     with pytest.raises(mc.InputError, match="NaN: first in row 6000"):
         cal.predict_proba(lazy).compute()
+    with pytest.raises(mc.InputError, match="Divide all by a constant"):
+        mc.MCCT().fit(da.from_array(1e7 * rows[0], chunks=(1000, M)), y)
     with pytest.raises(mc.InputError, match="y is None"):
         mc.MCCT().fit(lazy)
     with pytest.raises(mc.InputError, match="X has 9000 rows"):

@@ -175,6 +175,26 @@ def test_errors_name_the_row_of_the_file(rows, tmp_path):
         cal.predict_proba(good, out=np.empty((9000, 19)))
 
 
+def test_logits_in_an_impossible_unit_are_refused_as_in_memory(rows, tmp_path):
+    X, y = rows[0] * 1e7, rows[1]
+    far = in_file(X, tmp_path / "x.bin")
+    cuts = [0, 1, 3, 9000]
+    weight = (np.arange(9000) >= 100).astype(float)
+    forms = (
+        (far, y),
+        (far, y, weight),
+        (lambda: ((X[a:b], y[a:b]) for a, b in itertools.pairwise(cuts)),),
+    )
+    for arguments in forms:
+        with pytest.raises(mc.InputError, match="Divide all by a constant"):
+            mc.MCCT().fit(*arguments)
+    # A single row out of all proportion is another matter, wherever it stands.
+    X = rows[0].copy()
+    X[0] *= 1e7
+    y = np.where(np.arange(9000) == 0, X[0].argmax(), y)
+    same_fit(mc.MCCT().fit(lambda: [(X[:1], y[:1]), (X[1:], y[1:])]), mc.MCCT().fit(X, y))
+
+
 def test_blocks_that_cannot_be_fitted_say_why(rows):
     X, y = rows
     block = (X[:50], y[:50])

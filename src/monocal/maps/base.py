@@ -79,6 +79,9 @@ class Calibrator(TransformerMixin, BaseEstimator):
         """Calibrated probabilities; a family that works on probabilities overrides this and `_calibrate`."""
         return ordered_softmax(self._calibrate(logits))
 
+    def _check_first(self, logits: np.ndarray) -> None:
+        """Refuse logits that cannot be fitted, by the first rows (k, m) of those that come in parts."""
+
     # What a user calls.
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Calibrator:

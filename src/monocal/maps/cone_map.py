@@ -56,6 +56,9 @@ class ConeCalibrator(Calibrator):
             logits, labels, weight, top_k=self.top_k, dtype=xp.float64 if double else None, **rest
         )
 
+    def _check_first(self, logits: np.ndarray) -> None:
+        _check_unit(logits)
+
     def _solve(self, problem: RankCone, shrinkage: Any) -> Solution:
         """Certified solution, with the shrinkage given or chosen by cross-validation."""
         if isinstance(shrinkage, str):

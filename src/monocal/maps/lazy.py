@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 IN_MEMORY = 2**26
 # Logits to read at a time: a few dozen megabytes at most, in any type.
 _READ = 2**22
+# Rows to judge the unit of all by.
+_FIRST = 50
 
 
 class Lazy(Protocol):
@@ -107,14 +109,18 @@ class _Reader:
     def source(self, calibrator: Calibrator) -> Stream:
         rows = classes = 0
         single = True
+        first = []
         for part in self._checked(calibrator, fitting=True):
             weight = part.weight
+            if rows < _FIRST:
+                first.append(part.with_weight().logits[:_FIRST].copy())
             rows += len(part.labels) if weight is None else int(np.count_nonzero(weight))
             classes = part.logits.shape[1]
             single &= part.logits.dtype != np.float64
         if not classes:
             raise InputError("X: there is no block to read, so there is nothing to fit.")
         check_some_weight(rows > 0)
+        calibrator._check_first(np.concatenate(first))
         return Stream(partial(self._checked, calibrator), (rows, classes), single)
 
     def _checked(self, calibrator: Calibrator, fitting: bool = False) -> Iterator[Part]:
