@@ -68,7 +68,9 @@ def main() -> None:
     for done, (name, n, m, judge) in enumerate(tasks, 1):
         print(f"{done} of {len(tasks)}: {name} {n} x {m}", file=sys.stderr, flush=True)
         (judged if judge else grown).append(run.cell(name, n, m, judge))
-    machine, versions = environment.machine(), environment.versions()
+    cells = judged + grown
+    machine = environment.machine() | {"date": tables.seen(cells, "date")}
+    versions = environment.versions() | {"monocal": tables.seen(cells, "version")}
     options.out.mkdir(parents=True, exist_ok=True)
     tables.write_json(
         options.out / "peers.json",

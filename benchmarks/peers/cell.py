@@ -1,9 +1,9 @@
 """One method on one size, in a process of its own:  ``python -m peers.cell SPEC``.
 
 Time is the best of several runs, in units of one ``scipy.special.log_softmax`` over the same logits in this process. Memory is
-the peak of the resident set beyond what it was before the call. Then the model is judged: NLL on a second sample, excess of
-its objective over the minimum, order of the classes. Results are written after each of the two parts, so that a judge who
-takes too long costs no measurement.
+the peak of the resident set beyond what it was before the call. Then the model is judged: NLL on a second sample, excess of its
+objective over the minimum or the certificate it came with, order of the classes. Results are written after each of the two
+parts, so that a judge who takes too long costs no measurement.
 """
 
 from __future__ import annotations
@@ -115,6 +115,9 @@ def judge(method: Method, fitted: Any) -> dict[str, float | str]:
     row["inverted"] = order_audit(np.asarray(seen)[few], p[few], input="logits").all.share_inverted
     if method.excess is not None:
         row["excess"] = float(method.excess(model, logits, given, labels))
+    if method.solution is not None:
+        solution = method.solution(model)
+        row |= {"violation": float(solution.kkt), "certified": bool(solution.converged)}
     return {key: value if np.isfinite(value) else str(value) for key, value in row.items()}
 
 

@@ -11,7 +11,6 @@ import os
 import platform
 import subprocess
 import sys
-from datetime import date
 from importlib import metadata
 from pathlib import Path
 
@@ -29,7 +28,8 @@ PEERS = {
     # It declares Python 3.12 and runs on 3.11; what is declared for 3.11 no longer installs.
     "dirichletcal": ["--ignore-requires-python", "dirichletcal"],
 }
-FOUNDATION = ["torch", "-e", f"{ROOT}[plots]"]
+EXTRAS = "[plots,fast]"
+FOUNDATION = ["torch", "-e", f"{ROOT}{EXTRAS}"]
 # One thread for everyone: OpenMP and the libraries that do not listen to it.
 ONE_THREAD = dict.fromkeys(
     ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1"
@@ -51,11 +51,12 @@ def make(env: Path) -> None:
     done = json.loads(record.read_text()) if record.exists() else {}
     if not python_of(env).exists():
         subprocess.run([sys.executable, "-m", "venv", str(env)], check=True)
-    if "monocal" not in done:
+    own = f"monocal{EXTRAS}"
+    if own not in done:
         reason = _install(env, FOUNDATION)
         if reason:
             sys.exit(f"The environment could not be made: {reason}")
-        done["monocal"] = ""
+        done[own] = ""
     for peer, requirements in PEERS.items():
         if done.get(peer) != "":
             print(f"installing {peer}", file=sys.stderr, flush=True)
@@ -85,14 +86,13 @@ def pip_reason(stderr: str) -> str:
 
 
 def machine() -> dict[str, object]:
-    """What ran the benchmark, and when."""
+    """What ran the benchmark."""
     try:
         with open("/proc/cpuinfo") as file:
             model = next(line.split(":", 1)[1].strip() for line in file if line.startswith("model name"))
     except (OSError, StopIteration):
         model = platform.processor() or platform.machine()
     return {
-        "date": str(date.today()),
         "cpu": model,
         "cores": os.cpu_count(),
         "system": f"{platform.system()} {platform.machine()}",

@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 from dataclasses import dataclass
+from datetime import date
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,7 @@ class Runner:
     Attributes
     ----------
     folder : Path
-        Where a file for every finished cell is kept; remove one to run it again.
+        Where a file for every finished cell is kept, with its date and monocal's version; remove one to run it again.
     limit : float
         Seconds for a whole cell.
     memory_gb : float
@@ -48,6 +50,7 @@ class Runner:
         file = folder / f"{name.replace('/', '.').replace(' ', '_')}.json"
         if not file.exists():
             folder.mkdir(parents=True, exist_ok=True)
+            row |= {"date": str(date.today()), "version": metadata.version("monocal")}
             row |= self._run(
                 {"method": name, "rows": n, "classes": m, "judge": judge}, file.with_suffix(".part")
             )

@@ -47,7 +47,14 @@ def number(value: Any) -> str:
     return f"{x:,.{min(digits, 4)}f}"
 
 
+def seen(rows: list[Row], key: str) -> str:
+    """The different values of cells that may have been measured at different times."""
+    return ", ".join(sorted({row[key] for row in rows if key in row})) or "unknown"
+
+
 def optimum(row: Row) -> str:
+    if "violation" in row:
+        return f"{'' if row['certified'] else 'not '}certified, violation {float(row['violation']):.0e}"
     if row.get("excess") is None:
         return "n/a"
     excess = float(row["excess"])
@@ -148,12 +155,14 @@ def page(rows: list[Row], machine: Row, versions: dict[str, str], limit: float, 
     named = ", ".join(f"{name} {versions[name]}" for name in NAMED if name in versions)
     late = slower(rows)
     parts = [
-        f"`benchmarks/peers.py`, {machine['date']}. {machine['cpu']}, {machine['cores']} cores, one thread. Python "
+        f"`benchmarks/peers.py`, measured {machine['date']}. {machine['cpu']}, {machine['cores']} cores, one thread. Python "
         f"{machine['python']}; {named}.",
         "Fit and predict are multiples of one `scipy.special.log_softmax` over the same logits in the same process; memory is "
         "the peak beyond the input, in multiples of it; NLL is that of a second sample. An optimum is reached when the method's "
-        f"own objective is within {ENOUGH:g} (relative) of its minimum; where vector, matrix and Dirichlet maps "
-        f"missed it, they did by at least what is said. A cell that took longer than {limit:g} s was stopped.",
+        f"own objective is within {ENOUGH:g} (relative) of its minimum, found independently in double precision; where vector, "
+        "matrix and Dirichlet maps missed it, they did by at least what is said. It is certified when the optimality conditions, "
+        f"which the fit itself evaluates, are violated by no more than its tolerance. A cell that took longer than "
+        f"{limit:g} s was stopped.",
     ]
     for n, m in sizes_of(rows):
         here = [r for r in rows if (r["rows"], r["classes"]) == (n, m)]

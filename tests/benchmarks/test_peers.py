@@ -7,6 +7,7 @@ import importlib.util
 import json
 import math
 import sys
+from datetime import date
 from pathlib import Path
 
 import numpy as np
@@ -103,6 +104,8 @@ def test_table_of_one_size():
     assert lines[5].startswith("| dirichletcal | FullDirichlet | out of memory |")
     assert tables.optimum({}) == "n/a"
     assert tables.optimum({"excess": "nan"}) == "not checked"
+    assert tables.optimum({"violation": 4.2e-7, "certified": True}) == "certified, violation 4e-07"
+    assert tables.optimum({"violation": "inf", "certified": False}) == "not certified, violation inf"
 
 
 def test_pairs_say_who_is_slower_and_who_failed():
@@ -135,7 +138,7 @@ def test_page_and_files(tmp_path):
     ]
     machine = {"date": "2026-11-15", "cpu": "a processor", "cores": 2, "python": "3.11"}
     page = tables.page(rows, machine, {"monocal": "0.1.0", "netcal": "1.4.0", "unnamed": "1"}, limit=300)
-    assert "2026-11-15. a processor, 2 cores, one thread" in page
+    assert "measured 2026-11-15. a processor, 2 cores, one thread" in page
     assert "longer than 300 s was stopped" in page
     assert "netcal 1.4.0" in page
     assert "unnamed" not in page
@@ -144,6 +147,17 @@ def test_page_and_files(tmp_path):
     assert (tmp_path / "rows.csv").read_text().splitlines()[0].endswith(",failed")
     tables.write_json(tmp_path / "rows.json", cells=rows)
     assert json.loads((tmp_path / "rows.json").read_text())["cells"] == rows
+
+
+def test_what_the_cells_have_seen_is_told_as_it_was():
+    rows = [
+        row("netcal/BBQ", date="2026-11-15", version="0.2.0"),
+        row("netcal/BBQ", date="2026-10-01", version="0.2.0"),
+        row("monocal/MatrixScaling", failed="left out: too many classes"),
+    ]
+    assert tables.seen(rows, "date") == "2026-10-01, 2026-11-15"
+    assert tables.seen(rows, "version") == "0.2.0"
+    assert tables.seen(rows[2:], "date") == "unknown"
 
 
 def test_growth_is_a_slope_and_a_figure(tmp_path):
@@ -195,9 +209,13 @@ def test_excess_of_an_affine_map(data, name):
 
 
 @pytest.mark.parametrize("name", ["MCCT", "ConditionalMCCT"])
-def test_excess_of_a_cone(data, name):
+def test_certificate_of_a_cone(data, name):
+    method = METHODS[f"monocal/{name}"]
     model = getattr(mc, name)().fit(data.values, data.labels)
-    assert METHODS[f"monocal/{name}"].excess(model, data.values, data.values, data.labels) < optimum.ENOUGH
+    verdict = cell.judge(method, (model, data.values, data.values, data.labels))
+    assert verdict["certified"] is True
+    assert 0 < verdict["violation"] == model.solution_.kkt <= model.tol
+    assert "excess" not in verdict
 
 
 def test_a_cell_measures_and_judges():
@@ -219,6 +237,8 @@ def test_cells_run_in_a_process_of_their_own_and_are_kept(tmp_path):
     first = run.cell(name, 50, 4)
     assert first["predict_ms"] > 0
     assert first["inverted"] == 0
+    assert first["date"] == str(date.today())
+    assert first["version"] == mc.__version__
     assert run.cell(name, 50, 4) == first
     assert not list(tmp_path.rglob("*.part"))
     assert run.cell("netcal/BBQ", 50, 4)["failed"] == "not installable: no wheel"
