@@ -1,7 +1,11 @@
 """The compiled loops give what ordinary array operations give, and keep the order as strictly."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
+from sklearn.base import clone
+from threadpoolctl import threadpool_info
 
 import monocal as mc
 from hostile import assert_order_kept, hard_rows
@@ -69,3 +73,49 @@ def test_large_sets_are_certified_without_shrinkage(rows):
     cal = mc.MCCT(shrinkage=0).fit(*rows)
     assert cal.solution_.converged
     assert cal.solution_.kkt <= 1e-6
+
+
+@pytest.mark.parametrize("cal", [mc.MCCT(), mc.TemperatureScaling(), mc.ConditionalMCCT()])
+def test_a_sample_of_one_block_is_no_special_case(cal):
+    """With 17 blocks the last part of the coarse sample is one block; streamed and in memory it must be the same."""
+    data = synthetic(17 * 4096, 64, seed=2, keep_truth=False)
+    z, y = data.values.astype(np.float32), data.labels
+    expected = clone(cal).fit(z, y)
+    streamed = clone(cal).fit(lambda: ((z[i : i + 5000], y[i : i + 5000]) for i in range(0, len(z), 5000)))
+    np.testing.assert_array_equal(streamed.solution_.coefficients, expected.solution_.coefficients)
+
+
+def test_underflow_is_gradual_as_in_plain_operations(rows, monkeypatch):
+    cal = mc.MCCT(shrinkage=1.0).fit(*rows)
+    z = np.zeros((2200, 1000), dtype=np.float32)
+    z[:, 1:] = -np.linspace(80, 500, 999, dtype=np.float32)
+    fast = cal.predict_proba(z)
+    without(monkeypatch)
+    np.testing.assert_allclose(fast, cal.predict_proba(z), rtol=1e-4, atol=3e-45)
+    assert (fast == 0).any()
+
+
+def test_numba_that_cannot_be_used_is_done_without(rows, monkeypatch):
+    def broken():
+        raise ImportError("Numba needs NumPy 1.0 or less")
+
+    compiled.available.cache_clear()
+    monkeypatch.setattr(compiled, "loops", broken)
+    try:
+        with pytest.warns(RuntimeWarning, match="cannot be used"):
+            cal = mc.MCCT().fit(*rows)
+    finally:
+        compiled.available.cache_clear()
+    assert cal.solution_.converged
+
+
+def test_fits_in_several_threads_leave_blas_as_it_was(rows):
+    def threads():
+        return [lib["num_threads"] for lib in threadpool_info() if lib["user_api"] == "blas"]
+
+    z, y = rows
+    before = threads()
+    with ThreadPoolExecutor(3) as pool:
+        sizes = (800, 2000, 1500, 3000, 900, 2500)
+        list(pool.map(lambda n: mc.MCCT().fit(z[:n], y[:n]), sizes))
+    assert threads() == before

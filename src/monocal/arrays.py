@@ -86,13 +86,14 @@ def subtract_from_(top: Array, x: Array) -> Array:
     return np.subtract(top, x, out=x)
 
 
-def maximum_(x: Array, other: Array) -> Array:
-    """``x = maximum(x, other)``."""
+def clip_(x: Array, low: Array, high: float) -> Array:
+    """``x = minimum(maximum(x, low), high)``."""
     if is_lazy_torch(x):
         import torch
 
-        return torch.maximum(x, other, out=x)
-    return np.maximum(x, other, out=x)
+        return torch.maximum(x, low, out=x).clamp_(max=high)
+    np.maximum(x, low, out=x)
+    return np.minimum(x, high, out=x)
 
 
 def spread_out(x: Array, lengths: Array, total: int) -> Array:

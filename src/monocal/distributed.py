@@ -130,7 +130,7 @@ class DaskRows:
     ):
         self.chunks, self.sizes = chunks, sizes
         self.n_rows = sum(sizes)
-        self.n_classes, self.n_ranks = n_classes, n_ranks
+        self.n_classes, self.n_ranks, self.has_tail = n_classes, n_ranks, n_ranks < n_classes
         self.single_precision = single_precision
         self._sample: MemoryRows | None = None
 
@@ -328,7 +328,7 @@ def _add(*sums: Any) -> Any:
 
 
 def _thin_out(blocks: list[Block], step: int) -> list[Block]:
-    return [block[np.arange(0, block.n_rows, step)] for block in blocks]
+    return [block.every(step) for block in blocks]
 
 
 def _choose(blocks: list[Block], mask: np.ndarray) -> list[Block]:

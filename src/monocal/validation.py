@@ -169,11 +169,17 @@ def check_weights(sample_weight: Any, like: Array, first_row: int | None = None)
         raise InputError(f"sample_weight must be one-dimensional (1D), but has shape {weight.shape}.")
     if len(weight) != n:
         raise InputError(f"sample_weight has {len(weight)} entries, expected {n}, one for each row of X.")
-    for bad, what in ((~np.isfinite(weight), "is not finite"), (weight < 0, "is negative")):
+    beyond = (weight > 0) & ~((weight >= 1e-30) & (weight <= 1e30))  # sums in single precision must hold them
+    for bad, what in (
+        (~np.isfinite(weight), "not finite"),
+        (weight < 0, "negative"),
+        (beyond, "out of range"),
+    ):
         row = _first(bad)
         if row is not None:
             raise InputError(
-                f"sample_weight: entry {(first_row or 0) + row} {what} ({weight[row]}). Weights are finite and at least 0."
+                f"sample_weight: entry {(first_row or 0) + row} is {what} ({weight[row]}). Weights are 0, or between 1e-30 and "
+                "1e30: divide all by their mean."
             )
     if first_row is None:
         check_some_weight(bool(weight.any()))

@@ -105,7 +105,7 @@ class RankMap:
             out[0][begin : begin + size] = part
 
         one(0)  # the first block decides the type of the result
-        parallel_map(one, range(size, n, size), None if on_host(logits) else 1)
+        parallel_map(one, range(size, n, size), serial=is_lazy_torch(logits))
         return out[0]
 
     def _compiled_probabilities(self, z: np.ndarray, out: np.ndarray) -> None:

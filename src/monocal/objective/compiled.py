@@ -19,15 +19,26 @@ from typing import Any
 import numpy as np
 
 from ..arrays import Array
+from ..errors import warn
 
-# Logits in all from which compiling (a second or two, once a machine) is worth it.
-LARGE = 2**22
+# Logits in all from which loading compiled loops is worth it, for a prediction.
+LARGE = 2**21
 
 
 @cache
 def available() -> bool:
-    """Whether numba is installed."""
-    return find_spec("numba") is not None
+    """Whether numba is there, and works."""
+    if find_spec("numba") is None:
+        return False
+    try:
+        loops()
+    except ImportError as error:
+        warn(
+            f"numba is installed but cannot be used ({error}): large arrays take the slower way.",
+            RuntimeWarning,
+        )
+        return False
+    return True
 
 
 def suits(x: Array) -> bool:

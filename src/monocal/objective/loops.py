@@ -18,7 +18,18 @@ F32 = np.float32
 UP, DOWN = F32(EXP_GRID["float32"]), F32(1.0 / EXP_GRID["float32"])
 # log(2) as a sum of two: the first has few bits, so its multiples are exact.
 PER_LN2, LN2_HIGH, LN2_LOW = F32(1 / np.log(2)), F32(355 / 512), F32(np.log(2) - 355 / 512)
-HOW = {"nogil": True, "error_model": "numpy", "cache": True}
+
+
+def nothing():
+    return 0
+
+
+try:
+    numba.njit(cache=True)(nothing)
+    KEEPS = True
+except RuntimeError:  # no folder to keep compiled code in
+    KEEPS = False
+HOW = {"nogil": True, "error_model": "numpy", "cache": KEEPS}
 # Sums may be taken in any order. Nothing else may be rearranged, least of all what rests on a rounding; where the order
 # of classes is at stake, products are not even fused with sums.
 sum_loop = numba.njit(fastmath=True, **HOW)
@@ -35,9 +46,14 @@ def float_of_bits(context: Any, bits: Any) -> Any:
 
 
 @numba.njit(inline="always")
+def power_of_two(k):
+    return float_of_bits((k + np.int32(127)) << np.int32(23))
+
+
+@numba.njit(inline="always")
 def exp(x):
     # 2^k e^r with |r| <= log(2)/2, where seven terms of the series leave an error of 6e-9.
-    x = max(x, F32(-87.0))
+    x = max(x, F32(-104.0))  # where it is zero
     k = np.rint(x * PER_LN2)
     r = (x - k * LN2_HIGH) - k * LN2_LOW
     y = F32(1 / 5040)
@@ -47,7 +63,9 @@ def exp(x):
     y = y * r + F32(1 / 6)
     y = y * r + F32(1 / 2)
     y = y * r * r + r + F32(1)
-    return y * float_of_bits((np.int32(k) + np.int32(127)) << np.int32(23))
+    k = np.int32(k)
+    half = k >> np.int32(1)  # in two steps, because the smallest numbers have no exponent of their own
+    return y * power_of_two(half) * power_of_two(k - half)
 
 
 @loop
@@ -124,13 +142,13 @@ def scale_moments(v, height, weight, out):
 
 
 @loop
-def sums_by_rank(v, starts, leading, lesser, base, weight, height, again, out, total):
+def sums_by_rank(v, starts, leading, lesser, base, weight, height, left_out, out, total):
     p = np.empty(v.shape[1], dtype=np.float32)
     some = np.zeros((3, v.shape[1]), dtype=np.float32)
     for n in range(v.shape[0]):
         row = v[n]
         total[n] = exponentials_of_row(row, starts, leading[0], lesser[0], base[n], p)
-        share = F32(0) if again[n] else weight[n] / total[n]
+        share = F32(0) if left_out[n] else weight[n] / total[n]
         raised = share * height[n]
         depth, high, mass = some[0], some[1], some[2]
         for i in range(p.size):

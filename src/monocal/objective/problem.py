@@ -143,7 +143,7 @@ class RankCone:
         self.emphasis = emphasis
         self.unit = unit
         self.n_rows = rows.n_rows
-        self.rounding = 1e-8 if getattr(rows, "single_precision", True) else 1e-14
+        self.rounding = 1e-8 if rows.single_precision else 1e-14
         self.allowed = allowed
         self.tol = tol
         self.atoms = np.flatnonzero(allowed.ravel())
@@ -157,7 +157,7 @@ class RankCone:
         self.lower = np.zeros(len(self.atoms))
         self._plain = np.searchsorted(self.atoms, 0)  # (scale, factor 0, start 0) comes first
         self.lower[self._plain] = MIN_SCALE
-        self._only_scale = np.array_equal(self.atoms, [0]) and rows.n_ranks == rows.n_classes
+        self._only_scale = np.array_equal(self.atoms, [0]) and not rows.has_tail
         self.set_strength(0.0)
 
     def on_rows(self, rows: Rows) -> RankCone:

@@ -20,7 +20,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
-from ..arrays import Array, on_host, to_numpy
+from ..arrays import Array, is_lazy_torch, on_host, to_numpy
 from .blocks import Block, join_blocks, prepare_block
 
 T = TypeVar("T")
@@ -41,6 +41,8 @@ class Rows(Protocol):
     n_rows: int
     n_classes: int
     n_ranks: int
+    has_tail: bool  # whether there are classes below the ranks in use
+    single_precision: bool
 
     def sum(self, function: Callable[..., T], *args: Any) -> T:
         """``function(block, *args)`` added up over all blocks, in a fixed order."""
@@ -90,10 +92,11 @@ def join_samples(thin: Sequence[Block], step: int) -> MemoryRows:
     return MemoryRows([join_blocks(thin[i : i + together]) for i in range(0, len(thin), together)])
 
 
-def parallel_map(function: Callable[[Any], T], items: Sequence[Any], threads: int | None = None) -> list[T]:
-    """``[function(x) for x in items]`` on threads, with BLAS held to one thread each."""
-    threads = min(threads or available_threads(), len(items))
-    if threads <= 1 or _here.works_for_pool:  # a pool that waits for itself would wait for ever
+def parallel_map(function: Callable[[Any], T], items: Sequence[Any], serial: bool = False) -> list[T]:
+    """``[function(x) for x in items]`` on threads (unless ``serial``), with BLAS held to one thread each."""
+    threads = available_threads()
+    # A pool that waits for itself would wait for ever.
+    if serial or min(threads, len(items)) <= 1 or getattr(_this_thread, "works_for_pool", False):
         return [function(x) for x in items]
     with one_blas_thread():
         return list(_pool(os.getpid(), threads).map(function, items))
@@ -102,29 +105,29 @@ def parallel_map(function: Callable[[Any], T], items: Sequence[Any], threads: in
 @cache
 def _pool(process: int, threads: int) -> ThreadPoolExecutor:
     # Kept, because to start threads costs as much as a pass over a few thousand rows.
-    return ThreadPoolExecutor(threads, initializer=lambda: setattr(_here, "works_for_pool", True))
+    return ThreadPoolExecutor(threads, initializer=lambda: setattr(_this_thread, "works_for_pool", True))
 
 
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """Keep BLAS to the thread that calls it. Costs some milliseconds, so a fit does it once, around all its passes."""
-    if _here.holds_blas:
-        yield
-        return
-    _here.holds_blas = True
+    """Keep BLAS to the thread that calls it. The limit is the process's: the first that enters sets it, the last lifts it."""
+    with _blas_lock:
+        if not _blas_holders:
+            _blas_limits.append(_blas().limit(limits=1, user_api="blas"))
+        _blas_holders.append(None)
     try:
-        with _blas().limit(limits=1, user_api="blas"):
-            yield
+        yield
     finally:
-        _here.holds_blas = False
+        with _blas_lock:
+            _blas_holders.pop()
+            if not _blas_holders:
+                _blas_limits.pop().restore_original_limits()
 
 
-class _ThisThread(threading.local):
-    works_for_pool = False
-    holds_blas = False
-
-
-_here = _ThisThread()
+_this_thread = threading.local()
+_blas_lock = threading.Lock()
+_blas_holders: list[None] = []
+_blas_limits: list[Any] = []
 
 
 @cache
@@ -140,6 +143,7 @@ class MemoryRows:
         self.n_rows = sum(b.n_rows for b in self.blocks)
         self.n_classes = self.blocks[0].rows.n_classes
         self.n_ranks = self.blocks[0].rows.depth.shape[1]
+        self.has_tail = any(b.rows.tail is not None for b in self.blocks)
         self._on_host = on_host(self.blocks[0].rows.depth)
         self.single_precision = not str(self.blocks[0].rows.depth.dtype).endswith("float64")
 
@@ -162,7 +166,7 @@ class MemoryRows:
 
         begins = range(0, n, size)
         if on_host(logits):
-            return cls(parallel_map(one, begins))
+            return cls(parallel_map(one, begins, serial=is_lazy_torch(logits)))
         # A device sorts in small blocks, to save memory, and sums in large ones, to save calls.
         blocks = [one(begin) for begin in begins]
         together = max(1, _GPU_BLOCK // (size * blocks[0].rows.depth.shape[1]))
@@ -174,8 +178,8 @@ class MemoryRows:
         )
 
     def sum(self, function: Callable[..., T], *args: Any) -> T:
-        threads = None if self._on_host else 1  # a device has its own parallelism
-        return reduce(add, parallel_map(lambda block: function(block, *args), self.blocks, threads))
+        serial = is_lazy_torch(self.blocks[0].weight)  # torch has its own parallelism, on every device
+        return reduce(add, parallel_map(lambda block: function(block, *args), self.blocks, serial))
 
     def sample(self) -> MemoryRows | None:
         if self._on_host:
@@ -183,7 +187,7 @@ class MemoryRows:
         else:  # on a device, a pass over one block costs little more than its calls do
             many = self.n_rows * self.n_classes > _GPU_BLOCK
             step = sample_step(self.n_rows, self.n_classes, self.n_rows * self.n_classes) if many else 0
-        return join_samples([b[slice(None, None, step)] for b in self.blocks], step) if step else None
+        return join_samples([b.every(step) for b in self.blocks], step) if step else None
 
     def part(self, chosen: np.ndarray) -> MemoryRows:
         """The rows where ``chosen`` (n_rows,) is true."""

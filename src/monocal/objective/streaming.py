@@ -122,6 +122,7 @@ class StreamingRows:
         single_precision: bool,
         chosen: np.ndarray | None = None,
     ):
+        self.has_tail = n_ranks < n_classes
         self.n_rows = n_rows if chosen is None else int(chosen.sum())
         self.n_classes = n_classes
         self.n_ranks = n_ranks
@@ -165,8 +166,7 @@ class StreamingRows:
         if not step:
             return None
         if self._sample is None:
-            # Copied, so that the rows between do not stay in memory.
-            thin = list(self._map(lambda block: _copy(block, step)))
+            thin = list(self._map(lambda block: block.every(step)))
             self._sample = join_samples(thin, step)
         return self._sample
 
@@ -203,9 +203,3 @@ class StreamingRows:
     def _like(self, prepare: Callable[[Part], Block], chosen: np.ndarray | None) -> StreamingRows:
         sizes = self._n_read, self.n_classes, self.n_ranks, self.single_precision
         return StreamingRows(self._read, prepare, *sizes, chosen)
-
-
-def _copy(block: Block, step: int) -> Block:
-    """One row in ``step``, with arrays of its own."""
-    n = -(-block.n_rows // step)
-    return block[np.arange(n) * step]

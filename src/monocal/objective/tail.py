@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..arrays import Array, array_namespace, exp_, maximum_, on_host
+from ..arrays import Array, array_namespace, clip_, exp_
 from . import tail_triton
-from .blocks import Block
+from .blocks import LARGEST, Block
 from .point import Point, parameters, weighted
 
 
@@ -58,18 +58,15 @@ def _tail_sums(block: Block, weights: list[Array], base: Array, count: int) -> l
     """``sum exp(f) v^t`` over all classes, with depths cut at the height; masked classes count nothing."""
     rows, tail = block.rows, block.rows.tail
     assert tail is not None
-    if not on_host(tail.logits) and str(base.dtype).endswith("float32") and tail_triton.available():
+    if tail_triton.suits(tail.logits) and str(base.dtype).endswith("float32"):
         leading, *lesser = [-w[:, 0] for w in weights]
         parts = [leading, lesser[0] if lesser else 0 * leading]
         return tail_triton.tail_sums(tail.logits, rows.top[:, 0], rows.height, parts, base[:, 0])[:count]
     xp = array_namespace(base)
     with np.errstate(over="ignore"):
         v = rows.top - xp.astype(tail.logits, base.dtype, copy=False)
-    v = maximum_(v, rows.height[:, None])
-    hidden = None
-    if tail.masked:
-        hidden = xp.isinf(v)
-        v = xp.where(hidden, rows.height[:, None], v)
+    v = clip_(v, rows.height[:, None], LARGEST)
+    hidden = xp.isinf(tail.logits) if tail.masked else None
     e = weighted(v, weights)
     e += base
     e = exp_(e)

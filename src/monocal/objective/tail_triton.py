@@ -10,17 +10,18 @@ logits are on a CUDA device; everywhere else the same sums are made by ordinary 
 from __future__ import annotations
 
 from functools import cache
+from importlib.util import find_spec
 from typing import Any
 
 
+def suits(x: Any) -> bool:
+    """Whether the kernel takes an array like this."""
+    return bool(getattr(x, "is_cuda", False)) and _has_triton()
+
+
 @cache
-def available() -> bool:
-    """Whether torch comes with Triton."""
-    try:
-        import triton  # noqa: F401
-    except ImportError:
-        return False
-    return True
+def _has_triton() -> bool:
+    return find_spec("triton") is not None
 
 
 @cache
@@ -44,7 +45,7 @@ def _kernel() -> Any:
         for begin in range(0, m, block):
             column = begin + tl.arange(0, block)
             z = tl.load(logits + row * stride + column, mask=column < m, other=-float("inf")).to(tl.float32)
-            v = tl.maximum(z_top - z, low)
+            v = tl.minimum(tl.maximum(z_top - z, low), 1e6)
             e = tl.where(z == -float("inf"), 0.0, tl.exp(b - w_leading * v - w_rest * v))
             v = tl.where(z == -float("inf"), 0.0, v)
             s0 += e

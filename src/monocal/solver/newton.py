@@ -139,7 +139,7 @@ def _corrected(
             small, c, max(0.05 * kkt, 0.3 * tol), max_iter, n_candidates, (), here=part, trust=6.0
         )
         c, history = inner.coefficients, history + list(inner.history)
-    return _newton(problem, c, tol, max_iter, n_candidates, tuple(history))
+    return _newton(problem, c, tol, max_iter, n_candidates, tuple(history), n_iter=n_iter)
 
 
 def _newton(
@@ -151,8 +151,12 @@ def _newton(
     before: tuple[Step, ...],
     here: Evaluation | None = None,
     trust: float = np.inf,
+    n_iter: int = 0,
 ) -> Solution:
-    """Newton steps from ``c`` (evaluated ``here``) until the tolerance is met, or until the model has moved by ``trust``."""
+    """Newton steps from ``c`` (evaluated ``here``) until the tolerance is met, or until the model has moved by ``trust``.
+
+    ``n_iter`` iterations have been made before.
+    """
     penalty, lower = problem.penalty, problem.lower
     history = list(before)
     origin = c
@@ -160,7 +164,7 @@ def _newton(
     if here is None:
         here = problem.evaluate(c, working)
     step_size = 1.0
-    status, n_iter, idle, best = ITERATIONS, 0, 0, np.inf
+    status, idle, best = ITERATIONS, 0, np.inf
     radius, ridge = 10.0, _RIDGE
     while True:
         objective, kkt = _state(problem, here, c)
@@ -168,7 +172,7 @@ def _newton(
         if kkt <= tol:
             status = CONVERGED
             break
-        if n_iter == max_iter:
+        if n_iter >= max_iter:
             break
         if idle == 5 or np.abs((c - origin) * problem.reach).max(initial=0.0) >= trust:
             status = STALLED
