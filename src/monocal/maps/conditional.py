@@ -31,7 +31,7 @@ from ..objective.problem import RankCone
 from ..objective.sources import Rows
 from ..solver import minimize
 from ..validation import check_number
-from .cone_map import ConeCalibrator
+from .cone_map import DOUBLE_BELOW, ConeCalibrator
 from .explanation import Explanation, explain
 from .ramps import RampFactors, choose_ramps, statistic_functions
 from .rank_map import RankMap
@@ -128,7 +128,7 @@ class ConditionalMCCT(ConeCalibrator):
             rows,
             dictionary(factors.n_factors, rows.n_ranks),
             emphasis=emphasis,
-            unit=information(rows.sample() or rows, scale).unit(weights.sum(), _PSEUDO_ERRORS),
+            unit=information(_some(rows), scale).unit(weights.sum(), _PSEUDO_ERRORS),
             tol=self.tol,
         )
         grid = problem.grid(self._solve(problem, self.shrinkage).coefficients)
@@ -155,9 +155,15 @@ def dictionary(n_factors: int, n_ranks: int) -> np.ndarray:
     return allowed
 
 
+def _some(rows: Rows) -> Rows:
+    """A sample of the rows where they are many: enough for the units of the penalty."""
+    many = rows.n_rows * rows.n_classes > DOUBLE_BELOW
+    return (rows.sample() if many else None) or rows
+
+
 def _plain_scale(rows: Rows) -> float:
-    """Temperature scaling, from a sample of the rows where they are many: it only sets the units of the penalty."""
-    some = rows.sample() or rows
+    """Temperature scaling."""
+    some = _some(rows)
     allowed = np.zeros((2, 1, some.n_ranks), dtype=bool)
     allowed[SCALE, 0, 0] = True
     return float(minimize(RankCone(some, allowed), tol=1e-4).coefficients[0])

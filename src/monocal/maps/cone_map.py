@@ -22,7 +22,7 @@ from .base import Calibrator
 from .rank_map import RankMap
 
 # Up to this many logits, double precision costs nothing that anyone would notice.
-_DOUBLE_BELOW = 2**22
+DOUBLE_BELOW = 2**22
 # Strengths that cross-validation tries, strongest first: each fit is the next one's start.
 CV_PATH = (100.0, 30.0, 10.0, 3.0, 1.0, 0.3, 0.1, 0.0)
 CV_FOLDS = 5
@@ -47,7 +47,7 @@ class ConeCalibrator(Calibrator):
 
     def _rows(self, logits: Array | RowSource, labels: Array, weight: Array | None, **rest: Any) -> Any:
         check_top_k(self.top_k, logits.shape[1])
-        double = logits.shape[0] * logits.shape[1] <= _DOUBLE_BELOW
+        double = logits.shape[0] * logits.shape[1] <= DOUBLE_BELOW
         if isinstance(logits, RowSource):
             return logits.prepare(top_k=self.top_k, dtype=np.float64 if double else None, **rest)
         _check_unit(logits)

@@ -24,8 +24,7 @@ from ..objective.sources import RowSource
 from ..solver import Solution
 from ..solver.solution import ITERATIONS, STALLED
 from ..validation import check_choice
-from .cone_map import _DOUBLE_BELOW as DOUBLE_BELOW
-from .cone_map import ConeCalibrator, warn_if_unfinished
+from .cone_map import DOUBLE_BELOW, ConeCalibrator, warn_if_unfinished
 from .rank_map import RankMap
 from .row_blocks import sum_rows
 

@@ -110,9 +110,7 @@ class Block:
         return self.weight.shape[0]
 
     def every(self, step: int) -> Block:
-        """One row in ``step``. Copied where that is cheap: loops want rows side by side, and nothing else stays in memory."""
-        if is_lazy_torch(self.weight):
-            return self[slice(None, None, step)]
+        """One row in ``step``, copied side by side: loops want them so, and the others need not stay in memory."""
         return self[np.arange(0, self.n_rows, step)]
 
     def __getitem__(self, index: slice | Array) -> Block:

@@ -89,7 +89,8 @@ def sample_step(n_rows: int, n_classes: int, most_logits: int = _COARSE_LOGITS) 
 def join_samples(thin: Sequence[Block], step: int) -> MemoryRows:
     """Blocks of which one row in ``step`` is left, joined again: thin blocks would cost more in calls than in arithmetic."""
     together = step * _COARSE_BLOCKS
-    return MemoryRows([join_blocks(thin[i : i + together]) for i in range(0, len(thin), together)])
+    groups = [thin[i : i + together] for i in range(0, len(thin), together)]
+    return MemoryRows([join_blocks(group) if len(group) > 1 else group[0].every(1) for group in groups])
 
 
 def parallel_map(function: Callable[[Any], T], items: Sequence[Any], serial: bool = False) -> list[T]:
@@ -187,7 +188,7 @@ class MemoryRows:
         else:  # on a device, a pass over one block costs little more than its calls do
             many = self.n_rows * self.n_classes > _GPU_BLOCK
             step = sample_step(self.n_rows, self.n_classes, self.n_rows * self.n_classes) if many else 0
-        return join_samples([b.every(step) for b in self.blocks], step) if step else None
+        return join_samples([b[slice(None, None, step)] for b in self.blocks], step) if step else None
 
     def part(self, chosen: np.ndarray) -> MemoryRows:
         """The rows where ``chosen`` (n_rows,) is true."""
