@@ -11,13 +11,10 @@ curvature at the start (for a matrix its mean over the classes), so that all dir
 
 from __future__ import annotations
 
-from functools import reduce
-from operator import add
-
 import numpy as np
 
 from ..arrays import ordered_softmax
-from ..objective.sources import block_rows, parallel_map
+from ..objective.sources import block_rows, parallel_map, parallel_sum
 
 
 class AffineProblem:
@@ -124,7 +121,7 @@ class VectorProblem(AffineProblem):
             x, h = self.x[block].astype(np.float64), self._doubt(block)
             return np.stack([np.einsum("nm,nm,nm->m", h, x, x), np.einsum("nm,nm->m", h, x), h.sum(axis=0)])
 
-        second, first, mass = reduce(add, parallel_map(moments, self.blocks))
+        second, first, mass = parallel_sum(moments, self.blocks)
         curvature = np.stack([second, first, first, mass], axis=1).reshape(-1, 2, 2)
         curvature += self.strength[:, :, None] * np.eye(2)
         self.unit = inverse_root(curvature)
@@ -157,7 +154,7 @@ class MatrixProblem(AffineProblem):
             return np.block([[weighted.T @ x, first], [first.T, weight.sum()]])
 
         m = self.x.shape[1]
-        curvature = reduce(add, parallel_map(moments, self.blocks)) / m
+        curvature = parallel_sum(moments, self.blocks) / m
         strength = self.strength.mean(axis=0)
         self.unit = inverse_root(curvature + np.diag(strength))
         # Parameters that are penalised unlike their column (the diagonal of a Dirichlet matrix) have their own unit.

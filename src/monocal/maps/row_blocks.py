@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import reduce
-from operator import add
 from typing import Any, TypeVar
 
 import numpy as np
 
-from ..objective.sources import block_rows, parallel_map
+from ..objective.sources import block_rows, parallel_map, parallel_sum
 
 T = TypeVar("T")
 
@@ -38,4 +36,4 @@ def map_rows(function: Callable[[np.ndarray], np.ndarray], rows: np.ndarray) -> 
 
 def sum_rows(function: Callable[[slice], T], rows: np.ndarray) -> T:
     """``function(block)`` added up over the blocks of rows, in a fixed order."""
-    return reduce(add, parallel_map(function, row_slices(rows)))  # type: ignore[arg-type]
+    return parallel_sum(function, row_slices(rows))

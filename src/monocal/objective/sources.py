@@ -95,12 +95,22 @@ def join_samples(thin: Sequence[Block], step: int) -> MemoryRows:
 
 def parallel_map(function: Callable[[Any], T], items: Sequence[Any], serial: bool = False) -> list[T]:
     """``[function(x) for x in items]`` on threads (unless ``serial``), with BLAS held to one thread each."""
+    return list(_results(function, items, serial))
+
+
+def parallel_sum(function: Callable[[Any], T], items: Sequence[Any], serial: bool = False) -> T:
+    """The same added up, from first to last, while later ones are being made."""
+    return reduce(add, _results(function, items, serial))  # type: ignore[arg-type]
+
+
+def _results(function: Callable[[Any], T], items: Sequence[Any], serial: bool) -> Iterator[T]:
     threads = available_threads()
     # A pool that waits for itself would wait for ever.
     if serial or min(threads, len(items)) <= 1 or getattr(_this_thread, "works_for_pool", False):
-        return [function(x) for x in items]
+        yield from map(function, items)
+        return
     with one_blas_thread():
-        return list(_pool(os.getpid(), threads).map(function, items))
+        yield from _pool(os.getpid(), threads).map(function, items)
 
 
 @cache
@@ -180,7 +190,7 @@ class MemoryRows:
 
     def sum(self, function: Callable[..., T], *args: Any) -> T:
         serial = is_lazy_torch(self.blocks[0].weight)  # torch has its own parallelism, on every device
-        return reduce(add, parallel_map(lambda block: function(block, *args), self.blocks, serial))
+        return parallel_sum(lambda block: function(block, *args), self.blocks, serial)
 
     def sample(self) -> MemoryRows | None:
         if self._on_host:
