@@ -4,7 +4,7 @@
 
 Machines differ and are noisy, so times are ratios within one process, the best of several runs, and each number of threads
 has a process of its own. Peak memory is what Python and numpy allocate beyond the input (tracemalloc), as a multiple of the
-input. Growth: the same fit on 1, 2 and 4 times as many rows.
+input. Growth: the same fit on 1, 2 and 4 times as many rows. Profile: the stages of one fit at the largest size.
 """
 
 from __future__ import annotations
@@ -132,6 +132,59 @@ def measure(n, m, repeats):
         print(f"scikit-learn's temperature scaling was left out: {error}", file=sys.stderr)
 
 
+def profile(n, m):
+    """Where the time of one fit goes: stages and their cost in passes."""
+    import numpy as np
+    from scipy.special import log_softmax
+
+    import monocal as mc
+    from monocal.data import synthetic
+    from monocal.objective.sources import MemoryRows
+
+    data = synthetic(n, m, seed=0, keep_truth=False)
+    z, y = np.ascontiguousarray(data.values, dtype=np.float32), data.labels
+    unit = best_time(lambda: log_softmax(z, axis=1), 5)
+    spent = {}
+
+    def timed(stage, function, *args, **keywords):
+        begin = time.perf_counter()
+        result = function(*args, **keywords)
+        calls, seconds = spent.get(stage, (0, 0.0))
+        spent[stage] = calls + 1, seconds + time.perf_counter() - begin
+        return result
+
+    prepare, sum_ = MemoryRows.prepare, MemoryRows.sum
+
+    def timed_sum(self, function, *args):
+        what = "labels and moments" if function.__name__ == "block_totals" else "evaluations"
+        return timed(
+            f"{what}, {'all rows' if self.n_rows == n else 'coarse copy'}", sum_, self, function, *args
+        )
+
+    mc.MCCT().fit(z, y)
+    MemoryRows.prepare = lambda *args, **keywords: timed(
+        "sorting rows, finding labels", prepare, *args, **keywords
+    )
+    MemoryRows.sum = timed_sum
+    try:
+        begin = time.perf_counter()
+        mc.MCCT().fit(z, y)
+        whole = time.perf_counter() - begin
+    finally:
+        MemoryRows.prepare, MemoryRows.sum = prepare, sum_
+    spent["the rest (checks, solver)"] = 1, whole - sum(seconds for _, seconds in spent.values())
+    spent["whole fit"] = 1, whole
+    for stage, (calls, seconds) in spent.items():
+        yield {
+            "rows": n,
+            "classes": m,
+            "method": "MCCT profile",
+            "stage": stage,
+            "calls": calls,
+            "passes": seconds / unit,
+        }
+
+
 def growth(m, repeats):
     import numpy as np
 
@@ -150,6 +203,7 @@ def growth(m, repeats):
 def child(sizes, repeats):
     rows = [row for n, m in sizes for row in measure(n, m, repeats if n * m > 1e6 else 5 * repeats)]
     rows += growth(1000, repeats)
+    rows += profile(*sizes[-1])
     print(json.dumps(rows))
 
 
@@ -176,6 +230,11 @@ def table(rows, threads):
                 show(r.get("full_passes"), "d"),
             ]
             print("| " + " | ".join(cells) + " |")
+    stages = [r for r in rows if "stage" in r]
+    print(f"\nWhere one MCCT fit spends its time, {stages[0]['rows']} x {stages[0]['classes']}:\n")
+    print("| stage | times | passes |\n|---|---|---|")
+    for r in stages:
+        print(f"| {r['stage']} | {r['calls']} | {r['passes']:.2f} |")
     for r in rows:
         if "relative" in r:
             print(f"\nMCCT at {r['rows']} x {r['classes']}: {r['relative']:.2f} times the smallest")

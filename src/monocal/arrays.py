@@ -156,21 +156,30 @@ def ordered_exp(x: Array) -> Array:
     last place, more than twice the error of any exp in use. The rounding moves a value by 5e-7 of itself in
     float32 and 2e-15 in float64 at most.
     """
-    xp = array_namespace(x)
+    return ordered_exp_(array_namespace(x).asarray(x, copy=True))
+
+
+def ordered_exp_(x: Array) -> Array:
+    """The same in place."""
     grid = EXP_GRID[str(x.dtype).rpartition(".")[2]]
     with np.errstate(over="ignore", under="ignore"):
-        x = x * grid
-        x = np.rint(x, out=x) if isinstance(x, np.ndarray) else xp.round(x)
+        x *= grid
+        x = x.round_() if is_lazy_torch(x) else np.rint(x, out=x)
         x *= 1.0 / grid
         return exp_(x)
 
 
-def ordered_softmax(f: Array, anchored: bool = False) -> Array:
-    """Softmax over the last axis that keeps order and ties exactly; ``-inf`` gives 0. ``anchored``: the top is at 0."""
-    xp = array_namespace(f)
-    with np.errstate(over="ignore", under="ignore"):
-        e = ordered_exp(f if anchored else f - xp.max(f, axis=-1, keepdims=True))
-        e *= 1.0 / xp.sum(e, axis=-1, keepdims=True)
+def ordered_softmax(f: Array) -> Array:
+    """Softmax over the last axis that keeps order and ties exactly; ``-inf`` gives 0."""
+    with np.errstate(over="ignore"):
+        return anchored_softmax_(f - array_namespace(f).max(f, axis=-1, keepdims=True))
+
+
+def anchored_softmax_(f: Array) -> Array:
+    """The same in place, of rows whose top is at 0."""
+    e = ordered_exp_(f)
+    with np.errstate(under="ignore"):
+        e *= 1.0 / array_namespace(e).sum(e, axis=-1, keepdims=True)
     return e
 
 

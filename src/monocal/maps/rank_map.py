@@ -20,6 +20,7 @@ import numpy as np
 
 from ..arrays import (
     Array,
+    anchored_softmax_,
     array_namespace,
     compute_dtype,
     is_lazy_torch,
@@ -87,7 +88,7 @@ class RankMap:
         with np.errstate(over="ignore"):
             f = z - xp.max(z, axis=1, keepdims=True)
             f *= float(self.scale_steps[0, 0])
-        return ordered_softmax(f, anchored=True)
+        return anchored_softmax_(f)
 
     def _by_block(self, logits: Array, function: Callable[[Array], Array]) -> Array:
         # Predicting on a device needs half a dozen arrays of a block's size beside the result: smaller blocks there.
