@@ -107,6 +107,11 @@ BENT = mc.MCCT(shrinkage=0).fit(*bent(6))
 @given(hnp.arrays(np.float32, (30, 8), elements=st.floats(-30, 30, width=32)), st.integers(0, 7))
 def test_any_calibration_set_gives_an_order_preserving_map(z, label):
     y = (np.arange(30) * 3 + label) % 8
+    span = float(np.ptp(z.astype(np.float64), axis=1).max())
+    if 0 < span < 1e-6:
+        with pytest.raises(mc.InputError, match="less than any classifier's"):
+            mc.MCCT().fit(z, y)
+        return
     for top_k in (None, 3):
         cal = mc.MCCT(shrinkage=0.01, top_k=top_k).fit(z, y)
         assert_order_kept(z, cal.predict_proba(z))
@@ -122,6 +127,17 @@ def test_differences_without_meaning_give_no_runaway_parameters(tiny):
         assert cal.solution_.converged
         assert np.abs(cal.weights_).max() < 1e12
         assert_order_kept(z, cal.predict_proba(z))
+
+
+@pytest.mark.parametrize("cal", [mc.TemperatureScaling(), mc.MCCT(), mc.ConditionalMCCT()])
+def test_units_without_meaning_are_refused(cal):
+    z, y = bent(6)
+    for scale, word in ((1e6, "more than"), (1e307, "more than"), (1e-9, "less than"), (1e-300, "less than")):
+        with pytest.raises(mc.InputError, match=word):
+            cal.fit(np.clip(z * scale, -1.7e308, 1.7e308), y)
+    expected = cal.fit(z, y).predict_proba(z)
+    for scale in (1e-5, 1e-2, 10.0):
+        np.testing.assert_allclose(cal.fit(z * scale, y).predict_proba(z * scale), expected, atol=5e-5)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -93,7 +93,7 @@ def check_probability_rows(p: Array, eps: float, name: str, first_row: int, advi
     if row is None:
         return
     if bool(xp.any(xp.isnan(p[row, :]))):
-        what = "contains NaN"
+        what, advice = "contains NaN", "Find where it comes from, or drop the row."
     elif float(least[row]) < 0:
         what = f"contains the negative value {float(least[row]):.6g}"
     else:

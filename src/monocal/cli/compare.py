@@ -81,6 +81,7 @@ def compare(
                 "methods": [_as_dict(one) for one in (*result.judged, *_without_figures(result))],
             }
         )
+        _fail_if_none(result)
         return
     rows = [
         [
@@ -97,6 +98,13 @@ def compare(
     for one in _without_figures(result):
         typer.echo(f"{one.name}: {sentence(one.note)}")
     typer.echo(advice)
+    _fail_if_none(result)
+
+
+def _fail_if_none(result: MethodComparison) -> None:
+    """A pipeline must notice that nothing was judged."""
+    if not result.judged:
+        raise typer.Exit(1)
 
 
 def _order(one: MethodResult) -> str:

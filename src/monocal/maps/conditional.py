@@ -166,7 +166,8 @@ def _plain_scale(rows: Rows) -> float:
     some = _some(rows)
     allowed = np.zeros((2, 1, some.n_ranks), dtype=bool)
     allowed[SCALE, 0, 0] = True
-    return float(minimize(RankCone(some, allowed), tol=1e-4).coefficients[0])
+    problem = RankCone(some, allowed)
+    return float(minimize(problem, tol=1e-4 * min(1.0, problem.reach[0] or 1.0)).coefficients[0])
 
 
 def _check_statistics(given: Any) -> tuple[str | Callable[[Array], Any], ...]:

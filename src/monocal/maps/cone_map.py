@@ -23,6 +23,8 @@ from .rank_map import RankMap
 
 # Up to this many logits, double precision costs nothing that anyone would notice.
 DOUBLE_BELOW = 2**22
+# Differences of logits below which a fit means nothing.
+_SMALLEST = 1e-6
 # Strengths that cross-validation tries, strongest first: each fit is the next one's start.
 CV_PATH = (100.0, 30.0, 10.0, 3.0, 1.0, 0.3, 0.1, 0.0)
 CV_FOLDS = 5
@@ -67,9 +69,9 @@ class ConeCalibrator(Calibrator):
             shrinkage = choose_shrinkage(problem, tol=self.tol, max_iter=self.max_iter, path=self._cv_path)
         else:
             check_number(shrinkage, "shrinkage", least=0)
-        # Logits smaller than one have gradients smaller than one: the tolerance goes with them, as far as doubles resolve.
+        # Logits smaller than one have gradients smaller than one: the tolerance goes with them.
         size = float(problem.reach[0])
-        problem.tol = tol = self.tol * min(1.0, max(size, 1e-6)) if size > 0 else self.tol
+        problem.tol = tol = self.tol * min(1.0, max(size, _SMALLEST)) if size > 0 else self.tol
         problem.set_strength(shrinkage)
         with one_blas_thread():
             solution = minimize(problem, tol=tol, max_iter=self.max_iter)
@@ -91,15 +93,33 @@ class ConeCalibrator(Calibrator):
 
 
 def _check_unit(logits: Array) -> None:
-    """Depths are cut at a million: logits whose ordinary differences come near that are in a unit that cannot be fitted."""
+    """Depths are cut at a million, and gradients go with the logits: refuse units in which neither can mean anything."""
     some = to_numpy(logits[:: max(1, logits.shape[0] // 50)]).astype(np.float64)
-    with np.errstate(invalid="ignore", over="ignore"):
-        depth = np.median(some.max(axis=1) - np.median(some, axis=1))
-    if 1e5 < depth < np.inf:
+    some[np.isinf(some)] = np.nan
+    half = 0.5 * np.nanmax(some, axis=1) - 0.5 * np.nanmedian(
+        some, axis=1
+    )  # whose difference cannot overflow
+    depth = 2.0 * min(float(np.median(half)), 5e307)
+    if depth > 1e5:
         raise InputError(
             f"X: the largest and the median logit of a row differ by {depth:.1e}, more than any classifier's. Divide all by a "
             f"constant such as {depth / 10:.0e}, in fitting and in predicting."
         )
+    if np.nanmax(some, axis=1).max() - np.nanmin(some, axis=1).min() < _SMALLEST:
+        span = _largest_span(logits)
+        if 0 < span < _SMALLEST:
+            raise InputError(
+                f"X: the logits of a row differ by {span:.1e} at most, less than any classifier's. Multiply all by a constant "
+                f"such as {10 / span:.0e}, in fitting and in predicting."
+            )
+
+
+def _largest_span(logits: Array) -> float:
+    """The largest difference between two logits of a row, masked ones apart."""
+    xp = array_namespace(logits)
+    top = xp.max(logits, axis=1)
+    low = xp.min(xp.where(xp.isinf(logits), xp.asarray(np.inf, dtype=logits.dtype), logits), axis=1)
+    return float(xp.max(top - low))
 
 
 def warn_if_unfinished(calibrator: Calibrator, solution: Solution) -> None:

@@ -8,12 +8,13 @@ starts; logits are measured from the largest, so a shift changes nothing.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
 from ..arrays import ordered_softmax
-from ..errors import require
+from ..errors import InputError, require
 from ..validation import check_choice, check_number
 from .base import Calibrator
 from .depths import depths, lift, mask, squeeze
@@ -144,7 +145,12 @@ class ParameterizedTemperatureScaling(Calibrator):
         )
         self.scale_ = 1.0
         if not self.published:
-            self.scale_ = 1.0 / TemperatureScaling().fit(self._calibrate(logits), labels, weight).temperature_
+            with suppress(
+                InputError
+            ):  # logits beyond all measure, after training on a handful: left as they are
+                self.scale_ = (
+                    1.0 / TemperatureScaling().fit(self._calibrate(logits), labels, weight).temperature_
+                )
 
     def _features(self, logits: np.ndarray) -> np.ndarray:
         """What the network sees (n, k): the depths of the largest logits below the top, or the logits as published."""

@@ -45,10 +45,12 @@ def read_scores(values: Any, name: str) -> tuple[NDArray[Any], float]:
     return to_numpy(read_matrix(values, name).values), eps
 
 
+_SOFTMAX = "Logits need a softmax first, for instance scipy.special.softmax(logits, axis=1)."
+
+
 def check_probability_block(block: NDArray[Any], eps: float, name: str, first_row: int) -> None:
     """Raise unless every row of a block that begins at ``first_row`` is a vector of probabilities."""
-    advice = "Logits need a softmax first, for instance scipy.special.softmax(logits, axis=1)."
-    check_probability_rows(block, eps, name, first_row, advice)
+    check_probability_rows(block, eps, name, first_row, _SOFTMAX)
 
 
 def equal_width_edges(n_bins: int) -> Floats:
