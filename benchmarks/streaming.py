@@ -44,7 +44,7 @@ def blocks(rows: int, classes: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """The rows as they would come from many files; so that making them costs nothing, a few blocks come again and again."""
     size = max(1, 2**22 // classes)
     for number, begin in enumerate(range(0, rows, size)):
-        z, labels = _kept_block(size, classes, number % 16)
+        z, labels = _kept_block(size, classes, number % 4)
         n = min(size, rows - begin)
         yield z[:n], labels[:n]
 

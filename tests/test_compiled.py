@@ -119,3 +119,19 @@ def test_fits_in_several_threads_leave_blas_as_it_was(rows):
         sizes = (800, 2000, 1500, 3000, 900, 2500)
         list(pool.map(lambda n: mc.MCCT().fit(z[:n], y[:n]), sizes))
     assert threads() == before
+
+
+@pytest.mark.parametrize("step", [0.25, 1.0, 4.0])
+def test_ties_across_jumps_as_in_plain_operations(step, monkeypatch):
+    """Rounded logits: nearly every row has ties, some at its top, and jumps fall among them."""
+    rng = np.random.default_rng(0)
+    z = (np.round(rng.normal(size=(30_000, 150)) * 3 / step) * step).astype(np.float32)
+    y = (z / 2 + rng.gumbel(size=z.shape)).argmax(axis=1)
+    fast = mc.MCCT(shrinkage=0.1).fit(z, y)
+    assert len(fast.rank_map_.starts) > 2
+    assert fast.solution_.converged
+    assert_order_kept(z, fast.predict_proba(z))
+    without(monkeypatch)
+    plain = mc.MCCT(shrinkage=0.1).fit(z, y)
+    assert abs(fast.solution_.objective - plain.solution_.objective) < 2e-7
+    np.testing.assert_allclose(fast.predict_proba(z[:500]), plain.predict_proba(z[:500]), atol=2e-5)

@@ -55,10 +55,10 @@ def _compiles(block: Block) -> bool:
 
 
 def _compiled_sums(block: Block, point: Point) -> Sums:
-    """In one loop over the rows; the few with ties across a jump go the long way."""
+    """In one loop over the rows; the few whose top is split go the long way."""
     rows = block.rows
     weights, base = parameters(block, point, rows.depth)
-    split = _split_by(point.jumps, rows)
+    split = _top_is_split(point.jumps, rows)
     by_rank, total = compiled.sums_by_rank(
         rows.depth, np.append(0, point.jumps), weights, base, block.weight, rows.height, split
     )
@@ -67,11 +67,9 @@ def _compiled_sums(block: Block, point: Point) -> Sums:
     return sums + _array_sums(block[np.flatnonzero(split)], point) if split.any() else sums
 
 
-def _split_by(jumps: np.ndarray, rows: Ranked) -> np.ndarray:
-    """Whether a jump falls among tied ranks of a row, (n,)."""
-    if rows.tied is not None:
-        jumps = jumps[rows.tied[jumps]]
-    return (rows.depth[:, jumps] == rows.depth[:, jumps - 1]).any(axis=1)
+def _top_is_split(jumps: np.ndarray, rows: Ranked) -> np.ndarray:
+    """Whether a jump falls among the classes that share the top of a row, (n,): the top then is no longer at 0."""
+    return rows.depth[:, jumps[-1] - 1] == 0 if len(jumps) else np.zeros(len(rows.depth), dtype=bool)
 
 
 def _array_sums(block: Block, point: Point) -> Sums:
@@ -140,11 +138,11 @@ def _exponentials(block: Block, point: Point) -> tuple[Array, Array, Array | Non
 
 
 def _compiled_exponentials(block: Block, point: Point) -> tuple[Array, Array, Array | None]:
-    """The same in one loop, without masks or a tail; the few rows with ties across a jump are done again."""
+    """The same in one loop, without masks or a tail; the few rows whose top is split are done again."""
     v = block.rows.depth
     weights, base = parameters(block, point, v)
     p, total = compiled.exponentials(v, np.append(0, point.jumps), weights, base)
-    split = np.flatnonzero(_split_by(point.jumps, block.rows))
+    split = np.flatnonzero(_top_is_split(point.jumps, block.rows))
     if not len(split):
         return p, total, None
     some = block[split]

@@ -97,12 +97,38 @@ def moments_of(p, v):
 
 
 @loop
+def average_ties(v, starts, leading, lesser, base, p):
+    # Tied ranks share the mean of their values, where a jump falls among them.
+    done = 0
+    for d in range(1, starts.size - 1):
+        here = v[starts[d]]
+        if starts[d] < done or v[starts[d] - 1] != here:
+            continue
+        low, k = starts[d], d
+        while low > 0 and v[low - 1] == here:
+            low -= 1
+        while starts[k] > low:
+            k -= 1
+        done, total = low, 0.0
+        while done < v.size and v[done] == here:
+            first = done
+            while done < starts[k + 1] and v[done] == here:
+                done += 1
+            total += (done - first) * (leading[k] * here + (lesser[k] * here + base[k]))
+            k += 1
+        e = exp(F32(total / (done - low)))
+        for i in range(low, done):
+            p[i] = e
+
+
+@loop
 def exponentials_of_row(v, starts, leading, lesser, base, p):
     for d in range(starts.size - 1):
         w, c, b = leading[d], lesser[d], base[d]
         x, y = v[starts[d] : starts[d + 1]], p[starts[d] : starts[d + 1]]
         for i in range(x.size):
             y[i] = exp(w * x[i] + (c * x[i] + b))
+    average_ties(v, starts, leading, lesser, base, p)
     return total_of(p)
 
 
