@@ -161,8 +161,8 @@ def page(rows: list[Row], machine: Row, versions: dict[str, str], limit: float, 
         "the peak beyond the input, in multiples of it; NLL is that of a second sample. An optimum is reached when the method's "
         f"own objective is within {ENOUGH:g} (relative) of its minimum, found independently in double precision; where vector, "
         "matrix and Dirichlet maps missed it, they did by at least what is said. It is certified when the optimality conditions, "
-        f"which the fit itself evaluates, are violated by no more than its tolerance. A cell that took longer than "
-        f"{limit:g} s was stopped.",
+        "which the fit itself evaluates, are violated by no more than its tolerance. A cell that took longer than "
+        "its limit was stopped and names it.",
     ]
     for n, m in sizes_of(rows):
         here = [r for r in rows if (r["rows"], r["classes"]) == (n, m)]
