@@ -24,7 +24,7 @@ from .base import Calibrator
 from .depths import depths, lift, mask, squeeze
 from .network import Schedule, check_hidden, classification_loss, forward, new_layers, positive_factor, train
 from .row_blocks import map_rows
-from .temperature import TemperatureScaling
+from .temperature import TemperatureScaling, last_scale
 
 # The table of F: points, and how deep it goes in units of the temperature. Below, F goes on with its last slope; a class so far
 # down has a probability of 1e-17 at most.
@@ -136,7 +136,7 @@ class IntraOrderPreserving(Calibrator):
         if self.mode == "diag":
             self.table_ = np.maximum.accumulate(_integral(np, self.layers_, np.float64))
         self.scale_ = 1.0
-        self.scale_ = 1.0 / TemperatureScaling().fit(self._calibrate(logits), labels, weight).temperature_
+        self.scale_ = last_scale(self._calibrate(logits), labels, weight)
 
     # One function of every depth.
 

@@ -8,19 +8,18 @@ starts; logits are measured from the largest, so a shift changes nothing.
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
 from ..arrays import ordered_softmax
-from ..errors import InputError, require
+from ..errors import require
 from ..validation import check_choice, check_number
 from .base import Calibrator
 from .depths import depths, lift, mask, squeeze
 from .network import Schedule, check_hidden, classification_loss, forward, new_layers, positive_factor, train
 from .row_blocks import map_rows
-from .temperature import TemperatureScaling
+from .temperature import TemperatureScaling, last_scale
 
 
 class ParameterizedTemperatureScaling(Calibrator):
@@ -145,12 +144,7 @@ class ParameterizedTemperatureScaling(Calibrator):
         )
         self.scale_ = 1.0
         if not self.published:
-            with suppress(
-                InputError
-            ):  # logits beyond all measure, after training on a handful: left as they are
-                self.scale_ = (
-                    1.0 / TemperatureScaling().fit(self._calibrate(logits), labels, weight).temperature_
-                )
+            self.scale_ = last_scale(self._calibrate(logits), labels, weight)
 
     def _features(self, logits: np.ndarray) -> np.ndarray:
         """What the network sees (n, k): the depths of the largest logits below the top, or the logits as published."""

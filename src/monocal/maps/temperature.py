@@ -100,6 +100,14 @@ class TemperatureScaling(ConeCalibrator):
         self.rank_map_ = RankMap(np.array([0]), scale[None], np.zeros((1, 1)))
 
 
+def last_scale(calibrated: np.ndarray, labels: np.ndarray, weight: np.ndarray | None) -> float:
+    """The scale that is best after another method; 1 where that has left logits in no unit that can be fitted."""
+    try:
+        return 1.0 / TemperatureScaling().fit(calibrated, labels, weight).temperature_
+    except InputError:
+        return 1.0
+
+
 def brier_scale(
     logits: np.ndarray, labels: np.ndarray, weight: np.ndarray, scale: float
 ) -> tuple[float, float]:

@@ -22,7 +22,7 @@ from ..arrays import Array
 from ..errors import warn
 
 # Logits in all from which loading compiled loops is worth it, for a prediction.
-LARGE = 2**21
+LARGE = 3 * 2**20
 
 
 @cache
