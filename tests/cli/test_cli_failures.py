@@ -215,7 +215,7 @@ def big_job(folder: Path) -> tuple[list[str], Path]:
     """An apply that takes seconds, and the file it is to write."""
     cal = mc.MCCT().fit(CAL.values, CAL.labels)
     cal.save(folder / "cal.json")
-    np.save(folder / "big.npy", np.tile(TEST.values, (10_000, 1)))
+    np.save(folder / "big.npy", np.tile(TEST.values, (30_000, 1)))
     command = [sys.executable, "-m", "monocal", "apply", "cal.json", "big.npy", "-o", "probs.npy"]
     return command, folder / "probs.npy"
 
