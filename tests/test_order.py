@@ -135,6 +135,12 @@ def test_units_without_meaning_are_refused(cal):
     for scale, word in ((1e6, "more than"), (1e307, "more than"), (1e-9, "less than"), (1e-300, "less than")):
         with pytest.raises(mc.InputError, match=word):
             cal.fit(np.clip(z * scale, -1.7e308, 1.7e308), y)
+    # Rows that lie apart do not hide that each is flat; one that overflows is one row, not the unit of all.
+    with pytest.raises(mc.InputError, match="less than"):
+        cal.fit(z * 1e-12 + np.arange(len(z))[:, None], y)
+    lone = z.copy()
+    lone[0, :2] = 1e308, -1e308
+    assert np.isfinite(cal.fit(lone, np.where(np.arange(len(y)) == 0, 0, y)).score(z, y))
     expected = cal.fit(z, y).predict_proba(z)
     for scale in (1e-5, 1e-2, 10.0):
         np.testing.assert_allclose(cal.fit(z * scale, y).predict_proba(z * scale), expected, atol=5e-5)

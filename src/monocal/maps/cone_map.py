@@ -96,16 +96,15 @@ def _check_unit(logits: Array) -> None:
     """Depths are cut at a million, and gradients go with the logits: refuse units in which neither can mean anything."""
     some = to_numpy(logits[:: max(1, logits.shape[0] // 50)]).astype(np.float64)
     some[np.isinf(some)] = np.nan
-    half = 0.5 * np.nanmax(some, axis=1) - 0.5 * np.nanmedian(
-        some, axis=1
-    )  # whose difference cannot overflow
-    depth = 2.0 * min(float(np.median(half)), 5e307)
+    some *= 0.5  # halves, whose differences do not overflow
+    top = np.nanmax(some, axis=1)
+    depth = 2.0 * min(float(np.median(top - np.nanmedian(some, axis=1))), 5e307)
     if depth > 1e5:
         raise InputError(
             f"X: the largest and the median logit of a row differ by {depth:.1e}, more than any classifier's. Divide all by a "
             f"constant such as {depth / 10:.0e}, in fitting and in predicting."
         )
-    if np.nanmax(some, axis=1).max() - np.nanmin(some, axis=1).min() < _SMALLEST:
+    if (top - np.nanmin(some, axis=1)).max() < _SMALLEST:  # of these rows; of all?
         span = _largest_span(logits)
         if 0 < span < _SMALLEST:
             raise InputError(
@@ -119,7 +118,8 @@ def _largest_span(logits: Array) -> float:
     xp = array_namespace(logits)
     top = xp.max(logits, axis=1)
     low = xp.min(xp.where(xp.isinf(logits), xp.asarray(np.inf, dtype=logits.dtype), logits), axis=1)
-    return float(xp.max(top - low))
+    with np.errstate(over="ignore"):
+        return float(xp.max(top - low))
 
 
 def warn_if_unfinished(calibrator: Calibrator, solution: Solution) -> None:
