@@ -147,13 +147,13 @@ def main() -> None:
     try:
         row, fitted = measure(method, spec["rows"], spec["classes"])
         write(row)
-    except Exception as error:
+    except Exception as error:  # a peer may fail in any way it likes: that is its row of the table
         write({"failed": why(error)})
         return
     if spec["judge"]:
         try:
             write(judge(method, fitted))
-        except Exception as error:
+        except Exception as error:  # the same, after it has been timed
             write({"not_judged": why(error)})
 
 

@@ -257,7 +257,7 @@ def _torch_uncertainty_calibration() -> ModuleType:
         for package, path in (("torch_uncertainty", folder), (name, f"{folder}/post_processing")):
             sys.modules[package] = ModuleType(package)
             sys.modules[package].__path__ = [path]
-        sys.modules[name].PostProcessing = importlib.import_module(f"{name}.abstract").PostProcessing  # type: ignore[attr-defined]
+        sys.modules[name].PostProcessing = importlib.import_module(f"{name}.abstract").PostProcessing
     return importlib.import_module(f"{name}.calibration")
 
 

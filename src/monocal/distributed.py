@@ -69,7 +69,7 @@ class DaskLogits:
         looks = _compute([_task(_look, reader, *chunk) for chunk in chunks])
         smallest = min(look.smallest_probability for look in looks)
         if np.isfinite(smallest):
-            calibrator.smallest_probability_ = smallest  # type: ignore[attr-defined]
+            calibrator.smallest_probability_ = smallest
         sizes = [look.n_rows for look in looks]
         check_some_weight(sum(sizes) > 0)
         chunks = [chunk for chunk, size in zip(chunks, sizes, strict=True) if size]
@@ -79,7 +79,7 @@ class DaskLogits:
 
     def apply(self, calibrator: Calibrator, method: str, out: Any) -> Any:
         X = self.X
-        expected = calibrator.n_features_in_  # type: ignore[attr-defined]
+        expected = calibrator.n_features_in_
         if X.shape[1] != expected:
             raise InputError(
                 f"X has {X.shape[1]} features, but {type(calibrator).__name__} is expecting {expected} features as input."

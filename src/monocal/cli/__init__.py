@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from importlib.util import find_spec
 from types import FrameType
 
 
@@ -15,10 +16,7 @@ def main() -> None:
     """Entry point of the ``monocal`` command."""
     # Stopped by the system like by a person: clean up what is half-written, then go.
     signal.signal(signal.SIGTERM, _stop)
-    try:
-        import rich  # noqa: F401
-        import typer  # noqa: F401
-    except ImportError:
+    if find_spec("rich") is None or find_spec("typer") is None:
         sys.exit("The monocal command needs typer and rich: run  pip install 'monocal[cli]'")
     try:
         from .app import app

@@ -65,7 +65,7 @@ class Commands(TyperGroup):
                 return super().invoke(ctx)
             except (typer.Exit, typer.Abort):
                 raise
-            except Exception as error:
+            except Exception as error:  # a person at a terminal gets a sentence, whatever it was
                 if hasattr(error, "exit_code") or getattr(error, "errno", None) == errno.EPIPE:
                     raise  # usage errors and closed pipes are typer's
                 if os.environ.get("MONOCAL_DEBUG"):

@@ -70,7 +70,7 @@ def _write(temporary: Path, model: Calibrator, data: LogitsSet, kind: str, updat
 
     function = model.predict_proba if kind == "probabilities" else model.transform
     if temporary.suffix.lower() == ".npy":
-        mapped = np.lib.format.open_memmap(temporary, "w+", data.values.dtype, data.values.shape)  # type: ignore[no-untyped-call]
+        mapped = np.lib.format.open_memmap(temporary, "w+", data.values.dtype, data.values.shape)
         by_blocks(function, data.values, mapped, update)
         mapped.flush()
         return [kind]

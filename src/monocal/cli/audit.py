@@ -42,12 +42,12 @@ def audit(
 
     Example: monocal audit test.npz probs.npz
     """
-    if (after is None) == (calibrator is None):
-        raise InputError("Give either AFTER, a second file, or --calibrator.")
-    if calibrator is not None:
+    if calibrator is not None and after is None:
         result = _of_calibrator(reading, before, calibrator)
+    elif after is not None and calibrator is None:
+        result = _of_files(reading, before, after, after_kind)
     else:
-        result = _of_files(reading, before, after, after_kind)  # type: ignore[arg-type]
+        raise InputError("Give either AFTER, a second file, or --calibrator.")
     if as_json:
         print_json(result.to_dict())
     else:

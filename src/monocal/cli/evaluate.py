@@ -61,7 +61,8 @@ def evaluate(
         return
     title = f"{data.name}: {data.n_samples:,} samples, {data.n_classes:,} classes"
     print_evaluations(found, title + (f", 95 % intervals from {n_boot} replicates" if n_boot else ""))
-    verdict = "more than chance" if floor.p_value < 0.05 else "no more than chance can do"  # type: ignore[operator]
+    assert floor.p_value is not None  # labels were given
+    verdict = "more than chance" if floor.p_value < 0.05 else "no more than chance can do"
     typer.echo(
         f"Perfectly calibrated, these rows would show an ECE of {floor.median:.2%} ({floor.low:.2%} to {floor.high:.2%}): "
         f"{floor.observed:.2%} is {verdict} (p = {floor.p_value:.3g})."

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ..errors import InputError
 from .output import Force, Json, Out, check_extension, note, print_json
+
+if TYPE_CHECKING:
+    from ..maps.base import Calibrator
 
 
 class Target(StrEnum):
@@ -61,17 +64,17 @@ def export(
         note(f"{type(model).__name__} written to {out} for {to.value}.")
 
 
-def _write_torch(model: object, path: Path) -> None:
+def _write_torch(model: Calibrator, path: Path) -> None:
     import warnings
 
     import torch
 
     warnings.filterwarnings("ignore", module="torch")  # its own affairs
-    module = model.to_torch()  # type: ignore[attr-defined]
+    module = model.to_torch()
     for name, buffer in module.named_buffers():
         if buffer.numel() == 0:  # torch.export.save fails on an empty tensor that came from numpy
             setattr(module, name, torch.zeros_like(buffer))
     rows = torch.export.Dim("rows", max=2**31)
-    example = torch.randn(3, model.n_features_in_)  # type: ignore[attr-defined]
+    example = torch.randn(3, model.n_features_in_)
     program = torch.export.export(module, (example,), dynamic_shapes=({0: rows},))
     torch.export.save(program, path)

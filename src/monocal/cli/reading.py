@@ -72,6 +72,7 @@ class Reading:
     ) -> LogitsSet:
         """One set; of a file with two parts the preferred one unless ``--part`` says otherwise."""
         from .. import data
+        from ..data.naming import as_kind, as_part
 
         parts = _parts(path)
         part = self.part.value if self.part else (prefer if len(parts) > 1 else None)
@@ -81,8 +82,8 @@ class Reading:
             values=columns if len(columns) > 1 else self.logits_name,
             labels=self.labels_name,
             labels_file=self.labels,
-            kind=self.kind.value if self.kind else kind,  # type: ignore[arg-type]
-            part=part,  # type: ignore[arg-type]
+            kind=as_kind(self.kind.value if self.kind else kind),
+            part=as_part(part),
             group=self.group,
             mmap=path.suffix.lower() == ".npy",
             need_labels=need_labels,

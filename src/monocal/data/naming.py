@@ -23,7 +23,7 @@ ROLES = {
     "labels": ("labels", "label", "y", "y_true", "targets", "target"),
     "values": ("values", "outputs", "scores"),  # says neither logits nor probabilities
 }
-PARTS = {
+PARTS: dict[Part, tuple[str, ...]] = {
     "cal": ("cal", "calib", "calibration", "val", "valid", "validation"),
     "test": ("test",),
 }
@@ -44,6 +44,7 @@ _NEVER_A_CLASS = {
 }
 
 _ROLE_OF = {word: role for role, words in ROLES.items() for word in words}
+_KIND_OF: dict[str, Kind] = {"logits": "logits", "probabilities": "probabilities"}
 _PART_OF = {word: part for part, words in PARTS.items() for word in words}
 
 
@@ -84,7 +85,7 @@ def meaning(name: str) -> Meaning:
     part = match["before"] or match["after"]
     return Meaning(
         role=_ROLE_OF[match["role"]],
-        part=_PART_OF[part] if part else None,  # type: ignore[arg-type]
+        part=_PART_OF[part] if part else None,
         index=int(match["index"]) if match["index"] else None,
     )
 
@@ -102,14 +103,16 @@ def split_part(stem: str) -> tuple[str, Part | None]:
     match = _STEM.fullmatch(_plain(stem))
     if match is None:
         return stem, None
-    return stem[: match.end("set")] if match["set"] else "", _PART_OF[match["part"]]  # type: ignore[return-value]
+    return stem[: match.end("set")] if match["set"] else "", _PART_OF[match["part"]]
 
 
 def as_kind(kind: str | None) -> Kind | None:
     """Check a caller's ``kind``."""
-    if kind is not None and kind not in get_args(Kind):
+    if kind is None:
+        return None
+    if kind not in _KIND_OF:
         raise InputError(f"kind must be 'logits' or 'probabilities', got {kind!r}.")
-    return kind  # type: ignore[return-value]
+    return _KIND_OF[kind]
 
 
 def as_part(part: str | None) -> Part | None:
@@ -118,7 +121,7 @@ def as_part(part: str | None) -> Part | None:
         return None
     if part not in _PART_OF:
         raise InputError(f"part must be 'cal' (or 'val') or 'test', got {part!r}.")
-    return _PART_OF[part]  # type: ignore[return-value]
+    return _PART_OF[part]
 
 
 def listing(names: Iterable[object], limit: int = 8) -> str:

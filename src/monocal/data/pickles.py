@@ -56,7 +56,7 @@ class _Dtype(_Record):
             raise _Refused(f"holds an array of dtype {self.code!r}; expected plain numbers")
         if self.order not in ("<", ">", "=", "|"):
             raise _Refused(f"holds an array of byte order {self.order!r}")
-        return np.dtype(self.code).newbyteorder(self.order)  # type: ignore[arg-type]
+        return np.dtype(f"{self.order}{self.code}")
 
 
 class _Array(_Record):
@@ -115,12 +115,12 @@ for _core in ("numpy.core", "numpy._core"):  # renamed in NumPy 2
 
 # The unpickler written in Python: unlike the one in C it does not reserve the memory that a file merely
 # claims, but for one instruction, which is mended here.
-class _ArraysOnly(pickle._Unpickler):  # type: ignore[name-defined,misc]
+class _ArraysOnly(pickle._Unpickler):
     def load_bytearray8(self: Any) -> None:
         (size,) = struct.unpack("<Q", self.read(8))
         self.append(bytearray(self.read(size)))
 
-    dispatch: ClassVar[Any] = {**pickle._Unpickler.dispatch, pickle.BYTEARRAY8[0]: load_bytearray8}  # type: ignore
+    dispatch: ClassVar[Any] = {**pickle._Unpickler.dispatch, pickle.BYTEARRAY8[0]: load_bytearray8}
 
     def find_class(self, module: str, name: str) -> Any:
         try:

@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-import joblib  # type: ignore[import-untyped]
+import joblib
 
 import monocal as mc
 from monocal.data import atomic_path, digits_example, find, synthetic, write

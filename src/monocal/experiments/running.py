@@ -11,7 +11,7 @@ from concurrent.futures import BrokenExecutor
 from pathlib import Path
 from typing import Any
 
-import joblib  # type: ignore[import-untyped]
+import joblib
 
 from monocal.errors import InputError
 

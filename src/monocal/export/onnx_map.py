@@ -190,7 +190,7 @@ def _second(g: Graph, plan: Plan, depth: str, masked: str, sorted_x: str | None)
     if sorted_x is None or plan.n_ranks < 2:
         x = g.op("Where", masked, g.constant(-np.inf), g.op("Neg", depth))
         sorted_x, _ = g.op("TopK", x, g.integers([2]), outputs=2, axis=-1, largest=1, sorted=1)
-    second = g.columns(sorted_x, 1, 2)  # type: ignore[arg-type]
+    second = g.columns(sorted_x, 1, 2)
     return g.op("Where", g.op("IsInf", second), g.constant(0.0), g.op("Neg", second))
 
 

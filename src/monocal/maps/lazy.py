@@ -206,7 +206,7 @@ class BlockLogits(_Reader):
                 raise InputError(
                     f"X: block {number} must be a tuple (X, y) or (X, y, sample_weight), but is {_describe(block)}."
                 )
-            yield (*block, None) if len(block) == 2 else tuple(block)  # type: ignore[misc]
+            yield (*block, None) if len(block) == 2 else tuple(block)
 
     def apply(self, calibrator: Calibrator, method: str, out: Any) -> Any:
         raise InputError(

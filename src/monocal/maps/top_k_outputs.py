@@ -150,7 +150,7 @@ class TopKLogits:
         rank_map: Any = getattr(calibrator, "rank_map_", None)
         self._check(calibrator, rank_map is not None and rank_map.factors is None)
         top, z = self.top, self.top.values
-        fitted: int = calibrator.n_features_in_  # type: ignore[attr-defined]
+        fitted: int = calibrator.n_features_in_
         expected = min(rank_map.top_k or fitted, fitted)
         in_use = min(rank_map.top_k or z.shape[1], z.shape[1])
         if len(rank_map.starts) > 1 and in_use != expected:

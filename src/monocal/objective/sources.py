@@ -100,7 +100,7 @@ def parallel_map(function: Callable[[Any], T], items: Sequence[Any], serial: boo
 
 def parallel_sum(function: Callable[[Any], T], items: Sequence[Any], serial: bool = False) -> T:
     """The same added up, from first to last, while later ones are being made."""
-    return reduce(add, _results(function, items, serial))  # type: ignore[arg-type]
+    return reduce(add, _results(function, items, serial))
 
 
 def _results(function: Callable[[Any], T], items: Sequence[Any], serial: bool) -> Iterator[T]:

@@ -159,7 +159,7 @@ class StreamingRows:
             )
 
     def sum(self, function: Callable[..., T], *args: Any) -> T:
-        return reduce(add, self._map(lambda block: function(block, *args)))  # type: ignore[arg-type]
+        return reduce(add, self._map(lambda block: function(block, *args)))
 
     def sample(self) -> MemoryRows | None:
         step = sample_step(self.n_rows, self.n_classes)
