@@ -8,6 +8,8 @@ in the last bit: `ordered_softmax`, `ordered_log`, `keep_argmax`, whose rounding
 from __future__ import annotations
 
 import sys
+from functools import cache
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -36,6 +38,16 @@ def to_numpy(x: Array) -> np.ndarray:
     return np.asarray(x)
 
 
+def to_numpy_together(xs: list[Array]) -> list[np.ndarray]:
+    """Several small arrays of one type to numpy, at once: a device makes one wait each time."""
+    if not is_lazy_torch(xs[0]):
+        return xs
+    xp = array_namespace(xs[0])
+    flat = to_numpy(xp.concat([xp.reshape(x, (-1,)) for x in xs]))
+    ends = np.cumsum([x.numel() for x in xs])
+    return [part.reshape(x.shape) for part, x in zip(np.split(flat, ends[:-1]), xs, strict=True)]
+
+
 def compute_dtype(x: Array) -> Any:
     """float64 stays float64; everything narrower is computed in float32."""
     xp = array_namespace(x)
@@ -60,6 +72,16 @@ def device_of(x: Array) -> dict[str, Any]:
 def on_host(x: Array) -> bool:
     """Whether an array lies in the memory of the CPU."""
     return not is_lazy_torch(x) or x.device.type == "cpu"
+
+
+def takes_triton(x: Array) -> bool:
+    """Whether kernels written in Triton can read an array: a tensor on a CUDA device, where torch came with Triton."""
+    return bool(getattr(x, "is_cuda", False)) and _has_triton()
+
+
+@cache
+def _has_triton() -> bool:
+    return find_spec("triton") is not None
 
 
 def like(x: np.ndarray, other: Array) -> Array:

@@ -147,6 +147,8 @@ class DaskRows:
             self._sample = join_samples([block for blocks in thin for block in blocks], step)
         return self._sample
 
+    coarse = sample
+
     def part(self, chosen: np.ndarray) -> DaskRows:
         masks = np.split(chosen, np.cumsum(self.sizes)[:-1])
         some = [(chunk, mask) for chunk, mask in zip(self.chunks, masks, strict=True) if mask.any()]

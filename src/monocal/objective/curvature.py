@@ -16,18 +16,24 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..arrays import Array, array_namespace, like, segment_sums, to_numpy
+from ..arrays import Array, array_namespace, like, segment_sums, to_numpy, to_numpy_together
 from . import compiled
 from .blocks import Block, tie_bounds
 from .point import SCALE, Point
+
+
+def columns_of(point: Point) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Where atoms start (D,), with 0 among them; the start of each atom, and its column among (kind, start), (a,) each."""
+    starts, at = np.unique(np.append(0, point.start), return_inverse=True)
+    at = at[1:]
+    return starts, at, at + np.where(point.kind == SCALE, 0, len(starts))
 
 
 def hessian_of(block: Block, point: Point, p: Array, tail: list[Array] | None) -> np.ndarray:
     """Covariance (a, a) of the working set's atoms, from probabilities times weights ``p`` (n, r) and the tail's moments."""
     psi, v, xp = block.factors, block.rows.depth, array_namespace(block.weight)
     height = xp.astype(block.rows.height[:, None], xp.float64)
-    starts, at = np.unique(np.append(0, point.start), return_inverse=True)
-    at = at[1:]
+    starts, at, column = columns_of(point)
     if compiled.suits(p):
         pieces = list(compiled.piece_moments(p, v, starts).astype(np.float64))
     else:
@@ -38,23 +44,44 @@ def hessian_of(block: Block, point: Point, p: Array, tail: list[Array] | None) -
             piece[:, 0] += t
     below = xp.cumulative_sum(pieces[0], axis=1) - pieces[0]
     depth, square = (xp.flip(xp.cumulative_sum(xp.flip(x, axis=1), axis=1), axis=1) for x in pieces[1:])
-    is_scale = point.kind == SCALE
-    column = at + np.where(is_scale, 0, len(starts))
     mean = xp.concat([height * below + depth, below], axis=1)[:, column]
     later = xp.concat([square - height * depth, -depth], axis=1)[:, column]
-    factor = xp.ones_like(mean)
+    factor = xp.ones_like(height)
     if psi is not None:
         factor = xp.astype(psi[:, point.factor], xp.float64)
         mean, later = mean * factor, later * factor
     share = mean / xp.astype(block.weight[:, None], xp.float64)
     products = [mean.T @ factor, (height * mean).T @ factor, factor.T @ later, mean.T @ share]
-    # Brought over at once: a device makes one wait.
-    to_bias, to_scale, from_scale, squares = to_numpy(xp.stack(products))
+    return _covariance(point, *to_numpy_together(products)) - _within_ties(block, point, p, starts, at)
+
+
+def device_hessian(
+    block: Block, point: Point, p: Array, drops: np.ndarray, squares: np.ndarray, n_tied: int
+) -> np.ndarray:
+    """The same from what `rows_triton.sums` has of every (kind, start); ties are looked at where many rows have them."""
+    starts, at, column = columns_of(point)
+    to_bias, to_scale, from_scale = drops.reshape(3, -1)[:, column]
+    covariance = _covariance(
+        point, to_bias[:, None], to_scale[:, None], from_scale[None, :], squares[np.ix_(column, column)]
+    )
+    if _few(n_tied, block.n_rows):
+        return covariance
+    return covariance - _within_ties(block, point, p, starts, at)
+
+
+def _covariance(
+    point: Point, to_bias: np.ndarray, to_scale: np.ndarray, from_scale: np.ndarray, squares: np.ndarray
+) -> np.ndarray:
+    """From the parts of the mean products with a bias and with a scale, and the products of the means."""
+    is_scale = point.kind == SCALE
     product = np.where(is_scale, to_scale, to_bias) + np.where(is_scale[:, None], from_scale, 0.0)
     # Row a holds the product with b where b starts no earlier than a; the rest follows by symmetry.
-    product = np.where(point.start[:, None] <= point.start[None, :], product, product.T)
-    product -= _within_ties(block, point, p, starts, at)
-    return product - squares
+    return np.where(point.start[:, None] <= point.start[None, :], product, product.T) - squares
+
+
+def _few(n_tied: int, n_rows: int) -> bool:
+    """Whether so few rows have ties at a start that they do not matter for a step."""
+    return 20 * n_tied < n_rows
 
 
 def _within_ties(
@@ -72,7 +99,7 @@ def _within_ties(
         return 0.0
     index = xp.nonzero(xp.any(rows.depth[:, inner] == rows.depth[:, inner - 1], axis=1))[0]
     total: np.ndarray | float = 0.0
-    if 20 * index.shape[0] < block.n_rows:  # too few to matter for a step
+    if _few(index.shape[0], block.n_rows):
         return total
     chunk = max(1, 2**24 // len(at) ** 2)
     block = replace(block, rows=rows.in_use())

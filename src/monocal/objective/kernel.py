@@ -22,9 +22,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..arrays import Array, array_namespace, device_of, exp_, to_numpy
-from . import compiled
+from . import compiled, rows_triton
 from .blocks import Block, Ranked, average_ties
-from .curvature import hessian_of
+from .curvature import columns_of, device_hessian, hessian_of
 from .point import Point, from_top, in_parts, parameters, weighted
 from .tail import tail_moments
 
@@ -47,6 +47,8 @@ def block_sums(block: Block, point: Point) -> Sums:
     """Value, gradient by rank and working-set Hessian of one block's log-partition."""
     if block.factors is None and not len(point.start) and _compiles(block):
         return _compiled_sums(block, point)
+    if block.factors is None and rows_triton.suits(block):
+        return _device_sums(block, point)
     return _array_sums(block, point)
 
 
@@ -70,6 +72,14 @@ def _compiled_sums(block: Block, point: Point) -> Sums:
 def _top_is_split(jumps: np.ndarray, rows: Ranked) -> np.ndarray:
     """Whether a jump falls among the classes that share the top of a row, (n,): the top then is no longer at 0."""
     return rows.depth[:, jumps[-1] - 1] == 0 if len(jumps) else np.zeros(len(rows.depth), dtype=bool)
+
+
+def _device_sums(block: Block, point: Point) -> Sums:
+    sums = rows_triton.sums(block, point, columns_of(point)[0])
+    hessian = np.zeros((0, 0))
+    if sums.drops is not None and sums.squares is not None:
+        hessian = device_hessian(block, point, sums.p, sums.drops, sums.squares, sums.n_tied)
+    return Sums(sums.value, sums.by_rank[:, None, :], hessian)
 
 
 def _array_sums(block: Block, point: Point) -> Sums:
@@ -121,6 +131,8 @@ def _exponentials(block: Block, point: Point) -> tuple[Array, Array, Array | Non
     rows, v = block.rows, block.rows.depth
     if _compiles(block):
         return *_compiled_exponentials(block, point), None
+    if rows_triton.suits(block):
+        return *rows_triton.exponentials(block, point), None
     xp = array_namespace(v)
     f = from_top(block, point, v)
     shift = None

@@ -56,10 +56,14 @@ class Point:
         used = np.flatnonzero(weights.any(axis=1) | drops[1].any(axis=1))
         starts = np.append(0, self.jumps)
         at = np.ix_(used, starts)
-        minus = [xp.asarray(-x, **device_of(other)) for x in (weights[at], *(d[at] for d in drops))]
-        lengths = xp.asarray(np.diff(np.append(starts, weights.shape[1])), **device_of(other))
+        lengths = np.diff(np.append(starts, weights.shape[1]))
         parts = in_parts(-weights[:1, starts], other)
-        return Shared(minus[0], xp.concat(minus[1:]), parts, used, lengths)
+        # Brought over together: a device makes one wait each time.
+        minus = xp.asarray(-np.concatenate([x[at] for x in (weights, *drops)]), **device_of(other))
+        piece = np.repeat(np.arange(len(starts), dtype=np.int32), lengths)
+        ranks = xp.asarray(np.concatenate([lengths.astype(np.int32), piece]), **device_of(other))
+        k, d = len(used), len(starts)
+        return Shared(minus[:k], minus[k:], parts, used, ranks[:d], ranks[d:])
 
 
 @dataclass(frozen=True)
@@ -72,6 +76,7 @@ class Shared:
     parts: list[Array]
     used: np.ndarray  # which factors count
     lengths: Array  # (D,), ranks of each piece
+    piece: Array  # (r,), the piece of each rank
 
 
 def from_top(block: Block, point: Point, v: Array) -> Array:

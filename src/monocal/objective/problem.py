@@ -28,6 +28,8 @@ from .sources import Rows
 
 # The smallest weight: strictly positive, so that the map stays injective and 1/weight finite.
 MIN_SCALE = 1e-6
+# How far from a local minimum of the gradient to look for company, in ranks.
+_AROUND = np.array([-8, -3, -1, 1, 3, 8])
 
 
 @dataclass(frozen=True)
@@ -220,7 +222,10 @@ class RankCone:
         return Evaluation(float(value + scale * label), np.array([label - mean]), hessian)
 
     def candidates(self, gradient: np.ndarray, size: int) -> np.ndarray:
-        """The most negative local minima along the ranks, in the metric of the penalty."""
+        """The most negative local minima along the ranks, in the metric of the penalty, and what is negative around them.
+
+        A minimum tells only roughly where a jump belongs: with its neighbours at hand the next step can move it.
+        """
         scaled = gradient / np.maximum(self.spread if self.unit is None else self._take(self.unit), 1e-12)
         flat = np.full(self.allowed.size, np.inf)
         flat[self.atoms] = scaled
@@ -228,10 +233,14 @@ class RankCone:
         padded = np.pad(full, ((0, 0), (0, 0), (1, 1)), constant_values=np.inf)
         lowest = (full < 0) & (full <= padded[:, :, :-2]) & (full <= padded[:, :, 2:])
         found = np.flatnonzero(self._take(lowest))
-        return np.sort(found[np.argsort(scaled[found], kind="stable")[:size]])
+        found = found[np.argsort(scaled[found], kind="stable")[:size]]
+        around = np.clip(found[:, None] + _AROUND, 0, len(scaled) - 1).ravel()
+        chosen = np.concatenate([found, around[scaled[around] < 0]])
+        first = np.unique(chosen, return_index=True)[1]
+        return np.sort(chosen[np.sort(first)[:size]])
 
     def coarse(self) -> RankCone | None:
-        rows = self.rows.sample()
+        rows = self.rows.coarse()
         if rows is None:
             return None
         small = self.on_rows(rows)

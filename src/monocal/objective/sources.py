@@ -48,7 +48,10 @@ class Rows(Protocol):
         """``function(block, *args)`` added up over all blocks, in a fixed order."""
 
     def sample(self) -> Rows | None:
-        """A representative eighth, or None where that would be too few rows."""
+        """A representative eighth or less, the same wherever the rows live; None where that would be too few."""
+
+    def coarse(self) -> Rows | None:
+        """As many rows as a rough step needs here; None where fewer rows would save nothing."""
 
     def part(self, chosen: np.ndarray) -> Rows:
         """The rows where ``chosen`` (n_rows,) is true."""
@@ -76,7 +79,11 @@ def available_threads() -> int:
 
 def block_rows(logits: Array) -> int:
     """Rows of a block for an array like this."""
-    return max(16, (_CPU_BLOCK if on_host(logits) else _GPU_BLOCK) // max(1, logits.shape[1]))
+    return _rows_of(_CPU_BLOCK if on_host(logits) else _GPU_BLOCK, logits.shape[1])
+
+
+def _rows_of(elements: int, n_classes: int) -> int:
+    return max(16, elements // max(1, n_classes))
 
 
 def sample_step(n_rows: int, n_classes: int, most_logits: int = _COARSE_LOGITS) -> int:
@@ -193,11 +200,21 @@ class MemoryRows:
         return parallel_sum(lambda block: function(block, *args), self.blocks, serial)
 
     def sample(self) -> MemoryRows | None:
+        step = sample_step(self.n_rows, self.n_classes)
+        if not step or self._on_host:
+            return self._thinned(step)
+        # The rows that the smaller blocks of the host would give.
+        place = np.arange(self.n_rows) % _rows_of(_CPU_BLOCK, self.n_classes)
+        return self.part(place % step == 0)
+
+    def coarse(self) -> MemoryRows | None:
         if self._on_host:
-            step = sample_step(self.n_rows, self.n_classes)
-        else:  # on a device, a pass over one block costs little more than its calls do
-            many = self.n_rows * self.n_classes > _GPU_BLOCK
-            step = sample_step(self.n_rows, self.n_classes, self.n_rows * self.n_classes) if many else 0
+            return self.sample()
+        logits = self.n_rows * self.n_classes
+        # On a device, a pass over one block costs little more than its calls do.
+        return self._thinned(sample_step(self.n_rows, self.n_classes, logits) if logits > _GPU_BLOCK else 0)
+
+    def _thinned(self, step: int) -> MemoryRows | None:
         return join_samples([b[slice(None, None, step)] for b in self.blocks], step) if step else None
 
     def part(self, chosen: np.ndarray) -> MemoryRows:

@@ -170,6 +170,8 @@ class StreamingRows:
             self._sample = join_samples(thin, step)
         return self._sample
 
+    coarse = sample
+
     def part(self, chosen: np.ndarray) -> StreamingRows:
         if self._chosen is not None:
             index = np.flatnonzero(self._chosen)[chosen]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..arrays import Array, array_namespace, clip_, exp_
+from ..arrays import Array, array_namespace, clip_, exp_, takes_triton
 from . import tail_triton
 from .blocks import LARGEST, Block
 from .point import Point, parameters, weighted
@@ -58,7 +58,7 @@ def _tail_sums(block: Block, weights: list[Array], base: Array, count: int) -> l
     """``sum exp(f) v^t`` over all classes, with depths cut at the height; masked classes count nothing."""
     rows, tail = block.rows, block.rows.tail
     assert tail is not None
-    if tail_triton.suits(tail.logits) and str(base.dtype).endswith("float32"):
+    if takes_triton(tail.logits) and str(base.dtype).endswith("float32"):
         leading, *lesser = [-w[:, 0] for w in weights]
         parts = [leading, lesser[0] if lesser else 0 * leading]
         return tail_triton.tail_sums(tail.logits, rows.top[:, 0], rows.height, parts, base[:, 0])[:count]

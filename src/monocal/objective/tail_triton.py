@@ -10,18 +10,7 @@ logits are on a CUDA device; everywhere else the same sums are made by ordinary 
 from __future__ import annotations
 
 from functools import cache
-from importlib.util import find_spec
 from typing import Any
-
-
-def suits(x: Any) -> bool:
-    """Whether the kernel takes an array like this."""
-    return bool(getattr(x, "is_cuda", False)) and _has_triton()
-
-
-@cache
-def _has_triton() -> bool:
-    return find_spec("triton") is not None
 
 
 @cache
