@@ -10,6 +10,7 @@ from threadpoolctl import threadpool_info
 import monocal as mc
 from hostile import assert_order_kept, hard_rows
 from monocal.data import synthetic
+from monocal.maps.rank_map import RankMap
 from monocal.objective import compiled
 
 pytest.importorskip("numba")
@@ -53,6 +54,30 @@ def test_order_on_hostile_rows(cal, rounded):
     p = cal.predict_proba(many)
     assert_order_kept(many, p)
     assert (p[::97, 3] == 0).all()
+
+
+@pytest.mark.parametrize("classes", [3, 40, 1000, 20_000])
+def test_jumps_are_found_without_sorting_as_if_sorted(classes, monkeypatch):
+    """Crowds beside outliers, ties, constant rows, masks and the smallest numbers there are: same answer, same order."""
+    rng = np.random.default_rng(classes)
+    n = compiled.LARGE // classes + 1
+    starts = np.unique([1, classes // 3, classes // 2, classes - 5, classes - 2, classes - 1])
+    starts = starts[starts > 0]
+    steps = rng.uniform(0.1, 0.5, (2, 1, len(starts) + 1))
+    rank_map = RankMap(np.append(0, starts), steps[0], steps[1])
+    z = rng.normal(size=(n, classes)).astype(np.float32)
+    z[1::9, 0] = -5e5
+    z[2::9, 0] = 900.0
+    z[3::9] = np.exp(4 * z[3::9])
+    z[4::9] = np.round(z[4::9])
+    z[5::9] = 1.5
+    z[6::9, 0] = -np.inf
+    z[7::9] *= np.float32(1e-40)
+    z[8::9, : classes // 2 + 1] = z[8::9, :1]
+    fast = rank_map.probabilities(z)
+    assert_order_kept(z, fast)
+    without(monkeypatch)
+    np.testing.assert_allclose(fast, rank_map.probabilities(z), rtol=3e-5, atol=1e-30)
 
 
 def test_exp_is_monotone_in_the_last_bit():

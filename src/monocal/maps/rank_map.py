@@ -110,7 +110,21 @@ class RankMap:
         return out[0]
 
     def _compiled_probabilities(self, z: np.ndarray, out: np.ndarray) -> None:
-        """The same in one loop; rows with masks or with ties across a jump are done again."""
+        """The same in loops. Only the values at the jumps are looked for, where nothing else of a row is needed."""
+        if self.factors is not None:
+            return self._sorted_probabilities(z, out)
+        w, b = (np.cumsum(like(steps, z), axis=1) for steps in (self.scale_steps, self.bias_steps))
+        top, height, thresholds, found = compiled.depths_at(z, self.starts[1:])
+        compiled.probabilities(z, top, height, thresholds, w, b, out)
+        rest = np.flatnonzero(~found)
+        if len(rest):
+            part = np.empty_like(out[rest])
+            self._sorted_probabilities(z[rest], part)
+            out[rest] = part
+        return None
+
+    def _sorted_probabilities(self, z: np.ndarray, out: np.ndarray) -> None:
+        """The same from sorted rows; those with masks or with ties across a jump are done again."""
         rows = self._ranked(z)
         if rows.valid is not None or not rows.height.max() < LARGEST:
             out[:] = ordered_softmax(self._of_ranked(z, rows))

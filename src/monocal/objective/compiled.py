@@ -100,6 +100,24 @@ def piece_moments(p: np.ndarray, v: np.ndarray, starts: np.ndarray) -> np.ndarra
     return out
 
 
+def depths_at(
+    z: np.ndarray, starts: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Of rows (n, m) in any order: top and height (n,), the depths at some ranks (n, D), and for which rows they were found.
+
+    ``starts`` (D,) rises and counts from the lowest. Values are dealt into buckets by their depth, and only what shares a
+    bucket with one of the ranks is sorted. Rows are left out whose values crowd into few buckets, and those in which equal
+    values lie on both sides of a rank, or masked ones.
+    """
+    n, m = z.shape
+    n_buckets = min(max(m // 2, 32), 2**15)
+    ranks = (m - starts[::-1]).astype(np.uint32)
+    top, height, found = np.empty_like(z[:, 0]), np.empty_like(z[:, 0]), np.empty(n, dtype=bool)
+    out = np.empty((n, len(starts)), dtype=z.dtype)
+    loops().depths_at(z, ranks, n_buckets, top, height, out, found)
+    return top, height, np.ascontiguousarray(out[:, ::-1]), found
+
+
 def probabilities(
     z: np.ndarray,
     top: np.ndarray,
