@@ -129,6 +129,7 @@ class ConditionalMCCT(ConeCalibrator):
             dictionary(factors.n_factors, rows.n_ranks),
             emphasis=emphasis,
             unit=information(_some(rows), scale).unit(weights.sum(), _PSEUDO_ERRORS),
+            mirrors=factors.mirrors,
             tol=self.tol,
         )
         grid = problem.grid(self._solve(problem, self.shrinkage).coefficients)

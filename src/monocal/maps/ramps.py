@@ -56,6 +56,13 @@ class RampFactors:
     def n_factors(self) -> int:
         return 1 + len(self.ramps)
 
+    @property
+    def mirrors(self) -> np.ndarray:
+        """For every factor the earlier one with which it makes 1, or itself, (K,)."""
+        place = {(ramp.statistic, ramp.zero, ramp.one): i for i, ramp in enumerate(self.ramps, 1)}
+        other = [place.get((ramp.statistic, ramp.one, ramp.zero), i) for i, ramp in enumerate(self.ramps, 1)]
+        return np.minimum([0, *other], np.arange(self.n_factors))
+
     def __call__(self, rows: Ranked) -> Array:
         """Factors (n, K) of ranked rows."""
         xp = array_namespace(rows.depth)

@@ -100,9 +100,7 @@ def piece_moments(p: np.ndarray, v: np.ndarray, starts: np.ndarray) -> np.ndarra
     return out
 
 
-def depths_at(
-    z: np.ndarray, starts: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+def depths_at(z: np.ndarray, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Of rows (n, m) in any order: top and height (n,), the depths at some ranks (n, D), and for which rows they were found.
 
     ``starts`` (D,) rises and counts from the lowest. Values are dealt into buckets by their depth, and only what shares a

@@ -31,9 +31,25 @@ def columns_of(point: Point) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 def hessian_of(block: Block, point: Point, p: Array, tail: list[Array] | None) -> np.ndarray:
     """Covariance (a, a) of the working set's atoms, from probabilities times weights ``p`` (n, r) and the tail's moments."""
-    psi, v, xp = block.factors, block.rows.depth, array_namespace(block.weight)
-    height = xp.astype(block.rows.height[:, None], xp.float64)
+    psi, xp = block.factors, array_namespace(block.weight)
     starts, at, column = columns_of(point)
+    height = xp.astype(block.rows.height[:, None], xp.float64)
+    mean, later = _drops(height, *_sums_at(block, p, starts, tail))
+    mean, later = mean[:, column], later[:, column]
+    factor = xp.ones_like(height)
+    if psi is not None:
+        factor = xp.astype(psi[:, point.factor], xp.float64)
+        mean, later = mean * factor, later * factor
+    share = mean / xp.astype(block.weight[:, None], xp.float64)
+    products = [mean.T @ factor, (height * mean).T @ factor, factor.T @ later, mean.T @ share]
+    return _covariance(point, *to_numpy_together(products)) - _within_ties(block, point, p, starts, at)
+
+
+def _sums_at(
+    block: Block, p: Array, starts: np.ndarray, tail: list[Array] | None
+) -> tuple[Array, Array, Array]:
+    """``P`` below each start, ``V`` and ``Q`` from it on, (n, D) each."""
+    v, xp = block.rows.depth, array_namespace(p)
     if compiled.suits(p):
         pieces = list(compiled.piece_moments(p, v, starts).astype(np.float64))
     else:
@@ -44,15 +60,14 @@ def hessian_of(block: Block, point: Point, p: Array, tail: list[Array] | None) -
             piece[:, 0] += t
     below = xp.cumulative_sum(pieces[0], axis=1) - pieces[0]
     depth, square = (xp.flip(xp.cumulative_sum(xp.flip(x, axis=1), axis=1), axis=1) for x in pieces[1:])
-    mean = xp.concat([height * below + depth, below], axis=1)[:, column]
-    later = xp.concat([square - height * depth, -depth], axis=1)[:, column]
-    factor = xp.ones_like(height)
-    if psi is not None:
-        factor = xp.astype(psi[:, point.factor], xp.float64)
-        mean, later = mean * factor, later * factor
-    share = mean / xp.astype(block.weight[:, None], xp.float64)
-    products = [mean.T @ factor, (height * mean).T @ factor, factor.T @ later, mean.T @ share]
-    return _covariance(point, *to_numpy_together(products)) - _within_ties(block, point, p, starts, at)
+    return below, depth, square
+
+
+def _drops(height: Array, below: Array, depth: Array, square: Array) -> tuple[Array, Array]:
+    """Mean drop of a scale and of a bias at each start, and what a later start takes off the products, (n, 2 D) each."""
+    xp = array_namespace(height)
+    later = xp.concat([square - height * depth, -depth], axis=1)
+    return xp.concat([height * below + depth, below], axis=1), later
 
 
 def device_hessian(

@@ -21,14 +21,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..arrays import Array, array_namespace, device_of, exp_, to_numpy
+from ..arrays import Array, array_namespace, device_of, exp_, to_numpy, to_numpy_together
 from . import compiled, rows_triton
 from .blocks import Block, Ranked, average_ties
 from .curvature import columns_of, device_hessian, hessian_of
 from .point import Point, from_top, in_parts, parameters, weighted
 from .tail import tail_moments
-
-DEPTH, HEIGHT, MASS = 0, 1, 2
 
 
 @dataclass(frozen=True)
@@ -36,11 +34,18 @@ class Sums:
     """Sums over rows, in float64 on the host. They add."""
 
     value: float
-    by_rank: np.ndarray  # (3, K, r): sums of psi p v, psi p U and psi p at each rank
+    # (2 k + K, r): at each rank psi p v and psi p U of the factors whose scales begin at every rank, psi p of all
+    by_rank: np.ndarray
+    whole: np.ndarray  # (K - k,): psi p v over all ranks, of the other factors
     hessian: np.ndarray  # (a, a)
 
     def __add__(self, other: Sums) -> Sums:
-        return Sums(self.value + other.value, self.by_rank + other.by_rank, self.hessian + other.hessian)
+        return Sums(
+            self.value + other.value,
+            self.by_rank + other.by_rank,
+            self.whole + other.whole,
+            self.hessian + other.hessian,
+        )
 
 
 def block_sums(block: Block, point: Point) -> Sums:
@@ -65,7 +70,7 @@ def _compiled_sums(block: Block, point: Point) -> Sums:
         rows.depth, np.append(0, point.jumps), weights, base, block.weight, rows.height, split
     )
     logs = np.log(total, dtype=np.float64)
-    sums = Sums(float(block.weight @ np.where(split, 0.0, logs)), by_rank[:, None, :], np.zeros((0, 0)))
+    sums = Sums(float(block.weight @ np.where(split, 0.0, logs)), by_rank, np.zeros(0), np.zeros((0, 0)))
     return sums + _array_sums(block[np.flatnonzero(split)], point) if split.any() else sums
 
 
@@ -79,7 +84,7 @@ def _device_sums(block: Block, point: Point) -> Sums:
     hessian = np.zeros((0, 0))
     if sums.drops is not None and sums.squares is not None:
         hessian = device_hessian(block, point, sums.p, sums.drops, sums.squares, sums.n_tied)
-    return Sums(sums.value, sums.by_rank[:, None, :], hessian)
+    return Sums(sums.value, sums.by_rank, np.zeros(0), hessian)
 
 
 def _array_sums(block: Block, point: Point) -> Sums:
@@ -90,14 +95,16 @@ def _array_sums(block: Block, point: Point) -> Sums:
         logs = xp.log(total) if shift is None else xp.log(total) + shift[:, 0]
         value = xp.sum(block.weight * logs, dtype=xp.float64)
         share = (block.weight / total)[:, None]  # makes probabilities of `p`, times the row's weight
+        if psi is not None and point.own is not None:
+            psi = psi[:, point.own]
         left = share if psi is None else psi * share
         if len(point.start):  # the Hessian wants them row by row, the sums do not
             p *= share
             left = xp.ones_like(share) if psi is None else psi
             tail = None if tail is None else [t * share[:, 0] for t in tail]
         hessian = hessian_of(block, point, p, tail) if len(point.start) else np.zeros((0, 0))
-        by_rank = _sums_by_rank(left, rows.height, p, v, tail, point.whole_scales)
-    return Sums(float(value), to_numpy(by_rank).astype(np.float64), hessian)
+        by_rank, whole = _sums_by_rank(left, rows.height, p, v, tail, point.whole_scales)
+    return Sums(float(value), by_rank.astype(np.float64), whole.astype(np.float64), hessian)
 
 
 def scale_sums(block: Block, scale: float) -> np.ndarray:
@@ -108,7 +115,7 @@ def scale_sums(block: Block, scale: float) -> np.ndarray:
     v, valid = block.rows.depth, block.rows.valid
     xp = array_namespace(v)
     with np.errstate(under="ignore"):
-        weights = in_parts(np.array([[-scale]]), v)
+        weights = in_parts(xp.asarray([[-scale]], dtype=xp.float64, **device_of(v)), v.dtype)
         if valid is None and compiled.suits(v):
             one = np.zeros(1, dtype=np.intp)
             p, _ = compiled.exponentials(v, one, weights, np.zeros((len(v), 1), dtype=v.dtype))
@@ -169,20 +176,19 @@ def _compiled_exponentials(block: Block, point: Point) -> tuple[Array, Array, Ar
 
 def _sums_by_rank(
     left: Array, height: Array, p: Array, v: Array, tail: list[Array] | None, whole_scales: bool
-) -> Array:
-    """Sums of ``psi p v``, ``psi p U`` and ``psi p`` at each rank, (3, K, r); ``whole_scales``: see `Point`. Changes ``p``."""
+) -> list[np.ndarray]:
+    """``by_rank`` and ``whole`` of `Sums`, from factors with the rows' shares. Changes ``p``."""
     xp = array_namespace(p)
     part = left[:, :1] if whole_scales else left
     k = part.shape[1]
-    sums = xp.concat([part * height[:, None], left], axis=1).T @ p
-    by_rank = xp.zeros((3, left.shape[1], p.shape[1]), dtype=p.dtype, **device_of(p))
-    by_rank[HEIGHT, :k], by_rank[MASS] = sums[:k], sums[k:]
+    by_rank = xp.empty((2 * k + left.shape[1], p.shape[1]), dtype=p.dtype, **device_of(p))
+    by_rank[k:] = xp.concat([part * height[:, None], left], axis=1).T @ p
     p *= v
-    by_rank[DEPTH, :k] = part.T @ p
-    if k < left.shape[1]:
-        by_rank[DEPTH, k:, 0] = left[:, k:].T @ xp.sum(p, axis=1)
+    by_rank[:k] = part.T @ p
+    total = xp.sum(p, axis=1)
     if tail is not None:
-        by_rank[DEPTH, :, 0] += left.T @ tail[1]
-        by_rank[HEIGHT, :, 0] += left.T @ (tail[0] * height)
-        by_rank[MASS, :, 0] += left.T @ tail[0]
-    return by_rank
+        total = total + tail[1]
+        by_rank[:k, 0] += part.T @ tail[1]
+        by_rank[k : 2 * k, 0] += part.T @ (tail[0] * height)
+        by_rank[2 * k :, 0] += left.T @ tail[0]
+    return to_numpy_together([by_rank, left[:, k:].T @ total])

@@ -18,6 +18,7 @@ F32 = np.float32
 UP, DOWN = F32(EXP_GRID["float32"]), F32(1.0 / EXP_GRID["float32"])
 # Depths are cut at a million, as in `blocks`; below the least one there is nothing to divide by.
 LEAST, MOST = F32(1e-30), F32(1e6)
+PART = 4096
 # Values in one bucket that are put in order one by one.
 CROWD = np.uint32(64)
 # log(2) as a sum of two: the first has few bits, so its multiples are exact.
@@ -82,21 +83,41 @@ def flush(some, out, n, rows):
                 some[j, i] = F32(0)
 
 
+# Long sums are taken in parts: adding a hundred thousand numbers in single precision would lose the last two digits.
+
+
 @sum_loop
-def total_of(x):
+def part_total(x):
     s = F32(0)
     for i in range(x.size):
         s += x[i]
     return s
 
 
+@loop
+def total_of(x):
+    s = 0.0
+    for begin in range(0, x.size, PART):
+        s += part_total(x[begin : begin + PART])
+    return F32(s)
+
+
 @sum_loop
-def moments_of(p, v):
+def part_moments(p, v):
     s0, s1, s2 = F32(0), F32(0), F32(0)
     for i in range(p.size):
         s0 += p[i]
         s1 += p[i] * v[i]
         s2 += p[i] * v[i] * v[i]
+    return s0, s1, s2
+
+
+@loop
+def moments_of(p, v):
+    s0, s1, s2 = 0.0, 0.0, 0.0
+    for begin in range(0, p.size, PART):
+        t0, t1, t2 = part_moments(p[begin : begin + PART], v[begin : begin + PART])
+        s0, s1, s2 = s0 + t0, s1 + t1, s2 + t2
     return s0, s1, s2
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Array, array_namespace, device_of, like, spread_out
+from ..arrays import Array, array_namespace, device_of, spread_out
 from .blocks import Block
 
 SCALE, BIAS = 0, 1
@@ -31,6 +31,7 @@ class Point:
     start: np.ndarray  # (a,)
     # Scales of all factors but the first begin at the lowest rank: their sums are wanted, but not rank by rank.
     whole_scales: bool = False
+    own: np.ndarray | None = None  # factors whose sums are wanted; None: all
     _shared: dict[tuple[str, ...], Shared] = field(default_factory=dict, repr=False, compare=False)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -57,12 +58,12 @@ class Point:
         starts = np.append(0, self.jumps)
         at = np.ix_(used, starts)
         lengths = np.diff(np.append(starts, weights.shape[1]))
-        parts = in_parts(-weights[:1, starts], other)
         # Brought over together: a device makes one wait each time.
         minus = xp.asarray(-np.concatenate([x[at] for x in (weights, *drops)]), **device_of(other))
         piece = np.repeat(np.arange(len(starts), dtype=np.int32), lengths)
         ranks = xp.asarray(np.concatenate([lengths.astype(np.int32), piece]), **device_of(other))
         k, d = len(used), len(starts)
+        parts = in_parts(minus[:1], other.dtype)
         return Shared(minus[:k], minus[k:], parts, used, ranks[:d], ranks[d:])
 
 
@@ -97,15 +98,17 @@ def weighted(v: Array, weights: list[Array]) -> Array:
     return f
 
 
-def in_parts(x: np.ndarray, other: Array) -> list[Array]:
-    """Numbers that all rows share, in the precision of ``other``: as they are, or as a sum of two.
+def in_parts(x: Array, dtype: Any) -> list[Array]:
+    """Double-precision numbers in the precision of the rows: as they are, or as a sum of two.
 
-    Their rounding would not average out: in single precision it moves the gradient by 1e-6.
+    The rounding of numbers that all rows share, or nearly, would not average out: in single precision it moves the gradient
+    by 1e-6.
     """
-    if str(other.dtype).endswith("float64"):
-        return [like(x, other)]
-    leading = x.astype(np.float32).astype(np.float64)
-    return [like(leading, other), like(x - leading, other)]
+    xp = array_namespace(x)
+    if dtype == xp.float64:
+        return [x]
+    leading = xp.astype(x, dtype)
+    return [leading, xp.astype(x - xp.astype(leading, xp.float64), dtype)]
 
 
 def parameters(block: Block, point: Point, other: Array) -> tuple[list[Array], Array]:
@@ -119,5 +122,5 @@ def parameters(block: Block, point: Point, other: Array) -> tuple[list[Array], A
         psi, parts = xp.ones_like(height), shared.parts
     else:
         psi = xp.astype(block.factors[:, shared.used], xp.float64)
-        parts = [xp.astype(psi @ shared.weights, other.dtype)]
+        parts = in_parts(psi @ shared.weights, other.dtype)
     return parts, xp.astype(xp.concat([psi * height, psi], axis=1) @ shared.drops, other.dtype)

@@ -22,10 +22,11 @@ from ..arrays import Array, array_namespace, device_of, to_numpy
 from ..solver import Evaluation
 from . import compiled
 from .blocks import Block
-from .kernel import DEPTH, HEIGHT, MASS, block_sums, scale_sums
+from .kernel import Sums, block_sums, scale_sums
 from .point import BIAS, SCALE, Point
 from .sources import Rows
 
+DEPTH, HEIGHT, MASS = 0, 1, 2
 # The smallest weight: strictly positive, so that the map stays injective and 1/weight finite.
 MIN_SCALE = 1e-6
 # How far from a local minimum of the gradient to look for company, in ranks.
@@ -128,6 +129,8 @@ class RankCone:
         Relative strength of the penalty on each family of atoms; 1 by default.
     unit : ndarray of shape (2, K, r), optional
         What the penalty is proportional to; by default the standard deviation of the atom's values.
+    mirrors : ndarray of int, shape (K,), optional
+        The factor that each one makes 1 with, where that comes before it, or itself: the sums of one give those of the other.
     tol : float
         The tolerance the solver will be given; sets the floor of the penalty.
     """
@@ -139,9 +142,12 @@ class RankCone:
         *,
         emphasis: np.ndarray | float = 1.0,
         unit: np.ndarray | None = None,
+        mirrors: np.ndarray | None = None,
         tol: float = 1e-6,
     ):
         self.rows = rows
+        self.mirrors = np.arange(allowed.shape[1]) if mirrors is None else mirrors
+        self.own = np.flatnonzero(self.mirrors == np.arange(len(self.mirrors)))
         self.emphasis = emphasis
         self.unit = unit
         self.n_rows = rows.n_rows
@@ -164,7 +170,14 @@ class RankCone:
 
     def on_rows(self, rows: Rows) -> RankCone:
         """The same dictionary on other rows."""
-        return RankCone(rows, self.allowed, emphasis=self.emphasis, unit=self.unit, tol=self.tol)
+        return RankCone(
+            rows,
+            self.allowed,
+            emphasis=self.emphasis,
+            unit=self.unit,
+            mirrors=self.mirrors,
+            tol=self.tol,
+        )
 
     def set_strength(self, shrinkage: float) -> None:
         """Choose the shrinkage; everything else stands."""
@@ -203,17 +216,32 @@ class RankCone:
             return self._evaluate_scale(float(coefficients[0]), working)
         by_rank = np.cumsum(self.grid(coefficients), axis=2)
         kind, factor, start = np.unravel_index(self.atoms[working], self.allowed.shape)
-        sums = self.rows.sum(
-            block_sums, Point(by_rank[SCALE], by_rank[BIAS], kind, factor, start, self.whole_scales)
-        )
+        own = self.own if len(self.own) < len(self.mirrors) else None
+        point = Point(by_rank[SCALE], by_rank[BIAS], kind, factor, start, self.whole_scales, own)
+        sums = self.rows.sum(block_sums, point)
         n, label = self.totals.weight, self.label
         drop = by_rank[:, :, -1:] - by_rank
         lost = label[DEPTH] * by_rank[SCALE] + label[HEIGHT] * drop[SCALE] + label[MASS] * drop[BIAS]
         return Evaluation(
             value=(sums.value + float(lost.sum())) / n,
-            gradient=self._take(_atom_sums(sums.by_rank - label)) / n,
+            gradient=self._take(_atom_sums(self._of_all_factors(sums) - label)) / n,
             hessian=sums.hessian / n,
         )
+
+    def _of_all_factors(self, sums: Sums) -> np.ndarray:
+        """Sums of ``psi p v``, ``psi p U`` and ``psi p`` at each rank, (3, K, r); where only totals are known, at the lowest."""
+        out = np.zeros((3, *self.allowed.shape[1:]))
+        k = (len(sums.by_rank) - len(self.own)) // 2
+        out[DEPTH, self.own[:k]], out[HEIGHT, self.own[:k]] = sums.by_rank[:k], sums.by_rank[k : 2 * k]
+        out[MASS, self.own] = sums.by_rank[2 * k :]
+        out[DEPTH, self.own[k:], 0] = sums.whole
+        mirrored = np.flatnonzero(self.mirrors != np.arange(len(self.mirrors)))
+        if len(mirrored):
+            whole = out[:, 0].copy()
+            if self.whole_scales:
+                whole[DEPTH] = np.append(whole[DEPTH].sum(), np.zeros(len(whole[DEPTH]) - 1))
+            out[:, mirrored] = whole[:, None] - out[:, self.mirrors[mirrored]]
+        return out
 
     def _evaluate_scale(self, scale: float, working: np.ndarray) -> Evaluation:
         value, mean, curvature = self.rows.sum(scale_sums, scale) / self.totals.weight

@@ -30,7 +30,7 @@ _CPU_BLOCK = 2**18
 _GPU_BLOCK = 2**26
 # A coarse copy has one row in eight or fewer, but so many at the least; with more than one in four it saves nothing.
 _COARSE = 1024
-_COARSE_BLOCKS = 2  # as large a block is good for a coarse copy: it is all in the cache anyway
+_COARSE_BLOCKS = 1.5  # so much larger a block is good for a coarse copy: it is all in the cache anyway
 # Logits of a coarse copy, at the most; above, it costs more than it improves a step (and memory, where rows are in a file).
 _COARSE_LOGITS = 2**24
 
@@ -95,7 +95,7 @@ def sample_step(n_rows: int, n_classes: int, most_logits: int = _COARSE_LOGITS) 
 
 def join_samples(thin: Sequence[Block], step: int) -> MemoryRows:
     """Blocks of which one row in ``step`` is left, joined again: thin blocks would cost more in calls than in arithmetic."""
-    together = step * _COARSE_BLOCKS
+    together = int(step * _COARSE_BLOCKS)
     groups = [thin[i : i + together] for i in range(0, len(thin), together)]
     return MemoryRows([join_blocks(group) if len(group) > 1 else group[0].every(1) for group in groups])
 
