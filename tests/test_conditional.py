@@ -12,6 +12,7 @@ from scipy.special import log_softmax, softmax
 
 import monocal as mc
 from hostile import DTYPES, assert_order_kept, calibration_set, hard_rows, narrow
+from monocal.data import synthetic
 from monocal.maps.statistics import STATISTICS
 from monocal.objective.blocks import rank_rows
 
@@ -240,6 +241,14 @@ def test_few_rows_and_few_classes(n, m):
         warnings.simplefilter("error")
         probs = cal.fit(z, y).predict_proba(z)
     np.testing.assert_allclose(probs.sum(axis=1), 1)
+    assert cal.solution_.converged
+
+
+def test_few_rows_and_very_many_classes():
+    """In single precision the weight that nearly all rows share must not be rounded: that moves the gradient."""
+    data = synthetic(150, 30_000, seed=1, keep_truth=False)
+    z = 8 * data.values.astype(np.float32)
+    cal = mc.ConditionalMCCT(statistics=("margin",), n_knots=1).fit(z, data.labels)
     assert cal.solution_.converged
 
 

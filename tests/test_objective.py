@@ -89,6 +89,30 @@ def test_gradient_and_hessian_against_differences(kind, top_k, conditional):
     np.testing.assert_allclose(here.hessian, hessian, atol=2e-8, rtol=1e-6)
 
 
+@pytest.mark.parametrize("top_k", [None, 3])
+@pytest.mark.parametrize("whole_scales", [False, True])
+def test_sums_of_a_factor_give_those_of_its_mirror_image(top_k, whole_scales):
+    z, y, w = make("plain")
+    rows = MemoryRows.prepare(z, y, w, top_k=top_k, statistics=[margin])
+
+    def factors(statistics):
+        psi = np.clip(statistics[:, 0] / 3, 0, 1)
+        return np.stack([np.ones_like(psi), psi, 1 - psi, psi**2], axis=1)
+
+    rows = rows.with_factors(factors)
+    allowed = np.ones((2, 4, rows.n_ranks), dtype=bool)
+    allowed[1, :, 0] = False
+    if whole_scales:
+        allowed[0, 1:, 1:] = False
+    plain = RankCone(rows, allowed)
+    mirrored = RankCone(rows, allowed, mirrors=np.array([0, 1, 1, 3]))
+    c = random_point(plain)
+    a, b = (problem.evaluate(c, np.arange(5)) for problem in (plain, mirrored))
+    assert a.value == b.value
+    np.testing.assert_allclose(b.gradient, a.gradient, atol=1e-12)
+    np.testing.assert_array_equal(b.hessian, a.hessian)
+
+
 @pytest.mark.parametrize("kind", ["plain", "ties", "masked"])
 @pytest.mark.parametrize("top_k", [None, 3])
 @pytest.mark.parametrize("conditional", [False, True])
