@@ -64,28 +64,6 @@ def without_loops():
         compiled.available = kept
 
 
-def sklearn_temperature(z, y):
-    """scikit-learn's own temperature scaling on the same logits, through a classifier that returns them."""
-    import numpy as np
-    from sklearn.base import BaseEstimator, ClassifierMixin
-    from sklearn.calibration import CalibratedClassifierCV
-    from sklearn.frozen import FrozenEstimator
-
-    class Logits(ClassifierMixin, BaseEstimator):
-        def fit(self, X, y):
-            self.classes_ = np.arange(X.shape[1])
-            return self
-
-        def decision_function(self, X):
-            return X
-
-        def predict(self, X):
-            return self.classes_[X.argmax(axis=1)]
-
-    inner = Logits().fit(z, y)
-    return CalibratedClassifierCV(FrozenEstimator(inner), method="temperature").fit(z, y)
-
-
 def measure(n, m, repeats):
     import numpy as np
     from scipy.special import log_softmax
@@ -116,8 +94,10 @@ def measure(n, m, repeats):
     try:
         y_all = y.copy()
         y_all[:m] = np.arange(m)  # scikit-learn needs every class to be present
-        fit = best_time(lambda: sklearn_temperature(z, y_all), 2)
-        peer = sklearn_temperature(z, y_all)
+        from sklearn_peer import calibrated
+
+        fit = best_time(lambda: calibrated(z, y_all, "temperature"), 2)
+        peer = calibrated(z, y_all, "temperature")
         predict = best_time(lambda: peer.predict_proba(z), repeats)
         yield {
             "rows": n,

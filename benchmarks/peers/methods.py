@@ -91,26 +91,9 @@ def cone(name: str) -> Method:
 
 def sklearn(method: str, excess: Any = None, not_for_many: str = "") -> Method:
     def fit(logits: np.ndarray, labels: np.ndarray) -> Any:
-        from sklearn.base import BaseEstimator, ClassifierMixin
-        from sklearn.calibration import CalibratedClassifierCV
-        from sklearn.frozen import FrozenEstimator
+        from sklearn_peer import calibrated
 
-        class Logits(ClassifierMixin, BaseEstimator):
-            """A classifier whose features are its logits."""
-
-            def fit(self, X, y):
-                self.classes_ = np.arange(X.shape[1])
-                return self
-
-            def decision_function(self, X):
-                return X
-
-            def predict(self, X):
-                return X.argmax(axis=1)
-
-        return CalibratedClassifierCV(FrozenEstimator(Logits().fit(logits, labels)), method=method).fit(
-            logits, labels
-        )
+        return calibrated(logits, labels, method)
 
     return Method(fit, lambda model, z: model.predict_proba(z), excess=excess, not_for_many=not_for_many)
 

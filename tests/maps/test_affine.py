@@ -113,7 +113,7 @@ def test_weights_are_repeats(cls):
 
 
 def test_many_classes_in_single_precision_and_the_warning(monkeypatch):
-    monkeypatch.setattr(affine, "_DOUBLE_BELOW", 0)
+    monkeypatch.setattr(affine, "DOUBLE_BELOW", 0)
     rng = np.random.default_rng(0)
     z = (rng.normal(size=(2000, 400)) * 3).astype(np.float32)
     y = (z + rng.gumbel(size=z.shape)).argmax(axis=1)

@@ -17,11 +17,10 @@ from ..errors import InputError, warn
 from ..validation import check_number
 from .affine_problem import AffineProblem, MatrixProblem, VectorProblem
 from .base import Calibrator
+from .cone_map import DOUBLE_BELOW
 from .row_blocks import map_rows
 from .temperature import TemperatureScaling
 
-# Up to this many logits the fit is done in double precision.
-_DOUBLE_BELOW = 2**22
 # Beyond this a logit says no more; sums of so many times a weight stay finite in single precision.
 _LARGEST = 1e15
 # A parameter for every pair, and two dozen vectors of them in the solver: five gigabytes at this many.
@@ -68,7 +67,7 @@ class AffineCalibrator(Calibrator):
         share = np.ones(len(labels)) if weight is None else weight
         total = float(share.sum())
         scale = 1.0 / TemperatureScaling().fit(logits, labels, weight).temperature_
-        if logits.size <= _DOUBLE_BELOW:
+        if logits.size <= DOUBLE_BELOW:
             logits = logits.astype(np.float64, copy=False)
         strength = self._strength(n_classes, total, scale)
         problem = self._problem(map_rows(self._features, logits), labels, share / total, scale, strength)

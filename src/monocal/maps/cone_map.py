@@ -73,7 +73,7 @@ class ConeCalibrator(Calibrator):
         size = float(problem.reach[0])
         problem.tol = tol = self.tol * min(1.0, max(size, _SMALLEST)) if size > 0 else self.tol
         problem.set_strength(shrinkage)
-        with one_blas_thread():
+        with one_blas_thread:
             solution = minimize(problem, tol=tol, max_iter=self.max_iter)
         self.shrinkage_ = float(shrinkage)
         self.solution_ = solution

@@ -34,7 +34,7 @@ from ..arrays import (
 from ..objective import compiled
 from ..objective.blocks import LARGEST, Ranked, average_ties, rank_rows
 from ..objective.sources import block_rows, parallel_map
-from .row_blocks import row_slices
+from .row_blocks import map_rows, row_slices
 
 
 @dataclass(frozen=True)
@@ -93,21 +93,7 @@ class RankMap:
     def _by_block(self, logits: Array, function: Callable[[Array], Array]) -> Array:
         # Predicting on a device needs half a dozen arrays of a block's size beside the result: smaller blocks there.
         size = block_rows(logits) if on_host(logits) else max(1, block_rows(logits) // 4)
-        n = logits.shape[0]
-        if n <= size:
-            return function(logits)
-        xp = array_namespace(logits)
-        out: list[Array] = [None]
-
-        def one(begin: int) -> None:
-            part = function(logits[begin : begin + size])
-            if out[0] is None:
-                out[0] = xp.empty_like(logits, dtype=part.dtype)
-            out[0][begin : begin + size] = part
-
-        one(0)  # the first block decides the type of the result
-        parallel_map(one, range(size, n, size), serial=is_lazy_torch(logits))
-        return out[0]
+        return map_rows(function, logits, size)
 
     def _compiled_probabilities(self, z: np.ndarray, out: np.ndarray) -> None:
         """The same in loops. Only the values at the jumps are looked for, where nothing else of a row is needed."""

@@ -73,9 +73,8 @@ class Ranked:
     valid: Array | None  # (n, r) bool, None where nothing is masked
     tail: Tail | None
     n_classes: int
-    tied: np.ndarray | None = (
-        None  # (r,) bool: whether a rank equals the one below it in some row; None if nobody looked
-    )
+    # (r,) bool: whether a rank equals the one below it in some row; None if nobody looked
+    tied: np.ndarray | None = None
 
     def __getitem__(self, index: slice | Array) -> Ranked:
         return replace(

@@ -29,6 +29,8 @@ from .sources import Rows
 DEPTH, HEIGHT, MASS = 0, 1, 2
 # The smallest weight: strictly positive, so that the map stays injective and 1/weight finite.
 MIN_SCALE = 1e-6
+# The plain scale, (scale, factor 0, start 0), is in every dictionary and comes first.
+_PLAIN = 0
 # How far from a local minimum of the gradient to look for company, in ranks.
 _AROUND = np.array([-8, -3, -1, 1, 3, 8])
 
@@ -163,8 +165,7 @@ class RankCone:
         top = self.totals.square[:, :, -1:] / self.totals.weight
         self.reach = self._take(np.sqrt(np.broadcast_to(top, allowed.shape)))
         self.lower = np.zeros(len(self.atoms))
-        self._plain = np.searchsorted(self.atoms, 0)  # (scale, factor 0, start 0) comes first
-        self.lower[self._plain] = MIN_SCALE
+        self.lower[_PLAIN] = MIN_SCALE
         self._only_scale = np.array_equal(self.atoms, [0]) and not rows.has_tail
         self.set_strength(0.0)
 
@@ -186,7 +187,7 @@ class RankCone:
         )
         unit = self.spread if self.unit is None else self._take(self.unit)
         self.penalty = shrinkage * emphasis * unit / self.totals.weight
-        self.penalty[self._plain] = 0.0
+        self.penalty[_PLAIN] = 0.0
         self.floor = 0.5 * self.tol * np.minimum(1.0, self.spread)
         self.penalty += self.floor
 
@@ -208,7 +209,7 @@ class RankCone:
     def start(self) -> np.ndarray:
         """The identity map, or a milder one where the logits are so large that every probability would be 0 or 1."""
         c = self.lower.copy()
-        c[self._plain] = max(min(1.0, 20.0 / max(self.spread[self._plain], 1e-300)), MIN_SCALE)
+        c[_PLAIN] = max(min(1.0, 20.0 / max(self.spread[_PLAIN], 1e-300)), MIN_SCALE)
         return c
 
     def evaluate(self, coefficients: np.ndarray, working: np.ndarray) -> Evaluation:

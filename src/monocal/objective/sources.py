@@ -11,7 +11,6 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache, reduce
 from operator import add
@@ -116,7 +115,7 @@ def _results(function: Callable[[Any], T], items: Sequence[Any], serial: bool) -
     if serial or min(threads, len(items)) <= 1 or getattr(_this_thread, "works_for_pool", False):
         yield from map(function, items)
         return
-    with one_blas_thread():
+    with one_blas_thread:
         yield from _pool(os.getpid(), threads).map(function, items)
 
 
@@ -126,31 +125,34 @@ def _pool(process: int, threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, initializer=lambda: setattr(_this_thread, "works_for_pool", True))
 
 
-@contextmanager
-def one_blas_thread() -> Iterator[None]:
+class _OneBlasThread:
     """Keep BLAS to the thread that calls it. The limit is the process's: the first that enters sets it, the last lifts it."""
-    with _blas_lock:
-        if not _blas_holders:
-            _blas_limits.append(_blas().limit(limits=1, user_api="blas"))
-        _blas_holders.append(None)
-    try:
-        yield
-    finally:
-        with _blas_lock:
-            _blas_holders.pop()
-            if not _blas_holders:
-                _blas_limits.pop().restore_original_limits()
 
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._limit: Any = None
 
-_this_thread = threading.local()
-_blas_lock = threading.Lock()
-_blas_holders: list[None] = []
-_blas_limits: list[Any] = []
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._inside:
+                self._limit = _blas().limit(limits=1, user_api="blas")
+            self._inside += 1
+
+    def __exit__(self, *error: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside:
+                self._limit.restore_original_limits()
 
 
 @cache
 def _blas() -> ThreadpoolController:
     return ThreadpoolController()  # looks through all loaded libraries, so once only
+
+
+one_blas_thread = _OneBlasThread()
+_this_thread = threading.local()
 
 
 class MemoryRows:

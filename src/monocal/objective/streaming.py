@@ -75,12 +75,10 @@ def map_in_order(function: Callable[[Any], T], items: Iterable[Any]) -> Iterator
     items = iter(items)
     first = list(islice(items, 2))
     items = chain(first, items)
-    if (
-        threads == 1 or len(first) < 2
-    ):  # as in `parallel_map`, a block that is alone has BLAS's threads to itself
+    if threads == 1 or len(first) < 2:  # as in `parallel_map`: what is alone has BLAS's threads to itself
         yield from map(function, items)
         return
-    with one_blas_thread(), ThreadPoolExecutor(threads) as pool:
+    with one_blas_thread, ThreadPoolExecutor(threads) as pool:
         ahead: deque[Future[T]] = deque()
         for item in items:
             ahead.append(pool.submit(function, item))
