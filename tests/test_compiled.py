@@ -22,9 +22,18 @@ def rows():
     return data.values.astype(np.float32), data.labels
 
 
-@pytest.fixture(params=[mc.TemperatureScaling, lambda: mc.MCCT(shrinkage=0.1), mc.ConditionalMCCT])
+METHODS = [
+    mc.TemperatureScaling(),
+    mc.MCCT(shrinkage=0.1),
+    mc.MCCT(top_k=50),
+    mc.ConditionalMCCT(),
+    mc.ConditionalMCCT(top_k=50),
+]
+
+
+@pytest.fixture(params=METHODS, ids=str)
 def cal(request, rows):
-    return request.param().fit(*rows)
+    return clone(request.param).fit(*rows)
 
 
 def without(monkeypatch):
@@ -56,15 +65,18 @@ def test_order_on_hostile_rows(cal, rounded):
     assert (p[::97, 3] == 0).all()
 
 
+@pytest.mark.parametrize("cut", [False, True])
 @pytest.mark.parametrize("classes", [3, 40, 1000, 20_000])
-def test_jumps_are_found_without_sorting_as_if_sorted(classes, monkeypatch):
+def test_jumps_are_found_without_sorting_as_if_sorted(classes, cut, monkeypatch):
     """Crowds beside outliers, ties, constant rows, masks and the smallest numbers there are: same answer, same order."""
     rng = np.random.default_rng(classes)
     n = compiled.LARGE // classes + 1
-    starts = np.unique([1, classes // 3, classes // 2, classes - 5, classes - 2, classes - 1])
+    top_k = 2 * classes // 3 if cut else None
+    ranks = top_k or classes
+    starts = np.unique([1, ranks // 3, ranks // 2, ranks - 5, ranks - 2, ranks - 1])
     starts = starts[starts > 0]
     steps = rng.uniform(0.1, 0.5, (2, 1, len(starts) + 1))
-    rank_map = RankMap(np.append(0, starts), steps[0], steps[1])
+    rank_map = RankMap(np.append(0, starts), steps[0], steps[1], top_k=top_k)
     z = rng.normal(size=(n, classes)).astype(np.float32)
     z[1::9, 0] = -5e5
     z[2::9, 0] = 900.0

@@ -72,8 +72,7 @@ class RankMap:
     def probabilities(self, logits: Array) -> Array:
         """Calibrated probabilities (n, m)."""
         large = logits.shape[0] * logits.shape[1] >= compiled.LARGE
-        ranks = self._needs_ranks and self.top_k is None
-        if large and ranks and compiled.suits(logits):
+        if large and self._needs_ranks and compiled.suits(logits):
             out = np.empty_like(logits)
             parallel_map(lambda b: self._compiled_probabilities(logits[b], out[b]), row_slices(logits))
             return out
@@ -100,7 +99,15 @@ class RankMap:
         if self.factors is not None:
             return self._sorted_probabilities(z, out)
         w, b = (np.cumsum(like(steps, z), axis=1) for steps in (self.scale_steps, self.bias_steps))
-        top, height, thresholds, found = compiled.depths_at(z, self.starts[1:])
+        below = max(z.shape[1] - self.top_k, 0) if self.top_k else 0
+        if below:  # everything is measured from the lowest rank in use
+            top, _, thresholds, found = compiled.depths_at(z, below + self.starts)
+            height, thresholds = (
+                np.ascontiguousarray(thresholds[:, 0]),
+                np.ascontiguousarray(thresholds[:, 1:]),
+            )
+        else:
+            top, height, thresholds, found = compiled.depths_at(z, self.starts[1:])
         compiled.probabilities(z, top, height, thresholds, w, b, out)
         rest = np.flatnonzero(~found)
         if len(rest):
@@ -112,7 +119,8 @@ class RankMap:
     def _sorted_probabilities(self, z: np.ndarray, out: np.ndarray) -> None:
         """The same from sorted rows; those with masks or with ties across a jump are done again."""
         rows = self._ranked(z)
-        if rows.valid is not None or not rows.height.max() < LARGEST:
+        masked = rows.valid is not None or (rows.tail is not None and rows.tail.masked)
+        if masked or not rows.height.max() < LARGEST:
             out[:] = ordered_softmax(self._of_ranked(z, rows))
             return
         w, b = self._parameters(rows)

@@ -3,6 +3,8 @@
     p_i = exp(-w_d v_i + base_d),         d the piece of rank i                              (`exponentials`)
     sum_n p_i,  sum_n p_i v_i,  sum_n p_i U           over rows, p normalised                (`sums_by_rank`)
     sum_i p_i,  sum_i p_i v_i,  sum_i p_i v_i^2   over each piece                            (`piece_moments`)
+    sum_i p_i,  sum_i p_i v_i,  sum_i p_i v_i^2   over a tail that is not sorted             (`tail_sums`)
+    v at some ranks                       of rows that are not sorted                        (`depths_at`)
     softmax(w_d u_i + b_d),               d the number of jumps at or below the rank of i     (`probabilities`)
 
 The same numbers are made by ordinary array operations in `kernel` and `rank_map`, which write and read an array for each step
@@ -97,6 +99,16 @@ def piece_moments(p: np.ndarray, v: np.ndarray, starts: np.ndarray) -> np.ndarra
     """Sums of ``p``, ``p v``, ``p v^2`` over the pieces that begin at ``starts``, (3, n, D)."""
     out = np.empty((3, len(p), len(starts)), dtype=p.dtype)
     loops().piece_moments(p, v, np.append(starts, v.shape[1]), out)
+    return out
+
+
+def tail_sums(
+    z: np.ndarray, top: np.ndarray, height: np.ndarray, weights: list[np.ndarray], base: np.ndarray
+) -> np.ndarray:
+    """Sums of ``p``, ``p v``, ``p v^2`` over all classes (3, n), ``v = max(top - z, height)``; others (n,), weights (1 or n,)."""
+    leading, *lesser = weights
+    out = np.empty((3, len(z)), dtype=z.dtype)
+    loops().tail_sums(z, top, height, leading, lesser[0] if lesser else 0 * leading, base, out)
     return out
 
 

@@ -96,6 +96,8 @@ def part_total(x):
 
 @loop
 def total_of(x):
+    if x.size <= PART:
+        return part_total(x)
     s = 0.0
     for begin in range(0, x.size, PART):
         s += part_total(x[begin : begin + PART])
@@ -114,11 +116,13 @@ def part_moments(p, v):
 
 @loop
 def moments_of(p, v):
+    if p.size <= PART:
+        return part_moments(p, v)
     s0, s1, s2 = 0.0, 0.0, 0.0
     for begin in range(0, p.size, PART):
         t0, t1, t2 = part_moments(p[begin : begin + PART], v[begin : begin + PART])
         s0, s1, s2 = s0 + t0, s1 + t1, s2 + t2
-    return s0, s1, s2
+    return F32(s0), F32(s1), F32(s2)
 
 
 @loop
@@ -162,6 +166,31 @@ def exponentials(v, starts, leading, lesser, base, p, total):
     step = 0 if leading.shape[0] == 1 else 1
     for n in range(v.shape[0]):
         total[n] = exponentials_of_row(v[n], starts, leading[n * step], lesser[n * step], base[n], p[n])
+
+
+@sum_loop
+def part_tail(z, top, low, leading, lesser, base):
+    s0, s1, s2 = F32(0), F32(0), F32(0)
+    for i in range(z.size):
+        v = min(max(top - z[i], low), MOST)
+        e = exp(leading * v + (lesser * v + base))
+        s0 += e
+        s1 += e * v
+        s2 += e * v * v
+    return s0, s1, s2
+
+
+@loop
+def tail_sums(z, top, height, leading, lesser, base, out):
+    step = 0 if leading.size == 1 else 1
+    for n in range(z.shape[0]):
+        s0, s1, s2 = 0.0, 0.0, 0.0
+        for begin in range(0, z.shape[1], PART):
+            t0, t1, t2 = part_tail(
+                z[n, begin : begin + PART], top[n], height[n], leading[n * step], lesser[n * step], base[n]
+            )
+            s0, s1, s2 = s0 + t0, s1 + t1, s2 + t2
+        out[0, n], out[1, n], out[2, n] = s0, s1, s2
 
 
 @loop

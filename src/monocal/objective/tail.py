@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..arrays import Array, array_namespace, clip_, exp_, takes_triton
-from . import tail_triton
+from . import compiled, tail_triton
 from .blocks import LARGEST, Block
 from .point import Point, parameters, weighted
 
@@ -58,10 +58,16 @@ def _tail_sums(block: Block, weights: list[Array], base: Array, count: int) -> l
     """``sum exp(f) v^t`` over all classes, with depths cut at the height; masked classes count nothing."""
     rows, tail = block.rows, block.rows.tail
     assert tail is not None
+    assert tail.logits is not None
     if takes_triton(tail.logits) and str(base.dtype).endswith("float32"):
         leading, *lesser = [-w[:, 0] for w in weights]
         parts = [leading, lesser[0] if lesser else 0 * leading]
         return tail_triton.tail_sums(tail.logits, rows.top[:, 0], rows.height, parts, base[:, 0])[:count]
+    if not tail.masked and compiled.suits(tail.logits) and base.dtype == np.float32:
+        given = [np.ascontiguousarray(w[:, 0]) for w in (*weights, base)]
+        return list(
+            compiled.tail_sums(tail.logits, rows.top[:, 0], rows.height, given[:-1], given[-1])[:count]
+        )
     xp = array_namespace(base)
     with np.errstate(over="ignore"):
         v = rows.top - xp.astype(tail.logits, base.dtype, copy=False)
