@@ -105,7 +105,7 @@ def main():
     )
     parser.add_argument("--small", action="store_true", help="small sizes, to try the script")
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--markdown")
+    parser.add_argument("--markdown", help="a file to write the table to")
     options = parser.parse_args()
     if not torch.cuda.is_available():
         sys.exit("benchmarks/gpu.py needs a CUDA device, and torch sees none here.")

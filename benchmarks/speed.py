@@ -1,6 +1,6 @@
 """What fitting and predicting cost, in units of one ``scipy.special.log_softmax`` pass over the same array.
 
-    python benchmarks/speed.py [--threads 1 2] [--csv FILE]
+    python benchmarks/speed.py [--threads 1 2] [--csv FILE] [--docs]
 
 Machines differ and are noisy, so times are ratios within one process, the best of several runs, and each number of threads
 has a process of its own. Peak memory is what Python and numpy allocate beyond the input (tracemalloc), as a multiple of the
@@ -13,13 +13,13 @@ import argparse
 import csv
 import json
 import os
-import platform
 import subprocess
 import sys
 import time
 import tracemalloc
 from contextlib import contextmanager
-from datetime import date
+
+import pages
 
 SIZES = [(5000, 10), (5000, 100), (25_000, 1000)]
 
@@ -187,37 +187,75 @@ def child(sizes, repeats):
     print(json.dumps(rows))
 
 
-def table(rows, threads):
-    print(f"\n{threads} thread{'s' if threads > 1 else ''}\n")
-    print(
-        "| rows x classes | method | fit, passes | predict, passes | fit, ms | memory of fit | of predict | full passes |"
-    )
-    print("|---|---|---|---|---|---|---|---|")
+COLUMNS = {
+    "fit, passes": ("fit", ".1f"),
+    "predict, passes": ("predict", ".2f"),
+    "fit, ms": ("fit_ms", ".0f"),
+    "memory of fit": ("fit_memory", ".2f"),
+    "of predict": ("predict_memory", ".2f"),
+    "evaluations of all rows": ("full_passes", "d"),
+}
 
-    def show(value, form):
-        return "" if value is None else format(value, form)
 
-    for r in rows:
-        if "fit" in r:
-            cells = [
-                f"{r['rows']} x {r['classes']}",
-                r["method"],
-                show(r["fit"], ".1f"),
-                show(r["predict"], ".2f"),
-                show(r["fit_ms"], ".0f"),
-                show(r.get("fit_memory"), ".2f"),
-                show(r.get("predict_memory"), ".2f"),
-                show(r.get("full_passes"), "d"),
-            ]
-            print("| " + " | ".join(cells) + " |")
+def shown(row, column, form):
+    return format(row[column], form) if row.get(column) is not None else ""
+
+
+def size_of(row):
+    return f"{row['rows']:,} x {row['classes']:,}"
+
+
+def times_table(rows):
+    lines = [[size_of(r), r["method"], *(shown(r, *c) for c in COLUMNS.values())] for r in rows if "fit" in r]
+    return pages.table(["rows x classes", "method", *COLUMNS], lines, words=2)
+
+
+def growth_line(rows):
+    steps = ", ".join(f"{r['rows']:,} rows {r['relative']:.2f}" for r in rows if "relative" in r)
+    return f"Growth of the `MCCT` fit with the rows (1000 classes), relative to the smallest: {steps}."
+
+
+def profile_table(rows):
     stages = [r for r in rows if "stage" in r]
-    print(f"\nWhere one MCCT fit spends its time, {stages[0]['rows']} x {stages[0]['classes']}:\n")
-    print("| stage | times | passes |\n|---|---|---|")
-    for r in stages:
-        print(f"| {r['stage']} | {r['calls']} | {r['passes']:.2f} |")
-    for r in rows:
-        if "relative" in r:
-            print(f"\nMCCT at {r['rows']} x {r['classes']}: {r['relative']:.2f} times the smallest")
+    lines = [[r["stage"], str(r["calls"]), f"{r['passes']:.2f}"] for r in stages]
+    return pages.table([f"stage of one `MCCT` fit, {size_of(stages[0])}", "times", "passes"], lines)
+
+
+def report(by_threads):
+    """All tables, one number of threads after the other."""
+    parts = [pages.setting("numpy", "scipy", "scikit-learn", "numba")]
+    for threads, rows in by_threads.items():
+        name = {1: "One thread", 2: "Two threads"}.get(threads, f"{threads} threads")
+        parts += [f"{name}:", times_table(rows), growth_line(rows), profile_table(rows)]
+    return "\n\n".join(parts)
+
+
+def summary(by_threads):
+    """The largest size, on one thread beside two: what the README shows."""
+    one, two = ({(r["method"], size_of(r)): r for r in by_threads[t] if "fit" in r} for t in (1, 2))
+    largest = size_of(max(one.values(), key=lambda r: r["rows"] * r["classes"]))
+    lines = [
+        [
+            method,
+            *(shown(rows[method, size], c, ".1f") for c in ("fit", "predict") for rows in (one, two)),
+            shown(r, "fit_memory", ".2f"),
+        ]
+        for (method, size), r in one.items()
+        if size == largest
+    ]
+    header = ["fit, one thread", "two threads", "predict, one thread", "two threads", "memory of fit"]
+    small = ", ".join(
+        f"on {size} {r['fit_ms']:.0f} ms"
+        for (name, size), r in one.items()
+        if name == "MCCT" and size != largest
+    )
+    return "\n\n".join(
+        [
+            pages.table([f"{largest} float32, to the certificate", *header], lines),
+            f"{pages.setting('numpy', 'scipy', 'scikit-learn', 'numba')} Memory is beyond the input, in multiples of it. "
+            f"`MCCT` takes {small}.",
+        ]
+    )
 
 
 def main():
@@ -230,14 +268,16 @@ def main():
         "--sizes", nargs="+", default=[f"{n}x{m}" for n, m in SIZES], help="rows x classes, as 5000x100"
     )
     parser.add_argument("--csv")
+    parser.add_argument(
+        "--docs", action="store_true", help="write the tables into README.md and docs/performance.md"
+    )
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     sizes = [tuple(map(int, s.split("x"))) for s in options.sizes]
     if options.child:
         child(sizes, options.repeats)
         return
-    print(f"{date.today()}, {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}")
-    everything = []
+    by_threads = {}
     for threads in options.threads:
         limit = {
             name: str(threads) for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -254,10 +294,13 @@ def main():
         result = subprocess.run(
             command, env={**os.environ, **limit}, stdout=subprocess.PIPE, text=True, check=True
         )
-        rows = json.loads(result.stdout.splitlines()[-1])
-        table(rows, threads)
-        everything += [{"threads": threads, **r} for r in rows]
+        by_threads[threads] = json.loads(result.stdout.splitlines()[-1])
+    print(report(by_threads))
+    if options.docs:
+        pages.write_into("docs/performance.md", "speed", report(by_threads))
+        pages.write_into("README.md", "speed", summary(by_threads))
     if options.csv:
+        everything = [{"threads": threads, **r} for threads, rows in by_threads.items() for r in rows]
         fields = list(dict.fromkeys(key for row in everything for key in row))
         with open(options.csv, "w", newline="") as file:
             writer = csv.DictWriter(file, fields)

@@ -71,7 +71,7 @@ def stage(path: Path | None, rows: int, classes: int, what: str) -> dict[str, ob
         parts = [data] if path else list(data[0]())
         data = tuple(np.concatenate([part[i] for part in parts]) for i in (0, 1))
     if what == "predict":
-        cal = mc.TemperatureScaling().fit(*make(500, classes, 1))
+        cal = mc.MCCT().fit(*make(2000, classes, 1))
         if path is None:
             for _ in cal.predict_blocks(data[0]):
                 pass

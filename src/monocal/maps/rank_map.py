@@ -1,8 +1,8 @@
 """Applying a rank map: ``f = w_rank u + b_rank`` without ever leaving the order.
 
 Weights and biases change at a few ranks only (the jumps). Between two jumps a class needs no rank, only to know which
-jumps it lies above, so on numpy arrays a row is sorted for its thresholds and never un-sorted. Other libraries sort with
-an index and scatter back. Both give every class
+jumps it lies above, so on numpy arrays a row is sorted for its thresholds (or searched for them) and never un-sorted. Other
+libraries sort with an index and scatter back. Both give every class
 
     f = w_d u + b_d,    d = number of jumps at or below its rank,    u = z - z_low,
 

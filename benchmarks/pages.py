@@ -1,0 +1,44 @@
+"""Put what a benchmark measured where the documentation shows it: between ``<!-- name -->`` and ``<!-- /name -->``."""
+
+from __future__ import annotations
+
+import platform
+from datetime import date
+from importlib.metadata import version
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+
+def write_into(page: str, name: str, text: str) -> None:
+    """Replace the marked part of a page, given relative to the repository."""
+    path = ROOT / page
+    before, mark, rest = path.read_text(encoding="utf-8").partition(f"<!-- {name} -->\n")
+    _, end, after = rest.partition(f"<!-- /{name} -->")
+    if not mark or not end:
+        raise SystemExit(f"{page} has no part marked {name!r}.")
+    path.write_text(before + mark + text.strip() + "\n" + end + after, encoding="utf-8")
+
+
+def table(header: list[str], rows: list[list[str]], words: int = 1) -> str:
+    """Markdown; the first ``words`` columns are left-aligned, the others are numbers."""
+    rule = ["---"] * words + ["---:"] * (len(header) - words)
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in [header, rule, *rows])
+
+
+def setting(*packages: str) -> str:
+    """Date, machine and versions."""
+    versions = ", ".join(f"{p} {'.'.join(version(p).split('.')[:2])}" for p in packages)
+    return (
+        f"{date.today()}, {_processor()}, Python {'.'.join(platform.python_version_tuple()[:2])}, {versions}."
+    )
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    wide = any(line.startswith("flags") and " avx512f " in f"{line} " for line in lines)
+    return f"{len(names)} cores of an {names[0]} processor ({platform.machine()}{' with AVX-512' if wide else ''})"
