@@ -13,8 +13,11 @@ import argparse
 import statistics
 import sys
 import time
+from datetime import date
+from pathlib import Path
 
 import numpy as np
+import pages
 import torch
 
 import monocal as mc
@@ -105,8 +108,16 @@ def main():
     )
     parser.add_argument("--small", action="store_true", help="small sizes, to try the script")
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--markdown", help="a file to write the table to")
+    parser.add_argument("--markdown", help="a file to write the table to, for --docs where the repository is")
+    parser.add_argument(
+        "--docs", metavar="FILE", help="write such a file into README.md and docs/performance.md, and end"
+    )
     options = parser.parse_args()
+    if options.docs:
+        text = Path(options.docs).read_text(encoding="utf-8")
+        for page in ("README.md", "docs/performance.md"):
+            pages.write_into(page, "gpu", text)
+        return
     if not torch.cuda.is_available():
         sys.exit("benchmarks/gpu.py needs a CUDA device, and torch sees none here.")
     n, m, big_n, big_m = (4000, 100, 2048, 8000) if options.small else (25_000, 1000, 65_536, 128_256)
@@ -141,7 +152,8 @@ def main():
         ),
     ]
     lines = [
-        f"{torch.cuda.get_device_name()}, torch {torch.__version__}",
+        f"{date.today()}, {torch.cuda.get_device_name()}, torch {torch.__version__}. Memory is what was allocated beyond the "
+        "input, in multiples of it.",
         "",
         "| case | fit, s | violation | passes | predict, s | memory of fit | of predict | inverted rows |",
         "|---|---|---|---|---|---|---|---|",

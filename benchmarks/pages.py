@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 from datetime import date
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -28,17 +29,18 @@ def table(header: list[str], rows: list[list[str]], words: int = 1) -> str:
 
 def setting(*packages: str) -> str:
     """Date, machine and versions."""
-    versions = ", ".join(f"{p} {'.'.join(version(p).split('.')[:2])}" for p in packages)
+    there = [p for p in packages if find_spec(p.replace("scikit-learn", "sklearn"))]
+    versions = ", ".join(f"{p} {'.'.join(version(p).split('.')[:2])}" for p in there)
     return (
         f"{date.today()}, {_processor()}, Python {'.'.join(platform.python_version_tuple()[:2])}, {versions}."
     )
 
 
 def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    if not names:
+        return platform.processor() or platform.machine()
     wide = any(line.startswith("flags") and " avx512f " in f"{line} " for line in lines)
     return f"{len(names)} cores of an {names[0]} processor ({platform.machine()}{' with AVX-512' if wide else ''})"

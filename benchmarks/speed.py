@@ -273,6 +273,8 @@ def main():
     )
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.docs and not {1, 2} <= set(options.threads):
+        parser.error("--docs shows one thread beside two: measure both")
     sizes = [tuple(map(int, s.split("x"))) for s in options.sizes]
     if options.child:
         child(sizes, options.repeats)

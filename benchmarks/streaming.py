@@ -72,6 +72,7 @@ def stage(path: Path | None, rows: int, classes: int, what: str) -> dict[str, ob
         data = tuple(np.concatenate([part[i] for part in parts]) for i in (0, 1))
     if what == "predict":
         cal = mc.MCCT().fit(*make(2000, classes, 1))
+        begin = time.perf_counter()
         if path is None:
             for _ in cal.predict_blocks(data[0]):
                 pass
@@ -83,7 +84,7 @@ def stage(path: Path | None, rows: int, classes: int, what: str) -> dict[str, ob
         solution = mc.MCCT().fit(*data).solution_
         passes = sum(step.rows == rows for step in solution.history)
         result = {"kkt": solution.kkt, "passes": passes, "coefficients": solution.coefficients.tolist()}
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
     return {**result, "seconds": time.perf_counter() - begin, "peak_gb": peak}
 
 

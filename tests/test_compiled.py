@@ -86,23 +86,51 @@ def test_jumps_are_found_without_sorting_as_if_sorted(classes, cut, monkeypatch)
     z[6::9, 0] = -np.inf
     z[7::9] *= np.float32(1e-40)
     z[8::9, : classes // 2 + 1] = z[8::9, :1]
+    plain = np.sort(z[::9], axis=1)[:, ::-1]
+    depth = plain[:, :1] - plain
+    top, height, found_depths, found = compiled.depths_at(np.ascontiguousarray(z[::9]), starts)
+    assert found.mean() > 0.99
+    np.testing.assert_array_equal(top, plain[:, 0])
+    np.testing.assert_array_equal(height, depth[:, -1])
+    np.testing.assert_array_equal(found_depths[found], depth[:, classes - 1 - starts][found])
     fast = rank_map.probabilities(z)
     assert_order_kept(z, fast)
     without(monkeypatch)
     np.testing.assert_allclose(fast, rank_map.probabilities(z), rtol=3e-5, atol=1e-30)
 
 
-def test_exp_is_monotone_in_the_last_bit():
-    # One logit in a row of two takes all values in turn: its probability must never fall.
-    low = np.cumsum(np.full(2**21, np.spacing(np.float32(3.3))), dtype=np.float32)
-    z = np.stack([-low, np.zeros_like(low)], axis=1)
-    top, height = z.max(axis=1), low
+@pytest.mark.parametrize("first", [0.0, 3.0, 86.0, 99.5, 103.5])
+def test_exp_is_monotone_in_the_last_bit(first):
+    # One logit in a row of two takes all values of a range in turn: its probability must never fall.
+    low = np.float32(first) + np.cumsum(np.full(2**20, np.spacing(np.float32(max(first, 3.3)))))
+    z = np.stack([-low, np.zeros_like(low)], axis=1).astype(np.float32)
+    top, height, every = z.max(axis=1), -z[:, 0], np.ones(len(z), dtype=bool)
     for scale in (0.3, 1.0, 7.0):
         w = np.array([[scale]], dtype=np.float32)
         p = np.empty_like(z)
-        compiled.probabilities(z, top, height, np.empty((len(z), 0), np.float32), w, 0 * w, p)
+        compiled.probabilities(z, top, height, np.empty((len(z), 0), np.float32), every, w, 0 * w, p)
         assert (np.diff(p[:, 0]) <= 0).all()
         assert (p[:, 0] <= p[:, 1]).all()
+
+
+def test_sums_over_a_tail_use_the_whole_weight():
+    """Weights come in two parts; the smaller one must survive the compiler."""
+    z = np.random.default_rng(0).normal(size=(100, 20_000)).astype(np.float32)
+    top, height = z.max(axis=1), np.ones(100, dtype=np.float32)
+    weight = np.array([-1.3])
+    leading = weight.astype(np.float32)
+    sums = compiled.tail_sums(z, top, height, [leading, (weight - leading).astype(np.float32)], 0 * height)
+    v = np.maximum(top[:, None] - z, height[:, None]).astype(np.float64)
+    for power, got in enumerate(sums):
+        expected = (np.exp(weight * v) * v**power).sum(axis=1)
+        np.testing.assert_allclose(got, expected, rtol=5e-7)
+        assert abs((got / expected).mean() - 1) < 2e-8  # without the smaller part: 1e-7
+
+
+@pytest.mark.parametrize("starts", [[0, 1000], [-1, 5], [7, 7], [9, 3]])
+def test_ranks_that_are_none_are_refused(starts):
+    with pytest.raises(IndexError, match="do not rise"):
+        compiled.depths_at(np.zeros((5, 1000), dtype=np.float32), np.array(starts))
 
 
 def test_large_sets_are_certified_without_shrinkage(rows):
@@ -124,7 +152,7 @@ def test_a_sample_of_one_block_is_no_special_case(cal):
 
 def test_underflow_is_gradual_as_in_plain_operations(rows, monkeypatch):
     cal = mc.MCCT(shrinkage=1.0).fit(*rows)
-    z = np.zeros((2200, 1000), dtype=np.float32)
+    z = np.zeros((compiled.LARGE // 1000 + 1, 1000), dtype=np.float32)
     z[:, 1:] = -np.linspace(80, 500, 999, dtype=np.float32)
     fast = cal.predict_proba(z)
     without(monkeypatch)

@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace, is_torch_array
 
+from .errors import warn
+
 Array = Any
 
 
@@ -81,7 +83,23 @@ def takes_triton(x: Array) -> bool:
 
 @cache
 def _has_triton() -> bool:
-    return find_spec("triton") is not None
+    """Whether Triton is there, and works: it needs a compiler, and a device that is not too old."""
+    if find_spec("triton") is None:
+        return False
+    try:
+        import torch
+        import triton
+        import triton.language as tl
+
+        @triton.jit
+        def one(x):
+            tl.store(x, 1.0)
+
+        one[(1,)](torch.zeros(1, device="cuda"))
+    except Exception as error:  # whatever it is, the ordinary way is there
+        warn(f"Triton cannot be used ({error}): fits on this device take the slower way.", RuntimeWarning)
+        return False
+    return True
 
 
 def like(x: np.ndarray, other: Array) -> Array:

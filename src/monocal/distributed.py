@@ -27,7 +27,7 @@ from .maps.lazy import check_out
 from .metrics import Evaluation, Evaluator
 from .metrics.registry import METRICS, chosen
 from .objective.blocks import Block, prepare_block
-from .objective.sources import MemoryRows, block_rows, join_samples, sample_step
+from .objective.sources import MemoryRows, block_rows, in_sample, join_samples, sample_step
 from .objective.streaming import Part, regroup
 from .validation import check_some_weight
 
@@ -74,7 +74,7 @@ class DaskLogits:
         check_some_weight(sum(sizes) > 0)
         chunks = [chunk for chunk, size in zip(chunks, sizes, strict=True) if size]
         sizes = [size for size in sizes if size]
-        single = X.dtype.kind == "f" and X.dtype.itemsize <= 4
+        single = X.dtype.kind == "f" and X.dtype.itemsize <= 4 and calibrator.input == "logits"
         return DaskSource(calibrator, chunks, sizes, (sum(sizes), X.shape[1]), single)
 
     def apply(self, calibrator: Calibrator, method: str, out: Any) -> Any:
@@ -143,8 +143,8 @@ class DaskRows:
         if not step:
             return None
         if self._sample is None:
-            thin = _compute([_task(_thin_out, chunk, step) for chunk in self.chunks])
-            self._sample = join_samples([block for blocks in thin for block in blocks], step)
+            chosen = self.part(in_sample(self.n_rows, self.n_classes, step)).chunks
+            self._sample = join_samples([block for blocks in _compute(chosen) for block in blocks], step)
         return self._sample
 
     coarse = sample
@@ -327,10 +327,6 @@ def _sum_blocks(blocks: list[Block], function: Callable[..., Any], args: _Box) -
 
 def _add(*sums: Any) -> Any:
     return reduce(add, sums)
-
-
-def _thin_out(blocks: list[Block], step: int) -> list[Block]:
-    return [block.every(step) for block in blocks]
 
 
 def _choose(blocks: list[Block], mask: np.ndarray) -> list[Block]:

@@ -7,6 +7,7 @@ import time
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 import monocal as mc
@@ -78,6 +79,20 @@ def test_single_precision_is_the_same_too():
     )  # above the size up to which everything is computed in double precision
     X = data.values.astype(np.float32)
     close(mc.MCCT().fit(da.from_array(X, chunks=(900, 1000)), data.labels), mc.MCCT().fit(X, data.labels))
+
+
+def test_rows_without_weight_leave_the_sample_as_it_is_in_memory():
+    """Blocks of the workers then begin elsewhere than those in memory."""
+    data = synthetic(9000, 500, seed=0, keep_truth=False)
+    z, w = data.values.astype(np.float32), np.ones(9000)
+    w[[0, 5, 4000]] = 0
+    cal = mc.ConditionalMCCT(statistics=("margin",), n_knots=2)
+    there = clone(cal).fit(da.from_array(z, chunks=(3000, -1)), data.labels, sample_weight=w)
+    np.testing.assert_allclose(
+        there.predict_proba(z[:500]),
+        cal.fit(z, data.labels, sample_weight=w).predict_proba(z[:500]),
+        atol=2e-6,
+    )
 
 
 def test_cross_validated_shrinkage(rows):

@@ -7,6 +7,7 @@ import textwrap
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 
 import monocal as mc
 from monocal.data import synthetic
@@ -69,6 +70,19 @@ def test_single_precision_rows_and_many_blocks_give_the_same_bits(tmp_path):
     X = data.values.astype(np.float32)
     expected = mc.MCCT().fit(X, data.labels)
     same_fit(mc.MCCT().fit(in_file(X, tmp_path / "x.bin"), data.labels), expected)
+
+
+def test_weights_are_rounded_as_in_memory(tmp_path):
+    """The conditional family's knots and units depend on them."""
+    data = synthetic(5000, 1000, seed=0, keep_truth=False)
+    z = data.values.astype(np.float32)
+    w = np.random.default_rng(0).random(5000)
+    w[:3] = 0
+    cal = mc.ConditionalMCCT(statistics=("margin",), n_knots=2)
+    same_fit(
+        clone(cal).fit(in_file(z, tmp_path / "z"), data.labels, sample_weight=w),
+        cal.fit(z, data.labels, sample_weight=w),
+    )
 
 
 def test_zarr_and_h5py(rows, tmp_path):

@@ -108,7 +108,7 @@ class RankMap:
             )
         else:
             top, height, thresholds, found = compiled.depths_at(z, self.starts[1:])
-        compiled.probabilities(z, top, height, thresholds, w, b, out)
+        compiled.probabilities(z, top, height, thresholds, found, w, b, out)
         rest = np.flatnonzero(~found)
         if len(rest):
             part = np.empty_like(out[rest])
@@ -124,9 +124,10 @@ class RankMap:
             out[:] = ordered_softmax(self._of_ranked(z, rows))
             return
         w, b = self._parameters(rows)
-        compiled.probabilities(z, rows.top[:, 0], rows.height, rows.depth[:, self.starts[1:]], w, b, out)
-        split = np.flatnonzero(self._split(rows))
-        if len(split):
+        split = self._split(rows)
+        thresholds = np.ascontiguousarray(rows.depth[:, self.starts[1:]])
+        compiled.probabilities(z, rows.top[:, 0], rows.height, thresholds, ~split, w, b, out)
+        if split.any():
             out[split] = ordered_softmax(self._of_ranked(z[split], rows[split]))
 
     def _block(self, z: Array) -> Array:

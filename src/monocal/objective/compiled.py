@@ -120,6 +120,8 @@ def depths_at(z: np.ndarray, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray
     values lie on both sides of a rank, or masked ones.
     """
     n, m = z.shape
+    if len(starts) and not (starts[0] >= 0 and starts[-1] < m and (np.diff(starts) > 0).all()):
+        raise IndexError(f"ranks {starts} do not rise from 0 to {m - 1}")  # the loop would not notice
     n_buckets = min(max(m // 2, 32), 2**15)
     ranks = (m - starts[::-1]).astype(np.uint32)
     top, height, found = np.empty_like(z[:, 0]), np.empty_like(z[:, 0]), np.empty(n, dtype=bool)
@@ -133,12 +135,16 @@ def probabilities(
     top: np.ndarray,
     height: np.ndarray,
     thresholds: np.ndarray,
+    found: np.ndarray,
     weights: np.ndarray,
     biases: np.ndarray,
     out: np.ndarray,
 ) -> None:
-    """Softmax of ``w_d u + b_d`` to ``out`` (n, m); ``top``, ``height`` (n,), depths at the jumps (n, D - 1), (1 or n, D)."""
-    loops().probabilities(z, top, height, thresholds, weights, biases, out)
+    """Softmax of ``w_d u + b_d`` to ``out`` (n, m), of the rows in ``found``.
+
+    ``top``, ``height``, ``found`` (n,), depths at the jumps (n, D - 1), weights and biases (1 or n, D).
+    """
+    loops().probabilities(z, top, height, thresholds, found, weights, biases, out)
 
 
 def loops() -> Any:

@@ -34,7 +34,8 @@ class Sums:
     """Sums over rows, in float64 on the host. They add."""
 
     value: float
-    # (2 k + K, r): at each rank psi p v and psi p U of the factors whose scales begin at every rank, psi p of all
+    # (2 k + K, r), of the K factors wanted: at each rank psi p v and psi p U of those k whose scales begin at every rank,
+    # and psi p of all
     by_rank: np.ndarray
     whole: np.ndarray  # (K - k,): psi p v over all ranks, of the other factors
     hessian: np.ndarray  # (a, a)

@@ -13,11 +13,12 @@ from numba.core import types
 from numba.extending import intrinsic
 
 from ..arrays import EXP_GRID
+from .blocks import LARGEST
 
 F32 = np.float32
 UP, DOWN = F32(EXP_GRID["float32"]), F32(1.0 / EXP_GRID["float32"])
-# Depths are cut at a million, as in `blocks`; below the least one there is nothing to divide by.
-LEAST, MOST = F32(1e-30), F32(1e6)
+# Heights of rows that are dealt into buckets: below the least there is nothing to divide by, above the most depths are cut.
+LEAST, MOST = F32(1e-30), F32(LARGEST)
 PART = 4096
 # Values in one bucket that are put in order one by one.
 CROWD = np.uint32(64)
@@ -168,27 +169,19 @@ def exponentials(v, starts, leading, lesser, base, p, total):
         total[n] = exponentials_of_row(v[n], starts, leading[n * step], lesser[n * step], base[n], p[n])
 
 
-@sum_loop
-def part_tail(z, top, low, leading, lesser, base):
-    s0, s1, s2 = F32(0), F32(0), F32(0)
-    for i in range(z.size):
-        v = min(max(top - z[i], low), MOST)
-        e = exp(leading * v + (lesser * v + base))
-        s0 += e
-        s1 += e * v
-        s2 += e * v * v
-    return s0, s1, s2
-
-
 @loop
 def tail_sums(z, top, height, leading, lesser, base, out):
     step = 0 if leading.size == 1 else 1
+    v, e = np.empty(PART, dtype=np.float32), np.empty(PART, dtype=np.float32)
     for n in range(z.shape[0]):
+        w, c, b = leading[n * step], lesser[n * step], base[n]
         s0, s1, s2 = 0.0, 0.0, 0.0
         for begin in range(0, z.shape[1], PART):
-            t0, t1, t2 = part_tail(
-                z[n, begin : begin + PART], top[n], height[n], leading[n * step], lesser[n * step], base[n]
-            )
+            some = z[n, begin : begin + PART]
+            for i in range(some.size):
+                v[i] = min(max(top[n] - some[i], height[n]), MOST)
+                e[i] = exp(w * v[i] + (c * v[i] + b))
+            t0, t1, t2 = part_moments(e[: some.size], v[: some.size])
             s0, s1, s2 = s0 + t0, s1 + t1, s2 + t2
         out[0, n], out[1, n], out[2, n] = s0, s1, s2
 
@@ -323,12 +316,14 @@ def depths_at(z, ranks, n_buckets, top, height, out, found):
 
 
 @strict_loop
-def probabilities(z, top, height, thresholds, weights, biases, out):
+def probabilities(z, top, height, thresholds, found, weights, biases, out):
     m = z.shape[1]
     step = 0 if weights.shape[0] == 1 else 1
     last = thresholds.shape[1]
     v, w_i, b_i = np.empty(m, dtype=np.float32), np.empty(m, dtype=np.float32), np.empty(m, dtype=np.float32)
     for n in range(z.shape[0]):
+        if not found[n]:
+            continue
         row, result = z[n], out[n]
         w, b = weights[n * step], biases[n * step]
         for i in range(m):

@@ -240,7 +240,7 @@ class RankCone:
         if len(mirrored):
             whole = out[:, 0].copy()
             if self.whole_scales:
-                whole[DEPTH] = np.append(whole[DEPTH].sum(), np.zeros(len(whole[DEPTH]) - 1))
+                whole[DEPTH, 0], whole[DEPTH, 1:], whole[HEIGHT] = whole[DEPTH].sum(), 0.0, 0.0
             out[:, mirrored] = whole[:, None] - out[:, self.mirrors[mirrored]]
         return out
 
@@ -263,8 +263,10 @@ class RankCone:
         lowest = (full < 0) & (full <= padded[:, :, :-2]) & (full <= padded[:, :, 2:])
         found = np.flatnonzero(self._take(lowest))
         found = found[np.argsort(scaled[found], kind="stable")[:size]]
-        around = np.clip(found[:, None] + _AROUND, 0, len(scaled) - 1).ravel()
-        chosen = np.concatenate([found, around[scaled[around] < 0]])
+        around = np.clip(found[:, None] + _AROUND, 0, len(scaled) - 1)
+        family = self.atoms // self.allowed.shape[2]  # kind and factor
+        around = around[(family[around] == family[found][:, None]) & (scaled[around] < 0)]
+        chosen = np.concatenate([found, around])
         first = np.unique(chosen, return_index=True)[1]
         return np.sort(chosen[np.sort(first)[:size]])
 

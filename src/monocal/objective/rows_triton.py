@@ -4,8 +4,8 @@
 
 A pass over an image classifier's logits takes a modern device less time than the dozens of calls of plain tensor operations
 (`kernel`, `curvature`) take the host. Here a row is read once, its ties are averaged where a jump falls among them, and what
-value, gradient and Hessian need of it is written: all rows in one call. Rows with masked classes or a tail, and rows too
-long for a kernel, take the ordinary way.
+value, gradient and Hessian need of it is written: all rows in one call. With factors only the exponentials are made so. Rows
+with masked classes or a tail, and rows too long for a kernel, take the ordinary way.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -67,7 +67,8 @@ def _kernels() -> Any:
         top = tl.sum(tl.where(rank == r - 1, f, 0.0), axis=0)
         return tl.where(used, tl.exp(f - top), 0.0), top
 
-    @triton.jit
+    # What changes from step to step must not make a kernel of its own each time.
+    @triton.jit(do_not_specialize=["pieces"])
     def exponentials(
         v, r, piece, leading, lesser, stride, base, pieces, p, total, shift, block: tl.constexpr
     ):
@@ -93,7 +94,7 @@ def _kernels() -> Any:
         tl.store(total + row, tl.sum(e, axis=0))
         tl.store(shift + row, top)
 
-    @triton.jit
+    @triton.jit(do_not_specialize=["n", "pieces", "starts"])
     def sums(
         v, n, r, piece, leading, lesser, base, pieces, weight, height, place, starts,
         p, by_rank, totals, drops, curved: tl.constexpr, rows: tl.constexpr, block: tl.constexpr,
@@ -182,7 +183,7 @@ class DeviceSums:
     )  # (6, D) at each start, scales and biases: mean, U mean, and what later starts change
     squares: np.ndarray | None  # (2 D, 2 D), of the means
     n_tied: int  # rows in which a start falls among ties
-    p: Any  # (n, r), probabilities times weights, on the device
+    p: Any  # (n, r), probabilities times weights, on the device; for the Hessian too
 
 
 def sums(block: Block, point: Point, starts: np.ndarray) -> DeviceSums:
@@ -213,7 +214,7 @@ def sums(block: Block, point: Point, starts: np.ndarray) -> DeviceSums:
         results += [drops.sum(dim=0), mean.T @ (mean / block.weight[:, None])]
     ranks, (value, n_tied), *products = to_numpy_together(results)
     drop_sums, squares = products if curved else (None, None)
-    return DeviceSums(float(value), ranks, drop_sums, squares, int(n_tied), p)
+    return DeviceSums(float(value), ranks, drop_sums, squares, int(n_tied), p if curved else None)
 
 
 def _in_two(weights: list[Any]) -> tuple[Any, Any]:

@@ -21,13 +21,14 @@ from threadpoolctl import ThreadpoolController
 
 from ..arrays import Array, is_lazy_torch, on_host, to_numpy
 from .blocks import Block, join_blocks, prepare_block
+from .tail import read_in_place
 
 T = TypeVar("T")
 
 # Elements of a block: small enough for the cache of one core, large enough to drown the cost of the calls.
 _CPU_BLOCK = 2**18
 _GPU_BLOCK = 2**26
-# A coarse copy has one row in eight or fewer, but so many at the least; with more than one in four it saves nothing.
+# A coarse copy has one row in eight where that leaves so many, and fewer rows of many; more than one in four saves nothing.
 _COARSE = 1024
 _COARSE_BLOCKS = 1.5  # so much larger a block is good for a coarse copy: it is all in the cache anyway
 # Logits of a coarse copy, at the most; above, it costs more than it improves a step (and memory, where rows are in a file).
@@ -47,7 +48,7 @@ class Rows(Protocol):
         """``function(block, *args)`` added up over all blocks, in a fixed order."""
 
     def sample(self) -> Rows | None:
-        """A representative eighth or less, the same wherever the rows live; None where that would be too few."""
+        """A representative quarter or less, the same wherever the rows live; None where that would be too few."""
 
     def coarse(self) -> Rows | None:
         """As many rows as a rough step needs here; None where fewer rows would save nothing."""
@@ -90,6 +91,11 @@ def sample_step(n_rows: int, n_classes: int, most_logits: int = _COARSE_LOGITS) 
     most = max(_COARSE, most_logits // n_classes)
     step = max(min(8, n_rows // _COARSE), -(-n_rows // most) if n_rows >= 2 * _COARSE else 0)
     return step if step >= 4 else 0
+
+
+def in_sample(n_rows: int, n_classes: int, step: int) -> np.ndarray:
+    """Which rows are every ``step``-th of the blocks that the host would make of them, (n_rows,)."""
+    return np.arange(n_rows) % _rows_of(_CPU_BLOCK, n_classes) % step == 0
 
 
 def join_samples(thin: Sequence[Block], step: int) -> MemoryRows:
@@ -189,7 +195,9 @@ class MemoryRows:
             return cls(parallel_map(one, begins, serial=is_lazy_torch(logits)))
         # A device sorts in small blocks, to save memory, and sums in large ones, to save calls.
         blocks = [one(begin) for begin in begins]
-        together = max(1, _GPU_BLOCK // (size * blocks[0].rows.depth.shape[1]))
+        depth = blocks[0].rows.depth
+        width = depth.shape[1] if read_in_place(logits, depth) else logits.shape[1]
+        together = max(1, _GPU_BLOCK // (size * width))
         return cls(
             [
                 join_blocks(blocks[i : i + together], logits[begins[i] : begins[i] + together * size])
@@ -205,9 +213,7 @@ class MemoryRows:
         step = sample_step(self.n_rows, self.n_classes)
         if not step or self._on_host:
             return self._thinned(step)
-        # The rows that the smaller blocks of the host would give.
-        place = np.arange(self.n_rows) % _rows_of(_CPU_BLOCK, self.n_classes)
-        return self.part(place % step == 0)
+        return self.part(in_sample(self.n_rows, self.n_classes, step))
 
     def coarse(self) -> MemoryRows | None:
         if self._on_host:

@@ -46,27 +46,32 @@ class Part:
 
 def regroup(parts: Iterable[Part]) -> Iterator[Part]:
     """The same rows, less those without weight, in blocks of the size that suits the cache."""
-    left: Part | None = None
+    held: list[Part] = []
+    n_held = 0
     for part in parts:
-        part = part.with_weight()
-        rows = part if left is None else _join(left, part)
-        size = block_rows(rows.logits)
-        whole = len(rows.labels) // size * size
+        held.append(part.with_weight())
+        n_held += len(held[-1].labels)
+        size = block_rows(part.logits)
+        if n_held < size:
+            continue
+        rows = _join(held)
+        whole = n_held // size * size
         for begin in range(0, whole, size):
             yield rows[begin : begin + size]
-        left = rows[whole:]
-    if left is not None and len(left.labels):
-        yield left
+        held, n_held = [rows[whole:]], n_held - whole
+    if n_held:
+        yield _join(held)
 
 
-def _join(a: Part, b: Part) -> Part:
-    if not len(a.labels):
-        return b
+def _join(parts: list[Part]) -> Part:
+    parts = [part for part in parts if len(part.labels)]
+    if len(parts) == 1:
+        return parts[0]
     weight = None
-    if a.weight is not None or b.weight is not None:
-        ones = [np.ones(len(x.labels)) if x.weight is None else x.weight for x in (a, b)]
-        weight = np.concatenate(ones)
-    return Part(np.concatenate([a.logits, b.logits]), np.concatenate([a.labels, b.labels]), weight)
+    if any(part.weight is not None for part in parts):
+        weight = np.concatenate([np.ones(len(p.labels)) if p.weight is None else p.weight for p in parts])
+    logits, labels = (np.concatenate([getattr(p, name) for p in parts]) for name in ("logits", "labels"))
+    return Part(logits, labels, weight)
 
 
 def map_in_order(function: Callable[[Any], T], items: Iterable[Any]) -> Iterator[T]:
@@ -75,7 +80,7 @@ def map_in_order(function: Callable[[Any], T], items: Iterable[Any]) -> Iterator
     items = iter(items)
     first = list(islice(items, 2))
     items = chain(first, items)
-    if threads == 1 or len(first) < 2:  # as in `parallel_map`: what is alone has BLAS's threads to itself
+    if threads == 1 or len(first) < 2:  # nothing to share
         yield from map(function, items)
         return
     with one_blas_thread, ThreadPoolExecutor(threads) as pool:
@@ -185,8 +190,10 @@ class StreamingRows:
         """(n,), in double precision: one pass, without preparing the rows."""
         if self._chosen is not None:
             return np.concatenate(list(self._map(lambda b: to_numpy(b.weight)))).astype(np.float64)
+        dtype = np.float32 if self.single_precision else np.float64  # that of prepared blocks
         parts = regroup(self._read())
-        return np.concatenate([np.ones(len(p.labels)) if p.weight is None else p.weight for p in parts])
+        weights = [np.ones(len(p.labels)) if p.weight is None else p.weight.astype(dtype) for p in parts]
+        return np.concatenate(weights).astype(np.float64)
 
     def with_factors(self, factors: Callable[[Array], Array]) -> StreamingRows:
         """The same rows with the factors computed from their statistics."""

@@ -43,6 +43,11 @@ def tail_moments(block: Block, point: Point, f: Array, shift: Array | None, coun
     ]
 
 
+def read_in_place(logits: Array, other: Array) -> bool:
+    """Whether a kernel sums logits where they lie, in the precision of ``other``; else arrays of their size are needed."""
+    return takes_triton(logits) and str(other.dtype).endswith("float32")
+
+
 def _rest_moments(block: Block, weights: list[Array], base: Array, count: int) -> list[Array]:
     """The same of classes of which only the number and the common depth are known."""
     tail = block.rows.tail
@@ -59,7 +64,7 @@ def _tail_sums(block: Block, weights: list[Array], base: Array, count: int) -> l
     rows, tail = block.rows, block.rows.tail
     assert tail is not None
     assert tail.logits is not None
-    if takes_triton(tail.logits) and str(base.dtype).endswith("float32"):
+    if read_in_place(tail.logits, base):
         leading, *lesser = [-w[:, 0] for w in weights]
         parts = [leading, lesser[0] if lesser else 0 * leading]
         return tail_triton.tail_sums(tail.logits, rows.top[:, 0], rows.height, parts, base[:, 0])[:count]

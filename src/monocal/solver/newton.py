@@ -116,28 +116,33 @@ def _corrected(
     With ``G`` the gradient of the whole at ``c`` and ``G_s`` that of the part, the next point minimises
     ``F_s + (G - G_s) . c``: a linear term, which a penalty already is. A fixed point is optimal for the whole. The error
     falls by the relative sampling error of the Hessian in each round, and a round costs one pass without Hessian. Far from
-    ``c`` the correction means nothing (it may even leave the part without a minimum), so a round does not go far.
+    ``c`` the correction means nothing (it may even leave the part without a minimum), so a round does not go far; the next
+    may go farther if that was the way down.
     """
     # The part's own optimum is off by its sampling error: nothing is gained by going closer.
     rough_tol = max(tol, float(small.reach.max()) / small.n_rows**0.5)
     rough = minimize(small, tol=rough_tol, max_iter=max_iter, start=start, n_candidates=n_candidates)
     c, history = rough.coefficients, list(rough.history)
     nothing = np.zeros(0, dtype=np.intp)
-    last = np.inf
+    last, lowest = np.inf, np.inf
+    trust, cut_short = 6.0, False
     for n_iter in range(max_iter):
         here = problem.evaluate(c, nothing)
         objective, kkt = _state(problem, here, c)
         history.append(Step(objective, kkt, int((c > problem.lower).sum()), 1.0, problem.n_rows))
         if kkt <= tol:
             return _solution(problem, here, c, CONVERGED, n_iter, history)
-        if kkt > 0.8 * last:
+        if cut_short and objective < lowest:
+            trust *= 4
+        elif kkt > 0.8 * last:
             break
-        last = kkt
+        last, lowest = kkt, objective
         part = small.evaluate(c, np.flatnonzero(c > problem.lower))
         small.penalty = problem.penalty + here.gradient - part.gradient
         inner = _newton(
-            small, c, max(0.05 * kkt, 0.3 * tol), max_iter, n_candidates, (), here=part, trust=6.0
+            small, c, max(0.05 * kkt, 0.3 * tol), max_iter, n_candidates, (), here=part, trust=trust
         )
+        cut_short = np.abs((inner.coefficients - c) * small.reach).max() >= 0.99 * trust
         c, history = inner.coefficients, history + list(inner.history)
     return _newton(problem, c, tol, max_iter, n_candidates, tuple(history), n_iter=n_iter)
 
