@@ -17,10 +17,10 @@ from datetime import date
 from pathlib import Path
 
 import numpy as np
-import pages
 import torch
 
 import monocal as mc
+import pages
 
 
 def make_logits(n, m, dtype, device, seed=0, block=2048):

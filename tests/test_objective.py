@@ -5,6 +5,7 @@ import pytest
 
 import monocal as mc
 from monocal.maps.rank_map import RankMap
+from monocal.objective import sources
 from monocal.objective.problem import RankCone
 from monocal.objective.sources import MemoryRows
 from monocal.solver import minimize
@@ -197,6 +198,19 @@ def test_corrections_take_a_handful_of_steps():
         assert solution.converged
         assert solution.n_iter <= 8
         assert len(solution.history) <= 60
+
+
+@pytest.mark.parametrize(
+    "n", [30_000, 300_000, 3_000_000]
+)  # blocks have 131 rows, and a sample one row in 8, 36, 358
+def test_a_sample_is_bounded_and_the_same_wherever_rows_are_cut(n):
+    m = 2000
+    step = sources.sample_step(n, m)
+    chosen = np.flatnonzero(sources.in_sample(n, m, step))
+    assert 2**22 < len(chosen) * m < 1.2 * 2**24
+    size = sources._rows_of(sources._CPU_BLOCK, m)
+    blocks = np.split(np.arange(n), range(size, n, size))[:: sources.blocks_between(step, m)]
+    np.testing.assert_array_equal(np.concatenate([b[::step] for b in blocks]), chosen)
 
 
 def test_blocks_joined_are_the_same_rows():

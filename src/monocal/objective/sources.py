@@ -93,9 +93,15 @@ def sample_step(n_rows: int, n_classes: int, most_logits: int = _COARSE_LOGITS) 
     return step if step >= 4 else 0
 
 
+def blocks_between(step: int, n_classes: int) -> int:
+    """From one block to the next that a sample of one row in ``step`` takes rows of: 1, unless blocks are smaller than that."""
+    return -(-step // _rows_of(_CPU_BLOCK, n_classes))
+
+
 def in_sample(n_rows: int, n_classes: int, step: int) -> np.ndarray:
-    """Which rows are every ``step``-th of the blocks that the host would make of them, (n_rows,)."""
-    return np.arange(n_rows) % _rows_of(_CPU_BLOCK, n_classes) % step == 0
+    """Which rows are in a sample of one in ``step``, where the host would cut them into blocks, (n_rows,)."""
+    block, place = np.divmod(np.arange(n_rows), _rows_of(_CPU_BLOCK, n_classes))
+    return (place % step == 0) & (block % blocks_between(step, n_classes) == 0)
 
 
 def join_samples(thin: Sequence[Block], step: int) -> MemoryRows:
@@ -223,7 +229,10 @@ class MemoryRows:
         return self._thinned(sample_step(self.n_rows, self.n_classes, logits) if logits > _GPU_BLOCK else 0)
 
     def _thinned(self, step: int) -> MemoryRows | None:
-        return join_samples([b[slice(None, None, step)] for b in self.blocks], step) if step else None
+        if not step:
+            return None
+        some = self.blocks[:: blocks_between(step, self.n_classes)]
+        return join_samples([b[slice(None, None, step)] for b in some], step)
 
     def part(self, chosen: np.ndarray) -> MemoryRows:
         """The rows where ``chosen`` (n_rows,) is true."""

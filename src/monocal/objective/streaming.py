@@ -22,7 +22,15 @@ import numpy as np
 from ..arrays import Array, to_numpy
 from ..errors import InputError
 from .blocks import Block, prepare_block
-from .sources import MemoryRows, available_threads, block_rows, join_samples, one_blas_thread, sample_step
+from .sources import (
+    MemoryRows,
+    available_threads,
+    block_rows,
+    blocks_between,
+    join_samples,
+    one_blas_thread,
+    sample_step,
+)
 
 T = TypeVar("T")
 
@@ -169,8 +177,9 @@ class StreamingRows:
         if not step:
             return None
         if self._sample is None:
-            thin = list(self._map(lambda block: block.every(step)))
-            self._sample = join_samples(thin, step)
+            thin = self._map(lambda block: block.every(step))
+            some = islice(thin, None, None, blocks_between(step, self.n_classes))
+            self._sample = join_samples(list(some), step)
         return self._sample
 
     coarse = sample

@@ -140,7 +140,15 @@ def _corrected(
         part = small.evaluate(c, np.flatnonzero(c > problem.lower))
         small.penalty = problem.penalty + here.gradient - part.gradient
         inner = _newton(
-            small, c, max(0.05 * kkt, 0.3 * tol), max_iter, n_candidates, (), here=part, trust=trust
+            small,
+            c,
+            max(0.05 * kkt, 0.3 * tol),
+            max_iter,
+            n_candidates,
+            (),
+            here=part,
+            trust=trust,
+            patience=2,
         )
         cut_short = np.abs((inner.coefficients - c) * small.reach).max() >= 0.99 * trust
         c, history = inner.coefficients, history + list(inner.history)
@@ -157,10 +165,11 @@ def _newton(
     here: Evaluation | None = None,
     trust: float = np.inf,
     n_iter: int = 0,
+    patience: int = 5,
 ) -> Solution:
     """Newton steps from ``c`` (evaluated ``here``) until the tolerance is met, or until the model has moved by ``trust``.
 
-    ``n_iter`` iterations have been made before.
+    ``n_iter`` iterations have been made before; ``patience`` is for steps that rounding alone decides.
     """
     penalty, lower = problem.penalty, problem.lower
     history = list(before)
@@ -179,7 +188,7 @@ def _newton(
             break
         if n_iter >= max_iter:
             break
-        if idle == 5 or np.abs((c - origin) * problem.reach).max(initial=0.0) >= trust:
+        if idle == patience or np.abs((c - origin) * problem.reach).max(initial=0.0) >= trust:
             status = STALLED
             break
         n_iter += 1
