@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse
+from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 import monocal as mc
@@ -280,3 +281,12 @@ def test_labels_too_large_for_an_integer_are_named(label):
 def test_a_row_of_weight_zero_may_have_any_label():
     z = np.where(np.arange(12).reshape(4, 3) == 4, -np.inf, GOOD)
     assert mc.MCCT().fit(z, [0, 1, 2, 0], sample_weight=[1, 0, 1, 1]).solution_.converged
+
+
+@pytest.mark.parametrize("cal", [mc.TemperatureScaling(), mc.MCCT(), mc.ConditionalMCCT()], ids=str)
+def test_a_transposed_tensor_is_an_array_like_any_other(cal):
+    rng = np.random.default_rng(0)
+    z, y = rng.normal(size=(10, 200)).astype(np.float32), rng.integers(0, 10, 200)
+    given = torch.as_tensor(z).T
+    p = clone(cal).fit(given, torch.as_tensor(y)).predict_proba(given)
+    np.testing.assert_allclose(p.numpy(), cal.fit(z.T.copy(), y).predict_proba(z.T.copy()), atol=1e-6)

@@ -104,6 +104,10 @@ def check_probability_rows(p: Array, eps: float, name: str, first_row: int, advi
     )
 
 
+# Number of columns that stands for "not known": every class id will do.
+ANY_CLASS = 2**31
+
+
 def check_labels(y: Any, like: Array, name: str = "y", first_row: int = 0, rows: str = "X") -> Array:
     """Integer labels 0..m-1, one for each row of ``like`` (which the user calls ``rows``), in its library and on its device."""
     if y is None:
@@ -129,6 +133,10 @@ def check_labels(y: Any, like: Array, name: str = "y", first_row: int = 0, rows:
     # Compared before they become integers: what is too large for those, or not whole, is named as it came.
     with np.errstate(invalid="ignore"):
         row = _first(~((labels >= 0) & (labels < m) & (labels == np.round(labels))))
+    if row is not None and m == ANY_CLASS:
+        raise InputError(
+            f"{name}: label {labels[row]} in row {first_row + row} is not a class id, 0 or a larger whole number."
+        )
     if row is not None:
         raise InputError(
             f"{name}: label {labels[row]} in row {first_row + row} is not one of the {m} classes 0..{m - 1} that {rows} has "

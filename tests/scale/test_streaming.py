@@ -209,6 +209,36 @@ def test_logits_in_an_impossible_unit_are_refused_as_in_memory(rows, tmp_path):
     same_fit(mc.MCCT().fit(lambda: [(X[:1], y[:1]), (X[1:], y[1:])]), mc.MCCT().fit(X, y))
 
 
+def test_blocks_without_rows_are_passed_over(rows):
+    z, y = rows
+    blocks = [(z[:100], y[:100]), (z[:0], y[:0]), (z[100:], y[100:])]
+    cal = mc.MCCT().fit(lambda: iter(blocks))
+    same_fit(cal, mc.MCCT().fit(z, y))
+    parts = list(cal.predict_blocks(blocks))
+    assert [len(p) for p in parts] == [100, 0, len(z) - 100]
+    np.testing.assert_array_equal(np.concatenate(parts), cal.predict_proba(z))
+
+
+def test_predictions_by_block_name_the_row_among_all(rows):
+    z, y = rows
+    cal = mc.MCCT().fit(z, y)
+    bad = z.copy()
+    bad[250, 1] = np.nan
+    with pytest.raises(mc.InputError, match="row 250"):
+        list(cal.predict_blocks(bad[i : i + 100] for i in range(0, len(bad), 100)))
+
+
+def test_a_place_for_the_result_must_take_it(rows):
+    z, y = rows
+    cal = mc.MCCT().fit(z, y)
+    with pytest.raises(mc.InputError, match="floating-point"):
+        cal.predict_proba(z, out=np.zeros(z.shape, dtype=np.int64))
+    fixed = np.zeros(z.shape)
+    fixed.flags.writeable = False
+    with pytest.raises(mc.InputError, match="read-only"):
+        cal.predict_proba(z, out=fixed)
+
+
 def test_blocks_that_cannot_be_fitted_say_why(rows):
     X, y = rows
     block = (X[:50], y[:50])

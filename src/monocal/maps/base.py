@@ -40,7 +40,7 @@ from ..validation import (
     check_probabilities,
     check_weights,
 )
-from .lazy import check_out, find_lazy, plain_blocks
+from .lazy import check_out, find_lazy, is_empty, plain_blocks
 
 
 class Calibrator(TransformerMixin, BaseEstimator):
@@ -172,7 +172,20 @@ class Calibrator(TransformerMixin, BaseEstimator):
         array of shape (n_i, m)
         """
         check_is_fitted(self)
-        return (self.predict_proba(block) for block in plain_blocks(blocks))
+        return self._predicted(plain_blocks(blocks))
+
+    def _predicted(self, blocks: Iterator[Any]) -> Iterator[Any]:
+        first_row = 0
+        for block in blocks:
+            if is_empty(block):
+                yield block
+                continue
+            try:
+                yield self.predict_proba(block)
+            except InputError:
+                self._read(block, first_row)  # names the row among all
+                raise
+            first_row += len(block)
 
     def predict(self, X: Any) -> Any:
         """The most probable class of each row."""

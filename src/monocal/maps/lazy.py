@@ -126,6 +126,8 @@ class _Reader:
     def _checked(self, calibrator: Calibrator, fitting: bool = False) -> Iterator[Part]:
         first_row, classes = 0, None
         for X, y, weight in self.parts():
+            if is_empty(X):
+                continue
             values, *rest = calibrator._read_part(X, y, weight, fitting=fitting, first_row=first_row)
             classes = classes or values.shape[1]
             if values.shape[1] != classes:
@@ -231,6 +233,12 @@ def plain_blocks(blocks: Any) -> Iterator[Any]:
     return (block[0] if _is_block(block) else block for block in found)
 
 
+def is_empty(block: Any) -> bool:
+    """Whether a block has columns but no rows, as a filter leaves it."""
+    shape: tuple[int, ...] = getattr(block, "shape", ())
+    return len(shape) == 2 and shape[0] == 0
+
+
 def _reads(X: Any) -> list[slice]:
     """Slices of rows to read at a time, whole chunks where the array has some."""
     size = max(1, _READ // X.shape[1])
@@ -262,9 +270,13 @@ def _sliceable(x: Any) -> Any:
 
 
 def check_out(out: Any, shape: tuple[int, ...]) -> None:
-    """``out`` must have room for the result."""
+    """``out`` must have room for the result, and take numbers that are not whole."""
     if tuple(getattr(out, "shape", ())) != tuple(shape):
         raise InputError(f"out must be an array of shape {tuple(shape)}, but is {_describe(out)}.")
+    if getattr(getattr(out, "dtype", None), "kind", "f") in "biu":
+        raise InputError(f"out must be an array of floating-point numbers, but has type {out.dtype}.")
+    if isinstance(out, np.ndarray) and not out.flags.writeable:
+        raise InputError("out is read-only.")
 
 
 def _describe(x: Any) -> str:

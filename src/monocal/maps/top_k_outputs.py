@@ -19,7 +19,7 @@ from ..arrays import keep_argmax, ordered_exp, to_numpy
 from ..errors import InputError
 from ..objective.blocks import LARGEST, Block, Ranked, Rest, Tail, prepare_block, rank_rows
 from ..objective.sources import MemoryRows
-from ..validation import check_labels, check_logits, check_top_k, check_weights, read_numbers
+from ..validation import ANY_CLASS, check_labels, check_logits, check_top_k, check_weights, read_numbers
 from .row_blocks import row_slices
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ class TopKLogits:
     def source(self, calibrator: Calibrator) -> TopKSource:
         self._check(calibrator, self._streams)
         top = self.top
-        rows = np.broadcast_to(0.0, (len(top), top.n_classes or 2**31))
+        rows = np.broadcast_to(0.0, (len(top), top.n_classes or ANY_CLASS))
         labels = to_numpy(check_labels(self.y, rows))
         weight = check_weights(self.weight, top.values)
         columns = top.label_column(labels)

@@ -174,7 +174,7 @@ def _ends_in_place(logits: Array) -> Array:
     for place, find in ((-1, xp.argmax), (0, xp.argmin)):
         at = find(z, axis=1)
         there = z[row, at]
-        z[row, at] = z[:, place]
+        z[row, at] = xp.asarray(z[:, place], copy=True)  # what is written must not be what is read
         z[:, place] = there
     return z
 
