@@ -246,8 +246,8 @@ def summary(by_threads):
         if size == largest
     ]
     header = ["fit, one thread", "two threads", "predict, one thread", "two threads", "memory of fit"]
-    small = ", ".join(
-        f"on {size} {r['fit_ms']:.0f} ms"
+    small = " and ".join(
+        f"{r['fit_ms']:.0f} ms on {size}"
         for (name, size), r in one.items()
         if name == "MCCT" and size != largest
     )

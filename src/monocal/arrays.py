@@ -78,11 +78,11 @@ def on_host(x: Array) -> bool:
 
 def takes_triton(x: Array) -> bool:
     """Whether kernels written in Triton can read an array: a tensor on a CUDA device, where torch came with Triton."""
-    return bool(getattr(x, "is_cuda", False)) and _has_triton()
+    return bool(getattr(x, "is_cuda", False)) and _has_triton(str(x.device))
 
 
 @cache
-def _has_triton() -> bool:
+def _has_triton(device: str) -> bool:
     """Whether Triton is there, and works: it needs a compiler, and a device that is not too old."""
     if find_spec("triton") is None:
         return False
@@ -95,8 +95,11 @@ def _has_triton() -> bool:
         def one(x):
             tl.store(x, 1.0)
 
-        one[(1,)](torch.zeros(1, device="cuda"))
-    except Exception as error:  # whatever it is, the ordinary way is there
+        with torch.cuda.device(device):
+            one[(1,)](torch.zeros(1, device=device))
+    except (
+        Exception
+    ) as error:  # a compiler, a driver, a linker: what fails has no common type, and there is another way
         warn(f"Triton cannot be used ({error}): fits on this device take the slower way.", RuntimeWarning)
         return False
     return True

@@ -316,8 +316,9 @@ def _look(reader: _Box, X: Any, y: Any, weight: Any, first_row: int) -> _Look:
 
 
 def _prepare(reader: _Box, how: _Box, X: Any, y: Any, weight: Any, first_row: int) -> list[Block]:
-    _, *read = reader.value._read_part(X, y, weight, first_row=first_row)
-    parts = regroup([Part(*(None if x is None else to_numpy(x) for x in read))])  # type: ignore[arg-type]
+    _, logits, labels, weight = reader.value._read_part(X, y, weight, first_row=first_row)
+    weight = None if weight is None else to_numpy(weight)
+    parts = regroup([Part(to_numpy(logits), to_numpy(labels), weight)])
     return [prepare_block(part.logits, part.labels, part.weight, **how.value) for part in parts]
 
 

@@ -251,10 +251,10 @@ def _class_name(kind: type) -> str:
 
 def _find_class(name: str, where: str) -> type[Calibrator]:
     """A calibrator that is defined already: a file cannot make Python import anything."""
-    waiting: list[type[Calibrator]] = [Calibrator]
+    waiting: list[type[Calibrator]] = Calibrator.__subclasses__()
     while waiting:
         kind = waiting.pop()
-        if _class_name(kind) == name and kind is not Calibrator:
+        if _class_name(kind) == name:
             return kind
         waiting += kind.__subclasses__()
     module = name.partition(":")[0] if ":" in name else ""

@@ -149,6 +149,7 @@ def reads(command: Callable[..., None]) -> Callable[..., None]:
         command(reading=reading, **given)
 
     keyword_only = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own]
+    # Where inspect, and so typer, looks first; to mypy a function has no such attribute.
     with_options.__signature__ = inspect.Signature([*keyword_only, *options])  # type: ignore[attr-defined]
     with_options.__annotations__ = {p.name: p.annotation for p in (*own, *options)}
     return with_options

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 from monocal.errors import FileError, InputError
 
@@ -161,7 +161,7 @@ def choose(
             raise InputError("values must name at least one array or column, got none.")
         chosen = tuple(_named(names, name, "values", where) for name in wanted)
         stated = said[chosen[0]]
-        role = stated.role if stated.role in get_args(Kind) else "logits"
+        role = _KIND_OF.get(str(stated.role), "logits")
         part = part or stated.part
         found = (chosen, kind or role)
     else:
@@ -172,7 +172,7 @@ def choose(
         beside = found[0][0].rpartition("/")[0]  # labels of another group belong to other values
         others = [n for n in names if n not in found[0] and (table or n.rpartition("/")[0] == beside)]
         labels = find_labels(others, part, where)
-    return Choice(found[0], found[1], labels, part)  # type: ignore[arg-type]
+    return Choice(found[0], found[1], labels, part)
 
 
 def find_labels(names: Sequence[str], part: Part | None, where: str) -> str | None:
@@ -213,11 +213,11 @@ def _which_part(said: dict[str, Meaning], part: Part | None, where: str) -> Part
 
 def _find_values(
     here: dict[str, Meaning], kind: Kind | None, table: bool, where: str
-) -> tuple[tuple[str, ...], str]:
+) -> tuple[tuple[str, ...], Kind]:
     for role in (kind, "values") if kind else ("logits", "probabilities", "values"):
         found = _of_role(here, str(role), where)
         if found:
-            return found, kind or ("logits" if role == "values" else str(role))
+            return found, kind or _KIND_OF.get(str(role), "logits")
     other = [n for n, m in here.items() if m.holds_values]
     if other:
         raise FileError(

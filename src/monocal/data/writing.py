@@ -11,6 +11,7 @@ import secrets
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -131,7 +132,7 @@ def _of_set(data: LogitsSet, suffix: str, labels: str) -> dict[str, np.ndarray]:
 
 
 def _write_npz(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    np.savez(path, **arrays)  # type: ignore[arg-type]
+    np.savez(path, allow_pickle=False, **arrays)
 
 
 def _write_npy(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
@@ -153,7 +154,7 @@ def _write_hdf5(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
             file.create_dataset(name, data=array)
 
 
-def _as_table(arrays: Mapping[str, np.ndarray]):  # type: ignore[no-untyped-def]
+def _as_table(arrays: Mapping[str, np.ndarray]) -> Any:
     arrow = require("pyarrow", "data")
     lengths = {len(array) if array.ndim else 0 for array in arrays.values()}
     if len(lengths) != 1 or any(array.ndim not in (1, 2) for array in arrays.values()):

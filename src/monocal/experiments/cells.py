@@ -44,9 +44,9 @@ class Dataset:
         splits = load(location)
         digest = hashlib.sha256()
         for part in (splits.cal, splits.test):
-            for array in (part.values, part.labels):
-                digest.update(str((array.dtype, array.shape)).encode())  # type: ignore[union-attr]
-                digest.update(np.ascontiguousarray(array))  # type: ignore[arg-type]
+            for array in (part.values, known_labels(part)):
+                digest.update(str((array.dtype, array.shape)).encode())
+                digest.update(np.ascontiguousarray(array).data)
         return cls(
             splits.name,
             location,
@@ -62,6 +62,12 @@ def load(location: Location) -> Splits:
     """Both sets as logits; of probabilities, their logarithm."""
     splits = location.read()
     return Splits(_as_logits(splits.cal), _as_logits(splits.test), splits.name)
+
+
+def known_labels(part: LogitsSet) -> np.ndarray:
+    """The labels of a part of an experiment: without them there is none."""
+    assert part.labels is not None
+    return part.labels
 
 
 def _as_logits(given: LogitsSet) -> LogitsSet:

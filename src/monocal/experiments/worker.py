@@ -18,7 +18,7 @@ from scipy.special import softmax
 
 import monocal as mc
 
-from .cells import Cell, load, write_result
+from .cells import Cell, known_labels, load, write_result
 from .methods import BY_RANK, METHODS
 from .optimum import continued_nll
 
@@ -68,8 +68,8 @@ def calibration_rows(cell: Cell) -> np.ndarray:
 def _computed(cell: Cell) -> dict[str, Any]:
     splits = load(cell.dataset.location)
     rows = calibration_rows(cell)
-    logits, labels = splits.cal.values[rows], splits.cal.labels[rows]  # type: ignore[index]
-    test, truth = splits.test.values, splits.test.labels
+    logits, labels = splits.cal.values[rows], known_labels(splits.cal)[rows]
+    test, truth = splits.test.values, known_labels(splits.test)
     calibrator = METHODS[cell.method].make(cell.seed, cell.top_k)
 
     wall, cpu = time.perf_counter(), time.process_time()
@@ -94,7 +94,7 @@ def _computed(cell: Cell) -> dict[str, Any]:
     metrics |= {"ece_floor": floor.median, "ece_band": floor.high}
     return {
         "metrics": {name: float(value) for name, value in metrics.items()},
-        "rows": {"cal": len(rows), "test": len(truth), "uncertain": audit.uncertain.rows},  # type: ignore[arg-type]
+        "rows": {"cal": len(rows), "test": len(truth), "uncertain": audit.uncertain.rows},
         "times": {
             "fit_seconds": fit_seconds,
             "fit_cpu_seconds": fit_cpu_seconds,

@@ -149,7 +149,7 @@ def _read(classifier: Any) -> onnx.ModelProto:
         raise InputError(f"append_to: there is no file {os.fspath(classifier)!r}.")
     try:
         return onnx.load(os.fspath(classifier))
-    except Exception as error:
+    except Exception as error:  # protobuf's parser and the system raise what they like on somebody's file
         raise InputError(
             f"append_to: {os.fspath(classifier)!r} cannot be read as an ONNX model ({error})."
         ) from error
@@ -158,7 +158,9 @@ def _read(classifier: Any) -> onnx.ModelProto:
 def _upgraded(model: onnx.ModelProto, opset: int | None) -> onnx.ModelProto:
     try:
         return onnx.version_converter.convert_version(model, OPSET)
-    except Exception as error:
+    except (
+        Exception
+    ) as error:  # the converter reports unknown operators in several ways, all of which mean no
         raise InputError(
             f"append_to: the model uses operator set {opset} and cannot be raised to {OPSET} ({error}). Export it again with "
             f"opset {OPSET} or later."

@@ -132,7 +132,8 @@ def _pieces(g: Graph, plan: Plan, x: str, masked: str, sorted_x: str | None) -> 
     """Weight and bias of each piece, (..., J + 1), or (1, J + 1) where they are the same for all rows."""
     steps = [s.astype(g.dtype) for s in (plan.scale_steps, plan.bias_steps)]
     if not len(plan.ramp_zero):
-        return tuple(g.constant(np.cumsum(s, axis=1, dtype=g.dtype)) for s in steps)  # type: ignore[return-value]
+        weight, bias = (g.constant(np.cumsum(s, axis=1, dtype=g.dtype)) for s in steps)
+        return weight, bias
     depth = g.op("Where", masked, g.constant(0.0), g.op("Neg", x))
     values = [_statistic(g, str(s), plan, depth, masked, sorted_x) for s in plan.statistics]
     q = g.op("Gather", g.op("Concat", *values, axis=-1), g.integers(plan.ramp_statistic), axis=-1)

@@ -8,6 +8,8 @@ Every class has its own parameters, so none of these keeps the order of the clas
 
 from __future__ import annotations
 
+from abc import abstractmethod
+
 import numpy as np
 from scipy.optimize import minimize
 from sklearn.exceptions import ConvergenceWarning
@@ -45,9 +47,9 @@ class AffineCalibrator(Calibrator):
     max_iter: int
     _problem: type[AffineProblem] = MatrixProblem
 
+    @abstractmethod
     def _strength(self, m: int, n: float, scale: float) -> np.ndarray:
         """Penalty of each squared deviation from temperature scaling, beside the mean NLL; biases last."""
-        raise NotImplementedError
 
     def _features(self, logits: np.ndarray) -> np.ndarray:
         """Shift-invariant features (n, m); NaN for a class that is not available."""

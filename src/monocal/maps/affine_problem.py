@@ -11,13 +11,15 @@ curvature at the start (for a matrix its mean over the classes), so that all dir
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 import numpy as np
 
 from ..arrays import ordered_softmax
 from ..objective.sources import block_rows, parallel_map, parallel_sum
 
 
-class AffineProblem:
+class AffineProblem(ABC):
     """The objective for a solver that starts at ``theta = 0``, which is temperature scaling.
 
     Parameters
@@ -95,22 +97,22 @@ class AffineProblem:
     def _block_size(self) -> int:
         return block_rows(self.x)
 
-    def _find_units(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _find_units(self) -> None: ...
 
+    @abstractmethod
     def _in_units(self, theta: np.ndarray) -> np.ndarray:
         """Deviations from theta: a linear map."""
-        raise NotImplementedError
 
     def _gradient_in_units(self, gradient: np.ndarray) -> np.ndarray:
         """Gradient in theta from that in the deviations: the adjoint map."""
         return self._in_units(gradient)
 
-    def _forward(self, x: np.ndarray, deviation: np.ndarray) -> np.ndarray:
-        raise NotImplementedError
+    @abstractmethod
+    def _forward(self, x: np.ndarray, deviation: np.ndarray) -> np.ndarray: ...
 
-    def _backward(self, residual: np.ndarray, x: np.ndarray) -> np.ndarray:
-        raise NotImplementedError
+    @abstractmethod
+    def _backward(self, residual: np.ndarray, x: np.ndarray) -> np.ndarray: ...
 
 
 class VectorProblem(AffineProblem):

@@ -12,6 +12,7 @@ order works on the caller's own arrays (numpy, torch on any device); the others 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
@@ -43,7 +44,7 @@ from ..validation import (
 from .lazy import check_out, find_lazy, is_empty, plain_blocks
 
 
-class Calibrator(TransformerMixin, BaseEstimator):
+class Calibrator(TransformerMixin, BaseEstimator, ABC):
     """Base of all calibrators.
 
     Attributes
@@ -67,13 +68,13 @@ class Calibrator(TransformerMixin, BaseEstimator):
 
     # What a family writes.
 
+    @abstractmethod
     def _fit(self, logits: Array, labels: Array, weight: Array | None) -> None:
         """Learn from checked logits (n, m), labels (n,) and weights (n,) or None; set attributes ending in ``_``."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _calibrate(self, logits: Array) -> Array:
         """Calibrated logits (n, m) of checked logits, -inf where a class is not available."""
-        raise NotImplementedError
 
     def _probabilities(self, logits: Array) -> Array:
         """Calibrated probabilities; a family that works on probabilities overrides this and `_calibrate`."""
@@ -181,10 +182,11 @@ class Calibrator(TransformerMixin, BaseEstimator):
                 yield block
                 continue
             try:
-                yield self.predict_proba(block)
+                result = self.predict_proba(block)
             except InputError:
                 self._read(block, first_row)  # names the row among all
                 raise
+            yield result
             first_row += len(block)
 
     def predict(self, X: Any) -> Any:

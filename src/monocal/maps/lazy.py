@@ -11,6 +11,7 @@ Each becomes an object with two methods, `Lazy`: one gives its checked rows to `
 from __future__ import annotations
 
 import mmap
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
@@ -99,12 +100,12 @@ def _memmap(x: Any) -> np.memmap | None:
     return None
 
 
-class _Reader:
+class _Reader(ABC):
     """Checked parts of rows, in order; what `FileLogits` and `BlockLogits` share."""
 
+    @abstractmethod
     def parts(self) -> Iterator[tuple[Any, Any, Any]]:
         """Values, labels and weights (or None) as they come."""
-        raise NotImplementedError
 
     def source(self, calibrator: Calibrator) -> Stream:
         rows = classes = 0
@@ -128,15 +129,17 @@ class _Reader:
         for X, y, weight in self.parts():
             if is_empty(X):
                 continue
-            values, *rest = calibrator._read_part(X, y, weight, fitting=fitting, first_row=first_row)
+            values, logits, labels, weight = calibrator._read_part(
+                X, y, weight, fitting=fitting, first_row=first_row
+            )
             classes = classes or values.shape[1]
             if values.shape[1] != classes:
                 raise InputError(
                     f"X: the block that begins at row {first_row} has {values.shape[1]} columns, those before it have {classes}. "
                     "All blocks must have one column for each class."
                 )
-            logits, labels, w = (None if x is None else to_numpy(x) for x in rest)
-            yield Part(logits, labels, w)  # type: ignore[arg-type]
+            weight = None if weight is None else to_numpy(weight)
+            yield Part(to_numpy(logits), to_numpy(labels), weight)
             first_row += len(values)
 
 

@@ -8,6 +8,8 @@ functions of their own, so their order is not kept.
 
 from __future__ import annotations
 
+from abc import abstractmethod
+
 import numpy as np
 
 from ..objective.sources import parallel_map
@@ -29,9 +31,9 @@ class OneVsRestCalibrator(ProbabilityCalibrator):
     edges_: list[np.ndarray]
     values_: list[np.ndarray]
 
+    @abstractmethod
     def _fit_class(self, p: np.ndarray, hit: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Edges and values from probabilities (n,), whether the class was the label (n,), and weights (n,)."""
-        raise NotImplementedError
 
     def _scores(self, logits: np.ndarray) -> np.ndarray:
         """What is binned: the probabilities (n, m) of a block of logits."""

@@ -7,6 +7,7 @@ A class that is not available (logit ``-inf``) has ``p = 0`` and keeps ``q = 0``
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Any
 
 import numpy as np
@@ -22,9 +23,9 @@ _LOG_ZERO = -1000.0
 class ProbabilityCalibrator(Calibrator):
     """Base: a family writes `_remap`, from a block of logits to calibrated probabilities."""
 
+    @abstractmethod
     def _remap(self, logits: np.ndarray) -> np.ndarray:
         """Calibrated probabilities (n, m) of a block of rows, summing to one, 0 where not available."""
-        raise NotImplementedError
 
     def _probabilities(self, logits: np.ndarray) -> np.ndarray:
         return map_rows(self._remap, logits)

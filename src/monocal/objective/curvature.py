@@ -22,17 +22,10 @@ from .blocks import Block, tie_bounds
 from .point import SCALE, Point
 
 
-def columns_of(point: Point) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Where atoms start (D,), with 0 among them; the start of each atom, and its column among (kind, start), (a,) each."""
-    starts, at = np.unique(np.append(0, point.start), return_inverse=True)
-    at = at[1:]
-    return starts, at, at + np.where(point.kind == SCALE, 0, len(starts))
-
-
 def hessian_of(block: Block, point: Point, p: Array, tail: list[Array] | None) -> np.ndarray:
     """Covariance (a, a) of the working set's atoms, from probabilities times weights ``p`` (n, r) and the tail's moments."""
     psi, xp = block.factors, array_namespace(block.weight)
-    starts, at, column = columns_of(point)
+    starts, at, column = point.columns
     height = xp.astype(block.rows.height[:, None], xp.float64)
     mean, later = _drops(height, *_sums_at(block, p, starts, tail))
     mean, later = mean[:, column], later[:, column]
@@ -74,7 +67,7 @@ def device_hessian(
     block: Block, point: Point, p: Array, drops: np.ndarray, squares: np.ndarray, n_tied: int
 ) -> np.ndarray:
     """The same from what `rows_triton.sums` has of every (kind, start); ties are looked at where many rows have them."""
-    starts, at, column = columns_of(point)
+    starts, at, column = point.columns
     to_bias, to_scale, from_scale = drops.reshape(3, -1)[:, column]
     covariance = _covariance(
         point, to_bias[:, None], to_scale[:, None], from_scale[None, :], squares[np.ix_(column, column)]

@@ -24,7 +24,7 @@ import numpy as np
 from ..arrays import Array, array_namespace, device_of, exp_, to_numpy, to_numpy_together
 from . import compiled, rows_triton
 from .blocks import Block, Ranked, average_ties
-from .curvature import columns_of, device_hessian, hessian_of
+from .curvature import device_hessian, hessian_of
 from .point import Point, from_top, in_parts, parameters, weighted
 from .tail import tail_moments
 
@@ -81,7 +81,7 @@ def _top_is_split(jumps: np.ndarray, rows: Ranked) -> np.ndarray:
 
 
 def _device_sums(block: Block, point: Point) -> Sums:
-    sums = rows_triton.sums(block, point, columns_of(point)[0])
+    sums = rows_triton.sums(block, point, point.columns[0])
     hessian = np.zeros((0, 0))
     if sums.drops is not None and sums.squares is not None:
         hessian = device_hessian(block, point, sums.p, sums.drops, sums.squares, sums.n_tied)

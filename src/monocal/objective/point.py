@@ -43,6 +43,13 @@ class Point:
         change = np.diff(self.weights, axis=1).any(axis=0) | np.diff(self.biases, axis=1).any(axis=0)
         return np.flatnonzero(change) + 1
 
+    @cached_property
+    def columns(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Where atoms start (D,), with 0 among them; which start each atom has, and its column among (kind, start), (a,) each."""
+        starts, at = np.unique(np.append(0, self.start), return_inverse=True)
+        at = at[1:]
+        return starts, at, at + np.where(self.kind == SCALE, 0, len(starts))
+
     def shared(self, other: Array) -> Shared:
         """What all rows share, beside ``other`` and for its precision; made once for all blocks."""
         key = (str(other.dtype), str(device_of(other)))
