@@ -241,7 +241,7 @@ def test_killed_half_way_leaves_no_output(folder: Path, number: int, codes: set[
         wait_for_temporary(folder, process)
         process.send_signal(number)
         stdout, stderr = process.communicate(timeout=60)
-    assert process.returncode in codes
+    assert process.returncode in codes, (stdout, stderr)
     assert (stdout, stderr) == ("", "")
     assert not out.exists()
     # Nobody can clean up after SIGKILL; what stays is hidden and never takes the name of the output.
