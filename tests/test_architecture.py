@@ -13,15 +13,20 @@ from monocal.errors import require
 SOURCE = Path(mc.__file__).parent
 
 # Each part may import the parts named (and itself). What is not listed here may import anything below it.
+_GATE = {"errors", "arrays", "validation"}
 ALLOWED = {
     "errors": set(),
     "arrays": {"errors"},
     "validation": {"errors", "arrays"},
-    "solver": {"errors", "arrays", "validation"},
-    "objective": {"errors", "arrays", "validation", "solver"},
-    "metrics": {"errors", "arrays", "validation"},
-    "data": {"errors", "arrays", "validation"},
-    "maps": {"errors", "arrays", "validation", "solver", "objective"},
+    "solver": _GATE,
+    "ranks": _GATE | {"kernel"},
+    "kernel": _GATE | {"ranks"},
+    "rows": _GATE | {"ranks", "kernel", "metrics"},
+    "objective": _GATE | {"ranks", "kernel", "rows", "solver"},
+    "metrics": _GATE,
+    "data": _GATE,
+    "calibration": _GATE | {"ranks", "kernel", "rows", "objective", "solver"},
+    "baselines": _GATE | {"ranks", "kernel", "rows", "objective", "solver", "calibration"},
 }
 
 

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import monocal as mc
-from monocal.maps.rank_map import RankMap
-from monocal.objective import sources
-from monocal.objective.problem import RankCone
-from monocal.objective.sources import MemoryRows
+from monocal.calibration.rank_map import RankMap
+from monocal.objective.cone import RankCone
+from monocal.rows import memory as sources
+from monocal.rows.memory import MemoryRows
 from monocal.solver import minimize
 
 torch = pytest.importorskip("torch")
@@ -214,7 +214,7 @@ def test_a_sample_is_bounded_and_the_same_wherever_rows_are_cut(n):
 
 
 def test_blocks_joined_are_the_same_rows():
-    from monocal.objective.blocks import join_blocks, prepare_block
+    from monocal.ranks.ranked import join_blocks, prepare_block
 
     z, y, w = make("ties", n=90, m=11)
     pieces = [prepare_block(z[i : i + 30], y[i : i + 30], w[i : i + 30], top_k=4) for i in (0, 30, 60)]

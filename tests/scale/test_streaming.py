@@ -11,7 +11,7 @@ from sklearn.base import clone
 
 import monocal as mc
 from monocal.data import synthetic
-from monocal.maps import lazy
+from monocal.rows import reader as lazy
 
 CALIBRATORS = [
     mc.MCCT(),
