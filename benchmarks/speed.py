@@ -136,7 +136,7 @@ def profile(n, m):
     prepare, sum_ = MemoryRows.prepare, MemoryRows.sum
 
     def timed_sum(self, function, *args):
-        what = "labels and moments" if function.__name__ == "block_totals" else "evaluations"
+        what = "labels and moments" if function.__name__ == "totals" else "evaluations"
         return timed(
             f"{what}, {'all rows' if self.n_rows == n else 'coarse copy'}", sum_, self, function, *args
         )

@@ -214,13 +214,14 @@ def test_a_sample_is_bounded_and_the_same_wherever_rows_are_cut(n):
 
 
 def test_blocks_joined_are_the_same_rows():
-    from monocal.ranks.ranked import join_blocks, prepare_block
+    from monocal.kernel.block import join_blocks
+    from monocal.kernel.choice import ARRAY
 
     z, y, w = make("ties", n=90, m=11)
-    pieces = [prepare_block(z[i : i + 30], y[i : i + 30], w[i : i + 30], top_k=4) for i in (0, 30, 60)]
+    pieces = [ARRAY.prepare(z[i : i + 30], y[i : i + 30], w[i : i + 30], top_k=4) for i in (0, 30, 60)]
     c = None
     results = []
-    for blocks in ([prepare_block(z, y, w, top_k=4)], [join_blocks(pieces)], [join_blocks(pieces, z)]):
+    for blocks in ([ARRAY.prepare(z, y, w, top_k=4)], [join_blocks(pieces)], [join_blocks(pieces, z)]):
         allowed = np.ones((2, 1, 4), dtype=bool)
         allowed[1, 0, 0] = False
         problem = RankCone(MemoryRows(blocks), allowed)

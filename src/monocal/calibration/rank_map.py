@@ -32,7 +32,8 @@ from ..arrays import (
     sort_with_index,
 )
 from ..kernel import compiled
-from ..ranks.ranked import LARGEST, Ranked, average_ties, rank_rows
+from ..ranks.ranked import LARGEST, Ranked, rank_rows
+from ..ranks.ties import average_ties
 from ..rows.memory import block_rows, parallel_map
 from ..rows.row_blocks import map_rows, row_slices
 

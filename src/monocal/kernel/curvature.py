@@ -16,9 +16,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..arrays import Array, array_namespace, like, segment_sums, to_numpy, to_numpy_together
-from ..ranks.ranked import Block, tie_bounds
-from . import compiled
+from ..arrays import Array, array_namespace, like, to_numpy, to_numpy_together
+from ..ranks.ties import tie_bounds
+from .block import Block
 from .point import SCALE, Point
 
 
@@ -43,11 +43,7 @@ def _sums_at(
 ) -> tuple[Array, Array, Array]:
     """``P`` below each start, ``V`` and ``Q`` from it on, (n, D) each."""
     v, xp = block.rows.depth, array_namespace(p)
-    if compiled.suits(p):
-        pieces = list(compiled.piece_moments(p, v, starts).astype(np.float64))
-    else:
-        pv = p * v
-        pieces = [xp.astype(x, xp.float64) for x in segment_sums([p, pv, pv * v], starts)]
+    pieces = block.engine.piece_moments(p, v, starts)
     if tail is not None:
         for piece, t in zip(pieces, tail, strict=True):
             piece[:, 0] += t

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays import Array, array_namespace, device_of, spread_out
-from ..ranks.ranked import Block
+from .block import Block
 
 SCALE, BIAS = 0, 1
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays import takes_triton, to_numpy_together
-from ..ranks.ranked import Block
+from .block import Block
 from .point import Point, parameters
 
 # Ranks of a row that a kernel holds at a time.

@@ -12,6 +12,8 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+from ..ranks.ranked import LARGEST
+
 
 @cache
 def _kernel() -> Any:
@@ -20,7 +22,7 @@ def _kernel() -> Any:
 
     @triton.jit
     def tail_kernel(  # type: ignore[no-untyped-def]  # Triton reads the bare signature
-        logits, stride, m, top, height, leading, rest, base, out, block: tl.constexpr
+        logits, stride, m, top, height, leading, rest, base, largest, out, block: tl.constexpr
     ):
         row = tl.program_id(0).to(tl.int64)
         z_top = tl.load(top + row)
@@ -34,7 +36,7 @@ def _kernel() -> Any:
         for begin in range(0, m, block):
             column = begin + tl.arange(0, block)
             z = tl.load(logits + row * stride + column, mask=column < m, other=-float("inf")).to(tl.float32)
-            v = tl.minimum(tl.maximum(z_top - z, low), 1e6)
+            v = tl.minimum(tl.maximum(z_top - z, low), largest)
             e = tl.where(z == -float("inf"), 0.0, tl.exp(b - w_leading * v - w_rest * v))
             v = tl.where(z == -float("inf"), 0.0, v)
             s0 += e
@@ -57,5 +59,5 @@ def tail_sums(logits: Any, top: Any, height: Any, weights: list[Any], base: Any)
     out = torch.empty((n, 3), dtype=torch.float32, device=logits.device)
     rows = [x.expand(n).contiguous() for x in (top, height, *weights, base)]
     with torch.cuda.device(logits.device):
-        _kernel()[(n,)](logits, logits.stride(0), m, *rows, out, block=4096, num_warps=8)
+        _kernel()[(n,)](logits, logits.stride(0), m, *rows, LARGEST, out, block=4096, num_warps=8)
     return [out[:, t] for t in range(3)]

@@ -14,109 +14,20 @@ falls), and the answer is still optimal for the unpenalised objective to within 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
-from ..arrays import Array, array_namespace, device_of, to_numpy
-from ..kernel import compiled
+from ..kernel.interface import Sums, scale_sums, sums, totals
 from ..kernel.point import BIAS, SCALE, Point
-from ..kernel.sums import Sums, block_sums, scale_sums
-from ..ranks.ranked import Block
+from ..kernel.totals import DEPTH, HEIGHT, MASS, Totals
 from ..rows.memory import Rows
 from ..solver import Evaluation
 
-DEPTH, HEIGHT, MASS = 0, 1, 2
 # The smallest weight: strictly positive, so that the map stays injective and 1/weight finite.
 MIN_SCALE = 1e-6
 # The plain scale, (scale, factor 0, start 0), is in every dictionary and comes first.
 _PLAIN = 0
 # How far from a local minimum of the gradient to look for company, in ranks.
 _AROUND = np.array([-8, -3, -1, 1, 3, 8])
-
-
-@dataclass(frozen=True)
-class Totals:
-    """What is known of the rows before any coefficient. They add."""
-
-    weight: float
-    label: np.ndarray  # (3, K, r): where the label's shares of psi v, psi U and psi begin (positive) and end
-    mean: np.ndarray  # (2, K, r): sums of psi u and psi (all rows) at each rank
-    square: np.ndarray  # (2, K, r): sums of their squares
-
-    def __add__(self, other: Totals) -> Totals:
-        return Totals(
-            self.weight + other.weight,
-            self.label + other.label,
-            self.mean + other.mean,
-            self.square + other.square,
-        )
-
-
-def block_totals(block: Block, whole_scales: bool = False) -> Totals:
-    """Label sums and atom moments of one block; ``whole_scales`` as in `Point`."""
-    rows, w = block.rows, block.weight
-    xp = array_namespace(w)
-    n, r = rows.depth.shape
-    psi = xp.ones((n, 1), dtype=w.dtype, **device_of(w)) if block.factors is None else block.factors
-    # First and second moments of the scales, and of the biases, which are the same at every rank.
-    lefts = [psi * w[:, None], psi * psi * w[:, None]]
-    if block.factors is None and rows.valid is None and compiled.suits(rows.depth):
-        scales = list(compiled.scale_moments(rows.depth, rows.height, w)[:, None])
-    else:
-        scales = _scale_moments(block, lefts, whole_scales)
-    biases = [np.repeat(to_numpy(xp.sum(left, axis=0))[:, None], r, axis=1) for left in lefts]
-    mean, square = (np.stack(pair) for pair in zip(scales, biases, strict=True))
-    return Totals(
-        float(xp.sum(w, dtype=xp.float64)),
-        _label_totals(block, to_numpy(psi).astype(np.float64), r),
-        mean.astype(np.float64),
-        square.astype(np.float64),
-    )
-
-
-def _scale_moments(block: Block, lefts: list[Array], whole_scales: bool) -> list[np.ndarray]:
-    """Sums over rows of ``left u`` and ``left u^2`` at each rank, (K, r) each."""
-    rows, xp = block.rows, array_namespace(block.weight)
-    u = rows.height[:, None] - rows.depth
-    if rows.valid is not None:
-        u = xp.clip(u, min=0.0)
-    sums = []
-    for x, left in zip((u, u * u), lefts, strict=True):
-        if not whole_scales:
-            scales = left.T @ x
-        else:  # rank by rank for the first factor; of the others only the total and the top
-            scales = xp.zeros((left.shape[1], x.shape[1]), dtype=x.dtype, **device_of(x))
-            scales[:, -1] = left.T @ x[:, -1]
-            scales[:, 0] += left.T @ xp.sum(x[:, :-1], axis=1)
-            scales[0] = left[:, 0] @ x
-        sums.append(to_numpy(scales))
-    return sums
-
-
-def _label_totals(block: Block, psi: np.ndarray, r: int) -> np.ndarray:
-    """Each label in equal shares on the ranks that hold it: what begins and ends at each rank.
-
-    Shares of tied classes outside the ranks in use go to the lowest rank, whose parameters those classes have.
-    """
-    weight = to_numpy(block.weight).astype(np.float64)
-    rank, held, size = (to_numpy(x) for x in (block.label_rank, block.label_held, block.label_size))
-    ends = rank + held
-    outside = 1.0 - held / size
-    values = (to_numpy(block.label_depth), to_numpy(block.rows.height), np.ones(len(rank)))
-    share = np.concatenate([psi * (weight * value / size)[:, None] for value in values], axis=1)
-    columns = np.arange(share.shape[1])
-
-    def at(place: np.ndarray) -> np.ndarray:
-        cell = (place[:, None] * len(columns) + columns).ravel()
-        return np.bincount(cell, share.ravel(), (r + 1) * len(columns)).reshape(r + 1, -1)
-
-    edges = (at(rank) - at(ends))[:r]
-    lowest = (size * outside) @ share
-    edges[0] += lowest
-    if r > 1:
-        edges[1] -= lowest
-    return edges.T.reshape(3, psi.shape[1], r)
 
 
 class RankCone:
@@ -158,7 +69,7 @@ class RankCone:
         self.tol = tol
         self.atoms = np.flatnonzero(allowed.ravel())
         self.whole_scales = not allowed[SCALE, 1:, 1:].any()
-        self.totals: Totals = rows.sum(block_totals, self.whole_scales)
+        self.totals: Totals = rows.sum(totals, self.whole_scales)
         self.label = np.cumsum(self.totals.label, axis=2)  # its shares at each rank
         self.spread = self._spread()
         # Root mean square of each atom at the top class: what a step in it does to the largest logit.
@@ -219,23 +130,23 @@ class RankCone:
         kind, factor, start = np.unravel_index(self.atoms[working], self.allowed.shape)
         own = self.own if len(self.own) < len(self.mirrors) else None
         point = Point(by_rank[SCALE], by_rank[BIAS], kind, factor, start, self.whole_scales, own)
-        sums = self.rows.sum(block_sums, point)
+        found = self.rows.sum(sums, point)
         n, label = self.totals.weight, self.label
         drop = by_rank[:, :, -1:] - by_rank
         lost = label[DEPTH] * by_rank[SCALE] + label[HEIGHT] * drop[SCALE] + label[MASS] * drop[BIAS]
         return Evaluation(
-            value=(sums.value + float(lost.sum())) / n,
-            gradient=self._take(_atom_sums(self._of_all_factors(sums) - label)) / n,
-            hessian=sums.hessian / n,
+            value=(found.value + float(lost.sum())) / n,
+            gradient=self._take(_atom_sums(self._of_all_factors(found) - label)) / n,
+            hessian=found.hessian / n,
         )
 
-    def _of_all_factors(self, sums: Sums) -> np.ndarray:
+    def _of_all_factors(self, found: Sums) -> np.ndarray:
         """Sums of ``psi p v``, ``psi p U`` and ``psi p`` at each rank, (3, K, r); where only totals are known, at the lowest."""
         out = np.zeros((3, *self.allowed.shape[1:]))
-        k = (len(sums.by_rank) - len(self.own)) // 2
-        out[DEPTH, self.own[:k]], out[HEIGHT, self.own[:k]] = sums.by_rank[:k], sums.by_rank[k : 2 * k]
-        out[MASS, self.own] = sums.by_rank[2 * k :]
-        out[DEPTH, self.own[k:], 0] = sums.whole
+        k = (len(found.by_rank) - len(self.own)) // 2
+        out[DEPTH, self.own[:k]], out[HEIGHT, self.own[:k]] = found.by_rank[:k], found.by_rank[k : 2 * k]
+        out[MASS, self.own] = found.by_rank[2 * k :]
+        out[DEPTH, self.own[k:], 0] = found.whole
         mirrored = np.flatnonzero(self.mirrors != np.arange(len(self.mirrors)))
         if len(mirrored):
             whole = out[:, 0].copy()

@@ -21,9 +21,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..arrays import Array, array_namespace, to_numpy
+from ..kernel.block import Block
 from ..kernel.point import Point, from_top
 from ..kernel.tail import tail_moments
-from ..ranks.ranked import Block
 from ..rows.memory import Rows
 
 

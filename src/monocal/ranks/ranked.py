@@ -1,6 +1,6 @@
-"""A block of rows, prepared: sorted, anchored, with its labels found.
+"""A block of sorted rows: all that the mathematics sees of their logits.
 
-A row of logits enters the mathematics only through its sorted values, measured from the lowest logit in use,
+A row enters only through its sorted values, measured from the lowest logit in use,
 
     u_(i) = z_(i) - z_low >= 0.
 
@@ -9,12 +9,11 @@ its top: the classes that matter have small depths, so single precision loses no
 
 With ``top_k`` the ranks in use are the k largest; what lies below (the tail, ``v > U``) is not sorted and stays in the
 normaliser with the parameters of the lowest rank in use. Masked classes (``-inf``) take the lowest ranks of their row and
-no probability. Labels among tied logits: the tied ranks share the label in equal parts, so the sort's whims do not matter.
+no probability.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -26,11 +25,8 @@ from ..arrays import (
     count_true,
     device_of,
     is_lazy_torch,
-    running_maximum,
     subtract_from_,
-    to_numpy,
 )
-from ..kernel import compiled
 
 # Depths are cut here: a class this far below the top has no probability under any scale that means something, and larger
 # numbers (the lowest float as a mask, say) would only ruin the conditioning of everything measured from the lowest logit.
@@ -91,40 +87,6 @@ class Ranked:
         return self if self.tail is None else replace(self, tail=replace(self.tail, logits=None))
 
 
-@dataclass(frozen=True)
-class Block:
-    """Prepared rows: what the kernel reads."""
-
-    rows: Ranked
-    weight: Array  # (n,)
-    label_depth: Array  # (n,)
-    label_rank: Array  # (n,), first of the ranks its value holds
-    label_held: Array  # (n,), how many ranks hold it
-    label_size: Array  # (n,), how many classes hold it: those ranks and what ties with them in the tail
-    statistics: Array | None = None  # (n, S)
-    factors: Array | None = None  # (n, K), non-negative, first column 1; None means just the 1
-
-    @property
-    def n_rows(self) -> int:
-        return self.weight.shape[0]
-
-    def every(self, step: int) -> Block:
-        """One row in ``step``, copied side by side: loops want them so, and the others need not stay in memory."""
-        return self[np.arange(0, self.n_rows, step)]
-
-    def __getitem__(self, index: slice | Array) -> Block:
-        return Block(
-            self.rows[index],
-            self.weight[index],
-            self.label_depth[index],
-            self.label_rank[index],
-            self.label_held[index],
-            self.label_size[index],
-            None if self.statistics is None else self.statistics[index],
-            None if self.factors is None else self.factors[index],
-        )
-
-
 def rank_rows(logits: Array, top_k: int | None = None, dtype: object = None, ordered: bool = True) -> Ranked:
     """Sort rows of logits (n, m); computed in ``dtype`` (default: float32, float64 for float64).
 
@@ -177,153 +139,3 @@ def _ends_in_place(logits: Array) -> Array:
         z[row, at] = xp.asarray(z[:, place], copy=True)  # what is written must not be what is read
         z[:, place] = there
     return z
-
-
-def prepare_block(
-    logits: Array,
-    labels: Array,
-    weight: Array | None,
-    *,
-    top_k: int | None = None,
-    statistics: Sequence[Callable[[Ranked], Array]] = (),
-    dtype: object = None,
-    ordered: bool = True,
-) -> Block:
-    """Everything the kernel needs of some rows; ``ordered=False`` will do where no atom begins above the lowest rank."""
-    xp = array_namespace(logits)
-    rows = rank_rows(logits, top_k, dtype, ordered)
-    depth, tail = rows.depth, rows.tail
-    z_label = xp.astype(xp.take_along_axis(logits, labels[:, None], axis=1), depth.dtype)
-    with np.errstate(over="ignore"):
-        label_depth = xp.clip(rows.top - z_label, max=LARGEST)
-    tied: np.ndarray | None
-    if ordered and compiled.suits(depth):
-        below, held, tied = compiled.find_labels(depth, label_depth[:, 0])
-    else:
-        below = count_true(depth > label_depth)
-        held = count_true(depth >= label_depth) - below
-        tied = to_numpy(xp.any(depth[:, 1:] == depth[:, :-1], axis=0)) if ordered else None
-    if tied is not None:
-        rows = replace(rows, tied=np.append(False, tied))
-    label_depth = label_depth[:, 0]
-    size = held
-    if tail is not None:
-        in_tail = label_depth > rows.height  # the lowest rank stands for it
-        below = xp.where(in_tail, 0 * below, below)
-        held = xp.where(in_tail, 0 * held + 1, held)
-        size = held + xp.where(label_depth == rows.height, tail.ties, 0 * held)
-    if weight is None:
-        weight = xp.ones(depth.shape[0], dtype=depth.dtype, **device_of(depth))
-    stats = xp.stack([xp.astype(s(rows), depth.dtype) for s in statistics], axis=1) if statistics else None
-    return Block(rows, xp.astype(weight, depth.dtype), label_depth, below, held, size, stats)
-
-
-def join_blocks(blocks: Sequence[Block], logits: Array | None = None) -> Block:
-    """One block with the rows of several; ``logits`` are theirs, where they lie together already."""
-    if len(blocks) == 1:
-        return blocks[0]
-    xp = array_namespace(blocks[0].weight)
-
-    def join(get: Callable[[Block], Array | None]) -> Array | None:
-        parts = [get(b) for b in blocks]
-        return None if parts[0] is None else xp.concat(parts, axis=0)
-
-    tail = blocks[0].rows.tail
-    if tail is not None:
-        tail = Tail(
-            logits if logits is not None else join(lambda b: b.rows.tail and b.rows.tail.logits),
-            join(lambda b: b.rows.tail and b.rows.tail.ties),
-            any(b.rows.tail is not None and b.rows.tail.masked for b in blocks),
-            tail.rest and Rest(join(lambda b: _rest(b).depth), join(lambda b: _rest(b).count)),
-        )
-    masked = any(b.rows.valid is not None for b in blocks)
-    rows = Ranked(
-        join(lambda b: b.rows.depth),
-        join(lambda b: b.rows.height),
-        join(lambda b: b.rows.top),
-        join(lambda b: _valid(b.rows)) if masked else None,
-        tail,
-        blocks[0].rows.n_classes,
-        _any_tied([b.rows.tied for b in blocks]),
-    )
-    return Block(
-        rows,
-        join(lambda b: b.weight),
-        join(lambda b: b.label_depth),
-        join(lambda b: b.label_rank),
-        join(lambda b: b.label_held),
-        join(lambda b: b.label_size),
-        join(lambda b: b.statistics),
-        join(lambda b: b.factors),
-    )
-
-
-def _any_tied(tied: Sequence[np.ndarray | None]) -> np.ndarray | None:
-    known = [t for t in tied if t is not None]
-    return np.any(known, axis=0) if len(known) == len(tied) else None
-
-
-def _rest(block: Block) -> Rest:
-    assert block.rows.tail is not None
-    assert block.rows.tail.rest is not None
-    return block.rows.tail.rest
-
-
-def _valid(rows: Ranked) -> Array:
-    xp = array_namespace(rows.depth)
-    return xp.ones_like(rows.depth, dtype=xp.bool) if rows.valid is None else rows.valid
-
-
-def tie_bounds(depth: Array) -> tuple[Array, Array]:
-    """First and last rank of the group of equal values that each rank belongs to."""
-    xp = array_namespace(depth)
-    n, r = depth.shape
-    rank = xp.broadcast_to(xp.arange(r, **device_of(depth)), (n, r))
-    edge = depth[:, 1:] != depth[:, :-1]
-    true = xp.ones((n, 1), dtype=xp.bool, **device_of(depth))
-    begins = xp.concat([true, edge], axis=1)
-    ends = xp.concat([edge, true], axis=1)
-    first = running_maximum(xp.where(begins, rank, 0 * rank))
-    last = r - 1 - xp.flip(running_maximum(xp.flip(xp.where(ends, r - 1 - rank, 0 * rank), axis=1)), axis=1)
-    return first, last
-
-
-def average_ties(f: Array, rows: Ranked, jumps: np.ndarray) -> bool:
-    """Give tied ranks one value, the mean of theirs; it lies between its neighbours, so the order stands.
-
-    ``f`` (n, r) is linear in the logit between the ranks in ``jumps``, so ties need care only where one of these falls
-    inside a group of equal values. Changes ``f`` in place, and says whether it did.
-    """
-    xp = array_namespace(f)
-    jumps = jumps[jumps > 0]
-    if rows.tied is not None:
-        jumps = jumps[rows.tied[jumps]]
-    if not len(jumps):
-        return False
-    split = xp.any(rows.depth[:, jumps] == rows.depth[:, jumps - 1], axis=1)
-    index = xp.nonzero(split)[0]
-    chunk = max(1, 2**22 // f.shape[1])  # half a dozen arrays of this size are needed at a time
-    rows = rows.in_use()
-    for begin in range(0, index.shape[0], chunk):
-        part = index[begin : begin + chunk]
-        f[part] = _group_means(f[part], rows[part])
-    return bool(index.shape[0])
-
-
-def _group_means(f: Array, rows: Ranked) -> Array:
-    xp = array_namespace(f)
-    first, last = tie_bounds(rows.depth)
-    total = xp.cumulative_sum(xp.astype(f, xp.float64), axis=1)
-    f_first = xp.take_along_axis(f, first, axis=1)
-    f_last = xp.take_along_axis(f, last, axis=1)
-    before = xp.take_along_axis(total, first, axis=1) - xp.astype(f_first, xp.float64)
-    mean = (xp.take_along_axis(total, last, axis=1) - before) / xp.astype(last - first + 1, xp.float64)
-    mean = xp.clip(xp.astype(mean, f.dtype), f_first, f_last)
-    if rows.tail is not None:
-        # Classes of the tail that equal the lowest logit in use belong to its group, with the lowest rank's value.
-        low = rows.depth == rows.height[:, None]
-        kept = xp.astype(count_true(low), f.dtype)
-        share = (kept / (kept + xp.astype(rows.tail.ties, f.dtype)))[:, None]
-        lowest = xp.take_along_axis(f, xp.argmax(xp.astype(low, xp.int8), axis=1)[:, None], axis=1)
-        mean = xp.where(low, xp.minimum(lowest + (mean - lowest) * share, mean), mean)
-    return mean

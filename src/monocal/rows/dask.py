@@ -23,9 +23,10 @@ import numpy as np
 
 from ..arrays import Array, to_numpy
 from ..errors import InputError, require
+from ..kernel.block import Block
+from ..kernel.choice import engine_for
 from ..metrics import Evaluation, Evaluator
 from ..metrics.registry import METRICS, chosen
-from ..ranks.ranked import Block, prepare_block
 from ..validation import check_some_weight
 from .memory import MemoryRows, block_rows, in_sample, join_samples, sample_step
 from .reader import check_out
@@ -110,7 +111,7 @@ class DaskSource:
     single_precision: bool
 
     def prepare(self, **how: Any) -> DaskRows:
-        """Rows for the solver; the keywords are those of `prepare_block`."""
+        """Rows for the solver; the keywords are those of `Engine.prepare`."""
         reader, recipe = _once(self.calibrator), _once(how)
         blocks = [_task(_prepare, reader, recipe, *chunk) for chunk in self.chunks]
         if _has_client():
@@ -319,7 +320,8 @@ def _prepare(reader: _Box, how: _Box, X: Any, y: Any, weight: Any, first_row: in
     _, logits, labels, weight = reader.value._read_part(X, y, weight, first_row=first_row)
     weight = None if weight is None else to_numpy(weight)
     parts = regroup([Part(to_numpy(logits), to_numpy(labels), weight)])
-    return [prepare_block(part.logits, part.labels, part.weight, **how.value) for part in parts]
+    engine = engine_for(logits, how.value.get("dtype"))
+    return [engine.prepare(part.logits, part.labels, part.weight, **how.value) for part in parts]
 
 
 def _sum_blocks(blocks: list[Block], function: Callable[..., Any], args: _Box) -> Any:

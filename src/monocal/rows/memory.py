@@ -20,8 +20,8 @@ import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from ..arrays import Array, is_lazy_torch, on_host, to_numpy
-from ..kernel.tail import read_in_place
-from ..ranks.ranked import Block, join_blocks, prepare_block
+from ..kernel.block import Block, join_blocks
+from ..kernel.choice import engine_for
 
 T = TypeVar("T")
 
@@ -66,7 +66,7 @@ class RowSource(Protocol):
         """Rows that count, and classes."""
 
     def prepare(self, **how: Any) -> Rows:
-        """Rows for the solver; the keywords are those of `prepare_block`."""
+        """Rows for the solver; the keywords are those of `Engine.prepare`."""
 
 
 def available_threads() -> int:
@@ -187,14 +187,15 @@ class MemoryRows:
         weight: Array | None = None,
         **how: Any,
     ) -> MemoryRows:
-        """Rows of logits (n, m); the keywords are those of `prepare_block`."""
+        """Rows of logits (n, m); the keywords are those of `Engine.prepare`."""
         size = block_rows(logits)
         n = logits.shape[0]
+        engine = engine_for(logits, how.get("dtype"))
 
         def one(begin: int) -> Block:
             rows = slice(begin, begin + size)
             w = None if weight is None else weight[rows]
-            return prepare_block(logits[rows], labels[rows], w, **how)
+            return engine.prepare(logits[rows], labels[rows], w, **how)
 
         begins = range(0, n, size)
         if on_host(logits):
@@ -202,7 +203,7 @@ class MemoryRows:
         # A device sorts in small blocks, to save memory, and sums in large ones, to save calls.
         blocks = [one(begin) for begin in begins]
         depth = blocks[0].rows.depth
-        width = depth.shape[1] if read_in_place(logits, depth) else logits.shape[1]
+        width = depth.shape[1] if engine.reads_tail_in_place else logits.shape[1]
         together = max(1, _GPU_BLOCK // (size * width))
         return cls(
             [

@@ -21,7 +21,8 @@ import numpy as np
 
 from ..arrays import Array, to_numpy
 from ..errors import InputError
-from ..ranks.ranked import Block, prepare_block
+from ..kernel.block import Block
+from ..kernel.choice import engine_for
 from .memory import (
     MemoryRows,
     available_threads,
@@ -110,10 +111,11 @@ class Stream:
     single_precision: bool
 
     def prepare(self, **how: Any) -> StreamingRows:
-        """Rows for the solver; the keywords are those of `prepare_block`."""
+        """Rows for the solver; the keywords are those of `Engine.prepare`."""
 
         def one(part: Part) -> Block:
-            return prepare_block(part.logits, part.labels, part.weight, **how)
+            engine = engine_for(part.logits, how.get("dtype"))
+            return engine.prepare(part.logits, part.labels, part.weight, **how)
 
         n, m = self.shape
         single = self.single_precision and how.get("dtype") is None

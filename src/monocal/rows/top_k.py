@@ -17,7 +17,9 @@ import numpy as np
 
 from ..arrays import keep_argmax, ordered_exp, to_numpy
 from ..errors import InputError
-from ..ranks.ranked import LARGEST, Block, Ranked, Rest, Tail, prepare_block, rank_rows
+from ..kernel.block import Block
+from ..kernel.choice import ARRAY
+from ..ranks.ranked import LARGEST, Ranked, Rest, Tail, rank_rows
 from ..validation import ANY_CLASS, check_labels, check_logits, check_top_k, check_weights, read_numbers
 from .memory import MemoryRows
 from .row_blocks import row_slices
@@ -195,7 +197,7 @@ class TopKSource:
     shape: tuple[int, int]
 
     def prepare(self, **how: Any) -> MemoryRows:
-        """Rows for the solver; the keywords are those of `prepare_block`."""
+        """Rows for the solver; the keywords are those of `Engine.prepare`."""
         if how.get("statistics"):
             raise InputError(
                 "X: ConditionalMCCT needs all logits, but got the largest only (TopK). Use MCCT or TemperatureScaling."
@@ -209,7 +211,7 @@ class TopKSource:
         outside = column == z.shape[1]
         weight = None if self.weight is None else self.weight[rows]
         stand_in = np.where(outside, z.argmax(axis=1), column)
-        block = prepare_block(z, stand_in, weight, top_k=top_k, dtype=np.float64)
+        block = ARRAY.prepare(z, stand_in, weight, top_k=top_k, dtype=np.float64)
         ranked = block.rows
         rest = Rest(_rest_depth(ranked, z, value), count)
         tail = ranked.tail or Tail(None, np.zeros(len(z), dtype=np.int64), False)
