@@ -6,7 +6,7 @@ import pytest
 import monocal as mc
 from monocal.calibration.rank_map import RankMap
 from monocal.objective.cone import RankCone
-from monocal.rows import memory as sources
+from monocal.rows import sampling
 from monocal.rows.memory import MemoryRows
 from monocal.solver import minimize
 
@@ -205,11 +205,11 @@ def test_corrections_take_a_handful_of_steps():
 )  # blocks have 131 rows, and a sample one row in 8, 36, 358
 def test_a_sample_is_bounded_and_the_same_wherever_rows_are_cut(n):
     m = 2000
-    step = sources.sample_step(n, m)
-    chosen = np.flatnonzero(sources.in_sample(n, m, step))
+    step = sampling.sample_step(n, m)
+    chosen = np.flatnonzero(sampling.in_sample(n, m, step))
     assert 2**22 < len(chosen) * m < 1.2 * 2**24
-    size = sources._rows_of(sources._CPU_BLOCK, m)
-    blocks = np.split(np.arange(n), range(size, n, size))[:: sources.blocks_between(step, m)]
+    size = sampling.rows_of_size(sampling.CPU_BLOCK, m)
+    blocks = np.split(np.arange(n), range(size, n, size))[:: sampling.blocks_between(step, m)]
     np.testing.assert_array_equal(np.concatenate([b[::step] for b in blocks]), chosen)
 
 

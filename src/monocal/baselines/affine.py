@@ -19,7 +19,7 @@ from ..calibration.base import Calibrator
 from ..calibration.cone import DOUBLE_BELOW
 from ..calibration.temperature import TemperatureScaling
 from ..errors import InputError, warn
-from ..rows.row_blocks import map_rows
+from ..rows.parallel import map_rows
 from ..validation import check_number
 from .affine_problem import AffineProblem, MatrixProblem, VectorProblem
 

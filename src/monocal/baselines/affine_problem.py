@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 import numpy as np
 
 from ..arrays import ordered_softmax
-from ..rows.memory import block_rows, parallel_map, parallel_sum
+from ..rows.parallel import block_rows, parallel_map, parallel_sum
 
 
 class AffineProblem(ABC):

@@ -15,7 +15,7 @@ from scipy.optimize import minimize
 
 from ..arrays import ordered_softmax
 from ..calibration.temperature import TemperatureScaling
-from ..rows.row_blocks import sum_rows
+from ..rows.parallel import sum_rows
 from ..validation import check_choice
 from .probability_map import ProbabilityCalibrator, softmax
 

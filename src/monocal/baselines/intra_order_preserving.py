@@ -21,7 +21,7 @@ from ..arrays import ordered_softmax, scatter, sort_with_index
 from ..calibration.base import Calibrator
 from ..calibration.temperature import TemperatureScaling, last_scale
 from ..errors import require
-from ..rows.row_blocks import map_rows
+from ..rows.parallel import map_rows
 from ..validation import check_choice
 from .depths import depths, lift, mask, squeeze
 from .network import Schedule, check_hidden, classification_loss, forward, new_layers, positive_factor, train

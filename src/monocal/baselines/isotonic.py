@@ -11,8 +11,7 @@ from __future__ import annotations
 import numpy as np
 from sklearn.isotonic import IsotonicRegression
 
-from ..rows.memory import parallel_map
-from ..rows.row_blocks import map_rows, row_slices
+from ..rows.parallel import map_rows, parallel_map, row_slices
 from ..validation import check_choice
 from .probability_map import ProbabilityCalibrator, normalise, softmax
 

@@ -12,8 +12,7 @@ from abc import abstractmethod
 
 import numpy as np
 
-from ..rows.memory import parallel_map
-from ..rows.row_blocks import map_rows
+from ..rows.parallel import map_rows, parallel_map
 from .probability_map import ProbabilityCalibrator, normalise, softmax
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..arrays import compute_dtype, ordered_log, ordered_softmax
 from ..calibration.base import Calibrator
-from ..rows.row_blocks import map_rows
+from ..rows.parallel import map_rows
 
 # exp(-1000) is zero in every precision: a class of probability 0 that is available has a finite logit all the same.
 _LOG_ZERO = -1000.0

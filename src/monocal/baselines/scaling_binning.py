@@ -13,8 +13,7 @@ from scipy.special import expit, logit
 
 from ..arrays import compute_dtype
 from ..calibration.temperature import TemperatureScaling
-from ..rows.memory import parallel_map
-from ..rows.row_blocks import map_rows
+from ..rows.parallel import map_rows, parallel_map
 from ..validation import check_choice, check_number
 from .one_vs_rest import OneVsRestCalibrator, bin_sums, equal_mass_edges
 from .probability_map import softmax

@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.interpolate import CubicSpline
 
-from ..rows.row_blocks import map_rows
+from ..rows.parallel import map_rows
 from ..validation import check_number
 from .probability_map import ProbabilityCalibrator, normalise, softmax
 

@@ -28,7 +28,7 @@ from ..errors import InputError
 from ..kernel.point import BIAS, SCALE
 from ..objective.cone import RankCone
 from ..objective.information import information
-from ..rows.memory import Rows
+from ..rows.interface import Rows
 from ..solver import minimize
 from ..validation import check_number
 from .cone import DOUBLE_BELOW, ConeCalibrator

@@ -15,7 +15,9 @@ from sklearn.exceptions import ConvergenceWarning
 from ..arrays import Array, array_namespace, to_numpy
 from ..errors import InputError, warn
 from ..objective.cone import RankCone
-from ..rows.memory import MemoryRows, RowSource, one_blas_thread
+from ..rows.interface import RowSource
+from ..rows.memory import MemoryRows
+from ..rows.parallel import one_blas_thread
 from ..solver import Solution, minimize
 from ..validation import check_number, check_top_k
 from .base import Calibrator

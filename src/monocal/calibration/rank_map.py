@@ -34,8 +34,7 @@ from ..arrays import (
 from ..kernel import compiled
 from ..ranks.ranked import LARGEST, Ranked, rank_rows
 from ..ranks.ties import average_ties
-from ..rows.memory import block_rows, parallel_map
-from ..rows.row_blocks import map_rows, row_slices
+from ..rows.parallel import block_rows, map_rows, parallel_map, row_slices
 
 
 @dataclass(frozen=True)

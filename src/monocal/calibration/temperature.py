@@ -20,8 +20,8 @@ from scipy.optimize import brentq
 from ..arrays import Array, compute_dtype, to_numpy
 from ..errors import InputError
 from ..objective.cone import MIN_SCALE, RankCone
-from ..rows.memory import RowSource
-from ..rows.row_blocks import sum_rows
+from ..rows.interface import RowSource
+from ..rows.parallel import sum_rows
 from ..solver import Solution
 from ..solver.solution import ITERATIONS, STALLED
 from ..validation import check_choice

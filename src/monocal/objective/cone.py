@@ -19,7 +19,7 @@ import numpy as np
 from ..kernel.interface import Sums, scale_sums, sums, totals
 from ..kernel.point import BIAS, SCALE, Point
 from ..kernel.totals import DEPTH, HEIGHT, MASS, Totals
-from ..rows.memory import Rows
+from ..rows.interface import Rows
 from ..solver import Evaluation
 
 # The smallest weight: strictly positive, so that the map stays injective and 1/weight finite.

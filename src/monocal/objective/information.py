@@ -24,7 +24,7 @@ from ..arrays import Array, array_namespace, to_numpy
 from ..kernel.block import Block
 from ..kernel.point import Point, from_top
 from ..kernel.tail import tail_moments
-from ..rows.memory import Rows
+from ..rows.interface import Rows
 
 
 @dataclass(frozen=True)

@@ -28,8 +28,10 @@ from ..kernel.choice import engine_for
 from ..metrics import Evaluation, Evaluator
 from ..metrics.registry import METRICS, chosen
 from ..validation import check_some_weight
-from .memory import MemoryRows, block_rows, in_sample, join_samples, sample_step
+from .memory import MemoryRows
+from .parallel import block_rows
 from .reader import check_out
+from .sampling import choose_rows, in_sample, join_samples, sample_step
 from .stream import Part, regroup
 
 if TYPE_CHECKING:
@@ -145,7 +147,8 @@ class DaskRows:
             return None
         if self._sample is None:
             chosen = self.part(in_sample(self.n_rows, self.n_classes, step)).chunks
-            self._sample = join_samples([block for blocks in _compute(chosen) for block in blocks], step)
+            blocks = [block for blocks in _compute(chosen) for block in blocks]
+            self._sample = MemoryRows(join_samples(blocks, step))
         return self._sample
 
     coarse = sample
@@ -153,7 +156,7 @@ class DaskRows:
     def part(self, chosen: np.ndarray) -> DaskRows:
         masks = np.split(chosen, np.cumsum(self.sizes)[:-1])
         some = [(chunk, mask) for chunk, mask in zip(self.chunks, masks, strict=True) if mask.any()]
-        chunks = [_task(_choose, chunk, mask) for chunk, mask in some]
+        chunks = [_task(choose_rows, chunk, mask) for chunk, mask in some]
         return self._like(chunks, [int(mask.sum()) for _, mask in some])
 
     def statistics(self) -> np.ndarray:
@@ -330,12 +333,6 @@ def _sum_blocks(blocks: list[Block], function: Callable[..., Any], args: _Box) -
 
 def _add(*sums: Any) -> Any:
     return reduce(add, sums)
-
-
-def _choose(blocks: list[Block], mask: np.ndarray) -> list[Block]:
-    ends = np.cumsum([b.n_rows for b in blocks])
-    pieces = [b[np.flatnonzero(c)] for b, c in zip(blocks, np.split(mask, ends[:-1]), strict=True)]
-    return [piece for piece in pieces if piece.n_rows]
 
 
 def _gather_statistics(blocks: list[Block]) -> np.ndarray:

@@ -21,8 +21,8 @@ import numpy as np
 from ..arrays import is_dask, to_numpy
 from ..errors import InputError
 from ..validation import check_some_weight
-from .memory import RowSource
-from .row_blocks import row_slices
+from .interface import RowSource
+from .parallel import row_slices
 from .stream import Part, Stream
 from .top_k import TopK, TopKLogits
 

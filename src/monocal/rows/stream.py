@@ -8,12 +8,10 @@ passes. So a fit gives what it gives in memory, bit for bit; it costs a sort a p
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import reduce
-from itertools import chain, islice
+from itertools import islice
 from operator import add
 from typing import Any, TypeVar
 
@@ -23,15 +21,9 @@ from ..arrays import Array, to_numpy
 from ..errors import InputError
 from ..kernel.block import Block
 from ..kernel.choice import engine_for
-from .memory import (
-    MemoryRows,
-    available_threads,
-    block_rows,
-    blocks_between,
-    join_samples,
-    one_blas_thread,
-    sample_step,
-)
+from .memory import MemoryRows
+from .parallel import block_rows, map_in_order
+from .sampling import blocks_between, join_samples, sample_step
 
 T = TypeVar("T")
 
@@ -81,25 +73,6 @@ def _join(parts: list[Part]) -> Part:
         weight = np.concatenate([np.ones(len(p.labels)) if p.weight is None else p.weight for p in parts])
     logits, labels = (np.concatenate([getattr(p, name) for p in parts]) for name in ("logits", "labels"))
     return Part(logits, labels, weight)
-
-
-def map_in_order(function: Callable[[Any], T], items: Iterable[Any]) -> Iterator[T]:
-    """``map(function, items)`` on threads, reading only a few items ahead."""
-    threads = available_threads()
-    items = iter(items)
-    first = list(islice(items, 2))
-    items = chain(first, items)
-    if threads == 1 or len(first) < 2:  # nothing to share
-        yield from map(function, items)
-        return
-    with one_blas_thread, ThreadPoolExecutor(threads) as pool:
-        ahead: deque[Future[T]] = deque()
-        for item in items:
-            ahead.append(pool.submit(function, item))
-            if len(ahead) > 2 * threads:
-                yield ahead.popleft().result()
-        while ahead:
-            yield ahead.popleft().result()
 
 
 @dataclass(frozen=True)
@@ -181,7 +154,7 @@ class StreamingRows:
         if self._sample is None:
             thin = self._map(lambda block: block.every(step))
             some = islice(thin, None, None, blocks_between(step, self.n_classes))
-            self._sample = join_samples(list(some), step)
+            self._sample = MemoryRows(join_samples(list(some), step))
         return self._sample
 
     coarse = sample

@@ -22,7 +22,7 @@ from ..kernel.choice import ARRAY
 from ..ranks.ranked import LARGEST, Ranked, Rest, Tail, rank_rows
 from ..validation import ANY_CLASS, check_labels, check_logits, check_top_k, check_weights, read_numbers
 from .memory import MemoryRows
-from .row_blocks import row_slices
+from .parallel import row_slices
 
 if TYPE_CHECKING:
     from ..calibration.base import Calibrator
