@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays import ordered_softmax
-from ..calibration.base import Calibrator
+from ..calibration.base import ArrayCalibrator
 from ..calibration.temperature import TemperatureScaling, last_scale
 from ..errors import require
 from ..rows.parallel import map_rows
@@ -22,7 +22,7 @@ from .depths import depths, lift, mask, squeeze
 from .network import Schedule, check_hidden, classification_loss, forward, new_layers, positive_factor, train
 
 
-class ParameterizedTemperatureScaling(Calibrator):
+class ParameterizedTemperatureScaling(ArrayCalibrator):
     """PTS: a temperature for every sample, from its largest logits. Needs torch to fit (``monocal[torch]``), not to predict.
 
     Parameters
@@ -164,8 +164,7 @@ class ParameterizedTemperatureScaling(Calibrator):
 
     def temperatures(self, X: Any) -> np.ndarray:
         """The temperature (n,) of each row."""
-        given = self._read_fitted(X)
-        return self._temperatures(self._own_array(self._to_logits(given.values)))[:, 0]
+        return self._temperatures(self._logits_of(self._read(X)))[:, 0]
 
     def _temperatures(self, logits: np.ndarray) -> np.ndarray:
         output = forward(self._features(logits).astype(np.float64), self.layers_)

@@ -6,7 +6,8 @@
     predict(X)           the most probable class
     score(X, y)          mean log-likelihood of the labels
 
-A family writes ``_fit(logits, labels, weight)`` and ``_calibrate(logits)``; the base does the rest. A map that keeps the
+A family writes ``_calibrate(logits)``, and ``_fit(logits, labels, weight)`` where it needs arrays in memory (`ArrayCalibrator`)
+or ``_fit_rows(rows)`` where it adds up sums over rows (`ConeCalibrator`); the base does the rest. A map that keeps the
 order works on the caller's own arrays (numpy, torch on any device); the others are given numpy arrays.
 """
 
@@ -14,6 +15,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from copy import copy
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,27 +24,14 @@ from scipy.special import logsumexp
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ..arrays import (
-    Array,
-    array_namespace,
-    device_of,
-    is_lazy_torch,
-    keep_argmax,
-    ordered_log,
-    ordered_softmax,
-    to_numpy,
-)
+from ..arrays import Array, array_namespace, is_lazy_torch, keep_argmax, ordered_softmax, to_numpy
 from ..errors import InputError, require
-from ..rows.reader import check_out, find_lazy, is_empty, plain_blocks
-from ..validation import (
-    Given,
-    check_choice,
-    check_label_available,
-    check_labels,
-    check_logits,
-    check_probabilities,
-    check_weights,
-)
+from ..rows.files import check_out, is_empty, plain_blocks
+from ..rows.inputs import elsewhere
+from ..rows.interface import RowMap, Source
+from ..rows.memory import ArraySource
+from ..rows.reader import Reader
+from ..validation import Given, check_choice, check_labels, check_weights
 
 
 class Calibrator(TransformerMixin, BaseEstimator, ABC):
@@ -61,7 +51,7 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):
     preserves_top1: ClassVar[bool] = False
     # Families that can only handle numpy get numpy; the result is given back in the caller's library.
     _any_array: ClassVar[bool] = False
-    # Whether `_fit` can work on a `RowSource` (its labels and weights are then None).
+    # Whether `_fit_source` takes rows that are no arrays in memory.
     _streams: ClassVar[bool] = False
 
     input: str = "logits"
@@ -69,8 +59,8 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):
     # What a family writes.
 
     @abstractmethod
-    def _fit(self, logits: Array, labels: Array, weight: Array | None) -> None:
-        """Learn from checked logits (n, m), labels (n,) and weights (n,) or None; set attributes ending in ``_``."""
+    def _fit_source(self, source: Source) -> None:
+        """Learn from checked rows, wherever they live; set attributes ending in ``_``. See `ArrayCalibrator`."""
 
     @abstractmethod
     def _calibrate(self, logits: Array) -> Array:
@@ -79,9 +69,6 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):
     def _probabilities(self, logits: Array) -> Array:
         """Calibrated probabilities; a family that works on probabilities overrides this and `_calibrate`."""
         return ordered_softmax(self._calibrate(logits))
-
-    def _check_first(self, logits: np.ndarray) -> None:
-        """Refuse logits that cannot be fitted, by the first rows (k, m) of those that come in parts."""
 
     # What a user calls.
 
@@ -116,24 +103,24 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):
 
     def _checked_fit(self, X: Any, y: Any, sample_weight: Any) -> None:
         check_choice(self.input, "input", ("logits", "probabilities"))
-        self.__dict__.pop("smallest_probability_", None)
-        lazy = find_lazy(X, y, sample_weight, streams=self._streams)
-        if lazy is not None:
-            source = lazy.source(self)
+        place = elsewhere(X, y, sample_weight, reads_files=self._streams)
+        reader = Reader(self.input)
+        source: Source
+        if place is None:
+            values = reader.values(X).values
+            reader = reader.having_seen(values)
+            source = ArraySource(reader, reader.labelled(values, y, sample_weight).that_count)
+            validate_data(self, X if hasattr(X, "columns") else values, reset=True, skip_check_array=True)
+        elif not self._streams:
+            raise InputError(place.refusal)
+        else:
+            source = place.open(reader)
             self.__dict__.pop("feature_names_in_", None)
             self.n_features_in_ = source.shape[1]
-            self._fit(source, None, None)
-            return
-        values, logits, labels, weight = self._read_part(X, y, sample_weight, fitting=True)
-        if weight is not None:
-            kept = weight > 0
-            if not bool(array_namespace(weight).all(kept)):
-                logits, labels, weight = logits[kept], labels[kept], weight[kept]
-        validate_data(self, X if hasattr(X, "columns") else values, reset=True, skip_check_array=True)
-        if not self._any_array:
-            logits, labels = to_numpy(logits), to_numpy(labels)
-            weight = None if weight is None else to_numpy(weight)
-        self._fit(logits, labels, weight)
+        self.__dict__.pop("smallest_probability_", None)
+        if self.input == "probabilities":
+            self.smallest_probability_ = source.reader.smallest
+        self._fit_source(source)
 
     def transform(self, X: Any, *, out: Any = None) -> Any:
         """Calibrated logits, in the form and type of ``X``: their softmax is `predict_proba`.
@@ -181,27 +168,12 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):
             if is_empty(block):
                 yield block
                 continue
-            try:
-                result = self.predict_proba(block)
-            except InputError:
-                self._read(block, first_row)  # names the row among all
-                raise
-            yield result
+            yield self._on_rows("predict_proba", block, first_row)
             first_row += len(block)
 
     def predict(self, X: Any) -> Any:
         """The most probable class of each row."""
-        check_is_fitted(self)
-        lazy = find_lazy(X)
-        if lazy is not None:
-            return lazy.apply(self, "predict", None)
-        if self.preserves_top1:
-            given = self._read_fitted(X)
-            return given.restore(array_namespace(given.values).argmax(given.values, axis=1))
-        given = self._read_fitted(X)
-        # In the type of `predict_proba`, so that the two agree where rounding makes a tie.
-        values = _back(self._probabilities(self._own_array(self._to_logits(given.values))), given.values)
-        return given.restore(array_namespace(values).argmax(values, axis=1))
+        return self._apply(X, "predict", None)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Mean log-likelihood of the labels, the negative of `monocal.metrics.nll`: larger is better.
@@ -221,14 +193,14 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):
         float
             ``-inf`` where a label has probability zero.
         """
-        if find_lazy(X) is not None:
+        if elsewhere(X) is not None:
             raise InputError(
                 "score: X must be an array in memory. For larger data, feed blocks of predict_blocks to metrics.Evaluator."
             )
-        given = self._read_fitted(X)
+        given = self._read(X)
         labels = to_numpy(check_labels(y, given.values))
         weight = check_weights(sample_weight, given.values)
-        f = to_numpy(self._calibrate(self._own_array(self._to_logits(given.values)))).astype(np.float64)
+        f = to_numpy(self._calibrate(self._logits_of(given))).astype(np.float64)
         log_p = f[np.arange(len(f)), labels] - logsumexp(f, axis=1)
         if weight is None:
             return float(log_p.mean())
@@ -257,63 +229,60 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):
 
     def _apply(self, X: Any, method: str, out: Any) -> Any:
         check_is_fitted(self)
-        lazy = find_lazy(X)
-        if lazy is not None:
-            return lazy.apply(self, method, out)
-        given = self._read_fitted(X)
-        logits = self._own_array(self._to_logits(given.values))
-        function = self._calibrate if method == "transform" else self._probabilities
-        values = _back(function(logits), given.values)
-        if self.preserves_top1:
-            values = keep_argmax(values, given.values)
+        place = elsewhere(X)
+        if place is not None:
+            return place.apply(self._row_map(method), out)
         if out is None:
-            return given.restore(values)
-        check_out(out, values.shape)
-        out[:] = values
+            return self._on_rows(method, X)
+        dtype = check_out(out, np.shape(X), getattr(X, "dtype", np.float64))
+        out[:] = self._on_rows(method, X, 0, dtype)
         return out
 
-    def _own_array(self, logits: Array) -> Array:
-        return logits if self._any_array else to_numpy(logits)
+    def _row_map(self, method: str) -> RowMap:
+        now = copy(self)  # what is computed later is of the map as it is now
+        rank_map = getattr(self, "rank_map_", None)
+        return RowMap(
+            type(self).__name__,
+            method,
+            self.n_features_in_,
+            self.input,
+            partial(now._on_rows, method),
+            rank_map,
+        )
 
-    def _read_fitted(self, X: Any) -> Given:
+    def _on_rows(self, method: str, X: Any, first_row: int = 0, dtype: Any = None) -> Any:
+        """The result for rows in memory, in the form and type of ``X``; with a ``dtype``, as an array of that type."""
+        given = self._read(X, first_row)
+        values = given.values
+        if method == "predict" and self.preserves_top1:
+            return given.restore(array_namespace(values).argmax(values, axis=1))
+        function = self._calibrate if method == "transform" else self._probabilities
+        if dtype is not None and not str(dtype).startswith("torch"):
+            values = to_numpy(values)
+        result = _back(function(self._logits_of(given)), values, dtype or values.dtype)
+        if self.preserves_top1:
+            result = keep_argmax(result, values)
+        if (
+            method == "predict"
+        ):  # of `predict_proba` in its own type, so that the two agree where rounding makes a tie
+            result = array_namespace(result).argmax(result, axis=1)
+        return given.restore(result) if dtype is None else result
+
+    def _read(self, X: Any, first_row: int = 0) -> Given:
         check_is_fitted(self)
-        given = self._read(X)
+        given = self.reader.values(X, first_row)
         validate_data(self, X if hasattr(X, "columns") else given.values, reset=False, skip_check_array=True)
         return given
 
-    def _read(self, X: Any, first_row: int = 0) -> Given:
-        check = check_probabilities if self.input == "probabilities" else check_logits
-        return check(X, first_row=first_row)
+    def _logits_of(self, given: Given) -> Array:
+        """Logits in a library that the family can work with."""
+        logits = self.reader.logits(given.values)
+        return logits if self._any_array else to_numpy(logits)
 
-    def _read_part(
-        self, X: Any, y: Any, sample_weight: Any, *, fitting: bool = False, first_row: int | None = None
-    ) -> tuple[Array, Array, Array, Array | None]:
-        """Values, logits, labels and weights of checked rows, which may be a part of more that begins at ``first_row``."""
-        begin = first_row or 0
-        values = self._read(X, begin).values
-        labels = check_labels(y, values, first_row=begin)
-        weight = check_weights(sample_weight, values, first_row=first_row)
-        logits = self._to_logits(values, fitting)
-        check_label_available(logits, labels, weight, first_row=begin)
-        return values, logits, labels, weight
-
-    def _to_logits(self, values: Array, fitting: bool = False) -> Array:
-        """Logarithms of probabilities. A zero is no mask here but an underflow or an empty count: it stands for half the
-        smallest positive probability of the calibration set (or of its own row, if that is smaller)."""
-        if self.input != "probabilities":
-            return values
-        xp = array_namespace(values)
-        narrow = values.dtype != xp.float64
-        p = xp.astype(values, xp.float64)
-        positive = xp.where(p > 0, p, xp.asarray(np.inf, dtype=p.dtype))
-        if fitting:
-            so_far = getattr(self, "smallest_probability_", np.inf)
-            self.smallest_probability_ = min(float(xp.min(positive)), so_far)
-        least = xp.clip(xp.min(positive, axis=1, keepdims=True), max=self.smallest_probability_)
-        filled = xp.where(p > 0, p, least)
-        # Neighbours in a narrower type are so far apart that the double logarithm cannot swap them.
-        logs = xp.log(filled) if narrow else xp.asarray(ordered_log(to_numpy(filled)), **device_of(p))
-        return xp.where(p > 0, logs, logs - np.log(2.0))
+    @property
+    def reader(self) -> Reader:
+        """How this calibrator reads rows: their check, and the way from probabilities to logits."""
+        return Reader(self.input, getattr(self, "smallest_probability_", np.inf))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -322,19 +291,29 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):
         return tags
 
 
+class ArrayCalibrator(Calibrator):
+    """Base of the calibrators that need all rows as arrays in memory."""
+
+    @abstractmethod
+    def _fit(self, logits: Array, labels: Array, weight: Array | None) -> None:
+        """Learn from checked logits (n, m), labels (n,) and weights (n,) or None; set attributes ending in ``_``."""
+
+    def _fit_source(self, source: Source) -> None:
+        assert isinstance(source, ArraySource)
+        rows = source.checked if self._any_array else source.checked.on_host()
+        self._fit(rows.logits, rows.labels, rows.weight)
+
+
 # The largest number of half precision but one: `keep_argmax` may have to go one higher.
 _HALF_RANGE = 65472.0
 
 
-def _back(values: Array, like: Array, keep_type: bool = True) -> Array:
-    """Results in the library, on the device and (mostly) of the type the caller gave."""
+def _back(values: Array, like: Array, dtype: Any) -> Array:
+    """Results in the library and on the device of ``like``, of some type."""
     xp = array_namespace(like)
-    if is_lazy_torch(like):
-        values = xp.asarray(values, device=like.device)
-    if not keep_type:
-        return values
-    if str(like.dtype).endswith("float16") and not str(like.dtype).endswith("bfloat16"):
+    values = xp.asarray(values, device=like.device) if is_lazy_torch(like) else to_numpy(values)
+    if str(dtype).endswith("float16") and not str(dtype).endswith("bfloat16"):
         # Half precision ends at 65504: calibrated logits are cut there, but for the -inf of a masked class.
         values = xp.where(xp.isinf(values), values, xp.clip(values, -_HALF_RANGE, _HALF_RANGE))
     with np.errstate(under="ignore"):
-        return xp.astype(values, like.dtype, copy=False)
+        return xp.astype(values, dtype, copy=False)

@@ -111,11 +111,12 @@ class ConditionalMCCT(ConeCalibrator):
         self.tol = tol
         self.max_iter = max_iter
 
-    def _fit(self, logits: Array, labels: Array, weight: Array | None) -> None:
-        self._check_solver_parameters()
+    def _preparation(self) -> dict[str, Any]:
+        return {"statistics": statistic_functions(_check_statistics(self.statistics))}
+
+    def _fit_rows(self, rows: Rows) -> None:
         check_number(self.n_knots, "n_knots", least=1, whole=True)
         statistics = _check_statistics(self.statistics)
-        rows = self._rows(logits, labels, weight, statistics=statistic_functions(statistics))
         scale = _plain_scale(rows)
         weights = rows.weights()
         ramps = choose_ramps(rows.statistics(), weights, self.n_knots) if statistics else ()

@@ -7,6 +7,7 @@ A family chooses its atoms; the solver, the guarantees and the way to predict ar
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,9 +16,9 @@ from sklearn.exceptions import ConvergenceWarning
 from ..arrays import Array, array_namespace, to_numpy
 from ..errors import InputError, warn
 from ..objective.cone import RankCone
-from ..rows.interface import RowSource
-from ..rows.memory import MemoryRows
+from ..rows.interface import Rows, Source
 from ..rows.parallel import one_blas_thread
+from ..rows.top_k import TopKSource
 from ..solver import Solution, minimize
 from ..validation import check_number, check_top_k
 from .base import Calibrator
@@ -49,19 +50,25 @@ class ConeCalibrator(Calibrator):
         check_number(self.tol, "tol", above=0)
         check_number(self.max_iter, "max_iter", least=1, whole=True)
 
-    def _rows(self, logits: Array | RowSource, labels: Array, weight: Array | None, **rest: Any) -> Any:
-        check_top_k(self.top_k, logits.shape[1])
-        double = logits.shape[0] * logits.shape[1] <= DOUBLE_BELOW
-        if isinstance(logits, RowSource):
-            return logits.prepare(top_k=self.top_k, dtype=np.float64 if double else None, **rest)
-        _check_unit(logits)
-        xp = array_namespace(logits)
-        return MemoryRows.prepare(
-            logits, labels, weight, top_k=self.top_k, dtype=xp.float64 if double else None, **rest
-        )
+    @abstractmethod
+    def _fit_rows(self, rows: Rows) -> None:
+        """Learn from prepared rows; set `rank_map_` and what else there is to tell."""
 
-    def _check_first(self, logits: np.ndarray) -> None:
-        _check_unit(logits)
+    def _preparation(self) -> dict[str, Any]:
+        """What rows must be prepared with: keywords of `Engine.prepare`."""
+        return {}
+
+    def _fit_source(self, source: Source) -> None:
+        self._check_solver_parameters()
+        check_top_k(self.top_k, source.shape[1])
+        some = source.first_rows()
+        if isinstance(source, TopKSource):
+            self.n_features_in_ = source.n_classes_with(self.top_k)
+        else:  # the largest logits of a row say nothing about the others
+            _check_unit(some)
+        double = source.shape[0] * source.shape[1] <= DOUBLE_BELOW
+        dtype = array_namespace(some).float64 if double else None
+        self._fit_rows(source.prepare(top_k=self.top_k, dtype=dtype, **self._preparation()))
 
     def _solve(self, problem: RankCone, shrinkage: Any) -> Solution:
         """Certified solution, with the shrinkage given or chosen by cross-validation."""

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..arrays import Array
 from ..objective.cone import RankCone
+from ..rows.interface import Rows
 from ..validation import check_choice
 from .cone import ConeCalibrator
 from .published import Published
@@ -87,10 +87,8 @@ class MCCT(ConeCalibrator):
         """What the paper's authors ran: raw logits, SLSQP with 100 iterations, its top-k. It does not keep the order."""
         return Published(inverse=cls._inverse, top_k=top_k)
 
-    def _fit(self, logits: Array, labels: Array, weight: Array | None) -> None:
+    def _fit_rows(self, rows: Rows) -> None:
         check_choice(self.solver, "solver", ("newton", "slsqp"))
-        self._check_solver_parameters()
-        rows = self._rows(logits, labels, weight)
         allowed = np.ones((2, 1, rows.n_ranks), dtype=bool)
         allowed[1, 0, 0] = False  # a bias on every rank is a shift, which softmax does not see
         problem = RankCone(rows, allowed, tol=self.tol)

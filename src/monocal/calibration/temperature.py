@@ -13,14 +13,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 import numpy as np
 from scipy.optimize import brentq
 
-from ..arrays import Array, compute_dtype, to_numpy
+from ..arrays import compute_dtype
 from ..errors import InputError
 from ..objective.cone import MIN_SCALE, RankCone
-from ..rows.interface import RowSource
+from ..rows.interface import Rows, Source
+from ..rows.memory import ArraySource
 from ..rows.parallel import sum_rows
 from ..solver import Solution
 from ..solver.solution import ITERATIONS, STALLED
@@ -73,17 +75,24 @@ class TemperatureScaling(ConeCalibrator):
         self.tol = tol
         self.max_iter = max_iter
 
-    def _fit(self, logits: Array, labels: Array, weight: Array | None) -> None:
+    @property
+    def _streams(self) -> bool:  # type: ignore[override]
+        return self.loss != "mse"  # the search over scales reads the rows too often
+
+    def _preparation(self) -> dict[str, Any]:
+        return {"ordered": False}
+
+    def _fit_source(self, source: Source) -> None:
         check_choice(self.loss, "loss", ("nll", "mse"))
-        self._check_solver_parameters()
-        if self.loss == "mse":
-            if isinstance(logits, RowSource):
-                raise InputError(
-                    "loss='mse' needs all rows in memory: pass arrays, or use loss='nll', which reads them in parts."
-                )
-            self._fit_brier(to_numpy(logits), to_numpy(labels), None if weight is None else to_numpy(weight))
+        if self.loss == "nll":
+            super()._fit_source(source)
             return
-        rows = self._rows(logits, labels, weight, ordered=False)
+        self._check_solver_parameters()
+        assert isinstance(source, ArraySource)
+        rows = source.checked.on_host()
+        self._fit_brier(rows.logits, rows.labels, rows.weight)
+
+    def _fit_rows(self, rows: Rows) -> None:
         allowed = np.zeros((2, 1, rows.n_ranks), dtype=bool)
         allowed[0, 0, 0] = True
         problem = RankCone(rows, allowed, tol=self.tol)

@@ -206,9 +206,10 @@ def _by_row(calibrator: Any, X: Any) -> tuple[Floats, Floats, Any]:
     rows = None
     psi = np.ones((1, len(rank_map.scale_steps)))
     if X is not None:
-        values = to_numpy(calibrator._read_fitted(X).values)
+        reader = calibrator.reader
+        values = to_numpy(reader.values(X).values)
         values = values[:: -(-len(values) // _MOST_ROWS)]
-        rows = rank_rows(calibrator._to_logits(values), rank_map.top_k, np.float64)
+        rows = rank_rows(reader.logits(values), rank_map.top_k, np.float64)
         if rank_map.factors is not None:
             psi = np.asarray(rank_map.factors(rows))
     elif rank_map.factors is not None:

@@ -13,11 +13,8 @@ reads the chunks anew, and memory is bounded by the chunks at work.
 from __future__ import annotations
 
 from collections.abc import Callable
-from copy import copy
 from dataclasses import dataclass, replace
-from functools import reduce
-from operator import add
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -25,98 +22,104 @@ from ..arrays import Array, to_numpy
 from ..errors import InputError, require
 from ..kernel.block import Block
 from ..kernel.choice import engine_for
-from ..metrics import Evaluation, Evaluator
-from ..metrics.registry import METRICS, chosen
 from ..validation import check_some_weight
+from .chunks import (
+    Box,
+    Delayed,
+    add_all,
+    chunks_of,
+    compute,
+    has_client,
+    once,
+    reduce_tasks,
+    task,
+    whole_rows,
+)
+from .files import check_out
+from .interface import RowMap
 from .memory import MemoryRows
 from .parallel import block_rows
-from .reader import check_out
+from .reader import Reader
 from .sampling import choose_rows, in_sample, join_samples, sample_step
-from .stream import Part, regroup
-
-if TYPE_CHECKING:
-    from ..calibration.base import Calibrator
+from .stream import regroup
 
 T = TypeVar("T")
-Delayed = Any
-
-# How many sums one task adds.
-_FAN_IN = 16
 
 
 class DaskLogits:
-    """A Dask array of logits with its labels and weights; what `Calibrator.fit` and `predict_proba` make of one."""
+    """A Dask array of logits with its labels and weights; implements `interface.Elsewhere`."""
 
-    def __init__(self, X: Any, y: Any = None, sample_weight: Any = None, *, streams: bool = True):
+    refusal = (
+        "X: this method needs all rows in one process, but got a Dask array. Pass X.compute(), or use "
+        "TemperatureScaling (with loss='nll'), MCCT or ConditionalMCCT."
+    )
+
+    def __init__(self, X: Any, y: Any = None, sample_weight: Any = None):
         require("dask.array", "dask")
         if X.ndim != 2:
             raise InputError(
                 f"X must be two-dimensional, one row a sample and one column a class, but has shape {X.shape}."
             )
-        self.X = _whole_rows(X)
-        self.y, self.weight, self._streams = y, sample_weight, streams
+        self.X = whole_rows(X)
+        self.y, self.weight = y, sample_weight
 
-    def source(self, calibrator: Calibrator) -> DaskSource:
-        if not self._streams:
-            raise InputError(
-                "X: this method needs all rows in one process, but got a Dask array. Pass X.compute(), or use "
-                "TemperatureScaling, MCCT or ConditionalMCCT."
-            )
+    def open(self, reader: Reader) -> DaskSource:
         if self.y is None:
             raise InputError(
                 "requires y to be passed, but the target y is None: give the true class of every row, 0..m-1."
             )
         X = _cut_at_blocks(self.X)
-        chunks = _chunks(X, self.y, self.weight)
-        reader = _once(calibrator)
-        looks = _compute([_task(_look, reader, *chunk) for chunk in chunks])
-        smallest = min(look.smallest_probability for look in looks)
-        if np.isfinite(smallest):
-            calibrator.smallest_probability_ = smallest
+        chunks = chunks_of(X, self.y, self.weight)
+        shared = once(reader)
+        looks = compute([task(_look, shared, *chunk) for chunk in chunks])
+        reader = replace(reader, smallest=min(look.smallest_probability for look in looks))
         sizes = [look.n_rows for look in looks]
         check_some_weight(sum(sizes) > 0)
         chunks = [chunk for chunk, size in zip(chunks, sizes, strict=True) if size]
+        first = next(look.first_rows for look in looks if look.n_rows)
         sizes = [size for size in sizes if size]
-        single = X.dtype.kind == "f" and X.dtype.itemsize <= 4 and calibrator.input == "logits"
-        return DaskSource(calibrator, chunks, sizes, (sum(sizes), X.shape[1]), single)
+        single = X.dtype.kind == "f" and X.dtype.itemsize <= 4 and reader.input == "logits"
+        return DaskSource(reader, chunks, sizes, first, (sum(sizes), X.shape[1]), single)
 
-    def apply(self, calibrator: Calibrator, method: str, out: Any) -> Any:
+    def apply(self, row_map: RowMap, out: Any) -> Any:
         X = self.X
-        expected = calibrator.n_features_in_
-        if X.shape[1] != expected:
+        if X.shape[1] != row_map.n_classes:
             raise InputError(
-                f"X has {X.shape[1]} features, but {type(calibrator).__name__} is expecting {expected} features as input."
+                f"X has {X.shape[1]} features, but {row_map.name} is expecting {row_map.n_classes} features as input."
             )
-        calibrator = copy(calibrator)  # what is computed later is of the map as it is now
-        if method == "predict":
+        if row_map.method == "predict":
             return X.map_blocks(
-                _apply, calibrator, method, drop_axis=1, dtype=np.int64, meta=np.empty(0, dtype=np.int64)
+                _apply, row_map, None, drop_axis=1, dtype=np.int64, meta=np.empty(0, dtype=np.int64)
             )
         plain = X.dtype.kind == "f" and X.dtype.itemsize <= 8
         dtype = X.dtype.newbyteorder("=") if plain else np.dtype(np.float64)
-        result = X.map_blocks(_apply, calibrator, method, dtype=dtype, meta=np.empty((0, 0), dtype=dtype))
+        if out is not None:
+            dtype = check_out(out, X.shape, dtype)
+        result = X.map_blocks(_apply, row_map, dtype, dtype=dtype, meta=np.empty((0, 0), dtype=dtype))
         if out is None:
             return result
-        check_out(out, X.shape)
         result.store(out)
         return out
 
 
 @dataclass(frozen=True)
 class DaskSource:
-    """Checked rows in the chunks of a Dask array, those that have rows with weight; a `RowSource`."""
+    """Checked rows in the chunks of a Dask array that have rows with weight; implements `interface.Source`."""
 
-    calibrator: Calibrator
+    reader: Reader
     chunks: list[tuple[Delayed, Delayed, Delayed, int]]
     sizes: list[int]
+    first: np.ndarray  # a few of the logits
     shape: tuple[int, int]
     single_precision: bool
 
+    def first_rows(self) -> np.ndarray:
+        return self.first
+
     def prepare(self, **how: Any) -> DaskRows:
-        """Rows for the solver; the keywords are those of `Engine.prepare`."""
-        reader, recipe = _once(self.calibrator), _once(how)
-        blocks = [_task(_prepare, reader, recipe, *chunk) for chunk in self.chunks]
-        if _has_client():
+        reader, recipe = once(self.reader), once(how)
+        blocks = [task(_prepare, reader, recipe, *chunk) for chunk in self.chunks]
+        if has_client():
             import dask
 
             blocks = list(dask.persist(*blocks))
@@ -138,8 +141,8 @@ class DaskRows:
         self._sample: MemoryRows | None = None
 
     def sum(self, function: Callable[..., T], *args: Any) -> T:
-        args_once = _once(args)
-        return _reduce([_task(_sum_blocks, chunk, function, args_once) for chunk in self.chunks])
+        args_once = once(args)
+        return reduce_tasks([task(_sum_blocks, chunk, function, args_once) for chunk in self.chunks])
 
     def sample(self) -> MemoryRows | None:
         step = sample_step(self.n_rows, self.n_classes)
@@ -147,7 +150,7 @@ class DaskRows:
             return None
         if self._sample is None:
             chosen = self.part(in_sample(self.n_rows, self.n_classes, step)).chunks
-            blocks = [block for blocks in _compute(chosen) for block in blocks]
+            blocks = [block for blocks in compute(chosen) for block in blocks]
             self._sample = MemoryRows(join_samples(blocks, step))
         return self._sample
 
@@ -156,21 +159,21 @@ class DaskRows:
     def part(self, chosen: np.ndarray) -> DaskRows:
         masks = np.split(chosen, np.cumsum(self.sizes)[:-1])
         some = [(chunk, mask) for chunk, mask in zip(self.chunks, masks, strict=True) if mask.any()]
-        chunks = [_task(choose_rows, chunk, mask) for chunk, mask in some]
+        chunks = [task(choose_rows, chunk, mask) for chunk, mask in some]
         return self._like(chunks, [int(mask.sum()) for _, mask in some])
 
     def statistics(self) -> np.ndarray:
         """(n, S), gathered."""
-        return np.concatenate(_compute([_task(_gather_statistics, chunk) for chunk in self.chunks]))
+        return np.concatenate(compute([task(_gather_statistics, chunk) for chunk in self.chunks]))
 
     def weights(self) -> np.ndarray:
         """(n,), gathered, in double precision."""
-        return np.concatenate(_compute([_task(_gather_weights, chunk) for chunk in self.chunks]))
+        return np.concatenate(compute([task(_gather_weights, chunk) for chunk in self.chunks]))
 
     def with_factors(self, factors: Callable[[Array], Array]) -> DaskRows:
         """The same rows with the factors computed from their statistics, where they lie."""
-        once = _once(factors)
-        chunks = [_task(_with_factors, chunk, once) for chunk in self.chunks]
+        shared = once(factors)
+        chunks = [task(_with_factors, chunk, shared) for chunk in self.chunks]
         rows = self._like(chunks, self.sizes)
         if self._sample is not None:
             rows._sample = self._sample.with_factors(factors)
@@ -180,47 +183,6 @@ class DaskRows:
         return DaskRows(chunks, sizes, self.n_classes, self.n_ranks, self.single_precision)
 
 
-def evaluate(
-    probs: Any,
-    labels: Any,
-    *,
-    metrics: Any = None,
-    sample_weight: Any = None,
-    n_boot: int = 0,
-    **options: Any,
-) -> Evaluation:
-    """`monocal.evaluate` for a Dask array of probabilities: sums of chunks, merged; of ``metrics``, those that merge.
-
-    Parameters are those of `monocal.evaluate`; intervals (``n_boot``) need all rows in one process.
-    """
-    names = chosen(metrics) if metrics is not None else [name for name, one in METRICS.items() if one.merges]
-    apart = [name for name in names if not METRICS[name].merges]
-    if apart:
-        raise InputError(
-            f"metrics: {', '.join(apart)} need all rows in one process, but probs is a Dask array. Leave them out or pass "
-            "probs.compute()."
-        )
-    if n_boot:
-        raise InputError(
-            "n_boot: intervals need all rows in one process, but probs is a Dask array. Pass probs.compute()."
-        )
-    once = _once(options)
-    chunks = _chunks(_whole_rows(probs), labels, sample_weight)
-    tasks = [_task(_evaluate, once, *chunk) for chunk in chunks]
-    result: Evaluation = _reduce(tasks, _merge).result()
-    return replace(result, estimates={name: result[name] for name in names})
-
-
-# Chunks.
-
-
-def _whole_rows(X: Any) -> Any:
-    if any(np.isnan(size) for sizes in X.chunks for size in sizes):
-        X = X.compute_chunk_sizes()
-    rows = tuple(size for size in X.chunks[0] if size)  # what a filter has emptied is no chunk
-    return X.rechunk({0: rows or -1, 1: -1})
-
-
 def _cut_at_blocks(X: Any) -> Any:
     """Chunks that end where blocks end, about as large as they were."""
     size = block_rows(X)
@@ -228,111 +190,33 @@ def _cut_at_blocks(X: Any) -> Any:
     return X.rechunk({0: max(1, round(typical / size)) * size})
 
 
-def _chunks(X: Any, *columns: Any) -> list[tuple[Delayed, Delayed, Delayed, int]]:
-    """Values, labels, weights and number of the first row of every chunk."""
-    import dask.array as da
-
-    n = X.shape[0]
-    parts = [list(X.to_delayed().ravel())]
-    for name, column in zip(("y", "sample_weight"), columns, strict=True):
-        if column is None or np.isscalar(column):
-            parts.append([column] * X.numblocks[0])
-            continue
-        if not isinstance(column, da.Array):
-            column = to_numpy(column)
-        elif any(np.isnan(size) for size in column.chunks[0]):
-            column = column.compute_chunk_sizes()
-        if column.ndim == 0 or column.shape[0] != n:
-            raise InputError(
-                f"{name} has shape {tuple(column.shape)} and X has {n} rows: "
-                f"found input variables with inconsistent numbers of samples: {[n, *column.shape[:1]]}."
-            )
-        chunks = (X.chunks[0], *column.shape[1:])
-        in_memory = not isinstance(column, da.Array)
-        column = da.from_array(column, chunks=chunks) if in_memory else column.rechunk(chunks)
-        parts.append(list(column.to_delayed().ravel()))
-    first = np.cumsum((0, *X.chunks[0][:-1])).tolist()
-    return list(zip(*parts, first, strict=True))
-
-
-def _has_client() -> bool:
-    try:
-        from distributed import get_client
-
-        get_client()
-    except (ImportError, ValueError):
-        return False
-    return True
-
-
-def _task(function: Callable[..., Any], *args: Any) -> Delayed:
-    import dask
-
-    return dask.delayed(function, pure=False, traverse=False)(*args)
-
-
-def _once(value: Any) -> Delayed:
-    """A value that all tasks share, sent once."""
-    import dask
-
-    return dask.delayed(_Box(value), pure=False, traverse=False)
-
-
-@dataclass(frozen=True)
-class _Box:
-    """Keeps Dask from looking inside."""
-
-    value: Any
-
-
-def _compute(tasks: list[Delayed]) -> list[Any]:
-    import dask
-
-    return list(dask.compute(*tasks))
-
-
-def _reduce(tasks: list[Delayed], merge: Callable[..., Any] | None = None) -> Any:
-    """The sum of all tasks' results, in a fixed order."""
-    while True:
-        groups = [tasks[i : i + _FAN_IN] for i in range(0, len(tasks), _FAN_IN)]
-        tasks = [_task(merge or _add, *group) for group in groups]
-        if len(tasks) == 1:
-            return _compute(tasks)[0]
-
-
 # What the workers do.
 
 
 @dataclass(frozen=True)
 class _Look:
-    n_rows: int
+    n_rows: int  # that count
+    first_rows: np.ndarray  # a few of their logits
     smallest_probability: float
 
 
-def _look(reader: _Box, X: Any, y: Any, weight: Any, first_row: int) -> _Look:
+def _look(reader: Box, X: Any, y: Any, weight: Any, first_row: int) -> _Look:
     """Check a chunk and count its rows."""
-    calibrator = copy(reader.value)
-    _, logits, labels, weight = calibrator._read_part(X, y, weight, fitting=True, first_row=first_row)
-    n = len(labels) if weight is None else int(np.count_nonzero(weight))
-    if n and first_row == 0:
-        calibrator._check_first(logits if weight is None else logits[weight > 0])
-    return _Look(n, getattr(calibrator, "smallest_probability_", np.inf))
+    values = reader.value.values(X, first_row).values
+    learnt = reader.value.having_seen(values)
+    rows = learnt.labelled(values, y, weight, first_row).that_count.on_host()
+    return _Look(len(rows), rows.logits[:50].copy(), learnt.smallest)
 
 
-def _prepare(reader: _Box, how: _Box, X: Any, y: Any, weight: Any, first_row: int) -> list[Block]:
-    _, logits, labels, weight = reader.value._read_part(X, y, weight, first_row=first_row)
-    weight = None if weight is None else to_numpy(weight)
-    parts = regroup([Part(to_numpy(logits), to_numpy(labels), weight)])
-    engine = engine_for(logits, how.value.get("dtype"))
-    return [engine.prepare(part.logits, part.labels, part.weight, **how.value) for part in parts]
+def _prepare(reader: Box, how: Box, X: Any, y: Any, weight: Any, first_row: int) -> list[Block]:
+    values = reader.value.values(X, first_row).values
+    checked = reader.value.labelled(values, y, weight, first_row).on_host()
+    engine = engine_for(checked.logits, how.value.get("dtype"))
+    return [engine.prepare(part.logits, part.labels, part.weight, **how.value) for part in regroup([checked])]
 
 
-def _sum_blocks(blocks: list[Block], function: Callable[..., Any], args: _Box) -> Any:
-    return _add(*(function(block, *args.value) for block in blocks))
-
-
-def _add(*sums: Any) -> Any:
-    return reduce(add, sums)
+def _sum_blocks(blocks: list[Block], function: Callable[..., Any], args: Box) -> Any:
+    return add_all(*(function(block, *args.value) for block in blocks))
 
 
 def _gather_statistics(blocks: list[Block]) -> np.ndarray:
@@ -343,23 +227,11 @@ def _gather_weights(blocks: list[Block]) -> np.ndarray:
     return np.concatenate([to_numpy(b.weight).astype(np.float64) for b in blocks])
 
 
-def _with_factors(blocks: list[Block], factors: _Box) -> list[Block]:
+def _with_factors(blocks: list[Block], factors: Box) -> list[Block]:
     return [replace(block, factors=factors.value(block.statistics)) for block in blocks]
 
 
-def _apply(X: np.ndarray, calibrator: Calibrator, method: str, block_info: Any = None) -> np.ndarray:
+def _apply(X: np.ndarray, row_map: RowMap, dtype: Any, block_info: Any = None) -> np.ndarray:
     first_row = block_info[0]["array-location"][0][0] if block_info else 0
-    calibrator._read(X, first_row)  # first, because it can name the row
-    result: np.ndarray = getattr(calibrator, method)(X)
+    result: np.ndarray = row_map.function(X, first_row, dtype)
     return result
-
-
-def _evaluate(options: _Box, probs: Any, labels: Any, weight: Any, first_row: int) -> Evaluator:
-    try:
-        return Evaluator(**options.value).update(probs, labels, weight)
-    except InputError as error:
-        raise InputError(f"In the chunk that begins at row {first_row}: {error}") from None
-
-
-def _merge(first: Evaluator, *others: Evaluator) -> Evaluator:
-    return reduce(Evaluator.merge, others, copy(first))

@@ -7,11 +7,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
 from ..arrays import Array
+from .reader import Reader
 
 T = TypeVar("T")
 
@@ -47,13 +49,58 @@ class Rows(Protocol):
         """The same rows with the factors computed from their statistics."""
 
 
-@runtime_checkable
-class RowSource(Protocol):
-    """Checked rows that are no array in memory, with their labels and weights."""
+class Source(Protocol):
+    """Checked rows with labels and weights, wherever they live."""
+
+    @property
+    def reader(self) -> Reader:
+        """The reader, with what it has learnt from the rows."""
 
     @property
     def shape(self) -> tuple[int, int]:
         """Rows that count, and classes."""
 
+    def first_rows(self) -> Array:
+        """Logits of a few of the rows, to judge their unit by."""
+
     def prepare(self, **how: Any) -> Rows:
         """Rows for the solver; the keywords are those of `Engine.prepare`."""
+
+
+@dataclass(frozen=True)
+class RowMap:
+    """A method of a fitted calibrator as a function of rows.
+
+    Attributes
+    ----------
+    name : str
+        The calibrator's class.
+    method : {"predict_proba", "transform", "predict"}
+    n_classes : int
+    input : {"logits", "probabilities"}
+    function : callable
+        ``function(X, first_row, dtype)`` gives the result for rows in memory that begin at ``first_row`` of more, as an array of
+        type ``dtype`` (None: that of ``X``).
+    rank_map : RankMap or None
+        What the calibrator has learnt, where it works by rank.
+    """
+
+    name: str
+    method: str
+    n_classes: int
+    input: str
+    function: Callable[[Any, int, Any], Any]
+    rank_map: Any = None
+
+
+class Elsewhere(Protocol):
+    """Rows that are no array in memory."""
+
+    # What to tell a user whose method needs all rows in memory.
+    refusal: str
+
+    def open(self, reader: Reader) -> Source:
+        """Checked rows for a fit."""
+
+    def apply(self, row_map: RowMap, out: Any) -> Any:
+        """The result for all rows, written to ``out`` where that is given."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -12,6 +12,7 @@ from ..arrays import Array, is_lazy_torch, on_host, to_numpy
 from ..kernel.block import Block, join_blocks
 from ..kernel.choice import engine_for
 from .parallel import GPU_BLOCK, parallel_map, parallel_sum, row_slices
+from .reader import Checked, Reader
 from .sampling import blocks_between, choose_rows, in_sample, join_samples, sample_step
 
 T = TypeVar("T")
@@ -89,3 +90,22 @@ class MemoryRows:
 
     def with_factors(self, factors: Callable[[Array], Array]) -> MemoryRows:
         return MemoryRows([replace(b, factors=factors(b.statistics)) for b in self.blocks])
+
+
+@dataclass(frozen=True)
+class ArraySource:
+    """Checked arrays in memory; implements `interface.Source`."""
+
+    reader: Reader
+    checked: Checked
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        n, m = self.checked.logits.shape
+        return n, m
+
+    def first_rows(self) -> Array:
+        return self.checked.logits
+
+    def prepare(self, **how: Any) -> MemoryRows:
+        return MemoryRows.prepare(self.checked.logits, self.checked.labels, self.checked.weight, **how)

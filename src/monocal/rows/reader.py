@@ -1,287 +1,106 @@
-"""Logits that are not an array in memory: how they are recognised, read in parts, and written.
+"""The reader: checks rows of logits or probabilities, whatever they come in, and turns them into logits.
 
-    memory-mapped, zarr or h5py array   read in slices of its rows
-    a function that makes blocks        called once a pass; its blocks are ``(X, y)`` or ``(X, y, sample_weight)``
-    Dask array                          read by its own workers (`monocal.rows.dask`)
-    the largest logits of a server      with the log-sum-exp of all (`top_k_outputs`)
+    logits = log p,     a probability of zero counts as half the smallest positive one
 
-Each becomes an object with two methods, `Lazy`: one gives its checked rows to `fit`, one applies a fitted calibrator.
+All rows pass through here once, in memory or block by block, in fitting and in predicting.
 """
 
 from __future__ import annotations
 
-import mmap
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
-from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
-from ..arrays import is_dask, to_numpy
-from ..errors import InputError
-from ..validation import check_some_weight
-from .interface import RowSource
-from .parallel import row_slices
-from .stream import Part, Stream
-from .top_k import TopK, TopKLogits
-
-if TYPE_CHECKING:
-    from ..calibration.base import Calibrator
-
-# A file of at most this many bytes is simply read.
-IN_MEMORY = 2**26
-# Logits to read at a time: a few dozen megabytes at most, in any type.
-_READ = 2**22
-# Rows to judge the unit of all by.
-_FIRST = 50
+from ..arrays import Array, array_namespace, device_of, ordered_log, to_numpy
+from ..validation import (
+    Given,
+    check_label_available,
+    check_labels,
+    check_logits,
+    check_probabilities,
+    check_weights,
+)
 
 
-class Lazy(Protocol):
-    """Rows somewhere else."""
+@dataclass(frozen=True)
+class Checked:
+    """Checked rows with their labels, and weights where some were given."""
 
-    def source(self, calibrator: Calibrator) -> RowSource:
-        """Checked rows for a fit."""
+    logits: Array  # (n, m)
+    labels: Array  # (n,)
+    weight: Array | None  # (n,)
 
-    def apply(self, calibrator: Calibrator, method: str, out: Any) -> Any:
-        """``calibrator.method(rows)``."""
+    def __getitem__(self, index: Any) -> Checked:
+        weight = None if self.weight is None else self.weight[index]
+        return Checked(self.logits[index], self.labels[index], weight)
+
+    def __len__(self) -> int:
+        return int(self.labels.shape[0])
+
+    @property
+    def that_count(self) -> Checked:
+        """The rows that have a weight."""
+        if self.weight is None or bool(array_namespace(self.weight).all(self.weight > 0)):
+            return self
+        return self[self.weight > 0]
+
+    def on_host(self) -> Checked:
+        """The same as numpy arrays."""
+        weight = None if self.weight is None else to_numpy(self.weight)
+        return Checked(to_numpy(self.logits), to_numpy(self.labels), weight)
 
 
-def find_lazy(X: Any, y: Any = None, sample_weight: Any = None, *, streams: bool = True) -> Lazy | None:
-    """A way to work on ``X`` where it is, or None where it is an array in memory (or may as well become one).
+@dataclass(frozen=True)
+class Reader:
+    """How rows are read.
 
-    ``streams`` says whether the method at hand can do without all rows in memory.
+    Attributes
+    ----------
+    input : {"logits", "probabilities"}
+    smallest : float
+        The smallest positive probability of the calibration rows.
     """
-    if is_dask(X):
-        from .dask import DaskLogits
 
-        return DaskLogits(X, y, sample_weight, streams=streams)
-    if isinstance(X, TopK):
-        return TopKLogits(X, y, sample_weight, streams=streams)
-    if (callable(X) and not hasattr(X, "shape")) or (y is None and _is_iterable_of_blocks(X)):
-        return BlockLogits(X, y, sample_weight, streams=streams)
-    if streams and _is_file(X) and X.ndim == 2 and X.size * X.dtype.itemsize > IN_MEMORY:
-        return FileLogits(X, y, sample_weight)
-    return None
+    input: str = "logits"
+    smallest: float = np.inf
 
+    def values(self, X: Any, first_row: int = 0) -> Given:
+        """Checked values in the caller's library. Rows may be a part of more that begins at ``first_row``."""
+        check = check_probabilities if self.input == "probabilities" else check_logits
+        return check(X, first_row=first_row)
 
-def _is_file(x: Any) -> bool:
-    if isinstance(x, np.ndarray):
-        return _memmap(x) is not None
-    return type(x).__module__.partition(".")[0] in ("zarr", "h5py") and hasattr(x, "shape")
+    def labelled(self, values: Array, y: Any, sample_weight: Any, first_row: int | None = None) -> Checked:
+        """Checked values as logits, with their labels and weights."""
+        begin = first_row or 0
+        labels = check_labels(y, values, first_row=begin)
+        weight = check_weights(sample_weight, values, first_row=first_row)
+        logits = self.logits(values)
+        check_label_available(logits, labels, weight, first_row=begin)
+        return Checked(logits, labels, weight)
 
+    def having_seen(self, values: Array) -> Reader:
+        """The reader that knows these rows are among those of the calibration set."""
+        if self.input != "probabilities":
+            return self
+        xp = array_namespace(values)
+        positive = xp.where(values > 0, values, xp.asarray(np.inf, dtype=values.dtype, **device_of(values)))
+        return replace(self, smallest=min(float(xp.min(positive)), self.smallest))
 
-def _is_iterable_of_blocks(x: Any) -> bool:
-    if (
-        hasattr(x, "shape")
-        or hasattr(x, "__array__")
-        or isinstance(x, str | dict)
-        or not isinstance(x, Iterable)
-    ):
-        return False
-    if iter(x) is x:
-        return True  # to be told that it can be read only once
-    return _is_block(next(iter(x), None))
+    def logits(self, values: Array) -> Array:
+        """Logarithms of probabilities; logits as they are.
 
-
-def _is_block(x: Any) -> bool:
-    """Whether ``x`` is ``(X, y, ...)``, as a tuple or as a list: one of numbers or of rows is a matrix itself."""
-    if not isinstance(x, tuple | list) or not len(x) or np.isscalar(x[0]):
-        return False
-    return isinstance(x, tuple) or getattr(x[0], "ndim", 0) == 2
-
-
-def _memmap(x: Any) -> np.memmap | None:
-    """The memory map that an array is a view of."""
-    while isinstance(x, np.ndarray):
-        if isinstance(x, np.memmap) and isinstance(x.base, mmap.mmap):
-            return x
-        x = x.base
-    return None
-
-
-class _Reader(ABC):
-    """Checked parts of rows, in order; what `FileLogits` and `BlockLogits` share."""
-
-    @abstractmethod
-    def parts(self) -> Iterator[tuple[Any, Any, Any]]:
-        """Values, labels and weights (or None) as they come."""
-
-    def source(self, calibrator: Calibrator) -> Stream:
-        rows = classes = 0
-        single = True
-        first = []
-        for part in self._checked(calibrator, fitting=True):
-            weight = part.weight
-            if rows < _FIRST:
-                first.append(part.with_weight().logits[:_FIRST].copy())
-            rows += len(part.labels) if weight is None else int(np.count_nonzero(weight))
-            classes = part.logits.shape[1]
-            single &= part.logits.dtype != np.float64
-        if not classes:
-            raise InputError("X: there is no block to read, so there is nothing to fit.")
-        check_some_weight(rows > 0)
-        calibrator._check_first(np.concatenate(first))
-        return Stream(partial(self._checked, calibrator), (rows, classes), single)
-
-    def _checked(self, calibrator: Calibrator, fitting: bool = False) -> Iterator[Part]:
-        first_row, classes = 0, None
-        for X, y, weight in self.parts():
-            if is_empty(X):
-                continue
-            values, logits, labels, weight = calibrator._read_part(
-                X, y, weight, fitting=fitting, first_row=first_row
-            )
-            classes = classes or values.shape[1]
-            if values.shape[1] != classes:
-                raise InputError(
-                    f"X: the block that begins at row {first_row} has {values.shape[1]} columns, those before it have {classes}. "
-                    "All blocks must have one column for each class."
-                )
-            weight = None if weight is None else to_numpy(weight)
-            yield Part(to_numpy(logits), to_numpy(labels), weight)
-            first_row += len(values)
-
-
-class FileLogits(_Reader):
-    """An array in a file, read in slices of rows."""
-
-    def __init__(self, X: Any, y: Any = None, sample_weight: Any = None):
-        self.X, self.y = X, y
-        self.weight = sample_weight
-        n = X.shape[0]
-        for name, column in (("y", y), ("sample_weight", sample_weight)):
-            shape = getattr(column, "shape", None)
-            if shape is not None and len(shape) and shape[0] != n:
-                raise InputError(
-                    f"{name} has {shape[0]} entries and X has {n} rows: "
-                    f"found input variables with inconsistent numbers of samples: {[n, shape[0]]}."
-                )
-
-    def parts(self) -> Iterator[tuple[Any, Any, Any]]:
-        if self.y is None:
-            raise InputError(
-                "requires y to be passed, but the target y is None: give the true class of every row, 0..m-1."
-            )
-        labels, weight = (_sliceable(x) for x in (self.y, self.weight))
-        for rows in _reads(self.X):
-            some = weight if weight is None or np.isscalar(weight) else weight[rows]
-            yield _read(self.X, rows), labels[rows], some
-
-    def apply(self, calibrator: Calibrator, method: str, out: Any) -> Any:
-        function = getattr(calibrator, method)
-        if out is not None:
-            check_out(out, self.X.shape)
-        for rows in _reads(self.X):
-            part = _read(self.X, rows)
-            calibrator._read(part, rows.start)  # first, because it can name the row
-            values = function(part)
-            if out is None:
-                out = np.empty((self.X.shape[0], *values.shape[1:]), dtype=values.dtype)
-            out[rows] = values
-            _forget(out)
-        return out
-
-
-class BlockLogits(_Reader):
-    """Blocks of rows from a function or an iterable."""
-
-    def __init__(self, blocks: Any, y: Any = None, sample_weight: Any = None, *, streams: bool = True):
-        if y is not None or sample_weight is not None:
-            raise InputError(
-                "X is a function or an iterable of blocks, so labels and weights come with its blocks, (X, y) or "
-                "(X, y, sample_weight): do not pass them apart."
-            )
-        if not streams:
-            raise InputError(
-                "X: this method needs all rows in memory, but got blocks of rows. Pass arrays, or use TemperatureScaling, "
-                "MCCT or ConditionalMCCT, which read blocks."
-            )
-        self.blocks = blocks
-
-    def parts(self) -> Iterator[tuple[Any, Any, Any]]:
-        blocks = self.blocks() if callable(self.blocks) else self.blocks
-        if not callable(self.blocks) and iter(blocks) is blocks:
-            raise InputError(
-                "X is an iterator, which can be read only once, and a fit reads its rows several times. Pass the function that "
-                "makes it, for instance  fit(lambda: read_blocks(path))."
-            )
-        for number, block in enumerate(blocks):
-            if not _is_block(block) or len(block) not in (2, 3):
-                raise InputError(
-                    f"X: block {number} must be a tuple (X, y) or (X, y, sample_weight), but is {_describe(block)}."
-                )
-            yield (*block, None) if len(block) == 2 else tuple(block)
-
-    def apply(self, calibrator: Calibrator, method: str, out: Any) -> Any:
-        raise InputError(
-            f"{method}: X is a function or an iterable of blocks. Use predict_blocks(X), which gives one block of "
-            "probabilities after another, or call this method on each block."
-        )
-
-
-def plain_blocks(blocks: Any) -> Iterator[Any]:
-    """The values of blocks, whatever the form they come in."""
-    if _is_file(blocks) and len(blocks.shape) == 2:
-        return (_read(blocks, rows) for rows in _reads(blocks))
-    if hasattr(blocks, "shape"):
-        raise InputError(
-            "blocks must be an iterable of arrays (n_i, m), but is one array. Use predict_proba for it."
-        )
-    if not callable(blocks) and not isinstance(blocks, Iterable):
-        raise InputError(
-            f"blocks must be an iterable of arrays or a function that returns one, but is {_describe(blocks)}."
-        )
-    found = blocks() if callable(blocks) else blocks
-    return (block[0] if _is_block(block) else block for block in found)
-
-
-def is_empty(block: Any) -> bool:
-    """Whether a block has columns but no rows, as a filter leaves it."""
-    shape: tuple[int, ...] = getattr(block, "shape", ())
-    return len(shape) == 2 and shape[0] == 0
-
-
-def _reads(X: Any) -> list[slice]:
-    """Slices of rows to read at a time, whole chunks where the array has some."""
-    size = max(1, _READ // X.shape[1])
-    chunks = getattr(X, "chunks", None)
-    if chunks:
-        size = max(1, size // chunks[0]) * chunks[0]
-    return row_slices(X, size)
-
-
-def _read(X: Any, rows: slice) -> np.ndarray:
-    values = np.array(X[rows], order="C")  # a copy: what a memory map has read is let go
-    _forget(X)
-    return values
-
-
-def _forget(x: Any) -> None:
-    """Take the pages of a memory map off this process; they stay in the file and in the system's cache."""
-    found = _memmap(x)
-    # Pages of a private map (mode "c") may hold changes that are nowhere else.
-    if found is not None and found.mode != "c" and hasattr(mmap, "MADV_DONTNEED"):
-        found.base.madvise(mmap.MADV_DONTNEED)  # type: ignore[union-attr]
-
-
-def _sliceable(x: Any) -> Any:
-    """Labels or weights that can be cut: arrays as they are, lists and frames as arrays, None and numbers too."""
-    if x is None or np.isscalar(x) or (hasattr(x, "shape") and not hasattr(x, "iloc")):
-        return x
-    return np.asarray(x)
-
-
-def check_out(out: Any, shape: tuple[int, ...]) -> None:
-    """``out`` must have room for the result, and take numbers that are not whole."""
-    if tuple(getattr(out, "shape", ())) != tuple(shape):
-        raise InputError(f"out must be an array of shape {tuple(shape)}, but is {_describe(out)}.")
-    if getattr(getattr(out, "dtype", None), "kind", "f") in "biu":
-        raise InputError(f"out must be an array of floating-point numbers, but has type {out.dtype}.")
-    if isinstance(out, np.ndarray) and not out.flags.writeable:
-        raise InputError("out is read-only.")
-
-
-def _describe(x: Any) -> str:
-    shape = getattr(x, "shape", None)
-    return f"a {type(x).__name__}" + ("" if shape is None else f" of shape {tuple(shape)}")
+        A zero is no mask here but an underflow or an empty count: it stands for half the smallest positive probability of the
+        calibration set (or of its own row, if that is smaller).
+        """
+        if self.input != "probabilities":
+            return values
+        xp = array_namespace(values)
+        narrow = values.dtype != xp.float64
+        p = xp.astype(values, xp.float64)
+        positive = xp.where(p > 0, p, xp.asarray(np.inf, dtype=p.dtype, **device_of(p)))
+        least = xp.clip(xp.min(positive, axis=1, keepdims=True), max=self.smallest)
+        filled = xp.where(p > 0, p, least)
+        # Neighbours in a narrower type are so far apart that the double logarithm cannot swap them.
+        logs = xp.log(filled) if narrow else xp.asarray(ordered_log(to_numpy(filled)), **device_of(p))
+        return xp.where(p > 0, logs, logs - np.log(2.0))

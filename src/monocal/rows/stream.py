@@ -23,35 +23,19 @@ from ..kernel.block import Block
 from ..kernel.choice import engine_for
 from .memory import MemoryRows
 from .parallel import block_rows, map_in_order
+from .reader import Checked, Reader
 from .sampling import blocks_between, join_samples, sample_step
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class Part:
-    """Some checked rows."""
-
-    logits: np.ndarray  # (n, m)
-    labels: np.ndarray  # (n,)
-    weight: np.ndarray | None  # (n,)
-
-    def __getitem__(self, index: Any) -> Part:
-        weight = None if self.weight is None else self.weight[index]
-        return Part(self.logits[index], self.labels[index], weight)
-
-    def with_weight(self) -> Part:
-        """The rows that count."""
-        return self if self.weight is None or self.weight.all() else self[self.weight > 0]
-
-
-def regroup(parts: Iterable[Part]) -> Iterator[Part]:
+def regroup(parts: Iterable[Checked]) -> Iterator[Checked]:
     """The same rows, less those without weight, in blocks of the size that suits the cache."""
-    held: list[Part] = []
+    held: list[Checked] = []
     n_held = 0
     for part in parts:
-        held.append(part.with_weight())
-        n_held += len(held[-1].labels)
+        held.append(part.that_count)
+        n_held += len(held[-1])
         size = block_rows(part.logits)
         if n_held < size:
             continue
@@ -64,29 +48,32 @@ def regroup(parts: Iterable[Part]) -> Iterator[Part]:
         yield _join(held)
 
 
-def _join(parts: list[Part]) -> Part:
-    parts = [part for part in parts if len(part.labels)]
+def _join(parts: list[Checked]) -> Checked:
+    parts = [part for part in parts if len(part)]
     if len(parts) == 1:
         return parts[0]
     weight = None
     if any(part.weight is not None for part in parts):
-        weight = np.concatenate([np.ones(len(p.labels)) if p.weight is None else p.weight for p in parts])
+        weight = np.concatenate([np.ones(len(p)) if p.weight is None else p.weight for p in parts])
     logits, labels = (np.concatenate([getattr(p, name) for p in parts]) for name in ("logits", "labels"))
-    return Part(logits, labels, weight)
+    return Checked(logits, labels, weight)
 
 
 @dataclass(frozen=True)
-class Stream:
-    """Checked rows that are read again and again; a `RowSource`."""
+class StreamSource:
+    """Checked rows that are read again and again; implements `interface.Source`."""
 
-    read: Callable[[], Iterator[Part]]
-    shape: tuple[int, int]  # rows that count, and classes
+    reader: Reader
+    read: Callable[[], Iterator[Checked]]
+    first: np.ndarray  # a few of the logits
+    shape: tuple[int, int]
     single_precision: bool
 
-    def prepare(self, **how: Any) -> StreamingRows:
-        """Rows for the solver; the keywords are those of `Engine.prepare`."""
+    def first_rows(self) -> np.ndarray:
+        return self.first
 
-        def one(part: Part) -> Block:
+    def prepare(self, **how: Any) -> StreamingRows:
+        def one(part: Checked) -> Block:
             engine = engine_for(part.logits, how.get("dtype"))
             return engine.prepare(part.logits, part.labels, part.weight, **how)
 
@@ -100,8 +87,8 @@ class StreamingRows:
 
     def __init__(
         self,
-        read: Callable[[], Iterator[Part]],
-        prepare: Callable[[Part], Block],
+        read: Callable[[], Iterator[Checked]],
+        prepare: Callable[[Checked], Block],
         n_rows: int,
         n_classes: int,
         n_ranks: int,
@@ -120,7 +107,7 @@ class StreamingRows:
     def _map(self, function: Callable[[Block], T]) -> Iterator[T]:
         """``function(block)`` for all blocks that have rows, in order."""
 
-        def one(item: tuple[Part, int]) -> T | None:
+        def one(item: tuple[Checked, int]) -> T | None:
             part, end = item
             block = self._prepare(part)
             if self._chosen is not None:
@@ -129,10 +116,10 @@ class StreamingRows:
 
         seen = 0
 
-        def numbered() -> Iterator[tuple[Part, int]]:
+        def numbered() -> Iterator[tuple[Checked, int]]:
             nonlocal seen
             for part in regroup(self._read()):
-                seen += len(part.labels)
+                seen += len(part)
                 yield part, seen
 
         for result in map_in_order(one, numbered()):
@@ -176,13 +163,13 @@ class StreamingRows:
             return np.concatenate(list(self._map(lambda b: to_numpy(b.weight)))).astype(np.float64)
         dtype = np.float32 if self.single_precision else np.float64  # that of prepared blocks
         parts = regroup(self._read())
-        weights = [np.ones(len(p.labels)) if p.weight is None else p.weight.astype(dtype) for p in parts]
+        weights = [np.ones(len(p)) if p.weight is None else p.weight.astype(dtype) for p in parts]
         return np.concatenate(weights).astype(np.float64)
 
     def with_factors(self, factors: Callable[[Array], Array]) -> StreamingRows:
         """The same rows with the factors computed from their statistics."""
 
-        def one(part: Part) -> Block:
+        def one(part: Checked) -> Block:
             block = self._prepare(part)
             return replace(block, factors=factors(block.statistics))
 
@@ -191,6 +178,6 @@ class StreamingRows:
             rows._sample = self._sample.with_factors(factors)
         return rows
 
-    def _like(self, prepare: Callable[[Part], Block], chosen: np.ndarray | None) -> StreamingRows:
+    def _like(self, prepare: Callable[[Checked], Block], chosen: np.ndarray | None) -> StreamingRows:
         sizes = self._n_read, self.n_classes, self.n_ranks, self.single_precision
         return StreamingRows(self._read, prepare, *sizes, chosen)

@@ -11,7 +11,7 @@ the parameters of the lowest rank and stays in the normaliser. A label that is n
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -21,11 +21,10 @@ from ..kernel.block import Block
 from ..kernel.choice import ARRAY
 from ..ranks.ranked import LARGEST, Ranked, Rest, Tail, rank_rows
 from ..validation import ANY_CLASS, check_labels, check_logits, check_top_k, check_weights, read_numbers
+from .interface import RowMap
 from .memory import MemoryRows
 from .parallel import row_slices
-
-if TYPE_CHECKING:
-    from ..calibration.base import Calibrator
+from .reader import Reader
 
 # Single precision cannot tell a smaller part of the total from nothing.
 _LEAST_REST = np.log(2.0**-24)
@@ -125,14 +124,19 @@ class TopKProbabilities:
     each: np.ndarray
 
 
+_NEEDS_ALL = "needs all logits, but got the largest only (TopK). Use TemperatureScaling, MCCT or MCCTInverse."
+
+
 class TopKLogits:
-    """`TopK` with labels and weights: what `Calibrator.fit` and `predict_proba` make of it."""
+    """`TopK` with labels and weights; implements `interface.Elsewhere`."""
 
-    def __init__(self, top: TopK, y: Any = None, sample_weight: Any = None, *, streams: bool = True):
-        self.top, self.y, self.weight, self._streams = top, y, sample_weight, streams
+    refusal = f"X: this method {_NEEDS_ALL}"
 
-    def source(self, calibrator: Calibrator) -> TopKSource:
-        self._check(calibrator, self._streams)
+    def __init__(self, top: TopK, y: Any = None, sample_weight: Any = None):
+        self.top, self.y, self.weight = top, y, sample_weight
+
+    def open(self, reader: Reader) -> TopKSource:
+        _check_logits_wanted(reader.input)
         top = self.top
         rows = np.broadcast_to(0.0, (len(top), top.n_classes or ANY_CLASS))
         labels = to_numpy(check_labels(self.y, rows))
@@ -141,26 +145,25 @@ class TopKLogits:
         if weight is not None and not weight.all():
             kept = weight > 0
             top, columns, weight = top[kept], columns[kept], weight[kept]
-        check_top_k(getattr(calibrator, "top_k", None), top.values.shape[1])
-        # With its own top_k the map is the same on all logits as on the largest, so those may be calibrated, too.
-        whole = top.n_classes if getattr(calibrator, "top_k", None) is not None else None
-        return TopKSource(top, columns, weight, (len(top), whole or top.values.shape[1]))
+        return TopKSource(reader, top, columns, weight)
 
-    def apply(self, calibrator: Calibrator, method: str, out: Any) -> Any:
+    def apply(self, row_map: RowMap, out: Any) -> Any:
         if out is not None:
-            raise InputError("out: the result for TopK is an object of its own; leave out away.")
-        rank_map: Any = getattr(calibrator, "rank_map_", None)
-        self._check(calibrator, rank_map is not None and rank_map.factors is None)
+            raise InputError("out: the result for TopK is an object of its own. Call the method without out.")
+        rank_map = row_map.rank_map
+        if rank_map is None or rank_map.factors is not None:
+            raise InputError(f"X: {row_map.name} {_NEEDS_ALL}")
+        _check_logits_wanted(row_map.input)
         top, z = self.top, self.top.values
-        fitted: int = calibrator.n_features_in_
+        fitted = row_map.n_classes
         expected = min(rank_map.top_k or fitted, fitted)
         in_use = min(rank_map.top_k or z.shape[1], z.shape[1])
         if len(rank_map.starts) > 1 and in_use != expected:
             raise InputError(
-                f"X names {in_use} classes a row, but {type(calibrator).__name__} was fitted for the {expected} largest: fit "
+                f"X names {in_use} classes a row, but {row_map.name} was fitted for the {expected} largest: fit "
                 f"it on such rows, or on all logits with top_k={in_use}."
             )
-        if method == "predict":
+        if row_map.method == "predict":
             return np.take_along_axis(top.ids, z.argmax(axis=1)[:, None], axis=1)[:, 0]
         rows = rank_rows(z, rank_map.top_k, np.float64)
         f = rank_map.transform(z)
@@ -169,35 +172,46 @@ class TopKLogits:
         highest = f.max(axis=1)
         e, e_rest = ordered_exp(f - highest[:, None]), ordered_exp(f_rest - highest)
         total = e.sum(axis=1) + top.rest_count * e_rest
-        if method == "transform":
+        if row_map.method == "transform":
             return TopK(keep_argmax(f, z), top.ids, np.log(total) + highest, top.n_classes)
         share = 1.0 / total
         each = np.where(top.rest_count > 0, e_rest * share, 0.0)
         p = keep_argmax(e * share[:, None], z)
         return TopKProbabilities(p, top.ids, each * top.rest_count, each)
 
-    @staticmethod
-    def _check(calibrator: Calibrator, able: bool) -> None:
-        if not able:
-            raise InputError(
-                f"X: {type(calibrator).__name__} needs all logits, but got the largest only (TopK). Use TemperatureScaling, MCCT "
-                "or MCCTInverse."
-            )
-        if calibrator.input != "logits":
-            raise InputError("X: TopK holds logits or log-probabilities; use input='logits' for both.")
+
+def _check_logits_wanted(input: str) -> None:
+    if input != "logits":
+        raise InputError("X: TopK holds logits or log-probabilities; use input='logits' for both.")
 
 
 @dataclass(frozen=True)
 class TopKSource:
-    """Named classes with the rest of each row; a `RowSource`."""
+    """Named classes with the rest of each row; implements `interface.Source`."""
 
+    reader: Reader
     top: TopK
     columns: np.ndarray
     weight: np.ndarray | None
-    shape: tuple[int, int]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        n, k = self.top.values.shape
+        return n, k
+
+    def first_rows(self) -> np.ndarray:
+        return self.top.values
+
+    def n_classes_with(self, top_k: int | None) -> int:
+        """Classes of the rows that a fitted map may be applied to.
+
+        With a ``top_k`` of its own the map is the same on all logits as on the largest, so those may be calibrated too.
+        """
+        whole = self.top.n_classes if top_k is not None else None
+        return whole or self.shape[1]
 
     def prepare(self, **how: Any) -> MemoryRows:
-        """Rows for the solver; the keywords are those of `Engine.prepare`."""
+        check_top_k(how.get("top_k"), self.shape[1])
         if how.get("statistics"):
             raise InputError(
                 "X: ConditionalMCCT needs all logits, but got the largest only (TopK). Use MCCT or TemperatureScaling."
