@@ -79,7 +79,7 @@ class CalibratorModule(torch.nn.Module):
             ("bias_steps", plan.bias_steps),
             ("ramp_statistic", plan.ramp_statistic),
             ("ramp_zero", plan.ramp_zero),
-            ("ramp_width", plan.ramp_one - plan.ramp_zero),
+            ("ramp_width", plan.ramp_width),
         ):
             tensor = torch.from_numpy(np.array(values, order="C"))
             if tensor.is_floating_point():
