@@ -91,10 +91,13 @@ class DaskLogits:
             )
         plain = X.dtype.kind == "f" and X.dtype.itemsize <= 8
         dtype = X.dtype.newbyteorder("=") if plain else np.dtype(np.float64)
-        result = X.map_blocks(_apply, calibrator, method, dtype=dtype, meta=np.empty((0, 0), dtype=dtype))
+        if out is not None:
+            dtype = check_out(out, X.shape, dtype)
+        result = X.map_blocks(
+            _apply, calibrator, method, dtype, dtype=dtype, meta=np.empty((0, 0), dtype=dtype)
+        )
         if out is None:
             return result
-        check_out(out, X.shape)
         result.store(out)
         return out
 
@@ -348,10 +351,13 @@ def _with_factors(blocks: list[Block], factors: _Box) -> list[Block]:
     return [replace(block, factors=factors.value(block.statistics)) for block in blocks]
 
 
-def _apply(X: np.ndarray, calibrator: Calibrator, method: str, block_info: Any = None) -> np.ndarray:
+def _apply(
+    X: np.ndarray, calibrator: Calibrator, method: str, dtype: Any = None, block_info: Any = None
+) -> np.ndarray:
     first_row = block_info[0]["array-location"][0][0] if block_info else 0
     calibrator._read(X, first_row)  # first, because it can name the row
-    result: np.ndarray = getattr(calibrator, method)(X)
+    function = getattr(calibrator, method)
+    result: np.ndarray = function(X) if dtype is None else function(X, out=np.empty(X.shape, dtype=dtype))
     return result
 
 

@@ -30,6 +30,7 @@ from ..arrays import (
     ordered_log,
     ordered_softmax,
     to_numpy,
+    widened,
 )
 from ..errors import InputError, require
 from ..validation import (
@@ -130,8 +131,9 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):
             if not bool(array_namespace(weight).all(kept)):
                 logits, labels, weight = logits[kept], labels[kept], weight[kept]
         validate_data(self, X if hasattr(X, "columns") else values, reset=True, skip_check_array=True)
+        logits = self._own_array(logits)
         if not self._any_array:
-            logits, labels = to_numpy(logits), to_numpy(labels)
+            labels = to_numpy(labels)
             weight = None if weight is None else to_numpy(weight)
         self._fit(logits, labels, weight)
 
@@ -200,7 +202,8 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):
             return given.restore(array_namespace(given.values).argmax(given.values, axis=1))
         given = self._read_fitted(X)
         # In the type of `predict_proba`, so that the two agree where rounding makes a tie.
-        values = _back(self._probabilities(self._own_array(self._to_logits(given.values))), given.values)
+        p = self._probabilities(self._own_array(self._to_logits(given.values)))
+        values = _back(p, given.values, given.values.dtype)
         return given.restore(array_namespace(values).argmax(values, axis=1))
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
@@ -263,17 +266,20 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):
         given = self._read_fitted(X)
         logits = self._own_array(self._to_logits(given.values))
         function = self._calibrate if method == "transform" else self._probabilities
-        values = _back(function(logits), given.values)
-        if self.preserves_top1:
-            values = keep_argmax(values, given.values)
         if out is None:
-            return given.restore(values)
-        check_out(out, values.shape)
-        out[:] = values
+            return given.restore(self._finished(function(logits), given.values, given.values.dtype))
+        dtype = check_out(out, given.values.shape, given.values.dtype)
+        before = given.values if is_lazy_torch(out) else to_numpy(given.values)
+        out[:] = self._finished(function(logits), before, dtype)
         return out
 
+    def _finished(self, values: Array, before: Array, dtype: Any) -> Array:
+        """Results in the library of the rows ``before`` and of the type they will have, in which `argmax` is kept."""
+        values = _back(values, before, dtype)
+        return keep_argmax(values, before) if self.preserves_top1 else values
+
     def _own_array(self, logits: Array) -> Array:
-        return logits if self._any_array else to_numpy(logits)
+        return logits if self._any_array else widened(to_numpy(logits))
 
     def _read_fitted(self, X: Any) -> Given:
         check_is_fitted(self)
@@ -326,15 +332,12 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):
 _HALF_RANGE = 65472.0
 
 
-def _back(values: Array, like: Array, keep_type: bool = True) -> Array:
-    """Results in the library, on the device and (mostly) of the type the caller gave."""
+def _back(values: Array, like: Array, dtype: Any) -> Array:
+    """Results in the library and on the device of ``like``, of some type."""
     xp = array_namespace(like)
-    if is_lazy_torch(like):
-        values = xp.asarray(values, device=like.device)
-    if not keep_type:
-        return values
-    if str(like.dtype).endswith("float16") and not str(like.dtype).endswith("bfloat16"):
+    values = xp.asarray(values, device=like.device) if is_lazy_torch(like) else to_numpy(values)
+    if str(dtype).endswith("float16") and not str(dtype).endswith("bfloat16"):
         # Half precision ends at 65504: calibrated logits are cut there, but for the -inf of a masked class.
         values = xp.where(xp.isinf(values), values, xp.clip(values, -_HALF_RANGE, _HALF_RANGE))
     with np.errstate(under="ignore"):
-        return xp.astype(values, like.dtype, copy=False)
+        return xp.astype(values, dtype, copy=False)

@@ -170,12 +170,11 @@ class FileLogits(_Reader):
 
     def apply(self, calibrator: Calibrator, method: str, out: Any) -> Any:
         function = getattr(calibrator, method)
-        if out is not None:
-            check_out(out, self.X.shape)
+        dtype = None if out is None else check_out(out, self.X.shape, self.X.dtype)
         for rows in _reads(self.X):
             part = _read(self.X, rows)
             calibrator._read(part, rows.start)  # first, because it can name the row
-            values = function(part)
+            values = function(part) if dtype is None else function(part, out=np.empty(part.shape, dtype))
             if out is None:
                 out = np.empty((self.X.shape[0], *values.shape[1:]), dtype=values.dtype)
             out[rows] = values
@@ -272,14 +271,15 @@ def _sliceable(x: Any) -> Any:
     return np.asarray(x)
 
 
-def check_out(out: Any, shape: tuple[int, ...]) -> None:
-    """``out`` must have room for the result, and take numbers that are not whole."""
+def check_out(out: Any, shape: tuple[int, ...], dtype: Any) -> Any:
+    """``out`` must have room for the result, and take numbers that are not whole: its type, ``dtype`` where it has none."""
     if tuple(getattr(out, "shape", ())) != tuple(shape):
         raise InputError(f"out must be an array of shape {tuple(shape)}, but is {_describe(out)}.")
     if getattr(getattr(out, "dtype", None), "kind", "f") in "biu":
         raise InputError(f"out must be an array of floating-point numbers, but has type {out.dtype}.")
     if isinstance(out, np.ndarray) and not out.flags.writeable:
         raise InputError("out is read-only.")
+    return getattr(out, "dtype", dtype)
 
 
 def _describe(x: Any) -> str:
