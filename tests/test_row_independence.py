@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.special import softmax
 from sklearn.exceptions import ConvergenceWarning
 
 import monocal as mc
@@ -243,6 +244,20 @@ def test_real_logits_in_half_precision_half_of_the_rows_masked(make, dtype, shar
     some = rng.permutation(len(z))[:200]
     alone = np.concatenate([double(cal.predict_proba(rows[i : i + 1])) for i in some])
     np.testing.assert_array_equal(batches[some], alone)
+
+
+@pytest.mark.parametrize("form", [name for name in FORMS if "64" in name])
+@pytest.mark.parametrize(
+    "make", [mc.TemperatureScaling, mc.MCCT, lambda: mc.MCCT(top_k=5), mc.ConditionalMCCT]
+)
+def test_probabilities_are_the_softmax_of_the_calibrated_logits(make, form):
+    """Also of a map that trusts nothing, under which a class a million below the top still counts."""
+    z, _ = calibration_rows(M)
+    cal = make().fit(z, np.random.default_rng(0).integers(0, M, len(z)))
+    rows = in_form(mixed_rows(M, seed=2), FORMS[form][0])
+    np.testing.assert_allclose(
+        double(cal.predict_proba(rows)), softmax(double(cal.transform(rows)), axis=1), atol=1e-9
+    )
 
 
 # Statistics that say nothing.

@@ -90,6 +90,8 @@ class RankMap:
         z = xp.astype(z, compute_dtype(z), copy=False)
         with np.errstate(over="ignore"):
             f = z - xp.max(z, axis=1, keepdims=True)
+            if not bool(xp.min(f) >= -LARGEST):  # depths are cut here as everywhere, masked classes apart
+                f = xp.where(xp.isinf(z), f, xp.clip(f, min=-LARGEST))
             f *= float(self.scale_steps[0, 0])
         return anchored_softmax_(f)
 
