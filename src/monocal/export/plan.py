@@ -50,6 +50,11 @@ class Plan:
     smallest_probability: float | None
 
     @property
+    def input(self) -> str:
+        """What the map takes."""
+        return "logits" if self.smallest_probability is None else "probabilities"
+
+    @property
     def pieces(self) -> np.ndarray:
         """Which piece each rank, lowest first, belongs to."""
         return np.searchsorted(self.jumps, np.arange(self.n_ranks), side="right")
