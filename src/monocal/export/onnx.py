@@ -115,7 +115,9 @@ def _appended(plan: Plan, classifier: Any, tensor: str | None, output: str) -> o
     last = maker(model.graph, given.name)
     zip_map = last if last is not None and last.op_type == "ZipMap" else None
     if zip_map is not None:  # a mapping for each row, of the columns of a tensor
-        width: int | None = max(len(attribute.ints) + len(attribute.strings) for attribute in zip_map.attribute)
+        width: int | None = max(
+            len(attribute.ints) + len(attribute.strings) for attribute in zip_map.attribute
+        )
         scores, rank = zip_map.input[0], 2
     else:
         width = dims[-1].dim_value if dims and dims[-1].HasField("dim_value") else None
