@@ -1,4 +1,4 @@
-"""A file with a right checksum and wrong numbers: refused, or a calibrator all the same. A file that never ends: refused at once."""
+"""A file with a right checksum and wrong numbers: refused, or harmless. A file that never ends: refused at once."""
 
 import copy
 import json

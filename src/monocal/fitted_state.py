@@ -60,7 +60,7 @@ def _check_finite(value: Any, name: str) -> None:
         if value.dtype.kind == "f":
             _require(np.isfinite(value), name, value, "finite numbers")
     elif isinstance(value, numbers.Real):
-        _require(np.isfinite(value), name, value, "a finite number")
+        _require(np.isfinite(float(value)), name, value, "a finite number")
     elif isinstance(value, list | tuple):
         for item in value:
             _check_finite(item, name)
@@ -70,6 +70,11 @@ def _check_finite(value: Any, name: str) -> None:
 
 
 # Rules.
+
+
+def _names(calibrator: Calibrator, given: Any, name: str) -> None:
+    _require(len(given) == calibrator.n_features_in_, name, given, "one name for each class")
+    _require(len(set(given)) == len(given), name, given, "names that differ")
 
 
 def _rank_map(calibrator: Calibrator, given: Any, name: str) -> None:
@@ -164,6 +169,7 @@ def _probability_lines(calibrator: Calibrator, given: Any, name: str) -> None:
 
 
 _RULES: dict[str, Callable[[Calibrator, Any, str], None]] = {
+    "feature_names_in_": _names,
     "rank_map_": _rank_map,
     "factors_": _factors,
     "weights_": _weights,
@@ -204,7 +210,7 @@ def _try(calibrator: Calibrator, m: int) -> None:
     if m > _MOST_TRIED:
         return
     calibrator = copy(calibrator)
-    vars(calibrator).pop("feature_names_in_", None)  # the rows have none
+    calibrator.__dict__.pop("feature_names_in_", None)  # the rows have none
     rng = np.random.default_rng(0)
     z = rng.normal(size=(6, m)) * np.array([[0.0], [0.1], [1.0], [1.0], [10.0], [1e4]])
     z[3] = np.round(z[3])

@@ -156,7 +156,8 @@ def to_json(
     text = _layout(document) + "\n"
     if len(text) > LARGEST_FILE:
         raise InputError(
-            f"The calibrator needs {len(text) >> 20} MB as JSON, more than the {LARGEST_FILE >> 20} MB that load() reads: pickle it."
+            f"The calibrator needs {len(text) >> 20} MB as JSON, more than the {LARGEST_FILE >> 20} MB that load() reads: "
+            "pickle it."
         )
     return text
 

@@ -6,6 +6,7 @@ classifier it takes the place of the output that it calibrates, behind the tenso
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -71,11 +72,10 @@ def to_onnx(
         if value not in choices:
             raise InputError(f"{name} must be one of {', '.join(map(repr, choices))}, but is {value!r}.")
     model = _alone(plan, output, dtype) if append_to is None else _appended(plan, append_to, tensor, output)
-    helper.set_model_props(
-        model,
-        {p.key: p.value for p in model.metadata_props}
-        | {"monocal_version": __version__, "monocal_calibrator": plan.name},
-    )
+    told = {"monocal_version": __version__, "monocal_calibrator": plan.name}
+    if plan.classes is not None:
+        told["monocal_classes"] = json.dumps(plan.classes)
+    helper.set_model_props(model, {p.key: p.value for p in model.metadata_props} | told)
     onnx.checker.check_model(model)
     if path is not None:
         with atomic_path(path, force=force) as temporary:

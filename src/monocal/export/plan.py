@@ -35,6 +35,8 @@ class Plan:
     ramp_statistic, ramp_zero, ramp_one : ndarray of shape (K - 1,)
     smallest_probability : float or None
         For calibrators of probabilities, the smallest positive one of the calibration set; None for logits.
+    classes : list of str or None
+        Names of the columns, where the calibrator was fitted on columns with names.
     """
 
     name: str
@@ -48,6 +50,7 @@ class Plan:
     ramp_zero: np.ndarray
     ramp_one: np.ndarray
     smallest_probability: float | None
+    classes: list[str] | None = None
 
     @property
     def input(self) -> str:
@@ -74,6 +77,7 @@ def plan_of(calibrator: Any) -> Plan:
     used = rank_map.starts < r
     factors = rank_map.factors
     ramps = () if factors is None else factors.ramps
+    names = getattr(calibrator, "feature_names_in_", None)
     return Plan(
         name=type(calibrator).__name__,
         n_classes=m,
@@ -88,4 +92,5 @@ def plan_of(calibrator: Any) -> Plan:
         smallest_probability=(
             float(calibrator.smallest_probability_) if calibrator.input == "probabilities" else None
         ),
+        classes=None if names is None else [str(name) for name in names],
     )
