@@ -55,7 +55,8 @@ def fit(
     """Learn a calibrator and save it as JSON.
 
     The file keeps the parameters, the fitted state, the names of the classes where the data have some, a fingerprint of the
-    calibration data and the metrics on them. Ends with code 3 when the fit did not converge; the calibrator is saved all the same.
+    calibration data and the metrics on them. Ends with code 3 when the fit did not converge; the calibrator is saved all the
+    same.
 
     Example: monocal fit cal.npz -o cal.json
     """
