@@ -1,4 +1,4 @@
-"""Dask arrays: the same sums over chunks of rows, by whatever scheduler Dask has.
+"""Dask arrays and DataFrames: the same sums over chunks of rows, by whatever scheduler Dask has.
 
     X (n, m)  ->  chunks of whole rows  ->  blocks, checked and sorted by the workers, which keep them
     a pass    ->  function(block) added up where the chunk lies  ->  added in a tree  ->  one small result
@@ -20,6 +20,7 @@ from operator import add
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
+from sklearn.utils.validation import validate_data
 
 from .arrays import Array, to_numpy
 from .errors import InputError, require
@@ -46,6 +47,8 @@ class DaskLogits:
 
     def __init__(self, X: Any, y: Any = None, sample_weight: Any = None, *, streams: bool = True):
         require("dask.array", "dask")
+        self.names = getattr(X, "_meta", None) if hasattr(X, "columns") else None
+        X, y, sample_weight = (_as_array(column) for column in (X, y, sample_weight))
         if X.ndim != 2:
             raise InputError(
                 f"X must be two-dimensional, one row a sample and one column a class, but has shape {X.shape}."
@@ -63,6 +66,8 @@ class DaskLogits:
             raise InputError(
                 "requires y to be passed, but the target y is None: give the true class of every row, 0..m-1."
             )
+        if self.names is not None:
+            validate_data(calibrator, self.names, reset=True, skip_check_array=True)
         X = _cut_at_blocks(self.X)
         chunks = _chunks(X, self.y, self.weight)
         reader = _once(calibrator)
@@ -85,6 +90,11 @@ class DaskLogits:
                 f"X has {X.shape[1]} features, but {type(calibrator).__name__} is expecting {expected} features as input."
             )
         calibrator = copy(calibrator)  # what is computed later is of the map as it is now
+        if self.names is not None:
+            validate_data(calibrator, self.names, reset=False, skip_check_array=True)
+            calibrator.__dict__.pop(
+                "feature_names_in_", None
+            )  # blocks have no names, and theirs have been compared
         if method == "predict":
             return X.map_blocks(
                 _apply, calibrator, method, drop_axis=1, dtype=np.int64, meta=np.empty(0, dtype=np.int64)
@@ -208,6 +218,11 @@ def evaluate(
 
 
 # Chunks.
+
+
+def _as_array(x: Any) -> Any:
+    """A Dask DataFrame or Series as a Dask array, with the numbers of rows counted; anything else as it is."""
+    return x.to_dask_array(lengths=True) if hasattr(x, "to_dask_array") else x
 
 
 def _whole_rows(X: Any) -> Any:

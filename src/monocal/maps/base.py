@@ -92,8 +92,8 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):
         ----------
         X : array-like of shape (n, m)
             Logits of a calibration set (or probabilities, with ``input="probabilities"``). Some methods also take rows that
-            need not fit in memory: memory-mapped, zarr, h5py and Dask arrays, or a function that returns an iterator of blocks
-            ``(X, y)`` or ``(X, y, sample_weight)``.
+            need not fit in memory: memory-mapped, zarr, h5py and Dask arrays, Dask DataFrames, or a function that returns an
+            iterator of blocks ``(X, y)`` or ``(X, y, sample_weight)``.
         y : array-like of shape (n,)
             True classes, 0..m-1.
         sample_weight : array-like of shape (n,), optional
@@ -119,8 +119,8 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):
         self.__dict__.pop("smallest_probability_", None)
         lazy = find_lazy(X, y, sample_weight, streams=self._streams)
         if lazy is not None:
-            source = lazy.source(self)
             self.__dict__.pop("feature_names_in_", None)
+            source = lazy.source(self)
             self.n_features_in_ = source.shape[1]
             self._fit(source, None, None)
             return

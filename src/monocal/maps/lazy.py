@@ -2,7 +2,7 @@
 
     memory-mapped, zarr or h5py array   read in slices of its rows
     a function that makes blocks        called once a pass; its blocks are ``(X, y)`` or ``(X, y, sample_weight)``
-    Dask array                          read by its own workers (`monocal.distributed`)
+    Dask array or DataFrame             read by its own workers (`monocal.distributed`)
     the largest logits of a server      with the log-sum-exp of all (`top_k_outputs`)
 
 Each becomes an object with two methods, `Lazy`: one gives its checked rows to `fit`, one applies a fitted calibrator.
@@ -52,7 +52,8 @@ def find_lazy(X: Any, y: Any = None, sample_weight: Any = None, *, streams: bool
 
     ``streams`` says whether the method at hand can do without all rows in memory.
     """
-    if is_dask(X):
+    _refuse_unread(X)
+    if is_dask(X) or _is_dask_frame(X):
         from ..distributed import DaskLogits
 
         return DaskLogits(X, y, sample_weight, streams=streams)
@@ -63,6 +64,45 @@ def find_lazy(X: Any, y: Any = None, sample_weight: Any = None, *, streams: bool
     if streams and _is_file(X) and X.ndim == 2 and X.size * X.dtype.itemsize > IN_MEMORY:
         return FileLogits(X, y, sample_weight)
     return None
+
+
+def _is_dask_frame(x: Any) -> bool:
+    return _library(x) == "dask" and hasattr(x, "to_dask_array")
+
+
+def _library(x: Any) -> str:
+    return type(x).__module__.partition(".")[0]
+
+
+def _refuse_unread(X: Any) -> None:
+    """Frames that hold no numbers yet, and frames whose entries are rows themselves."""
+    if _library(X) == "polars" and type(X).__name__ == "LazyFrame":
+        raise InputError("X is a polars LazyFrame, whose rows are not there yet. Pass X.collect().")
+    if _library(X) == "pyspark":
+        raise InputError(
+            "X is a Spark DataFrame, whose rows are elsewhere. Pass X.toPandas(), or a function that returns an iterator of "
+            "blocks (X, y), one for each partition."
+        )
+    if not hasattr(X, "columns") or not hasattr(X, "head"):
+        return
+    names = [str(name) for name in X.columns]
+    if _is_dask_frame(X):
+        other = [
+            (n, d) for n, d in zip(names, X.dtypes, strict=True) if getattr(d, "kind", "O") not in "fiub"
+        ]
+        if other:
+            raise InputError(
+                f"X: the column {other[0][0]!r} has type {other[0][1]}, expected numbers, one column a class. Spread lists over "
+                "columns first."
+            )
+        return
+    first = np.asarray(X.head(1), dtype=object).reshape(-1, len(names))
+    nested = [n for row in first for n, entry in zip(names, row, strict=True) if np.ndim(entry) > 0]
+    if nested:
+        raise InputError(
+            f"X: the column {nested[0]!r} holds lists, expected one number a row and one column a class. Pass "
+            f"np.stack(X[{nested[0]!r}])."
+        )
 
 
 def _is_file(x: Any) -> bool:
