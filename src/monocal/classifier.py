@@ -29,7 +29,7 @@ from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import _check_method_params, check_is_fitted, column_or_1d, has_fit_parameter
 
 from .calibration import MCCT, Calibrator, ConditionalMCCT, MCCTInverse, TemperatureScaling
-from .errors import InputError, warn
+from .errors import InputError, require, warn
 from .validation import check_weights
 
 METHODS: dict[str, type[Calibrator]] = {
@@ -39,7 +39,8 @@ METHODS: dict[str, type[Calibrator]] = {
     "temperature": TemperatureScaling,
 }
 
-_RESOLUTION = float(np.finfo(np.float64).eps)
+# What double precision can tell from 0 beside a 1.
+RESOLUTION = float(np.finfo(np.float64).eps)
 
 
 class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
@@ -62,7 +63,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     estimator_ : classifier
         Fitted on all data, or as given.
     calibrator_ : Calibrator
-        ``calibrator_.to_onnx()`` and the like export it.
+        ``calibrator_.to_onnx()`` and the like export it; `to_onnx` exports it together with ``estimator_``.
     classes_ : ndarray of shape (m,)
     n_features_in_, feature_names_in_
         Those of ``estimator_``, where it has them.
@@ -126,7 +127,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             model = self.estimator
             check_is_fitted(model)
             classes, labels = np.asarray(model.classes_), _encode(y, model.classes_)
-            rows, scores = np.arange(len(y)), _scores(model, X, response, len(classes))
+            rows, scores = np.arange(len(y)), scores_of(model, X, response, len(classes))
         else:
             classes, labels = np.unique(y, return_inverse=True)
             routed = self._routed(sample_weight, fit_params)
@@ -147,13 +148,51 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     def predict_proba(self, X: Any) -> np.ndarray:
         """Calibrated probabilities (n, m), columns in the order of ``classes_``."""
         check_is_fitted(self)
-        scores = _scores(self.estimator_, X, self._response, len(self.classes_))
+        scores = scores_of(self.estimator_, X, self._response, len(self.classes_))
         return self.calibrator_.predict_proba(scores)
 
     def predict(self, X: Any) -> np.ndarray:
         """The most probable class."""
         best = np.argmax(self.predict_proba(X), axis=1)
         return self.classes_[best]
+
+    def to_onnx(
+        self,
+        path: Any = None,
+        *,
+        X: Any = None,
+        output: str = "probabilities",
+        dtype: str = "float32",
+        force: bool = False,
+    ) -> Any:
+        """The classifier and its calibrator as one ONNX model: features in, label and calibrated probabilities out.
+
+        Needs skl2onnx (``pip install skl2onnx``), which converts the estimator. Its graph is compared with the estimator on some
+        rows, and refused with a sentence where the two differ.
+
+        Parameters
+        ----------
+        path : path, optional
+            Where to write the model as well.
+        X : array-like or DataFrame, optional
+            Some rows, for the types of the features and for the comparison. Without it the features are numbers, as many as the
+            estimator was fitted on, and the rows are random.
+        output : {"probabilities", "logits"}
+            What the graph gives beside the label: calibrated probabilities, or the calibrated logits they are the softmax of.
+        dtype : {"float32", "float64"}
+            Type of the features and of the result.
+        force : bool
+            Replace an existing file.
+
+        Returns
+        -------
+        onnx.ModelProto
+            Its outputs are ``label`` and ``probabilities`` (or ``calibrated_logits``), columns in the order of ``classes_``.
+        """
+        require("onnx", "onnx")
+        from .export.onnx_classifier import classifier_to_onnx
+
+        return classifier_to_onnx(self, path, X=X, output=output, dtype=dtype, force=force)
 
     def get_metadata_routing(self) -> MetadataRouter:
         """How metadata go to the estimator and the splitter; see scikit-learn's guide to metadata routing."""
@@ -246,7 +285,7 @@ class _FoldWork:
         test = np.asarray(test)[np.isin(self.labels[test], seen)]
         if not len(test):
             return None
-        found = _scores(model, _safe_indexing(self.X, test), self.response, len(seen))
+        found = scores_of(model, _safe_indexing(self.X, test), self.response, len(seen))
         unseen = 0.0 if self.response == "predict_proba" else -np.inf
         scores = np.full((len(test), n_classes), unseen, dtype=found.dtype)
         scores[:, seen] = found
@@ -284,11 +323,11 @@ def resolvable(probabilities: np.ndarray) -> np.ndarray:
     Models that multiply many densities give 1e-200 and less. Such numbers say how long the product was, not how probable
     the class is, and their logarithms would rule the fit. Zeros stay zeros: a calibrator sets them below all others.
     """
-    tiny = (probabilities > 0) & (probabilities < _RESOLUTION)
-    return np.where(tiny, probabilities.dtype.type(_RESOLUTION), probabilities)
+    tiny = (probabilities > 0) & (probabilities < RESOLUTION)
+    return np.where(tiny, probabilities.dtype.type(RESOLUTION), probabilities)
 
 
-def _scores(model: Any, X: Any, response: str, n_classes: int) -> np.ndarray:
+def scores_of(model: Any, X: Any, response: str, n_classes: int) -> np.ndarray:
     """Logits or probabilities (n, m) of a fitted classifier."""
     scores = np.asarray(getattr(model, response)(X))
     if scores.dtype.kind != "f":

@@ -19,6 +19,7 @@ import hashlib
 import json
 import os
 import re
+import stat
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -32,12 +33,17 @@ from .arrays import to_numpy
 from .calibration import Calibrator
 from .data import atomic_path
 from .errors import FileError, InputError
+from .fitted_state import check_state
 
 FORMAT = "monocal calibrator"
 FORMAT_VERSION = 1
 
 _STATE_NAME = re.compile(r"[A-Za-z]\w*_")
 _BLOCK = 1 << 24  # bytes hashed at a time
+# What is read of a file at the most: a matrix for five thousand classes.
+LARGEST_FILE = 1 << 29
+# Characters of a string in an array: numpy makes room for as many in every entry.
+_LONGEST_STRING = 1 << 16
 
 
 def save(
@@ -147,7 +153,13 @@ def to_json(
         "state": {name: _encode(value, name) for name, value in state.items()},
     }
     document["checksum"] = _checksum(document)
-    return _layout(document) + "\n"
+    text = _layout(document) + "\n"
+    if len(text) > LARGEST_FILE:
+        raise InputError(
+            f"The calibrator needs {len(text) >> 20} MB as JSON, more than the {LARGEST_FILE >> 20} MB that load() reads: "
+            "pickle it."
+        )
+    return text
 
 
 def from_json(text: str, where: str = "text") -> Calibrator:
@@ -181,7 +193,7 @@ def _layout(value: Any, indent: str = "") -> str:
 
 def _document(path: str | os.PathLike[str]) -> dict[str, Any]:
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = _read_bounded(path).decode("utf-8")
     except FileNotFoundError:
         raise FileError(f"There is no file {path}: check the name and the folder.") from None
     except UnicodeDecodeError:
@@ -191,6 +203,22 @@ def _document(path: str | os.PathLike[str]) -> dict[str, Any]:
     except OSError as error:
         raise FileError(f"{path} cannot be read: {error.strerror or error}; check what it is.") from error
     return _parse(text, str(path))
+
+
+def _read_bounded(path: str | os.PathLike[str]) -> bytes:
+    """The bytes of a plain file; a pipe or a device, which may never end, is not waited for."""
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    with open(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
+            raise FileError(f"{path} is no plain file: give the .json that save() or `monocal fit` wrote.")
+        content = file.read(LARGEST_FILE + 1)
+    if len(content) > LARGEST_FILE:
+        raise FileError(
+            f"{path} has more than {LARGEST_FILE >> 20} MB, which no saved calibrator has: give the .json that save() or "
+            "`monocal fit` wrote."
+        )
+    return content
 
 
 def _parse(text: str, where: str) -> dict[str, Any]:
@@ -234,6 +262,7 @@ def _calibrator(document: Mapping[str, Any], where: str) -> Calibrator:
             if not _STATE_NAME.fullmatch(name):
                 raise ValueError(f"{name!r} is no fitted attribute")
             setattr(calibrator, name, _decode(value))
+        check_state(calibrator)
     except FileError:
         raise
     except Exception as error:  # a right checksum over wrong content: not written by save()
@@ -363,6 +392,6 @@ def _decode(value: Any) -> Any:
 
 def _array(name: str, shape: tuple[int, ...], values: Any) -> np.ndarray:
     dtype = np.dtype(name)
-    if _dtype_name(dtype) != name:
+    if _dtype_name(dtype) != name or dtype.itemsize > 4 * _LONGEST_STRING:
         raise ValueError(f"an array of {name!r} is not allowed")
     return np.array(values, dtype=dtype).reshape(shape)

@@ -193,6 +193,7 @@ def test_append_keeps_leading_axes_and_names_do_not_clash():
     cal = mc.MCCT(shrinkage=0).fit(*fit_set())
     once = cal.to_onnx(append_to=base)
     assert [o.name for o in once.graph.output] == ["calibrated_probabilities"]
+    once = cal.to_onnx(append_to=base, output="logits")
     twice = cal.to_onnx(append_to=once)
     x = np.random.default_rng(0).normal(size=(20, 4)).astype(np.float32)
     np.testing.assert_allclose(run(twice, x), cal.predict_proba(run(once, x)), atol=1e-6)

@@ -186,3 +186,77 @@ def test_weights_count_rows():
     index = np.repeat(np.arange(300), weight)
     b = mc.MCCT().fit(top[index], y[index])
     np.testing.assert_allclose(a.weights_, b.weights_, atol=1e-5)
+
+
+def zipf_rows(n, m, seed, exponent=1.1):
+    """Logits of a language model: a few likely tokens and a tail that falls like a power of the rank; cooler labels."""
+    rng = np.random.default_rng(seed)
+    z = -exponent * np.log(np.arange(1, m + 1)) + 0.7 * rng.standard_normal((n, m))
+    z[:, :8] += 3 * rng.random((n, 8))
+    p = softmax(z / 1.4, axis=1)
+    labels = (p.cumsum(axis=1) < rng.random((n, 1))).sum(axis=1)
+    order = rng.permutation(m)
+    return z[:, np.argsort(order)], order[np.minimum(labels, m - 1)]
+
+
+def test_a_sentinel_is_no_value():
+    """OpenAI's servers write -9999.0 for "very unlikely"."""
+    z, y = flat_rows(600, seed=5)
+    top = largest(log_softmax(z, axis=1), n_classes=M)
+    marked = top.values.copy()
+    marked[::3, 7:] = -9999.0
+    masked = np.where(marked == -9999.0, -np.inf, marked)
+    a = mc.TemperatureScaling().fit(mc.TopK(marked, top.ids, n_classes=M), y)
+    b = mc.TemperatureScaling().fit(mc.TopK(masked, top.ids, n_classes=M), y)
+    whole = mc.TemperatureScaling().fit(z, y)
+    assert a.temperature_ == b.temperature_
+    assert a.temperature_ == pytest.approx(whole.temperature_, rel=0.1)
+    p = a.predict_proba(mc.TopK(marked, top.ids, n_classes=M))
+    assert (p.probabilities[marked == -9999.0] == 0).all()
+    with pytest.raises(mc.InputError, match="-inf for every class: first in row 0"):
+        mc.TopK([[-9999.0]], [[3]])
+
+
+@pytest.mark.parametrize("n_classes", [None, 3000])
+def test_the_actual_token_below_the_largest_is_one_of_the_rest(n_classes):
+    """vLLM's prompt_logprobs: the k largest and, where it is not among them, the actual token."""
+    z, y = zipf_rows(500, 3000, seed=1)
+    z = log_softmax(z, axis=1)
+    z[np.arange(0, 500, 5), y[::5]] -= 12.0  # some actual tokens were held for next to impossible
+    z = log_softmax(z, axis=1)
+    top = largest(z, 20, n_classes=n_classes)
+    actual = np.take_along_axis(z, y[:, None], axis=1)
+    extra = ~(top.ids == y[:, None]).any(axis=1, keepdims=True)
+    values = np.concatenate([top.values, np.where(extra, actual, -np.inf)], axis=1)
+    ids = np.concatenate([top.ids, y[:, None]], axis=1)
+    wide = mc.TopK(values, ids, n_classes=n_classes)
+    assert wide.rest_count.max() < (n_classes or 2**20)
+    assert extra.sum() > 50
+    cut = mc.TopK(values, ids, n_classes=n_classes, k=20)
+    np.testing.assert_array_equal(cut.values, top.values)
+    np.testing.assert_array_equal(cut.ids, top.ids)
+    for cal in (mc.TemperatureScaling(), mc.MCCT()):
+        expected = cal.fit(top, y).predict_proba(top)
+        got = cal.fit(cut, y).predict_proba(cut)
+        np.testing.assert_allclose(got.probabilities, expected.probabilities, atol=1e-12)
+    # Without k, what cannot be one of the largest counts as one of the rest, and everything still adds up.
+    of_rest = np.isfinite(wide.values) & np.isinf(wide.named)
+    assert of_rest[:, -1].sum() >= 60
+    assert not of_rest[:, :-1].any()
+    cal = mc.TemperatureScaling().fit(wide, y)
+    p = cal.predict_proba(wide)
+    np.testing.assert_allclose(p.probabilities.sum(axis=1) + p.rest, 1.0, atol=1e-9)
+    np.testing.assert_array_equal(p.probabilities[of_rest[:, -1], -1], p.each[of_rest[:, -1]])
+    again = cal.transform(wide)
+    np.testing.assert_allclose(np.exp(again.values - again.logsumexp[:, None]), p.probabilities, atol=1e-9)
+    np.testing.assert_array_equal(cal.predict_proba(wide[7:9]).probabilities, p.probabilities[7:9])
+
+
+def test_a_heavy_tail_biases_towards_a_lower_temperature_and_little():
+    """What docs/large.md says of the bias: its direction, and that more named classes make it smaller."""
+    z, y = zipf_rows(4000, 2000, seed=2)
+    whole = mc.TemperatureScaling().fit(z, y).temperature_
+    assert whole == pytest.approx(1.4, abs=0.05)
+    found = [mc.TemperatureScaling().fit(largest(z, k, n_classes=2000), y).temperature_ for k in (5, 20, 100)]
+    assert found[0] < found[1] < found[2] < whole
+    assert whole - found[1] < 0.15 * whole

@@ -15,7 +15,7 @@ from scipy.optimize import minimize
 from sklearn.exceptions import ConvergenceWarning
 
 from ..arrays import compute_dtype
-from ..calibration.base import ArrayCalibrator
+from ..calibration.base import Calibrator
 from ..calibration.cone import DOUBLE_BELOW
 from ..calibration.temperature import TemperatureScaling
 from ..errors import InputError, warn
@@ -31,7 +31,7 @@ _MOST_CLASSES = 5000
 _PULL = 300.0
 
 
-class AffineCalibrator(ArrayCalibrator):
+class AffineCalibrator(Calibrator):
     """Base: features, solver, prediction. A family says what is penalised.
 
     Attributes

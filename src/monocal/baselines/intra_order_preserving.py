@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays import ordered_softmax, scatter, sort_with_index
-from ..calibration.base import ArrayCalibrator
+from ..calibration.base import Calibrator
 from ..calibration.temperature import TemperatureScaling, last_scale
 from ..errors import require
 from ..rows.parallel import map_rows
@@ -32,7 +32,7 @@ _POINTS = 401
 _DEEPEST = 40.0
 
 
-class IntraOrderPreserving(ArrayCalibrator):
+class IntraOrderPreserving(Calibrator):
     """Monotone networks of the logits. Needs torch to fit (``monocal[torch]``), not to predict.
 
     Parameters

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays import ordered_softmax
-from ..calibration.base import ArrayCalibrator
+from ..calibration.base import Calibrator
 from ..calibration.temperature import TemperatureScaling, last_scale
 from ..errors import require
 from ..rows.parallel import map_rows
@@ -22,7 +22,7 @@ from .depths import depths, lift, mask, squeeze
 from .network import Schedule, check_hidden, classification_loss, forward, new_layers, positive_factor, train
 
 
-class ParameterizedTemperatureScaling(ArrayCalibrator):
+class ParameterizedTemperatureScaling(Calibrator):
     """PTS: a temperature for every sample, from its largest logits. Needs torch to fit (``monocal[torch]``), not to predict.
 
     Parameters

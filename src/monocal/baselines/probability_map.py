@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 
 from ..arrays import compute_dtype, ordered_log, ordered_softmax
-from ..calibration.base import ArrayCalibrator
+from ..calibration.base import Calibrator
 from ..rows.parallel import map_rows
 
 # exp(-1000) is zero in every precision: a class of probability 0 that is available has a finite logit all the same.
 _LOG_ZERO = -1000.0
 
 
-class ProbabilityCalibrator(ArrayCalibrator):
+class ProbabilityCalibrator(Calibrator):
     """Base: a family writes `_remap`, from a block of logits to calibrated probabilities."""
 
     @abstractmethod

@@ -6,8 +6,8 @@
     predict(X)           the most probable class
     score(X, y)          mean log-likelihood of the labels
 
-A family writes ``_calibrate(logits)``, and ``_fit(logits, labels, weight)`` where it needs arrays in memory (`ArrayCalibrator`)
-or ``_fit_rows(rows)`` where it adds up sums over rows (`ConeCalibrator`); the base does the rest. A map that keeps the
+A family writes ``_calibrate(logits)``, and ``_fit(logits, labels, weight)`` where it needs arrays in memory or
+``_fit_rows(rows)`` where it adds up sums over rows (`ConeCalibrator`); the base does the rest. A map that keeps the
 order works on the caller's own arrays (numpy, torch on any device); the others are given numpy arrays.
 """
 
@@ -58,9 +58,15 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):
 
     # What a family writes.
 
-    @abstractmethod
+    def _fit(self, logits: Array, labels: Array, weight: Array | None) -> None:
+        """Learn from checked logits (n, m), labels (n,) and weights (n,) or None; set attributes ending in ``_``."""
+        raise NotImplementedError(f"{type(self).__name__} must write _fit, or _fit_source")
+
     def _fit_source(self, source: Source) -> None:
-        """Learn from checked rows, wherever they live; set attributes ending in ``_``. See `ArrayCalibrator`."""
+        """Learn from checked rows. A family that takes rows wherever they live replaces this."""
+        assert isinstance(source, ArraySource)
+        rows = source.checked if self._any_array else source.checked.on_host()
+        self._fit(widened(rows.logits), rows.labels, rows.weight)
 
     @abstractmethod
     def _calibrate(self, logits: Array) -> Array:
@@ -79,8 +85,8 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):
         ----------
         X : array-like of shape (n, m)
             Logits of a calibration set (or probabilities, with ``input="probabilities"``). Some methods also take rows that
-            need not fit in memory: memory-mapped, zarr, h5py and Dask arrays, or a function that returns an iterator of blocks
-            ``(X, y)`` or ``(X, y, sample_weight)``.
+            need not fit in memory: memory-mapped, zarr, h5py and Dask arrays, Dask DataFrames, or a function that returns an
+            iterator of blocks ``(X, y)`` or ``(X, y, sample_weight)``.
         y : array-like of shape (n,)
             True classes, 0..m-1.
         sample_weight : array-like of shape (n,), optional
@@ -114,8 +120,10 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):
         elif not self._streams:
             raise InputError(place.refusal)
         else:
-            source = place.open(reader)
             self.__dict__.pop("feature_names_in_", None)
+            if place.names is not None:
+                validate_data(self, place.names, reset=True, skip_check_array=True)
+            source = place.open(reader)
             self.n_features_in_ = source.shape[1]
         self.__dict__.pop("smallest_probability_", None)
         if self.input == "probabilities":
@@ -231,15 +239,19 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):
         check_is_fitted(self)
         place = elsewhere(X)
         if place is not None:
-            return place.apply(self._row_map(method), out)
+            if place.names is not None:
+                validate_data(self, place.names, reset=False, skip_check_array=True)
+            return place.apply(self._row_map(method, place.names is not None), out)
         if out is None:
             return self._on_rows(method, X)
         dtype = check_out(out, np.shape(X), getattr(X, "dtype", np.float64))
         out[:] = self._on_rows(method, X, 0, dtype)
         return out
 
-    def _row_map(self, method: str) -> RowMap:
+    def _row_map(self, method: str, named: bool) -> RowMap:
         now = copy(self)  # what is computed later is of the map as it is now
+        if named:  # blocks have no names, and those of the whole have been compared
+            now.__dict__.pop("feature_names_in_", None)
         rank_map = getattr(self, "rank_map_", None)
         return RowMap(
             type(self).__name__,
@@ -289,19 +301,6 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):
         tags.target_tags.required = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
-
-
-class ArrayCalibrator(Calibrator):
-    """Base of the calibrators that need all rows as arrays in memory."""
-
-    @abstractmethod
-    def _fit(self, logits: Array, labels: Array, weight: Array | None) -> None:
-        """Learn from checked logits (n, m), labels (n,) and weights (n,) or None; set attributes ending in ``_``."""
-
-    def _fit_source(self, source: Source) -> None:
-        assert isinstance(source, ArraySource)
-        rows = source.checked if self._any_array else source.checked.on_host()
-        self._fit(widened(rows.logits), rows.labels, rows.weight)
 
 
 # The largest number of half precision but one: `keep_argmax` may have to go one higher.

@@ -17,11 +17,11 @@ import numpy as np
 
 from ..errors import InputError, OrderWarning, warn
 from ..validation import check_number, check_top_k
-from .base import ArrayCalibrator
+from .base import Calibrator
 from .slsqp import minimize_ranks
 
 
-class Published(ArrayCalibrator):
+class Published(Calibrator):
     """The published procedure. Made by ``MCCT.as_published()`` and ``MCCTInverse.as_published()``.
 
     Parameters

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -62,13 +63,34 @@ def apply(
         note(f"{data.n_samples:,} x {data.n_classes:,} calibrated {write_as.value} written to {out}.")
 
 
+def _calibrated(
+    model: Calibrator, kind: str, places: tuple[int, ...] | None, values: np.ndarray
+) -> np.ndarray:
+    """Calibrated rows, in the columns that were read; nothing else than probabilities, or logits of some, is let out."""
+    import numpy as np
+
+    from ..validation import check_logits, check_probability_rows
+
+    advice = "The calibrator or the data are damaged: fit it again, or read them anew."
+    if kind == "probabilities":
+        result = model.predict_proba(values)
+        check_probability_rows(result, float(np.finfo(result.dtype).eps), "the result", 0, advice)
+    else:
+        result = model.transform(values)
+        check_logits(result, "the result")
+    return result if places is None else result[:, np.argsort(places)]
+
+
 def _write(temporary: Path, model: Calibrator, data: LogitsSet, kind: str, update: Any) -> list[str]:
     import numpy as np
 
     from ..data import write
     from .probabilities import by_blocks
 
-    function = model.predict_proba if kind == "probabilities" else model.transform
+    labels = data.labels
+    if labels is not None and data.places is not None:
+        labels = np.asarray(data.places)[labels]
+    function = partial(_calibrated, model, kind, data.places)
     if temporary.suffix.lower() == ".npy":
         mapped = np.lib.format.open_memmap(temporary, "w+", data.values.dtype, data.values.shape)
         by_blocks(function, data.values, mapped, update)
@@ -77,7 +99,7 @@ def _write(temporary: Path, model: Calibrator, data: LogitsSet, kind: str, updat
     values = np.empty(data.values.shape, data.values.dtype)
     by_blocks(function, data.values, values, update)
     arrays: dict[str, np.ndarray] = {kind: values}
-    if data.labels is not None:
-        arrays["labels"] = data.labels
+    if labels is not None:
+        arrays["labels"] = labels
     write(temporary, arrays)
     return list(arrays)

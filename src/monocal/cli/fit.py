@@ -54,11 +54,13 @@ def fit(
 ) -> None:
     """Learn a calibrator and save it as JSON.
 
-    The file keeps the parameters, the fitted state, a fingerprint of the calibration data and the metrics on them. Ends with
-    code 3 when the fit did not converge; the calibrator is saved all the same.
+    The file keeps the parameters, the fitted state, the names of the classes where the data have some, a fingerprint of the
+    calibration data and the metrics on them. Ends with code 3 when the fit did not converge; the calibrator is saved all the
+    same.
 
     Example: monocal fit cal.npz -o cal.json
     """
+    import numpy as np
     from sklearn.exceptions import ConvergenceWarning
 
     from ..data import atomic_path
@@ -85,6 +87,8 @@ def fit(
                 "before": evaluate(before, data.labels, metrics=_METRICS),
                 "after": evaluate(after, data.labels, metrics=_METRICS),
             }
+        if data.class_names is not None:
+            calibrator.feature_names_in_ = np.array(data.class_names, dtype=object)
         metrics = {"on": "the calibration data", **{key: e.to_dict() for key, e in evaluations.items()}}
         text = to_json(calibrator, data=(data.values, data.labels), metrics=metrics)
         temporary.write_text(text, encoding="utf-8")
@@ -101,6 +105,7 @@ def fit(
                 "n_samples": data.n_samples,
                 "n_classes": data.n_classes,
                 "input": data.kind,
+                "classes": data.class_names,
                 "preserves_order": calibrator.preserves_order,
                 "converged": not failed,
                 "certificate": _certificate(calibrator),

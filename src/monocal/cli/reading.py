@@ -112,16 +112,26 @@ class Reading:
                 f"{path} has {found.n_classes} classes, but the calibrator was fitted on {calibrator.n_features_in_}: "
                 f"give it outputs of the same classifier."
             )
-        return found
+        # Once the columns are matched they are those of the fit, and go on as an array without names.
+        return self._ordered(found, calibrator.__dict__.pop("feature_names_in_", None))
 
     def read_both(self, path: Path, test: Path | None) -> tuple[LogitsSet, LogitsSet | None]:
         """A set to fit on and one to judge on: a second file, or the test part of the first, or none."""
         cal = self.read(path, prefer="cal", need_labels=True)
         if test is not None:
-            return cal, self.read(test, kind=cal.kind, need_labels=True)
+            judge = self.read(test, kind=cal.kind, need_labels=True)
+            return cal, self._ordered(judge, cal.class_names) if judge.n_classes == cal.n_classes else judge
         if self.part is None and len(_parts(path)) > 1:
             return cal, self.read(path, prefer="test", need_labels=True)
         return cal, None
+
+    @staticmethod
+    def _ordered(found: LogitsSet, names: Any) -> LogitsSet:
+        """The classes in the order of ``names``, by name, where both have names."""
+        ordered = found.in_order_of(None if names is None else tuple(map(str, names)))
+        for told in ordered.notes[len(found.notes) :]:
+            note(f"{found.path}: {told}")
+        return ordered
 
 
 def _parts(path: Path) -> set[str]:

@@ -175,6 +175,13 @@ def choose(
     return Choice(found[0], found[1], labels, part)
 
 
+def class_names(columns: Sequence[str]) -> tuple[str, ...] | None:
+    """What columns call the classes; None for one array of all, and for columns that only number them in order."""
+    numbers = [meaning(name).index for name in columns]
+    plain = None not in numbers and numbers == sorted(numbers, key=lambda number: number or 0)
+    return None if len(columns) == 1 or plain else tuple(columns)
+
+
 def find_labels(names: Sequence[str], part: Part | None, where: str) -> str | None:
     """The one name that says labels (of this part, else of no part in particular), or None."""
     for wanted in dict.fromkeys((part, None)):

@@ -15,7 +15,16 @@ from typing import Literal
 
 import numpy as np
 
-from monocal.data.naming import as_kind, as_part, choose, find_labels, listing, meaning, split_part
+from monocal.data.naming import (
+    as_kind,
+    as_part,
+    choose,
+    class_names,
+    find_labels,
+    listing,
+    meaning,
+    split_part,
+)
 from monocal.data.sets import LogitsSet, Splits, make_set
 from monocal.data.sources import READABLE, NamedArrays, as_path, open_source
 from monocal.errors import FileError, MissingExtraError, warn
@@ -127,6 +136,7 @@ def _read(
         notes=source.notes,
         where=f"{listing(choice.values, 3)} in {source.path}",
         labels_where=labels_where,
+        class_names=class_names(choice.values),
     )
 
 
@@ -207,6 +217,7 @@ def read_splits(
             f"{source.path} has {cal.n_classes} classes as {cal.kind} to calibrate on and {other.path} has "
             f"{held_out.n_classes} classes as {held_out.kind} to test on: expected the same."
         )
+    held_out = held_out.in_order_of(cal.class_names)
     name = cal.name
     if test is not None:
         name = split_part(name)[0] or source.path.resolve().parent.name

@@ -7,13 +7,13 @@ of.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
-from monocal.data.naming import Kind, Part
+from monocal.data.naming import Kind, Part, listing
 from monocal.errors import FileError, warn
 from monocal.validation import sum_tolerance
 
@@ -40,6 +40,10 @@ class LogitsSet:
         Which part of its file it is.
     notes : tuple of str
         What was done to bring the file into this form.
+    class_names : tuple of str or None
+        Names of the classes in the order of the columns, where the file has a column for each.
+    places : tuple of int or None
+        Which column of the file each column of ``values`` was, after `in_order_of`.
     """
 
     values: np.ndarray
@@ -49,6 +53,29 @@ class LogitsSet:
     path: Path | None = None
     part: Part | None = None
     notes: tuple[str, ...] = field(default=())
+    class_names: tuple[str, ...] | None = None
+    places: tuple[int, ...] | None = None
+
+    def in_order_of(self, names: Sequence[str] | None) -> LogitsSet:
+        """The same with the classes, and so the labels, in the order of ``names``; as it is where one side has no names."""
+        if names is None or self.class_names is None or tuple(names) == self.class_names:
+            return self
+        if sorted(names) != sorted(self.class_names):
+            raise FileError(
+                f"{self.path or self.name} has the classes {listing(self.class_names)}, expected {listing(names)}: give outputs "
+                "of the same classifier, or name the columns with values= (--logits-name) in the order of the classes."
+            )
+        places = tuple(self.class_names.index(name) for name in names)
+        labels = None if self.labels is None else np.argsort(places)[self.labels]
+        told = f"the columns were put in the order {listing(names)}, by their names"
+        return replace(
+            self,
+            values=self.values[:, places],
+            labels=labels,
+            notes=(*self.notes, told),
+            class_names=tuple(names),
+            places=places,
+        )
 
     @property
     def n_samples(self) -> int:
@@ -81,6 +108,7 @@ def make_set(
     notes: tuple[str, ...] = (),
     where: str = "values",
     labels_where: str = "labels",
+    class_names: tuple[str, ...] | None = None,
 ) -> LogitsSet:
     """Bring raw arrays into the one form, or say what is wrong with them.
 
@@ -92,7 +120,7 @@ def make_set(
     _check_values(values, kind, where)
     if labels is not None:
         labels = _as_labels(labels, values.shape, labels_where, stated)
-    return LogitsSet(values, labels, kind, name, path, part, tuple(stated))
+    return LogitsSet(values, labels, kind, name, path, part, tuple(stated), class_names)
 
 
 def _as_values(values: np.ndarray, kind: Kind, where: str, notes: list[str]) -> np.ndarray:

@@ -1,7 +1,7 @@
 """Calibrators to ship: the fitted rank map as an ONNX graph, a torch module, or a logits processor.
 
     cal.to_onnx("calibrator.onnx")                      monocal.export.onnx
-    cal.to_torch()                                      monocal.export.torch
+    cal.to_torch(), from_state_dict(state)              monocal.export.torch
     LogitsProcessor(cal)                                monocal.export.logits_processor
 
 All start from the same `Plan`, the numbers of a fitted rank map without the library around them, and give the
@@ -15,9 +15,14 @@ from typing import Any
 
 from .plan import Plan, plan_of
 
-_LAZY = {"to_onnx": "onnx", "to_torch": "torch", "LogitsProcessor": "logits_processor"}
+_LAZY = {
+    "to_onnx": "onnx",
+    "to_torch": "torch",
+    "from_state_dict": "torch",
+    "LogitsProcessor": "logits_processor",
+}
 
-__all__ = ["LogitsProcessor", "Plan", "plan_of", "to_onnx", "to_torch"]
+__all__ = ["LogitsProcessor", "Plan", "from_state_dict", "plan_of", "to_onnx", "to_torch"]
 
 
 def __getattr__(name: str) -> Any:

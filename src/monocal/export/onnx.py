@@ -1,11 +1,12 @@
 """A calibrator as an ONNX model, alone or at the end of a classifier.
 
 The map itself, in standard operators, is in `export.onnx_map`; here it gets inputs, outputs and names. At the end of a
-classifier it takes the place of the output that it calibrates.
+classifier it takes the place of the output that it calibrates, behind the tensor that `export.onnx_scores` finds for it.
 """
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from .. import __version__
 from ..data import atomic_path
 from ..errors import InputError
 from .onnx_map import Graph, calibrated
+from .onnx_scores import maker, tensor_to_calibrate
 from .plan import Plan, plan_of
 
 OPSET = 17
@@ -44,7 +46,8 @@ def to_onnx(
     path : path, optional
         Where to write the model as well.
     append_to : onnx.ModelProto or path, optional
-        A classifier whose output is calibrated in place; its other outputs stay. Not changed itself.
+        A classifier whose output is calibrated in place; its other outputs stay. Not changed itself. Behind a softmax, a
+        calibrator of logits takes the softmax's input; logits and probabilities are never mixed.
     tensor : str, optional
         Name of the classifier's output to calibrate; not needed where only one is a floating-point tensor.
     output : {"probabilities", "logits"}
@@ -69,11 +72,10 @@ def to_onnx(
         if value not in choices:
             raise InputError(f"{name} must be one of {', '.join(map(repr, choices))}, but is {value!r}.")
     model = _alone(plan, output, dtype) if append_to is None else _appended(plan, append_to, tensor, output)
-    helper.set_model_props(
-        model,
-        {p.key: p.value for p in model.metadata_props}
-        | {"monocal_version": __version__, "monocal_calibrator": plan.name},
-    )
+    told = {"monocal_version": __version__, "monocal_calibrator": plan.name}
+    if plan.classes is not None:
+        told["monocal_classes"] = json.dumps(plan.classes)
+    helper.set_model_props(model, {p.key: p.value for p in model.metadata_props} | told)
     onnx.checker.check_model(model)
     if path is not None:
         with atomic_path(path, force=force) as temporary:
@@ -82,7 +84,7 @@ def to_onnx(
 
 
 def _alone(plan: Plan, output: str, dtype: str) -> onnx.ModelProto:
-    source = "logits" if plan.smallest_probability is None else "probabilities"
+    source = plan.input
     name = output if output != source else f"calibrated_{output}"
     graph = Graph(OPSET, dtype)
     graph.rename(calibrated(graph, plan, source, output), name)
@@ -110,7 +112,16 @@ def _appended(plan: Plan, classifier: Any, tensor: str | None, output: str) -> o
     given = _output_to_calibrate(model, tensor)
     kind = given.type.tensor_type
     dims = kind.shape.dim
-    width = dims[-1].dim_value if dims and dims[-1].HasField("dim_value") else None
+    last = maker(model.graph, given.name)
+    zip_map = last if last is not None and last.op_type == "ZipMap" else None
+    if zip_map is not None:  # a mapping for each row, of the columns of a tensor
+        width: int | None = max(
+            len(attribute.ints) + len(attribute.strings) for attribute in zip_map.attribute
+        )
+        scores, rank = zip_map.input[0], 2
+    else:
+        width = dims[-1].dim_value if dims and dims[-1].HasField("dim_value") else None
+        scores, rank = given.name, len(dims)
     if width not in (None, plan.n_classes):
         raise InputError(
             f"append_to: the output {given.name!r} has {width} columns, but the calibrator was fitted on "
@@ -118,14 +129,17 @@ def _appended(plan: Plan, classifier: Any, tensor: str | None, output: str) -> o
         )
     dtype = "float64" if kind.elem_type == TensorProto.DOUBLE else "float32"
     graph = Graph(opset, dtype, prefix=_unused_prefix(model.graph))
-    source = given.name
-    if kind.elem_type != _TYPES[dtype]:
+    source = tensor_to_calibrate(model.graph, scores, plan.input, rank)
+    if source != given.name or kind.elem_type != _TYPES[dtype]:
         source = graph.op("Cast", source, to=_TYPES[dtype])
     taken = _value_names(model.graph)
     name = next(n for n in (output, f"calibrated_{output}", f"{graph.prefix}{output}") if n not in taken)
     graph.rename(calibrated(graph, plan, source, output), name)
     model.graph.node.extend(graph.nodes)
     model.graph.initializer.extend(graph.constants)
+    if zip_map is not None:
+        _put_last(model.graph, zip_map, name)
+        return model
     value = helper.make_tensor_value_info(name, _TYPES[dtype], None)
     if dims:
         value.type.tensor_type.shape.CopyFrom(kind.shape)
@@ -134,6 +148,15 @@ def _appended(plan: Plan, classifier: Any, tensor: str | None, output: str) -> o
     del model.graph.output[position]
     model.graph.output.insert(position, value)
     return model
+
+
+def _put_last(graph: onnx.GraphProto, node: onnx.NodeProto, source: str) -> None:
+    """Feed a node with a tensor that is made after it."""
+    moved = onnx.NodeProto()
+    moved.CopyFrom(node)
+    moved.input[0] = source
+    graph.node.remove(node)
+    graph.node.append(moved)
 
 
 def _read(classifier: Any) -> onnx.ModelProto:
@@ -176,7 +199,7 @@ def _output_to_calibrate(model: onnx.ModelProto, tensor: str | None) -> Any:
             )
         outputs = {tensor: outputs[tensor]}
     floating = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16)
-    fit = [o for o in outputs.values() if o.type.tensor_type.elem_type in floating]
+    fit = [o for o in outputs.values() if o.type.tensor_type.elem_type in floating or _is_mapping(o)]
     if len(fit) == 1:
         return fit[0]
     if fit:
@@ -188,6 +211,11 @@ def _output_to_calibrate(model: onnx.ModelProto, tensor: str | None) -> Any:
         f"append_to: none of the outputs {', '.join(map(repr, outputs))} is a floating-point tensor. Export the classifier "
         "with its scores as a plain tensor (skl2onnx: options={'zipmap': False})."
     )
+
+
+def _is_mapping(output: onnx.ValueInfoProto) -> bool:
+    """Whether an output is what ZipMap makes: a mapping from class to number for each row."""
+    return output.type.sequence_type.elem_type.HasField("map_type")
 
 
 def _value_names(graph: onnx.GraphProto) -> set[str]:

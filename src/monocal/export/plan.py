@@ -36,6 +36,8 @@ class Plan:
         No width is 0; it is negative where the ramp rises towards smaller values.
     smallest_probability : float or None
         For calibrators of probabilities, the smallest positive one of the calibration set; None for logits.
+    classes : list of str or None
+        Names of the columns, where the calibrator was fitted on columns with names.
     """
 
     name: str
@@ -49,6 +51,12 @@ class Plan:
     ramp_zero: np.ndarray
     ramp_width: np.ndarray
     smallest_probability: float | None
+    classes: list[str] | None = None
+
+    @property
+    def input(self) -> str:
+        """What the map takes."""
+        return "logits" if self.smallest_probability is None else "probabilities"
 
     @property
     def pieces(self) -> np.ndarray:
@@ -70,6 +78,7 @@ def plan_of(calibrator: Any) -> Plan:
     used = rank_map.starts < r
     factors = rank_map.factors
     ramps = () if factors is None else factors.ramps
+    names = getattr(calibrator, "feature_names_in_", None)
     return Plan(
         name=type(calibrator).__name__,
         n_classes=m,
@@ -84,4 +93,5 @@ def plan_of(calibrator: Any) -> Plan:
         smallest_probability=(
             float(calibrator.smallest_probability_) if calibrator.input == "probabilities" else None
         ),
+        classes=None if names is None else [str(name) for name in names],
     )

@@ -9,18 +9,24 @@ with ``share`` the part of the group at or above the jump, so each gets the mean
 nothing is scattered, and gradients reach the logits through ``x`` and ``x_low``.
 
 Logits may have any leading shape, any floating type and lie on any device; half precision is computed in float32.
+
+A ``state_dict`` holds the numbers and, as bytes of JSON in a tensor, what they mean: logits or probabilities in, how many
+classes and ranks, which statistics. So it fits into any file of tensors, is refused by a module that means something else, and
+is enough to make the module again (`from_state_dict`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import torch
 
 from ..arrays import EXP_GRID
-from ..errors import InputError
+from ..calibration.statistics import statistic_name
+from ..errors import InputError, warn
 from ..ranks.ranked import LARGEST
 from .plan import Plan, plan_of
 
@@ -47,12 +53,74 @@ def to_torch(calibrator: Any, *, dtype: torch.dtype = torch.float32) -> Calibrat
     return CalibratorModule(plan_of(calibrator), dtype)
 
 
+def from_state_dict(state: Mapping[str, Any], prefix: str = "") -> CalibratorModule:
+    """The module that a ``state_dict`` was taken of, from the state alone.
+
+    Parameters
+    ----------
+    state : mapping
+        ``module.state_dict()``, as `torch.load` or safetensors give it back.
+    prefix : str
+        What stands before the module's own names, such as ``"1."`` for the second module of a ``Sequential``.
+
+    Returns
+    -------
+    CalibratorModule
+    """
+    own = {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
+    if _MEANING not in own:
+        raise InputError(
+            f"state: there is no {prefix + _MEANING!r}, which says what the numbers mean. Take the state_dict of a module that "
+            "to_torch() made, and give the names that lead to it as prefix="
+        )
+    told = _read_meaning(own[_MEANING])
+    functions = [s["function"] for s in told["statistics"] if not isinstance(s, str)]
+    if functions:
+        raise InputError(
+            f"state: the calibrator uses the statistic {functions[0]!r}, a Python function, which a state cannot hold. Make the "
+            "module with to_torch(), and load the state into it."
+        )
+    steps = np.zeros((told["n_factors"], told["n_jumps"] + 1))
+    ramps = np.zeros(told["n_factors"] - 1)
+    plan = Plan(
+        name=told["name"],
+        n_classes=told["n_classes"],
+        n_ranks=told["n_ranks"],
+        jumps=np.zeros(told["n_jumps"], dtype=np.int64),
+        scale_steps=steps,
+        bias_steps=steps,
+        statistics=tuple(told["statistics"]),
+        ramp_statistic=ramps.astype(np.int64),
+        ramp_zero=ramps,
+        ramp_width=ramps + 1.0,
+        smallest_probability=told["smallest_probability"],
+        classes=told["classes"],
+    )
+    module = CalibratorModule(plan, own["scale_steps"].dtype)
+    module.load_state_dict(own)
+    return module
+
+
+# Where torch keeps the state that is no parameter and no buffer.
+_MEANING = "_extra_state"
+
+
+def _read_meaning(tensor: Any) -> dict[str, Any]:
+    try:
+        told: dict[str, Any] = json.loads(bytes(tensor.tolist()))
+    except (ValueError, AttributeError, TypeError) as error:
+        raise InputError(f"state: {_MEANING!r} is not what to_torch() wrote ({error}).") from error
+    return told
+
+
 class CalibratorModule(torch.nn.Module):
     """Calibrated probabilities of logits (..., m), or of probabilities where the calibrator was fitted on those.
 
     Attributes
     ----------
     n_classes, n_ranks : int
+    classes : list of str or None
+        Names of the columns, where the calibrator was fitted on columns with names.
     jumps, scale_steps, bias_steps, ramp_statistic, ramp_zero, ramp_width : Tensor
         Buffers: see `Plan`.
     """
@@ -68,11 +136,12 @@ class CalibratorModule(torch.nn.Module):
         super().__init__()
         if dtype not in (torch.float32, torch.float64):
             raise InputError(f"dtype must be torch.float32 or torch.float64, but is {dtype}.")
+        self.name, self.classes = plan.name, plan.classes
         self.n_classes = plan.n_classes
         self.n_ranks = plan.n_ranks
         self.statistics = plan.statistics
         self.smallest_probability = plan.smallest_probability
-        self.n_jumps = len(plan.jumps)
+        self.n_jumps, self.n_factors = len(plan.jumps), len(plan.scale_steps)
         for name, values in (
             ("jumps", plan.jumps),
             ("scale_steps", plan.scale_steps),
@@ -102,6 +171,46 @@ class CalibratorModule(torch.nn.Module):
         f = self._calibrate(logits)
         f = f - f.amax(-1, keepdim=True)
         return _lift_top(_narrow(f - f.logsumexp(-1, keepdim=True), logits.dtype), logits)
+
+    def get_extra_state(self) -> torch.Tensor:
+        """What the numbers of the state mean: JSON, as bytes."""
+        statistics = [s if isinstance(s, str) else {"function": statistic_name(s)} for s in self.statistics]
+        told = {
+            "name": self.name,
+            "input": "logits" if self.smallest_probability is None else "probabilities",
+            "n_classes": self.n_classes,
+            "n_ranks": self.n_ranks,
+            "statistics": statistics,
+            "n_jumps": self.n_jumps,
+            "n_factors": self.n_factors,
+            "smallest_probability": self.smallest_probability,
+            "classes": self.classes,
+        }
+        return torch.tensor(list(json.dumps(told).encode()), dtype=torch.uint8)
+
+    def set_extra_state(self, state: torch.Tensor) -> None:
+        told = _read_meaning(state)
+        self.name, self.classes = told["name"], told["classes"]
+        self.smallest_probability = told["smallest_probability"]
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+        if prefix + _MEANING in state_dict:
+            # Before anything is copied, so that a refused state leaves the module as it was.
+            mine, theirs = (_read_meaning(s) for s in (self.get_extra_state(), state_dict[prefix + _MEANING]))
+            for what in ("input", "n_classes", "n_ranks", "statistics", "n_jumps", "n_factors"):
+                if mine[what] != theirs.get(what):
+                    raise InputError(
+                        f"state_dict: its calibrator ({theirs.get('name')}) has {what} = {theirs.get(what)}, this module "
+                        f"({self.name}) has {mine[what]}. Make the module of the state itself: "
+                        "monocal.export.from_state_dict(state)."
+                    )
+        elif prefix + "scale_steps" in state_dict:
+            warn(
+                "state_dict: it was saved by monocal 0.1 and does not say whether its calibrator takes logits or probabilities. "
+                "It is loaded as what this module takes."
+            )
+            state_dict[prefix + _MEANING] = self.get_extra_state()
+        super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def extra_repr(self) -> str:
         return f"n_classes={self.n_classes}, n_ranks={self.n_ranks}, jumps={self.n_jumps}"

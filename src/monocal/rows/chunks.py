@@ -19,6 +19,11 @@ Delayed = Any
 _FAN_IN = 16
 
 
+def as_array(x: Any) -> Any:
+    """A Dask DataFrame or Series as a Dask array, with the numbers of rows counted; anything else as it is."""
+    return x.to_dask_array(lengths=True) if hasattr(x, "to_dask_array") else x
+
+
 def whole_rows(X: Any) -> Any:
     """The same array in chunks that hold all classes of their rows."""
     if any(np.isnan(size) for sizes in X.chunks for size in sizes):

@@ -1,4 +1,4 @@
-"""Dask arrays: the same sums over chunks of rows, by whatever scheduler Dask has.
+"""Dask arrays and DataFrames: the same sums over chunks of rows, by whatever scheduler Dask has.
 
     X (n, m)  ->  chunks of whole rows  ->  blocks, checked and sorted by the workers, which keep them
     a pass    ->  function(block) added up where the chunk lies  ->  added in a tree  ->  one small result
@@ -27,6 +27,7 @@ from .chunks import (
     Box,
     Delayed,
     add_all,
+    as_array,
     chunks_of,
     compute,
     has_client,
@@ -56,6 +57,8 @@ class DaskLogits:
 
     def __init__(self, X: Any, y: Any = None, sample_weight: Any = None):
         require("dask.array", "dask")
+        self.names = getattr(X, "_meta", None) if hasattr(X, "columns") else None
+        X, y, sample_weight = (as_array(column) for column in (X, y, sample_weight))
         if X.ndim != 2:
             raise InputError(
                 f"X must be two-dimensional, one row a sample and one column a class, but has shape {X.shape}."

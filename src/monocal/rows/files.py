@@ -82,6 +82,8 @@ class _Parts(ABC):
         "(with loss='nll'), MCCT or ConditionalMCCT, which read blocks."
     )
 
+    names = None
+
     @abstractmethod
     def parts(self) -> Iterator[tuple[Any, Any, Any]]:
         """Values, labels and weights (or None) as they come."""

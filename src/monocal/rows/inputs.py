@@ -11,7 +11,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from ..arrays import is_dask
+from ..errors import InputError
 from .files import BlockLogits, FileLogits, is_blocks, is_large_file
 from .interface import Elsewhere
 from .top_k import TopK, TopKLogits
@@ -24,7 +27,8 @@ def elsewhere(
 
     Without ``reads_files`` an array in a file is to be read as a whole.
     """
-    if is_dask(X):
+    _refuse_unread(X)
+    if is_dask(X) or _is_dask_frame(X):
         from .dask import DaskLogits
 
         return DaskLogits(X, y, sample_weight)
@@ -35,3 +39,42 @@ def elsewhere(
     if reads_files and is_large_file(X):
         return FileLogits(X, y, sample_weight)
     return None
+
+
+def _is_dask_frame(x: Any) -> bool:
+    return _library(x) == "dask" and hasattr(x, "to_dask_array")
+
+
+def _library(x: Any) -> str:
+    return type(x).__module__.partition(".")[0]
+
+
+def _refuse_unread(X: Any) -> None:
+    """Frames that hold no numbers yet, and frames whose entries are rows themselves."""
+    if _library(X) == "polars" and type(X).__name__ == "LazyFrame":
+        raise InputError("X is a polars LazyFrame, whose rows are not there yet. Pass X.collect().")
+    if _library(X) == "pyspark":
+        raise InputError(
+            "X is a Spark DataFrame, whose rows are elsewhere. Pass X.toPandas(), or a function that returns an iterator of "
+            "blocks (X, y), one for each partition."
+        )
+    if not hasattr(X, "columns") or not hasattr(X, "head"):
+        return
+    names = [str(name) for name in X.columns]
+    if _is_dask_frame(X):
+        other = [
+            (n, d) for n, d in zip(names, X.dtypes, strict=True) if getattr(d, "kind", "O") not in "fiub"
+        ]
+        if other:
+            raise InputError(
+                f"X: the column {other[0][0]!r} has type {other[0][1]}, expected numbers, one column a class. Spread lists over "
+                "columns first."
+            )
+        return
+    first = np.asarray(X.head(1), dtype=object).reshape(-1, len(names))
+    nested = [n for row in first for n, entry in zip(names, row, strict=True) if np.ndim(entry) > 0]
+    if nested:
+        raise InputError(
+            f"X: the column {nested[0]!r} holds lists, expected one number a row and one column a class. Pass "
+            f"np.stack(X[{nested[0]!r}])."
+        )

@@ -98,6 +98,8 @@ class Elsewhere(Protocol):
 
     # What to tell a user whose method needs all rows in memory.
     refusal: str
+    # An empty frame with the names of the columns, where they have names.
+    names: Any
 
     def open(self, reader: Reader) -> Source:
         """Checked rows for a fit."""

@@ -6,6 +6,12 @@
 ``N`` is the number of classes not named, where that is known; else the smallest for which ``z_rest`` is not above the lowest
 named logit, so that every class of the rest stays below the named ones. The rest is what the tail is with ``top_k``: it has
 the parameters of the lowest rank and stays in the normaliser. A label that is not named falls on one of its classes.
+
+Some servers name the actual token as well, far below the k largest. If there are not enough classes for all of the rest to lie
+below it, it cannot be one of the largest, and it counts as one of the rest.
+
+A tail is not flat. At a scale ``s`` it has the mass ``sum_j exp(s z_j)``, and the flat one ``N (R / N)^s``: by Jensen's
+inequality no less where ``s < 1``, no more where ``s > 1``. Either way the flat tail moves more than the true one.
 """
 
 from __future__ import annotations
@@ -14,13 +20,23 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from scipy.special import logsumexp
 
 from ..arrays import keep_argmax, ordered_exp, to_numpy
 from ..errors import InputError
 from ..kernel.block import Block
 from ..kernel.choice import ARRAY
 from ..ranks.ranked import LARGEST, Ranked, Rest, Tail, rank_rows
-from ..validation import ANY_CLASS, check_labels, check_logits, check_top_k, check_weights, read_numbers
+from ..validation import (
+    ANY_CLASS,
+    check_labels,
+    check_logits,
+    check_number,
+    check_top_k,
+    check_weights,
+    read_matrix,
+    read_numbers,
+)
 from .interface import RowMap
 from .memory import MemoryRows
 from .parallel import row_slices
@@ -30,7 +46,10 @@ from .reader import Reader
 _LEAST_REST = np.log(2.0**-24)
 # How far the named classes may exceed the total: log-probabilities are often rounded to a few digits.
 _SLACK = 0.02
-_MOST = 1e15
+# More classes than any vocabulary has, for rows that do not say how many there are.
+_MOST = 2**20
+# What OpenAI's servers write for "very unlikely": no logarithm of anything.
+_SENTINEL = -9999.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,13 +59,17 @@ class TopK:
     Parameters
     ----------
     values : array-like of shape (n, k)
-        Logits or log-probabilities of the named classes, in any order. Rows that name fewer are filled up with ``-inf``.
+        Logits or log-probabilities of the named classes, in any order. Rows that name fewer are filled up with ``-inf``;
+        -9999.0, which OpenAI's servers write for "very unlikely", counts as ``-inf``, too.
     ids : array-like of int, shape (n, k)
         Their class numbers; those of filled places do not matter.
     logsumexp : array-like of shape (n,) or float
         ``log sum exp`` over all classes, named or not; 0 for log-probabilities, which is the default.
     n_classes : int, optional
         How many classes there are in all (the size of the vocabulary), if that is known.
+    k : int, optional
+        How many of the largest to keep of each row, largest first. vLLM's ``prompt_logprobs`` names the actual token beside the
+        k largest: give its k, and that token is one of the rest unless it is among them.
 
     Examples
     --------
@@ -62,17 +85,26 @@ class TopK:
     ids: np.ndarray
     logsumexp: Any = 0.0
     n_classes: int | None = None
+    k: int | None = None
+    named: np.ndarray = field(
+        init=False, repr=False
+    )  # (n, k), values of the largest; -inf for what belongs to the rest
     rest_count: np.ndarray = field(init=False, repr=False)  # (n,), N
     rest_value: np.ndarray = field(init=False, repr=False)  # (n,), z_rest
 
     def __post_init__(self) -> None:
-        z = check_logits(self.values, "values").values
-        z = np.asarray(to_numpy(z), dtype=np.float64)
+        given = read_matrix(self.values, "values").values
+        z = np.asarray(to_numpy(given), dtype=np.float64)
+        z = check_logits(np.where(z == _SENTINEL, -np.inf, z), "values").values
         ids = to_numpy(read_numbers(self.ids, "ids", "a class number"))
         if ids.shape != z.shape or ids.dtype.kind not in "iu":
             raise InputError(
                 f"ids must be whole numbers of the shape of values, {z.shape}, but have shape {ids.shape} and type {ids.dtype}."
             )
+        if self.k is not None:
+            check_number(self.k, "k", least=1, whole=True)
+            largest = np.argsort(-z, axis=1, kind="stable")[:, : self.k]
+            z, ids = (np.take_along_axis(a, largest, axis=1) for a in (z, ids))
         if self.n_classes is not None and self.n_classes < z.shape[1]:
             raise InputError(f"n_classes is {self.n_classes}, but values name {z.shape[1]} classes a row.")
         valid = np.isfinite(z)
@@ -83,11 +115,12 @@ class TopK:
                 f"logsumexp must be one number or one a row, ({len(z)},), but has shape {total.shape}."
             )
         total = np.broadcast_to(total, (len(z),))
-        count, value = _rest(z, valid, total, self.n_classes)
-        for name, array in (("values", z), ("ids", ids), ("logsumexp", total)):
+        _check_total(z, total)
+        named = np.where(_among_largest(z, total, self.n_classes or _MOST), z, -np.inf)
+        count, value = _rest(named, total, self.n_classes, (np.isfinite(z) & np.isinf(named)).sum(axis=1))
+        found = {"values": z, "ids": ids, "logsumexp": total}
+        for name, array in {**found, "named": named, "rest_count": count, "rest_value": value}.items():
             object.__setattr__(self, name, array)
-        object.__setattr__(self, "rest_count", count)
-        object.__setattr__(self, "rest_value", value)
 
     def __len__(self) -> int:
         return len(self.values)
@@ -99,7 +132,7 @@ class TopK:
 
     def label_column(self, labels: np.ndarray) -> np.ndarray:
         """Where each row names its label; k where it does not."""
-        named = (self.ids == labels[:, None]) & np.isfinite(self.values)
+        named = (self.ids == labels[:, None]) & np.isfinite(self.named)
         return np.where(named.any(axis=1), named.argmax(axis=1), self.values.shape[1])
 
 
@@ -110,10 +143,10 @@ class TopKProbabilities:
     Attributes
     ----------
     probabilities : ndarray of shape (n, k)
-        In the order of the logits; 0 in filled places.
+        In the order of the logits; 0 in filled places. What is named but belongs to the rest has ``each``.
     ids : ndarray of shape (n, k)
     rest : ndarray of shape (n,)
-        Probability of all classes that are not named.
+        Probability of all other classes.
     each : ndarray of shape (n,)
         Probability of one of them, if they share it equally; never above that of a named class.
     """
@@ -131,6 +164,7 @@ class TopKLogits:
     """`TopK` with labels and weights; implements `interface.Elsewhere`."""
 
     refusal = f"X: this method {_NEEDS_ALL}"
+    names = None
 
     def __init__(self, top: TopK, y: Any = None, sample_weight: Any = None):
         self.top, self.y, self.weight = top, y, sample_weight
@@ -154,7 +188,7 @@ class TopKLogits:
         if rank_map is None or rank_map.factors is not None:
             raise InputError(f"X: {row_map.name} {_NEEDS_ALL}")
         _check_logits_wanted(row_map.input)
-        top, z = self.top, self.top.values
+        top, z = self.top, self.top.named
         fitted = row_map.n_classes
         expected = min(rank_map.top_k or fitted, fitted)
         in_use = min(rank_map.top_k or z.shape[1], z.shape[1])
@@ -172,12 +206,14 @@ class TopKLogits:
         highest = f.max(axis=1)
         e, e_rest = ordered_exp(f - highest[:, None]), ordered_exp(f_rest - highest)
         total = e.sum(axis=1) + top.rest_count * e_rest
+        of_rest = np.isfinite(top.values) & np.isinf(z)  # named, and one of the rest all the same
         if row_map.method == "transform":
-            return TopK(keep_argmax(f, z), top.ids, np.log(total) + highest, top.n_classes)
+            f = np.where(of_rest, f_rest[:, None], keep_argmax(f, z))
+            return TopK(f, top.ids, np.log(total) + highest, top.n_classes)
         share = 1.0 / total
         each = np.where(top.rest_count > 0, e_rest * share, 0.0)
-        p = keep_argmax(e * share[:, None], z)
-        return TopKProbabilities(p, top.ids, each * top.rest_count, each)
+        p = np.where(of_rest, each[:, None], keep_argmax(e * share[:, None], z))
+        return TopKProbabilities(p, top.ids, each * (top.rest_count - of_rest.sum(axis=1)), each)
 
 
 def _check_logits_wanted(input: str) -> None:
@@ -220,7 +256,7 @@ class TopKSource:
         return MemoryRows([self._block(rows, how.get("top_k")) for rows in row_slices(self.top.values)])
 
     def _block(self, rows: slice, top_k: int | None) -> Block:
-        z, column = self.top.values[rows], self.columns[rows]
+        z, column = self.top.named[rows], self.columns[rows]
         count, value = self.top.rest_count[rows], self.top.rest_value[rows]
         outside = column == z.shape[1]
         weight = None if self.weight is None else self.weight[rows]
@@ -241,13 +277,9 @@ class TopKSource:
         )
 
 
-def _rest(
-    z: np.ndarray, valid: np.ndarray, total: np.ndarray, n_classes: int | None
-) -> tuple[np.ndarray, np.ndarray]:
-    """``N`` and ``z_rest`` of each row."""
-    top = z.max(axis=1)
-    with np.errstate(divide="ignore", over="ignore"):
-        named = np.log(np.exp(z - top[:, None]).sum(axis=1)) + top
+def _check_total(z: np.ndarray, total: np.ndarray) -> None:
+    """The named classes alone must not have more than all."""
+    named = logsumexp(z, axis=1)
     wrong = ~np.isfinite(total) | (named > total + _SLACK)
     if wrong.any():
         row = int(np.argmax(wrong))
@@ -255,16 +287,47 @@ def _rest(
             f"logsumexp: in row {row} it is {total[row]:.6g}, but the named classes alone have {named[row]:.6g}. It must be "
             "that of all classes (0 for log-probabilities)."
         )
-    share = -np.expm1(np.minimum(named - total, 0.0))  # of the rest in the total
+
+
+def _mass(named: np.ndarray, total: np.ndarray) -> np.ndarray:
+    """``log R`` beside named classes of this log-sum-exp."""
     with np.errstate(divide="ignore"):
-        mass = np.maximum(np.log(share), _LEAST_REST) + total
+        share = np.log(-np.expm1(np.minimum(named - total, 0.0)))
+    return np.maximum(share, _LEAST_REST) + total
+
+
+def _among_largest(z: np.ndarray, total: np.ndarray, n_classes: int) -> np.ndarray:
+    """Which classes can be the largest of their rows, (n, k): as many as leave a rest whose mean is not above the lowest.
+
+    All, where no number of them does: then the log-sum-exp is not that of so few classes.
+    """
+    order = np.argsort(-z, axis=1, kind="stable")
+    falling = np.take_along_axis(z, order, axis=1)
+    with np.errstate(invalid="ignore"):
+        mass = _mass(np.logaddexp.accumulate(falling, axis=1), total[:, None])
+    kept = 1 + np.arange(z.shape[1])
+    others = n_classes - kept
+    fits = (mass - np.log(np.maximum(others, 1)) <= falling + 1e-9) | (others <= 0)
+    fits |= mass <= total[:, None] + _LEAST_REST + 1.0  # nothing that can be told from rounding
+    fits &= np.isfinite(falling)
+    most = np.where(fits.any(axis=1), (kept * fits).max(axis=1), z.shape[1])
+    among = np.empty(z.shape, dtype=bool)
+    np.put_along_axis(among, order, kept <= most[:, None], axis=1)
+    return among
+
+
+def _rest(
+    z: np.ndarray, total: np.ndarray, n_classes: int | None, least: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """``N``, not below ``least``, and ``z_rest`` of each row."""
+    valid = np.isfinite(z)
+    mass = _mass(logsumexp(z, axis=1), total)
     lowest = np.where(valid, z, np.inf).min(axis=1)
-    with np.errstate(over="ignore"):
-        least = np.ceil(np.exp(np.minimum(mass - lowest, np.log(_MOST))) * (1.0 - 1e-12))
-    count = np.maximum(least, 1.0)
-    if n_classes is not None:
-        others = n_classes - valid.sum(axis=1)
-        count = np.where(others > 0, np.maximum(count, others), 0.0)
+    if n_classes is None:
+        below = np.ceil(np.exp(np.minimum(mass - lowest, np.log(_MOST))) * (1.0 - 1e-12))
+        count = np.maximum(np.maximum(below, least), 1.0)
+    else:
+        count = (n_classes - valid.sum(axis=1)).astype(np.float64)
     return count, np.minimum(mass - np.log(np.maximum(count, 1.0)), lowest)
 
 

@@ -1,0 +1,169 @@
+"""A calibrated scikit-learn classifier as one ONNX model: the classifier's graph by skl2onnx, the calibrator behind it.
+
+    estimator -> scores -> what the calibrator was fitted on -> calibrator
+
+Of two classes skl2onnx gives the scores (-d, d), while the calibrator was fitted on (0, d): half of the first is the second,
+but for a shift. Not every graph that skl2onnx makes computes what the estimator does, so both are asked about some rows, and
+a graph that differs is not given out.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+from onnx import helper
+from sklearn.frozen import FrozenEstimator
+from sklearn.pipeline import Pipeline
+from sklearn.utils.validation import check_is_fitted
+
+from ..errors import InputError, MissingExtraError, require
+from .onnx import OPSET, to_onnx
+from .onnx_map import Graph
+from .plan import plan_of
+
+if TYPE_CHECKING:
+    from ..classifier import CalibratedClassifier
+
+_CHECKED_ROWS = 200
+# How far scores in single precision may be off, in units of their size, and in which share of the rows: near a split of a
+# tree the two may take different sides.
+_TOLERANCE, _STRAY = 1e-3, 0.05
+
+
+def classifier_to_onnx(
+    model: CalibratedClassifier,
+    path: str | os.PathLike[str] | None = None,
+    *,
+    X: Any = None,
+    output: str = "probabilities",
+    dtype: str = "float32",
+    force: bool = False,
+) -> onnx.ModelProto:
+    """The model of `CalibratedClassifier.to_onnx`, which documents the parameters."""
+    check_is_fitted(model)
+    plan_of(model.calibrator_)  # first: what cannot be exported need not be converted
+    skl2onnx = _skl2onnx()
+    runtime = require("onnxruntime", "onnx")
+    rows = _rows(model, X, dtype)
+    graph = _with_scores(_converted(skl2onnx, model, rows), model, dtype)
+    _check(runtime, graph, model, rows)
+    return to_onnx(
+        model.calibrator_, path, append_to=graph, tensor=_name(model), output=output, dtype=dtype, force=force
+    )
+
+
+def _skl2onnx() -> Any:
+    try:
+        return importlib.import_module("skl2onnx")
+    except ImportError as error:
+        raise MissingExtraError(
+            "skl2onnx is needed to export a scikit-learn classifier and is not installed: run  pip install skl2onnx"
+        ) from error
+
+
+def _rows(model: CalibratedClassifier, X: Any, dtype: str) -> Any:
+    """Rows to learn the types of the features from, and to compare the graph with the estimator on."""
+    if X is None:
+        if not hasattr(model, "n_features_in_") or hasattr(model, "feature_names_in_"):
+            raise InputError(
+                "to_onnx: the estimator was fitted on columns with names, or on something else than numbers, whose types the "
+                "graph needs to know. Pass some rows as X."
+            )
+        X = np.random.default_rng(0).normal(size=(_CHECKED_ROWS, model.n_features_in_))
+    X = X[:_CHECKED_ROWS]
+    return X if hasattr(X, "columns") else np.asarray(X).astype(dtype)
+
+
+def _converted(skl2onnx: Any, model: CalibratedClassifier, rows: Any) -> onnx.ModelProto:
+    """The estimator's graph, with the scores that the calibrator was fitted on as a plain tensor where it can give them."""
+    estimator = model.estimator_
+    while isinstance(estimator, FrozenEstimator):
+        estimator = estimator.estimator
+    last = estimator
+    while isinstance(last, Pipeline):
+        last = last.steps[-1][1]
+    raw = {"raw_scores": True} if model._response == "decision_function" else {}
+    refused: Exception | None = None
+    for options in ({"zipmap": False, **raw}, raw):
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of what skl2onnx uses of scikit-learn
+                return skl2onnx.to_onnx(
+                    estimator,
+                    rows[:1],
+                    options={id(last): options},
+                    target_opset={"": OPSET, "ai.onnx.ml": 3},
+                    final_types=[("label", None), ("scores", None)],
+                )
+        except NameError as error:  # what it raises where an estimator lacks an option
+            refused = error
+        except Exception as error:  # one of many, each with a message of its own
+            refused = error
+            break
+    raise InputError(
+        f"skl2onnx cannot convert the {type(last).__name__} with its {model._response}: {refused}. Export "
+        "model.calibrator_ alone, and feed it these scores."
+    ) from refused
+
+
+def _name(model: CalibratedClassifier) -> str:
+    return "logits" if model.calibrator_.input == "logits" else "uncalibrated_probabilities"
+
+
+def _with_scores(graph: onnx.ModelProto, model: CalibratedClassifier, dtype: str) -> onnx.ModelProto:
+    """The same with its second output brought to the form of the calibrator's input."""
+    from ..classifier import RESOLUTION
+
+    _rename(graph.graph, "probabilities", "uncalibrated")
+    g = Graph(OPSET, dtype, prefix="scores/")
+    scores = g.cast("scores", dtype)
+    if model._response == "predict_proba":
+        least = g.constant(RESOLUTION)
+        tiny = g.op("And", g.op("Greater", scores, g.constant(0.0)), g.op("Less", scores, least))
+        scores = g.op("Where", tiny, least, scores)
+    elif len(model.classes_) == 2:
+        scores = g.op("Mul", scores, g.constant(0.5))
+    g.rename(scores, _name(model))
+    graph.graph.node.extend(g.nodes)
+    graph.graph.initializer.extend(g.constants)
+    kind = helper.np_dtype_to_tensor_dtype(g.dtype)
+    del graph.graph.output[1]
+    graph.graph.output.append(helper.make_tensor_value_info(_name(model), kind, [None, len(model.classes_)]))
+    return graph
+
+
+def _rename(graph: onnx.GraphProto, old: str, new: str) -> None:
+    """Leave the name of a tensor inside to the calibrated output."""
+    for node in graph.node:
+        for names in (node.input, node.output):
+            names[:] = [new if name == old else name for name in names]
+
+
+def _check(runtime: Any, graph: onnx.ModelProto, model: CalibratedClassifier, rows: Any) -> None:
+    from ..classifier import scores_of
+
+    expected = scores_of(model.estimator_, rows, model._response, len(model.classes_)).astype(np.float64)
+    session = runtime.InferenceSession(graph.SerializeToString(), providers=["CPUExecutionProvider"])
+    given = session.get_inputs()
+    in_columns = hasattr(rows, "columns")
+    feed = {i.name: rows[[i.name]].to_numpy() for i in given} if in_columns else {given[0].name: rows}
+    found = session.run([_name(model)], feed)[0].astype(np.float64)
+    size = np.abs(expected).max(axis=1, initial=1.0)
+    if found.shape == expected.shape:
+        shift = (
+            (found - expected).mean(axis=1, keepdims=True) if model._response == "decision_function" else 0.0
+        )
+        off = np.abs(found - expected - shift).max(axis=1) / size
+    else:
+        off = np.full(len(expected), np.inf)
+    if np.mean(~(off <= _TOLERANCE)) > _STRAY:
+        raise InputError(
+            f"The graph that skl2onnx makes of {type(model.estimator_).__name__} gives another {model._response} than the "
+            f"estimator itself (by up to {off.max():.2g} of its size), so nothing is exported. Export model.calibrator_ alone, "
+            "and feed it the estimator's scores."
+        )

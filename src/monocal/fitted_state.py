@@ -1,0 +1,226 @@
+"""What must hold of a fitted calibrator, whoever wrote it down.
+
+    every number of a map   finite
+    a rank map              starts 0 = s_0 < s_1 < ... < m; increments >= 0, one column a start, one row a factor
+    a ramp                  zero != one, of a statistic that is there
+    a temperature, a scale  > 0
+    a broken line           knots rising, as many values as knots; steps: one value more than edges
+    a probability           in [0, 1];  a mixture sums to 1
+    one entry a class       m of them
+
+These are what the proofs of the order and of the sums use, so a file with a right checksum and wrong numbers cannot slip through.
+What no rule names is put to the test: the calibrator must turn a few rows of ordinary logits into rows of probabilities.
+"""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Callable, Iterable
+from copy import copy
+from typing import Any
+
+import numpy as np
+
+from .calibration import Calibrator
+from .calibration.ramps import RampFactors
+from .calibration.rank_map import RankMap
+from .calibration.statistics import STATISTICS
+from .validation import check_choice, check_probability_rows
+
+# How the fit went. It says nothing about the map, and may be infinite or not a number.
+_ABOUT_THE_FIT = {"solution_", "history_", "n_iter_", "n_atoms_", "shrinkage_", "factor_means_"}
+# Rows of more classes than this are not tried: they would take longer than reading the file.
+_MOST_TRIED = 2**22
+
+
+def check_state(calibrator: Calibrator) -> None:
+    """Raise ValueError with a sentence unless the fitted attributes can be those of a fit."""
+    m = calibrator.n_features_in_
+    _require(isinstance(m, numbers.Integral) and not isinstance(m, bool) and m >= 1, "n_features_in_", m)
+    check_choice(calibrator.input, "input", ("logits", "probabilities"))
+    for name, value in vars(calibrator).items():
+        if name in _RULES:
+            _check_finite(value, name)
+            _RULES[name](calibrator, value, name)
+    if calibrator.input == "probabilities":
+        smallest = calibrator.smallest_probability_
+        _require(0 < smallest <= 1, "smallest_probability_", smallest)
+    _try(calibrator, int(m))
+
+
+def _require(fine: Any, name: str, value: Any, expected: str = "") -> None:
+    if not np.all(fine):
+        told = repr(value) if np.ndim(value) == 0 else "an array"
+        raise ValueError(f"{name} cannot be {told}{': expected ' if expected else ''}{expected}")
+
+
+def _check_finite(value: Any, name: str) -> None:
+    """No infinite number and no nan anywhere in a value."""
+    if isinstance(value, np.ndarray):
+        if value.dtype.kind == "f":
+            _require(np.isfinite(value), name, value, "finite numbers")
+    elif isinstance(value, numbers.Real):
+        _require(np.isfinite(float(value)), name, value, "a finite number")
+    elif isinstance(value, list | tuple):
+        for item in value:
+            _check_finite(item, name)
+    elif hasattr(value, "__dataclass_fields__"):
+        for field in value.__dataclass_fields__:
+            _check_finite(getattr(value, field), f"{name}.{field}")
+
+
+# Rules.
+
+
+def _names(calibrator: Calibrator, given: Any, name: str) -> None:
+    _require(len(given) == calibrator.n_features_in_, name, given, "one name for each class")
+    _require(len(set(given)) == len(given), name, given, "names that differ")
+
+
+def _rank_map(calibrator: Calibrator, given: Any, name: str) -> None:
+    _require(isinstance(given, RankMap), name, given, "a rank map")
+    starts = np.asarray(given.starts)
+    m = calibrator.n_features_in_
+    rising = starts.ndim == 1 and starts.dtype.kind in "iu" and len(starts) and starts[0] == 0
+    _require(rising and starts[-1] < m, f"{name}.starts", starts, f"ranks from 0 on, below {m}")
+    _require(np.diff(starts) > 0, f"{name}.starts", starts, "ranks that rise")
+    top_k = given.top_k
+    _require(top_k is None or (isinstance(top_k, int) and top_k >= 1), f"{name}.top_k", top_k)
+    _require(top_k == getattr(calibrator, "top_k", None), f"{name}.top_k", top_k, "the calibrator's own")
+    if given.factors is not None:
+        _factors(calibrator, given.factors, f"{name}.factors")
+    shape = (1 if given.factors is None else given.factors.n_factors, len(starts))
+    for kind in ("scale_steps", "bias_steps"):
+        steps = np.asarray(getattr(given, kind))
+        _require(steps.shape == shape, f"{name}.{kind}", steps, f"shape {shape}")
+        _require(steps >= 0, f"{name}.{kind}", steps, "increments that are not negative")
+
+
+def _factors(calibrator: Calibrator, given: Any, name: str) -> None:
+    _require(isinstance(given, RampFactors), name, given, "ramps")
+    known = [s for s in given.statistics if callable(s) or s in STATISTICS]
+    _require(len(known) == len(given.statistics), f"{name}.statistics", given.statistics, "known statistics")
+    for ramp in given.ramps:
+        there = isinstance(ramp.statistic, int) and 0 <= ramp.statistic < len(given.statistics)
+        _require(there, f"{name}.ramps", ramp.statistic, "the number of a statistic")
+        _require(ramp.zero != ramp.one, f"{name}.ramps", ramp.zero, "a ramp with two ends")
+
+
+def _rising(calibrator: Calibrator, given: Any, name: str) -> None:
+    for line in _lines(given):
+        _require(line.ndim == 1 and (np.diff(line) >= 0).all(), name, line, "numbers that do not fall")
+
+
+def _strictly_rising(calibrator: Calibrator, given: Any, name: str) -> None:
+    for line in _lines(given):
+        _require(line.ndim == 1 and (np.diff(line) > 0).all(), name, line, "numbers that rise")
+
+
+def _weights(calibrator: Calibrator, given: Any, name: str) -> None:
+    """By rank, like the biases; or of a mixture."""
+    _not_negative(calibrator, given, name)
+    if hasattr(calibrator, "biases_"):
+        _rising(calibrator, given, name)
+    else:
+        _require(abs(np.sum(given) - 1) < 1e-6, name, given, "shares that sum to 1")
+
+
+def _positive(calibrator: Calibrator, given: Any, name: str) -> None:
+    _require(np.asarray(given) > 0, name, given, "a number above 0")
+
+
+def _not_negative(calibrator: Calibrator, given: Any, name: str) -> None:
+    _require(np.asarray(given) >= 0, name, given, "numbers that are not negative")
+
+
+def _per_class(calibrator: Calibrator, given: Any, name: str) -> None:
+    m = calibrator.n_features_in_
+    square_or_row = np.shape(given) in ((m,), (m, m))
+    _require(square_or_row, name, given, f"one entry for each of {m} classes")
+
+
+def _chained(calibrator: Calibrator, given: Any, name: str) -> None:
+    """Layers ``W_1, b_1, ..., W_L, b_L`` of a network."""
+    weights, biases = given[::2], given[1::2]
+    _require(len(weights) == len(biases) > 0, name, given, "a matrix and a row for each layer")
+    for i, (w, b) in enumerate(zip(weights, biases, strict=True)):
+        _require(w.ndim == 2 and b.shape == w.shape[1:], name, w, "layers whose sizes fit")
+        _require(i == 0 or w.shape[0] == weights[i - 1].shape[1], name, w, "layers whose sizes fit")
+
+
+def _lines(given: Any) -> list[np.ndarray]:
+    return list(map(np.asarray, given)) if isinstance(given, list) else [np.asarray(given)]
+
+
+def _probability_lines(calibrator: Calibrator, given: Any, name: str) -> None:
+    """Calibrated probabilities at knots, or between edges; one line for all classes, or one for each."""
+    values = _lines(given)
+    for at, more in (("knots_", 0), ("scores_", 0), ("edges_", 1)):
+        if hasattr(calibrator, at):
+            places = _lines(getattr(calibrator, at))
+            fits = [len(v) == len(p) + more for v, p in zip(values, places, strict=True)]
+            _require(fits, name, values, f"as many as {at} has" + (" and one more" if more else ""))
+    _require([((v >= 0) & (v <= 1)).all() for v in values], name, values, "probabilities")
+    m = calibrator.n_features_in_
+    shared = not isinstance(given, list) or getattr(calibrator, "mode_", "") == "multiclass"
+    _require(len(values) == (1 if shared else m), name, values, f"a line for each of {m} classes")
+    if calibrator.preserves_order:
+        _rising(calibrator, given, name)
+
+
+_RULES: dict[str, Callable[[Calibrator, Any, str], None]] = {
+    "feature_names_in_": _names,
+    "rank_map_": _rank_map,
+    "factors_": _factors,
+    "weights_": _weights,
+    "biases_": _rising,
+    "inverse_weights_": _positive,
+    "coefficients_": _not_negative,
+    "temperature_": _positive,
+    "scale_": _positive,
+    "table_": _rising,
+    "layers_": _chained,
+    "knots_": _strictly_rising,
+    "scores_": _rising,
+    "edges_": _rising,
+    "values_": _probability_lines,
+    "coef_": _per_class,
+    "intercept_": _per_class,
+    "centre_": _per_class,
+    "slopes_": _per_class,
+    "intercepts_": _per_class,
+}
+
+
+def ruled(names: Iterable[str]) -> bool:
+    """Whether there is something to check in every one of these fitted attributes."""
+    known = {
+        *_RULES,
+        *_ABOUT_THE_FIT,
+        "n_features_in_",
+        "feature_names_in_",
+        "smallest_probability_",
+        "mode_",
+    }
+    return known.issuperset(names)
+
+
+def _try(calibrator: Calibrator, m: int) -> None:
+    """Calibrate ordinary rows, far and near, tied and plain, in both precisions."""
+    if m > _MOST_TRIED:
+        return
+    calibrator = copy(calibrator)
+    calibrator.__dict__.pop("feature_names_in_", None)  # the rows have none
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=(6, m)) * np.array([[0.0], [0.1], [1.0], [1.0], [10.0], [1e4]])
+    z[3] = np.round(z[3])
+    z = z[-max(1, min(len(z), _MOST_TRIED // m)) :]
+    if calibrator.input == "probabilities":
+        z = np.exp(z - z.max(axis=1, keepdims=True))
+        z /= z.sum(axis=1, keepdims=True)
+    for dtype in (np.float64, np.float32):
+        with np.errstate(all="ignore"):
+            p = calibrator.predict_proba(z.astype(dtype))
+        _require(np.shape(p) == z.shape, "the result", p, f"shape {z.shape}")
+        eps = float(np.finfo(dtype).eps)
+        check_probability_rows(p, eps, "what it gives for ordinary rows", 0, "It is no calibrator.")

@@ -1,0 +1,256 @@
+"""Behind the right tensor: logits and probabilities are never mixed, and what is served is what `predict_proba` says."""
+
+import sys
+
+import numpy as np
+import pytest
+from scipy.special import log_softmax, softmax
+from sklearn.datasets import load_breast_cancer, load_iris
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.ensemble import AdaBoostClassifier, GradientBoostingClassifier, RandomForestClassifier
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression, RidgeClassifier
+from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC, LinearSVC
+
+import monocal as mc
+
+onnx = pytest.importorskip("onnx")
+ort = pytest.importorskip("onnxruntime")
+skl2onnx = pytest.importorskip("skl2onnx")
+helper = onnx.helper
+
+M = 5
+
+
+def run(model, x):
+    s = ort.InferenceSession(model.SerializeToString())
+    return dict(zip([o.name for o in s.get_outputs()], s.run(None, {s.get_inputs()[0].name: x}), strict=True))
+
+
+def network(*steps, output="out", rank=2, opset=17, width=M):
+    """x (n, 4) -> x W -> the steps, one node after another -> output."""
+    weights = onnx.numpy_helper.from_array(
+        np.random.default_rng(8).normal(size=(4, width)).astype(np.float32) * 2, "W"
+    )
+    nodes, name = [], "x"
+    for i, (kind, rest) in enumerate([("MatMul", {}), *steps]):
+        after = output if i == len(steps) else f"t{i}"
+        nodes.append(helper.make_node(kind, [name, "W"] if kind == "MatMul" else [name], [after], **rest))
+        name = after
+    graph = helper.make_graph(
+        nodes,
+        "network",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [*"ab"[: rank - 1], 4])],
+        [helper.make_tensor_value_info(output, onnx.TensorProto.FLOAT, [*"ab"[: rank - 1], width])],
+        [weights],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+
+
+@pytest.fixture(scope="module")
+def rows():
+    """Inputs, the logits of `network` and labels of a cooler model."""
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(800, 4)).astype(np.float32)
+    z = run(network(), x)["out"]
+    y = np.array([rng.choice(M, p=row) for row in softmax(z / 4, axis=1)])
+    return x, z, y
+
+
+@pytest.fixture(scope="module")
+def of_logits(rows):
+    return mc.MCCT().fit(rows[1], rows[2])
+
+
+@pytest.fixture(scope="module")
+def of_probabilities(rows):
+    return mc.MCCT(input="probabilities").fit(softmax(rows[1], axis=1), rows[2])
+
+
+SOFTMAX, CAST = ("Softmax", {"axis": -1}), ("Cast", {"to": onnx.TensorProto.FLOAT})
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [],
+        [SOFTMAX],
+        [("Softmax", {"axis": 1})],
+        [SOFTMAX, ("Identity", {})],
+        [SOFTMAX, CAST, ("Dropout", {})],
+        [("Cast", {"to": onnx.TensorProto.FLOAT16}), SOFTMAX, CAST],
+        [("LogSoftmax", {"axis": -1})],
+        [("Sigmoid", {})],
+    ],
+    ids=lambda steps: "-".join(kind for kind, _ in steps) or "plain",
+)
+@pytest.mark.parametrize("output", ["out", "logits"])
+def test_a_calibrator_of_logits_gets_logits(rows, of_logits, steps, output):
+    x, z, y = rows
+    p = run(of_logits.to_onnx(append_to=network(*steps, output=output)), x)["probabilities"]
+    half = any(rest.get("to") == onnx.TensorProto.FLOAT16 for _, rest in steps)
+    np.testing.assert_allclose(p, of_logits.predict_proba(z), atol=5e-3 if half else 1e-6)
+    served, offline = mc.metrics.nll(p, y), mc.metrics.nll(of_logits.predict_proba(z), y)
+    assert served == pytest.approx(offline, abs=2e-3 if half else 1e-6)
+
+
+def test_behind_a_softmax_of_three_axes(rows, of_logits):
+    x, z, _ = rows
+    for axis in (-1, 2):
+        model = of_logits.to_onnx(append_to=network(("Softmax", {"axis": axis}), rank=3))
+        p = run(model, x.reshape(8, 100, 4))["probabilities"]
+        np.testing.assert_allclose(p.reshape(-1, M), of_logits.predict_proba(z), atol=1e-6)
+    with pytest.raises(mc.InputError, match="holds probabilities"):  # over the tokens, not the classes
+        of_logits.to_onnx(append_to=network(("Softmax", {"axis": 1}), rank=3))
+
+
+@pytest.mark.parametrize(
+    ("steps", "output"),
+    [
+        ([SOFTMAX], "out"),
+        ([SOFTMAX, CAST], "logits"),  # the node is right, the name is not
+        ([("Exp", {})], "out"),
+        ([("Tanh", {})], "out"),  # nothing is known
+        ([("Abs", {})], "probs"),
+        ([], "probabilities"),
+    ],
+)
+def test_a_calibrator_of_probabilities_gets_probabilities(rows, of_probabilities, steps, output):
+    x = rows[0]
+    base = network(*steps, output=output)
+    model = of_probabilities.to_onnx(append_to=base)
+    if steps and steps[0] is SOFTMAX:
+        expected = of_probabilities.predict_proba(run(base, x)[output])
+        (p,) = run(model, x).values()
+        np.testing.assert_allclose(p, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("steps", "output", "why"),
+    [
+        ([], "logits", "a node MatMul"),
+        ([], "out", "a node MatMul"),
+        ([("LogSoftmax", {"axis": -1})], "out", "a node LogSoftmax"),
+        ([("LogSoftmax", {"axis": -1})], "probabilities", "a node LogSoftmax"),
+        ([("Tanh", {})], "logits", "by its name 'logits'"),
+        ([("Tanh", {})], "log_probs", "by its name 'log_probs'"),
+    ],
+)
+def test_a_calibrator_of_probabilities_behind_logits_is_refused(of_probabilities, steps, output, why):
+    with pytest.raises(mc.InputError, match=rf"{output}' holds logits \(.*{why}.*fitted on probabilities"):
+        of_probabilities.to_onnx(append_to=network(*steps, output=output))
+
+
+@pytest.mark.parametrize(
+    ("steps", "output", "why"),
+    [
+        ([SOFTMAX, ("Flatten", {})], "out", "a node Softmax"),
+        ([("Exp", {})], "logits", "a node Exp"),
+        ([("Tanh", {})], "class_probability", "by its name.*rename the output"),
+    ],
+)
+def test_a_calibrator_of_logits_behind_probabilities_is_refused(of_logits, steps, output, why):
+    with pytest.raises(mc.InputError, match=rf"{output}' holds probabilities \(.*{why}"):
+        of_logits.to_onnx(append_to=network(*steps, output=output))
+
+
+def test_a_calibrated_model_is_not_taken_for_logits(of_logits):
+    once = of_logits.to_onnx(append_to=network(SOFTMAX))
+    with pytest.raises(mc.InputError, match="holds probabilities"):
+        of_logits.to_onnx(append_to=once)
+
+
+def test_models_of_skl2onnx():
+    """The default of skl2onnx gives probabilities, in mappings: a calibrator of decision values does not belong there."""
+    X, y = load_iris(return_X_y=True)
+    X = X.astype(np.float32)
+    model = mc.CalibratedClassifier(LogisticRegression(C=0.01), "temperature").fit(X, y)
+    for options in (None, {"zipmap": False}):
+        base = skl2onnx.to_onnx(model.estimator_, X[:1], options=options, target_opset=17)
+        with pytest.raises(mc.InputError, match=r"Normalizer.*fitted on logits.*to_onnx\(\) of its own"):
+            model.calibrator_.to_onnx(append_to=base)
+    forest = mc.CalibratedClassifier(RandomForestClassifier(20, random_state=0)).fit(X, y)
+    base = skl2onnx.to_onnx(forest.estimator_, X[:1], target_opset=17)
+    served = run(forest.calibrator_.to_onnx(append_to=base), X)["output_probability"]
+    p = np.array([[row[c] for c in range(3)] for row in served])
+    np.testing.assert_allclose(p, forest.predict_proba(X), atol=1e-5)
+
+
+ESTIMATORS = [
+    LogisticRegression(C=0.05),
+    LinearSVC(),
+    SVC(),
+    RidgeClassifier(),
+    RandomForestClassifier(10, random_state=0),
+    GradientBoostingClassifier(n_estimators=5, random_state=0),
+    AdaBoostClassifier(n_estimators=3, random_state=0),
+    GaussianNB(),
+    KNeighborsClassifier(),
+    make_pipeline(StandardScaler(), LogisticRegression(C=0.05)),
+]
+
+
+@pytest.mark.parametrize("load", [load_iris, load_breast_cancer])
+@pytest.mark.parametrize("estimator", ESTIMATORS, ids=lambda e: type(e).__name__)
+def test_a_calibrated_classifier_exports_itself(estimator, load):
+    X, y = load(return_X_y=True)
+    # Single precision before all, so that trees see the numbers the graph sees.
+    X = StandardScaler().fit_transform(X).astype(np.float32)
+    model = mc.CalibratedClassifier(estimator, "temperature", cv=3).fit(X, y)
+    found = run(model.to_onnx(), X)
+    p = model.predict_proba(X)
+    assert list(found) == ["label", "probabilities"]
+    np.testing.assert_allclose(found["probabilities"], p, atol=2e-4)
+    assert mc.metrics.nll(found["probabilities"], y) == pytest.approx(mc.metrics.nll(p, y), abs=1e-5)
+    clear = np.diff(np.sort(p, axis=1)[:, -2:])[:, 0] > 1e-3
+    np.testing.assert_array_equal(found["label"][clear], model.predict(X)[clear])
+
+
+def test_other_forms_of_the_exported_classifier(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    X, y = load_iris(return_X_y=True)
+    frozen = FrozenEstimator(LogisticRegression(C=0.05).fit(X, y))
+    model = mc.CalibratedClassifier(frozen, "conditional").fit(X, y)
+    wide = run(model.to_onnx(tmp_path / "m.onnx", dtype="float64", output="logits"), X)["calibrated_logits"]
+    np.testing.assert_allclose(softmax(wide, axis=1), model.predict_proba(X), atol=1e-5)
+    with pytest.raises(mc.InputError, match="exists"):
+        model.to_onnx(tmp_path / "m.onnx")
+    frame = pandas.DataFrame(X, columns=list("abcd"))
+    named = mc.CalibratedClassifier(make_pipeline(StandardScaler(), LogisticRegression())).fit(frame, y)
+    with pytest.raises(mc.InputError, match="Pass some rows as X"):
+        named.to_onnx()
+    s = ort.InferenceSession(named.to_onnx(X=frame).SerializeToString())
+    feed = {i.name: frame[[i.name]].to_numpy() for i in s.get_inputs()}
+    np.testing.assert_allclose(s.run(["probabilities"], feed)[0], named.predict_proba(frame), atol=1e-5)
+
+
+def test_a_graph_that_computes_something_else_is_refused():
+    """skl2onnx gives twice the decision values of this one as its log-odds."""
+    X, y = load_breast_cancer(return_X_y=True)
+    X = StandardScaler().fit_transform(X)
+    model = mc.CalibratedClassifier(LinearDiscriminantAnalysis(), mc.MCCT(input="probabilities")).fit(X, y)
+    with pytest.raises(mc.InputError, match="gives another predict_proba than the estimator itself"):
+        model.to_onnx()
+
+
+def test_what_is_missing_is_named(monkeypatch):
+    X, y = load_iris(return_X_y=True)
+    model = mc.CalibratedClassifier(LogisticRegression(C=0.05)).fit(X, y)
+    with monkeypatch.context() as without:
+        without.setitem(sys.modules, "skl2onnx", None)
+        with pytest.raises(mc.MissingExtraError, match="pip install skl2onnx"):
+            model.to_onnx()
+    other = mc.CalibratedClassifier(LogisticRegression(C=0.05), mc.VectorScaling()).fit(X, y)
+    with pytest.raises(mc.InputError, match="VectorScaling cannot be exported"):
+        other.to_onnx()
+
+
+def test_log_probabilities_are_logits(rows, of_logits):
+    z = rows[1]
+    np.testing.assert_allclose(
+        of_logits.predict_proba(log_softmax(z, axis=1)), of_logits.predict_proba(z), atol=1e-6
+    )

@@ -1,0 +1,70 @@
+"""Frames that are not in memory: lazy in, lazy out, or a sentence."""
+
+import numpy as np
+import pytest
+
+import monocal as mc
+
+pandas = pytest.importorskip("pandas")
+
+rng = np.random.default_rng(0)
+Z = rng.normal(size=(400, 4)) * 3
+Y = np.array([rng.choice(4, p=np.exp(z - np.logaddexp.reduce(z))) for z in Z / 2])
+NAMES = list("abcd")
+
+
+def test_a_dask_frame_stays_where_it_is(monkeypatch):
+    dd = pytest.importorskip("dask.dataframe")
+    frame = pandas.DataFrame(Z, columns=NAMES).assign(label=Y)
+    lazy = dd.from_pandas(frame, npartitions=4)
+    X, y = lazy[NAMES], lazy["label"]
+    whole = mc.MCCT().fit(Z, Y)
+
+    def no(*args, **rest):
+        raise AssertionError("pulled into the client")
+
+    for kind in (type(X), type(y)):
+        monkeypatch.setattr(kind, "__array__", no)
+    cal = mc.MCCT().fit(X, y)
+    np.testing.assert_allclose(cal.weights_, whole.weights_, atol=1e-10)
+    assert list(cal.feature_names_in_) == NAMES
+    p = cal.predict_proba(X)
+    assert hasattr(p, "dask")
+    assert p.shape == (400, 4)
+    np.testing.assert_allclose(p.compute(), whole.predict_proba(Z), atol=1e-10)
+    np.testing.assert_array_equal(cal.predict(X).compute(), whole.predict(Z))
+    assert hasattr(cal.transform(X), "dask")
+    with pytest.raises(ValueError, match="same order"):
+        cal.predict_proba(X[NAMES[::-1]])
+    with pytest.raises(mc.InputError, match="needs all rows in one process"):
+        mc.VectorScaling().fit(X, y)
+
+
+def frame_of(library, name):
+    return type(name, (), {"__module__": f"{library}.frame", "columns": NAMES})()
+
+
+@pytest.mark.parametrize(
+    ("frame", "advice"),
+    [
+        (frame_of("polars", "LazyFrame"), r"polars LazyFrame.*X\.collect\(\)"),
+        (frame_of("pyspark.sql", "DataFrame"), r"Spark DataFrame.*toPandas\(\)"),
+        (pandas.DataFrame({"logits": list(Z)}), r"column 'logits' holds lists.*np\.stack\(X\['logits'\]\)"),
+        (pandas.DataFrame({"a": Z[:, 0], "b": [[1.0]] * 400}), "column 'b' holds lists"),
+    ],
+    ids=["polars", "spark", "lists", "lists beside numbers"],
+)
+def test_what_cannot_be_read_is_said(frame, advice):
+    with pytest.raises(mc.InputError, match=advice):
+        mc.MCCT().fit(frame, Y)
+    cal = mc.MCCT().fit(Z, Y)
+    for method in (cal.predict_proba, cal.predict, cal.transform):
+        with pytest.raises(mc.InputError, match=advice):
+            method(frame)
+
+
+def test_a_dask_frame_of_lists_is_said():
+    dd = pytest.importorskip("dask.dataframe")
+    lazy = dd.from_pandas(pandas.DataFrame({"logits": list(Z)}), npartitions=2)
+    with pytest.raises(mc.InputError, match=r"column 'logits' has type .*expected numbers.*Spread lists"):
+        mc.MCCT().fit(lazy, Y)
