@@ -134,14 +134,18 @@ def subtract_from_(top: Array, x: Array) -> Array:
     return np.subtract(top, x, out=x)
 
 
+def cut_(x: Array, high: float) -> Array:
+    """``x = minimum(x, high)``."""
+    return x.clamp_(max=high) if is_lazy_torch(x) else np.minimum(x, high, out=x)
+
+
 def clip_(x: Array, low: Array, high: float) -> Array:
     """``x = minimum(maximum(x, low), high)``."""
     if is_lazy_torch(x):
         import torch
 
-        return torch.maximum(x, low, out=x).clamp_(max=high)
-    np.maximum(x, low, out=x)
-    return np.minimum(x, high, out=x)
+        return cut_(torch.maximum(x, low, out=x), high)
+    return cut_(np.maximum(x, low, out=x), high)
 
 
 def spread_out(x: Array, lengths: Array, total: int) -> Array:

@@ -26,6 +26,7 @@ from ..arrays import (
     anchored_softmax_,
     array_namespace,
     compute_dtype,
+    cut_,
     is_lazy_torch,
     like,
     on_host,
@@ -239,7 +240,7 @@ def _depth(z: Array, rows: Ranked) -> Array:
     depth *= -1.0
     # Nothing lies below the height but masked classes and a tail.
     if rows.valid is not None or rows.tail is not None or not bool(xp.max(rows.height) < LARGEST):
-        depth = xp.clip(depth, max=LARGEST)
+        depth = cut_(depth, LARGEST)
     return depth
 
 
