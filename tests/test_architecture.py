@@ -15,12 +15,14 @@ SOURCE = Path(mc.__file__).parent
 # Each part may import the parts named (and itself). What is not listed here may import anything below it.
 ALLOWED = {
     "errors": set(),
+    "stopping": set(),
+    "workers": {"stopping"},
     "arrays": {"errors"},
     "validation": {"errors", "arrays"},
     "solver": {"errors", "arrays", "validation"},
     "objective": {"errors", "arrays", "validation", "solver"},
     "metrics": {"errors", "arrays", "validation"},
-    "data": {"errors", "arrays", "validation"},
+    "data": {"errors", "stopping", "arrays", "validation"},
     "maps": {"errors", "arrays", "validation", "solver", "objective"},
 }
 

@@ -7,14 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .output import Force, Json, Out, note, print_json, progress
+from .output import Force, Json, Out, check_not_read, note, print_json, progress
 from .reading import Kind, Reading, reads
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from ..data import LogitsSet
-    from ..maps import Calibrator
 
 
 @reads
@@ -44,17 +41,16 @@ def apply(
     Example: monocal apply cal.json test.npz -o probs.npz
     """
     from ..data import atomic_path, check_writable
-    from ..errors import FileError
     from ..persistence import load
 
     check_writable(out)
-    if any(given.exists() and out.exists() and given.samefile(out) for given in (path, calibrator)):
-        raise FileError(f"{out} is what is being read: name another file to write, so that nothing is lost.")
+    check_not_read(out, path, calibrator, reading.labels)
     with atomic_path(out, force=force) as temporary:
         model = load(calibrator)
-        data = reading.read_for(model, path)
+        data = reading.read_for(model, path, mmap=path.suffix.lower() == ".npy")
         with progress(f"Calibrating {data.n_samples:,} x {data.n_classes:,}", data.n_samples) as update:
-            names = _write(temporary, model, data, write_as.value, update)
+            function = model.predict_proba if write_as is Kind.probabilities else model.transform
+            names = _write(temporary, function, data, write_as.value, calibrator, update)
     result = {"out": out, "n_samples": data.n_samples, "n_classes": data.n_classes, "arrays": names}
     if as_json:
         print_json(result)
@@ -62,22 +58,24 @@ def apply(
         note(f"{data.n_samples:,} x {data.n_classes:,} calibrated {write_as.value} written to {out}.")
 
 
-def _write(temporary: Path, model: Calibrator, data: LogitsSet, kind: str, update: Any) -> list[str]:
+def _write(
+    temporary: Path, function: Any, data: LogitsSet, kind: str, calibrator: Path, update: Any
+) -> list[str]:
     import numpy as np
 
-    from ..data import write
-    from .probabilities import by_blocks
+    from ..data.sets import float_type
+    from ..data.stored import StoredRows
+    from ..data.writing import put_arrays, put_npy
+    from .probabilities import checked, in_blocks, joined
 
-    function = model.predict_proba if kind == "probabilities" else model.transform
+    given = StoredRows(data.values) if isinstance(data.values, np.memmap) else data.values
+    dtype = float_type(given.dtype)
+    blocks = checked(in_blocks(function, given, update), kind, calibrator)
     if temporary.suffix.lower() == ".npy":
-        mapped = np.lib.format.open_memmap(temporary, "w+", data.values.dtype, data.values.shape)
-        by_blocks(function, data.values, mapped, update)
-        mapped.flush()
+        put_npy(temporary, dtype, given.shape, blocks)
         return [kind]
-    values = np.empty(data.values.shape, data.values.dtype)
-    by_blocks(function, data.values, values, update)
-    arrays: dict[str, np.ndarray] = {kind: values}
+    arrays: dict[str, np.ndarray] = {kind: joined(blocks, given.shape, dtype)}
     if data.labels is not None:
         arrays["labels"] = data.labels
-    write(temporary, arrays)
+    put_arrays(temporary, arrays)
     return list(arrays)

@@ -113,7 +113,7 @@ class ConditionalMCCT(ConeCalibrator):
 
     def _fit(self, logits: Array, labels: Array, weight: Array | None) -> None:
         self._check_solver_parameters()
-        check_number(self.n_knots, "n_knots", least=1, whole=True)
+        check_number(self.n_knots, "n_knots", least=1, most=1000, whole=True)
         statistics = _check_statistics(self.statistics)
         rows = self._rows(logits, labels, weight, statistics=statistic_functions(statistics))
         scale = _plain_scale(rows)
