@@ -114,7 +114,7 @@ class Worker:
                     state["late"] = True
                     self._process.kill()
 
-        timer = threading.Timer(seconds or 0.0, end)
+        timer = threading.Timer(min(seconds or 0.0, threading.TIMEOUT_MAX), end)
         timer.daemon = True
         assert self._process.stdin is not None
         assert self._process.stdout is not None

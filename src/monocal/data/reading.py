@@ -133,7 +133,8 @@ def _read(
 
 def _stem(path: Path) -> str:
     path = path.resolve()
-    return path.name if path.is_dir() else path.stem
+    name = path.name if path.is_dir() else path.stem
+    return os.fsencode(name).decode("utf-8", "backslashreplace")  # a name to show, on any system
 
 
 def _joined(arrays: list[np.ndarray], names: Sequence[str], path: Path) -> np.ndarray:

@@ -50,9 +50,9 @@ def open_csv(path: Path) -> NamedArrays:
         if len(names) > _WIDE:
             with reading(path, what):
                 return _wide(path, delimiter, names, 0 if headless else 1, wanted)
-        with reading(path, what):
+        with reading(path, what), open(path, "rb") as file:  # pyarrow takes no name that is not UTF-8
             table = arrow_csv.read_csv(
-                path,
+                file,
                 read_options=arrow_csv.ReadOptions(
                     column_names=names,
                     skip_rows=0 if headless else 1,
@@ -104,12 +104,12 @@ def open_parquet(path: Path) -> NamedArrays:
     require("pyarrow", "data")
     parquet = require("pyarrow.parquet", "data")
     check_magic(path, what, b"PAR1")
-    with reading(path, what):
-        names = tuple(parquet.read_schema(path).names)
+    with reading(path, what), open(path, "rb") as file:
+        names = tuple(parquet.read_schema(file).names)
 
     def load(wanted: Sequence[str]) -> list[np.ndarray]:
-        with reading(path, what), parquet.ParquetFile(path) as file:
-            table = file.read(columns=list(wanted), use_threads=False)
+        with reading(path, what), open(path, "rb") as file:
+            table = parquet.ParquetFile(file).read(columns=list(wanted), use_threads=False)
             return _arrays(table, wanted, path)
 
     return NamedArrays(path, names, load, table=True)

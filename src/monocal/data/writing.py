@@ -140,7 +140,9 @@ def _as_table(arrays: Mapping[str, np.ndarray]) -> Any:
 
 
 def _write_parquet(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    require("pyarrow.parquet", "data").write_table(_as_table(arrays), path)
+    parquet = require("pyarrow.parquet", "data")
+    with open(path, "wb") as file:  # pyarrow takes no name that is not UTF-8
+        parquet.write_table(_as_table(arrays), file)
 
 
 def _write_csv(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
@@ -148,7 +150,8 @@ def _write_csv(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     # CSV has no half precision; float32 keeps every float16 value.
     wide = {n: a.astype(np.float32) if a.dtype == np.float16 else a for n, a in arrays.items()}
     delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
-    arrow_csv.write_csv(_as_table(wide), path, arrow_csv.WriteOptions(delimiter=delimiter))
+    with open(path, "wb") as file:
+        arrow_csv.write_csv(_as_table(wide), file, arrow_csv.WriteOptions(delimiter=delimiter))
 
 
 _WRITERS: dict[str, Callable[[Path, Mapping[str, np.ndarray]], None]] = {
