@@ -1,8 +1,8 @@
 """What a stopped run must not leave behind:  ``with undone_if_stopped(action): ...``.
 
 An error unwinds the stack, and every ``finally`` on the way cleans up. A signal must not be turned into an error: it may arrive
-while a module is half imported or while native threads run, and neither survives one. So temporary files and worker processes are
-listed here for as long as they exist, and whoever ends the process from a signal handler calls `undo_all` first, then ``os._exit``.
+while a module is half imported or while native threads run, and neither survives one. So temporary files and worker processes
+are listed here for as long as they exist, and a signal handler that ends the process calls `undo_all` first, then ``os._exit``.
 """
 
 from __future__ import annotations

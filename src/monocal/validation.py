@@ -217,7 +217,9 @@ def check_number(
     kind = numbers.Integral if whole else numbers.Real
     wrong = isinstance(value, bool) or not isinstance(value, kind)
     if not wrong:
-        if most is None and abs(value) > _LARGEST_NUMBER[whole]:  # numpy cannot hold it; infinity is too large as well
+        if (
+            most is None and abs(value) > _LARGEST_NUMBER[whole]
+        ):  # numpy cannot hold it; infinity is too large as well
             most = _LARGEST_NUMBER[whole]
         wrong = value != value
         wrong |= above is not None and not value > above

@@ -4,8 +4,8 @@
         worker.call(function, *arguments, seconds=10)
 
 No computation can be stopped safely from within: an exception that is thrown into it may hit a module that is half imported, and
-native threads outlive it. A process can be ended. It also ends by itself when this one is gone, even by SIGKILL, because its stdin
-closes then.
+native threads outlive it. A process can be ended. It also ends by itself when this one is gone, even by SIGKILL, because its
+stdin closes then.
 
 Requests and answers are pickles, each after its length in 8 bytes. What the caller's script defines is sent by value, so the
 script is not run again and needs no guard.
@@ -39,9 +39,7 @@ _THREADS = (
     "NUMBA_NUM_THREADS",
     "NUMEXPR_NUM_THREADS",
 )
-_START = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from monocal.workers import serve; serve()"
-)
+_START = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from monocal.workers import serve; serve()"
 
 
 class WorkerDied(BrokenExecutor):

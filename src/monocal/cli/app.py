@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import re
 import sys
@@ -106,7 +107,7 @@ app = typer.Typer(
 
 def run() -> None:
     """Run the command of this process, and end it with the command's code."""
-    if sys.stdout is not None:
+    if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # of names that are not text
     code: Any = 0
     try:

@@ -81,4 +81,6 @@ def _write_torch(model: Calibrator, path: Path) -> None:
     program = torch.export.export(module, (example,), dynamic_shapes=({0: rows},))
     program_bytes = io.BytesIO()
     torch.export.save(program, program_bytes)
-    path.write_bytes(program_bytes.getbuffer())  # given a path, torch aborts the process where the disk is full
+    path.write_bytes(
+        program_bytes.getbuffer()
+    )  # given a path, torch aborts the process where the disk is full

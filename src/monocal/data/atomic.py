@@ -23,6 +23,8 @@ from monocal.data.sources import as_path
 from monocal.errors import FileError, InputError, MissingExtraError
 from monocal.stopping import undone_if_stopped
 
+_DISK = tuple(map(os.strerror, (errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EIO)))
+
 
 @contextmanager
 def atomic_path(path: str | os.PathLike[str], *, force: bool = False) -> Iterator[Path]:
@@ -109,8 +111,8 @@ def _keep_permissions(temporary: Path, old: os.stat_result) -> None:
 def _not_written(target: Path, error: OSError, temporary: Path | None = None) -> FileError:
     """One sentence about a file that could not be written; it names the file asked for, not the temporary one."""
     reason = error.strerror or str(error) or type(error).__name__
-    if os.strerror(errno.ENOSPC) in reason:  # libraries wrap it into long texts
-        reason = os.strerror(errno.ENOSPC)
+    # What libraries wrap into long texts of their own.
+    reason = next((known for known in _DISK if known in reason), reason)
     if temporary is not None:
         reason = reason.replace(str(temporary), target.name)
     reason = " ".join(reason.split())[:200]

@@ -17,7 +17,6 @@ import numpy as np
 from monocal.data.sources import NamedArrays, check_magic, reading
 from monocal.errors import FileError, require
 
-
 _WIDE = 10_000  # columns, above which numpy parses a table by rows: pyarrow handles each column by itself
 
 

@@ -105,8 +105,8 @@ def _write_npz(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
 def _write_npy(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     if len(arrays) != 1:
         raise InputError(f"An .npy file holds one array, got {len(arrays)}: write .npz instead.")
-    with open(path, "wb") as file:
-        np.save(file, next(iter(arrays.values())), allow_pickle=False)
+    (array,) = arrays.values()
+    put_npy(path, array.dtype, array.shape, [array])
 
 
 def _write_safetensors(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
