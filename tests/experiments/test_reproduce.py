@@ -19,7 +19,7 @@ import pytest
 import monocal as mc
 from monocal.data import digits_example, find, read_splits, write
 from monocal.experiments import reproduce
-from monocal.experiments.cells import Cell, Dataset
+from monocal.experiments.cells import Cell, Dataset, read_result
 from monocal.experiments.methods import METHODS
 from monocal.experiments.worker import run_cell
 from monocal.workers import Worker
@@ -216,6 +216,15 @@ def test_workers_end_with_a_run_that_was_killed(small_sets, tiny, tmp_path):
     process.wait()
     assert len(workers) == 2
     assert psutil.wait_procs(workers, timeout=20)[1] == []
+
+
+def test_a_result_is_the_same_when_it_is_read_again(small_sets, tmp_path, monkeypatch):
+    odd = {"kkt": np.inf, "lowest_nll": -np.inf, "weights": [np.inf, 1.0], "status": "converged"}
+    monkeypatch.setattr("monocal.experiments.worker._fitted", lambda *rest: odd)
+    cell = Cell(Dataset.of(find(small_sets)[0]), "mcct")
+    made = run_cell(cell, tmp_path)
+    assert made["fitted"] == odd
+    assert read_result(tmp_path, cell) == made
 
 
 @pytest.mark.parametrize("threads", [1, 2])

@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from types import FrameType
 
-from ..stopping import undo_all
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import FrameType
 
 
 def main() -> None:
@@ -35,7 +36,8 @@ def _stop(number: int, frame: FrameType | None) -> None:
     Not by an exception: it would break modules that are just being loaded, and code that catches all of them would swallow it.
     """
     signal.signal(number, signal.SIG_IGN)  # once is enough
-    undo_all()
+    listed = sys.modules.get("monocal.stopping")  # where it is not loaded yet, there is nothing to undo
+    getattr(listed, "undo_all", int)()
     if os.isatty(2):
         os.write(2, b"\r\x1b[K\x1b[?25h")  # no half progress bar, and the cursor is back
     os._exit(128 + number)
