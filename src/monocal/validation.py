@@ -200,6 +200,9 @@ def check_some_weight(some: bool) -> None:
         raise InputError("sample_weight: all weights are zero, so no row counts. Give some row a weight.")
 
 
+_LARGEST_NUMBER = {True: 2**63 - 1, False: float(np.finfo(np.float64).max)}  # a whole number, any number
+
+
 def check_number(
     value: Any,
     name: str,
@@ -207,18 +210,24 @@ def check_number(
     above: float | None = None,
     least: float | None = None,
     below: float | None = None,
+    most: float | None = None,
     whole: bool = False,
 ) -> None:
     """A real number (a whole one) within bounds."""
     kind = numbers.Integral if whole else numbers.Real
     wrong = isinstance(value, bool) or not isinstance(value, kind)
     if not wrong:
-        wrong = not np.isfinite(value)
+        if (
+            most is None and abs(value) > _LARGEST_NUMBER[whole]
+        ):  # numpy cannot hold it; infinity is too large as well
+            most = _LARGEST_NUMBER[whole]
+        wrong = value != value
         wrong |= above is not None and not value > above
         wrong |= least is not None and not value >= least
         wrong |= below is not None and not value < below
+        wrong |= most is not None and not value <= most
     if wrong:
-        bounds = {"above": above, "of at least": least, "below": below}
+        bounds = {"above": above, "of at least": least, "below": below, "at most": most}
         bound = " and".join(f" {word} {limit:g}" for word, limit in bounds.items() if limit is not None)
         raise InputError(
             f"{name} must be {'a whole number' if whole else 'a number'}{bound}, but is {value!r}."

@@ -42,7 +42,7 @@ class HistogramBinning(OneVsRestCalibrator):
         self.input = input
 
     def _fit(self, logits: np.ndarray, labels: np.ndarray, weight: np.ndarray | None) -> None:
-        check_number(self.bins, "bins", least=1, whole=True)
+        check_number(self.bins, "bins", least=1, most=100_000, whole=True)
         check_choice(self.strategy, "strategy", ("uniform", "mass"))
         super()._fit(logits, labels, weight)
 

@@ -94,7 +94,7 @@ def check_hidden(hidden: Any) -> None:
             f"hidden must be a tuple of layer sizes such as (16, 16), but is {type(hidden).__name__}."
         )
     for size in hidden:
-        check_number(size, "hidden: a layer size", least=1, whole=True)
+        check_number(size, "hidden: a layer size", least=1, most=10_000, whole=True)
 
 
 def classification_loss(f: Array, labels: Array, weight: Array, loss: str) -> Array:

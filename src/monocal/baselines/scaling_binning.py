@@ -57,7 +57,7 @@ class ScalingBinning(OneVsRestCalibrator):
         self.input = input
 
     def _fit(self, logits: np.ndarray, labels: np.ndarray, weight: np.ndarray | None) -> None:
-        check_number(self.bins, "bins", least=1, whole=True)
+        check_number(self.bins, "bins", least=1, most=100_000, whole=True)
         check_choice(self.scaling, "scaling", ("platt", "temperature"))
         if self.scaling == "temperature":
             self.temperature_ = TemperatureScaling().fit(logits, labels, weight).temperature_

@@ -52,7 +52,7 @@ class SplineCalibration(ProbabilityCalibrator):
         self.input = input
 
     def _fit(self, logits: np.ndarray, labels: np.ndarray, weight: np.ndarray | None) -> None:
-        check_number(self.knots, "knots", least=2, whole=True)
+        check_number(self.knots, "knots", least=2, most=1000, whole=True)
         weight = np.ones(len(labels)) if weight is None else weight
         score = map_rows(lambda z: softmax(z, np.float64).max(axis=1), logits)
         # Among classes tied for the top, the label is the top with equal chances.

@@ -115,7 +115,7 @@ class ConditionalMCCT(ConeCalibrator):
         return {"statistics": statistic_functions(_check_statistics(self.statistics))}
 
     def _fit_rows(self, rows: Rows) -> None:
-        check_number(self.n_knots, "n_knots", least=1, whole=True)
+        check_number(self.n_knots, "n_knots", least=1, most=1000, whole=True)
         statistics = _check_statistics(self.statistics)
         scale = _plain_scale(rows)
         weights = rows.weights()

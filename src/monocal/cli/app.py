@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import re
+import sys
 import warnings
 from typing import Annotated, Any
 
@@ -27,7 +29,7 @@ Files: .npz, .npy, .csv, .tsv, .parquet, .safetensors, .h5, pickles of arrays, a
 logits or probabilities, and labels; a file with logits_val, y_val, logits_test and y_test is used by its parts.
 
 Exit codes: 0 done; 1 something is wrong with the data, the files or the values of options; 2 wrong usage; 3 done, but a check
-failed (a fit that did not converge, an order that was not kept); 130 stopped with Ctrl-C.
+failed (a fit that did not converge, an order that was not kept); 130 stopped with Ctrl-C, 143 by SIGTERM, 129 by SIGHUP.
 """
 
 # What the library says to those who write Python, said to those who type commands.
@@ -70,8 +72,7 @@ class Commands(TyperGroup):
                     raise  # usage errors and closed pipes are typer's
                 if os.environ.get("MONOCAL_DEBUG"):
                     raise
-                typer.secho(f"error: {_explain(error)}", fg=typer.colors.RED, err=True)
-                raise typer.Exit(1) from error
+                raise typer.Exit(_tell(error)) from error
 
 
 def _show_warning(message: Warning | str, *rest: Any, **more: Any) -> None:
@@ -85,6 +86,8 @@ def _explain(error: Exception) -> str:
         return "There is not enough memory for this: use fewer rows, or --top-k where there are many classes."
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename}: {error.strerror}; check the name, the permissions and the space left."
+    if isinstance(error, OSError):  # of no file: those that are written have a sentence of their own
+        return f"What was to be printed could not be: {error.strerror or error}; check where the output goes."
     kind = type(error).__name__
     if isinstance(error, ValueError):  # of numpy and scikit-learn, about the data
         return sentence(error) or kind
@@ -100,6 +103,31 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def run() -> None:
+    """Run the command of this process, and end it with the command's code."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # of names that are not text
+    code: Any = 0
+    try:
+        app()
+    except SystemExit as leaving:
+        code = leaving.code
+    except OSError as error:  # of the help, which is printed before any command begins
+        code = _tell(error)
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError as error:
+        code = code or _tell(error)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python flushes once more when it ends
+    sys.exit(code)
+
+
+def _tell(error: Exception) -> int:
+    typer.secho(f"error: {_explain(error)}", fg=typer.colors.RED, err=True)
+    return 1
 
 
 def _version(asked: bool) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .output import Force, Json, Out, note, print_json, progress
+from .output import Force, Json, Out, check_not_read, note, print_json, progress
 from .reading import Kind, Reading, reads
 
 if TYPE_CHECKING:
@@ -45,17 +45,15 @@ def apply(
     Example: monocal apply cal.json test.npz -o probs.npz
     """
     from ..data import atomic_path, check_writable
-    from ..errors import FileError
     from ..persistence import load
 
     check_writable(out)
-    if any(given.exists() and out.exists() and given.samefile(out) for given in (path, calibrator)):
-        raise FileError(f"{out} is what is being read: name another file to write, so that nothing is lost.")
+    check_not_read(out, path, calibrator, reading.labels)
     with atomic_path(out, force=force) as temporary:
         model = load(calibrator)
-        data = reading.read_for(model, path)
+        data = reading.read_for(model, path, mmap=path.suffix.lower() == ".npy")
         with progress(f"Calibrating {data.n_samples:,} x {data.n_classes:,}", data.n_samples) as update:
-            names = _write(temporary, model, data, write_as.value, update)
+            names = _write(temporary, model, data, write_as.value, calibrator, update)
     result = {"out": out, "n_samples": data.n_samples, "n_classes": data.n_classes, "arrays": names}
     if as_json:
         print_json(result)
@@ -66,40 +64,32 @@ def apply(
 def _calibrated(
     model: Calibrator, kind: str, places: tuple[int, ...] | None, values: np.ndarray
 ) -> np.ndarray:
-    """Calibrated rows, in the columns that were read; nothing else than probabilities, or logits of some, is let out."""
+    """Calibrated rows, in the columns that were read."""
     import numpy as np
 
-    from ..validation import check_logits, check_probability_rows
-
-    advice = "The calibrator or the data are damaged: fit it again, or read them anew."
-    if kind == "probabilities":
-        result = model.predict_proba(values)
-        check_probability_rows(result, float(np.finfo(result.dtype).eps), "the result", 0, advice)
-    else:
-        result = model.transform(values)
-        check_logits(result, "the result")
+    result: np.ndarray = model.predict_proba(values) if kind == "probabilities" else model.transform(values)
     return result if places is None else result[:, np.argsort(places)]
 
 
-def _write(temporary: Path, model: Calibrator, data: LogitsSet, kind: str, update: Any) -> list[str]:
+def _write(
+    temporary: Path, model: Calibrator, data: LogitsSet, kind: str, calibrator: Path, update: Any
+) -> list[str]:
     import numpy as np
 
-    from ..data import write
-    from .probabilities import by_blocks
+    from ..data.sets import float_type
+    from ..data.stored import StoredRows
+    from ..data.writing import put_arrays, put_npy
+    from .probabilities import checked, in_blocks, joined
 
-    labels = data.labels
-    if labels is not None and data.places is not None:
-        labels = np.asarray(data.places)[labels]
     function = partial(_calibrated, model, kind, data.places)
+    given = StoredRows(data.values) if isinstance(data.values, np.memmap) else data.values
+    dtype = float_type(given.dtype)
+    blocks = checked(in_blocks(function, given, update), kind, calibrator)
     if temporary.suffix.lower() == ".npy":
-        mapped = np.lib.format.open_memmap(temporary, "w+", data.values.dtype, data.values.shape)
-        by_blocks(function, data.values, mapped, update)
-        mapped.flush()
+        put_npy(temporary, dtype, given.shape, blocks)
         return [kind]
-    values = np.empty(data.values.shape, data.values.dtype)
-    by_blocks(function, data.values, values, update)
-    arrays: dict[str, np.ndarray] = {kind: values}
-    if labels is not None:
-        arrays["labels"] = labels
-    write(temporary, arrays)
+    arrays: dict[str, np.ndarray] = {kind: joined(blocks, given.shape, dtype)}
+    if data.labels is not None:
+        arrays["labels"] = data.labels if data.places is None else np.asarray(data.places)[data.labels]
+    put_arrays(temporary, arrays)
     return list(arrays)

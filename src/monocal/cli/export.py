@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..errors import InputError
-from .output import Force, Json, Out, check_extension, note, print_json
+from .output import Force, Json, Out, check_extension, check_not_read, note, print_json
 
 if TYPE_CHECKING:
     from ..calibration.base import Calibrator
@@ -52,6 +52,7 @@ def export(
     if append_to is not None and to is not Target.onnx:
         raise InputError("--append-to works with --to onnx only.")
     check_extension(out, ".onnx" if to is Target.onnx else ".pt2")
+    check_not_read(out, calibrator, append_to)
     with atomic_path(out, force=force) as temporary:
         model = load(calibrator)
         if to is Target.onnx:
@@ -65,6 +66,7 @@ def export(
 
 
 def _write_torch(model: Calibrator, path: Path) -> None:
+    import io
     import warnings
 
     import torch
@@ -77,4 +79,8 @@ def _write_torch(model: Calibrator, path: Path) -> None:
     rows = torch.export.Dim("rows", max=2**31)
     example = torch.randn(3, model.n_features_in_)
     program = torch.export.export(module, (example,), dynamic_shapes=({0: rows},))
-    torch.export.save(program, path)
+    program_bytes = io.BytesIO()
+    torch.export.save(program, program_bytes)
+    path.write_bytes(
+        program_bytes.getbuffer()
+    )  # given a path, torch aborts the process where the disk is full

@@ -16,6 +16,7 @@ from .output import (
     Json,
     Out,
     check_extension,
+    check_not_read,
     note,
     print_evaluations,
     print_json,
@@ -69,6 +70,7 @@ def fit(
     from .probabilities import before_and_after
 
     check_extension(out, ".json")
+    check_not_read(out, path, reading.labels)
     parameters: dict[str, Any] = parse_settings(settings or [])
     if top_k is not None:
         parameters["top_k"] = top_k

@@ -20,9 +20,12 @@ Out = Annotated[Path, typer.Option("-o", "--out", help="File to write.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace an existing file.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON and nothing else.")]
 Boot = Annotated[
-    int, typer.Option("--n-boot", min=0, help="Bootstrap replicates behind the intervals; 0 for none.")
+    int,
+    typer.Option(
+        "--n-boot", min=0, max=100_000, help="Bootstrap replicates behind the intervals; 0 for none."
+    ),
 ]
-Seed = Annotated[int, typer.Option("--seed", min=0, help="Of everything random.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, max=2**32 - 1, help="Of everything random.")]
 
 CHECK_FAILED = 3
 
@@ -46,6 +49,18 @@ def check_extension(out: Path, *known: str) -> None:
         raise FileError(
             f"{out} has another extension than what is written: give a name that ends in {' or '.join(known)}."
         )
+
+
+def check_not_read(out: Path, *given: Path | None) -> None:
+    """Refuse to write over what is being read, by whatever name or link, ``--force`` or not."""
+    for path in given:
+        if path is None or not out.exists() or not path.exists():
+            continue
+        inside = path.is_dir() and out.is_file() and out.resolve().is_relative_to(path.resolve())
+        if out.samefile(path) or (inside and out.suffix.lower() == ".npy"):
+            raise FileError(
+                f"{out} is what is being read: name another file to write, so that nothing is lost."
+            )
 
 
 def note(text: str) -> None:

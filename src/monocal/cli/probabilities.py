@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..arrays import ordered_softmax
 from ..calibration import Calibrator
+from ..data.sets import float_type
+from ..data.stored import StoredRows
+from ..errors import FileError
 
 _BLOCK = 1 << 23  # logits handled at a time
 
@@ -21,22 +25,47 @@ def uncalibrated(values: np.ndarray, kind: str) -> np.ndarray:
     return ordered_softmax(np.asarray(values, dtype=np.promote_types(values.dtype, np.float32)))
 
 
-def by_blocks(
+def in_blocks(
     function: Callable[[np.ndarray], np.ndarray],
-    values: np.ndarray,
-    out: np.ndarray,
+    values: np.ndarray | StoredRows,
     update: Callable[[int], Any] = lambda done: None,
-) -> None:
-    """Fill ``out`` with the function of ``values``, some rows at a time; ``update`` hears how many are done."""
+) -> Iterator[np.ndarray]:
+    """The function of ``values``, some rows at a time; ``update`` hears how many are done."""
     step = max(1, _BLOCK // values.shape[1])
     for start in range(0, len(values), step):
-        out[start : start + step] = function(np.asarray(values[start : start + step]))
+        yield function(np.asarray(values[start : start + step], float_type(values.dtype)))
         update(min(start + step, len(values)))
+
+
+def checked(blocks: Iterable[np.ndarray], kind: str, calibrator: Path) -> Iterator[np.ndarray]:
+    """The blocks, unless a row in them is not what a calibrator gives, which no fitted one can do."""
+    first = 0
+    for block in blocks:
+        with np.errstate(invalid="ignore", over="ignore"):
+            bad = ~(block < np.inf).all(axis=1)
+            if kind == "probabilities":
+                off = np.abs(block.sum(axis=1, dtype=np.float64) - 1)
+                bad |= (block < 0).any(axis=1) | ~(off <= max(1e-4, 8 * float(np.finfo(block.dtype).eps)))
+        if bad.any():
+            raise FileError(
+                f"{calibrator} gives no {kind} for row {first + int(np.argmax(bad))} (nan, inf or a wrong sum), so it is damaged "
+                f"or made by hand, and nothing was written: fit it again."
+            )
+        first += len(block)
+        yield block
+
+
+def joined(blocks: Iterable[np.ndarray], shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """Blocks of rows as one array."""
+    out, start = np.empty(shape, dtype), 0
+    for block in blocks:
+        out[start : start + len(block)] = block
+        start += len(block)
+    return out
 
 
 def before_and_after(calibrator: Calibrator, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Probabilities without and with the calibrator."""
     before = uncalibrated(values, calibrator.input)
-    after = np.empty_like(before)
-    by_blocks(calibrator.predict_proba, values.astype(before.dtype, copy=False), after)
-    return before, after
+    blocks = in_blocks(calibrator.predict_proba, values.astype(before.dtype, copy=False))
+    return before, joined(blocks, before.shape, before.dtype)

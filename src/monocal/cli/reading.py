@@ -68,7 +68,13 @@ class Reading:
     ] = None
 
     def read(
-        self, path: Path, *, prefer: str = "test", kind: str | None = None, need_labels: bool = False
+        self,
+        path: Path,
+        *,
+        prefer: str = "test",
+        kind: str | None = None,
+        need_labels: bool = False,
+        mmap: bool = False,
     ) -> LogitsSet:
         """One set; of a file with two parts the preferred one unless ``--part`` says otherwise."""
         from .. import data
@@ -85,23 +91,24 @@ class Reading:
             kind=as_kind(self.kind.value if self.kind else kind),
             part=as_part(part),
             group=self.group,
-            mmap=path.suffix.lower() == ".npy",
+            mmap=mmap,
             need_labels=need_labels,
         )
         for told in found.notes:
             note(f"{path}: {told}")
         return found
 
-    def read_for(self, calibrator: Calibrator, path: Path, *, need_labels: bool = False) -> LogitsSet:
+    def read_for(
+        self, calibrator: Calibrator, path: Path, *, need_labels: bool = False, mmap: bool = False
+    ) -> LogitsSet:
         """A set that a fitted calibrator can take."""
-        found = self.read(path, kind=None, need_labels=need_labels) if self.kind else None
-        if found is None:
-            try:
-                found = self.read(path, kind=calibrator.input, need_labels=need_labels)
-            except InputError as error:
-                if "was asked for" not in str(error):
-                    raise
-                found = self.read(path, need_labels=need_labels)
+        read = functools.partial(self.read, path, need_labels=need_labels, mmap=mmap)
+        try:
+            found = read(kind=None if self.kind else calibrator.input)
+        except InputError as error:
+            if self.kind or "was asked for" not in str(error):
+                raise
+            found = read()
         if found.kind != calibrator.input:
             raise InputError(
                 f"{path} holds {found.kind}, but the calibrator was fitted on {calibrator.input}: give it a file of "

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from .methods import make
-from .output import Force, Json, Out, check_extension, note, print_json, progress
+from .output import Force, Json, Out, check_extension, check_not_read, note, print_json, progress
 from .reading import Reading, reads
 
 
@@ -53,6 +53,7 @@ def report(
     if calibrator is not None and method is not None:
         raise InputError("Give --calibrator (one that is fitted) or --method (one to fit), not both.")
     check_extension(out, ".html", ".htm")
+    check_not_read(out, path, test, calibrator, reading.labels)
     cal, judge = reading.read_both(path, test)
     model = load(calibrator) if calibrator else make(method, cal.kind) if method else None
     with progress("Reading") as update:

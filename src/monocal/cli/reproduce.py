@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .output import CHECK_FAILED, Json, Seed, note, print_json
+from ..stopping import undone_if_stopped
+from .output import CHECK_FAILED, Json, Seed, check_not_read, note, print_json
 
 if TYPE_CHECKING:
     from ..paper.cells import Cell
@@ -34,7 +36,7 @@ def reproduce(
     ] = None,
     seed: Seed = 0,
     jobs: Annotated[
-        int | None, typer.Option("--jobs", min=1, help="Worker processes; without it, one a core.")
+        int | None, typer.Option("--jobs", min=1, max=1024, help="Worker processes; without it, one a core.")
     ] = None,
     markdown: Annotated[
         Path | None,
@@ -52,22 +54,20 @@ def reproduce(
     """
     from ..paper import reproduce as run
 
+    check_not_read(out, data)
     chosen = None if methods is None else [name.strip() for name in methods.split(",")]
-    try:
-        with _progress() as progress:
-            outcome = run(
-                data,
-                out,
-                quick=quick,
-                methods=chosen,
-                seed=seed,
-                jobs=jobs,
-                markdown=markdown,
-                progress=progress,
-            )
-    except KeyboardInterrupt:
-        note(f"Stopped. The same command goes on with what is in {out}.")
-        raise
+    told = partial(note, f"Stopped. The same command goes on with what is in {out}.")
+    with undone_if_stopped(told), _progress() as progress:
+        outcome = run(
+            data,
+            out,
+            quick=quick,
+            methods=chosen,
+            seed=seed,
+            jobs=jobs,
+            markdown=markdown,
+            progress=progress,
+        )
     if as_json:
         print_json(vars(outcome))
     else:

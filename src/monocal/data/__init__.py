@@ -7,11 +7,12 @@ make data to try things on.
 
 from __future__ import annotations
 
+from monocal.data.atomic import atomic_path
 from monocal.data.examples import digits_example
 from monocal.data.generator import Synthetic, synthetic
 from monocal.data.reading import Location, find, read, read_splits
 from monocal.data.sets import LogitsSet, Splits
-from monocal.data.writing import atomic_path, check_writable, write
+from monocal.data.writing import check_writable, write
 
 __all__ = [
     "Location",

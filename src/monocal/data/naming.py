@@ -170,7 +170,8 @@ def choose(
         found = _find_values(here, kind, table, where)
     if labels is None:
         beside = found[0][0].rpartition("/")[0]  # labels of another group belong to other values
-        others = [n for n in names if n not in found[0] and (table or n.rpartition("/")[0] == beside)]
+        taken = set(found[0])
+        others = [n for n in names if n not in taken and (table or n.rpartition("/")[0] == beside)]
         labels = find_labels(others, part, where)
     return Choice(found[0], found[1], labels, part)
 

@@ -116,12 +116,13 @@ def _read(
         kind=stated_kind,
         part=stated_part,
     )
-    arrays: list[np.ndarray] = source.load(choice.values)
+    here = [] if labels_file is not None or choice.labels is None else [choice.labels]
+    arrays: list[np.ndarray] = source.load([*choice.values, *here])  # together: a table is parsed once
     label_array, labels_where = None, ""
     if labels_file is not None:
         label_array, labels_where = _from_labels_file(labels_file, labels, choice.part)
     elif choice.labels is not None:
-        label_array, labels_where = source.load([choice.labels])[0], f"{choice.labels!r} in {source.path}"
+        label_array, labels_where = arrays.pop(), f"{choice.labels!r} in {source.path}"
     elif need_labels:
         raise FileError(
             f"{where} has no labels: it holds {listing(names)}; name them with labels=, or give labels_file=."
@@ -142,7 +143,8 @@ def _read(
 
 def _stem(path: Path) -> str:
     path = path.resolve()
-    return path.name if path.is_dir() else path.stem
+    name = path.name if path.is_dir() else path.stem
+    return os.fsencode(name).decode("utf-8", "backslashreplace")  # a name to show, on any system
 
 
 def _joined(arrays: list[np.ndarray], names: Sequence[str], path: Path) -> np.ndarray:

@@ -117,7 +117,8 @@ def make_set(
     """
     stated = list(notes)
     values = _as_values(values, kind, where, stated)
-    _check_values(values, kind, where)
+    if check_values(values, kind, where) and kind == "logits":
+        _warn_of_probabilities(where, "lie in [0, 1] and sum to 1")
     if labels is not None:
         labels = _as_labels(labels, values.shape, labels_where, stated)
     return LogitsSet(values, labels, kind, name, path, part, tuple(stated), class_names)
@@ -145,12 +146,18 @@ def _as_values(values: np.ndarray, kind: Kind, where: str, notes: list[str]) -> 
             f"{where} has shape {values.shape} and dtype {values.dtype}: expected (n, m), one row per "
             f"sample and one column per class, with n >= 1 and m >= 2."
         )
-    if values.dtype.kind != "f" and not mapped:
-        notes.append(f"{values.dtype} values were widened to {np.result_type(values.dtype, np.float32)}")
-        return values.astype(np.result_type(values.dtype, np.float32))
-    if not mapped and (values.dtype.itemsize > 8 or not values.dtype.isnative):
-        values = values.astype(np.dtype(f"f{min(values.dtype.itemsize, 8)}"))
-    return values
+    if mapped:
+        return values
+    if values.dtype.kind != "f":
+        notes.append(f"{values.dtype} values were widened to {float_type(values.dtype)}")
+    return values.astype(float_type(values.dtype), copy=False)
+
+
+def float_type(dtype: np.dtype) -> np.dtype:
+    """In which type numbers from a file are handled: floating, in the machine's byte order, of at most 8 bytes."""
+    if dtype.kind != "f":
+        return np.result_type(dtype, np.float32)
+    return np.dtype(f"f{min(dtype.itemsize, 8)}")
 
 
 def _blocks(values: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
@@ -160,7 +167,8 @@ def _blocks(values: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
         yield start, np.asarray(values[start : start + step])
 
 
-def _check_values(values: np.ndarray, kind: Kind, where: str) -> None:
+def check_values(values: np.ndarray, kind: Kind, where: str) -> bool:
+    """Refuse what no calibrator takes: nan, +inf, and probabilities that are none; whether all rows could be probabilities."""
     tolerance = sum_tolerance(float(np.finfo(values.dtype).eps) if values.dtype.kind == "f" else 0.0)
     suspicious = True  # until a row is seen that cannot be probabilities
     for start, block in _blocks(values):
@@ -182,8 +190,7 @@ def _check_values(values: np.ndarray, kind: Kind, where: str) -> None:
                 f"{block[row].min():.6g} and sum {total[row]:.6g}: expected no negative values and sum 1; "
                 f"if these are logits, say kind='logits'."
             )
-    if kind == "logits" and suspicious:
-        _warn_of_probabilities(where, "lie in [0, 1] and sum to 1")
+    return suspicious
 
 
 def _warn_of_probabilities(where: str, because: str) -> None:

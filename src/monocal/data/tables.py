@@ -17,6 +17,8 @@ import numpy as np
 from monocal.data.sources import NamedArrays, check_magic, reading
 from monocal.errors import FileError, require
 
+_WIDE = 10_000  # columns, above which numpy parses a table by rows: pyarrow handles each column by itself
+
 
 def open_csv(path: Path) -> NamedArrays:
     """Comma-separated (``.csv``) or tab-separated (``.tsv``) numbers, with or without a line of names."""
@@ -44,18 +46,46 @@ def open_csv(path: Path) -> NamedArrays:
         notes.append("the first column has no name and was left out as a row index")
 
     def load(wanted: Sequence[str]) -> list[np.ndarray]:
-        with reading(path, what):
+        if len(names) > _WIDE:
+            with reading(path, what):
+                return _wide(path, delimiter, names, 0 if headless else 1, wanted)
+        with reading(path, what), open(path, "rb") as file:  # pyarrow takes no name that is not UTF-8
             table = arrow_csv.read_csv(
-                path,
-                read_options=arrow_csv.ReadOptions(column_names=names, skip_rows=0 if headless else 1),
+                file,
+                read_options=arrow_csv.ReadOptions(
+                    column_names=names,
+                    skip_rows=0 if headless else 1,
+                    block_size=1 << 22,  # which must hold a row
+                ),
                 parse_options=arrow_csv.ParseOptions(delimiter=delimiter),
                 convert_options=arrow_csv.ConvertOptions(
                     include_columns=list(wanted), column_types=dict.fromkeys(wanted, arrow.float64())
                 ),
             )
-        return [_numbers(table, name, path) for name in wanted]
+        return _arrays(table, wanted, path)
 
     return NamedArrays(path, tuple(usable), load, table=True, notes=tuple(notes))
+
+
+def _wide(
+    path: Path, delimiter: str, names: Sequence[str], skipped: int, wanted: Sequence[str]
+) -> list[np.ndarray]:
+    place = {name: number for number, name in enumerate(names)}
+    values = np.loadtxt(
+        path,
+        delimiter=delimiter,
+        skiprows=skipped,
+        usecols=[place[name] for name in wanted],
+        comments=None,
+        quotechar='"',
+        encoding="utf-8-sig",
+        ndmin=2,
+    )
+    empty = np.argwhere(np.isnan(values))
+    if len(empty):
+        row, column = empty[0]
+        raise _empty(f"{path}, column {wanted[column]!r}", row)
+    return list(values.T)
 
 
 def _is_data(names: Sequence[str]) -> bool:
@@ -73,21 +103,27 @@ def open_parquet(path: Path) -> NamedArrays:
     require("pyarrow", "data")
     parquet = require("pyarrow.parquet", "data")
     check_magic(path, what, b"PAR1")
-    with reading(path, what):
-        names = tuple(parquet.read_schema(path).names)
+    with reading(path, what), open(path, "rb") as file:
+        names = tuple(parquet.read_schema(file).names)
 
     def load(wanted: Sequence[str]) -> list[np.ndarray]:
-        with reading(path, what), parquet.ParquetFile(path) as file:
-            table = file.read(columns=list(wanted), use_threads=False)
-            return [_numbers(table, name, path) for name in wanted]
+        with reading(path, what), open(path, "rb") as file:
+            table = parquet.ParquetFile(file).read(columns=list(wanted), use_threads=False)
+            return _arrays(table, wanted, path)
 
     return NamedArrays(path, names, load, table=True)
 
 
-def _numbers(table: Any, name: str, path: Path) -> np.ndarray:
-    """One column as an array: (n,), or (n, m) from lists of one length m."""
+def _arrays(table: Any, wanted: Sequence[str], path: Path) -> list[np.ndarray]:
+    """The columns as arrays, found by number: a name is searched for among all of them."""
     arrow, compute = require("pyarrow", "data"), require("pyarrow.compute", "data")
-    column, width, kind = table.column(name), None, arrow.types
+    place = {name: number for number, name in enumerate(table.column_names)}
+    return [_numbers(arrow, compute, table.column(place[name]), name, path) for name in wanted]
+
+
+def _numbers(arrow: Any, compute: Any, column: Any, name: str, path: Path) -> np.ndarray:
+    """One column as an array: (n,), or (n, m) from lists of one length m."""
+    n, width, kind = len(column), None, arrow.types
     _refuse_nulls(compute, column, f"{path}, column {name!r}")
     if kind.is_list(column.type) or kind.is_large_list(column.type) or kind.is_fixed_size_list(column.type):
         lengths = compute.list_value_length(column).to_numpy()
@@ -106,10 +142,14 @@ def _numbers(table: Any, name: str, path: Path) -> np.ndarray:
     if not (kind.is_floating(column.type) or kind.is_integer(column.type) or kind.is_boolean(column.type)):
         raise FileError(f"{path}, column {name!r} holds {column.type}: expected numbers.")
     values = column.to_numpy()
-    return values if width is None else values.reshape(len(table), width)
+    return values if width is None else values.reshape(n, width)
 
 
 def _refuse_nulls(compute: Any, column: Any, where: str) -> None:
     if column.null_count:
         row = compute.index(compute.is_null(column), True).as_py()
-        raise FileError(f"{where}, row {row} (counting from 0) is empty or 'nan': fill it or drop the row.")
+        raise _empty(where, row)
+
+
+def _empty(where: str, row: int) -> FileError:
+    return FileError(f"{where}, row {row} (counting from 0) is empty or 'nan': fill it or drop the row.")

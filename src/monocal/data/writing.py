@@ -1,78 +1,22 @@
-"""Files appear whole or not at all:  write beside the target, then rename onto it.
+"""Arrays in the format that a file's extension names, so that ``read`` gives them back.
 
-``os.replace`` within one folder is atomic, so a reader sees the old file or the new one, and a run that fails
-midway leaves the old one (or nothing) behind.
+What ``read`` would refuse is not written: no nan, no +inf, and probabilities sum to 1.
 """
 
 from __future__ import annotations
 
 import os
-import secrets
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from monocal.data.sets import LogitsSet, Splits
+from monocal.data.atomic import allocate, atomic_path, library_writes
+from monocal.data.sets import LogitsSet, Splits, check_values
 from monocal.data.sources import as_path
 from monocal.errors import FileError, InputError, require
-
-
-@contextmanager
-def atomic_path(path: str | os.PathLike[str], *, force: bool = False) -> Iterator[Path]:
-    """Give a temporary path to write to, which becomes ``path`` when the block ends without an error.
-
-    Parameters
-    ----------
-    path : path
-        The file to make. Its folder must exist.
-    force : bool, default=False
-        Replace an existing file instead of refusing.
-
-    Yields
-    ------
-    Path
-        A path in the same folder with the same extension; nothing is there yet.
-
-    Examples
-    --------
-    >>> with atomic_path("report.html") as temporary:  # doctest: +SKIP
-    ...     temporary.write_text("<p>done</p>")
-    """
-    target = as_path(path)
-    try:
-        target = target.resolve()
-        _check_target(target, force)
-    except OSError as error:
-        raise _not_written(target, error) from error
-    temporary = target.with_name(f".{target.stem[:40]}.{secrets.token_hex(6)}{target.suffix}")
-    try:
-        yield temporary
-        if not temporary.is_file():
-            raise FileError(f"{target} was not written: nothing was put at the temporary path.")
-        _check_target(target, force)  # somebody may have made it meanwhile
-        os.replace(temporary, target)
-    except OSError as error:
-        raise _not_written(target, error) from error
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _check_target(target: Path, force: bool) -> None:
-    if target.is_dir():
-        raise FileError(f"{target} is a folder: give the name of a file to write.")
-    if not target.parent.is_dir():
-        raise FileError(f"{target} cannot be written: there is no folder {target.parent}; make it first.")
-    if target.exists() and not force:
-        raise FileError(f"{target} exists already and was left as it is: choose another name or use force.")
-
-
-def _not_written(target: Path, error: OSError) -> FileError:
-    reason = error.strerror or str(error) or type(error).__name__
-    return FileError(f"{target} could not be written: {reason}; choose another place or free it.")
 
 
 def write(
@@ -96,11 +40,31 @@ def write(
         The path written.
     """
     target = check_writable(path)
-    writer = _WRITERS[target.suffix.lower()]
     arrays = _plain_arrays(data)
     with atomic_path(target, force=force) as temporary:
-        writer(temporary, arrays)
+        put_arrays(temporary, arrays)
     return target
+
+
+def put_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """Write arrays at a path of `atomic_path`, in the format of its extension."""
+    with library_writes():
+        _WRITERS[path.suffix.lower()](path, arrays)
+
+
+def put_npy(path: Path, dtype: np.dtype, shape: tuple[int, ...], blocks: Iterable[np.ndarray]) -> None:
+    """Write blocks of rows at a path of `atomic_path` as one ``.npy`` array; only a block needs to be in memory.
+
+    The space is taken before the first block is made. Nothing is mapped: on a full disk a write fails, a store into a mapping
+    ends the process.
+    """
+    header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+    with open(path, "wb") as file:
+        np.lib.format.write_array_header_1_0(file, header)
+        file.flush()
+        allocate(file.fileno(), file.tell() + dtype.itemsize * int(np.prod(shape)))
+        for block in blocks:
+            file.write(np.ascontiguousarray(block, dtype).data)
 
 
 def check_writable(path: str | os.PathLike[str]) -> Path:
@@ -127,18 +91,22 @@ def _plain_arrays(data: LogitsSet | Splits | Mapping[str, ArrayLike]) -> dict[st
 
 
 def _of_set(data: LogitsSet, suffix: str, labels: str) -> dict[str, np.ndarray]:
-    arrays = {f"{data.kind}{suffix}": data.values}
+    name = f"{data.kind}{suffix}"
+    check_values(np.asarray(data.values), data.kind, name)  # all rows, also of a mapped array
+    arrays = {name: data.values}
     return arrays if data.labels is None else {**arrays, labels: data.labels}
 
 
 def _write_npz(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    np.savez(path, allow_pickle=False, **arrays)
+    with open(path, "wb") as file:  # given a name, numpy adds .npz to .NPZ
+        np.savez(file, allow_pickle=False, **arrays)
 
 
 def _write_npy(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     if len(arrays) != 1:
         raise InputError(f"An .npy file holds one array, got {len(arrays)}: write .npz instead.")
-    np.save(path, next(iter(arrays.values())), allow_pickle=False)
+    (array,) = arrays.values()
+    put_npy(path, array.dtype, array.shape, [array])
 
 
 def _write_safetensors(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
@@ -172,7 +140,9 @@ def _as_table(arrays: Mapping[str, np.ndarray]) -> Any:
 
 
 def _write_parquet(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    require("pyarrow.parquet", "data").write_table(_as_table(arrays), path)
+    parquet = require("pyarrow.parquet", "data")
+    with open(path, "wb") as file:  # pyarrow takes no name that is not UTF-8
+        parquet.write_table(_as_table(arrays), file)
 
 
 def _write_csv(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
@@ -180,7 +150,8 @@ def _write_csv(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     # CSV has no half precision; float32 keeps every float16 value.
     wide = {n: a.astype(np.float32) if a.dtype == np.float16 else a for n, a in arrays.items()}
     delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
-    arrow_csv.write_csv(_as_table(wide), path, arrow_csv.WriteOptions(delimiter=delimiter))
+    with open(path, "wb") as file:
+        arrow_csv.write_csv(_as_table(wide), file, arrow_csv.WriteOptions(delimiter=delimiter))
 
 
 _WRITERS: dict[str, Callable[[Path, Mapping[str, np.ndarray]], None]] = {

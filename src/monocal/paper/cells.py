@@ -125,23 +125,38 @@ class Cell:
         return f"{readable}.{self.method}.{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
 
 
-def write_result(folder: Path, cell: Cell, result: dict[str, Any]) -> None:
-    """Put a result on disk, whole or not at all."""
+def write_result(folder: Path, cell: Cell, result: dict[str, Any]) -> dict[str, Any]:
+    """Put a result on disk, whole or not at all; returns it as `read_result` will, so that resuming changes nothing."""
     text = json.dumps({"configuration": cell.configuration, **_encoded(result)}, indent=1, allow_nan=False)
     with atomic_path(folder / cell.file_name, force=True) as temporary:
         temporary.write_text(text + "\n", encoding="utf-8")
+    return _parsed(text)
 
 
 def read_result(folder: Path, cell: Cell) -> dict[str, Any] | None:
     """The finished result of a cell; None where there is none, it failed, or its file is damaged."""
     try:
-        result = json.loads((folder / cell.file_name).read_text(encoding="utf-8"))
+        result = _parsed((folder / cell.file_name).read_text(encoding="utf-8"))
         if result["configuration"] != cell.configuration or result["status"] != "done":
             return None
-        result["metrics"] = {name: float(value) for name, value in result["metrics"].items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
     return result
+
+
+def _parsed(text: str) -> dict[str, Any]:
+    result = json.loads(text)
+    result["metrics"] = {name: float(value) for name, value in result["metrics"].items()}
+    return {**result, "fitted": _decoded(result.get("fitted", {}))}
+
+
+def _decoded(value: Any) -> Any:
+    """Numbers that `_encoded` wrote as text."""
+    if isinstance(value, dict):
+        return {key: _decoded(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_decoded(part) for part in value]
+    return float(value) if value in ("inf", "-inf", "nan") else value
 
 
 def _encoded(value: Any) -> Any:

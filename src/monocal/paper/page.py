@@ -120,4 +120,4 @@ def _plain_html(finding: Finding) -> str:
 
 def _write(path: Path, text: str) -> None:
     with atomic_path(path, force=True) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+        temporary.write_text(text, encoding="utf-8", errors="backslashreplace")

@@ -222,7 +222,7 @@ def _write_all(folder: Path, plan: Plan, results: Results, outcome: Outcome, mar
 
 def _write_text(path: Path, text: str) -> None:
     with atomic_path(path, force=True) as temporary:
-        temporary.write_text(text + "\n", encoding="utf-8")
+        temporary.write_text(text + "\n", encoding="utf-8", errors="backslashreplace")
 
 
 def _sets(plan: Plan) -> Finding:

@@ -1,19 +1,22 @@
 """Run the cells of a plan that have no result yet, on all cores.
 
 Every finished cell is a file, so a run that was stopped, even killed, goes on where it was. Workers are processes with
-one thread each: times of different cells can be compared, and no core does two things. A worker that dies is replaced.
+one thread each, also where there is only one: times of different cells can be compared, no core does two things, and no
+number depends on how many cores there are. A worker that dies is replaced; all end with the run.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import BrokenExecutor
+from contextlib import ExitStack
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import Any
 
-import joblib
-
 from monocal.errors import InputError
+from monocal.workers import Worker
 
 from .cells import Cell, read_result
 from .worker import run_cell
@@ -56,10 +59,27 @@ def _finished(cells: Iterable[Cell], folder: Path) -> Results:
 
 
 def _run_missing(cells: list[Cell], folder: Path, jobs: int) -> Iterator[tuple[Cell, dict[str, Any]]]:
-    with joblib.parallel_config(backend="loky", inner_max_num_threads=1):
-        run = joblib.Parallel(n_jobs=jobs, return_as="generator_unordered")
-        yield from run(joblib.delayed(_run)(cell, folder) for cell in cells)
+    waiting: SimpleQueue[Cell] = SimpleQueue()
+    finished: SimpleQueue[tuple[Cell, dict[str, Any]] | BaseException] = SimpleQueue()
+    for cell in cells:
+        waiting.put(cell)
 
+    def keep_busy(worker: Worker) -> None:
+        try:
+            while True:
+                cell = waiting.get_nowait()
+                finished.put((cell, worker.call(run_cell, cell, folder)))
+        except Empty:
+            pass
+        except BaseException as error:  # raised where the results are taken
+            finished.put(error)
 
-def _run(cell: Cell, folder: Path) -> tuple[Cell, dict[str, Any]]:
-    return cell, run_cell(cell, folder)
+    with ExitStack() as workers:
+        for _ in range(min(jobs, len(cells))):
+            worker = workers.enter_context(Worker(threads=1))
+            threading.Thread(target=keep_busy, args=(worker,), daemon=True).start()
+        for _ in cells:
+            result = finished.get()
+            if isinstance(result, BaseException):
+                raise result
+            yield result

@@ -43,8 +43,7 @@ def run_cell(cell: Cell, folder: Path) -> dict[str, Any]:
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
     }
     result["versions"] = versions()
-    write_result(folder, cell, result)
-    return result
+    return write_result(folder, cell, result)
 
 
 def versions() -> dict[str, str]:

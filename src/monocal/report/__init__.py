@@ -107,5 +107,5 @@ def write_report(
             seed=seed,
             on_step=on_step,
         )
-        temporary.write_text(report.to_html(), encoding="utf-8")
+        temporary.write_text(report.to_html(), encoding="utf-8", errors="backslashreplace")
     return report

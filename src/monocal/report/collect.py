@@ -117,7 +117,7 @@ class Report:
     def save(self, path: str | os.PathLike[str], *, force: bool = False) -> Path:
         """Write the page, whole or not at all."""
         with atomic_path(path, force=force) as temporary:
-            temporary.write_text(self.to_html(), encoding="utf-8")
+            temporary.write_text(self.to_html(), encoding="utf-8", errors="backslashreplace")
         return Path(path)
 
 

@@ -1,43 +1,70 @@
-"""Run a function for a limited time: in a thread of its own, stopped at its next step in Python once the time is over."""
+"""Judge methods for a limited time each, in a process beside this one, which is ended when the time is over.
+
+The rows are sent once; a process that had to be ended is replaced, and gets them again.
+"""
 
 from __future__ import annotations
 
-import ctypes
-import threading
-from collections.abc import Callable
-from typing import TypeVar
+import time
+from dataclasses import replace
+from typing import Any
 
-Result = TypeVar("Result")
-
-
-class _Stop(BaseException):
-    """Raised inside the function; no ``except Exception`` there can swallow it."""
+from ..workers import Worker, WorkerDied, packed
+from .trial import Judged, Trial
 
 
-def within(seconds: float, function: Callable[[], Result]) -> Result:
-    """``function()``, or TimeoutError once ``seconds`` are over.
+class TimedTrial:
+    """``judge(method, seconds)`` as `Trial.judge`, without the fitted model; a context manager.
 
-    A single long call into compiled code is not interrupted: the function ends after it.
+    A method that cannot be pickled is judged in this process, where nothing can stop it.
+
+    Attributes
+    ----------
+    starting : float
+        Seconds that went into starting processes, which are no method's.
     """
-    results: list[Result] = []
-    failures: list[BaseException] = []
 
-    def run() -> None:
+    def __init__(self, trial: Trial):
+        self.starting = 0.0
+        self._trial = trial
+        self._worker: Worker | None = None
+
+    def __enter__(self) -> TimedTrial:
+        return self
+
+    def __exit__(self, *rest: object) -> None:
+        if self._worker is not None:
+            self._worker.close()
+
+    def judge(self, method: Any, seconds: float) -> Judged:
+        """What the method does to the rows to judge on, or TimeoutError once ``seconds`` are over."""
         try:
-            results.append(function())
-        except _Stop:
-            pass
-        except BaseException as error:  # handed to the caller
-            failures.append(error)
+            request = packed(_judge, method)
+        except Exception:  # pickling anybody's class may raise anything
+            return self._trial.judge(method)
+        try:
+            return self._ready().answer(request, seconds)
+        except (TimeoutError, WorkerDied):
+            self._worker = None
+            raise
 
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    thread.join(max(seconds, 0.0))
-    while thread.is_alive():
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(_Stop))
-        thread.join(1.0)
-    if failures:
-        raise failures[0]
-    if not results:
-        raise TimeoutError(f"stopped after {seconds:.1f} seconds")
-    return results[0]
+    def _ready(self) -> Worker:
+        if self._worker is None:
+            begin = time.perf_counter()
+            self._worker = Worker()
+            self._worker.call(_keep, self._trial)
+            self.starting += time.perf_counter() - begin
+        return self._worker
+
+
+# In the worker.
+
+_kept: list[Trial] = []
+
+
+def _keep(trial: Trial) -> None:
+    _kept[:] = [trial]
+
+
+def _judge(method: Any) -> Judged:
+    return replace(_kept[0].judge(method), model=None)

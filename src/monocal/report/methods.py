@@ -19,7 +19,7 @@ from scipy.stats import norm
 
 from ..errors import MissingExtraError
 from ..metrics import Evaluation, OrderAudit, evaluate
-from .deadline import within
+from .deadline import TimedTrial
 from .trial import Judged, Trial
 
 METRICS = ("nll", "ece", "brier", "accuracy")
@@ -114,7 +114,8 @@ def compare_methods(
     n_boot, level, seed
         Of the intervals, as in `monocal.evaluate`.
     time_limit : float
-        Seconds in all. A method that takes more than a third of those left is stopped, and the result says so.
+        Seconds in all. A method that takes more than a third of those left is stopped, and the result says so: it runs in a
+        process of its own, which is ended. Starting that process is not counted.
     on_method : callable, optional
         Called with the name of each method before it is fitted.
     """
@@ -128,18 +129,19 @@ def compare_methods(
         judged[name] = known[1]
     end = time.perf_counter() + time_limit
     results = [_result(UNCALIBRATED, True, trial, trial.before, n_boot, level, seed)]
-    for name, method in methods.items():
-        keeps = bool(getattr(method, "preserves_order", False))
-        left = end - time.perf_counter()
-        if name not in judged and left <= 0:
-            note = f"not tried: the {time_limit:g} seconds for the comparison were over"
-            results.append(MethodResult(name, keeps, note=note))
-            continue
-        if on_method is not None:
-            on_method(name)
-        # A third of what is left, so that a slow method leaves time for those after it.
-        found = judged.get(name) or partial(within, left / 3, partial(trial.judge, method))
-        results.append(_try(trial, name, keeps, found, n_boot, level, seed))
+    with TimedTrial(trial) as timed:
+        for name, method in methods.items():
+            keeps = bool(getattr(method, "preserves_order", False))
+            left = end + timed.starting - time.perf_counter()
+            if name not in judged and left <= 0:
+                note = f"not tried: the {time_limit:g} seconds for the comparison were over"
+                results.append(MethodResult(name, keeps, note=note))
+                continue
+            if on_method is not None:
+                on_method(name)
+            # A third of what is left, so that a slow method leaves time for those after it.
+            found = judged.get(name) or partial(timed.judge, method, left / 3)
+            results.append(_try(trial, name, keeps, found, n_boot, level, seed))
     candidates = [result for result in results[1:] if result.evaluation is not None and result.keeps_order]
     best = min(candidates, key=_nll, default=None)
     return MethodComparison(tuple(results), None if best is None else best.name, level)

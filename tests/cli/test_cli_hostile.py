@@ -1,0 +1,247 @@
+"""Signals at any moment, full disks, outputs that are inputs, numbers out of bounds: a code, a sentence, nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+from cli_helpers import CAL, TEST, monocal
+
+import monocal as mc
+
+Run = Callable[..., Any]
+posix = pytest.mark.skipif(os.name == "nt", reason="signals and files of POSIX")
+
+
+@pytest.fixture
+def calibrator(folder: Path) -> mc.MCCT:
+    """Saved as cal.json."""
+    fitted = mc.MCCT().fit(CAL.values, CAL.labels)
+    fitted.save("cal.json")
+    return fitted
+
+
+# Signals.
+
+# Sends itself a signal when a module is about to be loaded.
+WHILE_LOADING = """
+import os, sys
+class Finder:
+    def find_spec(name, path=None, target=None):
+        if name == {module!r}:
+            os.kill(os.getpid(), {number})
+sys.meta_path.insert(0, Finder)
+sys.argv[1:] = "fit cal.npz -o cal.json".split()
+from monocal.cli import main
+main()
+"""
+
+
+@posix
+@pytest.mark.parametrize("module", ["typer", "numpy", "scipy.special", "sklearn.base", "monocal.metrics"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_while_modules_load(folder: Path, module: str, number: int) -> None:
+    before = os.listdir(folder)
+    code = WHILE_LOADING.format(module=module, number=int(number))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (128 + number, "", "")
+    assert os.listdir(folder) == before
+
+
+@posix
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_a_network_is_trained(folder: Path, number: int) -> None:
+    command = [sys.executable, "-m", "monocal", "report", "cal.npz", "-o", "page.html"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        end, workers = time.monotonic() + 60, []
+        while time.monotonic() < end and not any("torch" in file.path for w in workers for file in maps(w)):
+            assert process.poll() is None
+            time.sleep(0.02)
+            workers = psutil.Process(process.pid).children()
+        process.send_signal(number)
+        stdout, stderr = process.communicate(timeout=60)
+    assert (process.returncode, stdout, stderr) == (128 + number, "", "")
+    assert psutil.wait_procs(workers, timeout=20)[1] == []
+    assert sorted(os.listdir(folder)) == ["both.npz", "cal.npz", "test.npz", "unlabelled.npz"]
+
+
+def maps(process: psutil.Process) -> list[Any]:
+    try:
+        return process.memory_maps()
+    except psutil.Error:
+        return []
+
+
+@posix
+def test_an_ignored_signal_stays_ignored(folder: Path) -> None:
+    code = WHILE_LOADING.format(module="numpy", number=int(signal.SIGHUP))
+    code = "import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN)\n" + code  # as nohup does
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0
+    assert (folder / "cal.json").exists()
+
+
+# Outputs.
+
+
+@pytest.mark.parametrize("link", [None, os.symlink, os.link], ids=["same", "symlink", "link"])
+def test_an_output_is_never_an_input(run: Run, folder: Path, calibrator: mc.MCCT, link: Any) -> None:
+    calibrator.to_onnx("model.onnx")
+    np.save("logits.npy", TEST.values)
+    np.save("labels.npy", TEST.labels)
+    (folder / "parts").mkdir()
+    np.save("parts/logits.npy", TEST.values)
+    inputs = ("model.onnx", "test.npz", "logits.npy", "labels.npy", "parts/logits.npy")
+    before = {name: (folder / name).read_bytes() for name in inputs}
+
+    def named(name: str) -> str:
+        other = name if link is None else str(Path(name).with_stem("other"))
+        if link is not None:
+            link(folder / name, folder / other)
+        return other
+
+    for arguments in (
+        ("export", "cal.json", "--to", "onnx", "--append-to", "model.onnx", "-o", named("model.onnx")),
+        ("apply", "cal.json", "test.npz", "-o", named("test.npz")),
+        ("apply", "cal.json", "logits.npy", "--labels", "labels.npy", "-o", named("labels.npy")),
+        ("apply", "cal.json", "parts", "-o", named("parts/logits.npy")),
+    ):
+        assert "is what is being read: name another file" in run(*arguments, "--force", code=1).stderr
+    assert {name: (folder / name).read_bytes() for name in inputs} == before
+
+
+def test_results_do_not_go_where_the_data_are(run: Run, folder: Path) -> None:
+    assert "is what is being read" in run("reproduce", "--data", folder, "-o", folder, code=1).stderr
+
+
+@posix
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+@pytest.mark.parametrize("arguments", ["--help", "--version", "evaluate test.npz --n-boot 0 --json"])
+def test_a_full_disk_behind_stdout(folder: Path, arguments: str) -> None:
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "monocal", *arguments.split()]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 1
+    assert done.stderr == (
+        "error: What was to be printed could not be: No space left on device; check where the output goes.\n"
+    )
+
+
+@posix
+def test_no_room_for_an_exported_program(folder: Path, calibrator: mc.MCCT) -> None:
+    code = (
+        "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000)); "
+        "sys.argv[1:] = 'export cal.json --to torch -o program.pt2'.split(); from monocal.cli import main; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert (
+        done.stderr
+        == f"error: {folder}/program.pt2 could not be written: File too large; choose another place or free it.\n"
+    )
+    assert not [name for name in os.listdir(folder) if "program" in name]
+
+
+@pytest.mark.parametrize("kind", ["probabilities", "logits"])
+@pytest.mark.parametrize("damage", [np.nan, np.inf, 2.0])
+def test_no_wrong_row_is_written(
+    run: Run, folder: Path, calibrator: mc.MCCT, monkeypatch: pytest.MonkeyPatch, kind: str, damage: float
+) -> None:
+    function = "predict_proba" if kind == "probabilities" else "transform"
+    real = getattr(mc.MCCT, function)
+
+    def damaged(self: mc.MCCT, values: np.ndarray) -> np.ndarray:
+        out = np.array(real(self, values))
+        out[len(out) // 2] *= damage
+        return out
+
+    monkeypatch.setattr(mc.MCCT, function, damaged)
+    monkeypatch.setattr("monocal.cli.probabilities._BLOCK", 100)
+    np.save("logits.npy", TEST.values)
+    before = sorted(os.listdir(folder))
+    legitimate = kind == "logits" and damage == 2.0  # logits may be anything finite
+    for source in ("test.npz", "logits.npy"):
+        for out in ("out.npz", "out.npy"):
+            command = ("apply", "cal.json", source, "--as", kind, "-o", out, "--force")
+            result = run(*command, code=0 if legitimate else 1)
+            assert legitimate or f"cal.json gives no {kind} for row 10 " in result.stderr
+            assert legitimate or sorted(os.listdir(folder)) == before
+
+
+def test_an_input_that_shrinks(
+    run: Run, folder: Path, calibrator: mc.MCCT, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    np.save("logits.npy", np.tile(TEST.values, (10, 1)))
+    real = mc.MCCT.predict_proba
+
+    def meanwhile(self: mc.MCCT, values: np.ndarray) -> np.ndarray:
+        os.truncate("logits.npy", 5000)
+        return real(self, values)
+
+    monkeypatch.setattr(mc.MCCT, "predict_proba", meanwhile)
+    monkeypatch.setattr("monocal.cli.probabilities._BLOCK", 1000)
+    before = sorted(os.listdir(folder))
+    result = run("apply", "cal.json", "logits.npy", "-o", "out.npy", code=1)
+    assert "logits.npy became shorter while it was read" in result.stderr
+    assert sorted(os.listdir(folder)) == before
+
+
+@pytest.mark.parametrize("dtype", ["i4", ">f4", "f2", "f8"])
+def test_any_numbers_are_applied_to(run: Run, folder: Path, calibrator: mc.MCCT, dtype: str) -> None:
+    values = (TEST.values * 3).astype(dtype)
+    np.save("logits.npy", values)
+    run("apply", "cal.json", "logits.npy", "-o", "out.npy")
+    out = np.load("out.npy")
+    assert out.dtype.kind == "f"
+    assert np.abs(out.sum(axis=1, dtype=float) - 1).max() < 5e-3
+    assert np.array_equal(out.argmax(axis=1), values.argmax(axis=1))
+
+
+# Values.
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        ("fit cal.npz -o x.json --set n_knots=1000000000", 1, "n_knots must be a whole number of at least 1"),
+        ("fit cal.npz -o x.json --top-k 99999999999999999999", 1, "top_k must be a whole number"),
+        ("fit cal.npz -o x.json --set max_iter=1e999", 1, "max_iter must be a whole number"),
+        ("fit cal.npz -o x.json --set tol=1e999", 1, "tol must be a number above 0 and at most"),
+        ("fit cal.npz -o x.json -m spline --set knots=1000000000", 1, "knots must be a whole number"),
+        ("fit cal.npz -o x.json -m hb --set bins=1000000000", 1, "bins must be a whole number"),
+        ("fit cal.npz -o x.json -m pts --set hidden=[1000000]", 1, "hidden: a layer size must be"),
+        ("evaluate test.npz --n-boot 99999999999999999999", 2, "--n-boot"),
+        ("evaluate test.npz --seed 99999999999999999999", 2, "--seed"),
+        ("compare cal.npz --time-limit nan", 2, "--time-limit"),
+        ("reproduce -o results --jobs 100000", 2, "--jobs"),
+    ],
+)
+def test_numbers_have_bounds(run: Run, folder: Path, arguments: str, code: int, told: str) -> None:
+    before = sorted(os.listdir(folder))
+    result = run(*arguments.split(), code=code)
+    assert told in result.stderr
+    assert "should not" not in result.stderr
+    assert sorted(os.listdir(folder)) == before
+
+
+@posix
+def test_names_that_are_not_text(folder: Path) -> None:
+    name = os.fsdecode(b"a\xff")
+    os.rename("cal.npz", f"{name}.npz")
+    for arguments in (
+        ("fit", f"{name}.npz", "-m", "ts", "-o", f"{name}.json"),
+        ("apply", f"{name}.json", f"{name}.npz", "-o", f"{name}.csv"),
+        ("report", f"{name}.npz", "-c", f"{name}.json", "--no-compare", "-o", f"{name}.html"),
+    ):
+        done = monocal(*arguments)
+        assert done.returncode == 0, done.stderr
+    assert r"a\udcff" in done.stderr

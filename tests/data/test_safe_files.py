@@ -1,0 +1,193 @@
+"""Disks that are full, destinations that are no files, inputs that shrink: one sentence, nothing left behind."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import monocal as mc
+from monocal.data import LogitsSet, atomic_path, read, write
+from monocal.data.atomic import allocate
+from monocal.data.stored import StoredRows
+from monocal.data.writing import put_npy
+from monocal.errors import FileError
+
+SET = LogitsSet(np.arange(12.0).reshape(4, 3), np.array([0, 1, 2, 0]))
+FORMATS = [".npz", ".npy", ".csv", ".tsv", ".parquet", ".safetensors", ".h5", ".NPZ", ".NPY", ".CSV"]
+posix = pytest.mark.skipif(os.name == "nt", reason="files of POSIX")
+
+# A process that may write files of at most 1000 bytes: Python turns the system's refusal into an OSError.
+LIMITED = """
+import resource, signal, sys
+import numpy as np
+from monocal.data import write
+from monocal.errors import FileError
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+for name in sys.argv[1:]:
+    try:
+        write(name, {"logits": np.random.default_rng(0).normal(size=(500, 20))})
+    except FileError as error:
+        print(error)
+"""
+
+
+@posix
+def test_a_file_that_cannot_grow_is_one_sentence_in_every_format(tmp_path: Path) -> None:
+    names = [f"a{suffix}" for suffix in FORMATS]
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED, *names], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    lines = done.stdout.splitlines()
+    assert len(lines) == len(names)
+    for name, line in zip(names, lines, strict=True):
+        assert line.startswith(f"{tmp_path / name} could not be written: ")
+        assert "/." not in line  # the hidden folder is nobody's business
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_capitals_do_not_matter(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"a{suffix}"
+    write(path, {"logits": SET.values})
+    assert os.listdir(tmp_path) == [path.name]
+    assert np.array_equal(read(path).values, SET.values)
+
+
+@posix
+def test_a_full_disk_is_noticed_before_the_first_block(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(fd: int, offset: int, size: int) -> None:
+        assert size > 4 * 3 * 8
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def blocks():
+        raise AssertionError("no block is made where there is no room for it")
+        yield
+
+    monkeypatch.setattr(os, "posix_fallocate", full, raising=False)
+    with (
+        pytest.raises(FileError, match="No space left on device"),
+        atomic_path(tmp_path / "a.npy") as temporary,
+    ):
+        put_npy(temporary, np.dtype("f8"), (4, 3), blocks())
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_disk_that_cannot_tell_is_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(fd: int, offset: int, size: int) -> None:
+        raise OSError(errno.EOPNOTSUPP, "not supported")
+
+    monkeypatch.setattr(os, "posix_fallocate", unknown, raising=False)
+    with open(tmp_path / "a", "wb") as file:
+        allocate(file.fileno(), 100)
+    with atomic_path(tmp_path / "a.npy") as temporary:
+        put_npy(temporary, np.dtype("f4"), (4, 3), [SET.values[:1], SET.values[1:]])
+    assert np.load(tmp_path / "a.npy").dtype == np.float32
+    assert np.array_equal(np.load(tmp_path / "a.npy"), SET.values)
+
+
+@posix
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o444])
+def test_a_replaced_file_keeps_its_permissions(tmp_path: Path, mode: int) -> None:
+    path = tmp_path / "a.npz"
+    path.touch()
+    path.chmod(mode)
+    write(path, SET, force=True)
+    assert path.stat().st_mode & 0o777 == mode
+    assert np.array_equal(read(path).values, SET.values)
+
+
+@posix
+@pytest.mark.parametrize("force", [False, True])
+def test_a_pipe_stays_a_pipe(tmp_path: Path, force: bool) -> None:
+    path, got = tmp_path / "a.npz", []
+    os.mkfifo(path)
+    reader = threading.Thread(target=lambda: got.append(path.read_bytes()))
+    reader.start()
+    write(path, SET, force=force)
+    reader.join()
+    assert path.is_fifo()
+    write(tmp_path / "b.npz", SET)
+    assert len(got[0]) == (tmp_path / "b.npz").stat().st_size
+    assert sorted(os.listdir(tmp_path)) == ["a.npz", "b.npz"]
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_what_cannot_be_read_is_not_written(tmp_path: Path, bad: float) -> None:
+    values = SET.values.copy()
+    values[2, 1] = bad
+    with pytest.raises(FileError, match="row 2, column 1"):
+        write(tmp_path / "a.npz", LogitsSet(values, SET.labels))
+    with pytest.raises(FileError, match="sum 2"):
+        write(tmp_path / "a.npz", LogitsSet(np.full((2, 4), 0.5), None, "probabilities"))
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_stored_rows_are_those_of_the_file_until_it_shrinks(tmp_path: Path, order: str) -> None:
+    values = np.asarray(np.random.default_rng(0).normal(size=(2000, 7)), order=order)
+    np.save(tmp_path / "a.npy", values)
+    rows = StoredRows(np.load(tmp_path / "a.npy", mmap_mode="r"))
+    assert (len(rows), rows.shape, rows.dtype) == (2000, (2000, 7), np.float64)
+    for start, stop in ((0, 2000), (5, 6), (1990, 5000)):
+        assert np.array_equal(rows[start:stop], values[start:stop])
+    os.truncate(tmp_path / "a.npy", 50_000)
+    with pytest.raises(FileError, match="became shorter while it was read"):
+        rows[1000:2000]
+
+
+@posix
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_names_that_are_not_text(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / os.fsdecode(b"a\xff" + suffix.encode())
+    write(path, {"logits": SET.values})
+    found = read(path)
+    assert np.array_equal(found.values, SET.values)
+    assert found.name == r"a\xff"
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_the_time_for_a_wide_table_grows_with_its_width(tmp_path: Path, suffix: str) -> None:
+    m = 20_000
+    wide = LogitsSet(np.random.default_rng(0).normal(size=(2, m)), np.array([3, m - 1]))
+    path = write(tmp_path / f"a{suffix}", wide)
+    searched = 0
+
+    class Name(str):
+        def __eq__(self, other: object) -> bool:
+            nonlocal searched
+            searched += 1
+            return str.__eq__(self, other)
+
+        __hash__ = str.__hash__
+
+    names = [*(Name(f"logits_{j}") for j in range(m)), Name("labels")]
+    choice = mc.data.naming.choose(names, where="here", table=True)
+    assert (len(choice.values), choice.labels) == (m, "labels")
+    assert searched < 10 * m  # comparing every name with every other would be m * m
+    found = read(path)
+    assert np.array_equal(found.values, wide.values)
+    assert np.array_equal(found.labels, wide.labels)
+
+
+def test_a_wide_table_with_a_gap_says_where(tmp_path: Path) -> None:
+    m = 10_001
+    rows = [[f"{v}" for v in np.arange(m)] for _ in range(2)]
+    rows[1][7] = "nan"
+    text = "\n".join(",".join(row) for row in [[f"logit_{j}" for j in range(m)], *rows])
+    (tmp_path / "a.csv").write_text(text)
+    with pytest.raises(FileError, match=r"column 'logit_7', row 1 .* is empty or 'nan'"):
+        read(tmp_path / "a.csv")
+    (tmp_path / "a.csv").write_text(text.replace("nan", ""))
+    with pytest.raises(FileError, match=r"cannot be read as a \.csv table"):
+        read(tmp_path / "a.csv")
