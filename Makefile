@@ -30,18 +30,23 @@ test: lint bare
 	$(BIN)/python -m pytest -n 2 tests
 	$(MAKE) docs
 
-# The hard dependencies alone, in an environment that has nothing else.
-.venv-bare/.done: pyproject.toml constraints-test.txt
-	$(PYTHON) -m venv .venv-bare
-	.venv-bare/bin/python -m pip install -q --upgrade pip
-	.venv-bare/bin/python -m pip install -q -e . pytest
+# The hard dependencies alone, in environments that have nothing else: the newest, and the lowest that are promised.
+BARE := tests/bare tests/test_order.py tests/test_objective.py tests/test_inputs.py
+
+.venv-newest/.done: CONSTRAINTS := /dev/null
+.venv-lowest/.done: CONSTRAINTS := constraints-lowest.txt
+.venv-%/.done: pyproject.toml constraints-lowest.txt
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install -q --upgrade pip
+	$(@D)/bin/python -m pip install -q -e . pytest hypothesis -c $(CONSTRAINTS)
 	@touch $@
 
-bare: .venv-bare/.done
-	.venv-bare/bin/python -m pytest --noconftest tests/bare
+bare: .venv-newest/.done .venv-lowest/.done
+	.venv-newest/bin/python -m pytest $(BARE)
+	.venv-lowest/bin/python -m pytest $(BARE)
 
 docs: $(VENV)/.test
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean:
-	rm -rf $(VENV) .venv-bare site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-newest .venv-lowest site .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -52,3 +52,19 @@ def calibration_set(m, seed=0, n=400, temperature=2.0):
     z = rng.normal(size=(n, m)) * 4
     gumbel = rng.gumbel(size=(n, m))
     return z, (z / temperature + gumbel).argmax(axis=1)
+
+
+def bent(m, n=400):
+    """A calibration set whose labels want a map far from temperature scaling: many jumps in weights and biases."""
+    z, _ = calibration_set(m, n=n)
+    rng = np.random.default_rng(3)
+    place = np.where(rng.random(n) < 0.7, 0, np.minimum(rng.geometric(0.3, n), m) - 1)
+    return z, np.argsort(-z, axis=1)[np.arange(n), place]
+
+
+def masked_set(m, share=0.3):
+    """The same with a share of the classes masked (never the label), and where."""
+    z, y = bent(m)
+    mask = np.random.default_rng(5).random(z.shape) < share
+    mask[np.arange(len(y)), y] = False
+    return np.where(mask, -np.inf, z), y, mask
