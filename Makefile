@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint bare docs clean
+.PHONY: demo test lint bare fuzz docs clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -44,6 +44,11 @@ BARE := tests/bare tests/test_order.py tests/test_objective.py tests/test_inputs
 bare: .venv-newest/.done .venv-lowest/.done
 	.venv-newest/bin/python -m pytest $(BARE)
 	.venv-lowest/bin/python -m pytest $(BARE)
+
+# Random fits and predictions against an independent oracle, for as long as you like: make fuzz FUZZ='--seed 1 --minutes 60'
+FUZZ ?= --rows 10_000_000
+fuzz: $(VENV)/.test
+	PYTHONPATH=tests $(BIN)/python -m fuzz $(FUZZ)
 
 docs: $(VENV)/.test
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
