@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint bare fuzz docs clean
+.PHONY: demo test lint bare fuzz docs wheel clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -25,6 +25,7 @@ lint: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
 
 test: lint bare
 	$(BIN)/python -m pytest -n 2 tests
@@ -53,5 +54,13 @@ fuzz: $(VENV)/.test
 docs: $(VENV)/.test
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
+# The wheel in dist/, installed with nothing beside it and tried.
+wheel: | $(BIN)/python
+	$(BIN)/python -m pip wheel -q --no-deps -w dist .
+	rm -rf .venv-wheel && $(PYTHON) -m venv .venv-wheel
+	.venv-wheel/bin/python -m pip install -q dist/monocal-*.whl
+	cd .venv-wheel && bin/python -W error -c "import monocal as mc; from monocal.data import synthetic; \
+	  d = synthetic(500, 5, seed=0); print(mc.__version__, mc.MCCT().fit(d.values, d.labels).solution_.status)"
+
 clean:
-	rm -rf $(VENV) .venv-newest .venv-lowest site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-newest .venv-lowest .venv-wheel dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis

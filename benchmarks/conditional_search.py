@@ -18,9 +18,10 @@ from pathlib import Path
 import numpy as np
 
 import monocal as mc
+from monocal import calibration as conditional
+from monocal import calibration as ramps
 from monocal import data, metrics
-from monocal.maps import conditional, ramps
-from monocal.objective.point import BIAS, SCALE
+from monocal.kernel.point import BIAS, SCALE
 
 FOLDS, DRAWS = 5, 5
 

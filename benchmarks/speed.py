@@ -55,7 +55,7 @@ def calibrators(m):
 @contextmanager
 def without_loops():
     """As if numba were not installed."""
-    from monocal.objective import compiled
+    from monocal.kernel import compiled
 
     kept, compiled.available = compiled.available, lambda: False
     try:
@@ -119,7 +119,7 @@ def profile(n, m):
 
     import monocal as mc
     from monocal.data import synthetic
-    from monocal.objective.sources import MemoryRows
+    from monocal.rows.memory import MemoryRows
 
     data = synthetic(n, m, seed=0, keep_truth=False)
     z, y = np.ascontiguousarray(data.values, dtype=np.float32), data.labels
@@ -136,7 +136,7 @@ def profile(n, m):
     prepare, sum_ = MemoryRows.prepare, MemoryRows.sum
 
     def timed_sum(self, function, *args):
-        what = "labels and moments" if function.__name__ == "block_totals" else "evaluations"
+        what = "labels and moments" if function.__name__ == "totals" else "evaluations"
         return timed(
             f"{what}, {'all rows' if self.n_rows == n else 'coarse copy'}", sum_, self, function, *args
         )

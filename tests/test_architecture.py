@@ -12,45 +12,23 @@ from monocal.errors import require
 
 SOURCE = Path(mc.__file__).parent
 
-# Each part may import the parts named (and itself). What is not listed here may import anything below it.
-ALLOWED = {
-    "errors": set(),
-    "arrays": {"errors"},
-    "validation": {"errors", "arrays"},
-    "solver": {"errors", "arrays", "validation"},
-    "objective": {"errors", "arrays", "validation", "solver"},
-    "metrics": {"errors", "arrays", "validation"},
-    "data": {"errors", "arrays", "validation"},
-    "maps": {"errors", "arrays", "validation", "solver", "objective"},
-}
+ROOT = SOURCE.parent.parent
 
 
-def imports_of(path):
-    """Parts of monocal that a file imports when it is imported (not inside functions)."""
-    inside = path.relative_to(SOURCE).parts
-    found = set()
-    for node in ast.parse(path.read_text()).body:
-        if isinstance(node, ast.ImportFrom):
-            if node.level:
-                base = inside[: len(inside) - node.level]
-                names = [node.module] if node.module else [a.name for a in node.names]
-                found |= {(*base, *name.split("."))[0] for name in names}
-            elif node.module and node.module.startswith("monocal."):
-                found.add(node.module.split(".")[1])
-        elif isinstance(node, ast.Import):
-            found |= {a.name.split(".")[1] for a in node.names if a.name.startswith("monocal.")}
-    return found
+def test_the_picture_of_the_spine_is_drawn_from_the_package():
+    done = subprocess.run([sys.executable, ROOT / "tools" / "draw_spine.py", "--check"], check=False)
+    assert done.returncode == 0, "run tools/draw_spine.py"
 
 
-@pytest.mark.parametrize("part", ALLOWED)
-def test_imports_go_one_way(part):
-    files = (
-        [SOURCE / f"{part}.py"] if (SOURCE / f"{part}.py").exists() else list((SOURCE / part).rglob("*.py"))
-    )
-    assert files
-    for path in files:
-        extra = imports_of(path) - ALLOWED[part] - {part}
-        assert not extra, f"{path.relative_to(SOURCE)} imports {extra}"
+def test_no_module_reaches_into_the_underscore_names_of_another():
+    """Names that begin with an underscore are imported by nobody; methods with one are called on ``self`` or within a file."""
+    for path in SOURCE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.level or (node.module or "").startswith("monocal")):
+                private = [
+                    a.name for a in node.names if a.name.startswith("_") and not a.name.startswith("__")
+                ]
+                assert not private, f"{path.relative_to(SOURCE)} imports {private}"
 
 
 def test_import_is_light():

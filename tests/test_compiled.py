@@ -9,9 +9,9 @@ from threadpoolctl import threadpool_info
 
 import monocal as mc
 from hostile import assert_order_kept, hard_rows
+from monocal.calibration.rank_map import RankMap
 from monocal.data import synthetic
-from monocal.maps.rank_map import RankMap
-from monocal.objective import compiled
+from monocal.kernel import compiled
 
 pytest.importorskip("numba")
 

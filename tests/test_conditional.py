@@ -12,9 +12,9 @@ from scipy.special import log_softmax, softmax
 
 import monocal as mc
 from hostile import DTYPES, assert_order_kept, calibration_set, hard_rows, narrow
+from monocal.calibration.statistics import STATISTICS
 from monocal.data import synthetic
-from monocal.maps.statistics import STATISTICS
-from monocal.objective.blocks import rank_rows
+from monocal.ranks.ranked import rank_rows
 
 SETS = [
     "nncal_cifar10_densenet40",

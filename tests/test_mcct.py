@@ -306,9 +306,9 @@ def test_the_unit_of_the_logits_does_not_matter(size):
 
 
 def test_the_gap_is_a_bound_on_the_way():
-    from monocal.maps.cone_map import minimize
-    from monocal.objective.problem import RankCone
-    from monocal.objective.sources import MemoryRows
+    from monocal.calibration.cone import minimize
+    from monocal.objective.cone import RankCone
+    from monocal.rows.memory import MemoryRows
 
     z, y, _ = softened(n=300, m=6)
     allowed = np.ones((2, 1, 6), dtype=bool)

@@ -5,10 +5,10 @@ import pytest
 
 import monocal as mc
 from monocal.arrays import array_namespace
-from monocal.maps.rank_map import RankMap
-from monocal.objective import sources
-from monocal.objective.problem import RankCone
-from monocal.objective.sources import MemoryRows
+from monocal.calibration.rank_map import RankMap
+from monocal.objective.cone import RankCone
+from monocal.rows import sampling
+from monocal.rows.memory import MemoryRows
 from monocal.solver import minimize
 
 NOTHING = np.zeros(0, dtype=np.intp)
@@ -191,22 +191,23 @@ def test_corrections_take_a_handful_of_steps():
 )  # blocks have 131 rows, and a sample one row in 8, 36, 358
 def test_a_sample_is_bounded_and_the_same_wherever_rows_are_cut(n):
     m = 2000
-    step = sources.sample_step(n, m)
-    chosen = np.flatnonzero(sources.in_sample(n, m, step))
+    step = sampling.sample_step(n, m)
+    chosen = np.flatnonzero(sampling.in_sample(n, m, step))
     assert 2**22 < len(chosen) * m < 1.2 * 2**24
-    size = sources._rows_of(sources._CPU_BLOCK, m)
-    blocks = np.split(np.arange(n), range(size, n, size))[:: sources.blocks_between(step, m)]
+    size = sampling.rows_of_size(sampling.CPU_BLOCK, m)
+    blocks = np.split(np.arange(n), range(size, n, size))[:: sampling.blocks_between(step, m)]
     np.testing.assert_array_equal(np.concatenate([b[::step] for b in blocks]), chosen)
 
 
 def test_blocks_joined_are_the_same_rows():
-    from monocal.objective.blocks import join_blocks, prepare_block
+    from monocal.kernel.block import join_blocks
+    from monocal.kernel.choice import ARRAY
 
     z, y, w = make("ties", n=90, m=11)
-    pieces = [prepare_block(z[i : i + 30], y[i : i + 30], w[i : i + 30], top_k=4) for i in (0, 30, 60)]
+    pieces = [ARRAY.prepare(z[i : i + 30], y[i : i + 30], w[i : i + 30], top_k=4) for i in (0, 30, 60)]
     c = None
     results = []
-    for blocks in ([prepare_block(z, y, w, top_k=4)], [join_blocks(pieces)], [join_blocks(pieces, z)]):
+    for blocks in ([ARRAY.prepare(z, y, w, top_k=4)], [join_blocks(pieces)], [join_blocks(pieces, z)]):
         allowed = np.ones((2, 1, 4), dtype=bool)
         allowed[1, 0, 0] = False
         problem = RankCone(MemoryRows(blocks), allowed)

@@ -28,7 +28,7 @@ DATA = synthetic(600, 6, seed=3)
 
 def families() -> list[type[mc.Calibrator]]:
     """Every calibrator that the package offers by name."""
-    found = [getattr(mc.maps, name) for name in mc.maps.__all__]
+    found = [getattr(part, name) for part in (mc.calibration, mc.baselines) for name in part.__all__]
     return [
         kind
         for kind in found

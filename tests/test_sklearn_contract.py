@@ -9,8 +9,8 @@ from sklearn.model_selection import GridSearchCV, KFold
 from sklearn.utils.estimator_checks import check_estimator
 
 import monocal as mc
+from monocal.calibration import Published
 from monocal.data import synthetic
-from monocal.maps import Published
 
 TOO_MANY = "the check has labels 0..2 for two columns of X; here each class has its column"
 MORE_LABELS_THAN_COLUMNS = dict.fromkeys(

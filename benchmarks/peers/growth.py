@@ -79,7 +79,7 @@ def draw(rows: list[Row], folder: Path) -> None:
     from matplotlib.figure import Figure
     from matplotlib.ticker import FuncFormatter, NullFormatter
 
-    from monocal.experiments.figures import _STYLE
+    from monocal.paper.figures import _STYLE
 
     folder.mkdir(parents=True, exist_ok=True)
     with matplotlib.rc_context(_STYLE):

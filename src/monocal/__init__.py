@@ -9,24 +9,24 @@ __version__ = "0.1.0"
 
 # Public name -> module that holds it. Imported on first use, so that `import monocal` stays light.
 _PUBLIC = {
-    "Calibrator": "monocal.maps",
-    "TemperatureScaling": "monocal.maps",
-    "MCCT": "monocal.maps",
-    "MCCTInverse": "monocal.maps",
-    "ConditionalMCCT": "monocal.maps",
-    "EnsembleTemperatureScaling": "monocal.maps",
-    "VectorScaling": "monocal.maps",
-    "MatrixScaling": "monocal.maps",
-    "DirichletCalibration": "monocal.maps",
-    "calibrators": "monocal.maps",
-    "TopK": "monocal.maps",
-    "ParameterizedTemperatureScaling": "monocal.maps",
-    "IntraOrderPreserving": "monocal.maps",
-    "HistogramBinning": "monocal.maps",
-    "IsotonicCalibration": "monocal.maps",
-    "BayesianBinning": "monocal.maps",
-    "ScalingBinning": "monocal.maps",
-    "SplineCalibration": "monocal.maps",
+    "Calibrator": "monocal.calibration",
+    "TemperatureScaling": "monocal.calibration",
+    "MCCT": "monocal.calibration",
+    "MCCTInverse": "monocal.calibration",
+    "ConditionalMCCT": "monocal.calibration",
+    "EnsembleTemperatureScaling": "monocal.baselines",
+    "VectorScaling": "monocal.baselines",
+    "MatrixScaling": "monocal.baselines",
+    "DirichletCalibration": "monocal.baselines",
+    "calibrators": "monocal.registry",
+    "TopK": "monocal.rows.top_k",
+    "ParameterizedTemperatureScaling": "monocal.baselines",
+    "IntraOrderPreserving": "monocal.baselines",
+    "HistogramBinning": "monocal.baselines",
+    "IsotonicCalibration": "monocal.baselines",
+    "BayesianBinning": "monocal.baselines",
+    "ScalingBinning": "monocal.baselines",
+    "SplineCalibration": "monocal.baselines",
     "CalibratedClassifier": "monocal.classifier",
     "InputError": "monocal.errors",
     "FileError": "monocal.errors",
@@ -46,7 +46,7 @@ _PUBLIC = {
     "read": "monocal.data",
     "read_splits": "monocal.data",
 }
-_MODULES = ("metrics", "maps", "solver", "data", "persistence", "plots", "report")
+_MODULES = ("metrics", "calibration", "baselines", "solver", "data", "persistence", "plots", "report")
 
 __all__ = ["__version__", *_MODULES, *_PUBLIC]
 

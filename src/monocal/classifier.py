@@ -28,8 +28,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import _check_method_params, check_is_fitted, column_or_1d, has_fit_parameter
 
+from .calibration import MCCT, Calibrator, ConditionalMCCT, MCCTInverse, TemperatureScaling
 from .errors import InputError, warn
-from .maps import MCCT, Calibrator, ConditionalMCCT, MCCTInverse, TemperatureScaling
 from .validation import check_weights
 
 METHODS: dict[str, type[Calibrator]] = {

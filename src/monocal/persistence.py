@@ -29,9 +29,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from . import __version__
 from .arrays import to_numpy
+from .calibration import Calibrator
 from .data import atomic_path
 from .errors import FileError, InputError
-from .maps import Calibrator
 
 FORMAT = "monocal calibrator"
 FORMAT_VERSION = 1

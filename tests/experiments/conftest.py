@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from monocal.data import Splits, synthetic, write
-from monocal.experiments import Settings
+from monocal.paper import Settings
 
 
 @pytest.fixture(scope="session")

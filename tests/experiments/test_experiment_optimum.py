@@ -8,7 +8,7 @@ from scipy.special import log_softmax
 
 import monocal as mc
 from monocal.data import synthetic
-from monocal.experiments.optimum import continued_nll
+from monocal.paper.optimum import continued_nll
 
 
 def fit(which, data, **options):

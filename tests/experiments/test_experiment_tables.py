@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from monocal.experiments.formats import escape_latex, escape_markdown, number, to_html, to_latex, to_markdown
-from monocal.experiments.tables import Table, mean_and_spread
+from monocal.paper.formats import escape_latex, escape_markdown, number, to_html, to_latex, to_markdown
+from monocal.paper.tables import Table, mean_and_spread
 
 # Table 1 of Zhang, Batista, Kanhere (2025): ECE of ten methods on eleven networks, and the average rank printed below it.
 PUBLISHED = """

@@ -17,10 +17,10 @@ import pytest
 
 import monocal as mc
 from monocal.data import digits_example, find, read_splits, write
-from monocal.experiments import reproduce
-from monocal.experiments.cells import Cell, Dataset
-from monocal.experiments.methods import METHODS
-from monocal.experiments.worker import run_cell
+from monocal.paper import reproduce
+from monocal.paper.cells import Cell, Dataset
+from monocal.paper.methods import METHODS
+from monocal.paper.worker import run_cell
 
 FEW = ("uncalibrated", "ts", "vs", "mcct_published", "mcct_i_published", "mcct")
 FIGURES = (
@@ -145,8 +145,8 @@ def test_same_seed_same_numbers_on_any_number_of_processes(finished, small_sets,
 RUN = """
 import json, sys, time
 from pathlib import Path
-from monocal.experiments import Settings, reproduce
-import monocal.experiments.running as running
+from monocal.paper import Settings, reproduce
+import monocal.paper.running as running
 
 real = running.run_cell
 def slowly(cell, folder):
@@ -208,7 +208,7 @@ def test_workers_that_always_die_end_in_one_sentence(small_sets, tiny, tmp_path,
         raise BrokenExecutor("killed")
         yield
 
-    monkeypatch.setattr("monocal.experiments.running._run_missing", broken)
+    monkeypatch.setattr("monocal.paper.running._run_missing", broken)
     with pytest.raises(mc.InputError, match="fewer jobs"):
         reproduce(small_sets, tmp_path / "out", settings=tiny, methods=("ts",), jobs=2)
 

@@ -8,7 +8,7 @@ from html import unescape
 
 import pytest
 
-from monocal.experiments import reproduce
+from monocal.paper import reproduce
 
 # Added to a copy of the page: what went wrong, and how large every figure is.
 WATCH = '<script>var failures = []; addEventListener("error", e => failures.push(String(e.message || e.target)), true);</script>'

@@ -6,7 +6,7 @@ import numpy as np
 
 import monocal as mc
 from hostile import calibration_set, hard_rows, narrow
-from monocal.maps import ConditionalMCCT
+from monocal.calibration import ConditionalMCCT
 
 M = 7
 

@@ -9,7 +9,7 @@ from hypothesis.extra import numpy as hnp
 
 import monocal as mc
 from hostile import assert_order_kept, calibration_set
-from monocal.maps import ConditionalMCCT
+from monocal.calibration import ConditionalMCCT
 
 onnx = pytest.importorskip("onnx")
 ort = pytest.importorskip("onnxruntime")
@@ -225,7 +225,7 @@ def test_refusals(tmp_path):
     with pytest.raises(mc.InputError, match="output must be one of"):
         cal.to_onnx(output="both")
     with pytest.raises(mc.InputError, match=r"EnsembleTemperatureScaling cannot be exported. These can"):
-        mc.maps.EnsembleTemperatureScaling().fit(np.nan_to_num(data[0], neginf=-9), data[1]).to_onnx()
+        mc.EnsembleTemperatureScaling().fit(np.nan_to_num(data[0], neginf=-9), data[1]).to_onnx()
     with pytest.raises(mc.InputError, match="a Python function, which ONNX cannot hold"):
         ConditionalMCCT(statistics=lambda u: u[:, -1]).fit(*data).to_onnx()
     cal.to_onnx(tmp_path / "cal.onnx")

@@ -11,7 +11,7 @@ from hypothesis.extra import numpy as hnp
 
 import monocal as mc
 from hostile import assert_order_kept
-from monocal.maps import ConditionalMCCT
+from monocal.calibration import ConditionalMCCT
 
 torch = pytest.importorskip("torch")
 
@@ -224,6 +224,6 @@ def test_refusals():
     with pytest.raises(mc.InputError, match=r"dtype must be torch.float32 or torch.float64"):
         cal.to_torch(dtype=torch.bfloat16)
     z, y = fit_set()
-    other = mc.maps.EnsembleTemperatureScaling().fit(np.nan_to_num(z, neginf=-9), y)
+    other = mc.EnsembleTemperatureScaling().fit(np.nan_to_num(z, neginf=-9), y)
     with pytest.raises(mc.InputError, match="EnsembleTemperatureScaling cannot be exported"):
         other.to_torch()

@@ -9,8 +9,8 @@ from sklearn.linear_model import LogisticRegression
 
 import monocal as mc
 from hostile import calibration_set, hard_rows
-from monocal.maps import affine
-from monocal.maps.affine_problem import MatrixProblem, VectorProblem
+from monocal import baselines as affine
+from monocal.baselines.affine_problem import MatrixProblem, VectorProblem
 
 AFFINE = [mc.VectorScaling, mc.MatrixScaling, mc.DirichletCalibration]
 

@@ -11,10 +11,10 @@ from sklearn.linear_model import LogisticRegression
 import monocal as mc
 from hostile import calibration_set, hard_rows
 from monocal import metrics
-from monocal.maps.bayesian_binning import beta_bins
-from monocal.maps.one_vs_rest import equal_mass_edges
-from monocal.maps.scaling_binning import platt
-from monocal.maps.spline import natural_spline_slope
+from monocal.baselines.bayesian_binning import beta_bins
+from monocal.baselines.one_vs_rest import equal_mass_edges
+from monocal.baselines.scaling_binning import platt
+from monocal.baselines.spline import natural_spline_slope
 
 BY_CLASS = [
     mc.HistogramBinning(),

@@ -9,8 +9,8 @@ from sklearn.exceptions import ConvergenceWarning
 import monocal as mc
 from hostile import calibration_set
 from monocal import metrics
-from monocal.maps.ensemble_temperature import most_likely_mixture, simplex_least_squares
-from monocal.maps.temperature import brier_scale
+from monocal.baselines.ensemble_temperature import most_likely_mixture, simplex_least_squares
+from monocal.calibration.temperature import brier_scale
 
 
 @pytest.mark.parametrize("masked", [False, True])
@@ -83,7 +83,7 @@ def test_the_lower_of_two_valleys_is_found(n_low):
 
 
 def test_squared_error_honours_tolerance_and_iterations(monkeypatch):
-    monkeypatch.setattr("monocal.maps.temperature._SAMPLE", 50)  # a poor start
+    monkeypatch.setattr("monocal.calibration.temperature._SAMPLE", 50)  # a poor start
     z, y = calibration_set(5, n=2000)
     for tol in (1e-3, 1e-6, 1e-10):
         solution = mc.TemperatureScaling(loss="mse", tol=tol).fit(z, y).solution_

@@ -16,8 +16,8 @@ from sklearn.exceptions import ConvergenceWarning
 import monocal as mc
 from hostile import DTYPES, assert_order_kept, bent, hard_rows, masked_set, narrow
 from monocal.arrays import ordered_log
+from monocal.calibration import Published
 from monocal.errors import OrderWarning
-from monocal.maps import Published
 from real_logits import LOGITS, load_shared_logits
 
 INFO = {info.name: info for info in mc.calibrators()}
@@ -54,11 +54,11 @@ def keeper(request):
 
 
 def test_the_list_is_complete_and_true():
-    from monocal import maps
+    from monocal import baselines, calibration
 
     classes = {
         kind
-        for kind in (getattr(maps, name) for name in maps.__all__)
+        for kind in (getattr(part, name) for part in (calibration, baselines) for name in part.__all__)
         if isinstance(kind, type) and issubclass(kind, mc.Calibrator) and kind is not mc.Calibrator
     }
     assert {info.cls for info in INFO.values()} == classes

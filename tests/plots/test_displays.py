@@ -11,7 +11,7 @@ from sklearn.linear_model import LogisticRegression
 
 import monocal as mc
 from monocal import errors
-from monocal.maps import ConditionalMCCT
+from monocal.calibration import ConditionalMCCT
 from monocal.plots import (
     ComparisonDisplay,
     EffectDisplay,

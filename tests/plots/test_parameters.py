@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import monocal as mc
+from monocal.calibration import ConditionalMCCT
 from monocal.errors import InputError
-from monocal.maps import ConditionalMCCT
 from monocal.plots import effect_curve, rank_parameters
 
 

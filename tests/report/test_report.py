@@ -13,9 +13,9 @@ import pytest
 from scipy.special import softmax
 
 import monocal as mc
+from monocal.calibration import ConditionalMCCT
 from monocal.data import LogitsSet
 from monocal.errors import FileError, InputError
-from monocal.maps import ConditionalMCCT
 from monocal.report import Trial, as_set, collect, compare_methods, default_methods
 
 QUICK = {"n_boot": 20}

@@ -217,7 +217,7 @@ def test_a_killed_worker_costs_time_not_the_result(rows, client, monkeypatch):
     victims = list(client.run(os.getpid).values())
     passes = []
 
-    from monocal.distributed import DaskRows
+    from monocal.rows.dask import DaskRows
 
     plain = DaskRows.sum
 

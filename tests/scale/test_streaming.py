@@ -11,7 +11,7 @@ from sklearn.base import clone
 
 import monocal as mc
 from monocal.data import synthetic
-from monocal.maps import lazy
+from monocal.rows import files
 
 CALIBRATORS = [
     mc.MCCT(),
@@ -24,8 +24,8 @@ CALIBRATORS = [
 
 @pytest.fixture(autouse=True)
 def stream_everything(monkeypatch):
-    monkeypatch.setattr(lazy, "IN_MEMORY", 0)
-    monkeypatch.setattr(lazy, "_READ", 50_000)
+    monkeypatch.setattr(files, "IN_MEMORY", 0)
+    monkeypatch.setattr(files, "_READ", 50_000)
 
 
 @pytest.fixture(scope="module")
@@ -256,7 +256,7 @@ def test_blocks_that_cannot_be_fitted_say_why(rows):
         mc.MCCT().fit(lambda: [block], y)
     with pytest.raises(mc.InputError, match="needs all rows in memory"):
         mc.VectorScaling().fit(lambda: [block])
-    with pytest.raises(mc.InputError, match="loss='mse' needs all rows"):
+    with pytest.raises(mc.InputError, match=r"needs all rows in memory.*with loss='nll'"):
         mc.TemperatureScaling(loss="mse").fit(lambda: [block])
     with pytest.raises(mc.InputError, match="Use predict_blocks"):
         mc.MCCT().fit(X, y).predict_proba(lambda: [X])

@@ -13,8 +13,8 @@ from .reading import Kind, Reading, reads
 if TYPE_CHECKING:
     import numpy as np
 
+    from ..calibration import Calibrator
     from ..data import LogitsSet
-    from ..maps import Calibrator
 
 
 @reads

@@ -12,7 +12,7 @@ from ..errors import InputError
 from .output import Force, Json, Out, check_extension, note, print_json
 
 if TYPE_CHECKING:
-    from ..maps.base import Calibrator
+    from ..calibration.base import Calibrator
 
 
 class Target(StrEnum):

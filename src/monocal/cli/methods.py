@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import InputError
 
 if TYPE_CHECKING:
-    from ..maps import Calibrator
+    from ..calibration import Calibrator
 
 DEFAULT = "conditional-mcct"
 
@@ -20,9 +20,9 @@ def methods() -> dict[str, Calibrator]:
 
     Classes under their own names, then the names of `monocal.calibrators`: ``ts-mse``, ``isotonic-ovr``, ...
     """
-    from .. import maps
+    from ..registry import calibrators
 
-    listed = maps.calibrators()
+    listed = calibrators()
     own = {_hyphenated(info.cls.__name__): info.cls() for info in listed if not info.published}
     return own | {info.name.lower().replace(" ", "-"): info.make() for info in listed}
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays import ordered_softmax
-from ..maps import Calibrator
+from ..calibration import Calibrator
 
 _BLOCK = 1 << 23  # logits handled at a time
 

@@ -16,8 +16,8 @@ from ..errors import InputError
 from .output import note
 
 if TYPE_CHECKING:
+    from ..calibration import Calibrator
     from ..data import LogitsSet
-    from ..maps import Calibrator
 
 
 class Kind(StrEnum):

@@ -12,7 +12,7 @@ import typer
 from .output import CHECK_FAILED, Json, Seed, note, print_json
 
 if TYPE_CHECKING:
-    from ..experiments.cells import Cell
+    from ..paper.cells import Cell
 
 
 def reproduce(
@@ -50,7 +50,7 @@ def reproduce(
     tables in Markdown and LaTeX, figures and a page, index.html. A run that was stopped goes on where it was when started
     again with the same folder.
     """
-    from ..experiments import reproduce as run
+    from ..paper import reproduce as run
 
     chosen = None if methods is None else [name.strip() for name in methods.split(",")]
     try:

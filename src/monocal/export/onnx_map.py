@@ -3,8 +3,8 @@
     x = z - max z;   sorted by TopK;   f_(i) = w_i (x_(i) - x_low) + b_i;   tied ranks take the mean of theirs;
     back to the classes by ScatterElements;   p = exp(round(f - max f)) / sum.
 
-The order is exact for the same reasons as in `maps.rank_map` (every step rounds monotonically) and `arrays.ordered_exp` (the
-argument of Exp is rounded to a grid coarser than the error of any implementation). Ranks are static, so weights and
+The order is exact for the same reasons as in `calibration.rank_map` (every step rounds monotonically) and `arrays.ordered_exp`
+(the argument of Exp is rounded to a grid coarser than the error of any implementation). Ranks are static, so weights and
 biases are constants of the graph. Groups of ties are found by counting: ``g = CumSum(x_(i) != x_(i-1))`` numbers them,
 a scatter-add of ones sizes them, and differences of ``CumSum(f)`` in double precision sum them.
 """
@@ -18,7 +18,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from ..arrays import EXP_GRID
-from ..objective.blocks import LARGEST
+from ..ranks.ranked import LARGEST
 from .plan import Plan
 
 # Stands for 0 as a divisor: a row whose logits are all equal has spread 0 in any unit.

@@ -21,7 +21,7 @@ import torch
 
 from ..arrays import EXP_GRID
 from ..errors import InputError
-from ..objective.blocks import LARGEST
+from ..ranks.ranked import LARGEST
 from .plan import Plan, plan_of
 
 # exp(-1000) is zero in every precision.
@@ -185,7 +185,7 @@ class CalibratorModule(torch.nn.Module):
         ranked: torch.Tensor,
         low: torch.Tensor,
     ) -> torch.Tensor:
-        """Statistic (...) of each row; see `maps.statistics`."""
+        """Statistic (...) of each row; see `calibration.statistics`."""
         if not isinstance(statistic, str):
             in_order = ranked if self.n_jumps or self.n_ranks < self.n_classes else x.sort(dim=-1).values
             sorted_u = (in_order - low).clamp(min=0.0).reshape(-1, self.n_ranks)

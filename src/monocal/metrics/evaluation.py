@@ -145,7 +145,7 @@ def evaluate(
     Davison & Hinkley, Bootstrap methods and their application, Cambridge 1997, section 5.2.
     """
     if is_dask(probs):
-        from ..distributed import evaluate as evaluate_chunks
+        from .dask import evaluate as evaluate_chunks
 
         return evaluate_chunks(
             probs,

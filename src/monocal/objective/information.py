@@ -21,10 +21,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..arrays import Array, array_namespace, to_numpy
-from .blocks import Block
-from .point import Point, from_top
-from .sources import Rows
-from .tail import tail_moments
+from ..kernel.block import Block
+from ..kernel.point import Point, from_top
+from ..kernel.tail import tail_moments
+from ..rows.interface import Rows
 
 
 @dataclass(frozen=True)

@@ -145,7 +145,7 @@ def effect_curve(
     n_bins : int
         Bins of equal mass, at most.
     """
-    from ..maps.statistics import STATISTICS, compute, statistic_name
+    from ..calibration.statistics import STATISTICS, compute, statistic_name
 
     if not callable(statistic) and statistic not in STATISTICS:
         known = ", ".join(STATISTICS)
@@ -200,15 +200,16 @@ def _rank_map(calibrator: Any) -> Any:
 
 def _by_row(calibrator: Any, X: Any) -> tuple[Floats, Floats, Any]:
     """Weight and bias of each piece of ranks for each row, (n, D) or (1, D), and the ranked rows."""
-    from ..objective.blocks import rank_rows
+    from ..ranks.ranked import rank_rows
 
     rank_map = _rank_map(calibrator)
     rows = None
     psi = np.ones((1, len(rank_map.scale_steps)))
     if X is not None:
-        values = to_numpy(calibrator._read_fitted(X).values)
+        reader = calibrator.reader
+        values = to_numpy(reader.values(X).values)
         values = values[:: -(-len(values) // _MOST_ROWS)]
-        rows = rank_rows(calibrator._to_logits(values), rank_map.top_k, np.float64)
+        rows = rank_rows(reader.logits(values), rank_map.top_k, np.float64)
         if rank_map.factors is not None:
             psi = np.asarray(rank_map.factors(rows))
     elif rank_map.factors is not None:

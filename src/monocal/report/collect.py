@@ -230,7 +230,7 @@ def collect(
 
 
 def _default(kind: str) -> Any:
-    from ..maps import ConditionalMCCT
+    from ..calibration import ConditionalMCCT
 
     return ConditionalMCCT(input=kind)
 

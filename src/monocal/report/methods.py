@@ -148,7 +148,8 @@ def compare_methods(
 def default_methods(kind: str = "logits") -> dict[str, Any]:
     """Every calibrator of `monocal.calibrators`, unfitted, by name: those that need no extra first, then those that keep the
     order."""
-    from ..maps import MCCTInverse, calibrators
+    from ..calibration import MCCTInverse
+    from ..registry import calibrators
 
     # One variant a class; MCCT-I is MCCT in other units; published variants are there for the paper's tables.
     infos = [info for info in calibrators() if not info.published and info.cls is not MCCTInverse]

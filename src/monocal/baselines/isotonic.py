@@ -1,0 +1,156 @@
+"""Isotonic calibration: the non-decreasing function of the probability that fits the labels best in squares.
+
+    g = argmin sum weight (g(p) - hit)^2,     g non-decreasing.
+
+One function for every class (Zadrozny, Elkan, 2002), or one for all classes, fitted to all ``n m`` entries
+(Zhang, Kailkhura, Han, 2020): the same non-decreasing function of every entry keeps the order of the classes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from sklearn.isotonic import IsotonicRegression
+
+from ..rows.parallel import map_rows, parallel_map, row_slices
+from ..validation import check_choice
+from .probability_map import ProbabilityCalibrator, normalise, softmax
+
+# What breaks ties on the flat pieces of the common function.
+_TILT = 1e-9
+
+
+class IsotonicCalibration(ProbabilityCalibrator):
+    """Isotonic regression of the labels on the probabilities, rows normalised.
+
+    Parameters
+    ----------
+    mode : {"multiclass", "one_vs_rest"}
+        One function for all classes, which keeps their order (``1e-9 p`` is added so that classes on a flat piece stay
+        distinct), or one for each class, which does not.
+    input : {"logits", "probabilities"}
+
+    Attributes
+    ----------
+    knots_, values_ : list of ndarrays
+        The broken line of each class, or of all (a list of one).
+
+    Notes
+    -----
+    Rows in which every value is 0 keep their given probabilities.
+
+    References
+    ----------
+    Zadrozny, Elkan (2002). Transforming classifier scores into accurate multiclass probability estimates. KDD.
+    Zhang, Kailkhura, Han (2020). Mix-n-Match: ensemble and compositional methods for uncertainty calibration in deep
+    learning. ICML.
+    """
+
+    def __init__(self, *, mode: str = "multiclass", input: str = "logits"):
+        self.mode = mode
+        self.input = input
+
+    @property
+    def preserves_order(self) -> bool:  # type: ignore[override]
+        """True in mode "multiclass"."""
+        return getattr(self, "mode_", self.mode) == "multiclass"
+
+    @property
+    def preserves_top1(self) -> bool:  # type: ignore[override]
+        """True in mode "multiclass"."""
+        return getattr(self, "mode_", self.mode) == "multiclass"
+
+    def _fit(self, logits: np.ndarray, labels: np.ndarray, weight: np.ndarray | None) -> None:
+        check_choice(self.mode, "mode", ("multiclass", "one_vs_rest"))
+        self.mode_ = self.mode
+        weight = np.ones(len(labels)) if weight is None else weight
+        if self.mode_ == "multiclass":
+            lines = [isotonic_line(*flattened(logits, labels, weight))]
+        else:
+            p = map_rows(_double_softmax, logits)
+
+            def one(k: int) -> tuple[np.ndarray, np.ndarray]:
+                rows = ~np.isinf(logits[:, k])
+                if not rows.any():
+                    return np.zeros(1), np.zeros(1)
+                return isotonic_line(p[rows, k], (labels[rows] == k).astype(np.float64), weight[rows])
+
+            lines = parallel_map(one, range(logits.shape[1]))
+        self.knots_ = [knots for knots, _ in lines]
+        self.values_ = [values for _, values in lines]
+
+    def _remap(self, logits: np.ndarray) -> np.ndarray:
+        p = _double_softmax(logits)
+        if self.mode_ == "multiclass":
+            q = ordered_line(p, self.knots_[0], self.values_[0]) + _TILT * p
+        else:
+            q = np.empty_like(p)
+            for k, (knots, values) in enumerate(zip(self.knots_, self.values_, strict=True)):
+                q[:, k] = np.interp(p[:, k], knots, values)
+        return normalise(q, p, ~np.isinf(logits))
+
+
+def _double_softmax(logits: np.ndarray) -> np.ndarray:
+    return softmax(logits, np.float64)
+
+
+def isotonic_line(p: np.ndarray, hit: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Knots and values of the isotonic fit."""
+    fit = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip").fit(p, hit, sample_weight=weight)
+    return fit.X_thresholds_, fit.y_thresholds_
+
+
+def flattened(
+    logits: np.ndarray, labels: np.ndarray, weight: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """All available entries as points for an isotonic fit, without what cannot matter: at most about 3 n of n m.
+
+    Misses between two neighbouring hits have one value in the fit (equal neighbours always have), so their lowest and
+    highest entry, with all their weight, stand for them.
+    """
+    n = len(labels)
+    rows = np.arange(n)
+    at_label = np.concatenate(
+        [_double_softmax(logits[b])[rows[: len(labels[b])], labels[b]] for b in row_slices(logits)]
+    )
+    hits = np.unique(at_label)
+    # Places: 2 i + 1 is the i-th hit's own probability, 2 i the open interval below it.
+    places = 2 * len(hits) + 1
+
+    def one(block: slice) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        available = ~np.isinf(logits[block])
+        p = _double_softmax(logits[block])
+        at = np.searchsorted(hits, p)
+        place = 2 * at + (hits[np.minimum(at, len(hits) - 1)] == p)
+        mass = np.bincount(
+            place[available], np.broadcast_to(weight[block][:, None], p.shape)[available], places
+        )
+        low, high = np.full(places, np.inf), np.full(places, -np.inf)
+        np.minimum.at(low, place[available], p[available])
+        np.maximum.at(high, place[available], p[available])
+        return mass, low, high
+
+    mass, low, high = np.zeros(places), np.full(places, np.inf), np.full(places, -np.inf)
+    for part in parallel_map(one, row_slices(logits)):
+        mass += part[0]
+        np.minimum(low, part[1], out=low)
+        np.maximum(high, part[2], out=high)
+    hit = np.zeros(places)
+    np.add.at(hit, 2 * np.searchsorted(hits, at_label) + 1, weight)
+    used = mass > 0
+    mean, mass, low, high = hit[used] / mass[used], mass[used], low[used], high[used]
+    wide = high > low
+    return (
+        np.concatenate([low, high[wide]]),
+        np.concatenate([mean, mean[wide]]),
+        np.concatenate([np.where(wide, mass / 2, mass), mass[wide] / 2]),
+    )
+
+
+def ordered_line(x: np.ndarray, knots: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Linear interpolation between non-decreasing ``values`` that rounding cannot make decrease; constant outside."""
+    if len(knots) == 1:
+        return np.full(x.shape, values[0])
+    i = np.clip(np.searchsorted(knots, x, side="right") - 1, 0, len(knots) - 2)
+    slope = np.diff(values) / np.diff(knots)
+    y = values[i] + slope[i] * np.maximum(x - knots[i], 0.0)
+    return np.minimum(y, values[i + 1])

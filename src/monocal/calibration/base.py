@@ -1,0 +1,319 @@
+"""What every calibrator is: checked logits in, calibrated logits or probabilities out, in the caller's own form.
+
+    fit(X, y)            learn the map from a calibration set
+    predict_proba(X)     calibrated probabilities (n, m)
+    transform(X)         calibrated logits (n, m): the softmax of these
+    predict(X)           the most probable class
+    score(X, y)          mean log-likelihood of the labels
+
+A family writes ``_calibrate(logits)``, and ``_fit(logits, labels, weight)`` where it needs arrays in memory (`ArrayCalibrator`)
+or ``_fit_rows(rows)`` where it adds up sums over rows (`ConeCalibrator`); the base does the rest. A map that keeps the
+order works on the caller's own arrays (numpy, torch on any device); the others are given numpy arrays.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from copy import copy
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+from scipy.special import logsumexp
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from ..arrays import Array, array_namespace, is_lazy_torch, keep_argmax, ordered_softmax, to_numpy
+from ..errors import InputError, require
+from ..rows.files import check_out, is_empty, plain_blocks
+from ..rows.inputs import elsewhere
+from ..rows.interface import RowMap, Source
+from ..rows.memory import ArraySource
+from ..rows.reader import Reader
+from ..validation import Given, check_choice, check_labels, check_weights
+
+
+class Calibrator(TransformerMixin, BaseEstimator, ABC):
+    """Base of all calibrators.
+
+    Attributes
+    ----------
+    preserves_order : bool
+        Whether the order of the classes within every row is guaranteed, ties included.
+    preserves_top1 : bool
+        Whether the most probable class is guaranteed to stay.
+    n_features_in_ : int
+        Number of classes seen in `fit`.
+    """
+
+    preserves_order: ClassVar[bool] = False
+    preserves_top1: ClassVar[bool] = False
+    # Families that can only handle numpy get numpy; the result is given back in the caller's library.
+    _any_array: ClassVar[bool] = False
+    # Whether `_fit_source` takes rows that are no arrays in memory.
+    _streams: ClassVar[bool] = False
+
+    input: str = "logits"
+
+    # What a family writes.
+
+    @abstractmethod
+    def _fit_source(self, source: Source) -> None:
+        """Learn from checked rows, wherever they live; set attributes ending in ``_``. See `ArrayCalibrator`."""
+
+    @abstractmethod
+    def _calibrate(self, logits: Array) -> Array:
+        """Calibrated logits (n, m) of checked logits, -inf where a class is not available."""
+
+    def _probabilities(self, logits: Array) -> Array:
+        """Calibrated probabilities; a family that works on probabilities overrides this and `_calibrate`."""
+        return ordered_softmax(self._calibrate(logits))
+
+    # What a user calls.
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Calibrator:
+        """Learn the map.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, m)
+            Logits of a calibration set (or probabilities, with ``input="probabilities"``). Some methods also take rows that
+            need not fit in memory: memory-mapped, zarr, h5py and Dask arrays, or a function that returns an iterator of blocks
+            ``(X, y)`` or ``(X, y, sample_weight)``.
+        y : array-like of shape (n,)
+            True classes, 0..m-1.
+        sample_weight : array-like of shape (n,), optional
+            A row of weight 2 counts as two rows, one of weight 0 as none. Weights that sum to less than the number of rows
+            therefore mean less data, and more shrinkage.
+
+        Returns
+        -------
+        self
+        """
+        before = dict(self.__dict__)
+        try:
+            self._checked_fit(X, y, sample_weight)
+        except BaseException:
+            # What had been learnt stays; a first fit that fails leaves nothing that looks fitted.
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
+        return self
+
+    def _checked_fit(self, X: Any, y: Any, sample_weight: Any) -> None:
+        check_choice(self.input, "input", ("logits", "probabilities"))
+        place = elsewhere(X, y, sample_weight, reads_files=self._streams)
+        reader = Reader(self.input)
+        source: Source
+        if place is None:
+            values = reader.values(X).values
+            reader = reader.having_seen(values)
+            source = ArraySource(reader, reader.labelled(values, y, sample_weight).that_count)
+            validate_data(self, X if hasattr(X, "columns") else values, reset=True, skip_check_array=True)
+        elif not self._streams:
+            raise InputError(place.refusal)
+        else:
+            source = place.open(reader)
+            self.__dict__.pop("feature_names_in_", None)
+            self.n_features_in_ = source.shape[1]
+        self.__dict__.pop("smallest_probability_", None)
+        if self.input == "probabilities":
+            self.smallest_probability_ = source.reader.smallest
+        self._fit_source(source)
+
+    def transform(self, X: Any, *, out: Any = None) -> Any:
+        """Calibrated logits, in the form and type of ``X``: their softmax is `predict_proba`.
+
+        Parameters are those of `predict_proba`.
+        """
+        return self._apply(X, "transform", out)
+
+    def predict_proba(self, X: Any, *, out: Any = None) -> Any:
+        """Calibrated probabilities, in the form and type of ``X``; rows sum to 1.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, m)
+            As in `fit`. A large memory-mapped, zarr or h5py array is read in parts; a Dask array gives a lazy Dask array.
+        out : array of shape (n, m), optional
+            Where to write the result, part by part: a numpy, memory-mapped, zarr or h5py array. Without it the result is in
+            memory, even where ``X`` is not; `predict_blocks` is another way.
+
+        Returns
+        -------
+        array of shape (n, m)
+            ``out`` where it is given.
+        """
+        return self._apply(X, "predict_proba", out)
+
+    def predict_blocks(self, blocks: Any) -> Iterator[Any]:
+        """Calibrated probabilities of one block of rows after another, so that neither need fit in memory.
+
+        Parameters
+        ----------
+        blocks : iterable, function that returns one, or memory-mapped, zarr or h5py array
+            Blocks are arrays (n_i, m), or tuples or lists that begin with one, as `fit` takes them.
+
+        Yields
+        ------
+        array of shape (n_i, m)
+        """
+        check_is_fitted(self)
+        return self._predicted(plain_blocks(blocks))
+
+    def _predicted(self, blocks: Iterator[Any]) -> Iterator[Any]:
+        first_row = 0
+        for block in blocks:
+            if is_empty(block):
+                yield block
+                continue
+            yield self._on_rows("predict_proba", block, first_row)
+            first_row += len(block)
+
+    def predict(self, X: Any) -> Any:
+        """The most probable class of each row."""
+        return self._apply(X, "predict", None)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Mean log-likelihood of the labels, the negative of `monocal.metrics.nll`: larger is better.
+
+        What scikit-learn's `GridSearchCV` and `cross_val_score` go by where no ``scoring`` is given.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, m)
+            As in `fit`, in memory.
+        y : array-like of shape (n,)
+            True classes, 0..m-1.
+        sample_weight : array-like of shape (n,), optional
+
+        Returns
+        -------
+        float
+            ``-inf`` where a label has probability zero.
+        """
+        if elsewhere(X) is not None:
+            raise InputError(
+                "score: X must be an array in memory. For larger data, feed blocks of predict_blocks to metrics.Evaluator."
+            )
+        given = self._read(X)
+        labels = to_numpy(check_labels(y, given.values))
+        weight = check_weights(sample_weight, given.values)
+        f = to_numpy(self._calibrate(self._logits_of(given))).astype(np.float64)
+        log_p = f[np.arange(len(f)), labels] - logsumexp(f, axis=1)
+        if weight is None:
+            return float(log_p.mean())
+        share = to_numpy(weight)
+        return float(np.average(log_p[share > 0], weights=share[share > 0]))
+
+    def save(self, path: Any, **rest: Any) -> Any:
+        """Write to a JSON file that `monocal.load` reads; see `monocal.save` for the keywords."""
+        from ..persistence import save
+
+        return save(self, path, **rest)
+
+    def to_onnx(self, path: Any = None, **rest: Any) -> Any:
+        """The fitted map as an ONNX model, alone or at the end of a classifier; see `monocal.export.onnx.to_onnx`."""
+        require("onnx", "onnx")
+        from ..export.onnx import to_onnx
+
+        return to_onnx(self, path, **rest)
+
+    def to_torch(self, **rest: Any) -> Any:
+        """The fitted map as a ``torch.nn.Module``; see `monocal.export.torch.to_torch`."""
+        require("torch", "torch")
+        from ..export.torch import to_torch
+
+        return to_torch(self, **rest)
+
+    def _apply(self, X: Any, method: str, out: Any) -> Any:
+        check_is_fitted(self)
+        place = elsewhere(X)
+        if place is not None:
+            return place.apply(self._row_map(method), out)
+        if out is None:
+            return self._on_rows(method, X)
+        dtype = check_out(out, np.shape(X), getattr(X, "dtype", np.float64))
+        out[:] = self._on_rows(method, X, 0, dtype)
+        return out
+
+    def _row_map(self, method: str) -> RowMap:
+        now = copy(self)  # what is computed later is of the map as it is now
+        rank_map = getattr(self, "rank_map_", None)
+        return RowMap(
+            type(self).__name__,
+            method,
+            self.n_features_in_,
+            self.input,
+            partial(now._on_rows, method),
+            rank_map,
+        )
+
+    def _on_rows(self, method: str, X: Any, first_row: int = 0, dtype: Any = None) -> Any:
+        """The result for rows in memory, in the form and type of ``X``; with a ``dtype``, as an array of that type."""
+        given = self._read(X, first_row)
+        values = given.values
+        if method == "predict" and self.preserves_top1:
+            return given.restore(array_namespace(values).argmax(values, axis=1))
+        function = self._calibrate if method == "transform" else self._probabilities
+        if dtype is not None and not str(dtype).startswith("torch"):
+            values = to_numpy(values)
+        result = _back(function(self._logits_of(given)), values, dtype or values.dtype)
+        if self.preserves_top1:
+            result = keep_argmax(result, values)
+        if (
+            method == "predict"
+        ):  # of `predict_proba` in its own type, so that the two agree where rounding makes a tie
+            result = array_namespace(result).argmax(result, axis=1)
+        return given.restore(result) if dtype is None else result
+
+    def _read(self, X: Any, first_row: int = 0) -> Given:
+        check_is_fitted(self)
+        given = self.reader.values(X, first_row)
+        validate_data(self, X if hasattr(X, "columns") else given.values, reset=False, skip_check_array=True)
+        return given
+
+    def _logits_of(self, given: Given) -> Array:
+        """Logits in a library that the family can work with."""
+        logits = self.reader.logits(given.values)
+        return logits if self._any_array else to_numpy(logits)
+
+    @property
+    def reader(self) -> Reader:
+        """How this calibrator reads rows: their check, and the way from probabilities to logits."""
+        return Reader(self.input, getattr(self, "smallest_probability_", np.inf))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+
+class ArrayCalibrator(Calibrator):
+    """Base of the calibrators that need all rows as arrays in memory."""
+
+    @abstractmethod
+    def _fit(self, logits: Array, labels: Array, weight: Array | None) -> None:
+        """Learn from checked logits (n, m), labels (n,) and weights (n,) or None; set attributes ending in ``_``."""
+
+    def _fit_source(self, source: Source) -> None:
+        assert isinstance(source, ArraySource)
+        rows = source.checked if self._any_array else source.checked.on_host()
+        self._fit(rows.logits, rows.labels, rows.weight)
+
+
+# The largest number of half precision but one: `keep_argmax` may have to go one higher.
+_HALF_RANGE = 65472.0
+
+
+def _back(values: Array, like: Array, dtype: Any) -> Array:
+    """Results in the library and on the device of ``like``, of some type."""
+    xp = array_namespace(like)
+    values = xp.asarray(values, device=like.device) if is_lazy_torch(like) else to_numpy(values)
+    if str(dtype).endswith("float16") and not str(dtype).endswith("bfloat16"):
+        # Half precision ends at 65504: calibrated logits are cut there, but for the -inf of a masked class.
+        values = xp.where(xp.isinf(values), values, xp.clip(values, -_HALF_RANGE, _HALF_RANGE))
+    with np.errstate(under="ignore"):
+        return xp.astype(values, dtype, copy=False)

@@ -1,0 +1,188 @@
+"""The conditional family: rank weights and biases that depend on the sample, still convex, still order-preserving.
+
+    f_(i) = w_i(z) u_(i) + b_i(z),      w_i(z) = sum_k psi_k(z) sum_{s <= i} c[scale, k, s],    b_i likewise,   c >= 0.
+
+``psi_0 = 1`` is MCCT. The other ``psi_k >= 0`` are ramps of statistics of the sorted logits (see `ramps`, `statistics`): a
+sample with a small margin may be scaled, and its ranks shifted, otherwise than one with a large margin. Within one sample
+the ``psi_k`` are constants, so weights and biases still grow with the rank, and the order stands whatever the factors
+are. In ``c`` the likelihood is convex as ever, so the optimum is certified.
+
+Shrinkage towards temperature scaling is measured in what the data can tell (see `objective.information`),
+
+    penalty_a = shrinkage / N * emphasis_a * sqrt(mean_n Var_p[atom_a] (1 + 30 / errors_a)),
+
+the negative logarithm of a prior under which an atom's effect has a mean size of ``1 / (shrinkage * emphasis)`` logits, or less
+where few errors are to be expected among the rows it concerns: their absence proves little.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from ..arrays import Array
+from ..errors import InputError
+from ..kernel.point import BIAS, SCALE
+from ..objective.cone import RankCone
+from ..objective.information import information
+from ..rows.interface import Rows
+from ..solver import minimize
+from ..validation import check_number
+from .cone import DOUBLE_BELOW, ConeCalibrator
+from .explanation import Explanation, explain
+from .ramps import RampFactors, choose_ramps, statistic_functions
+from .rank_map import RankMap
+from .statistics import STATISTICS
+
+# Strength of the shrinkage relative to that of rank atoms, chosen by cross-validation (docs/conditional.md). Conditional scales
+# are few and move all classes, conditional biases are many.
+_SCALE_EMPHASIS, _BIAS_EMPHASIS = 0.6, 2.0
+_PSEUDO_ERRORS = 30.0
+
+
+class ConditionalMCCT(ConeCalibrator):
+    """MCCT whose weights and biases depend on the sample through statistics of its sorted logits.
+
+    Parameters
+    ----------
+    statistics : sequence of str or callable
+        What a sample's weights and biases may depend on: ``"margin"`` (between the two largest logits), ``"mean_gap"`` (from
+        the largest to the mean), ``"spread"`` (standard deviation), ``"entropy"``, ``"log_odds"`` (of the largest), or a
+        function that takes the sorted, anchored logits ``u`` of shape (n, m), lowest first and 0 at the lowest (of the ``top_k``
+        largest, where that is set), in the caller's array library, and returns one number a row. Empty: `MCCT`.
+    n_knots : int
+        Quantiles of each statistic around which the map may change.
+    shrinkage : float or "cv"
+        Pull towards temperature scaling. The default is safe with 100 samples and weak with 10,000; "cv" chooses by
+        cross-validation; 0 leaves the likelihood alone with many atoms, which takes very many samples.
+    top_k : int or None
+        Ranks with parameters of their own, counted from the top; the ranks below share the lowest one's. At most the number of
+        classes; None: all.
+    input : {"logits", "probabilities"}
+    tol : float
+        Largest violation of the optimality conditions to accept.
+    max_iter : int
+
+    Attributes
+    ----------
+    coefficients_ : ndarray of shape (2, K, r)
+        By kind (scale, bias), factor and first rank concerned; mostly zero. `explain` puts them in words.
+    factors_ : RampFactors
+        The K factors as a function of the sorted logits: the constant 1, and ramps.
+    solution_ : monocal.solver.Solution
+        With the certificate: ``converged``, ``kkt``, ``duality_gap``.
+    shrinkage_ : float
+        The strength used.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> from monocal.data import synthetic
+    >>> data = synthetic(2000, 10, seed=0)
+    >>> cal = mc.ConditionalMCCT().fit(data.values, data.labels)
+    >>> cal.solution_.converged
+    True
+    >>> bool((cal.predict(data.values) == data.values.argmax(axis=1)).all())
+    True
+    """
+
+    # Below these the many atoms fit noise, slowly.
+    _cv_path = (200.0, 100.0, 50.0, 30.0, 20.0, 10.0, 5.0, 2.0)
+
+    def __init__(
+        self,
+        *,
+        statistics: Sequence[str | Callable[[Array], Any]] = ("margin", "mean_gap", "spread"),
+        n_knots: int = 7,
+        shrinkage: float | str = 20.0,
+        top_k: int | None = None,
+        input: str = "logits",
+        tol: float = 1e-6,
+        max_iter: int = 100,
+    ):
+        self.statistics = statistics
+        self.n_knots = n_knots
+        self.shrinkage = shrinkage
+        self.top_k = top_k
+        self.input = input
+        self.tol = tol
+        self.max_iter = max_iter
+
+    def _preparation(self) -> dict[str, Any]:
+        return {"statistics": statistic_functions(_check_statistics(self.statistics))}
+
+    def _fit_rows(self, rows: Rows) -> None:
+        check_number(self.n_knots, "n_knots", least=1, whole=True)
+        statistics = _check_statistics(self.statistics)
+        scale = _plain_scale(rows)
+        weights = rows.weights()
+        ramps = choose_ramps(rows.statistics(), weights, self.n_knots) if statistics else ()
+        factors = RampFactors(statistics, ramps)
+        if ramps:
+            rows = rows.with_factors(factors.of_statistics)
+        conditional = (np.arange(factors.n_factors) > 0)[:, None]
+        emphasis = np.where(conditional, np.reshape([_SCALE_EMPHASIS, _BIAS_EMPHASIS], (2, 1, 1)), 1.0)
+        problem = RankCone(
+            rows,
+            dictionary(factors.n_factors, rows.n_ranks),
+            emphasis=emphasis,
+            unit=information(_some(rows), scale).unit(weights.sum(), _PSEUDO_ERRORS),
+            mirrors=factors.mirrors,
+            tol=self.tol,
+        )
+        grid = problem.grid(self._solve(problem, self.shrinkage).coefficients)
+        self.factors_ = factors
+        self.coefficients_ = grid
+        self.factor_means_ = problem.totals.mean[BIAS, :, 0] / problem.totals.weight
+        self.n_atoms_ = len(problem.atoms)
+        self.rank_map_ = RankMap.from_grid(grid, top_k=self.top_k, factors=factors if ramps else None)
+
+    def explain(self) -> Explanation:
+        """The active atoms and what they do: a sequence of `Effect`, and with ``str`` or ``print`` the same in words."""
+        check_is_fitted(self)
+        return explain(self.coefficients_, self.factors_, self.factor_means_, self.n_atoms_)
+
+
+def dictionary(n_factors: int, n_ranks: int) -> np.ndarray:
+    """Which atoms (kind, factor, start) there are: all rank atoms, conditional biases, and conditional scales of all ranks.
+
+    Conditional scales of the upper ranks only are left out: with biases there they fit no better and generalise worse.
+    """
+    allowed = np.ones((2, n_factors, n_ranks), dtype=bool)
+    allowed[BIAS, :, 0] = False  # a bias on every rank is a shift, which softmax does not see
+    allowed[SCALE, 1:, 1:] = False
+    return allowed
+
+
+def _some(rows: Rows) -> Rows:
+    """A sample of the rows where they are many: enough for the units of the penalty."""
+    many = rows.n_rows * rows.n_classes > DOUBLE_BELOW
+    return (rows.sample() if many else None) or rows
+
+
+def _plain_scale(rows: Rows) -> float:
+    """Temperature scaling."""
+    some = _some(rows)
+    allowed = np.zeros((2, 1, some.n_ranks), dtype=bool)
+    allowed[SCALE, 0, 0] = True
+    problem = RankCone(some, allowed)
+    return float(minimize(problem, tol=1e-4 * min(1.0, problem.reach[0] or 1.0)).coefficients[0])
+
+
+def _check_statistics(given: Any) -> tuple[str | Callable[[Array], Any], ...]:
+    if isinstance(given, str) or callable(given):
+        given = (given,)
+    try:
+        statistics = tuple(given)
+    except TypeError:
+        raise InputError(f"statistics must be a sequence of names or functions, but is {given!r}.") from None
+    for s in statistics:
+        if not callable(s) and s not in STATISTICS:
+            raise InputError(
+                f"statistics: {s!r} is not known. Use {', '.join(map(repr, STATISTICS))} or a function of the sorted, "
+                "anchored logits (n, m) that returns one number a row."
+            )
+    return statistics

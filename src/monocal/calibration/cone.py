@@ -1,0 +1,170 @@
+"""What all calibrators made of rank atoms share: prepare the rows, solve the cone problem, keep the certificate.
+
+    f(z) = sum_a c_a atom_a(z),   c >= 0,       minimise NLL + shrinkage towards temperature scaling.
+
+A family chooses its atoms; the solver, the guarantees and the way to predict are the same for all.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, ClassVar
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+
+from ..arrays import Array, array_namespace, to_numpy
+from ..errors import InputError, warn
+from ..objective.cone import RankCone
+from ..rows.interface import Rows, Source
+from ..rows.parallel import one_blas_thread
+from ..rows.top_k import TopKSource
+from ..solver import Solution, minimize
+from ..validation import check_number, check_top_k
+from .base import Calibrator
+from .rank_map import RankMap
+
+# Up to this many logits, double precision costs nothing that anyone would notice.
+DOUBLE_BELOW = 2**22
+# Differences of logits below which a fit means nothing.
+_SMALLEST = 1e-6
+# Strengths that cross-validation tries, strongest first: each fit is the next one's start.
+CV_PATH = (100.0, 30.0, 10.0, 3.0, 1.0, 0.3, 0.1, 0.0)
+CV_FOLDS = 5
+
+
+class ConeCalibrator(Calibrator):
+    """Base of the calibrators that are cones of rank atoms."""
+
+    preserves_order = True
+    preserves_top1 = True
+    _any_array = True
+    _streams = True
+    _cv_path: ClassVar[tuple[float, ...]] = CV_PATH
+
+    top_k: int | None = None
+    tol: float = 1e-6
+    max_iter: int = 100
+
+    def _check_solver_parameters(self) -> None:
+        check_number(self.tol, "tol", above=0)
+        check_number(self.max_iter, "max_iter", least=1, whole=True)
+
+    @abstractmethod
+    def _fit_rows(self, rows: Rows) -> None:
+        """Learn from prepared rows; set `rank_map_` and what else there is to tell."""
+
+    def _preparation(self) -> dict[str, Any]:
+        """What rows must be prepared with: keywords of `Engine.prepare`."""
+        return {}
+
+    def _fit_source(self, source: Source) -> None:
+        self._check_solver_parameters()
+        check_top_k(self.top_k, source.shape[1])
+        some = source.first_rows()
+        if isinstance(source, TopKSource):
+            self.n_features_in_ = source.n_classes_with(self.top_k)
+        else:  # the largest logits of a row say nothing about the others
+            _check_unit(some)
+        double = source.shape[0] * source.shape[1] <= DOUBLE_BELOW
+        dtype = array_namespace(some).float64 if double else None
+        self._fit_rows(source.prepare(top_k=self.top_k, dtype=dtype, **self._preparation()))
+
+    def _solve(self, problem: RankCone, shrinkage: Any) -> Solution:
+        """Certified solution, with the shrinkage given or chosen by cross-validation."""
+        if isinstance(shrinkage, str):
+            if shrinkage != "cv":
+                raise InputError(f"shrinkage must be a number of at least 0 or 'cv', but is {shrinkage!r}.")
+            shrinkage = choose_shrinkage(problem, tol=self.tol, max_iter=self.max_iter, path=self._cv_path)
+        else:
+            check_number(shrinkage, "shrinkage", least=0)
+        # Logits smaller than one have gradients smaller than one: the tolerance goes with them.
+        size = float(problem.reach[0])
+        problem.tol = tol = self.tol * min(1.0, max(size, _SMALLEST)) if size > 0 else self.tol
+        problem.set_strength(shrinkage)
+        with one_blas_thread:
+            solution = minimize(problem, tol=tol, max_iter=self.max_iter)
+        self.shrinkage_ = float(shrinkage)
+        self.solution_ = solution
+        self.n_iter_ = max(solution.n_iter, 1)
+        warn_if_unfinished(self, solution)
+        return solution
+
+    # A family sets `rank_map_`.
+
+    rank_map_: RankMap
+
+    def _calibrate(self, logits: Array) -> Array:
+        return self.rank_map_.transform(logits)
+
+    def _probabilities(self, logits: Array) -> Array:
+        return self.rank_map_.probabilities(logits)
+
+
+def _check_unit(logits: Array) -> None:
+    """Depths are cut at a million, and gradients go with the logits: refuse units in which neither can mean anything."""
+    some = to_numpy(logits[:: max(1, logits.shape[0] // 50)]).astype(np.float64)
+    some[np.isinf(some)] = np.nan
+    some *= 0.5  # halves, whose differences do not overflow
+    top = np.nanmax(some, axis=1)
+    part = some[:, :: max(1, some.shape[1] // 1000)]
+    known = ~np.isnan(part).all(axis=1)
+    depths = top[known] - np.nanmedian(part[known], axis=1)
+    depth = 2.0 * min(float(np.median(depths)), 5e307) if known.any() else 0.0
+    if depth > 1e5:
+        raise InputError(
+            f"X: the largest and the median logit of a row differ by {depth:.1e}, more than any classifier's. Divide all by a "
+            f"constant such as {depth / 10:.0e}, in fitting and in predicting."
+        )
+    if (top - np.nanmin(some, axis=1)).max() < _SMALLEST:  # of these rows; of all?
+        span = _largest_span(logits)
+        if 0 < span < _SMALLEST:
+            raise InputError(
+                f"X: the logits of a row differ by {span:.1e} at most, less than any classifier's. Multiply all by a constant "
+                f"such as {10 / span:.0e}, in fitting and in predicting."
+            )
+
+
+def _largest_span(logits: Array) -> float:
+    """The largest difference between two logits of a row, masked ones apart."""
+    xp = array_namespace(logits)
+    top = xp.max(logits, axis=1)
+    low = xp.min(xp.where(xp.isinf(logits), xp.asarray(np.inf, dtype=logits.dtype), logits), axis=1)
+    with np.errstate(over="ignore"):
+        return float(xp.max(top - low))
+
+
+def warn_if_unfinished(calibrator: Calibrator, solution: Solution) -> None:
+    """Not converging warns, whatever the solver."""
+    if not solution.converged:
+        warn(
+            f"{type(calibrator).__name__} did not converge ({solution.status}; violation {solution.kkt:.1e}). "
+            "Raise max_iter or tol.",
+            ConvergenceWarning,
+        )
+
+
+def choose_shrinkage(
+    problem: RankCone, *, tol: float, max_iter: int, path: tuple[float, ...] = CV_PATH
+) -> float:
+    """The strength with the lowest held-out NLL, each fold fitted along the path from strong to weak.
+
+    Rows are dealt to the folds in turn, so the choice is deterministic.
+    """
+    rows = problem.rows
+    n = rows.n_rows
+    folds = min(CV_FOLDS, n)
+    if folds < 2:
+        return 1.0
+    loss = np.zeros((folds, len(path)))
+    nothing = np.zeros(0, dtype=np.intp)
+    for fold in range(folds):
+        held_out = np.arange(n) % folds == fold
+        train = problem.on_rows(rows.part(~held_out))
+        test = problem.on_rows(rows.part(held_out))
+        start = None
+        for i, strength in enumerate(path):
+            train.set_strength(strength)
+            start = minimize(train, tol=max(tol, 1e-5), max_iter=max_iter, start=start).coefficients
+            loss[fold, i] = test.evaluate(start, nothing).value * test.totals.weight
+    return path[int(np.argmin(loss.sum(axis=0)))]

@@ -1,0 +1,124 @@
+"""MCCT and MCCT-I: weights and biases by rank, non-decreasing (Zhang, Batista, Kanhere, 2025).
+
+    f_(i) = w_i u_(i) + b_i,     0 < w_1 <= ... <= w_m,   b_1 <= ... <= b_m,      u_(i) = z_(i) - z_(1) >= 0.
+
+On the anchored ``u`` the map is monotone term by term (on raw logits, as published, it is not: a negative logit times a
+larger weight falls). Written by increments, ``w = cumsum(dw)``, ``b = cumsum(db)``, it is a cone of atoms and the likelihood is
+convex, so the optimum is certified. MCCT-I is the same map written ``u / v + b``, ``v = 1/w``: one optimum, two ways to
+report it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..objective.cone import RankCone
+from ..rows.interface import Rows
+from ..validation import check_choice
+from .cone import ConeCalibrator
+from .published import Published
+from .rank_map import RankMap
+
+
+class MCCT(ConeCalibrator):
+    """Monotonic calibration by constrained transformation: scale and shift the logits by rank.
+
+    Parameters
+    ----------
+    top_k : int or None
+        Ranks with parameters of their own, counted from the top. The ranks below share the lowest one's, in fitting as in
+        predicting, and stay in the normaliser. At most the number of classes; None: all.
+    shrinkage : float or "cv"
+        Pull towards temperature scaling: 0 is the paper's objective, large values give temperature scaling; "cv" chooses
+        by cross-validation.
+    input : {"logits", "probabilities"}
+    solver : {"newton", "slsqp"}
+        The certified solver, or the paper's (same objective, slow, stops early).
+    tol : float
+        Largest violation of the optimality conditions to accept.
+    max_iter : int
+
+    Attributes
+    ----------
+    weights_, biases_ : ndarray of shape (m,) or (top_k,)
+        By rank, lowest logit first.
+    solution_ : monocal.solver.Solution
+        With the certificate: ``converged``, ``kkt``, ``duality_gap``.
+    shrinkage_ : float
+        The strength used.
+
+    References
+    ----------
+    Zhang, Batista, Kanhere (2025). Instance-wise monotonic calibration by constrained transformation. UAI.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> from monocal.data import synthetic
+    >>> data = synthetic(2000, 10, seed=0)
+    >>> cal = mc.MCCT().fit(data.values, data.labels)
+    >>> cal.solution_.converged
+    True
+    >>> bool((cal.predict(data.values) == data.values.argmax(axis=1)).all())
+    True
+    """
+
+    _inverse = False
+
+    def __init__(
+        self,
+        *,
+        top_k: int | None = None,
+        shrinkage: float | str = 1.0,
+        input: str = "logits",
+        solver: str = "newton",
+        tol: float = 1e-6,
+        max_iter: int = 100,
+    ):
+        self.top_k = top_k
+        self.shrinkage = shrinkage
+        self.input = input
+        self.solver = solver
+        self.tol = tol
+        self.max_iter = max_iter
+
+    @classmethod
+    def as_published(cls, top_k: int | None = None) -> Published:
+        """What the paper's authors ran: raw logits, SLSQP with 100 iterations, its top-k. It does not keep the order."""
+        return Published(inverse=cls._inverse, top_k=top_k)
+
+    def _fit_rows(self, rows: Rows) -> None:
+        check_choice(self.solver, "solver", ("newton", "slsqp"))
+        allowed = np.ones((2, 1, rows.n_ranks), dtype=bool)
+        allowed[1, 0, 0] = False  # a bias on every rank is a shift, which softmax does not see
+        problem = RankCone(rows, allowed, tol=self.tol)
+        if self.solver == "slsqp":
+            from .slsqp import solve
+
+            coefficients = solve(self, problem, inverse=self._inverse)
+        else:
+            coefficients = self._solve(problem, self.shrinkage).coefficients
+        grid = problem.grid(coefficients)
+        self._set_parameters(grid)
+        self.rank_map_ = RankMap.from_grid(grid, top_k=self.top_k)
+
+    def _set_parameters(self, grid: np.ndarray) -> None:
+        self.weights_, self.biases_ = np.cumsum(grid[:, 0], axis=1)
+
+
+class MCCTInverse(MCCT):
+    """MCCT-I: the same map as `MCCT`, reported with inverse weights ``v = 1/w`` (by-rank temperatures).
+
+    Parameters and attributes are those of `MCCT`.
+
+    Attributes
+    ----------
+    inverse_weights_ : ndarray
+        By-rank temperatures, non-increasing.
+    """
+
+    _inverse = True
+
+    def _set_parameters(self, grid: np.ndarray) -> None:
+        super()._set_parameters(grid)
+        self.inverse_weights_ = 1.0 / self.weights_

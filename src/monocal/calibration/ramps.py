@@ -1,0 +1,99 @@
+"""Non-negative factors of a row: ramps of its statistics.
+
+    psi(z) = min(max((q(z) - zero) / (one - zero), 0), 1)
+
+rises from 0 to 1 between two values of a statistic ``q``: towards larger values where ``zero < one`` ("above"), towards smaller
+ones where ``one < zero`` ("below"). There is a ramp in either direction around every knot; knots are quantiles of the
+calibration set, and a ramp reaches two knots to each side. Every factor lies in [0, 1] and is constant beyond the
+calibration set, so nothing extrapolates: a row stranger than any calibration row is treated like the strangest of these. The
+first factor is the constant 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..arrays import Array, array_namespace, like
+from ..ranks.ranked import Ranked
+from .statistics import compute
+
+# Knots from the middle of a ramp to its ends. Wider ramps are smoother, narrower ones follow more closely.
+_REACH = 2
+
+
+@dataclass(frozen=True)
+class Ramp:
+    """One factor: 0 up to ``zero``, 1 from ``one`` on."""
+
+    statistic: int  # which of the statistics
+    zero: float
+    one: float
+
+    @property
+    def side(self) -> str:
+        """Rows on which side of ``zero`` have the factor."""
+        return "above" if self.zero < self.one else "below"
+
+
+@dataclass(frozen=True)
+class RampFactors:
+    """The constant 1 and ramps, as a function of ranked rows.
+
+    Attributes
+    ----------
+    statistics : tuple of str or callable
+    ramps : tuple of Ramp
+    """
+
+    statistics: tuple[str | Callable[[Array], Any], ...]
+    ramps: tuple[Ramp, ...]
+
+    @property
+    def n_factors(self) -> int:
+        return 1 + len(self.ramps)
+
+    @property
+    def mirrors(self) -> np.ndarray:
+        """For every factor the earlier one with which it makes 1, or itself, (K,)."""
+        place = {(ramp.statistic, ramp.zero, ramp.one): i for i, ramp in enumerate(self.ramps, 1)}
+        other = [place.get((ramp.statistic, ramp.one, ramp.zero), i) for i, ramp in enumerate(self.ramps, 1)]
+        return np.minimum([0, *other], np.arange(self.n_factors))
+
+    def __call__(self, rows: Ranked) -> Array:
+        """Factors (n, K) of ranked rows."""
+        xp = array_namespace(rows.depth)
+        return self.of_statistics(xp.stack([compute(s, rows) for s in self.statistics], axis=1))
+
+    def of_statistics(self, values: Array) -> Array:
+        """Factors (n, K) of statistics (n, S)."""
+        xp = array_namespace(values)
+        zero, one = (
+            like(np.array([getattr(ramp, end) for ramp in self.ramps]), values) for end in ("zero", "one")
+        )
+        risen = (values[:, [ramp.statistic for ramp in self.ramps]] - zero) / (one - zero)
+        return xp.concat([xp.ones_like(values[:, :1]), xp.clip(risen, min=0.0, max=1.0)], axis=1)
+
+
+def choose_ramps(values: np.ndarray, weight: np.ndarray, n_knots: int) -> tuple[Ramp, ...]:
+    """Ramps in both directions around the inner quantiles of each statistic (n, S); none where one is constant."""
+    levels = np.linspace(0.0, 1.0, n_knots + 2)
+    ramps = []
+    for s, q in enumerate(np.asarray(values, dtype=np.float64).T):
+        knots = np.unique(np.quantile(q, levels, weights=weight, method="inverted_cdf")).tolist()
+        for i in range(1, len(knots) - 1):
+            low, high = knots[max(i - _REACH, 0)], knots[min(i + _REACH, len(knots) - 1)]
+            ramps += [Ramp(s, low, high), Ramp(s, high, low)]
+        if len(knots) == 2:  # a statistic of few values, such as a count: one ramp between the two
+            ramps += [Ramp(s, *knots), Ramp(s, *knots[::-1])]
+    return tuple(ramps)
+
+
+def statistic_functions(
+    statistics: Sequence[str | Callable[[Array], Any]],
+) -> list[Callable[[Ranked], Array]]:
+    """The statistics as functions of ranked rows."""
+    return [lambda rows, s=s: compute(s, rows) for s in statistics]  # type: ignore[misc]

@@ -1,0 +1,267 @@
+"""Applying a rank map: ``f = w_rank u + b_rank`` without ever leaving the order.
+
+Weights and biases change at a few ranks only (the jumps). Between two jumps a class needs no rank, only to know which
+jumps it lies above, so on numpy arrays a row is sorted for its thresholds (or searched for them) and never un-sorted. Other
+libraries sort with an index and scatter back. Both give every class
+
+    f = w_d u + b_d,    d = number of jumps at or below its rank,    u = z - z_low,
+
+with ``w_d``, ``b_d`` non-decreasing in ``d`` because they are running sums of non-negative numbers. Order in floating point:
+``u`` is a rounded monotone function of ``z``; a larger non-negative ``w`` times a larger ``u`` rounds to no less; adding a
+larger ``b`` rounds to no less. Tied classes split by a jump get the mean of their group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..arrays import (
+    Array,
+    anchored_softmax_,
+    array_namespace,
+    compute_dtype,
+    is_lazy_torch,
+    like,
+    on_host,
+    ordered_softmax,
+    running_maximum,
+    scatter,
+    sort_with_index,
+)
+from ..kernel import compiled
+from ..ranks.ranked import LARGEST, Ranked, rank_rows
+from ..ranks.ties import average_ties
+from ..rows.parallel import block_rows, map_rows, parallel_map, row_slices
+
+
+@dataclass(frozen=True)
+class RankMap:
+    """A map that is piecewise constant in rank.
+
+    Attributes
+    ----------
+    starts : ndarray of shape (D,)
+        First rank of each piece, counted from the lowest in use; the first is 0.
+    scale_steps, bias_steps : ndarray of shape (K, D)
+        Non-negative increments of weight and bias at each start, for each factor.
+    top_k : int or None
+    factors : callable, optional
+        Gives the factors (n, K) of ranked rows; None for the constant 1.
+    """
+
+    starts: np.ndarray
+    scale_steps: np.ndarray
+    bias_steps: np.ndarray
+    top_k: int | None = None
+    factors: Callable[[Ranked], Array] | None = field(default=None, repr=False)
+
+    @classmethod
+    def from_grid(cls, coefficients: np.ndarray, **rest: object) -> RankMap:
+        """From coefficients (2, K, r) by kind, factor and start."""
+        used = np.flatnonzero(coefficients.any(axis=(0, 1)))
+        starts = np.union1d(0, used)
+        return cls(starts, coefficients[0][:, starts], coefficients[1][:, starts], **rest)  # type: ignore[arg-type]
+
+    def transform(self, logits: Array) -> Array:
+        """Calibrated logits (n, m) in compute precision; masked classes stay -inf."""
+        return self._by_block(logits, lambda z: self._block(z))
+
+    def probabilities(self, logits: Array) -> Array:
+        """Calibrated probabilities (n, m)."""
+        large = logits.shape[0] * logits.shape[1] >= compiled.LARGE
+        if large and self._needs_ranks and compiled.suits(logits):
+            out = np.empty_like(logits)
+            parallel_map(lambda b: self._compiled_probabilities(logits[b], out[b]), row_slices(logits))
+            return out
+        if not self._needs_ranks:
+            return self._by_block(logits, self._scaled_probabilities)
+        return self._by_block(logits, lambda z: ordered_softmax(self._block(z)))
+
+    def _scaled_probabilities(self, z: Array) -> Array:
+        """Where all classes have one weight, only the top of a row matters."""
+        xp = array_namespace(z)
+        z = xp.astype(z, compute_dtype(z), copy=False)
+        with np.errstate(over="ignore"):
+            f = z - xp.max(z, axis=1, keepdims=True)
+            f *= float(self.scale_steps[0, 0])
+        return anchored_softmax_(f)
+
+    def _by_block(self, logits: Array, function: Callable[[Array], Array]) -> Array:
+        # Predicting on a device needs half a dozen arrays of a block's size beside the result: smaller blocks there.
+        size = block_rows(logits) if on_host(logits) else max(1, block_rows(logits) // 4)
+        return map_rows(function, logits, size)
+
+    def _compiled_probabilities(self, z: np.ndarray, out: np.ndarray) -> None:
+        """The same in loops. Only the values at the jumps are looked for, where nothing else of a row is needed."""
+        if self.factors is not None:
+            return self._sorted_probabilities(z, out)
+        w, b = (np.cumsum(like(steps, z), axis=1) for steps in (self.scale_steps, self.bias_steps))
+        below = max(z.shape[1] - self.top_k, 0) if self.top_k else 0
+        if below:  # everything is measured from the lowest rank in use
+            top, _, thresholds, found = compiled.depths_at(z, below + self.starts)
+            height, thresholds = (
+                np.ascontiguousarray(thresholds[:, 0]),
+                np.ascontiguousarray(thresholds[:, 1:]),
+            )
+        else:
+            top, height, thresholds, found = compiled.depths_at(z, self.starts[1:])
+        compiled.probabilities(z, top, height, thresholds, found, w, b, out)
+        rest = np.flatnonzero(~found)
+        if len(rest):
+            part = np.empty_like(out[rest])
+            self._sorted_probabilities(z[rest], part)
+            out[rest] = part
+        return None
+
+    def _sorted_probabilities(self, z: np.ndarray, out: np.ndarray) -> None:
+        """The same from sorted rows; those with masks or with ties across a jump are done again."""
+        rows = self._ranked(z)
+        masked = rows.valid is not None or (rows.tail is not None and rows.tail.masked)
+        if masked or not rows.height.max() < LARGEST:
+            out[:] = ordered_softmax(self._of_ranked(z, rows))
+            return
+        w, b = self._parameters(rows)
+        split = self._split(rows)
+        thresholds = np.ascontiguousarray(rows.depth[:, self.starts[1:]])
+        compiled.probabilities(z, rows.top[:, 0], rows.height, thresholds, ~split, w, b, out)
+        if split.any():
+            out[split] = ordered_softmax(self._of_ranked(z[split], rows[split]))
+
+    def _block(self, z: Array) -> Array:
+        return self._of_ranked(z, self._ranked(z))
+
+    def _ranked(self, z: Array) -> Ranked:
+        return rank_rows(z, self.top_k, ordered=self._needs_ranks)
+
+    @property
+    def _needs_ranks(self) -> bool:
+        return len(self.starts) > 1 or self.factors is not None or self.top_k is not None
+
+    def _parameters(self, rows: Ranked) -> tuple[Array, Array]:
+        """Weight and bias of each piece, (n, D), or (1, D) where all rows have the same."""
+        xp = array_namespace(rows.depth)
+        psi = None if self.factors is None else self.factors(rows)
+        w, b = (
+            xp.cumulative_sum(_mix(psi, steps, rows.depth), axis=1)
+            for steps in (self.scale_steps, self.bias_steps)
+        )
+        if not on_host(rows.depth):  # a device sums in parallel, in an order of its own
+            w, b = running_maximum(w), running_maximum(b)
+        return w, b
+
+    def _split(self, rows: Ranked) -> np.ndarray:
+        """Whether a jump falls among tied classes of a row, (n,)."""
+        jumps = self.starts[1:]
+        jumps = jumps[jumps < rows.depth.shape[1]]
+        return (rows.depth[:, jumps] == rows.depth[:, jumps - 1]).any(axis=1)
+
+    def _of_ranked(self, z: Array, rows: Ranked) -> Array:
+        """Calibrated logits of rows that have been ranked."""
+        w, b = self._parameters(rows)
+        if not self._needs_ranks:
+            return _mask((rows.height[:, None] - _depth(z, rows)) * w + b, z, rows)
+        if is_lazy_torch(z):
+            return self._scattered(z, rows, w, b)
+        split = self._split(rows)
+        if split.all():
+            return self._scattered(z, rows, w, b)
+        f = self._thresholded(z, rows, w, b)
+        if split.any():
+            part = slice(None) if len(w) == 1 else split
+            f[split] = self._scattered(z[split], rows[split], w[part], b[part])
+        return f
+
+    def _thresholded(self, z: np.ndarray, rows: Ranked, w: np.ndarray, b: np.ndarray) -> np.ndarray:
+        """Every class finds its piece by comparing with the values at the jumps."""
+        depth = _depth(z, rows)
+        jumps = self.starts[1:]
+        piece = _count_passed(depth, rows.depth[:, jumps], jumps - rows.depth.shape[1] + z.shape[1])
+        u = np.subtract(rows.height[:, None], depth, out=depth)
+        if not self.scale_steps[:, 1:].any():
+            u *= w[:, :1]
+        else:
+            u *= _look_up(w, piece)
+        if self.bias_steps.any():
+            u += _look_up(b, piece)
+        return _mask(u, z, rows)
+
+    def _scattered(self, z: Array, rows: Ranked, w: Array, b: Array) -> Array:
+        """Sorted values are calibrated rank by rank and put back where they came from."""
+        xp = array_namespace(z)
+        r = rows.depth.shape[1]
+        piece = np.searchsorted(self.starts, np.arange(r), side="right") - 1
+        u = xp.maximum(rows.height[:, None] - rows.depth, 0 * rows.depth)
+        f = u * w[:, piece] + b[:, piece]
+        average_ties(f, rows, self.starts[1:])
+        if r == z.shape[1]:
+            return _mask(scatter(f, sort_with_index(z)[1]), z, rows)
+        # The tail has the lowest rank's parameters; classes tied with the lowest in use have its group's value.
+        depth = _depth(z, rows)
+        whole = (rows.height[:, None] - depth) * w[:, :1] + b[:, :1]
+        low = depth == rows.height[:, None]
+        first = xp.argmax(xp.astype(rows.depth == rows.height[:, None], xp.int8), axis=1)
+        whole = xp.where(low, xp.take_along_axis(f, first[:, None], axis=1), whole)
+        if is_lazy_torch(z):
+            index = z.topk(r, dim=1).indices.flip(1)
+            whole = whole.scatter(1, index, f)
+        else:
+            index = np.argsort(z, axis=1)[:, z.shape[1] - r :]
+            np.put_along_axis(whole, index, f, axis=1)
+        return _mask(whole, z, rows)
+
+
+def _mix(psi: Array | None, steps: np.ndarray, other: Array) -> Array:
+    """Increments (n, D) of each row, or (1, D) where they are the same for all; non-negative whatever the rounding."""
+    return like(steps, other) if psi is None else psi @ like(steps, other)
+
+
+def _depth(z: Array, rows: Ranked) -> Array:
+    """Depths of the classes in their own places, rounded exactly as when they were sorted."""
+    xp = array_namespace(z)
+    with np.errstate(over="ignore"):
+        depth = xp.astype(z, rows.depth.dtype) - rows.top
+    depth *= -1.0
+    if rows.valid is not None or not bool(xp.max(rows.height) < LARGEST):
+        depth = xp.clip(depth, max=LARGEST)
+    return depth
+
+
+def _mask(f: Array, z: Array, rows: Ranked) -> Array:
+    masked = rows.valid is not None or (rows.tail is not None and rows.tail.masked)
+    if masked:
+        xp = array_namespace(f)
+        f = xp.where(xp.isinf(z), xp.asarray(-np.inf, dtype=f.dtype), f)
+    return f
+
+
+def _count_passed(depth: np.ndarray, thresholds: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """How many thresholds each class has passed, (n, m) small integers.
+
+    Without ties across a threshold exactly ``m - start`` classes of every row pass it, so once few do, they are cut out
+    into an array of their own and only they are compared any further.
+    """
+    n, m = depth.shape
+    passed = np.zeros((n, m), dtype=np.uint8 if len(starts) < 256 else np.uint16)
+    for d, start in enumerate(starts):
+        inside = depth <= thresholds[:, d : d + 1]
+        passed += inside
+        few = m - int(start)
+        if 4 * few <= m and d + 2 < len(starts):
+            index = np.flatnonzero(inside)
+            if len(index) != n * few:  # only where a row has been masked below this rank
+                continue
+            part = depth.ravel()[index].reshape(n, few)
+            passed.ravel()[index] += _count_passed(
+                part, thresholds[:, d + 1 :], starts[d + 1 :] - start
+            ).ravel()
+            break
+    return passed
+
+
+def _look_up(table: np.ndarray, piece: np.ndarray) -> np.ndarray:
+    if len(table) == 1:
+        return np.take(table[0], piece, mode="clip")  # the default mode checks and copies
+    return np.take_along_axis(table, piece.astype(np.intp), axis=1)

@@ -1,0 +1,142 @@
+"""The paper's optimiser: SLSQP over weights and biases by rank, with difference constraints.
+
+    minimise  -1/n sum_n log softmax(x_n w + b)[label]  +  penalty,      w, b non-decreasing,  w > 0
+
+(or ``x / v + b`` with ``v`` non-increasing). Kept for comparison and as an oracle: it shares no code with the certified
+solver. It breaks ties as the sort does, is dense in the number of ranks, and for a thousand of them stops at its iteration
+limit long before the optimum.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy.optimize import minimize
+from scipy.special import logsumexp
+
+from ..arrays import to_numpy
+from ..errors import InputError
+from ..solver import Solution
+from .cone import warn_if_unfinished
+
+if TYPE_CHECKING:
+    from ..objective.cone import RankCone
+    from .mcct import MCCT
+
+_SMALLEST = 1e-6  # w > 0 and v > 0
+
+
+def rank_nll(
+    x: np.ndarray, rank: np.ndarray, share: np.ndarray, w: np.ndarray, b: np.ndarray
+) -> tuple[float, np.ndarray, np.ndarray]:
+    """NLL of sorted values x (n, r) with labels at ``rank``, weighted by ``share``; its gradients in w and b."""
+    f = x * w + b
+    log_total = logsumexp(f, axis=1)
+    rows = np.arange(len(rank))
+    value = float(share @ (log_total - f[rows, rank]))
+    p = np.exp(f - log_total[:, None])
+    p[rows, rank] -= 1.0
+    p *= share[:, None]
+    return value, (p * x).sum(axis=0), p.sum(axis=0)
+
+
+def minimize_ranks(
+    x: np.ndarray,
+    rank: np.ndarray,
+    weight: np.ndarray | None,
+    *,
+    scale: np.ndarray,
+    inverse: bool,
+    n_rows: float,
+    max_iter: int,
+    tol: float,
+    step_penalty: tuple[np.ndarray, np.ndarray] | None = None,
+) -> tuple[np.ndarray, np.ndarray, Solution]:
+    """SLSQP from weights (or inverse weights) ``scale`` and zero biases; returns weights, biases and what happened.
+
+    ``step_penalty``: linear penalties on the increments of w and of b.
+    """
+    r = x.shape[1]
+    share = (np.ones(len(rank)) if weight is None else np.asarray(weight, dtype=np.float64)) / n_rows
+    sign = -1.0 if inverse else 1.0
+    slope_w, slope_b = (np.zeros(r), np.zeros(r)) if step_penalty is None else map(_by_rank, step_penalty)
+
+    def objective(theta: np.ndarray) -> tuple[float, np.ndarray]:
+        s, b = theta[:r], theta[r:]
+        w = 1.0 / s if inverse else s
+        value, dw, db = rank_nll(x, rank, share, w, b)
+        value += float(slope_w @ w + slope_b @ b)
+        dw = dw + slope_w
+        return value, np.concatenate([-dw * w**2 if inverse else dw, db + slope_b])
+
+    difference = np.zeros((2 * (r - 1), 2 * r))
+    for i in range(r - 1):
+        difference[i, [i, i + 1]] = -sign, sign
+        difference[r - 1 + i, [r + i, r + i + 1]] = -1.0, 1.0
+    result = minimize(
+        objective,
+        np.concatenate([scale, np.zeros(r)]),
+        jac=True,
+        method="SLSQP",
+        bounds=[(_SMALLEST, None)] * r + [(None, None)] * r,
+        constraints={"type": "ineq", "fun": lambda t: difference @ t, "jac": lambda t: difference}
+        if r > 1
+        else (),
+        options={"maxiter": max_iter, "ftol": tol},
+    )
+    s = np.maximum(result.x[:r], _SMALLEST)
+    solution = Solution(
+        coefficients=result.x,
+        converged=bool(result.success),
+        status=f"slsqp: {result.message}" if result.success else f"stopped: slsqp says {result.message!r}",
+        kkt=float("nan"),
+        duality_gap=float("nan"),
+        objective=float(result.fun),
+        n_iter=int(result.nit),
+    )
+    return (1.0 / s if inverse else s), result.x[r:], solution
+
+
+def _by_rank(step_penalty: np.ndarray) -> np.ndarray:
+    """A penalty on increments as a linear function of the running sums: ``sum_s p_s (w_s - w_{s-1})``."""
+    return step_penalty - np.append(step_penalty[1:], 0.0)
+
+
+def solve(calibrator: MCCT, problem: RankCone, *, inverse: bool) -> np.ndarray:
+    """The calibrator's own objective by SLSQP; coefficients as the certified solver gives them."""
+    rows = problem.rows
+    shrinkage = calibrator.shrinkage
+    if isinstance(shrinkage, str):
+        raise InputError("solver='slsqp' needs shrinkage as a number; 'cv' goes with solver='newton'.")
+    if any(b.rows.tail is not None or b.rows.valid is not None for b in rows.blocks):  # type: ignore[attr-defined]
+        raise InputError(
+            "solver='slsqp' takes all ranks and no masked classes: use solver='newton', or top_k=None."
+        )
+    problem.set_strength(shrinkage)
+    blocks = rows.blocks  # type: ignore[attr-defined]
+    u = np.concatenate([to_numpy(b.rows.height[:, None] - b.rows.depth) for b in blocks]).astype(np.float64)
+    rank = np.concatenate([to_numpy(b.label_rank) for b in blocks])
+    weight = np.concatenate([to_numpy(b.weight) for b in blocks])
+    penalty = problem.grid(problem.penalty - problem.floor)[:, 0]
+    r = u.shape[1]
+    weights, biases, solution = minimize_ranks(
+        u,
+        rank,
+        weight,
+        scale=np.ones(r) if inverse else np.linspace(0.0, 1.0, r),
+        inverse=inverse,
+        n_rows=float(weight.sum()),
+        max_iter=calibrator.max_iter,
+        tol=1e-12,
+        step_penalty=(penalty[0], penalty[1]),
+    )
+    # SLSQP meets its constraints to rounding only; the map must meet them exactly.
+    steps = np.zeros(problem.allowed.shape)
+    steps[0, 0] = np.maximum(np.diff(weights, prepend=0.0), 0.0)
+    steps[1, 0, 1:] = np.maximum(np.diff(biases), 0.0)
+    calibrator.solution_ = solution
+    calibrator.shrinkage_ = float(shrinkage)
+    calibrator.n_iter_ = max(solution.n_iter, 1)
+    warn_if_unfinished(calibrator, solution)
+    return steps.ravel()[problem.atoms]

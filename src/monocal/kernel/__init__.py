@@ -1,0 +1,1 @@
+"""The sums over rows: one interface, engines side by side."""

@@ -1,0 +1,111 @@
+"""A block of prepared rows: sorted, with labels found and factors at hand. This is what an engine reads.
+
+Labels among tied logits: the tied ranks share the label in equal parts, so it does not matter how the sort placed them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..arrays import Array, array_namespace
+from ..ranks.ranked import Ranked, Rest, Tail
+
+if TYPE_CHECKING:
+    from .interface import Engine
+
+
+@dataclass(frozen=True)
+class Block:
+    """Prepared rows, and the engine that works on them."""
+
+    engine: Engine
+    rows: Ranked
+    weight: Array  # (n,)
+    label_depth: Array  # (n,)
+    label_rank: Array  # (n,), first of the ranks its value holds
+    label_held: Array  # (n,), how many ranks hold it
+    label_size: Array  # (n,), how many classes hold it: those ranks and what ties with them in the tail
+    statistics: Array | None = None  # (n, S)
+    factors: Array | None = None  # (n, K), non-negative, first column 1; None means just the 1
+
+    @property
+    def n_rows(self) -> int:
+        return self.weight.shape[0]
+
+    def every(self, step: int) -> Block:
+        """One row in ``step``, copied side by side: loops want them so, and the others need not stay in memory."""
+        return self[np.arange(0, self.n_rows, step)]
+
+    def __getitem__(self, index: slice | Array) -> Block:
+        return Block(
+            self.engine,
+            self.rows[index],
+            self.weight[index],
+            self.label_depth[index],
+            self.label_rank[index],
+            self.label_held[index],
+            self.label_size[index],
+            None if self.statistics is None else self.statistics[index],
+            None if self.factors is None else self.factors[index],
+        )
+
+
+def join_blocks(blocks: Sequence[Block], logits: Array | None = None) -> Block:
+    """One block with the rows of several; ``logits`` are theirs, where they lie together already."""
+    if len(blocks) == 1:
+        return blocks[0]
+    xp = array_namespace(blocks[0].weight)
+
+    def join(get: Callable[[Block], Array | None]) -> Array | None:
+        parts = [get(b) for b in blocks]
+        return None if parts[0] is None else xp.concat(parts, axis=0)
+
+    tail = blocks[0].rows.tail
+    if tail is not None:
+        tail = Tail(
+            logits if logits is not None else join(lambda b: b.rows.tail and b.rows.tail.logits),
+            join(lambda b: b.rows.tail and b.rows.tail.ties),
+            any(b.rows.tail is not None and b.rows.tail.masked for b in blocks),
+            tail.rest and Rest(join(lambda b: _rest(b).depth), join(lambda b: _rest(b).count)),
+        )
+    masked = any(b.rows.valid is not None for b in blocks)
+    rows = Ranked(
+        join(lambda b: b.rows.depth),
+        join(lambda b: b.rows.height),
+        join(lambda b: b.rows.top),
+        join(lambda b: _valid(b.rows)) if masked else None,
+        tail,
+        blocks[0].rows.n_classes,
+        _any_tied([b.rows.tied for b in blocks]),
+    )
+    return Block(
+        blocks[0].engine,
+        rows,
+        join(lambda b: b.weight),
+        join(lambda b: b.label_depth),
+        join(lambda b: b.label_rank),
+        join(lambda b: b.label_held),
+        join(lambda b: b.label_size),
+        join(lambda b: b.statistics),
+        join(lambda b: b.factors),
+    )
+
+
+def _any_tied(tied: Sequence[np.ndarray | None]) -> np.ndarray | None:
+    known = [t for t in tied if t is not None]
+    return np.any(known, axis=0) if len(known) == len(tied) else None
+
+
+def _rest(block: Block) -> Rest:
+    assert block.rows.tail is not None
+    assert block.rows.tail.rest is not None
+    return block.rows.tail.rest
+
+
+def _valid(rows: Ranked) -> Array:
+    xp = array_namespace(rows.depth)
+    return xp.ones_like(rows.depth, dtype=xp.bool) if rows.valid is None else rows.valid

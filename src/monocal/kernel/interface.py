@@ -1,0 +1,111 @@
+"""The computation over rows as one interface: what an engine does with a block of rows, and what it returns.
+
+An atom is (kind, factor k, start s): in rank order ``psi_k(z) 1[i >= s] u_(i)`` (scale) or ``psi_k(z) 1[i >= s]``
+(bias). With coefficients ``c >= 0`` the calibrated logits of a row are
+
+    f_(i) = w_i u_(i) + b_i,    w_i = sum_k psi_k sum_{s <= i} c[scale, k, s],   b_i likewise,
+
+measured from the top of the row (``u = U - v``, depth ``v``, height ``U``; in `point`), where rounding does no harm. The
+objective ``sum_n weight_n [log sum_i exp(f_(i) - f_top) + f_top - f_label]`` has
+
+    value      log-partition (the labels' part is linear in ``c`` and known beforehand)
+    gradient   column sums of ``psi p v``, ``psi p U``, ``psi p``; then sums over ranks give every atom (in `objective.cone`)
+    Hessian    covariances of the atoms of a working set (in `curvature`)
+
+What is returned has a fixed size and adds up, so rows may live anywhere.
+
+`array` has the engine for every array library. `compiled` (numba) and `triton` (CUDA) are the same engine with some steps
+replaced by faster ones. `choice` says which engine takes which arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Protocol
+
+import numpy as np
+
+from ..arrays import Array
+
+if TYPE_CHECKING:
+    from ..ranks.ranked import Ranked
+    from .block import Block
+    from .point import Point
+    from .totals import Totals
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Sums over rows, in float64 on the host. They add."""
+
+    value: float
+    # (2 k + K, r), of the K factors wanted: at each rank psi p v and psi p U of those k whose scales begin at every rank,
+    # and psi p of all
+    by_rank: np.ndarray
+    whole: np.ndarray  # (K - k,): psi p v over all ranks, of the other factors
+    hessian: np.ndarray  # (a, a)
+
+    def __add__(self, other: Sums) -> Sums:
+        return Sums(
+            self.value + other.value,
+            self.by_rank + other.by_rank,
+            self.whole + other.whole,
+            self.hessian + other.hessian,
+        )
+
+
+class Engine(Protocol):
+    """What works on blocks of rows. Engines have no state: one object serves all blocks."""
+
+    # Whether the sums over a tail need no arrays of its width.
+    reads_tail_in_place: ClassVar[bool]
+
+    def prepare(
+        self,
+        logits: Array,
+        labels: Array,
+        weight: Array | None,
+        *,
+        top_k: int | None = None,
+        statistics: Sequence[Callable[[Ranked], Array]] = (),
+        dtype: object = None,
+        ordered: bool = True,
+    ) -> Block:
+        """Sort rows of logits (n, m) and find their labels (n,).
+
+        ``ordered=False`` will do where no atom begins above the lowest rank.
+        """
+
+    def totals(self, block: Block, whole_scales: bool) -> Totals:
+        """Label sums and atom moments; ``whole_scales`` as in `Point`."""
+
+    def sums(self, block: Block, point: Point) -> Sums:
+        """Value, gradient by rank and working-set Hessian of one block's log-partition."""
+
+    def scale_sums(self, block: Block, scale: float) -> np.ndarray:
+        """The same where there is no atom but the plain scale: value, slope and curvature, without the labels."""
+
+    def tail_sums(self, block: Block, weights: list[Array], base: Array, count: int) -> list[Array]:
+        """``sum exp(f) v^t`` for ``t < count`` over all classes, with depths cut at the height; (n,) each."""
+
+    def piece_moments(self, p: Array, v: Array, starts: np.ndarray) -> list[Array]:
+        """Sums of ``p``, ``p v``, ``p v^2`` over the pieces that begin at ``starts``, (n, D) each, in double precision."""
+
+
+# The same as functions of a block, for `Rows.sum`.
+
+
+def totals(block: Block, whole_scales: bool) -> Totals:
+    """`Engine.totals` of a block by its own engine."""
+    return block.engine.totals(block, whole_scales)
+
+
+def sums(block: Block, point: Point) -> Sums:
+    """`Engine.sums` of a block by its own engine."""
+    return block.engine.sums(block, point)
+
+
+def scale_sums(block: Block, scale: float) -> np.ndarray:
+    """`Engine.scale_sums` of a block by its own engine."""
+    return block.engine.scale_sums(block, scale)

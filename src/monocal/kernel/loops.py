@@ -1,0 +1,349 @@
+"""The loops of `compiled`, in numba. Nothing else imports this module, because it needs numba at once."""
+
+# mypy: disable-error-code="no-untyped-def, call-arg, misc, assignment"
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+from llvmlite import ir
+from numba.core import types
+from numba.extending import intrinsic
+
+from ..arrays import EXP_GRID
+from ..ranks.ranked import LARGEST
+
+F32 = np.float32
+UP, DOWN = F32(EXP_GRID["float32"]), F32(1.0 / EXP_GRID["float32"])
+# Heights of rows that are dealt into buckets: below the least there is nothing to divide by, above the most depths are cut.
+LEAST, MOST = F32(1e-30), F32(LARGEST)
+PART = 4096
+# Values in one bucket that are put in order one by one.
+CROWD = np.uint32(64)
+# log(2) as a sum of two: the first has few bits, so its multiples are exact.
+PER_LN2, LN2_HIGH, LN2_LOW = F32(1 / np.log(2)), F32(355 / 512), F32(np.log(2) - 355 / 512)
+
+
+def nothing():
+    return 0
+
+
+try:
+    numba.njit(cache=True)(nothing)
+    KEEPS = True
+except RuntimeError:  # no folder to keep compiled code in
+    KEEPS = False
+HOW = {"nogil": True, "error_model": "numpy", "cache": KEEPS}
+# Sums may be taken in any order. Nothing else may be rearranged, least of all what rests on a rounding; where the order
+# of classes is at stake, products are not even fused with sums.
+sum_loop = numba.njit(fastmath=True, **HOW)
+loop = numba.njit(fastmath={"contract"}, **HOW)
+strict_loop = numba.njit(**HOW)
+
+
+@intrinsic
+def float_of_bits(context: Any, bits: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.bitcast(args[0], ir.FloatType())
+
+    return types.float32(types.int32), generate
+
+
+@numba.njit(inline="always")
+def power_of_two(k):
+    return float_of_bits((k + np.int32(127)) << np.int32(23))
+
+
+@numba.njit(inline="always")
+def exp(x):
+    # 2^k e^r with |r| <= log(2)/2, where seven terms of the series leave an error of 6e-9.
+    x = max(x, F32(-104.0))  # where it is zero
+    k = np.rint(x * PER_LN2)
+    r = (x - k * LN2_HIGH) - k * LN2_LOW
+    y = F32(1 / 5040)
+    y = y * r + F32(1 / 720)
+    y = y * r + F32(1 / 120)
+    y = y * r + F32(1 / 24)
+    y = y * r + F32(1 / 6)
+    y = y * r + F32(1 / 2)
+    y = y * r * r + r + F32(1)
+    k = np.int32(k)
+    half = k >> np.int32(1)  # in two steps, because the smallest numbers have no exponent of their own
+    return y * power_of_two(half) * power_of_two(k - half)
+
+
+@loop
+def flush(some, out, n, rows):
+    # From single to double precision every few rows, before rounding adds up.
+    if n % 32 == 31 or n == rows - 1:
+        for j in range(some.shape[0]):
+            for i in range(some.shape[1]):
+                out[j, i] += some[j, i]
+                some[j, i] = F32(0)
+
+
+# Long sums are taken in parts: adding a hundred thousand numbers in single precision would lose the last two digits.
+
+
+@sum_loop
+def part_total(x):
+    s = F32(0)
+    for i in range(x.size):
+        s += x[i]
+    return s
+
+
+@loop
+def total_of(x):
+    if x.size <= PART:
+        return part_total(x)
+    s = 0.0
+    for begin in range(0, x.size, PART):
+        s += part_total(x[begin : begin + PART])
+    return F32(s)
+
+
+@sum_loop
+def part_moments(p, v):
+    s0, s1, s2 = F32(0), F32(0), F32(0)
+    for i in range(p.size):
+        s0 += p[i]
+        s1 += p[i] * v[i]
+        s2 += p[i] * v[i] * v[i]
+    return s0, s1, s2
+
+
+@loop
+def moments_of(p, v):
+    if p.size <= PART:
+        return part_moments(p, v)
+    s0, s1, s2 = 0.0, 0.0, 0.0
+    for begin in range(0, p.size, PART):
+        t0, t1, t2 = part_moments(p[begin : begin + PART], v[begin : begin + PART])
+        s0, s1, s2 = s0 + t0, s1 + t1, s2 + t2
+    return F32(s0), F32(s1), F32(s2)
+
+
+@loop
+def average_ties(v, starts, leading, lesser, base, p):
+    # Tied ranks share the mean of their values, where a jump falls among them.
+    done = 0
+    for d in range(1, starts.size - 1):
+        here = v[starts[d]]
+        if starts[d] < done or v[starts[d] - 1] != here:
+            continue
+        low, k = starts[d], d
+        while low > 0 and v[low - 1] == here:
+            low -= 1
+        while starts[k] > low:
+            k -= 1
+        done, total = low, 0.0
+        while done < v.size and v[done] == here:
+            first = done
+            while done < starts[k + 1] and v[done] == here:
+                done += 1
+            total += (done - first) * (leading[k] * here + (lesser[k] * here + base[k]))
+            k += 1
+        e = exp(F32(total / (done - low)))
+        for i in range(low, done):
+            p[i] = e
+
+
+@loop
+def exponentials_of_row(v, starts, leading, lesser, base, p):
+    for d in range(starts.size - 1):
+        w, c, b = leading[d], lesser[d], base[d]
+        x, y = v[starts[d] : starts[d + 1]], p[starts[d] : starts[d + 1]]
+        for i in range(x.size):
+            y[i] = exp(w * x[i] + (c * x[i] + b))
+    average_ties(v, starts, leading, lesser, base, p)
+    return total_of(p)
+
+
+@loop
+def exponentials(v, starts, leading, lesser, base, p, total):
+    step = 0 if leading.shape[0] == 1 else 1
+    for n in range(v.shape[0]):
+        total[n] = exponentials_of_row(v[n], starts, leading[n * step], lesser[n * step], base[n], p[n])
+
+
+@loop
+def tail_sums(z, top, height, leading, lesser, base, out):
+    step = 0 if leading.size == 1 else 1
+    v, e = np.empty(PART, dtype=np.float32), np.empty(PART, dtype=np.float32)
+    for n in range(z.shape[0]):
+        w, c, b = leading[n * step], lesser[n * step], base[n]
+        s0, s1, s2 = 0.0, 0.0, 0.0
+        for begin in range(0, z.shape[1], PART):
+            some = z[n, begin : begin + PART]
+            for i in range(some.size):
+                v[i] = min(max(top[n] - some[i], height[n]), MOST)
+                e[i] = exp(w * v[i] + (c * v[i] + b))
+            t0, t1, t2 = part_moments(e[: some.size], v[: some.size])
+            s0, s1, s2 = s0 + t0, s1 + t1, s2 + t2
+        out[0, n], out[1, n], out[2, n] = s0, s1, s2
+
+
+@loop
+def find_labels(depth, label_depth, first, held, tied):
+    for n in range(depth.shape[0]):
+        row, here = depth[n], label_depth[n]
+        low, high = 0, row.size
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (middle + 1, high) if row[middle] > here else (low, middle)
+        first[n] = low
+        while high < row.size and row[high] == here:
+            high += 1
+        held[n] = high - low
+        for i in range(row.size - 1):
+            tied[i] |= np.uint8(row[i] == row[i + 1])
+
+
+@loop
+def scale_moments(v, height, weight, out):
+    some = np.zeros((2, v.shape[1]), dtype=np.float32)
+    for n in range(v.shape[0]):
+        row, first, second, w = v[n], some[0], some[1], weight[n]
+        for i in range(row.size):
+            u = height[n] - row[i]
+            first[i] += w * u
+            second[i] += w * u * u
+        flush(some, out, n, v.shape[0])
+
+
+@loop
+def sums_by_rank(v, starts, leading, lesser, base, weight, height, left_out, out, total):
+    p = np.empty(v.shape[1], dtype=np.float32)
+    some = np.zeros((3, v.shape[1]), dtype=np.float32)
+    for n in range(v.shape[0]):
+        row = v[n]
+        total[n] = exponentials_of_row(row, starts, leading[0], lesser[0], base[n], p)
+        share = F32(0) if left_out[n] else weight[n] / total[n]
+        raised = share * height[n]
+        depth, high, mass = some[0], some[1], some[2]
+        for i in range(p.size):
+            q = p[i] * share
+            depth[i] += q * row[i]
+            high[i] += p[i] * raised
+            mass[i] += q
+        flush(some, out, n, v.shape[0])
+
+
+@loop
+def piece_moments(p, v, starts, out):
+    for n in range(p.shape[0]):
+        for d in range(starts.size - 1):
+            piece = slice(starts[d], starts[d + 1])
+            out[0, n, d], out[1, n, d], out[2, n, d] = moments_of(p[n, piece], v[n, piece])
+
+
+@numba.njit(fastmath={"nnan", "nsz"}, **HOW)
+def ends_of(x):
+    low, high = x[0], x[0]
+    for i in range(x.size):
+        low, high = min(low, x[i]), max(high, x[i])
+    return low, high
+
+
+@strict_loop
+def find_buckets(z, top, scale, bucket):
+    for i in range(z.size):
+        bucket[i] = np.uint16((top - z[i]) * scale)
+
+
+@strict_loop
+def depths_at(z, ranks, n_buckets, top, height, out, found):
+    # Indices are unsigned: a signed one would be checked for being negative, which counts from the end.
+    m = z.shape[1]
+    bucket, inside = np.empty(m, dtype=np.uint16), np.empty(m + 1, dtype=np.uint32)
+    held, wanted = np.empty(n_buckets, dtype=np.uint32), np.empty(n_buckets, dtype=np.uint8)
+    end, depths = np.empty(n_buckets, dtype=np.uint32), np.empty(m, dtype=np.float32)
+    place, first = np.empty(ranks.size, dtype=np.uint32), np.empty(ranks.size, dtype=np.uint32)
+    last = np.empty(ranks.size, dtype=np.uint32)
+    for n in range(z.shape[0]):
+        row = z[n]
+        low, high = ends_of(row)
+        top[n], height[n] = high, high - low
+        found[n] = LEAST < height[n] < MOST
+        if not found[n]:
+            continue
+        find_buckets(row, high, F32(n_buckets - 1) / height[n], bucket)
+        held[:] = np.uint32(0)
+        wanted[:] = np.uint8(0)
+        for i in range(m):
+            held[bucket[i]] += np.uint32(1)
+        # Which buckets hold the values wanted, and where in a list of all that these buckets hold.
+        above, listed, b, k = np.uint32(0), np.uint32(0), np.uint32(0), np.uint32(0)
+        for j in range(ranks.size):
+            while above + held[b] < ranks[j]:
+                above += held[b]
+                b += np.uint32(1)
+            if not wanted[b]:
+                wanted[b], end[b], first[k], last[k] = np.uint8(1), listed, listed, listed + held[b]
+                listed += held[b]
+                k += np.uint32(1)
+            place[j] = end[b] + ranks[j] - np.uint32(1) - above
+        for j in range(k):
+            found[n] &= last[j] - first[j] <= CROWD
+        if not found[n]:
+            continue
+        count = np.uint32(0)
+        for i in range(m):
+            inside[count] = np.uint32(i)
+            count += np.uint32(wanted[bucket[i]])
+        for t in range(count):
+            i = inside[t]
+            depths[end[bucket[i]]] = high - row[i]
+            end[bucket[i]] += np.uint32(1)
+        for j in range(k):  # in order, bucket by bucket
+            for t in range(first[j] + np.uint32(1), last[j]):
+                x, s = depths[np.uint32(t)], np.uint32(t)
+                while s > first[j] and depths[s - np.uint32(1)] > x:
+                    depths[s] = depths[s - np.uint32(1)]
+                    s -= np.uint32(1)
+                depths[s] = x
+        j = np.uint32(0)
+        for d in range(ranks.size):
+            at = place[d]
+            while at >= last[j]:
+                j += np.uint32(1)
+            out[n, d] = depths[at]
+            # A value that goes on below the rank is not told apart by it.
+            found[n] &= at + np.uint32(1) == last[j] or depths[at + np.uint32(1)] != depths[at]
+
+
+@strict_loop
+def probabilities(z, top, height, thresholds, found, weights, biases, out):
+    m = z.shape[1]
+    step = 0 if weights.shape[0] == 1 else 1
+    last = thresholds.shape[1]
+    v, w_i, b_i = np.empty(m, dtype=np.float32), np.empty(m, dtype=np.float32), np.empty(m, dtype=np.float32)
+    for n in range(z.shape[0]):
+        if not found[n]:
+            continue
+        row, result = z[n], out[n]
+        w, b = weights[n * step], biases[n * step]
+        for i in range(m):
+            v[i] = top[n] - row[i]
+            w_i[i] = w[0]
+            b_i[i] = b[0]
+        for d in range(last):  # looking the parameters up by piece would be slower than passing them on
+            t, here_w, here_b = thresholds[n, d], w[d + 1], b[d + 1]
+            if here_w != w[d]:
+                for i in range(m):
+                    w_i[i] = here_w if v[i] <= t else w_i[i]
+            if here_b != b[d]:
+                for i in range(m):
+                    b_i[i] = here_b if v[i] <= t else b_i[i]
+        highest = height[n] * w[last] + b[last]
+        for i in range(m):
+            f = (height[n] - v[i]) * w_i[i] + b_i[i]
+            result[i] = np.rint((f - highest) * UP) * DOWN
+        for i in range(m):
+            result[i] = exp(result[i])
+        share = F32(1) / total_of(result)
+        for i in range(m):
+            result[i] *= share

@@ -1,0 +1,133 @@
+"""Where to evaluate: the parameters by rank, and what a block of rows makes of them.
+
+    f_(i) - f_top = -w_i v_i + base_i,      base_i = -(w_top - w_i) U - (b_top - b_i)
+
+Weights and biases change at few ranks (the jumps), so everything is computed for the pieces between them, in double precision,
+and once for all blocks where all rows share it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ..arrays import Array, array_namespace, device_of, spread_out
+from .block import Block
+
+SCALE, BIAS = 0, 1
+
+
+@dataclass(frozen=True)
+class Point:
+    """Where to evaluate, and for which atoms the Hessian is wanted."""
+
+    weights: np.ndarray  # (K, r): scale coefficients, summed up to each rank
+    biases: np.ndarray  # (K, r)
+    kind: np.ndarray  # (a,) of the working set
+    factor: np.ndarray  # (a,)
+    start: np.ndarray  # (a,)
+    # Scales of all factors but the first begin at the lowest rank: their sums are wanted, but not rank by rank.
+    whole_scales: bool = False
+    own: np.ndarray | None = None  # factors whose sums are wanted; None: all
+    _shared: dict[tuple[str, ...], Shared] = field(default_factory=dict, repr=False, compare=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_shared": {}}  # workers make their own
+
+    @cached_property
+    def jumps(self) -> np.ndarray:
+        """Ranks at which a weight or a bias changes."""
+        change = np.diff(self.weights, axis=1).any(axis=0) | np.diff(self.biases, axis=1).any(axis=0)
+        return np.flatnonzero(change) + 1
+
+    @cached_property
+    def columns(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Where atoms start (D,), with 0 among them; which start each atom has, and its column among (kind, start), (a,) each."""
+        starts, at = np.unique(np.append(0, self.start), return_inverse=True)
+        at = at[1:]
+        return starts, at, at + np.where(self.kind == SCALE, 0, len(starts))
+
+    def shared(self, other: Array) -> Shared:
+        """What all rows share, beside ``other`` and for its precision; made once for all blocks."""
+        key = (str(other.dtype), str(device_of(other)))
+        if key not in self._shared:
+            self._shared[key] = self._make_shared(other)
+        return self._shared[key]
+
+    def _make_shared(self, other: Array) -> Shared:
+        xp = array_namespace(other)
+        weights, biases = self.weights, self.biases
+        drops = [weights[:, -1:] - weights, biases[:, -1:] - biases]
+        used = np.flatnonzero(weights.any(axis=1) | drops[1].any(axis=1))
+        starts = np.append(0, self.jumps)
+        at = np.ix_(used, starts)
+        lengths = np.diff(np.append(starts, weights.shape[1]))
+        # Brought over together: a device makes one wait each time.
+        minus = xp.asarray(-np.concatenate([x[at] for x in (weights, *drops)]), **device_of(other))
+        piece = np.repeat(np.arange(len(starts), dtype=np.int32), lengths)
+        ranks = xp.asarray(np.concatenate([lengths.astype(np.int32), piece]), **device_of(other))
+        k, d = len(used), len(starts)
+        parts = in_parts(minus[:1], other.dtype)
+        return Shared(minus[:k], minus[k:], parts, used, ranks[:d], ranks[d:])
+
+
+@dataclass(frozen=True)
+class Shared:
+    """Parameters of each piece between two jumps: ``f - f_top = psi weights v + [psi U, psi] drops``."""
+
+    weights: Array  # (K, D), -w in double precision
+    drops: Array  # (2 K, D), -(w_top - w) and -(b_top - b), in double precision
+    # (1, D) each: the weights of the first factor, as numbers of the rows' precision that add up
+    parts: list[Array]
+    used: np.ndarray  # which factors count
+    lengths: Array  # (D,), ranks of each piece
+    piece: Array  # (r,), the piece of each rank
+
+
+def from_top(block: Block, point: Point, v: Array) -> Array:
+    """``f - f_top`` at the depths of all ranks."""
+    weights, base = parameters(block, point, v)
+    lengths, r = point.shared(v).lengths, v.shape[1]
+    f = weighted(v, [spread_out(w, lengths, r) for w in weights])
+    f += spread_out(base, lengths, r)
+    return f
+
+
+def weighted(v: Array, weights: list[Array]) -> Array:
+    """``sum(weights) v``."""
+    first, *rest = weights
+    f = first * v
+    for part in rest:
+        f += part * v
+    return f
+
+
+def in_parts(x: Array, dtype: Any) -> list[Array]:
+    """Double-precision numbers in the precision of the rows: as they are, or as a sum of two.
+
+    The rounding of numbers that all rows share, or nearly, would not average out: in single precision it moves the gradient
+    by 1e-6.
+    """
+    xp = array_namespace(x)
+    if dtype == xp.float64:
+        return [x]
+    leading = xp.astype(x, dtype)
+    return [leading, xp.astype(x - xp.astype(leading, xp.float64), dtype)]
+
+
+def parameters(block: Block, point: Point, other: Array) -> tuple[list[Array], Array]:
+    """``-w`` (in parts that add up) and ``-(w_top - w) U - (b_top - b)`` of each piece, so that ``f - f_top = -w v + base``.
+
+    They change at few ranks, so double precision costs nothing; what rounding is left is that of a row and averages out.
+    """
+    shared, xp = point.shared(other), array_namespace(other)
+    height = xp.astype(block.rows.height[:, None], xp.float64)
+    if block.factors is None:
+        psi, parts = xp.ones_like(height), shared.parts
+    else:
+        psi = xp.astype(block.factors[:, shared.used], xp.float64)
+        parts = in_parts(psi @ shared.weights, other.dtype)
+    return parts, xp.astype(xp.concat([psi * height, psi], axis=1) @ shared.drops, other.dtype)

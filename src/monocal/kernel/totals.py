@@ -1,0 +1,59 @@
+"""What is known of the rows before any coefficient: label sums, and the sizes of all atoms.
+
+label     sum_n weight_n psi_k (v, U, 1) of the label, at the rank that holds it    (the labels enter the loss linearly)
+moments   sum_n weight_n psi_k u_(i) and its square, at each rank
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..arrays import to_numpy
+from .block import Block
+
+DEPTH, HEIGHT, MASS = 0, 1, 2
+
+
+@dataclass(frozen=True)
+class Totals:
+    """What is known of the rows before any coefficient. They add."""
+
+    weight: float
+    label: np.ndarray  # (3, K, r): where the label's shares of psi v, psi U and psi begin (positive) and end
+    mean: np.ndarray  # (2, K, r): sums of psi u and psi (all rows) at each rank
+    square: np.ndarray  # (2, K, r): sums of their squares
+
+    def __add__(self, other: Totals) -> Totals:
+        return Totals(
+            self.weight + other.weight,
+            self.label + other.label,
+            self.mean + other.mean,
+            self.square + other.square,
+        )
+
+
+def label_totals(block: Block, psi: np.ndarray, r: int) -> np.ndarray:
+    """Each label in equal shares on the ranks that hold it: what begins and ends at each rank.
+
+    Shares of tied classes outside the ranks in use go to the lowest rank, whose parameters those classes have.
+    """
+    weight = to_numpy(block.weight).astype(np.float64)
+    rank, held, size = (to_numpy(x) for x in (block.label_rank, block.label_held, block.label_size))
+    ends = rank + held
+    outside = 1.0 - held / size
+    values = (to_numpy(block.label_depth), to_numpy(block.rows.height), np.ones(len(rank)))
+    share = np.concatenate([psi * (weight * value / size)[:, None] for value in values], axis=1)
+    columns = np.arange(share.shape[1])
+
+    def at(place: np.ndarray) -> np.ndarray:
+        cell = (place[:, None] * len(columns) + columns).ravel()
+        return np.bincount(cell, share.ravel(), (r + 1) * len(columns)).reshape(r + 1, -1)
+
+    edges = (at(rank) - at(ends))[:r]
+    lowest = (size * outside) @ share
+    edges[0] += lowest
+    if r > 1:
+        edges[1] -= lowest
+    return edges.T.reshape(3, psi.shape[1], r)

@@ -1,0 +1,205 @@
+"""The calibration problem as a cone problem: negative log-likelihood over order-preserving atoms.
+
+    F(c) = 1/N sum_n weight_n [ log sum_i exp f_(i)(c) - f_(label)(c) ]  +  penalty . c,      c >= 0,  N = sum weight.
+
+``f`` is linear in ``c``, so the labels enter through one vector computed once, ``sum_n weight_n atom(label)``; the rest
+is the log-partition that `kernel` sums. The penalty is shrinkage towards temperature scaling,
+
+    penalty_a = shrinkage / N * (standard deviation of the atom's values over rows and classes),
+
+zero for the plain scale, plus a floor of half the tolerance on every atom. With ``shrinkage=0`` the floor alone keeps the
+optimum finite where no label ever falls on the lowest ranks (the likelihood then improves without end as their bias
+falls), and the answer is still optimal for the unpenalised objective to within the tolerance.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..kernel.interface import Sums, scale_sums, sums, totals
+from ..kernel.point import BIAS, SCALE, Point
+from ..kernel.totals import DEPTH, HEIGHT, MASS, Totals
+from ..rows.interface import Rows
+from ..solver import Evaluation
+
+# The smallest weight: strictly positive, so that the map stays injective and 1/weight finite.
+MIN_SCALE = 1e-6
+# The plain scale, (scale, factor 0, start 0), is in every dictionary and comes first.
+_PLAIN = 0
+# How far from a local minimum of the gradient to look for company, in ranks.
+_AROUND = np.array([-8, -3, -1, 1, 3, 8])
+
+
+class RankCone:
+    """The cone problem for given rows: implements `monocal.solver.ConeProblem`.
+
+    Parameters
+    ----------
+    rows : Rows
+    allowed : ndarray of bool, shape (2, K, r)
+        Which (kind, factor, start) are in the dictionary.
+    emphasis : ndarray of shape (2, K, 1), optional
+        Relative strength of the penalty on each family of atoms; 1 by default.
+    unit : ndarray of shape (2, K, r), optional
+        What the penalty is proportional to; by default the standard deviation of the atom's values.
+    mirrors : ndarray of int, shape (K,), optional
+        The factor that each one makes 1 with, where that comes before it, or itself: the sums of one give those of the other.
+    tol : float
+        The tolerance the solver will be given; sets the floor of the penalty.
+    """
+
+    def __init__(
+        self,
+        rows: Rows,
+        allowed: np.ndarray,
+        *,
+        emphasis: np.ndarray | float = 1.0,
+        unit: np.ndarray | None = None,
+        mirrors: np.ndarray | None = None,
+        tol: float = 1e-6,
+    ):
+        self.rows = rows
+        self.mirrors = np.arange(allowed.shape[1]) if mirrors is None else mirrors
+        self.own = np.flatnonzero(self.mirrors == np.arange(len(self.mirrors)))
+        self.emphasis = emphasis
+        self.unit = unit
+        self.n_rows = rows.n_rows
+        self.rounding = 1e-8 if rows.single_precision else 1e-14
+        self.allowed = allowed
+        self.tol = tol
+        self.atoms = np.flatnonzero(allowed.ravel())
+        self.whole_scales = not allowed[SCALE, 1:, 1:].any()
+        self.totals: Totals = rows.sum(totals, self.whole_scales)
+        self.label = np.cumsum(self.totals.label, axis=2)  # its shares at each rank
+        self.spread = self._spread()
+        # Root mean square of each atom at the top class: what a step in it does to the largest logit.
+        top = self.totals.square[:, :, -1:] / self.totals.weight
+        self.reach = self._take(np.sqrt(np.broadcast_to(top, allowed.shape)))
+        self.lower = np.zeros(len(self.atoms))
+        self.lower[_PLAIN] = MIN_SCALE
+        self._only_scale = np.array_equal(self.atoms, [0]) and not rows.has_tail
+        self.set_strength(0.0)
+
+    def on_rows(self, rows: Rows) -> RankCone:
+        """The same dictionary on other rows."""
+        return RankCone(
+            rows,
+            self.allowed,
+            emphasis=self.emphasis,
+            unit=self.unit,
+            mirrors=self.mirrors,
+            tol=self.tol,
+        )
+
+    def set_strength(self, shrinkage: float) -> None:
+        """Choose the shrinkage; everything else stands."""
+        emphasis = self._take(
+            np.broadcast_to(np.asarray(self.emphasis, dtype=np.float64), self.allowed.shape)
+        )
+        unit = self.spread if self.unit is None else self._take(self.unit)
+        self.penalty = shrinkage * emphasis * unit / self.totals.weight
+        self.penalty[_PLAIN] = 0.0
+        self.floor = 0.5 * self.tol * np.minimum(1.0, self.spread)
+        self.penalty += self.floor
+
+    def _take(self, grid: np.ndarray) -> np.ndarray:
+        return grid.reshape(-1)[self.atoms]
+
+    def grid(self, coefficients: np.ndarray) -> np.ndarray:
+        """Coefficients as an array of shape (2, K, r)."""
+        full = np.zeros(self.allowed.size)
+        full[self.atoms] = coefficients
+        return full.reshape(self.allowed.shape)
+
+    def _spread(self) -> np.ndarray:
+        count = self.totals.weight * self.rows.n_classes
+        mean = _from_start(self.totals.mean) / count
+        square = _from_start(self.totals.square) / count
+        return self._take(np.sqrt(np.maximum(square - mean**2, 0.0)))
+
+    def start(self) -> np.ndarray:
+        """The identity map, or a milder one where the logits are so large that every probability would be 0 or 1."""
+        c = self.lower.copy()
+        c[_PLAIN] = max(min(1.0, 20.0 / max(self.spread[_PLAIN], 1e-300)), MIN_SCALE)
+        return c
+
+    def evaluate(self, coefficients: np.ndarray, working: np.ndarray) -> Evaluation:
+        if self._only_scale:
+            return self._evaluate_scale(float(coefficients[0]), working)
+        by_rank = np.cumsum(self.grid(coefficients), axis=2)
+        kind, factor, start = np.unravel_index(self.atoms[working], self.allowed.shape)
+        own = self.own if len(self.own) < len(self.mirrors) else None
+        point = Point(by_rank[SCALE], by_rank[BIAS], kind, factor, start, self.whole_scales, own)
+        found = self.rows.sum(sums, point)
+        n, label = self.totals.weight, self.label
+        drop = by_rank[:, :, -1:] - by_rank
+        lost = label[DEPTH] * by_rank[SCALE] + label[HEIGHT] * drop[SCALE] + label[MASS] * drop[BIAS]
+        return Evaluation(
+            value=(found.value + float(lost.sum())) / n,
+            gradient=self._take(_atom_sums(self._of_all_factors(found) - label)) / n,
+            hessian=found.hessian / n,
+        )
+
+    def _of_all_factors(self, found: Sums) -> np.ndarray:
+        """Sums of ``psi p v``, ``psi p U`` and ``psi p`` at each rank, (3, K, r); where only totals are known, at the lowest."""
+        out = np.zeros((3, *self.allowed.shape[1:]))
+        k = (len(found.by_rank) - len(self.own)) // 2
+        out[DEPTH, self.own[:k]], out[HEIGHT, self.own[:k]] = found.by_rank[:k], found.by_rank[k : 2 * k]
+        out[MASS, self.own] = found.by_rank[2 * k :]
+        out[DEPTH, self.own[k:], 0] = found.whole
+        mirrored = np.flatnonzero(self.mirrors != np.arange(len(self.mirrors)))
+        if len(mirrored):
+            whole = out[:, 0].copy()
+            if self.whole_scales:
+                whole[DEPTH, 0], whole[DEPTH, 1:], whole[HEIGHT] = whole[DEPTH].sum(), 0.0, 0.0
+            out[:, mirrored] = whole[:, None] - out[:, self.mirrors[mirrored]]
+        return out
+
+    def _evaluate_scale(self, scale: float, working: np.ndarray) -> Evaluation:
+        value, mean, curvature = self.rows.sum(scale_sums, scale) / self.totals.weight
+        label = self.label[DEPTH].sum() / self.totals.weight
+        hessian = np.array([[curvature]])[: len(working), : len(working)]
+        return Evaluation(float(value + scale * label), np.array([label - mean]), hessian)
+
+    def candidates(self, gradient: np.ndarray, size: int) -> np.ndarray:
+        """The most negative local minima along the ranks, in the metric of the penalty, and what is negative around them.
+
+        A minimum tells only roughly where a jump belongs: with its neighbours at hand the next step can move it.
+        """
+        scaled = gradient / np.maximum(self.spread if self.unit is None else self._take(self.unit), 1e-12)
+        flat = np.full(self.allowed.size, np.inf)
+        flat[self.atoms] = scaled
+        full = flat.reshape(self.allowed.shape)
+        padded = np.pad(full, ((0, 0), (0, 0), (1, 1)), constant_values=np.inf)
+        lowest = (full < 0) & (full <= padded[:, :, :-2]) & (full <= padded[:, :, 2:])
+        found = np.flatnonzero(self._take(lowest))
+        found = found[np.argsort(scaled[found], kind="stable")[:size]]
+        around = np.clip(found[:, None] + _AROUND, 0, len(scaled) - 1)
+        family = self.atoms // self.allowed.shape[2]  # kind and factor
+        around = around[(family[around] == family[found][:, None]) & (scaled[around] < 0)]
+        chosen = np.concatenate([found, around])
+        first = np.unique(chosen, return_index=True)[1]
+        return np.sort(chosen[np.sort(first)[:size]])
+
+    def coarse(self) -> RankCone | None:
+        rows = self.rows.coarse()
+        if rows is None:
+            return None
+        small = self.on_rows(rows)
+        small.penalty = self.penalty
+        small.floor = np.zeros_like(self.floor)  # an auxiliary problem is solved as it stands
+        return small
+
+
+def _from_start(by_rank: np.ndarray) -> np.ndarray:
+    """Sums over the ranks from each start upwards."""
+    return np.cumsum(by_rank[..., ::-1], axis=-1)[..., ::-1]
+
+
+def _atom_sums(by_rank: np.ndarray) -> np.ndarray:
+    """From sums of ``v``, ``U``, 1 at each rank to sums of every atom less its value at the top class.
+
+    That is ``1[i >= s] u_i - U``: ``-v_i`` from the start on and ``-U`` before it; for a bias, -1 before it.
+    """
+    before = np.cumsum(by_rank[1:], axis=-1) - by_rank[1:]
+    return -np.stack([_from_start(by_rank[DEPTH]) + before[0], before[1]])

@@ -1,0 +1,1 @@
+"""Sorted rows: what a row of logits is to the mathematics."""

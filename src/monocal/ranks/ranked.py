@@ -1,0 +1,141 @@
+"""A block of sorted rows: all that the mathematics sees of their logits.
+
+A row enters only through its sorted values, measured from the lowest logit in use,
+
+    u_(i) = z_(i) - z_low >= 0.
+
+They are held as the *height* ``U = z_top - z_low`` of the row and the *depths* ``v_(i) = z_top - z_(i) = U - u_(i)`` below
+its top: the classes that matter have small depths, so single precision loses nothing on them.
+
+With ``top_k`` the ranks in use are the k largest; what lies below (the tail, ``v > U``) is not sorted and stays in the
+normaliser with the parameters of the lowest rank in use. Masked classes (``-inf``) take the lowest ranks of their row and
+no probability.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..arrays import (
+    Array,
+    array_namespace,
+    compute_dtype,
+    count_true,
+    device_of,
+    is_lazy_torch,
+    subtract_from_,
+)
+
+# Depths are cut here: a class this far below the top has no probability under any scale that means something, and larger
+# numbers (the lowest float as a mask, say) would only ruin the conditioning of everything measured from the lowest logit.
+LARGEST = 1e6
+
+
+@dataclass(frozen=True)
+class Rest:
+    """Classes of which only the number and the common logit are known."""
+
+    depth: Array  # (n,), at least the height
+    count: Array  # (n,)
+
+    def __getitem__(self, index: slice | Array) -> Rest:
+        return Rest(self.depth[index], self.count[index])
+
+
+@dataclass(frozen=True)
+class Tail:
+    """The classes below the top k: their logits stay where they are."""
+
+    logits: Array | None  # (n, m), all classes; None where they are not looked at, or a rest is all there is
+    ties: Array  # (n,), classes of the tail that equal the lowest logit in use
+    masked: bool
+    rest: Rest | None = None
+
+    def __getitem__(self, index: slice | Array) -> Tail:
+        logits = None if self.logits is None else self.logits[index]
+        rest = None if self.rest is None else self.rest[index]
+        return Tail(logits, self.ties[index], self.masked, rest)
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """Sorted rows."""
+
+    depth: Array  # (n, r), descending to 0 at the top; masked classes lie below the height
+    height: Array  # (n,), depth of the lowest logit in use
+    top: Array  # (n, 1), the largest logit
+    valid: Array | None  # (n, r) bool, None where nothing is masked
+    tail: Tail | None
+    n_classes: int
+    # (r,) bool: whether a rank equals the one below it in some row; None if nobody looked
+    tied: np.ndarray | None = None
+
+    def __getitem__(self, index: slice | Array) -> Ranked:
+        return replace(
+            self,
+            depth=self.depth[index],
+            height=self.height[index],
+            top=self.top[index],
+            valid=None if self.valid is None else self.valid[index],
+            tail=None if self.tail is None else self.tail[index],
+        )
+
+    def in_use(self) -> Ranked:
+        """Without the logits of the tail, so that taking some of the rows does not copy them."""
+        return self if self.tail is None else replace(self, tail=replace(self.tail, logits=None))
+
+
+def rank_rows(logits: Array, top_k: int | None = None, dtype: object = None, ordered: bool = True) -> Ranked:
+    """Sort rows of logits (n, m); computed in ``dtype`` (default: float32, float64 for float64).
+
+    Without ``ordered`` only the lowest and the largest are put in their places, at either end.
+    """
+    xp = array_namespace(logits)
+    dtype = dtype or compute_dtype(logits)
+    m = logits.shape[1]
+    r = m if top_k is None else min(top_k, m)
+    if not ordered:
+        z = _ends_in_place(logits)
+    elif r == m:
+        z = xp.sort(logits, axis=1, stable=False)
+    elif is_lazy_torch(logits):
+        z = logits.topk(r, dim=1).values.flip(1)
+    else:
+        z = np.sort(np.partition(logits, m - r, axis=1)[:, m - r :], axis=1)
+    z = xp.astype(z, dtype, copy=False)
+    top = xp.asarray(z[:, -1:], copy=True)
+    masked = bool(xp.any(xp.isinf(z[:, 0])))
+    valid = ~xp.isinf(z) if masked else None
+    with np.errstate(over="ignore"):
+        depth = subtract_from_(top, z)
+    if not bool(xp.max(depth[:, 0]) <= LARGEST):
+        depth = xp.clip(depth, max=LARGEST)
+    if valid is None:
+        height = xp.asarray(depth[:, 0], copy=True)
+    else:
+        height = xp.max(xp.where(valid, depth, 0 * depth), axis=1)
+        depth = xp.where(valid, depth, 2 * height[:, None] + 1)
+    tail = None
+    if r < m:
+        with np.errstate(over="ignore"):
+            below = top - xp.astype(logits, dtype, copy=False)
+        if not bool(xp.max(height) < LARGEST):  # cut as the sorted ones were, masked classes apart
+            below = xp.where(xp.isinf(logits), below, xp.clip(below, max=LARGEST))
+        equal = count_true(below == height[:, None])
+        tail = Tail(logits, equal - count_true(depth == height[:, None]), bool(xp.any(xp.isinf(logits))))
+    return Ranked(depth, height, top, valid, tail, m)
+
+
+def _ends_in_place(logits: Array) -> Array:
+    """Rows with their largest logit last and their smallest first."""
+    xp = array_namespace(logits)
+    z = xp.asarray(logits, copy=True)
+    row = xp.arange(z.shape[0], **device_of(z))
+    for place, find in ((-1, xp.argmax), (0, xp.argmin)):
+        at = find(z, axis=1)
+        there = z[row, at]
+        z[row, at] = xp.asarray(z[:, place], copy=True)  # what is written must not be what is read
+        z[:, place] = there
+    return z

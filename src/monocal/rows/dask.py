@@ -1,0 +1,237 @@
+"""Dask arrays: the same sums over chunks of rows, by whatever scheduler Dask has.
+
+    X (n, m)  ->  chunks of whole rows  ->  blocks, checked and sorted by the workers, which keep them
+    a pass    ->  function(block) added up where the chunk lies  ->  added in a tree  ->  one small result
+
+Chunks are cut where `MemoryRows` ends a block, so the answer is that of one process. Only parameters and sums travel. A
+chunk is a task like any other: when the worker that held it dies, Dask makes it again from the array it came from.
+
+With a `distributed` client the sorted blocks stay with the workers during a fit; without one nothing is kept, every pass
+reads the chunks anew, and memory is bounded by the chunks at work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import numpy as np
+
+from ..arrays import Array, to_numpy
+from ..errors import InputError, require
+from ..kernel.block import Block
+from ..kernel.choice import engine_for
+from ..validation import check_some_weight
+from .chunks import (
+    Box,
+    Delayed,
+    add_all,
+    chunks_of,
+    compute,
+    has_client,
+    once,
+    reduce_tasks,
+    task,
+    whole_rows,
+)
+from .files import check_out
+from .interface import RowMap
+from .memory import MemoryRows
+from .parallel import block_rows
+from .reader import Reader
+from .sampling import choose_rows, in_sample, join_samples, sample_step
+from .stream import regroup
+
+T = TypeVar("T")
+
+
+class DaskLogits:
+    """A Dask array of logits with its labels and weights; implements `interface.Elsewhere`."""
+
+    refusal = (
+        "X: this method needs all rows in one process, but got a Dask array. Pass X.compute(), or use "
+        "TemperatureScaling (with loss='nll'), MCCT or ConditionalMCCT."
+    )
+
+    def __init__(self, X: Any, y: Any = None, sample_weight: Any = None):
+        require("dask.array", "dask")
+        if X.ndim != 2:
+            raise InputError(
+                f"X must be two-dimensional, one row a sample and one column a class, but has shape {X.shape}."
+            )
+        self.X = whole_rows(X)
+        self.y, self.weight = y, sample_weight
+
+    def open(self, reader: Reader) -> DaskSource:
+        if self.y is None:
+            raise InputError(
+                "requires y to be passed, but the target y is None: give the true class of every row, 0..m-1."
+            )
+        X = _cut_at_blocks(self.X)
+        chunks = chunks_of(X, self.y, self.weight)
+        shared = once(reader)
+        looks = compute([task(_look, shared, *chunk) for chunk in chunks])
+        reader = replace(reader, smallest=min(look.smallest_probability for look in looks))
+        sizes = [look.n_rows for look in looks]
+        check_some_weight(sum(sizes) > 0)
+        chunks = [chunk for chunk, size in zip(chunks, sizes, strict=True) if size]
+        first = next(look.first_rows for look in looks if look.n_rows)
+        sizes = [size for size in sizes if size]
+        single = X.dtype.kind == "f" and X.dtype.itemsize <= 4 and reader.input == "logits"
+        return DaskSource(reader, chunks, sizes, first, (sum(sizes), X.shape[1]), single)
+
+    def apply(self, row_map: RowMap, out: Any) -> Any:
+        X = self.X
+        if X.shape[1] != row_map.n_classes:
+            raise InputError(
+                f"X has {X.shape[1]} features, but {row_map.name} is expecting {row_map.n_classes} features as input."
+            )
+        if row_map.method == "predict":
+            return X.map_blocks(
+                _apply, row_map, None, drop_axis=1, dtype=np.int64, meta=np.empty(0, dtype=np.int64)
+            )
+        plain = X.dtype.kind == "f" and X.dtype.itemsize <= 8
+        dtype = X.dtype.newbyteorder("=") if plain else np.dtype(np.float64)
+        if out is not None:
+            dtype = check_out(out, X.shape, dtype)
+        result = X.map_blocks(_apply, row_map, dtype, dtype=dtype, meta=np.empty((0, 0), dtype=dtype))
+        if out is None:
+            return result
+        result.store(out)
+        return out
+
+
+@dataclass(frozen=True)
+class DaskSource:
+    """Checked rows in the chunks of a Dask array that have rows with weight; implements `interface.Source`."""
+
+    reader: Reader
+    chunks: list[tuple[Delayed, Delayed, Delayed, int]]
+    sizes: list[int]
+    first: np.ndarray  # a few of the logits
+    shape: tuple[int, int]
+    single_precision: bool
+
+    def first_rows(self) -> np.ndarray:
+        return self.first
+
+    def prepare(self, **how: Any) -> DaskRows:
+        reader, recipe = once(self.reader), once(how)
+        blocks = [task(_prepare, reader, recipe, *chunk) for chunk in self.chunks]
+        if has_client():
+            import dask
+
+            blocks = list(dask.persist(*blocks))
+        m = self.shape[1]
+        single = self.single_precision and how.get("dtype") is None
+        return DaskRows(blocks, self.sizes, m, min(how.get("top_k") or m, m), single)
+
+
+class DaskRows:
+    """Prepared blocks, one list of them a chunk, on the workers."""
+
+    def __init__(
+        self, chunks: list[Delayed], sizes: list[int], n_classes: int, n_ranks: int, single_precision: bool
+    ):
+        self.chunks, self.sizes = chunks, sizes
+        self.n_rows = sum(sizes)
+        self.n_classes, self.n_ranks, self.has_tail = n_classes, n_ranks, n_ranks < n_classes
+        self.single_precision = single_precision
+        self._sample: MemoryRows | None = None
+
+    def sum(self, function: Callable[..., T], *args: Any) -> T:
+        args_once = once(args)
+        return reduce_tasks([task(_sum_blocks, chunk, function, args_once) for chunk in self.chunks])
+
+    def sample(self) -> MemoryRows | None:
+        step = sample_step(self.n_rows, self.n_classes)
+        if not step:
+            return None
+        if self._sample is None:
+            chosen = self.part(in_sample(self.n_rows, self.n_classes, step)).chunks
+            blocks = [block for blocks in compute(chosen) for block in blocks]
+            self._sample = MemoryRows(join_samples(blocks, step))
+        return self._sample
+
+    coarse = sample
+
+    def part(self, chosen: np.ndarray) -> DaskRows:
+        masks = np.split(chosen, np.cumsum(self.sizes)[:-1])
+        some = [(chunk, mask) for chunk, mask in zip(self.chunks, masks, strict=True) if mask.any()]
+        chunks = [task(choose_rows, chunk, mask) for chunk, mask in some]
+        return self._like(chunks, [int(mask.sum()) for _, mask in some])
+
+    def statistics(self) -> np.ndarray:
+        """(n, S), gathered."""
+        return np.concatenate(compute([task(_gather_statistics, chunk) for chunk in self.chunks]))
+
+    def weights(self) -> np.ndarray:
+        """(n,), gathered, in double precision."""
+        return np.concatenate(compute([task(_gather_weights, chunk) for chunk in self.chunks]))
+
+    def with_factors(self, factors: Callable[[Array], Array]) -> DaskRows:
+        """The same rows with the factors computed from their statistics, where they lie."""
+        shared = once(factors)
+        chunks = [task(_with_factors, chunk, shared) for chunk in self.chunks]
+        rows = self._like(chunks, self.sizes)
+        if self._sample is not None:
+            rows._sample = self._sample.with_factors(factors)
+        return rows
+
+    def _like(self, chunks: list[Delayed], sizes: list[int]) -> DaskRows:
+        return DaskRows(chunks, sizes, self.n_classes, self.n_ranks, self.single_precision)
+
+
+def _cut_at_blocks(X: Any) -> Any:
+    """Chunks that end where blocks end, about as large as they were."""
+    size = block_rows(X)
+    typical = max(X.chunks[0])
+    return X.rechunk({0: max(1, round(typical / size)) * size})
+
+
+# What the workers do.
+
+
+@dataclass(frozen=True)
+class _Look:
+    n_rows: int  # that count
+    first_rows: np.ndarray  # a few of their logits
+    smallest_probability: float
+
+
+def _look(reader: Box, X: Any, y: Any, weight: Any, first_row: int) -> _Look:
+    """Check a chunk and count its rows."""
+    values = reader.value.values(X, first_row).values
+    learnt = reader.value.having_seen(values)
+    rows = learnt.labelled(values, y, weight, first_row).that_count.on_host()
+    return _Look(len(rows), rows.logits[:50].copy(), learnt.smallest)
+
+
+def _prepare(reader: Box, how: Box, X: Any, y: Any, weight: Any, first_row: int) -> list[Block]:
+    values = reader.value.values(X, first_row).values
+    checked = reader.value.labelled(values, y, weight, first_row).on_host()
+    engine = engine_for(checked.logits, how.value.get("dtype"))
+    return [engine.prepare(part.logits, part.labels, part.weight, **how.value) for part in regroup([checked])]
+
+
+def _sum_blocks(blocks: list[Block], function: Callable[..., Any], args: Box) -> Any:
+    return add_all(*(function(block, *args.value) for block in blocks))
+
+
+def _gather_statistics(blocks: list[Block]) -> np.ndarray:
+    return np.concatenate([to_numpy(b.statistics) for b in blocks])
+
+
+def _gather_weights(blocks: list[Block]) -> np.ndarray:
+    return np.concatenate([to_numpy(b.weight).astype(np.float64) for b in blocks])
+
+
+def _with_factors(blocks: list[Block], factors: Box) -> list[Block]:
+    return [replace(block, factors=factors.value(block.statistics)) for block in blocks]
+
+
+def _apply(X: np.ndarray, row_map: RowMap, dtype: Any, block_info: Any = None) -> np.ndarray:
+    first_row = block_info[0]["array-location"][0][0] if block_info else 0
+    result: np.ndarray = row_map.function(X, first_row, dtype)
+    return result

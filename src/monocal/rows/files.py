@@ -1,0 +1,261 @@
+"""Rows in a file or in blocks: read in parts, each checked as it comes, and written in parts.
+
+memory-mapped, zarr or h5py array   read in slices of its rows
+a function that makes blocks        called once a pass; its blocks are ``(X, y)`` or ``(X, y, sample_weight)``
+"""
+
+from __future__ import annotations
+
+import mmap
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ..errors import InputError
+from ..validation import check_some_weight
+from .interface import RowMap
+from .parallel import row_slices
+from .reader import Checked, Reader
+from .stream import StreamSource
+
+# A file of at most this many bytes is simply read.
+IN_MEMORY = 2**26
+# Logits to read at a time: a few dozen megabytes at most, in any type.
+_READ = 2**22
+# Rows to judge the unit of all by.
+_FIRST = 50
+
+
+def is_large_file(x: Any) -> bool:
+    """Whether ``x`` is an array in a file that is better read in parts."""
+    return _is_file(x) and x.ndim == 2 and x.size * x.dtype.itemsize > IN_MEMORY
+
+
+def is_blocks(x: Any, y: Any) -> bool:
+    """Whether ``x`` is a function that makes blocks, or an iterable of blocks with their labels."""
+    return (callable(x) and not hasattr(x, "shape")) or (y is None and _is_iterable_of_blocks(x))
+
+
+def _is_file(x: Any) -> bool:
+    if isinstance(x, np.ndarray):
+        return _memmap(x) is not None
+    return type(x).__module__.partition(".")[0] in ("zarr", "h5py") and hasattr(x, "shape")
+
+
+def _is_iterable_of_blocks(x: Any) -> bool:
+    if (
+        hasattr(x, "shape")
+        or hasattr(x, "__array__")
+        or isinstance(x, str | dict)
+        or not isinstance(x, Iterable)
+    ):
+        return False
+    if iter(x) is x:
+        return True  # to be told that it can be read only once
+    return _is_block(next(iter(x), None))
+
+
+def _is_block(x: Any) -> bool:
+    """Whether ``x`` is ``(X, y, ...)``, as a tuple or as a list: one of numbers or of rows is a matrix itself."""
+    if not isinstance(x, tuple | list) or not len(x) or np.isscalar(x[0]):
+        return False
+    return isinstance(x, tuple) or getattr(x[0], "ndim", 0) == 2
+
+
+def _memmap(x: Any) -> np.memmap | None:
+    """The memory map that an array is a view of."""
+    while isinstance(x, np.ndarray):
+        if isinstance(x, np.memmap) and isinstance(x.base, mmap.mmap):
+            return x
+        x = x.base
+    return None
+
+
+class _Parts(ABC):
+    """Rows that come in parts; what `FileLogits` and `BlockLogits` share."""
+
+    refusal = (
+        "X: this method needs all rows in memory, but got blocks of rows. Pass arrays, or use TemperatureScaling "
+        "(with loss='nll'), MCCT or ConditionalMCCT, which read blocks."
+    )
+
+    @abstractmethod
+    def parts(self) -> Iterator[tuple[Any, Any, Any]]:
+        """Values, labels and weights (or None) as they come."""
+
+    def open(self, reader: Reader) -> StreamSource:
+        rows = classes = 0
+        single = True
+        first: list[np.ndarray] = []
+        for values, part in self._checked(reader):
+            reader = reader.having_seen(values)
+            part = part.that_count
+            if rows < _FIRST:
+                first.append(part.logits[:_FIRST].copy())
+            rows += len(part)
+            classes = part.logits.shape[1]
+            single &= part.logits.dtype != np.float64
+        if not classes:
+            raise InputError("X: there is no block to read, so there is nothing to fit.")
+        check_some_weight(rows > 0)
+        read = partial(self._read_again, reader)
+        return StreamSource(reader, read, np.concatenate(first), (rows, classes), single)
+
+    def _read_again(self, reader: Reader) -> Iterator[Checked]:
+        return (part for _, part in self._checked(reader))
+
+    def _checked(self, reader: Reader) -> Iterator[tuple[Any, Checked]]:
+        """Values as they were given, and the checked rows."""
+        first_row, classes = 0, None
+        for X, y, weight in self.parts():
+            if is_empty(X):
+                continue
+            values = reader.values(X, first_row).values
+            part = reader.having_seen(values).labelled(values, y, weight, first_row)
+            classes = classes or values.shape[1]
+            if values.shape[1] != classes:
+                raise InputError(
+                    f"X: the block that begins at row {first_row} has {values.shape[1]} columns, those before it have {classes}. "
+                    "All blocks must have one column for each class."
+                )
+            yield values, part.on_host()
+            first_row += len(values)
+
+
+class FileLogits(_Parts):
+    """An array in a file, read in slices of rows."""
+
+    def __init__(self, X: Any, y: Any = None, sample_weight: Any = None):
+        self.X, self.y = X, y
+        self.weight = sample_weight
+        n = X.shape[0]
+        for name, column in (("y", y), ("sample_weight", sample_weight)):
+            shape = getattr(column, "shape", None)
+            if shape is not None and len(shape) and shape[0] != n:
+                raise InputError(
+                    f"{name} has {shape[0]} entries and X has {n} rows: "
+                    f"found input variables with inconsistent numbers of samples: {[n, shape[0]]}."
+                )
+
+    def parts(self) -> Iterator[tuple[Any, Any, Any]]:
+        if self.y is None:
+            raise InputError(
+                "requires y to be passed, but the target y is None: give the true class of every row, 0..m-1."
+            )
+        labels, weight = (_sliceable(x) for x in (self.y, self.weight))
+        for rows in _reads(self.X):
+            some = weight if weight is None or np.isscalar(weight) else weight[rows]
+            yield _read(self.X, rows), labels[rows], some
+
+    def apply(self, row_map: RowMap, out: Any) -> Any:
+        dtype = None if out is None else check_out(out, self.X.shape, self.X.dtype)
+        for rows in _reads(self.X):
+            values = row_map.function(_read(self.X, rows), rows.start, dtype)
+            if out is None:
+                out = np.empty((self.X.shape[0], *values.shape[1:]), dtype=values.dtype)
+            out[rows] = values
+            _forget(out)
+        return out
+
+
+class BlockLogits(_Parts):
+    """Blocks of rows from a function or an iterable."""
+
+    def __init__(self, blocks: Any, y: Any = None, sample_weight: Any = None):
+        if y is not None or sample_weight is not None:
+            raise InputError(
+                "X is a function or an iterable of blocks, so labels and weights come with its blocks, (X, y) or "
+                "(X, y, sample_weight): do not pass them apart."
+            )
+        self.blocks = blocks
+
+    def parts(self) -> Iterator[tuple[Any, Any, Any]]:
+        blocks = self.blocks() if callable(self.blocks) else self.blocks
+        if not callable(self.blocks) and iter(blocks) is blocks:
+            raise InputError(
+                "X is an iterator, which can be read only once, and a fit reads its rows several times. Pass the function that "
+                "makes it, for instance  fit(lambda: read_blocks(path))."
+            )
+        for number, block in enumerate(blocks):
+            if not _is_block(block) or len(block) not in (2, 3):
+                raise InputError(
+                    f"X: block {number} must be a tuple (X, y) or (X, y, sample_weight), but is {_describe(block)}."
+                )
+            yield (*block, None) if len(block) == 2 else tuple(block)
+
+    def apply(self, row_map: RowMap, out: Any) -> Any:
+        raise InputError(
+            f"{row_map.method}: X is a function or an iterable of blocks. Use predict_blocks(X), which gives one block of "
+            "probabilities after another, or call this method on each block."
+        )
+
+
+def plain_blocks(blocks: Any) -> Iterator[Any]:
+    """The values of blocks, whatever the form they come in."""
+    if _is_file(blocks) and len(blocks.shape) == 2:
+        return (_read(blocks, rows) for rows in _reads(blocks))
+    if hasattr(blocks, "shape"):
+        raise InputError(
+            "blocks must be an iterable of arrays (n_i, m), but is one array. Use predict_proba for it."
+        )
+    if not callable(blocks) and not isinstance(blocks, Iterable):
+        raise InputError(
+            f"blocks must be an iterable of arrays or a function that returns one, but is {_describe(blocks)}."
+        )
+    found = blocks() if callable(blocks) else blocks
+    return (block[0] if _is_block(block) else block for block in found)
+
+
+def is_empty(block: Any) -> bool:
+    """Whether a block has columns but no rows, as a filter leaves it."""
+    shape: tuple[int, ...] = getattr(block, "shape", ())
+    return len(shape) == 2 and shape[0] == 0
+
+
+def _reads(X: Any) -> list[slice]:
+    """Slices of rows to read at a time, whole chunks where the array has some."""
+    size = max(1, _READ // X.shape[1])
+    chunks = getattr(X, "chunks", None)
+    if chunks:
+        size = max(1, size // chunks[0]) * chunks[0]
+    return row_slices(X, size)
+
+
+def _read(X: Any, rows: slice) -> np.ndarray:
+    values = np.array(X[rows], order="C")  # a copy: what a memory map has read is let go
+    _forget(X)
+    return values
+
+
+def _forget(x: Any) -> None:
+    """Take the pages of a memory map off this process; they stay in the file and in the system's cache."""
+    found = _memmap(x)
+    # Pages of a private map (mode "c") may hold changes that are nowhere else.
+    if found is not None and found.mode != "c" and hasattr(mmap, "MADV_DONTNEED"):
+        found.base.madvise(mmap.MADV_DONTNEED)  # type: ignore[union-attr]
+
+
+def _sliceable(x: Any) -> Any:
+    """Labels or weights that can be cut: arrays as they are, lists and frames as arrays, None and numbers too."""
+    if x is None or np.isscalar(x) or (hasattr(x, "shape") and not hasattr(x, "iloc")):
+        return x
+    return np.asarray(x)
+
+
+def check_out(out: Any, shape: tuple[int, ...], dtype: Any) -> Any:
+    """``out`` must have room for the result, and take numbers that are not whole: its type, ``dtype`` where it has none."""
+    if tuple(getattr(out, "shape", ())) != tuple(shape):
+        raise InputError(f"out must be an array of shape {tuple(shape)}, but is {_describe(out)}.")
+    if getattr(getattr(out, "dtype", None), "kind", "f") in "biu":
+        raise InputError(f"out must be an array of floating-point numbers, but has type {out.dtype}.")
+    if isinstance(out, np.ndarray) and not out.flags.writeable:
+        raise InputError("out is read-only.")
+    return getattr(out, "dtype", dtype)
+
+
+def _describe(x: Any) -> str:
+    shape = getattr(x, "shape", None)
+    return f"a {type(x).__name__}" + ("" if shape is None else f" of shape {tuple(shape)}")

@@ -1,0 +1,106 @@
+"""Where rows live, as the solver sees it: rows add up what a function returns for each prepared block.
+
+`memory` keeps prepared blocks and works on them with threads. `stream` prepares them anew in every pass. The workers of
+`dask` hold theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+
+from ..arrays import Array
+from .reader import Reader
+
+T = TypeVar("T")
+
+
+class Rows(Protocol):
+    """Prepared rows somewhere."""
+
+    n_rows: int
+    n_classes: int
+    n_ranks: int
+    has_tail: bool  # whether there are classes below the ranks in use
+    single_precision: bool
+
+    def sum(self, function: Callable[..., T], *args: Any) -> T:
+        """``function(block, *args)`` added up over all blocks, in a fixed order."""
+
+    def sample(self) -> Rows | None:
+        """A representative quarter or less, the same wherever the rows live; None where that would be too few."""
+
+    def coarse(self) -> Rows | None:
+        """As many rows as a rough step needs here; None where fewer rows would save nothing."""
+
+    def part(self, chosen: np.ndarray) -> Rows:
+        """The rows where ``chosen`` (n_rows,) is true."""
+
+    def statistics(self) -> np.ndarray:
+        """The statistics of all rows, (n_rows, S)."""
+
+    def weights(self) -> np.ndarray:
+        """The weights of all rows, (n_rows,), in double precision."""
+
+    def with_factors(self, factors: Callable[[Array], Array]) -> Rows:
+        """The same rows with the factors computed from their statistics."""
+
+
+class Source(Protocol):
+    """Checked rows with labels and weights, wherever they live."""
+
+    @property
+    def reader(self) -> Reader:
+        """The reader, with what it has learnt from the rows."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows that count, and classes."""
+
+    def first_rows(self) -> Array:
+        """Logits of a few of the rows, to judge their unit by."""
+
+    def prepare(self, **how: Any) -> Rows:
+        """Rows for the solver; the keywords are those of `Engine.prepare`."""
+
+
+@dataclass(frozen=True)
+class RowMap:
+    """A method of a fitted calibrator as a function of rows.
+
+    Attributes
+    ----------
+    name : str
+        The calibrator's class.
+    method : {"predict_proba", "transform", "predict"}
+    n_classes : int
+    input : {"logits", "probabilities"}
+    function : callable
+        ``function(X, first_row, dtype)`` gives the result for rows in memory that begin at ``first_row`` of more, as an array of
+        type ``dtype`` (None: that of ``X``).
+    rank_map : RankMap or None
+        What the calibrator has learnt, where it works by rank.
+    """
+
+    name: str
+    method: str
+    n_classes: int
+    input: str
+    function: Callable[[Any, int, Any], Any]
+    rank_map: Any = None
+
+
+class Elsewhere(Protocol):
+    """Rows that are no array in memory."""
+
+    # What to tell a user whose method needs all rows in memory.
+    refusal: str
+
+    def open(self, reader: Reader) -> Source:
+        """Checked rows for a fit."""
+
+    def apply(self, row_map: RowMap, out: Any) -> Any:
+        """The result for all rows, written to ``out`` where that is given."""

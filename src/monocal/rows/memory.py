@@ -1,0 +1,111 @@
+"""Rows in memory: prepared blocks (numpy, or torch on any device), worked on by threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import numpy as np
+
+from ..arrays import Array, is_lazy_torch, on_host, to_numpy
+from ..kernel.block import Block, join_blocks
+from ..kernel.choice import engine_for
+from .parallel import GPU_BLOCK, parallel_map, parallel_sum, row_slices
+from .reader import Checked, Reader
+from .sampling import blocks_between, choose_rows, in_sample, join_samples, sample_step
+
+T = TypeVar("T")
+
+
+class MemoryRows:
+    """Rows held in memory as prepared blocks (numpy, or torch on any device)."""
+
+    def __init__(self, blocks: Sequence[Block]):
+        self.blocks = list(blocks)
+        self.n_rows = sum(b.n_rows for b in self.blocks)
+        self.n_classes = self.blocks[0].rows.n_classes
+        self.n_ranks = self.blocks[0].rows.depth.shape[1]
+        self.has_tail = any(b.rows.tail is not None for b in self.blocks)
+        self._on_host = on_host(self.blocks[0].rows.depth)
+        self.single_precision = not str(self.blocks[0].rows.depth.dtype).endswith("float64")
+
+    @classmethod
+    def prepare(
+        cls,
+        logits: Array,
+        labels: Array,
+        weight: Array | None = None,
+        **how: Any,
+    ) -> MemoryRows:
+        """Rows of logits (n, m); the keywords are those of `Engine.prepare`."""
+        engine = engine_for(logits, how.get("dtype"))
+
+        def one(rows: slice) -> Block:
+            w = None if weight is None else weight[rows]
+            return engine.prepare(logits[rows], labels[rows], w, **how)
+
+        slices = row_slices(logits)
+        if on_host(logits):
+            return cls(parallel_map(one, slices, serial=is_lazy_torch(logits)))
+        # A device sorts in small blocks, to save memory, and sums in large ones, to save calls.
+        blocks = [one(rows) for rows in slices]
+        depth = blocks[0].rows.depth
+        width = depth.shape[1] if engine.reads_tail_in_place else logits.shape[1]
+        together = max(1, GPU_BLOCK // (blocks[0].n_rows * width))
+        groups = [slice(i, i + together) for i in range(0, len(blocks), together)]
+        return cls([join_blocks(blocks[g], logits[slices[g][0].start : slices[g][-1].stop]) for g in groups])
+
+    def sum(self, function: Callable[..., T], *args: Any) -> T:
+        serial = is_lazy_torch(self.blocks[0].weight)  # torch has its own parallelism, on every device
+        return parallel_sum(lambda block: function(block, *args), self.blocks, serial)
+
+    def sample(self) -> MemoryRows | None:
+        step = sample_step(self.n_rows, self.n_classes)
+        if not step or self._on_host:
+            return self._thinned(step)
+        return self.part(in_sample(self.n_rows, self.n_classes, step))
+
+    def coarse(self) -> MemoryRows | None:
+        if self._on_host:
+            return self.sample()
+        logits = self.n_rows * self.n_classes
+        # On a device, a pass over one block costs little more than its calls do.
+        return self._thinned(sample_step(self.n_rows, self.n_classes, logits) if logits > GPU_BLOCK else 0)
+
+    def _thinned(self, step: int) -> MemoryRows | None:
+        if not step:
+            return None
+        some = self.blocks[:: blocks_between(step, self.n_classes)]
+        return MemoryRows(join_samples([b[slice(None, None, step)] for b in some], step))
+
+    def part(self, chosen: np.ndarray) -> MemoryRows:
+        return MemoryRows(choose_rows(self.blocks, chosen))
+
+    def statistics(self) -> np.ndarray:
+        return np.concatenate([to_numpy(b.statistics) for b in self.blocks])
+
+    def weights(self) -> np.ndarray:
+        return np.concatenate([to_numpy(b.weight) for b in self.blocks]).astype(np.float64)
+
+    def with_factors(self, factors: Callable[[Array], Array]) -> MemoryRows:
+        return MemoryRows([replace(b, factors=factors(b.statistics)) for b in self.blocks])
+
+
+@dataclass(frozen=True)
+class ArraySource:
+    """Checked arrays in memory; implements `interface.Source`."""
+
+    reader: Reader
+    checked: Checked
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        n, m = self.checked.logits.shape
+        return n, m
+
+    def first_rows(self) -> Array:
+        return self.checked.logits
+
+    def prepare(self, **how: Any) -> MemoryRows:
+        return MemoryRows.prepare(self.checked.logits, self.checked.labels, self.checked.weight, **how)

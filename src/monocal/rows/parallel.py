@@ -1,0 +1,154 @@
+"""Work on rows block by block, on threads: bounded memory, whatever the number of classes.
+
+numpy releases the interpreter's lock, so threads do. A pool of them is kept, and BLAS is held to the thread that calls it.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cache, reduce
+from itertools import chain, islice
+from operator import add
+from typing import Any, TypeVar
+
+import numpy as np
+from threadpoolctl import ThreadpoolController
+
+from ..arrays import Array, array_namespace, device_of, is_lazy_torch, on_host
+
+T = TypeVar("T")
+
+# Elements of a block: small enough for the cache of one core, large enough to drown the cost of the calls.
+CPU_BLOCK = 2**18
+GPU_BLOCK = 2**26
+
+
+# How rows are cut.
+
+
+def block_rows(logits: Array) -> int:
+    """Rows of a block for an array like this."""
+    return rows_of_size(CPU_BLOCK if on_host(logits) else GPU_BLOCK, logits.shape[1])
+
+
+def rows_of_size(elements: int, n_classes: int) -> int:
+    """Rows of a block with so many elements, at least a few."""
+    return max(16, elements // max(1, n_classes))
+
+
+def row_slices(rows: Any, size: int | None = None) -> list[slice]:
+    """Blocks of ``size`` rows, or of as many as fit the cache; one at the least."""
+    n, size = rows.shape[0], size or block_rows(rows)
+    return [slice(i, min(i + size, n)) for i in range(0, max(n, 1), size)]
+
+
+def map_rows(function: Callable[[Array], Array], rows: Array, size: int | None = None) -> Array:
+    """``function(rows)``, where it treats every row alone and returns as many; of any array library."""
+    blocks = row_slices(rows, size)
+    first = function(rows[blocks[0]])
+    if len(blocks) == 1:
+        return first
+    xp = array_namespace(first)
+    out = xp.empty((rows.shape[0], *first.shape[1:]), dtype=first.dtype, **device_of(first))
+    out[blocks[0]] = first
+
+    def one(block: slice) -> None:
+        out[block] = function(rows[block])
+
+    parallel_map(one, blocks[1:], serial=is_lazy_torch(rows))
+    return out
+
+
+def sum_rows(function: Callable[[slice], T], rows: np.ndarray) -> T:
+    """``function(block)`` added up over the blocks of rows, in a fixed order."""
+    return parallel_sum(function, row_slices(rows))
+
+
+# Threads.
+
+
+def available_threads() -> int:
+    """OMP_NUM_THREADS where it is set, else the cores this process may use."""
+    given = os.environ.get("OMP_NUM_THREADS", "")
+    if given.isdigit() and int(given) > 0:
+        return int(given)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def parallel_map(function: Callable[[Any], T], items: Sequence[Any], serial: bool = False) -> list[T]:
+    """``[function(x) for x in items]`` on threads (unless ``serial``), with BLAS held to one thread each."""
+    return list(_results(function, items, serial))
+
+
+def parallel_sum(function: Callable[[Any], T], items: Sequence[Any], serial: bool = False) -> T:
+    """The same added up, from first to last, while later ones are being made."""
+    return reduce(add, _results(function, items, serial))
+
+
+def _results(function: Callable[[Any], T], items: Sequence[Any], serial: bool) -> Iterator[T]:
+    threads = available_threads()
+    # A pool that waits for itself would wait for ever.
+    if serial or min(threads, len(items)) <= 1 or getattr(_this_thread, "works_for_pool", False):
+        yield from map(function, items)
+        return
+    with one_blas_thread:
+        yield from _pool(os.getpid(), threads).map(function, items)
+
+
+@cache
+def _pool(process: int, threads: int) -> ThreadPoolExecutor:
+    # Kept, because to start threads costs as much as a pass over a few thousand rows.
+    return ThreadPoolExecutor(threads, initializer=lambda: setattr(_this_thread, "works_for_pool", True))
+
+
+class _OneBlasThread:
+    """Keep BLAS to the thread that calls it. The limit is the process's: the first that enters sets it, the last lifts it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._limit: Any = None
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._inside:
+                self._limit = _blas().limit(limits=1, user_api="blas")
+            self._inside += 1
+
+    def __exit__(self, *error: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside:
+                self._limit.restore_original_limits()
+
+
+@cache
+def _blas() -> ThreadpoolController:
+    return ThreadpoolController()  # looks through all loaded libraries, so once only
+
+
+one_blas_thread = _OneBlasThread()
+_this_thread = threading.local()
+
+
+def map_in_order(function: Callable[[Any], T], items: Iterable[Any]) -> Iterator[T]:
+    """``map(function, items)`` on threads, reading only a few items ahead."""
+    threads = available_threads()
+    items = iter(items)
+    first = list(islice(items, 2))
+    items = chain(first, items)
+    if threads == 1 or len(first) < 2:  # nothing to share
+        yield from map(function, items)
+        return
+    with one_blas_thread, ThreadPoolExecutor(threads) as pool:
+        ahead: deque[Future[T]] = deque()
+        for item in items:
+            ahead.append(pool.submit(function, item))
+            if len(ahead) > 2 * threads:
+                yield ahead.popleft().result()
+        while ahead:
+            yield ahead.popleft().result()

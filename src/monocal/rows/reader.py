@@ -1,0 +1,106 @@
+"""The reader: checks rows of logits or probabilities, whatever they come in, and turns them into logits.
+
+    logits = log p,     a probability of zero counts as half the smallest positive one
+
+All rows pass through here once, in memory or block by block, in fitting and in predicting.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ..arrays import Array, array_namespace, device_of, ordered_log, to_numpy
+from ..validation import (
+    Given,
+    check_label_available,
+    check_labels,
+    check_logits,
+    check_probabilities,
+    check_weights,
+)
+
+
+@dataclass(frozen=True)
+class Checked:
+    """Checked rows with their labels, and weights where some were given."""
+
+    logits: Array  # (n, m)
+    labels: Array  # (n,)
+    weight: Array | None  # (n,)
+
+    def __getitem__(self, index: Any) -> Checked:
+        weight = None if self.weight is None else self.weight[index]
+        return Checked(self.logits[index], self.labels[index], weight)
+
+    def __len__(self) -> int:
+        return int(self.labels.shape[0])
+
+    @property
+    def that_count(self) -> Checked:
+        """The rows that have a weight."""
+        if self.weight is None or bool(array_namespace(self.weight).all(self.weight > 0)):
+            return self
+        return self[self.weight > 0]
+
+    def on_host(self) -> Checked:
+        """The same as numpy arrays."""
+        weight = None if self.weight is None else to_numpy(self.weight)
+        return Checked(to_numpy(self.logits), to_numpy(self.labels), weight)
+
+
+@dataclass(frozen=True)
+class Reader:
+    """How rows are read.
+
+    Attributes
+    ----------
+    input : {"logits", "probabilities"}
+    smallest : float
+        The smallest positive probability of the calibration rows.
+    """
+
+    input: str = "logits"
+    smallest: float = np.inf
+
+    def values(self, X: Any, first_row: int = 0) -> Given:
+        """Checked values in the caller's library. Rows may be a part of more that begins at ``first_row``."""
+        check = check_probabilities if self.input == "probabilities" else check_logits
+        return check(X, first_row=first_row)
+
+    def labelled(self, values: Array, y: Any, sample_weight: Any, first_row: int | None = None) -> Checked:
+        """Checked values as logits, with their labels and weights."""
+        begin = first_row or 0
+        labels = check_labels(y, values, first_row=begin)
+        weight = check_weights(sample_weight, values, first_row=first_row)
+        logits = self.logits(values)
+        check_label_available(logits, labels, weight, first_row=begin)
+        return Checked(logits, labels, weight)
+
+    def having_seen(self, values: Array) -> Reader:
+        """The reader that knows these rows are among those of the calibration set."""
+        if self.input != "probabilities":
+            return self
+        xp = array_namespace(values)
+        positive = xp.where(values > 0, values, xp.asarray(np.inf, dtype=values.dtype, **device_of(values)))
+        return replace(self, smallest=min(float(xp.min(positive)), self.smallest))
+
+    def logits(self, values: Array) -> Array:
+        """Logarithms of probabilities; logits as they are.
+
+        A zero is no mask here but an underflow or an empty count: it stands for half the smallest positive probability of the
+        calibration set (or of its own row, if that is smaller).
+        """
+        if self.input != "probabilities":
+            return values
+        xp = array_namespace(values)
+        narrow = values.dtype != xp.float64
+        p = xp.astype(values, xp.float64)
+        positive = xp.where(p > 0, p, xp.asarray(np.inf, dtype=p.dtype, **device_of(p)))
+        least = xp.clip(xp.min(positive, axis=1, keepdims=True), max=self.smallest)
+        filled = xp.where(p > 0, p, least)
+        # Neighbours in a narrower type are so far apart that the double logarithm cannot swap them.
+        logs = xp.log(filled) if narrow else xp.asarray(ordered_log(to_numpy(filled)), **device_of(p))
+        return xp.where(p > 0, logs, logs - np.log(2.0))

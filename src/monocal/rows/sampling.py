@@ -1,0 +1,51 @@
+"""A part of the rows that stands for all, the same wherever the rows live.
+
+The solver works on a coarse copy between its passes over all rows. It takes one row in ``step`` of each block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..kernel.block import Block, join_blocks
+from .parallel import CPU_BLOCK, rows_of_size
+
+# A coarse copy has one row in eight where that leaves so many, and fewer rows of many; more than one in four saves nothing.
+_COARSE = 1024
+_COARSE_BLOCKS = 1.5  # so much larger a block is good for a coarse copy: it is all in the cache anyway
+# Logits of a coarse copy, at the most; above, it costs more than it improves a step (and memory, where rows are in a file).
+_COARSE_LOGITS = 2**24
+
+
+def sample_step(n_rows: int, n_classes: int, most_logits: int = _COARSE_LOGITS) -> int:
+    """Every how many rows a coarse copy takes one; 0 where it would save nothing."""
+    most = max(_COARSE, most_logits // n_classes)
+    step = max(min(8, n_rows // _COARSE), -(-n_rows // most) if n_rows >= 2 * _COARSE else 0)
+    return step if step >= 4 else 0
+
+
+def blocks_between(step: int, n_classes: int) -> int:
+    """Of how many blocks in a row a sample of one row in ``step`` uses one: all of them, unless a block is shorter than that."""
+    return -(-step // rows_of_size(CPU_BLOCK, n_classes))
+
+
+def in_sample(n_rows: int, n_classes: int, step: int) -> np.ndarray:
+    """Which rows are in a sample of one in ``step``, where the host would cut them into blocks, (n_rows,)."""
+    block, place = np.divmod(np.arange(n_rows), rows_of_size(CPU_BLOCK, n_classes))
+    return (place % step == 0) & (block % blocks_between(step, n_classes) == 0)
+
+
+def join_samples(thin: Sequence[Block], step: int) -> list[Block]:
+    """Blocks of which one row in ``step`` is left, joined again: thin blocks would cost more in calls than in arithmetic."""
+    together = int(step * _COARSE_BLOCKS)
+    groups = [thin[i : i + together] for i in range(0, len(thin), together)]
+    return [join_blocks(group) if len(group) > 1 else group[0].every(1) for group in groups]
+
+
+def choose_rows(blocks: Sequence[Block], chosen: np.ndarray) -> list[Block]:
+    """The rows where ``chosen`` (n_rows,) is true; blocks that keep none are left out."""
+    ends = np.cumsum([block.n_rows for block in blocks])
+    masks = np.split(chosen, ends[:-1])
+    return [block[np.flatnonzero(mask)] for block, mask in zip(blocks, masks, strict=True) if mask.any()]

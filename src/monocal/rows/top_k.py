@@ -1,0 +1,293 @@
+"""What servers of language models return: the k largest logits of a row, their ids, and the log-sum-exp of all.
+
+    R = exp(logsumexp) - sum_i exp(z_i)          mass of the classes that are not named
+    z_rest = log(R / N)                          they count as N equal classes
+
+``N`` is the number of classes not named, where that is known; else the smallest for which ``z_rest`` is not above the lowest
+named logit, so that every class of the rest stays below the named ones. The rest is what the tail is with ``top_k``: it has
+the parameters of the lowest rank and stays in the normaliser. A label that is not named falls on one of its classes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from ..arrays import keep_argmax, ordered_exp, to_numpy
+from ..errors import InputError
+from ..kernel.block import Block
+from ..kernel.choice import ARRAY
+from ..ranks.ranked import LARGEST, Ranked, Rest, Tail, rank_rows
+from ..validation import ANY_CLASS, check_labels, check_logits, check_top_k, check_weights, read_numbers
+from .interface import RowMap
+from .memory import MemoryRows
+from .parallel import row_slices
+from .reader import Reader
+
+# Single precision cannot tell a smaller part of the total from nothing.
+_LEAST_REST = np.log(2.0**-24)
+# How far the named classes may exceed the total: log-probabilities are often rounded to a few digits.
+_SLACK = 0.02
+_MOST = 1e15
+
+
+@dataclass(frozen=True, eq=False)
+class TopK:
+    """The largest logits of each row with the ids of their classes, and the log-sum-exp of all classes.
+
+    Parameters
+    ----------
+    values : array-like of shape (n, k)
+        Logits or log-probabilities of the named classes, in any order. Rows that name fewer are filled up with ``-inf``.
+    ids : array-like of int, shape (n, k)
+        Their class numbers; those of filled places do not matter.
+    logsumexp : array-like of shape (n,) or float
+        ``log sum exp`` over all classes, named or not; 0 for log-probabilities, which is the default.
+    n_classes : int, optional
+        How many classes there are in all (the size of the vocabulary), if that is known.
+
+    Examples
+    --------
+    >>> import numpy as np, monocal as mc
+    >>> top = mc.TopK(np.log([[0.6, 0.2], [0.5, 0.3]]), [[7, 3], [3, 9]], n_classes=1000)
+    >>> cal = mc.TemperatureScaling().fit(top, [7, 4])
+    >>> result = cal.predict_proba(top)
+    >>> bool(np.allclose(result.probabilities.sum(axis=1) + result.rest, 1.0))
+    True
+    """
+
+    values: np.ndarray
+    ids: np.ndarray
+    logsumexp: Any = 0.0
+    n_classes: int | None = None
+    rest_count: np.ndarray = field(init=False, repr=False)  # (n,), N
+    rest_value: np.ndarray = field(init=False, repr=False)  # (n,), z_rest
+
+    def __post_init__(self) -> None:
+        z = check_logits(self.values, "values").values
+        z = np.asarray(to_numpy(z), dtype=np.float64)
+        ids = to_numpy(read_numbers(self.ids, "ids", "a class number"))
+        if ids.shape != z.shape or ids.dtype.kind not in "iu":
+            raise InputError(
+                f"ids must be whole numbers of the shape of values, {z.shape}, but have shape {ids.shape} and type {ids.dtype}."
+            )
+        if self.n_classes is not None and self.n_classes < z.shape[1]:
+            raise InputError(f"n_classes is {self.n_classes}, but values name {z.shape[1]} classes a row.")
+        valid = np.isfinite(z)
+        _check_ids(ids, valid, self.n_classes)
+        total = to_numpy(read_numbers(self.logsumexp, "logsumexp", "a real number")).astype(np.float64)
+        if total.shape not in ((), (len(z),)):
+            raise InputError(
+                f"logsumexp must be one number or one a row, ({len(z)},), but has shape {total.shape}."
+            )
+        total = np.broadcast_to(total, (len(z),))
+        count, value = _rest(z, valid, total, self.n_classes)
+        for name, array in (("values", z), ("ids", ids), ("logsumexp", total)):
+            object.__setattr__(self, name, array)
+        object.__setattr__(self, "rest_count", count)
+        object.__setattr__(self, "rest_value", value)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __getitem__(self, rows: Any) -> TopK:
+        """Some of the rows."""
+        index = np.atleast_1d(np.arange(len(self))[rows])
+        return TopK(self.values[index], self.ids[index], self.logsumexp[index], self.n_classes)
+
+    def label_column(self, labels: np.ndarray) -> np.ndarray:
+        """Where each row names its label; k where it does not."""
+        named = (self.ids == labels[:, None]) & np.isfinite(self.values)
+        return np.where(named.any(axis=1), named.argmax(axis=1), self.values.shape[1])
+
+
+@dataclass(frozen=True, eq=False)
+class TopKProbabilities:
+    """Calibrated probabilities of the named classes and of all others together: a row of both sums to 1.
+
+    Attributes
+    ----------
+    probabilities : ndarray of shape (n, k)
+        In the order of the logits; 0 in filled places.
+    ids : ndarray of shape (n, k)
+    rest : ndarray of shape (n,)
+        Probability of all classes that are not named.
+    each : ndarray of shape (n,)
+        Probability of one of them, if they share it equally; never above that of a named class.
+    """
+
+    probabilities: np.ndarray
+    ids: np.ndarray
+    rest: np.ndarray
+    each: np.ndarray
+
+
+_NEEDS_ALL = "needs all logits, but got the largest only (TopK). Use TemperatureScaling, MCCT or MCCTInverse."
+
+
+class TopKLogits:
+    """`TopK` with labels and weights; implements `interface.Elsewhere`."""
+
+    refusal = f"X: this method {_NEEDS_ALL}"
+
+    def __init__(self, top: TopK, y: Any = None, sample_weight: Any = None):
+        self.top, self.y, self.weight = top, y, sample_weight
+
+    def open(self, reader: Reader) -> TopKSource:
+        _check_logits_wanted(reader.input)
+        top = self.top
+        rows = np.broadcast_to(0.0, (len(top), top.n_classes or ANY_CLASS))
+        labels = to_numpy(check_labels(self.y, rows))
+        weight = check_weights(self.weight, top.values)
+        columns = top.label_column(labels)
+        if weight is not None and not weight.all():
+            kept = weight > 0
+            top, columns, weight = top[kept], columns[kept], weight[kept]
+        return TopKSource(reader, top, columns, weight)
+
+    def apply(self, row_map: RowMap, out: Any) -> Any:
+        if out is not None:
+            raise InputError("out: the result for TopK is an object of its own. Call the method without out.")
+        rank_map = row_map.rank_map
+        if rank_map is None or rank_map.factors is not None:
+            raise InputError(f"X: {row_map.name} {_NEEDS_ALL}")
+        _check_logits_wanted(row_map.input)
+        top, z = self.top, self.top.values
+        fitted = row_map.n_classes
+        expected = min(rank_map.top_k or fitted, fitted)
+        in_use = min(rank_map.top_k or z.shape[1], z.shape[1])
+        if len(rank_map.starts) > 1 and in_use != expected:
+            raise InputError(
+                f"X names {in_use} classes a row, but {row_map.name} was fitted for the {expected} largest: fit "
+                f"it on such rows, or on all logits with top_k={in_use}."
+            )
+        if row_map.method == "predict":
+            return np.take_along_axis(top.ids, z.argmax(axis=1)[:, None], axis=1)[:, 0]
+        rows = rank_rows(z, rank_map.top_k, np.float64)
+        f = rank_map.transform(z)
+        below = rows.height - np.maximum(_rest_depth(rows, z, top.rest_value), rows.height)
+        f_rest = below * rank_map.scale_steps[0, 0] + rank_map.bias_steps[0, 0]
+        highest = f.max(axis=1)
+        e, e_rest = ordered_exp(f - highest[:, None]), ordered_exp(f_rest - highest)
+        total = e.sum(axis=1) + top.rest_count * e_rest
+        if row_map.method == "transform":
+            return TopK(keep_argmax(f, z), top.ids, np.log(total) + highest, top.n_classes)
+        share = 1.0 / total
+        each = np.where(top.rest_count > 0, e_rest * share, 0.0)
+        p = keep_argmax(e * share[:, None], z)
+        return TopKProbabilities(p, top.ids, each * top.rest_count, each)
+
+
+def _check_logits_wanted(input: str) -> None:
+    if input != "logits":
+        raise InputError("X: TopK holds logits or log-probabilities; use input='logits' for both.")
+
+
+@dataclass(frozen=True)
+class TopKSource:
+    """Named classes with the rest of each row; implements `interface.Source`."""
+
+    reader: Reader
+    top: TopK
+    columns: np.ndarray
+    weight: np.ndarray | None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        n, k = self.top.values.shape
+        return n, k
+
+    def first_rows(self) -> np.ndarray:
+        return self.top.values
+
+    def n_classes_with(self, top_k: int | None) -> int:
+        """Classes of the rows that a fitted map may be applied to.
+
+        With a ``top_k`` of its own the map is the same on all logits as on the largest, so those may be calibrated too.
+        """
+        whole = self.top.n_classes if top_k is not None else None
+        return whole or self.shape[1]
+
+    def prepare(self, **how: Any) -> MemoryRows:
+        check_top_k(how.get("top_k"), self.shape[1])
+        if how.get("statistics"):
+            raise InputError(
+                "X: ConditionalMCCT needs all logits, but got the largest only (TopK). Use MCCT or TemperatureScaling."
+            )
+        # In double precision throughout: the rows are short.
+        return MemoryRows([self._block(rows, how.get("top_k")) for rows in row_slices(self.top.values)])
+
+    def _block(self, rows: slice, top_k: int | None) -> Block:
+        z, column = self.top.values[rows], self.columns[rows]
+        count, value = self.top.rest_count[rows], self.top.rest_value[rows]
+        outside = column == z.shape[1]
+        weight = None if self.weight is None else self.weight[rows]
+        stand_in = np.where(outside, z.argmax(axis=1), column)
+        block = ARRAY.prepare(z, stand_in, weight, top_k=top_k, dtype=np.float64)
+        ranked = block.rows
+        rest = Rest(_rest_depth(ranked, z, value), count)
+        tail = ranked.tail or Tail(None, np.zeros(len(z), dtype=np.int64), False)
+        counted = np.average(self.top.rest_count, weights=self.weight)
+        n_classes = self.top.n_classes or round(z.shape[1] + float(counted))
+        return replace(
+            block,
+            rows=replace(ranked, tail=replace(tail, rest=rest), n_classes=n_classes),
+            label_depth=np.where(outside, rest.depth, block.label_depth),
+            label_rank=np.where(outside, 0, block.label_rank),
+            label_held=np.where(outside, 1, block.label_held),
+            label_size=np.where(outside, 1, block.label_size),
+        )
+
+
+def _rest(
+    z: np.ndarray, valid: np.ndarray, total: np.ndarray, n_classes: int | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """``N`` and ``z_rest`` of each row."""
+    top = z.max(axis=1)
+    with np.errstate(divide="ignore", over="ignore"):
+        named = np.log(np.exp(z - top[:, None]).sum(axis=1)) + top
+    wrong = ~np.isfinite(total) | (named > total + _SLACK)
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise InputError(
+            f"logsumexp: in row {row} it is {total[row]:.6g}, but the named classes alone have {named[row]:.6g}. It must be "
+            "that of all classes (0 for log-probabilities)."
+        )
+    share = -np.expm1(np.minimum(named - total, 0.0))  # of the rest in the total
+    with np.errstate(divide="ignore"):
+        mass = np.maximum(np.log(share), _LEAST_REST) + total
+    lowest = np.where(valid, z, np.inf).min(axis=1)
+    with np.errstate(over="ignore"):
+        least = np.ceil(np.exp(np.minimum(mass - lowest, np.log(_MOST))) * (1.0 - 1e-12))
+    count = np.maximum(least, 1.0)
+    if n_classes is not None:
+        others = n_classes - valid.sum(axis=1)
+        count = np.where(others > 0, np.maximum(count, others), 0.0)
+    return count, np.minimum(mass - np.log(np.maximum(count, 1.0)), lowest)
+
+
+def _rest_depth(rows: Ranked, z: np.ndarray, value: np.ndarray) -> np.ndarray:
+    """Depth of the rest's classes, at least that of the lowest named one."""
+    top = rows.top[:, 0]
+    named = np.where(np.isfinite(z), top[:, None] - z, 0.0).max(axis=1)
+    return np.clip(np.maximum(top - value, named), rows.height, LARGEST)
+
+
+def _check_ids(ids: np.ndarray, valid: np.ndarray, n_classes: int | None) -> None:
+    outside = valid & ((ids < 0) | (ids >= (n_classes or np.inf)))
+    if outside.any():
+        row, column = np.argwhere(outside)[0]
+        bound = "" if n_classes is None else f" and below n_classes={n_classes}"
+        raise InputError(
+            f"ids: row {row} has {ids[row, column]}, expected class numbers of at least 0{bound}."
+        )
+    # Filled places get numbers of their own, so that only real ids can meet.
+    filled = -1 - np.arange(ids.shape[1])
+    ordered = np.sort(np.where(valid, ids.astype(np.int64), filled), axis=1)
+    twice = (ordered[:, 1:] == ordered[:, :-1]).any(axis=1)
+    if twice.any():
+        raise InputError(
+            f"ids: row {int(np.argmax(twice))} names a class twice. Each class may be named once a row."
+        )

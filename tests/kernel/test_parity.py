@@ -1,0 +1,169 @@
+"""Every engine gives the same sums: one list of engines times one list of rows, held to an oracle in double precision.
+
+A new engine joins by one line in `ENGINES`, a new kind of rows by one line in `ROWS`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from kernel.rank_oracle import BIAS, SCALE, objective
+from monocal.kernel.choice import ARRAY, COMPILED, TRITON, engine_for
+from monocal.objective.cone import RankCone
+from monocal.rows.memory import MemoryRows
+
+N, M = 64, 12
+
+
+def torch_array(device, dtype):
+    torch = pytest.importorskip("torch")
+    if device == "cuda" and not torch.cuda.is_available():
+        pytest.skip("needs a CUDA device")
+    return lambda x: torch.as_tensor(
+        x, device=device, dtype=getattr(torch, dtype) if x.dtype.kind == "f" else None
+    )
+
+
+def numpy_array(dtype):
+    return lambda x: x.astype(dtype) if x.dtype.kind == "f" else x
+
+
+# name: engine, how to make its arrays, tolerance of the gradient
+ENGINES = {
+    "numpy-float64": (ARRAY, lambda: numpy_array("float64"), 1e-12),
+    "numpy-float32": (ARRAY, lambda: numpy_array("float32"), 1e-5),
+    "compiled-float32": (COMPILED, lambda: numpy_array("float32"), 1e-5),
+    "torch-float64": (ARRAY, lambda: torch_array("cpu", "float64"), 1e-12),
+    "torch-float32": (ARRAY, lambda: torch_array("cpu", "float32"), 1e-5),
+    "cuda-float64": (ARRAY, lambda: torch_array("cuda", "float64"), 1e-12),
+    "triton-float32": (TRITON, lambda: torch_array("cuda", "float32"), 1e-5),
+}
+
+
+def plain(rng):
+    return rng.normal(size=(N, M)) * 2
+
+
+def ties(rng):
+    return np.round(plain(rng))
+
+
+def tied_tops(rng):
+    z = plain(rng)
+    z[:, 1] = z[:, 2] = z[:, 3] = z.max(axis=1)
+    return z
+
+
+def masks(rng):
+    z = plain(rng)
+    z[np.arange(N)[:, None], rng.integers(0, M, (N, 4))] = -np.inf
+    return z
+
+
+def mixed(rng):
+    """All kinds side by side in one block."""
+    z = np.concatenate([make(rng)[: N // 5] for make in (plain, ties, tied_tops, masks)])
+    return np.concatenate([z, np.full((N - len(z), M), 1.5)])
+
+
+ROWS = {"plain": plain, "ties": ties, "tied-tops": tied_tops, "masks": masks, "mixed": mixed}
+
+
+@pytest.fixture(params=ROWS)
+def rows(request):
+    rng = np.random.default_rng(5)
+    z = ROWS[request.param](rng).astype(np.float32).astype(np.float64)
+    p = np.exp(z - z.max(axis=1, keepdims=True))
+    y = np.array([rng.choice(M, p=row / row.sum()) for row in p])
+    return z, y, rng.uniform(0.5, 2.0, N).astype(np.float32).astype(np.float64)
+
+
+def factors_of(statistics):
+    """Three factors of a number in [0, 1]: the constant 1, the number, and what is left to 1."""
+    from monocal.arrays import array_namespace
+
+    xp = array_namespace(statistics)
+    return xp.concat([xp.ones_like(statistics), statistics, 1.0 - statistics], axis=1)
+
+
+def share_of_row(rows):
+    """A statistic in [0, 1] that the oracle can compute too."""
+    return rows.height / (1.0 + rows.height)
+
+
+ATOMS = [(SCALE, 0, 0), (SCALE, 0, 2), (SCALE, 0, 3), (BIAS, 0, 1), (BIAS, 0, 3)]
+CONDITIONAL = [*ATOMS, (SCALE, 1, 0), (SCALE, 2, 0), (BIAS, 1, 2), (BIAS, 2, 3)]
+
+
+@pytest.mark.parametrize("top_k", [None, 4])
+@pytest.mark.parametrize("with_factors", [False, True])
+@pytest.mark.parametrize("name", ENGINES)
+def test_engines_agree_with_the_oracle(name, rows, top_k, with_factors):
+    engine, make, tol = ENGINES[name]
+    if engine is COMPILED:
+        pytest.importorskip("numba")
+    array = make()
+    z, y, w = rows
+    r = top_k or M
+    block = engine.prepare(array(z), array(y), array(w), top_k=top_k, statistics=[share_of_row])
+    atoms = CONDITIONAL if with_factors else ATOMS
+    n_factors = 3 if with_factors else 1
+    psi = np.ones((N, 1))
+    if with_factors:
+        block = replace(block, factors=factors_of(block.statistics))
+        lowest = np.sort(np.where(np.isfinite(z), z, np.inf), axis=1)[:, 0]
+        if top_k:
+            kth = np.sort(z, axis=1)[:, M - top_k]
+            lowest = np.where(np.isfinite(kth), kth, lowest)
+        height = z.max(axis=1) - lowest
+        psi = np.stack([np.ones(N), height / (1 + height), 1 / (1 + height)], axis=1)
+    allowed = np.zeros((2, n_factors, r), dtype=bool)
+    for atom in atoms:
+        allowed[atom] = True
+    problem = RankCone(MemoryRows([block]), allowed)
+    where = {tuple(cell): i for i, cell in enumerate(np.argwhere(allowed))}
+    index = np.array([where[atom] for atom in atoms])
+    coefficients = np.random.default_rng(1).uniform(0.05, 0.6, len(atoms))
+    given = np.zeros(len(index))
+    given[index] = coefficients
+
+    found = problem.evaluate(given, np.arange(len(index)))
+    value, gradient, hessian = objective(z, y, w, psi, atoms, coefficients, top_k)
+    assert abs(found.value - value) < tol
+    np.testing.assert_allclose(found.gradient[index], gradient, atol=tol)
+    np.testing.assert_allclose(found.hessian[np.ix_(index, index)], hessian, atol=10 * tol, rtol=2 * tol)
+    # Without a Hessian an engine may take another way.
+    alone = problem.evaluate(given, np.zeros(0, dtype=np.intp))
+    assert abs(alone.value - value) < tol
+    np.testing.assert_allclose(alone.gradient[index], gradient, atol=tol)
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_the_plain_scale_alone(name, rows):
+    engine, make, tol = ENGINES[name]
+    if engine is COMPILED:
+        pytest.importorskip("numba")
+    array = make()
+    z, y, w = rows
+    allowed = np.zeros((2, 1, M), dtype=bool)
+    allowed[SCALE, 0, 0] = True
+    for ordered in (True, False):
+        block = engine.prepare(array(z), array(y), array(w), ordered=ordered)
+        found = RankCone(MemoryRows([block]), allowed).evaluate(np.array([0.7]), np.array([0]))
+        value, gradient, hessian = objective(z, y, w, np.ones((N, 1)), [(SCALE, 0, 0)], np.array([0.7]))
+        assert abs(found.value - value) < tol
+        np.testing.assert_allclose(found.gradient, gradient, atol=tol)
+        np.testing.assert_allclose(found.hessian, hessian, atol=10 * tol)
+
+
+def test_the_choice_of_an_engine():
+    small, large = np.zeros((2, 3)), np.zeros((2, 3), dtype=np.float32)
+    assert engine_for(small) is ARRAY
+    assert engine_for(large, np.float64) is ARRAY
+    pytest.importorskip("numba")
+    assert engine_for(large) is COMPILED
+    torch = pytest.importorskip("torch")
+    assert engine_for(torch.zeros((2, 3))) is ARRAY
