@@ -68,3 +68,76 @@ def masked_set(m, share=0.3):
     mask = np.random.default_rng(5).random(z.shape) < share
     mask[np.arange(len(y)), y] = False
     return np.where(mask, -np.inf, z), y, mask
+
+
+# Kinds of rows that have to stand side by side in one batch: (rng, n, m) -> rows (n, m) in double precision. A new kind joins
+# by a line here, and every test of mixed batches has it.
+def _normal(rng, n, m):
+    return rng.normal(size=(n, m)) * rng.choice([0.3, 3.0, 30.0], size=(n, 1))
+
+
+def _masked(rng, n, m):
+    rows = _normal(rng, n, m)
+    rows[rng.random(rows.shape) < rng.choice([0.05, 0.5, 0.95], size=(n, 1))] = -np.inf
+    rows[np.arange(n), rng.integers(0, m, n)] = 0.0
+    return rows
+
+
+def _tied_at_top(rng, n, m):
+    rows = _normal(rng, n, m)
+    return np.minimum(rows, np.quantile(rows, rng.uniform(0.3, 1.0), axis=1, keepdims=True))
+
+
+def _one_pair_tied(rng, n, m):
+    rows = np.sort(_normal(rng, n, m), axis=1)
+    upper = rng.integers(1, m, n)
+    rows[np.arange(n), upper - 1] = rows[np.arange(n), upper]
+    return rng.permuted(rows, axis=1)
+
+
+def _lowest_masked(rng, n, m):
+    rows = np.sort(_normal(rng, n, m), axis=1)
+    rows[np.arange(m) < rng.integers(1, m, size=(n, 1))] = -np.inf
+    return rng.permuted(rows, axis=1)
+
+
+def _standardised(rng, n, m):
+    rows = _normal(rng, n, m)
+    return (rows - rows.mean(axis=1, keepdims=True)) / rows.std(axis=1, keepdims=True)
+
+
+def to_bfloat16(rows):
+    """Rounded to bfloat16, in double precision."""
+    bits = np.asarray(rows, dtype=np.float32).view(np.uint32)
+    return ((bits + 0x8000) & 0xFFFF0000).astype(np.uint32).view(np.float32).astype(np.float64)
+
+
+ROW_KINDS = {
+    "normal": _normal,
+    "tied": lambda rng, n, m: np.round(_normal(rng, n, m)),
+    "one pair tied": _one_pair_tied,
+    "tied at the top": _tied_at_top,
+    "constant": lambda rng, n, m: np.zeros((n, m)) + rng.choice([0.0, -7.25, 1e4], size=(n, 1)),
+    "masked": _masked,
+    "lowest masked": _lowest_masked,
+    "masked and tied": lambda rng, n, m: np.round(_masked(rng, n, m)),
+    "one class available": lambda rng, n, m: np.where(
+        np.arange(m) == rng.integers(0, m, (n, 1)), 1.0, -np.inf
+    ),
+    "rounded to float16": lambda rng, n, m: _normal(rng, n, m).astype(np.float16).astype(np.float64),
+    "rounded to bfloat16": lambda rng, n, m: to_bfloat16(_normal(rng, n, m)),
+    "standardised": _standardised,
+    "huge": lambda rng, n, m: _normal(rng, n, m) * rng.choice([1e4, 1e6, 1e36], size=(n, 1)),
+    "huge below": lambda rng, n, m: np.where(rng.random((n, m)) < 0.5, -3e38, _normal(rng, n, m)),
+    "tiny": lambda rng, n, m: _normal(rng, n, m) * rng.choice([1e-6, 1e-30, 1e-40], size=(n, 1)),
+    "signed zeros": lambda rng, n, m: (
+        np.where(rng.random((n, m)) < 0.5, -0.0, 0.0) - (rng.random((n, m)) < 0.3)
+    ),
+    "shifted far": lambda rng, n, m: _normal(rng, n, m) + 1e4,
+}
+
+
+def mixed_rows(m, seed=0, each=2):
+    """A batch (n, m) with rows of every kind side by side, in random order."""
+    rng = np.random.default_rng(seed)
+    return rng.permutation(np.concatenate([kind(rng, each, m) for kind in ROW_KINDS.values()]))

@@ -20,7 +20,7 @@ pytest.importorskip("onnxruntime")
 
 def test_a_short_run_breaks_nothing():
     run = Run(seed=1)
-    for number in (1, 3, 4, 5, 18, 24, 25, 34):
+    for number in range(8):
         run.fit(number)
     assert run.kinds() == []
     assert run.rows > 10_000
@@ -38,7 +38,7 @@ def test_a_seed_is_a_case():
             np.testing.assert_array_equal(one.rows, two.rows)
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("m", [2, 9])
 def test_every_kind_of_row_has_an_available_class(kind, m):
     z = kind(np.random.default_rng(0), 50, m)

@@ -164,16 +164,3 @@ def test_masked_classes_stay_at_zero(top_k):
     assert (p[~mask] > 0).all()
     np.testing.assert_allclose(p.sum(axis=1), 1, rtol=1e-12)
     assert_order_kept(z, p)
-
-
-@pytest.mark.parametrize(
-    "cal", [mc.TemperatureScaling(), mc.MCCT(shrinkage=0), mc.MCCT(shrinkage=0, top_k=4)], ids=repr
-)
-def test_another_order_of_the_classes_changes_nothing(cal):
-    z, y = bent(9)
-    names = np.random.default_rng(2).permutation(9)
-    cal = clone(cal).fit(z, y)
-    for rows in (z, np.round(z)):
-        np.testing.assert_allclose(
-            cal.predict_proba(rows[:, names]), cal.predict_proba(rows)[:, names], rtol=1e-12
-        )

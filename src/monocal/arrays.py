@@ -56,6 +56,11 @@ def compute_dtype(x: Array) -> Any:
     return xp.float64 if x.dtype == xp.float64 else xp.float32
 
 
+def widened(x: Array) -> Array:
+    """Half precision of numpy in single, anything else as it is: numpy's sort of float16 may misplace values among many."""
+    return x.astype(np.float32) if not is_lazy_torch(x) and x.dtype == np.float16 else x
+
+
 def running_maximum(x: Array) -> Array:
     """Cumulative maximum along the last axis."""
     return x.cummax(dim=-1).values if is_lazy_torch(x) else np.maximum.accumulate(x, axis=-1)

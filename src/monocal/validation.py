@@ -284,7 +284,8 @@ def read_numbers(x: Any, name: str, what: str) -> Array:
     try:
         values = np.asarray(x)
         if values.dtype.kind == "O":
-            values = values.astype(np.float64)
+            given, values = values, values.astype(np.float64)
+            _refuse_large_whole(np.where(given != values, values, 0.0), name)
     except TypeError as error:
         raise InputTypeError(f"{name}: every entry must be {what}. {error}") from error
     except ValueError as error:
@@ -299,15 +300,35 @@ def read_numbers(x: Any, name: str, what: str) -> Array:
 
 
 def read_floats(x: Any, name: str) -> tuple[Array, float]:
-    """Real numbers of a floating-point type that arithmetic knows, and the machine epsilon of the type they came in."""
+    """Real numbers of a floating-point type that arithmetic knows, and the machine epsilon of the type they came in.
+
+    What float64 cannot hold is refused: numbers that differ would become equal, and another class the first of the largest.
+    """
     values = read_numbers(x, name, "a real number")
     if is_lazy_torch(values):
-        values = values if values.dtype.is_floating_point else values.double()
+        if not values.dtype.is_floating_point:
+            values = values.double()
+            _refuse_large_whole(values, name)
     elif values.dtype.name == "bfloat16":  # of the package ml_dtypes
         return values.astype(np.float32), 2.0**-7
-    elif values.dtype.kind != "f" or values.dtype.itemsize > 8:
+    elif values.dtype.kind != "f":
         values = values.astype(np.float64)
+        _refuse_large_whole(values, name)
+    elif values.dtype.itemsize > 8:
+        raise InputError(
+            f"{name}: numbers of type {values.dtype} are more precise than anything here computes, and some that differ would "
+            f"become equal. Convert them first ({name}.astype(np.float64))."
+        )
     return values, float(array_namespace(values).finfo(values.dtype).eps)
+
+
+def _refuse_large_whole(values: Array, name: str) -> None:
+    """Raise where whole numbers that have become floating-point ``values`` may no longer be the same."""
+    if bool(array_namespace(values).any(abs(values) >= 2.0**53)):
+        raise InputError(
+            f"{name}: whole numbers of 2**53 and more cannot all be told apart in double precision. Subtract the largest of each "
+            "row first, and convert to floating point."
+        )
 
 
 def _first(flags: Array) -> int | None:

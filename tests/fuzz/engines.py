@@ -13,9 +13,8 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 import monocal as mc
+from hostile import to_bfloat16
 from monocal.errors import OrderWarning
-
-from .row_kinds import to_bfloat16
 
 # What each engine takes.
 TYPES = {
@@ -105,7 +104,7 @@ def cast(z: np.ndarray, dtype: str) -> np.ndarray:
     """Doubles in a type, cut to its range; -inf stays where the type has one."""
     if dtype == "bfloat16":
         largest = 3.38e38
-        return to_bfloat16(np.where(np.isinf(z), z, np.clip(z, -largest, largest)))
+        return to_bfloat16(np.where(np.isinf(z), z, np.clip(z, -largest, largest))).astype(np.float32)
     if dtype == "int64":
         return np.clip(np.where(np.isinf(z), -30, z), -(2.0**62), 2.0**62).round().astype(np.int64)
     info = np.finfo(dtype)

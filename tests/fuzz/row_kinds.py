@@ -1,4 +1,4 @@
-"""Rows of every kind that has ever broken a calibrator, alone and mixed in one batch.
+"""Rows of every kind that has ever broken a calibrator, mixed in one batch: those of `hostile`, and more.
 
 A kind is a function ``(rng, n, m) -> (n, m)`` of doubles, ``-inf`` for masked classes; every row has an available class.
 """
@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from hostile import ROW_KINDS, to_bfloat16
 from real_logits import LOGITS
 
 Kind = Callable[[np.random.Generator, int, int], np.ndarray]
@@ -23,42 +24,6 @@ def log_probabilities(rng: np.random.Generator, n: int, m: int) -> np.ndarray:
     return z - np.log(np.exp(z).sum(axis=1, keepdims=True))
 
 
-def tied(rng: np.random.Generator, n: int, m: int) -> np.ndarray:
-    step = rng.choice([0.25, 0.5, 1.0, 3.0])
-    return np.round(plain(rng, n, m) / step) * step
-
-
-def one_tie(rng: np.random.Generator, n: int, m: int) -> np.ndarray:
-    """Two neighbouring ranks are equal, anywhere."""
-    z = plain(rng, n, m)
-    order, row = np.argsort(z, axis=1), np.arange(n)
-    rank = rng.integers(0, m - 1, size=n)
-    z[row, order[row, rank]] = z[row, order[row, rank + 1]]
-    return z
-
-
-def tied_at_the_top(rng: np.random.Generator, n: int, m: int) -> np.ndarray:
-    z = plain(rng, n, m)
-    return np.minimum(z, np.quantile(z, rng.uniform(0.5, 1.0), axis=1, keepdims=True))
-
-
-def masked(rng: np.random.Generator, n: int, m: int) -> np.ndarray:
-    share = rng.choice([0.1, 0.5, 0.9, 0.99])
-    return mask(rng, plain(rng, n, m), share)
-
-
-def masked_and_tied(rng: np.random.Generator, n: int, m: int) -> np.ndarray:
-    return mask(rng, tied(rng, n, m), rng.choice([0.1, 0.5]))
-
-
-def one_available(rng: np.random.Generator, n: int, m: int) -> np.ndarray:
-    return mask(rng, plain(rng, n, m), 1.0)
-
-
-def constant(rng: np.random.Generator, n: int, m: int) -> np.ndarray:
-    return np.repeat(plain(rng, n, 1), m, axis=1)
-
-
 def huge(rng: np.random.Generator, n: int, m: int) -> np.ndarray:
     return rng.uniform(-1, 1, size=(n, m)) * rng.choice([1e4, 1e6, 1e9, 1e38, 1e300])
 
@@ -70,16 +35,8 @@ def far_below(rng: np.random.Generator, n: int, m: int) -> np.ndarray:
     return np.where(far, z - rng.choice([1e5, 2e5, 1e7, 3e38]), z)
 
 
-def tiny(rng: np.random.Generator, n: int, m: int) -> np.ndarray:
-    return rng.normal(size=(n, m)) * rng.choice([1e-3, 1e-6, 1e-30, 1e-40])
-
-
 def subnormal(rng: np.random.Generator, n: int, m: int) -> np.ndarray:
     return rng.integers(-9, 10, size=(n, m)) * rng.choice([5e-324, 1.4e-45, 6e-8])
-
-
-def signed_zeros(rng: np.random.Generator, n: int, m: int) -> np.ndarray:
-    return rng.choice([0.0, -0.0, -0.0, 0.0, -1.0, 0.5], size=(n, m))
 
 
 def negative_zeros_on_top(rng: np.random.Generator, n: int, m: int) -> np.ndarray:
@@ -92,24 +49,6 @@ def neighbours(rng: np.random.Generator, n: int, m: int) -> np.ndarray:
     """Logits that differ in their last bits, in double, single or half precision."""
     centre = np.full((n, m), rng.choice([1.0, -3.0, 100.0]))
     return centre * (1 + rng.integers(-2, 3, size=(n, m)) * rng.choice([2.0**-52, 2.0**-23, 2.0**-10]))
-
-
-def rounded_to_half(rng: np.random.Generator, n: int, m: int) -> np.ndarray:
-    return plain(rng, n, m).astype(np.float16).astype(np.float64)
-
-
-def rounded_to_bfloat16(rng: np.random.Generator, n: int, m: int) -> np.ndarray:
-    return to_bfloat16(plain(rng, n, m)).astype(np.float64)
-
-
-def standardised(rng: np.random.Generator, n: int, m: int) -> np.ndarray:
-    """Mean 0 and standard deviation 1 in every row: statistics that are all but constant."""
-    z = plain(rng, n, m)
-    return (z - z.mean(axis=1, keepdims=True)) / z.std(axis=1, keepdims=True)
-
-
-def integers(rng: np.random.Generator, n: int, m: int) -> np.ndarray:
-    return rng.integers(-20, 21, size=(n, m)).astype(np.float64)
 
 
 def duplicates(rng: np.random.Generator, n: int, m: int) -> np.ndarray:
@@ -126,29 +65,22 @@ def nearly_certain(rng: np.random.Generator, n: int, m: int) -> np.ndarray:
     return z
 
 
+_SANE = """
+tied, tied at the top, masked, masked and tied, rounded to float16, rounded to bfloat16, standardised
+"""
 SANE: tuple[Kind, ...] = (
     plain,
     log_probabilities,
-    tied,
-    tied_at_the_top,
-    masked,
-    masked_and_tied,
-    rounded_to_half,
-    rounded_to_bfloat16,
-    standardised,
-    integers,
     nearly_certain,
+    *(ROW_KINDS[name] for name in _SANE.strip().split(", ")),
 )
 KINDS: tuple[Kind, ...] = (
-    *SANE,
-    one_tie,
-    one_available,
-    constant,
+    *ROW_KINDS.values(),
+    log_probabilities,
+    nearly_certain,
     huge,
     far_below,
-    tiny,
     subnormal,
-    signed_zeros,
     negative_zeros_on_top,
     neighbours,
     duplicates,
@@ -194,14 +126,6 @@ def mask(rng: np.random.Generator, z: np.ndarray, share: float) -> np.ndarray:
     return np.where(hidden, -np.inf, z)
 
 
-def to_bfloat16(z: np.ndarray) -> np.ndarray:
-    """Single-precision numbers rounded to the upper half of their bits, ties to even."""
-    with np.errstate(over="ignore"):
-        bits = z.astype(np.float32).view(np.uint32)
-    rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) & np.uint32(0xFFFF0000)
-    return np.where(np.isinf(z), np.float32(-np.inf), rounded.view(np.float32)).astype(np.float32)
-
-
 def real_sets() -> list[str]:
     """Real logits beside the checkout, where there are any."""
     return sorted(path.stem for path in LOGITS.glob("*.npz"))
@@ -216,5 +140,5 @@ def real(name: str, n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.nd
     rounding = rng.integers(0, 4)
     if rounding == 1:
         return z, y
-    z = to_bfloat16(z).astype(np.float64) if rounding == 0 else z.astype(np.float16).astype(np.float64)
+    z = to_bfloat16(z) if rounding == 0 else z.astype(np.float16).astype(np.float64)
     return z, y

@@ -24,7 +24,7 @@ from scipy.special import logsumexp
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ..arrays import Array, array_namespace, is_lazy_torch, keep_argmax, ordered_softmax, to_numpy
+from ..arrays import Array, array_namespace, is_lazy_torch, keep_argmax, ordered_softmax, to_numpy, widened
 from ..errors import InputError, require
 from ..rows.files import check_out, is_empty, plain_blocks
 from ..rows.inputs import elsewhere
@@ -277,7 +277,7 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):
     def _logits_of(self, given: Given) -> Array:
         """Logits in a library that the family can work with."""
         logits = self.reader.logits(given.values)
-        return logits if self._any_array else to_numpy(logits)
+        return logits if self._any_array else widened(to_numpy(logits))
 
     @property
     def reader(self) -> Reader:
@@ -301,7 +301,7 @@ class ArrayCalibrator(Calibrator):
     def _fit_source(self, source: Source) -> None:
         assert isinstance(source, ArraySource)
         rows = source.checked if self._any_array else source.checked.on_host()
-        self._fit(rows.logits, rows.labels, rows.weight)
+        self._fit(widened(rows.logits), rows.labels, rows.weight)
 
 
 # The largest number of half precision but one: `keep_argmax` may have to go one higher.

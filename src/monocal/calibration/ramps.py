@@ -7,6 +7,9 @@ ones where ``one < zero`` ("below"). There is a ramp in either direction around 
 calibration set, and a ramp reaches two knots to each side. Every factor lies in [0, 1] and is constant beyond the
 calibration set, so nothing extrapolates: a row stranger than any calibration row is treated like the strangest of these. The
 first factor is the constant 1.
+
+A statistic may be anything, constant or nearly so: a ramp too narrow for single precision is never chosen, and one that comes
+from elsewhere is a step.
 """
 
 from __future__ import annotations
@@ -23,6 +26,9 @@ from .statistics import compute
 
 # Knots from the middle of a ramp to its ends. Wider ramps are smoother, narrower ones follow more closely.
 _REACH = 2
+# The least width of a ramp, in parts of the larger of its ends (a thousand times the error of a statistic in single precision:
+# a narrower ramp would tell rounding errors apart) and in numbers that single precision cannot lose.
+_LEAST_PART, _LEAST_WIDTH = 1e-3, 1e-30
 
 
 @dataclass(frozen=True)
@@ -37,6 +43,12 @@ class Ramp:
     def side(self) -> str:
         """Rows on which side of ``zero`` have the factor."""
         return "above" if self.zero < self.one else "below"
+
+    @property
+    def wide(self) -> bool:
+        """Whether its ends are far enough apart to mean anything in single precision."""
+        largest = max(abs(self.zero), abs(self.one))
+        return abs(self.one - self.zero) >= max(_LEAST_PART * largest, _LEAST_WIDTH)
 
 
 @dataclass(frozen=True)
@@ -63,6 +75,17 @@ class RampFactors:
         other = [place.get((ramp.statistic, ramp.one, ramp.zero), i) for i, ramp in enumerate(self.ramps, 1)]
         return np.minimum([0, *other], np.arange(self.n_factors))
 
+    @property
+    def zeros(self) -> np.ndarray:
+        """Where each ramp is still 0, (K - 1,)."""
+        return np.array([ramp.zero for ramp in self.ramps], dtype=np.float64)
+
+    @property
+    def widths(self) -> np.ndarray:
+        """``one - zero`` of each ramp, (K - 1,); never 0, so that a ramp between equal ends is a step."""
+        width = np.array([ramp.one for ramp in self.ramps], dtype=np.float64) - self.zeros
+        return np.copysign(np.maximum(abs(width), _LEAST_WIDTH), width)
+
     def __call__(self, rows: Ranked) -> Array:
         """Factors (n, K) of ranked rows."""
         xp = array_namespace(rows.depth)
@@ -71,15 +94,14 @@ class RampFactors:
     def of_statistics(self, values: Array) -> Array:
         """Factors (n, K) of statistics (n, S)."""
         xp = array_namespace(values)
-        zero, one = (
-            like(np.array([getattr(ramp, end) for ramp in self.ramps]), values) for end in ("zero", "one")
-        )
-        risen = (values[:, [ramp.statistic for ramp in self.ramps]] - zero) / (one - zero)
+        with np.errstate(over="ignore"):
+            risen = values[:, [ramp.statistic for ramp in self.ramps]] - like(self.zeros, values)
+            risen /= like(self.widths, values)
         return xp.concat([xp.ones_like(values[:, :1]), xp.clip(risen, min=0.0, max=1.0)], axis=1)
 
 
 def choose_ramps(values: np.ndarray, weight: np.ndarray, n_knots: int) -> tuple[Ramp, ...]:
-    """Ramps in both directions around the inner quantiles of each statistic (n, S); none where one is constant."""
+    """Ramps in both directions around the inner quantiles of each statistic (n, S); none where one is all but constant."""
     levels = np.linspace(0.0, 1.0, n_knots + 2)
     ramps = []
     for s, q in enumerate(np.asarray(values, dtype=np.float64).T):
@@ -89,7 +111,7 @@ def choose_ramps(values: np.ndarray, weight: np.ndarray, n_knots: int) -> tuple[
             ramps += [Ramp(s, low, high), Ramp(s, high, low)]
         if len(knots) == 2:  # a statistic of few values, such as a count: one ramp between the two
             ramps += [Ramp(s, *knots), Ramp(s, *knots[::-1])]
-    return tuple(ramps)
+    return tuple(ramp for ramp in ramps if ramp.wide)
 
 
 def statistic_functions(

@@ -9,6 +9,9 @@ libraries sort with an index and scatter back. Both give every class
 with ``w_d``, ``b_d`` non-decreasing in ``d`` because they are running sums of non-negative numbers. Order in floating point:
 ``u`` is a rounded monotone function of ``z``; a larger non-negative ``w`` times a larger ``u`` rounds to no less; adding a
 larger ``b`` rounds to no less. Tied classes split by a jump get the mean of their group.
+
+Every row is treated as if it were alone. What is decided for a block of rows at once is only what leaves no trace in a row:
+which of two ways to the same bits is taken, or whether anything has to be cut or masked at all.
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ from ..arrays import (
     running_maximum,
     scatter,
     sort_with_index,
+    widened,
 )
 from ..kernel import compiled
 from ..ranks.ranked import LARGEST, Ranked, rank_rows
@@ -86,6 +90,8 @@ class RankMap:
         z = xp.astype(z, compute_dtype(z), copy=False)
         with np.errstate(over="ignore"):
             f = z - xp.max(z, axis=1, keepdims=True)
+            if not bool(xp.min(f) >= -LARGEST):  # depths are cut here as everywhere, masked classes apart
+                f = xp.where(xp.isinf(z), f, xp.clip(f, min=-LARGEST))
             f *= float(self.scale_steps[0, 0])
         return anchored_softmax_(f)
 
@@ -117,12 +123,8 @@ class RankMap:
         return None
 
     def _sorted_probabilities(self, z: np.ndarray, out: np.ndarray) -> None:
-        """The same from sorted rows; those with masks or with ties across a jump are done again."""
+        """The same from sorted rows; those with ties across a jump in array operations."""
         rows = self._ranked(z)
-        masked = rows.valid is not None or (rows.tail is not None and rows.tail.masked)
-        if masked or not rows.height.max() < LARGEST:
-            out[:] = ordered_softmax(self._of_ranked(z, rows))
-            return
         w, b = self._parameters(rows)
         split = self._split(rows)
         thresholds = np.ascontiguousarray(rows.depth[:, self.starts[1:]])
@@ -131,6 +133,7 @@ class RankMap:
             out[split] = ordered_softmax(self._of_ranked(z[split], rows[split]))
 
     def _block(self, z: Array) -> Array:
+        z = widened(z)
         return self._of_ranked(z, self._ranked(z))
 
     def _ranked(self, z: Array) -> Ranked:
@@ -214,8 +217,18 @@ class RankMap:
 
 
 def _mix(psi: Array | None, steps: np.ndarray, other: Array) -> Array:
-    """Increments (n, D) of each row, or (1, D) where they are the same for all; non-negative whatever the rounding."""
-    return like(steps, other) if psi is None else psi @ like(steps, other)
+    """Increments (n, D) of each row, or (1, D) where they are the same for all; non-negative whatever the rounding.
+
+    Not a matrix product, whose rounding depends on how many rows it is given. Factors without increments are left out.
+    """
+    table = like(steps, other)
+    if psi is None:
+        return table
+    total = psi[:, :1] * table[0]
+    for k in range(1, len(steps)):
+        if steps[k].any():
+            total += psi[:, k : k + 1] * table[k]
+    return total
 
 
 def _depth(z: Array, rows: Ranked) -> Array:
@@ -224,7 +237,8 @@ def _depth(z: Array, rows: Ranked) -> Array:
     with np.errstate(over="ignore"):
         depth = xp.astype(z, rows.depth.dtype) - rows.top
     depth *= -1.0
-    if rows.valid is not None or not bool(xp.max(rows.height) < LARGEST):
+    # Nothing lies below the height but masked classes and a tail.
+    if rows.valid is not None or rows.tail is not None or not bool(xp.max(rows.height) < LARGEST):
         depth = xp.clip(depth, max=LARGEST)
     return depth
 
@@ -240,8 +254,8 @@ def _mask(f: Array, z: Array, rows: Ranked) -> Array:
 def _count_passed(depth: np.ndarray, thresholds: np.ndarray, starts: np.ndarray) -> np.ndarray:
     """How many thresholds each class has passed, (n, m) small integers.
 
-    Without ties across a threshold exactly ``m - start`` classes of every row pass it, so once few do, they are cut out
-    into an array of their own and only they are compared any further.
+    Without ties across a threshold exactly ``m - start`` classes of a row pass it, so once few do, and as many in every row,
+    they are cut out into an array of their own and only they are compared any further.
     """
     n, m = depth.shape
     passed = np.zeros((n, m), dtype=np.uint8 if len(starts) < 256 else np.uint16)
@@ -250,9 +264,9 @@ def _count_passed(depth: np.ndarray, thresholds: np.ndarray, starts: np.ndarray)
         passed += inside
         few = m - int(start)
         if 4 * few <= m and d + 2 < len(starts):
-            index = np.flatnonzero(inside)
-            if len(index) != n * few:  # only where a row has been masked below this rank
+            if (np.count_nonzero(inside, axis=1) != few).any():  # some row has a tie here, or is masked
                 continue
+            index = np.flatnonzero(inside)
             part = depth.ravel()[index].reshape(n, few)
             passed.ravel()[index] += _count_passed(
                 part, thresholds[:, d + 1 :], starts[d + 1 :] - start

@@ -36,7 +36,7 @@ def margin(rows: Ranked) -> Array:
         return 0 * rows.height
     depth, valid = _all_depths(rows)
     lower = depth > 0 if valid is None else (depth > 0) & valid
-    least = xp.min(xp.where(lower, depth, xp.max(depth) + 0 * depth), axis=1)
+    least = xp.min(xp.where(lower, depth, LARGEST + 0 * depth), axis=1)
     return xp.where((rows.tail.ties > 0) | ~xp.any(lower, axis=1), 0 * least, least)
 
 
@@ -45,7 +45,7 @@ def mean_gap(rows: Ranked) -> Array:
     xp = array_namespace(rows.depth)
     depth, valid = _all_depths(rows)
     if valid is None:
-        return xp.mean(depth, axis=1)
+        return xp.sum(depth, axis=1) / depth.shape[1]
     available = xp.astype(valid, depth.dtype)
     return xp.sum(depth * available, axis=1) / xp.sum(available, axis=1)
 

@@ -137,7 +137,7 @@ def _pieces(g: Graph, plan: Plan, x: str, masked: str, sorted_x: str | None) -> 
     depth = g.op("Where", masked, g.constant(0.0), g.op("Neg", x))
     values = [_statistic(g, str(s), plan, depth, masked, sorted_x) for s in plan.statistics]
     q = g.op("Gather", g.op("Concat", *values, axis=-1), g.integers(plan.ramp_statistic), axis=-1)
-    psi = g.op("Div", g.op("Sub", q, g.constant(plan.ramp_zero)), g.constant(plan.ramp_one - plan.ramp_zero))
+    psi = g.op("Div", g.op("Sub", q, g.constant(plan.ramp_zero)), g.constant(plan.ramp_width))
     psi = g.op("Max", g.op("Min", psi, g.constant(1.0)), g.constant(0.0))
     w, b = (
         g.op("Add", g.op("MatMul", psi, g.constant(s[1:])), g.constant(s[:1]))  # the first factor is 1

@@ -4,7 +4,7 @@
 
 where ``d`` counts the jumps at or below the rank of a class, ``u = z - z_low``, ``psi_0 = 1`` and
 
-    psi_k = clip((q - zero_k) / (one_k - zero_k), 0, 1),    q the statistic of the row that factor k looks at.
+    psi_k = clip((q - zero_k) / width_k, 0, 1),    q the statistic of the row that factor k looks at.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ class Plan:
     scale_steps, bias_steps : ndarray of shape (K, J + 1)
         Non-negative increments for each factor; the first column holds from the lowest rank on.
     statistics : tuple of str or callable
-    ramp_statistic, ramp_zero, ramp_one : ndarray of shape (K - 1,)
+    ramp_statistic, ramp_zero, ramp_width : ndarray of shape (K - 1,)
+        No width is 0; it is negative where the ramp rises towards smaller values.
     smallest_probability : float or None
         For calibrators of probabilities, the smallest positive one of the calibration set; None for logits.
     """
@@ -46,7 +47,7 @@ class Plan:
     statistics: tuple[str | Callable[..., Any], ...]
     ramp_statistic: np.ndarray
     ramp_zero: np.ndarray
-    ramp_one: np.ndarray
+    ramp_width: np.ndarray
     smallest_probability: float | None
 
     @property
@@ -78,8 +79,8 @@ def plan_of(calibrator: Any) -> Plan:
         bias_steps=np.asarray(rank_map.bias_steps, dtype=np.float64)[:, used],
         statistics=() if factors is None else tuple(factors.statistics),
         ramp_statistic=np.array([ramp.statistic for ramp in ramps], dtype=np.int64),
-        ramp_zero=np.array([ramp.zero for ramp in ramps], dtype=np.float64),
-        ramp_one=np.array([ramp.one for ramp in ramps], dtype=np.float64),
+        ramp_zero=np.zeros(0) if factors is None else factors.zeros,
+        ramp_width=np.zeros(0) if factors is None else factors.widths,
         smallest_probability=(
             float(calibrator.smallest_probability_) if calibrator.input == "probabilities" else None
         ),

@@ -79,7 +79,7 @@ class CalibratorModule(torch.nn.Module):
             ("bias_steps", plan.bias_steps),
             ("ramp_statistic", plan.ramp_statistic),
             ("ramp_zero", plan.ramp_zero),
-            ("ramp_width", plan.ramp_one - plan.ramp_zero),
+            ("ramp_width", plan.ramp_width),
         ):
             tensor = torch.from_numpy(np.array(values, order="C"))
             if tensor.is_floating_point():
@@ -273,10 +273,11 @@ def _lift_top(values: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
     """Lift the top of a row by one unit where rounding has made it equal to a lower class.
 
     The comparison is of bit patterns, which as integers are ordered like the numbers: compilers may keep a number that is to
-    be rounded in higher precision, but not its bits.
+    be rounded in higher precision, but not its bits. The two zeros are one number, the negative one's bits the integer -1.
     """
     with torch.no_grad():
         key = _ordered_bits(values.view(_BITS[values.element_size()]))
+        key = key + (key == -1)
         moved = key.argmax(-1, keepdim=True) != logits.argmax(-1, keepdim=True)
         at_top = logits == logits.amax(-1, keepdim=True)
         up = _ordered_bits(key.amax(-1, keepdim=True) + 1).view(values.dtype)

@@ -327,7 +327,7 @@ def probabilities(z, top, height, thresholds, found, weights, biases, out):
         row, result = z[n], out[n]
         w, b = weights[n * step], biases[n * step]
         for i in range(m):
-            v[i] = top[n] - row[i]
+            v[i] = min(top[n] - row[i], MOST)
             w_i[i] = w[0]
             b_i[i] = b[0]
         for d in range(last):  # looking the parameters up by piece would be slower than passing them on
@@ -343,7 +343,7 @@ def probabilities(z, top, height, thresholds, found, weights, biases, out):
             f = (height[n] - v[i]) * w_i[i] + b_i[i]
             result[i] = np.rint((f - highest) * UP) * DOWN
         for i in range(m):
-            result[i] = exp(result[i])
+            result[i] = F32(0) if row[i] == -np.inf else exp(result[i])
         share = F32(1) / total_of(result)
         for i in range(m):
             result[i] *= share

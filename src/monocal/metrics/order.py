@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
+from ..arrays import widened
 from ..errors import InputError
 from ..validation import check_choice, check_logits
 from .rows import Integers, check_probability_block, read_scores
@@ -169,7 +170,7 @@ def _count_pairs(before: NDArray[Any], after: NDArray[Any]) -> Integers:
     ranked = moved.copy()
     if descends.any():
         inverted[descends] = _inversions(np.argsort(moved[descends], axis=1, kind="stable"))
-        ranked[descends] = np.sort(moved[descends], axis=1)
+        ranked[descends] = np.sort(widened(moved[descends]), axis=1)
     ties_both = _tie_pairs(equal_before & (moved[:, 1:] == moved[:, :-1]))
     broken = _tie_pairs(equal_before) - ties_both
     made = _tie_pairs(ranked[:, 1:] == ranked[:, :-1]) - ties_both

@@ -26,6 +26,7 @@ from ..arrays import (
     device_of,
     is_lazy_torch,
     subtract_from_,
+    widened,
 )
 
 # Depths are cut here: a class this far below the top has no probability under any scale that means something, and larger
@@ -96,14 +97,15 @@ def rank_rows(logits: Array, top_k: int | None = None, dtype: object = None, ord
     dtype = dtype or compute_dtype(logits)
     m = logits.shape[1]
     r = m if top_k is None else min(top_k, m)
+    z = widened(logits)
     if not ordered:
-        z = _ends_in_place(logits)
+        z = _ends_in_place(z)
     elif r == m:
-        z = xp.sort(logits, axis=1, stable=False)
-    elif is_lazy_torch(logits):
-        z = logits.topk(r, dim=1).values.flip(1)
+        z = xp.sort(z, axis=1, stable=False)
+    elif is_lazy_torch(z):
+        z = z.topk(r, dim=1).values.flip(1)
     else:
-        z = np.sort(np.partition(logits, m - r, axis=1)[:, m - r :], axis=1)
+        z = np.sort(np.partition(z, m - r, axis=1)[:, m - r :], axis=1)
     z = xp.astype(z, dtype, copy=False)
     top = xp.asarray(z[:, -1:], copy=True)
     masked = bool(xp.any(xp.isinf(z[:, 0])))
