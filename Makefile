@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint bare docs wheel clean
+.PHONY: demo test lint bare fuzz docs wheel clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -31,15 +31,25 @@ test: lint bare
 	$(BIN)/python -m pytest -n 2 tests
 	$(MAKE) docs
 
-# The hard dependencies alone, in an environment that has nothing else.
-.venv-bare/.done: pyproject.toml constraints-test.txt
-	$(PYTHON) -m venv .venv-bare
-	.venv-bare/bin/python -m pip install -q --upgrade pip
-	.venv-bare/bin/python -m pip install -q -e . pytest
+# The hard dependencies alone, in environments that have nothing else: the newest, and the lowest that are promised.
+BARE := tests/bare tests/test_order.py tests/test_objective.py tests/test_inputs.py
+
+.venv-newest/.done: CONSTRAINTS := /dev/null
+.venv-lowest/.done: CONSTRAINTS := constraints-lowest.txt
+.venv-%/.done: pyproject.toml constraints-lowest.txt
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install -q --upgrade pip
+	$(@D)/bin/python -m pip install -q -e . pytest hypothesis -c $(CONSTRAINTS)
 	@touch $@
 
-bare: .venv-bare/.done
-	.venv-bare/bin/python -m pytest --noconftest tests/bare
+bare: .venv-newest/.done .venv-lowest/.done
+	.venv-newest/bin/python -m pytest $(BARE)
+	.venv-lowest/bin/python -m pytest $(BARE)
+
+# Random fits and predictions against an independent oracle, for as long as you like: make fuzz FUZZ='--seed 1 --minutes 60'
+FUZZ ?= --rows 10_000_000
+fuzz: $(VENV)/.test
+	PYTHONPATH=tests $(BIN)/python -m fuzz $(FUZZ)
 
 docs: $(VENV)/.test
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
@@ -53,4 +63,4 @@ wheel: | $(BIN)/python
 	  d = synthetic(500, 5, seed=0); print(mc.__version__, mc.MCCT().fit(d.values, d.labels).solution_.status)"
 
 clean:
-	rm -rf $(VENV) .venv-bare .venv-wheel dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-newest .venv-lowest .venv-wheel dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -54,6 +54,22 @@ def calibration_set(m, seed=0, n=400, temperature=2.0):
     return z, (z / temperature + gumbel).argmax(axis=1)
 
 
+def bent(m, n=400):
+    """A calibration set whose labels want a map far from temperature scaling: many jumps in weights and biases."""
+    z, _ = calibration_set(m, n=n)
+    rng = np.random.default_rng(3)
+    place = np.where(rng.random(n) < 0.7, 0, np.minimum(rng.geometric(0.3, n), m) - 1)
+    return z, np.argsort(-z, axis=1)[np.arange(n), place]
+
+
+def masked_set(m, share=0.3):
+    """The same with a share of the classes masked (never the label), and where."""
+    z, y = bent(m)
+    mask = np.random.default_rng(5).random(z.shape) < share
+    mask[np.arange(len(y)), y] = False
+    return np.where(mask, -np.inf, z), y, mask
+
+
 # Kinds of rows that have to stand side by side in one batch: (rng, n, m) -> rows (n, m) in double precision. A new kind joins
 # by a line here, and every test of mixed batches has it.
 def _normal(rng, n, m):
@@ -90,7 +106,8 @@ def _standardised(rng, n, m):
     return (rows - rows.mean(axis=1, keepdims=True)) / rows.std(axis=1, keepdims=True)
 
 
-def _bfloat(rows):
+def to_bfloat16(rows):
+    """Rounded to bfloat16, in double precision."""
     bits = np.asarray(rows, dtype=np.float32).view(np.uint32)
     return ((bits + 0x8000) & 0xFFFF0000).astype(np.uint32).view(np.float32).astype(np.float64)
 
@@ -108,7 +125,7 @@ ROW_KINDS = {
         np.arange(m) == rng.integers(0, m, (n, 1)), 1.0, -np.inf
     ),
     "rounded to float16": lambda rng, n, m: _normal(rng, n, m).astype(np.float16).astype(np.float64),
-    "rounded to bfloat16": lambda rng, n, m: _bfloat(_normal(rng, n, m)),
+    "rounded to bfloat16": lambda rng, n, m: to_bfloat16(_normal(rng, n, m)),
     "standardised": _standardised,
     "huge": lambda rng, n, m: _normal(rng, n, m) * rng.choice([1e4, 1e6, 1e36], size=(n, 1)),
     "huge below": lambda rng, n, m: np.where(rng.random((n, m)) < 0.5, -3e38, _normal(rng, n, m)),

@@ -119,7 +119,7 @@ def test_every_public_name_is_in_the_reference() -> None:
 
 
 def test_links_of_the_readme_lead_somewhere() -> None:
-    links = re.findall(r"\]\((?!https?:)([^)#]+)", (ROOT / "README.md").read_text(encoding="utf-8"))
+    links = re.findall(r"\]\((?!https?:)([^)#\s]+)", (ROOT / "README.md").read_text(encoding="utf-8"))
     assert links
     assert [link for link in links if not (ROOT / link).exists()] == []
 

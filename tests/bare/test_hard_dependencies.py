@@ -8,7 +8,21 @@ import pytest
 import monocal as mc
 from monocal.data import synthetic
 
-EXTRAS = ["torch", "dask", "matplotlib", "onnx", "h5py", "typer", "rich", "zarr", "pyarrow", "safetensors"]
+EXTRAS = [
+    "torch",
+    "dask",
+    "matplotlib",
+    "onnx",
+    "onnxruntime",
+    "h5py",
+    "typer",
+    "rich",
+    "zarr",
+    "pandas",
+    "pyarrow",
+    "safetensors",
+    "numba",
+]
 
 
 @pytest.fixture(scope="module")
@@ -17,7 +31,7 @@ def data():
 
 
 def test_fit_predict_evaluate(data):
-    for cal in (mc.TemperatureScaling(), mc.MCCT(), mc.MCCTInverse(), mc.MCCT(top_k=3)):
+    for cal in (mc.TemperatureScaling(), mc.MCCT(), mc.MCCTInverse(), mc.MCCT(top_k=3), mc.ConditionalMCCT()):
         p = cal.fit(data.values, data.labels).predict_proba(data.values)
         np.testing.assert_array_equal(p.argmax(axis=1), data.values.argmax(axis=1))
         assert np.isfinite(mc.evaluate(p, data.labels)["nll"].value)

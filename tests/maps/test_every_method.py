@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from scipy.special import softmax
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 import monocal as mc
-from hostile import DTYPES, assert_order_kept, calibration_set, hard_rows, narrow
+from hostile import DTYPES, assert_order_kept, bent, hard_rows, masked_set, narrow
 from monocal.arrays import ordered_log
 from monocal.calibration import Published
 from monocal.errors import OrderWarning
@@ -47,14 +48,6 @@ def info(request):
 @pytest.fixture(params=[name for name, info in INFO.items() if info.preserves_order], ids=str)
 def keeper(request):
     return INFO[request.param]
-
-
-def bent(m, n=400):
-    """Labels that want a map far from temperature scaling."""
-    z, _ = calibration_set(m, n=n)
-    rng = np.random.default_rng(3)
-    place = np.where(rng.random(n) < 0.7, 0, np.minimum(rng.geometric(0.3, n), m) - 1)
-    return z, np.argsort(-z, axis=1)[np.arange(n), place]
 
 
 # What is listed.
@@ -101,12 +94,9 @@ def test_order_is_kept_on_hard_rows(keeper, m):
 
 
 def test_order_is_kept_with_masked_classes(keeper):
-    z, y = bent(8)
-    mask = np.random.default_rng(5).random(z.shape) < 0.3
-    mask[np.arange(len(y)), y] = False
-    masked = np.where(mask, -np.inf, z)
+    masked, y, _ = masked_set(8)
     cal = fit(make(keeper), masked, y)
-    for rows in (masked, np.where(mask, -np.inf, np.round(z))):
+    for rows in (masked, np.round(masked)):
         assert_order_kept(rows, cal.predict_proba(rows))
         assert_order_kept(rows, cal.transform(rows))
 
@@ -272,7 +262,19 @@ def test_saved_and_loaded(info, tmp_path):
 
 # Real sets.
 
-SETS = sorted(path.stem for path in LOGITS.glob("*.npz")) or ["nncal_cifar10_densenet40"]
+# Those for which a thousand rows make a map that keeps the order no worse than none, bar a little noise. That is no law: it
+# takes a classifier that needs calibration, and parts with the same class frequencies.
+NO_WORSE_THAN_NONE = (
+    "imagenet5k_efficientnet_lite0",
+    "nncal_cifar10_densenet40",
+    "netcal_cifar10_lenet-5",
+    "netcal_cifar100_densenet-bc-100",
+    "toplabel_cifar10_resnet50_brier",
+    "toplabel_cifar10_wide_resnet_flsd53",
+    "toplabel_cifar100_densenet121_brier",
+    "toplabel_cifar100_wide_resnet_brier",
+)
+SETS = sorted({*NO_WORSE_THAN_NONE, *(path.stem for path in LOGITS.glob("*.npz"))})
 
 
 @pytest.mark.parametrize("name", SETS)
@@ -294,11 +296,9 @@ def test_every_method_on_every_real_set(info, name):
     np.testing.assert_allclose(p.sum(axis=1), 1, rtol=1e-4)
     if info.preserves_order:
         assert_order_kept(test, p)
-        # Even a thousand samples make such a map no worse than none, bar a little noise.
-        before = np.exp(test - test.max(axis=1, keepdims=True))
-        before /= before.sum(axis=1, keepdims=True)
-        at = (np.arange(len(test)), data.y_test[rows])
-        if not info.published and name != "sctl_cifar10LT_densenet40":
-            assert (
-                -np.log(np.maximum(p[at], 1e-9)).mean() < -np.log(np.maximum(before[at], 1e-9)).mean() + 0.02
-            )
+    if info.preserves_order and not info.published and name in NO_WORSE_THAN_NONE:
+        before = softmax(test.astype(np.float64), axis=1)
+        after, none = (
+            -np.log(np.maximum(q[np.arange(len(q)), data.y_test[rows]], 1e-9)).mean() for q in (p, before)
+        )
+        assert after < none + 0.02
