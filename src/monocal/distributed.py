@@ -63,7 +63,7 @@ class DaskLogits:
             raise InputError(
                 "requires y to be passed, but the target y is None: give the true class of every row, 0..m-1."
             )
-        X = _cut_at_blocks(self.X)
+        X = _cut_at_blocks(self.X, _has_weight(self.weight, self.X.shape[0]))
         chunks = _chunks(X, self.y, self.weight)
         reader = _once(calibrator)
         looks = _compute([_task(_look, reader, *chunk) for chunk in chunks])
@@ -217,11 +217,29 @@ def _whole_rows(X: Any) -> Any:
     return X.rechunk({0: rows or -1, 1: -1})
 
 
-def _cut_at_blocks(X: Any) -> Any:
-    """Chunks that end where blocks end, about as large as they were."""
+def _cut_at_blocks(X: Any, counts: np.ndarray | None) -> Any:
+    """Chunks that end where blocks end, about as large as they were; ``counts``: which rows have weight, if not all.
+
+    Rows without weight are in no block, so they are not counted: as in one process, where they are left out first.
+    """
     size = block_rows(X)
-    typical = max(X.chunks[0])
-    return X.rechunk({0: max(1, round(typical / size)) * size})
+    per_chunk = max(1, round(max(X.chunks[0]) / size)) * size
+    if counts is None:
+        return X.rechunk({0: per_chunk})
+    ends = np.flatnonzero(counts)[per_chunk - 1 :: per_chunk] + 1
+    edges = np.unique(np.concatenate(([0], ends, [len(counts)])))
+    return X.rechunk({0: tuple(np.diff(edges).tolist())})
+
+
+def _has_weight(weight: Any, n: int) -> np.ndarray | None:
+    """Which rows have weight, (n,); None where all have, or where the weights do not fit and are refused later."""
+    if weight is None or np.isscalar(weight):
+        return None
+    found = to_numpy(_compute([weight])[0])
+    if found.shape != (n,) or found.dtype.kind not in "biuf":
+        return None
+    counts = found != 0
+    return None if counts.all() else counts
 
 
 def _chunks(X: Any, *columns: Any) -> list[tuple[Delayed, Delayed, Delayed, int]]:

@@ -54,6 +54,17 @@ CALIBRATORS = [
 ]
 
 
+@pytest.mark.parametrize("calibrator", [mc.MCCT(), mc.ConditionalMCCT()], ids=repr)
+def test_rows_without_weight_do_not_move_the_blocks(calibrator):
+    data = synthetic(30_000, 60, seed=4)  # some blocks, and a coarse sample
+    X, y = data.values.astype(np.float32), data.labels
+    weight = np.random.default_rng(1).integers(0, 3, size=len(y)).astype(float)
+    weight[:50] = weight[9000:14000] = weight[-300:] = 0
+    expected = clone(calibrator).fit(X, y, weight)
+    for given in (weight, da.from_array(weight, chunks=4000)):
+        close(clone(calibrator).fit(da.from_array(X, chunks=(3100, -1)), y, given), expected)
+
+
 @pytest.mark.parametrize("calibrator", CALIBRATORS, ids=repr)
 def test_dask_gives_the_fit_in_memory(calibrator, rows):
     X, y = rows
