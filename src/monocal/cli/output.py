@@ -19,9 +19,7 @@ if TYPE_CHECKING:
 Out = Annotated[Path, typer.Option("-o", "--out", help="File to write.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace an existing file.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON and nothing else.")]
-Boot = Annotated[
-    int, typer.Option("--n-boot", min=0, help="Bootstrap replicates behind the intervals; 0 for none.")
-]
+Boot = Annotated[int, typer.Option("--n-boot", min=0, help="Draws behind the intervals; 0 for none.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Of everything random.")]
 
 CHECK_FAILED = 3
