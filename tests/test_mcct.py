@@ -4,8 +4,8 @@ import warnings
 
 import numpy as np
 import pytest
-from scipy.optimize import minimize_scalar
-from scipy.special import log_softmax
+from scipy.optimize import minimize, minimize_scalar
+from scipy.special import log_softmax, softmax
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.naive_bayes import GaussianNB
 
@@ -167,6 +167,73 @@ def test_published_top_k_is_the_truncated_objective():
         cal = mc.MCCT.as_published(top_k=4).fit(z, y)
     assert cal.weights_.shape == (4,)
     assert cal.predict_proba(z).shape == z.shape
+
+
+def published_reference(z, y, k, *, filter, inverse):
+    """The authors' procedure written down once more, row by row: loss, gradient and constraints of their code."""
+    order = np.argsort(z, axis=1)
+    x = np.take_along_axis(z, order, axis=1)[:, -k:]
+    truth = (order == y[:, None])[:, -k:].astype(float)
+    if filter:
+        x, truth = x[truth.any(axis=1)], truth[truth.any(axis=1)]
+
+    def probabilities(theta):
+        return softmax(x * (1 / theta[:k] if inverse else theta[:k]) + theta[k:], axis=1)
+
+    def loss(theta):
+        return -np.sum(truth * np.log(probabilities(theta))) / len(x)
+
+    def gradient(theta):
+        residual = probabilities(theta) - truth
+        by_weight = (x * residual).sum(axis=0) / len(x)
+        return np.append(-by_weight / theta[:k] ** 2 if inverse else by_weight, residual.sum(axis=0) / len(x))
+
+    def increments(theta):
+        return np.append(np.diff(theta[:k]) * (-1 if inverse else 1), np.diff(theta[k:]))
+
+    found = minimize(
+        loss,
+        np.append(np.ones(k) if inverse else np.linspace(0, 1, k), np.zeros(k)),
+        jac=gradient,
+        method="SLSQP",
+        bounds=[(1e-6, None)] * k + [(None, None)] * k,
+        constraints={"type": "ineq", "fun": increments},
+        options={"maxiter": 100, "ftol": 1e-12},
+    ).x
+    return 1 / found[:k] if inverse else found[:k], found[k:]
+
+
+def honest(n=400, m=12, seed=0):
+    """Logits and labels drawn from their softmax: one in thirty lies below the top six."""
+    rng = np.random.default_rng(seed)
+    z = 2 * rng.standard_normal((n, m))
+    return z, (rng.random((n, 1)) > np.cumsum(softmax(z, axis=1), axis=1)).sum(axis=1)
+
+
+@pytest.mark.parametrize("family", [mc.MCCT, mc.MCCTInverse])
+@pytest.mark.parametrize("filter", [False, True])
+def test_published_top_k_follows_the_authors_filter(family, filter):
+    z, y = honest()
+    with pytest.warns(mc.OrderWarning):
+        cal = family.as_published(top_k=6, filter=filter).fit(z, y)
+    weights, biases = published_reference(z, y, 6, filter=filter, inverse=family is mc.MCCTInverse)
+    np.testing.assert_allclose(cal.weights_, weights, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(np.diff(cal.biases_), np.diff(biases), atol=1e-4)
+
+
+def test_filter_is_off_by_default_and_makes_a_difference():
+    z, y = honest()
+
+    def fitted(**how):
+        with pytest.warns(mc.OrderWarning):
+            return mc.MCCT.as_published(**how).fit(z, y).predict_proba(z)
+
+    default, kept, left_out = (fitted(top_k=6, **how) for how in ({}, {"filter": False}, {"filter": True}))
+    np.testing.assert_array_equal(default, kept)
+    assert np.abs(kept - left_out).max() > 0.01
+    np.testing.assert_array_equal(fitted(filter=False), fitted(filter=True))
+    with pytest.warns(mc.OrderWarning), pytest.raises(mc.InputError, match="no label lies among the top 1"):
+        mc.MCCT.as_published(top_k=1, filter=True).fit(z, np.argmin(z, axis=1))
 
 
 def test_weights_are_repetitions():

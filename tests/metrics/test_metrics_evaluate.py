@@ -13,6 +13,9 @@ import monocal as mc
 from monocal import metrics as M
 from monocal.plots import margin_curve
 
+MEANS = ["accuracy", "top_k_accuracy", "nll", "brier"]
+WITH_INTERVAL = {*MEANS, "ece", "adaptive_ece", "debiased_ece", "smooth_ece"}
+
 
 def world(n, sharpness=1.0, m=4, seed=0):
     """Labels drawn from softmax(logits); probabilities of sharpness times the logits: calibrated at 1."""
@@ -69,7 +72,7 @@ def test_result_as_dict_frame_and_text():
         mc.evaluate(probs, labels, metrics="ece")["nll"]
 
 
-def test_bootstrap_is_deterministic_and_matches_the_standard_error():
+def test_intervals_are_deterministic_and_match_the_standard_error():
     probs, labels = world(2000)
     first = mc.evaluate(probs, labels, metrics=["accuracy", "nll"], n_boot=400)
     assert first.to_dict() == mc.evaluate(probs, labels, metrics=["accuracy", "nll"], n_boot=400).to_dict()
@@ -84,15 +87,15 @@ def test_bootstrap_is_deterministic_and_matches_the_standard_error():
 
 
 def test_replicates_equal_metrics_of_the_drawn_rows():
-    """Weights that count draws, batch products included, give what evaluating the drawn rows gives."""
+    """Weights that count draws give what evaluating the drawn rows gives."""
     probs, labels = world(150, 1.5)
     rows = M.rows.Rows.of(probs, labels, classwise=True)
-    drawn = M.bootstrap.replicates(rows, M.registry.Options(), list(M.METRICS), 5, np.random.default_rng(7))
+    drawn = M.bootstrap.replicates(rows, M.registry.Options(), MEANS, 5, np.random.default_rng(7))
     generator = np.random.default_rng(7)
     for values in drawn:
         picked = generator.integers(150, size=150)
         expected = mc.evaluate(probs[picked], labels[picked])
-        for name, value in zip(M.METRICS, values, strict=True):
+        for name, value in zip(MEANS, values, strict=True):
             assert value == pytest.approx(expected[name].value, abs=1e-9)
 
 
@@ -106,7 +109,41 @@ def test_intervals_cover_the_truth_of_a_miscalibrated_predictor():
     assert min(covered.values()) >= 20
 
 
-@pytest.mark.parametrize("metric", list(M.METRICS))
+@pytest.mark.parametrize("sharpness", [1.0, 1.1, 1.3, 0.7])
+@pytest.mark.parametrize("n", [100, 1000])
+def test_an_interval_holds_its_own_estimate(sharpness, n):
+    for seed in range(5):
+        probs, labels = world(n, sharpness, m=2 + 4 * (seed % 3), seed=seed)
+        weight = np.random.default_rng(seed).integers(0, 4, size=n) if seed % 2 else None
+        result = mc.evaluate(probs, labels, sample_weight=weight, n_boot=20)
+        assert {name for name, e in result.estimates.items() if e.low is not None} == WITH_INTERVAL
+        for name in WITH_INTERVAL:
+            assert 0 <= result[name].low <= result[name].value <= result[name].high, name
+
+
+def test_what_is_certain_or_infinite_has_an_honest_interval():
+    right = mc.evaluate(np.eye(3)[[0, 1, 2] * 20], [0, 1, 2] * 20, n_boot=10)
+    assert right["accuracy"].low == pytest.approx(60 / (60 + 1.96**2), abs=1e-3)
+    assert right["accuracy"].high == 1
+    assert (right["nll"].low, right["nll"].high) == (0, 0)
+    wrong = mc.evaluate(np.eye(3)[[0, 1, 2] * 20], [1, 1, 2] * 20, n_boot=10)
+    assert wrong["nll"].value == np.inf
+    assert wrong["nll"].low is wrong["nll"].high is None
+    assert wrong["brier"].low <= wrong["brier"].value <= wrong["brier"].high
+
+
+@pytest.mark.parametrize("metric", sorted(set(M.METRICS) - set(MEANS)))
+def test_differences_of_calibration_errors_are_given_but_not_tested(metric):
+    probs, labels = world(300)
+    result = M.compare(probs, world(300, 1.5)[0], labels, metric, n_boot=10)
+    assert result.difference == pytest.approx(result.a - result.b)
+    assert result.low is result.high is result.p_value is result.probability_a_better is None
+    assert result.verdict == "not tested"
+    assert repr(result).endswith(": not tested")
+    assert json.loads(json.dumps(result.to_dict()))["p_value"] is None
+
+
+@pytest.mark.parametrize("metric", MEANS)
 def test_comparing_a_predictor_with_itself_is_undecided(metric):
     probs, labels = world(200)
     same = M.compare(probs, probs.copy(), labels, metric, n_boot=10)

@@ -108,3 +108,37 @@ def test_without_matplotlib_numbers_work_and_drawing_says_what_to_install(monkey
 def test_importing_the_plots_loads_no_matplotlib():
     code = "import sys, monocal.plots, monocal.report; sys.exit('matplotlib' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("display", [ReliabilityDisplay, MarginDisplay, ComparisonDisplay])
+def test_every_argument_counts_or_is_refused(display, fitted):
+    data, ts, _ = fitted
+    x, y = data.values, data.labels
+    who = {"TS": ts} if display is ComparisonDisplay else ts
+    weight = np.random.default_rng(0).integers(0, 3, size=len(y)).astype(float)
+    repeated = np.repeat(np.arange(len(y)), weight.astype(int))
+    weighted, plain, by_hand = (
+        display.from_estimator(who, x[rows], y[rows], **options)
+        for rows, options in ((slice(None), {"sample_weight": weight}), (slice(None), {}), (repeated, {}))
+    )
+    if display is ComparisonDisplay:
+        found, unweighted, expected = (d.evaluations["TS"]["nll"].value for d in (weighted, plain, by_hand))
+    else:
+        found, unweighted, expected = (
+            np.nansum(d.curves["after"].accuracy) for d in (weighted, plain, by_hand)
+        )
+    assert found != unweighted
+    if display is not MarginDisplay:  # its bins are quantiles of the rows, however often each counts
+        assert found == pytest.approx(expected, abs=1e-9)
+    with pytest.raises(TypeError, match="nonsense"):
+        display.from_estimator(who, x, y, nonsense=1)
+
+
+def test_the_comparison_passes_on_its_seed(fitted):
+    data, ts, _ = fitted
+    x, y = data.values, data.labels
+    first, again, other = (
+        ComparisonDisplay.from_estimator({"TS": ts}, x, y, n_boot=20, seed=seed).evaluations["TS"]["ece"].high
+        for seed in (1, 1, 2)
+    )
+    assert first == again != other

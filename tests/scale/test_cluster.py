@@ -54,6 +54,19 @@ CALIBRATORS = [
 ]
 
 
+@pytest.mark.parametrize("calibrator", [mc.MCCT(), mc.ConditionalMCCT()], ids=repr)
+def test_rows_without_weight_do_not_move_the_blocks(calibrator):
+    data = synthetic(
+        60_000, 100, seed=4
+    )  # large enough for sums in single precision, which show how they were cut
+    X, y = data.values.astype(np.float32), data.labels
+    weight = np.random.default_rng(1).integers(0, 3, size=len(y)).astype(float)
+    weight[:50] = weight[9000:14000] = weight[-300:] = 0
+    expected = clone(calibrator).fit(X, y, weight)
+    given = weight if isinstance(calibrator, mc.MCCT) else da.from_array(weight, chunks=4000)
+    close(clone(calibrator).fit(da.from_array(X, chunks=(3100, -1)), y, given), expected)
+
+
 @pytest.mark.parametrize("calibrator", CALIBRATORS, ids=repr)
 def test_dask_gives_the_fit_in_memory(calibrator, rows):
     X, y = rows

@@ -83,9 +83,13 @@ class MCCT(ConeCalibrator):
         self.max_iter = max_iter
 
     @classmethod
-    def as_published(cls, top_k: int | None = None) -> Published:
-        """What the paper's authors ran: raw logits, SLSQP with 100 iterations, its top-k. It does not keep the order."""
-        return Published(inverse=cls._inverse, top_k=top_k)
+    def as_published(cls, top_k: int | None = None, filter: bool = False) -> Published:
+        """What the paper's authors ran: raw logits, SLSQP with 100 iterations, its top-k. It does not keep the order.
+
+        ``filter`` is theirs: with ``top_k``, True leaves out rows whose label lies below the top k; False, their default and
+        what their benchmark runs, keeps them in the gradient but not in the loss.
+        """
+        return Published(inverse=cls._inverse, top_k=top_k, filter=filter)
 
     def _fit_rows(self, rows: Rows) -> None:
         check_choice(self.solver, "solver", ("newton", "slsqp"))

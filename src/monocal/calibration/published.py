@@ -5,8 +5,10 @@
 on the raw sorted logits, minimising NLL with SLSQP (100 iterations, tolerance 1e-12) under ``w`` non-decreasing (``v``
 non-increasing), ``b`` non-decreasing, ``w, v > 0``; from ``w = linspace(0, 1, m)`` or ``v = 1``, and ``b = 0``; no anchor and
 no shrinkage.
-With ``top_k`` the objective is truncated: a softmax over the top k alone, where rows whose label lies below contribute no
-loss; predictions scale everything below with the lowest kept parameters.
+With ``top_k`` the objective is truncated: a softmax over the top k alone; predictions scale everything below with the lowest
+kept parameters. What becomes of rows whose label lies below is the authors' option ``filter``. False, their default and what
+their benchmark runs: such a row adds no loss, but the gradient of ``log sum exp f``, as if it had one, so that SLSQP is given a
+gradient that is not that of its objective. True: it is left out.
 
 None of this guarantees the order: a negative logit times a larger weight falls.
 """
@@ -29,6 +31,8 @@ class Published(Calibrator):
     inverse : bool
         MCCT-I rather than MCCT.
     top_k : int or None
+    filter : bool
+        Leave out rows whose label lies below the top k; see above. Without ``top_k`` there are none.
     max_iter : int
     tol : float
         SLSQP's ``ftol``.
@@ -41,10 +45,16 @@ class Published(Calibrator):
     """
 
     def __init__(
-        self, inverse: bool = False, top_k: int | None = None, max_iter: int = 100, tol: float = 1e-12
+        self,
+        inverse: bool = False,
+        top_k: int | None = None,
+        filter: bool = False,
+        max_iter: int = 100,
+        tol: float = 1e-12,
     ):
         self.inverse = inverse
         self.top_k = top_k
+        self.filter = filter
         self.max_iter = max_iter
         self.tol = tol
 
@@ -66,15 +76,20 @@ class Published(Calibrator):
         order = np.argsort(logits, axis=1)
         z = np.take_along_axis(logits, order, axis=1)[:, m - r :].astype(np.float64)
         rank = np.argmax(order == labels[:, None], axis=1) - (m - r)
-        inside = rank >= 0
+        kept = rank >= 0 if self.filter else np.full(n, True)
+        if not kept.any():
+            raise InputError(
+                f"filter=True: no label lies among the top {r} classes, so that no row is left. Raise top_k."
+            )
+        weight = np.ones(n) if weight is None else weight
         scale = np.ones(r) if self.inverse else np.linspace(0.0, 1.0, r)
         weights, biases, self.solution_ = minimize_ranks(
-            z[inside],
-            rank[inside],
-            None if weight is None else weight[inside],
+            z[kept],
+            rank[kept],
+            weight[kept],
             scale=scale,
             inverse=self.inverse,
-            n_rows=n if weight is None else float(weight.sum()),
+            n_rows=float(weight[kept].sum()),
             max_iter=self.max_iter,
             tol=self.tol,
         )

@@ -30,13 +30,17 @@ _SMALLEST = 1e-6  # w > 0 and v > 0
 def rank_nll(
     x: np.ndarray, rank: np.ndarray, share: np.ndarray, w: np.ndarray, b: np.ndarray
 ) -> tuple[float, np.ndarray, np.ndarray]:
-    """NLL of sorted values x (n, r) with labels at ``rank``, weighted by ``share``; its gradients in w and b."""
+    """NLL of sorted values x (n, r) with labels at ``rank``, weighted by ``share``; its gradients in w and b.
+
+    A negative rank is a label below: no loss, but the gradient of the normaliser, as in the authors' code (see `published`).
+    """
     f = x * w + b
     log_total = logsumexp(f, axis=1)
-    rows = np.arange(len(rank))
-    value = float(share @ (log_total - f[rows, rank]))
+    rows = np.flatnonzero(rank >= 0)
+    at = rows, rank[rows]
+    value = float(share[rows] @ (log_total[rows] - f[at]))
     p = np.exp(f - log_total[:, None])
-    p[rows, rank] -= 1.0
+    p[at] -= 1.0
     p *= share[:, None]
     return value, (p * x).sum(axis=0), p.sum(axis=0)
 

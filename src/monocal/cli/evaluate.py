@@ -32,7 +32,7 @@ def evaluate(
 ) -> None:
     """Measure calibration, before and after a calibrator.
 
-    Every metric with its 95 % interval, and the ECE that perfect calibration would show on these rows.
+    Every metric, with a 95 % interval where one can be given, and the ECE that perfect calibration would show on these rows.
 
     Example: monocal evaluate test.npz --calibrator cal.json
     """
@@ -60,7 +60,7 @@ def evaluate(
         print_json({"data": path, "calibrator": calibrator, **told, "ece_floor": floor.to_dict()})
         return
     title = f"{data.name}: {data.n_samples:,} samples, {data.n_classes:,} classes"
-    print_evaluations(found, title + (f", 95 % intervals from {n_boot} replicates" if n_boot else ""))
+    print_evaluations(found, title + (f", 95 % intervals from {n_boot} draws" if n_boot else ""))
     assert floor.p_value is not None  # labels were given
     verdict = "more than chance" if floor.p_value < 0.05 else "no more than chance can do"
     typer.echo(

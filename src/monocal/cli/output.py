@@ -21,9 +21,7 @@ Force = Annotated[bool, typer.Option("--force", help="Replace an existing file."
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON and nothing else.")]
 Boot = Annotated[
     int,
-    typer.Option(
-        "--n-boot", min=0, max=100_000, help="Bootstrap replicates behind the intervals; 0 for none."
-    ),
+    typer.Option("--n-boot", min=0, max=100_000, help="Draws behind the intervals; 0 for none."),
 ]
 Seed = Annotated[int, typer.Option("--seed", min=0, max=2**32 - 1, help="Of everything random.")]
 

@@ -94,6 +94,11 @@ class BinSums:
         """Largest gap over the last axis."""
         return self.gap.max(axis=-1)
 
+    def rms(self) -> Floats:
+        """Root of the weighted mean square of the gaps over the last axis: `debiased_ece` with its bias."""
+        share = self.weight / self.weight.sum(axis=-1, keepdims=True)
+        return np.sqrt((share * self.gap**2).sum(axis=-1))
+
     def debiased_ece(self, norm: int = 2) -> Floats:
         """Debiased error of norm 1 or 2 over the last axis; see `debiased_ece`."""
         share = self.weight / self.weight.sum(axis=-1, keepdims=True)

@@ -1,9 +1,7 @@
-"""How sure a metric is, and whether one predictor beats another: rows drawn with replacement, again and
-again.
+"""Whether one predictor beats another by a mean over rows: rows drawn with replacement, again and again.
 
-A replicate is the same rows with the number of times each was drawn as weight, so it costs sums over (n,)
-vectors and, for class-wise metrics, one matrix product shared by a batch of replicates. Comparing two
-predictors draws the same rows for both: what is hard for both cancels.
+A replicate is the same rows with the number of times each was drawn as weight. Both predictors get the same
+rows: what is hard for both cancels. Calibration errors are no means and are not tested.
 """
 
 from __future__ import annotations
@@ -18,40 +16,28 @@ from ..validation import check_count, check_fraction
 from .registry import METRICS, Options, Statistics, chosen, make_options
 from .rows import Floats, Rows
 
-_BATCH_ENTRIES = 1 << 21  # weights of one batch of replicates: 16 MiB
-
 
 def replicates(
     rows: Rows, options: Options, names: list[str], n_boot: int, generator: np.random.Generator
 ) -> Floats:
-    """Metrics of ``n_boot`` replicates: (n_boot, len(names)). Equal generators draw equal rows."""
+    """Means of ``n_boot`` replicates: (n_boot, len(names)). Equal generators draw equal rows."""
     n = len(rows.labels)
-    batch = max(1, min(n_boot, _BATCH_ENTRIES // n))
-    classwise = any(METRICS[name].classwise for name in names)
     drawn = np.empty((n_boot, len(names)))
-    for start in range(0, n_boot, batch):
-        size = min(batch, n_boot - start)
-        weights = np.stack([_draw(rows, generator) for _ in range(size)])
-        totals = rows.column_totals_for(weights) if classwise else None
-        for i, weight in enumerate(weights):
-            statistics = Statistics(rows, options, weight, None if totals is None else totals[i])
-            drawn[start + i] = [METRICS[name].value(statistics) for name in names]
+    for values in drawn:
+        count = np.bincount(generator.integers(n, size=n), minlength=n)
+        statistics = Statistics(rows, options, rows.weight * count)
+        values[:] = [METRICS[name].value(statistics) for name in names]
     return drawn
 
 
-def _draw(rows: Rows, generator: np.random.Generator) -> Floats:
-    n = len(rows.labels)
-    return rows.weight * np.bincount(generator.integers(n, size=n), minlength=n)
-
-
-def interval(value: float, draws: Floats, level: float, least: float, most: float) -> tuple[float, float]:
-    """Basic bootstrap interval within [least, most]; percentiles where a value is infinite."""
+def interval(value: float, draws: Floats, level: float) -> tuple[float, float]:
+    """Basic bootstrap interval ``[2v - q_high, 2v - q_low]``; percentiles where a value is infinite."""
     tails = [(1 - level) / 2, (1 + level) / 2]
     if not (np.isfinite(value) and np.isfinite(draws).all()):
         low, high = np.quantile(draws, tails, method="inverted_cdf")
     else:
         high, low = 2 * value - np.quantile(draws, tails)
-    return float(np.clip(low, least, most)), float(np.clip(high, least, most))
+    return float(low), float(high)
 
 
 @dataclass(frozen=True, repr=False)
@@ -62,11 +48,13 @@ class Comparison:
     ----------
     metric : str
     a, b, difference : float
-    low, high : float
-        Interval of the difference.
-    probability_a_better : float
+    low, high : float or None
+        Interval of the difference. This and what follows is None for metrics that are no means over rows:
+        noise makes a calibration error larger, and not by as much for A as for B, so that no test of their
+        difference keeps its level.
+    probability_a_better : float or None
         Share of the (reflected) replicates in which A is better; ties count half.
-    p_value : float
+    p_value : float or None
         Two-sided, of "no difference".
     """
 
@@ -74,17 +62,22 @@ class Comparison:
     a: float
     b: float
     difference: float
-    low: float
-    high: float
-    probability_a_better: float
-    p_value: float
+    low: float | None
+    high: float | None
+    probability_a_better: float | None
+    p_value: float | None
     higher_is_better: bool
     n_boot: int
     level: float
 
     @property
     def verdict(self) -> str:
-        """``"A is better"``, ``"B is better"`` or ``"undecided"``, by whether the interval excludes zero."""
+        """``"A is better"``, ``"B is better"`` or ``"undecided"``, by whether the interval excludes zero.
+
+        ``"not tested"`` where there is none.
+        """
+        if self.low is None or self.high is None:
+            return "not tested"
         if self.low <= 0 <= self.high:
             return "undecided"
         return "A is better" if (self.difference > 0) == self.higher_is_better else "B is better"
@@ -94,10 +87,10 @@ class Comparison:
         return {**self.__dict__, "verdict": self.verdict}
 
     def __repr__(self) -> str:
-        return (
-            f"{self.metric}: A {self.a:.5f}, B {self.b:.5f}, A - B {self.difference:+.5f} "
-            f"[{self.low:+.5f}, {self.high:+.5f}] ({self.level:.0%}): {self.verdict}, p = {self.p_value:.3g}"
-        )
+        values = f"{self.metric}: A {self.a:.5f}, B {self.b:.5f}, A - B {self.difference:+.5f}"
+        if self.low is None:
+            return f"{values}: {self.verdict}"
+        return f"{values} [{self.low:+.5f}, {self.high:+.5f}] ({self.level:.0%}): {self.verdict}, p = {self.p_value:.3g}"
 
 
 def compare(
@@ -115,7 +108,7 @@ def compare(
     sample_weight: Any = None,
     seed: int | None = 0,
 ) -> Comparison:
-    """Paired bootstrap of the difference of one metric between two predictors on the same rows.
+    """Difference of one metric between two predictors on the same rows, tested by a paired bootstrap if it is a mean.
 
     Parameters
     ----------
@@ -124,7 +117,7 @@ def compare(
     labels : (n,) array
         True classes.
     metric : str
-        A name of `METRICS`.
+        A name of `METRICS`. ``nll``, ``brier`` and the accuracies are tested.
     n_boot, level, n_bins, top_k, bin_size, bandwidth, sample_weight, seed
         As in `evaluate`.
 
@@ -134,12 +127,12 @@ def compare(
 
     Notes
     -----
-    The replicates are reflected about the difference as the basic interval is. Proper scores (``nll``,
-    ``brier``) decide with far fewer rows than calibration errors do.
+    The replicates are reflected about the difference as the basic interval is. Of calibration errors the
+    difference is given but not tested; a proper score (``nll``, ``brier``) decides.
     """
     if not isinstance(metric, str):
         raise InputError(f"metric: expected one name out of {', '.join(METRICS)}; got {metric!r}")
-    names = chosen(metric)
+    chosen(metric)
     n_boot, level = check_count(n_boot, "n_boot"), check_fraction(level, "level")
     options = make_options(n_bins, top_k, bin_size, bandwidth)
     kind = METRICS[metric]
@@ -152,28 +145,46 @@ def compare(
             f"probs_b: expected the {sides[0].n_classes} classes of probs_a, got {sides[1].n_classes}"
         )
     a, b = (kind.value(Statistics(rows, options)) for rows in sides)
-    entropy = np.random.SeedSequence(seed).entropy  # one entropy, so both sides draw the same rows
-    draws_a, draws_b = (
-        replicates(rows, options, names, n_boot, np.random.default_rng(entropy))[:, 0] for rows in sides
-    )
-    difference, draws = _difference(a, b), _difference(draws_a, draws_b)
-    low, high = interval(difference, draws, level, -np.inf, np.inf)
-    reflected = 2 * difference - draws if np.isfinite(difference) and np.isfinite(draws).all() else draws
-    above = (np.count_nonzero(reflected > 0) + np.count_nonzero(reflected == 0) / 2) / n_boot
-    tail = min(np.count_nonzero(reflected >= 0), np.count_nonzero(reflected <= 0))
+    difference = float(_difference(a, b))
+    low = high = better = p_value = None
+    if kind.mean:
+        low, high, better, p_value = _test(sides, options, metric, difference, n_boot, level, seed)
     return Comparison(
         metric=metric,
         a=a,
         b=b,
-        difference=float(difference),
+        difference=difference,
         low=low,
         high=high,
-        probability_a_better=float(above if kind.higher_is_better else 1 - above),
-        p_value=min(1.0, 2 * (1 + tail) / (1 + n_boot)),
+        probability_a_better=better,
+        p_value=p_value,
         higher_is_better=kind.higher_is_better,
         n_boot=n_boot,
         level=level,
     )
+
+
+def _test(
+    sides: list[Rows],
+    options: Options,
+    metric: str,
+    difference: float,
+    n_boot: int,
+    level: float,
+    seed: int | None,
+) -> tuple[float, float, float, float]:
+    """Ends of the interval, how probably A is better, p-value."""
+    entropy = np.random.SeedSequence(seed).entropy  # one entropy, so both sides draw the same rows
+    draws_a, draws_b = (
+        replicates(rows, options, [metric], n_boot, np.random.default_rng(entropy))[:, 0] for rows in sides
+    )
+    draws = _difference(draws_a, draws_b)
+    low, high = interval(difference, draws, level)
+    reflected = 2 * difference - draws if np.isfinite(difference) and np.isfinite(draws).all() else draws
+    above = (np.count_nonzero(reflected > 0) + np.count_nonzero(reflected == 0) / 2) / n_boot
+    tail = min(np.count_nonzero(reflected >= 0), np.count_nonzero(reflected <= 0))
+    better = float(above if METRICS[metric].higher_is_better else 1 - above)
+    return low, high, better, min(1.0, 2 * (1 + tail) / (1 + n_boot))
 
 
 def _difference(a: Any, b: Any) -> Any:

@@ -1,5 +1,4 @@
-"""All metrics of one predictor from one pass over its probabilities, with bootstrap intervals where asked
-for.
+"""All metrics of one predictor from one pass over its probabilities, with intervals where asked for.
 
 >>> import monocal as mc
 >>> result = mc.evaluate([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]], [0, 1, 1], metrics=["accuracy", "nll"])
@@ -17,14 +16,14 @@ import numpy as np
 from .. import errors
 from ..arrays import is_dask
 from ..validation import check_count, check_fraction
-from .bootstrap import interval, replicates
+from .intervals import intervals
 from .registry import METRICS, Statistics, chosen, make_options
 from .rows import Rows
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A value and, where a bootstrap was run, the ends of its interval."""
+    """A value and, where intervals were asked for and the metric has one, its ends."""
 
     value: float
     low: float | None = None
@@ -50,7 +49,7 @@ class Evaluation:
     n_samples, n_classes : int
         Rows of weight zero are not counted.
     n_boot : int
-        Bootstrap replicates behind the intervals; 0 when there are none.
+        Draws behind the intervals; 0 when there are none.
     level : float
         Coverage the intervals aim at.
     """
@@ -89,7 +88,7 @@ class Evaluation:
     def __repr__(self) -> str:
         head = f"Evaluation of {self.n_samples:,} samples, {self.n_classes:,} classes"
         if self.n_boot:
-            head += f", {self.level:.0%} intervals from {self.n_boot:,} bootstrap replicates"
+            head += f", {self.level:.0%} intervals from {self.n_boot:,} draws"
         width = max(map(len, self.estimates))
         return "\n".join([head, *(f"  {name:<{width}}  {e}" for name, e in self.estimates.items())])
 
@@ -120,7 +119,7 @@ def evaluate(
     metrics : str or sequence of str, optional
         Names to compute; all of `METRICS` when None.
     n_boot : int
-        Bootstrap replicates: rows drawn with replacement, each keeping its weight.
+        Draws behind the intervals of calibration errors; positive: with intervals.
     level : float
         Coverage of the intervals.
     n_bins, top_k, bin_size, bandwidth
@@ -128,7 +127,7 @@ def evaluate(
     sample_weight : (n,) array, optional
         A row of weight zero counts as none, in every metric and interval.
     seed : int, optional
-        Of the bootstrap; None draws anew each time.
+        Of the draws; None draws anew each time.
 
     Returns
     -------
@@ -136,13 +135,16 @@ def evaluate(
 
     Notes
     -----
-    The intervals are of the basic kind, ``[2v - q_high, 2v - q_low]`` cut to the range of the metric.
-    Calibration errors grow with the noise of a sample, and a replicate has that noise twice: percentiles of
-    the replicates can lie wholly above the value, the basic interval undoes the shift.
+    An interval is meant to hold the metric of the population the rows were drawn from, and always holds its
+    estimate. ``nll`` and ``brier`` have theirs from the standard error of a mean, the accuracies Wilson's; those of
+    ``ece``, ``adaptive_ece``, ``debiased_ece`` and ``smooth_ece`` ask which true errors would show what was seen, for
+    noise makes an error larger. The other metrics have none, and neither has an infinite ``nll``: no way that was
+    tried covers them. ``benchmarks/coverage.py`` measures the coverage.
 
     References
     ----------
-    Davison & Hinkley, Bootstrap methods and their application, Cambridge 1997, section 5.2.
+    Wilson, Probable inference, the law of succession, and statistical inference, JASA 22 (1927).
+    Davison & Hinkley, Bootstrap methods and their application, Cambridge 1997, section 5.4, for inverted tests.
     """
     if is_dask(probs):
         from .dask import evaluate as evaluate_chunks
@@ -166,8 +168,7 @@ def evaluate(
     values = {name: METRICS[name].value(statistics) for name in names}
     estimates = {name: Estimate(value) for name, value in values.items()}
     if n_boot:
-        drawn = replicates(rows, options, names, n_boot, np.random.default_rng(seed))
-        for name, draws in zip(names, drawn.T, strict=True):
-            low, high = interval(values[name], draws, level, 0.0, METRICS[name].upper)
-            estimates[name] = Estimate(values[name], low, high)
+        ends = intervals(rows, options, names, n_boot, level, np.random.default_rng(seed))
+        for name, (low, high) in ends.items():
+            estimates[name] = Estimate(values[name], min(low, values[name]), max(high, values[name]))
     return Evaluation(estimates, len(rows.labels), rows.n_classes, n_boot, level)

@@ -43,13 +43,10 @@ def make_options(n_bins: int, top_k: int, bin_size: int, bandwidth: str | float)
 class Statistics:
     """Sums of `rows` under `weight`, each made when first asked for."""
 
-    def __init__(
-        self, rows: Rows, options: Options, weight: Floats | None = None, column_totals: Floats | None = None
-    ) -> None:
+    def __init__(self, rows: Rows, options: Options, weight: Floats | None = None) -> None:
         self.rows = rows
         self.options = options
         self.weight = rows.weight if weight is None else weight
-        self.column_totals = rows.column_totals if column_totals is None else column_totals
 
     @cached_property
     def scores(self) -> ScoreSums:
@@ -61,7 +58,7 @@ class Statistics:
 
     @cached_property
     def classwise(self) -> BinSums:
-        return classwise_sums(self.rows, self.weight, self.column_totals)
+        return classwise_sums(self.rows, self.weight, self.rows.column_totals)
 
     @cached_property
     def residuals(self) -> Floats:
@@ -106,13 +103,21 @@ class Sums:
 
 @dataclass(frozen=True)
 class Metric:
-    """How to read one metric off `Statistics` (or `Sums`, where it merges), and what is better."""
+    """How to read one metric off `Statistics` (or `Sums`, where it merges), and what is better.
+
+    ``mean`` marks the mean of one number a row, which can be tested, ``share`` one of zeros and ones. ``error``
+    is the calibration error behind the metric as a norm of gaps, for `inversion`. A metric with neither has no
+    interval: none that was tried covers.
+    """
 
     value: Callable[[Any], float]
     higher_is_better: bool = False
     merges: bool = True
     classwise: bool = False
     upper: float = 1.0
+    mean: bool = False
+    share: bool = False
+    error: Callable[[Any], float] | None = None
 
 
 def _parts(s: Any) -> BrierParts:
@@ -121,21 +126,42 @@ def _parts(s: Any) -> BrierParts:
 
 _INF = float("inf")
 
+
+def _accuracy(s: Any) -> float:
+    return float(s.scores.correct / s.scores.weight)
+
+
+def _top_k_accuracy(s: Any) -> float:
+    return float(s.scores.in_top_k / s.scores.weight)
+
+
+def _ece(s: Any) -> float:
+    return float(s.top.ece())
+
+
+def _adaptive_ece(s: Any) -> float:
+    return float(s.curve.adaptive_ece(s.options.n_bins))
+
+
+def _smooth_ece(s: Any) -> float:
+    return smooth_ece_of_grid(s.residuals, float(s.top.weight.sum()))
+
+
 METRICS: dict[str, Metric] = {
-    "accuracy": Metric(lambda s: s.scores.correct / s.scores.weight, higher_is_better=True),
-    "top_k_accuracy": Metric(lambda s: s.scores.in_top_k / s.scores.weight, higher_is_better=True),
-    "nll": Metric(lambda s: s.scores.nll / s.scores.weight, upper=_INF),
-    "brier": Metric(lambda s: s.scores.brier / s.scores.weight, upper=2.0),
+    "accuracy": Metric(_accuracy, higher_is_better=True, mean=True, share=True),
+    "top_k_accuracy": Metric(_top_k_accuracy, higher_is_better=True, mean=True, share=True),
+    "nll": Metric(lambda s: s.scores.nll / s.scores.weight, upper=_INF, mean=True),
+    "brier": Metric(lambda s: s.scores.brier / s.scores.weight, upper=2.0, mean=True),
     "brier_calibration": Metric(lambda s: _parts(s).calibration, classwise=True, upper=2.0),
     "brier_refinement": Metric(lambda s: _parts(s).refinement, classwise=True, upper=2.0),
-    "ece": Metric(lambda s: float(s.top.ece())),
+    "ece": Metric(_ece, error=_ece),
     "mce": Metric(lambda s: float(s.top.mce())),
-    "debiased_ece": Metric(lambda s: float(s.top.debiased_ece())),
+    "debiased_ece": Metric(lambda s: float(s.top.debiased_ece()), error=lambda s: float(s.top.rms())),
     "classwise_ece": Metric(lambda s: float(s.classwise.ece().mean()), classwise=True),
-    "adaptive_ece": Metric(lambda s: s.curve.adaptive_ece(s.options.n_bins), merges=False),
+    "adaptive_ece": Metric(_adaptive_ece, merges=False, error=_adaptive_ece),
     "eq_bin_ece": Metric(lambda s: s.curve.eq_bin_ece(s.options.bin_size), merges=False, upper=_INF),
     "kde_ece": Metric(lambda s: s.kde.kde_ece(s.options.bandwidth)),
-    "smooth_ece": Metric(lambda s: smooth_ece_of_grid(s.residuals, s.scores.weight)),
+    "smooth_ece": Metric(_smooth_ece, error=_smooth_ece),
 }
 
 

@@ -180,13 +180,6 @@ class Rows:
         """Rows in ascending order of confidence."""
         return np.argsort(self.confidence, kind="stable")
 
-    def column_totals_for(self, weights: Floats) -> Floats:
-        """``weights @ probs`` for (b, n) weights, in one pass over the rows: (b, m)."""
-        totals = np.zeros((len(weights), self.n_classes))
-        for rows in row_blocks(*self.probs.shape):
-            totals += weights[:, rows] @ np.asarray(self.probs[rows], dtype=np.float64)
-        return totals
-
 
 def _rank_of_label(block: Floats, labels: Integers) -> Integers:
     """Classes ahead of the label: larger probability, or an equal one and a lower class number."""

@@ -19,6 +19,18 @@ from .binning import BinSums, classwise_sums
 from .rows import Floats, Rows
 
 
+def score_terms(rows: Rows, top_k: int) -> dict[str, Floats]:
+    """What each row adds to the scores that are means over rows, by the name of the metric."""
+    with np.errstate(divide="ignore"):
+        surprise = -np.log(rows.label_prob)
+    return {
+        "nll": surprise,
+        "brier": rows.square_sum - 2 * rows.label_prob + 1,
+        "accuracy": rows.correct,
+        "top_k_accuracy": (rows.label_rank < top_k).astype(np.float64),
+    }
+
+
 @dataclass(frozen=True)
 class ScoreSums:
     """Mergeable weighted sums over rows."""
@@ -31,15 +43,14 @@ class ScoreSums:
 
     @classmethod
     def of(cls, rows: Rows, weight: Floats, top_k: int) -> ScoreSums:
-        with np.errstate(divide="ignore"):
-            surprise = -np.log(rows.label_prob)
+        terms = score_terms(rows, top_k)
         used = weight > 0  # a row of weight zero must not turn an infinite surprise into NaN
         return cls(
             float(weight.sum()),
-            float(weight[used] @ surprise[used]),
-            float(weight @ (rows.square_sum - 2 * rows.label_prob + 1)),
-            float(weight @ rows.correct),
-            float(weight @ (rows.label_rank < top_k)),
+            float(weight[used] @ terms["nll"][used]),
+            float(weight @ terms["brier"]),
+            float(weight @ terms["accuracy"]),
+            float(weight @ terms["top_k_accuracy"]),
         )
 
     def __add__(self, other: ScoreSums) -> ScoreSums:

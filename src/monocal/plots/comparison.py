@@ -54,11 +54,14 @@ class ComparisonDisplay:
         *,
         metrics: Sequence[str] = ("nll", "ece"),
         n_boot: int = 200,
-        **rest: Any,
+        seed: int | None = 0,
+        sample_weight: Any = None,
     ) -> ComparisonDisplay:
         """From fitted estimators by name; see `from_predictions`."""
         predictions = {name: estimator.predict_proba(X) for name, estimator in estimators.items()}
-        return cls.from_predictions(y, predictions, metrics=metrics, n_boot=n_boot)
+        return cls.from_predictions(
+            y, predictions, metrics=metrics, n_boot=n_boot, seed=seed, sample_weight=sample_weight
+        )
 
     @classmethod
     def from_predictions(

@@ -73,7 +73,7 @@ def write_report(
     time_limit : float
         Seconds for the comparison of methods. One that takes more than a third of those left is stopped.
     seed : int
-        Of the folds and of the bootstrap.
+        Of the folds and of the draws.
     on_step : callable, optional
         Called with the name of each step, for a progress display.
     force : bool

@@ -42,7 +42,7 @@ from .methods import MethodComparison, compare_methods
 from .trial import FOLDS, Trial, as_set
 
 METRICS = ("nll", "brier", "ece", "adaptive_ece", "classwise_ece", "accuracy")
-_DRAWN_ROWS = 5_000_000  # rows drawn by a bootstrap when its size is not given: seconds
+_DRAWN_ROWS = 5_000_000  # rows drawn for intervals when the number of draws is not given: seconds
 
 
 @dataclass(frozen=True)

@@ -147,9 +147,10 @@ def _metrics(report: Report) -> Markup:
         table(("metric", "before", "after", "change"), rows),
         el(
             "p",
-            f"Less is better, but for the accuracy. Small figures: {100 * evaluation.level:g} % bootstrap intervals from "
-            f"{words.count(evaluation.n_boot)} draws. An error that cannot be negative is biased upwards by noise; the "
-            "intervals take that back, so they may lie below their value. The last column compares both on the same draws.",
+            f"Less is better, but for the accuracy. Small figures: {100 * evaluation.level:g} % intervals, those of "
+            f"errors from {words.count(evaluation.n_boot)} draws. Noise makes an error larger; the low end takes it back, and is "
+            "0 where a perfectly calibrated model could show the value. No interval is shown where none would be right. The last "
+            "column is a paired test for NLL, Brier score and accuracy; of an error it says only which value is lower.",
             class_="muted",
         ),
     )

@@ -124,9 +124,11 @@ def headline(before: CalibrationCurve, after: CalibrationCurve, floor: Floor, nl
 
 
 def change_in_words(comparison: Comparison) -> str:
-    """Verdict of a paired comparison of after (A) with before (B)."""
+    """Verdict of a paired comparison of after (A) with before (B); which is lower, where there is no test."""
     if comparison.difference == 0:
         return "unchanged"
+    if comparison.verdict == "not tested":
+        return "lower" if comparison.difference < 0 else "higher"
     return {"A is better": "better", "B is better": "worse", "undecided": "no clear difference"}[
         comparison.verdict
     ]

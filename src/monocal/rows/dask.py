@@ -71,7 +71,7 @@ class DaskLogits:
             raise InputError(
                 "requires y to be passed, but the target y is None: give the true class of every row, 0..m-1."
             )
-        X = _cut_at_blocks(self.X)
+        X = _cut_at_blocks(self.X, _has_weight(self.weight, self.X.shape[0]))
         chunks = chunks_of(X, self.y, self.weight)
         shared = once(reader)
         looks = compute([task(_look, shared, *chunk) for chunk in chunks])
@@ -186,11 +186,29 @@ class DaskRows:
         return DaskRows(chunks, sizes, self.n_classes, self.n_ranks, self.single_precision)
 
 
-def _cut_at_blocks(X: Any) -> Any:
-    """Chunks that end where blocks end, about as large as they were."""
+def _cut_at_blocks(X: Any, counts: np.ndarray | None) -> Any:
+    """Chunks that end where blocks end, about as large as they were; ``counts``: which rows have weight, if not all.
+
+    Rows without weight are in no block, so they are not counted: as in one process, where they are left out first.
+    """
     size = block_rows(X)
-    typical = max(X.chunks[0])
-    return X.rechunk({0: max(1, round(typical / size)) * size})
+    per_chunk = max(1, round(max(X.chunks[0]) / size)) * size
+    if counts is None:
+        return X.rechunk({0: per_chunk})
+    ends = np.flatnonzero(counts)[per_chunk - 1 :: per_chunk] + 1
+    edges = np.unique(np.concatenate(([0], ends, [len(counts)])))
+    return X.rechunk({0: tuple(np.diff(edges).tolist())})
+
+
+def _has_weight(weight: Any, n: int) -> np.ndarray | None:
+    """Which rows have weight, (n,); None where all have, or where the weights do not fit and are refused later."""
+    if weight is None or np.isscalar(weight):
+        return None
+    found = to_numpy(compute([weight])[0])
+    if found.shape != (n,) or found.dtype.kind not in "biuf":
+        return None
+    counts = found != 0
+    return None if counts.all() else counts
 
 
 # What the workers do.

@@ -1,0 +1,62 @@
+"""Intervals hold the truth about as often as they say; tests reject it about as rarely. Small and seeded.
+
+`benchmarks/coverage.py` does the same at length; its worlds and its truths are used here.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import monocal as mc
+
+path = Path(__file__).parents[2] / "benchmarks" / "coverage.py"
+spec = importlib.util.spec_from_file_location("coverage_benchmark", path)
+assert spec is not None
+assert spec.loader is not None
+coverage = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(coverage)
+
+FAST = [name for name in coverage.SHOWN if name != "smooth_ece"]
+TRIALS = 80
+# Eighty trials of 95 % leave fewer than 69 or, where an interval may not be wider than needed, none out at one in a thousand.
+LEAST = 69
+
+
+@pytest.mark.parametrize(
+    ("kind", "m"), [("calibrated", 10), ("almost", 2), ("a little too sure", 100), ("too sure", 10)]
+)
+def test_intervals_cover(kind, m):
+    covered = coverage.cover((kind, 500, m, FAST, TRIALS, 60))
+    for name, (truth, own) in covered.items():
+        assert truth * TRIALS >= LEAST, name
+        assert own == 1, name
+
+
+@pytest.mark.parametrize("kind", ["calibrated", "a little too sure"])
+def test_intervals_of_smooth_ece_cover(kind):
+    truth, own = coverage.cover((kind, 500, 10, ["smooth_ece"], 25, 32))["smooth_ece"]
+    assert truth * 25 >= 20
+    assert own == 1
+
+
+def test_intervals_of_errors_are_not_all_of_the_line():
+    """An interval of a large error excludes 0, and more rows make it narrower."""
+    widths = []
+    for n in (1000, 4000):
+        probs, _, labels = coverage.draw("too sure", n, 10, np.random.default_rng(0))
+        ece = mc.evaluate(probs, labels, metrics="ece", n_boot=100)["ece"]
+        assert ece.low > 0.05
+        widths.append(ece.high - ece.low)
+    assert widths[1] < 0.7 * widths[0] < 0.06
+
+
+def test_paired_tests_keep_their_level():
+    names = ["nll", "brier"]
+    rejected = coverage.reject(("too sure", 300, 5, names, 150, 100))
+    for name in names:
+        assert rejected[name] <= 0.1, name
+    assert max(rejected.values()) > 0
