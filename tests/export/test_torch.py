@@ -187,6 +187,18 @@ def test_compiled_to_machine_code(rows):
     assert_order_kept(numpy(z), numpy(p))
 
 
+def test_probabilities_smaller_than_the_type_can_hold():
+    onnxruntime = pytest.importorskip("onnxruntime")
+    p = np.array([[1.75e-32, 2.29e-49, 1.0], [0.2, 0.3, 0.5], [0.1, 0.1, 0.8]])
+    cal = mc.ConditionalMCCT(input="probabilities").fit(p, [1, 0, 2])
+    x = np.array([[0, 1, 0], [0.25, 0.75, 0], [1e-7, 0, 1]], dtype=np.float16)
+    np.testing.assert_array_equal(cal.to_torch()(torch.tensor(x)).numpy(), cal.predict_proba(x))
+    session = onnxruntime.InferenceSession(cal.to_onnx().SerializeToString())
+    wide = x.astype(np.float32)
+    found = session.run(None, {session.get_inputs()[0].name: wide})[0]
+    np.testing.assert_allclose(found, cal.predict_proba(wide), atol=1e-6)
+
+
 def test_probabilities_with_zeros():
     p = torch.tensor([[0.7, 0.3, 0.0], [0.1, 0.9, 0.0], [0.2, 0.2, 0.6], [1.0, 0.0, 0.0]] * 20)
     y = np.tile([0, 1, 2, 0], 20)

@@ -227,14 +227,19 @@ def _softmax(g: Graph, f: str) -> str:
 
 
 def _log(g: Graph, p: str, smallest: float) -> str:
-    """Logarithms, in double precision so that they cannot change places; a zero stands for half the smallest positive."""
+    """Logarithms, in double precision so that they cannot change places; a zero stands for half the smallest positive.
+
+    That may be smaller than any number of the type of ``p``, so it is halved by its logarithm.
+    """
+
+    def double(x: float) -> str:
+        return g.constant(x, np.float64)
+
     positive = g.op("Greater", p, g.constant(0.0))
-    least = g.reduce("Min", g.op("Where", positive, p, g.constant(np.inf)))
-    floor = g.op("Div", g.op("Min", least, g.constant(smallest)), g.constant(2.0))
-    logits = g.cast(g.op("Log", g.cast(g.op("Where", positive, p, floor), np.float64)), g.dtype)
-    # Half the smallest subnormal is zero again; what matters is that it stays below the others and finite.
-    lowest = g.cast(g.op("Log", g.cast(g.op("Min", least, g.constant(smallest)), np.float64)), g.dtype)
-    return g.op("Where", g.op("IsInf", logits), g.op("Sub", lowest, g.constant(1.0)), logits)
+    logs = g.op("Log", g.cast(g.op("Where", positive, p, g.constant(1.0)), np.float64))
+    least = g.reduce("Min", g.op("Where", positive, logs, double(np.inf)))
+    half = g.op("Sub", g.op("Min", least, double(np.log(smallest))), double(np.log(2.0)))
+    return g.cast(g.op("Where", positive, logs, half), g.dtype)
 
 
 def _lift_top(g: Graph, values: str, source: str) -> str:

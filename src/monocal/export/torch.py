@@ -18,6 +18,7 @@ is enough to make the module again (`from_state_dict`).
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -360,15 +361,15 @@ def _softmax(f: torch.Tensor) -> torch.Tensor:
 
 
 def _log(p: torch.Tensor, smallest: float) -> torch.Tensor:
-    """Logarithms, in double precision so that they cannot change places; a zero stands for half the smallest positive."""
+    """Logarithms, in double precision so that they cannot change places; a zero stands for half the smallest positive.
+
+    That may be smaller than any number of the type of ``p``, so it is halved by its logarithm.
+    """
     positive = p > 0
-    least = torch.where(positive, p, torch.inf).amin(-1, keepdim=True).clamp(max=smallest)
-    wide = (lambda t: t) if p.device.type == "mps" else torch.Tensor.double
-    filled = torch.where(positive, p, least / 2)
-    # Half the smallest subnormal is zero again; what matters is that it stays below the others and finite.
-    empty = filled <= 0
-    logits = torch.log(wide(torch.where(empty, 1.0, filled)))
-    return torch.where(empty, torch.log(wide(least)) - 1.0, logits).to(p.dtype)
+    filled = torch.where(positive, p, 1.0)
+    logs = torch.log(filled if p.device.type == "mps" else filled.double())
+    least = torch.where(positive, logs, torch.inf).amin(-1, keepdim=True).clamp(max=math.log(smallest))
+    return torch.where(positive, logs, least - math.log(2.0)).to(p.dtype)
 
 
 def _narrow(f: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
