@@ -28,10 +28,10 @@ from ..errors import InputError
 from ..objective.information import information
 from ..objective.point import BIAS, SCALE
 from ..objective.problem import RankCone
-from ..objective.sources import Rows
+from ..objective.sources import Rows, some_rows
 from ..solver import minimize
 from ..validation import check_number
-from .cone_map import DOUBLE_BELOW, ConeCalibrator
+from .cone_map import PRIOR_ROWS, ConeCalibrator
 from .explanation import Explanation, explain
 from .ramps import RampFactors, choose_ramps, statistic_functions
 from .rank_map import RankMap
@@ -58,6 +58,10 @@ class ConditionalMCCT(ConeCalibrator):
     shrinkage : float or "cv"
         Pull towards temperature scaling. The default is safe with 100 samples and weak with 10,000; "cv" chooses by
         cross-validation; 0 leaves the likelihood alone with many atoms, which takes very many samples.
+    prior_rows : float
+        Every label gives a share ``prior_rows / (N + prior_rows)`` of itself to the classifier's own probabilities, as if so many
+        more rows had been seen, labelled by the classifier itself. It keeps a few rows that are all right from making
+        everything certain, and is lost among thousands; 0 is the plain likelihood.
     top_k : int or None
         Ranks with parameters of their own, counted from the top; the ranks below share the lowest one's. At most the number of
         classes; None: all.
@@ -98,6 +102,7 @@ class ConditionalMCCT(ConeCalibrator):
         statistics: Sequence[str | Callable[[Array], Any]] = ("margin", "mean_gap", "spread"),
         n_knots: int = 7,
         shrinkage: float | str = 20.0,
+        prior_rows: float = PRIOR_ROWS,
         top_k: int | None = None,
         input: str = "logits",
         tol: float = 1e-6,
@@ -106,6 +111,7 @@ class ConditionalMCCT(ConeCalibrator):
         self.statistics = statistics
         self.n_knots = n_knots
         self.shrinkage = shrinkage
+        self.prior_rows = prior_rows
         self.top_k = top_k
         self.input = input
         self.tol = tol
@@ -116,7 +122,7 @@ class ConditionalMCCT(ConeCalibrator):
         check_number(self.n_knots, "n_knots", least=1, whole=True)
         statistics = _check_statistics(self.statistics)
         rows = self._rows(logits, labels, weight, statistics=statistic_functions(statistics))
-        scale = _plain_scale(rows)
+        scale = _plain_scale(rows, self.prior_rows)
         weights = rows.weights()
         ramps = choose_ramps(rows.statistics(), weights, self.n_knots) if statistics else ()
         factors = RampFactors(statistics, ramps)
@@ -128,8 +134,9 @@ class ConditionalMCCT(ConeCalibrator):
             rows,
             dictionary(factors.n_factors, rows.n_ranks),
             emphasis=emphasis,
-            unit=information(_some(rows), scale).unit(weights.sum(), _PSEUDO_ERRORS),
+            unit=information(some_rows(rows), scale).unit(weights.sum(), _PSEUDO_ERRORS),
             mirrors=factors.mirrors,
+            prior_rows=self.prior_rows,
             tol=self.tol,
         )
         grid = problem.grid(self._solve(problem, self.shrinkage).coefficients)
@@ -156,18 +163,12 @@ def dictionary(n_factors: int, n_ranks: int) -> np.ndarray:
     return allowed
 
 
-def _some(rows: Rows) -> Rows:
-    """A sample of the rows where they are many: enough for the units of the penalty."""
-    many = rows.n_rows * rows.n_classes > DOUBLE_BELOW
-    return (rows.sample() if many else None) or rows
-
-
-def _plain_scale(rows: Rows) -> float:
+def _plain_scale(rows: Rows, prior_rows: float) -> float:
     """Temperature scaling."""
-    some = _some(rows)
+    some = some_rows(rows)
     allowed = np.zeros((2, 1, some.n_ranks), dtype=bool)
     allowed[SCALE, 0, 0] = True
-    problem = RankCone(some, allowed)
+    problem = RankCone(some, allowed, prior_rows=prior_rows)
     return float(minimize(problem, tol=1e-4 * min(1.0, problem.reach[0] or 1.0)).coefficients[0])
 
 

@@ -15,14 +15,16 @@ from sklearn.exceptions import ConvergenceWarning
 from ..arrays import Array, array_namespace, to_numpy
 from ..errors import InputError, warn
 from ..objective.problem import RankCone
-from ..objective.sources import MemoryRows, RowSource, one_blas_thread
+from ..objective.sources import DOUBLE_BELOW, MemoryRows, RowSource, one_blas_thread
 from ..solver import Solution, minimize
 from ..validation import check_number, check_top_k
 from .base import Calibrator
 from .rank_map import RankMap
 
-# Up to this many logits, double precision costs nothing that anyone would notice.
-DOUBLE_BELOW = 2**22
+# How far above the infimum a fit may be, in tolerances.
+_GAP = 100.0
+# Rows' worth of the classifier's own probabilities in every fit, chosen on small draws (benchmarks/small_samples.py).
+PRIOR_ROWS = 8.0
 # Differences of logits below which a fit means nothing.
 _SMALLEST = 1e-6
 # Strengths that cross-validation tries, strongest first: each fit is the next one's start.
@@ -40,10 +42,12 @@ class ConeCalibrator(Calibrator):
     _cv_path: ClassVar[tuple[float, ...]] = CV_PATH
 
     top_k: int | None = None
+    prior_rows: float = 0.0
     tol: float = 1e-6
     max_iter: int = 100
 
     def _check_solver_parameters(self) -> None:
+        check_number(self.prior_rows, "prior_rows", least=0)
         check_number(self.tol, "tol", above=0)
         check_number(self.max_iter, "max_iter", least=1, whole=True)
 
@@ -74,7 +78,7 @@ class ConeCalibrator(Calibrator):
         problem.tol = tol = self.tol * min(1.0, max(size, _SMALLEST)) if size > 0 else self.tol
         problem.set_strength(shrinkage)
         with one_blas_thread:
-            solution = minimize(problem, tol=tol, max_iter=self.max_iter)
+            solution = minimize(problem, tol=tol, gap_tol=_GAP * self.tol, max_iter=self.max_iter)
         self.shrinkage_ = float(shrinkage)
         self.solution_ = solution
         self.n_iter_ = max(solution.n_iter, 1)

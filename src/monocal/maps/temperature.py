@@ -20,11 +20,11 @@ from scipy.optimize import brentq
 from ..arrays import Array, compute_dtype, to_numpy
 from ..errors import InputError
 from ..objective.problem import MIN_SCALE, RankCone
-from ..objective.sources import RowSource
+from ..objective.sources import DOUBLE_BELOW, RowSource
 from ..solver import Solution
 from ..solver.solution import ITERATIONS, STALLED
 from ..validation import check_choice
-from .cone_map import DOUBLE_BELOW, ConeCalibrator, warn_if_unfinished
+from .cone_map import PRIOR_ROWS, ConeCalibrator, warn_if_unfinished
 from .rank_map import RankMap
 from .row_blocks import sum_rows
 
@@ -42,6 +42,10 @@ class TemperatureScaling(ConeCalibrator):
     ----------
     loss : {"nll", "mse"}
         Negative log-likelihood, or the mean squared error of the probabilities (Brier score).
+    prior_rows : float
+        Every label gives a share ``prior_rows / (N + prior_rows)`` of itself to the classifier's own probabilities, as if so many
+        more rows had been seen, labelled by the classifier itself. It keeps a few rows that are all right from making
+        everything certain, and is lost among thousands; 0 is the plain likelihood (and no part of the squared error).
     input : {"logits", "probabilities"}
     tol : float
         Largest violation of the optimality conditions to accept; with ``loss="mse"``, largest ``|dB / d log T|``.
@@ -67,8 +71,17 @@ class TemperatureScaling(ConeCalibrator):
     2.885
     """
 
-    def __init__(self, *, loss: str = "nll", input: str = "logits", tol: float = 1e-6, max_iter: int = 100):
+    def __init__(
+        self,
+        *,
+        loss: str = "nll",
+        prior_rows: float = PRIOR_ROWS,
+        input: str = "logits",
+        tol: float = 1e-6,
+        max_iter: int = 100,
+    ):
         self.loss = loss
+        self.prior_rows = prior_rows
         self.input = input
         self.tol = tol
         self.max_iter = max_iter
@@ -86,7 +99,7 @@ class TemperatureScaling(ConeCalibrator):
         rows = self._rows(logits, labels, weight, ordered=False)
         allowed = np.zeros((2, 1, rows.n_ranks), dtype=bool)
         allowed[0, 0, 0] = True
-        problem = RankCone(rows, allowed, tol=self.tol)
+        problem = RankCone(rows, allowed, prior_rows=self.prior_rows, tol=self.tol)
         solution = self._solve(problem, 0.0)
         self.temperature_ = 1.0 / float(solution.coefficients[0])
         self.rank_map_ = RankMap.from_grid(problem.grid(solution.coefficients)[:, :, :1])

@@ -33,6 +33,8 @@ _COARSE = 1024
 _COARSE_BLOCKS = 1.5  # so much larger a block is good for a coarse copy: it is all in the cache anyway
 # Logits of a coarse copy, at the most; above, it costs more than it improves a step (and memory, where rows are in a file).
 _COARSE_LOGITS = 2**24
+# Up to this many logits, double precision costs nothing that anyone would notice.
+DOUBLE_BELOW = 2**22
 
 
 class Rows(Protocol):
@@ -56,6 +58,9 @@ class Rows(Protocol):
     def part(self, chosen: np.ndarray) -> Rows:
         """The rows where ``chosen`` (n_rows,) is true."""
 
+    def weights(self) -> np.ndarray:
+        """(n_rows,), in double precision."""
+
 
 @runtime_checkable
 class RowSource(Protocol):
@@ -67,6 +72,12 @@ class RowSource(Protocol):
 
     def prepare(self, **how: Any) -> Rows:
         """Rows for the solver; the keywords are those of `prepare_block`."""
+
+
+def some_rows(rows: Rows) -> Rows:
+    """A sample where rows are many: enough for what need not be exact."""
+    many = rows.n_rows * rows.n_classes > DOUBLE_BELOW
+    return (rows.sample() if many else None) or rows
 
 
 def available_threads() -> int:
@@ -178,6 +189,7 @@ class MemoryRows:
         self.has_tail = any(b.rows.tail is not None for b in self.blocks)
         self._on_host = on_host(self.blocks[0].rows.depth)
         self.single_precision = not str(self.blocks[0].rows.depth.dtype).endswith("float64")
+        self._sample: MemoryRows | None = None
 
     @classmethod
     def prepare(
@@ -217,9 +229,10 @@ class MemoryRows:
 
     def sample(self) -> MemoryRows | None:
         step = sample_step(self.n_rows, self.n_classes)
-        if not step or self._on_host:
-            return self._thinned(step)
-        return self.part(in_sample(self.n_rows, self.n_classes, step))
+        if step and self._sample is None:
+            chosen = in_sample(self.n_rows, self.n_classes, step)
+            self._sample = self._thinned(step) if self._on_host else self.part(chosen)
+        return self._sample
 
     def coarse(self) -> MemoryRows | None:
         if self._on_host:
@@ -250,4 +263,7 @@ class MemoryRows:
 
     def with_factors(self, factors: Callable[[Array], Array]) -> MemoryRows:
         """The same rows with the factors computed from their statistics."""
-        return MemoryRows([replace(b, factors=factors(b.statistics)) for b in self.blocks])
+        rows = MemoryRows([replace(b, factors=factors(b.statistics)) for b in self.blocks])
+        if self._sample is not None:
+            rows._sample = self._sample.with_factors(factors)
+        return rows
