@@ -25,11 +25,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..arrays import Array
 from ..errors import InputError
-from ..objective.information import information
 from ..objective.point import BIAS, SCALE
-from ..objective.problem import RankCone
-from ..objective.sources import Rows, some_rows
-from ..solver import minimize
 from ..validation import check_number
 from .cone_map import PRIOR_ROWS, ConeCalibrator
 from .explanation import Explanation, explain
@@ -40,7 +36,6 @@ from .statistics import STATISTICS
 # Strength of the shrinkage relative to that of rank atoms, chosen by cross-validation (docs/conditional.md). Conditional scales
 # are few and move all classes, conditional biases are many.
 _SCALE_EMPHASIS, _BIAS_EMPHASIS = 0.6, 2.0
-_PSEUDO_ERRORS = 30.0
 
 
 class ConditionalMCCT(ConeCalibrator):
@@ -122,23 +117,15 @@ class ConditionalMCCT(ConeCalibrator):
         check_number(self.n_knots, "n_knots", least=1, whole=True)
         statistics = _check_statistics(self.statistics)
         rows = self._rows(logits, labels, weight, statistics=statistic_functions(statistics))
-        scale = _plain_scale(rows, self.prior_rows)
-        weights = rows.weights()
-        ramps = choose_ramps(rows.statistics(), weights, self.n_knots) if statistics else ()
+        scale = self._plain_scale(rows)
+        ramps = choose_ramps(rows.statistics(), rows.weights(), self.n_knots) if statistics else ()
         factors = RampFactors(statistics, ramps)
         if ramps:
             rows = rows.with_factors(factors.of_statistics)
         conditional = (np.arange(factors.n_factors) > 0)[:, None]
         emphasis = np.where(conditional, np.reshape([_SCALE_EMPHASIS, _BIAS_EMPHASIS], (2, 1, 1)), 1.0)
-        problem = RankCone(
-            rows,
-            dictionary(factors.n_factors, rows.n_ranks),
-            emphasis=emphasis,
-            unit=information(some_rows(rows), scale).unit(weights.sum(), _PSEUDO_ERRORS),
-            mirrors=factors.mirrors,
-            prior_rows=self.prior_rows,
-            tol=self.tol,
-        )
+        allowed = dictionary(factors.n_factors, rows.n_ranks)
+        problem = self._problem(rows, allowed, scale, emphasis=emphasis, mirrors=factors.mirrors)
         grid = problem.grid(self._solve(problem, self.shrinkage).coefficients)
         self.factors_ = factors
         self.coefficients_ = grid
@@ -161,15 +148,6 @@ def dictionary(n_factors: int, n_ranks: int) -> np.ndarray:
     allowed[BIAS, :, 0] = False  # a bias on every rank is a shift, which softmax does not see
     allowed[SCALE, 1:, 1:] = False
     return allowed
-
-
-def _plain_scale(rows: Rows, prior_rows: float) -> float:
-    """Temperature scaling."""
-    some = some_rows(rows)
-    allowed = np.zeros((2, 1, some.n_ranks), dtype=bool)
-    allowed[SCALE, 0, 0] = True
-    problem = RankCone(some, allowed, prior_rows=prior_rows)
-    return float(minimize(problem, tol=1e-4 * min(1.0, problem.reach[0] or 1.0)).coefficients[0])
 
 
 def _check_statistics(given: Any) -> tuple[str | Callable[[Array], Any], ...]:

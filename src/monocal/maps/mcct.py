@@ -13,7 +13,6 @@ from __future__ import annotations
 import numpy as np
 
 from ..arrays import Array
-from ..objective.problem import RankCone
 from ..validation import check_choice
 from .cone_map import PRIOR_ROWS, ConeCalibrator
 from .published import Published
@@ -73,7 +72,7 @@ class MCCT(ConeCalibrator):
         self,
         *,
         top_k: int | None = None,
-        shrinkage: float | str = 1.0,
+        shrinkage: float | str = 5.0,
         prior_rows: float = PRIOR_ROWS,
         input: str = "logits",
         solver: str = "newton",
@@ -99,7 +98,7 @@ class MCCT(ConeCalibrator):
         rows = self._rows(logits, labels, weight)
         allowed = np.ones((2, 1, rows.n_ranks), dtype=bool)
         allowed[1, 0, 0] = False  # a bias on every rank is a shift, which softmax does not see
-        problem = RankCone(rows, allowed, prior_rows=self.prior_rows, tol=self.tol)
+        problem = self._problem(rows, allowed, self._plain_scale(rows))
         if self.solver == "slsqp":
             from .slsqp import solve
 

@@ -9,11 +9,11 @@ a lower bound of ``F`` wherever ``g' >= 0``: then ``g' . c' >= g' . lower``. At 
 will do (``g'`` is the gradient); what is left negative is mended by moving probability to the top class, which lowers every drop:
 
     everywhere, a share e:     F(c) - inf F  <=  (1 - e) g . (c - lower) + e (F(c) - (E_t[d] + penalty) . lower)
-    at rank i, a share e_i:    F(c) - inf F  <=  g' . (c - lower) + m (1 + sum_i e_i),      m = sum_i e_i E[p_i]
+    at rank i, a share e_i:    F(c) - inf F  <=  g' . (c - lower) + m (1 + sum_i e_i exp(b_i - b_top)),    m = sum_i e_i E[p_i]
 
-(the second because the top class then has an entropy term ``-(p + m) log(p + m)``, ``log(1 + m/p) <= m/p``, and ``p_i <= p_top``).
-The second is tight where what must be moved lies on ranks with little probability. Both hold whether or not there is a minimum,
-up to the rounding of the sums.
+(the second because the top class then has an entropy term ``-(p + m) log(p + m)``, ``log(1 + m/p) <= m/p``, and ``p_i`` is at most
+``p_top exp(b_i - b_top)``, with ``b`` the biases that all rows share). The second is tight where what must be moved lies on ranks
+with little probability. Both hold whether or not there is a minimum, up to the rounding of the sums.
 """
 
 from __future__ import annotations
@@ -73,19 +73,26 @@ class Certificate:
         wanting = need > 0
         if (need[wanting] > available[wanting] * (1.0 + _ROUNDING)).any():
             return np.inf
-        share = np.zeros(r)
+        share, lost = np.zeros(r), np.zeros(r)  # lost: how far each rank's bias lies below the top's at least
+        bias = (kind == BIAS) & (factor == 0)
+        np.add.at(lost, start[bias], -self.size[bias])
+        lost = np.cumsum(lost)
+        lost -= lost[head]
         for a in np.flatnonzero(wanting):
             reach = min(start[a], head) if kind[a] == BIAS else head
             share[:reach] = np.maximum(share[:reach], min(need[a] / available[a], 1.0))
-        for i in np.flatnonzero(self.tied[:head]):  # tied classes give alike
+        for i in np.flatnonzero(self.tied[:head]):  # tied classes give alike ...
             share[i] = share[i - 1]
+        for i in np.flatnonzero(self.tied[:head])[::-1]:  # ... and may be as high as the highest of them
+            lost[i - 1] = lost[i]
         more = _moved(predicted, share, self.where)
         at_most = np.minimum(
             float(predicted[DEPTH, 0] @ share), share[0] * predicted[DEPTH, factor, 0]
         )
         more = np.where(unsure, at_most, more)
         moved = float(predicted[MASS, 0] @ share)
-        of_classes = float(share.sum()) + (self.n_classes - r) * share[0]
+        below = share * np.exp(-lost)
+        of_classes = float(below[:head].sum()) + (self.n_classes - r) * below[0]
         return float((self.gradient + more) @ self.size) + moved * (1.0 + of_classes)
 
 

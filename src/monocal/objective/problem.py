@@ -226,6 +226,11 @@ class RankCone:
         self.own_targets, self.prior_share = own, share
         self.target = (1.0 - share) * self.target + share * self.totals.weight * own
 
+    def prior_tilt(self) -> np.ndarray:
+        """What the prior adds to the objective: linear in weights and biases by rank, (2, K, r)."""
+        depth, height, mass = (np.cumsum(self.totals.label, axis=2) - self.target) / self.totals.weight
+        return np.stack([height - depth, mass])
+
     def _own_targets(self) -> np.ndarray:
         """Sums of ``psi q v``, ``psi q U`` and ``psi q`` at each rank (3, K, r), a row; ``q`` as `OWN` says.
 
