@@ -40,7 +40,7 @@ class Certificate:
     where: np.ndarray  # (3, a): kind, factor, start
     predicted: np.ndarray | None  # (3, K, r): mean psi p v, psi p U, psi p at each rank; None where the atom is one
     whole_scales: bool  # scales of factors but the first: only their total is known, at the lowest rank; factors are at most 1
-    tied: np.ndarray  # (r,) bool: whether a rank equals the one below it in some row
+    ties: int  # classes of the largest group of tied ones
     n_classes: int
 
     def excess(self) -> float:
@@ -59,40 +59,32 @@ class Certificate:
 
     def _moved_by_rank(self, predicted: np.ndarray) -> float:
         kind, factor, start = self.where
+        r = predicted.shape[2]
+        rank = np.arange(r)
         # Ranks from `head` on may share the top; nothing is moved from there. An atom that begins among them is not at its
         # full height where they do, but at no less than its part of them.
-        r = len(self.tied)
-        untied = np.flatnonzero(~self.tied)
-        head = int(untied[-1]) if len(untied) else 0
-        part = np.where(start > head, r - head, 1)
-        need = np.maximum(-self.gradient, 0.0) * part
+        head = max(r - self.ties, 0)
+        need = np.maximum(-self.gradient, 0.0) * np.where(start > head, self.ties, 1)
         unsure = (kind == SCALE) & (factor > 0) & self.whole_scales
-        known = _moved(predicted, np.where(np.arange(r) < head, 1.0, 0.0), self.where)
+        known = _moved(predicted, (rank < head).astype(np.float64), self.where)
         beyond = float(predicted[DEPTH, 0, head:].sum())
         available = np.where(unsure, predicted[DEPTH, factor, 0] - beyond, known)
         wanting = need > 0
         if (need[wanting] > available[wanting] * (1.0 + _ROUNDING)).any():
             return np.inf
-        share, lost = np.zeros(r), np.zeros(r)  # lost: how far each rank's bias lies below the top's at least
-        bias = (kind == BIAS) & (factor == 0)
-        np.add.at(lost, start[bias], -self.size[bias])
-        lost = np.cumsum(lost)
-        lost -= lost[head]
+        share = np.zeros(r)
         for a in np.flatnonzero(wanting):
             reach = min(start[a], head) if kind[a] == BIAS else head
             share[:reach] = np.maximum(share[:reach], min(need[a] / available[a], 1.0))
-        for i in np.flatnonzero(self.tied[:head]):  # tied classes give alike ...
-            share[i] = share[i - 1]
-        for i in np.flatnonzero(self.tied[:head])[::-1]:  # ... and may be as high as the highest of them
-            lost[i - 1] = lost[i]
+        # Tied classes give alike, as much as the lowest of them; and they may be as high as the highest.
+        share = share[np.maximum(rank - self.ties + 1, 0)]
+        bias = np.bincount(start, np.where((kind == BIAS) & (factor == 0), self.size, 0.0), r).cumsum()
+        below_top = np.exp(np.minimum(bias[np.minimum(rank + self.ties - 1, r - 1)] - bias[head], 0.0))
         more = _moved(predicted, share, self.where)
-        at_most = np.minimum(
-            float(predicted[DEPTH, 0] @ share), share[0] * predicted[DEPTH, factor, 0]
-        )
+        at_most = np.minimum(predicted[DEPTH, 0] @ share, share[0] * predicted[DEPTH, factor, 0])
         more = np.where(unsure, at_most, more)
         moved = float(predicted[MASS, 0] @ share)
-        below = share * np.exp(-lost)
-        of_classes = float(below[:head].sum()) + (self.n_classes - r) * below[0]
+        of_classes = float(share @ below_top) + (self.n_classes - r) * share[0] * below_top[0]
         return float((self.gradient + more) @ self.size) + moved * (1.0 + of_classes)
 
 

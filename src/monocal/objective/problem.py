@@ -24,7 +24,7 @@ import numpy as np
 from ..arrays import Array, array_namespace, count_true, device_of, to_numpy
 from ..solver import Evaluation
 from . import compiled
-from .blocks import Block
+from .blocks import Block, largest_tie
 from .bound import Certificate
 from .kernel import Sums, block_sums, scale_sums
 from .point import BIAS, SCALE, Point
@@ -49,7 +49,7 @@ class Totals:
     weight: float
     label: np.ndarray  # (3, K, r): where the label's shares of psi v, psi U and psi begin (positive) and end
     top: np.ndarray  # (3, K, r): the same as if every label were the top class, in blocks where some rows share it
-    tied: np.ndarray  # (r,): in how many blocks some row has this rank equal to the one below it
+    ties: int  # ranks of the largest group of tied ones
     mean: np.ndarray  # (2, K, r): sums of psi u and psi (all rows) at each rank
     square: np.ndarray  # (2, K, r): sums of their squares
 
@@ -58,7 +58,7 @@ class Totals:
             self.weight + other.weight,
             self.label + other.label,
             self.top + other.top,
-            self.tied + other.tied,
+            max(self.ties, other.ties),
             self.mean + other.mean,
             self.square + other.square,
         )
@@ -79,17 +79,15 @@ def block_totals(block: Block, whole_scales: bool = False) -> Totals:
     biases = [np.repeat(to_numpy(xp.sum(left, axis=0))[:, None], r, axis=1) for left in lefts]
     mean, square = (np.stack(pair) for pair in zip(scales, biases, strict=True))
     psi = to_numpy(psi).astype(np.float64)
-    label, tied = _label_totals(block, psi, r), np.zeros(r)
+    label = _label_totals(block, psi, r)
     top = np.zeros_like(label)  # nothing of it lies below the top
-    if rows.tied is not None:
-        tied = rows.tied.astype(np.float64)
-        if rows.tied[-1]:  # where classes share the top, an atom may begin among them
-            top = _label_totals(_with_top_labels(block), psi, r)
+    if rows.tied is not None and rows.tied[-1]:  # where classes share the top, an atom may begin among them
+        top = _label_totals(_with_top_labels(block), psi, r)
     return Totals(
         float(xp.sum(w, dtype=xp.float64)),
         label,
         top,
-        tied,
+        largest_tie(rows),
         mean.astype(np.float64),
         square.astype(np.float64),
     )
@@ -326,7 +324,7 @@ class RankCone:
             where=np.stack(np.unravel_index(self.atoms, self.allowed.shape)),
             predicted=here.predicted,
             whole_scales=self.whole_scales,
-            tied=self.totals.tied > 0,
+            ties=self.totals.ties,
             n_classes=self.rows.n_classes,
         ).excess()
 

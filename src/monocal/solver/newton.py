@@ -13,7 +13,7 @@ The number of atoms may be large (every rank, every start), the number that matt
 4. moves, halving the step until the objective decreases, and lets the most promising atoms into the working set.
 
 A small violation alone says little where the objective is nearly flat: the problem also bounds how far a point is above the
-infimum (``excess``), and a point is accepted when both are small enough.
+infimum (``excess``), and as long as that bound is too large and falls, steps are taken.
 
 The minimum may lie at infinity. Steps are therefore taken for the penalty with its floor, at most half the tolerance, which
 keeps it finite; the certificate is for the objective without the floor. One atom needs no floor and no working set (`one_atom`).
@@ -35,6 +35,8 @@ from .one_atom import FARTHEST, middle, newton_step
 from .solution import CONVERGED, ITERATIONS, STALLED, Solution, Step
 
 _RIDGE = 1e-10
+# Steps for a smaller bound of the excess that may fail to halve it.
+_PATIENCE = 3
 # A single coefficient beyond this is at infinity.
 _LARGEST = 1e100
 
@@ -119,15 +121,22 @@ def minimize(
     return _corrected(problem, small, start, goal, max_iter, n_candidates)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Goal:
-    """What a point must meet to be accepted."""
+    """When to stop: the violation is small, and so is the bound of the excess, or it does not fall any more."""
 
     tol: float
     gap_tol: float = np.inf
+    _smallest: float = np.inf
+    _in_vain: int = 0
 
     def met(self, problem: ConeProblem, here: Evaluation, c: np.ndarray, kkt: float) -> bool:
-        return kkt <= self.tol and (self.gap_tol == np.inf or problem.excess(c, here) <= self.gap_tol)
+        if kkt > self.tol:
+            return False
+        excess = 0.0 if self.gap_tol == np.inf else problem.excess(c, here)
+        self._in_vain = 0 if excess < 0.5 * self._smallest else self._in_vain + 1
+        self._smallest = min(self._smallest, excess)
+        return excess <= self.gap_tol or self._in_vain >= _PATIENCE
 
 
 def _rough_tol(small: ConeProblem, tol: float) -> float:
@@ -165,7 +174,7 @@ def _one_atom(
         elif abs(g) > 0.5 * abs(last) or not low < wanted < min(high, FARTHEST * scale):
             wanted = middle(low, high)
         c, last = np.array([wanted]), g
-    return _solution(problem, here, c, status, n_iter, history)
+    return _solution(problem, here, c, goal.tol, status, n_iter, history)
 
 
 def _corrected(
@@ -196,7 +205,7 @@ def _corrected(
         objective, kkt = _state(problem, here, c)
         history.append(Step(objective, kkt, int((c > problem.lower).sum()), 1.0, problem.n_rows))
         if goal.met(problem, here, c, kkt):
-            return _solution(problem, here, c, CONVERGED, n_iter, history)
+            return _solution(problem, here, c, tol, CONVERGED, n_iter, history)
         if cut_short and objective < lowest:
             trust *= 4
         elif kkt > 0.8 * last:
@@ -299,7 +308,7 @@ def _newton(
         best = min(best, kkt)
         c, here, working = trial, there, trial_working
 
-    return _solution(problem, here, c, status, n_iter, history)
+    return _solution(problem, here, c, goal.tol, status, n_iter, history)
 
 
 def _state(problem: ConeProblem, here: Evaluation, c: np.ndarray) -> tuple[float, float]:
@@ -311,9 +320,17 @@ def _state(problem: ConeProblem, here: Evaluation, c: np.ndarray) -> tuple[float
 
 
 def _solution(
-    problem: ConeProblem, here: Evaluation, c: np.ndarray, status: str, n_iter: int, history: list[Step]
+    problem: ConeProblem,
+    here: Evaluation,
+    c: np.ndarray,
+    tol: float,
+    status: str,
+    n_iter: int,
+    history: list[Step],
 ) -> Solution:
     objective, kkt = _state(problem, here, c)
+    if kkt <= tol:
+        status = CONVERGED
     return Solution(
         coefficients=c,
         converged=status == CONVERGED,
