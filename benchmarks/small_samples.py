@@ -17,6 +17,8 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -34,7 +36,18 @@ METHODS: dict[str, type[mc.Calibrator]] = {
 # The most that any draw may lose.
 LIMITS = {20: 0.30, 50: 0.15, 100: 0.08, 200: 0.05}
 JUDGED = 1500
-Rows = tuple[np.ndarray, np.ndarray]
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Logits, labels, and the NLL without calibration."""
+
+    values: np.ndarray
+    labels: np.ndarray
+
+    @cached_property
+    def uncalibrated(self) -> float:
+        return nll(self.values, self.labels)
 
 
 def nll(logits: np.ndarray, labels: np.ndarray) -> float:
@@ -43,13 +56,12 @@ def nll(logits: np.ndarray, labels: np.ndarray) -> float:
 
 def excess(model: mc.Calibrator, fitted: Rows, judged: Rows) -> float:
     """NLL of a fit on some rows, less that of no calibration."""
-    model.fit(*fitted)
-    values, labels = judged
-    return nll(model.transform(values), labels) - nll(values, labels)
+    model.fit(fitted.values, fitted.labels)
+    return nll(model.transform(judged.values), judged.labels) - judged.uncalibrated
 
 
 def rows_of(part: data.LogitsSet, rows: np.ndarray | slice = slice(None)) -> Rows:
-    return part.values[rows], part.labels[rows]
+    return Rows(part.values[rows], part.labels[rows])
 
 
 def draw(n_rows: int, size: int, number: int) -> np.ndarray:
@@ -70,12 +82,13 @@ def table(sets: list[data.Splits], sizes: list[int], draws: int) -> str:
         found: dict[str, list[float]] = {name: [] for name in METHODS}
         all_right = []
         for splits in sets:
+            test = rows_of(splits.test)
             for number in range(draws):
                 rows = draw(splits.cal.n_samples, size, number)
                 right = splits.cal.values[rows].argmax(axis=1) == splits.cal.labels[rows]
                 all_right.append(bool(right.all()))
                 for name, kind in METHODS.items():
-                    found[name].append(excess(kind(), rows_of(splits.cal, rows), rows_of(splits.test)))
+                    found[name].append(excess(kind(), rows_of(splits.cal, rows), test))
             print(".", end="", file=sys.stderr, flush=True)
         cells = [str(size), f"{LIMITS[size]:.2f}" if size in LIMITS else ""]
         for name in METHODS:
@@ -113,7 +126,12 @@ def milder(share: float) -> Iterator[None]:
 
 
 def search(
-    sets: list[data.Splits], sizes: list[int], draws: int, parameter: str, values: list[float], names: list[str]
+    sets: list[data.Splits],
+    sizes: list[int],
+    draws: int,
+    parameter: str,
+    values: list[float],
+    names: list[str],
 ) -> str:
     header = [parameter] + [f"{name}, {size}" for name in names for size in sizes]
 
@@ -149,7 +167,9 @@ def main() -> None:
         sys.exit(f"No logits in {options.data}: give a folder of sets with --data.")
     if options.search:
         parameter, *values = options.search
-        print(search(sets, options.sizes, options.draws, parameter, [float(v) for v in values], options.methods))
+        print(
+            search(sets, options.sizes, options.draws, parameter, [float(v) for v in values], options.methods)
+        )
         return
     print(table(sets, options.sizes, options.draws), "\n")
     print(full_size(sets))

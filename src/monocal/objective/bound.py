@@ -72,10 +72,11 @@ class Certificate:
         wanting = need > 0
         if (need[wanting] > available[wanting] * (1.0 + _ROUNDING)).any():
             return np.inf
-        share = np.zeros(r)
-        for a in np.flatnonzero(wanting):
-            reach = min(start[a], head) if kind[a] == BIAS else head
-            share[:reach] = np.maximum(share[:reach], min(need[a] / available[a], 1.0))
+        # What an atom needs, all ranks below its reach must give: so each gives the most that is asked of it or of one above.
+        reach = np.where(kind == BIAS, np.minimum(start, head), head)[wanting]
+        share = np.zeros(r + 1)
+        np.maximum.at(share, reach, np.minimum(need[wanting] / available[wanting], 1.0))
+        share = np.maximum.accumulate(share[::-1])[::-1][1:]
         # Tied classes give alike, as much as the lowest of them; and they may be as high as the highest.
         share = share[np.maximum(rank - self.ties + 1, 0)]
         bias = np.bincount(start, np.where((kind == BIAS) & (factor == 0), self.size, 0.0), r).cumsum()

@@ -55,7 +55,17 @@ def block_sums(block: Block, point: Point) -> Sums:
         return _compiled_sums(block, point)
     if block.factors is None and rows_triton.suits(block):
         return _device_sums(block, point)
-    return _array_sums(block, point)
+    return _array_sums(_precise(block), point)
+
+
+def _precise(block: Block) -> Block:
+    """The same block in double precision, where array operations on the host would round every step.
+
+    The rounding of ``w v`` before the exponential moves the gradient by 1e-7 of the depths, and those of a large vocabulary are
+    large. Compiled loops keep the product exact.
+    """
+    v = block.rows.depth
+    return block.in_double() if isinstance(v, np.ndarray) and not compiled.suits(v) else block
 
 
 def _compiles(block: Block) -> bool:
@@ -113,6 +123,7 @@ def scale_sums(block: Block, scale: float) -> np.ndarray:
 
     ``log sum_i exp(-scale v_i)``, minus its slope ``E_p[v]``, and ``E_p[v^2] - E_p[v]^2``. The order plays no part.
     """
+    block = _precise(block)
     v, valid = block.rows.depth, block.rows.valid
     xp = array_namespace(v)
     with np.errstate(under="ignore"):
