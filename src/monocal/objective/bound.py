@@ -11,9 +11,9 @@ will do (``g'`` is the gradient); what is left negative is mended by moving prob
     everywhere, a share e:     F(c) - inf F  <=  (1 - e) g . (c - lower) + e (F(c) - (E_t[d] + penalty) . lower)
     at rank i, a share e_i:    F(c) - inf F  <=  g' . (c - lower) + m (1 + sum_i e_i exp(b_i - b_top)),    m = sum_i e_i E[p_i]
 
-(the second because the top class then has an entropy term ``-(p + m) log(p + m)``, ``log(1 + m/p) <= m/p``, and ``p_i`` is at most
-``p_top exp(b_i - b_top)``, with ``b`` the biases that all rows share). The second is tight where what must be moved lies on ranks
-with little probability. Both hold whether or not there is a minimum, up to the rounding of the sums.
+(the second because the top class then has an entropy term ``-(p + m) log(p + m)``, ``log(1 + m/p) <= m/p``, and ``p_i`` is at
+most ``p_top exp(b_i - b_top)``, with ``b`` the biases that all rows share). The second is tight where what must be moved lies on
+ranks with little probability. Both hold whether or not there is a minimum, up to the rounding of the sums.
 """
 
 from __future__ import annotations

@@ -31,8 +31,8 @@ from .point import BIAS, SCALE, Point
 from .sources import Rows, some_rows
 
 DEPTH, HEIGHT, MASS = 0, 1, 2
-# What the classifier itself says: softmax(scale z), in these shares. A small part is said ten times more mildly, because a network
-# that is sure of everything is wrong more often than it says.
+# What the classifier itself says: softmax(scale z), in these shares. A small part is said ten times more mildly, because a
+# network that is sure of everything is wrong more often than it says.
 OWN = ((1.0, 15 / 16), (0.1, 1 / 16))
 # The smallest weight: strictly positive, so that the map stays injective and 1/weight finite.
 MIN_SCALE = 1e-6

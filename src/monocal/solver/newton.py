@@ -57,11 +57,14 @@ class ConeProblem(Protocol):
     penalty: np.ndarray
     floor: np.ndarray  # the part of the penalty that is there to keep the minimum finite
     lower: np.ndarray
-    worth: np.ndarray  # what the gradient of each atom, less the floor, rises to far out
     spread: np.ndarray  # typical size of each atom's values: the metric for ridges
     reach: np.ndarray  # how far a unit step in each atom moves the model, to bound steps
     rounding: float  # relative error of the value
     n_rows: int
+
+    @property
+    def worth(self) -> np.ndarray:
+        """What the gradient of each atom, less the floor, rises to far out."""
 
     def start(self) -> np.ndarray:
         """A feasible point."""
