@@ -168,7 +168,7 @@ def test_certified_and_in_order_on_real_sets(shared_logits, name):
 def test_the_optimum_satisfies_the_conditions_of_an_independent_objective():
     """Value and gradient written down from the definition, row by row."""
     z, y = two_kinds(m=4, n=300)
-    cal = mc.ConditionalMCCT(statistics=("margin",), n_knots=2, shrinkage=0.0).fit(z, y)
+    cal = mc.ConditionalMCCT(statistics=("margin",), n_knots=2, shrinkage=0.0, prior_rows=0).fit(z, y)
     u = np.sort(z, axis=1) - z.min(axis=1, keepdims=True)
     label = np.argsort(np.argsort(z, axis=1), axis=1)[np.arange(len(y)), y]
     q = u[:, -1] - u[:, -2]

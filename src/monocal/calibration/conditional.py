@@ -26,12 +26,9 @@ from sklearn.utils.validation import check_is_fitted
 from ..arrays import Array
 from ..errors import InputError
 from ..kernel.point import BIAS, SCALE
-from ..objective.cone import RankCone
-from ..objective.information import information
 from ..rows.interface import Rows
-from ..solver import minimize
 from ..validation import check_number
-from .cone import DOUBLE_BELOW, ConeCalibrator
+from .cone import PRIOR_ROWS, ConeCalibrator
 from .explanation import Explanation, explain
 from .ramps import RampFactors, choose_ramps, statistic_functions
 from .rank_map import RankMap
@@ -40,7 +37,6 @@ from .statistics import STATISTICS
 # Strength of the shrinkage relative to that of rank atoms, chosen by cross-validation (docs/conditional.md). Conditional scales
 # are few and move all classes, conditional biases are many.
 _SCALE_EMPHASIS, _BIAS_EMPHASIS = 0.6, 2.0
-_PSEUDO_ERRORS = 30.0
 
 
 class ConditionalMCCT(ConeCalibrator):
@@ -58,6 +54,10 @@ class ConditionalMCCT(ConeCalibrator):
     shrinkage : float or "cv"
         Pull towards temperature scaling. The default is safe with 100 samples and weak with 10,000; "cv" chooses by
         cross-validation; 0 leaves the likelihood alone with many atoms, which takes very many samples.
+    prior_rows : float
+        Every label gives a share ``prior_rows / (N + prior_rows)`` of itself to the classifier's own probabilities, as if so many
+        more rows had been seen, labelled by the classifier itself. It keeps a few rows that are all right from making
+        everything certain, and is lost among thousands; 0 is the plain likelihood.
     top_k : int or None
         Ranks with parameters of their own, counted from the top; the ranks below share the lowest one's. At most the number of
         classes; None: all.
@@ -98,6 +98,7 @@ class ConditionalMCCT(ConeCalibrator):
         statistics: Sequence[str | Callable[[Array], Any]] = ("margin", "mean_gap", "spread"),
         n_knots: int = 7,
         shrinkage: float | str = 20.0,
+        prior_rows: float = PRIOR_ROWS,
         top_k: int | None = None,
         input: str = "logits",
         tol: float = 1e-6,
@@ -106,6 +107,7 @@ class ConditionalMCCT(ConeCalibrator):
         self.statistics = statistics
         self.n_knots = n_knots
         self.shrinkage = shrinkage
+        self.prior_rows = prior_rows
         self.top_k = top_k
         self.input = input
         self.tol = tol
@@ -117,22 +119,15 @@ class ConditionalMCCT(ConeCalibrator):
     def _fit_rows(self, rows: Rows) -> None:
         check_number(self.n_knots, "n_knots", least=1, most=1000, whole=True)
         statistics = _check_statistics(self.statistics)
-        scale = _plain_scale(rows)
-        weights = rows.weights()
-        ramps = choose_ramps(rows.statistics(), weights, self.n_knots) if statistics else ()
+        scale = self._plain_scale(rows)
+        ramps = choose_ramps(rows.statistics(), rows.weights(), self.n_knots) if statistics else ()
         factors = RampFactors(statistics, ramps)
         if ramps:
             rows = rows.with_factors(factors.of_statistics)
         conditional = (np.arange(factors.n_factors) > 0)[:, None]
         emphasis = np.where(conditional, np.reshape([_SCALE_EMPHASIS, _BIAS_EMPHASIS], (2, 1, 1)), 1.0)
-        problem = RankCone(
-            rows,
-            dictionary(factors.n_factors, rows.n_ranks),
-            emphasis=emphasis,
-            unit=information(_some(rows), scale).unit(weights.sum(), _PSEUDO_ERRORS),
-            mirrors=factors.mirrors,
-            tol=self.tol,
-        )
+        allowed = dictionary(factors.n_factors, rows.n_ranks)
+        problem = self._problem(rows, allowed, scale, emphasis=emphasis, mirrors=factors.mirrors)
         grid = problem.grid(self._solve(problem, self.shrinkage).coefficients)
         self.factors_ = factors
         self.coefficients_ = grid
@@ -155,21 +150,6 @@ def dictionary(n_factors: int, n_ranks: int) -> np.ndarray:
     allowed[BIAS, :, 0] = False  # a bias on every rank is a shift, which softmax does not see
     allowed[SCALE, 1:, 1:] = False
     return allowed
-
-
-def _some(rows: Rows) -> Rows:
-    """A sample of the rows where they are many: enough for the units of the penalty."""
-    many = rows.n_rows * rows.n_classes > DOUBLE_BELOW
-    return (rows.sample() if many else None) or rows
-
-
-def _plain_scale(rows: Rows) -> float:
-    """Temperature scaling."""
-    some = _some(rows)
-    allowed = np.zeros((2, 1, some.n_ranks), dtype=bool)
-    allowed[SCALE, 0, 0] = True
-    problem = RankCone(some, allowed)
-    return float(minimize(problem, tol=1e-4 * min(1.0, problem.reach[0] or 1.0)).coefficients[0])
 
 
 def _check_statistics(given: Any) -> tuple[str | Callable[[Array], Any], ...]:

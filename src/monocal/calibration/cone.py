@@ -7,6 +7,7 @@ A family chooses its atoms; the solver, the guarantees and the way to predict ar
 
 from __future__ import annotations
 
+import inspect
 from abc import abstractmethod
 from typing import Any, ClassVar
 
@@ -15,22 +16,29 @@ from sklearn.exceptions import ConvergenceWarning
 
 from ..arrays import Array, array_namespace, to_numpy
 from ..errors import InputError, warn
+from ..kernel.point import SCALE
 from ..objective.cone import RankCone
+from ..objective.information import information
 from ..rows.interface import Rows, Source
 from ..rows.parallel import one_blas_thread
+from ..rows.sampling import DOUBLE_BELOW, some_rows
 from ..rows.top_k import TopKSource
 from ..solver import Solution, minimize
 from ..validation import check_number, check_top_k
 from .base import Calibrator
 from .rank_map import RankMap
+from .shrinkage import choose_shrinkage
 
-# Up to this many logits, double precision costs nothing that anyone would notice.
-DOUBLE_BELOW = 2**22
+# How far above the infimum a fit may be, in tolerances.
+_GAP = 100.0
+# Rows' worth of the classifier's own probabilities in every fit, chosen on small draws (benchmarks/small_samples.py).
+PRIOR_ROWS = 8.0
+# Errors that are assumed beside those expected, where shrinkage is measured: the absence of a few proves little.
+PSEUDO_ERRORS = 30.0
 # Differences of logits below which a fit means nothing.
 _SMALLEST = 1e-6
-# Strengths that cross-validation tries, strongest first: each fit is the next one's start.
-CV_PATH = (100.0, 30.0, 10.0, 3.0, 1.0, 0.3, 0.1, 0.0)
-CV_FOLDS = 5
+# Strengths that cross-validation tries. Below the last the likelihood is all but alone, which a few held-out rows cannot judge.
+CV_PATH = (100.0, 50.0, 20.0, 10.0, 5.0, 2.0, 1.0, 0.5)
 
 
 class ConeCalibrator(Calibrator):
@@ -43,10 +51,12 @@ class ConeCalibrator(Calibrator):
     _cv_path: ClassVar[tuple[float, ...]] = CV_PATH
 
     top_k: int | None = None
+    prior_rows: float = 0.0
     tol: float = 1e-6
     max_iter: int = 100
 
     def _check_solver_parameters(self) -> None:
+        check_number(self.prior_rows, "prior_rows", least=0)
         check_number(self.tol, "tol", above=0)
         check_number(self.max_iter, "max_iter", least=1, whole=True)
 
@@ -70,12 +80,34 @@ class ConeCalibrator(Calibrator):
         dtype = array_namespace(some).float64 if double else None
         self._fit_rows(source.prepare(top_k=self.top_k, dtype=dtype, **self._preparation()))
 
+    def _plain_scale(self, rows: Rows) -> float:
+        """Temperature scaling, of some rows where they are many."""
+        some = some_rows(rows)
+        allowed = np.zeros((2, 1, some.n_ranks), dtype=bool)
+        allowed[SCALE, 0, 0] = True
+        problem = RankCone(some, allowed, prior_rows=self.prior_rows)
+        return float(minimize(problem, tol=1e-6 * min(1.0, problem.reach[0] or 1.0)).coefficients[0])
+
+    def _problem(self, rows: Rows, allowed: np.ndarray, scale: float, **rest: Any) -> RankCone:
+        """The cone of these atoms, with shrinkage in units of what the rows tell of each (`objective.information`)."""
+        return RankCone(
+            rows,
+            allowed,
+            unit=information(some_rows(rows), scale).unit(float(rows.weights().sum()), PSEUDO_ERRORS),
+            prior_rows=self.prior_rows,
+            tol=self.tol,
+            **rest,
+        )
+
     def _solve(self, problem: RankCone, shrinkage: Any) -> Solution:
         """Certified solution, with the shrinkage given or chosen by cross-validation."""
         if isinstance(shrinkage, str):
             if shrinkage != "cv":
                 raise InputError(f"shrinkage must be a number of at least 0 or 'cv', but is {shrinkage!r}.")
-            shrinkage = choose_shrinkage(problem, tol=self.tol, max_iter=self.max_iter, path=self._cv_path)
+            default = inspect.signature(type(self)).parameters["shrinkage"].default
+            shrinkage = choose_shrinkage(
+                problem, self._cv_path, default, tol=self.tol, max_iter=self.max_iter
+            )
         else:
             check_number(shrinkage, "shrinkage", least=0)
         # Logits smaller than one have gradients smaller than one: the tolerance goes with them.
@@ -83,7 +115,7 @@ class ConeCalibrator(Calibrator):
         problem.tol = tol = self.tol * min(1.0, max(size, _SMALLEST)) if size > 0 else self.tol
         problem.set_strength(shrinkage)
         with one_blas_thread:
-            solution = minimize(problem, tol=tol, max_iter=self.max_iter)
+            solution = minimize(problem, tol=tol, gap_tol=_GAP * self.tol, max_iter=self.max_iter)
         self.shrinkage_ = float(shrinkage)
         self.solution_ = solution
         self.n_iter_ = max(solution.n_iter, 1)
@@ -142,29 +174,3 @@ def warn_if_unfinished(calibrator: Calibrator, solution: Solution) -> None:
             "Raise max_iter or tol.",
             ConvergenceWarning,
         )
-
-
-def choose_shrinkage(
-    problem: RankCone, *, tol: float, max_iter: int, path: tuple[float, ...] = CV_PATH
-) -> float:
-    """The strength with the lowest held-out NLL, each fold fitted along the path from strong to weak.
-
-    Rows are dealt to the folds in turn, so the choice is deterministic.
-    """
-    rows = problem.rows
-    n = rows.n_rows
-    folds = min(CV_FOLDS, n)
-    if folds < 2:
-        return 1.0
-    loss = np.zeros((folds, len(path)))
-    nothing = np.zeros(0, dtype=np.intp)
-    for fold in range(folds):
-        held_out = np.arange(n) % folds == fold
-        train = problem.on_rows(rows.part(~held_out))
-        test = problem.on_rows(rows.part(held_out))
-        start = None
-        for i, strength in enumerate(path):
-            train.set_strength(strength)
-            start = minimize(train, tol=max(tol, 1e-5), max_iter=max_iter, start=start).coefficients
-            loss[fold, i] = test.evaluate(start, nothing).value * test.totals.weight
-    return path[int(np.argmin(loss.sum(axis=0)))]

@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..objective.cone import RankCone
 from ..rows.interface import Rows
 from ..validation import check_choice
-from .cone import ConeCalibrator
+from .cone import PRIOR_ROWS, ConeCalibrator
 from .published import Published
 from .rank_map import RankMap
 
@@ -31,6 +30,10 @@ class MCCT(ConeCalibrator):
     shrinkage : float or "cv"
         Pull towards temperature scaling: 0 is the paper's objective, large values give temperature scaling; "cv" chooses
         by cross-validation.
+    prior_rows : float
+        Every label gives a share ``prior_rows / (N + prior_rows)`` of itself to the classifier's own probabilities, as if so many
+        more rows had been seen, labelled by the classifier itself. It keeps a few rows that are all right from making
+        everything certain, and is lost among thousands; 0 is the plain likelihood.
     input : {"logits", "probabilities"}
     solver : {"newton", "slsqp"}
         The certified solver, or the paper's (same objective, slow, stops early).
@@ -69,7 +72,8 @@ class MCCT(ConeCalibrator):
         self,
         *,
         top_k: int | None = None,
-        shrinkage: float | str = 1.0,
+        shrinkage: float | str = 5.0,
+        prior_rows: float = PRIOR_ROWS,
         input: str = "logits",
         solver: str = "newton",
         tol: float = 1e-6,
@@ -77,6 +81,7 @@ class MCCT(ConeCalibrator):
     ):
         self.top_k = top_k
         self.shrinkage = shrinkage
+        self.prior_rows = prior_rows
         self.input = input
         self.solver = solver
         self.tol = tol
@@ -95,7 +100,7 @@ class MCCT(ConeCalibrator):
         check_choice(self.solver, "solver", ("newton", "slsqp"))
         allowed = np.ones((2, 1, rows.n_ranks), dtype=bool)
         allowed[1, 0, 0] = False  # a bias on every rank is a shift, which softmax does not see
-        problem = RankCone(rows, allowed, tol=self.tol)
+        problem = self._problem(rows, allowed, self._plain_scale(rows))
         if self.solver == "slsqp":
             from .slsqp import solve
 

@@ -55,16 +55,16 @@ def minimize_ranks(
     n_rows: float,
     max_iter: int,
     tol: float,
-    step_penalty: tuple[np.ndarray, np.ndarray] | None = None,
+    linear: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> tuple[np.ndarray, np.ndarray, Solution]:
     """SLSQP from weights (or inverse weights) ``scale`` and zero biases; returns weights, biases and what happened.
 
-    ``step_penalty``: linear penalties on the increments of w and of b.
+    ``linear``: what else the objective has, linear in w and in b.
     """
     r = x.shape[1]
     share = (np.ones(len(rank)) if weight is None else np.asarray(weight, dtype=np.float64)) / n_rows
     sign = -1.0 if inverse else 1.0
-    slope_w, slope_b = (np.zeros(r), np.zeros(r)) if step_penalty is None else map(_by_rank, step_penalty)
+    slope_w, slope_b = (np.zeros(r), np.zeros(r)) if linear is None else linear
 
     def objective(theta: np.ndarray) -> tuple[float, np.ndarray]:
         s, b = theta[:r], theta[r:]
@@ -123,6 +123,7 @@ def solve(calibrator: MCCT, problem: RankCone, *, inverse: bool) -> np.ndarray:
     rank = np.concatenate([to_numpy(b.label_rank) for b in blocks])
     weight = np.concatenate([to_numpy(b.weight) for b in blocks])
     penalty = problem.grid(problem.penalty - problem.floor)[:, 0]
+    prior = problem.prior_tilt()[:, 0]
     r = u.shape[1]
     weights, biases, solution = minimize_ranks(
         u,
@@ -133,7 +134,7 @@ def solve(calibrator: MCCT, problem: RankCone, *, inverse: bool) -> np.ndarray:
         n_rows=float(weight.sum()),
         max_iter=calibrator.max_iter,
         tol=1e-12,
-        step_penalty=(penalty[0], penalty[1]),
+        linear=(_by_rank(penalty[0]) + prior[0], _by_rank(penalty[1]) + prior[1]),
     )
     # SLSQP meets its constraints to rounding only; the map must meet them exactly.
     steps = np.zeros(problem.allowed.shape)

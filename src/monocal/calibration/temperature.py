@@ -24,10 +24,11 @@ from ..objective.cone import MIN_SCALE, RankCone
 from ..rows.interface import Rows, Source
 from ..rows.memory import ArraySource
 from ..rows.parallel import sum_rows
+from ..rows.sampling import DOUBLE_BELOW
 from ..solver import Solution
 from ..solver.solution import ITERATIONS, STALLED
 from ..validation import check_choice
-from .cone import DOUBLE_BELOW, ConeCalibrator, warn_if_unfinished
+from .cone import PRIOR_ROWS, ConeCalibrator, warn_if_unfinished
 from .rank_map import RankMap
 
 # Entries that are enough to see the shape of the loss; and, where classes are many, rows, up to so many entries.
@@ -44,6 +45,10 @@ class TemperatureScaling(ConeCalibrator):
     ----------
     loss : {"nll", "mse"}
         Negative log-likelihood, or the mean squared error of the probabilities (Brier score).
+    prior_rows : float
+        Every label gives a share ``prior_rows / (N + prior_rows)`` of itself to the classifier's own probabilities, as if so many
+        more rows had been seen, labelled by the classifier itself. It keeps a few rows that are all right from making
+        everything certain, and is lost among thousands; 0 is the plain likelihood (and no part of the squared error).
     input : {"logits", "probabilities"}
     tol : float
         Largest violation of the optimality conditions to accept; with ``loss="mse"``, largest ``|dB / d log T|``.
@@ -69,8 +74,17 @@ class TemperatureScaling(ConeCalibrator):
     2.885
     """
 
-    def __init__(self, *, loss: str = "nll", input: str = "logits", tol: float = 1e-6, max_iter: int = 100):
+    def __init__(
+        self,
+        *,
+        loss: str = "nll",
+        prior_rows: float = PRIOR_ROWS,
+        input: str = "logits",
+        tol: float = 1e-6,
+        max_iter: int = 100,
+    ):
         self.loss = loss
+        self.prior_rows = prior_rows
         self.input = input
         self.tol = tol
         self.max_iter = max_iter
@@ -95,7 +109,7 @@ class TemperatureScaling(ConeCalibrator):
     def _fit_rows(self, rows: Rows) -> None:
         allowed = np.zeros((2, 1, rows.n_ranks), dtype=bool)
         allowed[0, 0, 0] = True
-        problem = RankCone(rows, allowed, tol=self.tol)
+        problem = RankCone(rows, allowed, prior_rows=self.prior_rows, tol=self.tol)
         solution = self._solve(problem, 0.0)
         self.temperature_ = 1.0 / float(solution.coefficients[0])
         self.rank_map_ = RankMap.from_grid(problem.grid(solution.coefficients)[:, :, :1])

@@ -20,13 +20,13 @@ from ..arrays import (
     to_numpy_together,
 )
 from ..ranks.ranked import LARGEST, Ranked, rank_rows
-from ..ranks.ties import average_ties
+from ..ranks.ties import average_ties, largest_tie
 from .block import Block
 from .curvature import hessian_of
 from .interface import Sums
 from .point import Point, from_top, in_parts, weighted
 from .tail import tail_moments
-from .totals import Totals, label_totals
+from .totals import Totals, label_totals, with_top_labels
 
 # ``exp(f - shift)`` (n, r), its total (n,) with the tail, the shift (n, 1) where it is not the top, the tail's moments.
 Exponentials = tuple[Array, Array, Array | None, list[Array] | None]
@@ -89,8 +89,14 @@ class ArrayEngine:
         scales = self._scale_moments(block, lefts, whole_scales)
         biases = [np.repeat(to_numpy(xp.sum(left, axis=0))[:, None], r, axis=1) for left in lefts]
         mean, square = (np.stack(pair).astype(np.float64) for pair in zip(scales, biases, strict=True))
-        label = label_totals(block, to_numpy(psi).astype(np.float64), r)
-        return Totals(float(xp.sum(w, dtype=xp.float64)), label, mean, square)
+        psi = to_numpy(psi).astype(np.float64)
+        label = label_totals(block, psi, r)
+        top = np.zeros_like(label)  # nothing of it lies below the top
+        tied = block.rows.tied
+        if tied is not None and tied[-1]:  # where classes share the top, an atom may begin among them
+            top = label_totals(with_top_labels(block), psi, r)
+        weight = float(xp.sum(w, dtype=xp.float64))
+        return Totals(weight, label, top, largest_tie(block.rows), mean, square)
 
     def _scale_moments(self, block: Block, lefts: list[Array], whole_scales: bool) -> list[np.ndarray]:
         """Sums over rows of ``left u`` and ``left u^2`` at each rank, (K, r) each."""
@@ -111,6 +117,7 @@ class ArrayEngine:
         return sums
 
     def sums(self, block: Block, point: Point) -> Sums:
+        block = self._precise(block)
         rows, v, psi = block.rows, block.rows.depth, block.factors
         xp = array_namespace(v)
         with np.errstate(under="ignore"):
@@ -128,6 +135,14 @@ class ArrayEngine:
             hessian = hessian_of(block, point, p, tail) if len(point.start) else np.zeros((0, 0))
             by_rank, whole = _sums_by_rank(left, rows.height, p, v, tail, point.whole_scales)
         return Sums(float(value), by_rank.astype(np.float64), whole.astype(np.float64), hessian)
+
+    def _precise(self, block: Block) -> Block:
+        """The same block in double precision, where operations on the host would round every step.
+
+        The rounding of ``w v`` before the exponential moves the gradient by 1e-7 of the depths, and those of a large
+        vocabulary are large.
+        """
+        return block.in_double() if isinstance(block.rows.depth, np.ndarray) else block
 
     def _exponentials(self, block: Block, point: Point) -> Exponentials:
         rows, v = block.rows, block.rows.depth
@@ -147,6 +162,7 @@ class ArrayEngine:
         return p, total + tail[0], shift, tail
 
     def scale_sums(self, block: Block, scale: float) -> np.ndarray:
+        block = self._precise(block)
         # ``log sum_i exp(-scale v_i)``, minus its slope ``E_p[v]``, and ``E_p[v^2] - E_p[v]^2``. The order plays no part.
         v = block.rows.depth
         xp = array_namespace(v)

@@ -6,7 +6,7 @@ Labels among tied logits: the tied ranks share the label in equal parts, so it d
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -39,6 +39,22 @@ class Block:
     def every(self, step: int) -> Block:
         """One row in ``step``, copied side by side: loops want them so, and the others need not stay in memory."""
         return self[np.arange(0, self.n_rows, step)]
+
+    def in_double(self) -> Block:
+        """The same rows in double precision, but for the logits of a tail: numpy only."""
+        if self.rows.depth.dtype == np.float64:
+            return self
+
+        def wide(x: Array | None) -> Array | None:
+            return None if x is None else x.astype(np.float64)
+
+        rows = replace(
+            self.rows,
+            depth=wide(self.rows.depth),
+            height=wide(self.rows.height),
+            top=wide(self.rows.top),
+        )
+        return replace(self, rows=rows, weight=wide(self.weight), factors=wide(self.factors))
 
     def __getitem__(self, index: slice | Array) -> Block:
         return Block(

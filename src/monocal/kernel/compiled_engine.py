@@ -47,6 +47,11 @@ class CompiledEngine(ArrayEngine):
         sums = Sums(float(block.weight @ np.where(split, 0.0, logs)), by_rank, np.zeros(0), np.zeros((0, 0)))
         return sums + super().sums(block[np.flatnonzero(split)], point) if split.any() else sums
 
+    def _precise(self, block: Block) -> Block:
+        return (
+            block if compiled.suits(block.rows.depth) else super()._precise(block)
+        )  # loops keep products exact
+
     def _exponentials(self, block: Block, point: Point) -> Exponentials:
         if not _is_plain(block):
             return super()._exponentials(block, point)

@@ -6,11 +6,11 @@ moments   sum_n weight_n psi_k u_(i) and its square, at each rank
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..arrays import to_numpy
+from ..arrays import array_namespace, count_true, to_numpy
 from .block import Block
 
 DEPTH, HEIGHT, MASS = 0, 1, 2
@@ -22,6 +22,10 @@ class Totals:
 
     weight: float
     label: np.ndarray  # (3, K, r): where the label's shares of psi v, psi U and psi begin (positive) and end
+    top: (
+        np.ndarray
+    )  # (3, K, r): the same as if every label were the top class, in blocks where some rows share it
+    ties: int  # ranks of the largest group of tied ones
     mean: np.ndarray  # (2, K, r): sums of psi u and psi (all rows) at each rank
     square: np.ndarray  # (2, K, r): sums of their squares
 
@@ -29,6 +33,8 @@ class Totals:
         return Totals(
             self.weight + other.weight,
             self.label + other.label,
+            self.top + other.top,
+            max(self.ties, other.ties),
             self.mean + other.mean,
             self.square + other.square,
         )
@@ -57,3 +63,14 @@ def label_totals(block: Block, psi: np.ndarray, r: int) -> np.ndarray:
     if r > 1:
         edges[1] -= lowest
     return edges.T.reshape(3, psi.shape[1], r)
+
+
+def with_top_labels(block: Block) -> Block:
+    """The same rows, each with its top class as its label."""
+    rows, xp = block.rows, array_namespace(block.weight)
+    held = count_true(rows.depth == 0)
+    size = held
+    if rows.tail is not None:
+        size = held + xp.where(rows.height == 0, rows.tail.ties, 0 * held)
+    rank = rows.depth.shape[1] - held
+    return replace(block, label_depth=0 * rows.height, label_rank=rank, label_held=held, label_size=size)

@@ -1,9 +1,12 @@
 """The calibration problem as a cone problem: negative log-likelihood over order-preserving atoms.
 
-    F(c) = 1/N sum_n weight_n [ log sum_i exp f_(i)(c) - f_(label)(c) ]  +  penalty . c,      c >= 0,  N = sum weight.
+    F(c) = 1/N sum_n weight_n [ log sum_i exp f_(i)(c) - sum_i target_i f_(i)(c) ]  +  penalty . c,    c >= 0,  N = sum weight,
 
-``f`` is linear in ``c``, so the labels enter through one vector computed once, ``sum_n weight_n atom(label)``; the rest
-is the log-partition that `kernel` sums. The penalty is shrinkage towards temperature scaling,
+    target = (1 - s) label + s q,       s = prior_rows / (N + prior_rows),
+
+with ``q`` what the classifier itself says (`OWN`). ``f`` is linear in ``c``, so the targets enter through one vector computed
+once, ``sum_n weight_n atom(target)``; the rest is the log-partition that `kernel` sums. The penalty is shrinkage towards
+temperature scaling,
 
     penalty_a = shrinkage / N * (standard deviation of the atom's values over rows and classes),
 
@@ -20,8 +23,13 @@ from ..kernel.interface import Sums, scale_sums, sums, totals
 from ..kernel.point import BIAS, SCALE, Point
 from ..kernel.totals import DEPTH, HEIGHT, MASS, Totals
 from ..rows.interface import Rows
+from ..rows.sampling import some_rows
 from ..solver import Evaluation
+from .bound import Certificate
 
+# What the classifier itself says: softmax(scale z), in these shares. A small part is said ten times more mildly, because a
+# network that is sure of everything is wrong more often than it says.
+OWN = ((1.0, 15 / 16), (0.1, 1 / 16))
 # The smallest weight: strictly positive, so that the map stays injective and 1/weight finite.
 MIN_SCALE = 1e-6
 # The plain scale, (scale, factor 0, start 0), is in every dictionary and comes first.
@@ -44,6 +52,8 @@ class RankCone:
         What the penalty is proportional to; by default the standard deviation of the atom's values.
     mirrors : ndarray of int, shape (K,), optional
         The factor that each one makes 1 with, where that comes before it, or itself: the sums of one give those of the other.
+    prior_rows : float
+        Every label gives a share ``prior_rows / (N + prior_rows)`` to what the classifier itself says (see `_own_targets`).
     tol : float
         The tolerance the solver will be given; sets the floor of the penalty.
     """
@@ -56,6 +66,7 @@ class RankCone:
         emphasis: np.ndarray | float = 1.0,
         unit: np.ndarray | None = None,
         mirrors: np.ndarray | None = None,
+        prior_rows: float = 0.0,
         tol: float = 1e-6,
     ):
         self.rows = rows
@@ -70,8 +81,12 @@ class RankCone:
         self.atoms = np.flatnonzero(allowed.ravel())
         self.whole_scales = not allowed[SCALE, 1:, 1:].any()
         self.totals: Totals = rows.sum(totals, self.whole_scales)
-        self.label = np.cumsum(self.totals.label, axis=2)  # its shares at each rank
+        self.target = np.cumsum(self.totals.label, axis=2)  # the label's shares at each rank
         self.spread = self._spread()
+        self.prior_rows, self.prior_share = prior_rows, 0.0
+        self.own_targets: np.ndarray | None = None
+        if prior_rows > 0:
+            self._lean_on(self._own_targets(), prior_rows / (self.totals.weight + prior_rows))
         # Root mean square of each atom at the top class: what a step in it does to the largest logit.
         top = self.totals.square[:, :, -1:] / self.totals.weight
         self.reach = self._take(np.sqrt(np.broadcast_to(top, allowed.shape)))
@@ -80,7 +95,7 @@ class RankCone:
         self._only_scale = np.array_equal(self.atoms, [0]) and not rows.has_tail
         self.set_strength(0.0)
 
-    def on_rows(self, rows: Rows) -> RankCone:
+    def on_rows(self, rows: Rows, prior_rows: float = 0.0) -> RankCone:
         """The same dictionary on other rows."""
         return RankCone(
             rows,
@@ -88,8 +103,35 @@ class RankCone:
             emphasis=self.emphasis,
             unit=self.unit,
             mirrors=self.mirrors,
+            prior_rows=prior_rows,
             tol=self.tol,
         )
+
+    def _lean_on(self, own: np.ndarray, share: float) -> None:
+        """Every label gives its share to targets that are the same, on average, for all rows."""
+        self.own_targets, self.prior_share = own, share
+        self.target = (1.0 - share) * self.target + share * self.totals.weight * own
+
+    def prior_tilt(self) -> np.ndarray:
+        """What the prior adds to the objective: linear in weights and biases by rank, (2, K, r)."""
+        depth, height, mass = (np.cumsum(self.totals.label, axis=2) - self.target) / self.totals.weight
+        return np.stack([height - depth, mass])
+
+    def _own_targets(self) -> np.ndarray:
+        """Sums of ``psi q v``, ``psi q U`` and ``psi q`` at each rank (3, K, r), a row; ``q`` as `OWN` says.
+
+        They are what the kernel sums there. A sample of the rows will do where they are many.
+        """
+        some = some_rows(self.rows)
+        weight = self.totals.weight if some is self.rows else float(some.weights().sum())
+        plain, nothing = np.zeros(self.allowed.shape), np.zeros(0, dtype=np.intp)
+        own = np.zeros((3, *self.allowed.shape[1:]))
+        # The softmax of logits that differ by much less than one (cosines, say) says nothing: their deviation is taken as one.
+        unit = 1.0 if self.rows.has_tail else min(1.0, self.spread[_PLAIN] or 1.0)
+        for scale, share in OWN:
+            plain[SCALE, 0, 0] = scale / unit
+            own += share / weight * self._of_all_factors(some.sum(sums, self._point(plain, nothing)))
+        return own
 
     def set_strength(self, shrinkage: float) -> None:
         """Choose the shrinkage; everything else stands."""
@@ -100,7 +142,20 @@ class RankCone:
         self.penalty = shrinkage * emphasis * unit / self.totals.weight
         self.penalty[_PLAIN] = 0.0
         self.floor = 0.5 * self.tol * np.minimum(1.0, self.spread)
+        if self.prior_share > 0:
+            self.floor = np.minimum(self.floor, 1e-4 * (self.drop + self.penalty))
         self.penalty += self.floor
+
+    @property
+    def worth(self) -> np.ndarray:
+        """What the gradient of each atom rises to far out, where all probability is on the top class."""
+        return self.drop + self.penalty - self.floor
+
+    @property
+    def drop(self) -> np.ndarray:
+        """How far the targets lie below the top class on average, as each atom sees it: never negative."""
+        top = np.cumsum(self.totals.top, axis=2)
+        return np.maximum(self._take(_atom_sums(top - self.target)) / self.totals.weight, 0.0)
 
     def _take(self, grid: np.ndarray) -> np.ndarray:
         return grid.reshape(-1)[self.atoms]
@@ -126,19 +181,40 @@ class RankCone:
     def evaluate(self, coefficients: np.ndarray, working: np.ndarray) -> Evaluation:
         if self._only_scale:
             return self._evaluate_scale(float(coefficients[0]), working)
-        by_rank = np.cumsum(self.grid(coefficients), axis=2)
-        kind, factor, start = np.unravel_index(self.atoms[working], self.allowed.shape)
-        own = self.own if len(self.own) < len(self.mirrors) else None
-        point = Point(by_rank[SCALE], by_rank[BIAS], kind, factor, start, self.whole_scales, own)
-        found = self.rows.sum(sums, point)
-        n, label = self.totals.weight, self.label
+        grid = self.grid(coefficients)
+        found = self.rows.sum(sums, self._point(grid, working))
+        n, target, by_rank = self.totals.weight, self.target, np.cumsum(grid, axis=2)
         drop = by_rank[:, :, -1:] - by_rank
-        lost = label[DEPTH] * by_rank[SCALE] + label[HEIGHT] * drop[SCALE] + label[MASS] * drop[BIAS]
+        lost = target[DEPTH] * by_rank[SCALE] + target[HEIGHT] * drop[SCALE] + target[MASS] * drop[BIAS]
+        predicted = self._of_all_factors(found)
         return Evaluation(
             value=(found.value + float(lost.sum())) / n,
-            gradient=self._take(_atom_sums(self._of_all_factors(found) - label)) / n,
+            gradient=self._take(_atom_sums(predicted - target)) / n,
             hessian=found.hessian / n,
+            predicted=predicted / n,
         )
+
+    def _point(self, grid: np.ndarray, working: np.ndarray) -> Point:
+        by_rank = np.cumsum(grid, axis=2)
+        kind, factor, start = np.unravel_index(self.atoms[working], self.allowed.shape)
+        own = self.own if len(self.own) < len(self.mirrors) else None
+        return Point(by_rank[SCALE], by_rank[BIAS], kind, factor, start, self.whole_scales, own)
+
+    def excess(self, coefficients: np.ndarray, here: Evaluation) -> float:
+        """How far the objective (without the floor) at ``coefficients``, evaluated ``here``, is above its infimum at most."""
+        linear = self.penalty - self.floor
+        return Certificate(
+            objective=here.value + float(linear @ coefficients),
+            gradient=here.gradient + linear,
+            worth=self.worth,
+            lower=self.lower,
+            size=coefficients - self.lower,
+            where=np.stack(np.unravel_index(self.atoms, self.allowed.shape)),
+            predicted=here.predicted,
+            whole_scales=self.whole_scales,
+            ties=self.totals.ties,
+            n_classes=self.rows.n_classes,
+        ).excess()
 
     def _of_all_factors(self, found: Sums) -> np.ndarray:
         """Sums of ``psi p v``, ``psi p U`` and ``psi p`` at each rank, (3, K, r); where only totals are known, at the lowest."""
@@ -157,9 +233,9 @@ class RankCone:
 
     def _evaluate_scale(self, scale: float, working: np.ndarray) -> Evaluation:
         value, mean, curvature = self.rows.sum(scale_sums, scale) / self.totals.weight
-        label = self.label[DEPTH].sum() / self.totals.weight
+        target = self.target[DEPTH].sum() / self.totals.weight
         hessian = np.array([[curvature]])[: len(working), : len(working)]
-        return Evaluation(float(value + scale * label), np.array([label - mean]), hessian)
+        return Evaluation(float(value + scale * target), np.array([target - mean]), hessian)
 
     def candidates(self, gradient: np.ndarray, size: int) -> np.ndarray:
         """The most negative local minima along the ranks, in the metric of the penalty, and what is negative around them.
@@ -186,6 +262,8 @@ class RankCone:
         if rows is None:
             return None
         small = self.on_rows(rows)
+        if self.own_targets is not None:
+            small._lean_on(self.own_targets, self.prior_share)
         small.penalty = self.penalty
         small.floor = np.zeros_like(self.floor)  # an auxiliary problem is solved as it stands
         return small

@@ -26,6 +26,22 @@ def tie_bounds(depth: Array) -> tuple[Array, Array]:
     return first, last
 
 
+def largest_tie(rows: Ranked) -> int:
+    """Ranks of the largest group of equal values, masked classes apart; 1 where rows are in no order."""
+    if rows.tied is None or not rows.tied.any():
+        return 1
+    xp = array_namespace(rows.depth)
+    equal = rows.depth[:, 1:] == rows.depth[:, :-1]
+    if rows.valid is not None:
+        equal = equal & rows.valid[:, :-1]
+    longer = xp.nonzero(xp.any(equal[:, 1:] & equal[:, :-1], axis=1))[0]
+    if not longer.shape[0]:
+        return 2
+    first, last = tie_bounds(rows.depth[longer])
+    size = last - first + 1
+    return int(xp.max(size if rows.valid is None else xp.where(rows.valid[longer], size, 1 + 0 * size)))
+
+
 def average_ties(f: Array, rows: Ranked, jumps: np.ndarray) -> bool:
     """Give tied ranks one value, the mean of theirs; it lies between its neighbours, so the order stands.
 

@@ -29,6 +29,7 @@ class MemoryRows:
         self.has_tail = any(b.rows.tail is not None for b in self.blocks)
         self._on_host = on_host(self.blocks[0].rows.depth)
         self.single_precision = not str(self.blocks[0].rows.depth.dtype).endswith("float64")
+        self._sample: MemoryRows | None = None
 
     @classmethod
     def prepare(
@@ -62,9 +63,10 @@ class MemoryRows:
 
     def sample(self) -> MemoryRows | None:
         step = sample_step(self.n_rows, self.n_classes)
-        if not step or self._on_host:
-            return self._thinned(step)
-        return self.part(in_sample(self.n_rows, self.n_classes, step))
+        if step and self._sample is None:
+            chosen = in_sample(self.n_rows, self.n_classes, step)
+            self._sample = self._thinned(step) if self._on_host else self.part(chosen)
+        return self._sample
 
     def coarse(self) -> MemoryRows | None:
         if self._on_host:
@@ -89,7 +91,10 @@ class MemoryRows:
         return np.concatenate([to_numpy(b.weight) for b in self.blocks]).astype(np.float64)
 
     def with_factors(self, factors: Callable[[Array], Array]) -> MemoryRows:
-        return MemoryRows([replace(b, factors=factors(b.statistics)) for b in self.blocks])
+        rows = MemoryRows([replace(b, factors=factors(b.statistics)) for b in self.blocks])
+        if self._sample is not None:
+            rows._sample = self._sample.with_factors(factors)
+        return rows
 
 
 @dataclass(frozen=True)

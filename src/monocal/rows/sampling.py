@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..kernel.block import Block, join_blocks
+from .interface import Rows
 from .parallel import CPU_BLOCK, rows_of_size
 
 # A coarse copy has one row in eight where that leaves so many, and fewer rows of many; more than one in four saves nothing.
@@ -17,6 +18,8 @@ _COARSE = 1024
 _COARSE_BLOCKS = 1.5  # so much larger a block is good for a coarse copy: it is all in the cache anyway
 # Logits of a coarse copy, at the most; above, it costs more than it improves a step (and memory, where rows are in a file).
 _COARSE_LOGITS = 2**24
+# Up to this many logits, double precision costs nothing that anyone would notice.
+DOUBLE_BELOW = 2**22
 
 
 def sample_step(n_rows: int, n_classes: int, most_logits: int = _COARSE_LOGITS) -> int:
@@ -49,3 +52,12 @@ def choose_rows(blocks: Sequence[Block], chosen: np.ndarray) -> list[Block]:
     ends = np.cumsum([block.n_rows for block in blocks])
     masks = np.split(chosen, ends[:-1])
     return [block[np.flatnonzero(mask)] for block, mask in zip(blocks, masks, strict=True) if mask.any()]
+
+
+def some_rows(rows: Rows) -> Rows:
+    """About a thousand rows of many: enough for what need not be exact."""
+    many = rows.n_rows * rows.n_classes > DOUBLE_BELOW
+    sample = rows.sample() if many else None
+    if sample is None:
+        return rows
+    return sample.part(np.arange(sample.n_rows) % max(1, sample.n_rows // _COARSE) == 0)

@@ -12,12 +12,11 @@ The number of atoms may be large (every rank, every start), the number that matt
 3. takes the Newton step on the working set under its bounds, a small non-negative least-squares problem;
 4. moves, halving the step until the objective decreases, and lets the most promising atoms into the working set.
 
-By convexity ``F(c) - F(c') <= g . (c - c')``. With no negative gradient that is at most the complementary slackness
-``g . (c - lower)`` for every ``c'``, so it bounds the gap to the minimum; what is left negative is charged against the size
-of the solution, so the bound then holds for all points that are no larger than it.
+A small violation alone says little where the objective is nearly flat: the problem also bounds how far a point is above the
+infimum (``excess``), and as long as that bound is too large and falls, steps are taken.
 
 The minimum may lie at infinity. Steps are therefore taken for the penalty with its floor, at most half the tolerance, which
-keeps it finite; the certificate is for the objective without the floor.
+keeps it finite; the certificate is for the objective without the floor. One atom needs no floor and no working set (`one_atom`).
 
 A problem that can show a smaller copy of itself (``coarse``: some of the rows) is solved there, again and again, with the
 gradient corrected to that of the whole: the whole then needs a handful of passes, and no Hessian.
@@ -32,9 +31,14 @@ import numpy as np
 from scipy.linalg import solve_triangular
 from scipy.optimize import nnls
 
+from .one_atom import FARTHEST, middle, newton_step
 from .solution import CONVERGED, ITERATIONS, STALLED, Solution, Step
 
 _RIDGE = 1e-10
+# Steps for a smaller bound of the excess that may fail to halve it.
+_PATIENCE = 3
+# A single coefficient beyond this is at infinity.
+_LARGEST = 1e100
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,7 @@ class Evaluation:
     value: float
     gradient: np.ndarray
     hessian: np.ndarray
+    predicted: np.ndarray | None = None  # what else the problem wants to remember for its `excess`
 
 
 class ConeProblem(Protocol):
@@ -57,6 +62,10 @@ class ConeProblem(Protocol):
     rounding: float  # relative error of the value
     n_rows: int
 
+    @property
+    def worth(self) -> np.ndarray:
+        """What the gradient of each atom, less the floor, rises to far out."""
+
     def start(self) -> np.ndarray:
         """A feasible point."""
 
@@ -65,6 +74,9 @@ class ConeProblem(Protocol):
 
     def candidates(self, gradient: np.ndarray, size: int) -> np.ndarray:
         """At most ``size`` atoms worth trying, given the gradient of all (most negative local minima)."""
+
+    def excess(self, coefficients: np.ndarray, here: Evaluation) -> float:
+        """How far the objective (without the floor) at ``coefficients`` is above its infimum at most."""
 
     def coarse(self) -> ConeProblem | None:
         """The same problem on part of the rows, or None."""
@@ -75,6 +87,7 @@ def minimize(
     *,
     tol: float = 1e-6,
     max_iter: int = 100,
+    gap_tol: float = np.inf,
     start: np.ndarray | None = None,
     n_candidates: int = 24,
 ) -> Solution:
@@ -87,6 +100,8 @@ def minimize(
         Largest violation of the optimality conditions to accept.
     max_iter : int
         Iterations allowed on the whole problem (and on each coarse copy).
+    gap_tol : float
+        Largest excess over the infimum to accept.
     start : ndarray of shape (n_atoms,), optional
         Where to begin.
     n_candidates : int
@@ -97,17 +112,79 @@ def minimize(
     Solution
     """
     small = problem.coarse()
+    goal = Goal(tol, gap_tol)
+    first = np.maximum(problem.start() if start is None else start, problem.lower)
+    if len(problem.lower) == 1:
+        rough = None if small is None else _one_atom(small, first, Goal(_rough_tol(small, tol)), max_iter, ())
+        if rough is not None:
+            first = rough.coefficients
+        return _one_atom(problem, first, goal, max_iter, rough.history if rough else ())
     if small is None:
-        first = problem.start() if start is None else start
-        return _newton(problem, np.maximum(first, problem.lower), tol, max_iter, n_candidates, ())
-    return _corrected(problem, small, start, tol, max_iter, n_candidates)
+        return _newton(problem, first, goal, max_iter, n_candidates, ())
+    return _corrected(problem, small, start, goal, max_iter, n_candidates)
+
+
+@dataclass
+class Goal:
+    """When to stop: the violation is small, and so is the bound of the excess, or it does not fall any more."""
+
+    tol: float
+    gap_tol: float = np.inf
+    _smallest: float = np.inf
+    _in_vain: int = 0
+
+    def met(self, problem: ConeProblem, here: Evaluation, c: np.ndarray, kkt: float) -> bool:
+        if kkt > self.tol:
+            return False
+        excess = 0.0 if self.gap_tol == np.inf else problem.excess(c, here)
+        self._in_vain = 0 if excess < 0.5 * self._smallest else self._in_vain + 1
+        self._smallest = min(self._smallest, excess)
+        return excess <= self.gap_tol or self._in_vain >= _PATIENCE
+
+
+def _rough_tol(small: ConeProblem, tol: float) -> float:
+    """The optimum of a part of the rows is off by its sampling error: nothing is gained by going closer."""
+    return max(tol, float(small.reach.max()) / small.n_rows**0.5)
+
+
+def _one_atom(
+    problem: ConeProblem, c: np.ndarray, goal: Goal, max_iter: int, before: tuple[Step, ...]
+) -> Solution:
+    """Newton steps within a bracket of the root of the gradient."""
+    history = list(before)
+    lower = float(problem.lower[0])
+    low, high = lower, np.inf
+    last, n_iter, at_bound = np.inf, 0, False
+    while True:
+        here = problem.evaluate(c, np.zeros(1, dtype=np.intp))
+        objective, kkt = _state(problem, here, c)
+        scale, g = float(c[0]), float(here.gradient[0] + problem.penalty[0] - problem.floor[0])
+        history.append(Step(objective, kkt, int(scale > lower), 1.0, problem.n_rows))
+        if goal.met(problem, here, c, kkt):
+            status = CONVERGED
+            break
+        low, high = (scale, high) if g < 0 else (low, scale)
+        if n_iter >= max_iter:
+            status = ITERATIONS
+            break
+        if high <= low * (1.0 + 1e-15) or scale > _LARGEST:
+            status = STALLED
+            break
+        n_iter += 1
+        wanted = newton_step(scale, g, float(here.hessian[0, 0]), float(problem.worth[0]))
+        if wanted <= lower and not at_bound:
+            wanted, at_bound = lower, True
+        elif abs(g) > 0.5 * abs(last) or not low < wanted < min(high, FARTHEST * scale):
+            wanted = middle(low, high)
+        c, last = np.array([wanted]), g
+    return _solution(problem, here, c, goal.tol, status, n_iter, history)
 
 
 def _corrected(
     problem: ConeProblem,
     small: ConeProblem,
     start: np.ndarray | None,
-    tol: float,
+    goal: Goal,
     max_iter: int,
     n_candidates: int,
 ) -> Solution:
@@ -119,8 +196,8 @@ def _corrected(
     ``c`` the correction means nothing (it may even leave the part without a minimum), so a round does not go far; the next
     may go farther if that was the way down.
     """
-    # The part's own optimum is off by its sampling error: nothing is gained by going closer.
-    rough_tol = max(tol, float(small.reach.max()) / small.n_rows**0.5)
+    tol = goal.tol
+    rough_tol = _rough_tol(small, tol)
     rough = minimize(small, tol=rough_tol, max_iter=max_iter, start=start, n_candidates=n_candidates)
     c, history = rough.coefficients, list(rough.history)
     nothing = np.zeros(0, dtype=np.intp)
@@ -130,8 +207,8 @@ def _corrected(
         here = problem.evaluate(c, nothing)
         objective, kkt = _state(problem, here, c)
         history.append(Step(objective, kkt, int((c > problem.lower).sum()), 1.0, problem.n_rows))
-        if kkt <= tol:
-            return _solution(problem, here, c, CONVERGED, n_iter, history)
+        if goal.met(problem, here, c, kkt):
+            return _solution(problem, here, c, tol, CONVERGED, n_iter, history)
         if cut_short and objective < lowest:
             trust *= 4
         elif kkt > 0.8 * last:
@@ -142,7 +219,7 @@ def _corrected(
         inner = _newton(
             small,
             c,
-            max(0.05 * kkt, 0.3 * tol),
+            Goal(max(0.05 * kkt, 0.3 * tol)),
             max_iter,
             n_candidates,
             (),
@@ -152,13 +229,13 @@ def _corrected(
         )
         cut_short = np.abs((inner.coefficients - c) * small.reach).max() >= 0.99 * trust
         c, history = inner.coefficients, history + list(inner.history)
-    return _newton(problem, c, tol, max_iter, n_candidates, tuple(history), n_iter=n_iter)
+    return _newton(problem, c, goal, max_iter, n_candidates, tuple(history), n_iter=n_iter)
 
 
 def _newton(
     problem: ConeProblem,
     c: np.ndarray,
-    tol: float,
+    goal: Goal,
     max_iter: int,
     n_candidates: int,
     before: tuple[Step, ...],
@@ -167,7 +244,7 @@ def _newton(
     n_iter: int = 0,
     patience: int = 5,
 ) -> Solution:
-    """Newton steps from ``c`` (evaluated ``here``) until the tolerance is met, or until the model has moved by ``trust``.
+    """Newton steps from ``c`` (evaluated ``here``) until the goal is met, or until the model has moved by ``trust``.
 
     ``n_iter`` iterations have been made before; ``patience`` is for steps that rounding alone decides.
     """
@@ -183,7 +260,7 @@ def _newton(
     while True:
         objective, kkt = _state(problem, here, c)
         history.append(Step(objective, kkt, int((c > lower).sum()), step_size, problem.n_rows))
-        if kkt <= tol:
+        if goal.met(problem, here, c, kkt):
             status = CONVERGED
             break
         if n_iter >= max_iter:
@@ -234,7 +311,7 @@ def _newton(
         best = min(best, kkt)
         c, here, working = trial, there, trial_working
 
-    return _solution(problem, here, c, status, n_iter, history)
+    return _solution(problem, here, c, goal.tol, status, n_iter, history)
 
 
 def _state(problem: ConeProblem, here: Evaluation, c: np.ndarray) -> tuple[float, float]:
@@ -246,18 +323,23 @@ def _state(problem: ConeProblem, here: Evaluation, c: np.ndarray) -> tuple[float
 
 
 def _solution(
-    problem: ConeProblem, here: Evaluation, c: np.ndarray, status: str, n_iter: int, history: list[Step]
+    problem: ConeProblem,
+    here: Evaluation,
+    c: np.ndarray,
+    tol: float,
+    status: str,
+    n_iter: int,
+    history: list[Step],
 ) -> Solution:
     objective, kkt = _state(problem, here, c)
-    g = here.gradient + problem.penalty - problem.floor
-    size = c - problem.lower
-    negative = max(float(-g.min(initial=0.0)), 0.0)
+    if kkt <= tol:
+        status = CONVERGED
     return Solution(
         coefficients=c,
         converged=status == CONVERGED,
         status=status,
         kkt=kkt,
-        duality_gap=abs(float(g @ size)) + negative * float(size.sum()),
+        duality_gap=problem.excess(c, here),
         objective=objective,
         n_iter=n_iter,
         history=tuple(history),

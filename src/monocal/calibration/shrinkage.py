@@ -1,0 +1,94 @@
+"""Choose the strength of shrinkage by held-out likelihood: the strongest that is not clearly worse than the best.
+
+    loss_i = mean over folds of the held-out NLL at strength i
+    choose the largest i with  loss_i - loss_best <= its standard error
+
+The difference is taken fold by fold, so what all strengths share cancels. Folds are dealt by the content of a row, not by its
+place: neither the order of the rows nor how they are cut into blocks matters, and equal rows stay together, so that a weight of
+2 is two rows here as well. Where rows are few, the deal is repeated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..arrays import to_numpy
+from ..kernel.block import Block
+from ..objective.cone import RankCone
+from ..solver import minimize
+
+FOLDS = 5
+# Deals of the folds are repeated until so many rows have been held out, or so often.
+_HELD_OUT, _DEALS = 1000, 4
+# Ranks that tell one row from another, counted from the top.
+_RANKS = 64
+
+
+@dataclass(frozen=True)
+class _Keys:
+    """A number for each row, made of its content. They add: one block's after another's."""
+
+    of_blocks: tuple[np.ndarray, ...]
+
+    def __add__(self, other: _Keys) -> _Keys:
+        return _Keys(self.of_blocks + other.of_blocks)
+
+
+def _row_keys(block: Block) -> _Keys:
+    rows = block.rows
+    parts = [rows.depth[:, -_RANKS:], rows.height[:, None], block.label_depth[:, None]]
+    values = np.concatenate([to_numpy(part).astype(np.float64) for part in parts], axis=1) + 0.0  # no -0.0
+    factors = np.random.default_rng(0).integers(1, 2**63, size=_RANKS + 2, dtype=np.uint64) * np.uint64(
+        2
+    ) + np.uint64(1)
+    keys = np.zeros(len(values), dtype=np.uint64)
+    for bits, factor in zip(values.T.copy().view(np.uint64), factors, strict=False):
+        keys = _mixed(keys ^ (bits * factor))
+    return _Keys((keys,))
+
+
+def _mixed(x: np.ndarray) -> np.ndarray:
+    """Every bit depends on every bit (the finaliser of splitmix64)."""
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+def deal(keys: np.ndarray, folds: int, number: int) -> np.ndarray:
+    """The fold of each row, (n,); equal keys, equal folds."""
+    _, which = np.unique(_mixed(keys + np.uint64(number + 1)), return_inverse=True)
+    return which % folds
+
+
+def choose_shrinkage(
+    problem: RankCone, path: Sequence[float], default: float, *, tol: float, max_iter: int
+) -> float:
+    """A strength of the path, which goes from strong to weak: each fit is the next one's start."""
+    rows = problem.rows
+    keys = np.concatenate(rows.sum(_row_keys).of_blocks)
+    folds = min(FOLDS, len(np.unique(keys)))
+    if folds < 2:
+        return default
+    deals = int(np.clip(_HELD_OUT // rows.n_rows, 1, _DEALS))
+    nothing = np.zeros(0, dtype=np.intp)
+    loss = np.zeros((deals * folds, len(path)))
+    share = np.zeros(deals * folds)
+    for i in range(deals * folds):
+        held_out = deal(keys, folds, i // folds) == i % folds
+        train = problem.on_rows(rows.part(~held_out), prior_rows=problem.prior_rows)
+        test = problem.on_rows(rows.part(held_out))
+        start = None
+        for j, strength in enumerate(path):
+            train.set_strength(strength)
+            start = minimize(train, tol=max(tol, 1e-5), max_iter=max_iter, start=start).coefficients
+            loss[i, j] = test.evaluate(start, nothing).value
+        share[i] = test.totals.weight
+    share /= share.sum()
+    excess = loss - loss[:, [int(np.argmin(share @ loss))]]
+    mean = share @ excess
+    # Of the folds of one deal; other deals are of the same rows.
+    error = np.sqrt(share @ (excess - mean) ** 2 / folds)
+    return float(path[int(np.argmax(mean <= error))])

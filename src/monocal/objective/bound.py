@@ -1,0 +1,101 @@
+"""How far a point is above the infimum at most: a dual bound, from the sums of one evaluation.
+
+For any probabilities ``p'`` of the classes in every row, ``log sum_i exp f_i >= sum_i p'_i f_i + entropy(p')``. So with
+targets ``t`` and drops below the top class ``d_a >= 0`` of atom ``a``,
+
+    F(c') >= entropy(p') + g' . c',      g'_a = E_t[d_a] - E_p'[d_a] + penalty_a       for all c',
+
+a lower bound of ``F`` wherever ``g' >= 0``: then ``g' . c' >= g' . lower``. At a solution the predicted ``p`` itself nearly
+will do (``g'`` is the gradient); what is left negative is mended by moving probability to the top class, which lowers every drop:
+
+    everywhere, a share e:     F(c) - inf F  <=  (1 - e) g . (c - lower) + e (F(c) - (E_t[d] + penalty) . lower)
+    at rank i, a share e_i:    F(c) - inf F  <=  g' . (c - lower) + m (1 + sum_i e_i exp(b_i - b_top)),    m = sum_i e_i E[p_i]
+
+(the second because the top class then has an entropy term ``-(p + m) log(p + m)``, ``log(1 + m/p) <= m/p``, and ``p_i`` is at
+most ``p_top exp(b_i - b_top)``, with ``b`` the biases that all rows share). The second is tight where what must be moved lies on
+ranks with little probability. Both hold whether or not there is a minimum, up to the rounding of the sums.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..kernel.point import BIAS, SCALE
+from ..kernel.totals import DEPTH, HEIGHT, MASS
+
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What is known at a point: of every atom (a,), and of the probabilities by rank."""
+
+    objective: float
+    gradient: np.ndarray  # with the penalty
+    worth: np.ndarray  # mean drop of the targets below the top, plus the penalty: never negative
+    lower: np.ndarray
+    size: np.ndarray  # coefficients less their lower bounds
+    where: np.ndarray  # (3, a): kind, factor, start
+    predicted: (
+        np.ndarray | None
+    )  # (3, K, r): mean psi p v, psi p U, psi p at each rank; None where the atom is one
+    whole_scales: bool  # scales of factors but the first: only their total is known, at the lowest rank; factors are at most 1
+    ties: int  # classes of the largest group of tied ones
+    n_classes: int
+
+    def excess(self) -> float:
+        """The smaller of the two bounds."""
+        bounds = [self._moved_everywhere()]
+        if self.predicted is not None:
+            bounds.append(self._moved_by_rank(self.predicted))
+        return max(min(bounds), 0.0)
+
+    def _moved_everywhere(self) -> float:
+        need = np.maximum(-self.gradient, 0.0)
+        with np.errstate(invalid="ignore"):
+            share = np.where(need > 0, need / (need + self.worth), 0.0).max(initial=0.0)
+        slack = float(self.gradient @ self.size)
+        return (1.0 - share) * slack + share * (self.objective - float(self.worth @ self.lower))
+
+    def _moved_by_rank(self, predicted: np.ndarray) -> float:
+        kind, factor, start = self.where
+        r = predicted.shape[2]
+        rank = np.arange(r)
+        # Ranks from `head` on may share the top; nothing is moved from there. An atom that begins among them is not at its
+        # full height where they do, but at no less than its part of them.
+        head = max(r - self.ties, 0)
+        need = np.maximum(-self.gradient, 0.0) * np.where(start > head, self.ties, 1)
+        unsure = (kind == SCALE) & (factor > 0) & self.whole_scales
+        known = _moved(predicted, (rank < head).astype(np.float64), self.where)
+        beyond = float(predicted[DEPTH, 0, head:].sum())
+        available = np.where(unsure, predicted[DEPTH, factor, 0] - beyond, known)
+        wanting = need > 0
+        if (need[wanting] > available[wanting] * (1.0 + _ROUNDING)).any():
+            return np.inf
+        # What an atom needs, all ranks below its reach must give: so each gives the most that is asked of it or of one above.
+        reach = np.where(kind == BIAS, np.minimum(start, head), head)[wanting]
+        share = np.zeros(r + 1)
+        np.maximum.at(share, reach, np.minimum(need[wanting] / available[wanting], 1.0))
+        share = np.maximum.accumulate(share[::-1])[::-1][1:]
+        # Tied classes give alike, as much as the lowest of them; and they may be as high as the highest.
+        share = share[np.maximum(rank - self.ties + 1, 0)]
+        bias = np.bincount(start, np.where((kind == BIAS) & (factor == 0), self.size, 0.0), r).cumsum()
+        below_top = np.exp(np.minimum(bias[np.minimum(rank + self.ties - 1, r - 1)] - bias[head], 0.0))
+        more = _moved(predicted, share, self.where)
+        at_most = np.minimum(predicted[DEPTH, 0] @ share, share[0] * predicted[DEPTH, factor, 0])
+        more = np.where(unsure, at_most, more)
+        moved = float(predicted[MASS, 0] @ share)
+        of_classes = float(share @ below_top) + (self.n_classes - r) * share[0] * below_top[0]
+        return float((self.gradient + more) @ self.size) + moved * (1.0 + of_classes)
+
+
+def _moved(predicted: np.ndarray, share: np.ndarray, where: np.ndarray) -> np.ndarray:
+    """How much the mean drop of each atom falls when every rank gives its share to the top, (a,)."""
+    kind, factor, start = where
+    given = predicted * share
+    before = np.cumsum(given, axis=2) - given
+    after = np.cumsum(given[DEPTH, :, ::-1], axis=1)[:, ::-1]
+    scale = before[HEIGHT, factor, start] + after[factor, start]
+    return np.where(kind == SCALE, scale, before[MASS, factor, start])

@@ -1,0 +1,129 @@
+"""The certificate against other optimisers: no point is below the objective by more than the bound, however flat it is."""
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+from scipy.special import log_softmax
+
+import monocal as mc
+from fits import random_fit
+from monocal.data import synthetic
+
+mpmath = pytest.importorskip("mpmath")
+
+
+def temperature_minimum(z, y, share, own):
+    """Infimum over the scale of the exact objective in high precision, by bisection of its derivative in log scale."""
+    mpmath.mp.dps = 60
+    depths = [[mpmath.mpf(float(max(row) - x)) for x in row] for row in z]
+    target = mpmath.mpf(0)
+    for row, label, q in zip(depths, y, own, strict=True):
+        target += (1 - share) * row[label] + share * sum(
+            mpmath.mpf(float(a)) * v for a, v in zip(q, row, strict=True)
+        )
+    target /= len(y)
+
+    def at(c):
+        value = slope = mpmath.mpf(0)
+        for row in depths:
+            e = [mpmath.exp(-c * v) for v in row]
+            value += mpmath.log(sum(e))
+            slope += sum(a * v for a, v in zip(e, row, strict=True)) / sum(e)
+        return value / len(depths) + c * target, target - slope / len(depths)
+
+    low, high = mpmath.mpf("1e-6"), mpmath.mpf("1e12")
+    for _ in range(120):
+        middle = mpmath.sqrt(low * high)
+        low, high = (middle, high) if at(middle)[1] < 0 else (low, middle)
+    return float(at(low)[0])
+
+
+NEARLY_SEPARABLE = {
+    "a hair's breadth": (np.array([[2e-6, 0.0, -10.0]] * 5), np.zeros(5, dtype=int), 40.0),
+    "one of many": (np.array([[3e-4, 0.0], [2.0, 0.0], [0.0, 5.0]]), np.array([0, 0, 1]), 1.0),
+    "one wrong by little": (np.array([[1e-3, 0.0], [4.0, 0.0], [0.0, 3.0]]), np.array([1, 0, 1]), 1.0),
+}
+
+
+@pytest.mark.parametrize("name", NEARLY_SEPARABLE)
+@pytest.mark.parametrize("prior_rows", [0.0, 8.0])
+def test_temperature_scaling_where_the_objective_is_flat(name, prior_rows):
+    z, y, weight = NEARLY_SEPARABLE[name]
+    cal = mc.TemperatureScaling(prior_rows=prior_rows).fit(z, y, np.full(len(y), weight))
+    share = prior_rows / (weight * len(y) + prior_rows)
+    unit = min(1.0, (z - z.min(axis=1, keepdims=True)).std())
+    own = 15 / 16 * np.exp(log_softmax(z / unit, axis=1)) + 1 / 16 * np.exp(
+        log_softmax(z / unit / 10, axis=1)
+    )
+    excess = cal.solution_.objective - temperature_minimum(z, y, share, own)
+    assert -1e-12 < excess <= cal.solution_.duality_gap + 1e-12
+    assert cal.solution_.converged
+    assert excess < 1e-3
+
+
+@pytest.mark.parametrize("shrinkage", [0.0, 1.0])
+@pytest.mark.parametrize("prior_rows", [0.0, 1.0])
+@pytest.mark.parametrize("tol", [1e-3, 1e-6])
+@pytest.mark.parametrize("kind", ["separable", "nearly", "ties", "ties at the top"])
+def test_no_other_optimiser_finds_a_point_below_the_bound(kind, tol, prior_rows, shrinkage):
+    rng = np.random.default_rng(7)
+    z = rng.normal(size=(60, 4)) * 3
+    if kind.startswith("ties"):
+        z = np.round(z / 2) * 2
+    if kind == "ties at the top":
+        z[:, 2] = z[:, :2].max(axis=1)
+    y = z.argmax(axis=1)
+    if kind == "nearly":
+        y[0] = np.argsort(z[0])[-2]
+        z[1] = [1e-5, 0, -3, -9]
+        y[1] = 0
+    from monocal.objective.cone import RankCone
+    from monocal.rows.memory import MemoryRows
+    from monocal.solver import minimize as solve
+
+    allowed = np.ones((2, 1, 4), dtype=bool)
+    allowed[1, 0, 0] = False
+    problem = RankCone(MemoryRows.prepare(z, y), allowed, prior_rows=prior_rows, tol=tol)
+    problem.set_strength(shrinkage)
+    solution = solve(problem, tol=tol)
+    linear = problem.penalty - problem.floor
+
+    def objective(c):
+        here = problem.evaluate(c, np.zeros(0, dtype=np.intp))
+        return here.value + linear @ c, here.gradient + linear
+
+    lowest = np.inf
+    for start in (problem.start(), solution.coefficients, 10 * solution.coefficients + 1.0):
+        found = minimize(
+            objective,
+            start,
+            jac=True,
+            method="L-BFGS-B",
+            bounds=[(low, None) for low in problem.lower],
+            options={"maxiter": 3000, "ftol": 1e-15, "gtol": 1e-12},
+        )
+        lowest = min(lowest, found.fun)
+    assert solution.objective - lowest <= solution.duality_gap + 1e-12
+
+
+def test_every_fit_reaches_its_optimum():
+    """A few hundred calibration sets of all kinds; those in units that are refused say so."""
+    fitted = 0
+    for seed in range(250):
+        cal, z, y, weight = random_fit(seed)
+        try:
+            cal.fit(z, y, weight)  # a fit that does not converge warns, and warnings are errors
+        except mc.InputError:
+            continue
+        fitted += 1
+        assert cal.solution_.duality_gap >= 0
+        assert np.isfinite(cal.predict_proba(z.astype(np.float64))).all()
+    assert fitted > 200
+
+
+@pytest.mark.parametrize("cal", [mc.TemperatureScaling(), mc.MCCT(top_k=50), mc.ConditionalMCCT(top_k=50)])
+def test_certified_at_vocabulary_size_without_compiled_loops(cal, monkeypatch):
+    monkeypatch.setattr("monocal.kernel.compiled.available", lambda: False)
+    data = synthetic(150, 30_000, seed=1, keep_truth=False)
+    cal.fit((8 * data.values).astype(np.float32), data.labels)
+    assert cal.solution_.converged
