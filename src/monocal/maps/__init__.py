@@ -8,12 +8,16 @@ from .ensemble_temperature import EnsembleTemperatureScaling
 from .histogram import HistogramBinning
 from .intra_order_preserving import IntraOrderPreserving
 from .isotonic import IsotonicCalibration
+from .label_shift import LabelShift
 from .mcct import MCCT, MCCTInverse
 from .parameterized_temperature import ParameterizedTemperatureScaling
 from .published import Published
 from .registry import CalibratorInfo, calibrators
 from .scaling_binning import ScalingBinning
 from .spline import SplineCalibration
+from .stacked import Stacked
+from .structured import StructuredScaling
+from .structured_mcct import StructuredMCCT
 from .temperature import TemperatureScaling
 from .top_k_outputs import TopK, TopKProbabilities
 
@@ -28,12 +32,16 @@ __all__ = [
     "HistogramBinning",
     "IntraOrderPreserving",
     "IsotonicCalibration",
+    "LabelShift",
     "MCCTInverse",
     "MatrixScaling",
     "ParameterizedTemperatureScaling",
     "Published",
     "ScalingBinning",
     "SplineCalibration",
+    "Stacked",
+    "StructuredMCCT",
+    "StructuredScaling",
     "TemperatureScaling",
     "TopK",
     "TopKProbabilities",

@@ -13,10 +13,14 @@ from .ensemble_temperature import EnsembleTemperatureScaling
 from .histogram import HistogramBinning
 from .intra_order_preserving import IntraOrderPreserving
 from .isotonic import IsotonicCalibration
+from .label_shift import LabelShift
 from .mcct import MCCT, MCCTInverse
 from .parameterized_temperature import ParameterizedTemperatureScaling
 from .scaling_binning import ScalingBinning
 from .spline import SplineCalibration
+from .stacked import Stacked
+from .structured import StructuredScaling
+from .structured_mcct import StructuredMCCT
 from .temperature import TemperatureScaling
 
 
@@ -57,6 +61,7 @@ _ZHANG = "Zhang, Batista, Kanhere (2025), UAI"
 _GUO = "Guo, Pleiss, Sun, Weinberger (2017), ICML"
 _MIX = "Zhang, Kailkhura, Han (2020), ICML"
 _TOMANI = "Tomani, Cremers, Buettner (2022), ECCV"
+_BERTA = "Berta, Holzmüller, Jordan, Bach (2025), arXiv 2511.03685"
 _RAHIMI = "Rahimi, Shaban, Cheng, Hartley, Boots (2020), NeurIPS"
 
 # name, how to make it, reference
@@ -68,6 +73,11 @@ _METHODS: tuple[tuple[str, Callable[[], Calibrator], str], ...] = (
     ("MCCT", MCCT, _ZHANG),
     ("MCCT-I", MCCTInverse, _ZHANG),
     ("Conditional MCCT", ConditionalMCCT, "monocal"),
+    ("Structured MCCT", StructuredMCCT, "monocal"),
+    ("SMS", StructuredScaling, _BERTA),
+    ("SVS", lambda: StructuredScaling(kind="vector"), _BERTA),
+    ("Stacked", Stacked, "monocal"),
+    ("Label shift", LabelShift, "Saerens, Latinne, Decaestecker (2002), Neural Computation"),
     ("PTS", ParameterizedTemperatureScaling, _TOMANI),
     ("DIAG", IntraOrderPreserving, _RAHIMI),
     ("OI", lambda: IntraOrderPreserving(mode="oi"), _RAHIMI),

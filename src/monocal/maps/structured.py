@@ -15,19 +15,31 @@ and strongly convex, so every fit ends in its minimum, with a bound on what is l
 from __future__ import annotations
 
 import numpy as np
+from scipy.special import logsumexp
+from sklearn.base import clone
 
 from ..arrays import compute_dtype
 from ..errors import InputError
+from ..objective.sources import one_blas_thread
 from ..solver import Solution
 from ..solver.smooth import minimize_smooth
 from ..validation import check_choice, check_number
 from .base import Calibrator
-from .cone_map import DOUBLE_BELOW, warn_if_unfinished
+from .cone_map import warn_if_unfinished
+from .folds import balanced_folds, held_out
 from .row_blocks import map_rows
-from .structured_problem import CurvedMatrix, CurvedVector
+from .structured_problem import CurvedMatrix, CurvedProblem, CurvedVector
 from .temperature import TemperatureScaling
 
 _MOST_CLASSES = 5000
+# Strengths that cross-validation tries, strongest first: each fit is the next one's start.
+_PATH = (30.0, 10.0, 3.0, 1.0, 0.3, 0.1)
+_FOLDS = 5
+_DOUBT = 2.0
+# Beyond this a logit says no more.
+_LARGEST = 1e15
+# Up to this many logits double precision costs nothing; beyond, rows in single precision reach the tolerance as well.
+_DOUBLE_BELOW = 2**18
 
 
 class StructuredScaling(Calibrator):
@@ -37,8 +49,9 @@ class StructuredScaling(Calibrator):
     ----------
     kind : {"matrix", "vector"}
         A weight for every pair of classes, or for every class alone.
-    shrinkage : float
-        Strength of the pull towards temperature scaling, above 0; 1 is the published one.
+    shrinkage : float or "cv"
+        Strength of the pull towards temperature scaling, above 0; 1 is the published one, infinity is temperature scaling.
+        "cv" takes the one that cross-validation is surest of, and temperature scaling where none is clearly better.
     input : {"logits", "probabilities"}
     tol : float
         Largest component of the gradient to accept.
@@ -46,6 +59,8 @@ class StructuredScaling(Calibrator):
 
     Attributes
     ----------
+    shrinkage_ : float
+        The strength used.
     temperature_ : float
     floor_ : float
         Share of the uniform distribution in the probabilities whose logarithms are mapped.
@@ -75,7 +90,7 @@ class StructuredScaling(Calibrator):
         self,
         *,
         kind: str = "matrix",
-        shrinkage: float = 1.0,
+        shrinkage: float | str = 1.0,
         input: str = "logits",
         tol: float = 1e-6,
         max_iter: int = 100,
@@ -88,7 +103,6 @@ class StructuredScaling(Calibrator):
 
     def _fit(self, logits: np.ndarray, labels: np.ndarray, weight: np.ndarray | None) -> None:
         check_choice(self.kind, "kind", ("matrix", "vector"))
-        check_number(self.shrinkage, "shrinkage", above=0)
         check_number(self.tol, "tol", above=0)
         check_number(self.max_iter, "max_iter", least=1, whole=True)
         m = logits.shape[1]
@@ -97,44 +111,118 @@ class StructuredScaling(Calibrator):
                 f"X has {m} classes, and kind='matrix' would need {m**2:,} weights; it takes up to {_MOST_CLASSES} classes. "
                 "Use kind='vector', or an order-preserving method such as MCCT."
             )
-        share = np.ones(len(labels)) if weight is None else weight
-        total = float(share.sum())
-        self.temperature_ = TemperatureScaling().fit(logits, labels, weight).temperature_
-        self.floor_ = 1.0 / (total + 1.0)
-        if logits.size <= DOUBLE_BELOW:
-            logits = logits.astype(np.float64, copy=False)
-        of_class = self.shrinkage * m / total
-        if self.kind == "matrix":
-            strength = np.full((m, m + 1), of_class * max(m - 1, 1))
-            np.fill_diagonal(strength, of_class)
-            strength[:, -1] = of_class
-            problem = CurvedMatrix(map_rows(self._features, logits), labels, share / total, 1.0, strength)
+        weight = np.ones(len(labels)) if weight is None else weight
+        if isinstance(self.shrinkage, str):
+            check_choice(self.shrinkage, "shrinkage", ("cv",))
+            self.shrinkage_ = self._choose_shrinkage(logits, labels, weight)
         else:
-            problem = CurvedVector(
-                map_rows(self._features, logits), labels, share / total, 1.0, np.full((m, 2), of_class)
-            )
-        self.solution_: Solution = minimize_smooth(problem, tol=self.tol, max_iter=self.max_iter)
+            if self.shrinkage != np.inf:
+                check_number(self.shrinkage, "shrinkage", above=0)
+            self.shrinkage_ = float(self.shrinkage)
+        problem = self._start(logits, labels, weight, self.shrinkage_)
+        if problem is None:
+            return
+        self.solution_ = self._solve(problem, self.shrinkage_, None, self.tol)
         self.n_iter_ = max(self.solution_.n_iter, 1)
         warn_if_unfinished(self, self.solution_)
-        deviation = problem.parameters(self.solution_.coefficients.reshape(strength.shape if self.kind == "matrix" else (m, 2)))
-        weights = deviation[:, :-1]
-        self.coef_ = weights + np.eye(m) if self.kind == "matrix" else weights[:, 0] + 1.0
-        self.intercept_ = deviation[:, -1].copy()
+        self._keep(self.solution_.coefficients)
+
+    def _start(
+        self, logits: np.ndarray, labels: np.ndarray, weight: np.ndarray, shrinkage: float
+    ) -> CurvedProblem | None:
+        """Temperature, floor and the problem that is left; none where all but the temperature is shrunk away."""
+        m = logits.shape[1]
+        first = TemperatureScaling().fit(logits, labels, weight)
+        self.temperature_ = first.temperature_
+        self.centre_ = np.zeros(m)
+        self.floor_ = 0.0
+        self._keep(np.zeros(m * (m + 1) if self.kind == "matrix" else 2 * m))
+        if shrinkage == np.inf:
+            self.solution_, self.n_iter_ = first.solution_, first.n_iter_
+            return None
+        total = float(weight.sum())
+        self.floor_ = 1.0 / (total + 1.0)
+        if logits.size <= _DOUBLE_BELOW:
+            logits = logits.astype(np.float64, copy=False)
+        x = map_rows(self._features, logits)
+        kind = CurvedMatrix if self.kind == "matrix" else CurvedVector
+        problem = kind(x, labels, weight / total, 1.0, self._strength(m, total))
         self.centre_ = problem.centre
+        return problem
+
+    def _strength(self, m: int, total: float) -> np.ndarray:
+        """The published penalty of each squared deviation; biases last."""
+        if self.kind == "vector":
+            return np.full((m, 2), m / total)
+        strength = np.full((m, m + 1), m * max(m - 1, 1) / total)
+        np.fill_diagonal(strength, m / total)
+        strength[:, -1] = m / total
+        return strength
+
+    def _solve(self, problem: CurvedProblem, shrinkage: float, start: np.ndarray | None, tol: float) -> Solution:
+        problem.set_strength(shrinkage * problem.published)
+        with one_blas_thread:
+            return minimize_smooth(problem, tol=tol, max_iter=self.max_iter, start=start)
+
+    def _keep(self, deviation: np.ndarray) -> None:
+        """The map from what it differs from temperature scaling by."""
+        m = len(self.centre_)
+        by_class = deviation.reshape(m, -1)
+        weights = by_class[:, :-1]
+        self.coef_ = weights + np.eye(m) if self.kind == "matrix" else weights[:, 0] + 1.0
+        self.intercept_ = by_class[:, -1].copy()
+
+    def _choose_shrinkage(self, logits: np.ndarray, labels: np.ndarray, weight: np.ndarray) -> float:
+        """The strength that cross-validation is surest of, or infinity: temperature scaling.
+
+        ``gain - 2 error`` is the least that a strength gains on temperature scaling, at the usual level of doubt, with
+        ``error`` the standard error of the mean of the paired gains of held-out rows.
+        """
+        fold = balanced_folds(logits, labels, _FOLDS)
+        if fold.max() == 0:
+            return np.inf
+
+        def work(train: np.ndarray, test: np.ndarray) -> np.ndarray:
+            trial = clone(self)
+            problem = trial._start(logits[train], labels[train], weight[train], _PATH[0])
+            assert problem is not None
+            plain = _log_likelihood(trial._tempered(logits[test]), labels[test])
+            gain = np.empty((len(test), len(_PATH)))
+            start = None
+            for i, strength in enumerate(_PATH):
+                start = trial._solve(problem, strength, start, max(self.tol, 1e-5)).coefficients
+                trial._keep(start)
+                gain[:, i] = _log_likelihood(trial._calibrate(logits[test]), labels[test]) - plain
+            return gain
+
+        gains = held_out(fold, work, np.empty((len(labels), len(_PATH))))
+        share = weight[:, None] / weight.sum()
+        mean = (share * gains).sum(axis=0)
+        error = np.sqrt((share * (gains - mean) ** 2).sum(axis=0) / weight.sum())
+        least = mean - _DOUBT * error
+        best = int(least.argmax())
+        return _PATH[best] if least[best] > 0 else np.inf
 
     def _features(self, logits: np.ndarray) -> np.ndarray:
-        """Logarithms of tempered probabilities (n, m); NaN for a class that is not available."""
+        """Logarithms of tempered probabilities (n, m), up to a shift of the row where they have no floor; NaN for a class that
+        is not available."""
+        x = self._tempered(logits)
+        if self.floor_:
+            with np.errstate(under="ignore"):
+                p = np.exp(x, out=x)
+                p *= (1.0 - self.floor_) / p.sum(axis=1, keepdims=True)
+                p += x.dtype.type(self.floor_ / logits.shape[1])
+                np.log(p, out=x)
+        x[np.isneginf(logits)] = np.nan
+        return x
+
+    def _tempered(self, logits: np.ndarray) -> np.ndarray:
+        """``(z - max z) / T``, not below -1e15 but for classes that are not available."""
         dtype = compute_dtype(logits)
-        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        with np.errstate(over="ignore"):
             x = logits.astype(dtype, copy=False) - logits.max(axis=1, keepdims=True).astype(dtype)
             x *= dtype(1.0 / self.temperature_)
-            masked = np.isneginf(logits)
-            p = np.exp(x, out=x)
-            p *= (1.0 - self.floor_) / p.sum(axis=1, keepdims=True)
-            p += dtype(self.floor_ / logits.shape[1])
-        np.log(p, out=p)
-        p[masked] = np.nan
-        return p
+        return np.maximum(x, -_LARGEST, out=x, where=~np.isneginf(logits))
 
     def _calibrate(self, logits: np.ndarray) -> np.ndarray:
         return map_rows(self._transform, logits)
@@ -148,3 +236,9 @@ class StructuredScaling(Calibrator):
         f += self.intercept_.astype(x.dtype)
         f[masked] = -np.inf
         return f
+
+
+def _log_likelihood(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Log-probability of each label (n,)."""
+    f = logits.astype(np.float64)
+    return f[np.arange(len(f)), labels] - logsumexp(f, axis=1)

@@ -24,8 +24,8 @@ from ..objective.sources import block_rows, parallel_sum, sample_step
 from ..solver.smooth import Point, conjugate_gradients
 from .affine_problem import AffineProblem, MatrixProblem, VectorProblem
 
-# Multiplications to form a Hessian up to which that is faster than to do without it.
-_FORMED = 2**29
+# Parameters up to which the Hessian is formed: faster than to do without it, and exact.
+_FORMED = 192
 _FORMED_ROWS = 512
 _PRODUCTS = 200
 
@@ -43,11 +43,16 @@ class CurvedProblem(AffineProblem):
     """An affine problem in plain units that also knows its Hessian, from all rows or from some."""
 
     def _find_units(self) -> None:
-        n, m = self.x.shape
-        self.modulus = 2.0 * self.strength.ravel()
         self.resolution = 1e-14 if self.x.dtype == np.float64 else 1e-9
-        self.formed = n * self.strength.size**2 <= _FORMED
-        self.step = 1 if self.formed else sample_step(n, m) or 1
+        self.formed = self.strength.size <= _FORMED
+        self.published = self.strength
+        self.set_strength(self.strength)
+
+    def set_strength(self, strength: np.ndarray) -> None:
+        """The same problem with another ridge."""
+        self.strength = strength
+        self.modulus = 2.0 * strength.ravel()
+        self.step = 1 if self.formed else sample_step(*self.x.shape) or 1
         self._inverse: tuple | None = None
 
     def _in_units(self, theta: np.ndarray) -> np.ndarray:

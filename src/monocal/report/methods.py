@@ -148,10 +148,12 @@ def compare_methods(
 def default_methods(kind: str = "logits") -> dict[str, Any]:
     """Every calibrator of `monocal.calibrators`, unfitted, by name: those that need no extra first, then those that keep the
     order."""
-    from ..maps import MCCTInverse, calibrators
+    from ..maps import LabelShift, MCCTInverse, Stacked, calibrators
 
-    # One variant a class; MCCT-I is MCCT in other units; published variants are there for the paper's tables.
-    infos = [info for info in calibrators() if not info.published and info.cls is not MCCTInverse]
+    # One variant a class; MCCT-I is MCCT in other units; published variants are there for the paper's tables; the others that are
+    # left out are frames for methods that are tried by themselves.
+    left_out = (MCCTInverse, Stacked, LabelShift)
+    infos = [info for info in calibrators() if not info.published and info.cls not in left_out]
     infos.sort(key=lambda info: (bool(info.extras), not info.preserves_order))
     found: dict[str, Any] = {}
     for info in infos:

@@ -50,9 +50,12 @@ class SmoothProblem(Protocol):
         """Make the guess at the Hessian better, where the steps have been poor; False where it is exact already."""
 
 
-def minimize_smooth(problem: SmoothProblem, *, tol: float, max_iter: int) -> Solution:
-    """The minimum from zero on, until no component of the gradient exceeds ``tol``."""
-    here = Point(np.zeros(len(problem.modulus)), *problem.evaluate(np.zeros(len(problem.modulus))))
+def minimize_smooth(
+    problem: SmoothProblem, *, tol: float, max_iter: int, start: np.ndarray | None = None
+) -> Solution:
+    """The minimum, from zero or ``start`` on, until no component of the gradient exceeds ``tol``."""
+    first = np.zeros(len(problem.modulus)) if start is None else start
+    here = Point(first, *problem.evaluate(first))
     history = [Step(here.value, here.violation, len(here.at), 0.0, 0)]
     status = ITERATIONS
     before = np.inf

@@ -1,0 +1,83 @@
+"""The recommended calibrator where the order may change: structured scaling moves classes, the cone does the rest.
+
+    z  ->  StructuredScaling(shrinkage="cv")  ->  ConditionalMCCT
+
+The first mends what is wrong with single classes and pairs of them, as far as cross-validation is sure of it, and is
+temperature scaling where it is not. The second, fitted on the first's out-of-fold output, mends how sure samples are.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..validation import check_choice
+from .base import Calibrator
+from .conditional import ConditionalMCCT
+from .stacked import Stacked
+from .structured import StructuredScaling
+
+# Classes up to which a weight for every pair pays, and its time is that of a cup of tea at the most.
+_PAIRS_BELOW = 50
+
+
+class StructuredMCCT(Stacked):
+    """Structured scaling, then `ConditionalMCCT` on its out-of-fold output.
+
+    Parameters
+    ----------
+    kind : {"auto", "matrix", "vector"}
+        Of `StructuredScaling`; "auto": "matrix" for fewer than 50 classes.
+    shrinkage : float or "cv"
+        Of `StructuredScaling`. "cv" falls back to temperature scaling where nothing better is certain.
+    folds : int
+        Parts to hold out in turn, as in `Stacked`.
+    input : {"logits", "probabilities"}
+    tol : float
+        Largest violation of the optimality conditions to accept, in both stages.
+    max_iter : int
+
+    Attributes
+    ----------
+    stages_ : list of Calibrator
+        The two, fitted; each with its ``solution_``.
+    solution_ : monocal.solver.Solution
+        Of the last stage.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> from monocal.data import synthetic
+    >>> data = synthetic(2000, 5, seed=0)
+    >>> cal = mc.StructuredMCCT().fit(data.values, data.labels)
+    >>> [stage.solution_.converged for stage in cal.stages_]
+    [True, True]
+    """
+
+    def __init__(
+        self,
+        *,
+        kind: str = "auto",
+        shrinkage: float | str = "cv",
+        folds: int = 5,
+        input: str = "logits",
+        tol: float = 1e-6,
+        max_iter: int = 100,
+    ):
+        self.kind = kind
+        self.shrinkage = shrinkage
+        self.folds = folds
+        self.input = input
+        self.tol = tol
+        self.max_iter = max_iter
+
+    def _fit(self, logits: np.ndarray, labels: np.ndarray, weight: np.ndarray | None) -> None:
+        check_choice(self.kind, "kind", ("auto", "matrix", "vector"))
+        super()._fit(logits, labels, weight)
+        self.solution_ = self.stages_[-1].solution_  # type: ignore[attr-defined]
+
+    def _unfitted(self, n_classes: int = 2) -> list[Calibrator]:
+        kind = self.kind
+        if kind == "auto":
+            kind = "matrix" if n_classes < _PAIRS_BELOW else "vector"
+        rest = {"tol": self.tol, "max_iter": self.max_iter}
+        return [StructuredScaling(kind=kind, shrinkage=self.shrinkage, **rest), ConditionalMCCT(**rest)]
