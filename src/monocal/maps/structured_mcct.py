@@ -3,18 +3,20 @@
     z  ->  StructuredScaling(shrinkage="cv")  ->  ConditionalMCCT
 
 The first mends what is wrong with single classes and pairs of them, as far as cross-validation is sure of it, and is
-temperature scaling where it is not. The second, fitted on the first's out-of-fold output, mends how sure samples are.
+temperature scaling where it is not. The second, fitted on the first's out-of-fold output, mends how sure samples are. How
+far the first may go is judged by what both achieve together: what the second mends by itself needs no class to move.
 """
 
 from __future__ import annotations
 
 import numpy as np
+from sklearn.base import clone
 
-from ..validation import check_choice
-from .base import Calibrator
+from ..validation import check_choice, check_number
 from .conditional import ConditionalMCCT
+from .folds import balanced_folds
 from .stacked import Stacked
-from .structured import StructuredScaling
+from .structured import PATH, StructuredScaling, log_likelihood, surest
 
 # Classes up to which a weight for every pair pays, and its time is that of a cup of tea at the most.
 _PAIRS_BELOW = 50
@@ -38,6 +40,8 @@ class StructuredMCCT(Stacked):
 
     Attributes
     ----------
+    shrinkage_ : float
+        The strength used; infinity: the first stage is temperature scaling.
     stages_ : list of Calibrator
         The two, fitted; each with its ``solution_``.
     solution_ : monocal.solver.Solution
@@ -72,12 +76,27 @@ class StructuredMCCT(Stacked):
 
     def _fit(self, logits: np.ndarray, labels: np.ndarray, weight: np.ndarray | None) -> None:
         check_choice(self.kind, "kind", ("auto", "matrix", "vector"))
-        super()._fit(logits, labels, weight)
+        check_number(self.folds, "folds", least=2, whole=True)
+        first, then = self._unfitted(logits.shape[1])
+        if isinstance(self.shrinkage, str):
+            check_choice(self.shrinkage, "shrinkage", ("cv",))
+            share = np.ones(len(labels)) if weight is None else weight
+            fold = balanced_folds(logits, labels, self.folds)
+            found, models = [], []
+            for middle in first.out_of_fold(logits, labels, share, fold):
+                models.append(clone(then).fit(middle, labels, weight))
+                found.append(log_likelihood(models[-1].transform(middle), labels))
+            strength = surest(PATH, found, share)
+            first = first.set_params(shrinkage=strength).fit(logits, labels, weight)
+            self.stages_ = [first, models[PATH.index(strength)]]
+        else:
+            super()._fit(logits, labels, weight)
+        self.shrinkage_ = self.stages_[0].shrinkage_
         self.solution_ = self.stages_[-1].solution_  # type: ignore[attr-defined]
 
-    def _unfitted(self, n_classes: int = 2) -> list[Calibrator]:
+    def _unfitted(self, n_classes: int = 2) -> tuple[StructuredScaling, ConditionalMCCT]:
         kind = self.kind
         if kind == "auto":
             kind = "matrix" if n_classes < _PAIRS_BELOW else "vector"
         rest = {"tol": self.tol, "max_iter": self.max_iter}
-        return [StructuredScaling(kind=kind, shrinkage=self.shrinkage, **rest), ConditionalMCCT(**rest)]
+        return StructuredScaling(kind=kind, shrinkage=self.shrinkage, **rest), ConditionalMCCT(**rest)
