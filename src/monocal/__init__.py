@@ -39,6 +39,8 @@ _PUBLIC = {
     "evaluate": "monocal.metrics",
     "order_audit": "monocal.metrics",
     "ece_floor": "monocal.metrics",
+    "label_shift_test": "monocal.metrics",
+    "price_of_order": "monocal.metrics",
     "load": "monocal.persistence",
     "save": "monocal.persistence",
     "ReliabilityDisplay": "monocal.plots",

@@ -3,7 +3,7 @@
     z  ->  StructuredScaling(shrinkage="cv")  ->  ConditionalMCCT
 
 The first mends what is wrong with single classes and pairs of them, as far as cross-validation is sure of it, and is
-temperature scaling where it is not. The second, fitted on the first's out-of-fold output, mends how sure samples are. How
+left out where it is not. The second, fitted on the first's out-of-fold output, mends how sure samples are. How
 far the first may go is judged by what both achieve together: what the second mends by itself needs no class to move.
 """
 
@@ -30,7 +30,7 @@ class StructuredMCCT(Stacked):
     kind : {"auto", "matrix", "vector"}
         Of `StructuredScaling`; "auto": "matrix" for fewer than 50 classes.
     shrinkage : float or "cv"
-        Of `StructuredScaling`. "cv" falls back to temperature scaling where nothing better is certain.
+        Of `StructuredScaling`. "cv" falls back to `ConditionalMCCT` where nothing better is certain.
     folds : int
         Parts to hold out in turn, as in `Stacked`.
     input : {"logits", "probabilities"}
@@ -41,9 +41,9 @@ class StructuredMCCT(Stacked):
     Attributes
     ----------
     shrinkage_ : float
-        The strength used; infinity: the first stage is temperature scaling.
+        The strength used. Infinity: nothing but the order-preserving stage is certain to help, and it is all there is.
     stages_ : list of Calibrator
-        The two, fitted; each with its ``solution_``.
+        The two, or the second alone, fitted; each with its ``solution_``.
     solution_ : monocal.solver.Solution
         Of the last stage.
 
@@ -82,16 +82,17 @@ class StructuredMCCT(Stacked):
             check_choice(self.shrinkage, "shrinkage", ("cv",))
             share = np.ones(len(labels)) if weight is None else weight
             fold = balanced_folds(logits, labels, self.folds)
-            found, models = [], []
-            for middle in first.out_of_fold(logits, labels, share, fold):
-                models.append(clone(then).fit(middle, labels, weight))
-                found.append(log_likelihood(models[-1].transform(middle), labels))
-            strength = surest(PATH, found, share)
-            first = first.set_params(shrinkage=strength).fit(logits, labels, weight)
-            self.stages_ = [first, models[PATH.index(strength)]]
+            # A scale is part of the second stage as well, so where the first is no more than that it is left out.
+            middles = [logits, *first.out_of_fold(logits, labels, share, fold)[1:]]
+            models = [clone(then).fit(middle, labels, weight) for middle in middles]
+            found = [log_likelihood(c.transform(z), labels) for c, z in zip(models, middles, strict=True)]
+            self.shrinkage_ = surest(PATH, found, share)
+            self.stages_ = [models[PATH.index(self.shrinkage_)]]
+            if self.shrinkage_ < np.inf:
+                self.stages_.insert(0, first.set_params(shrinkage=self.shrinkage_).fit(logits, labels, weight))
         else:
             super()._fit(logits, labels, weight)
-        self.shrinkage_ = self.stages_[0].shrinkage_
+            self.shrinkage_ = self.shrinkage
         self.solution_ = self.stages_[-1].solution_  # type: ignore[attr-defined]
 
     def _unfitted(self, n_classes: int = 2) -> tuple[StructuredScaling, ConditionalMCCT]:
