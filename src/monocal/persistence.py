@@ -9,7 +9,8 @@
 State is every attribute that ends in ``_``. Numbers are written in the shortest decimal form that reads back to the same
 bits, so a loaded calibrator gives the same probabilities to the last bit. What JSON lacks is tagged with a ``$`` name:
 ``$array``, ``$scalar`` (a numpy number: it promotes unlike a Python one), ``$float`` (inf, nan), ``$tuple``, ``$dict``,
-``$object`` (a dataclass of monocal) and ``$calibrator`` (one inside another). Reading makes numbers, such records and calibrators; no file can name other code.
+``$object`` (a dataclass of monocal) and ``$calibrator`` (one inside another). Reading makes numbers, such records and
+calibrators; no file can name other code.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+from exportable import M, fit_set, hostile_rows, sane
 
 import monocal as mc
-from exportable import M, fit_set, hostile_rows, sane
 
 PRIOR = np.arange(1.0, M + 1) / np.arange(1.0, M + 1).sum()
 KINDS = {

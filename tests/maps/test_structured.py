@@ -46,9 +46,7 @@ def test_the_published_objective_is_minimised(kind, weighted):
     cal = mc.StructuredScaling(kind=kind).fit(z, y, sample_weight=weight if weighted else None)
     floor = 1 / (weight.sum() + 1)
     x = np.log((1 - floor) * softmax(z / cal.temperature_, axis=1) + floor / 6)
-    best = minimize(
-        objective, np.zeros(12 if kind == "vector" else 42), (x, y, kind, weight), tol=1e-10
-    )
+    best = minimize(objective, np.zeros(12 if kind == "vector" else 42), (x, y, kind, weight), tol=1e-10)
     assert cal.solution_.converged
     assert cal.solution_.kkt <= 1e-6
     assert cal.solution_.objective == pytest.approx(best.fun, abs=1e-7)
@@ -65,7 +63,9 @@ def test_many_parameters_take_another_way_to_the_same_optimum(kind, m, monkeypat
     by_products = mc.StructuredScaling(kind=kind, tol=1e-8).fit(data.values.astype(np.float64), data.labels)
     assert by_products.solution_.converged
     monkeypatch.setattr(structured_problem, "_FORMED", 10**9 if kind == "vector" else 192)
-    exact = mc.StructuredScaling(kind=kind, tol=1e-8, max_iter=300).fit(data.values.astype(np.float64), data.labels)
+    exact = mc.StructuredScaling(kind=kind, tol=1e-8, max_iter=300).fit(
+        data.values.astype(np.float64), data.labels
+    )
     np.testing.assert_allclose(by_products.coef_, exact.coef_, atol=1e-5)
     single = mc.StructuredScaling(kind=kind).fit(data.values.astype(np.float32), data.labels)
     assert single.solution_.converged
@@ -100,8 +100,12 @@ def test_without_certain_gain_it_is_temperature_scaling():
     np.testing.assert_array_equal(cal.predict_proba(far), [[1, 0, 0, 0, 0, 0]])
 
 
-@pytest.mark.parametrize("make", [mc.StructuredScaling, mc.StructuredMCCT, lambda: mc.StructuredScaling(kind="vector")])
-@pytest.mark.parametrize("case", ["two rows", "one class", "one label", "separated", "absent", "a million apart"])
+@pytest.mark.parametrize(
+    "make", [mc.StructuredScaling, mc.StructuredMCCT, lambda: mc.StructuredScaling(kind="vector")]
+)
+@pytest.mark.parametrize(
+    "case", ["two rows", "one class", "one label", "separated", "absent", "a million apart"]
+)
 def test_hard_cases_are_finite_and_certified(make, case):
     z, y = DATA.values[:300].astype(np.float64), DATA.labels[:300]
     if case == "two rows":
@@ -205,12 +209,16 @@ def test_neither_arrangement_nor_shift_nor_weights_matter(make):
     w = np.arange(400) % 3
     twice = np.repeat(np.arange(400), w)
     np.testing.assert_allclose(
-        make().fit(z, y, sample_weight=w).predict_proba(z), make().fit(z[twice], y[twice]).predict_proba(z), atol=1e-6
+        make().fit(z, y, sample_weight=w).predict_proba(z),
+        make().fit(z[twice], y[twice]).predict_proba(z),
+        atol=1e-6,
     )
 
 
 def test_stacked_is_cloned_saved_and_loaded(tmp_path):
-    cal = mc.Stacked([mc.StructuredScaling(kind="vector", shrinkage="cv"), mc.HistogramBinning(), mc.MCCT()], folds=3)
+    cal = mc.Stacked(
+        [mc.StructuredScaling(kind="vector", shrinkage="cv"), mc.HistogramBinning(), mc.MCCT()], folds=3
+    )
     assert repr(clone(cal)) == repr(cal)
     cal.fit(BIASED, DATA.labels)
     cal.save(tmp_path / "a.json")
@@ -218,9 +226,15 @@ def test_stacked_is_cloned_saved_and_loaded(tmp_path):
     assert repr(loaded) == repr(cal)
     np.testing.assert_array_equal(loaded.predict_proba(BIASED), cal.predict_proba(BIASED))
     assert not hasattr(loaded.stages[0], "coef_")
-    shift = mc.LabelShift(mc.Stacked([mc.StructuredScaling(), mc.MCCT()])).fit(BIASED, DATA.labels).adapt(BIASED[:200])
+    shift = (
+        mc.LabelShift(mc.Stacked([mc.StructuredScaling(), mc.MCCT()]))
+        .fit(BIASED, DATA.labels)
+        .adapt(BIASED[:200])
+    )
     shift.save(tmp_path / "b.json")
-    np.testing.assert_array_equal(mc.load(tmp_path / "b.json").predict_proba(BIASED), shift.predict_proba(BIASED))
+    np.testing.assert_array_equal(
+        mc.load(tmp_path / "b.json").predict_proba(BIASED), shift.predict_proba(BIASED)
+    )
 
 
 def test_scikit_learn_checks_of_the_recommended_combination():

@@ -31,7 +31,9 @@ def test_small_counts_are_permuted_and_hold_their_level():
     # Without a shift p-values are uniform: their mean is 1/2 within three standard errors.
     assert abs(np.mean(p_values) - 0.5) < 3 * np.sqrt(1 / 12 / 60)
     strong = mc.label_shift_test([0] * 8, [1] * 8)
-    assert strong.p_value == pytest.approx(2 / 12870, abs=5e-4)  # exact: 2 of the 12870 ways to deal the labels
+    assert strong.p_value == pytest.approx(
+        2 / 12870, abs=5e-4
+    )  # exact: 2 of the 12870 ways to deal the labels
     assert strong.distance == 1
     assert mc.label_shift_test([0, 1, 2], [2, 1, 0]).p_value == 1
 

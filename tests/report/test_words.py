@@ -175,7 +175,9 @@ def test_recommendation_gives_its_reason():
         "Use MCCT: of the methods that guarantee the order of the classes it has the lowest NLL"
     )
     assert "The difference from uncalibrated is clear (−0.2010, 95 % interval −0.2010 to −0.2010)." in told
-    assert "Keeping the order costs 0.099 NLL (95 % interval 0.099 to 0.099) and 0.0 points of accuracy" in told
+    assert (
+        "Keeping the order costs 0.099 NLL (95 % interval 0.099 to 0.099) and 0.0 points of accuracy" in told
+    )
     assert told.endswith("Where the order may change, use matrix (both were chosen by these rows).")
     alike = MethodComparison(
         (result("MCCT", True, base), result("matrix", False, base)), "MCCT", 0.95, np.zeros(400, dtype=int)

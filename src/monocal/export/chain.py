@@ -72,9 +72,7 @@ def chain_of(calibrator: Any) -> Plan | Chain:
         n_classes=int(calibrator.n_features_in_),
         steps=tuple(_steps(calibrator)),
         smallest_probability=(
-            float(calibrator.smallest_probability_)  # type: ignore[attr-defined]
-            if calibrator.input == "probabilities"
-            else None
+            float(calibrator.smallest_probability_) if calibrator.input == "probabilities" else None
         ),
     )
 
@@ -84,7 +82,10 @@ def _steps(calibrator: Any) -> list[Plan | AffinePlan]:
         return [step for stage in calibrator.stages_ for step in _steps(stage)]
     if isinstance(calibrator, LabelShift):
         ones = np.ones(len(calibrator.prior_))
-        return [*_steps(calibrator.calibrator_), AffinePlan(1.0, 0.0, ones, calibrator.log_ratio_, 0.0 * ones)]
+        return [
+            *_steps(calibrator.calibrator_),
+            AffinePlan(1.0, 0.0, ones, calibrator.log_ratio_, 0.0 * ones),
+        ]
     if isinstance(calibrator, StructuredScaling):
         c = calibrator
         return [AffinePlan(1.0 / c.temperature_, c.floor_, c.coef_, c.intercept_, c.centre_)]

@@ -83,7 +83,11 @@ class Graph:
 
 def calibrated(g: Graph, plan: Plan, source: str, output: str) -> str:
     """Name of the tensor of calibrated probabilities or logits of the tensor ``source``."""
-    z = source if plan.smallest_probability is None else log_probabilities(g, source, plan.smallest_probability)
+    z = (
+        source
+        if plan.smallest_probability is None
+        else log_probabilities(g, source, plan.smallest_probability)
+    )
     masked = g.op("IsInf", z, detect_positive=0)
     x = g.op("Sub", z, g.reduce("Max", z))
     x = g.op("Max", x, g.constant(-LARGEST))

@@ -62,7 +62,8 @@ def plan_of(calibrator: Any) -> Plan:
     if rank_map is None:
         raise InputError(
             f"{type(calibrator).__name__} cannot be exported. These can: TemperatureScaling, MCCT, MCCTInverse, "
-            "ConditionalMCCT, StructuredScaling, and StructuredMCCT, Stacked and LabelShift made of these; fit one of them, or call predict_proba."
+            "ConditionalMCCT, StructuredScaling, and StructuredMCCT, Stacked and LabelShift made of these; fit one of them, or "
+            "call predict_proba."
         )
     m = int(calibrator.n_features_in_)
     r = m if rank_map.top_k is None else min(int(rank_map.top_k), m)

@@ -207,9 +207,7 @@ class PriorProblem:
             return Evaluation(np.inf, nothing, np.zeros((len(working), len(working))))
         share = self.ratio / mixed[:, None]
         some = share[:, working]
-        return Evaluation(
-            -float(np.log(mixed).mean()), -share.mean(axis=0), some.T @ some / self.n_rows
-        )
+        return Evaluation(-float(np.log(mixed).mean()), -share.mean(axis=0), some.T @ some / self.n_rows)
 
     def candidates(self, gradient: np.ndarray, size: int) -> np.ndarray:
         order = np.argsort(gradient + self.penalty)[:size]

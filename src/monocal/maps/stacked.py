@@ -34,8 +34,8 @@ class Stacked(Calibrator):
         Not fitted, the first to be applied first; each with ``input="logits"``. They are copied. None: `StructuredScaling`, then
         `ConditionalMCCT`.
     folds : int
-        Parts to hold out in turn; equal rows stay together. Rows are dealt by class and by how hard they are, so the folds do not depend on
-        the order of the rows.
+        Parts to hold out in turn. Rows are dealt by class and by how hard they are, equal rows together, so the folds do not
+        depend on the order of the rows.
     input : {"logits", "probabilities"}
 
     Attributes
@@ -104,7 +104,7 @@ def _settled(stage: Calibrator, model: Calibrator) -> Calibrator:
     """The stage with the shrinkage that cross-validation has chosen on all rows: to choose anew in every fold costs much and
     tells little."""
     if isinstance(stage.get_params(deep=False).get("shrinkage"), str):
-        return clone(stage).set_params(shrinkage=model.shrinkage_)  # type: ignore[attr-defined]
+        return clone(stage).set_params(shrinkage=model.shrinkage_)
     return stage
 
 
@@ -137,5 +137,7 @@ def check_stages(given: Any) -> list[Calibrator]:
                 f"input={stage.input!r} for all of them together."
             )
     if not stages:
-        raise InputError("stages is empty: give at least one calibrator, such as [StructuredScaling(), MCCT()].")
+        raise InputError(
+            "stages is empty: give at least one calibrator, such as [StructuredScaling(), MCCT()]."
+        )
     return stages

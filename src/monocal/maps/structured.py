@@ -163,7 +163,9 @@ class StructuredScaling(Calibrator):
         strength[:, -1] = m / total
         return strength
 
-    def _solve(self, problem: CurvedProblem, shrinkage: float, start: np.ndarray | None, tol: float) -> Solution:
+    def _solve(
+        self, problem: CurvedProblem, shrinkage: float, start: np.ndarray | None, tol: float
+    ) -> Solution:
         problem.set_strength(shrinkage * problem.published)
         with one_blas_thread:
             return minimize_smooth(problem, tol=tol, max_iter=self.max_iter, start=start)
@@ -249,8 +251,8 @@ def log_likelihood(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
 def surest(strengths: Sequence[float], found: Sequence[np.ndarray], weight: np.ndarray) -> float:
     """The strength that gains most on the first, the strongest, for sure; the first itself where none does.
 
-    ``gain - 2.5 error`` is the least that a strength gains, beyond reasonable doubt, with ``error`` the standard error of the mean of
-    the paired gains in log-likelihood (n,) of held-out rows.
+    ``gain - 2.5 error`` is the least that a strength gains, beyond reasonable doubt, with ``error`` the standard error of the
+    mean of the paired gains in log-likelihood (n,) of held-out rows.
     """
     share = weight / weight.sum()
     gains = np.stack(found) - found[0]

@@ -9,6 +9,8 @@ far the first may go is judged by what both achieve together: what the second me
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from sklearn.base import clone
 
@@ -89,15 +91,17 @@ class StructuredMCCT(Stacked):
             self.shrinkage_ = surest(PATH, found, share)
             self.stages_ = [models[PATH.index(self.shrinkage_)]]
             if self.shrinkage_ < np.inf:
-                self.stages_.insert(0, first.set_params(shrinkage=self.shrinkage_).fit(logits, labels, weight))
+                self.stages_.insert(
+                    0, first.set_params(shrinkage=self.shrinkage_).fit(logits, labels, weight)
+                )
         else:
             super()._fit(logits, labels, weight)
             self.shrinkage_ = self.shrinkage
-        self.solution_ = self.stages_[-1].solution_  # type: ignore[attr-defined]
+        self.solution_ = self.stages_[-1].solution_
 
     def _unfitted(self, n_classes: int = 2) -> tuple[StructuredScaling, ConditionalMCCT]:
         kind = self.kind
         if kind == "auto":
             kind = "matrix" if n_classes < _PAIRS_BELOW else "vector"
-        rest = {"tol": self.tol, "max_iter": self.max_iter}
+        rest: dict[str, Any] = {"tol": self.tol, "max_iter": self.max_iter}
         return StructuredScaling(kind=kind, shrinkage=self.shrinkage, **rest), ConditionalMCCT(**rest)

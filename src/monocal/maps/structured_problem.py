@@ -158,7 +158,7 @@ class CurvedVector(CurvedProblem, VectorProblem):
             h *= part.share
             mass = h.sum(axis=0, dtype=np.float64)
             h *= part.x
-            return np.stack([np.vecdot(h, part.x, axis=0), h.sum(axis=0, dtype=np.float64), mass])
+            return np.stack([np.einsum("nm,nm->m", h, part.x), h.sum(axis=0, dtype=np.float64), mass])
 
         second, first, mass = parallel_sum(moments, parts)
         a, d = second + 2.0 * self.strength[:, 0], mass + 2.0 * self.strength[:, 1]
@@ -168,7 +168,9 @@ class CurvedVector(CurvedProblem, VectorProblem):
         assert self._inverse is not None
         a, b, d, determinant = self._inverse
         weight, bias = v.reshape(-1, 2).T
-        return (np.stack([d * weight - b * bias, a * bias - b * weight], axis=1) / determinant[:, None]).ravel()
+        return (
+            np.stack([d * weight - b * bias, a * bias - b * weight], axis=1) / determinant[:, None]
+        ).ravel()
 
 
 class CurvedMatrix(CurvedProblem, MatrixProblem):

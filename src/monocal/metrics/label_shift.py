@@ -48,8 +48,8 @@ class LabelShiftTest:
             return f"No label shift that could be measured between calibration and test rows (p = {p})."
         return (
             f"The class frequencies of calibration and test rows differ ({100 * self.distance:.1f} % of the labels, p {p}): "
-            "wrap the calibrator as LabelShift(calibrator, prior=...), or let LabelShift.adapt estimate the frequencies from rows "
-            "without labels."
+            "wrap the calibrator as LabelShift(calibrator, prior=...), or let LabelShift.adapt estimate the frequencies from "
+            "rows without labels."
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -57,7 +57,9 @@ class LabelShiftTest:
         return {**self.__dict__, "sentence": str(self)}
 
 
-def label_shift_test(calibration: Any, test: Any, *, n_classes: int | None = None, seed: int = 0) -> LabelShiftTest:
+def label_shift_test(
+    calibration: Any, test: Any, *, n_classes: int | None = None, seed: int = 0
+) -> LabelShiftTest:
     """Test whether two sets of labels have the same class frequencies.
 
     Parameters

@@ -116,8 +116,8 @@ def price_of_order(keeping: Any, free: Any, labels: Any, *, level: float = 0.95)
     --------
     >>> import monocal as mc
     >>> keeping = [[0.6, 0.4]] * 50
-    >>> print(mc.price_of_order(keeping, keeping, [0, 1] * 25))
-    Keeping the order costs nothing that could be measured here (NLL +0.0000, 95 % interval +0.0000 to +0.0000; accuracy +0.0 points).
+    >>> mc.price_of_order(keeping, keeping, [0, 1] * 25).costs
+    False
     """
     check_fraction(level, "level")
     (p, p_eps), (q, q_eps) = read_scores(keeping, "keeping"), read_scores(free, "free")
@@ -170,7 +170,9 @@ def _moves(
     before: np.ndarray, after: np.ndarray, right_before: np.ndarray, right_after: np.ndarray
 ) -> tuple[Move, ...]:
     pairs, of, rows = np.unique(np.stack([before, after]), axis=1, return_inverse=True, return_counts=True)
-    was, became = (np.bincount(of.ravel(), right, minlength=len(rows)) for right in (right_before, right_after))
+    was, became = (
+        np.bincount(of.ravel(), right, minlength=len(rows)) for right in (right_before, right_after)
+    )
     found = [
         Move(int(a), int(b), int(n), int(r), int(s))
         for a, b, n, r, s in zip(*pairs, rows, was, became, strict=True)

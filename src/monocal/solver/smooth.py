@@ -16,7 +16,9 @@ import numpy as np
 
 from .solution import ITERATIONS, STALLED, Solution, Step
 
-CERTIFIED = "converged: no component of the gradient exceeds the tolerance, and the problem is strongly convex"
+CERTIFIED = (
+    "converged: no component of the gradient exceeds the tolerance, and the problem is strongly convex"
+)
 _SEARCHES = 40
 _DESCENT = 1e-4
 
@@ -96,7 +98,8 @@ def _search(problem: SmoothProblem, here: Point, step: np.ndarray) -> tuple[Poin
     rounding = problem.resolution * max(abs(here.value), 1.0)
     length = 1.0
     for _ in range(_SEARCHES):
-        there = Point(at := here.at + length * step, *problem.evaluate(at))
+        further = here.at + length * step
+        there = Point(further, *problem.evaluate(further))
         fall = here.value - there.value
         clear = fall > rounding and fall >= -_DESCENT * length * slope
         if clear or (abs(fall) <= rounding and there.violation < here.violation):
