@@ -7,6 +7,10 @@ of its own, with one thread, and is measured in units of one ``scipy.special.log
 on a second sample, whether it reached the minimum of its own objective and whether it kept the order of the classes. What is
 finished is kept in ``--out`` and not measured again, so a run that was stopped goes on where it was. At the end ``--out``
 holds ``peers.md``, ``peers.csv``, ``pairs.csv``, ``growth.csv``, ``peers.json`` and the figure of how fits grow.
+
+    python benchmarks/peers.py --real ../shared/logits
+
+instead fits structured scaling, probmetrics' and monocal's, and monocal's combination to real sets and judges them (``real.md``).
 """
 
 from __future__ import annotations
@@ -47,6 +51,12 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--no-growth", dest="growth", action="store_false", help="leave the growth of fits out"
     )
+    parser.add_argument(
+        "--real",
+        type=Path,
+        metavar="FOLDER",
+        help="a folder of real logits: structured scaling on these, and nothing else",
+    )
     return parser.parse_args(arguments)
 
 
@@ -56,10 +66,18 @@ def main() -> None:
         environment.make(options.env)
         python = environment.python_of(options.env)
         sys.exit(subprocess.call([str(python), __file__, *sys.argv[1:]]))
-    from peers import growth, tables
+    from peers import growth, real, tables
     from peers.methods import choose
     from peers.runner import Runner
 
+    if options.real is not None:
+        rows = real.judge(options.real)
+        options.out.mkdir(parents=True, exist_ok=True)
+        tables.write_csv(options.out / "real.csv", rows)
+        page = real.table(rows)
+        (options.out / "real.md").write_text(page + "\n", encoding="utf-8")
+        print(page)
+        return
     run = Runner(options.out, options.limit, options.memory, environment.why_missing(options.env))
     tasks = [(name, n, m, True) for n, m in options.sizes for name in choose(options.methods)]
     if options.growth:

@@ -27,9 +27,10 @@ METHODS: dict[str, Callable[[], mc.Calibrator]] = {
     "temperature": lambda: mc.TemperatureScaling(),
     "MCCT, no shrinkage": lambda: mc.MCCT(shrinkage=0),
     "MCCT": lambda: mc.MCCT(),
+    "structured": lambda: mc.StructuredMCCT(),
     "conditional": lambda: mc.ConditionalMCCT(),
 }
-SMALL = ("temperature", "MCCT", "conditional")
+SMALL = ("temperature", "MCCT", "structured", "conditional")
 LARGEST_EXCESS = 0.002
 
 

@@ -148,7 +148,9 @@ def search(
     for value in values:
         given = {} if parameter == "mild" else {parameter: value}
         with milder(value if parameter == "mild" else problem.OWN[1][1]):
-            cells = [measured(lambda n=name, g=given: METHODS[n](**g), size) for name in names for size in sizes]
+            cells = [
+                measured(lambda n=name, g=given: METHODS[n](**g), size) for name in names for size in sizes
+            ]
         lines.append([f"{value:g}", *cells])
         print(lines[-1], file=sys.stderr, flush=True)
     return markdown(header, lines)

@@ -81,9 +81,9 @@ def monocal(name: str, excess: Any = None, not_for_many: str = "", **settings: A
     return Method(fit, lambda model, z: model.predict_proba(z), excess=excess, not_for_many=not_for_many)
 
 
-def cone(name: str) -> Method:
+def cone(name: str, not_for_many: str = "", **settings: Any) -> Method:
     """A map whose fit is certified."""
-    return replace(monocal(name), solution=lambda model: model.solution_)
+    return replace(monocal(name, None, not_for_many, **settings), solution=lambda model: model.solution_)
 
 
 # scikit-learn
@@ -250,6 +250,9 @@ METHODS: dict[str, Method] = {
     "monocal/EnsembleTemperatureScaling": monocal("EnsembleTemperatureScaling"),
     "monocal/MCCT": cone("MCCT"),
     "monocal/ConditionalMCCT": cone("ConditionalMCCT"),
+    "monocal/StructuredScaling vector": cone("StructuredScaling", kind="vector"),
+    "monocal/StructuredScaling": cone("StructuredScaling", PAIRS_OF_CLASSES),
+    "monocal/StructuredMCCT": cone("StructuredMCCT"),
     "monocal/VectorScaling": monocal("VectorScaling", affine(optimum.of_monocal)),
     "monocal/MatrixScaling": monocal("MatrixScaling", affine(optimum.of_monocal), PAIRS_OF_CLASSES),
     "monocal/DirichletCalibration": monocal(
@@ -310,6 +313,9 @@ RIVALS: dict[str, tuple[str, ...]] = {
     "monocal/MCCT": ("scikit-learn/temperature", "probmetrics/TS"),
     "monocal/ConditionalMCCT": ("scikit-learn/temperature", "probmetrics/TS"),
     "monocal/EnsembleTemperatureScaling": ("probmetrics/ETS",),
+    "monocal/StructuredScaling vector": ("probmetrics/SVS",),
+    "monocal/StructuredScaling": ("probmetrics/SMS",),
+    "monocal/StructuredMCCT": ("probmetrics/SMS",),
     "monocal/VectorScaling": ("probmetrics/SVS", "torch-uncertainty/VectorScaler"),
     "monocal/MatrixScaling": ("probmetrics/SMS", "torch-uncertainty/MatrixScaler"),
     "monocal/DirichletCalibration": ("dirichletcal/FullDirichlet", "torch-uncertainty/DirichletScaler"),

@@ -30,12 +30,14 @@ from sklearn.utils.validation import _check_method_params, check_is_fitted, colu
 
 from .calibration import MCCT, Calibrator, ConditionalMCCT, MCCTInverse, TemperatureScaling
 from .errors import InputError, require, warn
+from .structured import StructuredMCCT
 from .validation import check_weights
 
 METHODS: dict[str, type[Calibrator]] = {
     "mcct": MCCT,
     "mcct_inverse": MCCTInverse,
     "conditional": ConditionalMCCT,
+    "structured": StructuredMCCT,
     "temperature": TemperatureScaling,
 }
 
@@ -50,7 +52,8 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     ----------
     estimator : classifier
         With ``decision_function`` (preferred) or ``predict_proba``, whose logarithm is used.
-    method : {"mcct", "mcct_inverse", "conditional", "temperature"} or Calibrator
+    method : {"mcct", "mcct_inverse", "conditional", "temperature", "structured"} or Calibrator
+        "structured" (`StructuredMCCT`) may change the order of the classes, the others keep it.
         A calibrator with ``input="probabilities"`` is given ``predict_proba``.
     cv : int, "prefit", splitter or iterable of (train, test)
         Folds to train without in turn. "prefit", or an estimator in a ``FrozenEstimator``: it is fitted already, on other

@@ -5,7 +5,8 @@
     a ramp                  zero != one, of a statistic that is there
     a temperature, a scale  > 0
     a broken line           knots rising, as many values as knots; steps: one value more than edges
-    a probability           in [0, 1];  a mixture sums to 1
+    a probability           in [0, 1];  a mixture and class frequencies sum to 1
+    a stage                 a fitted calibrator of as many classes
     one entry a class       m of them
 
 These are what the proofs of the order and of the sums use, so a file with a right checksum and wrong numbers cannot slip through.
@@ -28,7 +29,16 @@ from .calibration.statistics import STATISTICS
 from .validation import check_choice, check_probability_rows
 
 # How the fit went. It says nothing about the map, and may be infinite or not a number.
-_ABOUT_THE_FIT = {"solution_", "history_", "n_iter_", "n_atoms_", "shrinkage_", "factor_means_"}
+_ABOUT_THE_FIT = {
+    "solution_",
+    "history_",
+    "n_iter_",
+    "n_atoms_",
+    "shrinkage_",
+    "factor_means_",
+    "predicted_",
+    "shifted_",
+}
 # Rows of more classes than this are not tried: they would take longer than reading the file.
 _MOST_TRIED = 2**22
 
@@ -120,9 +130,35 @@ def _weights(calibrator: Calibrator, given: Any, name: str) -> None:
     """By rank, like the biases; or of a mixture."""
     _not_negative(calibrator, given, name)
     if hasattr(calibrator, "biases_"):
-        _rising(calibrator, given, name)
+        _by_rank(calibrator, given, name)
     else:
         _require(abs(np.sum(given) - 1) < 1e-6, name, given, "shares that sum to 1")
+
+
+def _by_rank(calibrator: Calibrator, given: Any, name: str) -> None:
+    m = calibrator.n_features_in_
+    ranks = min(getattr(calibrator, "top_k", None) or m, m)
+    _require(np.shape(given) == (ranks,), name, given, f"one number for each of {ranks} ranks")
+    _rising(calibrator, given, name)
+
+
+def _stages(calibrator: Calibrator, given: Any, name: str) -> None:
+    """Calibrators of the same classes, each of which was checked when it was read."""
+    for stage in given if isinstance(given, list) else [given]:
+        same = (
+            isinstance(stage, Calibrator) and getattr(stage, "n_features_in_", 0) == calibrator.n_features_in_
+        )
+        _require(same, name, stage, "a fitted calibrator of the same classes")
+
+
+def _frequencies(calibrator: Calibrator, given: Any, name: str) -> None:
+    _per_class(calibrator, given, name)
+    _positive(calibrator, given, name)
+    _require(abs(np.sum(given) - 1) < 1e-6, name, given, "frequencies that sum to 1")
+
+
+def _share(calibrator: Calibrator, given: Any, name: str) -> None:
+    _require(0 <= given < 1, name, given, "a number from 0 to 1")
 
 
 def _positive(calibrator: Calibrator, given: Any, name: str) -> None:
@@ -173,7 +209,7 @@ _RULES: dict[str, Callable[[Calibrator, Any, str], None]] = {
     "rank_map_": _rank_map,
     "factors_": _factors,
     "weights_": _weights,
-    "biases_": _rising,
+    "biases_": _by_rank,
     "inverse_weights_": _positive,
     "coefficients_": _not_negative,
     "temperature_": _positive,
@@ -189,6 +225,11 @@ _RULES: dict[str, Callable[[Calibrator, Any, str], None]] = {
     "centre_": _per_class,
     "slopes_": _per_class,
     "intercepts_": _per_class,
+    "floor_": _share,
+    "stages_": _stages,
+    "calibrator_": _stages,
+    "prior_": _frequencies,
+    "calibration_prior_": _frequencies,
 }
 
 

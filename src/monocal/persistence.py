@@ -8,8 +8,9 @@
 
 State is every attribute that ends in ``_``. Numbers are written in the shortest decimal form that reads back to the same
 bits, so a loaded calibrator gives the same probabilities to the last bit. What JSON lacks is tagged with a ``$`` name:
-``$array``, ``$scalar`` (a numpy number: it promotes unlike a Python one), ``$float`` (inf, nan), ``$tuple``, ``$dict`` and
-``$object`` (a dataclass of monocal). Reading makes numbers, such records and calibrators; no file can name other code.
+``$array``, ``$scalar`` (a numpy number: it promotes unlike a Python one), ``$float`` (inf, nan), ``$tuple``, ``$dict``,
+``$object`` (a dataclass of monocal) and ``$calibrator`` (one inside another). Reading makes numbers, such records and
+calibrators; no file can name other code.
 """
 
 from __future__ import annotations
@@ -141,16 +142,16 @@ def to_json(
     check_is_fitted(calibrator)
     if data is not None and not 2 <= len(data) <= 3:
         raise InputError(f"data must be (X, y) or (X, y, sample_weight), got {len(data)} things.")
-    state = {name: value for name, value in vars(calibrator).items() if _STATE_NAME.fullmatch(name)}
+    contents = _contents(calibrator)
     document = {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
         "monocal_version": __version__,
         "class": _class_name(type(calibrator)),
-        "parameters": {k: _encode(v, k) for k, v in calibrator.get_params(deep=False).items()},
+        "parameters": contents["parameters"],
         "data": None if data is None else fingerprint(*data),
         "metrics": None if metrics is None else _encode(dict(metrics), "metrics"),
-        "state": {name: _encode(value, name) for name, value in state.items()},
+        "state": contents["state"],
     }
     document["checksum"] = _checksum(document)
     text = _layout(document) + "\n"
@@ -160,6 +161,15 @@ def to_json(
             "pickle it."
         )
     return text
+
+
+def _contents(calibrator: Calibrator) -> dict[str, Any]:
+    """Parameters and what was learnt, if it was."""
+    state = {name: value for name, value in vars(calibrator).items() if _STATE_NAME.fullmatch(name)}
+    return {
+        "parameters": {k: _encode(v, k) for k, v in calibrator.get_params(deep=False).items()},
+        "state": {name: _encode(value, name) for name, value in state.items()},
+    }
 
 
 def from_json(text: str, where: str = "text") -> Calibrator:
@@ -256,19 +266,25 @@ def _no_constant(name: str) -> None:
 
 def _calibrator(document: Mapping[str, Any], where: str) -> Calibrator:
     try:
-        kind = _find_class(document["class"], where)
-        calibrator = kind(**{name: _decode(value) for name, value in document["parameters"].items()})
-        for name, value in document["state"].items():
-            if not _STATE_NAME.fullmatch(name):
-                raise ValueError(f"{name!r} is no fitted attribute")
-            setattr(calibrator, name, _decode(value))
-        check_state(calibrator)
+        return _restored(document["class"], document, where)
     except FileError:
         raise
     except Exception as error:  # a right checksum over wrong content: not written by save()
         raise FileError(
             f"{where} holds no calibrator that monocal {__version__} can make ({error}); write it again with save()."
         ) from error
+
+
+def _restored(name: str, contents: Mapping[str, Any], where: str) -> Calibrator:
+    """A calibrator from its parameters and what it had learnt."""
+    kind = _find_class(name, where)
+    calibrator = kind(**{name: _decode(value) for name, value in contents["parameters"].items()})
+    for name, value in contents["state"].items():
+        if not _STATE_NAME.fullmatch(name):
+            raise ValueError(f"{name!r} is no fitted attribute")
+        setattr(calibrator, name, _decode(value))
+    if contents["state"]:  # a stage of another calibrator may be there without having been fitted
+        check_state(calibrator)
     return calibrator
 
 
@@ -310,6 +326,8 @@ def _find_record(name: str) -> Any:
 def _encode(value: Any, name: str) -> Any:
     if value is None or isinstance(value, (bool, str)) or type(value) is int:
         return value
+    if isinstance(value, Calibrator):
+        return {"$calibrator": _class_name(type(value)), **_contents(value)}
     if isinstance(value, np.generic):
         return {"$scalar": _dtype_name(value.dtype), "value": _items(np.asarray(value), name)}
     if isinstance(value, float):
@@ -384,6 +402,8 @@ def _decode(value: Any) -> Any:
             return tuple(_decode(item) for item in value[tag])
         case "$dict":
             return {_decode(key): _decode(item) for key, item in value[tag]}
+        case "$calibrator":
+            return _restored(value[tag], value, "the file")
         case "$object":
             kind = _find_record(value[tag])
             return kind(**{key: _decode(item) for key, item in value.items() if key != tag})

@@ -18,6 +18,7 @@ from .calibration.base import Calibrator
 from .calibration.conditional import ConditionalMCCT
 from .calibration.mcct import MCCT, MCCTInverse
 from .calibration.temperature import TemperatureScaling
+from .structured import LabelShift, Stacked, StructuredMCCT, StructuredScaling
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,7 @@ _ZHANG = "Zhang, Batista, Kanhere (2025), UAI"
 _GUO = "Guo, Pleiss, Sun, Weinberger (2017), ICML"
 _MIX = "Zhang, Kailkhura, Han (2020), ICML"
 _TOMANI = "Tomani, Cremers, Buettner (2022), ECCV"
+_BERTA = "Berta, Holzmüller, Jordan, Bach (2025), arXiv 2511.03685"
 _RAHIMI = "Rahimi, Shaban, Cheng, Hartley, Boots (2020), NeurIPS"
 
 # name, how to make it, reference
@@ -68,6 +70,11 @@ _METHODS: tuple[tuple[str, Callable[[], Calibrator], str], ...] = (
     ("MCCT", MCCT, _ZHANG),
     ("MCCT-I", MCCTInverse, _ZHANG),
     ("Conditional MCCT", ConditionalMCCT, "monocal"),
+    ("Structured MCCT", StructuredMCCT, "monocal"),
+    ("SMS", StructuredScaling, _BERTA),
+    ("SVS", lambda: StructuredScaling(kind="vector"), _BERTA),
+    ("Stacked", Stacked, "monocal"),
+    ("Label shift", LabelShift, "Saerens, Latinne, Decaestecker (2002), Neural Computation"),
     ("PTS", ParameterizedTemperatureScaling, _TOMANI),
     ("DIAG", IntraOrderPreserving, _RAHIMI),
     ("OI", lambda: IntraOrderPreserving(mode="oi"), _RAHIMI),

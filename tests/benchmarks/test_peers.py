@@ -252,3 +252,31 @@ def test_how_a_process_ended_is_told_in_words():
     assert ending(-9, "") == "out of memory"
     assert ending(1, "terminate called after throwing std::bad_alloc") == "out of memory"
     assert ending(3, "first\nlast") == "ended with status 3: last"
+
+
+def test_real_sets_are_judged_and_counted(tmp_path, monkeypatch):
+    from peers import real
+
+    for name, seed in (("even", 0), ("uneven", 1)):
+        cal, test = (synthetic(300, 4, seed=seed + 10 * k) for k in range(2))
+        keep = slice(None) if name == "even" else test.labels < 2
+        np.savez(
+            tmp_path / f"{name}.npz",
+            logits_val=cal.values,
+            y_val=cal.labels,
+            logits_test=test.values[keep],
+            y_test=test.labels[keep],
+        )
+    monkeypatch.setattr(real, "COMPARED", ("monocal/TemperatureScaling", "monocal/StructuredScaling"))
+    monkeypatch.setattr(real, "OWN", "monocal/StructuredScaling")
+    monkeypatch.setattr(real, "RIVAL", "monocal/TemperatureScaling")
+    rows = real.judge(tmp_path)
+    assert [row["label_shift"] for row in rows] == [False, False, True, True]
+    first = mc.TemperatureScaling()
+    cal, test = (synthetic(300, 4, seed=10 * k) for k in range(2))
+    p = first.fit(cal.values.astype(np.float32), cal.labels).predict_proba(test.values.astype(np.float32))
+    assert rows[0]["nll"] == pytest.approx(mc.metrics.nll(p, test.labels), abs=1e-5)
+    told = real.table(rows)
+    assert "uneven (label shift)" in told
+    assert "| mean NLL of 1 |" in told
+    assert "of 1 sets without label shift" in told

@@ -151,7 +151,8 @@ def result(name, keeps, row_nll):
     found = mc.evaluate(
         np.stack([probs, 1 - probs], axis=1), np.zeros(len(probs), dtype=int), metrics=["nll"]
     )
-    return MethodResult(name, keeps, found, row_nll=np.asarray(row_nll))
+    top = np.where(probs < 0.5, 1, 0)
+    return MethodResult(name, keeps, found, row_nll=np.asarray(row_nll), row_top=top)
 
 
 def test_recommendation_gives_its_reason():
@@ -167,13 +168,22 @@ def test_recommendation_gives_its_reason():
         ),
         "MCCT",
         0.95,
+        np.zeros(400, dtype=int),
     )
     told = words.recommendation(methods)
     assert told.startswith(
         "Use MCCT: of the methods that guarantee the order of the classes it has the lowest NLL"
     )
     assert "The difference from uncalibrated is clear (−0.2010, 95 % interval −0.2010 to −0.2010)." in told
-    assert "matrix is decidedly lower (−0.0990), but may re-order the classes." in told
+    assert (
+        "Keeping the order costs 0.099 NLL (95 % interval 0.099 to 0.099) and 0.0 points of accuracy" in told
+    )
+    assert told.endswith("Where the order may change, use matrix (both were chosen by these rows).")
+    alike = MethodComparison(
+        (result("MCCT", True, base), result("matrix", False, base)), "MCCT", 0.95, np.zeros(400, dtype=int)
+    )
+    assert "Keeping the order costs nothing that could be measured here" in words.recommendation(alike)
+    assert "may change" not in words.recommendation(alike)
     none = MethodComparison(methods.results[:1], None, 0.95)
     assert "No method" in words.recommendation(none)
 

@@ -44,6 +44,7 @@ def compare(
 
     Example: monocal compare cal.npz --test test.npz
     """
+    from ..metrics import label_shift_test
     from ..report import Trial, as_set, compare_methods, default_methods
     from ..report.trial import FOLDS
     from ..report.words import recommendation
@@ -72,12 +73,15 @@ def compare(
         else f"{cal.n_samples:,} samples to calibrate on, {judge.n_samples:,} others to judge on"
     )
     advice = recommendation(result)
+    shift = None if judge is None else label_shift_test(cal.labels, judge.labels, n_classes=cal.n_classes)
     if as_json:
         print_json(
             {
                 "judged_on": how,
                 "recommended": result.recommended,
                 "reason": advice,
+                "price_of_order": result.price and {"method": result.price[0], **result.price[1].to_dict()},
+                "label_shift": shift and shift.to_dict(),
                 "methods": [_as_dict(one) for one in (*result.judged, *_without_figures(result))],
             }
         )
@@ -98,6 +102,8 @@ def compare(
     for one in _without_figures(result):
         typer.echo(f"{one.name}: {sentence(one.note)}")
     typer.echo(advice)
+    if shift is not None and shift.shifted:
+        typer.echo(str(shift))
     _fail_if_none(result)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from ..errors import InputError
-from .torch import CalibratorModule, to_torch
+from .torch import to_torch
 
 
 class LogitsProcessor:
@@ -22,7 +22,7 @@ class LogitsProcessor:
 
     Parameters
     ----------
-    calibrator : Calibrator or CalibratorModule
+    calibrator : Calibrator or the module that `to_torch` makes of it
         Fitted on next-token logits of the same vocabulary; ``top_k`` keeps it fast on a large one.
 
     Examples
@@ -39,7 +39,7 @@ class LogitsProcessor:
     """
 
     def __init__(self, calibrator: Any):
-        self.module = calibrator if isinstance(calibrator, CalibratorModule) else to_torch(calibrator)
+        self.module = calibrator if isinstance(calibrator, torch.nn.Module) else to_torch(calibrator)
         if self.module.smallest_probability is not None:
             raise InputError(
                 "The calibrator was fitted on probabilities, but the scores of a language model are logits. Fit it with "
@@ -49,6 +49,6 @@ class LogitsProcessor:
     @torch.no_grad()
     def __call__(self, input_ids: Any, scores: torch.Tensor) -> torch.Tensor:
         """Calibrated log-probabilities (..., vocabulary), in the type and on the device of ``scores``."""
-        if self.module.scale_steps.device != scores.device:
+        if next(self.module.buffers()).device != scores.device:
             self.module.to(scores.device)
         return self.module.log_probabilities(scores)

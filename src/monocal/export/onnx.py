@@ -17,9 +17,11 @@ from onnx import TensorProto, helper
 from .. import __version__
 from ..data import atomic_path
 from ..errors import InputError
-from .onnx_map import Graph, calibrated
+from .chain import Chain, chain_of
+from .onnx_chain import chained
+from .onnx_map import Graph
 from .onnx_scores import maker, tensor_to_calibrate
-from .plan import Plan, plan_of
+from .plan import Plan
 
 OPSET = 17
 _DOMAIN = "monocal"
@@ -42,7 +44,7 @@ def to_onnx(
     Parameters
     ----------
     calibrator : Calibrator
-        Fitted; one of those that are rank maps.
+        Fitted; a rank map, `StructuredScaling`, or a sequence of these (`Stacked`, `StructuredMCCT`, `LabelShift`).
     path : path, optional
         Where to write the model as well.
     append_to : onnx.ModelProto or path, optional
@@ -61,7 +63,7 @@ def to_onnx(
     -------
     onnx.ModelProto
     """
-    plan = plan_of(calibrator)
+    plan = chain_of(calibrator)
     for statistic in plan.statistics:
         if not isinstance(statistic, str):
             raise InputError(
@@ -83,11 +85,11 @@ def to_onnx(
     return model
 
 
-def _alone(plan: Plan, output: str, dtype: str) -> onnx.ModelProto:
+def _alone(plan: Plan | Chain, output: str, dtype: str) -> onnx.ModelProto:
     source = plan.input
     name = output if output != source else f"calibrated_{output}"
     graph = Graph(OPSET, dtype)
-    graph.rename(calibrated(graph, plan, source, output), name)
+    graph.rename(chained(graph, plan, source, output), name)
     shape = ["batch", plan.n_classes]
     return helper.make_model(
         helper.make_graph(
@@ -104,7 +106,7 @@ def _alone(plan: Plan, output: str, dtype: str) -> onnx.ModelProto:
     )
 
 
-def _appended(plan: Plan, classifier: Any, tensor: str | None, output: str) -> onnx.ModelProto:
+def _appended(plan: Plan | Chain, classifier: Any, tensor: str | None, output: str) -> onnx.ModelProto:
     model = _read(classifier)
     opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), None)
     if opset is None or opset < OPSET:
@@ -134,7 +136,7 @@ def _appended(plan: Plan, classifier: Any, tensor: str | None, output: str) -> o
         source = graph.op("Cast", source, to=_TYPES[dtype])
     taken = _value_names(model.graph)
     name = next(n for n in (output, f"calibrated_{output}", f"{graph.prefix}{output}") if n not in taken)
-    graph.rename(calibrated(graph, plan, source, output), name)
+    graph.rename(chained(graph, plan, source, output), name)
     model.graph.node.extend(graph.nodes)
     model.graph.initializer.extend(graph.constants)
     if zip_map is not None:

@@ -83,7 +83,11 @@ class Graph:
 
 def calibrated(g: Graph, plan: Plan, source: str, output: str) -> str:
     """Name of the tensor of calibrated probabilities or logits of the tensor ``source``."""
-    z = source if plan.smallest_probability is None else _log(g, source, plan.smallest_probability)
+    z = (
+        source
+        if plan.smallest_probability is None
+        else log_probabilities(g, source, plan.smallest_probability)
+    )
     masked = g.op("IsInf", z, detect_positive=0)
     x = g.op("Sub", z, g.reduce("Max", z))
     x = g.op("Max", x, g.constant(-LARGEST))
@@ -91,7 +95,7 @@ def calibrated(g: Graph, plan: Plan, source: str, output: str) -> str:
     f = _rank_map(g, plan, x, masked)
     f = g.op("Where", masked, g.constant(-np.inf), f)
     if output == "probabilities":
-        return _lift_top(g, _softmax(g, f), source)
+        return _lift_top(g, softmax(g, f), source)
     return _lift_top(g, f, source)
 
 
@@ -217,7 +221,7 @@ def _mean_of_ties(g: Graph, f: str, sorted_x: str) -> str:
     return g.op("Min", g.op("Max", mean, f_last), f_first)
 
 
-def _softmax(g: Graph, f: str) -> str:
+def softmax(g: Graph, f: str) -> str:
     grid = EXP_GRID[g.dtype.name]
     d = g.op("Sub", f, g.reduce("Max", f))
     d = g.op("Mul", g.op("Round", g.op("Mul", d, g.constant(grid))), g.constant(1.0 / grid))
@@ -226,7 +230,7 @@ def _softmax(g: Graph, f: str) -> str:
     return g.op("Mul", e, g.cast(g.op("Reciprocal", total), g.dtype))
 
 
-def _log(g: Graph, p: str, smallest: float) -> str:
+def log_probabilities(g: Graph, p: str, smallest: float) -> str:
     """Logarithms, in double precision so that they cannot change places; a zero stands for half the smallest positive.
 
     That may be smaller than any number of the type of ``p``, so it is halved by its logarithm.

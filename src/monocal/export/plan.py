@@ -70,15 +70,15 @@ def plan_of(calibrator: Any) -> Plan:
     rank_map = getattr(calibrator, "rank_map_", None)
     if rank_map is None:
         raise InputError(
-            f"{type(calibrator).__name__} cannot be exported. These can: TemperatureScaling, MCCT, MCCTInverse and "
-            "ConditionalMCCT; fit one of them, or call predict_proba."
+            f"{type(calibrator).__name__} cannot be exported. These can: TemperatureScaling, MCCT, MCCTInverse, "
+            "ConditionalMCCT, StructuredScaling, and StructuredMCCT, Stacked and LabelShift made of these; fit one of them, or "
+            "call predict_proba."
         )
     m = int(calibrator.n_features_in_)
     r = m if rank_map.top_k is None else min(int(rank_map.top_k), m)
     used = rank_map.starts < r
     factors = rank_map.factors
     ramps = () if factors is None else factors.ramps
-    names = getattr(calibrator, "feature_names_in_", None)
     return Plan(
         name=type(calibrator).__name__,
         n_classes=m,
@@ -93,5 +93,11 @@ def plan_of(calibrator: Any) -> Plan:
         smallest_probability=(
             float(calibrator.smallest_probability_) if calibrator.input == "probabilities" else None
         ),
-        classes=None if names is None else [str(name) for name in names],
+        classes=class_names(calibrator),
     )
+
+
+def class_names(calibrator: Any) -> list[str] | None:
+    """Names of the columns, where the calibrator was fitted on columns with names."""
+    names = getattr(calibrator, "feature_names_in_", None)
+    return None if names is None else [str(name) for name in names]

@@ -29,29 +29,35 @@ from ..arrays import EXP_GRID
 from ..calibration.statistics import statistic_name
 from ..errors import InputError, warn
 from ..ranks.ranked import LARGEST
-from .plan import Plan, plan_of
+from .chain import chain_of
+from .plan import Plan
 
 # exp(-1000) is zero in every precision.
 _NOTHING = -1000.0
 _BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
-def to_torch(calibrator: Any, *, dtype: torch.dtype = torch.float32) -> CalibratorModule:
+def to_torch(calibrator: Any, *, dtype: torch.dtype = torch.float32) -> Any:
     """The fitted calibrator as a module.
 
     Parameters
     ----------
     calibrator : Calibrator
-        Fitted; one of those that are rank maps.
+        Fitted; a rank map, `StructuredScaling`, or a sequence of these (`Stacked`, `StructuredMCCT`, `LabelShift`).
     dtype : torch.dtype
         In which its numbers are kept, float32 or float64. ``module.half()`` and the like do not change it.
 
     Returns
     -------
-    CalibratorModule
+    CalibratorModule or ChainModule
         ``module(logits)`` gives probabilities, ``module.transform(logits)`` calibrated logits.
     """
-    return CalibratorModule(plan_of(calibrator), dtype)
+    plan = chain_of(calibrator)
+    if isinstance(plan, Plan):
+        return CalibratorModule(plan, dtype)
+    from .torch_chain import ChainModule
+
+    return ChainModule(plan, dtype)
 
 
 def from_state_dict(state: Mapping[str, Any], prefix: str = "") -> CalibratorModule:
@@ -114,7 +120,23 @@ def _read_meaning(tensor: Any) -> dict[str, Any]:
     return told
 
 
-class CalibratorModule(torch.nn.Module):
+class ExactModule(torch.nn.Module):
+    """A module whose numbers keep their precision, whatever the model around it is cast to."""
+
+    def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> ExactModule:
+        # A model cast to half precision must not round the calibrator with it: integers are moved, never cast.
+        bits = {name: t for name, t in self._buffers.items() if t is not None and t.is_floating_point()}
+        for name, t in bits.items():
+            self._buffers[name] = t.view(_BITS[t.element_size()])
+        super()._apply(fn, recurse)
+        for name, t in bits.items():
+            moved = self._buffers[name]
+            assert moved is not None
+            self._buffers[name] = moved.view(t.dtype)
+        return self
+
+
+class CalibratorModule(ExactModule):
     """Calibrated probabilities of logits (..., m), or of probabilities where the calibrator was fitted on those.
 
     Attributes
@@ -159,19 +181,19 @@ class CalibratorModule(torch.nn.Module):
 
     def forward(self, logits: torch.Tensor) -> torch.Tensor:
         """Calibrated probabilities, of the shape and type of ``logits``."""
-        p = _softmax(self._calibrate(logits)).to(logits.dtype)
+        p = ordered_softmax(self._calibrate(logits)).to(logits.dtype)
         return _lift_top(p, logits)
 
     def transform(self, logits: torch.Tensor) -> torch.Tensor:
         """Calibrated logits, -inf where a class is masked; their softmax is the result of a call."""
         f = self._calibrate(logits)
-        return _lift_top(_narrow(f, logits.dtype), logits)
+        return _lift_top(narrow(f, logits.dtype), logits)
 
     def log_probabilities(self, logits: torch.Tensor) -> torch.Tensor:
         """Logarithms of the calibrated probabilities, -inf where a class is masked."""
         f = self._calibrate(logits)
         f = f - f.amax(-1, keepdim=True)
-        return _lift_top(_narrow(f - f.logsumexp(-1, keepdim=True), logits.dtype), logits)
+        return _lift_top(narrow(f - f.logsumexp(-1, keepdim=True), logits.dtype), logits)
 
     def get_extra_state(self) -> torch.Tensor:
         """What the numbers of the state mean: JSON, as bytes."""
@@ -216,18 +238,6 @@ class CalibratorModule(torch.nn.Module):
     def extra_repr(self) -> str:
         return f"n_classes={self.n_classes}, n_ranks={self.n_ranks}, jumps={self.n_jumps}"
 
-    def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> CalibratorModule:
-        # A model cast to half precision must not round the calibrator with it: integers are moved, never cast.
-        bits = {name: t for name, t in self._buffers.items() if t is not None and t.is_floating_point()}
-        for name, t in bits.items():
-            self._buffers[name] = t.view(_BITS[t.element_size()])
-        super()._apply(fn, recurse)
-        for name, t in bits.items():
-            moved = self._buffers[name]
-            assert moved is not None
-            self._buffers[name] = moved.view(t.dtype)
-        return self
-
     def _calibrate(self, logits: torch.Tensor) -> torch.Tensor:
         if logits.shape[-1] != self.n_classes:
             raise InputError(
@@ -235,7 +245,7 @@ class CalibratorModule(torch.nn.Module):
             )
         z = logits if logits.dtype == torch.float64 else logits.float()
         if self.smallest_probability is not None:
-            z = _log(z, self.smallest_probability)
+            z = log_of(z, self.smallest_probability)
         masked = torch.isinf(z)
         # A masked class lies below all others and takes part in nothing; -inf itself would make gradients nan.
         x = torch.where(masked, 0.0, z)
@@ -351,7 +361,7 @@ def _look_up(
     return torch.minimum(torch.maximum(value, base), whole.gather(-1, right))
 
 
-def _softmax(f: torch.Tensor) -> torch.Tensor:
+def ordered_softmax(f: torch.Tensor) -> torch.Tensor:
     """As `arrays.ordered_softmax`, with the gradient of softmax: the rounding is passed over."""
     grid = EXP_GRID[str(f.dtype).rpartition(".")[2]]
     d = (f - f.amax(-1, keepdim=True)).clamp(min=_NOTHING)
@@ -360,7 +370,7 @@ def _softmax(f: torch.Tensor) -> torch.Tensor:
     return e * (1.0 / e.sum(-1, keepdim=True))
 
 
-def _log(p: torch.Tensor, smallest: float) -> torch.Tensor:
+def log_of(p: torch.Tensor, smallest: float) -> torch.Tensor:
     """Logarithms, in double precision so that they cannot change places; a zero stands for half the smallest positive.
 
     That may be smaller than any number of the type of ``p``, so it is halved by its logarithm.
@@ -372,7 +382,7 @@ def _log(p: torch.Tensor, smallest: float) -> torch.Tensor:
     return torch.where(positive, logs, least - math.log(2.0)).to(p.dtype)
 
 
-def _narrow(f: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+def narrow(f: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """Calibrated logits in the caller's type; what float16 cannot hold is cut, a step short of its largest number."""
     if dtype == torch.float16:
         f = torch.where(torch.isinf(f), f, f.clamp(-65472.0, 65472.0))

@@ -2,7 +2,8 @@
 
 `evaluate` computes all from one pass and adds intervals, `compare` asks whether A beats B, `Evaluator`
 takes files in parts, `order_audit` counts what happened to the order of the classes, `ece_floor` says how
-low ECE can be expected to go.
+low ECE can be expected to go, `label_shift_test` asks whether two sets of labels have the same
+frequencies, `price_of_order` what a method that keeps the order loses to one that does not.
 """
 
 from .binning import BinSums, bin_sums, classwise_ece, debiased_ece, ece, mce
@@ -11,7 +12,9 @@ from .equal_mass import adaptive_ece, eq_bin_ece
 from .evaluation import Estimate, Evaluation, evaluate
 from .floor import Floor, ece_floor
 from .kde import kde_ece
+from .label_shift import LabelShiftTest, label_shift_test
 from .order import OrderAudit, OrderCounts, order_audit
+from .price import Move, Price, PriceOfOrder, price_of_order
 from .registry import METRICS, Metric
 from .scores import BrierParts, accuracy, brier, brier_parts, nll, top_k_accuracy
 from .smooth import smooth_ece
@@ -26,9 +29,13 @@ __all__ = [
     "Evaluation",
     "Evaluator",
     "Floor",
+    "LabelShiftTest",
     "Metric",
+    "Move",
     "OrderAudit",
     "OrderCounts",
+    "Price",
+    "PriceOfOrder",
     "accuracy",
     "adaptive_ece",
     "bin_sums",
@@ -42,9 +49,11 @@ __all__ = [
     "eq_bin_ece",
     "evaluate",
     "kde_ece",
+    "label_shift_test",
     "mce",
     "nll",
     "order_audit",
+    "price_of_order",
     "smooth_ece",
     "top_k_accuracy",
 ]

@@ -10,7 +10,7 @@ import re
 import time
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,8 @@ import numpy as np
 from scipy.stats import norm
 
 from ..errors import MissingExtraError
-from ..metrics import Evaluation, OrderAudit, evaluate
+from ..metrics import Evaluation, OrderAudit, PriceOfOrder, evaluate
+from ..metrics.price import price_of_rows
 from .deadline import TimedTrial
 from .trial import Judged, Trial
 
@@ -36,6 +37,7 @@ class MethodResult:
     seconds: float = 0.0
     note: str = ""
     row_nll: np.ndarray | None = field(default=None, repr=False)
+    row_top: np.ndarray | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,22 @@ class MethodComparison:
     results: tuple[MethodResult, ...]
     recommended: str | None
     level: float
+    labels: np.ndarray | None = field(default=None, repr=False)
+
+    @property
+    def price(self) -> tuple[str, PriceOfOrder] | None:
+        """The best method that may re-order, and what the recommended one loses to it; None where one of them is missing."""
+        free = next((one for one in self.judged if not one.keeps_order), None)
+        if free is None or self.recommended is None:
+            return None
+        keeping = self[self.recommended]
+        assert keeping.row_nll is not None and free.row_nll is not None  # noqa: PT018
+        assert keeping.row_top is not None and free.row_top is not None  # noqa: PT018
+        assert self.labels is not None
+        found = price_of_rows(
+            keeping.row_nll, free.row_nll, keeping.row_top, free.row_top, self.labels, self.level
+        )
+        return free.name, found
 
     def __getitem__(self, name: str) -> MethodResult:
         return next(result for result in self.results if result.name == name)
@@ -144,7 +162,7 @@ def compare_methods(
             results.append(_try(trial, name, keeps, found, n_boot, level, seed))
     candidates = [result for result in results[1:] if result.evaluation is not None and result.keeps_order]
     best = min(candidates, key=_nll, default=None)
-    return MethodComparison(tuple(results), None if best is None else best.name, level)
+    return MethodComparison(tuple(results), None if best is None else best.name, level, trial.labels)
 
 
 def default_methods(kind: str = "logits") -> dict[str, Any]:
@@ -152,9 +170,12 @@ def default_methods(kind: str = "logits") -> dict[str, Any]:
     order."""
     from ..calibration import MCCTInverse
     from ..registry import calibrators
+    from ..structured import LabelShift, Stacked
 
-    # One variant a class; MCCT-I is MCCT in other units; published variants are there for the paper's tables.
-    infos = [info for info in calibrators() if not info.published and info.cls is not MCCTInverse]
+    # One variant a class; MCCT-I is MCCT in other units; published variants are there for the paper's tables; the others that are
+    # left out are frames for methods that are tried by themselves.
+    left_out = (MCCTInverse, Stacked, LabelShift)
+    infos = [info for info in calibrators() if not info.published and info.cls not in left_out]
     infos.sort(key=lambda info: (bool(info.extras), not info.preserves_order))
     found: dict[str, Any] = {}
     for info in infos:
@@ -198,9 +219,7 @@ def _try(
         except Exception as error:  # one method that fails must not cost the others' results
             return MethodResult(name, keeps, note=f"failed: {error}")
     notes = dict.fromkeys(str(w.message) for w in caught if issubclass(w.category, UserWarning))
-    return MethodResult(
-        name, keeps, result.evaluation, judged.audit, judged.seconds, " ".join(notes), result.row_nll
-    )
+    return replace(result, audit=judged.audit, seconds=judged.seconds, note=" ".join(notes))
 
 
 def _result(
@@ -209,7 +228,7 @@ def _result(
     found = evaluate(probs, trial.labels, metrics=list(METRICS), n_boot=n_boot, level=level, seed=seed)
     with np.errstate(divide="ignore"):
         row_nll = -np.log(probs[np.arange(len(probs)), trial.labels].astype(np.float64))
-    return MethodResult(name, keeps, found, row_nll=row_nll)
+    return MethodResult(name, keeps, found, row_nll=row_nll, row_top=probs.argmax(axis=1))
 
 
 def _nll(result: MethodResult) -> float:

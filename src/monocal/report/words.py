@@ -203,11 +203,11 @@ def recommendation(methods: MethodComparison) -> str:
     for other in (UNCALIBRATED, "temperature scaling"):
         if other != name and any(result.name == other for result in methods.judged):
             told.append(_difference(methods, name, other))
-    overall = methods.judged[0]
-    if not overall.keeps_order:
-        apart = methods.difference(overall.name, name)
-        how = "decidedly" if apart.decided else "not decidedly"
-        told.append(f"{overall.name} is {how} lower ({number(apart.mean)}), but may re-order the classes.")
+    if methods.price is not None:
+        free, price = methods.price
+        told.append(f"{price}")
+        if price.costs:
+            told.append(f"Where the order may change, use {free} (both were chosen by these rows).")
     return " ".join(told)
 
 

@@ -1,0 +1,94 @@
+"""Rank maps and affine maps one after another as a ``torch.nn.Module``."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from ..errors import InputError
+from ..ranks.ranked import LARGEST
+from .chain import AffinePlan, Chain
+from .torch import CalibratorModule, ExactModule, log_of, narrow, ordered_softmax
+
+
+class AffineModule(ExactModule):
+    """Calibrated logits of logits (..., m) by an affine map of log-probabilities; see `AffinePlan`."""
+
+    coef: torch.Tensor
+    intercept: torch.Tensor
+    centre: torch.Tensor
+
+    def __init__(self, plan: AffinePlan, dtype: torch.dtype):
+        super().__init__()
+        self.scale, self.floor = plan.scale, plan.floor
+        for name in ("coef", "intercept", "centre"):
+            self.register_buffer(name, torch.from_numpy(np.array(getattr(plan, name), order="C")).to(dtype))
+
+    def transform(self, logits: torch.Tensor) -> torch.Tensor:
+        z = logits if logits.dtype == torch.float64 else logits.float()
+        masked = torch.isinf(z)
+        # A masked class takes part in nothing; -inf itself would make gradients nan.
+        top = torch.where(masked, -torch.inf, z).amax(-1, keepdim=True)
+        x = torch.where(masked, 0.0, (torch.where(masked, top, z) - top) * self.scale)
+        if self.floor:
+            e = torch.where(masked, 0.0, torch.exp(x))
+            p = e * ((1.0 - self.floor) / e.sum(-1, keepdim=True)) + self.floor / x.shape[-1]
+            x = torch.log(p)
+        else:
+            x = x.clamp(min=-LARGEST)
+        x = torch.where(masked, self.centre.to(x.dtype), x)
+        coef = self.coef.to(x.dtype)
+        # Not a matrix product on the caller's terms: autocast would round it.
+        with torch.autocast(x.device.type, enabled=False):
+            f = x @ coef.T if coef.ndim == 2 else x * coef
+        return torch.where(masked, -torch.inf, f + self.intercept.to(x.dtype))
+
+
+class ChainModule(torch.nn.Module):
+    """Calibrated probabilities of logits (..., m), or of probabilities where the calibrator was fitted on those.
+
+    Attributes
+    ----------
+    n_classes : int
+    steps : ModuleList of CalibratorModule and AffineModule
+    """
+
+    def __init__(self, chain: Chain, dtype: torch.dtype = torch.float32):
+        super().__init__()
+        if dtype not in (torch.float32, torch.float64):
+            raise InputError(f"dtype must be torch.float32 or torch.float64, but is {dtype}.")
+        self.n_classes = chain.n_classes
+        self.smallest_probability = chain.smallest_probability
+        self.steps = torch.nn.ModuleList(
+            AffineModule(step, dtype) if isinstance(step, AffinePlan) else CalibratorModule(step, dtype)
+            for step in chain.steps
+        )
+
+    def forward(self, logits: torch.Tensor) -> torch.Tensor:
+        """Calibrated probabilities, of the shape and type of ``logits``."""
+        last = self.steps[-1]
+        z = self._before_last(logits)
+        p = last(z) if isinstance(last, CalibratorModule) else ordered_softmax(last.transform(z))
+        return p.to(logits.dtype)
+
+    def transform(self, logits: torch.Tensor) -> torch.Tensor:
+        """Calibrated logits, -inf where a class is masked; their softmax is the result of a call."""
+        return narrow(self.steps[-1].transform(self._before_last(logits)), logits.dtype)
+
+    def log_probabilities(self, logits: torch.Tensor) -> torch.Tensor:
+        """Logarithms of the calibrated probabilities, -inf where a class is masked."""
+        f = self.steps[-1].transform(self._before_last(logits))
+        f = f - f.amax(-1, keepdim=True)
+        return narrow(f - f.logsumexp(-1, keepdim=True), logits.dtype)
+
+    def _before_last(self, logits: torch.Tensor) -> torch.Tensor:
+        if logits.shape[-1] != self.n_classes:
+            raise InputError(
+                f"logits have {logits.shape[-1]} columns, but the calibrator was fitted on {self.n_classes} classes."
+            )
+        z = logits if logits.dtype == torch.float64 else logits.float()
+        if self.smallest_probability is not None:
+            z = log_of(z, self.smallest_probability)
+        for step in self.steps[:-1]:
+            z = step.transform(z)
+        return z

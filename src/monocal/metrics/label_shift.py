@@ -1,0 +1,132 @@
+"""Do two sets of labels come from one population? What a calibrator learnt of the frequencies fails where they differ.
+
+Pearson's chi-squared of the 2 x m table of counts, with its usual distribution where every expected count is at least 5, else
+with that of tables of the same margins drawn at random (a permutation test; the seed is fixed, so it says the same again).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.stats import chi2, random_table
+
+from ..arrays import to_numpy
+from ..errors import InputError
+
+_LEVEL = 1e-3
+_DRAWS = 9999
+_BATCH = 2**22  # entries of tables drawn at a time
+
+
+@dataclass(frozen=True)
+class LabelShiftTest:
+    """Whether class frequencies differ between calibration and test labels.
+
+    Attributes
+    ----------
+    statistic, p_value : float
+    distance : float
+        Half the sum of the absolute differences of the frequencies: the share of labels that would have to change.
+    shifted : bool
+        Whether ``p_value`` is below 0.001.
+    calibration, test : tuple of float
+        Frequencies of the classes.
+    """
+
+    statistic: float
+    p_value: float
+    distance: float
+    shifted: bool
+    calibration: tuple[float, ...]
+    test: tuple[float, ...]
+
+    def __str__(self) -> str:
+        p = "below 0.0001" if self.p_value <= 1e-4 else f"{self.p_value:.2g}"
+        if not self.shifted:
+            return f"No label shift that could be measured between calibration and test rows (p = {p})."
+        return (
+            f"The class frequencies of calibration and test rows differ ({100 * self.distance:.1f} % of the labels, p {p}): "
+            "wrap the calibrator as LabelShift(calibrator, prior=...), or let LabelShift.adapt estimate the frequencies from "
+            "rows without labels."
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return {**self.__dict__, "sentence": str(self)}
+
+
+def label_shift_test(
+    calibration: Any, test: Any, *, n_classes: int | None = None, seed: int = 0
+) -> LabelShiftTest:
+    """Test whether two sets of labels have the same class frequencies.
+
+    Parameters
+    ----------
+    calibration, test : array-like of shape (n,)
+        Labels, 0..m-1.
+    n_classes : int, optional
+        By default as many as the labels show.
+    seed : int
+        Of the permutations, where counts are small.
+
+    Returns
+    -------
+    LabelShiftTest
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> test = mc.label_shift_test([0] * 90 + [1] * 10, [0] * 50 + [1] * 50)
+    >>> test.shifted, round(test.distance, 2)
+    (True, 0.4)
+    """
+    labels = [_check(given, name) for given, name in ((calibration, "calibration"), (test, "test"))]
+    m = max(int(y.max()) for y in labels) + 1
+    if n_classes is not None:
+        if n_classes < m:
+            raise InputError(f"n_classes is {n_classes}, but there is a label {m - 1}.")
+        m = n_classes
+    counts = np.stack([np.bincount(y, minlength=m) for y in labels])
+    frequencies = counts / counts.sum(axis=1, keepdims=True)
+    table = counts[:, counts.any(axis=0)]
+    statistic, p_value = _chi_squared(table, seed)
+    return LabelShiftTest(
+        statistic=statistic,
+        p_value=p_value,
+        distance=float(np.abs(frequencies[0] - frequencies[1]).sum() / 2),
+        shifted=p_value < _LEVEL,
+        calibration=tuple(frequencies[0].tolist()),
+        test=tuple(frequencies[1].tolist()),
+    )
+
+
+def _chi_squared(table: np.ndarray, seed: int) -> tuple[float, float]:
+    """The statistic and its p-value."""
+    if table.shape[1] < 2:
+        return 0.0, 1.0
+    expected = table.sum(axis=1, keepdims=True) * table.sum(axis=0) / table.sum()
+    found = float(((table - expected) ** 2 / expected).sum())
+    if expected.min() >= 5:
+        return found, float(chi2.sf(found, table.shape[1] - 1))
+    drawing = random_table(table.sum(axis=1), table.sum(axis=0), seed=np.random.default_rng(seed))
+    above, left = 0, _DRAWS
+    while left:
+        some = min(left, max(1, _BATCH // table.size))
+        drawn = ((drawing.rvs(some) - expected) ** 2 / expected).sum(axis=(1, 2))
+        above += int((drawn >= found * (1 - 1e-12)).sum())
+        left -= some
+    return found, (above + 1) / (_DRAWS + 1)
+
+
+def _check(given: Any, name: str) -> np.ndarray:
+    y = np.asarray(to_numpy(given))
+    if y.ndim != 1 or not len(y):
+        raise InputError(f"{name}: expected labels of shape (n,) with n >= 1, got shape {y.shape}.")
+    if y.dtype.kind not in "iub" and not (y.dtype.kind == "f" and np.equal(y, np.round(y)).all()):
+        raise InputError(f"{name}: labels must be whole numbers 0..m-1, got {y.dtype}.")
+    y = y.astype(np.int64)
+    if y.min() < 0:
+        raise InputError(f"{name}: labels must be 0..m-1, got {y.min()}.")
+    return y

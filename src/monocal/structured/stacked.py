@@ -1,0 +1,143 @@
+"""Calibrators one after another: each learns from what the one before gives on rows it has not seen.
+
+    z_0 = z,     z_k = f_k(z_{k-1}),     p = softmax(z_K)
+
+On the rows it was fitted on, a calibrator looks better than it is, and the next would learn to trust it too much. So stage k + 1
+is fitted on *out-of-fold* outputs of stage k, each row mapped by a copy fitted without its fold. For predictions stage k
+is fitted on all rows. A map that keeps the order after a map that keeps the order keeps it; after one that re-orders,
+it keeps the new order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+
+from ..arrays import to_numpy
+from ..calibration.base import Calibrator
+from ..calibration.conditional import ConditionalMCCT
+from ..errors import InputError
+from ..validation import check_number
+from .folds import balanced_folds, held_out
+from .scaling import StructuredScaling
+
+
+class Stacked(Calibrator):
+    """Any calibrators in sequence, each fitted on the out-of-fold output of the one before.
+
+    Parameters
+    ----------
+    stages : sequence of Calibrator or None
+        Not fitted, the first to be applied first; each with ``input="logits"``. They are copied. None: `StructuredScaling`, then
+        `ConditionalMCCT`.
+    folds : int
+        Parts to hold out in turn. Rows are dealt by class and by how hard they are, equal rows together, so the folds do not
+        depend on the order of the rows.
+    input : {"logits", "probabilities"}
+
+    Attributes
+    ----------
+    preserves_order, preserves_top1 : bool
+        Whether all stages do.
+    stages_ : list of Calibrator
+        Fitted; the first on all rows, each other one on out-of-fold outputs.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> from monocal.data import synthetic
+    >>> data = synthetic(1000, 5, seed=0)
+    >>> cal = mc.Stacked([mc.StructuredScaling(kind="vector"), mc.MCCT()]).fit(data.values, data.labels)
+    >>> cal.preserves_order, mc.Stacked([mc.TemperatureScaling(), mc.MCCT()]).preserves_order
+    (False, True)
+    """
+
+    def __init__(self, stages: Sequence[Calibrator] | None = None, *, folds: int = 5, input: str = "logits"):
+        self.stages = stages
+        self.folds = folds
+        self.input = input
+
+    @property
+    def preserves_order(self) -> bool:  # type: ignore[override]
+        return all(stage.preserves_order for stage in self._unfitted())
+
+    @property
+    def preserves_top1(self) -> bool:  # type: ignore[override]
+        return all(stage.preserves_top1 for stage in self._unfitted())
+
+    @property
+    def n_iter_(self) -> int:
+        """Iterations of all stages, as far as they count them."""
+        return sum(getattr(stage, "n_iter_", 0) for stage in self.stages_)
+
+    def _unfitted(self, n_classes: int = 2) -> Sequence[Calibrator]:
+        """The stages to fit for so many classes."""
+        return [StructuredScaling(), ConditionalMCCT()] if self.stages is None else self.stages
+
+    def _fit(self, logits: np.ndarray, labels: np.ndarray, weight: np.ndarray | None) -> None:
+        check_number(self.folds, "folds", least=2, whole=True)
+        stages = check_stages(self._unfitted(logits.shape[1]))
+        fitted = []
+        fold = balanced_folds(logits, labels, self.folds)
+        for place, stage in enumerate(stages):
+            model = clone(stage).fit(logits, labels, weight)
+            fitted.append(model)
+            if place < len(stages) - 1:
+                logits = _out_of_fold(_settled(stage, model), logits, labels, weight, fold)
+        self.stages_ = fitted
+
+    def _calibrate(self, logits: np.ndarray) -> np.ndarray:
+        for stage in self.stages_:
+            logits = to_numpy(stage.transform(logits))
+        return logits
+
+    def _probabilities(self, logits: np.ndarray) -> np.ndarray:
+        for stage in self.stages_[:-1]:
+            logits = to_numpy(stage.transform(logits))
+        return to_numpy(self.stages_[-1].predict_proba(logits))
+
+
+def _settled(stage: Calibrator, model: Calibrator) -> Calibrator:
+    """The stage with the shrinkage that cross-validation has chosen on all rows: to choose anew in every fold costs much and
+    tells little."""
+    if isinstance(stage.get_params(deep=False).get("shrinkage"), str):
+        return clone(stage).set_params(shrinkage=model.shrinkage_)
+    return stage
+
+
+def _out_of_fold(
+    stage: Calibrator, logits: np.ndarray, labels: np.ndarray, weight: np.ndarray | None, fold: np.ndarray
+) -> np.ndarray:
+    """Calibrated logits of each row, from a copy of the stage that has not seen its fold."""
+
+    def work(train: np.ndarray, test: np.ndarray) -> np.ndarray:
+        some = None if weight is None else weight[train]
+        return to_numpy(clone(stage).fit(logits[train], labels[train], some).transform(logits[test]))
+
+    wide = np.result_type(logits.dtype, np.float32)
+    return held_out(fold, work, np.empty(logits.shape, dtype=wide))
+
+
+def check_stages(given: Any) -> list[Calibrator]:
+    try:
+        stages = list(given)
+    except TypeError:
+        stages = [given]
+    for stage in stages:
+        if not isinstance(stage, Calibrator):
+            raise InputError(
+                f"stages must be a sequence of calibrators such as [StructuredScaling(), MCCT()], but has {stage!r}."
+            )
+        if stage.input != "logits":
+            raise InputError(
+                f"stages: {type(stage).__name__} has input={stage.input!r}, but stages are given logits. Leave it, and say "
+                f"input={stage.input!r} for all of them together."
+            )
+    if not stages:
+        raise InputError(
+            "stages is empty: give at least one calibrator, such as [StructuredScaling(), MCCT()]."
+        )
+    return stages

@@ -1,0 +1,110 @@
+"""The recommended calibrator where the order may change: structured scaling moves classes, the cone does the rest.
+
+    z  ->  StructuredScaling(shrinkage="cv")  ->  ConditionalMCCT
+
+The first mends what is wrong with single classes and pairs of them, as far as cross-validation is sure of it, and is
+left out where it is not. The second, fitted on the first's out-of-fold output, mends how sure samples are. How
+far the first may go is judged by what both achieve together: what the second mends by itself needs no class to move.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+
+from ..calibration.conditional import ConditionalMCCT
+from ..validation import check_choice, check_number
+from .folds import balanced_folds
+from .scaling import PATH, StructuredScaling, log_likelihood, surest
+from .stacked import Stacked
+
+# Classes up to which a weight for every pair pays, and its time is that of a cup of tea at the most.
+_PAIRS_BELOW = 50
+
+
+class StructuredMCCT(Stacked):
+    """Structured scaling, then `ConditionalMCCT` on its out-of-fold output.
+
+    Parameters
+    ----------
+    kind : {"auto", "matrix", "vector"}
+        Of `StructuredScaling`; "auto": "matrix" for fewer than 50 classes.
+    shrinkage : float or "cv"
+        Of `StructuredScaling`. "cv" falls back to `ConditionalMCCT` where nothing better is certain.
+    folds : int
+        Parts to hold out in turn, as in `Stacked`.
+    input : {"logits", "probabilities"}
+    tol : float
+        Largest violation of the optimality conditions to accept, in both stages.
+    max_iter : int
+
+    Attributes
+    ----------
+    shrinkage_ : float
+        The strength used. Infinity: nothing but the order-preserving stage is certain to help, and it is all there is.
+    stages_ : list of Calibrator
+        The two, or the second alone, fitted; each with its ``solution_``.
+    solution_ : monocal.solver.Solution
+        Of the last stage.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> from monocal.data import synthetic
+    >>> data = synthetic(2000, 5, seed=0)
+    >>> cal = mc.StructuredMCCT().fit(data.values, data.labels)
+    >>> cal.shrinkage_, cal.solution_.converged          # nothing to mend but how sure the samples are
+    (inf, True)
+    >>> biased = data.values + [3.0, 0.0, 0.0, 0.0, -3.0]
+    >>> mc.StructuredMCCT().fit(biased, data.labels).stages_
+    [StructuredScaling(shrinkage=3.0), ConditionalMCCT()]
+    """
+
+    def __init__(
+        self,
+        *,
+        kind: str = "auto",
+        shrinkage: float | str = "cv",
+        folds: int = 5,
+        input: str = "logits",
+        tol: float = 1e-6,
+        max_iter: int = 100,
+    ):
+        self.kind = kind
+        self.shrinkage = shrinkage
+        self.folds = folds
+        self.input = input
+        self.tol = tol
+        self.max_iter = max_iter
+
+    def _fit(self, logits: np.ndarray, labels: np.ndarray, weight: np.ndarray | None) -> None:
+        check_choice(self.kind, "kind", ("auto", "matrix", "vector"))
+        check_number(self.folds, "folds", least=2, whole=True)
+        first, then = self._unfitted(logits.shape[1])
+        if isinstance(self.shrinkage, str):
+            check_choice(self.shrinkage, "shrinkage", ("cv",))
+            share = np.ones(len(labels)) if weight is None else weight
+            fold = balanced_folds(logits, labels, self.folds)
+            # A scale is part of the second stage as well, so where the first is no more than that it is left out.
+            middles = [logits, *first.out_of_fold(logits, labels, share, fold)[1:]]
+            models = [clone(then).fit(middle, labels, weight) for middle in middles]
+            found = [log_likelihood(c.transform(z), labels) for c, z in zip(models, middles, strict=True)]
+            self.shrinkage_ = surest(PATH, found, share)
+            self.stages_ = [models[PATH.index(self.shrinkage_)]]
+            if self.shrinkage_ < np.inf:
+                self.stages_.insert(
+                    0, first.set_params(shrinkage=self.shrinkage_).fit(logits, labels, weight)
+                )
+        else:
+            super()._fit(logits, labels, weight)
+            self.shrinkage_ = self.shrinkage
+        self.solution_ = self.stages_[-1].solution_
+
+    def _unfitted(self, n_classes: int = 2) -> tuple[StructuredScaling, ConditionalMCCT]:
+        kind = self.kind
+        if kind == "auto":
+            kind = "matrix" if n_classes < _PAIRS_BELOW else "vector"
+        rest: dict[str, Any] = {"tol": self.tol, "max_iter": self.max_iter}
+        return StructuredScaling(kind=kind, shrinkage=self.shrinkage, **rest), ConditionalMCCT(**rest)

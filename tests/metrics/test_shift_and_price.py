@@ -1,0 +1,104 @@
+"""Label shift between two sets of labels, and what keeping the order costs: the numbers and the sentences."""
+
+import json
+
+import numpy as np
+import pytest
+from scipy.stats import chi2_contingency
+
+import monocal as mc
+from real_logits import load_shared_logits
+
+
+def test_large_counts_are_pearsons_test():
+    rng = np.random.default_rng(0)
+    a, b = rng.integers(0, 5, 2000), rng.choice(5, 3000, p=[0.3, 0.2, 0.2, 0.15, 0.15])
+    found = mc.label_shift_test(a, b)
+    expected = chi2_contingency([np.bincount(a), np.bincount(b)])
+    assert found.statistic == pytest.approx(expected.statistic)
+    assert found.p_value == pytest.approx(expected.pvalue)
+    assert found.shifted
+    assert found.calibration == pytest.approx(np.bincount(a) / 2000)
+    assert "LabelShift(calibrator, prior=...)" in str(found)
+    json.dumps(found.to_dict())
+
+
+def test_small_counts_are_permuted_and_hold_their_level():
+    rng = np.random.default_rng(1)
+    p_values = [
+        mc.label_shift_test(rng.integers(0, 30, 40), rng.integers(0, 30, 25)).p_value for _ in range(60)
+    ]
+    # Without a shift p-values are uniform: their mean is 1/2 within three standard errors.
+    assert abs(np.mean(p_values) - 0.5) < 3 * np.sqrt(1 / 12 / 60)
+    strong = mc.label_shift_test([0] * 8, [1] * 8)
+    assert strong.p_value == pytest.approx(
+        2 / 12870, abs=5e-4
+    )  # exact: 2 of the 12870 ways to deal the labels
+    assert strong.distance == 1
+    assert mc.label_shift_test([0, 1, 2], [2, 1, 0]).p_value == 1
+
+
+def test_one_class_and_bad_labels():
+    assert not mc.label_shift_test([0, 0], [0]).shifted
+    assert len(mc.label_shift_test([0, 1], [1], n_classes=4).test) == 4
+    for given, words in (
+        (([], [0]), "calibration: expected labels"),
+        (([0], [[0]]), "test: expected labels"),
+        (([0.5], [0]), "calibration: labels must be whole"),
+        (([0], [-1]), "test: labels must be 0..m-1, got -1"),
+    ):
+        with pytest.raises(mc.InputError, match=words):
+            mc.label_shift_test(*given)
+    with pytest.raises(mc.InputError, match="there is a label 3"):
+        mc.label_shift_test([3], [0], n_classes=2)
+
+
+def test_the_sets_with_and_without_a_shift():
+    for name, expected in (("sctl_cifar10LT_densenet40", True), ("nncal_cifar10_densenet40", False)):
+        data = load_shared_logits(name)
+        found = mc.label_shift_test(data.y_val, data.y_test)
+        assert found.shifted is expected
+        assert str(found).startswith("The class frequencies" if expected else "No label shift")
+
+
+def test_the_price_is_counted_right():
+    keeping = np.array([[0.6, 0.4, 0.0], [0.6, 0.4, 0.0], [0.2, 0.3, 0.5], [0.1, 0.8, 0.1]])
+    free = np.array([[0.3, 0.7, 0.0], [0.4, 0.6, 0.0], [0.2, 0.3, 0.5], [0.8, 0.1, 0.1]])
+    price = mc.price_of_order(keeping, free, [1, 0, 2, 1])
+    assert (price.n_rows, price.moved, price.right_before, price.right_after) == (4, 3, 2, 1)
+    assert price.moves[0] == mc.metrics.Move(0, 1, 2, 1, 1)
+    assert price.moves[1] == mc.metrics.Move(1, 0, 1, 1, 0)
+    assert price.accuracy.value == -0.25
+    each = np.log([0.7, 0.4, 0.5, 0.1]) - np.log([0.4, 0.6, 0.5, 0.8])
+    assert price.nll.value == pytest.approx(each.mean())
+    assert price.nll.high - price.nll.value == pytest.approx(1.959964 * each.std() / 2)
+    assert not price.costs
+    json.dumps(price.to_dict())
+
+
+def test_impossible_labels_leave_the_price_open():
+    price = mc.price_of_order([[1.0, 0.0], [0.5, 0.5]], [[0.5, 0.5], [0.5, 0.5]], [1, 0])
+    assert price.nll.value == np.inf
+    assert not price.nll.measured
+    assert mc.price_of_order([[1.0, 0.0]], [[1.0, 0.0]], [1]).nll.value == 0
+
+
+def test_bad_input_of_the_price():
+    for given, words in (
+        (([[0.5, 0.5]], [[0.2, 0.3, 0.5]], [0]), "free: expected the shape of keeping"),
+        (([[0.5, 0.4]], [[0.5, 0.5]], [0]), "keeping"),
+        (([[0.5, 0.5]], [[0.5, 0.5]], [2]), "label"),
+    ):
+        with pytest.raises(mc.InputError, match=words):
+            mc.price_of_order(*given)
+
+
+def test_an_image_set_where_the_order_costs_nothing():
+    data = load_shared_logits("toplabel_cifar10_wide_resnet_flsd53")
+    p, q = (
+        model.fit(data.logits_val, data.y_val).predict_proba(data.logits_test)
+        for model in (mc.ConditionalMCCT(), mc.StructuredMCCT(shrinkage=1.0))
+    )
+    price = mc.price_of_order(p, q, data.y_test)
+    assert not price.costs
+    assert str(price).startswith("Keeping the order costs nothing that could be measured here")
