@@ -20,9 +20,8 @@ assert spec.loader is not None
 coverage = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(coverage)
 
-FAST = [name for name in coverage.SHOWN if name != "smooth_ece"]
 TRIALS = 80
-# Eighty trials of 95 % leave fewer than 69 or, where an interval may not be wider than needed, none out at one in a thousand.
+# Of 80 trials that cover with 95 %, fewer than 69 succeed once in a thousand times.
 LEAST = 69
 
 
@@ -30,17 +29,10 @@ LEAST = 69
     ("kind", "m"), [("calibrated", 10), ("almost", 2), ("a little too sure", 100), ("too sure", 10)]
 )
 def test_intervals_cover(kind, m):
-    covered = coverage.cover((kind, 500, m, FAST, TRIALS, 60))
+    covered = coverage.cover((kind, 500, m, coverage.SHOWN, TRIALS, 60))
     for name, (truth, own) in covered.items():
         assert truth * TRIALS >= LEAST, name
         assert own == 1, name
-
-
-@pytest.mark.parametrize("kind", ["calibrated", "a little too sure"])
-def test_intervals_of_smooth_ece_cover(kind):
-    truth, own = coverage.cover((kind, 500, 10, ["smooth_ece"], 25, 32))["smooth_ece"]
-    assert truth * 25 >= 20
-    assert own == 1
 
 
 def test_intervals_of_errors_are_not_all_of_the_line():

@@ -137,7 +137,7 @@ def evaluate(
     -----
     An interval is meant to hold the metric of the population the rows were drawn from, and always holds its
     estimate. ``nll`` and ``brier`` have theirs from the standard error of a mean, the accuracies Wilson's; those of
-    ``ece``, ``adaptive_ece``, ``debiased_ece`` and ``smooth_ece`` ask which true errors would show what was seen, for
+    ``ece``, ``adaptive_ece`` and ``debiased_ece`` ask which true errors would show what was seen, for
     noise makes an error larger. The other metrics have none, and neither has an infinite ``nll``: no way that was
     tried covers them. ``benchmarks/coverage.py`` measures the coverage.
 

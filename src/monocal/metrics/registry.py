@@ -143,10 +143,6 @@ def _adaptive_ece(s: Any) -> float:
     return float(s.curve.adaptive_ece(s.options.n_bins))
 
 
-def _smooth_ece(s: Any) -> float:
-    return smooth_ece_of_grid(s.residuals, float(s.top.weight.sum()))
-
-
 METRICS: dict[str, Metric] = {
     "accuracy": Metric(_accuracy, higher_is_better=True, mean=True, share=True),
     "top_k_accuracy": Metric(_top_k_accuracy, higher_is_better=True, mean=True, share=True),
@@ -161,7 +157,7 @@ METRICS: dict[str, Metric] = {
     "adaptive_ece": Metric(_adaptive_ece, merges=False, error=_adaptive_ece),
     "eq_bin_ece": Metric(lambda s: s.curve.eq_bin_ece(s.options.bin_size), merges=False, upper=_INF),
     "kde_ece": Metric(lambda s: s.kde.kde_ece(s.options.bandwidth)),
-    "smooth_ece": Metric(_smooth_ece, error=_smooth_ece),
+    "smooth_ece": Metric(lambda s: smooth_ece_of_grid(s.residuals, s.scores.weight)),
 }
 
 
