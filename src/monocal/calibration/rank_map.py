@@ -226,9 +226,8 @@ def _mix(psi: Array | None, steps: np.ndarray, other: Array) -> Array:
     if psi is None:
         return table
     total = psi[:, :1] * table[0]
-    for k in range(1, len(steps)):
-        if steps[k].any():
-            total += psi[:, k : k + 1] * table[k]
+    for k in np.flatnonzero(steps[1:].any(axis=1)) + 1:
+        total += psi[:, k : k + 1] * table[k]
     return total
 
 
