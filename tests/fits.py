@@ -29,7 +29,9 @@ def random_fit(seed):
         z = np.where(hide, -np.inf, z)
     weight = None
     if rng.random() < 0.3:
-        weight = rng.choice([rng.exponential(size=n), rng.integers(1, 5, size=n), 10.0 ** rng.uniform(-3, 3, size=n)])
+        weight = rng.choice(
+            [rng.exponential(size=n), rng.integers(1, 5, size=n), 10.0 ** rng.uniform(-3, 3, size=n)]
+        )
     return _calibrator(rng, m), z.astype(dtype), y, weight
 
 

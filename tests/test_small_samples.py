@@ -68,7 +68,9 @@ def test_the_prior_is_so_many_rows_labelled_by_the_classifier():
     own = 15 / 16 * softmax(z, axis=1) + 1 / 16 * softmax(z / 10, axis=1)
     pseudo = np.repeat(z, 4, axis=0), np.tile(np.arange(4), 40), 8 / 40 * own.ravel()
     by_hand = mc.MCCT(prior_rows=0, shrinkage=0, tol=1e-9).fit(
-        np.concatenate([z, pseudo[0]]), np.concatenate([y, pseudo[1]]), np.concatenate([np.ones(40), pseudo[2]])
+        np.concatenate([z, pseudo[0]]),
+        np.concatenate([y, pseudo[1]]),
+        np.concatenate([np.ones(40), pseudo[2]]),
     )
     cal = mc.MCCT(prior_rows=8, shrinkage=0, tol=1e-9).fit(z, y)
     np.testing.assert_allclose(cal.predict_proba(z), by_hand.predict_proba(z), atol=1e-6)

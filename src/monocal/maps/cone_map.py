@@ -79,7 +79,7 @@ class ConeCalibrator(Calibrator):
         return float(minimize(problem, tol=1e-6 * min(1.0, problem.reach[0] or 1.0)).coefficients[0])
 
     def _problem(self, rows: Rows, allowed: np.ndarray, scale: float, **rest: Any) -> RankCone:
-        """The cone of these atoms, with shrinkage in units of what the rows tell of each at ``scale`` (`objective.information`)."""
+        """The cone of these atoms, with shrinkage in units of what rows tell of each at ``scale`` (`objective.information`)."""
         return RankCone(
             rows,
             allowed,

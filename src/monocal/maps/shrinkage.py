@@ -1,6 +1,6 @@
 """Choose the strength of shrinkage by held-out likelihood: the strongest that is not clearly worse than the best.
 
-    loss_i = mean over folds of the held-out NLL at strength i,      choose the largest i with  loss_i - loss_best <= its standard error
+    loss_i = mean over folds of the held-out NLL at strength i,    the strongest with  loss_i - loss_best <= its standard error
 
 The difference is taken fold by fold, so what all strengths share cancels. Folds are dealt by the content of a row, not by its
 place: neither the order of the rows nor how they are cut into blocks matters, and equal rows stay together, so that a weight of
@@ -40,7 +40,9 @@ def _row_keys(block: Block) -> _Keys:
     rows = block.rows
     parts = [rows.depth[:, -_RANKS:], rows.height[:, None], block.label_depth[:, None]]
     values = np.concatenate([to_numpy(part).astype(np.float64) for part in parts], axis=1) + 0.0  # no -0.0
-    factors = np.random.default_rng(0).integers(1, 2**63, size=_RANKS + 2, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
+    factors = np.random.default_rng(0).integers(1, 2**63, size=_RANKS + 2, dtype=np.uint64) * np.uint64(
+        2
+    ) + np.uint64(1)
     keys = np.zeros(len(values), dtype=np.uint64)
     for bits, factor in zip(values.T.copy().view(np.uint64), factors, strict=False):
         keys = _mixed(keys ^ (bits * factor))
