@@ -117,12 +117,11 @@ def full_size(sets: list[data.Splits]) -> str:
 @contextmanager
 def milder(share: float) -> Iterator[None]:
     """Another share of the milder part of the prior."""
-    before = problem.OWN
-    problem.OWN = ((1.0, 1.0 - share), (0.1, share))
+    before, problem.MILD_SHARE = problem.MILD_SHARE, share
     try:
         yield
     finally:
-        problem.OWN = before
+        problem.MILD_SHARE = before
 
 
 def search(
@@ -147,7 +146,7 @@ def search(
     lines = []
     for value in values:
         given = {} if parameter == "mild" else {parameter: value}
-        with milder(value if parameter == "mild" else problem.OWN[1][1]):
+        with milder(value if parameter == "mild" else problem.MILD_SHARE):
             cells = [
                 measured(lambda n=name, g=given: METHODS[n](**g), size) for name in names for size in sizes
             ]

@@ -1,5 +1,7 @@
 """The certificate against other optimisers: no point is below the objective by more than the bound, however flat it is."""
 
+from decimal import Decimal, localcontext
+
 import numpy as np
 import pytest
 from scipy.optimize import minimize
@@ -9,33 +11,35 @@ import monocal as mc
 from fits import random_fit
 from monocal.data import synthetic
 
-mpmath = pytest.importorskip("mpmath")
-
 
 def temperature_minimum(z, y, share, own):
-    """Infimum over the scale of the exact objective in high precision, by bisection of its derivative in log scale."""
-    mpmath.mp.dps = 60
-    depths = [[mpmath.mpf(float(max(row) - x)) for x in row] for row in z]
-    target = mpmath.mpf(0)
-    for row, label, q in zip(depths, y, own, strict=True):
-        target += (1 - share) * row[label] + share * sum(
-            mpmath.mpf(float(a)) * v for a, v in zip(q, row, strict=True)
+    """Infimum over the scale of the objective, with sixty digits, by bisection of its derivative."""
+    with localcontext(prec=60):
+        depths = [[Decimal(float(x)) for x in row] for row in z.max(axis=1, keepdims=True) - z]
+        targets = (1 - share) * np.eye(z.shape[1])[y] + share * own
+        n = len(depths)
+        drop = (
+            sum(
+                Decimal(float(t)) * v
+                for q, row in zip(targets, depths, strict=True)
+                for t, v in zip(q, row, strict=True)
+            )
+            / n
         )
-    target /= len(y)
 
-    def at(c):
-        value = slope = mpmath.mpf(0)
-        for row in depths:
-            e = [mpmath.exp(-c * v) for v in row]
-            value += mpmath.log(sum(e))
-            slope += sum(a * v for a, v in zip(e, row, strict=True)) / sum(e)
-        return value / len(depths) + c * target, target - slope / len(depths)
+        def at(c):
+            value = slope = Decimal(0)
+            for row in depths:
+                e = [(-c * v).exp() for v in row]
+                value += sum(e).ln() / n
+                slope += sum(a * v for a, v in zip(e, row, strict=True)) / sum(e) / n
+            return value + c * drop, drop - slope
 
-    low, high = mpmath.mpf("1e-6"), mpmath.mpf("1e12")
-    for _ in range(120):
-        middle = mpmath.sqrt(low * high)
-        low, high = (middle, high) if at(middle)[1] < 0 else (low, middle)
-    return float(at(low)[0])
+        low, high = Decimal("1e-6"), Decimal("1e12")
+        for _ in range(80):
+            middle = (low * high).sqrt()
+            low, high = (middle, high) if at(middle)[1] < 0 else (low, middle)
+        return float(at(low)[0])
 
 
 NEARLY_SEPARABLE = {
@@ -51,7 +55,9 @@ def test_temperature_scaling_where_the_objective_is_flat(name, prior_rows):
     z, y, weight = NEARLY_SEPARABLE[name]
     cal = mc.TemperatureScaling(prior_rows=prior_rows).fit(z, y, np.full(len(y), weight))
     share = prior_rows / (weight * len(y) + prior_rows)
-    unit = min(1.0, (z - z.min(axis=1, keepdims=True)).std())
+    depth = z.max(axis=1, keepdims=True) - z
+    mild = np.exp(log_softmax(-depth / 10, axis=1))
+    unit = min(1.0, 1.5 * (mild * depth).sum(axis=1).mean() / np.sqrt(2 * np.log(z.shape[1])))
     own = 15 / 16 * np.exp(log_softmax(z / unit, axis=1)) + 1 / 16 * np.exp(
         log_softmax(z / unit / 10, axis=1)
     )

@@ -113,6 +113,9 @@ def test_units_without_meaning_are_refused(cal):
     lone = z.copy()
     lone[0, :2] = 1e308, -1e308
     assert np.isfinite(cal.fit(lone, np.where(np.arange(len(y)) == 0, 0, y)).score(z, y))
+    cal = clone(cal).set_params(
+        prior_rows=0
+    )  # the likelihood knows no unit; the classifier's own probabilities have one
     expected = cal.fit(z, y).predict_proba(z)
     for scale in (1e-5, 1e-2, 10.0):
         np.testing.assert_allclose(cal.fit(z * scale, y).predict_proba(z * scale), expected, atol=5e-5)

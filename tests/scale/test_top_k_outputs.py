@@ -71,7 +71,7 @@ def test_the_fit_is_the_minimum_of_the_likelihood_it_states():
     top = largest(z)
     values = np.where(np.arange(K) < rng.integers(2, K + 1, (400, 1)), top.values, -np.inf)
     top = mc.TopK(values, top.ids, top.logsumexp)
-    cal = mc.TemperatureScaling(tol=1e-9).fit(top, y)
+    cal = mc.TemperatureScaling(tol=1e-9, prior_rows=0).fit(top, y)
 
     def nll(scale):
         parts = np.concatenate(

@@ -28,8 +28,8 @@ class MCCT(ConeCalibrator):
         Ranks with parameters of their own, counted from the top. The ranks below share the lowest one's, in fitting as in
         predicting, and stay in the normaliser. At most the number of classes; None: all.
     shrinkage : float or "cv"
-        Pull towards temperature scaling: 0 is the paper's objective, large values give temperature scaling; "cv" chooses
-        by cross-validation.
+        Pull towards temperature scaling, in units of what the rows can tell (see `objective.information`): with
+        ``prior_rows=0`` 0 is the paper's objective, large values give temperature scaling; "cv" chooses by cross-validation.
     prior_rows : float
         Every label gives a share ``prior_rows / (N + prior_rows)`` of itself to the classifier's own probabilities, as if so many
         more rows had been seen, labelled by the classifier itself. It keeps a few rows that are all right from making

@@ -96,7 +96,8 @@ class ArrayEngine:
         if tied is not None and tied[-1]:  # where classes share the top, an atom may begin among them
             top = label_totals(with_top_labels(block), psi, r)
         weight = float(xp.sum(w, dtype=xp.float64))
-        return Totals(weight, label, top, largest_tie(block.rows), mean, square)
+        tied = np.zeros(r, dtype=bool) if tied is None else tied.astype(bool)
+        return Totals(weight, label, top, largest_tie(block.rows), tied, mean, square)
 
     def _scale_moments(self, block: Block, lefts: list[Array], whole_scales: bool) -> list[np.ndarray]:
         """Sums over rows of ``left u`` and ``left u^2`` at each rank, (K, r) each."""

@@ -22,10 +22,10 @@ class Totals:
 
     weight: float
     label: np.ndarray  # (3, K, r): where the label's shares of psi v, psi U and psi begin (positive) and end
-    top: (
-        np.ndarray
-    )  # (3, K, r): the same as if every label were the top class, in blocks where some rows share it
+    # (3, K, r): the same as if every label were the top class, in blocks where some rows share it
+    top: np.ndarray
     ties: int  # ranks of the largest group of tied ones
+    tied: np.ndarray  # (r,) bool: whether a rank equals the one below it in some row
     mean: np.ndarray  # (2, K, r): sums of psi u and psi (all rows) at each rank
     square: np.ndarray  # (2, K, r): sums of their squares
 
@@ -35,6 +35,7 @@ class Totals:
             self.label + other.label,
             self.top + other.top,
             max(self.ties, other.ties),
+            self.tied | other.tied,
             self.mean + other.mean,
             self.square + other.square,
         )

@@ -42,7 +42,8 @@ class Certificate:
         np.ndarray | None
     )  # (3, K, r): mean psi p v, psi p U, psi p at each rank; None where the atom is one
     whole_scales: bool  # scales of factors but the first: only their total is known, at the lowest rank; factors are at most 1
-    ties: int  # classes of the largest group of tied ones
+    ties: int  # ranks of the largest group of tied ones
+    tied: np.ndarray  # (r,) bool: whether a rank equals the one below it in some row
     n_classes: int
 
     def excess(self) -> float:
@@ -65,7 +66,8 @@ class Certificate:
         rank = np.arange(r)
         # Ranks from `head` on may share the top; nothing is moved from there. An atom that begins among them is not at its
         # full height where they do, but at no less than its part of them.
-        head = max(r - self.ties, 0)
+        lowest, highest = self._tied_with()
+        head = lowest[-1]
         need = np.maximum(-self.gradient, 0.0) * np.where(start > head, self.ties, 1)
         unsure = (kind == SCALE) & (factor > 0) & self.whole_scales
         known = _moved(predicted, (rank < head).astype(np.float64), self.where)
@@ -80,15 +82,24 @@ class Certificate:
         np.maximum.at(share, reach, np.minimum(need[wanting] / available[wanting], 1.0))
         share = np.maximum.accumulate(share[::-1])[::-1][1:]
         # Tied classes give alike, as much as the lowest of them; and they may be as high as the highest.
-        share = share[np.maximum(rank - self.ties + 1, 0)]
+        share = share[lowest]
         bias = np.bincount(start, np.where((kind == BIAS) & (factor == 0), self.size, 0.0), r).cumsum()
-        below_top = np.exp(np.minimum(bias[np.minimum(rank + self.ties - 1, r - 1)] - bias[head], 0.0))
+        below_top = np.exp(np.minimum(bias[highest] - bias[head], 0.0))
         more = _moved(predicted, share, self.where)
         at_most = np.minimum(predicted[DEPTH, 0] @ share, share[0] * predicted[DEPTH, factor, 0])
         more = np.where(unsure, at_most, more)
         moved = float(predicted[MASS, 0] @ share)
         of_classes = float(share @ below_top) + (self.n_classes - r) * share[0] * below_top[0]
         return float((self.gradient + more) @ self.size) + moved * (1.0 + of_classes)
+
+    def _tied_with(self) -> tuple[np.ndarray, np.ndarray]:
+        """The lowest and the highest rank that each may be tied with, (r,) each."""
+        r = len(self.tied)
+        rank = np.arange(r)
+        begins = np.maximum.accumulate(np.where(self.tied, 0, rank))
+        last = np.append(~self.tied[1:], True)
+        ends = np.minimum.accumulate(np.where(last, rank, r - 1)[::-1])[::-1]
+        return np.maximum(begins, rank - self.ties + 1), np.minimum(ends, rank + self.ties - 1)
 
 
 def _moved(predicted: np.ndarray, share: np.ndarray, where: np.ndarray) -> np.ndarray:

@@ -4,13 +4,13 @@
 
     target = (1 - s) label + s q,       s = prior_rows / (N + prior_rows),
 
-with ``q`` what the classifier itself says (`OWN`). ``f`` is linear in ``c``, so the targets enter through one vector computed
-once, ``sum_n weight_n atom(target)``; the rest is the log-partition that `kernel` sums. The penalty is shrinkage towards
-temperature scaling,
+with ``q`` what the classifier itself says (`RankCone._own_targets`). ``f`` is linear in ``c``, so the targets enter through one
+vector computed once, ``sum_n weight_n atom(target)``; the rest is the log-partition that `kernel` sums. The penalty is
+shrinkage towards temperature scaling,
 
-    penalty_a = shrinkage / N * (standard deviation of the atom's values over rows and classes),
+    penalty_a = shrinkage / N * unit_a,       unit: the root of the atom's Fisher information (`information`),
 
-zero for the plain scale, plus a floor of half the tolerance on every atom. With ``shrinkage=0`` the floor alone keeps the
+zero for the plain scale, plus a floor of at most half the tolerance on every atom. With neither, the floor alone keeps the
 optimum finite where no label ever falls on the lowest ranks (the likelihood then improves without end as their bias
 falls), and the answer is still optimal for the unpenalised objective to within the tolerance.
 """
@@ -27,9 +27,9 @@ from ..rows.sampling import some_rows
 from ..solver import Evaluation
 from .bound import Certificate
 
-# What the classifier itself says: softmax(scale z), in these shares. A small part is said ten times more mildly, because a
-# network that is sure of everything is wrong more often than it says.
-OWN = ((1.0, 15 / 16), (0.1, 1 / 16))
+# The classifier's own probabilities: softmax(z), and a small part said ten times more mildly, because a network that is sure of
+# everything is wrong more often than it says.
+MILD, MILD_SHARE = 0.1, 1 / 16
 # The smallest weight: strictly positive, so that the map stays injective and 1/weight finite.
 MIN_SCALE = 1e-6
 # The plain scale, (scale, factor 0, start 0), is in every dictionary and comes first.
@@ -49,7 +49,7 @@ class RankCone:
     emphasis : ndarray of shape (2, K, 1), optional
         Relative strength of the penalty on each family of atoms; 1 by default.
     unit : ndarray of shape (2, K, r), optional
-        What the penalty is proportional to; by default the standard deviation of the atom's values.
+        What the penalty is proportional to; by default the standard deviation of the atom's values over rows and classes.
     mirrors : ndarray of int, shape (K,), optional
         The factor that each one makes 1 with, where that comes before it, or itself: the sums of one give those of the other.
     prior_rows : float
@@ -118,20 +118,27 @@ class RankCone:
         return np.stack([height - depth, mass])
 
     def _own_targets(self) -> np.ndarray:
-        """Sums of ``psi q v``, ``psi q U`` and ``psi q`` at each rank (3, K, r), a row; ``q`` as `OWN` says.
+        """Sums of ``psi q v``, ``psi q U`` and ``psi q`` at each rank (3, K, r), a row.
 
         They are what the kernel sums there. A sample of the rows will do where they are many.
         """
         some = some_rows(self.rows)
         weight = self.totals.weight if some is self.rows else float(some.weights().sum())
-        plain, nothing = np.zeros(self.allowed.shape), np.zeros(0, dtype=np.intp)
-        own = np.zeros((3, *self.allowed.shape[1:]))
-        # The softmax of logits that differ by much less than one (cosines, say) says nothing: their deviation is taken as one.
-        unit = 1.0 if self.rows.has_tail else min(1.0, self.spread[_PLAIN] or 1.0)
-        for scale, share in OWN:
-            plain[SCALE, 0, 0] = scale / unit
-            own += share / weight * self._of_all_factors(some.sum(sums, self._point(plain, nothing)))
-        return own
+
+        def said(scale: float) -> np.ndarray:
+            plain = np.zeros(self.allowed.shape)
+            plain[SCALE, 0, 0] = scale
+            found = some.sum(sums, self._point(plain, np.zeros(0, dtype=np.intp)))
+            return self._of_all_factors(found) / weight
+
+        mild = said(MILD)
+        # The softmax of logits that differ by much less than one (cosines, say) says nothing: they are first brought to a
+        # deviation of about one. The largest of m normal numbers lies roughly sqrt(2 log m) / 1.5 deviations above their mean.
+        deviation = 1.5 * mild[DEPTH, 0].sum() / np.sqrt(2.0 * np.log(max(self.rows.n_classes, 2)))
+        unit = min(1.0, deviation) or 1.0
+        if unit < 1.0:
+            mild = said(MILD / unit)
+        return (1.0 - MILD_SHARE) * said(1.0 / unit) + MILD_SHARE * mild
 
     def set_strength(self, shrinkage: float) -> None:
         """Choose the shrinkage; everything else stands."""
@@ -213,6 +220,7 @@ class RankCone:
             predicted=here.predicted,
             whole_scales=self.whole_scales,
             ties=self.totals.ties,
+            tied=self.totals.tied,
             n_classes=self.rows.n_classes,
         ).excess()
 
