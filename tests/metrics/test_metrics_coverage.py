@@ -1,6 +1,6 @@
 """Intervals hold the truth about as often as they say; tests reject it about as rarely. Small and seeded.
 
-`benchmarks/coverage.py` does the same at length; its worlds and its truths are used here.
+`benchmarks/interval_coverage.py` does the same at length; its worlds and its truths are used here.
 """
 
 from __future__ import annotations

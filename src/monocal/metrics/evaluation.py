@@ -139,7 +139,7 @@ def evaluate(
     estimate. ``nll`` and ``brier`` have theirs from the standard error of a mean, the accuracies Wilson's; those of
     ``ece``, ``adaptive_ece`` and ``debiased_ece`` ask which true errors would show what was seen, for
     noise makes an error larger. The other metrics have none, and neither has an infinite ``nll``: no way that was
-    tried covers them. ``benchmarks/coverage.py`` measures the coverage.
+    tried covers them. ``benchmarks/interval_coverage.py`` measures the coverage.
 
     References
     ----------

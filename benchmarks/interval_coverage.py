@@ -1,6 +1,6 @@
 """How often intervals hold the truth, and tests reject it: simulated predictors whose true metrics are known.
 
-    python benchmarks/coverage.py [--trials 200] [--boot 200] [--jobs 2] [--rows 500 2000] [--metrics ece nll]
+    python benchmarks/interval_coverage.py [--trials 200] [--boot 200] [--jobs 2] [--rows 500 2000] [--metrics ece nll]
 
 Logits ``z`` are normal, labels are drawn from ``softmax(z)``, and the predictor says ``softmax(s z)``: calibrated at ``s = 1``,
 too sure above, too modest below. "wave" is wrong in both directions: ``s`` goes up and down with the margin of the row. The
