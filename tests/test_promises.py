@@ -18,7 +18,7 @@ NOTE = re.compile(r"^\[\^([\w-]+)\]: (.+)$", re.MULTILINE)
 NOTES = dict(NOTE.findall(GUARANTEES))
 MARK = re.compile(r'\[✓\]\(([\w/.]+) "(\w+)"\)')
 TEST = re.compile(r"`(tests/[\w/.]+)::(\w+)`")
-EXPLAINS = ("*Why:*", "| field |", "|---")
+EXPLAINS = ("*Why:*", "| field |", "|---", "| ---")
 NAMED = sorted({test for note in NOTES.values() for test in TEST.findall(note)} | set(MARK.findall(README)))
 
 
@@ -27,7 +27,15 @@ def blocks(text):
     text = NOTE.sub("", re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE))
     text = re.sub(r"^(#|- |\|)", r"\n\1", text, flags=re.MULTILINE)
     parts = (part.strip() for part in re.split(r"\n\s*\n", text))
-    return [part for part in parts if part and not part.startswith("#")]
+    parts = [part for part in parts if part and not part.startswith("#")]
+    # A table of figures below a paragraph that ends with its note is held by that note.
+    held, noted = [], False
+    for part in parts:
+        if not part.startswith("|"):
+            noted = part.endswith("]") or part.endswith("]:")
+        if not (part.startswith("|") and noted):
+            held.append(part)
+    return held
 
 
 def short(block):

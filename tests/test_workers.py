@@ -104,3 +104,22 @@ def test_a_method_that_cannot_be_sent_is_judged_here() -> None:
     data = mc.data.synthetic(200, 4, seed=0)
     found = compare_methods(Trial.of(data, None), {"own": Own()}, n_boot=0)
     assert found.recommended == "own"
+
+
+def test_an_interrupted_call_leaves_no_answer_to_the_next():
+    worker = Worker()
+    before = signal.signal(signal.SIGALRM, _interrupt)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 1.5)
+        with pytest.raises(KeyboardInterrupt):
+            worker.call(time.sleep, 20)
+        with pytest.raises((WorkerDied, ValueError)):  # the conversation is over
+            worker.call(int, "7")
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        worker.close()
+
+
+def _interrupt(*_):
+    raise KeyboardInterrupt

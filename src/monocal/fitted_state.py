@@ -48,8 +48,9 @@ def check_state(calibrator: Calibrator) -> None:
     m = calibrator.n_features_in_
     _require(isinstance(m, numbers.Integral) and not isinstance(m, bool) and m >= 1, "n_features_in_", m)
     check_choice(calibrator.input, "input", ("logits", "probabilities"))
+    own = type(calibrator).__module__.partition(".")[0] == __package__
     for name, value in vars(calibrator).items():
-        if name in _RULES:
+        if own and name in _RULES:  # the attributes of somebody else's family mean what they will
             _check_finite(value, name)
             _RULES[name](calibrator, value, name)
     if calibrator.input == "probabilities":
@@ -95,7 +96,8 @@ def _rank_map(calibrator: Calibrator, given: Any, name: str) -> None:
     _require(rising and starts[-1] < m, f"{name}.starts", starts, f"ranks from 0 on, below {m}")
     _require(np.diff(starts) > 0, f"{name}.starts", starts, "ranks that rise")
     top_k = given.top_k
-    _require(top_k is None or (isinstance(top_k, int) and top_k >= 1), f"{name}.top_k", top_k)
+    whole = isinstance(top_k, int | np.integer) and top_k >= 1
+    _require(top_k is None or whole, f"{name}.top_k", top_k)
     _require(top_k == getattr(calibrator, "top_k", None), f"{name}.top_k", top_k, "the calibrator's own")
     if given.factors is not None:
         _factors(calibrator, given.factors, f"{name}.factors")
@@ -111,7 +113,7 @@ def _factors(calibrator: Calibrator, given: Any, name: str) -> None:
     known = [s for s in given.statistics if callable(s) or s in STATISTICS]
     _require(len(known) == len(given.statistics), f"{name}.statistics", given.statistics, "known statistics")
     for ramp in given.ramps:
-        there = isinstance(ramp.statistic, int) and 0 <= ramp.statistic < len(given.statistics)
+        there = isinstance(ramp.statistic, int | np.integer) and 0 <= ramp.statistic < len(given.statistics)
         _require(there, f"{name}.ramps", ramp.statistic, "the number of a statistic")
         _require(ramp.zero != ramp.one, f"{name}.ramps", ramp.zero, "a ramp with two ends")
 
@@ -128,7 +130,8 @@ def _strictly_rising(calibrator: Calibrator, given: Any, name: str) -> None:
 
 def _weights(calibrator: Calibrator, given: Any, name: str) -> None:
     """By rank, like the biases; or of a mixture."""
-    _not_negative(calibrator, given, name)
+    if calibrator.preserves_order or not hasattr(calibrator, "biases_"):
+        _not_negative(calibrator, given, name)
     if hasattr(calibrator, "biases_"):
         _by_rank(calibrator, given, name)
     else:
@@ -139,7 +142,8 @@ def _by_rank(calibrator: Calibrator, given: Any, name: str) -> None:
     m = calibrator.n_features_in_
     ranks = min(getattr(calibrator, "top_k", None) or m, m)
     _require(np.shape(given) == (ranks,), name, given, f"one number for each of {ranks} ranks")
-    _rising(calibrator, given, name)
+    if calibrator.preserves_order:  # the published procedure meets its constraints to rounding only
+        _rising(calibrator, given, name)
 
 
 def _stages(calibrator: Calibrator, given: Any, name: str) -> None:
@@ -158,7 +162,7 @@ def _frequencies(calibrator: Calibrator, given: Any, name: str) -> None:
 
 
 def _share(calibrator: Calibrator, given: Any, name: str) -> None:
-    _require(0 <= given < 1, name, given, "a number from 0 to 1")
+    _require(0 <= given < 1, name, given, "a number of at least 0 and below 1")
 
 
 def _positive(calibrator: Calibrator, given: Any, name: str) -> None:

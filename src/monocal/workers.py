@@ -131,6 +131,11 @@ class Worker:
                 raise WorkerDied(
                     f"its process was ended ({code}), most likely by the system for lack of memory"
                 ) from gone
+        except (
+            BaseException
+        ):  # an interrupt, say: what the process still has to say would answer the next call
+            self.close()
+            raise
         finally:
             timer.cancel()
         if state["late"]:

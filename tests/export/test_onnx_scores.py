@@ -254,3 +254,12 @@ def test_log_probabilities_are_logits(rows, of_logits):
     np.testing.assert_allclose(
         of_logits.predict_proba(log_softmax(z, axis=1)), of_logits.predict_proba(z), atol=1e-6
     )
+
+
+def test_a_classifier_whose_calibrator_has_several_steps():
+    X, y = load_iris(return_X_y=True)
+    model = mc.CalibratedClassifier(LogisticRegression(max_iter=500), method="structured").fit(X, y)
+    session = ort.InferenceSession(model.to_onnx().SerializeToString())
+    names = [o.name for o in session.get_outputs()]
+    found = session.run(None, {session.get_inputs()[0].name: X.astype(np.float32)})
+    np.testing.assert_allclose(found[names.index("probabilities")], model.predict_proba(X), atol=1e-5)

@@ -367,3 +367,18 @@ def test_a_language_model_that_prefers_some_labels():
     assert price.nll.low > 0.3
     assert str(price).startswith("Keeping the order costs 0.3")
     assert nll(free, data.logits_test, data.y_test) < 0.69  # 0.7003 by structured matrix scaling alone
+
+
+def test_an_estimate_of_few_rows_of_the_same_population_changes_nothing():
+    rng = np.random.default_rng(0)
+    m, n = 60, 1500
+    frequency = rng.dirichlet(np.full(m, 0.3))
+    y = rng.choice(m, size=n, p=frequency)
+    z = 4 * np.eye(m)[y] + rng.normal(size=(n, m))
+    cal = mc.LabelShift(mc.TemperatureScaling()).fit(z, y)
+    shifted = 0
+    for _ in range(20):
+        labels = rng.choice(m, size=30, p=frequency)
+        cal.adapt(4 * np.eye(m)[labels] + rng.normal(size=(30, m)))
+        shifted += cal.shifted_
+    assert shifted <= 1

@@ -13,7 +13,7 @@ import pytest
 
 import monocal as mc
 
-path = Path(__file__).parents[2] / "benchmarks" / "coverage.py"
+path = Path(__file__).parents[2] / "benchmarks" / "interval_coverage.py"
 spec = importlib.util.spec_from_file_location("coverage_benchmark", path)
 assert spec is not None
 assert spec.loader is not None
@@ -52,3 +52,14 @@ def test_paired_tests_keep_their_level():
     for name in names:
         assert rejected[name] <= 0.1, name
     assert max(rejected.values()) > 0
+
+
+def test_a_predictor_that_is_always_sure():
+    generator = np.random.default_rng(0)
+    p = np.tile([1.0, 0.0], (200, 1))
+    covered = 0
+    for _ in range(20):
+        y = (generator.random(200) < 0.2).astype(int)
+        estimate = mc.evaluate(p, y, metrics="ece", n_boot=100)["ece"]
+        covered += estimate.low <= 0.2 <= estimate.high
+    assert covered >= 16

@@ -55,7 +55,10 @@ def atomic_path(path: str | os.PathLike[str], *, force: bool = False) -> Iterato
         # A pipe may stand where no folder can be made, such as in /dev.
         folder = Path(tempfile.gettempdir()) if stream else target.parent
         hidden = folder / f".{target.stem[:40]}.{secrets.token_hex(6)}"
-    except OSError as error:
+    except (
+        OSError,
+        RuntimeError,
+    ) as error:  # links that lead to each other are a RuntimeError to Python 3.11
         raise _not_written(target, error) from error
     remove = partial(shutil.rmtree, hidden, ignore_errors=True)
     temporary = hidden / target.name
@@ -65,6 +68,9 @@ def atomic_path(path: str | os.PathLike[str], *, force: bool = False) -> Iterato
             yield temporary
             _put(temporary, target, force)
         except OSError as error:
+            named = error.filename
+            if named is not None and not str(os.fspath(named)).startswith((str(hidden), str(target))):
+                raise  # of another file, such as one that is read
             raise _not_written(target, error, temporary) from error
         finally:
             remove()
@@ -98,6 +104,16 @@ def _put(temporary: Path, target: Path, force: bool) -> None:
         _keep_permissions(temporary, target.stat())
     with open(temporary, "rb+") as file:
         os.fsync(file.fileno())  # a rename must not reach the disk before the content
+    if not force:
+        # A link fails where somebody has made the file meanwhile; not every file system has links.
+        try:
+            os.link(temporary, target)
+        except FileExistsError:
+            _check_target(target, force)
+            raise
+        except OSError:
+            os.replace(temporary, target)
+        return
     os.replace(temporary, target)
 
 
@@ -108,9 +124,9 @@ def _keep_permissions(temporary: Path, old: os.stat_result) -> None:
     os.chmod(temporary, stat.S_IMODE(old.st_mode))
 
 
-def _not_written(target: Path, error: OSError, temporary: Path | None = None) -> FileError:
+def _not_written(target: Path, error: OSError | RuntimeError, temporary: Path | None = None) -> FileError:
     """One sentence about a file that could not be written; it names the file asked for, not the temporary one."""
-    reason = error.strerror or str(error) or type(error).__name__
+    reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
     # What libraries wrap into long texts of their own.
     reason = next((known for known in _DISK if known in reason), reason)
     if temporary is not None:

@@ -22,9 +22,9 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from ..errors import InputError, MissingExtraError, require
+from .chain import chain_of
 from .onnx import OPSET, to_onnx
 from .onnx_map import Graph
-from .plan import plan_of
 
 if TYPE_CHECKING:
     from ..classifier import CalibratedClassifier
@@ -46,7 +46,7 @@ def classifier_to_onnx(
 ) -> onnx.ModelProto:
     """The model of `CalibratedClassifier.to_onnx`, which documents the parameters."""
     check_is_fitted(model)
-    plan_of(model.calibrator_)  # first: what cannot be exported need not be converted
+    chain_of(model.calibrator_)  # first: what cannot be exported need not be converted
     skl2onnx = _skl2onnx()
     runtime = require("onnxruntime", "onnx")
     rows = _rows(model, X, dtype)

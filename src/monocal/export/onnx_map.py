@@ -18,6 +18,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from ..arrays import EXP_GRID
+from ..errors import InputError
 from ..ranks.ranked import LARGEST
 from .plan import Plan
 
@@ -176,7 +177,11 @@ def _statistic(g: Graph, name: str, plan: Plan, depth: str, masked: str, sorted_
     second = _second(g, plan, depth, masked, sorted_x)
     if name == "margin":
         return second
-    # log_odds: relative to the second class, so that nothing is lost where the first is all but certain
+    if name != "log_odds":
+        raise InputError(
+            f"the statistic {name!r} has no form in ONNX: add one in export/onnx_map.py, or use to_torch()."
+        )
+    # Relative to the second class, so that nothing is lost where the first is all but certain
     second = g.cast(second, np.float64)
     below = g.op("Max", g.op("Sub", v, second), g.constant(0.0, np.float64))
     e = g.op("Mul", g.op("Exp", g.op("Neg", below)), available)

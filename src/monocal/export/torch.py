@@ -326,6 +326,8 @@ class CalibratorModule(ExactModule):
         second = self._second(x)
         if statistic == "margin":
             return second
+        if statistic != "log_odds":
+            raise InputError(f"the statistic {statistic!r} has no form in torch: add one in export/torch.py.")
         e = torch.where(others, torch.exp(-(depth - second[..., None]).clamp(min=0.0)), 0.0)
         return second - torch.log((e.sum(-1) + tied).clamp(min=1.0))
 

@@ -24,7 +24,11 @@ def intervals(
     terms = score_terms(rows, options.top_k)
     ends = {}
     for name in names:
-        if METRICS[name].mean and np.isfinite(terms[name]).all():
+        if (
+            METRICS[name].mean
+            and np.isfinite(terms[name]).all()
+            and (METRICS[name].share or len(terms[name]) > 1)
+        ):
             of_mean = _share if METRICS[name].share else _mean
             ends[name] = of_mean(terms[name], rows.weight, z)
     errors = [name for name in names if METRICS[name].error is not None]

@@ -70,10 +70,12 @@ def _drawn(rows: Rows, right: Floats, generator: np.random.Generator) -> Rows:
 def _ends(seen: float, true: Floats, drawn: Floats, level: float, most: float) -> tuple[float, float]:
     """The interval, from the true error at each node and the draws (nodes, size) there."""
     mean, spread = drawn.mean(axis=1), drawn.std(axis=1, ddof=1)
-    if not spread.all():  # nothing is left to chance
+    by_chance = spread > 0
+    if not by_chance.any():
         return seen, seen
     tail = (1 - level) / 2
-    largest = np.quantile((drawn - mean[:, None]) / spread[:, None], 1 - tail)
+    # A predictor that is always sure leaves nothing to chance if it is right, and much if it is not.
+    largest = np.quantile((drawn - mean[:, None])[by_chance] / spread[by_chance, None], 1 - tail)
     # Squares, because noise adds to the square of a norm: they are all but parabolas in t.
     mean_square = np.polyval(np.polyfit(_NODES, mean**2, 2), _STEPS)
     variance = np.polyval(np.polyfit(_NODES, spread**2, 1), _STEPS)

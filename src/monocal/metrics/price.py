@@ -93,7 +93,13 @@ class PriceOfOrder:
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
         plain = {**self.__dict__, "moves": [move.__dict__ for move in self.moves]}
-        return plain | {"nll": self.nll.__dict__, "accuracy": self.accuracy.__dict__, "sentence": str(self)}
+        prices = {name: _finite(getattr(self, name).__dict__) for name in ("nll", "accuracy")}
+        return plain | prices | {"sentence": str(self)}
+
+
+def _finite(values: dict[str, float]) -> dict[str, float | None]:
+    """JSON knows no infinity."""
+    return {name: value if np.isfinite(value) else None for name, value in values.items()}
 
 
 def price_of_order(keeping: Any, free: Any, labels: Any, *, level: float = 0.95) -> PriceOfOrder:
@@ -159,10 +165,13 @@ def price_of_rows(
 
 
 def _price(difference: np.ndarray, level: float) -> Price:
-    mean = float(difference.mean())
-    if not np.isfinite(difference).all():  # a label with probability zero: the sign is all there is
+    with np.errstate(invalid="ignore"):
+        mean = float(difference.mean())
+    if (
+        len(difference) < 2 or not np.isfinite(difference).all()
+    ):  # a label with probability zero: the sign is all there is
         return Price(mean, -np.inf, np.inf)
-    room = float(norm.ppf((1 + level) / 2) * difference.std() / np.sqrt(len(difference)))
+    room = float(norm.ppf((1 + level) / 2) * difference.std(ddof=1) / np.sqrt(len(difference)))
     return Price(mean, mean - room, mean + room)
 
 

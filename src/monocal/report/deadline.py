@@ -44,15 +44,21 @@ class TimedTrial:
             return self._trial.judge(method)
         try:
             return self._ready().answer(request, seconds)
-        except (TimeoutError, WorkerDied):
+        except (
+            TimeoutError,
+            WorkerDied,
+        ):  # a method may raise TimeoutError, too: then the process is still there
+            if self._worker is not None:
+                self._worker.close()
             self._worker = None
             raise
 
     def _ready(self) -> Worker:
         if self._worker is None:
             begin = time.perf_counter()
-            self._worker = Worker()
-            self._worker.call(_keep, self._trial)
+            worker = Worker()
+            worker.call(_keep, self._trial)
+            self._worker = worker
             self.starting += time.perf_counter() - begin
         return self._worker
 

@@ -41,6 +41,8 @@ _FOLDS = 5
 _DOUBT = 2.5
 # Beyond this a logit says no more.
 _LARGEST = 1e15
+# The largest share of the uniform distribution, for rows of next to no weight.
+_MOST_FLOOR = 0.5
 # Up to this many logits double precision costs nothing; beyond, rows in single precision reach the tolerance as well.
 _DOUBLE_BELOW = 2**18
 
@@ -144,7 +146,7 @@ class StructuredScaling(Calibrator):
             self.solution_, self.n_iter_ = first.solution_, first.n_iter_
             return None
         total = float(weight.sum())
-        self.floor_ = 1.0 / (total + 1.0)
+        self.floor_ = min(1.0 / (total + 1.0), _MOST_FLOOR)
         if logits.size <= _DOUBLE_BELOW:
             logits = logits.astype(np.float64, copy=False)
         x = map_rows(self._features, logits)
