@@ -20,7 +20,7 @@ from .folds import balanced_folds
 from .scaling import PATH, StructuredScaling, log_likelihood, surest
 from .stacked import Stacked
 
-# Classes up to which a weight for every pair pays, and its time is that of a cup of tea at the most.
+# Classes below which a weight for every pair pays: with a hundred, on halves of three real calibration sets, it never did.
 _PAIRS_BELOW = 50
 
 
