@@ -134,7 +134,7 @@ def of_monocal(model: Any, logits: np.ndarray, given: Any, labels: np.ndarray) -
     import monocal as mc
 
     n, m = logits.shape
-    scale = 1.0 / mc.TemperatureScaling().fit(logits, labels).temperature_
+    scale = 1.0 / mc.TemperatureScaling(prior_rows=0).fit(logits, labels).temperature_
     strength = model._strength(m, n, scale)
     matrix = model.coef_.ndim == 2
     return Affine(

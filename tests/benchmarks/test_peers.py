@@ -193,7 +193,7 @@ def test_excess_of_a_temperature_is_measured_from_the_exact_minimum(data):
     for scale in (0.05, 1.0, 7.0):
         expected = nll(scale) / least - 1.0
         assert optimum.temperature_excess(data.values, y, scale) == pytest.approx(expected, rel=1e-6)
-    best = mc.TemperatureScaling().fit(data.values, y)
+    best = mc.TemperatureScaling(prior_rows=0).fit(data.values, y)
     assert optimum.temperature_excess(data.values, y, 1.0 / best.temperature_) < 1e-9
     assert optimum.temperature_excess(data.values, y, -1.0) == math.inf
 

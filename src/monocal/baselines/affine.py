@@ -68,7 +68,7 @@ class AffineCalibrator(Calibrator):
             )
         share = np.ones(len(labels)) if weight is None else weight
         total = float(share.sum())
-        scale = 1.0 / TemperatureScaling().fit(logits, labels, weight).temperature_
+        scale = 1.0 / TemperatureScaling(prior_rows=0).fit(logits, labels, weight).temperature_
         if logits.size <= DOUBLE_BELOW:
             logits = logits.astype(np.float64, copy=False)
         strength = self._strength(n_classes, total, scale)

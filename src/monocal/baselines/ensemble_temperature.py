@@ -70,7 +70,9 @@ class EnsembleTemperatureScaling(ProbabilityCalibrator):
         check_choice(self.loss, "loss", ("nll", "mse"))
         temperature_loss = self.loss if self.temperature_loss is None else self.temperature_loss
         check_choice(temperature_loss, "temperature_loss", ("nll", "mse"))
-        self.temperature_ = TemperatureScaling(loss=temperature_loss).fit(logits, labels, weight).temperature_
+        self.temperature_ = (
+            TemperatureScaling(loss=temperature_loss, prior_rows=0).fit(logits, labels, weight).temperature_
+        )
         share = np.ones(len(labels)) if weight is None else weight
         share = share / share.sum()
         if self.loss == "nll":

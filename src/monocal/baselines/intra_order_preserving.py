@@ -117,7 +117,7 @@ class IntraOrderPreserving(Calibrator):
         random = np.random.default_rng(self.seed)
         rows = schedule.split(len(labels), random)
         # The start must not have seen the validation rows, or nothing would seem to improve on it.
-        start = TemperatureScaling().fit(
+        start = TemperatureScaling(prior_rows=0).fit(
             logits[rows[0]], labels[rows[0]], None if weight is None else weight[rows[0]]
         )
         self.temperature_ = start.temperature_

@@ -60,7 +60,7 @@ class ScalingBinning(OneVsRestCalibrator):
         check_number(self.bins, "bins", least=1, most=100_000, whole=True)
         check_choice(self.scaling, "scaling", ("platt", "temperature"))
         if self.scaling == "temperature":
-            self.temperature_ = TemperatureScaling().fit(logits, labels, weight).temperature_
+            self.temperature_ = TemperatureScaling(prior_rows=0).fit(logits, labels, weight).temperature_
         else:
             p = map_rows(softmax, logits)
             w = np.ones(len(labels)) if weight is None else weight

@@ -71,7 +71,7 @@ class TemperatureScaling(ConeCalibrator):
     >>> import monocal as mc
     >>> cal = mc.TemperatureScaling().fit([[2.0, 0.0], [2.0, 0.0], [0.0, 2.0]], [0, 1, 1])
     >>> round(cal.temperature_, 3)
-    2.885
+    1.396
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class TemperatureScaling(ConeCalibrator):
 def last_scale(calibrated: np.ndarray, labels: np.ndarray, weight: np.ndarray | None) -> float:
     """The scale that is best after another method; 1 where that has left logits in no unit that can be fitted."""
     try:
-        return 1.0 / TemperatureScaling().fit(calibrated, labels, weight).temperature_
+        return 1.0 / TemperatureScaling(prior_rows=0).fit(calibrated, labels, weight).temperature_
     except InputError:
         return 1.0
 

@@ -42,7 +42,7 @@ class Method:
 
 METHODS: dict[str, Method] = {
     "uncalibrated": Method("Uncalibrated", lambda seed, top_k: None, in_paper=True),
-    "ts": Method("TS", lambda seed, top_k: mc.TemperatureScaling(), in_paper=True),
+    "ts": Method("TS", lambda seed, top_k: mc.TemperatureScaling(prior_rows=0), in_paper=True),
     "vs": Method("VS", lambda seed, top_k: mc.VectorScaling.as_published(), in_paper=True),
     "hb": Method("HB", lambda seed, top_k: mc.HistogramBinning(), in_paper=True),
     "ets": Method(
