@@ -163,7 +163,7 @@ def _one_atom(
         if goal.met(problem, here, c, kkt):
             status = CONVERGED
             break
-        low, high = (scale, high) if g < 0 else (low, scale)
+        low, high = (max(low, scale), high) if g < 0 else (low, min(high, scale))
         if n_iter >= max_iter:
             status = ITERATIONS
             break
@@ -172,7 +172,7 @@ def _one_atom(
             break
         n_iter += 1
         wanted = newton_step(scale, g, float(here.hessian[0, 0]), float(problem.worth[0]))
-        if wanted <= lower and not at_bound:
+        if wanted <= lower and low == lower and not at_bound:
             wanted, at_bound = lower, True
         elif abs(g) > 0.5 * abs(last) or not low < wanted < min(high, FARTHEST * scale):
             wanted = middle(low, high)

@@ -24,4 +24,6 @@ def newton_step(c: float, g: float, curvature: float, worth: float) -> float:
 
 def middle(low: float, high: float) -> float:
     """Half-way by ratio; a fixed factor farther where there is no end."""
+    if low <= 0.0:  # no ratio leads away from 0
+        return high / FARTHEST if np.isfinite(high) else 1.0
     return float(np.sqrt(low) * np.sqrt(high)) if np.isfinite(high) else FARTHEST * low
