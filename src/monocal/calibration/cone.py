@@ -15,7 +15,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from ..arrays import Array, array_namespace, to_numpy
-from ..errors import InputError, warn
+from ..errors import InputError, spoken, warn
 from ..kernel.point import SCALE
 from ..objective.cone import RankCone
 from ..objective.information import information
@@ -171,6 +171,6 @@ def warn_if_unfinished(calibrator: Calibrator, solution: Solution) -> None:
     if not solution.converged:
         warn(
             f"{type(calibrator).__name__} did not converge ({solution.status}; violation {solution.kkt:.1e}). "
-            "Raise max_iter or tol.",
+            f"Raise {spoken('max_iter')} or {spoken('tol')}.",
             ConvergenceWarning,
         )
