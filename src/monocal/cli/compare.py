@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .methods import find_method, make
+from .by_name import find_method, make
 from .output import Boot, Json, Seed, one_line, print_json, print_table, progress, show
 from .reading import Reading, reads
 
 if TYPE_CHECKING:
-    from ..report.methods import MethodComparison, MethodResult
+    from ..report.selection import MethodComparison, MethodResult
 
 _SHOWN = ("nll", "ece", "brier", "accuracy")
 

@@ -17,7 +17,7 @@ import numpy as np
 from monocal.data import atomic_path
 
 from .cells import Cell
-from .methods import METHODS
+from .columns import METHODS
 from .plan import Plan
 from .running import Results
 from .tables import Table, mean_and_spread

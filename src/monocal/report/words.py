@@ -11,7 +11,7 @@ import math
 from ..metrics import Comparison, Floor, OrderAudit
 from ..plots import CalibrationCurve, RankParameters, Stretch
 from ..solver import Solution
-from .methods import UNCALIBRATED, MethodComparison
+from .selection import UNCALIBRATED, MethodComparison
 
 _MOST_STRETCHES = 4
 

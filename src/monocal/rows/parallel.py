@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
-from ..arrays import Array, array_namespace, device_of, is_lazy_torch, on_host
+from ..arrays import Array, array_namespace, device_of, is_torch, on_host
 
 T = TypeVar("T")
 
@@ -59,7 +59,7 @@ def map_rows(function: Callable[[Array], Array], rows: Array, size: int | None =
     def one(block: slice) -> None:
         out[block] = function(rows[block])
 
-    parallel_map(one, blocks[1:], serial=is_lazy_torch(rows))
+    parallel_map(one, blocks[1:], serial=is_torch(rows))
     return out
 
 

@@ -85,7 +85,7 @@ class Entries:
 
 
 @dataclass(frozen=True)
-class Rows:
+class Outcomes:
     """Per-row quantities of (n, m) probabilities and (n,) labels; all arrays have shape (n,).
 
     Rows of weight zero are left out; `kept` says which of those given are here.
@@ -119,7 +119,7 @@ class Rows:
         classwise: bool = False,
         names: tuple[str, str] = ("probs", "labels"),
         part: bool = False,
-    ) -> Rows:
+    ) -> Outcomes:
         """Validate and read once; ``classwise`` keeps the entries that class-wise bins need.
 
         Rows that are a ``part`` of more may all have weight zero.
