@@ -186,7 +186,7 @@ def sort_with_index(x: Array) -> tuple[Array, Array]:
     return np.take_along_axis(x, index, axis=1), index
 
 
-def next_up(x: Array) -> Array:
+def _next_up(x: Array) -> Array:
     """The next larger number of the same type."""
     xp = array_namespace(x)
     if is_torch(x):
@@ -208,10 +208,10 @@ def ordered_exp(x: Array) -> Array:
     last place, more than twice the error of any exp in use. The rounding moves a value by 5e-7 of itself in
     float32 and 2e-15 in float64 at most.
     """
-    return ordered_exp_(array_namespace(x).asarray(x, copy=True))
+    return _ordered_exp_(array_namespace(x).asarray(x, copy=True))
 
 
-def ordered_exp_(x: Array) -> Array:
+def _ordered_exp_(x: Array) -> Array:
     """The same in place."""
     grid = EXP_GRID[str(x.dtype).rpartition(".")[2]]
     with np.errstate(over="ignore", under="ignore"):
@@ -229,7 +229,7 @@ def ordered_softmax(f: Array) -> Array:
 
 def anchored_softmax_(f: Array) -> Array:
     """The same in place, of rows whose top is at 0."""
-    e = ordered_exp_(f)
+    e = _ordered_exp_(f)
     with np.errstate(under="ignore"):
         e *= 1.0 / array_namespace(e).sum(e, axis=-1, keepdims=True)
     return e
@@ -263,5 +263,5 @@ def keep_argmax(values: Array, logits: Array) -> Array:
         rows = values[moved, :]
         z = logits[moved, :]
         top = z == xp.max(z, axis=1, keepdims=True)
-        values[moved, :] = xp.where(top, next_up(xp.max(rows, axis=1, keepdims=True)), rows)
+        values[moved, :] = xp.where(top, _next_up(xp.max(rows, axis=1, keepdims=True)), rows)
     return values

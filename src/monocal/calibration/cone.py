@@ -148,7 +148,7 @@ def _check_unit(logits: Array) -> None:
             f"X: the largest and the median logit of a row differ by {depth:.1e}, more than any classifier's. Divide all by a "
             f"constant such as {depth / 10:.0e}, in fitting and in predicting."
         )
-    if (top - np.nanmin(some, axis=1)).max() < _SMALLEST:  # of these rows; of all?
+    if (top - np.nanmin(some, axis=1)).max() < _SMALLEST:  # so far a sample of the rows: now look at all
         span = _largest_span(logits)
         if 0 < span < _SMALLEST:
             raise InputError(
