@@ -24,8 +24,8 @@ from scipy.special import softmax
 
 import monocal as mc
 from monocal.metrics import METRICS
+from monocal.metrics.outcomes import Outcomes
 from monocal.metrics.registry import Options, Statistics
-from monocal.metrics.rows import Rows
 
 KINDS = {
     "calibrated": 1.0,
@@ -60,7 +60,7 @@ def population(kind: str, m: int, n: int = 100_000, seed: int = 1) -> dict[str, 
     probs, truth, labels = draw(kind, n, m, generator)
     top = np.argsort(-probs, axis=1)[:, :5]
     right = np.take_along_axis(truth, top, axis=1)
-    rows = Rows.of(probs, labels)
+    rows = Outcomes.of(probs, labels)
     statistics = Statistics(replace(rows, correct=right[:, 0]), Options())
     values = {name: float(METRICS[name].error(statistics)) for name in SHOWN if METRICS[name].error}
     values["accuracy"] = float(right[:, 0].mean())

@@ -20,7 +20,7 @@ from .errors import warn
 Array = Any
 
 
-def is_lazy_torch(x: object) -> bool:
+def is_torch(x: object) -> bool:
     """Whether ``x`` is a torch tensor, without importing torch."""
     return "torch" in sys.modules and is_torch_array(x)
 
@@ -32,7 +32,7 @@ def is_dask(x: object) -> bool:
 
 def to_numpy(x: Array) -> np.ndarray:
     """Copy a (small) array to numpy; bfloat16, which numpy lacks, becomes float32."""
-    if is_lazy_torch(x):
+    if is_torch(x):
         x = x.detach()
         if str(x.dtype) == "torch.bfloat16":
             x = x.float()
@@ -42,7 +42,7 @@ def to_numpy(x: Array) -> np.ndarray:
 
 def to_numpy_together(xs: list[Array]) -> list[np.ndarray]:
     """Several small arrays of one type to numpy, at once: a device makes one wait each time."""
-    if not is_lazy_torch(xs[0]):
+    if not is_torch(xs[0]):
         return xs
     xp = array_namespace(xs[0])
     flat = to_numpy(xp.concat([xp.reshape(x, (-1,)) for x in xs]))
@@ -58,12 +58,12 @@ def compute_dtype(x: Array) -> Any:
 
 def widened(x: Array) -> Array:
     """Half precision of numpy in single, anything else as it is: numpy's sort of float16 may misplace values among many."""
-    return x.astype(np.float32) if not is_lazy_torch(x) and x.dtype == np.float16 else x
+    return x.astype(np.float32) if not is_torch(x) and x.dtype == np.float16 else x
 
 
 def running_maximum(x: Array) -> Array:
     """Cumulative maximum along the last axis."""
-    return x.cummax(dim=-1).values if is_lazy_torch(x) else np.maximum.accumulate(x, axis=-1)
+    return x.cummax(dim=-1).values if is_torch(x) else np.maximum.accumulate(x, axis=-1)
 
 
 def count_true(flags: Array) -> Array:
@@ -73,12 +73,12 @@ def count_true(flags: Array) -> Array:
 
 def device_of(x: Array) -> dict[str, Any]:
     """Keyword for a creation function, so that the new array lies beside ``x``."""
-    return {"device": x.device} if is_lazy_torch(x) else {}
+    return {"device": x.device} if is_torch(x) else {}
 
 
 def on_host(x: Array) -> bool:
     """Whether an array lies in the memory of the CPU."""
-    return not is_lazy_torch(x) or x.device.type == "cpu"
+    return not is_torch(x) or x.device.type == "cpu"
 
 
 def takes_triton(x: Array) -> bool:
@@ -112,7 +112,7 @@ def _has_triton(device: str) -> bool:
 
 def like(x: np.ndarray, other: Array) -> Array:
     """A small host array in the library, type and device of ``other``."""
-    if is_lazy_torch(other):
+    if is_torch(other):
         import torch
 
         return torch.as_tensor(np.ascontiguousarray(x), device=other.device).to(other.dtype)
@@ -124,24 +124,24 @@ def like(x: np.ndarray, other: Array) -> Array:
 
 def exp_(x: Array) -> Array:
     """``x = exp(x)``."""
-    return x.exp_() if is_lazy_torch(x) else np.exp(x, out=x)
+    return x.exp_() if is_torch(x) else np.exp(x, out=x)
 
 
 def subtract_from_(top: Array, x: Array) -> Array:
     """``x = top - x``."""
-    if is_lazy_torch(x):
+    if is_torch(x):
         return x.neg_().add_(top)
     return np.subtract(top, x, out=x)
 
 
 def cut_(x: Array, high: float) -> Array:
     """``x = minimum(x, high)``."""
-    return x.clamp_(max=high) if is_lazy_torch(x) else np.minimum(x, high, out=x)
+    return x.clamp_(max=high) if is_torch(x) else np.minimum(x, high, out=x)
 
 
 def clip_(x: Array, low: Array, high: float) -> Array:
     """``x = minimum(maximum(x, low), high)``."""
-    if is_lazy_torch(x):
+    if is_torch(x):
         import torch
 
         return cut_(torch.maximum(x, low, out=x), high)
@@ -150,14 +150,14 @@ def clip_(x: Array, low: Array, high: float) -> Array:
 
 def spread_out(x: Array, lengths: Array, total: int) -> Array:
     """Column ``j`` of ``x`` (n, D), ``lengths[j]`` times; ``total`` is the sum of the lengths."""
-    if is_lazy_torch(x):  # without the total torch would have to wait for the device to know the shape
+    if is_torch(x):  # without the total torch would have to wait for the device to know the shape
         return x.repeat_interleave(lengths, dim=1, output_size=total)
     return np.repeat(x, lengths, axis=1)
 
 
 def segment_sums(xs: list[Array], starts: np.ndarray) -> list[Array]:
     """Sums of each ``x`` (n, r) over the column segments that begin at ``starts`` (sorted, first is 0)."""
-    if not is_lazy_torch(xs[0]):
+    if not is_torch(xs[0]):
         return [np.add.reduceat(x, starts, axis=1) for x in xs]
     # A 0/1 matrix product: the fastest reduction over ragged segments that torch has on every device.
     r = xs[0].shape[1]
@@ -169,7 +169,7 @@ def segment_sums(xs: list[Array], starts: np.ndarray) -> list[Array]:
 
 def scatter(values: Array, index: Array) -> Array:
     """``out[row, index[row, j]] = values[row, j]``, where every row of ``index`` is a permutation."""
-    if is_lazy_torch(values):
+    if is_torch(values):
         import torch
 
         return torch.empty_like(values).scatter_(1, index, values)
@@ -180,16 +180,16 @@ def scatter(values: Array, index: Array) -> Array:
 
 def sort_with_index(x: Array) -> tuple[Array, Array]:
     """Rows sorted ascending, and the permutation that sorts them."""
-    if is_lazy_torch(x):
+    if is_torch(x):
         return x.sort(dim=1)
     index = np.argsort(x, axis=1)
     return np.take_along_axis(x, index, axis=1), index
 
 
-def next_up(x: Array) -> Array:
+def _next_up(x: Array) -> Array:
     """The next larger number of the same type."""
     xp = array_namespace(x)
-    if is_lazy_torch(x):
+    if is_torch(x):
         import torch
 
         return torch.nextafter(x, torch.full_like(x, float("inf")))
@@ -208,15 +208,15 @@ def ordered_exp(x: Array) -> Array:
     last place, more than twice the error of any exp in use. The rounding moves a value by 5e-7 of itself in
     float32 and 2e-15 in float64 at most.
     """
-    return ordered_exp_(array_namespace(x).asarray(x, copy=True))
+    return _ordered_exp_(array_namespace(x).asarray(x, copy=True))
 
 
-def ordered_exp_(x: Array) -> Array:
+def _ordered_exp_(x: Array) -> Array:
     """The same in place."""
     grid = EXP_GRID[str(x.dtype).rpartition(".")[2]]
     with np.errstate(over="ignore", under="ignore"):
         x *= grid
-        x = x.round_() if is_lazy_torch(x) else np.rint(x, out=x)
+        x = x.round_() if is_torch(x) else np.rint(x, out=x)
         x *= 1.0 / grid
         return exp_(x)
 
@@ -229,7 +229,7 @@ def ordered_softmax(f: Array) -> Array:
 
 def anchored_softmax_(f: Array) -> Array:
     """The same in place, of rows whose top is at 0."""
-    e = ordered_exp_(f)
+    e = _ordered_exp_(f)
     with np.errstate(under="ignore"):
         e *= 1.0 / array_namespace(e).sum(e, axis=-1, keepdims=True)
     return e
@@ -263,5 +263,5 @@ def keep_argmax(values: Array, logits: Array) -> Array:
         rows = values[moved, :]
         z = logits[moved, :]
         top = z == xp.max(z, axis=1, keepdims=True)
-        values[moved, :] = xp.where(top, next_up(xp.max(rows, axis=1, keepdims=True)), rows)
+        values[moved, :] = xp.where(top, _next_up(xp.max(rows, axis=1, keepdims=True)), rows)
     return values

@@ -1,6 +1,7 @@
 """Exceptions, warnings, and how a missing optional package is reported.
 
-Every message says which argument, what was expected, what came, and what to do.
+Every message says which argument, what was expected, what came, and what to do. It names what the caller writes with
+`spoken`: ``labels=`` in Python is ``--labels-name`` on the command line.
 """
 
 from __future__ import annotations
@@ -9,9 +10,32 @@ import importlib
 import os
 import sys
 import warnings
-from types import ModuleType
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from types import MappingProxyType, ModuleType
 
 _PACKAGE = os.path.dirname(__file__) + os.sep
+
+_WORDS: ContextVar[Mapping[str, str]] = ContextVar("words", default=MappingProxyType({}))
+
+
+@contextmanager
+def speaking(words: Mapping[str, str]) -> Iterator[None]:
+    """Within this context, messages name what the caller writes in these ``words``: Python's -> those of another interface."""
+    before = _WORDS.set(words)
+    try:
+        yield
+    finally:
+        _WORDS.reset(before)
+
+
+def spoken(python: str, value: str | None = None) -> str:
+    """What a caller writes in ``python``, in the words of the interface at hand; an argument (``kind=``) may have a value."""
+    words = _WORDS.get()
+    if value is None:
+        return words.get(python, python)
+    return f"{words[python]} {value}" if python in words else f"{python}{value!r}"
 
 
 class InputError(ValueError):
@@ -24,6 +48,10 @@ class InputTypeError(InputError, TypeError):
 
 class FileError(InputError):
     """A file cannot be read as what it was said to be."""
+
+
+class KindError(FileError):
+    """A file holds logits where probabilities were asked for, or the reverse."""
 
 
 class MissingExtraError(ImportError):

@@ -33,13 +33,14 @@ from . import __version__
 from .arrays import to_numpy
 from .calibration import Calibrator
 from .data import atomic_path
-from .errors import FileError, InputError
+from .errors import FileError, InputError, spoken
 from .fitted_state import check_state
 
 FORMAT = "monocal calibrator"
 FORMAT_VERSION = 1
 
 _STATE_NAME = re.compile(r"[A-Za-z]\w*_")
+_WRITERS = "save() or `monocal fit`"
 _BLOCK = 1 << 24  # bytes hashed at a time
 # What is read of a file at the most: a matrix for five thousand classes.
 LARGEST_FILE = 1 << 29
@@ -212,7 +213,7 @@ def _document(path: str | os.PathLike[str]) -> dict[str, Any]:
         raise FileError(f"There is no file {path}: check the name and the folder.") from None
     except UnicodeDecodeError:
         raise FileError(
-            f"{path} is no saved calibrator but something binary: give the .json that save() or `monocal fit` wrote."
+            f"{path} is no saved calibrator but something binary: give the .json that {spoken(_WRITERS)} wrote."
         ) from None
     except OSError as error:
         raise FileError(f"{path} cannot be read: {error.strerror or error}; check what it is.") from error
@@ -225,12 +226,12 @@ def _read_bounded(path: str | os.PathLike[str]) -> bytes:
     with open(descriptor, "rb") as file:
         status = os.fstat(descriptor)
         if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
-            raise FileError(f"{path} is no plain file: give the .json that save() or `monocal fit` wrote.")
+            raise FileError(f"{path} is no plain file: give the .json that {spoken(_WRITERS)} wrote.")
         content = file.read(LARGEST_FILE + 1)
     if len(content) > LARGEST_FILE:
         raise FileError(
-            f"{path} has more than {LARGEST_FILE >> 20} MB, which no saved calibrator has: give the .json that save() or "
-            "`monocal fit` wrote."
+            f"{path} has more than {LARGEST_FILE >> 20} MB, which no saved calibrator has: give the .json "
+            f"that {spoken(_WRITERS)} wrote."
         )
     return content
 
@@ -247,7 +248,7 @@ def _parse(text: str, where: str) -> dict[str, Any]:
         ) from error
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise FileError(
-            f"{where} is JSON but no saved calibrator: give a file that save() or `monocal fit` wrote."
+            f"{where} is JSON but no saved calibrator: give a file that {spoken(_WRITERS)} wrote."
         )
     version = document.get("format_version")
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import Array, array_namespace, is_lazy_torch, to_numpy
+from .arrays import Array, array_namespace, is_torch, to_numpy
 from .errors import InputError, InputTypeError
 
 
@@ -143,7 +143,7 @@ def check_labels(y: Any, like: Array, name: str = "y", first_row: int = 0, rows:
             f"columns for (n_features = {m}). Number the classes from 0 in the order of the columns."
         )
     labels = labels.astype(np.int64, copy=False)
-    return array_namespace(like).asarray(labels, device=like.device) if is_lazy_torch(like) else labels
+    return array_namespace(like).asarray(labels, device=like.device) if is_torch(like) else labels
 
 
 def check_label_available(
@@ -191,7 +191,7 @@ def check_weights(sample_weight: Any, like: Array, first_row: int | None = None)
             )
     if first_row is None:
         check_some_weight(bool(weight.any()))
-    return xp.asarray(weight, device=like.device) if is_lazy_torch(like) else weight
+    return xp.asarray(weight, device=like.device) if is_torch(like) else weight
 
 
 def check_some_weight(some: bool) -> None:
@@ -269,7 +269,7 @@ _TORCH_NUMBERS = re.compile(r"torch\.(bfloat16|float(16|32|64)|u?int(8|16|32|64)
 
 def read_numbers(x: Any, name: str, what: str) -> Array:
     """Real numbers of any dense kind: a tensor stays one, everything else becomes a numpy array."""
-    if is_lazy_torch(x):
+    if is_torch(x):
         if str(x.layout) != "torch.strided" or x.is_nested:
             raise InputError(
                 f"{name}: sparse and nested tensors are not supported, pass a dense one ({name}.to_dense())."
@@ -314,7 +314,7 @@ def read_floats(x: Any, name: str) -> tuple[Array, float]:
     What float64 cannot hold is refused: numbers that differ would become equal, and another class the first of the largest.
     """
     values = read_numbers(x, name, "a real number")
-    if is_lazy_torch(values):
+    if is_torch(values):
         if not values.dtype.is_floating_point:
             values = values.double()
             _refuse_large_whole(values, name)

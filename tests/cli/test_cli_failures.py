@@ -52,6 +52,7 @@ CASES = [
     (("fit", "from_one.npz", "-o", "x.json"), "subtract 1"),
     (("fit", "cal.npz", "--logits-name", "zzz", "-o", "x.json"), "has no 'zzz' (asked for by --logits-name)"),
     (("fit", "cal.npz", "--kind", "probabilities", "-o", "x.json"), "--kind probabilities"),
+    (("fit", "cal.npz", "--part", "test", "-o", "x.json"), "leave --part out or rename"),
     (("fit", "cal.npz", "--group", "a/b", "-o", "x.json"), "has no group 'a/b'"),
     (("fit", "cal.npz", "--method", "magic", "-o", "x.json"), "There is no method 'magic'"),
     (
@@ -81,6 +82,7 @@ CASES = [
     (("apply", "no.json", "test.npz", "-o", "x.npz"), "There is no file no.json"),
     (("apply", "test.npz", "cal.json", "-o", "x.npz"), "is no saved calibrator but something binary"),
     (("apply", "other.json", "test.npz", "-o", "x.npz"), "no saved calibrator"),
+    (("apply", "other.json", "test.npz", "-o", "x.npz"), "give a file that `monocal fit` wrote"),
     (("apply", "cut.json", "test.npz", "-o", "x.npz"), "cut short"),
     (("apply", "newer.json", "test.npz", "-o", "x.npz"), "upgrade with pip install --upgrade monocal"),
     (

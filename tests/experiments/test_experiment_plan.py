@@ -7,9 +7,9 @@ import pytest
 
 from monocal.data import Splits, find, synthetic, write
 from monocal.paper.cells import Cell, Dataset, load, read_result, write_result
+from monocal.paper.columns import BY_RANK, METHODS, ORDER_CURVES, RANK_CURVES, SIZE_CURVES
 from monocal.paper.curves import constant_from
 from monocal.paper.figures import _LOOK
-from monocal.paper.methods import BY_RANK, METHODS, ORDER_CURVES, RANK_CURVES, SIZE_CURVES
 from monocal.paper.plan import FULL, QUICK, make_plan
 from monocal.paper.worker import calibration_rows
 

@@ -20,7 +20,7 @@ import monocal as mc
 from monocal.data import digits_example, find, read_splits, write
 from monocal.paper import reproduce
 from monocal.paper.cells import Cell, Dataset, read_result
-from monocal.paper.methods import METHODS
+from monocal.paper.columns import METHODS
 from monocal.paper.worker import run_cell
 from monocal.workers import Worker
 

@@ -53,7 +53,7 @@ def test_evaluate_equals_the_single_functions():
 def test_blocks_do_not_show(monkeypatch):
     probs, labels = world(500, m=30)
     whole = mc.evaluate(probs, labels)
-    monkeypatch.setattr("monocal.metrics.rows.BLOCK_ENTRIES", 100)
+    monkeypatch.setattr("monocal.metrics.outcomes.BLOCK_ENTRIES", 100)
     for name, estimate in mc.evaluate(probs, labels).estimates.items():
         assert estimate.value == pytest.approx(whole[name].value, abs=1e-12)
 
@@ -89,7 +89,7 @@ def test_intervals_are_deterministic_and_match_the_standard_error():
 def test_replicates_equal_metrics_of_the_drawn_rows():
     """Weights that count draws give what evaluating the drawn rows gives."""
     probs, labels = world(150, 1.5)
-    rows = M.rows.Rows.of(probs, labels, classwise=True)
+    rows = M.outcomes.Outcomes.of(probs, labels, classwise=True)
     drawn = M.bootstrap.replicates(rows, M.registry.Options(), MEANS, 5, np.random.default_rng(7))
     generator = np.random.default_rng(7)
     for values in drawn:

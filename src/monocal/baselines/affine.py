@@ -18,7 +18,7 @@ from ..arrays import compute_dtype
 from ..calibration.base import Calibrator
 from ..calibration.cone import DOUBLE_BELOW
 from ..calibration.temperature import TemperatureScaling
-from ..errors import InputError, warn
+from ..errors import InputError, spoken, warn
 from ..rows.parallel import map_rows
 from ..validation import check_number
 from .affine_problem import AffineProblem, MatrixProblem, VectorProblem
@@ -97,7 +97,7 @@ class AffineCalibrator(Calibrator):
         if not found.success and np.abs(found.jac).max() > (self.tol if double else max(self.tol, 1e-5)):
             warn(
                 f"{type(self).__name__} did not converge in {found.nit} iterations (largest gradient "
-                f"{np.abs(found.jac).max():.1e}, tolerance {self.tol:.1e}). Raise max_iter or the penalty.",
+                f"{np.abs(found.jac).max():.1e}, tolerance {self.tol:.1e}). Raise {spoken('max_iter')} or the penalty.",
                 ConvergenceWarning,
             )
 

@@ -126,7 +126,7 @@ class VectorProblem(AffineProblem):
         second, first, mass = parallel_sum(moments, self.blocks)
         curvature = np.stack([second, first, first, mass], axis=1).reshape(-1, 2, 2)
         curvature += self.strength[:, :, None] * np.eye(2)
-        self.unit = inverse_root(curvature)
+        self.unit = _inverse_root(curvature)
 
     def _in_units(self, theta: np.ndarray) -> np.ndarray:
         return np.einsum("jab,jb->ja", self.unit, theta)
@@ -158,7 +158,7 @@ class MatrixProblem(AffineProblem):
         m = self.x.shape[1]
         curvature = parallel_sum(moments, self.blocks) / m
         strength = self.strength.mean(axis=0)
-        self.unit = inverse_root(curvature + np.diag(strength))
+        self.unit = _inverse_root(curvature + np.diag(strength))
         # Parameters that are penalised unlike their column (the diagonal of a Dirichlet matrix) have their own unit.
         curved = np.maximum(np.diag(curvature), np.finfo(np.float64).tiny)
         self.own = np.sqrt((curved + strength) / (curved + self.strength))
@@ -179,7 +179,7 @@ class MatrixProblem(AffineProblem):
         return residual.T @ x
 
 
-def inverse_root(a: np.ndarray) -> np.ndarray:
+def _inverse_root(a: np.ndarray) -> np.ndarray:
     """Symmetric ``a^(-1/2)`` of positive semi-definite matrices (..., k, k); where there is no curvature, a bounded unit."""
     values, vectors = np.linalg.eigh(a)
     largest = values.max()

@@ -64,7 +64,7 @@ class IsotonicCalibration(ProbabilityCalibrator):
         self.mode_ = self.mode
         weight = np.ones(len(labels)) if weight is None else weight
         if self.mode_ == "multiclass":
-            lines = [isotonic_line(*flattened(logits, labels, weight))]
+            lines = [_isotonic_line(*flattened(logits, labels, weight))]
         else:
             p = map_rows(_double_softmax, logits)
 
@@ -72,7 +72,7 @@ class IsotonicCalibration(ProbabilityCalibrator):
                 rows = ~np.isinf(logits[:, k])
                 if not rows.any():
                     return np.zeros(1), np.zeros(1)
-                return isotonic_line(p[rows, k], (labels[rows] == k).astype(np.float64), weight[rows])
+                return _isotonic_line(p[rows, k], (labels[rows] == k).astype(np.float64), weight[rows])
 
             lines = parallel_map(one, range(logits.shape[1]))
         self.knots_ = [knots for knots, _ in lines]
@@ -81,7 +81,7 @@ class IsotonicCalibration(ProbabilityCalibrator):
     def _remap(self, logits: np.ndarray) -> np.ndarray:
         p = _double_softmax(logits)
         if self.mode_ == "multiclass":
-            q = ordered_line(p, self.knots_[0], self.values_[0]) + _TILT * p
+            q = _ordered_line(p, self.knots_[0], self.values_[0]) + _TILT * p
         else:
             q = np.empty_like(p)
             for k, (knots, values) in enumerate(zip(self.knots_, self.values_, strict=True)):
@@ -93,7 +93,7 @@ def _double_softmax(logits: np.ndarray) -> np.ndarray:
     return softmax(logits, np.float64)
 
 
-def isotonic_line(p: np.ndarray, hit: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _isotonic_line(p: np.ndarray, hit: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Knots and values of the isotonic fit."""
     fit = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip").fit(p, hit, sample_weight=weight)
     return fit.X_thresholds_, fit.y_thresholds_
@@ -146,7 +146,7 @@ def flattened(
     )
 
 
-def ordered_line(x: np.ndarray, knots: np.ndarray, values: np.ndarray) -> np.ndarray:
+def _ordered_line(x: np.ndarray, knots: np.ndarray, values: np.ndarray) -> np.ndarray:
     """Linear interpolation between non-decreasing ``values`` that rounding cannot make decrease; constant outside."""
     if len(knots) == 1:
         return np.full(x.shape, values[0])

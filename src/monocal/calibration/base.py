@@ -24,7 +24,7 @@ from scipy.special import logsumexp
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ..arrays import Array, array_namespace, is_lazy_torch, keep_argmax, ordered_softmax, to_numpy, widened
+from ..arrays import Array, array_namespace, is_torch, keep_argmax, ordered_softmax, to_numpy, widened
 from ..errors import InputError, require
 from ..rows.files import check_out, is_empty, plain_blocks
 from ..rows.inputs import elsewhere
@@ -310,7 +310,7 @@ _HALF_RANGE = 65472.0
 def _back(values: Array, like: Array, dtype: Any) -> Array:
     """Results in the library and on the device of ``like``, of some type."""
     xp = array_namespace(like)
-    values = xp.asarray(values, device=like.device) if is_lazy_torch(like) else to_numpy(values)
+    values = xp.asarray(values, device=like.device) if is_torch(like) else to_numpy(values)
     if str(dtype).endswith("float16") and not str(dtype).endswith("bfloat16"):
         # Half precision ends at 65504: calibrated logits are cut there, but for the -inf of a masked class.
         values = xp.where(xp.isinf(values), values, xp.clip(values, -_HALF_RANGE, _HALF_RANGE))

@@ -15,7 +15,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from ..arrays import Array, array_namespace, to_numpy
-from ..errors import InputError, warn
+from ..errors import InputError, spoken, warn
 from ..kernel.point import SCALE
 from ..objective.cone import RankCone
 from ..objective.information import information
@@ -148,7 +148,7 @@ def _check_unit(logits: Array) -> None:
             f"X: the largest and the median logit of a row differ by {depth:.1e}, more than any classifier's. Divide all by a "
             f"constant such as {depth / 10:.0e}, in fitting and in predicting."
         )
-    if (top - np.nanmin(some, axis=1)).max() < _SMALLEST:  # of these rows; of all?
+    if (top - np.nanmin(some, axis=1)).max() < _SMALLEST:  # so far a sample of the rows: now look at all
         span = _largest_span(logits)
         if 0 < span < _SMALLEST:
             raise InputError(
@@ -171,6 +171,6 @@ def warn_if_unfinished(calibrator: Calibrator, solution: Solution) -> None:
     if not solution.converged:
         warn(
             f"{type(calibrator).__name__} did not converge ({solution.status}; violation {solution.kkt:.1e}). "
-            "Raise max_iter or tol.",
+            f"Raise {spoken('max_iter')} or {spoken('tol')}.",
             ConvergenceWarning,
         )

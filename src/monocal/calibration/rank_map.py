@@ -27,7 +27,7 @@ from ..arrays import (
     array_namespace,
     compute_dtype,
     cut_,
-    is_lazy_torch,
+    is_torch,
     like,
     on_host,
     ordered_softmax,
@@ -167,7 +167,7 @@ class RankMap:
         w, b = self._parameters(rows)
         if not self._needs_ranks:
             return _mask((rows.height[:, None] - _depth(z, rows)) * w + b, z, rows)
-        if is_lazy_torch(z):
+        if is_torch(z):
             return self._scattered(z, rows, w, b)
         split = self._split(rows)
         if split.all():
@@ -208,7 +208,7 @@ class RankMap:
         low = depth == rows.height[:, None]
         first = xp.argmax(xp.astype(rows.depth == rows.height[:, None], xp.int8), axis=1)
         whole = xp.where(low, xp.take_along_axis(f, first[:, None], axis=1), whole)
-        if is_lazy_torch(z):
+        if is_torch(z):
             index = z.topk(r, dim=1).indices.flip(1)
             whole = whole.scatter(1, index, f)
         else:

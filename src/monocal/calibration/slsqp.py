@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _SMALLEST = 1e-6  # w > 0 and v > 0
 
 
-def rank_nll(
+def _rank_nll(
     x: np.ndarray, rank: np.ndarray, share: np.ndarray, w: np.ndarray, b: np.ndarray
 ) -> tuple[float, np.ndarray, np.ndarray]:
     """NLL of sorted values x (n, r) with labels at ``rank``, weighted by ``share``; its gradients in w and b.
@@ -69,7 +69,7 @@ def minimize_ranks(
     def objective(theta: np.ndarray) -> tuple[float, np.ndarray]:
         s, b = theta[:r], theta[r:]
         w = 1.0 / s if inverse else s
-        value, dw, db = rank_nll(x, rank, share, w, b)
+        value, dw, db = _rank_nll(x, rank, share, w, b)
         value += float(slope_w @ w + slope_b @ b)
         dw = dw + slope_w
         return value, np.concatenate([-dw * w**2 if inverse else dw, db + slope_b])

@@ -115,7 +115,7 @@ class TemperatureScaling(ConeCalibrator):
         self.rank_map_ = RankMap.from_grid(problem.grid(solution.coefficients)[:, :, :1])
 
     def _fit_brier(self, logits: np.ndarray, labels: np.ndarray, weight: np.ndarray | None) -> None:
-        self.solution_ = least_brier_scale(logits, labels, weight, self.tol, self.max_iter)
+        self.solution_ = _least_brier_scale(logits, labels, weight, self.tol, self.max_iter)
         self.n_iter_ = self.solution_.n_iter
         warn_if_unfinished(self, self.solution_)
         scale = self.solution_.coefficients[:1]
@@ -156,7 +156,7 @@ def brier_scale(
     return float(value), float(slope)
 
 
-def least_brier_scale(
+def _least_brier_scale(
     logits: np.ndarray, labels: np.ndarray, weight: np.ndarray | None, tol: float, max_iter: int
 ) -> Solution:
     """The scale ``c = 1/T`` with the smallest Brier score: stationary to ``tol``, after ``max_iter`` passes at most."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import io
 import os
-import re
 import sys
 import warnings
 from typing import Annotated, Any
@@ -14,8 +13,9 @@ import typer
 from typer.core import TyperGroup
 
 from .. import __version__
-from ..errors import InputError, MissingExtraError
+from ..errors import InputError, MissingExtraError, speaking
 from . import apply, audit, compare, demo, evaluate, export, fit, report, reproduce
+from .output import one_line
 
 HELP = """Honest class probabilities without ever changing the order of the classes.
 
@@ -32,34 +32,27 @@ Exit codes: 0 done; 1 something is wrong with the data, the files or the values 
 failed (a fit that did not converge, an order that was not kept); 130 stopped with Ctrl-C, 143 by SIGTERM, 129 by SIGHUP.
 """
 
-# What the library says to those who write Python, said to those who type commands.
-_IN_COMMANDS = (
-    (r"\blabels_file=", "--labels"),
-    (r"\blabels=", "--labels-name"),
-    (r"\bvalues=", "--logits-name"),
-    (r"\bkind='(\w+)'", r"--kind \1"),
-    (r"\b(kind|part|group)=", r"--\1"),
-    (r"\bpart='(\w+)'", r"--part \1"),
-    (r"\buse force\b", "use --force"),
-    (r"give the test set as a second file", "give the test set with --test"),
-    (r"Raise max_iter or tol", "Raise them with --set max_iter=... or --set tol=..."),
-    (r"save\(\) or `monocal fit`", "`monocal fit`"),
-)
-
-
-def sentence(text: object) -> str:
-    """A message of the library on one line, in the words of the command line."""
-    told = " ".join(str(text).split())
-    for python, command in _IN_COMMANDS:
-        told = re.sub(python, command, told)
-    return told
+# What one writes in Python, as one types it in a command.
+_IN_COMMANDS = {
+    "labels_file=": "--labels",
+    "labels=": "--labels-name",
+    "values=": "--logits-name",
+    "kind=": "--kind",
+    "part=": "--part",
+    "group=": "--group",
+    "force": "--force",
+    "max_iter": "--set max_iter=...",
+    "tol": "--set tol=...",
+    "as a second file": "with --test",
+    "save() or `monocal fit`": "`monocal fit`",
+}
 
 
 class Commands(TyperGroup):
     """Runs a command; whatever goes wrong ends in one sentence on stderr and a code."""
 
     def invoke(self, ctx: Any) -> Any:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), speaking(_IN_COMMANDS):
             warnings.simplefilter("ignore")
             warnings.simplefilter("always", UserWarning)
             warnings.showwarning = _show_warning  # restored by catch_warnings
@@ -76,12 +69,12 @@ class Commands(TyperGroup):
 
 
 def _show_warning(message: Warning | str, *rest: Any, **more: Any) -> None:
-    typer.secho(f"warning: {sentence(message)}", fg=typer.colors.YELLOW, err=True)
+    typer.secho(f"warning: {one_line(message)}", fg=typer.colors.YELLOW, err=True)
 
 
 def _explain(error: Exception) -> str:
     if isinstance(error, (InputError, MissingExtraError)):
-        return sentence(error)
+        return one_line(error)
     if isinstance(error, MemoryError):
         return "There is not enough memory for this: use fewer rows, or --top-k where there are many classes."
     if isinstance(error, OSError) and error.filename:
@@ -90,8 +83,8 @@ def _explain(error: Exception) -> str:
         return f"What was to be printed could not be: {error.strerror or error}; check where the output goes."
     kind = type(error).__name__
     if isinstance(error, ValueError):  # of numpy and scikit-learn, about the data
-        return sentence(error) or kind
-    return f"monocal failed in a way it should not ({kind}: {sentence(error)}); with MONOCAL_DEBUG=1 it shows where."
+        return one_line(error) or kind
+    return f"monocal failed in a way it should not ({kind}: {one_line(error)}); with MONOCAL_DEBUG=1 it shows where."
 
 
 app = typer.Typer(

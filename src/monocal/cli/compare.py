@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .methods import find_method, make
-from .output import Boot, Json, Seed, print_json, print_table, progress, show
+from .by_name import find_method, make
+from .output import Boot, Json, Seed, one_line, print_json, print_table, progress, show
 from .reading import Reading, reads
 
 if TYPE_CHECKING:
-    from ..report.methods import MethodComparison, MethodResult
+    from ..report.selection import MethodComparison, MethodResult
 
 _SHOWN = ("nll", "ece", "brier", "accuracy")
 
@@ -48,7 +48,6 @@ def compare(
     from ..report import Trial, as_set, compare_methods, default_methods
     from ..report.trial import FOLDS
     from ..report.words import recommendation
-    from .app import sentence
 
     cal, judge = reading.read_both(path, test)
     trial = Trial.of(as_set(cal, str(path)), judge and as_set(judge, str(test or path)), seed)
@@ -100,7 +99,7 @@ def compare(
     columns = ["", "NLL", "ECE", "Brier", "accuracy", "rows re-ordered", "fit, s"]
     print_table(columns, rows, f"{cal.name}: {how}", mark=result.recommended or "")
     for one in _without_figures(result):
-        typer.echo(f"{one.name}: {sentence(one.note)}")
+        typer.echo(f"{one.name}: {one_line(one.note)}")
     typer.echo(advice)
     if shift is not None and shift.shifted:
         typer.echo(str(shift))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import InputError, MissingExtraError
-from .methods import DEFAULT, make
+from .by_name import DEFAULT, make
 from .output import Json, note, print_evaluations, print_json, progress
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from .methods import DEFAULT, make, parse, parse_settings
+from .by_name import DEFAULT, make, parse, parse_settings
 from .output import (
     CHECK_FAILED,
     Force,

@@ -41,6 +41,11 @@ _SHARES = (
 )
 
 
+def one_line(text: object) -> str:
+    """A message of the library on one line."""
+    return " ".join(str(text).split())
+
+
 def check_extension(out: Path, *known: str) -> None:
     """Refuse a name that says another format than the one written, before any work is done."""
     if out.suffix.lower() not in known and not out.is_dir():

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..errors import InputError
+from ..errors import InputError, KindError
 from .output import note
 
 if TYPE_CHECKING:
@@ -105,8 +105,8 @@ class Reading:
         read = functools.partial(self.read, path, need_labels=need_labels, mmap=mmap)
         try:
             found = read(kind=None if self.kind else calibrator.input)
-        except InputError as error:
-            if self.kind or "was asked for" not in str(error):
+        except KindError:
+            if self.kind:
                 raise
             found = read()
         if found.kind != calibrator.input:

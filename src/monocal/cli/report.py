@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from .methods import make
+from .by_name import make
 from .output import Force, Json, Out, check_extension, check_not_read, note, print_json, progress
 from .reading import Reading, reads
 

@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 
 from monocal.data.sources import as_path
-from monocal.errors import FileError, InputError, MissingExtraError
+from monocal.errors import FileError, InputError, MissingExtraError, spoken
 from monocal.stopping import undone_if_stopped
 
 _DISK = tuple(map(os.strerror, (errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EIO)))
@@ -89,7 +89,9 @@ def _check_target(target: Path, force: bool) -> bool:
     if not target.is_file():
         raise FileError(f"{target} is neither a file nor a pipe: give the name of a file to write.")
     if not force:
-        raise FileError(f"{target} exists already and was left as it is: choose another name or use force.")
+        raise FileError(
+            f"{target} exists already and was left as it is: choose another name or use {spoken('force')}."
+        )
     return False
 
 

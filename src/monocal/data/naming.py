@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from monocal.errors import FileError, InputError
+from monocal.errors import FileError, InputError, KindError, spoken
 
 Kind = Literal["logits", "probabilities"]
 Part = Literal["cal", "test"]
@@ -189,7 +189,7 @@ def find_labels(names: Sequence[str], part: Part | None, where: str) -> str | No
         found = [n for n in names if meaning(n) == Meaning("labels", wanted)]
         if len(found) > 1:
             raise FileError(
-                f"{where} has several arrays of labels, {listing(found)}: say which with labels=."
+                f"{where} has several arrays of labels, {listing(found)}: say which with {spoken('labels=')}."
             )
         if found:
             return found[0]
@@ -202,8 +202,10 @@ def _named(names: Sequence[str], name: str, argument: str, where: str) -> str:
     tails = [n for n in names if n.rpartition("/")[2] == name]
     if len(tails) == 1:
         return tails[0]
-    more = "; labels in another file are given by labels_file=" if argument == "labels" else ""
-    raise FileError(f"{where} has no {name!r} (asked for by {argument}=): it holds {listing(names)}{more}.")
+    more = f"; labels in another file are given by {spoken('labels_file=')}" if argument == "labels" else ""
+    raise FileError(
+        f"{where} has no {name!r} (asked for by {spoken(f'{argument}=')}): it holds {listing(names)}{more}."
+    )
 
 
 def _which_part(said: dict[str, Meaning], part: Part | None, where: str) -> Part | None:
@@ -211,12 +213,14 @@ def _which_part(said: dict[str, Meaning], part: Part | None, where: str) -> Part
     if part is not None:
         if part not in parts:
             raise FileError(
-                f"{where} has no {part} part: it holds {listing(said)}; leave part= out or rename."
+                f"{where} has no {part} part: it holds {listing(said)}; leave {spoken('part=')} out or rename."
             )
         return part
     if len(parts) <= 1 or None in parts:
         return next(iter(parts)) if len(parts) == 1 else None
-    raise FileError(f"{where} holds a calibration part and a test part: say part='cal' or part='test'.")
+    raise FileError(
+        f"{where} holds a calibration part and a test part: say {spoken('part=', 'cal')} or {spoken('part=', 'test')}."
+    )
 
 
 def _find_values(
@@ -228,9 +232,9 @@ def _find_values(
             return found, kind or _KIND_OF.get(str(role), "logits")
     other = [n for n, m in here.items() if m.holds_values]
     if other:
-        raise FileError(
-            f"{where} holds {listing(other)} and kind={kind!r} was asked for: change kind=, "
-            f"or name the array with values= to insist."
+        raise KindError(
+            f"{where} holds {listing(other)} and {spoken('kind=', kind)} was asked for: change {spoken('kind=')}, "
+            f"or name the array with {spoken('values=')} to insist."
         )
     unnamed = [n for n, m in here.items() if m.role is None]
     if table:
@@ -238,20 +242,22 @@ def _find_values(
         if stray:
             raise FileError(
                 f"{where} has column {stray[0]!r}, which is hardly a class: name the columns of the classes "
-                f"with values=, or call them logit_0, logit_1, ... or prob_0, prob_1, ..."
+                f"with {spoken('values=')}, or call them logit_0, logit_1, ... or prob_0, prob_1, ..."
             )
     if len(unnamed) == 1 or (table and unnamed):
         return tuple(unnamed), kind or "logits"
     raise FileError(
         f"{where} has no array called 'logits' or 'probabilities': it holds {listing(here)}; "
-        f"say which one with values=."
+        f"say which one with {spoken('values=')}."
     )
 
 
 def _of_role(here: dict[str, Meaning], role: str, where: str) -> tuple[str, ...]:
     whole = [n for n, m in here.items() if m.role == role and m.index is None]
     if len(whole) > 1:
-        raise FileError(f"{where} has several arrays of {role}, {listing(whole)}: say which with values=.")
+        raise FileError(
+            f"{where} has several arrays of {role}, {listing(whole)}: say which with {spoken('values=')}."
+        )
     if whole:
         return tuple(whole)
     columns = sorted((m.index, n) for n, m in here.items() if m.role == role and m.index is not None)
@@ -260,6 +266,6 @@ def _of_role(here: dict[str, Meaning], role: str, where: str) -> tuple[str, ...]
         raise FileError(
             f"{where} has columns of {role} numbered {', '.join(map(str, numbers[:8]))}"
             f"{', ...' if len(numbers) > 8 else ''}: expected 0 to m-1 (or 1 to m) without gaps; "
-            f"name the columns with values= in the order of the classes."
+            f"name the columns with {spoken('values=')} in the order of the classes."
         )
     return tuple(name for _, name in columns)

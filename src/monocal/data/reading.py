@@ -27,7 +27,7 @@ from monocal.data.naming import (
 )
 from monocal.data.sets import LogitsSet, Splits, make_set
 from monocal.data.sources import READABLE, NamedArrays, as_path, open_source
-from monocal.errors import FileError, MissingExtraError, warn
+from monocal.errors import FileError, MissingExtraError, spoken, warn
 
 
 def read(
@@ -125,7 +125,8 @@ def _read(
         label_array, labels_where = arrays.pop(), f"{choice.labels!r} in {source.path}"
     elif need_labels:
         raise FileError(
-            f"{where} has no labels: it holds {listing(names)}; name them with labels=, or give labels_file=."
+            f"{where} has no labels: it holds {listing(names)}; name them with {spoken('labels=')}, "
+            f"or give {spoken('labels_file=')}."
         )
     return make_set(
         _joined(arrays, choice.values, source.path),
@@ -171,7 +172,7 @@ def _from_labels_file(
     if name not in source.names:
         asked = f"{name!r}" if name else "array of labels"
         raise FileError(
-            f"{source.path} has no {asked}: it holds {listing(source.names)}; say which with labels=."
+            f"{source.path} has no {asked}: it holds {listing(source.names)}; say which with {spoken('labels=')}."
         )
     return source.load([name])[0], f"{name!r} in {source.path}"
 
@@ -209,7 +210,7 @@ def read_splits(
             raise FileError(
                 f"{held_in.path} holds no calibration and test parts (such as logits_val, y_val, "
                 "logits_test, y_test): "
-                f"it holds {listing(held_in.names)}; give the test set as a second file."
+                f"it holds {listing(held_in.names)}; give the test set {spoken('as a second file')}."
             )
         part_or_all = part if has_parts else None
         parts.append(_read(held_in, kind=kind, part=part_or_all, group=group, need_labels=True))

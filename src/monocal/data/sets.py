@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from monocal.data.naming import Kind, Part, listing
-from monocal.errors import FileError, warn
+from monocal.errors import FileError, spoken, warn
 from monocal.validation import sum_tolerance
 
 _BLOCK = 1 << 22  # elements looked at together, so that checks need little memory beside the array
@@ -63,7 +63,7 @@ class LogitsSet:
         if sorted(names) != sorted(self.class_names):
             raise FileError(
                 f"{self.path or self.name} has the classes {listing(self.class_names)}, expected {listing(names)}: give outputs "
-                "of the same classifier, or name the columns with values= (--logits-name) in the order of the classes."
+                f"of the same classifier, or name the columns with {spoken('values=')} in the order of the classes."
             )
         places = tuple(self.class_names.index(name) for name in names)
         labels = None if self.labels is None else np.argsort(places)[self.labels]
@@ -188,7 +188,7 @@ def check_values(values: np.ndarray, kind: Kind, where: str) -> bool:
             raise FileError(
                 f"{where} was said to be probabilities, but row {start + row} has minimum "
                 f"{block[row].min():.6g} and sum {total[row]:.6g}: expected no negative values and sum 1; "
-                f"if these are logits, say kind='logits'."
+                f"if these are logits, say {spoken('kind=', 'logits')}."
             )
     return suspicious
 
@@ -196,7 +196,7 @@ def check_values(values: np.ndarray, kind: Kind, where: str) -> bool:
 def _warn_of_probabilities(where: str, because: str) -> None:
     warn(
         f"{where} is taken as logits, but all rows looked at {because}: if these are probabilities, say "
-        f"kind='probabilities'.",
+        f"{spoken('kind=', 'probabilities')}.",
     )
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from monocal.data.naming import listing, meaning
-from monocal.errors import FileError, InputError, MissingExtraError
+from monocal.errors import FileError, InputError, MissingExtraError, spoken
 
 # First bytes of the formats, to tell a person that a file has the wrong extension.
 _MAGIC = {
@@ -67,7 +67,9 @@ class NamedArrays:
         if "" in usable or len(usable) == 1:
             chosen = "" if "" in usable else next(iter(usable))
             return chosen, usable[chosen]
-        raise FileError(f"{self.path} holds {len(usable)} sets, {listing(usable)}: say which with group=.")
+        raise FileError(
+            f"{self.path} holds {len(usable)} sets, {listing(usable)}: say which with {spoken('group=')}."
+        )
 
 
 def as_path(path: str | os.PathLike[str]) -> Path:

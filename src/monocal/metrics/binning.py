@@ -17,7 +17,7 @@ import numpy as np
 from scipy.special import erf
 
 from ..errors import InputError
-from .rows import Floats, Integers, Rows, bin_index, bin_totals, equal_width_edges
+from .outcomes import Floats, Integers, Outcomes, bin_index, bin_totals, equal_width_edges
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class BinSums:
     correct: Floats
 
     @classmethod
-    def of(cls, rows: Rows, weight: Floats, index: Integers, edges: Floats) -> BinSums:
+    def of(cls, rows: Outcomes, weight: Floats, index: Integers, edges: Floats) -> BinSums:
         """Sums of the top confidence; ``weight`` is that of the rows times how often each is drawn."""
 
         def sums(values: Floats) -> Floats:
@@ -127,12 +127,12 @@ def _folded_normal_mean(centre: Floats, sd: Floats) -> Floats:
     return np.where(sd > 0, sd * np.sqrt(2 / np.pi) * np.exp(-(ratio**2)) + centre * erf(ratio), centre)
 
 
-def top_label_sums(rows: Rows, weight: Floats) -> BinSums:
+def top_label_sums(rows: Outcomes, weight: Floats) -> BinSums:
     """Bin sums of the top confidence."""
     return BinSums.of(rows, weight, rows.top_bin, equal_width_edges(rows.n_bins))
 
 
-def classwise_sums(rows: Rows, weight: Floats, column_totals: Floats) -> BinSums:
+def classwise_sums(rows: Outcomes, weight: Floats, column_totals: Floats) -> BinSums:
     """Bin sums of every class, (m, K): entries above the first bin are summed, the first is what is left."""
     assert rows.entries is not None
     m, n_bins = rows.n_classes, rows.n_bins
@@ -183,7 +183,7 @@ def bin_sums(
     >>> float(both.ece()) == float(sums.ece())
     True
     """
-    rows = Rows.of(probs, labels, sample_weight, n_bins=n_bins, classwise=classwise)
+    rows = Outcomes.of(probs, labels, sample_weight, n_bins=n_bins, classwise=classwise)
     if classwise:
         return classwise_sums(rows, rows.weight, rows.column_totals)
     return top_label_sums(rows, rows.weight)
@@ -287,7 +287,7 @@ def debiased_ece(
         raise InputError(f"norm: expected 1 or 2, got {norm!r}")
     if binning not in ("width", "mass"):
         raise InputError(f'binning: expected "width" or "mass", got {binning!r}')
-    rows = Rows.of(probs, labels, sample_weight, n_bins=n_bins)
+    rows = Outcomes.of(probs, labels, sample_weight, n_bins=n_bins)
     if binning == "width":
         return float(top_label_sums(rows, rows.weight).debiased_ece(norm))
     edges = _equal_mass_edges(rows)
@@ -295,7 +295,7 @@ def debiased_ece(
     return float(sums.debiased_ece(norm))
 
 
-def _equal_mass_edges(rows: Rows) -> Floats:
+def _equal_mass_edges(rows: Outcomes) -> Floats:
     """Edges midway between the neighbours of each K-quantile of the confidences, duplicates removed."""
     order = rows.by_confidence
     values, mass = rows.confidence[order], np.cumsum(rows.weight[order])

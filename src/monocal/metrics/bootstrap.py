@@ -13,12 +13,12 @@ import numpy as np
 
 from ..errors import InputError
 from ..validation import check_count, check_fraction
+from .outcomes import Floats, Outcomes
 from .registry import METRICS, Options, Statistics, chosen, make_options
-from .rows import Floats, Rows
 
 
 def replicates(
-    rows: Rows, options: Options, names: list[str], n_boot: int, generator: np.random.Generator
+    rows: Outcomes, options: Options, names: list[str], n_boot: int, generator: np.random.Generator
 ) -> Floats:
     """Means of ``n_boot`` replicates: (n_boot, len(names)). Equal generators draw equal rows."""
     n = len(rows.labels)
@@ -137,7 +137,9 @@ def compare(
     options = make_options(n_bins, top_k, bin_size, bandwidth)
     kind = METRICS[metric]
     sides = [
-        Rows.of(probs, labels, sample_weight, n_bins=n_bins, classwise=kind.classwise, names=(name, "labels"))
+        Outcomes.of(
+            probs, labels, sample_weight, n_bins=n_bins, classwise=kind.classwise, names=(name, "labels")
+        )
         for probs, name in ((probs_a, "probs_a"), (probs_b, "probs_b"))
     ]
     if sides[0].n_classes != sides[1].n_classes:
@@ -165,7 +167,7 @@ def compare(
 
 
 def _test(
-    sides: list[Rows],
+    sides: list[Outcomes],
     options: Options,
     metric: str,
     difference: float,

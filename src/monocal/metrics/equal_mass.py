@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from ..validation import check_count
-from .rows import Floats, Rows
+from .outcomes import Floats, Outcomes
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class GapCurve:
     gap: Floats
 
     @classmethod
-    def of(cls, rows: Rows, weight: Floats) -> GapCurve:
+    def of(cls, rows: Outcomes, weight: Floats) -> GapCurve:
         order = rows.by_confidence
         confidence, weight = rows.confidence[order], weight[order]
         ends = np.append(np.flatnonzero(confidence[1:] != confidence[:-1]), len(confidence) - 1)
@@ -72,7 +72,7 @@ def adaptive_ece(probs: Any, labels: Any, *, n_bins: int = 15, sample_weight: An
     Nixon, Dusenberry, Zhang, Jerfel & Tran, Measuring calibration in deep learning, CVPR workshops 2019.
     """
     n_bins = check_count(n_bins, "n_bins")
-    rows = Rows.of(probs, labels, sample_weight)
+    rows = Outcomes.of(probs, labels, sample_weight)
     return GapCurve.of(rows, rows.weight).adaptive_ece(n_bins)
 
 
@@ -97,5 +97,5 @@ def eq_bin_ece(probs: Any, labels: Any, *, bin_size: int = 1000, sample_weight: 
     Instance-Wise Monotonic Calibration by Constrained Transformation, Table 3.
     """
     bin_size = check_count(bin_size, "bin_size")
-    rows = Rows.of(probs, labels, sample_weight)
+    rows = Outcomes.of(probs, labels, sample_weight)
     return GapCurve.of(rows, rows.weight).eq_bin_ece(bin_size)

@@ -17,8 +17,8 @@ from .. import errors
 from ..arrays import is_dask
 from ..validation import check_count, check_fraction
 from .intervals import intervals
+from .outcomes import Outcomes
 from .registry import METRICS, Statistics, chosen, make_options
-from .rows import Rows
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ def evaluate(
     n_boot, level = check_count(n_boot, "n_boot", least=0), check_fraction(level, "level")
     options = make_options(n_bins, top_k, bin_size, bandwidth)
     classwise = any(METRICS[name].classwise for name in names)
-    rows = Rows.of(probs, labels, sample_weight, n_bins=options.n_bins, classwise=classwise)
+    rows = Outcomes.of(probs, labels, sample_weight, n_bins=options.n_bins, classwise=classwise)
     statistics = Statistics(rows, options)
     values = {name: METRICS[name].value(statistics) for name in names}
     estimates = {name: Estimate(value) for name, value in values.items()}

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..validation import check_count, check_fraction
-from .rows import Floats, Rows, read_scores
+from .outcomes import Floats, Outcomes, read_scores
 
 
 @dataclass(frozen=True, repr=False)
@@ -96,7 +96,7 @@ def ece_floor(
         labels_or_any = np.zeros(len(read_scores(probs, "probs")[0]), dtype=np.int64)
     else:
         labels_or_any = labels
-    rows = Rows.of(probs, labels_or_any, sample_weight, n_bins=n_bins)
+    rows = Outcomes.of(probs, labels_or_any, sample_weight, n_bins=n_bins)
     order = np.argsort(
         rows.top_bin, kind="stable"
     )  # rows of a bin side by side, so that a bin sum is a slice sum

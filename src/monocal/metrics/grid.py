@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .rows import Floats, bin_totals
+from .outcomes import Floats, bin_totals
 
 
 def deposit(points: Floats, weights: Floats, low: float, high: float, n_nodes: int) -> Floats:

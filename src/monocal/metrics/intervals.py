@@ -11,13 +11,18 @@ import numpy as np
 from scipy.special import ndtri
 
 from .inversion import error_intervals
+from .outcomes import Floats, Outcomes
 from .registry import METRICS, Options
-from .rows import Floats, Rows
 from .scores import score_terms
 
 
 def intervals(
-    rows: Rows, options: Options, names: list[str], n_boot: int, level: float, generator: np.random.Generator
+    rows: Outcomes,
+    options: Options,
+    names: list[str],
+    n_boot: int,
+    level: float,
+    generator: np.random.Generator,
 ) -> dict[str, tuple[float, float]]:
     """Ends of the intervals of those of ``names`` that have one."""
     z = float(ndtri((1 + level) / 2))

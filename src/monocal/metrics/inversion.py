@@ -22,8 +22,8 @@ from dataclasses import replace
 import numpy as np
 from scipy.special import ndtri
 
+from .outcomes import Floats, Outcomes, bin_totals
 from .registry import METRICS, Options, Statistics
-from .rows import Floats, Rows, bin_totals
 
 _NODES = np.arange(4) / 3  # the t at which outcomes are drawn
 _LEAST = 8  # draws at a node, for a standard deviation
@@ -31,12 +31,17 @@ _STEPS = np.linspace(0, 1, 241)
 
 
 def error_intervals(
-    rows: Rows, options: Options, names: list[str], n_boot: int, level: float, generator: np.random.Generator
+    rows: Outcomes,
+    options: Options,
+    names: list[str],
+    n_boot: int,
+    level: float,
+    generator: np.random.Generator,
 ) -> dict[str, tuple[float, float]]:
     """Intervals of the errors ``names`` from about ``n_boot`` draws in all."""
     plug_ins = [METRICS[name].error for name in names]
 
-    def errors(some: Rows) -> list[float]:
+    def errors(some: Outcomes) -> list[float]:
         statistics = Statistics(some, options)
         return [plug_in(statistics) for plug_in in plug_ins if plug_in is not None]
 
@@ -52,14 +57,14 @@ def error_intervals(
     return {name: _ends(value, e, d, level, METRICS[name].upper) for name, value, e, d in ends}
 
 
-def _gap(rows: Rows) -> Floats:
+def _gap(rows: Outcomes) -> Floats:
     """Mean of ``confidence - correct`` in the bin of each row."""
     weight = bin_totals(rows.top_bin, rows.weight, rows.n_bins)
     total = bin_totals(rows.top_bin, rows.weight * (rows.confidence - rows.correct), rows.n_bins)
     return np.divide(total, weight, out=np.zeros_like(total), where=weight > 0)[rows.top_bin]
 
 
-def _drawn(rows: Rows, right: Floats, generator: np.random.Generator) -> Rows:
+def _drawn(rows: Outcomes, right: Floats, generator: np.random.Generator) -> Outcomes:
     """As many rows, drawn with replacement, each with an outcome of its own."""
     n = len(right)
     pick = np.repeat(np.arange(n), np.bincount(generator.integers(n, size=n), minlength=n))

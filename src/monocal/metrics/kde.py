@@ -19,7 +19,7 @@ from scipy.signal import fftconvolve
 
 from ..errors import InputError
 from .grid import deposit
-from .rows import Floats, Rows
+from .outcomes import Floats, Outcomes
 
 N_NODES = 1 << 14
 LOW, HIGH = -0.6, 1.6
@@ -35,7 +35,7 @@ class KdeSums:
     moments: Floats
 
     @classmethod
-    def of(cls, rows: Rows, weight: Floats) -> KdeSums:
+    def of(cls, rows: Outcomes, weight: Floats) -> KdeSums:
         confidence = np.clip(rows.confidence, 0, 1)
         mirrored = np.concatenate((confidence, np.where(confidence < 0.5, -confidence, 2 - confidence)))
         parts = (weight, weight * rows.correct)
@@ -115,5 +115,5 @@ def kde_ece(
     deep learning, ICML 2020.
     """
     rule = check_bandwidth(bandwidth)
-    rows = Rows.of(probs, labels, sample_weight)
+    rows = Outcomes.of(probs, labels, sample_weight)
     return KdeSums.of(rows, rows.weight).kde_ece(rule)

@@ -18,7 +18,7 @@ from scipy.special import softmax
 from ..arrays import widened
 from ..errors import InputError
 from ..validation import check_choice, check_logits
-from .rows import Integers, check_probability_block, read_scores
+from .outcomes import Integers, check_probability_block, read_scores
 
 _BLOCK_ENTRIES = 1 << 19
 

@@ -16,7 +16,7 @@ from scipy.stats import norm
 
 from ..errors import InputError
 from ..validation import check_fraction, check_labels
-from .rows import check_probability_block, read_scores
+from .outcomes import check_probability_block, read_scores
 
 
 @dataclass(frozen=True)

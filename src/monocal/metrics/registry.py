@@ -16,7 +16,7 @@ from ..validation import check_count
 from .binning import BinSums, classwise_sums, top_label_sums
 from .equal_mass import GapCurve
 from .kde import KdeSums, check_bandwidth
-from .rows import Floats, Rows
+from .outcomes import Floats, Outcomes
 from .scores import BrierParts, ScoreSums
 from .smooth import residual_grid, smooth_ece_of_grid
 
@@ -43,7 +43,7 @@ def make_options(n_bins: int, top_k: int, bin_size: int, bandwidth: str | float)
 class Statistics:
     """Sums of `rows` under `weight`, each made when first asked for."""
 
-    def __init__(self, rows: Rows, options: Options, weight: Floats | None = None) -> None:
+    def __init__(self, rows: Outcomes, options: Options, weight: Floats | None = None) -> None:
         self.rows = rows
         self.options = options
         self.weight = rows.weight if weight is None else weight

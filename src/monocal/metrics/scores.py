@@ -16,10 +16,10 @@ import numpy as np
 
 from ..validation import check_count
 from .binning import BinSums, classwise_sums
-from .rows import Floats, Rows
+from .outcomes import Floats, Outcomes
 
 
-def score_terms(rows: Rows, top_k: int) -> dict[str, Floats]:
+def score_terms(rows: Outcomes, top_k: int) -> dict[str, Floats]:
     """What each row adds to the scores that are means over rows, by the name of the metric."""
     with np.errstate(divide="ignore"):
         surprise = -np.log(rows.label_prob)
@@ -42,7 +42,7 @@ class ScoreSums:
     in_top_k: float
 
     @classmethod
-    def of(cls, rows: Rows, weight: Floats, top_k: int) -> ScoreSums:
+    def of(cls, rows: Outcomes, weight: Floats, top_k: int) -> ScoreSums:
         terms = score_terms(rows, top_k)
         used = weight > 0  # a row of weight zero must not turn an infinite surprise into NaN
         return cls(
@@ -87,7 +87,7 @@ class BrierParts:
 
 
 def _score_sums(probs: Any, labels: Any, sample_weight: Any, top_k: int = 1) -> ScoreSums:
-    rows = Rows.of(probs, labels, sample_weight)
+    rows = Outcomes.of(probs, labels, sample_weight)
     return ScoreSums.of(rows, rows.weight, top_k)
 
 
@@ -139,7 +139,7 @@ def brier_parts(probs: Any, labels: Any, *, n_bins: int = 15, sample_weight: Any
     Stephenson, Coelho & Jolliffe, Two extra components in the Brier score decomposition, Weather and
     Forecasting 23 (2008), for what happens within bins.
     """
-    rows = Rows.of(probs, labels, sample_weight, n_bins=n_bins, classwise=True)
+    rows = Outcomes.of(probs, labels, sample_weight, n_bins=n_bins, classwise=True)
     scores = ScoreSums.of(rows, rows.weight, 1)
     classwise = classwise_sums(rows, rows.weight, rows.column_totals)
     return BrierParts.of(scores.brier / scores.weight, classwise)

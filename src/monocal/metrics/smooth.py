@@ -17,12 +17,12 @@ from scipy.fft import dct, idct
 from scipy.optimize import brentq
 
 from .grid import deposit
-from .rows import Floats, Rows
+from .outcomes import Floats, Outcomes
 
 N_NODES = (1 << 13) + 1
 
 
-def residual_grid(rows: Rows, weight: Floats) -> Floats:
+def residual_grid(rows: Outcomes, weight: Floats) -> Floats:
     """Residuals ``correct - confidence`` on the nodes of [0, 1]; grids of disjoint rows add."""
     confidence = np.clip(rows.confidence, 0, 1)
     return deposit(confidence, weight * (rows.correct - confidence), 0.0, 1.0, N_NODES)
@@ -69,5 +69,5 @@ def smooth_ece(probs: Any, labels: Any, *, sample_weight: Any = None) -> float:
     ----------
     Błasiok & Nakkiran, Smooth ECE: principled reliability diagrams via kernel smoothing, ICLR 2024.
     """
-    rows = Rows.of(probs, labels, sample_weight)
+    rows = Outcomes.of(probs, labels, sample_weight)
     return smooth_ece_of_grid(residual_grid(rows, rows.weight), float(rows.weight.sum()))

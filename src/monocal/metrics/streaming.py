@@ -11,8 +11,8 @@ from typing import Any
 from ..errors import InputError
 from ..validation import check_some_weight
 from .evaluation import Estimate, Evaluation
+from .outcomes import Outcomes
 from .registry import METRICS, Statistics, Sums, make_options
-from .rows import Rows
 
 
 class Evaluator:
@@ -41,7 +41,9 @@ class Evaluator:
 
     def update(self, probs: Any, labels: Any, sample_weight: Any = None) -> Evaluator:
         """Add the rows of (n, m) ``probs`` and (n,) ``labels``; returns the evaluator itself."""
-        rows = Rows.of(probs, labels, sample_weight, n_bins=self._options.n_bins, classwise=True, part=True)
+        rows = Outcomes.of(
+            probs, labels, sample_weight, n_bins=self._options.n_bins, classwise=True, part=True
+        )
         self._add(Statistics(rows, self._options).sums(), len(rows.labels))
         return self
 

@@ -51,7 +51,8 @@ class RankCone:
     unit : ndarray of shape (2, K, r), optional
         What the penalty is proportional to; by default the standard deviation of the atom's values over rows and classes.
     mirrors : ndarray of int, shape (K,), optional
-        The factor that each one makes 1 with, where that comes before it, or itself: the sums of one give those of the other.
+        For each factor, an earlier one with which it adds up to 1; its own index where there is none. The sums of one give those
+        of the other.
     prior_rows : float
         Every label gives a share ``prior_rows / (N + prior_rows)`` to what the classifier itself says (see `_own_targets`).
     tol : float

@@ -22,7 +22,7 @@ import numpy as np
 import monocal as mc
 from monocal.data import Location, LogitsSet, Splits, atomic_path
 
-from .methods import METHODS
+from .columns import METHODS
 
 FORMAT = 1  # of the result files; a new number makes old ones count as missing
 

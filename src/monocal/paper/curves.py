@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from .cells import Cell, Dataset
-from .methods import BY_RANK, METHODS, ORDER_CURVES, RANK_CURVES, SIZE_CURVES
+from .columns import BY_RANK, METHODS, ORDER_CURVES, RANK_CURVES, SIZE_CURVES
 from .plan import Plan
 from .running import Results
 from .tables import mean_and_spread

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from .cells import Cell
+from .columns import METHODS, SIZE_CURVES
 from .curves import constant_from
 from .formats import number
-from .methods import METHODS, SIZE_CURVES
 from .plan import Plan
 from .running import Results
 from .tables import mean_and_spread

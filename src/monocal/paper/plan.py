@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 
 from .cells import Cell, Dataset
-from .methods import METHODS, ORDER_CURVES, RANK_CURVES, SIZE_CURVES
+from .columns import METHODS, ORDER_CURVES, RANK_CURVES, SIZE_CURVES
 
 
 @dataclass(frozen=True)

@@ -28,11 +28,11 @@ from monocal.data.sets import Splits
 from monocal.errors import FileError, InputError
 
 from .cells import Dataset
+from .columns import METHODS
 from .curves import make_pictures
 from .figures import draw
 from .findings import Finding, make_findings
 from .formats import to_latex, to_markdown
-from .methods import METHODS
 from .page import Page, write_html, write_markdown
 from .plan import FULL, QUICK, Plan, Settings, make_plan
 from .results import make_tables, write_csv
@@ -91,7 +91,7 @@ def reproduce(
     jobs : int, optional
         Worker processes; None: one a core.
     methods : sequence of str, optional
-        Keys of `monocal.paper.methods.METHODS`; None: all.
+        Keys of `monocal.paper.columns.METHODS`; None: all.
     settings : Settings, optional
         How much to run, in place of ``quick``.
     markdown : path, optional

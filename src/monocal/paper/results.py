@@ -17,7 +17,7 @@ import numpy as np
 from monocal.data import atomic_path
 
 from .cells import Cell
-from .methods import METHODS
+from .columns import METHODS
 from .plan import Plan
 from .running import Results
 from .tables import Table, mean_and_spread
@@ -102,7 +102,7 @@ def make_tables(plan: Plan, results: Results) -> list[Table]:
 
 def write_csv(path: Path, plan: Plan, results: Results) -> None:
     """One line a cell, in the order of the plan."""
-    rows = [_flat(plan, cell, results[cell]) for cell in (*plan.tables, *plan.sizes, *plan.ranks)]
+    rows = [_flat(cell, results[cell]) for cell in (*plan.tables, *plan.sizes, *plan.ranks)]
     unique = list({row["file"]: row for row in rows}.values())
     names = list(dict.fromkeys(name for row in unique for name in row))
     with (
@@ -114,7 +114,7 @@ def write_csv(path: Path, plan: Plan, results: Results) -> None:
         writer.writerows(unique)
 
 
-def _flat(plan: Plan, cell: Cell, result: dict[str, Any]) -> dict[str, Any]:
+def _flat(cell: Cell, result: dict[str, Any]) -> dict[str, Any]:
     return {
         "set": cell.dataset.name,
         "n_classes": cell.dataset.n_classes,

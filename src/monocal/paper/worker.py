@@ -19,7 +19,7 @@ from scipy.special import softmax
 import monocal as mc
 
 from .cells import Cell, known_labels, load, write_result
-from .methods import BY_RANK, METHODS
+from .columns import BY_RANK, METHODS
 from .optimum import continued_nll
 
 MEASURED = ("ece", "kde_ece", "eq_bin_ece", "nll", "brier", "accuracy")

@@ -19,7 +19,7 @@ from scipy.stats import binom
 
 from ..errors import InputError
 from ..metrics import BinSums, bin_sums
-from ..metrics.rows import Floats, Rows, bin_index, read_scores
+from ..metrics.outcomes import Floats, Outcomes, bin_index, read_scores
 from ..validation import check_count, check_fraction
 
 
@@ -239,7 +239,7 @@ def margin_curve(
     CalibrationCurve
         Its edges are margins.
     """
-    rows = Rows.of(probs, labels, sample_weight, n_bins=n_bins)
+    rows = Outcomes.of(probs, labels, sample_weight, n_bins=n_bins)
     own = margins(probs)
     values = own if margin is None else np.asarray(margin, dtype=np.float64)
     if values.shape != own.shape or np.isnan(values).any():

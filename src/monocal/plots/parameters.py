@@ -17,7 +17,7 @@ import numpy as np
 
 from ..arrays import to_numpy
 from ..errors import InputError
-from ..metrics.rows import Floats, bin_index
+from ..metrics.outcomes import Floats, bin_index
 from .curves import equal_mass_edges, finite
 
 _SPREAD = (0.1, 0.9)

@@ -67,7 +67,7 @@ class ReliabilityDisplay(_CurvesDisplay):
         return cls.from_predictions(
             y,
             estimator.predict_proba(X),
-            before=before_probabilities(estimator, X),
+            before=_before_probabilities(estimator, X),
             n_bins=n_bins,
             level=level,
             sample_weight=sample_weight,
@@ -167,8 +167,8 @@ class MarginDisplay(_CurvesDisplay):
         return cls.from_predictions(
             y,
             estimator.predict_proba(X),
-            before=before_probabilities(estimator, X),
-            margin=margins(X, input=estimator.input) if is_calibrator(estimator) else None,
+            before=_before_probabilities(estimator, X),
+            margin=margins(X, input=estimator.input) if _is_calibrator(estimator) else None,
             n_bins=n_bins,
             level=level,
             sample_weight=sample_weight,
@@ -217,14 +217,14 @@ class MarginDisplay(_CurvesDisplay):
         return self
 
 
-def is_calibrator(estimator: Any) -> bool:
+def _is_calibrator(estimator: Any) -> bool:
     """Whether it maps scores to probabilities, so that there is a before to show."""
     return hasattr(estimator, "preserves_order") and hasattr(estimator, "input")
 
 
-def before_probabilities(estimator: Any, X: Any) -> Any:
+def _before_probabilities(estimator: Any, X: Any) -> Any:
     """What a calibrator was given, as probabilities; None for a classifier."""
-    if not is_calibrator(estimator):
+    if not _is_calibrator(estimator):
         return None
     if estimator.input == "probabilities":
         return X

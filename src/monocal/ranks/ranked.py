@@ -24,7 +24,7 @@ from ..arrays import (
     compute_dtype,
     count_true,
     device_of,
-    is_lazy_torch,
+    is_torch,
     subtract_from_,
     widened,
 )
@@ -102,7 +102,7 @@ def rank_rows(logits: Array, top_k: int | None = None, dtype: object = None, ord
         z = _ends_in_place(z)
     elif r == m:
         z = xp.sort(z, axis=1, stable=False)
-    elif is_lazy_torch(z):
+    elif is_torch(z):
         z = z.topk(r, dim=1).values.flip(1)
     else:
         z = np.sort(np.partition(z, m - r, axis=1)[:, m - r :], axis=1)

@@ -38,7 +38,7 @@ from ..plots import (
     reliability_curve,
 )
 from ..solver import Solution
-from .methods import MethodComparison, compare_methods
+from .selection import MethodComparison, compare_methods
 from .trial import FOLDS, Trial, as_set
 
 METRICS = ("nll", "brier", "ece", "adaptive_ece", "classwise_ece", "accuracy")

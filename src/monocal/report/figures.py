@@ -40,13 +40,13 @@ def reliability(curve: CalibrationCurve, name: str) -> Markup:
         top.dot(curve.confidence[k], curve.accuracy[k], f"dot {name} {state}")
     for k in filled:
         left, right = top.px(curve.edges[k]), top.px(curve.edges[k + 1])
-        told = f"Confidence {curve.edges[k]:.2f} to {curve.edges[k + 1]:.2f}\n{bin_numbers(curve, k)}"
+        told = f"Confidence {curve.edges[k]:.2f} to {curve.edges[k + 1]:.2f}\n{_bin_numbers(curve, k)}"
         top.hit(left, 30, right - left, 410, told)
     words = f"Reliability diagram {name} calibration, ECE {percent(curve.ece)}"
     return drawing(WIDTH, 464, words, bottom, top)
 
 
-def bin_numbers(curve: CalibrationCurve, k: int | np.integer) -> str:
+def _bin_numbers(curve: CalibrationCurve, k: int | np.integer) -> str:
     """What a bin holds, in lines."""
     gap = curve.gap[k]
     share = curve.weight[k] / curve.weight.sum()

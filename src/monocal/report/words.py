@@ -11,7 +11,7 @@ import math
 from ..metrics import Comparison, Floor, OrderAudit
 from ..plots import CalibrationCurve, RankParameters, Stretch
 from ..solver import Solution
-from .methods import UNCALIBRATED, MethodComparison
+from .selection import UNCALIBRATED, MethodComparison
 
 _MOST_STRETCHES = 4
 
@@ -54,7 +54,7 @@ def direction(gap: float) -> str:
     return "over-confident" if gap > 0 else "under-confident"
 
 
-def stretch_in_words(stretch: Stretch, curve: CalibrationCurve, at: str = "") -> str:
+def _stretch_in_words(stretch: Stretch, curve: CalibrationCurve, at: str = "") -> str:
     """Over-confident by 8.1 points between 0.67 and 0.93 (1,204 samples, 12 % of all)."""
     lowest, highest = curve.edges[0], curve.edges[-1]
     if stretch.begin <= lowest and stretch.end >= highest:
@@ -76,7 +76,7 @@ def what_is_wrong(curve: CalibrationCurve, at: str = "") -> list[str]:
         return [f"In no bin does the accuracy leave the {100 * curve.level:g} % band of perfect calibration."]
     # The stretches that matter most, told in the order of the diagram.
     weightiest = sorted(found, key=lambda s: -s.weight * abs(s.gap))[:_MOST_STRETCHES]
-    told = [_sentence(stretch_in_words(s, curve, at)) for s in sorted(weightiest, key=lambda s: s.begin)]
+    told = [_sentence(_stretch_in_words(s, curve, at)) for s in sorted(weightiest, key=lambda s: s.begin)]
     left_out = len(found) - len(told)
     if left_out:
         told.append(

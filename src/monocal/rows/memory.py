@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ..arrays import Array, is_lazy_torch, on_host, to_numpy
+from ..arrays import Array, is_torch, on_host, to_numpy
 from ..kernel.block import Block, join_blocks
 from ..kernel.choice import engine_for
 from .parallel import GPU_BLOCK, parallel_map, parallel_sum, row_slices
@@ -48,7 +48,7 @@ class MemoryRows:
 
         slices = row_slices(logits)
         if on_host(logits):
-            return cls(parallel_map(one, slices, serial=is_lazy_torch(logits)))
+            return cls(parallel_map(one, slices, serial=is_torch(logits)))
         # A device sorts in small blocks, to save memory, and sums in large ones, to save calls.
         blocks = [one(rows) for rows in slices]
         depth = blocks[0].rows.depth
@@ -58,7 +58,7 @@ class MemoryRows:
         return cls([join_blocks(blocks[g], logits[slices[g][0].start : slices[g][-1].stop]) for g in groups])
 
     def sum(self, function: Callable[..., T], *args: Any) -> T:
-        serial = is_lazy_torch(self.blocks[0].weight)  # torch has its own parallelism, on every device
+        serial = is_torch(self.blocks[0].weight)  # torch has its own parallelism, on every device
         return parallel_sum(lambda block: function(block, *args), self.blocks, serial)
 
     def sample(self) -> MemoryRows | None:

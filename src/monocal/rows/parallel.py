@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
-from ..arrays import Array, array_namespace, device_of, is_lazy_torch, on_host
+from ..arrays import Array, array_namespace, device_of, is_torch, on_host
 
 T = TypeVar("T")
 
@@ -59,7 +59,7 @@ def map_rows(function: Callable[[Array], Array], rows: Array, size: int | None =
     def one(block: slice) -> None:
         out[block] = function(rows[block])
 
-    parallel_map(one, blocks[1:], serial=is_lazy_torch(rows))
+    parallel_map(one, blocks[1:], serial=is_torch(rows))
     return out
 
 
@@ -71,7 +71,7 @@ def sum_rows(function: Callable[[slice], T], rows: np.ndarray) -> T:
 # Threads.
 
 
-def available_threads() -> int:
+def _available_threads() -> int:
     """OMP_NUM_THREADS where it is set, else the cores this process may use."""
     given = os.environ.get("OMP_NUM_THREADS", "")
     if given.isdigit() and int(given) > 0:
@@ -90,7 +90,7 @@ def parallel_sum(function: Callable[[Any], T], items: Sequence[Any], serial: boo
 
 
 def _results(function: Callable[[Any], T], items: Sequence[Any], serial: bool) -> Iterator[T]:
-    threads = available_threads()
+    threads = _available_threads()
     # A pool that waits for itself would wait for ever.
     if serial or min(threads, len(items)) <= 1 or getattr(_this_thread, "works_for_pool", False):
         yield from map(function, items)
@@ -137,7 +137,7 @@ _this_thread = threading.local()
 
 def map_in_order(function: Callable[[Any], T], items: Iterable[Any]) -> Iterator[T]:
     """``map(function, items)`` on threads, reading only a few items ahead."""
-    threads = available_threads()
+    threads = _available_threads()
     items = iter(items)
     first = list(islice(items, 2))
     items = chain(first, items)

@@ -68,7 +68,7 @@ def bin_totals(index: Integers, values: Floats, n_bins: int) -> Floats:
     return np.asarray(np.bincount(index, values, minlength=n_bins), dtype=np.float64)
 
 
-def row_blocks(n: int, m: int) -> Iterator[slice]:
+def _row_blocks(n: int, m: int) -> Iterator[slice]:
     """Slices of rows that hold about `BLOCK_ENTRIES` entries each."""
     step = max(1, BLOCK_ENTRIES // m)
     return (slice(start, min(start + step, n)) for start in range(0, n, step))
@@ -85,7 +85,7 @@ class Entries:
 
 
 @dataclass(frozen=True)
-class Rows:
+class Outcomes:
     """Per-row quantities of (n, m) probabilities and (n,) labels; all arrays have shape (n,).
 
     Rows of weight zero are left out; `kept` says which of those given are here.
@@ -119,7 +119,7 @@ class Rows:
         classwise: bool = False,
         names: tuple[str, str] = ("probs", "labels"),
         part: bool = False,
-    ) -> Rows:
+    ) -> Outcomes:
         """Validate and read once; ``classwise`` keeps the entries that class-wise bins need.
 
         Rows that are a ``part`` of more may all have weight zero.
@@ -131,7 +131,7 @@ class Rows:
         weight = np.ones(n) if weight is None else weight
         kept: slice | NDArray[np.bool_] = slice(None)
         if not weight.all():
-            for rows in row_blocks(n, m):  # first, so that messages count all rows
+            for rows in _row_blocks(n, m):  # first, so that messages count all rows
                 check_probability_block(array[rows], eps, names[0], rows.start)
             kept = weight > 0
             array, y, weight = array[kept], y[kept], weight[kept]
@@ -143,7 +143,7 @@ class Rows:
         totals = np.zeros(m)
         none = np.zeros(0, dtype=np.int64)
         found: list[tuple[Integers, Integers, Floats]] = [(none, none, np.zeros(0))]
-        for rows in row_blocks(n, m):
+        for rows in _row_blocks(n, m):
             block = np.ascontiguousarray(array[rows], dtype=np.float64)
             check_probability_block(block, eps, names[0], rows.start)
             index, label = np.arange(len(block)), y[rows]

@@ -179,14 +179,14 @@ def default_methods(kind: str = "logits") -> dict[str, Any]:
     infos.sort(key=lambda info: (bool(info.extras), not info.preserves_order))
     found: dict[str, Any] = {}
     for info in infos:
-        found.setdefault(method_name(info.cls), info.make().set_params(input=kind))
+        found.setdefault(_method_name(info.cls), info.make().set_params(input=kind))
     return found
 
 
 _PEOPLE = ("Bayesian", "Dirichlet")
 
 
-def method_name(kind: type) -> str:
+def _method_name(kind: type) -> str:
     """``TemperatureScaling`` as temperature scaling, ``ConditionalMCCT`` as conditional MCCT."""
     parts = re.findall(r"[A-Z]+(?![a-z])|[A-Z][a-z]+|[0-9]+", kind.__name__)
     return " ".join(part if part.isupper() or part in _PEOPLE else part.lower() for part in parts)
