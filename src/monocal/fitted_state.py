@@ -66,7 +66,8 @@ def _require(fine: Any, name: str, value: Any, expected: str = "") -> None:
 
 
 def _check_finite(value: Any, name: str) -> None:
-    """No infinite number and no nan anywhere in a value."""
+    """No infinite number and no nan anywhere in a value, and no truth value for a number."""
+    _require(not isinstance(value, bool | np.bool_), name, value, "a number")
     if isinstance(value, np.ndarray):
         if value.dtype.kind == "f":
             _require(np.isfinite(value), name, value, "finite numbers")
@@ -84,6 +85,7 @@ def _check_finite(value: Any, name: str) -> None:
 
 
 def _names(calibrator: Calibrator, given: Any, name: str) -> None:
+    _require(not isinstance(given, str) and np.ndim(given) == 1, name, given, "a list of names")
     _require(len(given) == calibrator.n_features_in_, name, given, "one name for each class")
     _require(len(set(given)) == len(given), name, given, "names that differ")
 
@@ -259,6 +261,8 @@ def _try(calibrator: Calibrator, m: int) -> None:
     rng = np.random.default_rng(0)
     z = rng.normal(size=(6, m)) * np.array([[0.0], [0.1], [1.0], [1.0], [10.0], [1e4]])
     z[3] = np.round(z[3])
+    if m > 2 and calibrator.input == "logits":
+        z[2, 0] = -np.inf  # a class that is not available
     z = z[-max(1, min(len(z), _MOST_TRIED // m)) :]
     if calibrator.input == "probabilities":
         z = np.exp(z - z.max(axis=1, keepdims=True))

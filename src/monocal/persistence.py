@@ -141,13 +141,13 @@ def to_json(
     if not isinstance(calibrator, Calibrator):
         raise InputError(f"calibrator must be one of monocal's, got {type(calibrator).__name__}.")
     check_is_fitted(calibrator)
+    if data is not None and not 2 <= len(data) <= 3:
+        raise InputError(f"data must be (X, y) or (X, y, sample_weight), got {len(data)} things.")
+    contents = _contents(calibrator)
     try:
         check_state(calibrator)  # what could not be loaded must not be all that is left
     except ValueError as error:
         raise InputError(f"calibrator cannot be saved: {error}.") from error
-    if data is not None and not 2 <= len(data) <= 3:
-        raise InputError(f"data must be (X, y) or (X, y, sample_weight), got {len(data)} things.")
-    contents = _contents(calibrator)
     document = {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,

@@ -217,15 +217,16 @@ def check_number(
     kind = numbers.Integral if whole else numbers.Real
     wrong = isinstance(value, bool) or not isinstance(value, kind)
     if not wrong:
+        number = int(value) if whole else float(value)  # comparisons in a type that holds the limits
         if (
-            most is None and abs(value) > _LARGEST_NUMBER[whole]
-        ):  # numpy cannot hold it; infinity is too large as well
+            most is None and abs(number) > _LARGEST_NUMBER[whole]
+        ):  # numpy cannot hold it; nor is infinity wanted
             most = _LARGEST_NUMBER[whole]
-        wrong = value != value
-        wrong |= above is not None and not value > above
-        wrong |= least is not None and not value >= least
-        wrong |= below is not None and not value < below
-        wrong |= most is not None and not value <= most
+        wrong = number != number
+        wrong |= above is not None and not number > above
+        wrong |= least is not None and not number >= least
+        wrong |= below is not None and not number < below
+        wrong |= most is not None and not number <= most
     if wrong:
         bounds = {"above": above, "of at least": least, "below": below, "at most": most}
         bound = " and".join(f" {word} {limit:g}" for word, limit in bounds.items() if limit is not None)

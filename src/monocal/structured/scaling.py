@@ -43,6 +43,8 @@ _DOUBT = 2.5
 _LARGEST = 1e15
 # The largest share of the uniform distribution, for rows of next to no weight.
 _MOST_FLOOR = 0.5
+# Beyond so many rows a penalty per row is lost in the rounding of the curvature.
+_MOST_WEIGHT = 1e10
 # Up to this many logits double precision costs nothing; beyond, rows in single precision reach the tolerance as well.
 _DOUBLE_BELOW = 2**18
 
@@ -157,6 +159,7 @@ class StructuredScaling(Calibrator):
 
     def _strength(self, m: int, total: float) -> np.ndarray:
         """The published penalty of each squared deviation; biases last."""
+        total = min(total, _MOST_WEIGHT)
         if self.kind == "vector":
             return np.full((m, 2), m / total)
         strength = np.full((m, m + 1), m * max(m - 1, 1) / total)
