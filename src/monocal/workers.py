@@ -86,7 +86,7 @@ class Worker:
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
             assert pipe is not None
-            with contextlib.suppress(OSError):  # of what it had not read yet
+            with contextlib.suppress(OSError):  # it may not have read all that was sent
                 pipe.close()
         self._listed.close()
 

@@ -92,7 +92,7 @@ def _converted(skl2onnx: Any, model: CalibratedClassifier, rows: Any) -> onnx.Mo
     for options in ({"zipmap": False, **raw}, raw):
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of what skl2onnx uses of scikit-learn
+                warnings.simplefilter("ignore")  # skl2onnx calls parts of scikit-learn that warn
                 return skl2onnx.to_onnx(
                     estimator,
                     rows[:1],

@@ -13,9 +13,10 @@ from ..kernel.block import Block, join_blocks
 from .interface import Rows
 from .parallel import CPU_BLOCK, rows_of_size
 
-# A coarse copy has one row in eight where that leaves so many, and fewer rows of many; more than one in four saves nothing.
+# A coarse copy has one row in eight where that leaves at least this many rows, and a smaller share of very many rows. A copy
+# of more than one row in four saves nothing.
 _COARSE = 1024
-_COARSE_BLOCKS = 1.5  # so much larger a block is good for a coarse copy: it is all in the cache anyway
+_COARSE_BLOCKS = 1.5  # a block of a coarse copy may be this much larger: all of it is in the cache anyway
 # Logits of a coarse copy, at the most; above, it costs more than it improves a step (and memory, where rows are in a file).
 _COARSE_LOGITS = 2**24
 # Up to this many logits, double precision costs nothing that anyone would notice.
@@ -23,14 +24,14 @@ DOUBLE_BELOW = 2**22
 
 
 def sample_step(n_rows: int, n_classes: int, most_logits: int = _COARSE_LOGITS) -> int:
-    """Every how many rows a coarse copy takes one; 0 where it would save nothing."""
+    """The step of a coarse copy, which takes one row in so many; 0 where it would save nothing."""
     most = max(_COARSE, most_logits // n_classes)
     step = max(min(8, n_rows // _COARSE), -(-n_rows // most) if n_rows >= 2 * _COARSE else 0)
     return step if step >= 4 else 0
 
 
 def blocks_between(step: int, n_classes: int) -> int:
-    """Of how many blocks in a row a sample of one row in ``step`` uses one: all of them, unless a block is shorter than that."""
+    """A sample of one row in ``step`` uses one block in so many: 1 (every block), unless a block has fewer rows than ``step``."""
     return -(-step // rows_of_size(CPU_BLOCK, n_classes))
 
 
