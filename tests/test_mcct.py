@@ -36,7 +36,7 @@ def targets(cal, z, y):
     """Labels that have given a share to the classifier's own probabilities; of these one part in sixteen is milder."""
     share = cal.prior_rows / (len(y) + cal.prior_rows)
     mild = np.exp(log_softmax(z / 10, axis=1))
-    unit = 1.5 * (z.max(axis=1) - (mild * z).sum(axis=1)).mean() / np.sqrt(2 * np.log(z.shape[1]))
+    unit = 1.5 * (z.max(axis=1) - z.mean(axis=1)).mean() / np.sqrt(2 * np.log(z.shape[1]))
     assert unit > 1  # logits that differ by less are another matter
     own = 15 / 16 * np.exp(log_softmax(z, axis=1)) + 1 / 16 * mild
     return (1 - share) * np.eye(z.shape[1])[y] + share * own

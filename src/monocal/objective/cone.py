@@ -30,6 +30,7 @@ from .bound import Certificate
 # The classifier's own probabilities: softmax(z), and a small part said ten times more mildly, because a network that is sure of
 # everything is wrong more often than it says.
 MILD, MILD_SHARE = 0.1, 1 / 16
+_ALIKE = 1e-12  # a scale at which all classes have one probability
 # The smallest weight: strictly positive, so that the map stays injective and 1/weight finite.
 MIN_SCALE = 1e-6
 # The plain scale, (scale, factor 0, start 0), is in every dictionary and comes first.
@@ -132,14 +133,11 @@ class RankCone:
             found = some.sum(sums, self._point(plain, np.zeros(0, dtype=np.intp)))
             return self._of_all_factors(found) / weight
 
-        mild = said(MILD)
         # The softmax of logits that differ by much less than one (cosines, say) says nothing: they are first brought to a
         # deviation of about one. The largest of m normal numbers lies roughly sqrt(2 log m) / 1.5 deviations above their mean.
-        deviation = 1.5 * mild[DEPTH, 0].sum() / np.sqrt(2.0 * np.log(max(self.rows.n_classes, 2)))
-        unit = min(1.0, deviation) or 1.0
-        if unit < 1.0:
-            mild = said(MILD / unit)
-        return (1.0 - MILD_SHARE) * said(1.0 / unit) + MILD_SHARE * mild
+        depth = said(_ALIKE)[DEPTH, 0].sum()
+        unit = min(1.0, 1.5 * depth / np.sqrt(2.0 * np.log(max(self.rows.n_classes, 2)))) or 1.0
+        return (1.0 - MILD_SHARE) * said(1.0 / unit) + MILD_SHARE * said(MILD / unit)
 
     def set_strength(self, shrinkage: float) -> None:
         """Choose the shrinkage; everything else stands."""
