@@ -124,6 +124,43 @@ def test_results_do_not_go_where_the_data_are(run: Run, folder: Path) -> None:
 
 
 @posix
+def test_a_page_as_markdown_replaces_only_pages(run: Run, folder: Path) -> None:
+    os.symlink("both.npz", "link.md")
+    (folder / "parts").mkdir()
+    os.link("both.npz", "parts/both.npz")
+    (folder / "notes.md").write_text("mine")
+    before = (folder / "both.npz").read_bytes()
+    for data, page, told in (
+        ("both.npz", "link.md", "is what is being read"),
+        ("parts", "link.md", "is what is being read"),
+        ("both.npz", "notes.md", "is no page of an earlier run: choose another name or use --force"),
+    ):
+        result = run("reproduce", "--data", data, "-o", "results", "--markdown", page, code=1)
+        assert told in result.stderr
+        assert not (folder / "results").exists()
+    assert (folder / "both.npz").read_bytes() == before
+    command = ("reproduce", "--data", "both.npz", "-o", "results", "--methods", "ts", "--quick", "--jobs", 1)
+    for _ in range(2):  # the second run replaces the page of the first
+        run(*command, "--markdown", "page.md")
+    run(*command, "--markdown", "notes.md", "--force")
+    assert (folder / "notes.md").read_text().startswith("# Results of monocal reproduce")
+
+
+@posix
+def test_an_output_is_no_file_that_an_input_folder_links_to(
+    run: Run, folder: Path, calibrator: mc.MCCT
+) -> None:
+    (folder / "real").mkdir()
+    (folder / "parts").mkdir()
+    np.save("real/logits.npy", TEST.values)
+    os.symlink("../real/logits.npy", "parts/logits.npy")
+    before = (folder / "real/logits.npy").read_bytes()
+    result = run("apply", "cal.json", "parts", "-o", "real/logits.npy", "--force", code=1)
+    assert "is what is being read" in result.stderr
+    assert (folder / "real/logits.npy").read_bytes() == before
+
+
+@posix
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
 @pytest.mark.parametrize("arguments", ["--help", "--version", "evaluate test.npz --n-boot 0 --json"])
 def test_a_full_disk_behind_stdout(folder: Path, arguments: str) -> None:
