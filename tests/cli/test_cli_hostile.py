@@ -119,6 +119,18 @@ def test_an_output_is_never_an_input(run: Run, folder: Path, calibrator: mc.MCCT
     assert {name: (folder / name).read_bytes() for name in inputs} == before
 
 
+def test_an_output_is_not_the_weights_of_a_model(run: Run, folder: Path, calibrator: mc.MCCT) -> None:
+    onnx = pytest.importorskip("onnx")
+    where = {"save_as_external_data": True, "location": "weights.onnx", "size_threshold": 0}
+    onnx.save(calibrator.to_onnx(output="logits"), "ext.onnx", **where)
+    before = (folder / "weights.onnx").read_bytes()
+    command = ("export", "cal.json", "--to", "onnx", "--append-to", "ext.onnx", "--force", "-o")
+    assert "is what is being read" in run(*command, "weights.onnx", code=1).stderr
+    assert (folder / "weights.onnx").read_bytes() == before
+    for _ in range(2):
+        run(*command, "out.onnx")
+
+
 def test_results_do_not_go_where_the_data_are(run: Run, folder: Path) -> None:
     assert "is what is being read" in run("reproduce", "--data", folder, "-o", folder, code=1).stderr
 
@@ -174,16 +186,26 @@ def test_a_full_disk_behind_stdout(folder: Path, arguments: str) -> None:
 
 
 @posix
-def test_no_room_for_an_exported_program(folder: Path, calibrator: mc.MCCT) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "out"),
+    [
+        ("export cal.json --to torch", "program.pt2"),
+        ("export cal.json --to onnx", "program.onnx"),
+        ("apply cal.json cal.npz", "program.h5"),
+    ],
+)
+def test_no_room_for_what_libraries_write(
+    folder: Path, calibrator: mc.MCCT, arguments: str, out: str
+) -> None:
     code = (
-        "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000)); "
-        "sys.argv[1:] = 'export cal.json --to torch -o program.pt2'.split(); from monocal.cli import main; main()"
+        "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (1024, 1024)); "
+        f"sys.argv[1:] = '{arguments} -o {out}'.split(); from monocal.cli import main; main()"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 1
     assert (
         done.stderr
-        == f"error: {folder}/program.pt2 could not be written: File too large; choose another place or free it.\n"
+        == f"error: {folder}/{out} could not be written: File too large; choose another place or free it.\n"
     )
     assert not [name for name in os.listdir(folder) if "program" in name]
 
