@@ -115,8 +115,9 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
     """What a saved calibrator says of itself: versions, class, parameters, fingerprint of its data, metrics at fit."""
     document = _document(path)
     told = ("format_version", "monocal_version", "class", "parameters", "data", "metrics", "checksum")
+    encoded = ("parameters", "metrics")
     with _restoring(str(path)):
-        return {key: _decode(document.get(key)) for key in told}
+        return {key: _decode(document.get(key)) if key in encoded else document.get(key) for key in told}
 
 
 def fingerprint(X: Any, y: Any, sample_weight: Any = None) -> dict[str, Any]:

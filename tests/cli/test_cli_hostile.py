@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -17,6 +18,7 @@ import pytest
 from cli_helpers import CAL, TEST, monocal
 
 import monocal as mc
+from monocal import persistence
 
 Run = Callable[..., Any]
 posix = pytest.mark.skipif(os.name == "nt", reason="signals and files of POSIX")
@@ -290,6 +292,15 @@ def test_numbers_have_bounds(run: Run, folder: Path, arguments: str, code: int, 
     assert told in result.stderr
     assert "should not" not in result.stderr
     assert sorted(os.listdir(folder)) == before
+
+
+@pytest.mark.parametrize("data", [5, [1], {"shape": {"$array": "int64", "shape": [2], "values": [400, 5]}}])
+def test_a_forged_fingerprint_is_another(run: Run, folder: Path, calibrator: mc.MCCT, data: object) -> None:
+    document = json.loads((folder / "cal.json").read_text()) | {"data": data}
+    document["checksum"] = persistence._checksum(document)
+    (folder / "cal.json").write_text(json.dumps(document))
+    result = run("evaluate", "test.npz", "-c", "cal.json", "--n-boot", 0)
+    assert "fitted on these very data" not in result.stderr
 
 
 @posix
