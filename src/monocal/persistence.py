@@ -22,7 +22,8 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,8 @@ _BLOCK = 1 << 24  # bytes hashed at a time
 LARGEST_FILE = 1 << 29
 # Characters of a string in an array: numpy makes room for as many in every entry.
 _LONGEST_STRING = 1 << 16
+# Levels of lists and records in a file: each takes Python a few frames to read.
+_DEEPEST = 100
 
 
 def save(
@@ -112,7 +115,9 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
     """What a saved calibrator says of itself: versions, class, parameters, fingerprint of its data, metrics at fit."""
     document = _document(path)
     told = ("format_version", "monocal_version", "class", "parameters", "data", "metrics", "checksum")
-    return {key: _decode(document.get(key)) for key in told}
+    encoded = ("parameters", "metrics")
+    with _restoring(str(path)):
+        return {key: _decode(document.get(key)) if key in encoded else document.get(key) for key in told}
 
 
 def fingerprint(X: Any, y: Any, sample_weight: Any = None) -> dict[str, Any]:
@@ -158,6 +163,11 @@ def to_json(
         "metrics": None if metrics is None else _encode(dict(metrics), "metrics"),
         "state": contents["state"],
     }
+    if _is_deep(document):
+        raise InputError(
+            f"The calibrator or its metrics have lists within lists more than {_DEEPEST} deep, which load() does not read: "
+            "flatten them."
+        )
     document["checksum"] = _checksum(document)
     text = _layout(document) + "\n"
     if len(text) > LARGEST_FILE:
@@ -258,6 +268,11 @@ def _parse(text: str, where: str) -> dict[str, Any]:
             f"{where} was written by monocal {document.get('monocal_version')} in format {version}, and this monocal "
             f"{__version__} reads up to format {FORMAT_VERSION}: upgrade with  pip install --upgrade monocal"
         )
+    if _is_deep(document):
+        raise FileError(
+            f"{where} has lists within lists more than {_DEEPEST} deep, which no saved calibrator has: give a file that "
+            f"{spoken(_WRITERS)} wrote."
+        )
     if document.get("checksum") != _checksum(document):
         raise FileError(
             f"{where} does not match its checksum: it was damaged or edited by hand; write it again or copy it anew."
@@ -270,8 +285,25 @@ def _no_constant(name: str) -> None:
 
 
 def _calibrator(document: Mapping[str, Any], where: str) -> Calibrator:
-    try:
+    with _restoring(where):
         return _restored(document["class"], document, where)
+
+
+def _is_deep(document: Any) -> bool:
+    level = [document]
+    for _ in range(_DEEPEST):
+        inside = (value.values() if isinstance(value, dict) else value for value in level)
+        level = [item for items in inside for item in items if isinstance(item, (dict, list))]
+        if not level:
+            return False
+    return True
+
+
+@contextmanager
+def _restoring(where: str) -> Iterator[None]:
+    """Whatever a document's content makes go wrong is one sentence."""
+    try:
+        yield
     except FileError:
         raise
     except Exception as error:  # a right checksum over wrong content: not written by save()

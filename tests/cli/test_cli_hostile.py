@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -17,6 +18,7 @@ import pytest
 from cli_helpers import CAL, TEST, monocal
 
 import monocal as mc
+from monocal import persistence
 
 Run = Callable[..., Any]
 posix = pytest.mark.skipif(os.name == "nt", reason="signals and files of POSIX")
@@ -119,8 +121,57 @@ def test_an_output_is_never_an_input(run: Run, folder: Path, calibrator: mc.MCCT
     assert {name: (folder / name).read_bytes() for name in inputs} == before
 
 
+def test_an_output_is_not_the_weights_of_a_model(run: Run, folder: Path, calibrator: mc.MCCT) -> None:
+    onnx = pytest.importorskip("onnx")
+    where = {"save_as_external_data": True, "location": "weights.onnx", "size_threshold": 0}
+    onnx.save(calibrator.to_onnx(output="logits"), "ext.onnx", **where)
+    before = (folder / "weights.onnx").read_bytes()
+    command = ("export", "cal.json", "--to", "onnx", "--append-to", "ext.onnx", "--force", "-o")
+    assert "is what is being read" in run(*command, "weights.onnx", code=1).stderr
+    assert (folder / "weights.onnx").read_bytes() == before
+    for _ in range(2):
+        run(*command, "out.onnx")
+
+
 def test_results_do_not_go_where_the_data_are(run: Run, folder: Path) -> None:
     assert "is what is being read" in run("reproduce", "--data", folder, "-o", folder, code=1).stderr
+
+
+@posix
+def test_a_page_as_markdown_replaces_only_pages(run: Run, folder: Path) -> None:
+    os.symlink("both.npz", "link.md")
+    (folder / "parts").mkdir()
+    os.link("both.npz", "parts/both.npz")
+    (folder / "notes.md").write_text("mine")
+    before = (folder / "both.npz").read_bytes()
+    for data, page, told in (
+        ("both.npz", "link.md", "is what is being read"),
+        ("parts", "link.md", "is what is being read"),
+        ("both.npz", "notes.md", "is no page of an earlier run: choose another name or use --force"),
+    ):
+        result = run("reproduce", "--data", data, "-o", "results", "--markdown", page, code=1)
+        assert told in result.stderr
+        assert not (folder / "results").exists()
+    assert (folder / "both.npz").read_bytes() == before
+    command = ("reproduce", "--data", "both.npz", "-o", "results", "--methods", "ts", "--quick", "--jobs", 1)
+    for _ in range(2):  # the second run replaces the page of the first
+        run(*command, "--markdown", "page.md")
+    run(*command, "--markdown", "notes.md", "--force")
+    assert (folder / "notes.md").read_text().startswith("# Results of monocal reproduce")
+
+
+@posix
+def test_an_output_is_no_file_that_an_input_folder_links_to(
+    run: Run, folder: Path, calibrator: mc.MCCT
+) -> None:
+    (folder / "real").mkdir()
+    (folder / "parts").mkdir()
+    np.save("real/logits.npy", TEST.values)
+    os.symlink("../real/logits.npy", "parts/logits.npy")
+    before = (folder / "real/logits.npy").read_bytes()
+    result = run("apply", "cal.json", "parts", "-o", "real/logits.npy", "--force", code=1)
+    assert "is what is being read" in result.stderr
+    assert (folder / "real/logits.npy").read_bytes() == before
 
 
 @posix
@@ -137,16 +188,26 @@ def test_a_full_disk_behind_stdout(folder: Path, arguments: str) -> None:
 
 
 @posix
-def test_no_room_for_an_exported_program(folder: Path, calibrator: mc.MCCT) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "out"),
+    [
+        ("export cal.json --to torch", "program.pt2"),
+        ("export cal.json --to onnx", "program.onnx"),
+        ("apply cal.json cal.npz", "program.h5"),
+    ],
+)
+def test_no_room_for_what_libraries_write(
+    folder: Path, calibrator: mc.MCCT, arguments: str, out: str
+) -> None:
     code = (
-        "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000)); "
-        "sys.argv[1:] = 'export cal.json --to torch -o program.pt2'.split(); from monocal.cli import main; main()"
+        "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (1024, 1024)); "
+        f"sys.argv[1:] = '{arguments} -o {out}'.split(); from monocal.cli import main; main()"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 1
     assert (
         done.stderr
-        == f"error: {folder}/program.pt2 could not be written: File too large; choose another place or free it.\n"
+        == f"error: {folder}/{out} could not be written: File too large; choose another place or free it.\n"
     )
     assert not [name for name in os.listdir(folder) if "program" in name]
 
@@ -231,6 +292,15 @@ def test_numbers_have_bounds(run: Run, folder: Path, arguments: str, code: int, 
     assert told in result.stderr
     assert "should not" not in result.stderr
     assert sorted(os.listdir(folder)) == before
+
+
+@pytest.mark.parametrize("data", [5, [1], {"shape": {"$array": "int64", "shape": [2], "values": [400, 5]}}])
+def test_a_forged_fingerprint_is_another(run: Run, folder: Path, calibrator: mc.MCCT, data: object) -> None:
+    document = json.loads((folder / "cal.json").read_text()) | {"data": data}
+    document["checksum"] = persistence._checksum(document)
+    (folder / "cal.json").write_text(json.dumps(document))
+    result = run("evaluate", "test.npz", "-c", "cal.json", "--n-boot", 0)
+    assert "fitted on these very data" not in result.stderr
 
 
 @posix

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import functools
+import json
 import os
 import subprocess
 import sys
@@ -13,6 +15,7 @@ import numpy as np
 import pytest
 
 import monocal as mc
+from monocal import persistence
 from monocal.data import LogitsSet, atomic_path, read, write
 from monocal.data.atomic import allocate
 from monocal.data.stored import StoredRows
@@ -191,3 +194,23 @@ def test_a_wide_table_with_a_gap_says_where(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text(text.replace("nan", ""))
     with pytest.raises(FileError, match=r"cannot be read as a \.csv table"):
         read(tmp_path / "a.csv")
+
+
+@pytest.mark.parametrize(
+    "metrics",
+    [
+        {"$scalar": "int64", "value": 10**30},
+        {"$float": [1]},
+        {"$dict": 5},
+        {"$calibrator": 5},
+        {"$unknown": 1},
+        functools.reduce(lambda inner, _: [inner], range(500), 1),
+    ],
+    ids=lambda metrics: next(iter(metrics), "") if isinstance(metrics, dict) else "deep",
+)
+def test_a_forged_calibrator_is_described_in_a_sentence(tmp_path: Path, metrics: object) -> None:
+    path = mc.TemperatureScaling().fit(SET.values, SET.labels).save(tmp_path / "cal.json")
+    document = json.loads(path.read_text()) | {"metrics": metrics}
+    path.write_text(json.dumps(document | {"checksum": persistence._checksum(document)}))
+    with pytest.raises(FileError, match=r"cal\.json (holds no calibrator|has lists within lists)"):
+        persistence.describe(path)

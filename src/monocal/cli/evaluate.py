@@ -73,5 +73,6 @@ def _warn_if_fitted_on(calibrator: Path, data: LogitsSet) -> None:
     from ..persistence import describe, fingerprint
 
     saved = describe(calibrator)["data"]
-    if saved and saved["shape"] == list(data.values.shape) and saved == fingerprint(data.values, data.labels):
+    same_shape = isinstance(saved, dict) and saved.get("shape") == list(data.values.shape)
+    if same_shape and saved == fingerprint(data.values, data.labels):
         note(f"{calibrator} was fitted on these very data: the figures after are better than on others.")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..errors import InputError
+from ..errors import InputError, require
 from .output import Force, Json, Out, check_extension, check_not_read, note, print_json
 
 if TYPE_CHECKING:
@@ -53,16 +53,33 @@ def export(
         raise InputError("--append-to works with --to onnx only.")
     check_extension(out, ".onnx" if to is Target.onnx else ".pt2")
     check_not_read(out, calibrator, append_to)
+    if append_to is not None and out.exists():
+        check_not_read(out, *_weights_of(append_to))
     with atomic_path(out, force=force) as temporary:
         model = load(calibrator)
         if to is Target.onnx:
-            model.to_onnx(temporary, append_to=append_to)
+            _write_onnx(model, temporary, append_to)
         else:
             _write_torch(model, temporary)
     if as_json:
         print_json({"out": out, "to": to.value, "class": type(model).__name__})
     else:
         note(f"{type(model).__name__} written to {out} for {to.value}.")
+
+
+def _weights_of(model: Path) -> list[Path]:
+    """The other files in which an ONNX model keeps its weights."""
+    require("onnx", "onnx")
+    from ..export.onnx import external_files
+
+    return external_files(model)
+
+
+def _write_onnx(model: Calibrator, path: Path, append_to: Path | None) -> None:
+    graph = model.to_onnx(append_to=append_to)
+    import onnx
+
+    onnx.save(graph, str(path))
 
 
 def _write_torch(model: Calibrator, path: Path) -> None:

@@ -54,13 +54,17 @@ def check_extension(out: Path, *known: str) -> None:
         )
 
 
-def check_not_read(out: Path, *given: Path | None) -> None:
-    """Refuse to write over what is being read, by whatever name or link, ``--force`` or not."""
+def check_not_read(out: Path, *given: Path | None, extensions: Sequence[str] = (".npy",)) -> None:
+    """Refuse to write over what is being read, by whatever name or link, ``--force`` or not.
+
+    Of a folder, the files with these ``extensions`` are read.
+    """
     for path in given:
         if path is None or not out.exists() or not path.exists():
             continue
-        inside = path.is_dir() and out.is_file() and out.resolve().is_relative_to(path.resolve())
-        if out.samefile(path) or (inside and out.suffix.lower() == ".npy"):
+        inside = path.rglob("*") if path.is_dir() and not out.is_dir() else ()
+        read = (file for file in inside if file.suffix.lower() in extensions and file.exists())
+        if any(out.samefile(file) for file in (path, *read)):
             raise FileError(
                 f"{out} is what is being read: name another file to write, so that nothing is lost."
             )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..stopping import undone_if_stopped
-from .output import CHECK_FAILED, Json, Seed, check_not_read, note, print_json
+from .output import CHECK_FAILED, Force, Json, Seed, check_not_read, note, print_json
 
 if TYPE_CHECKING:
     from ..paper.cells import Cell
@@ -44,6 +44,7 @@ def reproduce(
             "--markdown", help="Write the page as Markdown here too, its figures in a folder beside it."
         ),
     ] = None,
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Run the MCCT paper's experiments on your own logits.
@@ -52,9 +53,12 @@ def reproduce(
     tables in Markdown and LaTeX, figures and a page, index.html. A run that was stopped goes on where it was when started
     again with the same folder.
     """
+    from ..data.sources import READABLE
     from ..paper import reproduce as run
 
     check_not_read(out, data)
+    if markdown is not None:
+        check_not_read(markdown, data, extensions=(".npy", *READABLE))
     chosen = None if methods is None else [name.strip() for name in methods.split(",")]
     told = partial(note, f"Stopped. The same command goes on with what is in {out}.")
     with undone_if_stopped(told), _progress() as progress:
@@ -66,6 +70,7 @@ def reproduce(
             seed=seed,
             jobs=jobs,
             markdown=markdown,
+            force=force,
             progress=progress,
         )
     if as_json:

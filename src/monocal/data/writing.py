@@ -5,6 +5,7 @@ What ``read`` would refuse is not written: no nan, no +inf, and probabilities su
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -117,9 +118,11 @@ def _write_safetensors(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
 
 def _write_hdf5(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     h5py = require("h5py", "data")
-    with h5py.File(path, "x") as file:
+    content = io.BytesIO()  # given a path, HDF5 ends the process where the disk is full
+    with h5py.File(content, "w") as file:
         for name, array in arrays.items():
             file.create_dataset(name, data=array)
+    path.write_bytes(content.getbuffer())
 
 
 def _as_table(arrays: Mapping[str, np.ndarray]) -> Any:

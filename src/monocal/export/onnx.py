@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -161,7 +162,23 @@ def _put_last(graph: onnx.GraphProto, node: onnx.NodeProto, source: str) -> None
     graph.node.append(moved)
 
 
-def _read(classifier: Any) -> onnx.ModelProto:
+def external_files(path: Path) -> list[Path]:
+    """The files beside a model that hold its tensors, where it keeps them apart."""
+    model = _read(path, external=False)
+    return [path.parent / location for location in dict.fromkeys(_locations(model))]
+
+
+def _locations(message: Any) -> Iterator[str]:
+    if isinstance(message, TensorProto):
+        yield from (entry.value for entry in message.external_data if entry.key == "location")
+        return
+    for field, value in message.ListFields():
+        if field.message_type is not None:
+            for item in value if isinstance(value, Sequence) else [value]:
+                yield from _locations(item)
+
+
+def _read(classifier: Any, *, external: bool = True) -> onnx.ModelProto:
     if isinstance(classifier, onnx.ModelProto):
         copy = onnx.ModelProto()
         copy.CopyFrom(classifier)
@@ -173,7 +190,7 @@ def _read(classifier: Any) -> onnx.ModelProto:
     if not Path(classifier).is_file():
         raise InputError(f"append_to: there is no file {os.fspath(classifier)!r}.")
     try:
-        return onnx.load(os.fspath(classifier))
+        return onnx.load(os.fspath(classifier), load_external_data=external)
     except Exception as error:  # protobuf's parser and the system raise what they like on somebody's file
         raise InputError(
             f"append_to: {os.fspath(classifier)!r} cannot be read as an ONNX model ({error})."

@@ -25,7 +25,7 @@ import joblib
 import monocal as mc
 from monocal.data import atomic_path, digits_example, find, synthetic, write
 from monocal.data.sets import Splits
-from monocal.errors import FileError, InputError
+from monocal.errors import FileError, InputError, spoken
 
 from .cells import Dataset
 from .columns import METHODS
@@ -38,6 +38,8 @@ from .plan import FULL, QUICK, Plan, Settings, make_plan
 from .results import make_tables, write_csv
 from .running import Progress, Results, run_cells
 from .worker import versions
+
+_TITLE = "Results of monocal reproduce"  # of the page
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,7 @@ def reproduce(
     methods: Sequence[str] | None = None,
     settings: Settings | None = None,
     markdown: str | os.PathLike[str] | None = None,
+    force: bool = False,
     progress: Progress | None = None,
 ) -> Outcome:
     """Run the experiments of the MCCT paper on every set in a folder and write tables, figures and a page.
@@ -95,7 +98,10 @@ def reproduce(
     settings : Settings, optional
         How much to run, in place of ``quick``.
     markdown : path, optional
-        Write the page as Markdown here too, with its figures in the folder beside it that has its name.
+        Write the page as Markdown here too, with its figures in the folder beside it that has its name. A page of
+        an earlier run is replaced.
+    force : bool
+        Replace an existing ``markdown`` whatever it is.
     progress : callable, optional
         ``progress(done, total, cell)``, see `monocal.paper.running.run_cells`.
 
@@ -106,7 +112,7 @@ def reproduce(
     began = time.perf_counter()
     names, jobs = _check_methods(methods), _n_jobs(jobs)
     folder = _check_folder(Path(out).expanduser())
-    page_too = None if markdown is None else _check_markdown(Path(markdown).expanduser())
+    page_too = None if markdown is None else _check_markdown(Path(markdown).expanduser(), force)
     if data is None:
         data = _example(_make_folder(folder) / "example-data", seed)
     datasets, left_out = _find_datasets(Path(data))
@@ -158,10 +164,17 @@ def _make_folder(folder: Path) -> Path:
     return folder
 
 
-def _check_markdown(path: Path) -> Path:
+def _check_markdown(path: Path, force: bool) -> Path:
     """A Markdown file; its figures go into a folder that has its name without the extension."""
     if path.suffix.lower() not in (".md", ".markdown"):
         raise FileError(f"{path} should end in .md, for the page as Markdown.")
+    if path.is_file() and not force:
+        with open(path, "rb") as file:
+            ours = file.readline(200).strip() == f"# {_TITLE}".encode()
+        if not ours:
+            raise FileError(
+                f"{path} exists already and is no page of an earlier run: choose another name or use {spoken('force')}."
+            )
     return path
 
 
@@ -202,7 +215,7 @@ def _write_all(folder: Path, plan: Plan, results: Results, outcome: Outcome, mar
     for picture in pictures:
         draw(picture, folder / "figures")
     page = Page(
-        "Results of monocal reproduce",
+        _TITLE,
         _summary(plan, results, outcome),
         _sets(plan),
         tables,
