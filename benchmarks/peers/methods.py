@@ -246,7 +246,10 @@ def _torch_uncertainty_calibration() -> ModuleType:
 
 METHODS: dict[str, Method] = {
     "scipy/softmax, uncalibrated": Method(lambda z, y: None, lambda model, z: probabilities(z)),
-    "monocal/TemperatureScaling": monocal("TemperatureScaling", at_scale(lambda c: 1.0 / c.temperature_)),
+    # The likelihood that the others maximise; by default monocal gives the classifier's own probabilities a share.
+    "monocal/TemperatureScaling": monocal(
+        "TemperatureScaling", at_scale(lambda c: 1.0 / c.temperature_), prior_rows=0
+    ),
     "monocal/EnsembleTemperatureScaling": monocal("EnsembleTemperatureScaling"),
     "monocal/MCCT": cone("MCCT"),
     "monocal/ConditionalMCCT": cone("ConditionalMCCT"),

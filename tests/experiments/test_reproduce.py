@@ -112,10 +112,15 @@ def test_findings_are_made_from_the_numbers(finished):
     folder, *_ = finished
     text = (folder / "results.md").read_text(encoding="utf-8")
     published = [row for row in rows_of(folder) if row["method"] in ("MCCT published", "MCCT-I published")]
+    # The tables show the fit with the most ranks of each set; those with fewer are for the figures.
+    most = {
+        name: max(int(r["top_k"]) for r in published if r["set"] == name)
+        for name in {r["set"] for r in published}
+    }
     worst = max(
         100 * float(row["rows_reordered"])
         for row in published
-        if row["n_cal"] == "200" and row["top_k"] in ("4", "8")
+        if row["n_cal"] == "200" and int(row["top_k"]) == most[row["set"]]
     )
     assert f"in up to {worst:.2f} % of the test rows" in text
     assert "MCCT: 0 of 600 rows re-ordered" in text

@@ -9,7 +9,7 @@ from sklearn.linear_model import LogisticRegression
 
 import monocal as mc
 from hostile import calibration_set, hard_rows
-from monocal import baselines as affine
+from monocal.baselines import affine
 from monocal.baselines.affine_problem import MatrixProblem, VectorProblem
 
 AFFINE = [mc.VectorScaling, mc.MatrixScaling, mc.DirichletCalibration]

@@ -121,7 +121,7 @@ def test_user_text_is_never_markup(sets):
 
 def test_methods_that_fail_or_come_too_late_are_named(sets):
     class Broken(mc.MCCT):
-        def _fit(self, logits, labels, weight):
+        def _fit_rows(self, rows):
             raise RuntimeError("no luck today")
 
     trial = Trial.of(*sets)
@@ -139,7 +139,7 @@ def test_methods_that_fail_or_come_too_late_are_named(sets):
 
 def test_a_slow_method_is_stopped_and_leaves_time_for_the_next(sets):
     class Slow(mc.MCCT):
-        def _fit(self, logits, labels, weight):
+        def _fit_rows(self, rows):
             try:
                 while True:
                     time.sleep(0.01)
