@@ -34,7 +34,7 @@ METHODS = {info.name: info.make for info in mc.calibrators()} | {
     "conditional, top 1": lambda: mc.ConditionalMCCT(shrinkage=0.1, top_k=1),
 }
 # The rounding of a matrix product depends on how many rows it is given; all else is the same to the last bit.
-MATRIX_PRODUCTS = {"MS", "MS published", "Dirichlet", "PTS", "PTS published", "OI", "OP"}
+MATRIX_PRODUCTS = {"MS", "MS published", "Dirichlet", "PTS", "PTS published", "OI", "OP", "SMS", "Stacked"}
 
 # Forms of array: the type, and whether it goes through the compiled loops.
 FORMS: dict[str, tuple[Any, bool]] = {

@@ -272,7 +272,7 @@ def test_real_sets_are_judged_and_counted(tmp_path, monkeypatch):
     monkeypatch.setattr(real, "RIVAL", "monocal/TemperatureScaling")
     rows = real.judge(tmp_path)
     assert [row["label_shift"] for row in rows] == [False, False, True, True]
-    first = mc.TemperatureScaling()
+    first = mc.TemperatureScaling(prior_rows=0)
     cal, test = (synthetic(300, 4, seed=10 * k) for k in range(2))
     p = first.fit(cal.values.astype(np.float32), cal.labels).predict_proba(test.values.astype(np.float32))
     assert rows[0]["nll"] == pytest.approx(mc.metrics.nll(p, test.labels), abs=1e-5)

@@ -48,6 +48,7 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path, suffix: str, monkeypatch: py
     def full(*args: object) -> None:
         raise OSError(28, "No space left on device")
 
+    monkeypatch.setattr(os, "link", full)
     monkeypatch.setattr(os, "replace", full)
     with pytest.raises(FileError, match="could not be written: No space left on device"):
         write(tmp_path / f"a{suffix}", SET)

@@ -187,6 +187,16 @@ def test_compiled_to_machine_code(rows):
     assert_order_kept(numpy(z), numpy(p))
 
 
+def test_a_class_hidden_by_a_large_number_takes_no_digits_of_the_others():
+    onnxruntime = pytest.importorskip("onnxruntime")
+    cal = mc.TemperatureScaling().fit([[17.0, -6.0, -3.0], [1.0, 2.0, 0.0]], [0, 0])
+    x = np.array([[-4.0, -3e38, -3.0], [0.04, -1e9, -0.05]], dtype=np.float32)
+    expected = cal.predict_proba(x)
+    np.testing.assert_allclose(cal.to_torch()(torch.tensor(x)).numpy(), expected, atol=1e-6)
+    session = onnxruntime.InferenceSession(cal.to_onnx().SerializeToString())
+    np.testing.assert_allclose(session.run(None, {"logits": x})[0], expected, atol=1e-6)
+
+
 def test_probabilities_smaller_than_the_type_can_hold():
     onnxruntime = pytest.importorskip("onnxruntime")
     p = np.array([[1.75e-32, 2.29e-49, 1.0], [0.2, 0.3, 0.5], [0.1, 0.1, 0.8]])

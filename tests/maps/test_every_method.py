@@ -58,7 +58,9 @@ def test_the_list_is_complete_and_true():
 
     classes = {
         kind
-        for kind in (getattr(part, name) for part in (calibration, baselines, structured) for name in part.__all__)
+        for kind in (
+            getattr(part, name) for part in (calibration, baselines, structured) for name in part.__all__
+        )
         if isinstance(kind, type) and issubclass(kind, mc.Calibrator) and kind is not mc.Calibrator
     }
     assert {info.cls for info in INFO.values()} == classes

@@ -71,7 +71,7 @@ def test_the_price_is_counted_right():
     assert price.accuracy.value == -0.25
     each = np.log([0.7, 0.4, 0.5, 0.1]) - np.log([0.4, 0.6, 0.5, 0.8])
     assert price.nll.value == pytest.approx(each.mean())
-    assert price.nll.high - price.nll.value == pytest.approx(1.959964 * each.std() / 2)
+    assert price.nll.high - price.nll.value == pytest.approx(1.959964 * each.std(ddof=1) / 2)
     assert not price.costs
     json.dumps(price.to_dict())
 

@@ -161,7 +161,8 @@ class MatrixProblem(AffineProblem):
         self.unit = _inverse_root(curvature + np.diag(strength))
         # Parameters that are penalised unlike their column (the diagonal of a Dirichlet matrix) have their own unit.
         curved = np.maximum(np.diag(curvature), np.finfo(np.float64).tiny)
-        self.own = np.sqrt((curved + strength) / (curved + self.strength))
+        with np.errstate(over="ignore"):  # a parameter without curvature and penalty has no unit
+            self.own = np.sqrt(np.minimum((curved + strength) / (curved + self.strength), 1e200))
 
     def _in_units(self, theta: np.ndarray) -> np.ndarray:
         return (theta @ self.unit) * self.own

@@ -93,15 +93,19 @@ def calibrated(g: Graph, plan: Plan, source: str, output: str) -> str:
     x = g.op("Sub", z, g.reduce("Max", z))
     x = g.op("Max", x, g.constant(-LARGEST))
     x = g.op("Where", masked, g.constant(-np.inf), x)
-    f = _rank_map(g, plan, x, masked)
+    f = _rank_map(g, plan, x, masked, from_top=output == "probabilities")
     f = g.op("Where", masked, g.constant(-np.inf), f)
     if output == "probabilities":
         return _lift_top(g, softmax(g, f), source)
     return _lift_top(g, f, source)
 
 
-def _rank_map(g: Graph, plan: Plan, x: str, masked: str) -> str:
-    """Calibrated logits of ``x = z - max z``; those of masked classes mean nothing."""
+def _rank_map(g: Graph, plan: Plan, x: str, masked: str, from_top: bool) -> str:
+    """Calibrated logits of ``x = z - max z``; those of masked classes mean nothing.
+
+    ``from_top``, where all classes have one weight, less what they have in common: measured from the lowest, a class that a
+    large number hides (-1e9) would take the last digits of all others.
+    """
     m, r = plan.n_classes, plan.n_ranks
     zero = g.constant(0.0)
     sorted_x: Any = None
@@ -112,7 +116,7 @@ def _rank_map(g: Graph, plan: Plan, x: str, masked: str) -> str:
     low = g.reduce("Min", g.op("Where", g.op("IsInf", in_use), zero, in_use))
     w, b = _pieces(g, plan, x, masked, sorted_x)
     if not len(plan.jumps):
-        return g.op("Add", g.op("Mul", g.op("Sub", x, low), w), b)
+        return g.op("Add", g.op("Mul", x if from_top else g.op("Sub", x, low), w), b)
     piece = g.integers(plan.pieces[::-1].copy())  # TopK sorts from the top down
     u = g.op("Max", g.op("Sub", sorted_x, low), zero)
     f = g.op("Add", g.op("Mul", u, g.op("Gather", w, piece, axis=-1)), g.op("Gather", b, piece, axis=-1))

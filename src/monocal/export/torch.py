@@ -181,7 +181,7 @@ class CalibratorModule(ExactModule):
 
     def forward(self, logits: torch.Tensor) -> torch.Tensor:
         """Calibrated probabilities, of the shape and type of ``logits``."""
-        p = ordered_softmax(self._calibrate(logits)).to(logits.dtype)
+        p = ordered_softmax(self._calibrate(logits, from_top=True)).to(logits.dtype)
         return _lift_top(p, logits)
 
     def transform(self, logits: torch.Tensor) -> torch.Tensor:
@@ -191,7 +191,7 @@ class CalibratorModule(ExactModule):
 
     def log_probabilities(self, logits: torch.Tensor) -> torch.Tensor:
         """Logarithms of the calibrated probabilities, -inf where a class is masked."""
-        f = self._calibrate(logits)
+        f = self._calibrate(logits, from_top=True)
         f = f - f.amax(-1, keepdim=True)
         return _lift_top(narrow(f - f.logsumexp(-1, keepdim=True), logits.dtype), logits)
 
@@ -238,7 +238,11 @@ class CalibratorModule(ExactModule):
     def extra_repr(self) -> str:
         return f"n_classes={self.n_classes}, n_ranks={self.n_ranks}, jumps={self.n_jumps}"
 
-    def _calibrate(self, logits: torch.Tensor) -> torch.Tensor:
+    def _calibrate(self, logits: torch.Tensor, from_top: bool = False) -> torch.Tensor:
+        """Calibrated logits; ``from_top``, where all classes have one weight, less what they have in common.
+
+        Measured from the lowest, a class that a large number hides (-1e9) would take the last digits of all others.
+        """
         if logits.shape[-1] != self.n_classes:
             raise InputError(
                 f"logits have {logits.shape[-1]} columns, but the calibrator was fitted on {self.n_classes} classes."
@@ -257,7 +261,7 @@ class CalibratorModule(ExactModule):
         else:
             ranked = x.sort(dim=-1).values if self.n_jumps else x
         low = torch.where(ranked < -LARGEST, 0.0, ranked).amin(-1, keepdim=True)
-        u = torch.where(masked, 0.0, x - low)
+        u = torch.where(masked, 0.0, x if from_top and not self.n_jumps else x - low)
         w, b = self._pieces(x, masked, ranked, low)
         if self.n_jumps:
             w, b = self._of_classes(x, ranked, low, w, b)
