@@ -36,7 +36,6 @@ _ABOUT_THE_FIT = {
     "n_atoms_",
     "shrinkage_",
     "factor_means_",
-    "predicted_",
     "shifted_",
 }
 # Rows of more classes than this are not tried: they would take longer than reading the file.
@@ -163,6 +162,11 @@ def _frequencies(calibrator: Calibrator, given: Any, name: str) -> None:
     _require(abs(np.sum(given) - 1) < 1e-6, name, given, "frequencies that sum to 1")
 
 
+def _counts(calibrator: Calibrator, given: Any, name: str) -> None:
+    _per_class(calibrator, given, name)
+    _not_negative(calibrator, given, name)
+
+
 def _share(calibrator: Calibrator, given: Any, name: str) -> None:
     _require(0 <= given < 1, name, given, "a number of at least 0 and below 1")
 
@@ -234,6 +238,7 @@ _RULES: dict[str, Callable[[Calibrator, Any, str], None]] = {
     "floor_": _share,
     "stages_": _stages,
     "calibrator_": _stages,
+    "predicted_": _counts,
     "prior_": _frequencies,
     "calibration_prior_": _frequencies,
 }
