@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import clone
+from test_inputs import GOOD, HUGE, check_refused
 
 import monocal as mc
 from hostile import bent
-from test_inputs import GOOD, HUGE, check_refused
 
 torch = pytest.importorskip("torch")
 

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-
 from test_objective import build, make, random_point
 
 torch = pytest.importorskip("torch")
