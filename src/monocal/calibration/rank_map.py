@@ -72,7 +72,11 @@ class RankMap:
 
     def transform(self, logits: Array) -> Array:
         """Calibrated logits (n, m) in compute precision; masked classes stay -inf."""
-        return self._by_block(logits, lambda z: self._block(z))
+        return self.then(logits, lambda f: f)
+
+    def then(self, logits: Array, function: Callable[..., Array], beside: np.ndarray | None = None) -> Array:
+        """``function`` of the calibrated logits, block by block, and of what is known of the rows ``beside`` them."""
+        return self._by_block(logits, lambda z, *known: function(self._block(z), *known), beside)
 
     def probabilities(self, logits: Array) -> Array:
         """Calibrated probabilities (n, m)."""
@@ -96,10 +100,12 @@ class RankMap:
             f *= float(self.scale_steps[0, 0])
         return anchored_softmax_(f)
 
-    def _by_block(self, logits: Array, function: Callable[[Array], Array]) -> Array:
+    def _by_block(
+        self, logits: Array, function: Callable[..., Array], beside: np.ndarray | None = None
+    ) -> Array:
         # Predicting on a device needs half a dozen arrays of a block's size beside the result: smaller blocks there.
         size = block_rows(logits) if on_host(logits) else max(1, block_rows(logits) // 4)
-        return map_rows(function, logits, size)
+        return map_rows(function, logits, size, beside)
 
     def _compiled_probabilities(self, z: np.ndarray, out: np.ndarray) -> None:
         """The same in loops. Only the values at the jumps are looked for, where nothing else of a row is needed."""

@@ -109,6 +109,14 @@ class RankCone:
             tol=self.tol,
         )
 
+    def lean_on_itself(self, share: float) -> None:
+        """Every label gives a share to what the logits say as they are: for rows that are calibrated already."""
+        here = self.evaluate(
+            np.where(np.arange(len(self.lower)) == _PLAIN, 1.0, self.lower), np.zeros(0, dtype=np.intp)
+        )
+        assert here.predicted is not None
+        self._lean_on(here.predicted, share)
+
     def _lean_on(self, own: np.ndarray, share: float) -> None:
         """Every label gives its share to targets that are the same, on average, for all rows."""
         self.own_targets, self.prior_share = own, share
@@ -130,7 +138,7 @@ class RankCone:
         def said(scale: float) -> np.ndarray:
             plain = np.zeros(self.allowed.shape)
             plain[SCALE, 0, 0] = scale
-            found = some.sum(sums, self._point(plain, np.zeros(0, dtype=np.intp)))
+            found = some.sum(sums, self.point(plain, np.zeros(0, dtype=np.intp)))
             return self._of_all_factors(found) / weight
 
         # The softmax of logits that differ by much less than one (cosines, say) says nothing: they are first brought to a
@@ -188,7 +196,7 @@ class RankCone:
         if self._only_scale:
             return self._evaluate_scale(float(coefficients[0]), working)
         grid = self.grid(coefficients)
-        found = self.rows.sum(sums, self._point(grid, working))
+        found = self.rows.sum(sums, self.point(grid, working))
         n, target, by_rank = self.totals.weight, self.target, np.cumsum(grid, axis=2)
         drop = by_rank[:, :, -1:] - by_rank
         lost = target[DEPTH] * by_rank[SCALE] + target[HEIGHT] * drop[SCALE] + target[MASS] * drop[BIAS]
@@ -200,7 +208,8 @@ class RankCone:
             predicted=predicted / n,
         )
 
-    def _point(self, grid: np.ndarray, working: np.ndarray) -> Point:
+    def point(self, grid: np.ndarray, working: np.ndarray) -> Point:
+        """Coefficients (2, K, r) as the kernel takes them, with the atoms of a working set."""
         by_rank = np.cumsum(grid, axis=2)
         kind, factor, start = np.unravel_index(self.atoms[working], self.allowed.shape)
         own = self.own if len(self.own) < len(self.mirrors) else None

@@ -21,8 +21,8 @@ import numpy as np
 from ..arrays import Array, to_numpy
 from ..errors import InputError, require
 from ..kernel.block import Block
-from ..kernel.choice import engine_for
 from ..validation import check_some_weight
+from .block import prepare_block
 from .chunks import (
     Box,
     Delayed,
@@ -55,7 +55,7 @@ class DaskLogits:
         "TemperatureScaling (with loss='nll'), MCCT or ConditionalMCCT."
     )
 
-    def __init__(self, X: Any, y: Any = None, sample_weight: Any = None):
+    def __init__(self, X: Any, y: Any = None, sample_weight: Any = None, context: Any = None):
         require("dask.array", "dask")
         self.names = getattr(X, "_meta", None) if hasattr(X, "columns") else None
         X, y, sample_weight = (as_array(column) for column in (X, y, sample_weight))
@@ -64,7 +64,7 @@ class DaskLogits:
                 f"X must be two-dimensional, one row a sample and one column a class, but has shape {X.shape}."
             )
         self.X = whole_rows(X)
-        self.y, self.weight = y, sample_weight
+        self.y, self.weight, self.context = y, sample_weight, context
 
     def open(self, reader: Reader) -> DaskSource:
         if self.y is None:
@@ -72,7 +72,7 @@ class DaskLogits:
                 "requires y to be passed, but the target y is None: give the true class of every row, 0..m-1."
             )
         X = _cut_at_blocks(self.X, _has_weight(self.weight, self.X.shape[0]))
-        chunks = chunks_of(X, self.y, self.weight)
+        chunks = chunks_of(X, self.y, self.weight, self.context)
         shared = once(reader)
         looks = compute([task(_look, shared, *chunk) for chunk in chunks])
         reader = replace(reader, smallest=min(look.smallest_probability for look in looks))
@@ -221,19 +221,18 @@ class _Look:
     smallest_probability: float
 
 
-def _look(reader: Box, X: Any, y: Any, weight: Any, first_row: int) -> _Look:
+def _look(reader: Box, X: Any, y: Any, weight: Any, context: Any, first_row: int) -> _Look:
     """Check a chunk and count its rows."""
     values = reader.value.values(X, first_row).values
     learnt = reader.value.having_seen(values)
-    rows = learnt.labelled(values, y, weight, first_row).that_count.on_host()
+    rows = learnt.labelled(values, y, weight, first_row, context).that_count.on_host()
     return _Look(len(rows), rows.logits[:50].copy(), learnt.smallest)
 
 
-def _prepare(reader: Box, how: Box, X: Any, y: Any, weight: Any, first_row: int) -> list[Block]:
+def _prepare(reader: Box, how: Box, X: Any, y: Any, weight: Any, context: Any, first_row: int) -> list[Block]:
     values = reader.value.values(X, first_row).values
-    checked = reader.value.labelled(values, y, weight, first_row).on_host()
-    engine = engine_for(checked.logits, how.value.get("dtype"))
-    return [engine.prepare(part.logits, part.labels, part.weight, **how.value) for part in regroup([checked])]
+    checked = reader.value.labelled(values, y, weight, first_row, context).on_host()
+    return [prepare_block(part, **how.value) for part in regroup([checked])]
 
 
 def _sum_blocks(blocks: list[Block], function: Callable[..., Any], args: Box) -> Any:

@@ -64,7 +64,7 @@ class Source(Protocol):
         """Logits of a few of the rows, to judge their unit by."""
 
     def prepare(self, **how: Any) -> Rows:
-        """Rows for the solver; the keywords are those of `Engine.prepare`."""
+        """Rows for the solver; the keywords are those of `prepare_block`."""
 
 
 @dataclass(frozen=True)

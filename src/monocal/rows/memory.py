@@ -10,7 +10,7 @@ import numpy as np
 
 from ..arrays import Array, is_torch, on_host, to_numpy
 from ..kernel.block import Block, join_blocks
-from ..kernel.choice import engine_for
+from .block import prepare_block
 from .parallel import GPU_BLOCK, parallel_map, parallel_sum, row_slices
 from .reader import Checked, Reader
 from .sampling import blocks_between, choose_rows, in_sample, join_samples, sample_step
@@ -37,14 +37,14 @@ class MemoryRows:
         logits: Array,
         labels: Array,
         weight: Array | None = None,
+        context: np.ndarray | None = None,
         **how: Any,
     ) -> MemoryRows:
-        """Rows of logits (n, m); the keywords are those of `Engine.prepare`."""
-        engine = engine_for(logits, how.get("dtype"))
+        """Rows of logits (n, m); the keywords are those of `prepare_block`."""
+        checked = Checked(logits, labels, weight, context)
 
         def one(rows: slice) -> Block:
-            w = None if weight is None else weight[rows]
-            return engine.prepare(logits[rows], labels[rows], w, **how)
+            return prepare_block(checked[rows], **how)
 
         slices = row_slices(logits)
         if on_host(logits):
@@ -52,7 +52,7 @@ class MemoryRows:
         # A device sorts in small blocks, to save memory, and sums in large ones, to save calls.
         blocks = [one(rows) for rows in slices]
         depth = blocks[0].rows.depth
-        width = depth.shape[1] if engine.reads_tail_in_place else logits.shape[1]
+        width = depth.shape[1] if blocks[0].engine.reads_tail_in_place else logits.shape[1]
         together = max(1, GPU_BLOCK // (blocks[0].n_rows * width))
         groups = [slice(i, i + together) for i in range(0, len(blocks), together)]
         return cls([join_blocks(blocks[g], logits[slices[g][0].start : slices[g][-1].stop]) for g in groups])
@@ -113,4 +113,5 @@ class ArraySource:
         return self.checked.logits
 
     def prepare(self, **how: Any) -> MemoryRows:
-        return MemoryRows.prepare(self.checked.logits, self.checked.labels, self.checked.weight, **how)
+        rows = self.checked
+        return MemoryRows.prepare(rows.logits, rows.labels, rows.weight, rows.context, **how)
