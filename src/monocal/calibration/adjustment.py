@@ -14,7 +14,7 @@ no longer do; the ramps then see to it that the confidence is right on average, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -25,15 +25,16 @@ from ..objective.information import information
 from ..objective.short import ShortRows
 from ..rows.context import NUMBER, ContextReader
 from ..solver import Solution, minimize
-from .group_scales import GroupScales, group_scales
+from .group_scales import GroupScales, group_scales, spread_of_groups
 from .ramps import RampFactors, choose_ramps
 
 # Chosen by cross-validation on calibration parts (benchmarks/conditional_search.py).
 SHRINKAGE = 10.0
 _SCALE_EMPHASIS, _BIAS_EMPHASIS = 0.6, 2.0
-_NUMBER_EMPHASIS = 2.0
-# Twice the gain in log-likelihood below which scales of groups are not worth having.
-LEAST_EVIDENCE = 4.0
+# Evidence for a column of numbers, of which there may be many, before it has ramps: see `group_scales`.
+_LEAST_EVIDENCE = 4.0
+# The variance of scales by class where they are wanted, whatever the evidence: they differ by 5 %.
+_WANTED_VARIANCE = 0.05**2
 PSEUDO_ERRORS = 30.0
 
 
@@ -100,16 +101,14 @@ def log_odds(depth: Array, at_top: Array, n_top: Array) -> Array:
     xp = array_namespace(depth)
     beyond = xp.asarray(np.inf, dtype=depth.dtype, **device_of(depth))
     second = xp.min(xp.where(at_top, beyond, depth), axis=1)
-    alone = xp.isinf(second) & (n_top == 1)
-    second = (
-        xp.where((n_top > 1) | alone, 0 * second, second) if bool(xp.any((n_top > 1) | alone)) else second
-    )
-    second = xp.where(xp.isinf(second), 0 * n_top, second)
+    none = xp.isinf(second)
+    second = xp.where(none | (n_top > 1), 0 * n_top, second)
     with np.errstate(under="ignore"):
         # Relative to the second class, so that nothing is lost where the first is all but certain.
         e = xp.exp(second[:, None] - depth)
         others = xp.sum(xp.where(at_top, 0 * n_top[:, None], e), axis=1) + (n_top - 1.0)
-    return xp.where(alone, 0 * second, second - xp.log(xp.where(alone, 1.0 + 0 * others, others)))
+    alone = none & (n_top == 1)
+    return second - xp.log(xp.where(alone, n_top, others))
 
 
 def _mixed(psi: Array, steps: np.ndarray) -> Array:
@@ -118,6 +117,14 @@ def _mixed(psi: Array, steps: np.ndarray) -> Array:
     for k in np.flatnonzero(steps[1:]) + 1:
         total = total + psi[:, k] * float(steps[k])
     return total
+
+
+def _evidence(rows: ShortRows, values: np.ndarray, n_knots: int) -> float:
+    """How much speaks for scales that change with a number: those of its quantiles as groups."""
+    edges = np.unique(
+        np.quantile(values, np.linspace(0.0, 1.0, n_knots + 2), weights=rows.weight, method="inverted_cdf")
+    )
+    return spread_of_groups(rows, np.searchsorted(edges[1:-1], values), max(len(edges) - 1, 1))[1]
 
 
 def fit_adjustment(
@@ -134,33 +141,37 @@ def fit_adjustment(
     """The second stage for calibrated rows."""
     scale = np.ones(len(rows))
 
-    def grouped(codes: np.ndarray, n_groups: int, least_evidence: float) -> GroupScales:
+    def grouped(codes: np.ndarray, n_groups: int, least_variance: float = 0.0) -> GroupScales:
         nonlocal scale
-        found = group_scales(rows.scaled(scale), codes, n_groups, tol, least_evidence)
+        found = group_scales(rows.scaled(scale), codes, n_groups, tol, least_variance)
         scale = scale * np.append(found.scales, 1.0)[codes.astype(np.intp)]
         return found
 
     class_scales = None
     if by_class:
         codes = np.where(rows.n_top > 1, -1, rows.top_class)
-        class_scales = grouped(codes, n_classes, LEAST_EVIDENCE if by_class == "auto" else 0.0)
+        class_scales = grouped(codes, n_classes, 0.0 if by_class == "auto" else _WANTED_VARIANCE)
     columns = () if context is None else context.columns
     column_scales: list[GroupScales | None] = []
     typical = np.zeros(len(columns))
-    statistics = []
+    numbers: dict[int, np.ndarray] = {}
     for i, column in enumerate(columns):
         values = rows.context[:, i]
         if column.kind == NUMBER:
             known = ~np.isnan(values)
             typical[i] = float(np.median(values[known])) if known.any() else 0.0
-            statistics.append(np.where(known, values, typical[i]))
+            numbers[i] = np.where(known, values, typical[i])
             column_scales.append(None)
         else:
-            column_scales.append(grouped(values, len(column.categories), LEAST_EVIDENCE))
+            column_scales.append(grouped(values, len(column.categories)))
     rows = rows.scaled(scale)
-    values = np.stack([rows.log_odds(), *statistics], axis=1)
-    names = ("log_odds", *(c.name for c in columns if c.kind == NUMBER))
-    factors = RampFactors(names, choose_ramps(values, rows.weight, n_knots))
+    values = np.stack([rows.log_odds(), *numbers.values()], axis=1)
+    names = ("log_odds", *(columns[i].name for i in numbers))
+    enough = _LEAST_EVIDENCE + 2.0 * np.log(max(len(numbers), 1))
+    evidence = np.array([_evidence(rows, x, n_knots) for x in numbers.values()])
+    used = np.append(0, 1 + np.flatnonzero(evidence > enough))
+    ramps = choose_ramps(values[:, used], rows.weight, n_knots)
+    factors = RampFactors(names, tuple(replace(ramp, statistic=int(used[ramp.statistic])) for ramp in ramps))
     prepared = rows.rows(values, factors.of_statistics)
     n_factors, r = factors.n_factors, prepared.n_ranks
     allowed = np.zeros((2, n_factors, r), dtype=bool)
@@ -168,8 +179,6 @@ def fit_adjustment(
     allowed[BIAS, :, -1] = True
     emphasis = np.ones((2, n_factors, 1))
     emphasis[:, 1:] = np.reshape([_SCALE_EMPHASIS, _BIAS_EMPHASIS], (2, 1, 1))
-    of_number = np.array([ramp.statistic > 0 for ramp in factors.ramps], dtype=bool)
-    emphasis[:, 1:][:, of_number] *= _NUMBER_EMPHASIS
     total = float(rows.weight.sum())
     problem = RankCone(
         prepared,

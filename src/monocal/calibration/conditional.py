@@ -222,6 +222,8 @@ class ConditionalMCCT(ConeCalibrator):
         self.n_atoms_ = len(problem.atoms)
         self.rank_map_ = RankMap.from_grid(grid, top_k=self.top_k, factors=factors if ramps else None)
         self.adjustment_ = self._adjustment(rows, problem, grid)
+        found = None if self.adjustment_ is None else self.adjustment_.class_scales
+        self.by_class_ = "not asked for" if found is None else found.in_words("classes")
 
     def _adjustment(self, rows: Rows, problem: RankCone, grid: np.ndarray) -> Adjustment | None:
         known = getattr(self, "context_", None)
@@ -239,13 +241,18 @@ class ConditionalMCCT(ConeCalibrator):
             max_iter=self.max_iter,
         )
 
+    @property
+    def _second_stage(self) -> Adjustment | None:
+        return getattr(self, "adjustment_", None)  # files of 0.1 have none
+
     def _calibrate(self, logits: Array, context: np.ndarray | None = None) -> Array:
-        if self.adjustment_ is None:
+        adjust = self._second_stage
+        if adjust is None:
             return self.rank_map_.transform(logits)
-        return self.rank_map_.then(logits, self.adjustment_, context)
+        return self.rank_map_.then(logits, adjust, context)
 
     def _probabilities(self, logits: Array, context: np.ndarray | None = None) -> Array:
-        adjust = self.adjustment_
+        adjust = self._second_stage
         if adjust is None:
             return self.rank_map_.probabilities(logits)
         return self.rank_map_.then(logits, lambda *f: ordered_softmax(adjust(*f)), context)
@@ -253,7 +260,16 @@ class ConditionalMCCT(ConeCalibrator):
     def explain(self) -> Explanation:
         """The active atoms and what they do: a sequence of `Effect`, and with ``str`` or ``print`` the same in words."""
         check_is_fitted(self)
-        return explain(self.coefficients_, self.factors_, self.factor_means_, self.n_atoms_)
+        classes = getattr(self, "feature_names_in_", range(self.n_features_in_))
+        return explain(
+            self.coefficients_,
+            self.factors_,
+            self.factor_means_,
+            self.n_atoms_,
+            self._second_stage,
+            list(classes),
+            getattr(self, "context_", None),
+        )
 
 
 def dictionary(n_factors: int, n_ranks: int) -> np.ndarray:

@@ -3,12 +3,13 @@
     s_g ~ N(1, variance),      minimise  sum_n weight_n NLL_n(s_g(n) f)  +  (s_g - 1)^2 / (2 variance)      for every g
 
 One convex problem in one unknown for each group. The variance is that under which the groups' first steps are most likely: at
-a common scale, the step of group g is ``-G / I`` (slope over curvature) and has, beside the true effect, the variance ``1 / I``,
+a common scale, the step of group g is ``-G / I`` (slope over curvature) and has, beside the true effect, the variance of noise,
 
-    -G_g / I_g  ~  N(0, variance + 1 / I_g).
+    -G_g / I_g  ~  N(0, variance + noise / I_g),          noise = sum_n slope_n^2 / sum_n curvature_n,
 
-Groups that differ by no more than chance give a variance of 0, and all scales are 1: a column of noise does nothing. The
-evidence is twice the gain in log-likelihood over that.
+where ``noise`` is 1 if the rows are calibrated, and larger if their slopes scatter more than that. Groups that differ by no more
+than chance give a variance of 0, and all scales are 1: a column of noise does nothing. The evidence is twice the gain in
+log-likelihood over that.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from ..objective.short import ShortRows
 
 # Information below which a group says nothing.
 _NOTHING = 1e-9
-# The least and the largest variance to consider: scales between about 1 % apart and a factor of several.
+# The least and the largest variance to consider: scales about 1 % apart, and a factor of several.
 _LEAST, _LARGEST = 1e-5, 4.0
 # A step never changes a scale by more than this factor, and no scale leaves these bounds.
 _STRIDE, LOWEST, HIGHEST = 3.0, 0.02, 50.0
@@ -52,38 +53,64 @@ class GroupScales:
     rows: np.ndarray
     residual: float
 
+    def in_words(self, groups: str) -> str:
+        """What was decided about these groups (in the plural), and why."""
+        if self.variance == 0:
+            return f"one scale for all: {groups} differ by no more than chance"
+        told = self.scales[self.rows > 0]
+        why = f"{groups} differ by more than chance" if self.evidence > 0 else "asked for"
+        return f"scales from {told.min():.3g} to {told.max():.3g}: {why} (evidence {self.evidence:.1f})"
+
 
 def group_scales(
-    rows: ShortRows, group: np.ndarray, n_groups: int, tol: float, least_evidence: float
+    rows: ShortRows, group: np.ndarray, n_groups: int, tol: float, least_variance: float = 0.0
 ) -> GroupScales:
-    """Scales of groups (n,), numbered from 0; rows of group -1 take no part. Without enough evidence, all are 1."""
-    rows = rows.of(group >= 0)
-    group = group[group >= 0].astype(np.intp)
-
-    def by_group(values: np.ndarray) -> np.ndarray:
-        return np.bincount(group, rows.weight * values, n_groups)
-
-    total = float(rows.weight.sum())
-    counts = by_group(np.ones(len(group)))
+    """Scales of groups (n,), numbered from 0; rows of group -1 take no part. With a variance of 0, all scales are 1."""
+    known = group >= 0
+    rows, group = rows.of(known), group[known].astype(np.intp)
+    counts = np.bincount(group, rows.weight, n_groups)
     scales = np.ones(n_groups)
-    common = _common_scale(rows)
-    slope, curvature = (by_group(x) for x in rows.scaled(np.full(len(group), common)).moments(scales[group]))
-    variance, evidence = _variance(slope, curvature)
-    if evidence < least_evidence:
+    if not len(rows):
+        return GroupScales(scales, 0.0, 0.0, counts, 0.0)
+    rows = rows.scaled(np.full(len(rows), _common_scale(rows)))
+    variance, evidence = spread_of_groups(rows, group, n_groups)
+    variance = max(variance, least_variance)
+    if variance == 0.0:
         return GroupScales(scales, 0.0, evidence, counts, 0.0)
-    rows = rows.scaled(np.full(len(group), common))
+    total = float(rows.weight.sum())
+    residual = np.inf
     for _ in range(_MOST_STEPS):
-        slope, curvature = (by_group(x) for x in rows.moments(scales[group]))
-        gradient = slope + (scales - 1.0) / variance
-        step = gradient / (curvature + 1.0 / variance)
-        moved = np.clip(
-            scales - step, np.maximum(scales / _STRIDE, LOWEST), np.minimum(scales * _STRIDE, HIGHEST)
+        slope, curvature = (
+            np.bincount(group, rows.weight * x, n_groups) for x in rows.moments(scales[group])
         )
-        residual = float(abs((scales - moved) * (curvature + 1.0 / variance)).max(initial=0.0)) / total
+        curvature += 1.0 / variance
+        step = (slope + (scales - 1.0) / variance) / curvature
+        low, high = np.maximum(scales / _STRIDE, LOWEST), np.minimum(scales * _STRIDE, HIGHEST)
+        moved = np.clip(scales - step, low, high)
+        residual = float((abs(scales - moved) * curvature).max()) / total
         if residual <= tol:
             break
         scales = moved
     return GroupScales(scales, variance, evidence, counts, residual)
+
+
+def spread_of_groups(rows: ShortRows, group: np.ndarray, n_groups: int) -> tuple[float, float]:
+    """The most likely variance of the groups' scales, and its evidence; 0 and 0 where fewer than two groups say anything."""
+    slopes, curvatures = rows.moments(np.ones(len(rows)))
+    slope, curvature = (np.bincount(group, rows.weight * x, n_groups) for x in (slopes, curvatures))
+    told = curvature > _NOTHING
+    if told.sum() < 2:
+        return 0.0, 0.0
+    scatter = float(rows.weight @ slopes**2) / float(rows.weight @ curvatures)
+    step, noise = -slope[told] / curvature[told], max(scatter, 1.0) / curvature[told]
+
+    def loss(log_variance: float) -> float:
+        both = np.exp(log_variance) + noise
+        return float(0.5 * (np.log(both / noise) + step**2 * (1.0 / both - 1.0 / noise)).sum())
+
+    found = minimize_scalar(loss, bounds=(np.log(_LEAST), np.log(_LARGEST)), method="bounded")
+    evidence = -2.0 * float(found.fun)
+    return (float(np.exp(found.x)), evidence) if evidence > 0 else (0.0, 0.0)
 
 
 def _common_scale(rows: ShortRows) -> float:
@@ -93,27 +120,9 @@ def _common_scale(rows: ShortRows) -> float:
         slope, curvature = (float(rows.weight @ x) for x in rows.moments(np.full(len(rows), scale)))
         if curvature <= _NOTHING:
             return scale
-        moved = float(np.clip(scale - slope / curvature, scale / _STRIDE, scale * _STRIDE))
-        moved = min(max(moved, LOWEST), HIGHEST)
+        low, high = max(scale / _STRIDE, LOWEST), min(scale * _STRIDE, HIGHEST)
+        moved = float(np.clip(scale - slope / curvature, low, high))
         if abs(moved - scale) < 1e-6:
             break
         scale = moved
     return scale
-
-
-def _variance(slope: np.ndarray, curvature: np.ndarray) -> tuple[float, float]:
-    """The most likely variance of the groups' scales, and its evidence; 0 and 0 where fewer than two groups say anything."""
-    told = curvature > _NOTHING
-    if told.sum() < 2:
-        return 0.0, 0.0
-    step, noise = -slope[told] / curvature[told], 1.0 / curvature[told]
-
-    def loss(variance: float) -> float:
-        both = variance + noise
-        return float(0.5 * (np.log(both / noise) + step**2 * (1.0 / both - 1.0 / noise)).sum())
-
-    found = minimize_scalar(
-        lambda x: loss(np.exp(x)), bounds=(np.log(_LEAST), np.log(_LARGEST)), method="bounded"
-    )
-    evidence = -2.0 * float(found.fun)
-    return (float(np.exp(found.x)), evidence) if evidence > 0 else (0.0, 0.0)
