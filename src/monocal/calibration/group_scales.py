@@ -83,7 +83,7 @@ def group_scales(
         slope, curvature = (
             np.bincount(group, rows.weight * x, n_groups) for x in rows.moments(scales[group])
         )
-        curvature += 1.0 / variance
+        curvature = curvature + 1.0 / variance
         step = (slope + (scales - 1.0) / variance) / curvature
         low, high = np.maximum(scales / _STRIDE, LOWEST), np.minimum(scales * _STRIDE, HIGHEST)
         moved = np.clip(scales - step, low, high)
