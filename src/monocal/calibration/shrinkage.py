@@ -82,8 +82,8 @@ def choose_shrinkage(
         test = problem.on_rows(rows.part(held_out))
         start = None
         for j, strength in enumerate(path):
-            train.set_strength(strength)
-            start = minimize(train, tol=max(tol, 1e-5), max_iter=max_iter, start=start).coefficients
+            shrunk = train.with_strength(strength, tol)
+            start = minimize(shrunk, tol=max(tol, 1e-5), max_iter=max_iter, start=start).coefficients
             loss[i, j] = test.evaluate(start, nothing).value
         share[i] = test.totals.weight
     share /= share.sum()
