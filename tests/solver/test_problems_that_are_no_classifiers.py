@@ -22,9 +22,7 @@ class NonNegativeProblem(ConeProblem):
         value, slope, curvature = self.loss(self.A @ coefficients)
         some = self.A[:, working]
         n = len(self.y)
-        return Expansion(
-            float(value.mean()), self.A.T @ slope / n, some.T @ (some * curvature[:, None]) / n
-        )
+        return Expansion(float(value.mean()), self.A.T @ slope / n, some.T @ (some * curvature[:, None]) / n)
 
 
 class TunedProblem(NonNegativeProblem):

@@ -18,10 +18,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from ..arrays import (
+    A,
     Array,
     anchored_softmax_,
     array_namespace,
@@ -34,6 +36,7 @@ from ..arrays import (
     running_maximum,
     scatter,
     sort_with_index,
+    to_numpy,
     widened,
 )
 from ..kernel import compiled
@@ -64,11 +67,11 @@ class RankMap:
     factors: Callable[[Ranked], Array] | None = field(default=None, repr=False)
 
     @classmethod
-    def from_grid(cls, coefficients: np.ndarray, **rest: object) -> RankMap:
+    def from_grid(cls, coefficients: np.ndarray, **rest: Any) -> RankMap:
         """From coefficients (2, K, r) by kind, factor and start."""
         used = np.flatnonzero(coefficients.any(axis=(0, 1)))
         starts = np.union1d(0, used)
-        return cls(starts, coefficients[0][:, starts], coefficients[1][:, starts], **rest)  # type: ignore[arg-type]
+        return cls(starts, coefficients[0][:, starts], coefficients[1][:, starts], **rest)
 
     def transform(self, logits: Array) -> Array:
         """Calibrated logits (n, m) in compute precision; masked classes stay -inf."""
@@ -160,7 +163,8 @@ class RankMap:
         """Whether a jump falls among tied classes of a row, (n,)."""
         jumps = self.starts[1:]
         jumps = jumps[jumps < rows.depth.shape[1]]
-        return (rows.depth[:, jumps] == rows.depth[:, jumps - 1]).any(axis=1)
+        tied = to_numpy(rows.depth[:, jumps] == rows.depth[:, jumps - 1])
+        return np.asarray(tied.any(axis=1))
 
     def _of_ranked(self, z: Array, rows: Ranked) -> Array:
         """Calibrated logits of rows that have been ranked."""
@@ -180,10 +184,10 @@ class RankMap:
 
     def _thresholded(self, z: np.ndarray, rows: Ranked, w: np.ndarray, b: np.ndarray) -> np.ndarray:
         """Every class finds its piece by comparing with the values at the jumps."""
-        depth = _depth(z, rows)
+        depth = to_numpy(_depth(z, rows))
         jumps = self.starts[1:]
         piece = _count_passed(depth, rows.depth[:, jumps], jumps - rows.depth.shape[1] + z.shape[1])
-        u = np.subtract(rows.height[:, None], depth, out=depth)
+        u: np.ndarray = np.subtract(rows.height[:, None], depth, out=depth)
         if not self.scale_steps[:, 1:].any():
             u *= w[:, :1]
         else:
@@ -204,7 +208,7 @@ class RankMap:
             return _mask(scatter(f, sort_with_index(z)[1]), z, rows)
         # The tail has the lowest rank's parameters; classes tied with the lowest in use have its group's value.
         depth = _depth(z, rows)
-        whole = (rows.height[:, None] - depth) * w[:, :1] + b[:, :1]
+        whole: Any = (rows.height[:, None] - depth) * w[:, :1] + b[:, :1]
         low = depth == rows.height[:, None]
         first = xp.argmax(xp.astype(rows.depth == rows.height[:, None], xp.int8), axis=1)
         whole = xp.where(low, xp.take_along_axis(f, first[:, None], axis=1), whole)
@@ -214,7 +218,8 @@ class RankMap:
         else:
             index = np.argsort(z, axis=1)[:, z.shape[1] - r :]
             np.put_along_axis(whole, index, f, axis=1)
-        return _mask(whole, z, rows)
+        masked: Array = _mask(whole, z, rows)
+        return masked
 
 
 def _mix(psi: Array | None, steps: np.ndarray, other: Array) -> Array:
@@ -243,11 +248,12 @@ def _depth(z: Array, rows: Ranked) -> Array:
     return depth
 
 
-def _mask(f: Array, z: Array, rows: Ranked) -> Array:
+def _mask(f: A, z: Array, rows: Ranked) -> A:
     masked = rows.valid is not None or (rows.tail is not None and rows.tail.masked)
     if masked:
         xp = array_namespace(f)
-        f = xp.where(xp.isinf(z), xp.asarray(-np.inf, dtype=f.dtype), f)
+        kept: Any = xp.where(xp.isinf(z), xp.asarray(-np.inf, dtype=f.dtype), f)
+        f = kept
     return f
 
 

@@ -99,7 +99,8 @@ def minimize_ranks(
 
 def _by_rank(step_penalty: np.ndarray) -> np.ndarray:
     """A penalty on increments as a linear function of the running sums: ``sum_s p_s (w_s - w_{s-1})``."""
-    return step_penalty - np.append(step_penalty[1:], 0.0)
+    slope: np.ndarray = step_penalty - np.append(step_penalty[1:], 0.0)
+    return slope
 
 
 def solve(problem: RankCone, *, inverse: bool, max_iter: int) -> tuple[np.ndarray, Solution]:

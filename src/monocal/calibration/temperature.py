@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import brentq
 
-from ..arrays import compute_dtype
+from ..arrays import compute_dtype, to_numpy
 from ..errors import InputError
 from ..objective.cone import MIN_SCALE, RankCone
 from ..rows.interface import Rows, Source
@@ -99,8 +99,9 @@ class TemperatureScaling(ConeCalibrator):
             return
         self._check_solver_parameters()
         assert isinstance(source, ArraySource)
-        rows = source.checked.on_host()
-        self._fit_brier(rows.logits, rows.labels, rows.weight)
+        rows = source.checked
+        weight = None if rows.weight is None else to_numpy(rows.weight)
+        self._fit_brier(to_numpy(rows.logits), to_numpy(rows.labels), weight)
 
     def _fit_rows(self, rows: Rows) -> None:
         allowed = np.zeros((2, 1, rows.n_ranks), dtype=bool)
@@ -122,7 +123,7 @@ class TemperatureScaling(ConeCalibrator):
 def last_scale(calibrated: np.ndarray, labels: np.ndarray, weight: np.ndarray | None) -> float:
     """The scale that is best after another method; 1 where that has left logits in no unit that can be fitted."""
     try:
-        return 1.0 / TemperatureScaling(prior_rows=0).fit(calibrated, labels, weight).temperature_
+        return 1.0 / float(TemperatureScaling(prior_rows=0).fit(calibrated, labels, weight).temperature_)
     except InputError:
         return 1.0
 

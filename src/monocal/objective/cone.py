@@ -164,7 +164,8 @@ class RankCone:
     @property
     def worth(self) -> np.ndarray:
         """What the gradient of each atom rises to far out, where all probability is on the top class."""
-        return self.drop + self.penalty - self.floor
+        far_out: np.ndarray = self.drop + self.penalty - self.floor
+        return far_out
 
     @property
     def drop(self) -> np.ndarray:

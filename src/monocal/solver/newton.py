@@ -188,4 +188,5 @@ def _bounded_newton_step(
         moved, _ = nnls(factor.T, target, maxiter=50 * len(g))
     except RuntimeError:  # did not settle: a step along the gradient, atom by atom, does for once
         moved = np.maximum(room * scale - g / scale, 0.0)
-    return moved / scale - room
+    step: np.ndarray = moved / scale - room
+    return step
