@@ -30,6 +30,7 @@ from ..arrays import (
     compute_dtype,
     cut_,
     is_torch,
+    keep_argmax,
     like,
     on_host,
     ordered_softmax,
@@ -105,36 +106,25 @@ class RankMap:
         return map_rows(function, logits, size)
 
     def _compiled_probabilities(self, z: np.ndarray, out: np.ndarray) -> None:
-        """The same in loops. Only the values at the jumps are looked for, where nothing else of a row is needed."""
-        if self.factors is not None:
-            return self._sorted_probabilities(z, out)
-        w, b = (np.cumsum(like(steps, z), axis=1) for steps in (self.scale_steps, self.bias_steps))
-        below = max(z.shape[1] - self.top_k, 0) if self.top_k else 0
-        if below:  # everything is measured from the lowest rank in use
-            top, _, thresholds, found = compiled.depths_at(z, below + self.starts)
-            height, thresholds = (
-                np.ascontiguousarray(thresholds[:, 0]),
-                np.ascontiguousarray(thresholds[:, 1:]),
-            )
-        else:
-            top, height, thresholds, found = compiled.depths_at(z, self.starts[1:])
-        compiled.probabilities(z, top, height, thresholds, found, w, b, out)
-        rest = np.flatnonzero(~found)
+        """The same in loops, which look for the values at the jumps alone, ties included."""
+        jumps = compiled.find_jumps(z, self.starts[1:], self.top_k)
+        w, b = self._cumulated(self._compiled_factors(z, jumps), z)
+        lost = compiled.probabilities(z, jumps, w, b, out)
+        rest = np.flatnonzero(lost | ~jumps.done)
         if len(rest):
-            part = np.empty_like(out[rest])
-            self._sorted_probabilities(z[rest], part)
-            out[rest] = part
-        return None
+            far = rest[~jumps.done[rest]]
+            if len(far):
+                out[far] = ordered_softmax(self._block(z[far]))
+            out[rest] = keep_argmax(out[rest], z[rest])
 
-    def _sorted_probabilities(self, z: np.ndarray, out: np.ndarray) -> None:
-        """The same from sorted rows; those with ties across a jump in array operations."""
-        rows = self._ranked(z)
-        w, b = self._parameters(rows)
-        split = self._split(rows)
-        thresholds = np.ascontiguousarray(rows.depth[:, self.starts[1:]])
-        compiled.probabilities(z, rows.top[:, 0], rows.height, thresholds, ~split, w, b, out)
-        if split.any():
-            out[split] = ordered_softmax(self._of_ranked(z[split], rows[split]))
+    def _compiled_factors(self, z: np.ndarray, jumps: compiled.Jumps) -> np.ndarray | None:
+        if self.factors is None:
+            return None
+        names = getattr(self.factors, "statistics", ())
+        if not set(names) <= set(compiled.STATISTICS):
+            return self.factors(self._ranked(z))
+        known = compiled.statistics(z, jumps)
+        return self.factors.of_statistics(known[:, [compiled.STATISTICS.index(name) for name in names]])
 
     def _block(self, z: Array) -> Array:
         z = widened(z)
@@ -149,13 +139,16 @@ class RankMap:
 
     def _parameters(self, rows: Ranked) -> tuple[Array, Array]:
         """Weight and bias of each piece, (n, D), or (1, D) where all rows have the same."""
-        xp = array_namespace(rows.depth)
-        psi = None if self.factors is None else self.factors(rows)
+        return self._cumulated(None if self.factors is None else self.factors(rows), rows.depth)
+
+    def _cumulated(self, psi: Array | None, other: Array) -> tuple[Array, Array]:
+        """The same from the factors (n, K), in the library and type of ``other``."""
+        xp = array_namespace(other)
         w, b = (
-            xp.cumulative_sum(_mix(psi, steps, rows.depth), axis=1)
+            xp.cumulative_sum(_mix(psi, steps, other), axis=1)
             for steps in (self.scale_steps, self.bias_steps)
         )
-        if not on_host(rows.depth):  # a device sums in parallel, in an order of its own
+        if not on_host(other):  # a device sums in parallel, in an order of its own
             w, b = running_maximum(w), running_maximum(b)
         return w, b
 
