@@ -186,12 +186,12 @@ def fit_adjustment(
         emphasis=emphasis,
         unit=information(prepared, 1.0).unit(total, PSEUDO_ERRORS),
         mirrors=factors.mirrors,
-        tol=tol,
     )
     if prior_rows > 0:
-        problem.lean_on_itself(prior_rows / (total + prior_rows))
-    problem.set_strength(SHRINKAGE)
-    solution = minimize(problem, tol=tol, gap_tol=100.0 * tol, max_iter=max_iter)
+        problem = problem.leaning_on_itself(prior_rows / (total + prior_rows))
+    solution = minimize(
+        problem.with_strength(SHRINKAGE, tol), tol=tol, gap_tol=100.0 * tol, max_iter=max_iter
+    )
     grid = problem.grid(solution.coefficients)
     return Adjustment(
         class_scales,

@@ -80,10 +80,8 @@ def group_scales(
     total = float(rows.weight.sum())
     residual = np.inf
     for _ in range(_MOST_STEPS):
-        slope, curvature = (
-            np.bincount(group, rows.weight * x, n_groups) for x in rows.moments(scales[group])
-        )
-        curvature = curvature + 1.0 / variance
+        slope, bend = (np.bincount(group, rows.weight * x, n_groups) for x in rows.moments(scales[group]))
+        curvature = bend + 1.0 / variance
         step = (slope + (scales - 1.0) / variance) / curvature
         low, high = np.maximum(scales / _STRIDE, LOWEST), np.minimum(scales * _STRIDE, HIGHEST)
         moved = np.clip(scales - step, low, high)

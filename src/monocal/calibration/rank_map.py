@@ -44,6 +44,7 @@ from ..kernel import compiled
 from ..ranks.ranked import LARGEST, Ranked, rank_rows
 from ..ranks.ties import average_ties
 from ..rows.parallel import block_rows, map_rows, parallel_map, row_slices
+from .ramps import RampFactors
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class RankMap:
     scale_steps, bias_steps : ndarray of shape (K, D)
         Non-negative increments of weight and bias at each start, for each factor.
     top_k : int or None
-    factors : callable, optional
+    factors : RampFactors, optional
         Gives the factors (n, K) of ranked rows; None for the constant 1.
     """
 
@@ -65,7 +66,7 @@ class RankMap:
     scale_steps: np.ndarray
     bias_steps: np.ndarray
     top_k: int | None = None
-    factors: Callable[[Ranked], Array] | None = field(default=None, repr=False)
+    factors: RampFactors | None = field(default=None, repr=False)
 
     @classmethod
     def from_grid(cls, coefficients: np.ndarray, **rest: Any) -> RankMap:
@@ -126,11 +127,12 @@ class RankMap:
     def _compiled_factors(self, z: np.ndarray, jumps: compiled.Jumps) -> np.ndarray | None:
         if self.factors is None:
             return None
-        names = getattr(self.factors, "statistics", ())
+        names = self.factors.statistics
         if not set(names) <= set(compiled.STATISTICS):
-            return self.factors(self._ranked(z))
+            return to_numpy(self.factors(self._ranked(z)))
         known = compiled.statistics(z, jumps)
-        return self.factors.of_statistics(known[:, [compiled.STATISTICS.index(name) for name in names]])
+        chosen = known[:, [compiled.STATISTICS.index(str(name)) for name in names]]
+        return to_numpy(self.factors.of_statistics(chosen))
 
     def _block(self, z: Array) -> Array:
         z = widened(z)

@@ -118,13 +118,14 @@ class RankCone:
             prior_rows=prior_rows,
         )
 
-    def lean_on_itself(self, share: float) -> None:
-        """Every label gives a share to what the logits say as they are: for rows that are calibrated already."""
-        here = self.evaluate(
-            np.where(np.arange(len(self.lower)) == _PLAIN, 1.0, self.lower), np.zeros(0, dtype=np.intp)
-        )
+    def leaning_on_itself(self, share: float) -> RankCone:
+        """The problem in which every label gives a share to what the logits say as they are, for rows that are calibrated already."""
+        as_they_are = np.where(np.arange(len(self.lower)) == _PLAIN, 1.0, self.lower)
+        here = self.evaluate(as_they_are, np.zeros(0, dtype=np.intp))
         assert here.predicted is not None
-        self._lean_on(here.predicted, share)
+        other = copy(self)
+        other._lean_on(here.predicted, share)
+        return other
 
     def _lean_on(self, own: np.ndarray, share: float) -> None:
         """Every label gives its share to targets that are the same, on average, for all rows."""

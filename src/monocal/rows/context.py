@@ -59,11 +59,12 @@ class Column:
             return _numbers(values, self.name)
         place = {key: float(i) for i, key in enumerate(self.categories)}
         distinct, which = _distinct(values)
-        return np.array([place.get(key, UNSEEN) for key in distinct])[which]
+        codes: np.ndarray = np.array([place.get(key, UNSEEN) for key in distinct])[which]
+        return codes
 
     def missing(self, codes: np.ndarray) -> np.ndarray:
         """Which of these rows (n,) have no number, or no category that the calibration rows had."""
-        return np.isnan(codes) if self.kind == NUMBER else codes == UNSEEN
+        return np.asarray(np.isnan(codes) if self.kind == NUMBER else codes == UNSEEN)
 
 
 @dataclass(frozen=True)
