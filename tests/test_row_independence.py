@@ -32,6 +32,8 @@ METHODS = {info.name: info.make for info in mc.calibrators()} | {
     "conditional, all statistics": lambda: mc.ConditionalMCCT(shrinkage=0.1, statistics=ALL_STATISTICS),
     "conditional, top 5": lambda: mc.ConditionalMCCT(shrinkage=0.1, statistics=ALL_STATISTICS, top_k=5),
     "conditional, top 1": lambda: mc.ConditionalMCCT(shrinkage=0.1, top_k=1),
+    "conditional, by class": lambda: mc.ConditionalMCCT(shrinkage=0.1, by_class=True),
+    "conditional, not by class": lambda: mc.ConditionalMCCT(shrinkage=0.1, by_class=False),
 }
 # The rounding of a matrix product depends on how many rows it is given; all else is the same to the last bit.
 MATRIX_PRODUCTS = {"MS", "MS published", "Dirichlet", "PTS", "PTS published", "OI", "OP", "SMS", "Stacked"}

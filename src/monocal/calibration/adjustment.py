@@ -2,11 +2,11 @@
 
     f' = W f + A 1[top],         W = s_class s_column ... (sum_k psi_k c_k) > 0,      A = sum_k psi_k d_k >= 0,
 
-for calibrated logits ``f`` of the first stage. ``s`` are scales of groups of rows: of those with one class on top, and of those with
-one category of a column (`group_scales`). ``psi`` are the constant 1 and ramps, of the log-odds of the top class after those
+for calibrated logits ``f`` of the first stage. ``s`` are scales of groups of rows: of those with one class on top, and of those
+with one category of a column (`group_scales`). ``psi`` are the constant 1 and ramps, of the log-odds of the top class after those
 scales, and of numbers that are known of the row. ``W`` and ``A`` are constants within a row, so the order stands: a larger ``f``
-stays larger, and only the top is lifted. Where several classes share the top, no one class is predicted: the row takes the scale 1,
-and they share ``A``.
+stays larger, and only the top is lifted. Where several classes share the top, no one class is predicted: the row takes the
+scale 1, and they share ``A``.
 
 Scales come first and ramps last, because a scale by class mends each class alone, and errors of several that cancelled before
 no longer do; the ramps then see to it that the confidence is right on average, whatever it is.
@@ -29,7 +29,7 @@ from .group_scales import GroupScales, group_scales, spread_of_groups
 from .ramps import RampFactors, choose_ramps
 
 # Chosen by cross-validation on calibration parts (benchmarks/conditional_search.py).
-SHRINKAGE = 10.0
+_SHARE = 0.75  # of the first stage's shrinkage
 _SCALE_EMPHASIS, _BIAS_EMPHASIS = 0.6, 2.0
 # Evidence for a column of numbers, of which there may be many, before it has ramps: see `group_scales`.
 _LEAST_EVIDENCE = 4.0
@@ -105,7 +105,7 @@ def log_odds(depth: Array, at_top: Array, n_top: Array) -> Array:
     second = xp.where(none | (n_top > 1), 0 * n_top, second)
     with np.errstate(under="ignore"):
         # Relative to the second class, so that nothing is lost where the first is all but certain.
-        e = xp.exp(second[:, None] - depth)
+        e = xp.exp(xp.clip(second[:, None] - depth, max=0.0))
         others = xp.sum(xp.where(at_top, 0 * n_top[:, None], e), axis=1) + (n_top - 1.0)
     alone = none & (n_top == 1)
     return second - xp.log(xp.where(alone, n_top, others))
@@ -119,12 +119,13 @@ def _mixed(psi: Array, steps: np.ndarray) -> Array:
     return total
 
 
-def _evidence(rows: ShortRows, values: np.ndarray, n_knots: int) -> float:
+def _evidence(rows: ShortRows, values: np.ndarray, n_knots: int, own_share: float) -> float:
     """How much speaks for scales that change with a number: those of its quantiles as groups."""
     edges = np.unique(
         np.quantile(values, np.linspace(0.0, 1.0, n_knots + 2), weights=rows.weight, method="inverted_cdf")
     )
-    return spread_of_groups(rows, np.searchsorted(edges[1:-1], values), max(len(edges) - 1, 1))[1]
+    group = np.searchsorted(edges[1:-1], values)
+    return spread_of_groups(rows, group, max(len(edges) - 1, 1), own_share)[1]
 
 
 def fit_adjustment(
@@ -134,16 +135,26 @@ def fit_adjustment(
     *,
     by_class: bool | str,
     n_knots: int,
+    shrinkage: float,
     prior_rows: float,
     tol: float,
     max_iter: int,
 ) -> Adjustment:
     """The second stage for calibrated rows."""
     scale = np.ones(len(rows))
+    total = float(rows.weight.sum())
+    own_share = prior_rows / (total + prior_rows)
 
     def grouped(codes: np.ndarray, n_groups: int, least_variance: float = 0.0) -> GroupScales:
         nonlocal scale
-        found = group_scales(rows.scaled(scale), codes, n_groups, tol, least_variance)
+        found = group_scales(
+            rows.scaled(scale),
+            codes,
+            n_groups,
+            own_share=own_share,
+            tol=tol,
+            least_variance=least_variance,
+        )
         scale = scale * np.append(found.scales, 1.0)[codes.astype(np.intp)]
         return found
 
@@ -168,7 +179,7 @@ def fit_adjustment(
     values = np.stack([rows.log_odds(), *numbers.values()], axis=1)
     names = ("log_odds", *(columns[i].name for i in numbers))
     enough = _LEAST_EVIDENCE + 2.0 * np.log(max(len(numbers), 1))
-    evidence = np.array([_evidence(rows, x, n_knots) for x in numbers.values()])
+    evidence = np.array([_evidence(rows, x, n_knots, own_share) for x in numbers.values()])
     used = np.append(0, 1 + np.flatnonzero(evidence > enough))
     ramps = choose_ramps(values[:, used], rows.weight, n_knots)
     factors = RampFactors(names, tuple(replace(ramp, statistic=int(used[ramp.statistic])) for ramp in ramps))
@@ -179,7 +190,6 @@ def fit_adjustment(
     allowed[BIAS, :, -1] = True
     emphasis = np.ones((2, n_factors, 1))
     emphasis[:, 1:] = np.reshape([_SCALE_EMPHASIS, _BIAS_EMPHASIS], (2, 1, 1))
-    total = float(rows.weight.sum())
     problem = RankCone(
         prepared,
         allowed,
@@ -188,9 +198,9 @@ def fit_adjustment(
         mirrors=factors.mirrors,
     )
     if prior_rows > 0:
-        problem = problem.leaning_on_itself(prior_rows / (total + prior_rows))
+        problem = problem.leaning_on(rows.own_targets(prepared), own_share)
     solution = minimize(
-        problem.with_strength(SHRINKAGE, tol), tol=tol, gap_tol=100.0 * tol, max_iter=max_iter
+        problem.with_strength(_SHARE * shrinkage, tol), tol=tol, gap_tol=100.0 * tol, max_iter=max_iter
     )
     grid = problem.grid(solution.coefficients)
     return Adjustment(

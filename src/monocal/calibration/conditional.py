@@ -149,8 +149,8 @@ class ConditionalMCCT(ConeCalibrator):
             A row of weight 2 counts as two rows, one of weight 0 as none. Weights that sum to less than the number of rows
             therefore mean less data, and more shrinkage.
         context : array-like of shape (n,) or (n, C), optional
-            What is known of each row beside its logits, also when predicting: a subject, a group, a camera, a position, the norm of
-            an embedding. Floating-point columns are numbers; integer, boolean and text columns are categories.
+            What is known of each row beside its logits, also when predicting: a subject, a group, a camera, a position, the
+            norm of an embedding. Floating-point columns are numbers; integer, boolean and text columns are categories.
 
         Returns
         -------
@@ -231,11 +231,12 @@ class ConditionalMCCT(ConeCalibrator):
             return None
         nothing = np.zeros(0, dtype=np.intp)
         return fit_adjustment(
-            shorten(rows, problem.point(grid, nothing)),
+            shorten(rows, problem.point(grid, nothing), problem.own_scales),
             known,
             rows.n_classes,
             by_class=self.by_class,
             n_knots=self.n_knots,
+            shrinkage=self.shrinkage_,
             prior_rows=self.prior_rows,
             tol=self.tol,
             max_iter=self.max_iter,

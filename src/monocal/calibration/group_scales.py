@@ -63,7 +63,13 @@ class GroupScales:
 
 
 def group_scales(
-    rows: ShortRows, group: np.ndarray, n_groups: int, tol: float, least_variance: float = 0.0
+    rows: ShortRows,
+    group: np.ndarray,
+    n_groups: int,
+    *,
+    own_share: float,
+    tol: float,
+    least_variance: float = 0.0,
 ) -> GroupScales:
     """Scales of groups (n,), numbered from 0; rows of group -1 take no part. With a variance of 0, all scales are 1."""
     known = group >= 0
@@ -72,15 +78,17 @@ def group_scales(
     scales = np.ones(n_groups)
     if not len(rows):
         return GroupScales(scales, 0.0, 0.0, counts, 0.0)
-    rows = rows.scaled(np.full(len(rows), _common_scale(rows)))
-    variance, evidence = spread_of_groups(rows, group, n_groups)
+    rows = rows.scaled(np.full(len(rows), _common_scale(rows, own_share)))
+    variance, evidence = spread_of_groups(rows, group, n_groups, own_share)
     variance = max(variance, least_variance)
     if variance == 0.0:
         return GroupScales(scales, 0.0, evidence, counts, 0.0)
     total = float(rows.weight.sum())
     residual = np.inf
     for _ in range(_MOST_STEPS):
-        slope, bend = (np.bincount(group, rows.weight * x, n_groups) for x in rows.moments(scales[group]))
+        slope, bend = (
+            np.bincount(group, rows.weight * x, n_groups) for x in rows.moments(scales[group], own_share)
+        )
         curvature = bend + 1.0 / variance
         step = (slope + (scales - 1.0) / variance) / curvature
         low, high = np.maximum(scales / _STRIDE, LOWEST), np.minimum(scales * _STRIDE, HIGHEST)
@@ -92,9 +100,11 @@ def group_scales(
     return GroupScales(scales, variance, evidence, counts, residual)
 
 
-def spread_of_groups(rows: ShortRows, group: np.ndarray, n_groups: int) -> tuple[float, float]:
+def spread_of_groups(
+    rows: ShortRows, group: np.ndarray, n_groups: int, own_share: float
+) -> tuple[float, float]:
     """The most likely variance of the groups' scales, and its evidence; 0 and 0 where fewer than two groups say anything."""
-    slopes, curvatures = rows.moments(np.ones(len(rows)))
+    slopes, curvatures = rows.moments(np.ones(len(rows)), own_share)
     slope, curvature = (np.bincount(group, rows.weight * x, n_groups) for x in (slopes, curvatures))
     told = curvature > _NOTHING
     if told.sum() < 2:
@@ -111,11 +121,13 @@ def spread_of_groups(rows: ShortRows, group: np.ndarray, n_groups: int) -> tuple
     return (float(np.exp(found.x)), evidence) if evidence > 0 else (0.0, 0.0)
 
 
-def _common_scale(rows: ShortRows) -> float:
+def _common_scale(rows: ShortRows, own_share: float) -> float:
     """One scale for all rows: about 1, since they are calibrated; one or two steps will do."""
     scale = 1.0
     for _ in range(_MOST_STEPS):
-        slope, curvature = (float(rows.weight @ x) for x in rows.moments(np.full(len(rows), scale)))
+        slope, curvature = (
+            float(rows.weight @ x) for x in rows.moments(np.full(len(rows), scale), own_share)
+        )
         if curvature <= _NOTHING:
             return scale
         low, high = max(scale / _STRIDE, LOWEST), min(scale * _STRIDE, HIGHEST)

@@ -91,6 +91,8 @@ class RankCone:
         self.spread = self._spread()
         self.prior_rows, self.prior_share = prior_rows, 0.0
         self.own_targets: np.ndarray | None = None
+        # What the classifier itself says: shares of it, and the scale at which each is said.
+        self.own_scales: tuple[tuple[float, float], ...] = ()
         if prior_rows > 0:
             self._lean_on(self._own_targets(), prior_rows / (self.totals.weight + prior_rows))
         # Root mean square of each atom at the top class: what a step in it does to the largest logit.
@@ -118,13 +120,10 @@ class RankCone:
             prior_rows=prior_rows,
         )
 
-    def leaning_on_itself(self, share: float) -> RankCone:
-        """The problem in which every label gives a share to what the logits say as they are, for rows that are calibrated already."""
-        as_they_are = np.where(np.arange(len(self.lower)) == _PLAIN, 1.0, self.lower)
-        here = self.evaluate(as_they_are, np.zeros(0, dtype=np.intp))
-        assert here.predicted is not None
+    def leaning_on(self, own: np.ndarray, share: float) -> RankCone:
+        """The problem in which every label gives a share to targets (3, K, r), which are sums like those of `_own_targets`."""
         other = copy(self)
-        other._lean_on(here.predicted, share)
+        other._lean_on(own, share)
         return other
 
     def _lean_on(self, own: np.ndarray, share: float) -> None:
@@ -155,7 +154,8 @@ class RankCone:
         # deviation of about one. The largest of m normal numbers lies roughly sqrt(2 log m) / 1.5 deviations above their mean.
         depth = said(_ALIKE)[DEPTH, 0].sum()
         unit = min(1.0, 1.5 * depth / np.sqrt(2.0 * np.log(max(self.rows.n_classes, 2)))) or 1.0
-        return (1.0 - MILD_SHARE) * said(1.0 / unit) + MILD_SHARE * said(MILD / unit)
+        self.own_scales = ((1.0 - MILD_SHARE, 1.0 / unit), (MILD_SHARE, MILD / unit))
+        return np.sum([share * said(scale) for share, scale in self.own_scales], axis=0)
 
     def _penalty(self, shrinkage: float, tol: float) -> tuple[np.ndarray, np.ndarray]:
         """The penalty of each atom, and how much of it is the floor."""

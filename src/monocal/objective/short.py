@@ -4,13 +4,13 @@
     rest                       the classes below, as ``count`` classes at one depth:  count exp(-depth) = their mass,
                                depth = their mean depth under it
 
-So a second map ``W f + A 1[top]`` has the right value and slope at ``W = 1``, wherever the classes of the rest lie, and with no more
-than 32 classes it is exact. Short rows are few numbers a row: they are gathered in memory wherever the rows live.
+So a second map ``W f + A 1[top]`` has the right value and slope at ``W = 1``, wherever the classes of the rest lie, and with no
+more than 32 classes it is exact. Short rows are few numbers a row: they are gathered in memory wherever the rows live.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
@@ -20,6 +20,7 @@ from ..kernel.block import Block
 from ..kernel.choice import ARRAY
 from ..kernel.point import Point, from_top, parameters
 from ..kernel.tail import tail_moments
+from ..kernel.totals import DEPTH, HEIGHT, MASS
 from ..ranks.ranked import Ranked, Rest, Tail
 from ..ranks.ties import average_ties
 from ..rows.interface import Rows
@@ -40,6 +41,10 @@ class ShortRows:
     rest_depth: np.ndarray  # (n,)
     rest_count: np.ndarray  # (n,)
     label_depth: np.ndarray  # (n,)
+    own_depth: (
+        np.ndarray
+    )  # (n,), mean depth under what the classifier itself says, and its probability of the top
+    own_top: np.ndarray  # (n,)
     n_top: np.ndarray  # (n,), classes that share the top
     weight: np.ndarray  # (n,)
     top_class: np.ndarray  # (n,)
@@ -64,10 +69,14 @@ class ShortRows:
             depth=self.depth * scale[:, None],
             rest_depth=self.rest_depth * scale,
             label_depth=self.label_depth * scale,
+            own_depth=self.own_depth * scale,
         )
 
-    def moments(self, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Slope and curvature of each row's negative log-likelihood in its scale, (n,) each."""
+    def moments(self, scale: np.ndarray, own_share: float) -> tuple[np.ndarray, np.ndarray]:
+        """Slope and curvature of each row's negative log-likelihood in its scale, (n,) each.
+
+        The label gives a share to what the classifier itself says, as in `RankCone`.
+        """
         with np.errstate(under="ignore", invalid="ignore"):
             p = np.exp(-self.depth * scale[:, None])
             v = np.where(np.isinf(self.depth), 0.0, self.depth)
@@ -76,7 +85,21 @@ class ShortRows:
             pv = p * v
             mean = (pv.sum(axis=1) + rest * self.rest_depth) / total
             square = ((pv * v).sum(axis=1) + rest * self.rest_depth**2) / total
-        return self.label_depth - mean, np.maximum(square - mean**2, 0.0)
+        target = (1.0 - own_share) * self.label_depth + own_share * self.own_depth
+        return target - mean, np.maximum(square - mean**2, 0.0)
+
+    def own_targets(self, rows: MemoryRows) -> np.ndarray:
+        """What the classifier itself says, for `RankCone.leaning_on`: all that is below the top at the lowest rank."""
+        (block,) = rows.blocks
+        share = to_numpy(block.factors).T * (self.weight / self.weight.sum())
+        height = to_numpy(block.rows.height)
+        own = np.zeros((3, len(share), rows.n_ranks))
+        own[DEPTH, :, 0] = share @ self.own_depth
+        own[HEIGHT, :, 0], own[HEIGHT, :, -1] = (
+            share @ (height * q) for q in (1.0 - self.own_top, self.own_top)
+        )
+        own[MASS, :, 0], own[MASS, :, -1] = (share @ q for q in (1.0 - self.own_top, self.own_top))
+        return own
 
     def log_odds(self) -> np.ndarray:
         """Logarithm of the odds of the top class, (n,)."""
@@ -114,12 +137,12 @@ class ShortRows:
         return MemoryRows([block]).with_factors(factors)
 
 
-def shorten(rows: Rows, point: Point) -> ShortRows:
-    """Rows calibrated by the parameters of ``point``, cut short."""
-    return rows.sum(_shorten, point, -(-rows.n_rows // _MOST_ROWS))
+def shorten(rows: Rows, point: Point, own_scales: Sequence[tuple[float, float]]) -> ShortRows:
+    """Rows calibrated by the parameters of ``point``, cut short; ``own_scales`` as `RankCone` has them."""
+    return rows.sum(_shorten, point, own_scales, -(-rows.n_rows // _MOST_ROWS))
 
 
-def _shorten(block: Block, point: Point, step: int) -> ShortRows:
+def _shorten(block: Block, point: Point, own_scales: Sequence[tuple[float, float]], step: int) -> ShortRows:
     if step > 1:
         block = block.every(step)
     block = block.in_double() if isinstance(block.weight, np.ndarray) else block
@@ -149,9 +172,25 @@ def _shorten(block: Block, point: Point, step: int) -> ShortRows:
     label = -xp.take_along_axis(f, rank[:, None], axis=1)[:, 0]
     if rows.tail is not None:
         label = xp.where(block.label_depth > rows.height, scale * block.label_depth - base, label)
-    n_top = xp.sum(xp.astype(f == 0, xp.int64), axis=1)
-    found = [to_numpy(x).astype(np.float64) for x in (depth, mass, first, label, block.weight)]
-    depth_, mass_, first_, label_, weight = found
+    at_top = f == 0
+    n_top = xp.sum(xp.astype(at_top, xp.int64), axis=1)
+    own_depth, own_top = 0 * block.weight, 0 * block.weight
+    for share, own_scale in own_scales:
+        plain = np.zeros_like(point.weights)
+        plain[0] = own_scale
+        one = replace(point, weights=plain, biases=0 * plain, _shared={})
+        with np.errstate(under="ignore"):
+            e = from_top(block, one, v)
+            tail = [0 * label] * 2 if rows.tail is None else tail_moments(block, one, e, None, 2)
+            e = xp.exp(e)
+            if rows.valid is not None:
+                e = xp.where(rows.valid, e, 0 * e)
+            total = xp.sum(e, axis=1) + tail[0]
+            drop = xp.sum(xp.where(e > 0, -f * e, 0 * e), axis=1) + scale * tail[1] - base * tail[0]
+            own_depth = own_depth + share * drop / total
+            own_top = own_top + share * xp.sum(xp.where(at_top, e, 0 * e), axis=1) / total
+    found = [to_numpy(x) for x in (depth, mass, first, label, own_depth, own_top, block.weight)]
+    depth_, mass_, first_, label_, own_depth_, own_top_, weight = (x.astype(np.float64) for x in found)
     with np.errstate(divide="ignore", invalid="ignore", under="ignore"):
         mean = np.where(mass_ > 0, first_ / mass_, 0.0)
         some = (mass_ > 0) & (mean < _NOTHING)
@@ -162,6 +201,8 @@ def _shorten(block: Block, point: Point, step: int) -> ShortRows:
         np.where(some, np.maximum(mean, 0.0), 0.0),
         count,
         np.maximum(label_, 0.0) + 0.0,
+        np.maximum(own_depth_, 0.0) + 0.0,
+        own_top_,
         to_numpy(n_top),
         weight,
         np.full(len(weight), -1) if block.top_class is None else block.top_class,

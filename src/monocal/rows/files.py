@@ -205,8 +205,8 @@ class BlockLogits(_Parts):
         known = reader.context
         if (context is None) != (known is None) and (first_row or context is None):
             raise InputError(
-                f"X: the block that begins at row {first_row} has {'no ' if context is None else 'a '}context, unlike those before "
-                "it. Give all blocks a context, or none."
+                f"X: the block that begins at row {first_row} has {'no' if context is None else 'a'} context, unlike those "
+                "before it. Give all blocks a context, or none."
             )
         if context is None:
             return reader, None
