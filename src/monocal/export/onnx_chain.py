@@ -11,7 +11,7 @@ from .plan import Plan
 
 
 def chained(g: Graph, plan: Plan | Chain, source: str, output: str, context: str = "") -> str:
-    """Name of the tensor of calibrated probabilities or logits of the tensor ``source``, and of ``context`` where there is one."""
+    """Name of the tensor of calibrated probabilities or logits of the tensors ``source`` and, where there is one, ``context``."""
     if isinstance(plan, Plan):
         return calibrated(g, plan, source, output, context)
     z = source

@@ -84,7 +84,7 @@ class Graph:
 
 
 def calibrated(g: Graph, plan: Plan, source: str, output: str, context: str = "") -> str:
-    """Name of the tensor of calibrated probabilities or logits of the tensor ``source``, and of ``context`` where there is one."""
+    """Name of the tensor of calibrated probabilities or logits of the tensors ``source`` and, where there is one, ``context``."""
     z = (
         source
         if plan.smallest_probability is None

@@ -172,7 +172,8 @@ class CalibratorModule(ExactModule):
     def forward(self, logits: torch.Tensor, context: torch.Tensor | None = None) -> torch.Tensor:
         """Calibrated probabilities, of the shape and type of ``logits``.
 
-        A calibrator that was fitted with context takes it as a tensor (..., C): what ``calibrator.context_.codes(context)`` gives.
+        A calibrator that was fitted with context takes it as a tensor (..., C): what ``calibrator.context_.codes(context)``
+        gives.
         """
         p = ordered_softmax(self._adjusted(logits, context, from_top=True)).to(logits.dtype)
         return _lift_top(p, logits)

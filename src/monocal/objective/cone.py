@@ -155,7 +155,8 @@ class RankCone:
         depth = said(_ALIKE)[DEPTH, 0].sum()
         unit = min(1.0, 1.5 * depth / np.sqrt(2.0 * np.log(max(self.rows.n_classes, 2)))) or 1.0
         self.own_scales = ((1.0 - MILD_SHARE, 1.0 / unit), (MILD_SHARE, MILD / unit))
-        return np.sum([share * said(scale) for share, scale in self.own_scales], axis=0)
+        own: np.ndarray = np.sum([share * said(scale) for share, scale in self.own_scales], axis=0)
+        return own
 
     def _penalty(self, shrinkage: float, tol: float) -> tuple[np.ndarray, np.ndarray]:
         """The penalty of each atom, and how much of it is the floor."""

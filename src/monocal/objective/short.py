@@ -91,6 +91,7 @@ class ShortRows:
     def own_targets(self, rows: MemoryRows) -> np.ndarray:
         """What the classifier itself says, for `RankCone.leaning_on`: all that is below the top at the lowest rank."""
         (block,) = rows.blocks
+        assert block.factors is not None
         share = to_numpy(block.factors).T * (self.weight / self.weight.sum())
         height = to_numpy(block.rows.height)
         own = np.zeros((3, len(share), rows.n_ranks))
