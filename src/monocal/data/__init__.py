@@ -1,6 +1,7 @@
 """Logits in files, and example logits.
 
-``read`` gives one set, ``read_splits`` a calibration and a test set, ``find`` every such pair in a folder;
+``read`` gives one set, ``read_splits`` a calibration and a test set, ``find`` every such pair in a folder, ``read_columns``
+what else goes with the rows;
 ``write`` and ``atomic_path`` put results on disk whole or not at all; ``digits_example`` and ``synthetic``
 make data to try things on.
 """
@@ -10,7 +11,7 @@ from __future__ import annotations
 from monocal.data.atomic import atomic_path
 from monocal.data.examples import digits_example
 from monocal.data.generator import Synthetic, synthetic
-from monocal.data.reading import Location, find, read, read_splits
+from monocal.data.reading import Location, find, read, read_columns, read_splits
 from monocal.data.sets import LogitsSet, Splits
 from monocal.data.writing import check_writable, write
 
@@ -24,6 +25,7 @@ __all__ = [
     "digits_example",
     "find",
     "read",
+    "read_columns",
     "read_splits",
     "synthetic",
     "write",
