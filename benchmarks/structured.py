@@ -12,11 +12,11 @@ import argparse
 from collections.abc import Callable
 
 import numpy as np
-from peers.tables import markdown
-from speed import best_time, peak_memory
 
 import monocal as mc
 from monocal.data import synthetic
+from peers.tables import markdown
+from speed import best_time, peak_memory
 
 SIZES = ["5000x10", "5000x100", "8000x100", "8000x200", "25000x1000"]
 MOST_PAIRED = 200
