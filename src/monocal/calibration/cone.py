@@ -171,7 +171,8 @@ def _medians(rows: np.ndarray) -> np.ndarray:
     """Median of each row without its nan (sorting puts them last): numpy's own goes row by row."""
     ordered, count = np.sort(rows, axis=1), np.count_nonzero(~np.isnan(rows), axis=1)
     each = np.arange(len(rows))
-    return 0.5 * ordered[each, (count - 1) // 2] + 0.5 * ordered[each, count // 2]
+    medians: np.ndarray = 0.5 * ordered[each, (count - 1) // 2] + 0.5 * ordered[each, count // 2]
+    return medians
 
 
 def _largest_span(logits: Array) -> float:

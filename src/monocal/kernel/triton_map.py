@@ -76,8 +76,10 @@ def tables(
 
     parts = [np.ravel(x) for x in (jumps, scale_steps, bias_steps, *ramps)]
     flat = torch.from_numpy(np.concatenate(parts).astype(np.float32)).to(device)
-    views = flat.split([len(part) for part in parts])
-    return Tables(*views, len(jumps), len(scale_steps), n_ranks, statistics)
+    start, scale, bias, *ramp = flat.split([len(part) for part in parts])
+    return Tables(
+        start, scale, bias, ramp[0], ramp[1], ramp[2], len(jumps), len(scale_steps), n_ranks, statistics
+    )
 
 
 def apply(z: Any, table: Tables, mode: int) -> Any:

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Array, takes_triton
+from ..arrays import takes_triton
 from .block import Block
 from .curvature import covariance, few
 from .interface import Sums
@@ -34,12 +34,15 @@ _LONGEST = 8192
 # Jumps, and atoms of a working set, that are looked at together.
 _JUMPS, _ATOMS = 1024, 512
 _TILE = 32
+# Ranks for each warp.
+_LANES = 256
+_WIDE = False
 
 
 def readable(block: Block) -> bool:
     """Whether the kernels can read a block's depths."""
-    v = block.rows.depth
-    return takes_triton(v) and str(v.dtype) == "torch.float32" and v.is_contiguous()
+    v: Any = block.rows.depth
+    return takes_triton(v) and str(v.dtype) == "torch.float32" and bool(v.is_contiguous())
 
 
 def suits(block: Block, point: Point) -> bool:
@@ -56,89 +59,108 @@ def sums(block: Block, point: Point) -> Sums:
     """`interface.Engine.sums`."""
     import torch
 
-    rows, v, psi = block.rows, block.rows.depth, block.factors
+    v: Any = block.rows.depth
+    psi, own = _factors(block, point)
     n, r = v.shape
     there = _Parameters.of(point, v)
-    table = there.table if psi is None else psi.double() @ there.table
-    own = None
-    if psi is not None:
-        own = psi if point.own is None else psi[:, point.own]
-    curved = len(point.start) > 0
+    table = there.table if psi is None else psi @ there.table
+    a = len(point.start)
     together = min(max(n // 2048, 4), 32)
     parts = -(-n // together)
-    q = torch.empty_like(v) if psi is not None else v
-    depths = torch.empty_like(rows.height) if psi is not None else v
-    moments = v.new_empty((n if curved else 1, 4, len(there.starts)), dtype=torch.float64)
+    q, depths = (v, v) if own is None else (torch.empty_like(v), torch.empty_like(v[:, 0]))
+    moments = v.new_empty((n if a else 1, 4, len(there.starts)), dtype=torch.float64)
     out = v.new_empty((parts, 3 * r + 3))
     tails, tail_ties = _tail(block, table)
     size = power(r)
     with device_of_kernel(v):
         _kernels().sums[(parts,)](
             v, n, r, table, there.pieces, there.piece, there.place, there.jumps, len(point.jumps), there.starts,
-            len(there.starts), block.weight, rows.height, tails, tail_ties, q, depths, moments, out,
-            factors=psi is not None, tail=rows.tail is not None, curved=curved, jump_pad=power(len(point.jumps)),
-            start_pad=power(len(there.starts)), rows=together, block=size, num_warps=min(max(size // 256, 1), 16),
+            len(there.starts), block.weight, block.rows.height, tails, tail_ties, q, depths, moments, out,
+            factors=own is not None, tail=block.rows.tail is not None, curved=a > 0, exact=_exact(),
+            jump_pad=power(len(point.jumps)), start_pad=power(len(there.starts)), rows=together, block=size,
+            num_warps=min(max(size // _LANES, 1), 16),
         )  # fmt: skip
-    results = [out.sum(dim=0, dtype=torch.float64)]
+    # Everything into one array, which is copied to the host at once.
+    n_own = 0 if own is None else own.shape[1]
+    ends = np.cumsum([3 * r + 3, n_own * r, max(n_own - 1, 0), 6 * a * a])
+    found = v.new_empty(int(ends[-1]), dtype=torch.float64)
+    torch.sum(out, dim=0, dtype=torch.float64, out=found[: ends[0]])
     if own is not None:
-        results += [own.T @ q, own[:, 1:].T @ depths]
-    if curved:
-        results.append(_products(block, there, moments))
-    found = _to_host(results)
-    by_rank, (leading, lesser, n_tied) = found[0][: 3 * r].reshape(3, r), found[0][3 * r :]
-    whole = np.zeros(0)
+        found[ends[0] : ends[1]].view(n_own, r).copy_(own.T @ q)
+        found[ends[1] : ends[2]].copy_(own[:, 1:].T @ depths)
+    if a:
+        _products(block, there, moments, found[ends[2] :].view(3 * a, 2 * a))
+    by_rank, of_factors, whole, x = np.split(found.cpu().numpy(), ends[:-1])
+    (leading, lesser, n_tied), by_rank = by_rank[3 * r :], by_rank[: 3 * r].reshape(3, r)
     if own is not None:
-        by_rank, whole = np.concatenate([by_rank[:2], found[1]]), found[2]
+        by_rank = np.concatenate([by_rank[:2], of_factors.reshape(n_own, r)])
     hessian = np.zeros((0, 0))
-    if curved:
-        a = len(point.start)
-        x = found[-1]
+    if a:
+        x = x.reshape(3 * a, 2 * a)
         hessian = covariance(point, x[:a, :a], x[a : 2 * a, :a], x[2 * a :, :a].T, x[:a, a:])
         if not few(int(n_tied), n):
             hessian -= _within_ties(block, there, moments)
     return Sums(float(leading + lesser), by_rank, whole, hessian)
 
 
+def _factors(block: Block, point: Point) -> tuple[Any, Any]:
+    """All factors in double precision, and those whose sums are wanted; made once for a block."""
+    if block.factors is None:
+        return None, None
+    key = None if point.own is None else point.own.tobytes()
+    kept = block.__dict__.setdefault("_kept", {})
+    if key not in kept:
+        psi: Any = block.factors
+        kept[key] = psi.double(), psi if point.own is None else psi[:, point.own].contiguous()
+    return kept[key]  # type: ignore[no-any-return]
+
+
 @dataclass(frozen=True)
 class _Parameters:
     """A point on the device, brought over at once, in double precision."""
 
-    table: Array  # (K, 3 D): -w, -(w_top - w), -(b_top - b) of each piece
+    table: Any  # (K, 3 D): -w, -(w_top - w), -(b_top - b) of each piece
     pieces: int
-    piece: Array  # (r,)
-    place: Array  # (r,): which start a rank is, or -1
-    jumps: Array
-    starts: Array
-    at: Array  # (a,): the place of each atom's start
-    factor: Array  # (a,)
-    scale: Array  # (a,): 1 for scales, 0 for biases
+    piece: Any  # (r,)
+    place: Any  # (r,): which start a rank is, or -1
+    jumps: Any
+    starts: Any
+    at: Any  # (a,): the place of each atom's start
+    factor: Any  # (a,)
+    scale: Any  # (a,): 1 for scales, 0 for biases
 
     @classmethod
-    def of(cls, point: Point, other: Array) -> _Parameters:
+    def of(cls, point: Point, other: Any) -> _Parameters:
         import torch
 
-        weights, biases = point.weights, point.biases
-        k, r = weights.shape
+        k, r = point.weights.shape
         first = np.append(0, point.jumps)
-        pieces = [
-            weights[:, first],
-            (weights[:, -1:] - weights)[:, first],
-            (biases[:, -1:] - biases)[:, first],
-        ]
+        weights, biases = point.weights[:, first], point.biases[:, first]
+        drops = weights - point.weights[:, -1:], biases - point.biases[:, -1:]
         starts, at, _ = point.columns
-        piece = np.repeat(np.arange(len(first)), np.diff(np.append(first, r)))
+        piece = np.zeros(r)
+        piece[point.jumps] = 1.0
         place = np.full(r, -1.0)
         place[starts] = np.arange(len(starts))
-        parts = [-np.concatenate(pieces, axis=1).ravel(), piece, place, point.jumps, starts, at, point.factor]
-        parts.append(point.kind == SCALE)
+        parts = [
+            np.concatenate([-weights, *drops], axis=1).ravel(),
+            np.cumsum(piece),
+            place,
+            point.jumps,
+            starts,
+        ]
+        parts += [at, point.factor, point.kind == SCALE]
         flat = torch.from_numpy(np.concatenate(parts, dtype=np.float64)).to(other.device)
         table, *rest = flat.split([len(part) for part in parts])
         return cls(table.view(k, -1), len(first), *rest)
 
 
-def _products(block: Block, there: _Parameters, moments: Any) -> Any:
+def _products(block: Block, there: _Parameters, moments: Any, to: Any) -> None:
     """Sums over rows of products of the atoms' numbers, (3 a, 2 a); see `triton_rows_kernels.atoms`."""
-    n, a, psi = block.n_rows, len(there.at), block.factors
+    import torch
+
+    n, a = block.n_rows, len(there.at)
+    psi: Any = block.factors
     out = moments.new_empty((n, 5 * a))
     rows = max(1, 1024 // power(a))
     with device_of_kernel(moments):
@@ -147,24 +169,27 @@ def _products(block: Block, there: _Parameters, moments: Any) -> Any:
             0 if psi is None else psi.stride(0), there.at, there.factor, there.scale, a, out,
             factors=psi is not None, rows=rows, pad=power(a), num_warps=4,
         )  # fmt: skip
-    return out[:, : 3 * a].T @ out[:, 3 * a :]
+    torch.mm(out[:, : 3 * a].T, out[:, 3 * a :], out=to)
 
 
 def _within_ties(block: Block, there: _Parameters, moments: Any) -> np.ndarray:
-    rows, psi = block.rows, block.factors
-    (n, r), a = rows.depth.shape, len(there.at)
+    rows = block.rows
+    v: Any = rows.depth
+    psi: Any = block.factors
+    (n, r), a = v.shape, len(there.at)
     together = max(16, n // 512)
     parts, tiles = -(-n // together), -(-a // _TILE)
-    out = rows.depth.new_empty((parts, a, a))
+    out = v.new_empty((parts, a, a))
     with device_of_kernel(moments):
         _kernels().ties[(parts, tiles, tiles)](
-            rows.depth, n, r, moments, moments.shape[2], rows.height,
+            v, n, r, moments, moments.shape[2], rows.height,
             rows.height if rows.tail is None else rows.tail.ties, block.weight if psi is None else psi,
             0 if psi is None else psi.stride(0), there.at, there.factor, there.scale, there.starts, a, out,
             factors=psi is not None, tail=rows.tail is not None, rows=together, steps=r.bit_length() + 1,
             tile=_TILE, num_warps=4,
         )  # fmt: skip
-    return _to_host([out.sum(dim=0)])[0]
+    excess: np.ndarray = out.sum(dim=0).cpu().numpy()
+    return excess
 
 
 def _tail(block: Block, table: Any) -> tuple[Any, Any]:
@@ -175,20 +200,11 @@ def _tail(block: Block, table: Any) -> tuple[Any, Any]:
     return tail_sums(tail.logits, rows.top, rows.height, table), tail.ties
 
 
-def _to_host(xs: list[Any]) -> list[np.ndarray]:
-    """Several results in double precision, in one copy: the host waits once."""
-    import torch
-
-    flat = torch.cat([x.reshape(-1).double() for x in xs]).cpu().numpy()
-    ends = np.cumsum([x.numel() for x in xs])
-    return [part.reshape(x.shape) for part, x in zip(np.split(flat, ends[:-1]), xs, strict=True)]
-
-
 def scale_sums(block: Block, scale: float) -> np.ndarray:
     """`interface.Engine.scale_sums`."""
     import torch
 
-    v = block.rows.depth
+    v: Any = block.rows.depth
     n, r = v.shape
     out = v.new_empty((n, 3), dtype=torch.float64)
     size = min(power(r), 4096)
@@ -197,7 +213,14 @@ def scale_sums(block: Block, scale: float) -> np.ndarray:
             v, r, block.weight, block.rows.height, torch.tensor([-scale], dtype=torch.float64, device=v.device), out,
             block=size, num_warps=min(max(size // 512, 1), 8),
         )  # fmt: skip
-    return out.sum(dim=0).cpu().numpy()
+    found: np.ndarray = out.sum(dim=0).cpu().numpy()
+    return found
+
+
+def _exact() -> Any:
+    import triton.language as tl
+
+    return tl.float64 if _WIDE else tl.float32
 
 
 def _kernels() -> Any:

@@ -15,6 +15,7 @@ from .triton_functions import exponential
 def sums(
     v, n, r, table, pieces, piece, place, jumps, n_jumps, starts, n_starts, weight, height, tails, tail_ties,
     q_out, depths, moments, out, factors: tl.constexpr, tail: tl.constexpr, curved: tl.constexpr,
+    exact: tl.constexpr,
     jump_pad: tl.constexpr, start_pad: tl.constexpr, rows: tl.constexpr, block: tl.constexpr,
 ):  # fmt: skip
     part = tl.program_id(0).to(tl.int64)
@@ -102,11 +103,10 @@ def sums(
         if curved:
             begins = used & (at >= 0)
             to = moments + row * 4 * n_starts + at
-            wide = q.to(tl.float64)
-            tl.store(to, tl.cumsum(wide, 0) - wide, mask=begins)
-            tl.store(to + n_starts, tl.cumsum(qv.to(tl.float64), 0, reverse=True), mask=begins)
-            tl.store(to + 2 * n_starts, tl.cumsum((evv * share).to(tl.float64), 0, reverse=True), mask=begins)
-            tl.store(to + 3 * n_starts, wide, mask=begins)
+            tl.store(to, tl.cumsum(q.to(exact), 0) - q, mask=begins)
+            tl.store(to + n_starts, tl.cumsum(qv.to(exact), 0, reverse=True), mask=begins)
+            tl.store(to + 2 * n_starts, tl.cumsum((evv * share).to(exact), 0, reverse=True), mask=begins)
+            tl.store(to + 3 * n_starts, q, mask=begins)
             upper = tl.load(of_row + start, mask=start > 0, other=-1.0)
             lower = tl.load(of_row + start - 1, mask=start > 0, other=-2.0)
             tied += tl.max((upper == lower).to(tl.float32), axis=0)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..arrays import Array
 from ..ranks.ranked import LARGEST
 from .triton_launch import device_of_kernel
 
@@ -31,7 +30,7 @@ def tail_sums(logits: Any, top: Any, height: Any, weight: Any) -> Any:
     return out
 
 
-def look_at_tail(logits: Array, top: Array, height: Array) -> tuple[Array, bool]:
+def look_at_tail(logits: Any, top: Any, height: Any) -> tuple[Any, bool]:
     """How many classes have the lowest logit in use (n,), and whether any is masked."""
     import torch
 

@@ -10,28 +10,31 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Array, to_numpy, to_numpy_together
+from ..arrays import to_numpy, to_numpy_together
 from .block import Block
 from .totals import Totals, with_top_labels
 from .triton_launch import device_of_kernel, power
 
 
-def totals(block: Block, scale_moments: list[Array]) -> Totals:
+def totals(block: Block, scale_moments: list[Any]) -> Totals:
     """`interface.Engine.totals`; ``scale_moments`` are sums of ``psi u`` and its square at each rank, (K, r) each."""
     import torch
 
-    r, w = block.rows.depth.shape[1], block.weight.double()
-    psi = torch.ones_like(w)[:, None] if block.factors is None else block.factors.double()
+    r = block.rows.depth.shape[1]
+    weight: Any = block.weight
+    factors: Any = block.factors
+    w = weight.double()
+    psi = torch.ones_like(w)[:, None] if factors is None else factors.double()
     tied = block.rows.tied
     tied = np.zeros(r, dtype=bool) if tied is None else tied.astype(bool)
     blocks = [block, with_top_labels(block)] if tied[-1] else [block]
     labels = [_label_totals(b, psi, r) for b in blocks]
     biases = [w @ psi, w @ (psi * psi)]
     flat = to_numpy_together([torch.sum(w), *biases, *[s.double() for s in scale_moments], *labels])
-    weight, mean, square, first, second, label, *top = flat
+    total, mean, square, first, second, label, *top = flat
     moments = [np.stack([s, np.repeat(b[:, None], r, axis=1)]) for s, b in ((first, mean), (second, square))]
     return Totals(
-        float(weight),
+        float(total),
         label,
         top[0] if top else np.zeros_like(label),
         _largest_tie(block, tied),
@@ -44,9 +47,11 @@ def _label_totals(block: Block, psi: Any, r: int) -> Any:
     """`totals.label_totals`, (3, K, r)."""
     import torch
 
-    rank, held, size = block.label_rank, block.label_held, block.label_size
-    values = torch.stack([block.label_depth.double(), block.rows.height.double(), torch.ones_like(psi[:, 0])])
-    share = (psi.T[None] * (values * (block.weight.double() / size))[:, None]).reshape(3 * psi.shape[1], -1)
+    parts: list[Any] = [block.label_rank, block.label_held, block.label_size, block.weight]
+    rank, held, size, weight = parts
+    depths: list[Any] = [block.label_depth, block.rows.height]
+    values = torch.stack([*(x.double() for x in depths), torch.ones_like(psi[:, 0])])
+    share = (psi.T[None] * (values * (weight.double() / size))[:, None]).reshape(3 * psi.shape[1], -1)
     # What begins at a rank and what ends there.
     place, order = torch.cat([rank, rank + held]).sort(stable=True)
     running = torch.cat([share, -share], dim=1)[:, order].cumsum(dim=1)
@@ -69,7 +74,8 @@ def _largest_tie(block: Block, tied: np.ndarray) -> int:
         return 1
     v = block.rows.depth
     n, r = v.shape
-    out = block.label_rank.new_empty(n)
+    rank: Any = block.label_rank
+    out = rank.new_empty(n)
     size = min(power(r), 4096)
     with device_of_kernel(v):
         triton_rows_kernels.longest_ties[(n,)](
