@@ -109,13 +109,13 @@ def _apply(z: Any, table: Tables, mode: int, out: Any) -> None:
     facts = torch.empty((n, 5, width), dtype=torch.float32, device=z.device)
     head = torch.empty((n, 4), dtype=torch.float32, device=z.device)
     places = [STATISTICS.index(s) for s in table.statistics]
-    block = min(power(m), _PART)
+    block = min(power(m), _LONGEST)
     with device_of_kernel(z):
         k.facts[(n,)](
             z, z.stride(0), m, ranked, ranked.stride(0), r, table.jumps, jumps, table.scale_steps, table.bias_steps,
             table.n_factors, table.ramp_statistic, table.ramp_zero, table.ramp_width, LARGEST, facts, head,
             downwards=downwards, tail=r < m, statistics=_needs(places), places=tuple(places), steps=r.bit_length() + 1,
-            pad=power(width), block=block, num_warps=min(max(block // 512, 1), 8), enable_fp_fusion=False,
+            pad=power(width), block=block, num_warps=min(max(block // 512, 1), 16), enable_fp_fusion=False,
         )  # fmt: skip
         top_only = jumps == 0 and table.n_factors == 1 and r == m and mode != LOGITS
         common = {"mode": mode, "from_top": top_only, "cells": EXP_GRID["float32"], "enable_fp_fusion": False}

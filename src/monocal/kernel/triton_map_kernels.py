@@ -28,6 +28,17 @@ def depth_at(ranked, rank, r, mask, z_top, largest, downwards: tl.constexpr):
 
 
 @triton.jit
+def lowest_of(z, m, block: tl.constexpr):
+    # The smallest logit of a row, masked ones apart.
+    low = tl.zeros([block], dtype=tl.float32) + float("inf")
+    for begin in range(0, m, block):
+        column = begin + tl.arange(0, block)
+        x = tl.load(z + column, mask=column < m, other=float("inf")).to(tl.float32)
+        low = tl.minimum(low, tl.where(x == -float("inf"), float("inf"), x))
+    return tl.min(low, axis=0)
+
+
+@triton.jit
 def larger(a, b):
     return tl.maximum(a, b)
 
@@ -48,36 +59,38 @@ def facts(
     z += row * stride
     ranked += row * ranked_stride
     infinity = float("inf")
-    # Top, and the lowest class that is available.
-    high = tl.zeros([block], dtype=tl.float32) - infinity
-    low = tl.zeros([block], dtype=tl.float32) + infinity
-    for begin in range(0, m, block):
-        column = begin + tl.arange(0, block)
-        x = tl.load(z + column, mask=column < m, other=-infinity).to(tl.float32)
-        high = tl.maximum(high, x)
-        low = tl.minimum(low, tl.where(x == -infinity, infinity, x))
-    z_top = tl.max(high, axis=0)
-    deepest = tl.minimum(z_top - tl.min(low, axis=0), largest)
-    height = deepest
+    # Top, and depth of the lowest class that is available: of the ranks in use, where these are not all.
     if tail:
-        lowest = depth_at(ranked, 0, r, True, z_top, largest, downwards)
-        height = tl.where(lowest == infinity, deepest, lowest)
+        at_top = 0 if downwards else r - 1
+        z_top = tl.load(ranked + at_top).to(tl.float32)
+        height = depth_at(ranked, 0, r, True, z_top, largest, downwards)
+        if height == infinity:
+            height = tl.minimum(z_top - lowest_of(z, m, block), largest)
+    else:
+        high = tl.zeros([block], dtype=tl.float32) - infinity
+        for begin in range(0, m, block):
+            column = begin + tl.arange(0, block)
+            high = tl.maximum(high, tl.load(z + column, mask=column < m, other=-infinity).to(tl.float32))
+        z_top = tl.max(high, axis=0)
+        height = tl.minimum(z_top - lowest_of(z, m, block), largest)
     # Statistics, as in `calibration.statistics`.
-    margin = deepest * 0.0
-    mean = deepest * 0.0
-    spread = deepest * 0.0
-    entropy = deepest * 0.0
-    odds = deepest * 0.0
+    margin = 0.0
+    mean = 0.0
+    spread = 0.0
+    entropy = 0.0
+    odds = 0.0
     if statistics > 0:
         second = tl.zeros([block], dtype=tl.float32) + infinity
         total = tl.zeros([block], dtype=tl.float32)
         count = tl.zeros([block], dtype=tl.float32)
         tops = tl.zeros([block], dtype=tl.float32)
+        far = tl.zeros([block], dtype=tl.float32)
         for begin in range(0, m, block):
             column = begin + tl.arange(0, block)
             x = tl.load(z + column, mask=column < m, other=-infinity).to(tl.float32)
             valid = x != -infinity
             v = tl.where(valid, tl.minimum(z_top - x, largest), 0.0)
+            far = tl.maximum(far, v)
             total += v
             count += valid.to(tl.float32)
             tops += (valid & (v == 0.0)).to(tl.float32)
@@ -87,7 +100,8 @@ def facts(
         mean = tl.sum(total, axis=0) / n_classes
         margin = tl.where((n_tops > 1.0) | (n_classes < 2.0), 0.0, tl.min(second, axis=0))
         if statistics > 1:
-            unit = tl.where(deepest > 0.0, deepest, 1.0)
+            unit = tl.max(far, axis=0)
+            unit = tl.where(unit > 0.0, unit, 1.0)
             square = tl.zeros([block], dtype=tl.float32)
             others = tl.zeros([block], dtype=tl.float32)
             weighted = tl.zeros([block], dtype=tl.float32)
@@ -117,7 +131,7 @@ def facts(
     bias = tl.load(bias_steps + j, mask=used, other=0.0).to(tl.float32)
     for f in range(1, n_factors):
         which = tl.load(ramp_statistic + f - 1).to(tl.int32)
-        q = deepest * 0.0
+        q = 0.0
         for s in tl.static_range(len(places)):
             if places[s] == 0:
                 q = tl.where(which == s, margin, q)
