@@ -246,6 +246,9 @@ class ConditionalMCCT(ConeCalibrator):
     def _second_stage(self) -> Adjustment | None:
         return getattr(self, "adjustment_", None)  # files of 0.1 have none
 
+    def _keeps_argmax(self, logits: Array) -> bool:
+        return self._second_stage is None and super()._keeps_argmax(logits)
+
     def _calibrate(self, logits: Array, context: np.ndarray | None = None) -> Array:
         adjust = self._second_stage
         if adjust is None:

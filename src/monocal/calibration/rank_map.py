@@ -40,7 +40,7 @@ from ..arrays import (
     to_numpy,
     widened,
 )
-from ..kernel import compiled
+from ..kernel import compiled, triton_map
 from ..ranks.ranked import LARGEST, Ranked, rank_rows
 from ..ranks.ties import average_ties
 from ..rows.parallel import block_rows, map_rows, parallel_map, row_slices
@@ -77,6 +77,8 @@ class RankMap:
 
     def transform(self, logits: Array) -> Array:
         """Calibrated logits (n, m) in compute precision; masked classes stay -inf."""
+        if self.has_kernels(logits):
+            return self._by_kernels(logits, triton_map.LOGITS)
         return self.then(logits, lambda f: f)
 
     def then(self, logits: Array, function: Callable[..., Array], beside: np.ndarray | None = None) -> Array:
@@ -85,6 +87,8 @@ class RankMap:
 
     def probabilities(self, logits: Array) -> Array:
         """Calibrated probabilities (n, m)."""
+        if self.has_kernels(logits):
+            return self._by_kernels(logits, triton_map.PROBABILITIES)
         large = logits.shape[0] * logits.shape[1] >= compiled.LARGE
         if large and self._needs_ranks and compiled.suits(logits):
             out = np.empty_like(logits)
@@ -93,6 +97,28 @@ class RankMap:
         if not self._needs_ranks:
             return self._by_block(logits, self._scaled_probabilities)
         return self._by_block(logits, lambda z: ordered_softmax(self._block(z)))
+
+    def has_kernels(self, logits: Array) -> bool:
+        """Whether the map has kernels for an array like this: their results are in its type, with the argmax it had."""
+        statistics = () if self.factors is None else self.factors.statistics
+        return triton_map.suits(logits, len(self.starts) - 1, statistics)
+
+    def _by_kernels(self, logits: Array, what: int) -> Array:
+        result: Array = triton_map.apply(logits, self._tables(logits), what)
+        return result
+
+    def _tables(self, logits: Array) -> triton_map.Tables:
+        m = logits.shape[1]
+        r = min(self.top_k or m, m)
+        used = self.starts < r
+        ramps: tuple[np.ndarray, ...] = (np.zeros(0),) * 3
+        statistics: tuple[Any, ...] = ()
+        if self.factors is not None:
+            factors = self.factors
+            places = np.array([ramp.statistic for ramp in factors.ramps])
+            ramps, statistics = (places, factors.zeros, factors.widths), factors.statistics
+        steps = self.scale_steps[:, used], self.bias_steps[:, used]
+        return triton_map.tables(logits.device, self.starts[used][1:], *steps, ramps, r, statistics)
 
     def _scaled_probabilities(self, z: Array) -> Array:
         """Where all classes have one weight, only the top of a row matters."""
@@ -136,6 +162,8 @@ class RankMap:
 
     def _block(self, z: Array) -> Array:
         z = widened(z)
+        if self.has_kernels(z):
+            return self._by_kernels(z, triton_map.LOGITS)
         return self._of_ranked(z, self._ranked(z))
 
     def _ranked(self, z: Array) -> Ranked:
