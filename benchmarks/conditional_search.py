@@ -162,7 +162,7 @@ def main() -> None:
         excess = (full - base)[:, 0]
         cells = [name, f"{nll:.4f}", f"{100 * ece:.2f}", f"{100 * top_label:.2f}"]
         cells += [f"{(excess < 0).sum()} of {len(sets)}", f"{excess.max():+.4f}"]
-        cells += [f"{x:+.4f}" for x in (few - few_plain).max(axis=-1)]
+        cells += [f"{above.max():+.4f}" for above in few - few_plain]
         print("| " + " | ".join(cells) + " |", flush=True)
 
     show("temperature scaling", plain, few_plain)
