@@ -73,22 +73,31 @@ class Adjustment:
         top = xp.max(f, axis=1, keepdims=True)
         at_top = f == top
         n_top = xp.sum(xp.astype(at_top, f.dtype), axis=1)
+        scale = self.scales(xp.argmax(f, axis=1), n_top, context)
+        odds = log_odds((top - f) * scale[:, None], at_top, n_top)
+        weight, lift = self.weight_and_lift(odds, context)
+        return f * (weight * scale)[:, None] + xp.where(at_top, (lift / n_top)[:, None], 0 * top)
+
+    def scales(self, top_class: Array, n_top: Array, context: np.ndarray | None) -> Array:
+        """Scales of rows (n,) by what is on top and by their categories, in the library and type of ``n_top``."""
+        xp = array_namespace(n_top)
         scale = xp.ones_like(n_top)
         if self.class_scales is not None and self.class_scales.variance > 0:
-            found = like(self.class_scales.scales, f)[xp.argmax(f, axis=1)]
-            scale = xp.where(n_top > 1, scale, found)
-        numbers = []
+            scale = xp.where(n_top > 1, scale, like(self.class_scales.scales, n_top)[top_class])
         for i, groups in enumerate(self.column_scales):
-            codes = self._column(context, i)
-            if groups is None:
-                numbers.append(like(codes, f))
-            elif groups.variance > 0:
-                scale = scale * like(np.append(groups.scales, 1.0)[codes.astype(np.intp)], f)
-        odds = log_odds((top - f) * scale[:, None], at_top, n_top)
-        psi = self.factors.of_statistics(xp.stack([odds, *numbers], axis=1))
+            if groups is not None and groups.variance > 0:
+                codes = self._column(context, i).astype(np.intp)
+                scale = scale * like(np.append(groups.scales, 1.0)[codes], n_top)
+        return scale
+
+    def weight_and_lift(self, odds: Array, context: np.ndarray | None) -> tuple[Array, Array]:
+        """``sum_k psi_k c_k`` and ``A`` of rows (n,) with these log-odds."""
+        numbers = [
+            like(self._column(context, i), odds) for i, c in enumerate(self.column_scales) if c is None
+        ]
+        psi = self.factors.of_statistics(array_namespace(odds).stack([odds, *numbers], axis=1))
         weight, lift = (_mixed(psi, steps) for steps in self.steps)
-        weight = weight * scale
-        return f * weight[:, None] + xp.where(at_top, (lift / n_top)[:, None], 0 * top)
+        return weight, lift
 
     def _column(self, context: np.ndarray | None, i: int) -> np.ndarray:
         assert context is not None

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from ..arrays import Array, ordered_softmax
+from ..arrays import Array
 from ..errors import InputError
 from ..kernel.point import BIAS, SCALE
 from ..objective.cone import RankCone
@@ -259,7 +259,7 @@ class ConditionalMCCT(ConeCalibrator):
         adjust = self._second_stage
         if adjust is None:
             return self.rank_map_.probabilities(logits)
-        return self.rank_map_.then(logits, lambda *f: ordered_softmax(adjust(*f)), context)
+        return self.rank_map_.adjusted_probabilities(logits, adjust, context)
 
     def explain(self) -> Explanation:
         """The active atoms and what they do: a sequence of `Effect`, and with ``str`` or ``print`` the same in words."""

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -45,6 +45,12 @@ from ..ranks.ranked import LARGEST, Ranked, rank_rows
 from ..ranks.ties import average_ties
 from ..rows.parallel import block_rows, map_rows, parallel_map, row_slices
 from .ramps import RampFactors
+
+if TYPE_CHECKING:
+    from .adjustment import Adjustment
+
+# Log-odds beyond which single precision knows none.
+_FARTHEST = 100.0
 
 
 @dataclass(frozen=True)
@@ -98,6 +104,21 @@ class RankMap:
             return self._by_block(logits, self._scaled_probabilities)
         return self._by_block(logits, lambda z: ordered_softmax(self._block(z)))
 
+    def adjusted_probabilities(self, logits: Array, adjust: Adjustment, context: np.ndarray | None) -> Array:
+        """Probabilities (n, m) of the calibrated logits after a second stage."""
+        large = logits.shape[0] * logits.shape[1] >= compiled.LARGE
+        if not (large and compiled.suits(logits)):
+            return self.then(logits, lambda *f: ordered_softmax(adjust(*f)), context)
+        out = np.empty_like(logits)
+
+        def one(rows: slice) -> None:
+            self._compiled_adjusted(
+                logits[rows], adjust, None if context is None else context[rows], out[rows]
+            )
+
+        parallel_map(one, row_slices(logits))
+        return out
+
     def has_kernels(self, logits: Array) -> bool:
         """Whether the map has kernels for an array like this: their results are in its type, with the argmax it had."""
         statistics = () if self.factors is None else self.factors.statistics
@@ -143,12 +164,41 @@ class RankMap:
         jumps = compiled.find_jumps(z, self.starts[1:], self.top_k)
         w, b = self._cumulated(self._compiled_factors(z, jumps), z)
         lost = compiled.probabilities(z, jumps, w, b, out)
-        rest = np.flatnonzero(lost | ~jumps.done)
-        if len(rest):
-            far = rest[~jumps.done[rest]]
-            if len(far):
-                out[far] = ordered_softmax(self._block(z[far]))
-            out[rest] = keep_argmax(out[rest], z[rest])
+        far = np.flatnonzero(~jumps.done)
+        if len(far):
+            out[far] = ordered_softmax(self._block(z[far]))
+        _mend(out, z, lost | ~jumps.done)
+
+    def _compiled_adjusted(
+        self, z: np.ndarray, adjust: Adjustment, context: np.ndarray | None, out: np.ndarray
+    ) -> None:
+        """The same in two sweeps: one for the log-odds of the top class, one for the result. The top is a piece of its own."""
+        r = min(self.top_k or z.shape[1], z.shape[1])
+        starts = np.union1d(self.starts, r - 1)
+        jumps = compiled.find_jumps(z, starts[1:], self.top_k)
+        w, b = self._cumulated(self._compiled_factors(z, jumps), z)
+        piece = np.searchsorted(self.starts, starts, side="right") - 1
+        w, b = to_numpy(w[:, piece]), to_numpy(b[:, piece])
+        top = z.argmax(axis=1)
+        n_top = jumps.many[:, 0].astype(z.dtype) if len(starts) > 1 else np.ones_like(jumps.top)
+        scale = to_numpy(adjust.scales(top, n_top, context))[:, None]
+        compiled.probabilities(z, jumps, w * scale, b * scale, out)
+        row = np.arange(len(z))
+        of_top = out[row, top]
+        out[row, top] = 0.0
+        with np.errstate(divide="ignore", invalid="ignore"):  # rows that are not done, and a certain top
+            odds = np.log(of_top) - np.log(out.sum(axis=1))
+        odds = np.where(jumps.done, np.clip(odds, -_FARTHEST, _FARTHEST), 0.0)
+        weight, lift = (to_numpy(x)[:, None] for x in adjust.weight_and_lift(odds, context))
+        weight = weight * scale
+        b = b * weight
+        b[:, -1:] += lift
+        lost = compiled.probabilities(z, jumps, w * weight, b, out)
+        far = np.flatnonzero(~jumps.done)
+        if len(far):
+            some = None if context is None else context[far]
+            out[far] = ordered_softmax(adjust(self._block(z[far]), some))
+        _mend(out, z, lost | ~jumps.done)
 
     def _compiled_factors(self, z: np.ndarray, jumps: compiled.Jumps) -> np.ndarray | None:
         if self.factors is None:
@@ -249,6 +299,13 @@ class RankMap:
             np.put_along_axis(whole, index, f, axis=1)
         masked: Array = _mask(whole, z, rows)
         return masked
+
+
+def _mend(out: np.ndarray, z: np.ndarray, which: np.ndarray) -> None:
+    """Give back their argmax to rows in which rounding has made another class equal to the top."""
+    rows = np.flatnonzero(which)
+    if len(rows):
+        out[rows] = keep_argmax(out[rows], z[rows])
 
 
 def _mix(psi: Array | None, steps: np.ndarray, other: Array) -> Array:

@@ -12,25 +12,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 
-from ..arrays import Array, array_namespace, to_numpy
+from ..arrays import Array, array_namespace, device_of, to_numpy
 from ..kernel.block import Block
 from ..kernel.choice import ARRAY
 from ..kernel.point import Point, from_top, parameters
 from ..kernel.tail import tail_moments
 from ..kernel.totals import DEPTH, HEIGHT, MASS
 from ..ranks.ranked import Ranked, Rest, Tail
-from ..ranks.ties import average_ties
 from ..rows.interface import Rows
 from ..rows.memory import MemoryRows
+from ..rows.sampling import DOUBLE_BELOW
 
 RANKS = 32
 # Rows to gather at the most. Of more, one in so many is taken.
 _MOST_ROWS = 2**20
 # A depth at which a class has no probability in double precision.
 _NOTHING = 600.0
+# A probability whose logarithm single precision still knows.
+_SMALL = 1e-30
 
 
 @dataclass(frozen=True)
@@ -107,7 +110,7 @@ class ShortRows:
         second = np.where(np.isinf(self.depth[:, -2]), 0.0, self.depth[:, -2])
         with np.errstate(under="ignore", divide="ignore"):
             others = np.exp(second[:, None] - self.depth[:, :-1]).sum(axis=1)
-            others += self.rest_count * np.exp(second - self.rest_depth)
+            others += self.rest_count * np.exp(np.minimum(second - self.rest_depth, 0.0))
         return np.where(others > 0, second - np.log(np.maximum(others, 1e-300)), 0.0)
 
     def rows(self, statistics: np.ndarray, factors: Callable[[Array], Array]) -> MemoryRows:
@@ -139,73 +142,157 @@ class ShortRows:
 
 
 def shorten(rows: Rows, point: Point, own_scales: Sequence[tuple[float, float]]) -> ShortRows:
-    """Rows calibrated by the parameters of ``point``, cut short; ``own_scales`` as `RankCone` has them."""
-    return rows.sum(_shorten, point, own_scales, -(-rows.n_rows // _MOST_ROWS))
+    """Rows calibrated by the parameters of ``point``, cut short; ``own_scales`` as `RankCone` has them.
+
+    Among many rows what the classifier itself says counts next to nothing: the ranks that are kept will do for it.
+    """
+    whole = rows.n_rows * rows.n_classes <= DOUBLE_BELOW
+    return rows.sum(_shorten, point, own_scales, whole, -(-rows.n_rows // _MOST_ROWS))
 
 
-def _shorten(block: Block, point: Point, own_scales: Sequence[tuple[float, float]], step: int) -> ShortRows:
+def _shorten(
+    block: Block, point: Point, own_scales: Sequence[tuple[float, float]], whole: bool, step: int
+) -> ShortRows:
     if step > 1:
         block = block.every(step)
-    block = block.in_double() if isinstance(block.weight, np.ndarray) else block
     rows, v = block.rows, block.rows.depth
     xp = array_namespace(v)
-    f = from_top(block, point, v)
-    shift = None
-    if average_ties(f, rows, point.jumps):  # a tied top has come down to the mean of its group
-        shift = xp.asarray(f[:, -1:], copy=True)
-        f -= shift
-    kept = min(RANKS, v.shape[1])
+    r = v.shape[1]
+    kept = r if whole else min(RANKS, r)
     with np.errstate(under="ignore"):
-        depth, below = -f[:, -kept:], f[:, :-kept]
-        mass, first = xp.exp(below), -below * xp.exp(below)
+        p, _, shift, tail = block.engine.exponentials(block, point)
+        pieces = _Pieces.of(block, point, shift)
+        mass, first = 0 * block.weight, 0 * block.weight
+        if kept < r:
+            mass, first = pieces.sums_below(block, p, r - kept)
+        if tail is not None:
+            mass, first = mass + tail[0], first + pieces.depth_of(tail[1], tail[0], 0)
+        depth = pieces.depths(v[:, -kept:], p[:, -kept:], r - kept)
         if rows.valid is not None:
             depth = xp.where(rows.valid[:, -kept:], depth, xp.inf + 0 * depth)
-            mass, first = (xp.where(rows.valid[:, :-kept], x, 0 * x) for x in (mass, first))
-        mass, first = xp.sum(mass, axis=1), xp.sum(first, axis=1)
-        weights, base = parameters(block, point, v)
-        scale, base = -sum(w[:, 0] for w in weights), base[:, 0]
-        if shift is not None:
-            base = base - shift[:, 0]
-        if rows.tail is not None:
-            tail = tail_moments(block, point, f, shift, 2)
-            mass, first = mass + tail[0], first + scale * tail[1] - base * tail[0]
+        own_depth, own_top = _own(block, depth, own_scales, pieces)
     rank = xp.astype(block.label_rank, xp.int64)
-    label = -xp.take_along_axis(f, rank[:, None], axis=1)[:, 0]
+    inside = xp.clip(rank - (r - kept), min=0)
+    label = pieces.depth_of(block.label_depth, xp.ones_like(block.label_depth), rank)
+    label = xp.where(rank >= r - kept, xp.take_along_axis(depth, inside[:, None], axis=1)[:, 0], label)
     if rows.tail is not None:
-        label = xp.where(block.label_depth > rows.height, scale * block.label_depth - base, label)
-    at_top = f == 0
-    n_top = xp.sum(xp.astype(at_top, xp.int64), axis=1)
-    own_depth, own_top = 0 * block.weight, 0 * block.weight
-    for share, own_scale in own_scales:
-        plain = np.zeros_like(point.weights)
-        plain[0] = own_scale
-        one = replace(point, weights=plain, biases=0 * plain, _shared={})
-        with np.errstate(under="ignore"):
-            e = from_top(block, one, v)
-            tail = [0 * label] * 2 if rows.tail is None else tail_moments(block, one, e, None, 2)
-            e = xp.exp(e)
-            if rows.valid is not None:
-                e = xp.where(rows.valid, e, 0 * e)
-            total = xp.sum(e, axis=1) + tail[0]
-            drop = xp.sum(xp.where(e > 0, -f * e, 0 * e), axis=1) + scale * tail[1] - base * tail[0]
-            own_depth = own_depth + share * drop / total
-            own_top = own_top + share * xp.sum(xp.where(at_top, e, 0 * e), axis=1) / total
-    found = [to_numpy(x) for x in (depth, mass, first, label, own_depth, own_top, block.weight)]
-    depth_, mass_, first_, label_, own_depth_, own_top_, weight = (x.astype(np.float64) for x in found)
+        of_tail = pieces.depth_of(block.label_depth, xp.ones_like(block.label_depth), 0)
+        label = xp.where(block.label_depth > rows.height, of_tail, label)
+    n_top = xp.sum(xp.astype(v == 0, xp.int64), axis=1)
+    found = (depth, mass, first, label, own_depth, own_top, block.weight)
+    arrays = [to_numpy(x).astype(np.float64) for x in found]
+    return _cut_short(block, to_numpy(n_top), *arrays)
+
+
+def _cut_short(
+    block: Block,
+    n_top: np.ndarray,
+    depth: np.ndarray,
+    mass: np.ndarray,
+    first: np.ndarray,
+    label: np.ndarray,
+    own_depth: np.ndarray,
+    own_top: np.ndarray,
+    weight: np.ndarray,
+) -> ShortRows:
+    """The highest ranks as they are, all others as a rest; ``mass`` and ``first`` are of what lies below ``depth`` already."""
     with np.errstate(divide="ignore", invalid="ignore", under="ignore"):
-        mean = np.where(mass_ > 0, first_ / mass_, 0.0)
-        some = (mass_ > 0) & (mean < _NOTHING)
-        count = np.where(some, mass_ * np.exp(np.where(some, mean, 0.0)), 0.0)
+        if depth.shape[1] > RANKS:
+            lower = depth[:, :-RANKS]
+            e = np.exp(-lower)
+            mass = mass + e.sum(axis=1)
+            first = first + np.where(np.isinf(lower), 0.0, e * lower).sum(axis=1)
+            depth = depth[:, -RANKS:]
+        mean = np.where(mass > 0, first / mass, 0.0)
+        some = (mass > 0) & (mean < _NOTHING)
+        count = np.where(some, mass * np.exp(np.where(some, mean, 0.0)), 0.0)
     none = np.zeros((len(weight), 0))
     return ShortRows(
-        np.maximum(depth_, 0.0) + 0.0,
+        np.maximum(depth, 0.0) + 0.0,
         np.where(some, np.maximum(mean, 0.0), 0.0),
         count,
-        np.maximum(label_, 0.0) + 0.0,
-        np.maximum(own_depth_, 0.0) + 0.0,
-        own_top_,
-        to_numpy(n_top),
+        np.maximum(label, 0.0) + 0.0,
+        np.maximum(own_depth, 0.0) + 0.0,
+        own_top,
+        n_top,
         weight,
         np.full(len(weight), -1) if block.top_class is None else block.top_class,
         none if block.context is None else block.context,
     )
+
+
+@dataclass(frozen=True)
+class _Pieces:
+    """Weight and base of each piece between jumps: a class at depth ``v`` has the calibrated depth ``w v - base``."""
+
+    starts: np.ndarray  # (D,)
+    weight: Array  # (n or 1, D), in double precision
+    base: Array  # (n, D)
+
+    @classmethod
+    def of(cls, block: Block, point: Point, shift: Array | None) -> _Pieces:
+        v = block.rows.depth
+        xp = array_namespace(v)
+        weights, base = parameters(block, point, v)
+        leading, *rest = (xp.astype(w, xp.float64) for w in weights)
+        weight = -leading
+        for part in rest:
+            weight = weight - part
+        base = xp.astype(base, xp.float64)
+        return cls(np.append(0, point.jumps), weight, base if shift is None else base - shift)
+
+    def depth_of(self, v: Array, share: Array, rank: Any) -> Array:
+        """``w v - base share`` (n,) at a rank of each row, or of all."""
+        xp = array_namespace(self.base)
+        if isinstance(rank, int):
+            piece = int(np.searchsorted(self.starts, rank, side="right")) - 1
+            return self.weight[:, piece] * v - self.base[:, piece] * share
+        edges = xp.asarray(self.starts[1:], **device_of(self.base))
+        pieces = xp.sum(xp.astype(rank[:, None] >= edges, xp.int64), axis=1)[:, None]
+        weight = self.weight + 0 * self.base
+        w, b = (xp.take_along_axis(x, pieces, axis=1)[:, 0] for x in (weight, self.base))
+        return w * v - b * share
+
+    def sums_below(self, block: Block, p: Array, cut: int) -> tuple[Array, Array]:
+        """Mass and mass times depth of the ranks below ``cut``, (n,) each."""
+        xp = array_namespace(p)
+        starts = np.union1d(self.starts, cut)
+        mass, first = block.engine.piece_moments(p, block.rows.depth, starts)[:2]
+        below = np.flatnonzero(starts < cut)
+        piece = np.searchsorted(self.starts, starts[below], side="right") - 1
+        mass, first = mass[:, below], first[:, below]
+        depth = self.weight[:, piece] * first - self.base[:, piece] * mass
+        return xp.sum(mass, axis=1), xp.sum(depth, axis=1)
+
+    def depths(self, v: Array, p: Array, cut: int) -> Array:
+        """Depths (n, r - cut) of the ranks from ``cut`` on, tied ones alike: as ``p`` says, where it is not too small to."""
+        xp = array_namespace(v)
+        piece = np.searchsorted(self.starts, np.arange(cut, cut + v.shape[1]), side="right") - 1
+        far = self.weight[:, piece] * xp.astype(v, xp.float64) - self.base[:, piece]
+        p = xp.astype(p, xp.float64)
+        near = p > _SMALL
+        return xp.where(near, -xp.log(xp.where(near, p, xp.ones_like(p))), far)
+
+
+def _own(
+    block: Block, depth: Array, own_scales: Sequence[tuple[float, float]], pieces: _Pieces
+) -> tuple[Array, Array]:
+    """Mean depth and probability of the top under what the classifier itself says, (n,) each, from the ranks of ``depth``."""
+    xp = array_namespace(depth)
+    own_depth, own_top = 0 * depth[:, 0], 0 * depth[:, 0]
+    v = block.rows.depth[:, -depth.shape[1] :]
+    for share, scale in own_scales:
+        e = xp.where(xp.isinf(depth), 0 * depth, xp.exp(-scale * xp.astype(v, depth.dtype)))
+        total, drop = xp.sum(e, axis=1), xp.sum(xp.where(e > 0, depth * e, 0 * e), axis=1)
+        if block.rows.tail is not None:
+            plain = np.zeros(
+                (1 if block.factors is None else block.factors.shape[1], block.rows.depth.shape[1])
+            )
+            plain[0] = scale
+            none = np.zeros(0, dtype=np.intp)
+            point = Point(plain, 0 * plain, none, none, none)
+            tail = tail_moments(block, point, from_top(block, point, block.rows.depth), None, 2)
+            total, drop = total + tail[0], drop + pieces.depth_of(tail[1], tail[0], 0)
+        own_depth = own_depth + share * drop / total
+        own_top = own_top + share * xp.sum(xp.where(v == 0, e, 0 * e), axis=1) / total
+    return own_depth, own_top
