@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .groups import Groups, evaluate_by_group, print_groups
 from .output import Boot, Json, Seed, note, print_evaluations, print_json, progress
 from .reading import Reading, reads
 
@@ -26,6 +27,7 @@ def evaluate(
         str | None,
         typer.Option("--metrics", help="Names with commas between, such as nll,ece; all when left out."),
     ] = None,
+    groups: Groups = None,
     n_boot: Boot = 200,
     seed: Seed = 0,
     as_json: Json = False,
@@ -34,7 +36,7 @@ def evaluate(
 
     Every metric, with a 95 % interval where one can be given, and the ECE that perfect calibration would show on these rows.
 
-    Example: monocal evaluate test.npz --calibrator cal.json
+    Example: monocal evaluate test.npz --calibrator cal.json --groups subject
     """
     from .. import metrics as measure
     from ..persistence import load
@@ -55,8 +57,11 @@ def evaluate(
             for side, probs in sides.items()
         }
         floor = measure.ece_floor(next(reversed(sides.values())), data.labels, seed=seed)
+    by_group = evaluate_by_group(sides, data, groups, path, reading.group, seed) if groups else {}
     if as_json:
         told: dict[str, Any] = {side: evaluation.to_dict() for side, evaluation in found.items()}
+        for side, one in by_group.items():
+            told[side]["groups"] = one.to_dict()
         print_json({"data": path, "calibrator": calibrator, **told, "ece_floor": floor.to_dict()})
         return
     title = f"{data.name}: {data.n_samples:,} samples, {data.n_classes:,} classes"
@@ -67,6 +72,9 @@ def evaluate(
         f"Perfectly calibrated, these rows would show an ECE of {floor.median:.2%} ({floor.low:.2%} to {floor.high:.2%}): "
         f"{floor.observed:.2%} is {verdict} (p = {floor.p_value:.3g})."
     )
+    if by_group:
+        typer.echo("")
+        print_groups(by_group)
 
 
 def _warn_if_fitted_on(calibrator: Path, data: LogitsSet) -> None:

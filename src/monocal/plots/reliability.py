@@ -5,13 +5,17 @@ A point in its grey box is what a perfectly calibrated model would show; below t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from ..errors import InputError
+from ..metrics.within import GROUP_BINS
+from ..validation import check_count
 from ._axes import AFTER, BAND, BEFORE, LINE, panels, tidy
 from .curves import CalibrationCurve, margin_curve, margins, reliability_curve
+from .groups import GroupCurves, group_curves
 
 
 class _CurvesDisplay:
@@ -33,6 +37,8 @@ class ReliabilityDisplay(_CurvesDisplay):
     ----------
     curves : dict of str to CalibrationCurve
         By title; see `reliability_curve`.
+    by_group : GroupCurves, optional
+        Where rows are in groups: ``curves`` are then those of the groups, the worst first.
 
     Attributes
     ----------
@@ -52,6 +58,10 @@ class ReliabilityDisplay(_CurvesDisplay):
     ['before', 'after']
     """
 
+    def __init__(self, curves: dict[str, CalibrationCurve], by_group: GroupCurves | None = None):
+        super().__init__(curves)
+        self.by_group = by_group
+
     @classmethod
     def from_estimator(
         cls,
@@ -59,9 +69,12 @@ class ReliabilityDisplay(_CurvesDisplay):
         X: Any,
         y: Any,
         *,
-        n_bins: int = 15,
+        n_bins: int | None = None,
         level: float = 0.95,
         sample_weight: Any = None,
+        groups: Any = None,
+        max_groups: int = 6,
+        class_names: Sequence[str] | None = None,
     ) -> ReliabilityDisplay:
         """From a fitted calibrator (before and after it) or any fitted classifier with ``predict_proba``."""
         return cls.from_predictions(
@@ -71,6 +84,9 @@ class ReliabilityDisplay(_CurvesDisplay):
             n_bins=n_bins,
             level=level,
             sample_weight=sample_weight,
+            groups=groups,
+            max_groups=max_groups,
+            class_names=class_names,
         )
 
     @classmethod
@@ -80,11 +96,31 @@ class ReliabilityDisplay(_CurvesDisplay):
         y_prob: Any,
         *,
         before: Any = None,
-        n_bins: int = 15,
+        n_bins: int | None = None,
         level: float = 0.95,
         sample_weight: Any = None,
+        groups: Any = None,
+        max_groups: int = 6,
+        class_names: Sequence[str] | None = None,
     ) -> ReliabilityDisplay:
-        """From labels (n,) and probabilities (n, m), and those before calibration if given."""
+        """From labels (n,) and probabilities (n, m), and those before calibration if given.
+
+        With ``groups`` (one value per row, or ``"predicted"``; see `monocal.evaluate`) one diagram for each of the ``max_groups``
+        worst groups, with 5 bins unless ``n_bins`` says otherwise (15 without groups).
+        """
+        if groups is not None:
+            by_group = group_curves(
+                y_true,
+                y_prob,
+                groups,
+                before=before,
+                n_bins=GROUP_BINS if n_bins is None else n_bins,
+                level=level,
+                sample_weight=sample_weight,
+                class_names=class_names,
+            )
+            return cls(by_group.first(check_count(max_groups, "max_groups")), by_group)
+        n_bins = 15 if n_bins is None else n_bins
         parts = {"model": y_prob} if before is None else {"before": before, "after": y_prob}
         curves = {
             name: reliability_curve(probs, y_true, n_bins=n_bins, level=level, sample_weight=sample_weight)
@@ -94,11 +130,25 @@ class ReliabilityDisplay(_CurvesDisplay):
 
     def plot(self, ax: Any = None) -> ReliabilityDisplay:
         """Draw into a new figure, or into the space of ``ax``."""
-        self.figure_, (tops, bottoms) = panels(ax, len(self.curves), (3.2, 1.0), (4.2, 5.2))
+        columns = len(self.curves) if self.by_group is None else min(3, len(self.curves))
+        lines = -(-len(self.curves) // columns)
+        self.figure_, axes = panels(ax, columns, (3.2, 1.0) * lines, (4.2, 5.2 * lines))
+        tops, bottoms = ([a for line in axes[start::2] for a in line] for start in (0, 1))
+        for unused in (*tops[len(self.curves) :], *bottoms[len(self.curves) :]):
+            unused.set_visible(False)
+        tops, bottoms = tops[: len(self.curves)], bottoms[: len(self.curves)]
         for (name, curve), top, bottom in zip(self.curves.items(), tops, bottoms, strict=True):
-            colour = BEFORE if name == "before" else AFTER
+            colour = BEFORE if name == "before" and self.by_group is None else AFTER
             _diagram(top, curve, colour)
-            top.set_title(f"{name}: ECE {curve.ece:.2%}")
+            top.set_title(
+                f"{name}: ECE {curve.ece:.2%}" if self.by_group is None else self.by_group.title(name)
+            )
+            if self.by_group is not None and name in self.by_group.before:
+                _line(top, self.by_group.before[name], BEFORE, "before")
+            if self.by_group is not None:  # one legend for all
+                top.get_legend().remove()
+                if top is tops[0]:
+                    top.legend(loc="lower right", frameon=False, fontsize="small")
             share = curve.weight / curve.weight.sum()
             bottom.bar(
                 curve.edges[:-1], share, np.diff(curve.edges), align="edge", color=colour, edgecolor="white"
@@ -136,6 +186,14 @@ def _diagram(ax: Any, curve: CalibrationCurve, colour: str) -> None:
     ax.set(xlim=(0, 1), ylim=(0, 1), ylabel="accuracy")
     ax.legend(loc="upper left", frameon=False, fontsize="small")
     tidy(ax)
+
+
+def _line(ax: Any, curve: CalibrationCurve, colour: str, name: str) -> None:
+    """A second curve in the same diagram, behind the first."""
+    filled = curve.weight > 0
+    ax.plot(
+        curve.confidence[filled], curve.accuracy[filled], ".-", color=colour, alpha=0.5, zorder=1, label=name
+    )
 
 
 class MarginDisplay(_CurvesDisplay):
