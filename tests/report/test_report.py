@@ -156,8 +156,10 @@ def test_a_slow_method_is_stopped_and_leaves_time_for_the_next(sets):
     assert not any("(run)" in thread.name for thread in threading.enumerate())
 
 
-def test_by_default_every_calibrator_takes_part():
+def test_by_default_every_calibrator_takes_part_that_trains_no_network():
     found = default_methods("probabilities")
+    added = set(default_methods(networks=True)) - set(found)
+    assert added == {"parameterized temperature scaling", "intra order preserving"}
     assert next(iter(found)) == "temperature scaling"
     assert {"MCCT", "conditional MCCT", "Dirichlet calibration"} <= set(found)
     assert all(method.input == "probabilities" for method in found.values())

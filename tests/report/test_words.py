@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 import monocal as mc
-from monocal.metrics import Comparison, Floor, OrderAudit, OrderCounts
+from monocal.metrics import Comparison, Floor, OrderAudit, OrderCounts, units
 from monocal.plots import RankParameters, reliability_curve
 from monocal.report import MethodComparison, MethodResult, words
+from monocal.report.selection import SIMPLEST_FIRST
 from monocal.solver import Solution
 
 
@@ -65,17 +66,17 @@ def test_many_stretches_are_cut_to_those_that_matter():
     ],
 )
 def test_points(gap, text):
-    assert words.points(gap) == text
+    assert units.points(gap) == text
 
 
 def test_numbers():
-    assert words.percent(0.055) == "5.50 %"
-    assert words.number(float("inf")) == "∞"
-    assert words.number(-0.25) == "−0.2500"
-    assert words.small(3.2e-7) == "3.2 × 10⁻⁷"
-    assert words.small(0.0) == "0"
-    assert words.count(12345.0) == "12,345"
-    assert words.count(2.5) == "2.5"
+    assert units.percent(0.055) == "5.50 %"
+    assert units.number(float("inf")) == "∞"
+    assert units.number(-0.25) == "−0.2500"
+    assert units.small(3.2e-7) == "3.2 × 10⁻⁷"
+    assert units.small(0.0) == "0"
+    assert units.count(12345.0) == "12,345"
+    assert units.count(2.5) == "2.5"
 
 
 def test_on_average():
@@ -146,50 +147,138 @@ def test_parameters():
     )
 
 
-def result(name, keeps, row_nll):
+def result(name, keeps, row_nll, complexity=0):
     probs = np.exp(-np.asarray(row_nll))
     found = mc.evaluate(
         np.stack([probs, 1 - probs], axis=1), np.zeros(len(probs), dtype=int), metrics=["nll"]
     )
     top = np.where(probs < 0.5, 1, 0)
-    return MethodResult(name, keeps, found, row_nll=np.asarray(row_nll), row_top=top)
+    return MethodResult(name, keeps, found, complexity=complexity, row_nll=np.asarray(row_nll), row_top=top)
 
 
-def test_recommendation_gives_its_reason():
-    rng = np.random.default_rng(0)
-    base = 0.5 + 0.1 * rng.random(400)
-    methods = MethodComparison(
-        (
-            result("uncalibrated", True, base + 0.2),
-            result("temperature scaling", True, base + 0.01 * rng.normal(size=400)),
-            result("MCCT", True, base - 0.001),
-            result("matrix", False, base - 0.1),
-            MethodResult("slow", True, note="not tried"),
-        ),
-        "MCCT",
-        0.95,
-        np.zeros(400, dtype=int),
+def compared(*results):
+    rows = len(next(one.row_nll for one in results if one.row_nll is not None))
+    return MethodComparison(results, 0.95, np.zeros(rows, dtype=int))
+
+
+@pytest.fixture
+def base():
+    return 1.2 + 0.1 * np.random.default_rng(0).random(400)
+
+
+def noise(scale, seed=1):
+    drawn = np.random.default_rng(seed).normal(size=400)
+    return scale * (drawn - drawn.mean()) / drawn.std(ddof=1)
+
+
+def test_noise_recommends_nothing(base):
+    methods = compared(
+        result("uncalibrated", True, base + 0.2),
+        result("isotonic", True, base - 0.0002, complexity=5),
+        result("MCCT", True, base + noise(0.1), complexity=2),
+        result("temperature scaling", True, base + noise(0.1, 2), complexity=0),
+        result("clearly worse and simpler", True, base + 0.1, complexity=-1),
+        MethodResult("slow", True, note="not tried"),
     )
+    assert methods.best(keeping=True).name == "isotonic"
+    assert [one.name for one in methods.alike(keeping=True)] == ["temperature scaling", "MCCT", "isotonic"]
+    assert methods.recommended == "temperature scaling"
     told = words.recommendation(methods)
-    assert told.startswith(
-        "Use MCCT: of the methods that guarantee the order of the classes it has the lowest NLL"
+    assert told.startswith("Ship temperature scaling: within noise of two others, and the simplest.")
+    assert "Against no calibration its NLL is lower by 0.200 (95 % interval 0.190 to 0.210)" in told
+    assert told.endswith("Chosen and judged by the same 400 rows.")
+
+
+def test_a_clear_winner_is_named_as_such(base):
+    methods = compared(
+        result("uncalibrated", True, base + 0.2),
+        result("temperature scaling", True, base + 0.01, complexity=0),
+        result("conditional MCCT", True, base, complexity=4),
     )
-    assert "The difference from uncalibrated is clear (−0.2010, 95 % interval −0.2010 to −0.2010)." in told
     assert (
-        "Keeping the order costs 0.099 NLL (95 % interval 0.099 to 0.099) and 0.0 points of accuracy" in told
+        words.advice(methods)
+        == "Ship conditional MCCT: clearly better than the one other that keeps the order."
     )
-    assert told.endswith("Where the order may change, use matrix (both were chosen by these rows).")
-    alike = MethodComparison(
-        (result("MCCT", True, base), result("matrix", False, base)), "MCCT", 0.95, np.zeros(400, dtype=int)
+
+
+def test_where_every_method_harms_none_is_recommended(base):
+    methods = compared(
+        result("uncalibrated", True, base),
+        result("MCCT", True, base + 0.1),
+        result("isotonic", True, base + 0.2),
     )
-    assert "Keeping the order costs nothing that could be measured here" in words.recommendation(alike)
-    assert "may change" not in words.recommendation(alike)
-    none = MethodComparison(methods.results[:1], None, 0.95)
-    assert "No method" in words.recommendation(none)
+    assert methods.recommended == "uncalibrated"
+    assert words.advice(methods) == "Ship the model as it is: both methods tried make it clearly worse."
+
+
+def test_where_the_order_costs_both_methods_are_named(base):
+    methods = compared(
+        result("MCCT", True, base, complexity=2),
+        result("Dirichlet", False, base - 0.1 + noise(0.01), complexity=9),
+        result("vector scaling", False, base - 0.1 + noise(0.01, 2), complexity=7),
+    )
+    assert (methods.recommended, methods.recommended_free) == ("MCCT", "vector scaling")
+    told = words.recommendation(methods)
+    assert told.startswith("Ship MCCT: the only method judged that keeps the order.")
+    assert "Keeping the order costs 0.100 NLL (97.5 % interval 0.099 to 0.101) and no accuracy" in told
+    assert "Where the order may change, use vector scaling." in told
+
+
+def test_where_the_order_costs_nothing_this_is_said(base):
+    methods = compared(result("MCCT", True, base), result("matrix", False, base + noise(0.1)))
+    assert methods.recommended_free is None
+    told = words.recommendation(methods)
+    assert "Keeping the order costs nothing that could be measured here" in told
+    assert "may change" not in told
+
+
+def test_a_simple_method_that_loses_to_a_free_one_is_no_price_of_order(base):
+    # Temperature scaling is within noise of MCCT, and clearly worse than the free method, which MCCT is not.
+    shared = noise(0.2)
+    methods = compared(
+        result("temperature scaling", True, base + 0.012, complexity=0),
+        result("MCCT", True, base + shared, complexity=2),
+        result("matrix", False, base + noise(0.001, 3), complexity=9),
+    )
+    assert methods.recommended == "temperature scaling"
+    assert methods.clearly_worse("temperature scaling", "matrix")
+    assert not methods.price[1].costs
+    assert methods.recommended_free is None
+
+
+def test_how_many_rows_would_settle_it(base):
+    close = compared(result("uncalibrated", True, base + 0.004 + noise(0.1)), result("MCCT", True, base))
+    told = words.more_rows(close)
+    assert told == "About 4,900 rows would tell whether calibration changes anything."
+    # As many rows of this kind do tell: 80 times in 100, and the other way round with a fifth of them.
+    needed = close.difference("MCCT", "uncalibrated").rows_to_settle
+    rng = np.random.default_rng(5)
+    for rows, share in ((needed, 0.8), (needed / 5, 0.25)):
+        drawn = rng.normal(-0.004, 0.1, size=(400, round(rows)))
+        ends = drawn.mean(axis=1) + 1.96 * drawn.std(axis=1) / np.sqrt(round(rows))
+        assert np.mean(ends < 0) == pytest.approx(share, abs=0.06)
+    same = compared(result("uncalibrated", True, base), result("MCCT", True, base))
+    assert words.more_rows(same) == ""
+    assert "its NLL is the same" in words.recommendation(same)
+
+
+def test_without_any_method_that_says_so(base):
+    assert "No method" in words.recommendation(compared(result("uncalibrated", True, base)))
 
 
 def test_a_label_of_probability_zero_does_not_break_the_comparison():
-    methods = MethodComparison(
-        (result("uncalibrated", True, [np.inf, 0.1]), result("MCCT", True, [0.5, 0.1])), "MCCT", 0.95
+    methods = compared(
+        result("uncalibrated", True, [np.inf, 0.1]),
+        result("MCCT", True, [0.5, 0.1]),
+        result("histogram", True, [np.inf, 0.0]),
     )
-    assert "probability zero" in words.recommendation(methods)
+    assert methods.recommended == "MCCT"
+    told = words.recommendation(methods)
+    assert (
+        "Against no calibration its NLL is finite: uncalibrated gives a label no probability at all" in told
+    )
+    assert "nan" not in told
+
+
+def test_every_method_has_its_place_among_the_simple_and_the_complex():
+    assert {info.cls for info in mc.calibrators() if not info.published} <= set(SIMPLEST_FIRST)

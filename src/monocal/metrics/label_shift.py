@@ -14,6 +14,7 @@ from scipy.stats import chi2, random_table
 
 from ..arrays import to_numpy
 from ..errors import InputError
+from .units import percent, probability
 
 _LEVEL = 1e-3
 _DRAWS = 9999
@@ -44,14 +45,20 @@ class LabelShiftTest:
     test: tuple[float, ...]
 
     def __str__(self) -> str:
-        p = "below 0.0001" if self.p_value <= 1e-4 else f"{self.p_value:.2g}"
+        p = probability(self.p_value)
         if not self.shifted:
-            return f"No label shift that could be measured between calibration and test rows (p = {p})."
+            return f"No label shift that could be measured between calibration and test rows ({p})."
         return (
-            f"The class frequencies of calibration and test rows differ ({100 * self.distance:.1f} % of the labels, p {p}): "
-            "wrap the calibrator as LabelShift(calibrator, prior=...), or let LabelShift.adapt estimate the frequencies from "
-            "rows without labels."
+            f"The class frequencies of calibration and test rows differ, for {100 * self.distance:.0f} % of the labels ({p}); "
+            f"the largest change is that of class {self.most}, from {percent(self.calibration[self.most])} to "
+            f"{percent(self.test[self.most])}. What is learnt of frequencies does not carry over: wrap the calibrator as "
+            "LabelShift(calibrator, prior=...), or let LabelShift.adapt estimate the frequencies from rows without labels."
         )
+
+    @property
+    def most(self) -> int:
+        """The class whose frequency changed most."""
+        return int(np.argmax(np.abs(np.subtract(self.test, self.calibration))))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..data import atomic_path
 from .collect import Report, Side, collect
-from .selection import Difference, MethodComparison, MethodResult, compare_methods, default_methods
+from .selection import MethodComparison, MethodResult, compare_methods, default_methods
 from .trial import Trial, as_set
 
 __all__ = [

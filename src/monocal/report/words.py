@@ -9,44 +9,13 @@ from __future__ import annotations
 import math
 
 from ..metrics import Comparison, Floor, OrderAudit
+from ..metrics.units import about, count, in_words, number, percent, points, small, with_interval
 from ..plots import CalibrationCurve, RankParameters, Stretch
 from ..solver import Solution
 from .selection import UNCALIBRATED, MethodComparison
 
 _MOST_STRETCHES = 4
-
-
-def percent(value: float) -> str:
-    """5.50 %"""
-    return f"{100 * value:.2f} %" if math.isfinite(value) else number(value)
-
-
-def number(value: float) -> str:
-    """0.3456, or the sign for infinity."""
-    if math.isinf(value):
-        return "∞" if value > 0 else "−∞"
-    return f"{value:.4f}".replace("-", "−")
-
-
-def count(value: float) -> str:
-    """12,345; weights that are not whole keep one decimal."""
-    return f"{value:,.0f}" if value == round(value) else f"{value:,.1f}"
-
-
-def small(value: float) -> str:
-    """3.2e-07 as 3.2 × 10⁻⁷."""
-    if value == 0 or not math.isfinite(value):
-        return "0" if value == 0 else number(value)
-    mantissa, exponent = f"{value:.1e}".split("e")
-    digits = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-    return f"{mantissa} × 10{str(int(exponent)).translate(digits)}"
-
-
-def points(gap: float) -> str:
-    """8.1 points; 12 points."""
-    size = abs(100 * gap)
-    text = f"{size:.0f}" if size >= 9.95 else f"{size:.1f}"
-    return f"{text} point{'' if text == '1.0' else 's'}".replace("1.0 point", "1 point")
+_MOST_ROWS_ASKED = 1000  # times the rows there are; beyond, the methods are alike for all that matters
 
 
 def direction(gap: float) -> str:
@@ -190,33 +159,99 @@ def parameters_in_words(parameters: RankParameters) -> str:
 
 
 def recommendation(methods: MethodComparison) -> str:
-    """Which method to use, and why."""
+    """Which method to use, why, what it gains, what the order costs, and what more rows would show."""
+    told = [advice(methods), gain(methods), more_rows(methods), *price(methods), chosen_on(methods)]
+    return " ".join(sentence for sentence in told if sentence)
+
+
+def advice(methods: MethodComparison) -> str:
+    """Ship temperature scaling: within noise of four others that keep the order, and the simplest."""
     name = methods.recommended
     if name is None:
         return "No method that keeps the order of the classes could be judged."
-    best = methods[name]
-    assert best.evaluation is not None
-    told = [
-        f"Use {name}: of the methods that guarantee the order of the classes it has the lowest NLL, "
-        f"{number(best.evaluation['nll'].value)}."
-    ]
-    for other in (UNCALIBRATED, "temperature scaling"):
-        if other != name and any(result.name == other for result in methods.judged):
-            told.append(_difference(methods, name, other))
-    if methods.price is not None:
-        free, price = methods.price
-        told.append(f"{price}")
-        if price.costs:
-            told.append(f"Where the order may change, use {free} (both were chosen by these rows).")
-    return " ".join(told)
+    best = methods.best(keeping=True)
+    assert best is not None
+    tried = len([one for one in methods.judged if one.keeps_order and one.name != UNCALIBRATED])
+    if name == UNCALIBRATED:
+        who = {1: "the one method tried makes", 2: "both methods tried make"}.get(tried)
+        return (
+            f"Ship the model as it is: {who or f'all {in_words(tried)} methods tried make'} it clearly worse."
+        )
+    if tried == 1:
+        return f"Ship {name}: the only method judged that keeps the order."
+    others = len(methods.alike(keeping=True)) - 1
+    if others:
+        return f"Ship {name}: within noise of {in_words(others)} other{'s' if others > 1 else ''}, and the simplest."
+    beaten = f"{in_words(tried - 1)} others that keep" if tried > 2 else "one other that keeps"
+    return f"Ship {name}: clearly better than the {beaten} the order."
 
 
-def _difference(methods: MethodComparison, name: str, other: str) -> str:
-    d = methods.difference(name, other)
+def gain(methods: MethodComparison) -> str:
+    """What the recommended method gains over none."""
+    name = methods.recommended
+    if name in (None, UNCALIBRATED) or UNCALIBRATED not in methods:
+        return ""
+    assert name is not None
+    return f"Against no calibration {lower_or_higher(methods, name, UNCALIBRATED)}."
+
+
+def lower_or_higher(methods: MethodComparison, a: str, b: str) -> str:
+    """NLL of a against that of b: it is lower by 0.0123 (95 % interval ...); ... which may be chance."""
+    d = methods.difference(a, b)
     if not math.isfinite(d.low):
-        return f"Against {other} the mean is decided by labels of probability zero."
-    span = f"{number(d.mean)}, {100 * methods.level:g} % interval {number(d.low)} to {number(d.high)}"
-    return f"The difference from {other} is {'clear' if d.decided else 'not clear'} ({span})."
+        if math.isinf(methods[a].nll) and math.isinf(methods[b].nll):
+            return "NLL says nothing: both give a label no probability at all"
+        return f"its NLL is {'∞' if d.mean > 0 else 'finite'}: {b if d.mean < 0 else 'it'} gives a label no probability at all"
+    if d.mean == 0 and not d.decided:
+        return "its NLL is the same"
+    low, high = (-d.high, -d.low) if d.mean < 0 else (d.low, d.high)
+    by = with_interval(abs(d.mean), low, high, d.level)
+    side = "lower" if d.mean < 0 else "higher"
+    return f"its NLL is {side} by {by}{'' if d.decided else ', which may be chance'}"
+
+
+def more_rows(methods: MethodComparison) -> str:
+    """How many rows would settle what these cannot: whether calibration helps, else which of the best two is better."""
+    name, best = methods.recommended, methods.best(keeping=True)
+    if name is None or best is None:
+        return ""
+    if (
+        name != UNCALIBRATED
+        and UNCALIBRATED in methods
+        and not methods.difference(name, UNCALIBRATED).decided
+    ):
+        return _settled(methods, name, UNCALIBRATED, "would tell whether calibration changes anything")
+    if best.name != name:
+        return _settled(methods, name, best.name, f"would tell {name} from {best.name}")
+    return ""
+
+
+def _settled(methods: MethodComparison, a: str, b: str, what: str) -> str:
+    difference = methods.difference(a, b)
+    needed = difference.rows_to_settle
+    if needed is None:
+        return ""
+    if needed > _MOST_ROWS_ASKED * difference.n_rows:
+        return ""
+    return f"About {about(needed)} rows {what}."
+
+
+def price(methods: MethodComparison) -> list[str]:
+    """What keeping the order costs, and which method to take where it may go."""
+    found = methods.price
+    if found is None:
+        return []
+    told = [str(found[1])]
+    if methods.recommended_free is not None:
+        told.append(f"Where the order may change, use {methods.recommended_free}.")
+    return told
+
+
+def chosen_on(methods: MethodComparison) -> str:
+    """That the rows which chose are the rows which judge."""
+    if methods.labels is None or methods.recommended is None or len(methods.judged) < 3:
+        return ""
+    return f"Chosen and judged by the same {count(len(methods.labels))} rows."
 
 
 def _sentence(text: str) -> str:
