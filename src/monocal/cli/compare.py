@@ -51,8 +51,8 @@ def compare(
     """
     from ..metrics import label_shift_test
     from ..report import Trial, as_set, compare_methods, default_methods
+    from ..report.advice import recommendation
     from ..report.trial import FOLDS
-    from ..report.words import recommendation
 
     cal, judge = reading.read_both(path, test)
     trial = Trial.of(as_set(cal, str(path)), judge and as_set(judge, str(test or path)), seed)

@@ -6,6 +6,7 @@ with that of tables of the same margins drawn at random (a permutation test; the
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,13 +46,18 @@ class LabelShiftTest:
     test: tuple[float, ...]
 
     def __str__(self) -> str:
+        return self.sentence()
+
+    def sentence(self, class_names: Sequence[str] | None = None) -> str:
+        """What was found, and the remedy; with the names of the classes, if given."""
         p = probability(self.p_value)
         if not self.shifted:
             return f"No label shift that could be measured between calibration and test rows ({p})."
+        name = f"class {self.most}" if class_names is None else class_names[self.most]
+        most = f"{percent(self.calibration[self.most])} there and {percent(self.test[self.most])} here"
         return (
-            f"The class frequencies of calibration and test rows differ, for {100 * self.distance:.0f} % of the labels ({p}); "
-            f"the largest change is that of class {self.most}, from {percent(self.calibration[self.most])} to "
-            f"{percent(self.test[self.most])}. What is learnt of frequencies does not carry over: wrap the calibrator as "
+            f"The class frequencies of calibration and test rows differ, for {100 * self.distance:.0f} % of the labels ({p}; "
+            f"most for {name}, {most}), and what was learnt of them does not carry over: wrap the calibrator as "
             "LabelShift(calibrator, prior=...), or let LabelShift.adapt estimate the frequencies from rows without labels."
         )
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import ndtri
 
+NEGLIGIBLE = 1e-4  # of a score: what four decimals do not show matters to nobody, however sure it is
 _POWER = 0.8
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from ..errors import InputError
 from ..validation import check_fraction, check_labels
 from .outcomes import check_probability_block, read_scores
-from .paired import Difference, paired_difference
+from .paired import NEGLIGIBLE, Difference, paired_difference
 from .units import count, number, points, with_interval
 
 
@@ -30,8 +30,8 @@ class Price:
 
     @property
     def measured(self) -> bool:
-        """Whether the interval excludes zero, on the side of a cost."""
-        return self.low > 0
+        """Whether the interval excludes zero, on the side of a cost that can be seen in four decimals."""
+        return self.low > 0 and self.value >= NEGLIGIBLE
 
 
 @dataclass(frozen=True)

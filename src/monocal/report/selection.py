@@ -38,7 +38,7 @@ from ..baselines import (
 from ..calibration import MCCT, ConditionalMCCT, MCCTInverse, TemperatureScaling
 from ..errors import MissingExtraError
 from ..metrics import Evaluation, OrderAudit, PriceOfOrder, evaluate
-from ..metrics.paired import Difference, paired_difference
+from ..metrics.paired import NEGLIGIBLE, Difference, paired_difference
 from ..metrics.price import price_of_rows
 from ..structured import LabelShift, Stacked, StructuredMCCT, StructuredScaling
 from .deadline import TimedTrial
@@ -191,7 +191,8 @@ class MethodComparison:
         """Whether a has a higher NLL than b by more than noise; one that gives a label no probability at all is."""
         if np.isinf(self[a].nll) or np.isinf(self[b].nll):
             return self[a].nll > self[b].nll
-        return self.difference(a, b).low > 0
+        found = self.difference(a, b)
+        return found.low > 0 and found.mean >= NEGLIGIBLE
 
     def _candidates(self, keeping: bool) -> list[MethodResult]:
         return [one for one in self.judged if one.name != UNCALIBRATED and one.keeps_order == keeping]
@@ -232,7 +233,7 @@ def compare_methods(
     asked = None
     if known is not None:
         alike = (name for name, method in methods.items() if _same(method, known[0]))
-        asked = next(alike, f"this {type(known[0]).__name__}")
+        asked = next(alike, f"{method_name(type(known[0]))} as given")
         methods = {**methods, asked: known[0]}
         judged[asked] = known[1]
     end = time.perf_counter() + time_limit
@@ -269,14 +270,14 @@ def default_methods(kind: str = "logits", *, networks: bool = False) -> dict[str
     infos.sort(key=lambda info: (bool(info.extras), not info.preserves_order))
     found: dict[str, Any] = {}
     for info in infos:
-        found.setdefault(_method_name(info.cls), info.make().set_params(input=kind))
+        found.setdefault(method_name(info.cls), info.make().set_params(input=kind))
     return dict(sorted(found.items(), key=lambda one: (not one[1].preserves_order, complexity(one[1]))))
 
 
 _PEOPLE = ("Bayesian", "Dirichlet")
 
 
-def _method_name(kind: type) -> str:
+def method_name(kind: type) -> str:
     """``TemperatureScaling`` as temperature scaling, ``ConditionalMCCT`` as conditional MCCT."""
     parts = re.findall(r"[A-Z]+(?![a-z])|[A-Z][a-z]+|[0-9]+", kind.__name__)
     return " ".join(part if part.isupper() or part in _PEOPLE else part.lower() for part in parts)

@@ -6,16 +6,16 @@ no others: what chance alone could do is not called an error.
 
 from __future__ import annotations
 
-import math
+import numpy as np
 
-from ..metrics import Comparison, Floor, OrderAudit
-from ..metrics.units import about, count, in_words, number, percent, points, small, with_interval
+from ..metrics import Floor, OrderAudit
+from ..metrics.paired import Difference
+from ..metrics.units import count, counted, number, percent, points, small
 from ..plots import CalibrationCurve, RankParameters, Stretch
 from ..solver import Solution
-from .selection import UNCALIBRATED, MethodComparison
+from .confidence import ConfidenceChange
 
 _MOST_STRETCHES = 4
-_MOST_ROWS_ASKED = 1000  # times the rows there are; beyond, the methods are alike for all that matters
 
 
 def direction(gap: float) -> str:
@@ -35,7 +35,8 @@ def _stretch_in_words(stretch: Stretch, curve: CalibrationCurve, at: str = "") -
     else:
         where = f"{at}between {stretch.begin:.2f} and {stretch.end:.2f}"
     share = f"{100 * stretch.share:.0f} %" if stretch.share >= 0.01 else "under 1 %"
-    return f"{direction(stretch.gap)} by {points(stretch.gap)} {where} ({count(stretch.weight)} samples, {share} of all)"
+    rows = f"{count(stretch.weight)} sample{'' if stretch.weight == 1 else 's'}"
+    return f"{direction(stretch.gap)} by {points(stretch.gap)} {where} ({rows}, {share} of all)"
 
 
 def what_is_wrong(curve: CalibrationCurve, at: str = "") -> list[str]:
@@ -54,53 +55,47 @@ def what_is_wrong(curve: CalibrationCurve, at: str = "") -> list[str]:
     return told
 
 
-def on_average(curve: CalibrationCurve) -> str:
+def on_average(curve: CalibrationCurve, floor: Floor) -> str:
     """It claims 92.30 % on average and is right in 87.80 % of the cases: over-confident by 4.5 points."""
     gap = curve.mean_confidence - curve.mean_accuracy
     claim = f"It claims {percent(curve.mean_confidence)} on average and is right in {percent(curve.mean_accuracy)} of the cases"
-    return f"{claim}." if abs(gap) < 5e-4 else f"{claim}: {direction(gap)} by {points(gap)}."
+    if abs(gap) < 5e-4:
+        return f"{claim}."
+    return (
+        f"{claim}: {direction(gap)} by {points(gap)}{'' if _is_wrong(floor) else ', which chance explains'}."
+    )
 
 
-def against_floor(floor: Floor) -> str:
+def _is_wrong(floor: Floor) -> bool:
+    assert floor.p_value is not None
+    return floor.p_value <= 1 - floor.level
+
+
+def against_floor(floor: Floor, rows: float) -> str:
     """What the ECE means on this many rows."""
     assert floor.observed is not None
-    assert floor.p_value is not None
+    low, high = percent(floor.low), percent(floor.high)
+    span = "" if low == high else f" ({100 * floor.level:g} % of the time between {low} and {high})"
     told = (
-        f"A perfectly calibrated model would show an ECE of {percent(floor.median)} on rows like these "
-        f"({100 * floor.level:g} % of the time between {percent(floor.low)} and {percent(floor.high)})"
+        f"A perfectly calibrated model would show an ECE of {percent(floor.median)} on rows like these{span}"
     )
-    if floor.p_value > 1 - floor.level:
-        return f"{told}, so {percent(floor.observed)} cannot be told from perfect calibration."
-    return f"{told}, so {percent(floor.observed)} is more than chance."
+    if _is_wrong(floor):
+        return f"{told}, so {percent(floor.observed)} is more than chance."
+    return f"{told}, so {percent(floor.observed)} is, on {count(rows)} rows, indistinguishable from perfect calibration."
 
 
-def headline(before: CalibrationCurve, after: CalibrationCurve, floor: Floor, nll: Comparison) -> str:
-    """One sentence for the top of the page; ``nll`` compares after (A) with before (B)."""
-    assert floor.p_value is not None
-    change = f"ECE went from {percent(before.ece)} to {percent(after.ece)}"
-    if nll.verdict == "B is better":
-        return (
-            f"Calibration made the probabilities worse on these rows: NLL rose from {number(nll.b)} to "
-            f"{number(nll.a)}. {change}."
-        )
-    if nll.verdict == "undecided":
-        return f"Calibration changed little that these rows can show: {change}."
-    if floor.p_value > 1 - floor.level:
-        return f"{change}, which cannot be told from perfect calibration on this many rows."
-    if after.ece < before.ece:
-        return f"{change}; some error is left."
-    return f"NLL fell from {number(nll.b)} to {number(nll.a)}, but {change}."
-
-
-def change_in_words(comparison: Comparison) -> str:
-    """Verdict of a paired comparison of after (A) with before (B); which is lower, where there is no test."""
-    if comparison.difference == 0:
+def change_in_words(
+    old: str, new: str, lower: bool, difference: Difference | None, more_is_better: bool
+) -> str:
+    """Verdict on a change, of values as they are shown: better, worse, or which is lower where there is no test."""
+    if difference is None:
+        return "unchanged" if old == new else "lower" if lower else "higher"
+    if difference.mean == 0:
         return "unchanged"
-    if comparison.verdict == "not tested":
-        return "lower" if comparison.difference < 0 else "higher"
-    return {"A is better": "better", "B is better": "worse", "undecided": "no clear difference"}[
-        comparison.verdict
-    ]
+    if not difference.decided:
+        return "no clear difference"
+    verdict = "better" if lower != more_is_better else "worse"
+    return f"{verdict}, by less than is shown" if old == new else verdict
 
 
 def order_in_words(audit: OrderAudit, guaranteed: bool) -> list[str]:
@@ -109,18 +104,19 @@ def order_in_words(audit: OrderAudit, guaranteed: bool) -> list[str]:
     if audit.preserved:
         told = [f"In none of the {count(rows.rows)} rows did two classes change places."]
     else:
+        broken = f", and {counted(rows.ties_broken, 'tie')} broken" if rows.ties_broken else ""
         told = [
             f"In {count(rows.rows_inverted)} of {count(rows.rows)} rows ({percent(rows.share_inverted)}) at least two classes "
-            f"changed places: {count(rows.inverted_pairs)} pairs, and {count(rows.ties_broken)} ties were broken."
+            f"changed places: {counted(rows.inverted_pairs, 'pair')}{broken}."
         ]
     if rows.top1_changed:
         told.append(
-            f"The predicted class changed in {count(rows.top1_changed)} rows ({percent(rows.share_top1_changed)})."
+            f"The predicted class changed in {counted(rows.top1_changed, 'row')} ({percent(rows.share_top1_changed)})."
         )
     else:
         told.append("The predicted class is the same in every row.")
     if rows.ties_made:
-        told.append(f"{count(rows.ties_made)} pairs of classes were rounded to equal values.")
+        told.append(f"Rounding made {counted(rows.ties_made, 'pair')} of classes equal.")
     told.append(
         "This calibrator guarantees the order for every input."
         if guaranteed
@@ -144,114 +140,47 @@ def certificate_in_words(solution: Solution, tol: float | None) -> str:
     )
 
 
-def parameters_in_words(parameters: RankParameters) -> str:
-    """Where weights and biases stop changing."""
-    if parameters.constant_from == 1:
-        told = "All ranks share one weight: this is temperature scaling."
-        if parameters.weight_range is None:
-            told += f" The temperature is {number(1 / parameters.weight[0])}."
-        return told
-    jumps = len(parameters.pieces()) - 1
-    return (
-        f"Counted from the top, ranks {count(parameters.constant_from)} to {count(parameters.n_classes)} share one weight and "
-        f"bias; above them the correction grows at {count(jumps)} rank{'s' if jumps > 1 else ''}."
-    )
-
-
-def recommendation(methods: MethodComparison) -> str:
-    """Which method to use, why, what it gains, what the order costs, and what more rows would show."""
-    told = [advice(methods), gain(methods), more_rows(methods), *price(methods), chosen_on(methods)]
-    return " ".join(sentence for sentence in told if sentence)
-
-
-def advice(methods: MethodComparison) -> str:
-    """Ship temperature scaling: within noise of four others that keep the order, and the simplest."""
-    name = methods.recommended
-    if name is None:
-        return "No method that keeps the order of the classes could be judged."
-    best = methods.best(keeping=True)
-    assert best is not None
-    tried = len([one for one in methods.judged if one.keeps_order and one.name != UNCALIBRATED])
-    if name == UNCALIBRATED:
-        who = {1: "the one method tried makes", 2: "both methods tried make"}.get(tried)
-        return (
-            f"Ship the model as it is: {who or f'all {in_words(tried)} methods tried make'} it clearly worse."
+def parameters_in_words(parameters: RankParameters) -> list[str]:
+    """What the weights and biases are: one temperature, steps by rank, and whether they depend on the sample."""
+    p = parameters
+    if not p.varies and p.constant_from == 1:
+        return [f"It is temperature scaling: every logit is divided by {number(1 / p.weight[0])}."]
+    told = []
+    if p.constant_from == 1:
+        told.append("All ranks share one weight.")
+    else:
+        jumps = len(p.pieces()) - 1
+        where = "The lowest rank has a weight and bias of its own"
+        if p.constant_from < p.n_classes:
+            where = f"Counted from the top, ranks {count(p.constant_from)} to {count(p.n_classes)} share one weight and bias"
+        told.append(f"{where}; above that, the correction steps up at {counted(jumps, 'rank')}.")
+    if p.varies:
+        assert p.weight_range is not None
+        low, high = (number(float(end), 2) for end in p.weight_range[:, 0])
+        told.append(
+            f"It depends on the sample: the weight of the top class lies between {low} and {high} in the middle 80 % of the rows."
+            if low != high
+            else "The biases depend on the sample."
         )
-    if tried == 1:
-        return f"Ship {name}: the only method judged that keeps the order."
-    others = len(methods.alike(keeping=True)) - 1
-    if others:
-        return f"Ship {name}: within noise of {in_words(others)} other{'s' if others > 1 else ''}, and the simplest."
-    beaten = f"{in_words(tried - 1)} others that keep" if tried > 2 else "one other that keeps"
-    return f"Ship {name}: clearly better than the {beaten} the order."
-
-
-def gain(methods: MethodComparison) -> str:
-    """What the recommended method gains over none."""
-    name = methods.recommended
-    if name in (None, UNCALIBRATED) or UNCALIBRATED not in methods:
-        return ""
-    assert name is not None
-    return f"Against no calibration {lower_or_higher(methods, name, UNCALIBRATED)}."
-
-
-def lower_or_higher(methods: MethodComparison, a: str, b: str) -> str:
-    """NLL of a against that of b: it is lower by 0.0123 (95 % interval ...); ... which may be chance."""
-    d = methods.difference(a, b)
-    if not math.isfinite(d.low):
-        if math.isinf(methods[a].nll) and math.isinf(methods[b].nll):
-            return "NLL says nothing: both give a label no probability at all"
-        return f"its NLL is {'∞' if d.mean > 0 else 'finite'}: {b if d.mean < 0 else 'it'} gives a label no probability at all"
-    if d.mean == 0 and not d.decided:
-        return "its NLL is the same"
-    low, high = (-d.high, -d.low) if d.mean < 0 else (d.low, d.high)
-    by = with_interval(abs(d.mean), low, high, d.level)
-    side = "lower" if d.mean < 0 else "higher"
-    return f"its NLL is {side} by {by}{'' if d.decided else ', which may be chance'}"
-
-
-def more_rows(methods: MethodComparison) -> str:
-    """How many rows would settle what these cannot: whether calibration helps, else which of the best two is better."""
-    name, best = methods.recommended, methods.best(keeping=True)
-    if name is None or best is None:
-        return ""
-    if (
-        name != UNCALIBRATED
-        and UNCALIBRATED in methods
-        and not methods.difference(name, UNCALIBRATED).decided
-    ):
-        return _settled(methods, name, UNCALIBRATED, "would tell whether calibration changes anything")
-    if best.name != name:
-        return _settled(methods, name, best.name, f"would tell {name} from {best.name}")
-    return ""
-
-
-def _settled(methods: MethodComparison, a: str, b: str, what: str) -> str:
-    difference = methods.difference(a, b)
-    needed = difference.rows_to_settle
-    if needed is None:
-        return ""
-    if needed > _MOST_ROWS_ASKED * difference.n_rows:
-        return ""
-    return f"About {about(needed)} rows {what}."
-
-
-def price(methods: MethodComparison) -> list[str]:
-    """What keeping the order costs, and which method to take where it may go."""
-    found = methods.price
-    if found is None:
-        return []
-    told = [str(found[1])]
-    if methods.recommended_free is not None:
-        told.append(f"Where the order may change, use {methods.recommended_free}.")
+    elif p.weight_range is not None:
+        told.append("It could depend on the sample, but on these data it does not.")
     return told
 
 
-def chosen_on(methods: MethodComparison) -> str:
-    """That the rows which chose are the rows which judge."""
-    if methods.labels is None or methods.recommended is None or len(methods.judged) < 3:
-        return ""
-    return f"Chosen and judged by the same {count(len(methods.labels))} rows."
+def confidence_in_words(change: ConfidenceChange) -> str:
+    """A claim of 99 % becomes 93 %, one of 90 % becomes 82 %."""
+    at = np.unique(np.quantile(np.arange(len(change.x)), [0.1, 0.5, 0.9], method="nearest"))[::-1]
+    pairs = dict.fromkeys((_whole(change.x[k]), _whole(change.middle[k])) for k in at)
+    if all(old == new for old, new in pairs):
+        return "It leaves the confidence as it is, to the nearest per cent."
+    told = [f"{'A claim' if i == 0 else 'one'} of {old} becomes {new}" for i, (old, new) in enumerate(pairs)]
+    return ", ".join(told) + "."
+
+
+def _whole(share: float) -> str:
+    """93 %; 99.4 % near the end."""
+    decimals = 0 if 0.01 <= share <= 0.985 else 1
+    return f"{100 * share:.{decimals}f} %"
 
 
 def _sentence(text: str) -> str:
