@@ -105,10 +105,14 @@ def label_shift_test(
         if n_classes < m:
             raise InputError(f"n_classes is {n_classes}, but there is a label {m - 1}.")
         m = n_classes
-    counts = np.stack([np.bincount(y, minlength=m) for y in labels])
+    return label_shift_of_counts(*(np.bincount(y, minlength=m) for y in labels), seed=seed)
+
+
+def label_shift_of_counts(calibration: np.ndarray, test: np.ndarray, seed: int = 0) -> LabelShiftTest:
+    """The same from the counts (m,) of each class."""
+    counts = np.stack([calibration, test])
     frequencies = counts / counts.sum(axis=1, keepdims=True)
-    table = counts[:, counts.any(axis=0)]
-    statistic, p_value = chi_squared(table, seed)
+    statistic, p_value = chi_squared(counts[:, counts.any(axis=0)], seed)
     return LabelShiftTest(
         statistic=statistic,
         p_value=p_value,

@@ -132,6 +132,15 @@ def price(methods: MethodComparison) -> list[str]:
     return told
 
 
+def notes(methods: MethodComparison) -> list[str]:
+    """Why methods have no figures, or what to know of those they have; said once for all that share it."""
+    sharing: dict[str, list[str]] = {}
+    for one in methods.results:
+        if one.note:
+            sharing.setdefault(one.note, []).append(one.name)
+    return [f"{', '.join(names)}: {note}" for note, names in sharing.items()]
+
+
 def chosen_on(methods: MethodComparison) -> str:
     """That the rows which chose are the rows which judge."""
     if methods.labels is None or methods.recommended is None or len(methods.judged) < 3:

@@ -254,7 +254,7 @@ def _methods(report: Report) -> Markup | None:
             )
         )
     names = [result.name for result in judged]
-    notes = [el("li", f"{r.name}: {r.note}") for r in comparison.results if r.note]
+    notes = [el("li", note) for note in advice.notes(comparison)]
     charts: list[Markup] = []
     if shown in names and len(names) > 1:
         drawn = (method_figures.differences(comparison, shown), method_figures.errors(comparison, shown))
