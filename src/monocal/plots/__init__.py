@@ -9,6 +9,7 @@ from .curves import CalibrationCurve, Stretch, margin_curve, margins, reliabilit
 from .parameters import EffectCurve, RankParameters, effect_curve, rank_parameters
 from .ranks import EffectDisplay, RankParametersDisplay
 from .reliability import MarginDisplay, ReliabilityDisplay
+from .smooth_curve import SmoothCurve, smooth_reliability_curve
 
 __all__ = [
     "CalibrationCurve",
@@ -19,10 +20,12 @@ __all__ = [
     "RankParameters",
     "RankParametersDisplay",
     "ReliabilityDisplay",
+    "SmoothCurve",
     "Stretch",
     "effect_curve",
     "margin_curve",
     "margins",
     "rank_parameters",
     "reliability_curve",
+    "smooth_reliability_curve",
 ]
