@@ -126,7 +126,7 @@ class ReliabilityDisplay(_CurvesDisplay):
             parts = {name or "model": y_prob}
         else:
             parts = {"before": before, "after": y_prob}
-        asked = [(title, probs, None) for title, probs in parts.items()]
+        asked: list[tuple[str, Any, int | None]] = [(title, probs, None) for title, probs in parts.items()]
         if classes is not None:
             asked = [
                 (f"class {c}" if len(parts) == 1 else f"{title}, class {c}", probs, c)

@@ -34,6 +34,7 @@ from ..plots import (
 )
 from ..solver import Solution
 from .confidence import ConfidenceChange, confidence_change
+from .for_whom import ForWhom, for_whom
 from .selection import UNCALIBRATED, MethodComparison, compare_methods, default_methods, method_name
 from .trial import FOLDS, Judged, Trial, as_set
 from .verdict import Verdict, verdict
@@ -75,6 +76,8 @@ class Report:
         The method of this page: the one asked for, or the one recommended.
     calibrator : Calibrator
         It, fitted on all calibration rows.
+    for_whom : tuple of ForWhom
+        Predicted classes, then the groups given, before and after.
     confidence : ConfidenceChange
         What it does to the confidence of the top class.
     parameters : RankParameters or None
@@ -107,6 +110,7 @@ class Report:
     shown: str
     calibrator: Any
     saved: str | None
+    for_whom: tuple[ForWhom, ...]
     confidence: ConfidenceChange
     parameters: RankParameters | None
     effects: tuple[EffectCurve, ...]
@@ -143,6 +147,7 @@ def collect(
     methods: Mapping[str, Any] | bool | None = None,
     title: str | None = None,
     kind: str = "logits",
+    groups: Any = None,
     n_bins: int = 15,
     n_boot: int | None = None,
     level: float = 0.95,
@@ -219,6 +224,7 @@ def collect(
         shown=shown,
         calibrator=model,
         saved=_saved(model, cal, fitted, sides[1].evaluation),
+        for_whom=_for_whom(trial, judged, groups, cal.class_names, level, seed),
         confidence=confidence_change(model, trial.values, trial.before),
         parameters=parameters,
         effects=effects,
@@ -261,6 +267,17 @@ def _sides(
         )
 
     return side(trial.before), side(judged.probabilities)
+
+
+def _for_whom(
+    trial: Trial, judged: Judged, groups: Any, names: tuple[str, ...] | None, level: float, seed: int
+) -> tuple[ForWhom, ...]:
+    """By predicted class, and by the groups given."""
+    names = names or tuple(f"class {c}" for c in range(trial.values.shape[1]))
+    options: dict[str, Any] = {"class_names": names, "level": level, "seed": seed}
+    asked = ("predicted",) if groups is None else ("predicted", groups)
+    sides = trial.before, judged.probabilities
+    return tuple(for_whom(*sides, trial.labels, one, options) for one in asked)
 
 
 def _changes(trial: Trial, judged: Judged, level: float) -> dict[str, Difference]:

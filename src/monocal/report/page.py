@@ -10,7 +10,7 @@ from typing import Any
 from ..metrics import METRICS as ALL_METRICS
 from ..metrics import PriceOfOrder
 from ..metrics.units import count, from_to, in_words, number, percent, small
-from . import advice, figures, method_figures, words
+from . import advice, figures, for_whom, method_figures, words
 from .collect import METRICS, Report
 from .markup import Markup, el, join
 from .parts import bin_table, details, facts, section, shown_as, symbol, table, value
@@ -34,6 +34,7 @@ def page(report: Report) -> str:
         _wrong(report),
         _metrics(report),
         _margin(report),
+        _for_whom(report),
         _methods(report),
         _price(report),
         _order(report),
@@ -227,6 +228,27 @@ def _margin(report: Report) -> Markup:
             class_="pair",
         ),
     )
+
+
+def _for_whom(report: Report) -> Markup:
+    """Classes and groups that are off, before and after."""
+    key = el(
+        "ul",
+        el("li", symbol("dot before out"), "before"),
+        el("li", symbol("dot after out"), "after"),
+        el("li", "filled: more than chance explains"),
+        class_="key",
+    )
+    free = report.methods.recommended_free if report.methods is not None else None
+    parts = []
+    for found in report.for_whom:
+        told = el("ul", [el("li", sentence) for sentence in for_whom.in_words(found, free)])
+        title = el("h3", f"By {found.before.kind}") if len(report.for_whom) > 1 else None
+        figure = el("figure", for_whom.picture(found), key)
+        left_out = len(found.before) - len(found.shown)
+        rest = el("p", f"{count(left_out)} more are not drawn.", class_="muted") if left_out else None
+        parts.append(join(title, el("div", figure, el("div", told, rest), class_="pair")))
+    return section("For whom it is calibrated", *parts)
 
 
 def _methods(report: Report) -> Markup | None:
