@@ -24,6 +24,7 @@ NAMES = {
     "accuracy": "accuracy",
 }
 _MOST_EMBEDDED = 4_000_000  # characters of a calibrator file within the page
+_WORTH_A_PICTURE = 3  # rows of the most frequent move
 _MOST_CLASSES = 8  # of the picture of classes that moved
 
 
@@ -272,7 +273,7 @@ def _methods(report: Report) -> Markup | None:
                 result.name,
                 *(value(name, found[name]) for name in ("nll", "ece", "brier", "accuracy")),
                 order,
-                f"{result.seconds:.2f} s" if result.audit is not None else "–",
+                f"{result.seconds:.2f}\u00a0s" if result.audit is not None else "–",
             )
         )
     names = [result.name for result in judged]
@@ -317,7 +318,7 @@ def _price(report: Report) -> Markup | None:
     if others > 1:
         kind = f"the best of {in_words(others)} that may change it, for which the interval allows"
     told = [el("p", f"{price} Compared are {best.name}, the best that keeps the order, and {free}, {kind}.")]
-    if not price.moved:
+    if not price.moved or price.moves[0].rows < _WORTH_A_PICTURE:
         return section("Price of order", *told)
     names = report.class_names or tuple(f"class {c}" for c in range(report.n_classes))
     return section("Price of order", *told, _moves(price, names, free))
@@ -405,7 +406,7 @@ def _certificate(report: Report) -> Markup | None:
         "iterations": count(solution.n_iter),
     }
     shrinkage = getattr(report.calibrator, "shrinkage_", None)
-    if shrinkage is not None:
+    if shrinkage:
         known["shrinkage towards temperature scaling"] = f"{shrinkage:g}"
     return section(
         "Certificate",

@@ -103,9 +103,10 @@ def trust(curve: CalibrationCurve, floor: Floor, improved: bool) -> tuple[str, s
 
 
 def _off(curve: CalibrationCurve) -> str:
-    """Over-confident by 5.5 points; where both signs occur, how far it is off on average."""
+    """Over-confident by 5.5 points; how far off on average where both signs occur beyond chance, or where they cancel."""
     gap = curve.mean_confidence - curve.mean_accuracy
-    if abs(gap) >= 0.8 * curve.ece:
+    signs = {stretch.gap > 0 for stretch in curve.stretches()}
+    if signs == {gap > 0} or (not signs and abs(gap) >= 0.5 * curve.ece):
         return f"{direction(gap)} by {points(gap)}"
     return f"off by {points(curve.ece)} on average, over-confident here and under-confident there"
 
