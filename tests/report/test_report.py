@@ -99,8 +99,13 @@ def test_a_fitted_calibrator_is_judged_as_it_is(sets, in_this_process):
     made = collect(cal, test, calibrator=fitted, methods={"MCCT": mc.MCCT()}, **QUICK)
     assert made.calibrator is fitted
     assert [r.name for r in made.methods.results] == ["uncalibrated", "MCCT", "temperature scaling as given"]
-    alone = collect(cal, calibrator=fitted, methods=False, **QUICK)
+    alone = collect(cal, calibrator=fitted, methods={"MCCT": mc.MCCT()}, **QUICK)
     assert "flatter" in alone.judged_how
+    assert alone.shown == "temperature scaling as given"
+    assert alone.verdict.advice.startswith(
+        "The calibrator given is not compared: it may have been fitted on the rows"
+    )
+    assert alone.verdict.advice.endswith("Ship MCCT: the only method judged that keeps the order.")
 
 
 def test_probabilities_as_input(sets):

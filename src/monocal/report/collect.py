@@ -19,6 +19,7 @@ from .. import persistence
 from ..data import LogitsSet, atomic_path
 from ..errors import InputError
 from ..metrics import Evaluation, Floor, LabelShiftTest, OrderAudit, ece_floor, evaluate, label_shift_test
+from ..metrics.grouping import read_groups
 from ..metrics.outcomes import Outcomes
 from ..metrics.paired import Difference, paired_difference
 from ..metrics.scores import score_terms
@@ -36,7 +37,7 @@ from ..solver import Solution
 from .confidence import ConfidenceChange, confidence_change
 from .for_whom import ForWhom, for_whom
 from .selection import UNCALIBRATED, MethodComparison, compare_methods, default_methods, method_name
-from .trial import FOLDS, Judged, Trial, as_set
+from .trial import FOLDS, Trial, as_set
 from .verdict import Verdict, verdict
 
 METRICS = ("nll", "brier", "ece", "adaptive_ece", "classwise_ece", "accuracy")
@@ -160,6 +161,8 @@ def collect(
     cal = as_set(cal, "cal", kind)
     test = None if test is None else as_set(test, "test", cal.kind)
     trial = Trial.of(cal, test, seed)
+    if groups is not None:
+        read_groups(groups, len(trial.labels))  # refuses before the work, not after it
     given = _given(calibrator, cal)
     fitted = given is not None and _is_fitted(given)
     if n_boot is None:
@@ -193,12 +196,16 @@ def collect(
         judged = trial.judge(template)
     refit = trial.crossed and not fitted
     model = clone(template).fit(cal.values, cal.labels) if refit else judged.model
-    shown = comparison.asked if comparison is not None and comparison.asked else method_name(type(template))
-    if comparison is not None and given is None and (best := _shipped_name(comparison)) is not None:
-        shown = best
+    shown = method_name(type(template))
+    if comparison is not None:
+        if given is None:
+            shown = _shipped_name(comparison) or shown
+        else:
+            shown = comparison.asked or f"{shown} as given"
 
     tell("measuring")
-    sides = _sides(trial, judged, n_bins, n_boot, level, seed)
+    both = trial.before, judged.probabilities
+    sides = _sides(trial, both, n_bins, n_boot, level, seed)
     if comparison is not None:  # one interval for one number
         comparison = _with_figures(
             comparison, {UNCALIBRATED: sides[0].evaluation, shown: sides[1].evaluation}
@@ -216,7 +223,7 @@ def collect(
         judged_how=_how(trial, fitted, test is not None),
         before=sides[0],
         after=sides[1],
-        changes=_changes(trial, judged, level),
+        changes=_changes(trial, both, level),
         audit=judged.audit,
         methods=comparison,
         shift=None if test is None else label_shift_test(cal.labels, test.labels, n_classes=cal.n_classes),
@@ -224,8 +231,8 @@ def collect(
         shown=shown,
         calibrator=model,
         saved=_saved(model, cal, fitted, sides[1].evaluation),
-        for_whom=_for_whom(trial, judged, groups, cal.class_names, level, seed),
-        confidence=confidence_change(model, trial.values, trial.before),
+        for_whom=_for_whom(trial, both, groups, cal.class_names, level, seed),
+        confidence=confidence_change(model, trial.values, both[0]),
         parameters=parameters,
         effects=effects,
         explanation=str(model.explain()) if hasattr(model, "explain") else None,
@@ -251,9 +258,10 @@ def _to_ship(comparison: MethodComparison, methods: Mapping[str, Any]) -> Any:
     return None if name is None else methods[name]
 
 
-def _sides(
-    trial: Trial, judged: Judged, n_bins: int, n_boot: int, level: float, seed: int
-) -> tuple[Side, Side]:
+Both = tuple[np.ndarray, np.ndarray]  # probabilities (n, m) of the judged rows, before and after
+
+
+def _sides(trial: Trial, both: Both, n_bins: int, n_boot: int, level: float, seed: int) -> tuple[Side, Side]:
     margin = margins(trial.values, input=trial.kind)
     margin_bins = int(np.clip(len(margin) // _ROWS_A_BIN, 3, n_bins))
 
@@ -266,22 +274,21 @@ def _sides(
             ece_floor(probs, trial.labels, seed=seed, **same),
         )
 
-    return side(trial.before), side(judged.probabilities)
+    return side(both[0]), side(both[1])
 
 
 def _for_whom(
-    trial: Trial, judged: Judged, groups: Any, names: tuple[str, ...] | None, level: float, seed: int
+    trial: Trial, both: Both, groups: Any, names: tuple[str, ...] | None, level: float, seed: int
 ) -> tuple[ForWhom, ...]:
     """By predicted class, and by the groups given."""
     names = names or tuple(f"class {c}" for c in range(trial.values.shape[1]))
     options: dict[str, Any] = {"class_names": names, "level": level, "seed": seed}
     asked = ("predicted",) if groups is None else ("predicted", groups)
-    sides = trial.before, judged.probabilities
-    return tuple(for_whom(*sides, trial.labels, one, options) for one in asked)
+    return tuple(for_whom(*both, trial.labels, one, options) for one in asked)
 
 
-def _changes(trial: Trial, judged: Judged, level: float) -> dict[str, Difference]:
-    old, new = (score_terms(Outcomes.of(p, trial.labels), 1) for p in (trial.before, judged.probabilities))
+def _changes(trial: Trial, both: Both, level: float) -> dict[str, Difference]:
+    old, new = (score_terms(Outcomes.of(p, trial.labels), 1) for p in both)
     return {name: paired_difference(new[name], old[name], level) for name in METRICS if name in old}
 
 

@@ -64,6 +64,9 @@ def verdict(report: Report) -> Verdict:
     else:
         if methods.asked is not None:
             told = advice.as_asked(methods)
+        elif report.shown not in methods and methods.recommended is not None:
+            given = "The calibrator given is not compared: it may have been fitted on the rows that the others are judged on."
+            told = f"{given} {advice.advice(methods)}"
         elif methods.recommended is None:
             told = f"No method that keeps the order could be judged in the comparison; this is {report.shown}, the default."
         elif state == "good":
