@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
 
 from .output import Boot, Json, Seed, note, print_evaluations, print_json, progress
@@ -88,6 +87,8 @@ def _warn_if_fitted_on(calibrator: Path, data: LogitsSet) -> None:
 
 def _shift_since_fit(calibrator: Path, data: LogitsSet) -> LabelShiftTest | None:
     """Whether the labels have other frequencies than those the calibrator was fitted on; None where the file does not tell."""
+    import numpy as np
+
     from ..metrics.label_shift import label_shift_of_counts
     from ..persistence import describe
 
