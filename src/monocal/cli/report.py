@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from .by_name import make
+from .groups import Groups, find_groups
 from .output import Force, Json, Out, check_extension, check_not_read, note, print_json, progress
 from .reading import Reading, reads
 
@@ -33,6 +34,7 @@ def report(
             "--method", "-m", help="Calibrator to show; left out, the one the comparison recommends."
         ),
     ] = None,
+    groups: Groups = None,
     title: Annotated[str | None, typer.Option("--title", help="Title of the page.")] = None,
     compare: Annotated[bool, typer.Option("--compare/--no-compare", help="Compare methods.")] = True,
     everything: Annotated[
@@ -64,6 +66,7 @@ def report(
     check_not_read(out, path, test, calibrator, reading.labels)
     cal, judge = reading.read_both(path, test)
     model = load(calibrator) if calibrator else make(method, cal.kind) if method else None
+    known = groups and find_groups(groups, judge or cal, test or path, reading.group)
     with progress("Reading") as update:
         page = write_report(
             out,
@@ -72,6 +75,7 @@ def report(
             calibrator=model,
             methods=(everything or None) if compare else False,
             title=title,
+            groups=known,
             time_limit=time_limit,
             on_step=lambda text: update(0, text.capitalize()),
             force=force,

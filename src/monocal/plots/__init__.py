@@ -6,6 +6,7 @@ new figure or the caller's axes. Nothing is shown, and no setting of matplotlib 
 
 from .comparison import ComparisonDisplay
 from .curves import CalibrationCurve, Stretch, margin_curve, margins, reliability_curve
+from .groups import GroupCurves, GroupDisplay, group_curves
 from .parameters import EffectCurve, RankParameters, effect_curve, rank_parameters
 from .ranks import EffectDisplay, RankParametersDisplay
 from .reliability import MarginDisplay, ReliabilityDisplay
@@ -16,6 +17,8 @@ __all__ = [
     "ComparisonDisplay",
     "EffectCurve",
     "EffectDisplay",
+    "GroupCurves",
+    "GroupDisplay",
     "MarginDisplay",
     "RankParameters",
     "RankParametersDisplay",
@@ -23,6 +26,7 @@ __all__ = [
     "SmoothCurve",
     "Stretch",
     "effect_curve",
+    "group_curves",
     "margin_curve",
     "margins",
     "rank_parameters",

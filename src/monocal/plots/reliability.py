@@ -12,8 +12,11 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
+from ..metrics.within import GROUP_BINS
+from ..validation import check_count
 from ._axes import AFTER, BAND, BEFORE, LINE, SERIES, legend, panels, points, tidy
 from .curves import CalibrationCurve, margin_curve, margins, reliability_curve
+from .groups import GroupCurves, group_curves
 from .smooth_curve import SmoothCurve, smooth_reliability_curve
 
 _FEW = 5  # rows
@@ -46,6 +49,8 @@ class ReliabilityDisplay(_CurvesDisplay):
         By title; see `reliability_curve`.
     smooth : dict of str to SmoothCurve, optional
         Curves without bins, drawn in place of the lines between bins; see `smooth_reliability_curve`.
+    by_group : GroupCurves, optional
+        Where rows are in groups: ``curves`` are then those of the groups, the worst first.
 
     Attributes
     ----------
@@ -69,9 +74,15 @@ class ReliabilityDisplay(_CurvesDisplay):
     ['TS', 'MCCT']
     """
 
-    def __init__(self, curves: dict[str, CalibrationCurve], smooth: dict[str, SmoothCurve] | None = None):
+    def __init__(
+        self,
+        curves: dict[str, CalibrationCurve],
+        smooth: dict[str, SmoothCurve] | None = None,
+        by_group: GroupCurves | None = None,
+    ):
         super().__init__(curves)
         self.smooth = smooth
+        self.by_group = by_group
 
     @classmethod
     def from_estimator(
@@ -96,12 +107,15 @@ class ReliabilityDisplay(_CurvesDisplay):
         *,
         before: Any = None,
         name: str | None = None,
-        n_bins: int = 15,
+        n_bins: int | None = None,
         strategy: str = "uniform",
         classes: Sequence[int] | None = None,
         smooth: bool = False,
         level: float = 0.95,
         sample_weight: Any = None,
+        groups: Any = None,
+        max_groups: int = 6,
+        class_names: Sequence[str] | None = None,
     ) -> ReliabilityDisplay:
         """From labels (n,) and probabilities (n, m), and those before calibration if given.
 
@@ -113,13 +127,35 @@ class ReliabilityDisplay(_CurvesDisplay):
         before : (n, m) array, optional
         name : str, optional
             Title of the one curve there is.
-        n_bins, strategy, level, sample_weight
+        n_bins : int, optional
+            Default: 15, and 5 in groups.
+        strategy, level, sample_weight
             As in `reliability_curve`.
         classes : sequence of int, optional
             A curve for the probability of each of these classes, instead of that of the top class.
         smooth : bool
             Add a curve without bins.
+        groups : (n,) array-like, or "predicted", optional
+            One diagram for each of the ``max_groups`` worst groups, before behind after; see `monocal.evaluate`.
+        max_groups : int
+        class_names : sequence of str, optional
+            Of predicted classes as groups.
         """
+        if groups is not None:
+            if isinstance(y_prob, Mapping) or classes is not None or smooth or strategy != "uniform":
+                raise InputError("groups: expected one predictor, with neither classes, smooth nor quantiles")
+            by_group = group_curves(
+                y_true,
+                y_prob,
+                groups,
+                before=before,
+                n_bins=GROUP_BINS if n_bins is None else n_bins,
+                level=level,
+                sample_weight=sample_weight,
+                class_names=class_names,
+            )
+            return cls(by_group.first(check_count(max_groups, "max_groups")), by_group=by_group)
+        n_bins = 15 if n_bins is None else n_bins
         if isinstance(y_prob, Mapping):
             parts = dict(y_prob)
         elif before is None:
@@ -161,34 +197,44 @@ class ReliabilityDisplay(_CurvesDisplay):
             Of the lines, passed on to ``Axes.plot``.
         """
         if overlay is None:
-            overlay = len(self.curves) > 1 and not set(self.curves) <= {"before", "after"}
-        groups = [list(self.curves)] if overlay else [[name] for name in self.curves]
-        heights = (3.2, 1.0) if histogram else (1.0,)
-        self.figure_, axes = panels(ax, len(groups), heights, (4.2, 5.4 if histogram else 4.4))
-        colours = self._colours()
-        for column, names in enumerate(groups):
-            top = axes[0][column]
+            side_by_side = set(self.curves) <= {"before", "after"} or self.by_group is not None
+            overlay = len(self.curves) > 1 and not side_by_side
+        diagrams = [list(self.curves)] if overlay else [[name] for name in self.curves]
+        columns = len(diagrams) if self.by_group is None else min(3, len(diagrams))
+        lines = -(-len(diagrams) // columns)
+        heights = ((3.2, 1.0) if histogram else (1.0,)) * lines
+        self.figure_, axes = panels(ax, columns, heights, (4.2, (5.4 if histogram else 4.4) * lines))
+        step = 2 if histogram else 1
+        tops, bottoms = ([one for line in axes[first::step] for one in line] for first in (0, step - 1))
+        for unused in (*tops[len(diagrams) :], *bottoms[len(diagrams) :]):
+            unused.set_visible(False)
+        tops, bottoms = tops[: len(diagrams)], bottoms[: len(diagrams)]
+        colours = self._colours() if self.by_group is None else dict.fromkeys(self.curves, AFTER)
+        for names, top, bottom in zip(diagrams, tops, bottoms, strict=True):
             top.plot([0, 1], [0, 1], color=LINE, linewidth=1, linestyle="--", zorder=1)
             for name in names:
                 self._diagram(top, name, colours[name], alone=len(names) == 1, **kwargs)
             top.set(xlim=(0, 1), ylim=(0, 1), ylabel="accuracy")
             if len(names) == 1:
-                top.set_title(
-                    f"{names[0]}: ECE {100 * self.curves[names[0]].ece:.2f} %",
-                    size=top.xaxis.label.get_size(),
-                )
+                top.set_title(self._title(names[0]), size=top.xaxis.label.get_size())
             tidy(top)
             if histogram:
-                self._histogram(axes[1][column], names, colours, column == 0)
+                self._histogram(bottom, names, colours, top is tops[0])
             else:
                 top.set_xlabel("confidence")
-        legend(ax, self.figure_, axes[0][0])
-        self.ax_ = np.array(axes[0])
-        self.histogram_ax_ = np.array(axes[1]) if histogram else np.array([])
+        legend(ax, self.figure_, tops[0])
+        self.ax_, self.histogram_ax_ = np.array(tops), np.array(bottoms if histogram else [])
         return self
+
+    def _title(self, name: str) -> str:
+        if self.by_group is not None:
+            return self.by_group.title(name)
+        return f"{name}: ECE {100 * self.curves[name].ece:.2f} %"
 
     def _diagram(self, ax: Any, name: str, colour: str, *, alone: bool, **kwargs: Any) -> None:
         curve = self.curves[name]
+        if self.by_group is not None and name in self.by_group.before:
+            _behind(ax, self.by_group.before[name])
         filled = curve.weight > 0
         x, y, out = curve.confidence[filled], curve.accuracy[filled], curve.outside[filled]
         if alone:  # boxes over one another could not be told apart
@@ -231,6 +277,13 @@ class ReliabilityDisplay(_CurvesDisplay):
         label = "share of rows, %" if even else "rows, % per 0.01"
         ax.set(xlim=(0, 1), ylim=(0, None), xlabel="confidence", ylabel=label if first else "")
         tidy(ax)
+
+
+def _behind(ax: Any, curve: CalibrationCurve) -> None:
+    """The curve before calibration, behind the one after it."""
+    filled = curve.weight > 0
+    style = {"color": BEFORE, "alpha": 0.5, "zorder": 1, "label": "before"}
+    ax.plot(curve.confidence[filled], curve.accuracy[filled], ".-", **style)
 
 
 class MarginDisplay(_CurvesDisplay):

@@ -20,6 +20,7 @@ from ..data import LogitsSet, atomic_path
 from ..errors import InputError
 from ..metrics import Evaluation, Floor, LabelShiftTest, OrderAudit, ece_floor, evaluate, label_shift_test
 from ..metrics.grouping import read_groups
+from ..metrics.groups import PREDICTED
 from ..metrics.outcomes import Outcomes
 from ..metrics.paired import Difference, paired_difference
 from ..metrics.scores import score_terms
@@ -161,6 +162,8 @@ def collect(
     cal = as_set(cal, "cal", kind)
     test = None if test is None else as_set(test, "test", cal.kind)
     trial = Trial.of(cal, test, seed)
+    if isinstance(groups, str) and groups == PREDICTED:
+        groups = None  # they are always shown
     if groups is not None:
         read_groups(groups, len(trial.labels))  # refuses before the work, not after it
     given = _given(calibrator, cal)
@@ -240,7 +243,7 @@ def collect(
         fingerprint=persistence.fingerprint(cal.values, cal.labels),
         versions=_versions(),
         created=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        notes=tuple(dict.fromkeys((*cal.notes, *(() if test is None else test.notes)))),
+        notes=tuple(dict.fromkeys(note for one in (cal, test) if one is not None for note in _notes(one))),
     )
 
 
@@ -283,7 +286,7 @@ def _for_whom(
     """By predicted class, and by the groups given."""
     names = names or tuple(f"class {c}" for c in range(trial.values.shape[1]))
     options: dict[str, Any] = {"class_names": names, "level": level, "seed": seed}
-    asked = ("predicted",) if groups is None else ("predicted", groups)
+    asked = (PREDICTED,) if groups is None else (PREDICTED, groups)
     return tuple(for_whom(*both, trial.labels, one, options) for one in asked)
 
 
@@ -299,6 +302,14 @@ def _with_figures(comparison: MethodComparison, known: dict[str, Evaluation]) ->
         for one in comparison.results
     )
     return replace(comparison, results=results)
+
+
+def _notes(data: LogitsSet) -> list[str]:
+    """What to know of a set."""
+    unused = (
+        ["the weights of the rows are not used: every row counts alike"] if data.weights is not None else []
+    )
+    return [*data.notes, *unused]
 
 
 def _default(kind: str) -> Any:
