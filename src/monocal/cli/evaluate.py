@@ -13,6 +13,7 @@ from .reading import Reading, reads
 
 if TYPE_CHECKING:
     from ..data import LogitsSet
+    from ..metrics import LabelShiftTest
 
 
 @reads
@@ -40,9 +41,11 @@ def evaluate(
     """
     from .. import metrics as measure
     from ..persistence import load
+    from ..structured import LabelShift
     from .probabilities import before_and_after, uncalibrated
 
     names = [name.strip() for name in metrics.split(",")] if metrics else None
+    shift = None
     if calibrator is None:
         data = reading.read(path, need_labels=True)
         sides = {"value": uncalibrated(data.values, data.kind)}
@@ -50,6 +53,7 @@ def evaluate(
         model = load(calibrator)
         data = reading.read_for(model, path, need_labels=True)
         _warn_if_fitted_on(calibrator, data)
+        shift = None if isinstance(model, LabelShift) else _shift_since_fit(calibrator, data)
         sides = dict(zip(("before", "after"), before_and_after(model, data.values), strict=True))
     with progress(f"Evaluating {data.n_samples:,} x {data.n_classes:,}"):
         found = {
@@ -62,7 +66,8 @@ def evaluate(
         told: dict[str, Any] = {side: evaluation.to_dict() for side, evaluation in found.items()}
         for side, one in by_group.items():
             told[side]["groups"] = one.to_dict()
-        print_json({"data": path, "calibrator": calibrator, **told, "ece_floor": floor.to_dict()})
+        told |= {"ece_floor": floor.to_dict(), "label_shift": shift and shift.to_dict()}
+        print_json({"data": path, "calibrator": calibrator, **told})
         return
     title = f"{data.name}: {data.n_samples:,} samples, {data.n_classes:,} classes"
     print_evaluations(found, title + (f", 95 % intervals from {n_boot} draws" if n_boot else ""))
@@ -72,6 +77,8 @@ def evaluate(
         f"Perfectly calibrated, these rows would show an ECE of {floor.median:.2%} ({floor.low:.2%} to {floor.high:.2%}): "
         f"{floor.observed:.2%} is {verdict} (p = {floor.p_value:.3g})."
     )
+    if shift is not None and shift.shifted:
+        typer.echo(shift.sentence(data.class_names))
     if by_group:
         typer.echo("")
         print_groups(by_group)
@@ -82,5 +89,21 @@ def _warn_if_fitted_on(calibrator: Path, data: LogitsSet) -> None:
 
     saved = describe(calibrator)["data"]
     same_shape = isinstance(saved, dict) and saved.get("shape") == list(data.values.shape)
-    if same_shape and saved == fingerprint(data.values, data.labels):
+    if same_shape and saved.get("sha256") == fingerprint(data.values, data.labels)["sha256"]:
         note(f"{calibrator} was fitted on these very data: the figures after are better than on others.")
+
+
+def _shift_since_fit(calibrator: Path, data: LogitsSet) -> LabelShiftTest | None:
+    """Whether the labels have other frequencies than those the calibrator was fitted on; None where the file does not tell."""
+    import numpy as np
+
+    from ..metrics.label_shift import label_shift_of_counts
+    from ..persistence import describe
+
+    saved = describe(calibrator)["data"]
+    counts = saved.get("label_counts") if isinstance(saved, dict) else None
+    if not isinstance(counts, list) or len(counts) != data.n_classes or data.labels is None:
+        return None
+    if not all(type(count) is int and 0 <= count < 2**53 for count in counts) or not any(counts):
+        return None  # nobody knows who wrote it
+    return label_shift_of_counts(np.array(counts), np.bincount(data.labels, minlength=data.n_classes))

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from .by_name import make
+from .groups import Groups, find_groups
 from .output import Force, Json, Out, check_extension, check_not_read, note, print_json, progress
 from .reading import Reading, reads
 
@@ -28,21 +29,30 @@ def report(
         typer.Option("--calibrator", "-c", help="Report on this saved calibrator instead of fitting one."),
     ] = None,
     method: Annotated[
-        str | None, typer.Option("--method", "-m", help="Name of the calibrator to fit.")
+        str | None,
+        typer.Option(
+            "--method", "-m", help="Calibrator to show; left out, the one the comparison recommends."
+        ),
     ] = None,
+    groups: Groups = None,
     title: Annotated[str | None, typer.Option("--title", help="Title of the page.")] = None,
-    compare: Annotated[
-        bool, typer.Option("--compare/--no-compare", help="Compare other methods as well.")
-    ] = True,
+    compare: Annotated[bool, typer.Option("--compare/--no-compare", help="Compare methods.")] = True,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Compare the networks as well, which take minutes.")
+    ] = False,
     time_limit: Annotated[
-        float, typer.Option("--time-limit", min=0, help="Seconds after which no further method is compared.")
+        float,
+        typer.Option(
+            "--time-limit", min=0, help="Seconds to compare in; a method that takes too long is stopped."
+        ),
     ] = 60.0,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Write a self-contained HTML page on a calibration.
 
-    Diagrams, metrics with intervals, the comparison of methods, the order audit, the certificate and the fitted parameters.
+    The verdict first, then diagrams, metrics with intervals, the comparison of methods, the order audit and the certificate.
+    The page shows and holds the calibrator that it recommends.
 
     Example: monocal report cal.npz --test test.npz -o report.html
     """
@@ -56,14 +66,16 @@ def report(
     check_not_read(out, path, test, calibrator, reading.labels)
     cal, judge = reading.read_both(path, test)
     model = load(calibrator) if calibrator else make(method, cal.kind) if method else None
+    known = groups and find_groups(groups, judge or cal, test or path, reading.group)
     with progress("Reading") as update:
         page = write_report(
             out,
             cal,
             judge,
             calibrator=model,
-            methods=None if compare else False,
+            methods=(everything or None) if compare else False,
             title=title,
+            groups=known,
             time_limit=time_limit,
             on_step=lambda text: update(0, text.capitalize()),
             force=force,
@@ -77,7 +89,10 @@ def report(
                 **{name: side.evaluation.to_dict() for name, side in sides.items()},
                 "order": page.audit.to_dict(),
                 "recommended": page.methods and page.methods.recommended,
+                "shown": page.shown,
+                "verdict": page.verdict.to_dict(),
             }
         )
     else:
+        typer.echo(f"{page.verdict.headline} {page.verdict.advice}")
         note(f"Report written to {out}: open it in a browser.")
