@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import count
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from .by_name import make
-from .output import Force, Json, Out, check_extension, check_not_read, note, print_json, progress
+from .output import Force, Json, Out, TimeLimit, check_extension, check_not_read, note, print_json, progress
 from .reading import Reading, reads
 
 
@@ -34,9 +35,7 @@ def report(
     compare: Annotated[
         bool, typer.Option("--compare/--no-compare", help="Compare other methods as well.")
     ] = True,
-    time_limit: Annotated[
-        float, typer.Option("--time-limit", min=0, help="Seconds after which no further method is compared.")
-    ] = 60.0,
+    time_limit: TimeLimit = 60.0,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
@@ -48,7 +47,7 @@ def report(
     """
     from ..errors import InputError
     from ..persistence import load
-    from ..report import write_report
+    from ..report import default_methods, write_report
 
     if calibrator is not None and method is not None:
         raise InputError("Give --calibrator (one that is fitted) or --method (one to fit), not both.")
@@ -56,7 +55,8 @@ def report(
     check_not_read(out, path, test, calibrator, reading.labels)
     cal, judge = reading.read_both(path, test)
     model = load(calibrator) if calibrator else make(method, cal.kind) if method else None
-    with progress("Reading") as update:
+    begun = count()
+    with progress("Reading", 3 + (len(default_methods(cal.kind)) if compare else 0)) as update:
         page = write_report(
             out,
             cal,
@@ -65,7 +65,7 @@ def report(
             methods=None if compare else False,
             title=title,
             time_limit=time_limit,
-            on_step=lambda text: update(0, text.capitalize()),
+            on_step=lambda text: update(next(begun), text.capitalize()),
             force=force,
         )
     if as_json:
