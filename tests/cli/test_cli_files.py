@@ -16,6 +16,7 @@ import torch
 
 import monocal as mc
 from monocal import data
+from monocal.report.collect import collect
 
 Run = Callable[..., Any]
 NAMES = ["cat", "dog", "owl"]
@@ -55,6 +56,9 @@ def test_from_a_csv_to_a_report(run: Run, pets: Path) -> None:
     assert list(mc.load("cal.json").feature_names_in_) == NAMES
     run("report", "pets.csv", "--kind", "probabilities", "--no-compare", "-o", "report.html")
     assert (pets / "report.html").read_text().rstrip().endswith("</html>")
+    page = collect(data.read("pets.csv", kind="probabilities"), methods=False, n_boot=5)
+    (pets / "shipped.json").write_text(page.saved)  # what the page hands out
+    assert list(mc.load("shipped.json").feature_names_in_) == NAMES
 
 
 def test_names_and_ids_are_carried_through(run: Run, pets: Path) -> None:

@@ -44,8 +44,12 @@ def compare(
         typer.Option("--test", help="Rows to judge on; left out, the test part of CAL or cross-validation."),
     ] = None,
     only: Annotated[
-        str | None, typer.Option("--methods", help="Names with commas between; all when left out.")
+        str | None,
+        typer.Option("--methods", help="Names with commas between; left out, all that train no network."),
     ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="The networks as well, which take minutes.")
+    ] = False,
     time_limit: TimeLimit = 600.0,
     n_boot: Boot = 200,
     seed: Seed = 0,
@@ -56,19 +60,20 @@ def compare(
 ) -> None:
     """Compare every method and recommend one.
 
-    Methods are ranked by NLL, with 95 % intervals. The one recommended has the lowest NLL of those that guarantee the order of
-    the classes.
+    Methods are ranked by NLL, with 95 % intervals. Of those that guarantee the order of the classes and cannot be told from the
+    best, the simplest is recommended; where giving the order up is clearly better, what it costs is said.
 
     Example: monocal compare cal.npz --test test.npz
     """
     from ..metrics import label_shift_test
     from ..report import Trial, as_set, compare_methods, default_methods
+    from ..report.advice import recommendation
+    from ..report.selection import UNCALIBRATED
     from ..report.trial import FOLDS
-    from ..report.words import recommendation
 
     cal, judge = reading.read_both(path, test)
     trial = Trial.of(as_set(cal, str(path)), judge and as_set(judge, str(test or path)), seed)
-    wanted = default_methods(cal.kind)
+    wanted = default_methods(cal.kind, networks=everything or only is not None)
     if only:
         titles = {repr(method): title for title, method in wanted.items()}
         chosen = [(find_method(name)[0], make(name, cal.kind)) for name in only.split(",")]
@@ -95,6 +100,8 @@ def compare(
             {
                 "judged_on": how,
                 "recommended": result.recommended,
+                "within_noise": [one.name for one in result.alike(keeping=True)],
+                "recommended_if_order_may_change": result.recommended_free,
                 "reason": advice,
                 "price_of_order": result.price and {"method": result.price[0], **result.price[1].to_dict()},
                 "label_shift": shift and shift.to_dict(),
@@ -114,15 +121,8 @@ def compare(
         if one.evaluation is not None
     ]
     columns = ["", "NLL", "NLL, 95 %", "ECE", "ECE, 95 %", "Brier", "accuracy", "rows re-ordered", "fit, s"]
-    hidden = [] if n_boot else ["NLL, 95 %", "ECE, 95 %"]
-    kept = [i for i, column in enumerate(columns) if column not in hidden]
     dropped = print_table(
-        [columns[i] for i in kept],
-        [[row[i] for i in kept] for row in rows],
-        f"{cal.name}: {how}",
-        mark=result.recommended or "",
-        drop=[column for column in _DROPPED if column not in hidden],
-        wide=wide,
+        columns, rows, f"{cal.name}: {how}", mark=result.recommended or "", drop=_DROPPED, wide=wide
     )
     if dropped:
         typer.echo(f"Left out for want of room: {'; '.join(dropped)} (--wide shows all).")
@@ -131,7 +131,7 @@ def compare(
     typer.echo(advice)
     if shift is not None and shift.shifted:
         typer.echo(str(shift))
-    if result.recommended is not None:
+    if result.recommended not in (None, UNCALIBRATED):
         spelt = find_method(result.recommended)[0]
         typer.echo(
             f"Next: {join(['monocal', 'fit', str(path), *reading.typed(), '-m', spelt, '-o', 'cal.json'])}"

@@ -13,7 +13,7 @@ from .reading import Reading, reads
 
 if TYPE_CHECKING:
     from ..data import LogitsSet
-    from ..metrics import Evaluation
+    from ..metrics import Evaluation, LabelShiftTest
 
 
 @reads
@@ -40,9 +40,11 @@ def evaluate(
     """
     from .. import metrics as measure
     from ..persistence import load
+    from ..structured import LabelShift
     from .probabilities import before_and_after, uncalibrated
 
     names = [name.strip() for name in metrics.split(",")] if metrics else None
+    shift = None
     if calibrator is None:
         data = reading.read(path, need_labels=True)
         sides = {"value": uncalibrated(data.values, data.kind)}
@@ -50,6 +52,7 @@ def evaluate(
         model = load(calibrator)
         data = reading.read_for(model, path, need_labels=True)
         _warn_if_fitted_on(calibrator, data)
+        shift = None if isinstance(model, LabelShift) else _shift_since_fit(calibrator, data)
         sides = dict(zip(("before", "after"), before_and_after(model, data.values), strict=True))
 
     def measured(rows: slice) -> tuple[dict[str, measure.Evaluation], measure.Floor]:
@@ -67,7 +70,8 @@ def evaluate(
         found, floor = measured(slice(None))
     if as_json:
         told: dict[str, Any] = {side: evaluation.to_dict() for side, evaluation in found.items()}
-        print_json({"data": path, "calibrator": calibrator, **told, "ece_floor": floor.to_dict()})
+        told |= {"ece_floor": floor.to_dict(), "label_shift": shift and shift.to_dict()}
+        print_json({"data": path, "calibrator": calibrator, **told})
         return
     title = f"{data.name}: {data.n_samples:,} samples, {data.n_classes:,} classes"
     print_evaluations(found, f"{title}{_intervals(next(iter(found.values())))}")
@@ -78,6 +82,8 @@ def evaluate(
         f"Perfectly calibrated, these rows would show an ECE of {100 * floor.median:.2f} % ({100 * floor.low:.2f} to "
         f"{100 * floor.high:.2f} %): {100 * floor.observed:.2f} % is {verdict} ({show_p(floor.p_value)})."
     )
+    if shift is not None and shift.shifted:
+        typer.echo(shift.sentence(data.class_names))
 
 
 def _intervals(found: Evaluation) -> str:
@@ -97,5 +103,21 @@ def _warn_if_fitted_on(calibrator: Path, data: LogitsSet) -> None:
 
     saved = describe(calibrator)["data"]
     same_shape = isinstance(saved, dict) and saved.get("shape") == list(data.values.shape)
-    if same_shape and saved == fingerprint(data.values, data.labels, data.weights):
+    if same_shape and saved.get("sha256") == fingerprint(data.values, data.labels, data.weights)["sha256"]:
         note(f"{calibrator} was fitted on these very data: the figures after are better than on others.")
+
+
+def _shift_since_fit(calibrator: Path, data: LogitsSet) -> LabelShiftTest | None:
+    """Whether the labels have other frequencies than those the calibrator was fitted on; None where the file does not tell."""
+    import numpy as np
+
+    from ..metrics.label_shift import label_shift_of_counts
+    from ..persistence import describe
+
+    saved = describe(calibrator)["data"]
+    counts = saved.get("label_counts") if isinstance(saved, dict) else None
+    if not isinstance(counts, list) or len(counts) != data.n_classes or data.labels is None:
+        return None
+    if not all(type(count) is int and 0 <= count < 2**53 for count in counts) or not any(counts):
+        return None  # nobody knows who wrote it
+    return label_shift_of_counts(np.array(counts), np.bincount(data.labels, minlength=data.n_classes))

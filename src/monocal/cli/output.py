@@ -38,7 +38,7 @@ TimeLimit = Annotated[
     typer.Option(
         "--time-limit",
         callback=_above_zero,
-        help="Seconds after which no further method is begun; inf: no limit.",
+        help="Seconds to compare in; a method that takes too long is stopped. inf: no limit.",
     ),
 ]
 
@@ -103,7 +103,7 @@ def print_table(
     drop: Sequence[str] = (),
     wide: bool = False,
 ) -> list[str]:
-    """A table; the row whose first cell is ``mark`` is bold. No cell is ever cut.
+    """A table; the row whose first cell is ``mark`` is bold. No cell is ever cut, and a column without any is left out.
 
     On a terminal that is too narrow the columns of ``drop`` are left out, in this order and no more than needed, unless the table
     is to be ``wide``; gives those left out.
@@ -112,9 +112,11 @@ def print_table(
 
     console = Console(highlight=False, markup=False)
     room = console.width if console.is_terminal and not wide else None
+    held = [i for i in range(len(columns)) if i == 0 or any(row[i] for row in rows)]
+    drop = [name for name in drop if name in {columns[i] for i in held}]
     dropped: list[str] = []
     while True:
-        kept = [i for i, column in enumerate(columns) if column not in dropped]
+        kept = [i for i in held if columns[i] not in dropped]
         table = _table([columns[i] for i in kept], [[row[i] for i in kept] for row in rows], mark)
         needed = console.measure(table, options=console.options.update(max_width=100_000)).maximum
         if room is None or needed <= room or len(dropped) == len(drop):

@@ -29,19 +29,24 @@ def report(
         typer.Option("--calibrator", "-c", help="Report on this saved calibrator instead of fitting one."),
     ] = None,
     method: Annotated[
-        str | None, typer.Option("--method", "-m", help="Name of the calibrator to fit.")
+        str | None,
+        typer.Option(
+            "--method", "-m", help="Calibrator to show; left out, the one the comparison recommends."
+        ),
     ] = None,
     title: Annotated[str | None, typer.Option("--title", help="Title of the page.")] = None,
-    compare: Annotated[
-        bool, typer.Option("--compare/--no-compare", help="Compare other methods as well.")
-    ] = True,
+    compare: Annotated[bool, typer.Option("--compare/--no-compare", help="Compare methods.")] = True,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Compare the networks as well, which take minutes.")
+    ] = False,
     time_limit: TimeLimit = 60.0,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Write a self-contained HTML page on a calibration.
 
-    Diagrams, metrics with intervals, the comparison of methods, the order audit, the certificate and the fitted parameters.
+    The verdict first, then diagrams, metrics with intervals, the comparison of methods, the order audit and the certificate.
+    The page shows and holds the calibrator that it recommends.
 
     Example: monocal report cal.npz --test test.npz -o report.html
     """
@@ -56,13 +61,15 @@ def report(
     cal, judge = reading.read_both(path, test)
     model = load(calibrator) if calibrator else make(method, cal.kind) if method else None
     begun = count()
-    with progress("Reading", 3 + (len(default_methods(cal.kind)) if compare else 0)) as update:
+    with progress(
+        "Reading", 3 + (len(default_methods(cal.kind, networks=everything)) if compare else 0)
+    ) as update:
         page = write_report(
             out,
             cal,
             judge,
             calibrator=model,
-            methods=None if compare else False,
+            methods=(everything or None) if compare else False,
             title=title,
             time_limit=time_limit,
             on_step=lambda text: update(next(begun), text.capitalize()),
@@ -77,7 +84,10 @@ def report(
                 **{name: side.evaluation.to_dict() for name, side in sides.items()},
                 "order": page.audit.to_dict(),
                 "recommended": page.methods and page.methods.recommended,
+                "shown": page.shown,
+                "verdict": page.verdict.to_dict(),
             }
         )
     else:
+        typer.echo(f"{page.verdict.headline} {page.verdict.advice}")
         note(f"Report written to {out}: open it in a browser.")

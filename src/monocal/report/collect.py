@@ -6,7 +6,8 @@ import datetime
 import os
 import platform
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +19,10 @@ from sklearn.utils.validation import check_is_fitted
 from .. import persistence
 from ..data import LogitsSet, atomic_path
 from ..errors import InputError
-from ..metrics import (
-    Comparison,
-    Evaluation,
-    Floor,
-    OrderAudit,
-    compare,
-    ece_floor,
-    evaluate,
-)
+from ..metrics import Evaluation, Floor, LabelShiftTest, OrderAudit, ece_floor, evaluate, label_shift_test
+from ..metrics.outcomes import Outcomes
+from ..metrics.paired import Difference, paired_difference
+from ..metrics.scores import score_terms
 from ..plots import (
     CalibrationCurve,
     EffectCurve,
@@ -38,10 +34,13 @@ from ..plots import (
     reliability_curve,
 )
 from ..solver import Solution
-from .selection import MethodComparison, compare_methods
-from .trial import FOLDS, Trial, as_set
+from .confidence import ConfidenceChange, confidence_change
+from .selection import UNCALIBRATED, MethodComparison, compare_methods, default_methods, method_name
+from .trial import FOLDS, Judged, Trial, as_set
+from .verdict import Verdict, verdict
 
 METRICS = ("nll", "brier", "ece", "adaptive_ece", "classwise_ece", "accuracy")
+_ROWS_A_BIN = 10  # of the margin: fewer tell nothing
 _DRAWN_ROWS = 5_000_000  # rows drawn for intervals when the number of draws is not given: seconds
 
 
@@ -66,12 +65,19 @@ class Report:
     judged_how : str
         In words: on which rows the figures were computed.
     before, after : Side
-    changes : dict of str to Comparison
-        Paired comparisons of after (A) with before (B), by metric.
+    changes : dict of str to Difference
+        After minus before, paired by row, of the metrics that are means over rows.
     audit : OrderAudit
     methods : MethodComparison or None
+    shift : LabelShiftTest or None
+        Of calibration against test labels, where there is a test set.
+    class_names : tuple of str or None
+    shown : str
+        The method of this page: the one asked for, or the one recommended.
     calibrator : Calibrator
-        Fitted on all calibration rows.
+        It, fitted on all calibration rows.
+    confidence : ConfidenceChange
+        What it does to the confidence of the top class.
     parameters : RankParameters or None
     effects : tuple of EffectCurve
     explanation : str or None
@@ -94,11 +100,15 @@ class Report:
     judged_how: str
     before: Side
     after: Side
-    changes: dict[str, Comparison]
+    changes: dict[str, Difference]
     audit: OrderAudit
     methods: MethodComparison | None
+    shift: LabelShiftTest | None
+    class_names: tuple[str, ...] | None
+    shown: str
     calibrator: Any
     saved: str | None
+    confidence: ConfidenceChange
     parameters: RankParameters | None
     effects: tuple[EffectCurve, ...]
     explanation: str | None
@@ -107,6 +117,11 @@ class Report:
     versions: dict[str, str]
     created: str
     notes: tuple[str, ...]
+
+    @property
+    def verdict(self) -> Verdict:
+        """What the page says first."""
+        return verdict(self)
 
     def to_html(self) -> str:
         """The page: one text, no network."""
@@ -146,59 +161,43 @@ def collect(
     if n_boot is None:
         n_boot = int(np.clip(_DRAWN_ROWS // len(trial.labels), 100, 500))
 
-    tell("fitting")
-    template = _default(cal.kind) if given is None else given
-    judged = trial.judge(template, fitted=fitted)
-    refit = trial.crossed and not fitted
-    model = clone(template).fit(cal.values, cal.labels) if refit else judged.model
-
-    tell("measuring")
-    margin = margins(trial.values, input=trial.kind)
-    sides = []
-    for probs in (trial.before, judged.probabilities):
-        sides.append(
-            Side(
-                evaluate(
-                    probs,
-                    trial.labels,
-                    metrics=list(METRICS),
-                    n_boot=n_boot,
-                    level=level,
-                    n_bins=n_bins,
-                    seed=seed,
-                ),
-                reliability_curve(probs, trial.labels, n_bins=n_bins, level=level),
-                margin_curve(probs, trial.labels, margin, n_bins=n_bins, level=level),
-                ece_floor(probs, trial.labels, n_bins=n_bins, level=level, seed=seed),
-            )
-        )
-    changes = {
-        name: compare(
-            judged.probabilities,
-            trial.before,
-            trial.labels,
-            name,
-            n_boot=n_boot,
-            level=level,
-            n_bins=n_bins,
-            seed=seed,
-        )
-        for name in METRICS
-    }
-
-    comparison = None
+    judged = comparison = None
+    if given is not None:
+        tell("fitting")
+        judged = trial.judge(given, fitted=fitted)
     if methods is not False:
         tell("comparing methods")
+        wanted = (
+            methods if isinstance(methods, Mapping) else default_methods(cal.kind, networks=methods is True)
+        )
         comparison = compare_methods(
             trial,
-            methods if isinstance(methods, Mapping) else None,
+            wanted,
             # One that came fitted may have seen the rows that the others are cross-validated on.
-            known=None if fitted and trial.crossed else (template, judged),
+            known=None if judged is None or (fitted and trial.crossed) else (given, judged),
             n_boot=min(n_boot, 200),
             level=level,
             time_limit=time_limit,
             seed=seed,
             on_method=lambda name: tell(f"comparing methods: {name}"),
+        )
+    template = given
+    if judged is None:
+        tell("fitting")
+        template = _to_ship(comparison, wanted) if comparison is not None else None
+        template = _default(cal.kind) if template is None else template
+        judged = trial.judge(template)
+    refit = trial.crossed and not fitted
+    model = clone(template).fit(cal.values, cal.labels) if refit else judged.model
+    shown = comparison.asked if comparison is not None and comparison.asked else method_name(type(template))
+    if comparison is not None and given is None and (best := _shipped_name(comparison)) is not None:
+        shown = best
+
+    tell("measuring")
+    sides = _sides(trial, judged, n_bins, n_boot, level, seed)
+    if comparison is not None:  # one interval for one number
+        comparison = _with_figures(
+            comparison, {UNCALIBRATED: sides[0].evaluation, shown: sides[1].evaluation}
         )
 
     parameters, effects = _inside(model, cal)
@@ -213,11 +212,15 @@ def collect(
         judged_how=_how(trial, fitted, test is not None),
         before=sides[0],
         after=sides[1],
-        changes=changes,
+        changes=_changes(trial, judged, level),
         audit=judged.audit,
         methods=comparison,
+        shift=None if test is None else label_shift_test(cal.labels, test.labels, n_classes=cal.n_classes),
+        class_names=cal.class_names,
+        shown=shown,
         calibrator=model,
         saved=_saved(model, cal, fitted, sides[1].evaluation),
+        confidence=confidence_change(model, trial.values, trial.before),
         parameters=parameters,
         effects=effects,
         explanation=str(model.explain()) if hasattr(model, "explain") else None,
@@ -227,6 +230,52 @@ def collect(
         created=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
         notes=tuple(dict.fromkeys((*cal.notes, *(() if test is None else test.notes)))),
     )
+
+
+def _shipped_name(comparison: MethodComparison) -> str | None:
+    """What the page shows: the recommended method; the best there is where none should be used; None where none was judged."""
+    name = comparison.recommended
+    if name != UNCALIBRATED:
+        return name
+    best = comparison.best(keeping=True)
+    return None if best is None else best.name
+
+
+def _to_ship(comparison: MethodComparison, methods: Mapping[str, Any]) -> Any:
+    name = _shipped_name(comparison)
+    return None if name is None else methods[name]
+
+
+def _sides(
+    trial: Trial, judged: Judged, n_bins: int, n_boot: int, level: float, seed: int
+) -> tuple[Side, Side]:
+    margin = margins(trial.values, input=trial.kind)
+    margin_bins = int(np.clip(len(margin) // _ROWS_A_BIN, 3, n_bins))
+
+    def side(probs: np.ndarray) -> Side:
+        same: dict[str, Any] = {"n_bins": n_bins, "level": level}
+        return Side(
+            evaluate(probs, trial.labels, metrics=list(METRICS), n_boot=n_boot, seed=seed, **same),
+            reliability_curve(probs, trial.labels, **same),
+            margin_curve(probs, trial.labels, margin, n_bins=margin_bins, level=level),
+            ece_floor(probs, trial.labels, seed=seed, **same),
+        )
+
+    return side(trial.before), side(judged.probabilities)
+
+
+def _changes(trial: Trial, judged: Judged, level: float) -> dict[str, Difference]:
+    old, new = (score_terms(Outcomes.of(p, trial.labels), 1) for p in (trial.before, judged.probabilities))
+    return {name: paired_difference(new[name], old[name], level) for name in METRICS if name in old}
+
+
+def _with_figures(comparison: MethodComparison, known: dict[str, Evaluation]) -> MethodComparison:
+    """The comparison with evaluations that are on the page already."""
+    results = tuple(
+        replace(one, evaluation=known[one.name]) if one.evaluation is not None and one.name in known else one
+        for one in comparison.results
+    )
+    return replace(comparison, results=results)
 
 
 def _default(kind: str) -> Any:
@@ -292,6 +341,9 @@ def _inside(model: Any, cal: LogitsSet) -> tuple[RankParameters | None, tuple[Ef
 
 def _saved(model: Any, cal: LogitsSet, fitted: bool, evaluation: Evaluation) -> str | None:
     """The calibrator as a file; None for one that JSON cannot hold. A fitted one was not fitted on these data, perhaps."""
+    if cal.class_names is not None and not hasattr(model, "feature_names_in_"):
+        model = copy(model)
+        model.feature_names_in_ = np.array(cal.class_names, dtype=object)
     try:
         data = None if fitted else (cal.values, cal.labels)
         return persistence.to_json(model, data=data, metrics=evaluation.to_dict())
