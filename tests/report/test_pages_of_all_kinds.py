@@ -70,7 +70,7 @@ def sentences(html):
 
 
 ODD = {
-    "not a number": r"\bnan\b|\bNone\b|\binf\b",
+    "not a number": r"\bnan\b|\bNone\b(?! of)|\binf\b",
     "a zero with a minus": r"[-−]0(\.0+)?(?![\d.])",
     "an interval of zeros": r"interval 0\.0+ to 0\.0+\b",
     "a range of one": r"\b(?:ranks? |between )([\d.,]+)(?: %)? (?:to|and) \1\b(?!\.\d)",

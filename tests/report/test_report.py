@@ -16,7 +16,7 @@ import monocal as mc
 from monocal.calibration import ConditionalMCCT
 from monocal.data import LogitsSet
 from monocal.errors import FileError, InputError
-from monocal.report import Trial, as_set, collect, compare_methods, default_methods
+from monocal.report import Trial, as_set, collect, compare_methods, default_methods, for_whom
 
 QUICK = {"n_boot": 20}
 
@@ -99,8 +99,13 @@ def test_a_fitted_calibrator_is_judged_as_it_is(sets, in_this_process):
     made = collect(cal, test, calibrator=fitted, methods={"MCCT": mc.MCCT()}, **QUICK)
     assert made.calibrator is fitted
     assert [r.name for r in made.methods.results] == ["uncalibrated", "MCCT", "temperature scaling as given"]
-    alone = collect(cal, calibrator=fitted, methods=False, **QUICK)
+    alone = collect(cal, calibrator=fitted, methods={"MCCT": mc.MCCT()}, **QUICK)
     assert "flatter" in alone.judged_how
+    assert alone.shown == "temperature scaling as given"
+    assert alone.verdict.advice.startswith(
+        "The calibrator given is not compared: it may have been fitted on the rows"
+    )
+    assert alone.verdict.advice.endswith("Ship MCCT: the only method judged that keeps the order.")
 
 
 def test_probabilities_as_input(sets):
@@ -214,6 +219,40 @@ def test_the_price_of_order_with_a_picture_of_what_moved(in_this_process):
     assert (
         f"{told}\n{move.rows} rows\n{move.right_before} right before, {move.right_after} right after" in html
     )
+
+
+def test_for_whom_it_is_calibrated(sets):
+    cal, test = sets
+    # Half of the rows, the late ones, are far too sure.
+    late = np.arange(len(test.labels)) >= 750
+    values = np.where(late[:, None], 4.0, 1.0) * test.values / 2.5
+    groups = np.where(late, "late", "early")
+    known = {"calibrator": mc.TemperatureScaling(), "methods": False}
+    made = collect(cal, LogitsSet(values, test.labels), groups=groups, **known, **QUICK)
+    by_class, given = made.for_whom
+    assert by_class.before.kind == "predicted class"
+    assert set(by_class.before.names) <= {f"class {c}" for c in range(30)}
+    assert len(by_class.shown) == 12
+    assert given.before["late"].off
+    assert set(given.shown) == {"late", "early"}
+    html = made.to_html()
+    assert "Over-confidence by predicted class, before and after calibration" in html
+    assert "Over-confidence by group, before and after calibration" in html
+    assert f"Before calibration: {given.before.verdict}" in html.replace("\u00a0", " ").replace("&#x27;", "'")
+    with pytest.raises(InputError, match="groups: expected one value for each of the 1500 rows"):
+        collect(cal, test, groups=groups[:10], **known, **QUICK)
+
+
+def test_where_the_order_is_the_obstacle_this_is_said(in_this_process):
+    data = mc.data.synthetic(1600, 4, seed=0)
+    swapped = data.values[:, [1, 0, 2, 3]]  # what is called class 0 is class 1
+    parts = [LogitsSet(swapped[rows], data.labels[rows]) for rows in (slice(0, 800), slice(800, 1600))]
+    made = collect(*parts, methods={"TS": mc.TemperatureScaling(), "matrix": mc.MatrixScaling()}, **QUICK)
+    told = " ".join(for_whom.in_words(made.for_whom[0], made.methods.recommended_free))
+    assert "After: " in told
+    assert "matrix, which may change the order, treats them by name." in told
+    assert made.for_whom[0].after.obstacles
+    assert "no map that keeps the order can mend that" in told
 
 
 def test_progress_names_each_method(sets):

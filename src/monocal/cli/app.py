@@ -45,6 +45,7 @@ _IN_COMMANDS = {
     "kind=": "--kind",
     "part=": "--part",
     "group=": "--group",
+    "groups=": "--groups",
     "force": "--force",
     "max_iter": "--set max_iter=...",
     "tol": "--set tol=...",

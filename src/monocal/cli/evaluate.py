@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .forecast import forecast
+from .groups import Groups, evaluate_by_group, print_groups
 from .output import Boot, Json, Seed, note, print_evaluations, print_json, progress, show_p
 from .reading import Reading, reads
 
@@ -28,6 +29,7 @@ def evaluate(
         str | None,
         typer.Option("--metrics", help="Names with commas between, such as nll,ece; all when left out."),
     ] = None,
+    groups: Groups = None,
     n_boot: Boot = 200,
     seed: Seed = 0,
     as_json: Json = False,
@@ -36,7 +38,7 @@ def evaluate(
 
     Every metric, with a 95 % interval where one can be given, and the ECE that perfect calibration would show on these rows.
 
-    Example: monocal evaluate test.npz --calibrator cal.json
+    Example: monocal evaluate test.npz --calibrator cal.json --groups subject
     """
     from .. import metrics as measure
     from ..persistence import load
@@ -68,8 +70,11 @@ def evaluate(
     with progress(f"Evaluating {data.n_samples:,} x {data.n_classes:,}") as update:
         update(expected=forecast(measured, data.values.shape))
         found, floor = measured(slice(None))
+    by_group = evaluate_by_group(sides, data, groups, path, reading.group, seed) if groups else {}
     if as_json:
         told: dict[str, Any] = {side: evaluation.to_dict() for side, evaluation in found.items()}
+        for side, one in by_group.items():
+            told[side]["groups"] = one.to_dict()
         told |= {"ece_floor": floor.to_dict(), "label_shift": shift and shift.to_dict()}
         print_json({"data": path, "calibrator": calibrator, **told})
         return
@@ -84,6 +89,9 @@ def evaluate(
     )
     if shift is not None and shift.shifted:
         typer.echo(shift.sentence(data.class_names))
+    if by_group:
+        typer.echo("")
+        print_groups(by_group)
 
 
 def _intervals(found: Evaluation) -> str:

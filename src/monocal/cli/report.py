@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from .by_name import make
+from .groups import Groups, find_groups
 from .output import Force, Json, Out, TimeLimit, check_extension, check_not_read, note, print_json, progress
 from .reading import Reading, reads
 
@@ -34,6 +35,7 @@ def report(
             "--method", "-m", help="Calibrator to show; left out, the one the comparison recommends."
         ),
     ] = None,
+    groups: Groups = None,
     title: Annotated[str | None, typer.Option("--title", help="Title of the page.")] = None,
     compare: Annotated[bool, typer.Option("--compare/--no-compare", help="Compare methods.")] = True,
     everything: Annotated[
@@ -60,10 +62,9 @@ def report(
     check_not_read(out, path, test, calibrator, reading.labels)
     cal, judge = reading.read_both(path, test)
     model = load(calibrator) if calibrator else make(method, cal.kind) if method else None
-    begun = count()
-    with progress(
-        "Reading", 3 + (len(default_methods(cal.kind, networks=everything)) if compare else 0)
-    ) as update:
+    known = groups and find_groups(groups, judge or cal, test or path, reading.group)
+    begun, steps = count(), 3 + (len(default_methods(cal.kind, networks=everything)) if compare else 0)
+    with progress("Reading", steps) as update:
         page = write_report(
             out,
             cal,
@@ -71,6 +72,7 @@ def report(
             calibrator=model,
             methods=(everything or None) if compare else False,
             title=title,
+            groups=known,
             time_limit=time_limit,
             on_step=lambda text: update(next(begun), text.capitalize()),
             force=force,

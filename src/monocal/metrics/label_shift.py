@@ -105,7 +105,8 @@ def label_shift_test(
         if n_classes < m:
             raise InputError(f"n_classes is {n_classes}, but there is a label {m - 1}.")
         m = n_classes
-    return label_shift_of_counts(*(np.bincount(y, minlength=m) for y in labels), seed=seed)
+    counts = [np.bincount(y, minlength=m) for y in labels]
+    return label_shift_of_counts(counts[0], counts[1], seed)
 
 
 def label_shift_of_counts(calibration: np.ndarray, test: np.ndarray, seed: int = 0) -> LabelShiftTest:

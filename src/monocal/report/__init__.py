@@ -39,6 +39,7 @@ def write_report(
     methods: Mapping[str, Any] | bool | None = None,
     title: str | None = None,
     kind: str = "logits",
+    groups: Any = None,
     n_bins: int = 15,
     n_boot: int | None = None,
     level: float = 0.95,
@@ -65,6 +66,9 @@ def write_report(
     title : str, optional
     kind : {"logits", "probabilities"}
         What ``values`` are where arrays are given; a `LogitsSet` knows.
+    groups : array-like of shape (n,), frame or mapping of columns, optional
+        What else is known of the judged rows (those of ``test``, or of ``cal`` without one): the page says for which of these
+        groups the probabilities hold, as it does for the predicted classes.
     n_bins : int
         Of the reliability diagram and ECE.
     n_boot : int, optional
@@ -101,6 +105,7 @@ def write_report(
             methods=methods,
             title=title,
             kind=kind,
+            groups=groups,
             n_bins=n_bins,
             n_boot=n_boot,
             level=level,

@@ -145,7 +145,7 @@ def chosen_on(methods: MethodComparison) -> str:
     """That the rows which chose are the rows which judge."""
     if methods.labels is None or methods.recommended is None or len(methods.judged) < 3:
         return ""
-    return f"Chosen and judged by the same {count(len(methods.labels))} rows."
+    return f"Chosen and judged by the same {count(len(methods.labels))} rows, so its figures may be a little too good."
 
 
 def _capital(text: str) -> str:

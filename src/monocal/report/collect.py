@@ -20,6 +20,8 @@ from .. import persistence
 from ..data import LogitsSet, atomic_path
 from ..errors import InputError
 from ..metrics import Evaluation, Floor, LabelShiftTest, OrderAudit, ece_floor, evaluate, label_shift_test
+from ..metrics.grouping import read_groups
+from ..metrics.groups import PREDICTED
 from ..metrics.outcomes import Outcomes
 from ..metrics.paired import Difference, paired_difference
 from ..metrics.scores import score_terms
@@ -35,8 +37,9 @@ from ..plots import (
 )
 from ..solver import Solution
 from .confidence import ConfidenceChange, confidence_change
+from .for_whom import ForWhom, for_whom
 from .selection import UNCALIBRATED, MethodComparison, compare_methods, default_methods, method_name
-from .trial import FOLDS, Judged, Trial, as_set
+from .trial import FOLDS, Trial, as_set
 from .verdict import Verdict, verdict
 
 METRICS = ("nll", "brier", "ece", "adaptive_ece", "classwise_ece", "accuracy")
@@ -76,6 +79,8 @@ class Report:
         The method of this page: the one asked for, or the one recommended.
     calibrator : Calibrator
         It, fitted on all calibration rows.
+    for_whom : tuple of ForWhom
+        Predicted classes, then the groups given, before and after.
     confidence : ConfidenceChange
         What it does to the confidence of the top class.
     parameters : RankParameters or None
@@ -108,6 +113,7 @@ class Report:
     shown: str
     calibrator: Any
     saved: str | None
+    for_whom: tuple[ForWhom, ...]
     confidence: ConfidenceChange
     parameters: RankParameters | None
     effects: tuple[EffectCurve, ...]
@@ -144,6 +150,7 @@ def collect(
     methods: Mapping[str, Any] | bool | None = None,
     title: str | None = None,
     kind: str = "logits",
+    groups: Any = None,
     n_bins: int = 15,
     n_boot: int | None = None,
     level: float = 0.95,
@@ -156,6 +163,10 @@ def collect(
     cal = as_set(cal, "cal", kind)
     test = None if test is None else as_set(test, "test", cal.kind)
     trial = Trial.of(cal, test, seed)
+    if isinstance(groups, str) and groups == PREDICTED:
+        groups = None  # they are always shown
+    if groups is not None:
+        read_groups(groups, len(trial.labels))  # refuses before the work, not after it
     given = _given(calibrator, cal)
     fitted = given is not None and _is_fitted(given)
     if n_boot is None:
@@ -189,12 +200,16 @@ def collect(
         judged = trial.judge(template)
     refit = trial.crossed and not fitted
     model = clone(template).fit(cal.values, cal.labels) if refit else judged.model
-    shown = comparison.asked if comparison is not None and comparison.asked else method_name(type(template))
-    if comparison is not None and given is None and (best := _shipped_name(comparison)) is not None:
-        shown = best
+    shown = method_name(type(template))
+    if comparison is not None:
+        if given is None:
+            shown = _shipped_name(comparison) or shown
+        else:
+            shown = comparison.asked or f"{shown} as given"
 
     tell("measuring")
-    sides = _sides(trial, judged, n_bins, n_boot, level, seed)
+    both = trial.before, judged.probabilities
+    sides = _sides(trial, both, n_bins, n_boot, level, seed)
     if comparison is not None:  # one interval for one number
         comparison = _with_figures(
             comparison, {UNCALIBRATED: sides[0].evaluation, shown: sides[1].evaluation}
@@ -212,7 +227,7 @@ def collect(
         judged_how=_how(trial, fitted, test is not None),
         before=sides[0],
         after=sides[1],
-        changes=_changes(trial, judged, level),
+        changes=_changes(trial, both, level),
         audit=judged.audit,
         methods=comparison,
         shift=None if test is None else label_shift_test(cal.labels, test.labels, n_classes=cal.n_classes),
@@ -220,7 +235,8 @@ def collect(
         shown=shown,
         calibrator=model,
         saved=_saved(model, cal, fitted, sides[1].evaluation),
-        confidence=confidence_change(model, trial.values, trial.before),
+        for_whom=_for_whom(trial, both, groups, cal.class_names, level, seed),
+        confidence=confidence_change(model, trial.values, both[0]),
         parameters=parameters,
         effects=effects,
         explanation=str(model.explain()) if hasattr(model, "explain") else None,
@@ -228,7 +244,7 @@ def collect(
         fingerprint=persistence.fingerprint(cal.values, cal.labels),
         versions=_versions(),
         created=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        notes=tuple(dict.fromkeys((*cal.notes, *(() if test is None else test.notes)))),
+        notes=tuple(dict.fromkeys(note for one in (cal, test) if one is not None for note in _notes(one))),
     )
 
 
@@ -246,9 +262,10 @@ def _to_ship(comparison: MethodComparison, methods: Mapping[str, Any]) -> Any:
     return None if name is None else methods[name]
 
 
-def _sides(
-    trial: Trial, judged: Judged, n_bins: int, n_boot: int, level: float, seed: int
-) -> tuple[Side, Side]:
+Both = tuple[np.ndarray, np.ndarray]  # probabilities (n, m) of the judged rows, before and after
+
+
+def _sides(trial: Trial, both: Both, n_bins: int, n_boot: int, level: float, seed: int) -> tuple[Side, Side]:
     margin = margins(trial.values, input=trial.kind)
     margin_bins = int(np.clip(len(margin) // _ROWS_A_BIN, 3, n_bins))
 
@@ -261,11 +278,21 @@ def _sides(
             ece_floor(probs, trial.labels, seed=seed, **same),
         )
 
-    return side(trial.before), side(judged.probabilities)
+    return side(both[0]), side(both[1])
 
 
-def _changes(trial: Trial, judged: Judged, level: float) -> dict[str, Difference]:
-    old, new = (score_terms(Outcomes.of(p, trial.labels), 1) for p in (trial.before, judged.probabilities))
+def _for_whom(
+    trial: Trial, both: Both, groups: Any, names: tuple[str, ...] | None, level: float, seed: int
+) -> tuple[ForWhom, ...]:
+    """By predicted class, and by the groups given."""
+    names = names or tuple(f"class {c}" for c in range(trial.values.shape[1]))
+    options: dict[str, Any] = {"class_names": names, "level": level, "seed": seed}
+    asked = (PREDICTED,) if groups is None else (PREDICTED, groups)
+    return tuple(for_whom(*both, trial.labels, one, options) for one in asked)
+
+
+def _changes(trial: Trial, both: Both, level: float) -> dict[str, Difference]:
+    old, new = (score_terms(Outcomes.of(p, trial.labels), 1) for p in both)
     return {name: paired_difference(new[name], old[name], level) for name in METRICS if name in old}
 
 
@@ -276,6 +303,14 @@ def _with_figures(comparison: MethodComparison, known: dict[str, Evaluation]) ->
         for one in comparison.results
     )
     return replace(comparison, results=results)
+
+
+def _notes(data: LogitsSet) -> list[str]:
+    """What to know of a set."""
+    unused = (
+        ["the weights of the rows are not used: every row counts alike"] if data.weights is not None else []
+    )
+    return [*data.notes, *unused]
 
 
 def _default(kind: str) -> Any:

@@ -6,6 +6,7 @@ import numpy as np
 
 from ..metrics.units import count, counted, number, percent, points
 from ..plots import CalibrationCurve, EffectCurve, RankParameters
+from ..plots.ranks import alike
 from .confidence import ConfidenceChange
 from .markup import Markup
 from .svg import Chart, drawing, padded, tick_labels, ticks
@@ -174,10 +175,7 @@ def effect(curve: EffectCurve, which: str) -> Markup:
     chart.axes(curve.statistic.replace("_", " "))
     chart.text(18, 16, which if which == "weight" else "bias, from the lowest rank's")
     # Ranks that share their values, as weights often do, are one line.
-    groups: list[list[int]] = []
-    for i in range(len(curve.ranks)):
-        same = next((g for g in groups if np.array_equal(values[g[0]], values[i])), None)
-        groups.append([i]) if same is None else same.append(i)
+    groups = alike(values)
     names = []
     for i, group in enumerate(groups):
         low, high = spread[:, group[0]]

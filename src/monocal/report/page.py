@@ -10,7 +10,7 @@ from typing import Any
 from ..metrics import METRICS as ALL_METRICS
 from ..metrics import PriceOfOrder
 from ..metrics.units import count, from_to, in_words, number, percent, small
-from . import advice, figures, method_figures, words
+from . import advice, figures, for_whom, method_figures, words
 from .collect import METRICS, Report
 from .markup import Markup, el, join
 from .parts import bin_table, details, facts, section, shown_as, symbol, table, value
@@ -24,6 +24,7 @@ NAMES = {
     "accuracy": "accuracy",
 }
 _MOST_EMBEDDED = 4_000_000  # characters of a calibrator file within the page
+_WORTH_A_PICTURE = 3  # rows of the most frequent move
 _MOST_CLASSES = 8  # of the picture of classes that moved
 
 
@@ -34,6 +35,7 @@ def page(report: Report) -> str:
         _wrong(report),
         _metrics(report),
         _margin(report),
+        _for_whom(report),
         _methods(report),
         _price(report),
         _order(report),
@@ -229,6 +231,27 @@ def _margin(report: Report) -> Markup:
     )
 
 
+def _for_whom(report: Report) -> Markup:
+    """Classes and groups that are off, before and after."""
+    key = el(
+        "ul",
+        el("li", symbol("dot before out"), "before"),
+        el("li", symbol("dot after out"), "after"),
+        el("li", "filled: more than chance explains"),
+        class_="key",
+    )
+    free = report.methods.recommended_free if report.methods is not None else None
+    parts = []
+    for found in report.for_whom:
+        told = el("ul", [el("li", sentence) for sentence in for_whom.in_words(found, free)])
+        title = el("h3", f"By {found.before.kind}") if len(report.for_whom) > 1 else None
+        figure = el("figure", for_whom.picture(found), key)
+        left_out = len(found.before) - len(found.shown)
+        rest = el("p", f"{count(left_out)} more are not drawn.", class_="muted") if left_out else None
+        parts.append(join(title, el("div", figure, el("div", told, rest), class_="pair")))
+    return section("For whom it is calibrated", *parts)
+
+
 def _methods(report: Report) -> Markup | None:
     comparison = report.methods
     if comparison is None:
@@ -250,7 +273,7 @@ def _methods(report: Report) -> Markup | None:
                 result.name,
                 *(value(name, found[name]) for name in ("nll", "ece", "brier", "accuracy")),
                 order,
-                f"{result.seconds:.2f} s" if result.audit is not None else "–",
+                f"{result.seconds:.2f}\u00a0s" if result.audit is not None else "–",
             )
         )
     names = [result.name for result in judged]
@@ -295,7 +318,7 @@ def _price(report: Report) -> Markup | None:
     if others > 1:
         kind = f"the best of {in_words(others)} that may change it, for which the interval allows"
     told = [el("p", f"{price} Compared are {best.name}, the best that keeps the order, and {free}, {kind}.")]
-    if not price.moved:
+    if not price.moved or price.moves[0].rows < _WORTH_A_PICTURE:
         return section("Price of order", *told)
     names = report.class_names or tuple(f"class {c}" for c in range(report.n_classes))
     return section("Price of order", *told, _moves(price, names, free))
@@ -383,7 +406,7 @@ def _certificate(report: Report) -> Markup | None:
         "iterations": count(solution.n_iter),
     }
     shrinkage = getattr(report.calibrator, "shrinkage_", None)
-    if shrinkage is not None:
+    if shrinkage:
         known["shrinkage towards temperature scaling"] = f"{shrinkage:g}"
     return section(
         "Certificate",

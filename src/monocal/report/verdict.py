@@ -64,6 +64,9 @@ def verdict(report: Report) -> Verdict:
     else:
         if methods.asked is not None:
             told = advice.as_asked(methods)
+        elif report.shown not in methods and methods.recommended is not None:
+            given = "The calibrator given is not compared: it may have been fitted on the rows that the others are judged on."
+            told = f"{given} {advice.advice(methods)}"
         elif methods.recommended is None:
             told = f"No method that keeps the order could be judged in the comparison; this is {report.shown}, the default."
         elif state == "good":
@@ -103,9 +106,10 @@ def trust(curve: CalibrationCurve, floor: Floor, improved: bool) -> tuple[str, s
 
 
 def _off(curve: CalibrationCurve) -> str:
-    """Over-confident by 5.5 points; where both signs occur, how far it is off on average."""
+    """Over-confident by 5.5 points; how far off on average where both signs occur beyond chance, or where they cancel."""
     gap = curve.mean_confidence - curve.mean_accuracy
-    if abs(gap) >= 0.8 * curve.ece:
+    signs = {stretch.gap > 0 for stretch in curve.stretches()}
+    if signs == {gap > 0} or (not signs and abs(gap) >= 0.5 * curve.ece):
         return f"{direction(gap)} by {points(gap)}"
     return f"off by {points(curve.ece)} on average, over-confident here and under-confident there"
 
