@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from pathlib import Path
 from typing import Annotated
 
@@ -9,7 +10,7 @@ import typer
 
 from .by_name import make
 from .groups import Groups, find_groups
-from .output import Force, Json, Out, check_extension, check_not_read, note, print_json, progress
+from .output import Force, Json, Out, TimeLimit, check_extension, check_not_read, note, print_json, progress
 from .reading import Reading, reads
 
 
@@ -40,12 +41,7 @@ def report(
     everything: Annotated[
         bool, typer.Option("--all", help="Compare the networks as well, which take minutes.")
     ] = False,
-    time_limit: Annotated[
-        float,
-        typer.Option(
-            "--time-limit", min=0, help="Seconds to compare in; a method that takes too long is stopped."
-        ),
-    ] = 60.0,
+    time_limit: TimeLimit = 60.0,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
@@ -58,7 +54,7 @@ def report(
     """
     from ..errors import InputError
     from ..persistence import load
-    from ..report import write_report
+    from ..report import default_methods, write_report
 
     if calibrator is not None and method is not None:
         raise InputError("Give --calibrator (one that is fitted) or --method (one to fit), not both.")
@@ -67,7 +63,8 @@ def report(
     cal, judge = reading.read_both(path, test)
     model = load(calibrator) if calibrator else make(method, cal.kind) if method else None
     known = groups and find_groups(groups, judge or cal, test or path, reading.group)
-    with progress("Reading") as update:
+    begun, steps = count(), 3 + (len(default_methods(cal.kind, networks=everything)) if compare else 0)
+    with progress("Reading", steps) as update:
         page = write_report(
             out,
             cal,
@@ -77,7 +74,7 @@ def report(
             title=title,
             groups=known,
             time_limit=time_limit,
-            on_step=lambda text: update(0, text.capitalize()),
+            on_step=lambda text: update(next(begun), text.capitalize()),
             force=force,
         )
     if as_json:

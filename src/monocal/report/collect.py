@@ -6,6 +6,7 @@ import datetime
 import os
 import platform
 from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -375,6 +376,9 @@ def _inside(model: Any, cal: LogitsSet) -> tuple[RankParameters | None, tuple[Ef
 
 def _saved(model: Any, cal: LogitsSet, fitted: bool, evaluation: Evaluation) -> str | None:
     """The calibrator as a file; None for one that JSON cannot hold. A fitted one was not fitted on these data, perhaps."""
+    if cal.class_names is not None and not hasattr(model, "feature_names_in_"):
+        model = copy(model)
+        model.feature_names_in_ = np.array(cal.class_names, dtype=object)
     try:
         data = None if fitted else (cal.values, cal.labels)
         return persistence.to_json(model, data=data, metrics=evaluation.to_dict())
