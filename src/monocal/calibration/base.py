@@ -17,7 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from copy import copy
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy.special import logsumexp
@@ -34,7 +34,7 @@ from ..rows.reader import Reader
 from ..validation import Given, check_choice, check_labels, check_weights
 
 
-class Calibrator(TransformerMixin, BaseEstimator, ABC):
+class Calibrator(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]
     """Base of all calibrators.
 
     Attributes
@@ -58,7 +58,9 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):
 
     # What a family writes.
 
-    def _fit(self, logits: Array, labels: Array, weight: Array | None) -> None:
+    # Arrays are those of the caller where `_any_array`, and numpy's else: hence Any.
+
+    def _fit(self, logits: Any, labels: Any, weight: Any) -> None:
         """Learn from checked logits (n, m), labels (n,) and weights (n,) or None; set attributes ending in ``_``."""
         raise NotImplementedError(f"{type(self).__name__} must write _fit, or _fit_source")
 
@@ -69,16 +71,16 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):
         self._fit(widened(rows.logits), rows.labels, rows.weight)
 
     @abstractmethod
-    def _calibrate(self, logits: Array) -> Array:
+    def _calibrate(self, logits: Any) -> Any:
         """Calibrated logits (n, m) of checked logits, -inf where a class is not available."""
 
-    def _probabilities(self, logits: Array) -> Array:
+    def _probabilities(self, logits: Any) -> Any:
         """Calibrated probabilities; a family that works on probabilities overrides this and `_calibrate`."""
         return ordered_softmax(self._calibrate(logits))
 
     # What a user calls.
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Calibrator:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Learn the map.
 
         Parameters
@@ -271,8 +273,9 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):
         function = self._calibrate if method == "transform" else self._probabilities
         if dtype is not None and not str(dtype).startswith("torch"):
             values = to_numpy(values)
-        result = _back(function(self._logits_of(given)), values, dtype or values.dtype)
-        if self.preserves_top1:
+        logits = self._logits_of(given)
+        result = _back(function(logits), values, dtype or values.dtype)
+        if self.preserves_top1 and not (result.dtype == logits.dtype and self._keeps_argmax(logits)):
             result = keep_argmax(result, values)
         if (
             method == "predict"
@@ -285,6 +288,10 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):
         given = self.reader.values(X, first_row)
         validate_data(self, X if hasattr(X, "columns") else given.values, reset=False, skip_check_array=True)
         return given
+
+    def _keeps_argmax(self, logits: Array) -> bool:
+        """Whether what is computed of these logits, in their own type, has their argmax already."""
+        return False
 
     def _logits_of(self, given: Given) -> Array:
         """Logits in a library that the family can work with."""
@@ -311,6 +318,8 @@ def _back(values: Array, like: Array, dtype: Any) -> Array:
     """Results in the library and on the device of ``like``, of some type."""
     xp = array_namespace(like)
     values = xp.asarray(values, device=like.device) if is_torch(like) else to_numpy(values)
+    if values.dtype == dtype:
+        return values
     if str(dtype).endswith("float16") and not str(dtype).endswith("bfloat16"):
         # Half precision ends at 65504: calibrated logits are cut there, but for the -inf of a masked class.
         values = xp.where(xp.isinf(values), values, xp.clip(values, -_HALF_RANGE, _HALF_RANGE))

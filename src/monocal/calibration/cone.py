@@ -95,7 +95,6 @@ class ConeCalibrator(Calibrator):
             allowed,
             unit=information(some_rows(rows), scale).unit(float(rows.weights().sum()), PSEUDO_ERRORS),
             prior_rows=self.prior_rows,
-            tol=self.tol,
             **rest,
         )
 
@@ -112,15 +111,23 @@ class ConeCalibrator(Calibrator):
             check_number(shrinkage, "shrinkage", least=0)
         # Logits smaller than one have gradients smaller than one: the tolerance goes with them.
         size = float(problem.reach[0])
-        problem.tol = tol = self.tol * min(1.0, max(size, _SMALLEST)) if size > 0 else self.tol
-        problem.set_strength(shrinkage)
+        tol = self.tol * min(1.0, max(size, _SMALLEST)) if size > 0 else self.tol
         with one_blas_thread:
-            solution = minimize(problem, tol=tol, gap_tol=_GAP * self.tol, max_iter=self.max_iter)
+            solution = minimize(
+                problem.with_strength(shrinkage, tol),
+                tol=tol,
+                gap_tol=_GAP * self.tol,
+                max_iter=self.max_iter,
+            )
+        self._keep(solution, shrinkage)
+        return solution
+
+    def _keep(self, solution: Solution, shrinkage: float) -> None:
+        """Remember how the fit went, and say so where it did not converge."""
         self.shrinkage_ = float(shrinkage)
         self.solution_ = solution
         self.n_iter_ = max(solution.n_iter, 1)
         warn_if_unfinished(self, solution)
-        return solution
 
     # A family sets `rank_map_`.
 
@@ -132,6 +139,9 @@ class ConeCalibrator(Calibrator):
     def _probabilities(self, logits: Array) -> Array:
         return self.rank_map_.probabilities(logits)
 
+    def _keeps_argmax(self, logits: Array) -> bool:
+        return self.rank_map_.has_kernels(logits)
+
 
 def _check_unit(logits: Array) -> None:
     """Depths are cut at a million, and gradients go with the logits: refuse units in which neither can mean anything."""
@@ -141,7 +151,7 @@ def _check_unit(logits: Array) -> None:
     top = np.nanmax(some, axis=1)
     part = some[:, :: max(1, some.shape[1] // 1000)]
     known = ~np.isnan(part).all(axis=1)
-    depths = top[known] - np.nanmedian(part[known], axis=1)
+    depths = top[known] - _medians(part[known])
     depth = 2.0 * min(float(np.median(depths)), 5e307) if known.any() else 0.0
     if depth > 1e5:
         raise InputError(
@@ -155,6 +165,14 @@ def _check_unit(logits: Array) -> None:
                 f"X: the logits of a row differ by {span:.1e} at most, less than any classifier's. Multiply all by a constant "
                 f"such as {10 / span:.0e}, in fitting and in predicting."
             )
+
+
+def _medians(rows: np.ndarray) -> np.ndarray:
+    """Median of each row without its nan (sorting puts them last): numpy's own goes row by row."""
+    ordered, count = np.sort(rows, axis=1), np.count_nonzero(~np.isnan(rows), axis=1)
+    each = np.arange(len(rows))
+    medians: np.ndarray = 0.5 * ordered[each, (count - 1) // 2] + 0.5 * ordered[each, count // 2]
+    return medians
 
 
 def _largest_span(logits: Array) -> float:

@@ -18,25 +18,29 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from ..arrays import (
+    A,
     Array,
     anchored_softmax_,
     array_namespace,
     compute_dtype,
     cut_,
     is_torch,
+    keep_argmax,
     like,
     on_host,
     ordered_softmax,
     running_maximum,
     scatter,
     sort_with_index,
+    to_numpy,
     widened,
 )
-from ..kernel import compiled
+from ..kernel import compiled, triton_map
 from ..ranks.ranked import LARGEST, Ranked, rank_rows
 from ..ranks.ties import average_ties
 from ..rows.parallel import block_rows, map_rows, parallel_map, row_slices
@@ -64,18 +68,22 @@ class RankMap:
     factors: Callable[[Ranked], Array] | None = field(default=None, repr=False)
 
     @classmethod
-    def from_grid(cls, coefficients: np.ndarray, **rest: object) -> RankMap:
+    def from_grid(cls, coefficients: np.ndarray, **rest: Any) -> RankMap:
         """From coefficients (2, K, r) by kind, factor and start."""
         used = np.flatnonzero(coefficients.any(axis=(0, 1)))
         starts = np.union1d(0, used)
-        return cls(starts, coefficients[0][:, starts], coefficients[1][:, starts], **rest)  # type: ignore[arg-type]
+        return cls(starts, coefficients[0][:, starts], coefficients[1][:, starts], **rest)
 
     def transform(self, logits: Array) -> Array:
         """Calibrated logits (n, m) in compute precision; masked classes stay -inf."""
+        if self.has_kernels(logits):
+            return triton_map.apply(logits, self._tables(logits), triton_map.LOGITS)
         return self._by_block(logits, lambda z: self._block(z))
 
     def probabilities(self, logits: Array) -> Array:
         """Calibrated probabilities (n, m)."""
+        if self.has_kernels(logits):
+            return triton_map.apply(logits, self._tables(logits), triton_map.PROBABILITIES)
         large = logits.shape[0] * logits.shape[1] >= compiled.LARGE
         if large and self._needs_ranks and compiled.suits(logits):
             out = np.empty_like(logits)
@@ -84,6 +92,23 @@ class RankMap:
         if not self._needs_ranks:
             return self._by_block(logits, self._scaled_probabilities)
         return self._by_block(logits, lambda z: ordered_softmax(self._block(z)))
+
+    def has_kernels(self, logits: Array) -> bool:
+        """Whether the map has kernels for an array like this: their results are in its type, with the argmax it had."""
+        statistics = () if self.factors is None else getattr(self.factors, "statistics", (None,))
+        return triton_map.suits(logits, len(self.starts) - 1, statistics)
+
+    def _tables(self, logits: Array) -> triton_map.Tables:
+        m = logits.shape[1]
+        r = min(self.top_k or m, m)
+        used = self.starts < r
+        ramps, statistics = (np.zeros(0),) * 3, ()
+        if self.factors is not None:
+            factors = self.factors
+            places = np.array([ramp.statistic for ramp in factors.ramps])
+            ramps, statistics = (places, factors.zeros, factors.widths), factors.statistics
+        steps = self.scale_steps[:, used], self.bias_steps[:, used]
+        return triton_map.tables(logits.device, self.starts[used][1:], *steps, ramps, r, statistics)
 
     def _scaled_probabilities(self, z: Array) -> Array:
         """Where all classes have one weight, only the top of a row matters."""
@@ -102,36 +127,25 @@ class RankMap:
         return map_rows(function, logits, size)
 
     def _compiled_probabilities(self, z: np.ndarray, out: np.ndarray) -> None:
-        """The same in loops. Only the values at the jumps are looked for, where nothing else of a row is needed."""
-        if self.factors is not None:
-            return self._sorted_probabilities(z, out)
-        w, b = (np.cumsum(like(steps, z), axis=1) for steps in (self.scale_steps, self.bias_steps))
-        below = max(z.shape[1] - self.top_k, 0) if self.top_k else 0
-        if below:  # everything is measured from the lowest rank in use
-            top, _, thresholds, found = compiled.depths_at(z, below + self.starts)
-            height, thresholds = (
-                np.ascontiguousarray(thresholds[:, 0]),
-                np.ascontiguousarray(thresholds[:, 1:]),
-            )
-        else:
-            top, height, thresholds, found = compiled.depths_at(z, self.starts[1:])
-        compiled.probabilities(z, top, height, thresholds, found, w, b, out)
-        rest = np.flatnonzero(~found)
+        """The same in loops, which look for the values at the jumps alone, ties included."""
+        jumps = compiled.find_jumps(z, self.starts[1:], self.top_k)
+        w, b = self._cumulated(self._compiled_factors(z, jumps), z)
+        lost = compiled.probabilities(z, jumps, w, b, out)
+        rest = np.flatnonzero(lost | ~jumps.done)
         if len(rest):
-            part = np.empty_like(out[rest])
-            self._sorted_probabilities(z[rest], part)
-            out[rest] = part
-        return None
+            far = rest[~jumps.done[rest]]
+            if len(far):
+                out[far] = ordered_softmax(self._block(z[far]))
+            out[rest] = keep_argmax(out[rest], z[rest])
 
-    def _sorted_probabilities(self, z: np.ndarray, out: np.ndarray) -> None:
-        """The same from sorted rows; those with ties across a jump in array operations."""
-        rows = self._ranked(z)
-        w, b = self._parameters(rows)
-        split = self._split(rows)
-        thresholds = np.ascontiguousarray(rows.depth[:, self.starts[1:]])
-        compiled.probabilities(z, rows.top[:, 0], rows.height, thresholds, ~split, w, b, out)
-        if split.any():
-            out[split] = ordered_softmax(self._of_ranked(z[split], rows[split]))
+    def _compiled_factors(self, z: np.ndarray, jumps: compiled.Jumps) -> np.ndarray | None:
+        if self.factors is None:
+            return None
+        names = getattr(self.factors, "statistics", ())
+        if not set(names) <= set(compiled.STATISTICS):
+            return self.factors(self._ranked(z))
+        known = compiled.statistics(z, jumps)
+        return self.factors.of_statistics(known[:, [compiled.STATISTICS.index(name) for name in names]])
 
     def _block(self, z: Array) -> Array:
         z = widened(z)
@@ -146,13 +160,16 @@ class RankMap:
 
     def _parameters(self, rows: Ranked) -> tuple[Array, Array]:
         """Weight and bias of each piece, (n, D), or (1, D) where all rows have the same."""
-        xp = array_namespace(rows.depth)
-        psi = None if self.factors is None else self.factors(rows)
+        return self._cumulated(None if self.factors is None else self.factors(rows), rows.depth)
+
+    def _cumulated(self, psi: Array | None, other: Array) -> tuple[Array, Array]:
+        """The same from the factors (n, K), in the library and type of ``other``."""
+        xp = array_namespace(other)
         w, b = (
-            xp.cumulative_sum(_mix(psi, steps, rows.depth), axis=1)
+            xp.cumulative_sum(_mix(psi, steps, other), axis=1)
             for steps in (self.scale_steps, self.bias_steps)
         )
-        if not on_host(rows.depth):  # a device sums in parallel, in an order of its own
+        if not on_host(other):  # a device sums in parallel, in an order of its own
             w, b = running_maximum(w), running_maximum(b)
         return w, b
 
@@ -160,7 +177,8 @@ class RankMap:
         """Whether a jump falls among tied classes of a row, (n,)."""
         jumps = self.starts[1:]
         jumps = jumps[jumps < rows.depth.shape[1]]
-        return (rows.depth[:, jumps] == rows.depth[:, jumps - 1]).any(axis=1)
+        tied = to_numpy(rows.depth[:, jumps] == rows.depth[:, jumps - 1])
+        return np.asarray(tied.any(axis=1))
 
     def _of_ranked(self, z: Array, rows: Ranked) -> Array:
         """Calibrated logits of rows that have been ranked."""
@@ -180,10 +198,10 @@ class RankMap:
 
     def _thresholded(self, z: np.ndarray, rows: Ranked, w: np.ndarray, b: np.ndarray) -> np.ndarray:
         """Every class finds its piece by comparing with the values at the jumps."""
-        depth = _depth(z, rows)
+        depth = to_numpy(_depth(z, rows))
         jumps = self.starts[1:]
         piece = _count_passed(depth, rows.depth[:, jumps], jumps - rows.depth.shape[1] + z.shape[1])
-        u = np.subtract(rows.height[:, None], depth, out=depth)
+        u: np.ndarray = np.subtract(rows.height[:, None], depth, out=depth)
         if not self.scale_steps[:, 1:].any():
             u *= w[:, :1]
         else:
@@ -204,7 +222,7 @@ class RankMap:
             return _mask(scatter(f, sort_with_index(z)[1]), z, rows)
         # The tail has the lowest rank's parameters; classes tied with the lowest in use have its group's value.
         depth = _depth(z, rows)
-        whole = (rows.height[:, None] - depth) * w[:, :1] + b[:, :1]
+        whole: Any = (rows.height[:, None] - depth) * w[:, :1] + b[:, :1]
         low = depth == rows.height[:, None]
         first = xp.argmax(xp.astype(rows.depth == rows.height[:, None], xp.int8), axis=1)
         whole = xp.where(low, xp.take_along_axis(f, first[:, None], axis=1), whole)
@@ -214,7 +232,8 @@ class RankMap:
         else:
             index = np.argsort(z, axis=1)[:, z.shape[1] - r :]
             np.put_along_axis(whole, index, f, axis=1)
-        return _mask(whole, z, rows)
+        masked: Array = _mask(whole, z, rows)
+        return masked
 
 
 def _mix(psi: Array | None, steps: np.ndarray, other: Array) -> Array:
@@ -243,11 +262,12 @@ def _depth(z: Array, rows: Ranked) -> Array:
     return depth
 
 
-def _mask(f: Array, z: Array, rows: Ranked) -> Array:
+def _mask(f: A, z: Array, rows: Ranked) -> A:
     masked = rows.valid is not None or (rows.tail is not None and rows.tail.masked)
     if masked:
         xp = array_namespace(f)
-        f = xp.where(xp.isinf(z), xp.asarray(-np.inf, dtype=f.dtype), f)
+        kept: Any = xp.where(xp.isinf(z), xp.asarray(-np.inf, dtype=f.dtype), f)
+        f = kept
     return f
 
 

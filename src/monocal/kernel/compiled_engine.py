@@ -101,4 +101,4 @@ def _is_plain(block: Block) -> bool:
 
 def _top_is_split(jumps: np.ndarray, rows: Ranked) -> np.ndarray:
     """Whether a jump falls among the classes that share the top of a row, (n,): the top then is no longer at 0."""
-    return rows.depth[:, jumps[-1] - 1] == 0 if len(jumps) else np.zeros(len(rows.depth), dtype=bool)
+    return np.equal(rows.depth[:, jumps[-1] - 1], 0) if len(jumps) else np.zeros(len(rows.depth), dtype=bool)

@@ -35,7 +35,7 @@ from ..calibration.temperature import TemperatureScaling
 from ..errors import InputError
 from ..metrics.label_shift import chi_squared
 from ..rows.parallel import one_blas_thread
-from ..solver import Evaluation, Solution, minimize
+from ..solver import Expansion, Solution, minimize
 from ..validation import check_number
 from .stacked import check_stages
 
@@ -222,14 +222,14 @@ class PriorProblem:
     def start(self) -> np.ndarray:
         return self._start
 
-    def evaluate(self, coefficients: np.ndarray, working: np.ndarray) -> Evaluation:
+    def evaluate(self, coefficients: np.ndarray, working: np.ndarray) -> Expansion:
         mixed = self.ratio @ coefficients
         if not (mixed > 0).all():
             nothing = np.zeros(len(coefficients))
-            return Evaluation(np.inf, nothing, np.zeros((len(working), len(working))))
+            return Expansion(np.inf, nothing, np.zeros((len(working), len(working))))
         share = self.ratio / mixed[:, None]
         some = share[:, working]
-        return Evaluation(-float(np.log(mixed).mean()), -share.mean(axis=0), some.T @ some / self.n_rows)
+        return Expansion(-float(np.log(mixed).mean()), -share.mean(axis=0), some.T @ some / self.n_rows)
 
     def candidates(self, gradient: np.ndarray, size: int) -> np.ndarray:
         order = np.argsort(gradient + self.penalty)[:size]
@@ -239,7 +239,7 @@ class PriorProblem:
     def worth(self) -> np.ndarray:
         return self.penalty
 
-    def excess(self, coefficients: np.ndarray, here: Evaluation) -> float:
+    def excess(self, coefficients: np.ndarray, here: Expansion) -> float:
         # Convex: F(w) - F(w*) <= g . (w - w*), and a minimiser sums to 1, because scaling it must not help.
         g = here.gradient + self.penalty
         return max(float(g @ coefficients) + max(-float(g.min()), 0.0), 0.0)
