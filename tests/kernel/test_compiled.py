@@ -88,11 +88,11 @@ def test_jumps_are_found_without_sorting_as_if_sorted(classes, cut, monkeypatch)
     z[8::9, : classes // 2 + 1] = z[8::9, :1]
     plain = np.sort(z[::9], axis=1)[:, ::-1]
     depth = plain[:, :1] - plain
-    top, height, found_depths, found = compiled.depths_at(np.ascontiguousarray(z[::9]), starts)
-    assert found.mean() > 0.99
-    np.testing.assert_array_equal(top, plain[:, 0])
-    np.testing.assert_array_equal(height, depth[:, -1])
-    np.testing.assert_array_equal(found_depths[found], depth[:, classes - 1 - starts][found])
+    jumps = compiled.find_jumps(np.ascontiguousarray(z[::9]), starts)
+    assert jumps.done.all()
+    np.testing.assert_array_equal(jumps.top, plain[:, 0])
+    np.testing.assert_array_equal(jumps.height, depth[:, -1])
+    np.testing.assert_array_equal(jumps.depth[:, ::-1], depth[:, classes - 1 - starts])
     fast = rank_map.probabilities(z)
     assert_order_kept(z, fast)
     without(monkeypatch)
@@ -104,11 +104,11 @@ def test_exp_is_monotone_in_the_last_bit(first):
     # One logit in a row of two takes all values of a range in turn: its probability must never fall.
     low = np.float32(first) + np.cumsum(np.full(2**20, np.spacing(np.float32(max(first, 3.3)))))
     z = np.stack([-low, np.zeros_like(low)], axis=1).astype(np.float32)
-    top, height, every = z.max(axis=1), -z[:, 0], np.ones(len(z), dtype=bool)
+    jumps = compiled.find_jumps(z, np.zeros(0, dtype=np.intp))
     for scale in (0.3, 1.0, 7.0):
         w = np.array([[scale]], dtype=np.float32)
         p = np.empty_like(z)
-        compiled.probabilities(z, top, height, np.empty((len(z), 0), np.float32), every, w, 0 * w, p)
+        compiled.probabilities(z, jumps, w, 0 * w, p)
         assert (np.diff(p[:, 0]) <= 0).all()
         assert (p[:, 0] <= p[:, 1]).all()
 
@@ -130,7 +130,7 @@ def test_sums_over_a_tail_use_the_whole_weight():
 @pytest.mark.parametrize("starts", [[0, 1000], [-1, 5], [7, 7], [9, 3]])
 def test_ranks_that_are_none_are_refused(starts):
     with pytest.raises(IndexError, match="do not rise"):
-        compiled.depths_at(np.zeros((5, 1000), dtype=np.float32), np.array(starts))
+        compiled.find_jumps(np.zeros((5, 1000), dtype=np.float32), np.array(starts))
 
 
 def test_large_sets_are_certified_without_shrinkage(rows):

@@ -273,8 +273,9 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]
         function = self._calibrate if method == "transform" else self._probabilities
         if dtype is not None and not str(dtype).startswith("torch"):
             values = to_numpy(values)
-        result = _back(function(self._logits_of(given)), values, dtype or values.dtype)
-        if self.preserves_top1:
+        logits = self._logits_of(given)
+        result = _back(function(logits), values, dtype or values.dtype)
+        if self.preserves_top1 and not (result.dtype == logits.dtype and self._keeps_argmax(logits)):
             result = keep_argmax(result, values)
         if (
             method == "predict"
@@ -287,6 +288,10 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]
         given = self.reader.values(X, first_row)
         validate_data(self, X if hasattr(X, "columns") else given.values, reset=False, skip_check_array=True)
         return given
+
+    def _keeps_argmax(self, logits: Array) -> bool:
+        """Whether what is computed of these logits, in their own type, has their argmax already."""
+        return False
 
     def _logits_of(self, given: Given) -> Array:
         """Logits in a library that the family can work with."""
@@ -313,6 +318,8 @@ def _back(values: Array, like: Array, dtype: Any) -> Array:
     """Results in the library and on the device of ``like``, of some type."""
     xp = array_namespace(like)
     values = xp.asarray(values, device=like.device) if is_torch(like) else to_numpy(values)
+    if values.dtype == dtype:
+        return values
     if str(dtype).endswith("float16") and not str(dtype).endswith("bfloat16"):
         # Half precision ends at 65504: calibrated logits are cut there, but for the -inf of a masked class.
         values = xp.where(xp.isinf(values), values, xp.clip(values, -_HALF_RANGE, _HALF_RANGE))

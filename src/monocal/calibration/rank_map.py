@@ -30,6 +30,7 @@ from ..arrays import (
     compute_dtype,
     cut_,
     is_torch,
+    keep_argmax,
     like,
     on_host,
     ordered_softmax,
@@ -39,7 +40,7 @@ from ..arrays import (
     to_numpy,
     widened,
 )
-from ..kernel import compiled
+from ..kernel import compiled, triton_map
 from ..ranks.ranked import LARGEST, Ranked, rank_rows
 from ..ranks.ties import average_ties
 from ..rows.parallel import block_rows, map_rows, parallel_map, row_slices
@@ -75,10 +76,14 @@ class RankMap:
 
     def transform(self, logits: Array) -> Array:
         """Calibrated logits (n, m) in compute precision; masked classes stay -inf."""
+        if self.has_kernels(logits):
+            return triton_map.apply(logits, self._tables(logits), triton_map.LOGITS)
         return self._by_block(logits, lambda z: self._block(z))
 
     def probabilities(self, logits: Array) -> Array:
         """Calibrated probabilities (n, m)."""
+        if self.has_kernels(logits):
+            return triton_map.apply(logits, self._tables(logits), triton_map.PROBABILITIES)
         large = logits.shape[0] * logits.shape[1] >= compiled.LARGE
         if large and self._needs_ranks and compiled.suits(logits):
             out = np.empty_like(logits)
@@ -87,6 +92,23 @@ class RankMap:
         if not self._needs_ranks:
             return self._by_block(logits, self._scaled_probabilities)
         return self._by_block(logits, lambda z: ordered_softmax(self._block(z)))
+
+    def has_kernels(self, logits: Array) -> bool:
+        """Whether the map has kernels for an array like this: their results are in its type, with the argmax it had."""
+        statistics = () if self.factors is None else getattr(self.factors, "statistics", (None,))
+        return triton_map.suits(logits, len(self.starts) - 1, statistics)
+
+    def _tables(self, logits: Array) -> triton_map.Tables:
+        m = logits.shape[1]
+        r = min(self.top_k or m, m)
+        used = self.starts < r
+        ramps, statistics = (np.zeros(0),) * 3, ()
+        if self.factors is not None:
+            factors = self.factors
+            places = np.array([ramp.statistic for ramp in factors.ramps])
+            ramps, statistics = (places, factors.zeros, factors.widths), factors.statistics
+        steps = self.scale_steps[:, used], self.bias_steps[:, used]
+        return triton_map.tables(logits.device, self.starts[used][1:], *steps, ramps, r, statistics)
 
     def _scaled_probabilities(self, z: Array) -> Array:
         """Where all classes have one weight, only the top of a row matters."""
@@ -105,36 +127,25 @@ class RankMap:
         return map_rows(function, logits, size)
 
     def _compiled_probabilities(self, z: np.ndarray, out: np.ndarray) -> None:
-        """The same in loops. Only the values at the jumps are looked for, where nothing else of a row is needed."""
-        if self.factors is not None:
-            return self._sorted_probabilities(z, out)
-        w, b = (np.cumsum(like(steps, z), axis=1) for steps in (self.scale_steps, self.bias_steps))
-        below = max(z.shape[1] - self.top_k, 0) if self.top_k else 0
-        if below:  # everything is measured from the lowest rank in use
-            top, _, thresholds, found = compiled.depths_at(z, below + self.starts)
-            height, thresholds = (
-                np.ascontiguousarray(thresholds[:, 0]),
-                np.ascontiguousarray(thresholds[:, 1:]),
-            )
-        else:
-            top, height, thresholds, found = compiled.depths_at(z, self.starts[1:])
-        compiled.probabilities(z, top, height, thresholds, found, w, b, out)
-        rest = np.flatnonzero(~found)
+        """The same in loops, which look for the values at the jumps alone, ties included."""
+        jumps = compiled.find_jumps(z, self.starts[1:], self.top_k)
+        w, b = self._cumulated(self._compiled_factors(z, jumps), z)
+        lost = compiled.probabilities(z, jumps, w, b, out)
+        rest = np.flatnonzero(lost | ~jumps.done)
         if len(rest):
-            part = np.empty_like(out[rest])
-            self._sorted_probabilities(z[rest], part)
-            out[rest] = part
-        return None
+            far = rest[~jumps.done[rest]]
+            if len(far):
+                out[far] = ordered_softmax(self._block(z[far]))
+            out[rest] = keep_argmax(out[rest], z[rest])
 
-    def _sorted_probabilities(self, z: np.ndarray, out: np.ndarray) -> None:
-        """The same from sorted rows; those with ties across a jump in array operations."""
-        rows = self._ranked(z)
-        w, b = self._parameters(rows)
-        split = self._split(rows)
-        thresholds = np.ascontiguousarray(rows.depth[:, self.starts[1:]])
-        compiled.probabilities(z, rows.top[:, 0], rows.height, thresholds, ~split, w, b, out)
-        if split.any():
-            out[split] = ordered_softmax(self._of_ranked(z[split], rows[split]))
+    def _compiled_factors(self, z: np.ndarray, jumps: compiled.Jumps) -> np.ndarray | None:
+        if self.factors is None:
+            return None
+        names = getattr(self.factors, "statistics", ())
+        if not set(names) <= set(compiled.STATISTICS):
+            return self.factors(self._ranked(z))
+        known = compiled.statistics(z, jumps)
+        return self.factors.of_statistics(known[:, [compiled.STATISTICS.index(name) for name in names]])
 
     def _block(self, z: Array) -> Array:
         z = widened(z)
@@ -149,13 +160,16 @@ class RankMap:
 
     def _parameters(self, rows: Ranked) -> tuple[Array, Array]:
         """Weight and bias of each piece, (n, D), or (1, D) where all rows have the same."""
-        xp = array_namespace(rows.depth)
-        psi = None if self.factors is None else self.factors(rows)
+        return self._cumulated(None if self.factors is None else self.factors(rows), rows.depth)
+
+    def _cumulated(self, psi: Array | None, other: Array) -> tuple[Array, Array]:
+        """The same from the factors (n, K), in the library and type of ``other``."""
+        xp = array_namespace(other)
         w, b = (
-            xp.cumulative_sum(_mix(psi, steps, rows.depth), axis=1)
+            xp.cumulative_sum(_mix(psi, steps, other), axis=1)
             for steps in (self.scale_steps, self.bias_steps)
         )
-        if not on_host(rows.depth):  # a device sums in parallel, in an order of its own
+        if not on_host(other):  # a device sums in parallel, in an order of its own
             w, b = running_maximum(w), running_maximum(b)
         return w, b
 

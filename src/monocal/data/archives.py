@@ -104,6 +104,9 @@ def open_hdf5(path: Path) -> NamedArrays:
                 dataset = file[name]
                 if dataset.external or dataset.is_virtual:
                     raise FileError(f"{path} keeps {name!r} in another file: copy the values into this one.")
+                if h5py.check_string_dtype(dataset.dtype) is not None:  # names
+                    arrays.append(np.array(dataset.asstr()[()], dtype=str))
+                    continue
                 if dataset.dtype.kind not in "fiub":
                     raise FileError(f"{path} holds {name!r} as {dataset.dtype}: expected numbers.")
                 arrays.append(np.asarray(dataset[()]))

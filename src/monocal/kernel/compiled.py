@@ -4,7 +4,7 @@
     sum_n p_i,  sum_n p_i v_i,  sum_n p_i U           over rows, p normalised                (`sums_by_rank`)
     sum_i p_i,  sum_i p_i v_i,  sum_i p_i v_i^2   over each piece                            (`piece_moments`)
     sum_i p_i,  sum_i p_i v_i,  sum_i p_i v_i^2   over a tail that is not sorted             (`tail_sums`)
-    v at some ranks                       of rows that are not sorted                        (`depths_at`)
+    v at some ranks, and its ties         of rows that are not sorted                        (`find_jumps`)
     softmax(w_d u_i + b_d),               d the number of jumps at or below the rank of i     (`probabilities`)
 
 The same numbers are made by ordinary array operations in `kernel` and `rank_map`, which write and read an array for each step
@@ -14,6 +14,7 @@ monotonely, and ``exp`` is taken on a grid so coarse that its error cannot swap 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from typing import Any
@@ -23,6 +24,8 @@ import numpy as np
 from ..arrays import Array
 from ..errors import warn
 
+# What `statistics` finds, in this order.
+STATISTICS = ("margin", "mean_gap", "spread")
 # Logits in all from which loading compiled loops is worth it, for a prediction.
 LARGE = 3 * 2**20
 
@@ -112,43 +115,68 @@ def tail_sums(
     return out
 
 
-def depths_at(z: np.ndarray, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Of rows (n, m) in any order: top and height (n,), the depths at some ranks (n, D), and for which rows they were found.
+@dataclass(frozen=True)
+class Jumps:
+    """Where the jumps of a map fall in rows that are in no order. Those nearest to the top come first."""
 
-    ``starts`` (D,) rises and counts from the lowest. Values are dealt into buckets by their depth, and only what shares a
-    bucket with one of the ranks is sorted. Rows are left out whose values crowd into few buckets, and those in which equal
-    values lie on both sides of a rank, or masked ones.
+    ranks: np.ndarray  # (J,): classes at or above each jump
+    top: np.ndarray  # (n,)
+    height: np.ndarray  # (n,): depth of the lowest class in use
+    depth: np.ndarray  # (n, J or more): depths at the jumps
+    over: np.ndarray  # the same shape: classes above that depth
+    many: np.ndarray  # the same shape: classes above it or at it
+    done: np.ndarray  # (n,): rows for which all this is known; the others have depths that must be cut
+
+
+def find_jumps(z: np.ndarray, starts: np.ndarray, top_k: int | None = None) -> Jumps:
+    """Of rows (n, m) in any order: top and height, and the depths at some ranks with the classes that tie there.
+
+    ``starts`` (J,) rises and counts from the lowest rank in use.
     """
     n, m = z.shape
-    if len(starts) and not (starts[0] >= 0 and starts[-1] < m and (np.diff(starts) > 0).all()):
-        raise IndexError(f"ranks {starts} do not rise from 0 to {m - 1}")  # the loop would not notice
-    n_buckets = min(max(m // 2, 32), 2**15)
-    ranks = (m - starts[::-1]).astype(np.uint32)
-    top, height, found = np.empty_like(z[:, 0]), np.empty_like(z[:, 0]), np.empty(n, dtype=bool)
-    out = np.empty((n, len(starts)), dtype=z.dtype)
-    loops().depths_at(z, ranks, n_buckets, top, height, out, found)
-    return top, height, np.ascontiguousarray(out[:, ::-1]), found
+    r = m if top_k is None else min(top_k, m)
+    if len(starts) and not (starts[0] >= 0 and starts[-1] < r and (np.diff(starts) > 0).all()):
+        raise IndexError(f"ranks {starts} do not rise from 0 to {r - 1}")  # the loop would not notice
+    ranks = (r - starts[::-1]).astype(np.uint32)
+    wanted = ranks if r == m else np.append(ranks, np.uint32(r))
+    top, height, done = np.empty_like(z[:, 0]), np.empty_like(z[:, 0]), np.empty(n, dtype=bool)
+    depth = np.empty((n, len(wanted)), dtype=z.dtype)
+    over, many = np.empty(depth.shape, dtype=np.uint32), np.empty(depth.shape, dtype=np.uint32)
+    n_buckets = min(max(-(-m // 8) * 8, 64), 2**15)
+    predict_loops().find_jumps(z, wanted, r < m, n_buckets, top, height, depth, over, many, done)
+    return Jumps(ranks, top, height, depth, over, many, done)
+
+
+def statistics(z: np.ndarray, jumps: Jumps) -> np.ndarray:
+    """Margin, mean gap and spread of rows (n, m) in any order, (n, 3); zeros where the jumps are not known."""
+    out = np.zeros((len(z), 3), dtype=z.dtype)
+    predict_loops().statistics(z, jumps.top, jumps.done, out)
+    return out
 
 
 def probabilities(
-    z: np.ndarray,
-    top: np.ndarray,
-    height: np.ndarray,
-    thresholds: np.ndarray,
-    found: np.ndarray,
-    weights: np.ndarray,
-    biases: np.ndarray,
-    out: np.ndarray,
-) -> None:
-    """Softmax of ``w_d u + b_d`` to ``out`` (n, m), of the rows in ``found``.
+    z: np.ndarray, jumps: Jumps, weights: np.ndarray, biases: np.ndarray, out: np.ndarray
+) -> np.ndarray:
+    """Softmax of ``w_d u + b_d`` to ``out`` (n, m), of the rows that are done; weights and biases (1 or n, J + 1).
 
-    ``top``, ``height``, ``found`` (n,), depths at the jumps (n, D - 1), weights and biases (1 or n, D).
+    Returns (n,) in which rows rounding has made another class equal to the top, so that ``argmax`` would change.
     """
-    loops().probabilities(z, top, height, thresholds, found, weights, biases, out)
+    lost = np.empty(len(z), dtype=bool)
+    predict_loops().probabilities(
+        z, jumps.top, jumps.height, jumps.ranks, jumps.depth, jumps.over, jumps.many, jumps.done, weights, biases, out, lost
+    )  # fmt: skip
+    return lost
 
 
 def loops() -> Any:
     """The module with the loops themselves; compiling what it has not met before takes a second."""
     from . import loops as module
+
+    return module
+
+
+def predict_loops() -> Any:
+    """The same for predictions."""
+    from . import predict_loops as module
 
     return module

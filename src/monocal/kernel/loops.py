@@ -1,4 +1,4 @@
-"""The loops of `compiled`, in numba. Nothing else imports this module, because it needs numba at once."""
+"""The loops of `compiled` for fitting, in numba, which is needed at once: only `compiled` and `predict_loops` import this."""
 
 # mypy: disable-error-code="no-untyped-def, call-arg, misc, assignment"
 
@@ -12,16 +12,11 @@ from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
 
-from ..arrays import EXP_GRID
 from ..ranks.ranked import LARGEST
 
 F32 = np.float32
-UP, DOWN = F32(EXP_GRID["float32"]), F32(1.0 / EXP_GRID["float32"])
-# Heights of rows that are dealt into buckets: below the least there is nothing to divide by, above the most depths are cut.
-LEAST, MOST = F32(1e-30), F32(LARGEST)
+MOST = F32(LARGEST)  # depths are cut here
 PART = 4096
-# Values in one bucket that are put in order one by one.
-CROWD = np.uint32(64)
 # log(2) as a sum of two: the first has few bits, so its multiples are exact.
 PER_LN2, LN2_HIGH, LN2_LOW = F32(1 / np.log(2)), F32(355 / 512), F32(np.log(2) - 355 / 512)
 
@@ -238,112 +233,3 @@ def piece_moments(p, v, starts, out):
         for d in range(starts.size - 1):
             piece = slice(starts[d], starts[d + 1])
             out[0, n, d], out[1, n, d], out[2, n, d] = moments_of(p[n, piece], v[n, piece])
-
-
-@numba.njit(fastmath={"nnan", "nsz"}, **HOW)
-def ends_of(x):
-    low, high = x[0], x[0]
-    for i in range(x.size):
-        low, high = min(low, x[i]), max(high, x[i])
-    return low, high
-
-
-@strict_loop
-def find_buckets(z, top, scale, bucket):
-    for i in range(z.size):
-        bucket[i] = np.uint16((top - z[i]) * scale)
-
-
-@strict_loop
-def depths_at(z, ranks, n_buckets, top, height, out, found):
-    # Indices are unsigned: a signed one would be checked for being negative, which counts from the end.
-    m = z.shape[1]
-    bucket, inside = np.empty(m, dtype=np.uint16), np.empty(m + 1, dtype=np.uint32)
-    held, wanted = np.empty(n_buckets, dtype=np.uint32), np.empty(n_buckets, dtype=np.uint8)
-    end, depths = np.empty(n_buckets, dtype=np.uint32), np.empty(m, dtype=np.float32)
-    place, first = np.empty(ranks.size, dtype=np.uint32), np.empty(ranks.size, dtype=np.uint32)
-    last = np.empty(ranks.size, dtype=np.uint32)
-    for n in range(z.shape[0]):
-        row = z[n]
-        low, high = ends_of(row)
-        top[n], height[n] = high, high - low
-        found[n] = LEAST < height[n] < MOST
-        if not found[n]:
-            continue
-        find_buckets(row, high, F32(n_buckets - 1) / height[n], bucket)
-        held[:] = np.uint32(0)
-        wanted[:] = np.uint8(0)
-        for i in range(m):
-            held[bucket[i]] += np.uint32(1)
-        # Which buckets hold the values wanted, and where in a list of all that these buckets hold.
-        above, listed, b, k = np.uint32(0), np.uint32(0), np.uint32(0), np.uint32(0)
-        for j in range(ranks.size):
-            while above + held[b] < ranks[j]:
-                above += held[b]
-                b += np.uint32(1)
-            if not wanted[b]:
-                wanted[b], end[b], first[k], last[k] = np.uint8(1), listed, listed, listed + held[b]
-                listed += held[b]
-                k += np.uint32(1)
-            place[j] = end[b] + ranks[j] - np.uint32(1) - above
-        for j in range(k):
-            found[n] &= last[j] - first[j] <= CROWD
-        if not found[n]:
-            continue
-        count = np.uint32(0)
-        for i in range(m):
-            inside[count] = np.uint32(i)
-            count += np.uint32(wanted[bucket[i]])
-        for t in range(count):
-            i = inside[t]
-            depths[end[bucket[i]]] = high - row[i]
-            end[bucket[i]] += np.uint32(1)
-        for j in range(k):  # in order, bucket by bucket
-            for t in range(first[j] + np.uint32(1), last[j]):
-                x, s = depths[np.uint32(t)], np.uint32(t)
-                while s > first[j] and depths[s - np.uint32(1)] > x:
-                    depths[s] = depths[s - np.uint32(1)]
-                    s -= np.uint32(1)
-                depths[s] = x
-        j = np.uint32(0)
-        for d in range(ranks.size):
-            at = place[d]
-            while at >= last[j]:
-                j += np.uint32(1)
-            out[n, d] = depths[at]
-            # A value that goes on below the rank is not told apart by it.
-            found[n] &= at + np.uint32(1) == last[j] or depths[at + np.uint32(1)] != depths[at]
-
-
-@strict_loop
-def probabilities(z, top, height, thresholds, found, weights, biases, out):
-    m = z.shape[1]
-    step = 0 if weights.shape[0] == 1 else 1
-    last = thresholds.shape[1]
-    v, w_i, b_i = np.empty(m, dtype=np.float32), np.empty(m, dtype=np.float32), np.empty(m, dtype=np.float32)
-    for n in range(z.shape[0]):
-        if not found[n]:
-            continue
-        row, result = z[n], out[n]
-        w, b = weights[n * step], biases[n * step]
-        for i in range(m):
-            v[i] = min(top[n] - row[i], MOST)
-            w_i[i] = w[0]
-            b_i[i] = b[0]
-        for d in range(last):  # looking the parameters up by piece would be slower than passing them on
-            t, here_w, here_b = thresholds[n, d], w[d + 1], b[d + 1]
-            if here_w != w[d]:
-                for i in range(m):
-                    w_i[i] = here_w if v[i] <= t else w_i[i]
-            if here_b != b[d]:
-                for i in range(m):
-                    b_i[i] = here_b if v[i] <= t else b_i[i]
-        highest = height[n] * w[last] + b[last]
-        for i in range(m):
-            f = (height[n] - v[i]) * w_i[i] + b_i[i]
-            result[i] = np.rint((f - highest) * UP) * DOWN
-        for i in range(m):
-            result[i] = F32(0) if row[i] == -np.inf else exp(result[i])
-        share = F32(1) / total_of(result)
-        for i in range(m):
-            result[i] *= share
