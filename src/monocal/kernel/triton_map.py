@@ -114,7 +114,8 @@ def _apply(z: Any, table: Tables, mode: int, out: Any) -> None:
         k.facts[(n,)](
             z, z.stride(0), m, ranked, ranked.stride(0), r, table.jumps, jumps, table.scale_steps, table.bias_steps,
             table.n_factors, table.ramp_statistic, table.ramp_zero, table.ramp_width, LARGEST, facts, head,
-            downwards=downwards, tail=r < m, in_order=r < m or jumps > 0, statistics=_needs(places), places=tuple(places), steps=r.bit_length() + 1,
+            downwards=downwards, tail=r < m, in_order=r < m or jumps > 0,
+            statistics=_needs(places), places=tuple(places), steps=r.bit_length() + 1,
             pad=_pad(width), block=block, num_warps=min(max(block // 512, 1), 16), enable_fp_fusion=False,
         )  # fmt: skip
         top_only = jumps == 0 and table.n_factors == 1 and r == m and mode != LOGITS

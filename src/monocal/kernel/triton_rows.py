@@ -80,7 +80,8 @@ def sums(block: Block, point: Point) -> Sums:
             v, n, r, table, there.pieces, there.piece, there.place, there.jumps, len(point.jumps), there.starts,
             len(there.starts), block.weight, block.rows.height, tails, tail_ties, q, depths, moments, out,
             factors=own is not None, tail=block.rows.tail is not None, curved=a > 0,
-            jump_pad=max(_LEAST_PAD, power(len(point.jumps))), start_pad=max(_LEAST_PAD, power(len(there.starts))), rows=together, block=size,
+            jump_pad=max(_LEAST_PAD, power(len(point.jumps))), start_pad=max(_LEAST_PAD, power(len(there.starts))),
+            rows=together, block=size,
             num_warps=min(max(size // _LANES, 1), 16),
         )  # fmt: skip
     # Everything into one array, which is copied to the host at once.
