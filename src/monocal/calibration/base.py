@@ -26,6 +26,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..arrays import Array, array_namespace, is_torch, keep_argmax, ordered_softmax, to_numpy, widened
+from ..data.labels import by_column
 from ..errors import InputError, require
 from ..rows.context import ContextReader, check_context_rows
 from ..rows.files import check_out, context_blocks, is_empty, plain_blocks
@@ -92,7 +93,7 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]
             need not fit in memory: memory-mapped, zarr, h5py and Dask arrays, Dask DataFrames, or a function that returns an
             iterator of blocks ``(X, y)`` or ``(X, y, sample_weight)``.
         y : array-like of shape (n,)
-            True classes, 0..m-1.
+            True classes, 0..m-1; or their names, where X is a frame whose columns are called so.
         sample_weight : array-like of shape (n,), optional
             A row of weight 2 counts as two rows, one of weight 0 as none. Weights that sum to less than the number of rows
             therefore mean less data, and more shrinkage.
@@ -123,6 +124,7 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]
         place = elsewhere(X, y, sample_weight, codes, reads_files=self._streams)
         source: Source
         if place is None:
+            y = by_column(y, X)
             values = reader.values(X).values
             reader = reader.having_seen(values)
             source = ArraySource(reader, reader.labelled(values, y, sample_weight, context=codes).that_count)
@@ -227,7 +229,7 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]
             )
         codes = self._codes(context)
         given = self._read(X)
-        labels = to_numpy(check_labels(y, given.values))
+        labels = to_numpy(check_labels(by_column(y, X), given.values))
         weight = check_weights(sample_weight, given.values)
         check_context_rows(codes, len(labels))
         f = to_numpy(self._calibrate(self._logits_of(given), *_some(codes))).astype(np.float64)

@@ -176,27 +176,27 @@ class CalibratorModule(ExactModule):
         A calibrator that was fitted with context takes it as a tensor (..., C): what ``calibrator.context_.codes(context)``
         gives.
         """
-        if self.adjustment is None and context is None and self._has_kernels(logits):
+        if self.adjustment is None and context is None and self.has_kernels(logits):
             return self._by_kernels(logits, triton_map.PROBABILITIES)
         p = ordered_softmax(self._adjusted(logits, context, from_top=True)).to(logits.dtype)
         return _lift_top(p, logits)
 
     def transform(self, logits: torch.Tensor, context: torch.Tensor | None = None) -> torch.Tensor:
         """Calibrated logits, -inf where a class is masked; their softmax is the result of a call."""
-        if self.adjustment is None and context is None and self._has_kernels(logits):
+        if self.adjustment is None and context is None and self.has_kernels(logits):
             return self._by_kernels(logits, triton_map.LOGITS)
         f = self._adjusted(logits, context)
         return _lift_top(narrow(f, logits.dtype), logits)
 
     def log_probabilities(self, logits: torch.Tensor, context: torch.Tensor | None = None) -> torch.Tensor:
         """Logarithms of the calibrated probabilities, -inf where a class is masked."""
-        if self.adjustment is None and context is None and self._has_kernels(logits):
+        if self.adjustment is None and context is None and self.has_kernels(logits):
             return self._by_kernels(logits, triton_map.LOGS)
         f = self._adjusted(logits, context, from_top=True)
         f = f - f.amax(-1, keepdim=True)
         return _lift_top(narrow(f - f.logsumexp(-1, keepdim=True), logits.dtype), logits)
 
-    def _has_kernels(self, logits: torch.Tensor) -> bool:
+    def has_kernels(self, logits: torch.Tensor) -> bool:
         """Whether two kernels do it all: on a CUDA device, where no gradient is asked for and nothing is traced."""
         if not logits.is_cuda or torch.compiler.is_compiling() or torch.jit.is_tracing():
             return False
@@ -271,7 +271,7 @@ class CalibratorModule(ExactModule):
         self, logits: torch.Tensor, context: torch.Tensor | None, from_top: bool = False
     ) -> torch.Tensor:
         z = logits if logits.dtype == torch.float64 else logits.float()
-        if self.adjustment is not None and self._has_kernels(z):
+        if self.adjustment is not None and self.has_kernels(z):
             f = self._by_kernels(z, triton_map.LOGITS)
         else:
             f = self._calibrate(logits, from_top)

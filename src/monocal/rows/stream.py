@@ -73,6 +73,10 @@ class StreamSource:
     def first_rows(self) -> np.ndarray:
         return self.first
 
+    def hold(self, make: Callable[[Checked], Any]) -> StreamingRows:
+        n, m = self.shape
+        return StreamingRows(self.read, make, n, m, m, self.single_precision)
+
     def prepare(self, **how: Any) -> StreamingRows:
         n, m = self.shape
         single = self.single_precision and how.get("dtype") is None
