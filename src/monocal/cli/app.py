@@ -46,6 +46,7 @@ _IN_COMMANDS = {
     "part=": "--part",
     "group=": "--group",
     "groups=": "--groups",
+    "context=": "--context",
     "force": "--force",
     "max_iter": "--set max_iter=...",
     "tol": "--set tol=...",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .context import Context, context_for
 from .output import Force, Json, Out, check_not_read, note, print_json, progress
 from .reading import Kind, Reading, reads
 
@@ -34,6 +35,7 @@ def apply(
             "--as", help="What to write; calibrated logits are those whose softmax is the probabilities."
         ),
     ] = Kind.probabilities,
+    context: Context = None,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
@@ -55,7 +57,8 @@ def apply(
             model, path, need_labels=reading.labels is not None, mmap=path.suffix.lower() == ".npy"
         )
         with progress(f"Calibrating {data.n_samples:,} x {data.n_classes:,}", data.n_samples) as update:
-            names = _write(temporary, model, data, write_as.value, calibrator, update)
+            known = context_for(model, context, data, path, reading.group)
+            names = _write(temporary, model, data, write_as.value, calibrator, update, known)
     result = {"out": out, "n_samples": data.n_samples, "n_classes": data.n_classes, "arrays": names}
     if as_json:
         print_json(result)
@@ -64,17 +67,24 @@ def apply(
 
 
 def _calibrated(
-    model: Calibrator, kind: str, places: tuple[int, ...] | None, values: np.ndarray
+    model: Calibrator, kind: str, places: tuple[int, ...] | None, values: np.ndarray, **known: Any
 ) -> np.ndarray:
     """Calibrated rows, in the columns that were read."""
     import numpy as np
 
-    result: np.ndarray = model.predict_proba(values) if kind == "probabilities" else model.transform(values)
+    function = model.predict_proba if kind == "probabilities" else model.transform
+    result: np.ndarray = function(values, **known)
     return result if places is None else result[:, np.argsort(places)]
 
 
 def _write(
-    temporary: Path, model: Calibrator, data: LogitsSet, kind: str, calibrator: Path, update: Any
+    temporary: Path,
+    model: Calibrator,
+    data: LogitsSet,
+    kind: str,
+    calibrator: Path,
+    update: Any,
+    context: Any,
 ) -> list[str]:
     import numpy as np
 
@@ -86,7 +96,7 @@ def _write(
     function = partial(_calibrated, model, kind, data.places)
     given = StoredRows(data.values) if isinstance(data.values, np.memmap) else data.values
     dtype = float_type(given.dtype)
-    blocks = checked(in_blocks(function, given, update), kind, calibrator)
+    blocks = checked(in_blocks(function, given, update, context), kind, calibrator)
     if temporary.suffix.lower() == ".npy":
         put_npy(temporary, dtype, given.shape, blocks)
         return [kind]

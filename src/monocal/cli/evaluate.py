@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .context import Context, context_for
 from .forecast import forecast
 from .groups import Groups, evaluate_by_group, print_groups
 from .output import Boot, Json, Seed, note, print_evaluations, print_json, progress, show_p
@@ -30,6 +31,7 @@ def evaluate(
         typer.Option("--metrics", help="Names with commas between, such as nll,ece; all when left out."),
     ] = None,
     groups: Groups = None,
+    context: Context = None,
     n_boot: Boot = 200,
     seed: Seed = 0,
     as_json: Json = False,
@@ -55,7 +57,8 @@ def evaluate(
         data = reading.read_for(model, path, need_labels=True)
         _warn_if_fitted_on(calibrator, data)
         shift = None if isinstance(model, LabelShift) else _shift_since_fit(calibrator, data)
-        sides = dict(zip(("before", "after"), before_and_after(model, data.values), strict=True))
+        known = context_for(model, context, data, path, reading.group)
+        sides = dict(zip(("before", "after"), before_and_after(model, data.values, known), strict=True))
 
     def measured(rows: slice) -> tuple[dict[str, measure.Evaluation], measure.Floor]:
         assert data.labels is not None

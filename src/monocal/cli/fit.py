@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..errors import InputError, spoken
 from .by_name import DEFAULT, make, parse, parse_settings
+from .context import Context, find_context
 from .forecast import forecast
 from .output import (
     CHECK_FAILED,
@@ -50,6 +52,7 @@ def fit(
         str | None,
         typer.Option("--shrinkage", help="Pull towards temperature scaling: a number, or cv to choose it."),
     ] = None,
+    context: Context = None,
     settings: Annotated[
         list[str] | None,
         typer.Option(
@@ -88,14 +91,15 @@ def fit(
         data = reading.read_to_learn(path, weights=True)
         calibrator = make(method, data.kind, parameters)
         name = type(calibrator).__name__
+        known = _known(calibrator, find_context(context, data, path, reading.group))
         text = f"Fitting {name} on {data.n_samples:,} x {data.n_classes:,} {data.kind}"
         with progress(text) as update:
             update(expected=forecast(partial(_fit_some, calibrator, data), data.values.shape))
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
-                calibrator.fit(data.values, data.labels, sample_weight=data.weights)
+                calibrator.fit(data.values, data.labels, sample_weight=data.weights, **known)
             update(text="Measuring")
-            before, after = before_and_after(calibrator, data.values)
+            before, after = before_and_after(calibrator, data.values, **known)
             evaluations = {
                 side: evaluate(probs, data.labels, metrics=_METRICS, sample_weight=data.weights)
                 for side, probs in {"before": before, "after": after}.items()
@@ -141,6 +145,18 @@ def fit(
             note(f"{name} may change the order of the classes; check it with `monocal audit`.")
     if failed:
         raise typer.Exit(CHECK_FAILED)
+
+
+def _known(calibrator: Calibrator, context: Any) -> dict[str, Any]:
+    from sklearn.utils.validation import has_fit_parameter
+
+    if context is None:
+        return {}
+    if not has_fit_parameter(calibrator, "context"):
+        raise InputError(
+            f"{spoken('context=')}: {type(calibrator).__name__} takes none. Use --method conditional-mcct, or leave it out."
+        )
+    return {"context": context}
 
 
 def _fit_some(calibrator: Calibrator, data: LogitsSet, rows: slice) -> None:

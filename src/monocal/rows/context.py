@@ -9,7 +9,7 @@ are, categories by their place among those that the calibration rows had. A cate
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -144,6 +144,9 @@ def split_columns(context: Any) -> tuple[list[tuple[str, np.ndarray]], bool]:
             raise InputError(f"context has two columns of one name: {', '.join(map(repr, names))}.")
         columns = [_array(context[name]) for name in context.columns]
         return _some(list(zip(names, columns, strict=True))), True
+    if isinstance(context, Mapping):
+        parts = [(str(name), _array(values)) for name, values in context.items()]
+        return _some([part for name, values in parts for part in _flat(name, values)]), True
     name = getattr(context, "name", None)
     values = _array(context)
     if values.ndim == 1 and values.dtype.names:  # a structured array of numpy
@@ -159,6 +162,13 @@ def split_columns(context: Any) -> tuple[list[tuple[str, np.ndarray]], bool]:
     return _some(
         [(f"context {i}" if values.shape[1] > 1 else "context", x) for i, x in enumerate(values.T)]
     ), False
+
+
+def _flat(name: str, values: np.ndarray) -> list[tuple[str, np.ndarray]]:
+    """A column as it is, a table (n, k) column by column."""
+    if values.ndim == 2 and values.shape[1] > 1:
+        return [(f"{name} {i}", column) for i, column in enumerate(values.T)]
+    return [(name, values.reshape(len(values)))]
 
 
 def _some(columns: list[tuple[str, np.ndarray]]) -> list[tuple[str, np.ndarray]]:
