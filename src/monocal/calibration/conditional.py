@@ -34,7 +34,7 @@ from ..objective.short import shorten
 from ..rows.interface import Rows
 from ..validation import check_number
 from .adjustment import Adjustment, fit_adjustment
-from .cone import PRIOR_ROWS, ConeCalibrator
+from .cone import PRIOR_ROWS, ConeCalibrator, warn_if_unfinished
 from .explanation import Explanation, explain
 from .ramps import RampFactors, choose_ramps, statistic_functions
 from .rank_map import RankMap
@@ -222,6 +222,8 @@ class ConditionalMCCT(ConeCalibrator):
         self.n_atoms_ = len(problem.atoms)
         self.rank_map_ = RankMap.from_grid(grid, top_k=self.top_k, factors=factors if ramps else None)
         self.adjustment_ = self._adjustment(rows, problem, grid)
+        if self.adjustment_ is not None:
+            warn_if_unfinished(self, self.adjustment_.solution)
         found = None if self.adjustment_ is None else self.adjustment_.class_scales
         self.by_class_ = "not asked for" if found is None else found.in_words("classes")
 
