@@ -67,13 +67,15 @@ class Adjustment:
     factor_means: np.ndarray
     solution: Solution
 
-    def __call__(self, f: Array, context: np.ndarray | None = None) -> Array:
-        """Adjusted logits (n, m) of calibrated logits, given the context (n, C) where there is one."""
+    def __call__(self, f: Array, at_top: Array, context: np.ndarray | None = None) -> Array:
+        """Adjusted logits (n, m) of calibrated logits, given the context (n, C) where there is one.
+
+        ``at_top`` (n, m) says which classes had the largest logit at first: what rounding has made equal since is not on top.
+        """
         xp = array_namespace(f)
         top = xp.max(f, axis=1, keepdims=True)
-        at_top = f == top
         n_top = xp.sum(xp.astype(at_top, f.dtype), axis=1)
-        scale = self.scales(xp.argmax(f, axis=1), n_top, context)
+        scale = self.scales(xp.argmax(xp.astype(at_top, xp.int8), axis=1), n_top, context)
         odds = log_odds((top - f) * scale[:, None], at_top, n_top)
         weight, lift = self.weight_and_lift(odds, context)
         return f * (weight * scale)[:, None] + xp.where(at_top, (lift / n_top)[:, None], 0 * top)

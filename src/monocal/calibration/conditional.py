@@ -255,7 +255,7 @@ class ConditionalMCCT(ConeCalibrator):
         adjust = self._second_stage
         if adjust is None:
             return self.rank_map_.transform(logits)
-        return self.rank_map_.then(logits, adjust, context)
+        return self.rank_map_.adjusted(logits, adjust, context)
 
     def _probabilities(self, logits: Array, context: np.ndarray | None = None) -> Array:
         adjust = self._second_stage

@@ -85,11 +85,16 @@ class RankMap:
         """Calibrated logits (n, m) in compute precision; masked classes stay -inf."""
         if self.has_kernels(logits):
             return self._by_kernels(logits, triton_map.LOGITS)
-        return self.then(logits, lambda f: f)
+        return self._by_block(logits, self._block)
 
-    def then(self, logits: Array, function: Callable[..., Array], beside: np.ndarray | None = None) -> Array:
-        """``function`` of the calibrated logits, block by block, and of what is known of the rows ``beside`` them."""
-        return self._by_block(logits, lambda z, *known: function(self._block(z), *known), beside)
+    def adjusted(self, logits: Array, adjust: Adjustment, context: np.ndarray | None) -> Array:
+        """The calibrated logits (n, m) after a second stage."""
+        return self._by_block(logits, lambda *rows: self._adjusted_block(adjust, *rows), context)
+
+    def _adjusted_block(self, adjust: Adjustment, z: Array, context: np.ndarray | None = None) -> Array:
+        xp = array_namespace(z)
+        z = widened(z)
+        return adjust(self._block(z), z == xp.max(z, axis=1, keepdims=True), context)
 
     def probabilities(self, logits: Array) -> Array:
         """Calibrated probabilities (n, m)."""
@@ -108,7 +113,9 @@ class RankMap:
         """Probabilities (n, m) of the calibrated logits after a second stage."""
         large = logits.shape[0] * logits.shape[1] >= compiled.LARGE
         if not (large and compiled.suits(logits)):
-            return self.then(logits, lambda *f: ordered_softmax(adjust(*f)), context)
+            return self._by_block(
+                logits, lambda *rows: ordered_softmax(self._adjusted_block(adjust, *rows)), context
+            )
         out = np.empty_like(logits)
 
         def one(rows: slice) -> None:
@@ -197,7 +204,7 @@ class RankMap:
         far = np.flatnonzero(~jumps.done)
         if len(far):
             some = None if context is None else context[far]
-            out[far] = ordered_softmax(adjust(self._block(z[far]), some))
+            out[far] = ordered_softmax(self._adjusted_block(adjust, z[far], some))
         _mend(out, z, lost | ~jumps.done)
 
     def _compiled_factors(self, z: np.ndarray, jumps: compiled.Jumps) -> np.ndarray | None:

@@ -15,18 +15,23 @@ if TYPE_CHECKING:
     from .onnx_map import Graph
 
 
-def adjusted(g: Graph, plan: AdjustmentPlan, f: str, context: str) -> str:
-    """Name of the tensor of adjusted logits of the calibrated logits ``f`` and the tensor ``context`` (..., C)."""
+def adjusted(g: Graph, plan: AdjustmentPlan, f: str, at_top: str, context: str) -> str:
+    """Name of the tensor of adjusted logits of the calibrated logits ``f``, with flags of what was on top at first and the
+    tensor ``context`` (..., C)."""
     masked = g.op("IsInf", f, detect_positive=0)
     top = g.reduce("Max", f)
-    at_top = g.op("Equal", f, top)
     n_top = g.reduce("Sum", g.cast(at_top, g.dtype))
     one = g.constant(1.0)
     shared = g.op("Greater", n_top, one)
     scale = g.op("Mul", n_top, g.constant(0.0))
     scale = g.op("Add", scale, one)
     if plan.class_scales is not None:
-        found = g.op("Gather", g.constant(plan.class_scales), g.op("ArgMax", f, axis=-1, keepdims=1), axis=0)
+        found = g.op(
+            "Gather",
+            g.constant(plan.class_scales),
+            g.op("ArgMax", g.cast(at_top, np.float32), axis=-1, keepdims=1),
+            axis=0,
+        )
         scale = g.op("Where", shared, scale, found)
     numbers = []
     for i, table in enumerate(plan.column_scales):

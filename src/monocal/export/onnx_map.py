@@ -97,7 +97,7 @@ def calibrated(g: Graph, plan: Plan, source: str, output: str, context: str = ""
     f = _rank_map(g, plan, x, masked, from_top=output == "probabilities")
     f = g.op("Where", masked, g.constant(-np.inf), f)
     if plan.adjustment is not None:
-        f = adjusted(g, plan.adjustment, f, context)
+        f = adjusted(g, plan.adjustment, f, g.op("Equal", z, g.reduce("Max", z)), context)
     if output == "probabilities":
         return _lift_top(g, softmax(g, f), source)
     return _lift_top(g, f, source)

@@ -277,7 +277,11 @@ class CalibratorModule(ExactModule):
             f = self._calibrate(logits, from_top)
         if context is not None and not self.n_context:
             raise InputError("context: the calibrator was fitted without one. Leave it out.")
-        return f if self.adjustment is None else self.adjustment(f, context)
+        if self.adjustment is None:
+            return f
+        if self.smallest_probability is not None:
+            z = log_of(z, self.smallest_probability)
+        return self.adjustment(f, z == z.amax(-1, keepdim=True), context)
 
     def _calibrate(self, logits: torch.Tensor, from_top: bool = False) -> torch.Tensor:
         """Calibrated logits; ``from_top``, where all classes have one weight, less what they have in common.

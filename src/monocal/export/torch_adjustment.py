@@ -50,15 +50,14 @@ class AdjustmentModule(ExactModule):
             "n_ramps": 0 if self.ramp_zero is None else len(self.ramp_zero),
         }
 
-    def forward(self, f: torch.Tensor, context: torch.Tensor | None) -> torch.Tensor:
+    def forward(self, f: torch.Tensor, at_top: torch.Tensor, context: torch.Tensor | None) -> torch.Tensor:
         masked = torch.isinf(f)
         x = torch.where(masked, 0.0, f)
         top = torch.where(masked, -torch.inf, f).amax(-1, keepdim=True)
-        at_top = f == top
         n_top = at_top.sum(-1)
         scale = torch.ones_like(top[..., 0])
         if self.class_scales is not None:
-            found = self.class_scales.to(f.dtype)[f.argmax(-1)]
+            found = self.class_scales.to(f.dtype)[at_top.to(torch.int8).argmax(-1)]
             scale = torch.where(n_top > 1, scale, found)
         numbers = []
         for i, count in enumerate(self.categories):

@@ -279,18 +279,20 @@ def _own(
 ) -> tuple[Array, Array]:
     """Mean depth and probability of the top under what the classifier itself says, (n,) each, from the ranks of ``depth``."""
     xp = array_namespace(depth)
-    own_depth, own_top = 0 * depth[:, 0], 0 * depth[:, 0]
+    there, none = ~xp.isinf(depth), xp.zeros_like(depth)
+    finite = xp.where(there, depth, none)
+    own_depth, own_top = none[:, 0], none[:, 0]
     v = block.rows.depth[:, -depth.shape[1] :]
     for share, scale in own_scales:
-        e = xp.where(xp.isinf(depth), 0 * depth, xp.exp(-scale * xp.astype(v, depth.dtype)))
-        total, drop = xp.sum(e, axis=1), xp.sum(xp.where(e > 0, depth * e, 0 * e), axis=1)
+        e = xp.where(there, xp.exp(-scale * xp.astype(v, depth.dtype)), none)
+        total, drop = xp.sum(e, axis=1), xp.sum(finite * e, axis=1)
         if block.rows.tail is not None:
             plain = np.zeros(
                 (1 if block.factors is None else block.factors.shape[1], block.rows.depth.shape[1])
             )
             plain[0] = scale
-            none = np.zeros(0, dtype=np.intp)
-            point = Point(plain, 0 * plain, none, none, none)
+            empty = np.zeros(0, dtype=np.intp)
+            point = Point(plain, 0 * plain, empty, empty, empty)
             tail = tail_moments(block, point, from_top(block, point, block.rows.depth), None, 2)
             total, drop = total + tail[0], drop + pieces.depth_of(tail[1], tail[0], 0)
         own_depth = own_depth + share * drop / total
