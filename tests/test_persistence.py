@@ -389,4 +389,5 @@ def test_stored_files_of_format_1_load(path: Path) -> None:
 
 
 def test_there_are_stored_files() -> None:
-    assert {"conditional_v1", "mcct_v1", "temperature_v1"} <= {path.stem for path in STORED.glob("*_v1.json")}
+    kinds = ("temperature", "mcct", "conditional", "svs", "sms", "stacked", "structured_mcct", "label_shift")
+    assert {f"{kind}_v1" for kind in kinds} <= {path.stem for path in STORED.glob("*_v1.json")}
