@@ -340,7 +340,9 @@ def _class_name(kind: type) -> str:
 
 
 def _find_class(name: str, where: str) -> type[Calibrator]:
-    """A calibrator that is defined already: a file cannot make Python import anything."""
+    """A calibrator of monocal, or one that is defined already: a file cannot make Python import anything else."""
+    from . import registry  # noqa: F401  defines all of monocal's own; not needed to save
+
     waiting: list[type[Calibrator]] = Calibrator.__subclasses__()
     while waiting:
         kind = waiting.pop()

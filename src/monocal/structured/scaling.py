@@ -163,19 +163,18 @@ class StructuredScaling(Calibrator):
 
     def _problem(self, source: Source) -> CurvedMatrix | VectorProblem:
         """What is left to solve at this temperature."""
-        total = source.hold(_as_they_are).sum(_weight)
+        total = source.hold(_as_they_are).sum(_total)
         self.floor_ = min(1.0 / (total + 1.0), _MOST_FLOOR)
         strength = self._strength(source.shape[1], total)
         if self.kind == "vector":
             return VectorProblem(source, self.temperature_, self.floor_, total, strength)
         assert isinstance(source, ArraySource)
         rows = source.checked
-        logits = rows.logits
+        logits = to_numpy(rows.logits)
         if logits.size <= DOUBLE_BELOW:
             logits = logits.astype(np.float64, copy=False)
-        x = map_rows(lambda z: features(z, self.temperature_, self.floor_), logits)
-        weight = np.ones(len(rows)) if rows.weight is None else rows.weight
-        problem = CurvedMatrix(x, rows.labels, weight / total, 1.0, strength)
+        x = to_numpy(map_rows(lambda z: features(z, self.temperature_, self.floor_), logits))
+        problem = CurvedMatrix(x, to_numpy(rows.labels), _weights(rows) / total, 1.0, strength)
         self.centre_ = problem.centre
         return problem
 
@@ -205,9 +204,10 @@ class StructuredScaling(Calibrator):
         self.intercept_ = by_class[:, -1].copy()
 
     def _choose_shrinkage(self, rows: Checked) -> float:
-        choice = Surest(np.ones(len(rows)) if rows.weight is None else rows.weight)
-        for strength, f in self.along_path(rows, folds_of(rows.logits, rows.labels, _FOLDS)):
-            choice.hear(strength, log_likelihood(f, rows.labels))
+        choice = Surest(_weights(rows))
+        labels = to_numpy(rows.labels)
+        for strength, f in self.along_path(rows, folds_of(rows.logits, labels, _FOLDS)):
+            choice.hear(strength, log_likelihood(f, labels))
         return choice.best
 
     def along_path(self, rows: Checked, fold: np.ndarray) -> Iterator[tuple[float, np.ndarray]]:
@@ -248,8 +248,12 @@ def _as_they_are(rows: Checked) -> Checked:
     return rows
 
 
-def _weight(rows: Checked) -> float:
-    return float(len(rows) if rows.weight is None else to_numpy(rows.weight).astype(np.float64).sum())
+def _weights(rows: Checked) -> np.ndarray:
+    return np.ones(len(rows)) if rows.weight is None else to_numpy(rows.weight).astype(np.float64)
+
+
+def _total(rows: Checked) -> float:
+    return float(_weights(rows).sum())
 
 
 def log_likelihood(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:

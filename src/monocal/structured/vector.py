@@ -55,9 +55,8 @@ class ClassBlock:
     def moved(self, deviation: np.ndarray) -> Array:
         """``f - max f`` (n, m) at weights and biases (m, 2)."""
         xp = array_namespace(self.x)
-        weight, bias = like(deviation.T, self.x)
-        f = self.x * weight
-        f += bias
+        f = self.x * like(deviation[:, 0], self.x)
+        f += like(deviation[:, 1], self.x)
         f += self.x
         if self.masked is not None:
             f = xp.where(self.masked, xp.asarray(-np.inf, dtype=f.dtype, **device_of(f)), f)
@@ -77,11 +76,9 @@ def class_block(rows: Checked, *, temperature: float, floor: float, total: float
     xp = array_namespace(rows.logits)
     logits = xp.astype(rows.logits, xp.float64, copy=False) if double else rows.logits
     x = features(logits, temperature, floor)
-    masked = xp.isnan(x)
-    if bool(xp.any(masked)):
+    masked = xp.isnan(x) if bool(xp.any(xp.isnan(x))) else None
+    if masked is not None:
         x = xp.where(masked, xp.zeros_like(x), x)
-    else:
-        masked = None
     if rows.weight is None:
         share = xp.ones(len(rows), dtype=xp.float64, **device_of(x))
     else:
@@ -119,9 +116,8 @@ def _product(block: ClassBlock, deviation: np.ndarray, direction: np.ndarray) ->
     """The Hessian of the NLL times a direction (m, 2)."""
     xp = array_namespace(block.x)
     p = block.probabilities(deviation)
-    weight, bias = like(direction.T, p)
-    u = block.x * weight
-    u += bias
+    u = block.x * like(direction[:, 0], p)
+    u += like(direction[:, 1], p)
     u -= xp.sum(p * u, axis=1, keepdims=True)
     u *= p
     u *= xp.astype(block.share, u.dtype)
