@@ -151,12 +151,11 @@ def test_a_slow_method_is_stopped_and_leaves_time_for_the_next(sets):
             except Exception:  # what stops it must get past such a line
                 pass
 
-    begin = time.perf_counter()
+    # Unless it is stopped it never ends; a third of three seconds is its share, however busy the machine.
     found = compare_methods(
         Trial.of(*sets), {"slow": Slow(), "TS": mc.TemperatureScaling()}, n_boot=5, time_limit=3.0
     )
-    assert time.perf_counter() - begin < 10
-    assert found["slow"].note.startswith("stopped after")
+    assert re.fullmatch(r"stopped after (0\.\d|1\.0) seconds", found["slow"].note)
     assert found.recommended == "TS"
     assert not any("(run)" in thread.name for thread in threading.enumerate())
 
