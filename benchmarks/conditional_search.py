@@ -64,7 +64,7 @@ VARIANTS: dict[str, tuple[dict, dict]] = {
     "default": ({}, {}),
     "first stage alone": ({"by_class": False}, {}),
     "scales by class in any case": ({"by_class": True}, {}),
-    "second stage without scales by class": ({}, {"_LARGEST": 1e-9}),
+    "second stage without scales by class": ({}, {"spread_of_groups": lambda *_: (0.0, 0.0)}),
     "second stage half as strong": ({}, {"_SHARE": 0.375}),
     "second stage as strong as the first": ({}, {"_SHARE": 1.0}),
     "margin": ({"statistics": ("margin",)}, {}),

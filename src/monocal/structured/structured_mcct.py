@@ -61,7 +61,7 @@ class StructuredMCCT(Stacked):
     (inf, True)
     >>> biased = data.values + [3.0, 0.0, 0.0, 0.0, -3.0]
     >>> mc.StructuredMCCT().fit(biased, data.labels).stages_
-    [StructuredScaling(shrinkage=3.0), ConditionalMCCT()]
+    [StructuredScaling(shrinkage=3.0), ConditionalMCCT(by_class=False)]
     """
 
     def __init__(
@@ -117,4 +117,6 @@ class StructuredMCCT(Stacked):
         if kind == "auto":
             kind = "matrix" if n_classes < _PAIRS_BELOW else "vector"
         rest: dict[str, Any] = {"tol": self.tol, "max_iter": self.max_iter}
-        return StructuredScaling(kind=kind, shrinkage=self.shrinkage, **rest), ConditionalMCCT(**rest)
+        return StructuredScaling(kind=kind, shrinkage=self.shrinkage, **rest), ConditionalMCCT(
+            by_class=False, **rest
+        )
