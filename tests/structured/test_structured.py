@@ -58,11 +58,12 @@ def test_the_published_objective_is_minimised(kind, weighted):
 @pytest.mark.parametrize(("kind", "m"), [("vector", 150), ("matrix", 40)])
 def test_many_parameters_take_another_way_to_the_same_optimum(kind, m, monkeypatch):
     data = synthetic(5000, m, seed=1)
-    from monocal.structured import problem as structured_problem
+    from monocal.structured import problem, vector
 
     by_products = mc.StructuredScaling(kind=kind, tol=1e-8).fit(data.values.astype(np.float64), data.labels)
     assert by_products.solution_.converged
-    monkeypatch.setattr(structured_problem, "_FORMED", 10**9 if kind == "vector" else 192)
+    monkeypatch.setattr(vector, "FORMED", 10**9)
+    monkeypatch.setattr(problem, "_PRODUCTS", 10**4)
     exact = mc.StructuredScaling(kind=kind, tol=1e-8, max_iter=300).fit(
         data.values.astype(np.float64), data.labels
     )
@@ -356,7 +357,9 @@ def test_an_estimate_after_extreme_weights_is_certified(make, spread):
         assert cal.solution_.converged
         p = cal.calibrator_.predict_proba(new) / cal.calibration_prior_
         w = cal.solution_.coefficients
-        gain = (p / (p @ w)[:, None]).mean(axis=0)  # no prior is more likely by more than the largest of these, less one
+        gain = (p / (p @ w)[:, None]).mean(
+            axis=0
+        )  # no prior is more likely by more than the largest of these, less one
         assert gain.max() <= 1 + 2e-6
         assert np.isfinite(cal.predict_proba(new)).all()
 

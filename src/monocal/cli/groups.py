@@ -29,13 +29,9 @@ def evaluate_by_group(
     sides: Mapping[str, np.ndarray], data: LogitsSet, wanted: str, path: Path, group: str | None, seed: int
 ) -> dict[str, GroupEvaluation]:
     """Calibration of each group, for every side."""
-    from ..data import find_columns
     from ..metrics import evaluate
-    from ..metrics.groups import PREDICTED
 
-    groups: Any = PREDICTED
-    if wanted != PREDICTED:
-        groups = find_columns(wanted, path, part=data.part, group=group, argument="groups=")
+    groups = find_groups(wanted, data, path, group)
     found = {
         side: evaluate(
             probs,
@@ -49,6 +45,16 @@ def evaluate_by_group(
         for side, probs in sides.items()
     }
     return {side: groups for side, groups in found.items() if groups is not None}
+
+
+def find_groups(wanted: str, data: LogitsSet, path: Path, group: str | None) -> Any:
+    """One value per row, or that the predicted classes are meant."""
+    from ..data import find_columns
+    from ..metrics.groups import PREDICTED
+
+    if wanted == PREDICTED:
+        return PREDICTED
+    return find_columns(wanted, path, part=data.part, group=group, argument="groups=")
 
 
 def print_groups(found: Mapping[str, GroupEvaluation]) -> None:

@@ -10,6 +10,7 @@ from .groups import GroupCurves, GroupDisplay, group_curves
 from .parameters import EffectCurve, RankParameters, effect_curve, rank_parameters
 from .ranks import EffectDisplay, RankParametersDisplay
 from .reliability import MarginDisplay, ReliabilityDisplay
+from .smooth_curve import SmoothCurve, smooth_reliability_curve
 
 __all__ = [
     "CalibrationCurve",
@@ -22,6 +23,7 @@ __all__ = [
     "RankParameters",
     "RankParametersDisplay",
     "ReliabilityDisplay",
+    "SmoothCurve",
     "Stretch",
     "effect_curve",
     "group_curves",
@@ -29,4 +31,5 @@ __all__ = [
     "margins",
     "rank_parameters",
     "reliability_curve",
+    "smooth_reliability_curve",
 ]
