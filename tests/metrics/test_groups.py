@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 import torch
 from scipy.special import softmax
+from scipy.stats import false_discovery_control
 
 import monocal as mc
 from monocal import metrics as M
@@ -217,6 +218,12 @@ def test_the_floor_of_a_group_is_that_of_its_rows():
     for one in found:
         rows = one.name == WORDS
         assert one.floor == pytest.approx(mc.ece_floor(PROBS[rows], n_bins=5).median, rel=0.1)
+
+
+def test_the_correction_is_scipys():
+    for groups in (WORDS, np.arange(N) // 4):
+        found = by_group(groups)
+        np.testing.assert_allclose(found.p_adjusted, false_discovery_control(found.p_value))
 
 
 def test_false_discoveries_are_as_rare_as_said():

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -337,3 +339,13 @@ def test_all_groups_in_one_picture(pyplot, tmp_path):
         GroupDisplay.from_predictions(y, p, group, before=p[:, [0, 1, 1]] / [[1, 2, 2]])
     by_class = GroupDisplay.from_predictions(y, p, class_names=["cat", "dog"])
     assert by_class.evaluations["model"].names == ("cat",)
+
+
+def test_the_picture_of_the_documentation_shows_what_its_page_says():
+    """After a change ``python tools/draw_groups.py`` draws it anew."""
+    page = Path(__file__).parents[2] / "docs" / "examples" / "groups.md"
+    table = re.search(r"\ngroup .*?\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    assert table is not None
+    shown = [f"{line.split()[0]} ({line.split()[1]})" for line in table[1].strip().splitlines()]
+    drawn = re.findall(r">(\w+ \(\d+\))<", page.with_suffix(".svg").read_text(encoding="utf-8"))
+    assert drawn == shown
