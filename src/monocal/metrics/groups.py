@@ -165,7 +165,10 @@ class GroupEvaluation:
             f"{self.kind:<{width}}{'rows':>9}{'right':>6}{'sure':>6}{'over':>7}{'from':>7}{'to':>7}{'ECE':>6}{'floor':>6}{'p':>6}"
         ]
         for label, one in zip(labels, shown, strict=True):
-            over = "".join(f"{100 * value:>+7.1f}" for value in (one.over_confidence, one.low, one.high))
+            # Less the sign of what rounds to zero.
+            over = "".join(
+                f"{round(100 * value, 1) + 0.0:>+7.1f}" for value in (one.over_confidence, one.low, one.high)
+            )
             p = "<.001" if one.p_adjusted < 0.001 else f"{one.p_adjusted:.3f}".lstrip("0")
             lines.append(
                 f"{label:<{width}}{one.rows:>9,}{100 * one.accuracy:>6.1f}{100 * one.confidence:>6.1f}{over}"

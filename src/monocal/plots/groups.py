@@ -164,9 +164,9 @@ class GroupDisplay:
         cls, estimator: Any, X: Any, y: Any, groups: Any = "predicted", **options: Any
     ) -> GroupDisplay:
         """From a fitted calibrator (before and after it) or any fitted classifier with ``predict_proba``."""
-        from .reliability import _before_probabilities
+        from .reliability import before_probabilities
 
-        before = _before_probabilities(estimator, X)
+        before = before_probabilities(estimator, X)
         return cls.from_predictions(y, estimator.predict_proba(X), groups, before=before, **options)
 
     @classmethod

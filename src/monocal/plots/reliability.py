@@ -96,7 +96,7 @@ class ReliabilityDisplay(_CurvesDisplay):
             predictions = {title: one.predict_proba(X) for title, one in estimator.items()}
             return cls.from_predictions(y, predictions, **options)
         # A classifier's name is its class, as with scikit-learn's displays.
-        before = _before_probabilities(estimator, X) if name is None else None
+        before = before_probabilities(estimator, X) if name is None else None
         return cls.from_predictions(y, estimator.predict_proba(X), before=before, name=name, **options)
 
     @classmethod
@@ -315,7 +315,7 @@ class MarginDisplay(_CurvesDisplay):
         return cls.from_predictions(
             y,
             estimator.predict_proba(X),
-            before=_before_probabilities(estimator, X),
+            before=before_probabilities(estimator, X),
             margin=margins(X, input=estimator.input) if _is_calibrator(estimator) else None,
             n_bins=n_bins,
             level=level,
@@ -375,7 +375,7 @@ def _is_calibrator(estimator: Any) -> bool:
     return hasattr(estimator, "preserves_order") and hasattr(estimator, "input")
 
 
-def _before_probabilities(estimator: Any, X: Any) -> Any:
+def before_probabilities(estimator: Any, X: Any) -> Any:
     """What a calibrator was given, as probabilities; None for a classifier."""
     if not _is_calibrator(estimator):
         return None
