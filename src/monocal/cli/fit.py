@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from shlex import quote
@@ -29,6 +30,7 @@ from .reading import Reading, reads
 if TYPE_CHECKING:
     from ..calibration import Calibrator
     from ..data import LogitsSet
+    from ..metrics import Evaluation
 
 _METRICS = ("accuracy", "nll", "brier", "ece")
 
@@ -73,9 +75,7 @@ def fit(
     from ..data import atomic_path
     from ..data.sources import extension
     from ..data.writing import WRITABLE
-    from ..metrics import evaluate
     from ..persistence import to_json
-    from .probabilities import before_and_after
 
     check_extension(out, ".json")
     check_not_read(out, path, reading.labels)
@@ -90,16 +90,13 @@ def fit(
         name = type(calibrator).__name__
         text = f"Fitting {name} on {data.n_samples:,} x {data.n_classes:,} {data.kind}"
         with progress(text) as update:
-            update(expected=forecast(partial(_fit_some, calibrator, data), data.values.shape))
+            expected = forecast(partial(_on_some, calibrator, data), data.values.shape)
+            update(expected=expected)
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
                 calibrator.fit(data.values, data.labels, sample_weight=data.weights)
-            update(text="Measuring")
-            before, after = before_and_after(calibrator, data.values)
-            evaluations = {
-                side: evaluate(probs, data.labels, metrics=_METRICS, sample_weight=data.weights)
-                for side, probs in {"before": before, "after": after}.items()
-            }
+            update(text="Measuring", expected=expected)
+            evaluations = _measured(calibrator, data)
         if data.class_names is not None:
             calibrator.feature_names_in_ = np.array(data.class_names, dtype=object)
         metrics = {"on": "the calibration data", **{key: e.to_dict() for key, e in evaluations.items()}}
@@ -143,11 +140,24 @@ def fit(
         raise typer.Exit(CHECK_FAILED)
 
 
-def _fit_some(calibrator: Calibrator, data: LogitsSet, rows: slice) -> None:
+def _measured(calibrator: Calibrator, data: LogitsSet) -> dict[str, Evaluation]:
+    from ..metrics import evaluate
+    from .probabilities import before_and_after
+
+    sides = zip(("before", "after"), before_and_after(calibrator, data.values), strict=True)
+    return {
+        side: evaluate(probs, data.labels, metrics=_METRICS, sample_weight=data.weights)
+        for side, probs in sides
+    }
+
+
+def _on_some(calibrator: Calibrator, data: LogitsSet, rows: slice) -> None:
+    """The whole work on some of the rows."""
     from sklearn.base import clone
 
     assert data.labels is not None
-    clone(calibrator).fit(data.values[rows], data.labels[rows])
+    some = replace(data, values=data.values[rows], labels=data.labels[rows], weights=None)
+    _measured(clone(calibrator).fit(some.values, some.labels), some)
 
 
 def _certificate(calibrator: Any) -> dict[str, Any] | None:
