@@ -273,6 +273,10 @@ def test_a_method_that_reorders_is_not_recommended(sets, in_this_process):
             return np.roll(super()._calibrate(logits), 1, axis=1)
 
     made = collect(*sets, calibrator=Reordering(), methods={"TS": mc.TemperatureScaling()}, **QUICK)
+    one_class = (np.tile([5.0, 0, 0, 0], (40, 1)) + sets[0].values[:40, :4] / 50, np.arange(40) % 4)
+    apart = collect(one_class, calibrator=Reordering(), methods=False, **QUICK)
+    assert apart.for_whom[0].shown == []  # no class is predicted before and after
+    assert "For whom it is calibrated" in apart.to_html()
     assert made.methods.recommended == "TS"
     assert not made.audit.preserved
     assert "does not guarantee the order" in made.to_html()

@@ -245,7 +245,7 @@ def _for_whom(report: Report) -> Markup:
     for found in report.for_whom:
         told = el("ul", [el("li", sentence) for sentence in for_whom.in_words(found, free)])
         title = el("h3", f"By {found.before.kind}") if len(report.for_whom) > 1 else None
-        figure = el("figure", for_whom.picture(found), key)
+        figure = el("figure", for_whom.picture(found), key) if found.shown else None
         left_out = len(found.before) - len(found.shown)
         rest = el("p", f"{count(left_out)} more are not drawn.", class_="muted") if left_out else None
         parts.append(join(title, el("div", figure, el("div", told, rest), class_="pair")))
