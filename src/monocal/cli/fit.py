@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from shlex import quote
@@ -31,6 +32,7 @@ from .reading import Reading, reads
 if TYPE_CHECKING:
     from ..calibration import Calibrator
     from ..data import LogitsSet
+    from ..metrics import Evaluation
 
 _METRICS = ("accuracy", "nll", "brier", "ece")
 
@@ -76,9 +78,7 @@ def fit(
     from ..data import atomic_path
     from ..data.sources import extension
     from ..data.writing import WRITABLE
-    from ..metrics import evaluate
     from ..persistence import to_json
-    from .probabilities import before_and_after
 
     check_extension(out, ".json")
     check_not_read(out, path, reading.labels)
@@ -94,16 +94,13 @@ def fit(
         known = _known(calibrator, find_context(context, data, path, reading.group))
         text = f"Fitting {name} on {data.n_samples:,} x {data.n_classes:,} {data.kind}"
         with progress(text) as update:
-            update(expected=forecast(partial(_fit_some, calibrator, data), data.values.shape))
+            expected = forecast(partial(_on_some, calibrator, data), data.values.shape)
+            update(expected=expected)
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
                 calibrator.fit(data.values, data.labels, sample_weight=data.weights, **known)
-            update(text="Measuring")
-            before, after = before_and_after(calibrator, data.values, **known)
-            evaluations = {
-                side: evaluate(probs, data.labels, metrics=_METRICS, sample_weight=data.weights)
-                for side, probs in {"before": before, "after": after}.items()
-            }
+            update(text="Measuring", expected=expected)
+            evaluations = _measured(calibrator, data, **known)
         if data.class_names is not None:
             calibrator.feature_names_in_ = np.array(data.class_names, dtype=object)
         metrics = {"on": "the calibration data", **{key: e.to_dict() for key, e in evaluations.items()}}
@@ -159,11 +156,24 @@ def _known(calibrator: Calibrator, context: Any) -> dict[str, Any]:
     return {"context": context}
 
 
-def _fit_some(calibrator: Calibrator, data: LogitsSet, rows: slice) -> None:
+def _measured(calibrator: Calibrator, data: LogitsSet, **known: Any) -> dict[str, Evaluation]:
+    from ..metrics import evaluate
+    from .probabilities import before_and_after
+
+    sides = zip(("before", "after"), before_and_after(calibrator, data.values, **known), strict=True)
+    return {
+        side: evaluate(probs, data.labels, metrics=_METRICS, sample_weight=data.weights)
+        for side, probs in sides
+    }
+
+
+def _on_some(calibrator: Calibrator, data: LogitsSet, rows: slice) -> None:
+    """The whole work on some of the rows."""
     from sklearn.base import clone
 
     assert data.labels is not None
-    clone(calibrator).fit(data.values[rows], data.labels[rows])
+    some = replace(data, values=data.values[rows], labels=data.labels[rows], weights=None)
+    _measured(clone(calibrator).fit(some.values, some.labels), some)
 
 
 def _certificate(calibrator: Any) -> dict[str, Any] | None:
