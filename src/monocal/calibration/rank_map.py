@@ -77,13 +77,15 @@ class RankMap:
     def transform(self, logits: Array) -> Array:
         """Calibrated logits (n, m) in compute precision; masked classes stay -inf."""
         if self.has_kernels(logits):
-            return triton_map.apply(logits, self._tables(logits), triton_map.LOGITS)
+            f: Array = triton_map.apply(logits, self._tables(logits), triton_map.LOGITS)
+            return f
         return self._by_block(logits, lambda z: self._block(z))
 
     def probabilities(self, logits: Array) -> Array:
         """Calibrated probabilities (n, m)."""
         if self.has_kernels(logits):
-            return triton_map.apply(logits, self._tables(logits), triton_map.PROBABILITIES)
+            p: Array = triton_map.apply(logits, self._tables(logits), triton_map.PROBABILITIES)
+            return p
         large = logits.shape[0] * logits.shape[1] >= compiled.LARGE
         if large and self._needs_ranks and compiled.suits(logits):
             out = np.empty_like(logits)
@@ -102,9 +104,9 @@ class RankMap:
         m = logits.shape[1]
         r = min(self.top_k or m, m)
         used = self.starts < r
-        ramps, statistics = (np.zeros(0),) * 3, ()
-        if self.factors is not None:
-            factors = self.factors
+        ramps, statistics = (np.zeros(0), np.zeros(0), np.zeros(0)), ()
+        factors: Any = self.factors
+        if factors is not None:
             places = np.array([ramp.statistic for ramp in factors.ramps])
             ramps, statistics = (places, factors.zeros, factors.widths), factors.statistics
         steps = self.scale_steps[:, used], self.bias_steps[:, used]
