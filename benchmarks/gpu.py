@@ -106,6 +106,40 @@ def case(name, calibrator, n, m, dtype, repeats, predict_rows=None, compare_cpu=
     return result
 
 
+def profile_lines(n, m):
+    """Where the time goes: on the device, and on the host between its calls."""
+    from torch.profiler import ProfilerActivity, profile
+
+    lines = [
+        f"| what, {n} x {m} float32 | in all, ms | kernels, ms | launches | the largest |",
+        "|---|---:|---:|---:|---|",
+    ]
+    logits, labels = make_logits(n, m, torch.float32, "cuda")
+    for method in (mc.MCCT(), mc.ConditionalMCCT()):
+        steps = {
+            "fit": lambda method=method: method.fit(logits, labels),
+            "predict": lambda method=method: method.predict_proba(logits),
+        }
+        for step, function in steps.items():
+            seconds = timed(function, 7)
+            with profile(activities=[ProfilerActivity.CUDA]) as trace:
+                function()
+                torch.cuda.synchronize()
+            kernels = [e for e in trace.key_averages() if e.self_device_time_total > 0]
+            kernels.sort(key=lambda e: -e.self_device_time_total)
+            largest = ", ".join(f"{_short(e.key)} {e.self_device_time_total / 1e3:.2f}" for e in kernels[:3])
+            lines.append(
+                f"| `{type(method).__name__}`, {step} | {1e3 * seconds:.2f} | "
+                f"{sum(e.self_device_time_total for e in kernels) / 1e3:.2f} | {sum(e.count for e in kernels)} | {largest} |"
+            )
+    return lines
+
+
+def _short(kernel):
+    """What a kernel is called, without its types."""
+    return kernel.split("(")[0].split("<")[0].split("::")[-1].split(" ")[-1][:24]
+
+
 def processor_lines(small):
     """The logits processor: milliseconds a call, and what it adds to generation."""
     lines = [
@@ -198,7 +232,7 @@ def main():
                 f"{c['case']}: fitted on the GPU and on the CPU, probabilities differ by at most {c['cpu_difference']:.1e}; the "
                 f"same map applied on both by {c['same_map_difference']:.1e}; predicted classes equal: {c['argmax_equal']}.",
             ]
-    lines += ["", *processor_lines(options.small)]
+    lines += ["", *profile_lines(n, m), "", *processor_lines(options.small)]
     text = "\n".join(lines)
     print(text)
     if options.markdown:
