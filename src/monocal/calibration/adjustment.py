@@ -207,6 +207,7 @@ def fit_adjustment(
         emphasis=emphasis,
         unit=information(prepared, 1.0).unit(total, PSEUDO_ERRORS),
         mirrors=factors.mirrors,
+        scale=1.0,
     )
     if prior_rows > 0:
         problem = problem.leaning_on(rows.own_targets(prepared), own_share)

@@ -34,8 +34,8 @@ STATISTICS = ("margin", "mean_gap", "spread", "entropy", "log_odds")
 _LONGEST, _PART = 8192, 4096
 # Rows that one kernel sorts in registers; longer ones are sorted by torch.
 _SORTED = 1024
-# Jumps: pairs of them are compared where ties are split.
-_JUMPS = 127
+# Jumps that a kernel holds.
+_JUMPS = 1023
 # Logits of rows that are worked on together: enough to fill a device, and few beside the result.
 _TOGETHER = 2**23
 
