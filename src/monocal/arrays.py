@@ -12,17 +12,25 @@ from functools import cache
 from importlib.util import find_spec
 from typing import Any
 
+import array_api_compat
+import array_api_compat.numpy as numpy_namespace
 import numpy as np
-from array_api_compat import array_namespace, is_torch_array
 
 from .errors import warn
 
 Array = Any
 
 
+def array_namespace(*xs: Array) -> Any:
+    """The array-API functions of the library of ``xs``; at once for numpy, whose single rows would otherwise wait for it."""
+    if len(xs) == 1 and type(xs[0]) is np.ndarray:
+        return numpy_namespace
+    return array_api_compat.array_namespace(*xs)
+
+
 def is_torch(x: object) -> bool:
     """Whether ``x`` is a torch tensor, without importing torch."""
-    return "torch" in sys.modules and is_torch_array(x)
+    return type(x) is not np.ndarray and "torch" in sys.modules and array_api_compat.is_torch_array(x)
 
 
 def is_dask(x: object) -> bool:
@@ -69,6 +77,11 @@ def running_maximum(x: Array) -> Array:
 def count_true(flags: Array) -> Array:
     """How many are true in each row."""
     return array_namespace(flags).count_nonzero(flags, axis=1)
+
+
+def copied(x: Array) -> Array:
+    """The same numbers in memory of their own, row after row."""
+    return x.clone() if is_torch(x) else x.copy()
 
 
 def device_of(x: Array) -> dict[str, Any]:
@@ -139,13 +152,15 @@ def cut_(x: Array, high: float) -> Array:
     return x.clamp_(max=high) if is_torch(x) else np.minimum(x, high, out=x)
 
 
-def clip_(x: Array, low: Array, high: float) -> Array:
+def clip_(x: Array, low: Array | float, high: float) -> Array:
     """``x = minimum(maximum(x, low), high)``."""
-    if is_torch(x):
-        import torch
+    if not is_torch(x):
+        return cut_(np.maximum(x, low, out=x), high)
+    if isinstance(low, float):
+        return x.clamp_(low, high)
+    import torch
 
-        return cut_(torch.maximum(x, low, out=x), high)
-    return cut_(np.maximum(x, low, out=x), high)
+    return cut_(torch.maximum(x, low, out=x), high)
 
 
 def spread_out(x: Array, lengths: Array, total: int) -> Array:
@@ -199,6 +214,7 @@ def _next_up(x: Array) -> Array:
 # A library's exp is accurate to a few units in the last place but need not be monotone there. On a grid so coarse
 # that neighbours differ by more than the error, it must be: 2^-20 is 8 units of float32, 2^-48 is 16 of float64.
 EXP_GRID = {"float32": 2.0**20, "float64": 2.0**48}
+_GRID_OF_SIZE = {4: EXP_GRID["float32"], 8: EXP_GRID["float64"]}
 
 
 def ordered_exp(x: Array) -> Array:
@@ -208,30 +224,34 @@ def ordered_exp(x: Array) -> Array:
     last place, more than twice the error of any exp in use. The rounding moves a value by 5e-7 of itself in
     float32 and 2e-15 in float64 at most.
     """
-    return _ordered_exp_(array_namespace(x).asarray(x, copy=True))
+    with np.errstate(over="ignore", under="ignore"):
+        return _ordered_exp_(array_namespace(x).asarray(x, copy=True))
 
 
 def _ordered_exp_(x: Array) -> Array:
-    """The same in place."""
-    grid = EXP_GRID[str(x.dtype).rpartition(".")[2]]
-    with np.errstate(over="ignore", under="ignore"):
-        x *= grid
-        x = x.round_() if is_torch(x) else np.rint(x, out=x)
-        x *= 1.0 / grid
-        return exp_(x)
+    """The same in place, where overflow and underflow are nothing to warn of."""
+    grid = _GRID_OF_SIZE[x.dtype.itemsize]
+    x *= grid
+    x = x.round_() if is_torch(x) else np.rint(x, out=x)
+    x *= 1.0 / grid
+    return exp_(x)
 
 
 def ordered_softmax(f: Array) -> Array:
     """Softmax over the last axis that keeps order and ties exactly; ``-inf`` gives 0."""
-    with np.errstate(over="ignore"):
-        return anchored_softmax_(f - array_namespace(f).max(f, axis=-1, keepdims=True))
+    with np.errstate(over="ignore", under="ignore"):
+        return _softmax_(f - array_namespace(f).max(f, axis=-1, keepdims=True))
 
 
 def anchored_softmax_(f: Array) -> Array:
     """The same in place, of rows whose top is at 0."""
+    with np.errstate(over="ignore", under="ignore"):
+        return _softmax_(f)
+
+
+def _softmax_(f: Array) -> Array:
     e = _ordered_exp_(f)
-    with np.errstate(under="ignore"):
-        e *= 1.0 / array_namespace(e).sum(e, axis=-1, keepdims=True)
+    e *= 1.0 / array_namespace(e).sum(e, axis=-1, keepdims=True)
     return e
 
 
@@ -258,8 +278,9 @@ def keep_argmax(values: Array, logits: Array) -> Array:
     class than before.
     """
     xp = array_namespace(values)
-    moved = xp.nonzero(xp.argmax(values, axis=1) != xp.argmax(logits, axis=1))[0]
-    if moved.shape[0]:
+    other = xp.argmax(values, axis=1) != xp.argmax(logits, axis=1)
+    if bool(other.any()):
+        moved = xp.nonzero(other)[0]
         rows = values[moved, :]
         z = logits[moved, :]
         top = z == xp.max(z, axis=1, keepdims=True)

@@ -236,7 +236,7 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):
         return to_torch(self, **rest)
 
     def _apply(self, X: Any, method: str, out: Any) -> Any:
-        check_is_fitted(self)
+        self._check_fitted()
         place = elsewhere(X)
         if place is not None:
             if place.names is not None:
@@ -281,10 +281,17 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):
         return given.restore(result) if dtype is None else result
 
     def _read(self, X: Any, first_row: int = 0) -> Given:
-        check_is_fitted(self)
+        self._check_fitted()
         given = self.reader.values(X, first_row)
-        validate_data(self, X if hasattr(X, "columns") else given.values, reset=False, skip_check_array=True)
+        named = hasattr(X, "columns")
+        # scikit-learn's words for wrong columns; where there are as many, and no names, it has nothing to say.
+        if named or hasattr(self, "feature_names_in_") or given.values.shape[1] != self.n_features_in_:
+            validate_data(self, X if named else given.values, reset=False, skip_check_array=True)
         return given
+
+    def _check_fitted(self) -> None:
+        if "n_features_in_" not in self.__dict__:  # which every fit sets
+            check_is_fitted(self)
 
     def _logits_of(self, given: Given) -> Array:
         """Logits in a library that the family can work with."""
@@ -311,6 +318,8 @@ def _back(values: Array, like: Array, dtype: Any) -> Array:
     """Results in the library and on the device of ``like``, of some type."""
     xp = array_namespace(like)
     values = xp.asarray(values, device=like.device) if is_torch(like) else to_numpy(values)
+    if values.dtype == dtype:
+        return values
     if str(dtype).endswith("float16") and not str(dtype).endswith("bfloat16"):
         # Half precision ends at 65504: calibrated logits are cut there, but for the -inf of a masked class.
         values = xp.where(xp.isinf(values), values, xp.clip(values, -_HALF_RANGE, _HALF_RANGE))

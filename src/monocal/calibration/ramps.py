@@ -15,12 +15,13 @@ from elsewhere is a step.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from ..arrays import Array, array_namespace, like
+from ..arrays import Array, array_namespace, clip_, device_of, like
 from ..ranks.ranked import Ranked
 from .statistics import compute
 
@@ -86,6 +87,19 @@ class RampFactors:
         width = np.array([ramp.one for ramp in self.ramps], dtype=np.float64) - self.zeros
         return np.copysign(np.maximum(abs(width), _LEAST_WIDTH), width)
 
+    def only(self, used: np.ndarray) -> RampFactors | None:
+        """The constant 1 and some of the ramps, whose numbers among the factors rise; None where the constant is all."""
+        ramps = [self.ramps[k - 1] for k in used if k]
+        if not ramps:
+            return None
+        statistics = sorted({ramp.statistic for ramp in ramps})
+        renamed = tuple(replace(ramp, statistic=statistics.index(ramp.statistic)) for ramp in ramps)
+        return RampFactors(tuple(self.statistics[s] for s in statistics), renamed)
+
+    @cached_property
+    def _ends(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        return np.array([ramp.statistic for ramp in self.ramps], dtype=np.intp), self.zeros, self.widths
+
     def __call__(self, rows: Ranked) -> Array:
         """Factors (n, K) of ranked rows."""
         xp = array_namespace(rows.depth)
@@ -94,10 +108,14 @@ class RampFactors:
     def of_statistics(self, values: Array) -> Array:
         """Factors (n, K) of statistics (n, S)."""
         xp = array_namespace(values)
+        which, zeros, widths = self._ends
+        factors = xp.ones((values.shape[0], self.n_factors), dtype=values.dtype, **device_of(values))
         with np.errstate(over="ignore"):
-            risen = values[:, [ramp.statistic for ramp in self.ramps]] - like(self.zeros, values)
-            risen /= like(self.widths, values)
-        return xp.concat([xp.ones_like(values[:, :1]), xp.clip(risen, min=0.0, max=1.0)], axis=1)
+            risen = values[:, which]
+            risen -= like(zeros, values)
+            risen /= like(widths, values)
+        factors[:, 1:] = clip_(risen, 0.0, 1.0)
+        return factors
 
 
 def choose_ramps(values: np.ndarray, weight: np.ndarray, n_knots: int) -> tuple[Ramp, ...]:

@@ -17,7 +17,9 @@ which of two ways to the same bits is taken, or whether anything has to be cut o
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -41,6 +43,10 @@ from ..kernel import compiled
 from ..ranks.ranked import LARGEST, Ranked, rank_rows
 from ..ranks.ties import average_ties
 from ..rows.parallel import block_rows, map_rows, parallel_map, row_slices
+from .ramps import RampFactors
+
+# Few rows: what takes time is not arithmetic but calls. Numbers that a call may touch without being felt.
+FEW, CALL = 16, 4096
 
 
 @dataclass(frozen=True)
@@ -98,6 +104,8 @@ class RankMap:
         return anchored_softmax_(f)
 
     def _by_block(self, logits: Array, function: Callable[[Array], Array]) -> Array:
+        if logits.shape[0] <= FEW:
+            return function(logits)
         # Predicting on a device needs half a dozen arrays of a block's size beside the result: smaller blocks there.
         size = block_rows(logits) if on_host(logits) else max(1, block_rows(logits) // 4)
         return map_rows(function, logits, size)
@@ -115,13 +123,14 @@ class RankMap:
             out[rest] = keep_argmax(out[rest], z[rest])
 
     def _compiled_factors(self, z: np.ndarray, jumps: compiled.Jumps) -> np.ndarray | None:
-        if self.factors is None:
+        factors = self._in_use.factors
+        if factors is None:
             return None
-        names = getattr(self.factors, "statistics", ())
+        names = factors.statistics if isinstance(factors, RampFactors) else (factors,)
         if not set(names) <= set(compiled.STATISTICS):
-            return self.factors(self._ranked(z))
+            return factors(self._ranked(z))
         known = compiled.statistics(z, jumps)
-        return self.factors.of_statistics(known[:, [compiled.STATISTICS.index(name) for name in names]])
+        return factors.of_statistics(known[:, [compiled.STATISTICS.index(name) for name in names]])
 
     def _block(self, z: Array) -> Array:
         z = widened(z)
@@ -136,18 +145,43 @@ class RankMap:
 
     def _parameters(self, rows: Ranked) -> tuple[Array, Array]:
         """Weight and bias of each piece, (n, D), or (1, D) where all rows have the same."""
-        return self._cumulated(None if self.factors is None else self.factors(rows), rows.depth)
+        factors = self._in_use.factors
+        return self._cumulated(None if factors is None else factors(rows), rows.depth)
+
+    @cached_property
+    def _in_use(self) -> RankMap:
+        """The same map without the factors that have no increments."""
+        if not isinstance(self.factors, RampFactors):
+            return self
+        used = self.scale_steps.any(axis=1) | self.bias_steps.any(axis=1)
+        used[0] = True
+        factors = self.factors.only(np.flatnonzero(used))
+        return replace(
+            self, scale_steps=self.scale_steps[used], bias_steps=self.bias_steps[used], factors=factors
+        )
 
     def _cumulated(self, psi: Array | None, other: Array) -> tuple[Array, Array]:
         """The same from the factors (n, K), in the library and type of ``other``."""
-        xp = array_namespace(other)
-        w, b = (
-            xp.cumulative_sum(_mix(psi, steps, other), axis=1)
-            for steps in (self.scale_steps, self.bias_steps)
-        )
+        cumulate = np.cumsum if type(other) is np.ndarray else array_namespace(other).cumulative_sum
+        w, b = (cumulate(_mix(psi, *steps), axis=1) for steps in self._steps_like(other))
         if not on_host(other):  # a device sums in parallel, in an order of its own
             w, b = running_maximum(w), running_maximum(b)
         return w, b
+
+    def _steps_like(self, other: Array) -> list[tuple[np.ndarray, Array]]:
+        """Of weights and of biases: the constant factor and those with increments, and all increments in the type of another."""
+        key = other.dtype if type(other) is np.ndarray else None
+        if key is None or key not in self._steps:
+            both = (self._in_use.scale_steps, self._in_use.bias_steps)
+            found = [(np.append(0, np.flatnonzero(x[1:].any(axis=1)) + 1), like(x, other)) for x in both]
+            if key is None:
+                return found
+            self._steps[key] = found
+        return self._steps[key]
+
+    @cached_property
+    def _steps(self) -> dict[Any, list[tuple[np.ndarray, np.ndarray]]]:
+        return {}
 
     def _split(self, rows: Ranked) -> np.ndarray:
         """Whether a jump falls among tied classes of a row, (n,)."""
@@ -177,13 +211,16 @@ class RankMap:
         jumps = self.starts[1:]
         piece = _count_passed(depth, rows.depth[:, jumps], jumps - rows.depth.shape[1] + z.shape[1])
         u = np.subtract(rows.height[:, None], depth, out=depth)
-        if not self.scale_steps[:, 1:].any():
-            u *= w[:, :1]
-        else:
-            u *= _look_up(w, piece)
-        if self.bias_steps.any():
+        scales, biases = self._kinds
+        u *= _look_up(w, piece) if scales else w[:, :1]
+        if biases:
             u += _look_up(b, piece)
         return _mask(u, z, rows)
+
+    @cached_property
+    def _kinds(self) -> tuple[bool, bool]:
+        """Whether some weight jumps, and whether there is a bias."""
+        return bool(self.scale_steps[:, 1:].any()), bool(self.bias_steps.any())
 
     def _scattered(self, z: Array, rows: Ranked, w: Array, b: Array) -> Array:
         """Sorted values are calibrated rank by rank and put back where they came from."""
@@ -210,16 +247,17 @@ class RankMap:
         return _mask(whole, z, rows)
 
 
-def _mix(psi: Array | None, steps: np.ndarray, other: Array) -> Array:
+def _mix(psi: Array | None, used: np.ndarray, table: Array) -> Array:
     """Increments (n, D) of each row, or (1, D) where they are the same for all; non-negative whatever the rounding.
 
     Not a matrix product, whose rounding depends on how many rows it is given. Factors without increments are left out.
     """
-    table = like(steps, other)
     if psi is None:
         return table
-    total = psi[:, :1] * table[0]
-    for k in np.flatnonzero(steps[1:].any(axis=1)) + 1:
+    if type(psi) is np.ndarray and len(psi) <= FEW and len(used) > 1:  # the same sums, in fewer calls
+        return np.cumsum(psi[:, used, None] * table[used], axis=1)[:, -1]
+    total = psi[:, used[:1]] * table[used[0]]
+    for k in used[1:]:
         total += psi[:, k : k + 1] * table[k]
     return total
 
@@ -228,10 +266,10 @@ def _depth(z: Array, rows: Ranked) -> Array:
     """Depths of the classes in their own places, rounded exactly as when they were sorted."""
     xp = array_namespace(z)
     with np.errstate(over="ignore"):
-        depth = xp.astype(z, rows.depth.dtype) - rows.top
+        depth = xp.astype(z, rows.depth.dtype, copy=False) - rows.top
     depth *= -1.0
     # Nothing lies below the height but masked classes and a tail.
-    if rows.valid is not None or rows.tail is not None or not bool(xp.max(rows.height) < LARGEST):
+    if rows.valid is not None or rows.tail is not None or not bool((rows.height < LARGEST).all()):
         depth = cut_(depth, LARGEST)
     return depth
 
@@ -251,6 +289,8 @@ def _count_passed(depth: np.ndarray, thresholds: np.ndarray, starts: np.ndarray)
     they are cut out into an array of their own and only they are compared any further.
     """
     n, m = depth.shape
+    if n <= FEW and m * len(starts) <= CALL:
+        return np.count_nonzero(depth[:, :, None] <= thresholds[:, None, :], axis=2)
     passed = np.zeros((n, m), dtype=np.uint8 if len(starts) < 256 else np.uint16)
     for d, start in enumerate(starts):
         inside = depth <= thresholds[:, d : d + 1]

@@ -59,7 +59,7 @@ def spread(rows: Ranked) -> Array:
         away = xp.where(valid, away, 0 * away)
     # In units of the largest, so that no square overflows.
     unit = xp.max(abs(away), axis=1)
-    unit = xp.where(unit > 0, unit, xp.ones_like(unit))
+    unit = unit + xp.astype(unit == 0, unit.dtype)
     away /= unit[:, None]
     with np.errstate(under="ignore"):
         square = xp.sum(away * away, axis=1)

@@ -97,7 +97,10 @@ class ArrayEngine:
             top = label_totals(with_top_labels(block), psi, r)
         weight = float(xp.sum(w, dtype=xp.float64))
         tied = np.zeros(r, dtype=bool) if tied is None else tied.astype(bool)
-        return Totals(weight, label, top, largest_tie(block.rows), tied, mean, square)
+        return Totals(weight, label, top, self._largest_tie(block.rows), tied, mean, square)
+
+    def _largest_tie(self, rows: Ranked) -> int:
+        return largest_tie(rows)
 
     def _scale_moments(self, block: Block, lefts: list[Array], whole_scales: bool) -> list[np.ndarray]:
         """Sums over rows of ``left u`` and ``left u^2`` at each rank, (K, r) each."""

@@ -1,7 +1,7 @@
 """Loops for large single-precision arrays in memory, compiled by numba where it is installed (the extra ``fast``).
 
-    p_i = exp(-w_d v_i + base_d),         d the piece of rank i                              (`exponentials`)
-    sum_n p_i,  sum_n p_i v_i,  sum_n p_i U           over rows, p normalised                (`sums_by_rank`)
+    p_i = exp(-w_d v_i + base_d),         d the piece of rank i
+    sum_n p_i,  sum_n p_i v_i,  sum_n p_i U           over rows, p normalised                (`sums_of_rows`)
     sum_i p_i,  sum_i p_i v_i,  sum_i p_i v_i^2   over each piece                            (`piece_moments`)
     sum_i p_i,  sum_i p_i v_i,  sum_i p_i v_i^2   over a tail that is not sorted             (`tail_sums`)
     v at some ranks, and its ties         of rows that are not sorted                        (`find_jumps`)
@@ -51,17 +51,6 @@ def suits(x: Array) -> bool:
     return isinstance(x, np.ndarray) and x.dtype == np.float32 and x.flags.c_contiguous and available()
 
 
-def exponentials(
-    v: np.ndarray, starts: np.ndarray, weights: list[np.ndarray], base: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """``exp(sum(weights) v + base)`` (n, r) and its sums (n,); parameters of each piece: (1 or n, D), (n, D)."""
-    p, total = np.empty_like(v), np.empty(len(v), dtype=v.dtype)
-    leading, *rest = weights
-    lesser = rest[0] if rest else np.zeros_like(leading)
-    loops().exponentials(v, np.append(starts, v.shape[1]), leading, lesser, base, p, total)
-    return p, total
-
-
 def find_labels(depth: np.ndarray, label_depth: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """In rows sorted downwards: values above the label's and equal to it, (n,) each; which neighbours tie in some row."""
     first, held = np.empty(len(depth), dtype=np.intp), np.empty(len(depth), dtype=np.intp)
@@ -77,25 +66,80 @@ def scale_moments(v: np.ndarray, height: np.ndarray, weight: np.ndarray) -> np.n
     return out
 
 
-def sums_by_rank(
+@dataclass(frozen=True)
+class RowSums:
+    """What one reading of sorted rows gives."""
+
+    by_rank: np.ndarray  # (3, r): sums over rows of ``p v``, ``p U``, ``p`` at each rank
+    logs: np.ndarray  # (n,): the log-partition from the top
+    p: np.ndarray  # (n, r), or (1, r) that means nothing
+    depth: np.ndarray  # (n,): sums of ``p v``, with the above
+    mean: np.ndarray  # (n, 2 D): mean drops of the atoms that begin at each start, scales and then biases
+    later: np.ndarray  # (n, 2 D): what a later start takes off their products
+
+
+def sums_of_rows(
     v: np.ndarray,
     starts: np.ndarray,
     weights: list[np.ndarray],
     base: np.ndarray,
     weight: np.ndarray,
     height: np.ndarray,
-    left_out: np.ndarray,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Sums over rows of ``p v``, ``p U``, ``p`` at each rank (3, r), ``p`` normalised and weighted, and the totals (n,).
+    atoms: np.ndarray,
+    keep: bool,
+) -> RowSums:
+    """Sums with probabilities ``p`` that are normalised and weighted, and what the Hessian of atoms with these starts needs.
 
-    ``weights`` (1, D) are common to all rows; rows in ``left_out`` (n,) only get a total.
+    ``weights`` (1 or n, D) and ``base`` (n, D) are the parameters of the pieces that begin at ``starts``.
     """
-    out, total = np.zeros((3, v.shape[1])), np.empty(len(v), dtype=v.dtype)
+    n, r = v.shape
     leading, lesser = weights
-    loops().sums_by_rank(
-        v, np.append(starts, v.shape[1]), leading, lesser, base, weight, height, left_out, out, total
+    kept = np.empty((n if keep else 1, r), dtype=v.dtype)
+    out, total, shift = np.zeros((3, r)), np.empty(n, dtype=v.dtype), np.empty(n, dtype=v.dtype)
+    depth = np.empty(n if keep else 0, dtype=v.dtype)
+    mean, later = np.empty((n, 2 * len(atoms))), np.empty((n, 2 * len(atoms)))
+    ends = np.append(atoms, r) if len(atoms) else atoms
+    loops().sums_of_rows(
+        v, np.append(starts, r), leading, lesser, base, weight, height, ends, kept, out, total, shift, depth, mean, later
+    )  # fmt: skip
+    logs = np.log(total, dtype=np.float64)
+    logs += shift
+    return RowSums(out, logs, kept, depth, mean, later)
+
+
+def products_in_ties(
+    p: np.ndarray,
+    v: np.ndarray,
+    height: np.ndarray,
+    starts: np.ndarray,
+    at: np.ndarray,
+    is_scale: np.ndarray,
+    factor: np.ndarray,
+    psi: np.ndarray | None,
+) -> np.ndarray:
+    """What products of atoms (a, a) count too much inside groups of ties: see `curvature`."""
+    order = np.argsort(at, kind="stable")
+    out = np.zeros((len(at), len(at)))
+    if psi is None:
+        psi, factor = np.ones((1, 1), dtype=v.dtype), np.zeros_like(factor)
+    loops().products_in_ties(
+        p, v, height, starts, at[order], is_scale[order], factor[order], np.ascontiguousarray(psi), out
     )
-    return out, total
+    back = np.argsort(order)
+    return out[np.ix_(back, back)]
+
+
+def largest_tie(v: np.ndarray) -> int:
+    """Ranks of the largest group of equal values in sorted rows."""
+    return int(loops().largest_tie(v))
+
+
+def scale_moments_of_rows(v: np.ndarray, weights: list[np.ndarray]) -> np.ndarray:
+    """``sum p``, ``sum p v``, ``sum p v^2`` of each row (3, n), ``p = exp(sum(weights) v)``; weights (1, 1) each."""
+    out = np.empty((3, len(v)), dtype=v.dtype)
+    leading, lesser = (w[0, 0] for w in weights)
+    loops().scale_moments_of_rows(v, leading, lesser, out)
+    return out
 
 
 def piece_moments(p: np.ndarray, v: np.ndarray, starts: np.ndarray) -> np.ndarray:

@@ -9,12 +9,12 @@ import numpy as np
 
 from ..arrays import Array
 from ..ranks.ranked import Ranked
-from ..ranks.ties import average_ties
 from . import compiled
-from .array import ArrayEngine, Exponentials
+from .array import ArrayEngine
 from .block import Block
+from .curvature import covariance_of_drops
 from .interface import Sums
-from .point import Point, from_top, parameters
+from .point import SCALE, Point, parameters
 
 
 class CompiledEngine(ArrayEngine):
@@ -33,50 +33,55 @@ class CompiledEngine(ArrayEngine):
             return list(compiled.scale_moments(rows.depth, rows.height, block.weight)[:, None])
         return super()._scale_moments(block, lefts, whole_scales)
 
+    def _largest_tie(self, rows: Ranked) -> int:
+        if rows.tied is None or rows.valid is not None or not compiled.suits(rows.depth):
+            return super()._largest_tie(rows)
+        return compiled.largest_tie(rows.depth)
+
     def sums(self, block: Block, point: Point) -> Sums:
-        if block.factors is not None or len(point.start) or not _is_plain(block):
+        """One loop over the rows; with factors a matrix product of the probabilities, too."""
+        if not _is_plain(block):
             return super().sums(block, point)
-        # One loop over the rows; the few whose top is split go the long way.
-        rows = block.rows
+        psi, rows = block.factors, block.rows
+        if psi is not None and not point.whole_scales:
+            return super().sums(block.in_double(), point)
         weights, base = parameters(block, point, rows.depth)
-        split = _top_is_split(point.jumps, rows)
-        by_rank, total = compiled.sums_by_rank(
-            rows.depth, np.append(0, point.jumps), weights, base, block.weight, rows.height, split
+        starts, at, _ = point.columns
+        ties = len(point.start) > 0 and bool(rows.tied is None or rows.tied[starts].any())
+        found = compiled.sums_of_rows(
+            rows.depth,
+            np.append(0, point.jumps),
+            weights,
+            base,
+            block.weight,
+            rows.height,
+            starts if len(point.start) else starts[:0],
+            keep=psi is not None or ties,
         )
-        logs = np.log(total, dtype=np.float64)
-        sums = Sums(float(block.weight @ np.where(split, 0.0, logs)), by_rank, np.zeros(0), np.zeros((0, 0)))
-        return sums + super().sums(block[np.flatnonzero(split)], point) if split.any() else sums
+        hessian = np.zeros((0, 0))
+        if len(point.start):
+            hessian = covariance_of_drops(block, point, found.mean, found.later)
+        if ties:
+            hessian -= compiled.products_in_ties(
+                found.p, rows.depth, rows.height, starts, at, point.kind == SCALE, point.factor, psi
+            )
+        by_rank, whole = found.by_rank, np.zeros(0)
+        if psi is not None:
+            others = psi[:, 1:] if point.own is None else psi[:, point.own[1:]]
+            by_rank = np.concatenate([by_rank, others.T @ found.p])
+            whole = (others.T @ found.depth).astype(np.float64)
+        return Sums(float(block.weight @ found.logs), by_rank, whole, hessian)
 
     def _precise(self, block: Block) -> Block:
         return (
             block if compiled.suits(block.rows.depth) else super()._precise(block)
         )  # loops keep products exact
 
-    def _exponentials(self, block: Block, point: Point) -> Exponentials:
-        if not _is_plain(block):
-            return super()._exponentials(block, point)
-        v = block.rows.depth
-        weights, base = parameters(block, point, v)
-        p, total = compiled.exponentials(v, np.append(0, point.jumps), weights, base)
-        split = np.flatnonzero(_top_is_split(point.jumps, block.rows))
-        if not len(split):
-            return p, total, None, None
-        some = block[split]
-        f = from_top(some, point, some.rows.depth)
-        average_ties(f, some.rows, point.jumps)
-        shift = np.zeros((len(v), 1), dtype=v.dtype)
-        shift[split] = f[:, -1:]
-        p[split] = np.exp(f - f[:, -1:])
-        total[split] = p[split].sum(axis=1)
-        return p, total, shift, None
-
     def _scale_moments_of_rows(self, block: Block, weights: list[Array]) -> tuple[Array, Array, Array]:
         v = block.rows.depth
         if block.rows.valid is not None or not compiled.suits(v):
             return super()._scale_moments_of_rows(block, weights)
-        one = np.zeros(1, dtype=np.intp)
-        p, _ = compiled.exponentials(v, one, weights, np.zeros((len(v), 1), dtype=v.dtype))
-        total, first, second = compiled.piece_moments(p, v, one)[:, :, 0]
+        total, first, second = compiled.scale_moments_of_rows(v, weights)
         return total, first, second
 
     def tail_sums(self, block: Block, weights: list[Array], base: Array, count: int) -> list[Array]:
@@ -97,8 +102,3 @@ def _is_plain(block: Block) -> bool:
     """Whether the loops take rows like these: nothing masked, no tail."""
     rows = block.rows
     return rows.valid is None and rows.tail is None and compiled.suits(rows.depth)
-
-
-def _top_is_split(jumps: np.ndarray, rows: Ranked) -> np.ndarray:
-    """Whether a jump falls among the classes that share the top of a row, (n,): the top then is no longer at 0."""
-    return rows.depth[:, jumps[-1] - 1] == 0 if len(jumps) else np.zeros(len(rows.depth), dtype=bool)

@@ -24,10 +24,18 @@ from .point import SCALE, Point
 
 def hessian_of(block: Block, point: Point, p: Array, tail: list[Array] | None) -> np.ndarray:
     """Covariance (a, a) of the working set's atoms, from probabilities times weights ``p`` (n, r) and the tail's moments."""
-    psi, xp = block.factors, array_namespace(block.weight)
-    starts, at, column = point.columns
+    xp = array_namespace(block.weight)
+    starts, at, _ = point.columns
     height = xp.astype(block.rows.height[:, None], xp.float64)
-    mean, later = _drops(height, *_sums_at(block, p, starts, tail))
+    drops = _drops(height, *_sums_at(block, p, starts, tail))
+    return covariance_of_drops(block, point, *drops) - _within_ties(block, point, p, starts, at)
+
+
+def covariance_of_drops(block: Block, point: Point, mean: Array, later: Array) -> np.ndarray:
+    """The same as if no ranks were tied, from the mean drops at each start and what a later start takes off, (n, 2 D) each."""
+    psi, xp = block.factors, array_namespace(block.weight)
+    column = point.columns[2]
+    height = xp.astype(block.rows.height[:, None], xp.float64)
     mean, later = mean[:, column], later[:, column]
     factor = xp.ones_like(height)
     if psi is not None:
@@ -35,7 +43,7 @@ def hessian_of(block: Block, point: Point, p: Array, tail: list[Array] | None) -
         mean, later = mean * factor, later * factor
     share = mean / xp.astype(block.weight[:, None], xp.float64)
     products = [mean.T @ factor, (height * mean).T @ factor, factor.T @ later, mean.T @ share]
-    return _covariance(point, *to_numpy_together(products)) - _within_ties(block, point, p, starts, at)
+    return _covariance(point, *to_numpy_together(products))
 
 
 def _sums_at(

@@ -22,6 +22,7 @@ from ..arrays import (
     Array,
     array_namespace,
     compute_dtype,
+    copied,
     count_true,
     device_of,
     is_torch,
@@ -101,22 +102,21 @@ def rank_rows(logits: Array, top_k: int | None = None, dtype: object = None, ord
     if not ordered:
         z = _ends_in_place(z)
     elif r == m:
-        z = xp.sort(z, axis=1, stable=False)
+        z = xp.sort(z, axis=1, stable=False) if is_torch(z) else np.sort(z, axis=1)
     elif is_torch(z):
         z = z.topk(r, dim=1).values.flip(1)
     else:
         z = np.sort(np.partition(z, m - r, axis=1)[:, m - r :], axis=1)
     z = xp.astype(z, dtype, copy=False)
-    top = xp.asarray(z[:, -1:], copy=True)
-    masked = bool(xp.any(xp.isinf(z[:, 0])))
-    valid = ~xp.isinf(z) if masked else None
+    top = copied(z[:, -1:])
+    valid = ~xp.isinf(z) if bool((z[:, 0] == -np.inf).any()) else None
     with np.errstate(over="ignore"):
         depth = subtract_from_(top, z)
-    if not bool(xp.max(depth[:, 0]) <= LARGEST):
+    height = copied(depth[:, 0])
+    if not bool((height <= LARGEST).all()):
         depth = xp.clip(depth, max=LARGEST)
-    if valid is None:
-        height = xp.asarray(depth[:, 0], copy=True)
-    else:
+        height = copied(depth[:, 0])
+    if valid is not None:
         height = xp.max(xp.where(valid, depth, 0 * depth), axis=1)
         depth = xp.where(valid, depth, 2 * height[:, None] + 1)
     tail = None
