@@ -8,27 +8,96 @@ in the last bit: `ordered_softmax`, `ordered_log`, `keep_argmax`, whose rounding
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from functools import cache
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeGuard, TypeVar
 
 import array_api_compat
-import array_api_compat.numpy as numpy_namespace
 import numpy as np
 
 from .errors import warn
 
-Array = Any
+if TYPE_CHECKING:
+    import torch
 
 
-def array_namespace(*xs: Array) -> Any:
-    """The array-API functions of the library of ``xs``; at once for numpy, whose single rows would otherwise wait for it."""
-    if len(xs) == 1 and type(xs[0]) is np.ndarray:
-        return numpy_namespace
-    return array_api_compat.array_namespace(*xs)
+class Array(Protocol):
+    """An array of numpy or torch, as far as the two agree. What else there is to do is in its namespace."""
+
+    @property
+    def shape(self) -> tuple[Any, ...]: ...
+    @property
+    def ndim(self) -> int: ...
+    @property
+    def dtype(self) -> Any: ...
+    @property
+    def device(self) -> Any: ...
+    @property
+    def T(self) -> Array: ...
+
+    def __array__(self) -> np.ndarray: ...
+    def __len__(self) -> int: ...
+    def __bool__(self) -> bool: ...
+    def __int__(self) -> int: ...
+    def __float__(self) -> float: ...
+    def __getitem__(self, key: Any, /) -> Array: ...
+    def __setitem__(self, key: Any, value: Any, /) -> None: ...
+    def __neg__(self) -> Array: ...
+    def __abs__(self) -> Array: ...
+    def __invert__(self) -> Array: ...
+    def __add__(self, other: Any, /) -> Array: ...
+    def __radd__(self, other: Any, /) -> Array: ...
+    def __sub__(self, other: Any, /) -> Array: ...
+    def __rsub__(self, other: Any, /) -> Array: ...
+    def __mul__(self, other: Any, /) -> Array: ...
+    def __rmul__(self, other: Any, /) -> Array: ...
+    def __truediv__(self, other: Any, /) -> Array: ...
+    def __rtruediv__(self, other: Any, /) -> Array: ...
+    def __matmul__(self, other: Any, /) -> Array: ...
+    def __pow__(self, other: Any, /) -> Array: ...
+    def __and__(self, other: Any, /) -> Array: ...
+    def __or__(self, other: Any, /) -> Array: ...
+    def __lt__(self, other: Any, /) -> Array: ...
+    def __le__(self, other: Any, /) -> Array: ...
+    def __gt__(self, other: Any, /) -> Array: ...
+    def __ge__(self, other: Any, /) -> Array: ...
+    def __eq__(self, other: object, /) -> Array: ...  # type: ignore[override]
+    def __ne__(self, other: object, /) -> Array: ...  # type: ignore[override]
 
 
-def is_torch(x: object) -> bool:
+class Namespace(Protocol):
+    """The functions of an array library under the names of the array-API standard."""
+
+    @property
+    def float64(self) -> Any: ...
+    @property
+    def float32(self) -> Any: ...
+    @property
+    def int64(self) -> Any: ...
+    @property
+    def int8(self) -> Any: ...
+    @property
+    def bool(self) -> Any: ...
+
+    def __getattr__(self, name: str, /) -> Callable[..., Array]: ...
+
+
+A = TypeVar("A", bound=Array)  # as the caller has it: numpy in, numpy out
+# numpy without its types, which do not take an `Array` for ``out``.
+_np: Any = np
+_NUMPY: Namespace = array_api_compat.array_namespace(np.zeros(0))
+
+
+def array_namespace(*arrays: Array | None) -> Namespace:
+    """The library that the arrays belong to."""
+    if len(arrays) == 1 and type(arrays[0]) is np.ndarray:  # the short way, for the many small calls
+        return _NUMPY
+    found: Namespace = array_api_compat.array_namespace(*arrays)
+    return found
+
+
+def is_torch(x: object) -> TypeGuard[torch.Tensor]:
     """Whether ``x`` is a torch tensor, without importing torch."""
     return type(x) is not np.ndarray and "torch" in sys.modules and array_api_compat.is_torch_array(x)
 
@@ -41,20 +110,20 @@ def is_dask(x: object) -> bool:
 def to_numpy(x: Array) -> np.ndarray:
     """Copy a (small) array to numpy; bfloat16, which numpy lacks, becomes float32."""
     if is_torch(x):
-        x = x.detach()
-        if str(x.dtype) == "torch.bfloat16":
-            x = x.float()
-        return x.cpu().numpy()
+        tensor = x.detach()
+        if str(tensor.dtype) == "torch.bfloat16":
+            tensor = tensor.float()
+        return tensor.cpu().numpy()
     return np.asarray(x)
 
 
 def to_numpy_together(xs: list[Array]) -> list[np.ndarray]:
     """Several small arrays of one type to numpy, at once: a device makes one wait each time."""
     if not is_torch(xs[0]):
-        return xs
+        return [np.asarray(x) for x in xs]
     xp = array_namespace(xs[0])
     flat = to_numpy(xp.concat([xp.reshape(x, (-1,)) for x in xs]))
-    ends = np.cumsum([x.numel() for x in xs])
+    ends = np.cumsum([np.prod(x.shape, dtype=np.intp) for x in xs])
     return [part.reshape(x.shape) for part, x in zip(np.split(flat, ends[:-1]), xs, strict=True)]
 
 
@@ -64,14 +133,14 @@ def compute_dtype(x: Array) -> Any:
     return xp.float64 if x.dtype == xp.float64 else xp.float32
 
 
-def widened(x: Array) -> Array:
+def widened(x: A) -> A:
     """Half precision of numpy in single, anything else as it is: numpy's sort of float16 may misplace values among many."""
-    return x.astype(np.float32) if not is_torch(x) and x.dtype == np.float16 else x
+    return _np.asarray(x, dtype=np.float32) if not is_torch(x) and x.dtype == np.float16 else x
 
 
-def running_maximum(x: Array) -> Array:
+def running_maximum(x: A) -> A:
     """Cumulative maximum along the last axis."""
-    return x.cummax(dim=-1).values if is_torch(x) else np.maximum.accumulate(x, axis=-1)
+    return x.cummax(dim=-1).values if is_torch(x) else _np.maximum.accumulate(x, axis=-1)
 
 
 def count_true(flags: Array) -> Array:
@@ -79,9 +148,10 @@ def count_true(flags: Array) -> Array:
     return array_namespace(flags).count_nonzero(flags, axis=1)
 
 
-def copied(x: Array) -> Array:
+def copied(x: A) -> A:
     """The same numbers in memory of their own, row after row."""
-    return x.clone() if is_torch(x) else x.copy()
+    own: Any = x
+    return own.clone() if is_torch(x) else own.copy()
 
 
 def device_of(x: Array) -> dict[str, Any]:
@@ -123,6 +193,12 @@ def _has_triton(device: str) -> bool:
     return True
 
 
+def beside(x: Any, other: A) -> A:
+    """A host array in its own type, in the library and on the device of ``other``."""
+    out: Any = array_namespace(other).asarray(x, device=other.device) if is_torch(other) else x
+    return out
+
+
 def like(x: np.ndarray, other: Array) -> Array:
     """A small host array in the library, type and device of ``other``."""
     if is_torch(other):
@@ -135,27 +211,27 @@ def like(x: np.ndarray, other: Array) -> Array:
 # In place, where a new array would cost as much as the arithmetic.
 
 
-def exp_(x: Array) -> Array:
+def exp_(x: A) -> A:
     """``x = exp(x)``."""
-    return x.exp_() if is_torch(x) else np.exp(x, out=x)
+    return x.exp_() if is_torch(x) else _np.exp(x, out=x)
 
 
-def subtract_from_(top: Array, x: Array) -> Array:
+def subtract_from_(top: Array, x: A) -> A:
     """``x = top - x``."""
     if is_torch(x):
         return x.neg_().add_(top)
-    return np.subtract(top, x, out=x)
+    return _np.subtract(top, x, out=x)
 
 
-def cut_(x: Array, high: float) -> Array:
+def cut_(x: A, high: float) -> A:
     """``x = minimum(x, high)``."""
-    return x.clamp_(max=high) if is_torch(x) else np.minimum(x, high, out=x)
+    return x.clamp_(max=high) if is_torch(x) else _np.minimum(x, high, out=x)
 
 
-def clip_(x: Array, low: Array | float, high: float) -> Array:
+def clip_(x: A, low: Array | float, high: float) -> A:
     """``x = minimum(maximum(x, low), high)``."""
     if not is_torch(x):
-        return cut_(np.maximum(x, low, out=x), high)
+        return cut_(_np.maximum(x, low, out=x), high)
     if isinstance(low, float):
         return x.clamp_(low, high)
     import torch
@@ -163,17 +239,17 @@ def clip_(x: Array, low: Array | float, high: float) -> Array:
     return cut_(torch.maximum(x, low, out=x), high)
 
 
-def spread_out(x: Array, lengths: Array, total: int) -> Array:
+def spread_out(x: A, lengths: Array, total: int) -> A:
     """Column ``j`` of ``x`` (n, D), ``lengths[j]`` times; ``total`` is the sum of the lengths."""
     if is_torch(x):  # without the total torch would have to wait for the device to know the shape
         return x.repeat_interleave(lengths, dim=1, output_size=total)
-    return np.repeat(x, lengths, axis=1)
+    return _np.repeat(x, lengths, axis=1)
 
 
 def segment_sums(xs: list[Array], starts: np.ndarray) -> list[Array]:
     """Sums of each ``x`` (n, r) over the column segments that begin at ``starts`` (sorted, first is 0)."""
     if not is_torch(xs[0]):
-        return [np.add.reduceat(x, starts, axis=1) for x in xs]
+        return [_np.add.reduceat(x, starts, axis=1) for x in xs]
     # A 0/1 matrix product: the fastest reduction over ragged segments that torch has on every device.
     r = xs[0].shape[1]
     ones = np.zeros((r, len(starts)))
@@ -182,23 +258,23 @@ def segment_sums(xs: list[Array], starts: np.ndarray) -> list[Array]:
     return [x @ member for x in xs]
 
 
-def scatter(values: Array, index: Array) -> Array:
+def scatter(values: A, index: Array) -> A:
     """``out[row, index[row, j]] = values[row, j]``, where every row of ``index`` is a permutation."""
     if is_torch(values):
         import torch
 
         return torch.empty_like(values).scatter_(1, index, values)
-    out = np.empty_like(values)
-    np.put_along_axis(out, index, values, axis=1)
+    out = _np.empty_like(values)
+    _np.put_along_axis(out, index, values, axis=1)
     return out
 
 
-def sort_with_index(x: Array) -> tuple[Array, Array]:
+def sort_with_index(x: A) -> tuple[A, A]:
     """Rows sorted ascending, and the permutation that sorts them."""
     if is_torch(x):
         return x.sort(dim=1)
-    index = np.argsort(x, axis=1)
-    return np.take_along_axis(x, index, axis=1), index
+    index = _np.argsort(x, axis=1)
+    return _np.take_along_axis(x, index, axis=1), index
 
 
 def _next_up(x: Array) -> Array:
@@ -217,7 +293,7 @@ EXP_GRID = {"float32": 2.0**20, "float64": 2.0**48}
 _GRID_OF_SIZE = {4: EXP_GRID["float32"], 8: EXP_GRID["float64"]}
 
 
-def ordered_exp(x: Array) -> Array:
+def ordered_exp(x: A) -> A:
     """``exp(x)`` for ``x <= 0``, never decreasing in ``x``, equal for equal ``x``.
 
     The argument is rounded to a grid on which neighbouring values of exp differ by at least eight units in the
@@ -225,32 +301,33 @@ def ordered_exp(x: Array) -> Array:
     float32 and 2e-15 in float64 at most.
     """
     with np.errstate(over="ignore", under="ignore"):
-        return _ordered_exp_(array_namespace(x).asarray(x, copy=True))
+        own: Any = array_namespace(x).asarray(x, copy=True)
+        return _ordered_exp_(own)
 
 
-def _ordered_exp_(x: Array) -> Array:
+def _ordered_exp_(x: Any) -> Any:
     """The same in place, where overflow and underflow are nothing to warn of."""
     grid = _GRID_OF_SIZE[x.dtype.itemsize]
     x *= grid
-    x = x.round_() if is_torch(x) else np.rint(x, out=x)
+    x = x.round_() if is_torch(x) else _np.rint(x, out=x)
     x *= 1.0 / grid
     return exp_(x)
 
 
-def ordered_softmax(f: Array) -> Array:
+def ordered_softmax(f: A) -> A:
     """Softmax over the last axis that keeps order and ties exactly; ``-inf`` gives 0."""
     with np.errstate(over="ignore", under="ignore"):
         return _softmax_(f - array_namespace(f).max(f, axis=-1, keepdims=True))
 
 
-def anchored_softmax_(f: Array) -> Array:
+def anchored_softmax_(f: A) -> A:
     """The same in place, of rows whose top is at 0."""
     with np.errstate(over="ignore", under="ignore"):
         return _softmax_(f)
 
 
-def _softmax_(f: Array) -> Array:
-    e = _ordered_exp_(f)
+def _softmax_(f: Any) -> Any:
+    e: Any = _ordered_exp_(f)
     e *= 1.0 / array_namespace(e).sum(e, axis=-1, keepdims=True)
     return e
 
@@ -271,7 +348,7 @@ def ordered_log(p: np.ndarray) -> np.ndarray:
     return np.where(mantissa == 0, -np.inf, value)
 
 
-def keep_argmax(values: Array, logits: Array) -> Array:
+def keep_argmax(values: A, logits: Array) -> A:
     """Lift the top of a row by one unit where rounding has made it equal to a lower class. In place.
 
     ``values`` are ordered like ``logits`` but may tie where these do not; ``argmax`` would then name another
@@ -279,7 +356,7 @@ def keep_argmax(values: Array, logits: Array) -> Array:
     """
     xp = array_namespace(values)
     other = xp.argmax(values, axis=1) != xp.argmax(logits, axis=1)
-    if bool(other.any()):
+    if bool(xp.any(other)):
         moved = xp.nonzero(other)[0]
         rows = values[moved, :]
         z = logits[moved, :]

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import Array, array_namespace, is_torch, to_numpy
+from .arrays import A, Array, array_namespace, beside, is_torch, to_numpy
 from .errors import InputError, InputTypeError
 
 
@@ -108,7 +108,7 @@ def check_probability_rows(p: Array, eps: float, name: str, first_row: int, advi
 ANY_CLASS = 2**31
 
 
-def check_labels(y: Any, like: Array, name: str = "y", first_row: int = 0, rows: str = "X") -> Array:
+def check_labels(y: Any, like: A, name: str = "y", first_row: int = 0, rows: str = "X") -> A:
     """Integer labels 0..m-1, one for each row of ``like`` (which the user calls ``rows``), in its library and on its device."""
     if y is None:
         raise InputError(
@@ -142,8 +142,7 @@ def check_labels(y: Any, like: Array, name: str = "y", first_row: int = 0, rows:
             f"{name}: label {labels[row]} in row {first_row + row} is not one of the {m} classes 0..{m - 1} that {rows} has "
             f"columns for (n_features = {m}). Number the classes from 0 in the order of the columns."
         )
-    labels = labels.astype(np.int64, copy=False)
-    return array_namespace(like).asarray(labels, device=like.device) if is_torch(like) else labels
+    return beside(labels.astype(np.int64, copy=False), like)
 
 
 def check_label_available(
@@ -160,7 +159,7 @@ def check_label_available(
         )
 
 
-def check_weights(sample_weight: Any, like: Array, first_row: int | None = None) -> Array | None:
+def check_weights(sample_weight: Any, like: A, first_row: int | None = None) -> A | None:
     """Non-negative finite weights, one for each row of ``like``; None stays None.
 
     Not all may be zero, unless the rows are a part of more (``first_row`` is given).
@@ -168,7 +167,6 @@ def check_weights(sample_weight: Any, like: Array, first_row: int | None = None)
     if sample_weight is None:
         return None
     n = like.shape[0]
-    xp = array_namespace(like)
     if isinstance(sample_weight, numbers.Real):
         weight = np.full(n, float(sample_weight))
     else:
@@ -191,7 +189,7 @@ def check_weights(sample_weight: Any, like: Array, first_row: int | None = None)
             )
     if first_row is None:
         check_some_weight(bool(weight.any()))
-    return xp.asarray(weight, device=like.device) if is_torch(like) else weight
+    return beside(weight, like)
 
 
 def check_some_weight(some: bool) -> None:
@@ -326,16 +324,17 @@ def read_floats(x: Any, name: str) -> tuple[Array, float]:
     elif values.dtype in _EPS:
         return values, _EPS[values.dtype]
     elif values.dtype.name == "bfloat16":  # of the package ml_dtypes
-        return values.astype(np.float32), 2.0**-7
+        return np.asarray(values, dtype=np.float32), 2.0**-7
     elif values.dtype.kind != "f":
-        values = values.astype(np.float64)
+        values = np.asarray(values, dtype=np.float64)
         _refuse_large_whole(values, name)
     elif values.dtype.itemsize > 8:
         raise InputError(
             f"{name}: numbers of type {values.dtype} are more precise than anything here computes, and some that differ would "
             f"become equal. Convert them first ({name}.astype(np.float64))."
         )
-    return values, float(array_namespace(values).finfo(values.dtype).eps)
+    precision: Any = array_namespace(values).finfo(values.dtype)
+    return values, float(precision.eps)
 
 
 def _refuse_large_whole(values: Array, name: str) -> None:

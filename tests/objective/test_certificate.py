@@ -88,8 +88,8 @@ def test_no_other_optimiser_finds_a_point_below_the_bound(kind, tol, prior_rows,
 
     allowed = np.ones((2, 1, 4), dtype=bool)
     allowed[1, 0, 0] = False
-    problem = RankCone(MemoryRows.prepare(z, y), allowed, prior_rows=prior_rows, tol=tol)
-    problem.set_strength(shrinkage)
+    rows = MemoryRows.prepare(z, y)
+    problem = RankCone(rows, allowed, prior_rows=prior_rows, shrinkage=shrinkage, tol=tol)
     solution = solve(problem, tol=tol)
     linear = problem.penalty - problem.floor
 

@@ -136,8 +136,7 @@ def test_single_precision_is_close_and_blocks_add_up():
 def test_no_feasible_point_is_better(kind, top_k):
     """The certificate, checked by brute force around the solution."""
     z, y, w = make(kind)
-    problem = build(z, y, w, top_k, True)
-    problem.set_strength(1.0)
+    problem = build(z, y, w, top_k, True).with_strength(1.0, tol=1e-6)
     solution = minimize(problem)
     assert solution.converged
     assert solution.kkt <= 1e-6
@@ -154,9 +153,8 @@ def test_no_feasible_point_is_better(kind, top_k):
 def test_coarse_copy_leads_to_the_same_solution():
     z, y, w = make("plain", n=9000, m=12)
     y = np.where(np.random.default_rng(4).random(9000) < 0.6, z.argmax(axis=1), y)
-    problem = build(z, y, w, None, False)
+    problem = build(z, y, w, None, False).with_strength(1.0, tol=1e-6)
     assert problem.coarse() is not None
-    problem.set_strength(1.0)
     with_coarse = minimize(problem)
     problem.coarse = lambda: None
     without = minimize(problem)

@@ -5,68 +5,79 @@ import pytest
 from scipy.optimize import minimize as scipy_minimize
 from scipy.optimize import nnls
 
-from monocal.solver import Evaluation, minimize
+from monocal.solver import ConeProblem, Expansion, Status, minimize
 
 
-class NonNegativeProblem:
-    """``F(c) = mean of loss(A c)`` over ``c >= 0``; implements `monocal.solver.ConeProblem`."""
+class NonNegativeProblem(ConeProblem):
+    """``F(c) = mean of loss(A c)`` over ``c >= lower``, with the defaults of the solver's own class."""
 
-    rounding = 1e-14
-
-    def __init__(self, A, y, penalty=0.0):
+    def __init__(self, A, y, penalty=0.0, lower=0.0):
+        super().__init__(A.shape[1], penalty=penalty, lower=lower)
         self.A, self.y = A, y
-        self.n_rows, k = A.shape
-        self.penalty, self.floor, self.lower = np.full(k, penalty), np.zeros(k), np.zeros(k)
-        self.spread = A.std(axis=0)
-        self.reach = np.sqrt((A**2).mean(axis=0))
-        self.calls = 0
-
-    worth = property(lambda self: self.penalty)
-
-    def start(self):
-        return np.full(len(self.lower), 0.1)
+        self.calls = self.hessians = 0
 
     def evaluate(self, coefficients, working):
         self.calls += 1
+        self.hessians += len(working) > 0
         value, slope, curvature = self.loss(self.A @ coefficients)
         some = self.A[:, working]
-        return Evaluation(
-            float(value.mean()),
-            self.A.T @ slope / self.n_rows,
-            some.T @ (some * curvature[:, None]) / self.n_rows,
-        )
+        n = len(self.y)
+        return Expansion(float(value.mean()), self.A.T @ slope / n, some.T @ (some * curvature[:, None]) / n)
 
-    def candidates(self, gradient, size):
-        order = np.argsort(gradient)[:size]
-        return np.sort(order[gradient[order] < 0])
+
+class TunedProblem(NonNegativeProblem):
+    """The same with all that a problem may say: its units, a start, a bound."""
+
+    def __init__(self, A, y, penalty=0.0):
+        super().__init__(A, y, penalty)
+        self.spread = A.std(axis=0)
+        self.reach = np.sqrt((A**2).mean(axis=0))
+
+    def start(self):
+        return np.full(len(self.lower), 0.1)
 
     def excess(self, coefficients, here):
         g = here.gradient + self.penalty
         return float(abs(g @ coefficients) + max(-g.min(), 0.0) * coefficients.sum())
 
-    def coarse(self):
-        return None
 
-
-class LeastSquares(NonNegativeProblem):
+class SquaredError:
     def loss(self, f):
         return (f - self.y) ** 2 / 2, f - self.y, np.ones_like(f)
 
 
-class Poisson(NonNegativeProblem):
+class PoissonLoss:
     """Counts with the logarithm of their mean linear in ``c``."""
 
     def loss(self, f):
-        mean = np.exp(f)
+        with np.errstate(over="ignore"):  # a step too far: infinity sends the solver back
+            mean = np.exp(f)
         return mean - self.y * f, mean - self.y, mean
 
 
+class LeastSquares(SquaredError, NonNegativeProblem):
+    pass
+
+
+class TunedLeastSquares(SquaredError, TunedProblem):
+    pass
+
+
+class Poisson(PoissonLoss, NonNegativeProblem):
+    pass
+
+
+class TunedPoisson(PoissonLoss, TunedProblem):
+    pass
+
+
+@pytest.mark.parametrize("kind", [LeastSquares, TunedLeastSquares])
 @pytest.mark.parametrize("seed", range(5))
-def test_non_negative_least_squares_as_scipy(seed):
+def test_non_negative_least_squares_as_scipy(seed, kind):
     rng = np.random.default_rng(seed)
     A = rng.normal(size=(60, 25))
     y = A @ np.maximum(rng.normal(size=25), 0) + 0.3 * rng.normal(size=60)
-    problem = LeastSquares(A, y)
+    problem = kind(A, y)
     solution = minimize(problem, tol=1e-10)
     assert solution.converged
     np.testing.assert_allclose(solution.coefficients, nnls(A, y)[0], atol=1e-8)
@@ -79,7 +90,7 @@ def test_a_poisson_regression_with_coefficients_that_are_not_negative(seed, pena
     rng = np.random.default_rng(seed)
     A = rng.uniform(size=(300, 12))
     y = rng.poisson(np.exp(A @ np.where(np.arange(12) < 3, 0.8, 0.0))).astype(float)
-    problem = Poisson(A, y, penalty)
+    problem = TunedPoisson(A, y, penalty)
     solution = minimize(problem, tol=1e-9)
     assert solution.converged
     assert solution.duality_gap < 1e-7
@@ -100,3 +111,45 @@ def test_one_coefficient_cannot_be_missed():
     solution = minimize(problem, tol=1e-3)
     assert solution.converged
     assert solution.coefficients[0] == pytest.approx(np.log(1e6), abs=1e-6)
+
+
+@pytest.mark.parametrize("lower", [-5.0, -1e-3, 0.0, 1e-6, 4.0])
+@pytest.mark.parametrize("root", [-3.0, -1e-4, 1e-5, 2.0, 50.0])
+def test_one_coefficient_with_any_lower_bound(lower, root):
+    problem = Poisson(np.ones((1, 1)), np.array([np.exp(root)]), lower=lower)
+    solution = minimize(problem, tol=1e-9 * max(np.exp(root), 1e-3))
+    assert solution.converged
+    assert solution.coefficients[0] == pytest.approx(max(root, lower), rel=1e-6, abs=1e-6)
+
+
+def test_why_it_stopped():
+    rng = np.random.default_rng(0)
+    problem = LeastSquares(rng.normal(size=(60, 25)), rng.normal(size=60))
+    assert minimize(problem).status is Status.CONVERGED
+    assert minimize(problem, max_iter=0).status is Status.ITERATIONS
+    # Rounding leaves a violation of about 1e-16, which no step can mend.
+    assert minimize(problem, tol=0.0).status in (Status.STALLED, Status.CONVERGED)
+    assert f"{Status.STALLED}" == "stopped: no further decrease is possible in this precision"
+    one = Poisson(np.ones((10, 1)), np.zeros(10))
+    assert minimize(one, max_iter=0, start=np.ones(1)).status is Status.ITERATIONS
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_problem_that_shows_a_part_of_its_rows_is_asked_for_no_hessian_of_all(seed):
+    rng = np.random.default_rng(seed)
+    A = rng.uniform(size=(4000, 30))
+    y = rng.poisson(np.exp(A @ np.where(np.arange(30) < 3, 0.8, 0.0))).astype(float)
+
+    class Coarse(TunedPoisson):
+        def coarse(self):
+            small = TunedPoisson(self.A[::8], self.y[::8], self.penalty)
+            small.n_rows = len(small.y)
+            return small
+
+    whole, coarse = TunedPoisson(A, y, 0.02), Coarse(A, y, 0.02)
+    one, other = minimize(whole, tol=1e-8), minimize(coarse, tol=1e-8)
+    assert one.converged
+    assert other.converged
+    np.testing.assert_allclose(one.coefficients, other.coefficients, atol=1e-5)
+    assert whole.hessians > 0
+    assert coarse.hessians == 0

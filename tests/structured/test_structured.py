@@ -342,6 +342,25 @@ def test_rare_inputs_of_an_estimate():
         assert np.isfinite(cal.predict_proba(DATA.values)).all()
 
 
+@pytest.mark.parametrize("spread", [2, 12, 30])
+@pytest.mark.parametrize("make", [mc.TemperatureScaling, mc.MCCT, mc.StructuredScaling])
+def test_an_estimate_after_extreme_weights_is_certified(make, spread):
+    for seed in range(4):
+        rng = np.random.default_rng([spread, seed])
+        m = [2, 6, 20][seed % 3]
+        z = rng.normal(size=(300, m)) * 10.0 ** rng.uniform(-2, 2.5)
+        y = rng.integers(0, m, 300) if seed % 2 else z.argmax(axis=1)
+        weight = 10.0 ** rng.uniform(-spread, spread, m)[y]
+        new = rng.normal(size=(1000, m)) * 10.0 ** rng.uniform(-2, 2.5) + 3 * rng.normal(size=m)
+        cal = mc.LabelShift(make()).fit(z, y, sample_weight=weight).adapt(new)
+        assert cal.solution_.converged
+        p = cal.calibrator_.predict_proba(new) / cal.calibration_prior_
+        w = cal.solution_.coefficients
+        gain = (p / (p @ w)[:, None]).mean(axis=0)  # no prior is more likely by more than the largest of these, less one
+        assert gain.max() <= 1 + 2e-6
+        assert np.isfinite(cal.predict_proba(new)).all()
+
+
 # Real sets.
 
 

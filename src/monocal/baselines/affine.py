@@ -16,10 +16,10 @@ from sklearn.exceptions import ConvergenceWarning
 
 from ..arrays import compute_dtype
 from ..calibration.base import Calibrator
-from ..calibration.cone import DOUBLE_BELOW
 from ..calibration.temperature import TemperatureScaling
 from ..errors import InputError, spoken, warn
 from ..rows.parallel import map_rows
+from ..rows.sampling import DOUBLE_BELOW
 from ..validation import check_number
 from .affine_problem import AffineProblem, MatrixProblem, VectorProblem
 

@@ -28,14 +28,14 @@ _VALIDATION_LOGITS = 2**22
 _BATCH_LOGITS = 2**18
 
 
-def forward(x: Array, layers: Sequence[Array]) -> Array:
+def forward(x: Any, layers: Sequence[Any]) -> Any:
     """The network ``[W_1, b_1, ..., W_L, b_L]`` applied to rows ``x``, numpy or torch."""
     for i in range(0, len(layers) - 2, 2):
         x = (x @ layers[i] + layers[i + 1]).clip(min=0)
     return x @ layers[-2] + layers[-1]
 
 
-def positive_factor(x: Array) -> Array:
+def positive_factor(x: Any) -> Any:
     """``exp(x)``, levelling off at ``exp(-3)`` and ``exp(3)``; 1 at 0."""
     xp = array_namespace(x)
     return xp.exp(_REACH * xp.tanh(x / _REACH))
@@ -97,7 +97,7 @@ def check_hidden(hidden: Any) -> None:
         check_number(size, "hidden: a layer size", least=1, most=10_000, whole=True)
 
 
-def classification_loss(f: Array, labels: Array, weight: Array, loss: str) -> Array:
+def classification_loss(f: Array, labels: Array, weight: Any, loss: str) -> Array:
     """Weighted mean of NLL or Brier score of torch logits (n, m)."""
     import torch
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import ordered_softmax
+from ..arrays import ordered_softmax, to_numpy
 from ..calibration.base import Calibrator
 from ..calibration.temperature import TemperatureScaling, last_scale
 from ..errors import require
@@ -164,7 +164,7 @@ class ParameterizedTemperatureScaling(Calibrator):
 
     def temperatures(self, X: Any) -> np.ndarray:
         """The temperature (n,) of each row."""
-        return self._temperatures(self._logits_of(self._read(X)))[:, 0]
+        return self._temperatures(to_numpy(self._logits_of(self._read(X))))[:, 0]
 
     def _temperatures(self, logits: np.ndarray) -> np.ndarray:
         output = forward(self._features(logits).astype(np.float64), self.layers_)

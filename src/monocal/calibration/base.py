@@ -17,7 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from copy import copy
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy.special import logsumexp
@@ -34,7 +34,7 @@ from ..rows.reader import Reader
 from ..validation import Given, check_choice, check_labels, check_weights
 
 
-class Calibrator(TransformerMixin, BaseEstimator, ABC):
+class Calibrator(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]
     """Base of all calibrators.
 
     Attributes
@@ -58,7 +58,9 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):
 
     # What a family writes.
 
-    def _fit(self, logits: Array, labels: Array, weight: Array | None) -> None:
+    # Arrays are those of the caller where `_any_array`, and numpy's else: hence Any.
+
+    def _fit(self, logits: Any, labels: Any, weight: Any) -> None:
         """Learn from checked logits (n, m), labels (n,) and weights (n,) or None; set attributes ending in ``_``."""
         raise NotImplementedError(f"{type(self).__name__} must write _fit, or _fit_source")
 
@@ -69,16 +71,16 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):
         self._fit(widened(rows.logits), rows.labels, rows.weight)
 
     @abstractmethod
-    def _calibrate(self, logits: Array) -> Array:
+    def _calibrate(self, logits: Any) -> Any:
         """Calibrated logits (n, m) of checked logits, -inf where a class is not available."""
 
-    def _probabilities(self, logits: Array) -> Array:
+    def _probabilities(self, logits: Any) -> Any:
         """Calibrated probabilities; a family that works on probabilities overrides this and `_calibrate`."""
         return ordered_softmax(self._calibrate(logits))
 
     # What a user calls.
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Calibrator:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Learn the map.
 
         Parameters

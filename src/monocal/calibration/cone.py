@@ -95,7 +95,6 @@ class ConeCalibrator(Calibrator):
             allowed,
             unit=information(some_rows(rows), scale).unit(float(rows.weights().sum()), PSEUDO_ERRORS),
             prior_rows=self.prior_rows,
-            tol=self.tol,
             **rest,
         )
 
@@ -112,15 +111,23 @@ class ConeCalibrator(Calibrator):
             check_number(shrinkage, "shrinkage", least=0)
         # Logits smaller than one have gradients smaller than one: the tolerance goes with them.
         size = float(problem.reach[0])
-        problem.tol = tol = self.tol * min(1.0, max(size, _SMALLEST)) if size > 0 else self.tol
-        problem.set_strength(shrinkage)
+        tol = self.tol * min(1.0, max(size, _SMALLEST)) if size > 0 else self.tol
         with one_blas_thread:
-            solution = minimize(problem, tol=tol, gap_tol=_GAP * self.tol, max_iter=self.max_iter)
+            solution = minimize(
+                problem.with_strength(shrinkage, tol),
+                tol=tol,
+                gap_tol=_GAP * self.tol,
+                max_iter=self.max_iter,
+            )
+        self._keep(solution, shrinkage)
+        return solution
+
+    def _keep(self, solution: Solution, shrinkage: float) -> None:
+        """Remember how the fit went, and say so where it did not converge."""
         self.shrinkage_ = float(shrinkage)
         self.solution_ = solution
         self.n_iter_ = max(solution.n_iter, 1)
         warn_if_unfinished(self, solution)
-        return solution
 
     # A family sets `rank_map_`.
 

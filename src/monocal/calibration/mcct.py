@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..errors import InputError
+from ..objective.cone import RankCone
 from ..rows.interface import Rows
-from ..validation import check_choice
+from ..validation import check_choice, check_number
 from .cone import PRIOR_ROWS, ConeCalibrator
 from .published import Published
 from .rank_map import RankMap
@@ -102,14 +104,23 @@ class MCCT(ConeCalibrator):
         allowed[1, 0, 0] = False  # a bias on every rank is a shift, which softmax does not see
         problem = self._problem(rows, allowed, self._plain_scale(rows))
         if self.solver == "slsqp":
-            from .slsqp import solve
-
-            coefficients = solve(self, problem, inverse=self._inverse)
+            coefficients = self._solve_slsqp(problem)
         else:
             coefficients = self._solve(problem, self.shrinkage).coefficients
         grid = problem.grid(coefficients)
         self._set_parameters(grid)
         self.rank_map_ = RankMap.from_grid(grid, top_k=self.top_k)
+
+    def _solve_slsqp(self, problem: RankCone) -> np.ndarray:
+        from .slsqp import solve
+
+        if isinstance(self.shrinkage, str):
+            raise InputError("solver='slsqp' needs shrinkage as a number; 'cv' goes with solver='newton'.")
+        check_number(self.shrinkage, "shrinkage", least=0)
+        shrunk = problem.with_strength(self.shrinkage, self.tol)
+        coefficients, solution = solve(shrunk, inverse=self._inverse, max_iter=self.max_iter)
+        self._keep(solution, self.shrinkage)
+        return coefficients
 
     def _set_parameters(self, grid: np.ndarray) -> None:
         self.weights_, self.biases_ = np.cumsum(grid[:, 0], axis=1)

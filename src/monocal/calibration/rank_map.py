@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays import (
+    A,
     Array,
     anchored_softmax_,
     array_namespace,
@@ -37,6 +38,7 @@ from ..arrays import (
     running_maximum,
     scatter,
     sort_with_index,
+    to_numpy,
     widened,
 )
 from ..kernel import compiled
@@ -71,11 +73,11 @@ class RankMap:
     factors: Callable[[Ranked], Array] | None = field(default=None, repr=False)
 
     @classmethod
-    def from_grid(cls, coefficients: np.ndarray, **rest: object) -> RankMap:
+    def from_grid(cls, coefficients: np.ndarray, **rest: Any) -> RankMap:
         """From coefficients (2, K, r) by kind, factor and start."""
         used = np.flatnonzero(coefficients.any(axis=(0, 1)))
         starts = np.union1d(0, used)
-        return cls(starts, coefficients[0][:, starts], coefficients[1][:, starts], **rest)  # type: ignore[arg-type]
+        return cls(starts, coefficients[0][:, starts], coefficients[1][:, starts], **rest)
 
     def transform(self, logits: Array) -> Array:
         """Calibrated logits (n, m) in compute precision; masked classes stay -inf."""
@@ -126,11 +128,11 @@ class RankMap:
         factors = self._in_use.factors
         if factors is None:
             return None
-        names = factors.statistics if isinstance(factors, RampFactors) else (factors,)
-        if not set(names) <= set(compiled.STATISTICS):
-            return factors(self._ranked(z))
+        if not isinstance(factors, RampFactors) or not set(factors.statistics) <= set(compiled.STATISTICS):
+            return to_numpy(factors(self._ranked(z)))
         known = compiled.statistics(z, jumps)
-        return factors.of_statistics(known[:, [compiled.STATISTICS.index(name) for name in names]])
+        where = [compiled.STATISTICS.index(str(name)) for name in factors.statistics]
+        return to_numpy(factors.of_statistics(known[:, where]))
 
     def _block(self, z: Array) -> Array:
         z = widened(z)
@@ -153,9 +155,9 @@ class RankMap:
         """The same map without the factors that have no increments."""
         if not isinstance(self.factors, RampFactors):
             return self
-        used = self.scale_steps.any(axis=1) | self.bias_steps.any(axis=1)
-        used[0] = True
-        factors = self.factors.only(np.flatnonzero(used))
+        steps = self.scale_steps.any(axis=1) | self.bias_steps.any(axis=1)
+        used = np.union1d(0, np.flatnonzero(steps))
+        factors = self.factors.only(used)
         return replace(
             self, scale_steps=self.scale_steps[used], bias_steps=self.bias_steps[used], factors=factors
         )
@@ -168,7 +170,7 @@ class RankMap:
             w, b = running_maximum(w), running_maximum(b)
         return w, b
 
-    def _steps_like(self, other: Array) -> list[tuple[np.ndarray, Array]]:
+    def _steps_like(self, other: Array) -> list[tuple[np.ndarray, Any]]:
         """Of weights and of biases: the constant factor and those with increments, and all increments in the type of another."""
         key = other.dtype if type(other) is np.ndarray else None
         if key is None or key not in self._steps:
@@ -180,14 +182,15 @@ class RankMap:
         return self._steps[key]
 
     @cached_property
-    def _steps(self) -> dict[Any, list[tuple[np.ndarray, np.ndarray]]]:
+    def _steps(self) -> dict[Any, list[tuple[np.ndarray, Any]]]:
         return {}
 
     def _split(self, rows: Ranked) -> np.ndarray:
         """Whether a jump falls among tied classes of a row, (n,)."""
         jumps = self.starts[1:]
         jumps = jumps[jumps < rows.depth.shape[1]]
-        return (rows.depth[:, jumps] == rows.depth[:, jumps - 1]).any(axis=1)
+        tied = to_numpy(rows.depth[:, jumps] == rows.depth[:, jumps - 1])
+        return np.asarray(tied.any(axis=1))
 
     def _of_ranked(self, z: Array, rows: Ranked) -> Array:
         """Calibrated logits of rows that have been ranked."""
@@ -207,10 +210,10 @@ class RankMap:
 
     def _thresholded(self, z: np.ndarray, rows: Ranked, w: np.ndarray, b: np.ndarray) -> np.ndarray:
         """Every class finds its piece by comparing with the values at the jumps."""
-        depth = _depth(z, rows)
+        depth = to_numpy(_depth(z, rows))
         jumps = self.starts[1:]
         piece = _count_passed(depth, rows.depth[:, jumps], jumps - rows.depth.shape[1] + z.shape[1])
-        u = np.subtract(rows.height[:, None], depth, out=depth)
+        u: np.ndarray = np.subtract(rows.height[:, None], depth, out=depth)
         scales, biases = self._kinds
         u *= _look_up(w, piece) if scales else w[:, :1]
         if biases:
@@ -234,7 +237,7 @@ class RankMap:
             return _mask(scatter(f, sort_with_index(z)[1]), z, rows)
         # The tail has the lowest rank's parameters; classes tied with the lowest in use have its group's value.
         depth = _depth(z, rows)
-        whole = (rows.height[:, None] - depth) * w[:, :1] + b[:, :1]
+        whole: Any = (rows.height[:, None] - depth) * w[:, :1] + b[:, :1]
         low = depth == rows.height[:, None]
         first = xp.argmax(xp.astype(rows.depth == rows.height[:, None], xp.int8), axis=1)
         whole = xp.where(low, xp.take_along_axis(f, first[:, None], axis=1), whole)
@@ -244,7 +247,8 @@ class RankMap:
         else:
             index = np.argsort(z, axis=1)[:, z.shape[1] - r :]
             np.put_along_axis(whole, index, f, axis=1)
-        return _mask(whole, z, rows)
+        masked: Array = _mask(whole, z, rows)
+        return masked
 
 
 def _mix(psi: Array | None, used: np.ndarray, table: Array) -> Array:
@@ -269,16 +273,17 @@ def _depth(z: Array, rows: Ranked) -> Array:
         depth = xp.astype(z, rows.depth.dtype, copy=False) - rows.top
     depth *= -1.0
     # Nothing lies below the height but masked classes and a tail.
-    if rows.valid is not None or rows.tail is not None or not bool((rows.height < LARGEST).all()):
+    if rows.valid is not None or rows.tail is not None or not bool(xp.all(rows.height < LARGEST)):
         depth = cut_(depth, LARGEST)
     return depth
 
 
-def _mask(f: Array, z: Array, rows: Ranked) -> Array:
+def _mask(f: A, z: Array, rows: Ranked) -> A:
     masked = rows.valid is not None or (rows.tail is not None and rows.tail.masked)
     if masked:
         xp = array_namespace(f)
-        f = xp.where(xp.isinf(z), xp.asarray(-np.inf, dtype=f.dtype), f)
+        kept: Any = xp.where(xp.isinf(z), xp.asarray(-np.inf, dtype=f.dtype), f)
+        f = kept
     return f
 
 
@@ -289,9 +294,10 @@ def _count_passed(depth: np.ndarray, thresholds: np.ndarray, starts: np.ndarray)
     they are cut out into an array of their own and only they are compared any further.
     """
     n, m = depth.shape
+    small = np.uint8 if len(starts) < 256 else np.uint16
     if n <= FEW and m * len(starts) <= CALL:
-        return np.count_nonzero(depth[:, :, None] <= thresholds[:, None, :], axis=2)
-    passed = np.zeros((n, m), dtype=np.uint8 if len(starts) < 256 else np.uint16)
+        return np.asarray(np.count_nonzero(depth[:, :, None] <= thresholds[:, None, :], axis=2), dtype=small)
+    passed = np.zeros((n, m), dtype=small)
     for d, start in enumerate(starts):
         inside = depth <= thresholds[:, d : d + 1]
         passed += inside

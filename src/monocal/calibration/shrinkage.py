@@ -54,7 +54,8 @@ def _mixed(x: np.ndarray) -> np.ndarray:
     """Every bit depends on every bit (the finaliser of splitmix64)."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
+    x ^= x >> np.uint64(31)
+    return x
 
 
 def deal(keys: np.ndarray, folds: int, number: int) -> np.ndarray:
@@ -82,8 +83,8 @@ def choose_shrinkage(
         test = problem.on_rows(rows.part(held_out))
         start = None
         for j, strength in enumerate(path):
-            train.set_strength(strength)
-            start = minimize(train, tol=max(tol, 1e-5), max_iter=max_iter, start=start).coefficients
+            shrunk = train.with_strength(strength, tol)
+            start = minimize(shrunk, tol=max(tol, 1e-5), max_iter=max_iter, start=start).coefficients
             loss[i, j] = test.evaluate(start, nothing).value
         share[i] = test.totals.weight
     share /= share.sum()

@@ -9,20 +9,15 @@ limit long before the optimum.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from scipy.optimize import minimize
 from scipy.special import logsumexp
 
 from ..arrays import to_numpy
 from ..errors import InputError
+from ..objective.cone import RankCone
+from ..rows.memory import MemoryRows
 from ..solver import Solution
-from .cone import warn_if_unfinished
-
-if TYPE_CHECKING:
-    from ..objective.cone import RankCone
-    from .mcct import MCCT
 
 _SMALLEST = 1e-6  # w > 0 and v > 0
 
@@ -104,21 +99,20 @@ def minimize_ranks(
 
 def _by_rank(step_penalty: np.ndarray) -> np.ndarray:
     """A penalty on increments as a linear function of the running sums: ``sum_s p_s (w_s - w_{s-1})``."""
-    return step_penalty - np.append(step_penalty[1:], 0.0)
+    slope: np.ndarray = step_penalty - np.append(step_penalty[1:], 0.0)
+    return slope
 
 
-def solve(calibrator: MCCT, problem: RankCone, *, inverse: bool) -> np.ndarray:
-    """The calibrator's own objective by SLSQP; coefficients as the certified solver gives them."""
+def solve(problem: RankCone, *, inverse: bool, max_iter: int) -> tuple[np.ndarray, Solution]:
+    """The same objective by SLSQP: coefficients as the certified solver gives them, and what happened."""
     rows = problem.rows
-    shrinkage = calibrator.shrinkage
-    if isinstance(shrinkage, str):
-        raise InputError("solver='slsqp' needs shrinkage as a number; 'cv' goes with solver='newton'.")
-    if any(b.rows.tail is not None or b.rows.valid is not None for b in rows.blocks):  # type: ignore[attr-defined]
+    if not isinstance(rows, MemoryRows):
+        raise InputError("solver='slsqp' needs all rows in memory: use solver='newton'.")
+    blocks = rows.blocks
+    if any(b.rows.tail is not None or b.rows.valid is not None for b in blocks):
         raise InputError(
             "solver='slsqp' takes all ranks and no masked classes: use solver='newton', or top_k=None."
         )
-    problem.set_strength(shrinkage)
-    blocks = rows.blocks  # type: ignore[attr-defined]
     u = np.concatenate([to_numpy(b.rows.height[:, None] - b.rows.depth) for b in blocks]).astype(np.float64)
     rank = np.concatenate([to_numpy(b.label_rank) for b in blocks])
     weight = np.concatenate([to_numpy(b.weight) for b in blocks])
@@ -132,7 +126,7 @@ def solve(calibrator: MCCT, problem: RankCone, *, inverse: bool) -> np.ndarray:
         scale=np.ones(r) if inverse else np.linspace(0.0, 1.0, r),
         inverse=inverse,
         n_rows=float(weight.sum()),
-        max_iter=calibrator.max_iter,
+        max_iter=max_iter,
         tol=1e-12,
         linear=(_by_rank(penalty[0]) + prior[0], _by_rank(penalty[1]) + prior[1]),
     )
@@ -140,8 +134,4 @@ def solve(calibrator: MCCT, problem: RankCone, *, inverse: bool) -> np.ndarray:
     steps = np.zeros(problem.allowed.shape)
     steps[0, 0] = np.maximum(np.diff(weights, prepend=0.0), 0.0)
     steps[1, 0, 1:] = np.maximum(np.diff(biases), 0.0)
-    calibrator.solution_ = solution
-    calibrator.shrinkage_ = float(shrinkage)
-    calibrator.n_iter_ = max(solution.n_iter, 1)
-    warn_if_unfinished(calibrator, solution)
-    return steps.ravel()[problem.atoms]
+    return steps.ravel()[problem.atoms], solution

@@ -45,7 +45,7 @@ def mean_gap(rows: Ranked) -> Array:
     xp = array_namespace(rows.depth)
     depth, valid = _all_depths(rows)
     if valid is None:
-        return xp.sum(depth, axis=1) / depth.shape[1]
+        return xp.sum(depth, axis=1) / int(depth.shape[1])
     available = xp.astype(valid, depth.dtype)
     return xp.sum(depth * available, axis=1) / xp.sum(available, axis=1)
 

@@ -18,24 +18,20 @@ from typing import Any
 import numpy as np
 from scipy.optimize import brentq
 
-from ..arrays import compute_dtype
+from ..arrays import compute_dtype, to_numpy
 from ..errors import InputError
 from ..objective.cone import MIN_SCALE, RankCone
 from ..rows.interface import Rows, Source
 from ..rows.memory import ArraySource
 from ..rows.parallel import sum_rows
 from ..rows.sampling import DOUBLE_BELOW
-from ..solver import Solution
-from ..solver.solution import ITERATIONS, STALLED
+from ..solver import Solution, Status
 from ..validation import check_choice
 from .cone import PRIOR_ROWS, ConeCalibrator, warn_if_unfinished
 from .rank_map import RankMap
 
 # Entries that are enough to see the shape of the loss; and, where classes are many, rows, up to so many entries.
 _SAMPLE, _SAMPLE_ROWS, _SAMPLE_MOST = 2**18, 200, 2**25
-_VALLEY = "in the lowest valley that a search over scales has shown (the squared error is not convex)"
-_STATIONARY = f"converged: a stationary point, {_VALLEY}"
-_AT_THE_END = f"converged: at the last scale looked at, where the error still falls, {_VALLEY}"
 
 
 class TemperatureScaling(ConeCalibrator):
@@ -103,13 +99,14 @@ class TemperatureScaling(ConeCalibrator):
             return
         self._check_solver_parameters()
         assert isinstance(source, ArraySource)
-        rows = source.checked.on_host()
-        self._fit_brier(rows.logits, rows.labels, rows.weight)
+        rows = source.checked
+        weight = None if rows.weight is None else to_numpy(rows.weight)
+        self._fit_brier(to_numpy(rows.logits), to_numpy(rows.labels), weight)
 
     def _fit_rows(self, rows: Rows) -> None:
         allowed = np.zeros((2, 1, rows.n_ranks), dtype=bool)
         allowed[0, 0, 0] = True
-        problem = RankCone(rows, allowed, prior_rows=self.prior_rows, tol=self.tol)
+        problem = RankCone(rows, allowed, prior_rows=self.prior_rows)
         solution = self._solve(problem, 0.0)
         self.temperature_ = 1.0 / float(solution.coefficients[0])
         self.rank_map_ = RankMap.from_grid(problem.grid(solution.coefficients)[:, :, :1])
@@ -126,7 +123,7 @@ class TemperatureScaling(ConeCalibrator):
 def last_scale(calibrated: np.ndarray, labels: np.ndarray, weight: np.ndarray | None) -> float:
     """The scale that is best after another method; 1 where that has left logits in no unit that can be fitted."""
     try:
-        return 1.0 / TemperatureScaling(prior_rows=0).fit(calibrated, labels, weight).temperature_
+        return 1.0 / float(TemperatureScaling(prior_rows=0).fit(calibrated, labels, weight).temperature_)
     except InputError:
         return 1.0
 
@@ -195,9 +192,10 @@ def _least_brier_scale(
     value, derivative = on_all(best)
     n_iter, kkt = on_all.cache_info().currsize, float(abs(derivative) * np.exp(best))
     if best == (grid[-1] if derivative < 0 else grid[0]):
-        status, kkt = _AT_THE_END, 0.0
+        status, kkt = Status.LAST_SCALE, 0.0
     else:
-        status = _STATIONARY if kkt <= tol else ITERATIONS if n_iter >= max_iter else STALLED
+        status = Status.ITERATIONS if n_iter >= max_iter else Status.STALLED
+        status = Status.STATIONARY if kkt <= tol else status
     return Solution(
         coefficients=np.exp([best]),
         converged=kkt <= tol,

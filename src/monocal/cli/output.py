@@ -33,6 +33,7 @@ _SHARES = (
     "top_k_accuracy",
     "ece",
     "mce",
+    "top_label_ece",
     "classwise_ece",
     "adaptive_ece",
     "kde_ece",

@@ -106,6 +106,18 @@ def split_part(stem: str) -> tuple[str, Part | None]:
     return stem[: match.end("set")] if match["set"] else "", _PART_OF[match["part"]]
 
 
+def without_part(name: str) -> tuple[str, Part | None]:
+    """``context_test`` and ``test_context`` -> ``("context", "test")``; ``context`` -> ``("context", None)``."""
+    for pattern in (
+        rf"(?P<part>{_either(_PART_OF)})_(?P<base>.+)",
+        rf"(?P<base>.+)_(?P<part>{_either(_PART_OF)})",
+    ):
+        match = re.fullmatch(pattern, _plain(name))
+        if match is not None:
+            return name[match.start("base") : match.end("base")], _PART_OF[match["part"]]
+    return name, None
+
+
 def as_kind(kind: str | None) -> Kind | None:
     """Check a caller's ``kind``."""
     if kind is None:

@@ -34,7 +34,7 @@ class NamedArrays:
     """The arrays of one file: ``load(names)`` reads some of them.
 
     ``table`` marks a file whose arrays are columns of equal length; ``notes`` says in words what was done to
-    read it.
+    read it. ``load_any`` does not insist on numbers without gaps; None where ``load`` does not either.
     """
 
     path: Path
@@ -42,6 +42,7 @@ class NamedArrays:
     load: Callable[[Sequence[str]], list[np.ndarray]]
     table: bool = False
     notes: tuple[str, ...] = ()
+    load_any: Callable[[Sequence[str]], list[np.ndarray]] | None = None
 
     def groups(self) -> dict[str, tuple[str, ...]]:
         """Names by the folder they are in: ``dataset/model/labels_cal`` is in group ``dataset/model``."""

@@ -45,12 +45,9 @@ def open_csv(path: Path) -> NamedArrays:
     if len(usable) < len(names):
         notes.append("the first column has no name and was left out as a row index")
 
-    def load(wanted: Sequence[str]) -> list[np.ndarray]:
-        if len(names) > _WIDE:
-            with reading(path, what):
-                return _wide(path, delimiter, names, 0 if headless else 1, wanted)
+    def parse(wanted: Sequence[str], **how: Any) -> Any:
         with reading(path, what), open(path, "rb") as file:  # pyarrow takes no name that is not UTF-8
-            table = arrow_csv.read_csv(
+            return arrow_csv.read_csv(
                 file,
                 read_options=arrow_csv.ReadOptions(
                     column_names=names,
@@ -58,13 +55,19 @@ def open_csv(path: Path) -> NamedArrays:
                     block_size=1 << 22,  # which must hold a row
                 ),
                 parse_options=arrow_csv.ParseOptions(delimiter=delimiter),
-                convert_options=arrow_csv.ConvertOptions(
-                    include_columns=list(wanted), column_types=dict.fromkeys(wanted, arrow.float64())
-                ),
+                convert_options=arrow_csv.ConvertOptions(include_columns=list(wanted), **how),
             )
-        return _arrays(table, wanted, path)
 
-    return NamedArrays(path, tuple(usable), load, table=True, notes=tuple(notes))
+    def load(wanted: Sequence[str]) -> list[np.ndarray]:
+        if len(names) > _WIDE:
+            with reading(path, what):
+                return _wide(path, delimiter, names, 0 if headless else 1, wanted)
+        return _arrays(parse(wanted, column_types=dict.fromkeys(wanted, arrow.float64())), wanted, path)
+
+    def load_any(wanted: Sequence[str]) -> list[np.ndarray]:
+        return _anything(parse(wanted, strings_can_be_null=True, null_values=[""]), wanted)
+
+    return NamedArrays(path, tuple(usable), load, table=True, notes=tuple(notes), load_any=load_any)
 
 
 def _wide(
@@ -111,7 +114,21 @@ def open_parquet(path: Path) -> NamedArrays:
             table = parquet.ParquetFile(file).read(columns=list(wanted), use_threads=False)
             return _arrays(table, wanted, path)
 
-    return NamedArrays(path, names, load, table=True)
+    def load_any(wanted: Sequence[str]) -> list[np.ndarray]:
+        with reading(path, what), open(path, "rb") as file:
+            return _anything(parquet.ParquetFile(file).read(columns=list(wanted), use_threads=False), wanted)
+
+    return NamedArrays(path, names, load, table=True, load_any=load_any)
+
+
+def _anything(table: Any, wanted: Sequence[str]) -> list[np.ndarray]:
+    """The columns as they are: text as objects, NaN or None where a number or a text is missing."""
+    arrow = require("pyarrow", "data")
+    columns = [table.column(table.column_names.index(name)) for name in wanted]
+    return [
+        np.asarray((c.cast(c.type.value_type) if arrow.types.is_dictionary(c.type) else c).to_numpy())
+        for c in columns
+    ]
 
 
 def _arrays(table: Any, wanted: Sequence[str], path: Path) -> list[np.ndarray]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -34,7 +34,13 @@ class Block:
 
     @property
     def n_rows(self) -> int:
-        return self.weight.shape[0]
+        return len(self.weight)
+
+    @property
+    def measured(self) -> Array:
+        """The statistics (n, S) of rows that were prepared with some."""
+        assert self.statistics is not None
+        return self.statistics
 
     def every(self, step: int) -> Block:
         """One row in ``step``, copied side by side: loops want them so, and the others need not stay in memory."""
@@ -45,7 +51,7 @@ class Block:
         if self.rows.depth.dtype == np.float64:
             return self
 
-        def wide(x: Array | None) -> Array | None:
+        def wide(x: Any) -> Any:
             return None if x is None else x.astype(np.float64)
 
         rows = replace(
@@ -76,7 +82,7 @@ def join_blocks(blocks: Sequence[Block], logits: Array | None = None) -> Block:
         return blocks[0]
     xp = array_namespace(blocks[0].weight)
 
-    def join(get: Callable[[Block], Array | None]) -> Array | None:
+    def join(get: Callable[[Block], Any]) -> Any:
         parts = [get(b) for b in blocks]
         return None if parts[0] is None else xp.concat(parts, axis=0)
 

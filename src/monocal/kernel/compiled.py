@@ -23,6 +23,7 @@ import numpy as np
 
 from ..arrays import Array
 from ..errors import warn
+from .point import Shared
 
 # What `statistics` finds, in this order.
 STATISTICS = ("margin", "mean_gap", "spread")
@@ -81,8 +82,8 @@ class RowSums:
 def sums_of_rows(
     v: np.ndarray,
     starts: np.ndarray,
-    weights: list[np.ndarray],
-    base: np.ndarray,
+    psi: np.ndarray | None,
+    shared: Shared,
     weight: np.ndarray,
     height: np.ndarray,
     atoms: np.ndarray,
@@ -90,17 +91,20 @@ def sums_of_rows(
 ) -> RowSums:
     """Sums with probabilities ``p`` that are normalised and weighted, and what the Hessian of atoms with these starts needs.
 
-    ``weights`` (1 or n, D) and ``base`` (n, D) are the parameters of the pieces that begin at ``starts``.
+    ``psi`` (n, K) are the factors, ``shared`` the parameters of the pieces that begin at ``starts``.
     """
     n, r = v.shape
-    leading, lesser = weights
     kept = np.empty((n if keep else 1, r), dtype=v.dtype)
     out, total, shift = np.zeros((3, r)), np.empty(n, dtype=v.dtype), np.empty(n, dtype=v.dtype)
-    depth = np.empty(n if keep else 0, dtype=v.dtype)
+    depth = np.empty(0 if psi is None else n, dtype=v.dtype)
     mean, later = np.empty((n, 2 * len(atoms))), np.empty((n, 2 * len(atoms)))
     ends = np.append(atoms, r) if len(atoms) else atoms
+    used = shared.used
+    if psi is None:
+        psi, used = np.ones((1, 1), dtype=v.dtype), np.zeros(1, dtype=np.intp)
     loops().sums_of_rows(
-        v, np.append(starts, r), leading, lesser, base, weight, height, ends, kept, out, total, shift, depth, mean, later
+        v, np.append(starts, r), psi, used, shared.weights, shared.drops, weight, height, ends, kept, out, total, shift, depth,
+        mean, later,
     )  # fmt: skip
     logs = np.log(total, dtype=np.float64)
     logs += shift

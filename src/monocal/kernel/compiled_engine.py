@@ -14,7 +14,7 @@ from .array import ArrayEngine
 from .block import Block
 from .curvature import covariance_of_drops
 from .interface import Sums
-from .point import SCALE, Point, parameters
+from .point import SCALE, Point
 
 
 class CompiledEngine(ArrayEngine):
@@ -45,14 +45,13 @@ class CompiledEngine(ArrayEngine):
         psi, rows = block.factors, block.rows
         if psi is not None and not point.whole_scales:
             return super().sums(block.in_double(), point)
-        weights, base = parameters(block, point, rows.depth)
         starts, at, _ = point.columns
         ties = len(point.start) > 0 and bool(rows.tied is None or rows.tied[starts].any())
         found = compiled.sums_of_rows(
             rows.depth,
             np.append(0, point.jumps),
-            weights,
-            base,
+            psi,
+            point.shared(rows.depth),
             block.weight,
             rows.height,
             starts if len(point.start) else starts[:0],
@@ -69,7 +68,7 @@ class CompiledEngine(ArrayEngine):
         if psi is not None:
             others = psi[:, 1:] if point.own is None else psi[:, point.own[1:]]
             by_rank = np.concatenate([by_rank, others.T @ found.p])
-            whole = (others.T @ found.depth).astype(np.float64)
+            whole = np.asarray(others.T @ found.depth, dtype=np.float64)
         return Sums(float(block.weight @ found.logs), by_rank, whole, hessian)
 
     def _precise(self, block: Block) -> Block:

@@ -88,7 +88,10 @@ def _covariance(
     is_scale = point.kind == SCALE
     product = np.where(is_scale, to_scale, to_bias) + np.where(is_scale[:, None], from_scale, 0.0)
     # Row a holds the product with b where b starts no earlier than a; the rest follows by symmetry.
-    return np.where(point.start[:, None] <= point.start[None, :], product, product.T) - squares
+    covariance: np.ndarray = (
+        np.where(point.start[:, None] <= point.start[None, :], product, product.T) - squares
+    )
+    return covariance
 
 
 def _few(n_tied: int, n_rows: int) -> bool:

@@ -197,17 +197,32 @@ def drops_of_row(p, v, height, starts, mean, later):
 
 
 @loop
+def parameters_of_row(psi, used, weights, drops, height, leading, lesser, base):
+    # ``-w`` in two parts and ``-(w_top - w) U - (b_top - b)`` of each piece, summed in double precision over the factors.
+    high = np.float64(height)
+    for d in range(base.size):
+        w, b = 0.0, 0.0
+        for k in range(used.size):
+            w += psi[used[k]] * weights[k, d]
+            b += psi[used[k]] * (high * drops[k, d] + drops[used.size + k, d])
+        leading[d] = F32(w)
+        lesser[d] = F32(w - np.float64(leading[d]))
+        base[d] = F32(b)
+
+
+@loop
 def sums_of_rows(
-    v, starts, leading, lesser, base, weight, height, atoms, kept, out, total, shift, depth, mean, later
-):  # fmt: skip
+    v, starts, psi, used, weights, drops, weight, height, atoms, kept, out, total, shift, depth, mean, later
+):
     # `kept` takes the probabilities times weights of all rows, or has one row to work in.
-    one, every = (0 if leading.shape[0] == 1 else 1), (0 if kept.shape[0] == 1 else 1)
-    some, raised = np.zeros((3, v.shape[1]), dtype=np.float32), np.empty(starts.size - 1, dtype=np.float32)
+    own, every = (0 if psi.shape[0] == 1 else 1), (0 if kept.shape[0] == 1 else 1)
+    some, pieces = np.zeros((3, v.shape[1]), dtype=np.float32), starts.size - 1
+    leading, lesser = np.empty(pieces, dtype=np.float32), np.empty(pieces, dtype=np.float32)
+    base, raised = np.empty(pieces, dtype=np.float32), np.empty(pieces, dtype=np.float32)
     for n in range(v.shape[0]):
         row, p = v[n], kept[n * every]
-        total[n], shift[n] = exponentials_of_row(
-            row, starts, leading[n * one], lesser[n * one], base[n], raised, p
-        )
+        parameters_of_row(psi[n * own], used, weights, drops, height[n], leading, lesser, base)
+        total[n], shift[n] = exponentials_of_row(row, starts, leading, lesser, base, raised, p)
         share, high = weight[n] / total[n], height[n]
         at_depth, at_height, mass = some[0], some[1], some[2]
         for i in range(p.size):
@@ -219,7 +234,7 @@ def sums_of_rows(
         flush(some, out, n, v.shape[0])
         if atoms.size > 1:
             drops_of_row(p, row, high, atoms, mean[n], later[n])
-        if every:
+        if depth.size:
             depth[n] = moments_of(p, row)[1]
 
 

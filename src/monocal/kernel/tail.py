@@ -46,6 +46,6 @@ def _rest_moments(block: Block, weights: list[Array], base: Array, count: int) -
     assert tail is not None
     rest = tail.rest
     if rest is None:
-        return [0.0] * count
+        return [0 * base[:, 0]] * count
     mass = rest.count * exp_(base[:, 0] + sum(w[:, 0] * rest.depth for w in weights))
     return [mass * rest.depth**t for t in range(count)]

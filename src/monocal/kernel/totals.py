@@ -63,7 +63,8 @@ def label_totals(block: Block, psi: np.ndarray, r: int) -> np.ndarray:
     edges[0] += lowest
     if r > 1:
         edges[1] -= lowest
-    return edges.T.reshape(3, psi.shape[1], r)
+    by_factor: np.ndarray = edges.T.reshape(3, psi.shape[1], r)
+    return by_factor
 
 
 def with_top_labels(block: Block) -> Block:

@@ -30,7 +30,7 @@ _ROWS = 32
 
 def suits(block: Block) -> bool:
     """Whether the kernels take rows like these."""
-    v = block.rows.depth
+    v: Any = block.rows.depth
     plain = block.rows.valid is None and block.rows.tail is None and v.shape[1] <= _LONGEST
     return plain and takes_triton(v) and str(v.dtype) == "torch.float32" and v.is_contiguous()
 
@@ -159,7 +159,8 @@ def exponentials(block: Block, point: Point) -> tuple[Any, Any, Any]:
     """``p`` (n, r), its sums (n,) and ``f_top`` (n, 1)."""
     import torch
 
-    v = block.rows.depth
+    v: Any = block.rows.depth
+    base: Any
     weights, base = parameters(block, point, v)
     leading, lesser = _in_two(weights)
     stride = 0 if len(leading) == 1 else leading.shape[1]
@@ -190,8 +191,10 @@ def sums(block: Block, point: Point, starts: np.ndarray) -> DeviceSums:
     """All sums of rows without factors; those for the Hessian at ``starts`` (D,), where the point has a working set."""
     import torch
 
-    v, rows = block.rows.depth, block.rows
+    v: Any = block.rows.depth
+    rows = block.rows
     n, r = v.shape
+    base: Any
     weights, base = parameters(block, point, v)
     leading, lesser = _in_two(weights)
     curved = len(point.start) > 0

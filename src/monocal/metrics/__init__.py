@@ -11,14 +11,17 @@ from .bootstrap import Comparison, compare
 from .equal_mass import adaptive_ece, eq_bin_ece
 from .evaluation import Estimate, Evaluation, evaluate
 from .floor import Floor, ece_floor
+from .groups import Group, GroupEvaluation
 from .kde import kde_ece
 from .label_shift import LabelShiftTest, label_shift_test
+from .obstacles import Obstacle
 from .order import OrderAudit, OrderCounts, order_audit
 from .price import Move, Price, PriceOfOrder, price_of_order
 from .registry import METRICS, Metric
 from .scores import BrierParts, accuracy, brier, brier_parts, nll, top_k_accuracy
 from .smooth import smooth_ece
 from .streaming import Evaluator
+from .within import top_label_ece
 
 __all__ = [
     "METRICS",
@@ -29,9 +32,12 @@ __all__ = [
     "Evaluation",
     "Evaluator",
     "Floor",
+    "Group",
+    "GroupEvaluation",
     "LabelShiftTest",
     "Metric",
     "Move",
+    "Obstacle",
     "OrderAudit",
     "OrderCounts",
     "Price",
@@ -56,4 +62,5 @@ __all__ = [
     "price_of_order",
     "smooth_ece",
     "top_k_accuracy",
+    "top_label_ece",
 ]

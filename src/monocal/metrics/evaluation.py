@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,9 @@ import numpy as np
 
 from .. import errors
 from ..arrays import is_dask
+from ..errors import InputError
 from ..validation import check_count, check_fraction
+from .groups import GroupEvaluation, evaluate_groups
 from .intervals import intervals
 from .outcomes import Outcomes
 from .registry import METRICS, Statistics, chosen, make_options
@@ -52,6 +55,8 @@ class Evaluation:
         Draws behind the intervals; 0 when there are none.
     level : float
         Coverage the intervals aim at.
+    groups : GroupEvaluation or None
+        Calibration of each group, where groups were given.
     """
 
     estimates: dict[str, Estimate]
@@ -59,6 +64,7 @@ class Evaluation:
     n_classes: int
     n_boot: int = 0
     level: float = 0.95
+    groups: GroupEvaluation | None = None
 
     def __getitem__(self, name: str) -> Estimate:
         try:
@@ -68,6 +74,7 @@ class Evaluation:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, ready for JSON."""
+        groups = {} if self.groups is None else {"groups": self.groups.to_dict()}
         return {
             "n_samples": self.n_samples,
             "n_classes": self.n_classes,
@@ -76,6 +83,7 @@ class Evaluation:
             "metrics": {
                 name: {"value": e.value, "low": e.low, "high": e.high} for name, e in self.estimates.items()
             },
+            **groups,
         }
 
     def to_pandas(self) -> Any:
@@ -90,7 +98,8 @@ class Evaluation:
         if self.n_boot:
             head += f", {self.level:.0%} intervals from {self.n_boot:,} draws"
         width = max(map(len, self.estimates))
-        return "\n".join([head, *(f"  {name:<{width}}  {e}" for name, e in self.estimates.items())])
+        lines = [head, *(f"  {name:<{width}}  {e}" for name, e in self.estimates.items())]
+        return "\n".join(lines if self.groups is None else [*lines, "", str(self.groups)])
 
 
 def evaluate(
@@ -105,6 +114,8 @@ def evaluate(
     bin_size: int = 1000,
     bandwidth: str | float = "authors",
     sample_weight: Any = None,
+    groups: Any = None,
+    class_names: Sequence[str] | None = None,
     seed: int | None = 0,
 ) -> Evaluation:
     """Compute every metric of a predictor, with intervals if ``n_boot`` is positive.
@@ -126,6 +137,12 @@ def evaluate(
         Of the binned errors, `top_k_accuracy`, `eq_bin_ece` and `kde_ece`.
     sample_weight : (n,) array, optional
         A row of weight zero counts as none, in every metric and interval.
+    groups : (n,) array-like, optional
+        The group of each row (numbers, text, categories; a frame or (n, k) array for combinations), or ``"predicted"`` for the
+        predicted classes: the result has its calibration by group in ``.groups``, with intervals of ``level`` and a false
+        discovery rate of ``1 - level``.
+    class_names : sequence of str, optional
+        What the words call the classes.
     seed : int, optional
         Of the draws; None draws anew each time.
 
@@ -149,6 +166,10 @@ def evaluate(
     if is_dask(probs):
         from .dask import evaluate as evaluate_chunks
 
+        if groups is not None:
+            raise InputError(
+                "groups: they need all rows in one process, but probs is a Dask array. Pass probs.compute()."
+            )
         return evaluate_chunks(
             probs,
             labels,
@@ -171,4 +192,7 @@ def evaluate(
         ends = intervals(rows, options, names, n_boot, level, np.random.default_rng(seed))
         for name, (low, high) in ends.items():
             estimates[name] = Estimate(values[name], min(low, values[name]), max(high, values[name]))
-    return Evaluation(estimates, len(rows.labels), rows.n_classes, n_boot, level)
+    by_group = None
+    if groups is not None:
+        by_group = evaluate_groups(rows, groups, class_names=class_names, level=level, seed=seed)
+    return Evaluation(estimates, len(rows.labels), rows.n_classes, n_boot, level, by_group)

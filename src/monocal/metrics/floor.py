@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from ..validation import check_count, check_fraction
+from ..validation import check_choice, check_count, check_fraction
 from .outcomes import Floats, Outcomes, read_scores
+from .within import GROUP_BINS
 
 
 @dataclass(frozen=True, repr=False)
@@ -54,7 +55,8 @@ def ece_floor(
     labels: Any = None,
     n_draws: int = 1000,
     *,
-    n_bins: int = 15,
+    metric: str = "ece",
+    n_bins: int | None = None,
     level: float = 0.95,
     sample_weight: Any = None,
     seed: int | None = 0,
@@ -69,8 +71,10 @@ def ece_floor(
         True classes; with them the observed ECE and its p-value are given.
     n_draws : int
         Draws of outcomes.
-    n_bins : int
-        Bins of `ece`.
+    metric : {"ece", "top_label_ece"}
+        Which error.
+    n_bins : int, optional
+        Its bins: 15, or 5 for each predicted class.
     level : float
         Share of the draws between ``low`` and ``high``.
     sample_weight : (n,) array, optional
@@ -96,12 +100,14 @@ def ece_floor(
         labels_or_any = np.zeros(len(read_scores(probs, "probs")[0]), dtype=np.int64)
     else:
         labels_or_any = labels
+    check_choice(metric, "metric", ("ece", "top_label_ece"))
+    by_class = metric == "top_label_ece"
+    n_bins = (GROUP_BINS if by_class else 15) if n_bins is None else n_bins
     rows = Outcomes.of(probs, labels_or_any, sample_weight, n_bins=n_bins)
-    order = np.argsort(
-        rows.top_bin, kind="stable"
-    )  # rows of a bin side by side, so that a bin sum is a slice sum
+    cell = rows.top_bin + n_bins * rows.predicted if by_class else rows.top_bin
+    order = np.argsort(cell, kind="stable")  # rows of a bin side by side, so that a bin sum is a slice sum
     confidence, weight = rows.confidence[order], rows.weight[order]
-    starts = np.flatnonzero(np.diff(rows.top_bin[order], prepend=-1))
+    starts = np.flatnonzero(np.diff(cell[order], prepend=-1))
     expected, total = np.add.reduceat(weight * confidence, starts), weight.sum()
 
     def ece_of(correct: Any) -> float:

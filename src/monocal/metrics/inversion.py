@@ -69,7 +69,13 @@ def _drawn(rows: Outcomes, right: Floats, generator: np.random.Generator) -> Out
     n = len(right)
     pick = np.repeat(np.arange(n), np.bincount(generator.integers(n, size=n), minlength=n))
     outcome = (generator.random(n) < right[pick]).astype(np.float64)
-    return replace(rows, confidence=rows.confidence[pick], correct=outcome, weight=rows.weight[pick])
+    return replace(
+        rows,
+        predicted=rows.predicted[pick],
+        confidence=rows.confidence[pick],
+        correct=outcome,
+        weight=rows.weight[pick],
+    )
 
 
 def _ends(seen: float, true: Floats, drawn: Floats, level: float, most: float) -> tuple[float, float]:

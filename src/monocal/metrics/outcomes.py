@@ -95,6 +95,7 @@ class Outcomes:
     labels: Integers
     weight: Floats
     n_bins: int
+    predicted: Integers
     confidence: Floats
     correct: Floats
     label_prob: Floats
@@ -107,6 +108,11 @@ class Outcomes:
     @property
     def n_classes(self) -> int:
         return int(self.probs.shape[1])
+
+    @property
+    def n_given(self) -> int:
+        """Rows given, those of weight zero included."""
+        return len(self.labels) if isinstance(self.kept, slice) else len(self.kept)
 
     @classmethod
     def of(
@@ -139,7 +145,7 @@ class Outcomes:
         n_bins = check_count(n_bins, "n_bins")
         edges = equal_width_edges(n_bins)
         confidence, label_prob, square_sum = np.empty(n), np.empty(n), np.empty(n)
-        correct, rank = np.empty(n), np.zeros(n, dtype=np.int64)
+        correct, rank, predicted = np.empty(n), np.zeros(n, dtype=np.int64), np.empty(n, dtype=np.int64)
         totals = np.zeros(m)
         none = np.zeros(0, dtype=np.int64)
         found: list[tuple[Integers, Integers, Floats]] = [(none, none, np.zeros(0))]
@@ -147,7 +153,7 @@ class Outcomes:
             block = np.ascontiguousarray(array[rows], dtype=np.float64)
             check_probability_block(block, eps, names[0], rows.start)
             index, label = np.arange(len(block)), y[rows]
-            top = block.argmax(axis=1)
+            top = predicted[rows] = block.argmax(axis=1)
             confidence[rows], label_prob[rows] = block[index, top], block[index, label]
             correct[rows] = top == label
             square_sum[rows] = np.einsum("ij,ij->i", block, block)
@@ -162,7 +168,19 @@ class Outcomes:
             row, column, value = (np.concatenate(part) for part in zip(*found, strict=True))
             entries = Entries(row, column, bin_index(value, edges), value)
         return cls(
-            array, y, weight, n_bins, confidence, correct, label_prob, rank, square_sum, entries, totals, kept
+            array,
+            y,
+            weight,
+            n_bins,
+            predicted,
+            confidence,
+            correct,
+            label_prob,
+            rank,
+            square_sum,
+            entries,
+            totals,
+            kept,
         )
 
     @cached_property

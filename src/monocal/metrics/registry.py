@@ -19,6 +19,7 @@ from .kde import KdeSums, check_bandwidth
 from .outcomes import Floats, Outcomes
 from .scores import BrierParts, ScoreSums
 from .smooth import residual_grid, smooth_ece_of_grid
+from .within import mean_ece, predicted_class_sums
 
 
 class Options(NamedTuple):
@@ -57,6 +58,10 @@ class Statistics:
         return top_label_sums(self.rows, self.weight)
 
     @cached_property
+    def by_predicted(self) -> BinSums:
+        return predicted_class_sums(self.rows, self.weight)
+
+    @cached_property
     def classwise(self) -> BinSums:
         return classwise_sums(self.rows, self.weight, self.rows.column_totals)
 
@@ -74,7 +79,9 @@ class Statistics:
 
     def sums(self) -> Sums:
         """The part that adds over rows."""
-        return Sums(self.options, self.scores, self.top, self.classwise, self.residuals, self.kde)
+        return Sums(
+            self.options, self.scores, self.top, self.by_predicted, self.classwise, self.residuals, self.kde
+        )
 
 
 @dataclass(frozen=True)
@@ -84,6 +91,7 @@ class Sums:
     options: Options
     scores: ScoreSums
     top: BinSums
+    by_predicted: BinSums
     classwise: BinSums
     residuals: Floats
     kde: KdeSums
@@ -95,6 +103,7 @@ class Sums:
             self.options,
             self.scores + other.scores,
             self.top + other.top,
+            self.by_predicted + other.by_predicted,
             self.classwise + other.classwise,
             self.residuals + other.residuals,
             self.kde + other.kde,
@@ -153,6 +162,7 @@ METRICS: dict[str, Metric] = {
     "ece": Metric(_ece, error=_ece),
     "mce": Metric(lambda s: float(s.top.mce())),
     "debiased_ece": Metric(lambda s: float(s.top.debiased_ece()), error=lambda s: float(s.top.rms())),
+    "top_label_ece": Metric(lambda s: mean_ece(s.by_predicted)),
     "classwise_ece": Metric(lambda s: float(s.classwise.ece().mean()), classwise=True),
     "adaptive_ece": Metric(_adaptive_ece, merges=False, error=_adaptive_ece),
     "eq_bin_ece": Metric(lambda s: s.curve.eq_bin_ece(s.options.bin_size), merges=False, upper=_INF),

@@ -56,7 +56,7 @@ class Certificate:
     def _moved_everywhere(self) -> float:
         need = np.maximum(-self.gradient, 0.0)
         with np.errstate(invalid="ignore"):
-            share = np.where(need > 0, need / (need + self.worth), 0.0).max(initial=0.0)
+            share = float(np.where(need > 0, need / (need + self.worth), 0.0).max(initial=0.0))
         slack = float(self.gradient @ self.size)
         return (1.0 - share) * slack + share * (self.objective - float(self.worth @ self.lower))
 
@@ -90,7 +90,7 @@ class Certificate:
         more = np.where(unsure, at_most, more)
         moved = float(predicted[MASS, 0] @ share)
         of_classes = float(share @ below_top) + (self.n_classes - r) * share[0] * below_top[0]
-        return float((self.gradient + more) @ self.size) + moved * (1.0 + of_classes)
+        return float((self.gradient + more) @ self.size + moved * (1.0 + of_classes))
 
     def _tied_with(self) -> tuple[np.ndarray, np.ndarray]:
         """The lowest and the highest rank that each may be tied with, (r,) each."""
@@ -109,4 +109,5 @@ def _moved(predicted: np.ndarray, share: np.ndarray, where: np.ndarray) -> np.nd
     before = np.cumsum(given, axis=2) - given
     after = np.cumsum(given[DEPTH, :, ::-1], axis=1)[:, ::-1]
     scale = before[HEIGHT, factor, start] + after[factor, start]
-    return np.where(kind == SCALE, scale, before[MASS, factor, start])
+    less: np.ndarray = np.where(kind == SCALE, scale, before[MASS, factor, start])
+    return less

@@ -17,6 +17,8 @@ falls), and the answer is still optimal for the unpenalised objective to within 
 
 from __future__ import annotations
 
+from copy import copy
+
 import numpy as np
 
 from ..kernel.interface import Sums, scale_sums, sums, totals
@@ -24,7 +26,7 @@ from ..kernel.point import BIAS, SCALE, Point
 from ..kernel.totals import DEPTH, HEIGHT, MASS, Totals
 from ..rows.interface import Rows
 from ..rows.sampling import some_rows
-from ..solver import Evaluation
+from ..solver import Expansion
 from .bound import Certificate
 
 # The classifier's own probabilities: softmax(z), and a small part said ten times more mildly, because a network that is sure of
@@ -56,6 +58,8 @@ class RankCone:
         of the other.
     prior_rows : float
         Every label gives a share ``prior_rows / (N + prior_rows)`` to what the classifier itself says (see `_own_targets`).
+    shrinkage : float
+        Strength of the penalty.
     tol : float
         The tolerance the solver will be given; sets the floor of the penalty.
     """
@@ -69,6 +73,7 @@ class RankCone:
         unit: np.ndarray | None = None,
         mirrors: np.ndarray | None = None,
         prior_rows: float = 0.0,
+        shrinkage: float = 0.0,
         tol: float = 1e-6,
     ):
         self.rows = rows
@@ -79,7 +84,6 @@ class RankCone:
         self.n_rows = rows.n_rows
         self.rounding = 1e-8 if rows.single_precision else 1e-14
         self.allowed = allowed
-        self.tol = tol
         self.atoms = np.flatnonzero(allowed.ravel())
         self.whole_scales = not allowed[SCALE, 1:, 1:].any()
         self.totals: Totals = rows.sum(totals, self.whole_scales)
@@ -95,7 +99,13 @@ class RankCone:
         self.lower = np.zeros(len(self.atoms))
         self.lower[_PLAIN] = MIN_SCALE
         self._only_scale = np.array_equal(self.atoms, [0]) and not rows.has_tail
-        self.set_strength(0.0)
+        self.penalty, self.floor = self._penalty(shrinkage, tol)
+
+    def with_strength(self, shrinkage: float, tol: float) -> RankCone:
+        """The same problem, sums over rows included, with another shrinkage and another tolerance."""
+        other = copy(self)
+        other.penalty, other.floor = self._penalty(shrinkage, tol)
+        return other
 
     def on_rows(self, rows: Rows, prior_rows: float = 0.0) -> RankCone:
         """The same dictionary on other rows."""
@@ -106,7 +116,6 @@ class RankCone:
             unit=self.unit,
             mirrors=self.mirrors,
             prior_rows=prior_rows,
-            tol=self.tol,
         )
 
     def _lean_on(self, own: np.ndarray, share: float) -> None:
@@ -139,23 +148,24 @@ class RankCone:
         unit = min(1.0, 1.5 * depth / np.sqrt(2.0 * np.log(max(self.rows.n_classes, 2)))) or 1.0
         return (1.0 - MILD_SHARE) * said(1.0 / unit) + MILD_SHARE * said(MILD / unit)
 
-    def set_strength(self, shrinkage: float) -> None:
-        """Choose the shrinkage; everything else stands."""
+    def _penalty(self, shrinkage: float, tol: float) -> tuple[np.ndarray, np.ndarray]:
+        """The penalty of each atom, and how much of it is the floor."""
         emphasis = self._take(
             np.broadcast_to(np.asarray(self.emphasis, dtype=np.float64), self.allowed.shape)
         )
         unit = self.spread if self.unit is None else self._take(self.unit)
-        self.penalty = shrinkage * emphasis * unit / self.totals.weight
-        self.penalty[_PLAIN] = 0.0
-        self.floor = 0.5 * self.tol * np.minimum(1.0, self.spread)
+        penalty = shrinkage * emphasis * unit / self.totals.weight
+        penalty[_PLAIN] = 0.0
+        floor = 0.5 * tol * np.minimum(1.0, self.spread)
         if self.prior_share > 0:
-            self.floor = np.minimum(self.floor, 1e-4 * (self.drop + self.penalty))
-        self.penalty += self.floor
+            floor = np.minimum(floor, 1e-4 * (self.drop + penalty))
+        return penalty + floor, floor
 
     @property
     def worth(self) -> np.ndarray:
         """What the gradient of each atom rises to far out, where all probability is on the top class."""
-        return self.drop + self.penalty - self.floor
+        far_out: np.ndarray = self.drop + self.penalty - self.floor
+        return far_out
 
     @property
     def drop(self) -> np.ndarray:
@@ -184,7 +194,7 @@ class RankCone:
         c[_PLAIN] = max(min(1.0, 20.0 / max(self.spread[_PLAIN], 1e-300)), MIN_SCALE)
         return c
 
-    def evaluate(self, coefficients: np.ndarray, working: np.ndarray) -> Evaluation:
+    def evaluate(self, coefficients: np.ndarray, working: np.ndarray) -> Expansion:
         if self._only_scale:
             return self._evaluate_scale(float(coefficients[0]), working)
         grid = self.grid(coefficients)
@@ -193,7 +203,7 @@ class RankCone:
         drop = by_rank[:, :, -1:] - by_rank
         lost = target[DEPTH] * by_rank[SCALE] + target[HEIGHT] * drop[SCALE] + target[MASS] * drop[BIAS]
         predicted = self._of_all_factors(found)
-        return Evaluation(
+        return Expansion(
             value=(found.value + float(lost.sum())) / n,
             gradient=self._take(_atom_sums(predicted - target)) / n,
             hessian=found.hessian / n,
@@ -206,7 +216,7 @@ class RankCone:
         own = self.own if len(self.own) < len(self.mirrors) else None
         return Point(by_rank[SCALE], by_rank[BIAS], kind, factor, start, self.whole_scales, own)
 
-    def excess(self, coefficients: np.ndarray, here: Evaluation) -> float:
+    def excess(self, coefficients: np.ndarray, here: Expansion) -> float:
         """How far the objective (without the floor) at ``coefficients``, evaluated ``here``, is above its infimum at most."""
         linear = self.penalty - self.floor
         return Certificate(
@@ -238,11 +248,11 @@ class RankCone:
             out[:, mirrored] = whole[:, None] - out[:, self.mirrors[mirrored]]
         return out
 
-    def _evaluate_scale(self, scale: float, working: np.ndarray) -> Evaluation:
+    def _evaluate_scale(self, scale: float, working: np.ndarray) -> Expansion:
         value, mean, curvature = self.rows.sum(scale_sums, scale) / self.totals.weight
         target = self.target[DEPTH].sum() / self.totals.weight
         hessian = np.array([[curvature]])[: len(working), : len(working)]
-        return Evaluation(float(value + scale * target), np.array([target - mean]), hessian)
+        return Expansion(float(value + scale * target), np.array([target - mean]), hessian)
 
     def candidates(self, gradient: np.ndarray, size: int) -> np.ndarray:
         """The most negative local minima along the ranks, in the metric of the penalty, and what is negative around them.
@@ -271,8 +281,8 @@ class RankCone:
         small = self.on_rows(rows)
         if self.own_targets is not None:
             small._lean_on(self.own_targets, self.prior_share)
-        small.penalty = self.penalty
-        small.floor = np.zeros_like(self.floor)  # an auxiliary problem is solved as it stands
+        # An auxiliary problem is solved as it stands.
+        small.penalty, small.floor = self.penalty, np.zeros_like(self.floor)
         return small
 
 

@@ -109,11 +109,11 @@ def rank_rows(logits: Array, top_k: int | None = None, dtype: object = None, ord
         z = np.sort(np.partition(z, m - r, axis=1)[:, m - r :], axis=1)
     z = xp.astype(z, dtype, copy=False)
     top = copied(z[:, -1:])
-    valid = ~xp.isinf(z) if bool((z[:, 0] == -np.inf).any()) else None
+    valid = ~xp.isinf(z) if bool(xp.any(z[:, 0] == -np.inf)) else None
     with np.errstate(over="ignore"):
         depth = subtract_from_(top, z)
     height = copied(depth[:, 0])
-    if not bool((height <= LARGEST).all()):
+    if not bool(xp.all(height <= LARGEST)):
         depth = xp.clip(depth, max=LARGEST)
         height = copied(depth[:, 0])
     if valid is not None:

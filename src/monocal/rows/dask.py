@@ -145,7 +145,8 @@ class DaskRows:
 
     def sum(self, function: Callable[..., T], *args: Any) -> T:
         args_once = once(args)
-        return reduce_tasks([task(_sum_blocks, chunk, function, args_once) for chunk in self.chunks])
+        total: T = reduce_tasks([task(_sum_blocks, chunk, function, args_once) for chunk in self.chunks])
+        return total
 
     def sample(self) -> MemoryRows | None:
         step = sample_step(self.n_rows, self.n_classes)
@@ -241,7 +242,7 @@ def _sum_blocks(blocks: list[Block], function: Callable[..., Any], args: Box) ->
 
 
 def _gather_statistics(blocks: list[Block]) -> np.ndarray:
-    return np.concatenate([to_numpy(b.statistics) for b in blocks])
+    return np.concatenate([to_numpy(b.measured) for b in blocks])
 
 
 def _gather_weights(blocks: list[Block]) -> np.ndarray:

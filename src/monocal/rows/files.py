@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays import to_numpy
 from ..errors import InputError
 from ..validation import check_some_weight
 from .interface import RowMap
@@ -96,7 +97,7 @@ class _Parts(ABC):
             reader = reader.having_seen(values)
             part = part.that_count
             if rows < _FIRST:
-                first.append(part.logits[:_FIRST].copy())
+                first.append(to_numpy(part.logits[:_FIRST]).copy())
             rows += len(part)
             classes = part.logits.shape[1]
             single &= part.logits.dtype != np.float64

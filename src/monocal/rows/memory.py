@@ -85,13 +85,13 @@ class MemoryRows:
         return MemoryRows(choose_rows(self.blocks, chosen))
 
     def statistics(self) -> np.ndarray:
-        return np.concatenate([to_numpy(b.statistics) for b in self.blocks])
+        return np.concatenate([to_numpy(b.measured) for b in self.blocks])
 
     def weights(self) -> np.ndarray:
         return np.concatenate([to_numpy(b.weight) for b in self.blocks]).astype(np.float64)
 
     def with_factors(self, factors: Callable[[Array], Array]) -> MemoryRows:
-        rows = MemoryRows([replace(b, factors=factors(b.statistics)) for b in self.blocks])
+        rows = MemoryRows([replace(b, factors=factors(b.measured)) for b in self.blocks])
         if self._sample is not None:
             rows._sample = self._sample.with_factors(factors)
         return rows

@@ -21,6 +21,7 @@ from threadpoolctl import ThreadpoolController
 from ..arrays import Array, array_namespace, device_of, is_torch, on_host
 
 T = TypeVar("T")
+B = TypeVar("B", bound=Array)
 
 # Elements of a block: small enough for the cache of one core, large enough to drown the cost of the calls.
 CPU_BLOCK = 2**18
@@ -46,21 +47,22 @@ def row_slices(rows: Any, size: int | None = None) -> list[slice]:
     return [slice(i, min(i + size, n)) for i in range(0, max(n, 1), size)]
 
 
-def map_rows(function: Callable[[Array], Array], rows: Array, size: int | None = None) -> Array:
+def map_rows(function: Callable[[Any], B], rows: Array, size: int | None = None) -> B:
     """``function(rows)``, where it treats every row alone and returns as many; of any array library."""
     blocks = row_slices(rows, size)
     first = function(rows[blocks[0]])
     if len(blocks) == 1:
         return first
     xp = array_namespace(first)
-    out = xp.empty((rows.shape[0], *first.shape[1:]), dtype=first.dtype, **device_of(first))
+    out: Any = xp.empty((rows.shape[0], *first.shape[1:]), dtype=first.dtype, **device_of(first))
     out[blocks[0]] = first
 
     def one(block: slice) -> None:
         out[block] = function(rows[block])
 
     parallel_map(one, blocks[1:], serial=is_torch(rows))
-    return out
+    done: B = out
+    return done
 
 
 def sum_rows(function: Callable[[slice], T], rows: np.ndarray) -> T:

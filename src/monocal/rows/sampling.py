@@ -38,7 +38,8 @@ def blocks_between(step: int, n_classes: int) -> int:
 def in_sample(n_rows: int, n_classes: int, step: int) -> np.ndarray:
     """Which rows are in a sample of one in ``step``, where the host would cut them into blocks, (n_rows,)."""
     block, place = np.divmod(np.arange(n_rows), rows_of_size(CPU_BLOCK, n_classes))
-    return (place % step == 0) & (block % blocks_between(step, n_classes) == 0)
+    chosen: np.ndarray = (place % step == 0) & (block % blocks_between(step, n_classes) == 0)
+    return chosen
 
 
 def join_samples(thin: Sequence[Block], step: int) -> list[Block]:

@@ -155,7 +155,7 @@ class StreamingRows:
 
     def statistics(self) -> np.ndarray:
         """(n, S): one pass."""
-        return np.concatenate(list(self._map(lambda b: to_numpy(b.statistics))))
+        return np.concatenate(list(self._map(lambda b: to_numpy(b.measured))))
 
     def weights(self) -> np.ndarray:
         """(n,), in double precision: one pass, without preparing the rows."""
@@ -163,7 +163,7 @@ class StreamingRows:
             return np.concatenate(list(self._map(lambda b: to_numpy(b.weight)))).astype(np.float64)
         dtype = np.float32 if self.single_precision else np.float64  # that of prepared blocks
         parts = regroup(self._read())
-        weights = [np.ones(len(p)) if p.weight is None else p.weight.astype(dtype) for p in parts]
+        weights = [np.ones(len(p)) if p.weight is None else to_numpy(p.weight).astype(dtype) for p in parts]
         return np.concatenate(weights).astype(np.float64)
 
     def with_factors(self, factors: Callable[[Array], Array]) -> StreamingRows:
@@ -171,7 +171,7 @@ class StreamingRows:
 
         def one(part: Checked) -> Block:
             block = self._prepare(part)
-            return replace(block, factors=factors(block.statistics))
+            return replace(block, factors=factors(block.measured))
 
         rows = self._like(one, self._chosen)
         if self._sample is not None:

@@ -95,7 +95,7 @@ class TopK:
     def __post_init__(self) -> None:
         given = read_matrix(self.values, "values").values
         z = np.asarray(to_numpy(given), dtype=np.float64)
-        z = check_logits(np.where(z == _SENTINEL, -np.inf, z), "values").values
+        z = to_numpy(check_logits(np.where(z == _SENTINEL, -np.inf, z), "values").values)
         ids = to_numpy(read_numbers(self.ids, "ids", "a class number"))
         if ids.shape != z.shape or ids.dtype.kind not in "iu":
             raise InputError(
@@ -133,7 +133,8 @@ class TopK:
     def label_column(self, labels: np.ndarray) -> np.ndarray:
         """Where each row names its label; k where it does not."""
         named = (self.ids == labels[:, None]) & np.isfinite(self.named)
-        return np.where(named.any(axis=1), named.argmax(axis=1), self.values.shape[1])
+        column: np.ndarray = np.where(named.any(axis=1), named.argmax(axis=1), self.values.shape[1])
+        return column
 
 
 @dataclass(frozen=True, eq=False)
@@ -293,7 +294,8 @@ def _mass(named: np.ndarray, total: np.ndarray) -> np.ndarray:
     """``log R`` beside named classes of this log-sum-exp."""
     with np.errstate(divide="ignore"):
         share = np.log(-np.expm1(np.minimum(named - total, 0.0)))
-    return np.maximum(share, _LEAST_REST) + total
+    mass: np.ndarray = np.maximum(share, _LEAST_REST) + total
+    return mass
 
 
 def _among_largest(z: np.ndarray, total: np.ndarray, n_classes: int) -> np.ndarray:
@@ -335,7 +337,8 @@ def _rest_depth(rows: Ranked, z: np.ndarray, value: np.ndarray) -> np.ndarray:
     """Depth of the rest's classes, at least that of the lowest named one."""
     top = rows.top[:, 0]
     named = np.where(np.isfinite(z), top[:, None] - z, 0.0).max(axis=1)
-    return np.clip(np.maximum(top - value, named), rows.height, LARGEST)
+    depth: np.ndarray = np.clip(np.maximum(top - value, named), rows.height, LARGEST)
+    return depth
 
 
 def _check_ids(ids: np.ndarray, valid: np.ndarray, n_classes: int | None) -> None:

@@ -1,6 +1,7 @@
 """Convex problems over cones of atoms: a problem in, a certified `Solution` out. Knows nothing of classifiers."""
 
-from .newton import ConeProblem, Evaluation, minimize
-from .solution import Solution, Step
+from .convex import minimize
+from .problem import ConeProblem, Expansion
+from .solution import Solution, Status, Step
 
-__all__ = ["ConeProblem", "Evaluation", "Solution", "Step", "minimize"]
+__all__ = ["ConeProblem", "Expansion", "Solution", "Status", "Step", "minimize"]

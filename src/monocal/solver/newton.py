@@ -1,349 +1,166 @@
-"""Active-set Newton over the atoms of a cone: a convex problem in, a certified optimum out.
-
-    minimise  F(c) + (penalty - floor) . c    subject to  c >= lower,        F convex and smooth.
-
-The number of atoms may be large (every rank, every start), the number that matter is small. Each iteration
+"""Active-set Newton: steps on the few atoms that matter, among many. Each iteration
 
 1. evaluates value, gradient of *every* atom and Hessian of a small working set, in one call (one pass over the data);
-2. measures the optimality violation, which is a certificate because the problem is convex:
-
-       kkt = max_a  |g_a|  if c_a > lower_a  else  max(-g_a, 0),      g = gradient + penalty - floor;
-
+2. measures the violation of the optimality conditions, and stops where it is small (`certificate`);
 3. takes the Newton step on the working set under its bounds, a small non-negative least-squares problem;
-4. moves, halving the step until the objective decreases, and lets the most promising atoms into the working set.
-
-A small violation alone says little where the objective is nearly flat: the problem also bounds how far a point is above the
-infimum (``excess``), and as long as that bound is too large and falls, steps are taken.
+4. halves the step until the objective decreases, and lets the most promising atoms into the working set;
+5. learns from that how far the next step may go.
 
 The minimum may lie at infinity. Steps are therefore taken for the penalty with its floor, at most half the tolerance, which
-keeps it finite; the certificate is for the objective without the floor. One atom needs no floor and no working set (`one_atom`).
-
-A problem that can show a smaller copy of itself (``coarse``: some of the rows) is solved there, again and again, with the
-gradient corrected to that of the whole: the whole then needs a handful of passes, and no Hessian.
+keeps it finite; the certificate is for the objective without the floor.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
 
 import numpy as np
 from scipy.linalg import solve_triangular
 from scipy.optimize import nnls
 
-from .one_atom import FARTHEST, middle, newton_step
-from .solution import CONVERGED, ITERATIONS, STALLED, Solution, Step
+from .certificate import Goal, Iterate
+from .problem import ConeProblem
+from .solution import Solution, Status, Step
 
 _RIDGE = 1e-10
-# Steps for a smaller bound of the excess that may fail to halve it.
-_PATIENCE = 3
-# A single coefficient beyond this is at infinity.
-_LARGEST = 1e100
+# The part of the decrease that the slope promises which a step must bring.
+_DESCENT = 1e-4
+# A step cut below this is none.
+_SHORTEST = 1e-6
 
 
 @dataclass(frozen=True)
-class Evaluation:
-    """``F`` without its penalty at one point: value, gradient of every atom, Hessian of the working set."""
+class _Move:
+    """A proposed change of the coefficients."""
 
-    value: float
-    gradient: np.ndarray
-    hessian: np.ndarray
-    predicted: np.ndarray | None = None  # what else the problem wants to remember for its `excess`
-
-
-class ConeProblem(Protocol):
-    """What the solver needs to know of a problem."""
-
-    penalty: np.ndarray
-    floor: np.ndarray  # the part of the penalty that is there to keep the minimum finite
-    lower: np.ndarray
-    spread: np.ndarray  # typical size of each atom's values: the metric for ridges
-    reach: np.ndarray  # how far a unit step in each atom moves the model, to bound steps
-    rounding: float  # relative error of the value
-    n_rows: int
-
-    @property
-    def worth(self) -> np.ndarray:
-        """What the gradient of each atom, less the floor, rises to far out."""
-
-    def start(self) -> np.ndarray:
-        """A feasible point."""
-
-    def evaluate(self, coefficients: np.ndarray, working: np.ndarray) -> Evaluation:
-        """``F`` at ``coefficients``, with the Hessian of the atoms in ``working`` (sorted indices)."""
-
-    def candidates(self, gradient: np.ndarray, size: int) -> np.ndarray:
-        """At most ``size`` atoms worth trying, given the gradient of all (most negative local minima)."""
-
-    def excess(self, coefficients: np.ndarray, here: Evaluation) -> float:
-        """How far the objective (without the floor) at ``coefficients`` is above its infimum at most."""
-
-    def coarse(self) -> ConeProblem | None:
-        """The same problem on part of the rows, or None."""
-
-
-def minimize(
-    problem: ConeProblem,
-    *,
-    tol: float = 1e-6,
-    max_iter: int = 100,
-    gap_tol: float = np.inf,
-    start: np.ndarray | None = None,
-    n_candidates: int = 24,
-) -> Solution:
-    """Minimise a cone problem to a certified optimum.
-
-    Parameters
-    ----------
-    problem : ConeProblem
-    tol : float
-        Largest violation of the optimality conditions to accept.
-    max_iter : int
-        Iterations allowed on the whole problem (and on each coarse copy).
-    gap_tol : float
-        Largest excess over the infimum to accept.
-    start : ndarray of shape (n_atoms,), optional
-        Where to begin.
-    n_candidates : int
-        Atoms that may join the working set in one iteration.
-
-    Returns
-    -------
-    Solution
-    """
-    small = problem.coarse()
-    goal = Goal(tol, gap_tol)
-    first = np.maximum(problem.start() if start is None else start, problem.lower)
-    if len(problem.lower) == 1:
-        rough = None if small is None else _one_atom(small, first, Goal(_rough_tol(small, tol)), max_iter, ())
-        if rough is not None:
-            first = rough.coefficients
-        return _one_atom(problem, first, goal, max_iter, rough.history if rough else ())
-    if small is None:
-        return _newton(problem, first, goal, max_iter, n_candidates, ())
-    return _corrected(problem, small, start, goal, max_iter, n_candidates)
+    delta: np.ndarray
+    slope: float  # of the objective along it
+    leap: float  # how far the plain Newton step would have moved the model
 
 
 @dataclass
-class Goal:
-    """When to stop: the violation is small, and so is the bound of the excess, or it does not fall any more."""
+class Newton:
+    """The method and where it stands. `run` reads from top to bottom; what it calls follows in that order.
 
-    tol: float
-    gap_tol: float = np.inf
-    _smallest: float = np.inf
-    _in_vain: int = 0
-
-    def met(self, problem: ConeProblem, here: Evaluation, c: np.ndarray, kkt: float) -> bool:
-        if kkt > self.tol:
-            return False
-        excess = 0.0 if self.gap_tol == np.inf else problem.excess(c, here)
-        self._in_vain = 0 if excess < 0.5 * self._smallest else self._in_vain + 1
-        self._smallest = min(self._smallest, excess)
-        return excess <= self.gap_tol or self._in_vain >= _PATIENCE
-
-
-def _rough_tol(small: ConeProblem, tol: float) -> float:
-    """The optimum of a part of the rows is off by its sampling error: nothing is gained by going closer."""
-    return max(tol, float(small.reach.max()) / small.n_rows**0.5)
-
-
-def _one_atom(
-    problem: ConeProblem, c: np.ndarray, goal: Goal, max_iter: int, before: tuple[Step, ...]
-) -> Solution:
-    """Newton steps within a bracket of the root of the gradient."""
-    history = list(before)
-    lower = float(problem.lower[0])
-    low, high = lower, np.inf
-    last, n_iter, at_bound = np.inf, 0, False
-    while True:
-        here = problem.evaluate(c, np.zeros(1, dtype=np.intp))
-        objective, kkt = _state(problem, here, c)
-        scale, g = float(c[0]), float(here.gradient[0] + problem.penalty[0] - problem.floor[0])
-        history.append(Step(objective, kkt, int(scale > lower), 1.0, problem.n_rows))
-        if goal.met(problem, here, c, kkt):
-            status = CONVERGED
-            break
-        low, high = (max(low, scale), high) if g < 0 else (low, min(high, scale))
-        if n_iter >= max_iter:
-            status = ITERATIONS
-            break
-        if high <= low * (1.0 + 1e-15) or scale > _LARGEST:
-            status = STALLED
-            break
-        n_iter += 1
-        wanted = newton_step(scale, g, float(here.hessian[0, 0]), float(problem.worth[0]))
-        if wanted <= lower and low == lower and not at_bound:
-            wanted, at_bound = lower, True
-        elif abs(g) > 0.5 * abs(last) or not low < wanted < min(high, FARTHEST * scale):
-            wanted = middle(low, high)
-        c, last = np.array([wanted]), g
-    return _solution(problem, here, c, goal.tol, status, n_iter, history)
-
-
-def _corrected(
-    problem: ConeProblem,
-    small: ConeProblem,
-    start: np.ndarray | None,
-    goal: Goal,
-    max_iter: int,
-    n_candidates: int,
-) -> Solution:
-    """Solve on a part of the rows whose gradient is corrected to that of the whole.
-
-    With ``G`` the gradient of the whole at ``c`` and ``G_s`` that of the part, the next point minimises
-    ``F_s + (G - G_s) . c``: a linear term, which a penalty already is. A fixed point is optimal for the whole. The error
-    falls by the relative sampling error of the Hessian in each round, and a round costs one pass without Hessian. Far from
-    ``c`` the correction means nothing (it may even leave the part without a minimum), so a round does not go far; the next
-    may go farther if that was the way down.
+    Attributes
+    ----------
+    problem, goal
+    here : Iterate
+        Where the next step starts.
+    max_iter : int
+        Iterations allowed, ``n_iter`` included.
+    n_candidates : int
+        Atoms that may join the working set in one iteration.
+    trust : float
+        Stop where the model has moved this far from where it began.
+    patience : int
+        Steps in a row that rounding alone may decide.
+    n_iter : int
+        Iterations so far.
+    history : list of Step
+        What was done so far.
     """
-    tol = goal.tol
-    rough_tol = _rough_tol(small, tol)
-    rough = minimize(small, tol=rough_tol, max_iter=max_iter, start=start, n_candidates=n_candidates)
-    c, history = rough.coefficients, list(rough.history)
-    nothing = np.zeros(0, dtype=np.intp)
-    last, lowest = np.inf, np.inf
-    trust, cut_short = 6.0, False
-    for n_iter in range(max_iter):
-        here = problem.evaluate(c, nothing)
-        objective, kkt = _state(problem, here, c)
-        history.append(Step(objective, kkt, int((c > problem.lower).sum()), 1.0, problem.n_rows))
-        if goal.met(problem, here, c, kkt):
-            return _solution(problem, here, c, tol, CONVERGED, n_iter, history)
-        if cut_short and objective < lowest:
-            trust *= 4
-        elif kkt > 0.8 * last:
-            break
-        last, lowest = kkt, objective
-        part = small.evaluate(c, np.flatnonzero(c > problem.lower))
-        small.penalty = problem.penalty + here.gradient - part.gradient
-        inner = _newton(
-            small,
-            c,
-            Goal(max(0.05 * kkt, 0.3 * tol)),
-            max_iter,
-            n_candidates,
-            (),
-            here=part,
-            trust=trust,
-            patience=2,
-        )
-        cut_short = np.abs((inner.coefficients - c) * small.reach).max() >= 0.99 * trust
-        c, history = inner.coefficients, history + list(inner.history)
-    return _newton(problem, c, goal, max_iter, n_candidates, tuple(history), n_iter=n_iter)
 
+    problem: ConeProblem
+    goal: Goal
+    here: Iterate
+    max_iter: int
+    n_candidates: int = 24
+    trust: float = np.inf
+    patience: int = 5
+    n_iter: int = 0
+    history: list[Step] = field(default_factory=list)
 
-def _newton(
-    problem: ConeProblem,
-    c: np.ndarray,
-    goal: Goal,
-    max_iter: int,
-    n_candidates: int,
-    before: tuple[Step, ...],
-    here: Evaluation | None = None,
-    trust: float = np.inf,
-    n_iter: int = 0,
-    patience: int = 5,
-) -> Solution:
-    """Newton steps from ``c`` (evaluated ``here``) until the goal is met, or until the model has moved by ``trust``.
+    # What the steps have taught.
+    _step_size: float = field(default=1.0, init=False)
+    _radius: float = field(default=10.0, init=False)  # how far one step may move the model
+    _ridge: float = field(default=_RIDGE, init=False)  # how little curvature is believed
+    _idle: int = field(default=0, init=False)  # steps in a row that rounding alone has decided
+    _least_kkt: float = field(default=np.inf, init=False)
 
-    ``n_iter`` iterations have been made before; ``patience`` is for steps that rounding alone decides.
-    """
-    penalty, lower = problem.penalty, problem.lower
-    history = list(before)
-    origin = c
-    working = np.flatnonzero(c > lower)
-    if here is None:
-        here = problem.evaluate(c, working)
-    step_size = 1.0
-    status, idle, best = ITERATIONS, 0, np.inf
-    radius, ridge = 10.0, _RIDGE
-    while True:
-        objective, kkt = _state(problem, here, c)
-        history.append(Step(objective, kkt, int((c > lower).sum()), step_size, problem.n_rows))
-        if goal.met(problem, here, c, kkt):
-            status = CONVERGED
-            break
-        if n_iter >= max_iter:
-            break
-        if idle == patience or np.abs((c - origin) * problem.reach).max(initial=0.0) >= trust:
-            status = STALLED
-            break
-        n_iter += 1
-
-        g = here.gradient + penalty
-        delta = np.zeros_like(c)
-        step = _bounded_newton_step(
-            g[working], here.hessian, (c - lower)[working], problem.spread[working], ridge
-        )
-        # Where the curvature has all but vanished a full step may leap far: no atom moves the model by more than the
-        # radius, which grows while steps of its length succeed.
-        leap = float(np.abs(step * problem.reach[working]).max(initial=0.0))
-        delta[working] = step * min(1.0, min(radius, trust) / max(leap, 1e-300))
-        slope = float(g @ delta)
-        wanted = problem.candidates(np.where(c > lower, 0.0, g), n_candidates)
-        noise = problem.rounding * max(1.0, abs(objective))
-        step_size = 1.0
+    def run(self) -> Solution:
+        """Steps until the goal is met, or until no step leads further."""
+        self._origin = self.here.coefficients
         while True:
-            trial = c + step_size * delta
+            self.history.append(self.here.step(self.problem, self._step_size))
+            status = self._verdict()
+            if status is not None:
+                break
+            self.n_iter += 1
+            move = self._propose()
+            there = self._search(move)
+            if there is None:
+                status = Status.STALLED
+                break
+            self._learn(move)
+            self.here = there
+        return self.here.solution(self.problem, self.goal.tol, status, self.n_iter, self.history)
+
+    def _verdict(self) -> Status | None:
+        """Why to stop here; None: go on."""
+        if self.goal.met(self.problem, self.here):
+            return Status.CONVERGED
+        if self.n_iter >= self.max_iter:
+            return Status.ITERATIONS
+        moved = np.abs((self.here.coefficients - self._origin) * self.problem.reach).max(initial=0.0)
+        return Status.STALLED if self._idle == self.patience or moved >= self.trust else None
+
+    def _propose(self) -> _Move:
+        """The Newton step on the working set, cut where it would leap.
+
+        Where the curvature has all but vanished a full step may lead far away: no atom moves the model by more than the radius.
+        """
+        problem, here, working = self.problem, self.here, self.here.working
+        g = here.expansion.gradient + problem.penalty
+        room = (here.coefficients - problem.lower)[working]
+        step = _bounded_newton_step(
+            g[working], here.expansion.hessian, room, problem.spread[working], self._ridge
+        )
+        leap = float(np.abs(step * problem.reach[working]).max(initial=0.0))
+        delta = np.zeros_like(here.coefficients)
+        delta[working] = step * min(1.0, min(self._radius, self.trust) / max(leap, 1e-300))
+        return _Move(delta, float(g @ delta), leap)
+
+    def _search(self, move: _Move) -> Iterate | None:
+        """The first of the halved steps that is good enough; None where there is none."""
+        problem, c = self.problem, self.here.coefficients
+        g = self.here.expansion.gradient + problem.penalty
+        wanted = problem.candidates(np.where(c > problem.lower, 0.0, g), self.n_candidates)
+        self._step_size = 1.0
+        while self._step_size >= _SHORTEST:
+            trial = c + self._step_size * move.delta
             # What the step takes to its bound arrives there up to rounding; put it there exactly.
-            trial = np.where(trial - lower <= 1e-12 * (c - lower), lower, trial)
-            trial_working = np.union1d(np.flatnonzero(trial > lower), wanted)
-            there = problem.evaluate(trial, trial_working)
-            change = there.value - here.value + float(penalty @ (trial - c))
-            if change <= 1e-4 * step_size * slope:
-                break
-            # Below the rounding of the value the gradient decides: the step promised nothing, or has flattened it.
-            flat = abs(float((there.gradient + penalty) @ delta)) <= 0.9 * abs(slope)
-            if abs(change) <= noise and (abs(slope) <= noise or flat):
-                break
-            if step_size < 1e-6:
-                trial, there, trial_working = c, here, working  # nothing better was found
-                break
-            step_size /= 2
-        if step_size < 1e-6:
-            status = STALLED
-            break
-        if step_size == 1.0 and leap > radius:
-            radius *= 4
-        # A step that had to be cut has trusted curvature that was rounding: the next one moves less where there is little.
-        ridge = max(ridge / 10, _RIDGE) if step_size == 1.0 else min(100 * ridge, 1e-2)
-        idle = idle + 1 if abs(step_size * slope) <= noise and kkt > 0.9 * best else 0
-        best = min(best, kkt)
-        c, here, working = trial, there, trial_working
+            trial = np.where(trial - problem.lower <= 1e-12 * (c - problem.lower), problem.lower, trial)
+            there = Iterate.of(problem, trial, np.union1d(np.flatnonzero(trial > problem.lower), wanted))
+            if self._is_better(there, move):
+                return there
+            self._step_size /= 2
+        return None
 
-    return _solution(problem, here, c, goal.tol, status, n_iter, history)
+    def _is_better(self, there: Iterate, move: _Move) -> bool:
+        before, after, penalty = self.here.expansion, there.expansion, self.problem.penalty
+        change = after.value - before.value + float(penalty @ (there.coefficients - self.here.coefficients))
+        if change <= _DESCENT * self._step_size * move.slope:
+            return True
+        # Below the rounding of the value the gradient decides: the step promised nothing, or has flattened it.
+        flat = abs(float((after.gradient + penalty) @ move.delta)) <= 0.9 * abs(move.slope)
+        return abs(change) <= self._noise and (abs(move.slope) <= self._noise or flat)
 
+    def _learn(self, move: _Move) -> None:
+        """A step of full length may be longer next time; one that had to be cut has trusted curvature that was rounding."""
+        if self._step_size == 1.0:
+            self._radius *= 4 if move.leap > self._radius else 1
+            self._ridge = max(self._ridge / 10, _RIDGE)
+        else:
+            self._ridge = min(100 * self._ridge, 1e-2)
+        in_vain = abs(self._step_size * move.slope) <= self._noise and self.here.kkt > 0.9 * self._least_kkt
+        self._idle = self._idle + 1 if in_vain else 0
+        self._least_kkt = min(self._least_kkt, self.here.kkt)
 
-def _state(problem: ConeProblem, here: Evaluation, c: np.ndarray) -> tuple[float, float]:
-    """The objective and the largest violation of its optimality conditions."""
-    linear = problem.penalty - problem.floor
-    g = here.gradient + linear
-    violation = np.where(c > problem.lower, np.abs(g), np.maximum(-g, 0.0))
-    return here.value + float(linear @ c), float(violation.max(initial=0.0))
-
-
-def _solution(
-    problem: ConeProblem,
-    here: Evaluation,
-    c: np.ndarray,
-    tol: float,
-    status: str,
-    n_iter: int,
-    history: list[Step],
-) -> Solution:
-    objective, kkt = _state(problem, here, c)
-    if kkt <= tol:
-        status = CONVERGED
-    return Solution(
-        coefficients=c,
-        converged=status == CONVERGED,
-        status=status,
-        kkt=kkt,
-        duality_gap=problem.excess(c, here),
-        objective=objective,
-        n_iter=n_iter,
-        history=tuple(history),
-    )
+    @property
+    def _noise(self) -> float:
+        """Changes of the objective below this are rounding."""
+        return self.problem.rounding * max(1.0, abs(self.here.objective))
 
 
 def _bounded_newton_step(
@@ -366,8 +183,10 @@ def _bounded_newton_step(
         except np.linalg.LinAlgError:
             ridge *= 10
     target = factor.T @ (room * scale) - solve_triangular(factor, g / scale, lower=True)
+    moved: np.ndarray
     try:
         moved, _ = nnls(factor.T, target, maxiter=50 * len(g))
     except RuntimeError:  # did not settle: a step along the gradient, atom by atom, does for once
         moved = np.maximum(room * scale - g / scale, 0.0)
-    return moved / scale - room
+    step: np.ndarray = moved / scale - room
+    return step

@@ -14,11 +14,8 @@ from typing import Protocol
 
 import numpy as np
 
-from .solution import ITERATIONS, STALLED, Solution, Step
+from .solution import Solution, Status, Step
 
-CERTIFIED = (
-    "converged: no component of the gradient exceeds the tolerance, and the problem is strongly convex"
-)
 _SEARCHES = 40
 _DESCENT = 1e-4
 
@@ -59,7 +56,7 @@ def minimize_smooth(
     first = np.zeros(len(problem.modulus)) if start is None else start
     here = Point(first, *problem.evaluate(first))
     history = [Step(here.value, here.violation, len(here.at), 0.0, 0)]
-    status = ITERATIONS
+    status = Status.ITERATIONS
     before = np.inf
     for _ in range(max_iter):
         if here.violation <= tol:
@@ -71,7 +68,7 @@ def minimize_smooth(
         if there is None:
             if problem.sharpen():
                 continue
-            status = STALLED
+            status = Status.STALLED
             break
         if there.violation > 0.5 * here.violation and there.violation > tol:
             problem.sharpen()
@@ -81,7 +78,7 @@ def minimize_smooth(
     return Solution(
         coefficients=here.at,
         converged=converged,
-        status=CERTIFIED if converged else status,
+        status=Status.CERTIFIED if converged else status,
         kkt=here.violation,
         duality_gap=float(np.sum(here.gradient**2 / (2.0 * problem.modulus))),
         objective=here.value,

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 import numpy as np
 
-CONVERGED = "converged: no atom violates the optimality conditions by more than the tolerance"
-ITERATIONS = "stopped: the iteration limit was reached before the tolerance"
-STALLED = "stopped: no further decrease is possible in this precision"
+_VALLEY = "in the lowest valley that a search over scales has shown (the squared error is not convex)"
+
+
+class Status(StrEnum):
+    """Why a solver stopped. Each is the sentence that it prints; files store the sentence."""
+
+    CONVERGED = "converged: no atom violates the optimality conditions by more than the tolerance"
+    CERTIFIED = (
+        "converged: no component of the gradient exceeds the tolerance, and the problem is strongly convex"
+    )
+    STATIONARY = f"converged: a stationary point, {_VALLEY}"
+    LAST_SCALE = f"converged: at the last scale looked at, where the error still falls, {_VALLEY}"
+    ITERATIONS = "stopped: the iteration limit was reached before the tolerance"
+    STALLED = "stopped: no further decrease is possible in this precision"
 
 
 @dataclass(frozen=True)
@@ -30,8 +42,8 @@ class Solution:
     ----------
     coefficients : ndarray of shape (n_atoms,)
     converged : bool
-    status : str
-        In words.
+    status : Status
+        Why the solver stopped, in words. Where another optimiser was asked (SLSQP), a string with its own words.
     kkt : float
         Largest violation of the optimality conditions: ``|g_a|`` where the coefficient is above its lower bound,
         ``max(-g_a, 0)`` where it is on it. The problem is convex, so zero proves a global optimum.
@@ -45,9 +57,13 @@ class Solution:
 
     coefficients: np.ndarray
     converged: bool
-    status: str
+    status: Status | str
     kkt: float
     duality_gap: float
     objective: float
     n_iter: int
     history: tuple[Step, ...] = field(default=(), repr=False)
+
+    def __post_init__(self) -> None:
+        if self.status in list(Status):  # from a file, where it is a sentence
+            object.__setattr__(self, "status", Status(self.status))

@@ -7,11 +7,17 @@ They are known, or estimated from rows without labels: with ``r_nj = p(j | x_n) 
 
     L(w) = 1/N sum_n log sum_j w_j r_nj     over  w >= 0,  sum_j w_j = 1
 
-is concave, so it has one maximum, which EM would climb slowly to. Here it is the minimum over a cone of
+is concave, so it has one maximum. EM climbs to it in steps that never fail, however unequal the classes, and that soon become
+small:
+
+    w_j  <-  w_j gain_j,       gain_j = dL/dw_j = 1/N sum_n r_nj / sum_k w_k r_nk.
+
+From where a few of them lead, Newton steps go the rest of the way, to the minimum over a cone of
 
     F(w) = sum_j w_j - 1/N sum_n log sum_j w_j r_nj,   w >= 0,
 
-whose minimiser sums to one by itself (scale ``w`` to see it), found and certified by the solver of all cones.
+whose minimiser sums to one by itself (scale ``w`` to see it). Since ``sum_j w_j gain_j = 1``, a prior is the most likely one
+exactly when no gain exceeds one, and ``max L - L(w) <= max_j gain_j - 1``: the certificate.
 """
 
 from __future__ import annotations
@@ -29,12 +35,14 @@ from ..calibration.temperature import TemperatureScaling
 from ..errors import InputError
 from ..metrics.label_shift import chi_squared
 from ..rows.parallel import one_blas_thread
-from ..solver import Evaluation, Solution, minimize
+from ..solver import Expansion, Solution, minimize
 from ..validation import check_number
 from .stacked import check_stages
 
 # So improbable must the predicted classes be without a shift before an estimate is trusted.
 _SURE = 1e-3
+# Steps of EM before Newton's, and how often both are tried.
+_CLIMBS, _ROUNDS = 30, 5
 
 
 class LabelShift(Calibrator):
@@ -152,9 +160,9 @@ class LabelShift(Calibrator):
         logits = self._logits_of(self._read(X))
         p = to_numpy(self.calibrator_.predict_proba(logits)).astype(np.float64)
         self.shifted_ = _differ(self.predicted_, np.bincount(p.argmax(axis=1), minlength=m))
-        problem = PriorProblem(p / self.calibration_prior_, self.calibration_prior_)
-        with one_blas_thread:
-            self.solution_: Solution = minimize(problem, tol=self.tol, max_iter=self.max_iter)
+        self.solution_: Solution = most_likely_prior(
+            p / self.calibration_prior_, self.calibration_prior_, self.tol, self.max_iter
+        )
         warn_if_unfinished(self, self.solution_)
         if self.shifted_:
             # One sample more as in calibration, so that no class is ruled out for not having been met.
@@ -172,6 +180,20 @@ class LabelShift(Calibrator):
     def _calibrate(self, logits: np.ndarray) -> np.ndarray:
         f = to_numpy(self.calibrator_.transform(logits))
         return f + self.log_ratio_.astype(f.dtype)
+
+
+def most_likely_prior(ratio: np.ndarray, start: np.ndarray, tol: float, max_iter: int) -> Solution:
+    """The maximum of ``L`` above, for ``p(j | x_n) / prior_j`` (n, m), from positive frequencies on."""
+    w = start
+    with one_blas_thread:
+        for _ in range(_ROUNDS):
+            for _ in range(_CLIMBS):
+                w = w * (ratio / (ratio @ w)[:, None]).mean(axis=0)
+            found = minimize(PriorProblem(ratio, w), tol=tol, max_iter=max_iter)
+            if found.converged:
+                break
+            w = 0.9 * w + 0.1 * start
+    return found
 
 
 class PriorProblem:
@@ -200,14 +222,14 @@ class PriorProblem:
     def start(self) -> np.ndarray:
         return self._start
 
-    def evaluate(self, coefficients: np.ndarray, working: np.ndarray) -> Evaluation:
+    def evaluate(self, coefficients: np.ndarray, working: np.ndarray) -> Expansion:
         mixed = self.ratio @ coefficients
         if not (mixed > 0).all():
             nothing = np.zeros(len(coefficients))
-            return Evaluation(np.inf, nothing, np.zeros((len(working), len(working))))
+            return Expansion(np.inf, nothing, np.zeros((len(working), len(working))))
         share = self.ratio / mixed[:, None]
         some = share[:, working]
-        return Evaluation(-float(np.log(mixed).mean()), -share.mean(axis=0), some.T @ some / self.n_rows)
+        return Expansion(-float(np.log(mixed).mean()), -share.mean(axis=0), some.T @ some / self.n_rows)
 
     def candidates(self, gradient: np.ndarray, size: int) -> np.ndarray:
         order = np.argsort(gradient + self.penalty)[:size]
@@ -217,7 +239,7 @@ class PriorProblem:
     def worth(self) -> np.ndarray:
         return self.penalty
 
-    def excess(self, coefficients: np.ndarray, here: Evaluation) -> float:
+    def excess(self, coefficients: np.ndarray, here: Expansion) -> float:
         # Convex: F(w) - F(w*) <= g . (w - w*), and a minimiser sums to 1, because scaling it must not help.
         g = here.gradient + self.penalty
         return max(float(g @ coefficients) + max(-float(g.min()), 0.0), 0.0)

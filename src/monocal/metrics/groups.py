@@ -1,0 +1,332 @@
+r"""For whom a predictor is calibrated: accuracy, confidence and ECE in every group, and which groups are off beyond chance.
+
+In a group of rows with confidences ``c`` and outcomes ``a``, over-confidence is ``mean c - mean a``. Its interval is
+``mean c`` less Wilson's interval of the accuracy for ``n / r`` rows,
+
+    r = max( mean c (1 - c) / (C (1 - C)),  var(c - a) / (A (1 - A)) ),        C = mean c,  A = mean a,
+
+because confidences that tell hard rows from easy ones leave less to chance than ``n`` equal rows would (the first ratio, if they
+are honest; the second, as it looks). It speaks of rows with these confidences. Which groups are off beyond chance: see `chance`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from .. import errors
+from ..errors import InputError
+from .chance import CalibratedGroups, adjusted, what_chance_does
+from .grouping import Grouping, read_groups
+from .obstacles import Obstacle, find_obstacles, quoted
+from .outcomes import Floats, Integers, Outcomes, bin_totals
+from .within import GROUP_BINS, group_sums, mean_ece
+
+PREDICTED = "predicted"
+_FEW = 10  # rows, below which a group says next to nothing
+_NAME_WIDTH = 18
+
+
+@dataclass(frozen=True)
+class Group:
+    """One group; shares, not per cent.
+
+    Attributes
+    ----------
+    name : str
+    rows : int
+    accuracy, confidence : float
+        Share of rows that are right, and mean confidence.
+    over_confidence, low, high : float
+        Confidence minus accuracy, and the ends of its interval; negative is under-confident.
+    ece, floor : float
+        ECE of the group, and the median ECE of a perfectly calibrated predictor with the same confidences.
+    p_value, p_adjusted : float
+        Of "calibrated in this group", alone and corrected for the number of groups.
+    off : bool
+        Off beyond chance: the corrected p-value is at most one minus the level.
+    """
+
+    name: str
+    rows: int
+    accuracy: float
+    confidence: float
+    over_confidence: float
+    low: float
+    high: float
+    ece: float
+    floor: float
+    p_value: float
+    p_adjusted: float
+    off: bool
+
+
+@dataclass(frozen=True, repr=False)
+class GroupEvaluation:
+    """Calibration of every group, the worst first: iterate, ask for ``result["law"]``, or read the columns.
+
+    Attributes
+    ----------
+    names : tuple of str
+    rows : (G,) array of int
+    accuracy, confidence, low, high, ece, floor, p_value, p_adjusted : (G,) arrays
+        As in `Group`.
+    mean_ece, mean_floor, mean_p_value : float
+        Mean of the groups' ECEs by rows, the median of what chance alone makes of it, and the share of draws that reach it. Of
+        predicted classes it is `top_label_ece`.
+    level : float
+        Coverage of the intervals; one minus it is the false discovery rate of the groups called off.
+    kind : str
+        What the groups are: "group", or "predicted class".
+    obstacles : tuple of Obstacle
+        Predicted classes where the order of the classes itself is wrong; of predicted classes only.
+    """
+
+    names: tuple[str, ...]
+    rows: Integers
+    accuracy: Floats
+    confidence: Floats
+    low: Floats
+    high: Floats
+    ece: Floats
+    floor: Floats
+    p_value: Floats
+    p_adjusted: Floats
+    mean_ece: float
+    mean_floor: float
+    mean_p_value: float
+    level: float
+    kind: str = "group"
+    obstacles: tuple[Obstacle, ...] = ()
+
+    @property
+    def over_confidence(self) -> Floats:
+        """Confidence minus accuracy of each group."""
+        return self.confidence - self.accuracy
+
+    @property
+    def off(self) -> NDArray[np.bool_]:
+        """Which groups are off beyond chance."""
+        return self.p_adjusted <= 1 - self.level + 1e-12
+
+    @property
+    def worst(self) -> Group:
+        """The group that is surely farthest off: off beyond chance, with the interval farthest from zero."""
+        return self[0]
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __iter__(self) -> Iterator[Group]:
+        return (self[k] for k in range(len(self)))
+
+    def __getitem__(self, group: int | str) -> Group:
+        if isinstance(group, str):
+            if group not in self.names:
+                raise KeyError(f"There is no {self.kind} {group!r}.")
+            group = self.names.index(group)
+        values = {column: getattr(self, column)[group].item() for column in _COLUMNS}
+        return Group(self.names[group], **values)
+
+    @property
+    def verdict(self) -> str:
+        """One sentence: how many groups are off beyond chance, and the worst."""
+        many, found, nouns = len(self), int(self.off.sum()), _plural(self.kind)
+        worst = _in_words(self.worst, self.level)
+        if many == 1:
+            return f"The one {self.kind} is {f'off beyond chance: {worst}' if found else 'not off beyond chance'}."
+        if found > 1:
+            return f"{found:,} of {many:,} {nouns} are off beyond chance; the worst is {worst}."
+        if found == 1:
+            return f"1 of {many:,} {nouns} is off beyond chance: {worst}."
+        if self.mean_p_value > 1 - self.level:
+            return f"None of {many:,} {nouns} is off beyond chance."
+        return (
+            f"None of {many:,} {nouns} alone is off beyond chance, but together they are (mean ECE {100 * self.mean_ece:.1f} %, "
+            f"{100 * self.mean_floor:.1f} % by chance)."
+        )
+
+    def table(self, limit: int | None = 20) -> str:
+        """The first ``limit`` groups as lines of at most 79 characters, in per cent."""
+        shown = [self[k] for k in range(len(self) if limit is None else min(limit, len(self)))]
+        labels = [_fitting(one.name) for one in shown]
+        width = max(len(self.kind), *map(len, labels))
+        lines = [
+            f"{self.kind:<{width}}{'rows':>9}{'right':>6}{'sure':>6}{'over':>7}{'from':>7}{'to':>7}{'ECE':>6}{'floor':>6}{'p':>6}"
+        ]
+        for label, one in zip(labels, shown, strict=True):
+            over = "".join(f"{100 * value:>+7.1f}" for value in (one.over_confidence, one.low, one.high))
+            p = "<.001" if one.p_adjusted < 0.001 else f"{one.p_adjusted:.3f}".lstrip("0")
+            lines.append(
+                f"{label:<{width}}{one.rows:>9,}{100 * one.accuracy:>6.1f}{100 * one.confidence:>6.1f}{over}"
+                f"{100 * one.ece:>6.1f}{100 * one.floor:>6.1f}{p:>6}{'*' if one.off else ''}"
+            )
+        if len(shown) < len(self):
+            lines.append(f"... and {len(self) - len(shown):,} more")
+        return "\n".join(lines)
+
+    def __str__(self) -> str:
+        few = int((self.rows < _FEW).sum())
+        notes = [
+            "In %. right: accuracy; sure: mean confidence; over: sure less right, with its",
+            f"{100 * self.level:g} % interval; floor: the ECE of perfect calibration; p: corrected for the",
+            f"number of {_plural(self.kind)}; *: off beyond chance.",
+            f"Mean ECE within {_plural(self.kind)} {100 * self.mean_ece:.2f} %, {100 * self.mean_floor:.2f} % by chance.",
+        ]
+        if few:
+            has = "has" if few == 1 else "have"
+            notes.append(f"{few:,} of them {has} fewer than {_FEW} rows: these say next to nothing.")
+        return "\n".join([self.verdict, *map(str, self.obstacles), "", self.table(), "", *notes])
+
+    __repr__ = __str__
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return {
+            "kind": self.kind,
+            "level": self.level,
+            "verdict": self.verdict,
+            "n_groups": len(self),
+            "n_off": int(self.off.sum()),
+            "mean_ece": self.mean_ece,
+            "mean_floor": self.mean_floor,
+            "mean_p_value": self.mean_p_value,
+            "groups": [dict(one.__dict__) for one in self],
+            "obstacles": [one.to_dict() for one in self.obstacles],
+        }
+
+    def to_pandas(self) -> Any:
+        """Frame with one row a group, the worst first."""
+        pandas = errors.require("pandas", "data")
+        index = pandas.Index(list(self.names), name=self.kind)
+        return pandas.DataFrame({column: getattr(self, column) for column in _COLUMNS}, index=index)
+
+
+_COLUMNS = [column for column in Group.__dataclass_fields__ if column != "name"]
+
+
+def evaluate_groups(
+    rows: Outcomes,
+    groups: Any,
+    *,
+    class_names: Sequence[str] | None = None,
+    n_bins: int = GROUP_BINS,
+    level: float = 0.95,
+    seed: int | None = 0,
+) -> GroupEvaluation:
+    """Calibration of rows in groups: one value per row, or ``"predicted"`` for the predicted classes."""
+    by_class = isinstance(groups, str) and groups == PREDICTED
+    names = class_names_of(class_names, rows.n_classes)
+    if by_class:
+        there, number = np.unique(rows.predicted, return_inverse=True)
+        grouping = Grouping(number.reshape(-1), tuple(names[j] for j in there.tolist()))
+    else:
+        grouping = rows_kept(read_groups(groups, rows.n_given), rows)
+    measured = _measure(rows, grouping, n_bins, level, np.random.default_rng(seed))
+    obstacles = find_obstacles(rows, names, 1 - level) if by_class else ()
+    return GroupEvaluation(
+        **measured, level=level, kind="predicted class" if by_class else "group", obstacles=obstacles
+    )
+
+
+def class_names_of(given: Sequence[str] | None, n_classes: int) -> list[str]:
+    """Names of the classes: those given, or their numbers."""
+    names = [str(j) for j in range(n_classes)] if given is None else [str(name) for name in given]
+    if len(names) != n_classes:
+        raise InputError(f"class_names: expected {n_classes} names, one for each class, got {len(names)}.")
+    return names
+
+
+def rows_kept(grouping: Grouping, rows: Outcomes) -> Grouping:
+    """The groups of the rows that have a weight."""
+    there, number = np.unique(grouping.number[rows.kept], return_inverse=True)
+    return Grouping(number.reshape(-1), tuple(grouping.names[k] for k in there.tolist()))
+
+
+def _measure(
+    rows: Outcomes, grouping: Grouping, n_bins: int, level: float, generator: np.random.Generator
+) -> dict[str, Any]:
+    """The columns of the result, the worst first."""
+    number, n_groups = grouping.number, len(grouping.names)
+    sums = group_sums(rows, rows.weight, number, n_groups, n_bins)
+    weight, squares = sums.weight.sum(axis=1), sums.weight_squared.sum(axis=1)
+    confidence, accuracy = (total.sum(axis=1) / weight for total in (sums.confidence, sums.correct))
+
+    def mean_by_square(values: Floats) -> Floats:
+        return bin_totals(number, rows.weight**2 * values, n_groups) / squares
+
+    surprise = rows.confidence - rows.correct
+    honest = mean_by_square(np.clip(rows.confidence * (1 - rows.confidence), 0, None))
+    apparent = mean_by_square((surprise - (confidence - accuracy)[number]) ** 2)
+    low, high = _interval(confidence, accuracy, honest, apparent, weight**2 / squares, level)
+
+    ece = np.abs(sums.confidence - sums.correct).sum(axis=1) / weight
+    calibrated = CalibratedGroups.of(rows, number, n_groups, n_bins)
+    chance = what_chance_does(calibrated, ece, confidence - accuracy, 1 - level, generator)
+    p_adjusted = adjusted(chance.p_value)
+    all_in_all = mean_ece(sums)
+    surely = np.clip(np.maximum(low, -high), 0, None)
+    order = np.lexsort((-(ece - chance.floor), -surely, p_adjusted > 1 - level + 1e-12))
+    columns = {
+        "rows": np.bincount(number, minlength=n_groups),
+        "accuracy": accuracy,
+        "confidence": confidence,
+        "low": low,
+        "high": high,
+        "ece": ece,
+        "floor": chance.floor,
+        "p_value": chance.p_value,
+        "p_adjusted": p_adjusted,
+    }
+    return {
+        "names": tuple(grouping.names[k] for k in order.tolist()),
+        **{name: column[order] for name, column in columns.items()},
+        "mean_ece": all_in_all,
+        "mean_floor": float(np.median(chance.mean_draws)),
+        "mean_p_value": (1 + np.count_nonzero(chance.mean_draws >= all_in_all))
+        / (1 + len(chance.mean_draws)),
+    }
+
+
+def _interval(
+    confidence: Floats, accuracy: Floats, honest: Floats, apparent: Floats, n: Floats, level: float
+) -> tuple[Floats, Floats]:
+    """Ends of the interval of ``confidence - accuracy``, from the variances of a row's outcome, honest and apparent."""
+    claimed, shown = (np.clip(share * (1 - share), 0, None) for share in (confidence, accuracy))
+    ratio = np.divide(honest, claimed, out=np.ones_like(honest), where=claimed > 0)
+    ratio = np.maximum(ratio, np.divide(apparent, shown, out=np.zeros_like(shown), where=shown > 0))
+    pull = float(ndtri((1 + level) / 2)) ** 2 * ratio / n
+    centre = (accuracy + pull / 2) / (1 + pull)
+    half = np.sqrt(pull * (shown + pull / 4)) / (1 + pull)
+    # Rounding must not put the value itself outside.
+    least, most = np.minimum(accuracy, centre - half), np.maximum(accuracy, centre + half)
+    return confidence - most, confidence - least
+
+
+def _plural(kind: str) -> str:
+    return "predicted classes" if kind == "predicted class" else f"{kind}s"
+
+
+def _fitting(name: str) -> str:
+    """A name on one line that fits its column."""
+    line = " ".join(name.split())
+    return line if len(line) <= _NAME_WIDTH else line[: _NAME_WIDTH - 1] + "…"
+
+
+def _in_words(group: Group, level: float) -> str:
+    """ "'law': over-confident by 6.1 points (95 % 3.9 to 8.2)", of a group that is off."""
+    low, value, high = (100 * x for x in (group.low, group.over_confidence, group.high))
+    if low <= 0 <= high:
+        return (
+            f"{quoted(group.name)}: right on average but not at each confidence (ECE {100 * group.ece:.1f} %, "
+            f"{100 * group.floor:.1f} % by chance)"
+        )
+    if value < 0:
+        low, high = -high, -low
+    side = "under" if value < 0 else "over"
+    return f"{quoted(group.name)}: {side}-confident by {abs(value):.1f} points ({100 * level:g} % {low:.1f} to {high:.1f})"

@@ -1,0 +1,66 @@
+"""Minimise a convex problem over a cone, to a certified optimum:
+
+    minimise  F(c) + (penalty - floor) . c    subject to  c >= lower,        F convex and smooth.
+
+There are three ways, and the problem decides. One atom: a bracketed root (`one_atom`). Many: active-set Newton (`newton`). A
+problem that can show a smaller copy of itself (``coarse``: some of the rows) is solved there again and again, with the gradient
+corrected to that of the whole (`corrected`): the whole then needs a handful of passes, and no Hessian.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .certificate import Goal, Iterate
+from .corrected import minimize_corrected
+from .newton import Newton
+from .one_atom import minimize_one
+from .problem import ConeProblem
+from .solution import Solution, Step
+
+
+def minimize(
+    problem: ConeProblem,
+    *,
+    tol: float = 1e-6,
+    max_iter: int = 100,
+    gap_tol: float = np.inf,
+    start: np.ndarray | None = None,
+    n_candidates: int = 24,
+) -> Solution:
+    """Minimise a cone problem to a certified optimum.
+
+    Parameters
+    ----------
+    problem : ConeProblem
+    tol : float
+        Largest violation of the optimality conditions to accept.
+    max_iter : int
+        Iterations allowed on the whole problem (and on each coarse copy).
+    gap_tol : float
+        Largest excess over the infimum to accept.
+    start : ndarray of shape (n_atoms,), optional
+        Where to begin.
+    n_candidates : int
+        Atoms that may join the working set in one iteration.
+
+    Returns
+    -------
+    Solution
+    """
+    goal = Goal(tol, gap_tol)
+    small = problem.coarse()
+    history: list[Step] = []
+    if small is None:
+        first = np.maximum(problem.start() if start is None else start, problem.lower)
+    else:
+        # The optimum of a part of the rows is off by its sampling error: nothing is gained by going closer.
+        rough_tol = max(tol, float(small.reach.max()) / small.n_rows**0.5)
+        rough = minimize(small, tol=rough_tol, max_iter=max_iter, start=start, n_candidates=n_candidates)
+        first, history = rough.coefficients, list(rough.history)
+    if len(problem.lower) == 1:
+        return minimize_one(problem, first, goal, max_iter, history)
+    if small is not None:
+        return minimize_corrected(problem, small, first, goal, max_iter, n_candidates, history)
+    here = Iterate.of(problem, first, np.flatnonzero(first > problem.lower))
+    return Newton(problem, goal, here, max_iter, n_candidates).run()

@@ -1,0 +1,133 @@
+"""What the solver asks of a problem:
+
+    minimise  F(c) + penalty . c    subject to  c >= lower,        F convex and smooth.
+
+An atom is one coefficient of ``c``. There may be thousands of them, of which few are above their lower bound at the minimum. So
+a problem gives the gradient of all atoms but the Hessian of a few only, those that the solver asks for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Expansion:
+    """``F``, without its penalty, around one point.
+
+    Attributes
+    ----------
+    value : float
+        Infinity where the point lies outside the domain of ``F``; the solver then takes a shorter step.
+    gradient : ndarray of shape (n_atoms,)
+    hessian : ndarray of shape (n_working, n_working)
+        Of the atoms that were asked for.
+    predicted : object
+        What else the problem wants to remember for its ``excess``.
+    """
+
+    value: float
+    gradient: np.ndarray
+    hessian: np.ndarray
+    predicted: np.ndarray | None = None
+
+
+class ConeProblem(Protocol):
+    """A convex problem over a cone, as `minimize` sees it.
+
+    Whatever has these attributes and methods will do. A subclass writes `evaluate` and inherits the rest, which is right for
+    any problem; what it replaces makes the solver faster or its certificate stronger.
+
+    Parameters
+    ----------
+    n_atoms : int
+    lower, penalty : float or ndarray of shape (n_atoms,)
+
+    Attributes
+    ----------
+    lower : ndarray of shape (n_atoms,)
+        The lower bounds of the coefficients.
+    penalty : ndarray of shape (n_atoms,)
+        The linear term.
+    floor : ndarray of shape (n_atoms,)
+        The part of the penalty that is there only to keep the minimum finite; the certificate is for the objective without it.
+    spread : ndarray of shape (n_atoms,)
+        Typical size of the values of each atom: curvature far below its square is taken for rounding.
+    reach : ndarray of shape (n_atoms,)
+        How far a unit step in each atom moves the model. Steps are bounded in this unit.
+    rounding : float
+        Relative error of the value.
+    n_rows : int
+        Rows that one evaluation sums over, for the history.
+
+    Examples
+    --------
+    Non-negative least squares:
+
+    >>> import numpy as np
+    >>> from monocal.solver import ConeProblem, Expansion, minimize
+    >>> class LeastSquares(ConeProblem):
+    ...     def __init__(self, A, y):
+    ...         super().__init__(A.shape[1])
+    ...         self.A, self.y = A, y
+    ...     def evaluate(self, coefficients, working):
+    ...         residual = self.A @ coefficients - self.y
+    ...         some = self.A[:, working]
+    ...         return Expansion(residual @ residual / 2, self.A.T @ residual, some.T @ some)
+    >>> A, y = np.array([[1.0, 0.5], [0.0, 1.0]]), np.array([2.0, -1.0])
+    >>> solution = minimize(LeastSquares(A, y))
+    >>> solution.coefficients.round(6), solution.converged
+    (array([2., 0.]), True)
+    """
+
+    lower: np.ndarray
+    penalty: np.ndarray
+    floor: np.ndarray
+    spread: np.ndarray
+    reach: np.ndarray
+    rounding: float
+    n_rows: int
+
+    def __init__(self, n_atoms: int, *, lower: np.ndarray | float = 0.0, penalty: np.ndarray | float = 0.0):
+        self.lower = np.full(n_atoms, lower, dtype=np.float64)
+        self.penalty = np.full(n_atoms, penalty, dtype=np.float64)
+        self.floor = np.zeros(n_atoms)
+        self.spread = np.ones(n_atoms)
+        self.reach = np.ones(n_atoms)
+        self.rounding = 1e-14
+        self.n_rows = 1
+
+    def evaluate(self, coefficients: np.ndarray, working: np.ndarray) -> Expansion:
+        """``F`` at ``coefficients``, with the Hessian of the atoms in ``working`` (sorted indices)."""
+        ...
+
+    def start(self) -> np.ndarray:
+        """A feasible point; by default the lower bounds."""
+        return self.lower
+
+    def candidates(self, gradient: np.ndarray, size: int) -> np.ndarray:
+        """At most ``size`` atoms worth trying, sorted; by default those with the most negative gradient.
+
+        ``gradient`` is with the penalty, and 0 for the atoms above their bounds.
+        """
+        order = np.argsort(gradient, kind="stable")[:size]
+        return np.sort(order[gradient[order] < 0])
+
+    def excess(self, coefficients: np.ndarray, here: Expansion) -> float:
+        """How far the objective (without the floor) at ``coefficients`` is above its infimum at most; NaN: not known."""
+        return float("nan")
+
+    def coarse(self) -> ConeProblem | None:
+        """The same problem on part of the rows, with the same penalty and no floor; None: all rows are used all the time."""
+        return None
+
+    @property
+    def worth(self) -> np.ndarray:
+        """What the gradient of each atom, less the floor, rises to far out; only a problem with one atom is asked.
+
+        Infinity, the default, is always right: the solver then takes Newton's plain step.
+        """
+        return np.full(len(self.lower), np.inf)
