@@ -38,6 +38,9 @@ from .statistics import STATISTICS
 # are few and move all classes, conditional biases are many.
 _SCALE_EMPHASIS, _BIAS_EMPHASIS = 0.6, 2.0
 
+# With more ranks than this, atoms begin at the upper ones, and below them at ranks that lie apart by a ratio.
+_MANY, _EVERY, _RATIO = 4096, 128, 1.04
+
 
 class ConditionalMCCT(ConeCalibrator):
     """MCCT whose weights and biases depend on the sample through statistics of its sorted logits.
@@ -69,7 +72,8 @@ class ConditionalMCCT(ConeCalibrator):
     Attributes
     ----------
     coefficients_ : ndarray of shape (2, K, r)
-        By kind (scale, bias), factor and first rank concerned; mostly zero. `explain` puts them in words.
+        By kind (scale, bias), factor and first rank concerned; mostly zero. `explain` puts them in words. With more than 4096
+        ranks, atoms begin at each of the upper 128, and below at ranks that lie apart by a ratio of 1.04.
     factors_ : RampFactors
         The K factors as a function of the sorted logits: the constant 1, and ramps.
     solution_ : monocal.solver.Solution
@@ -126,12 +130,16 @@ class ConditionalMCCT(ConeCalibrator):
             rows = rows.with_factors(factors.of_statistics)
         conditional = (np.arange(factors.n_factors) > 0)[:, None]
         emphasis = np.where(conditional, np.reshape([_SCALE_EMPHASIS, _BIAS_EMPHASIS], (2, 1, 1)), 1.0)
-        allowed = dictionary(factors.n_factors, rows.n_ranks)
-        problem = self._problem(rows, allowed, scale, emphasis=emphasis, mirrors=factors.mirrors)
+        begins = starts_of_many(rows.n_ranks)
+        allowed = dictionary(factors.n_factors, rows.n_ranks if begins is None else len(begins))
+        problem = self._problem(rows, allowed, scale, begins, emphasis=emphasis, mirrors=factors.mirrors)
         grid = problem.grid(self._solve(problem, self.shrinkage).coefficients)
         self.factors_ = factors
+        self.factor_means_ = problem.totals.mean[BIAS, :, -1] / problem.totals.weight
+        if begins is not None:
+            columns, grid = grid, np.zeros((2, factors.n_factors, rows.n_ranks))
+            grid[:, :, begins] = columns
         self.coefficients_ = grid
-        self.factor_means_ = problem.totals.mean[BIAS, :, 0] / problem.totals.weight
         self.n_atoms_ = len(problem.atoms)
         self.rank_map_ = RankMap.from_grid(grid, top_k=self.top_k, factors=factors if ramps else None)
 
@@ -139,6 +147,16 @@ class ConditionalMCCT(ConeCalibrator):
         """The active atoms and what they do: a sequence of `Effect`, and with ``str`` or ``print`` the same in words."""
         check_is_fitted(self)
         return explain(self.coefficients_, self.factors_, self.factor_means_, self.n_atoms_)
+
+
+def starts_of_many(n_ranks: int) -> np.ndarray | None:
+    """Where atoms may begin in long rows: at the upper ranks, and below them on a geometric grid. None: everywhere."""
+    if n_ranks <= _MANY:
+        return None
+    steps = int(np.log(n_ranks / _EVERY) / np.log(_RATIO))
+    below_top = _EVERY * _RATIO ** np.arange(1, steps + 1)
+    counted = np.unique(np.concatenate([np.arange(1, _EVERY + 1), below_top.astype(np.intp), [n_ranks]]))
+    return n_ranks - counted[::-1]
 
 
 def dictionary(n_factors: int, n_ranks: int) -> np.ndarray:

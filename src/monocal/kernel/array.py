@@ -97,9 +97,9 @@ class ArrayEngine:
             top = label_totals(with_top_labels(block), psi, r)
         weight = float(xp.sum(w, dtype=xp.float64))
         tied = np.zeros(r, dtype=bool) if tied is None else tied.astype(bool)
-        return Totals(weight, label, top, self._largest_tie(block.rows), tied, mean, square)
+        return Totals(weight, label, top, self.largest_tie(block.rows), tied, mean, square)
 
-    def _largest_tie(self, rows: Ranked) -> int:
+    def largest_tie(self, rows: Ranked) -> int:
         return largest_tie(rows)
 
     def _scale_moments(self, block: Block, lefts: list[Array], whole_scales: bool) -> list[np.ndarray]:
@@ -139,6 +139,16 @@ class ArrayEngine:
             hessian = hessian_of(block, point, p, tail) if len(point.start) else np.zeros((0, 0))
             by_rank, whole = _sums_by_rank(left, rows.height, p, v, tail, point.whole_scales)
         return Sums(float(value), by_rank.astype(np.float64), whole.astype(np.float64), hessian)
+
+    def probabilities(self, block: Block, point: Point) -> tuple[Block, Array, Array, list[Array] | None]:
+        block = self._precise(block)
+        p, total, shift, tail = self._exponentials(block, point)
+        logs = array_namespace(total).log(total)
+        if shift is not None:
+            logs = logs + shift[:, 0]
+        share = block.weight / total
+        p *= share[:, None]
+        return block, p, logs, None if tail is None else [t * share for t in tail]
 
     def _precise(self, block: Block) -> Block:
         """The same block in double precision, where operations on the host would round every step.

@@ -33,9 +33,9 @@ class CompiledEngine(ArrayEngine):
             return list(compiled.scale_moments(rows.depth, rows.height, block.weight)[:, None])
         return super()._scale_moments(block, lefts, whole_scales)
 
-    def _largest_tie(self, rows: Ranked) -> int:
+    def largest_tie(self, rows: Ranked) -> int:
         if rows.tied is None or rows.valid is not None or not compiled.suits(rows.depth):
-            return super()._largest_tie(rows)
+            return super().largest_tie(rows)
         return compiled.largest_tie(rows.depth)
 
     def sums(self, block: Block, point: Point) -> Sums:
@@ -70,6 +70,22 @@ class CompiledEngine(ArrayEngine):
             by_rank = np.concatenate([by_rank, others.T @ found.p])
             whole = np.asarray(others.T @ found.depth, dtype=np.float64)
         return Sums(float(block.weight @ found.logs), by_rank, whole, hessian)
+
+    def probabilities(self, block: Block, point: Point) -> tuple[Block, Array, Array, list[Array] | None]:
+        if not _is_plain(block):
+            return super().probabilities(block, point)
+        rows, none = block.rows, np.zeros(0, dtype=np.intp)
+        found = compiled.sums_of_rows(
+            rows.depth,
+            np.append(0, point.jumps),
+            block.factors,
+            point.shared(rows.depth),
+            block.weight,
+            rows.height,
+            none,
+            keep=True,
+        )
+        return block, found.p, found.logs, None
 
     def _precise(self, block: Block) -> Block:
         return (

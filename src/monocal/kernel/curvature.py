@@ -31,6 +31,21 @@ def hessian_of(block: Block, point: Point, p: Array, tail: list[Array] | None) -
     return covariance_of_drops(block, point, *drops) - _within_ties(block, point, p, starts, at)
 
 
+def hessian_of_columns(
+    block: Block, point: Point, p: Array, mass: Array, depth: Array, square: Array
+) -> np.ndarray:
+    """The same from sums over columns (n, G), among which are those that begin where atoms do."""
+    assert point.begins is not None
+    xp = array_namespace(mass)
+    starts, at, _ = point.columns
+    where = np.searchsorted(point.begins, starts)
+    height = xp.astype(block.rows.height[:, None], xp.float64)
+    below = xp.cumulative_sum(mass, axis=1) - mass
+    upwards = [xp.flip(xp.cumulative_sum(xp.flip(x, axis=1), axis=1), axis=1) for x in (depth, square)]
+    drops = _drops(height, *(x[:, where] for x in (below, *upwards)))
+    return covariance_of_drops(block, point, *drops) - _within_ties(block, point, p, starts, at)
+
+
 def covariance_of_drops(block: Block, point: Point, mean: Array, later: Array) -> np.ndarray:
     """The same as if no ranks were tied, from the mean drops at each start and what a later start takes off, (n, 2 D) each."""
     psi, xp = block.factors, array_namespace(block.weight)

@@ -83,6 +83,12 @@ class Engine(Protocol):
     def sums(self, block: Block, point: Point) -> Sums:
         """Value, gradient by rank and working-set Hessian of one block's log-partition."""
 
+    def probabilities(self, block: Block, point: Point) -> tuple[Block, Array, Array, list[Array] | None]:
+        """Rows in the precision of what follows: ``weight p`` (n, r), the log-partition (n,), ``weight p v^t`` of a tail."""
+
+    def largest_tie(self, rows: Ranked) -> int:
+        """Ranks of the largest group of equal values."""
+
     def scale_sums(self, block: Block, scale: float) -> np.ndarray:
         """The same where there is no atom but the plain scale: value, slope and curvature, without the labels."""
 
@@ -96,13 +102,21 @@ class Engine(Protocol):
 # The same as functions of a block, for `Rows.sum`.
 
 
-def totals(block: Block, whole_scales: bool) -> Totals:
-    """`Engine.totals` of a block by its own engine."""
+def totals(block: Block, whole_scales: bool, begins: np.ndarray | None = None) -> Totals:
+    """`Engine.totals` of a block by its own engine; by column where it is said where columns begin."""
+    if begins is not None:
+        from .columns import column_totals
+
+        return column_totals(block, begins)
     return block.engine.totals(block, whole_scales)
 
 
 def sums(block: Block, point: Point) -> Sums:
-    """`Engine.sums` of a block by its own engine."""
+    """`Engine.sums` of a block by its own engine; by column where the point has columns."""
+    if point.begins is not None:
+        from .columns import column_sums
+
+        return column_sums(block, point)
     return block.engine.sums(block, point)
 
 
