@@ -316,20 +316,29 @@ def _ordered_exp_(x: Any) -> Any:
 
 def ordered_softmax(f: A) -> A:
     """Softmax over the last axis that keeps order and ties exactly; ``-inf`` gives 0."""
+    probabilities: A = softmax_and_top(f)[0]
+    return probabilities
+
+
+def softmax_and_top(f: Any, highest: Any = None) -> tuple[Any, Any]:
+    """`ordered_softmax`, and the probability of the top of each row (n, 1); ``highest`` (n, 1) is its ``f``, where known."""
     with np.errstate(over="ignore", under="ignore"):
-        return _softmax_(f - array_namespace(f).max(f, axis=-1, keepdims=True))
+        if highest is None:
+            highest = array_namespace(f).max(f, axis=-1, keepdims=True)
+        return _softmax_and_top_(f - highest)
 
 
-def anchored_softmax_(f: A) -> A:
+def anchored_softmax_and_top_(f: Any) -> tuple[Any, Any]:
     """The same in place, of rows whose top is at 0."""
     with np.errstate(over="ignore", under="ignore"):
-        return _softmax_(f)
+        return _softmax_and_top_(f)
 
 
-def _softmax_(f: Any) -> Any:
+def _softmax_and_top_(f: Any) -> tuple[Any, Any]:
     e: Any = _ordered_exp_(f)
-    e *= 1.0 / array_namespace(e).sum(e, axis=-1, keepdims=True)
-    return e
+    share = 1.0 / array_namespace(e).sum(e, axis=-1, keepdims=True)
+    e *= share
+    return e, share
 
 
 def ordered_log(p: np.ndarray) -> np.ndarray:

@@ -51,6 +51,8 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]
     preserves_top1: ClassVar[bool] = False
     # Families that can only handle numpy get numpy; the result is given back in the caller's library.
     _any_array: ClassVar[bool] = False
+    # Whether `_probabilities` have the argmax of the logits they are given, so that only another type could take it away.
+    _keeps_argmax: bool = False
     # Whether `_fit_source` takes rows that are no arrays in memory.
     _streams: ClassVar[bool] = False
 
@@ -273,8 +275,11 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]
         function = self._calibrate if method == "transform" else self._probabilities
         if dtype is not None and not str(dtype).startswith("torch"):
             values = to_numpy(values)
-        result = _back(function(self._logits_of(given)), values, dtype or values.dtype)
-        if self.preserves_top1:
+        logits = self._logits_of(given)
+        found = function(logits)
+        result = _back(found, values, dtype or values.dtype)
+        kept = self._keeps_argmax and method != "transform" and logits is values and result is found
+        if self.preserves_top1 and not kept:
             result = keep_argmax(result, values)
         if (
             method == "predict"

@@ -142,6 +142,10 @@ class ConeCalibrator(Calibrator):
     def _probabilities(self, logits: Array) -> Array:
         return self.rank_map_.probabilities(logits)
 
+    @property
+    def _keeps_argmax(self) -> bool:  # type: ignore[override]
+        return type(self)._probabilities is ConeCalibrator._probabilities  # a family may have its own
+
 
 def _check_unit(logits: Array) -> None:
     """Depths are cut at a million, and gradients go with the logits: refuse units in which neither can mean anything."""

@@ -26,7 +26,7 @@ import numpy as np
 from ..arrays import (
     A,
     Array,
-    anchored_softmax_,
+    anchored_softmax_and_top_,
     array_namespace,
     compute_dtype,
     cut_,
@@ -34,9 +34,9 @@ from ..arrays import (
     keep_argmax,
     like,
     on_host,
-    ordered_softmax,
     running_maximum,
     scatter,
+    softmax_and_top,
     sort_with_index,
     to_numpy,
     widened,
@@ -84,7 +84,7 @@ class RankMap:
         return self._by_block(logits, lambda z: self._block(z))
 
     def probabilities(self, logits: Array) -> Array:
-        """Calibrated probabilities (n, m)."""
+        """Calibrated probabilities (n, m), with the argmax of the logits."""
         large = logits.shape[0] * logits.shape[1] >= compiled.LARGE
         if large and self._needs_ranks and compiled.suits(logits):
             out = np.empty_like(logits)
@@ -92,18 +92,24 @@ class RankMap:
             return out
         if not self._needs_ranks:
             return self._by_block(logits, self._scaled_probabilities)
-        return self._by_block(logits, lambda z: ordered_softmax(self._block(z)))
+        return self._by_block(logits, self._ranked_probabilities)
+
+    def _ranked_probabilities(self, z: Array) -> Array:
+        z = widened(z)
+        rows = self._ranked(z)
+        return _kept(*softmax_and_top(*self._of_ranked(z, rows)), z, rows.top)
 
     def _scaled_probabilities(self, z: Array) -> Array:
         """Where all classes have one weight, only the top of a row matters."""
         xp = array_namespace(z)
         z = xp.astype(z, compute_dtype(z), copy=False)
+        top = xp.max(z, axis=1, keepdims=True)
         with np.errstate(over="ignore"):
-            f = z - xp.max(z, axis=1, keepdims=True)
+            f = z - top
             if not bool(xp.min(f) >= -LARGEST):  # depths are cut here as everywhere, masked classes apart
                 f = xp.where(xp.isinf(z), f, xp.clip(f, min=-LARGEST))
             f *= float(self.scale_steps[0, 0])
-        return anchored_softmax_(f)
+        return _kept(*anchored_softmax_and_top_(f), z, top)
 
     def _by_block(self, logits: Array, function: Callable[[Array], Array]) -> Array:
         if logits.shape[0] <= FEW:
@@ -121,7 +127,7 @@ class RankMap:
         if len(rest):
             far = rest[~jumps.done[rest]]
             if len(far):
-                out[far] = ordered_softmax(self._block(z[far]))
+                out[far] = self._ranked_probabilities(z[far])
             out[rest] = keep_argmax(out[rest], z[rest])
 
     def _compiled_factors(self, z: np.ndarray, jumps: compiled.Jumps) -> np.ndarray | None:
@@ -136,7 +142,7 @@ class RankMap:
 
     def _block(self, z: Array) -> Array:
         z = widened(z)
-        return self._of_ranked(z, self._ranked(z))
+        return self._of_ranked(z, self._ranked(z))[0]
 
     def _ranked(self, z: Array) -> Ranked:
         return rank_rows(z, self.top_k, ordered=self._needs_ranks)
@@ -192,21 +198,23 @@ class RankMap:
         tied = to_numpy(rows.depth[:, jumps] == rows.depth[:, jumps - 1])
         return np.asarray(tied.any(axis=1))
 
-    def _of_ranked(self, z: Array, rows: Ranked) -> Array:
-        """Calibrated logits of rows that have been ranked."""
+    def _of_ranked(self, z: Array, rows: Ranked) -> tuple[Array, Array | None]:
+        """Calibrated logits of rows that have been ranked, and the highest of each (n, 1), where it is known."""
         w, b = self._parameters(rows)
+        highest = rows.height[:, None] * w[:, -1:] + b[:, -1:]
         if not self._needs_ranks:
-            return _mask((rows.height[:, None] - _depth(z, rows)) * w + b, z, rows)
+            return _mask((rows.height[:, None] - _depth(z, rows)) * w + b, z, rows), highest
         if is_torch(z):
-            return self._scattered(z, rows, w, b)
+            return self._scattered(z, rows, w, b), None
         split = self._split(rows)
         if split.all():
-            return self._scattered(z, rows, w, b)
+            return self._scattered(z, rows, w, b), None
         f = self._thresholded(z, rows, w, b)
-        if split.any():
-            part = slice(None) if len(w) == 1 else split
-            f[split] = self._scattered(z[split], rows[split], w[part], b[part])
-        return f
+        if not split.any():
+            return f, highest
+        part = slice(None) if len(w) == 1 else split
+        f[split] = self._scattered(z[split], rows[split], w[part], b[part])
+        return f, None
 
     def _thresholded(self, z: np.ndarray, rows: Ranked, w: np.ndarray, b: np.ndarray) -> np.ndarray:
         """Every class finds its piece by comparing with the values at the jumps."""
@@ -249,6 +257,17 @@ class RankMap:
             np.put_along_axis(whole, index, f, axis=1)
         masked: Array = _mask(whole, z, rows)
         return masked
+
+
+def _kept(p: Array, p_top: Array, z: Array, top: Array) -> Array:
+    """Probabilities with the argmax of the logits.
+
+    What is on top among the logits is on top among the probabilities: ``argmax`` can only change where some other class is, too.
+    So all on top are counted, which is faster than to look for the first in every row.
+    """
+    if is_torch(p) or np.count_nonzero(p == p_top) != np.count_nonzero(z == top):
+        return keep_argmax(p, z)
+    return p
 
 
 def _mix(psi: Array | None, used: np.ndarray, table: Array) -> Array:

@@ -22,7 +22,7 @@ from ..arrays import (
 from ..ranks.ranked import LARGEST, Ranked, rank_rows
 from ..ranks.ties import average_ties, largest_tie
 from .block import Block
-from .curvature import hessian_of
+from .curvature import hessian_of, within_ties
 from .interface import Sums
 from .point import Point, from_top, in_parts, weighted
 from .tail import tail_moments
@@ -149,6 +149,9 @@ class ArrayEngine:
         share = block.weight / total
         p *= share[:, None]
         return block, p, logs, None if tail is None else [t * share for t in tail]
+
+    def within_ties(self, block: Block, point: Point, p: Array) -> np.ndarray | float:
+        return within_ties(block, point, p)
 
     def _precise(self, block: Block) -> Block:
         """The same block in double precision, where operations on the host would round every step.

@@ -45,7 +45,7 @@ class CompiledEngine(ArrayEngine):
         psi, rows = block.factors, block.rows
         if psi is not None and not point.whole_scales:
             return super().sums(block.in_double(), point)
-        starts, at, _ = point.columns
+        starts = point.columns[0]
         ties = len(point.start) > 0 and bool(rows.tied is None or rows.tied[starts].any())
         found = compiled.sums_of_rows(
             rows.depth,
@@ -61,9 +61,7 @@ class CompiledEngine(ArrayEngine):
         if len(point.start):
             hessian = covariance_of_drops(block, point, found.mean, found.later)
         if ties:
-            hessian -= compiled.products_in_ties(
-                found.p, rows.depth, rows.height, starts, at, point.kind == SCALE, point.factor, psi
-            )
+            hessian -= self.within_ties(block, point, found.p)
         by_rank, whole = found.by_rank, np.zeros(0)
         if psi is not None:
             others = psi[:, 1:] if point.own is None else psi[:, point.own[1:]]
@@ -86,6 +84,15 @@ class CompiledEngine(ArrayEngine):
             keep=True,
         )
         return block, found.p, found.logs, None
+
+    def within_ties(self, block: Block, point: Point, p: Array) -> np.ndarray | float:
+        if not (_is_plain(block) and compiled.suits(p)):
+            return super().within_ties(block, point, p)
+        starts, at, _ = point.columns
+        rows = block.rows
+        return compiled.products_in_ties(
+            p, rows.depth, rows.height, starts, at, point.kind == SCALE, point.factor, block.factors
+        )
 
     def _precise(self, block: Block) -> Block:
         return (

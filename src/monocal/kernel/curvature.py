@@ -25,10 +25,10 @@ from .point import SCALE, Point
 def hessian_of(block: Block, point: Point, p: Array, tail: list[Array] | None) -> np.ndarray:
     """Covariance (a, a) of the working set's atoms, from probabilities times weights ``p`` (n, r) and the tail's moments."""
     xp = array_namespace(block.weight)
-    starts, at, _ = point.columns
+    starts = point.columns[0]
     height = xp.astype(block.rows.height[:, None], xp.float64)
     drops = _drops(height, *_sums_at(block, p, starts, tail))
-    return covariance_of_drops(block, point, *drops) - _within_ties(block, point, p, starts, at)
+    return covariance_of_drops(block, point, *drops) - block.engine.within_ties(block, point, p)
 
 
 def hessian_of_columns(
@@ -37,13 +37,13 @@ def hessian_of_columns(
     """The same from sums over columns (n, G), among which are those that begin where atoms do."""
     assert point.begins is not None
     xp = array_namespace(mass)
-    starts, at, _ = point.columns
+    starts = point.columns[0]
     where = np.searchsorted(point.begins, starts)
     height = xp.astype(block.rows.height[:, None], xp.float64)
     below = xp.cumulative_sum(mass, axis=1) - mass
     upwards = [xp.flip(xp.cumulative_sum(xp.flip(x, axis=1), axis=1), axis=1) for x in (depth, square)]
     drops = _drops(height, *(x[:, where] for x in (below, *upwards)))
-    return covariance_of_drops(block, point, *drops) - _within_ties(block, point, p, starts, at)
+    return covariance_of_drops(block, point, *drops) - block.engine.within_ties(block, point, p)
 
 
 def covariance_of_drops(block: Block, point: Point, mean: Array, later: Array) -> np.ndarray:
@@ -86,14 +86,14 @@ def device_hessian(
     block: Block, point: Point, p: Array, drops: np.ndarray, squares: np.ndarray, n_tied: int
 ) -> np.ndarray:
     """The same from what `rows_triton.sums` has of every (kind, start); ties are looked at where many rows have them."""
-    starts, at, column = point.columns
+    column = point.columns[2]
     to_bias, to_scale, from_scale = drops.reshape(3, -1)[:, column]
     covariance = _covariance(
         point, to_bias[:, None], to_scale[:, None], from_scale[None, :], squares[np.ix_(column, column)]
     )
     if _few(n_tied, block.n_rows):
         return covariance
-    return covariance - _within_ties(block, point, p, starts, at)
+    return covariance - within_ties(block, point, p)
 
 
 def _covariance(
@@ -114,9 +114,7 @@ def _few(n_tied: int, n_rows: int) -> bool:
     return 20 * n_tied < n_rows
 
 
-def _within_ties(
-    block: Block, point: Point, p: Array, starts: np.ndarray, at: np.ndarray
-) -> np.ndarray | float:
+def within_ties(block: Block, point: Point, p: Array) -> np.ndarray | float:
     """What the products above count too much: covariance of atoms inside groups of tied ranks.
 
     Tied ranks share one value, so an atom that starts inside a group of L counts there as its mean: h = (ranks of the group
@@ -124,6 +122,7 @@ def _within_ties(
     """
     rows = block.rows
     xp = array_namespace(p)
+    starts, at, _ = point.columns
     inner = starts[1:] if rows.tied is None else starts[1:][rows.tied[starts[1:]]]
     if not len(inner):
         return 0.0

@@ -86,6 +86,9 @@ class Engine(Protocol):
     def probabilities(self, block: Block, point: Point) -> tuple[Block, Array, Array, list[Array] | None]:
         """Rows in the precision of what follows: ``weight p`` (n, r), the log-partition (n,), ``weight p v^t`` of a tail."""
 
+    def within_ties(self, block: Block, point: Point, p: Array) -> np.ndarray | float:
+        """What the products of atoms (a, a) count too much inside groups of ties (see `curvature`), with ``weight p`` (n, r)."""
+
     def largest_tie(self, rows: Ranked) -> int:
         """Ranks of the largest group of equal values."""
 
