@@ -81,12 +81,11 @@ class RankMap:
 
     def transform(self, logits: Array) -> Array:
         """Calibrated logits (n, m) in compute precision; masked classes stay -inf."""
-        return self._by_block(logits, lambda z: self._block(z))
+        return self._by_block(logits, self._compiled_block if self._in_loops(logits) else self._block)
 
     def probabilities(self, logits: Array) -> Array:
         """Calibrated probabilities (n, m), with the argmax of the logits."""
-        large = logits.shape[0] * logits.shape[1] >= compiled.LARGE
-        if large and self._needs_ranks and compiled.suits(logits):
+        if self._in_loops(logits):
             out = np.empty_like(logits)
             parallel_map(lambda b: self._compiled_probabilities(logits[b], out[b]), row_slices(logits))
             return out
@@ -118,11 +117,15 @@ class RankMap:
         size = block_rows(logits) if on_host(logits) else max(1, block_rows(logits) // 4)
         return map_rows(function, logits, size)
 
+    def _in_loops(self, logits: Array) -> bool:
+        """Whether an array is large enough, and made, for the compiled loops."""
+        large = logits.shape[0] * logits.shape[1] >= compiled.LARGE
+        return large and self._needs_ranks and compiled.suits(logits)
+
     def _compiled_probabilities(self, z: np.ndarray, out: np.ndarray) -> None:
         """The same in loops, which look for the values at the jumps alone, ties included."""
-        jumps = compiled.find_jumps(z, self.starts[1:], self.top_k)
-        w, b = self._cumulated(self._compiled_factors(z, jumps), z)
-        lost = compiled.probabilities(z, jumps, w, b, out)
+        jumps, w, b = self._compiled_parameters(z)
+        lost = compiled.calibrate(z, jumps, w, b, out)
         rest = np.flatnonzero(lost | ~jumps.done)
         if len(rest):
             far = rest[~jumps.done[rest]]
@@ -130,15 +133,28 @@ class RankMap:
                 out[far] = self._ranked_probabilities(z[far])
             out[rest] = keep_argmax(out[rest], z[rest])
 
-    def _compiled_factors(self, z: np.ndarray, jumps: compiled.Jumps) -> np.ndarray | None:
+    def _compiled_block(self, z: np.ndarray) -> np.ndarray:
+        """`_block` in loops."""
+        out = np.empty_like(z)
+        jumps, w, b = self._compiled_parameters(z)
+        compiled.calibrate(z, jumps, w, b, out, normalise=False)
+        far = np.flatnonzero(~jumps.done)
+        if len(far):
+            out[far] = self._block(z[far])
+        return out
+
+    def _compiled_parameters(self, z: np.ndarray) -> tuple[compiled.Jumps, Any, Any]:
         factors = self._in_use.factors
-        if factors is None:
-            return None
-        if not isinstance(factors, RampFactors) or not set(factors.statistics) <= set(compiled.STATISTICS):
-            return to_numpy(factors(self._ranked(z)))
-        known = compiled.statistics(z, jumps)
-        where = [compiled.STATISTICS.index(str(name)) for name in factors.statistics]
-        return to_numpy(factors.of_statistics(known[:, where]))
+        ramps = factors if isinstance(factors, RampFactors) else None
+        unsorted = ramps is not None and set(ramps.statistics) <= set(compiled.STATISTICS)
+        jumps = compiled.find_jumps(z, self.starts[1:], self.top_k, unsorted)
+        psi = None
+        if ramps is not None and unsorted:
+            where = [compiled.STATISTICS.index(str(name)) for name in ramps.statistics]
+            psi = ramps.of_statistics(jumps.statistics[:, where])
+        elif factors is not None:
+            psi = factors(self._ranked(z))
+        return jumps, *self._cumulated(psi, z)
 
     def _block(self, z: Array) -> Array:
         z = widened(z)

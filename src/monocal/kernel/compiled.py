@@ -5,7 +5,7 @@
     sum_i p_i,  sum_i p_i v_i,  sum_i p_i v_i^2   over each piece                            (`piece_moments`)
     sum_i p_i,  sum_i p_i v_i,  sum_i p_i v_i^2   over a tail that is not sorted             (`tail_sums`)
     v at some ranks, and its ties         of rows that are not sorted                        (`find_jumps`)
-    softmax(w_d u_i + b_d),               d the number of jumps at or below the rank of i     (`probabilities`)
+    softmax(w_d u_i + b_d),               d the number of jumps at or below the rank of i     (`calibrate`)
 
 The same numbers are made by ordinary array operations in `kernel` and `rank_map`, which write and read an array for each step
 of the arithmetic; a loop keeps a row in the cache. Order survives for the same reasons as there: every step rounds
@@ -23,9 +23,9 @@ import numpy as np
 
 from ..arrays import Array
 from ..errors import warn
-from .point import Shared
+from .point import SCALE, Point
 
-# What `statistics` finds, in this order.
+# Statistics of a row that need no sorting, in the order in which `find_jumps` has them.
 STATISTICS = ("margin", "mean_gap", "spread")
 # Logits in all from which loading compiled loops is worth it, for a prediction.
 LARGE = 3 * 2**20
@@ -68,47 +68,61 @@ def scale_moments(v: np.ndarray, height: np.ndarray, weight: np.ndarray) -> np.n
 
 
 @dataclass(frozen=True)
+class Atoms:
+    """A working set for the loops: where its atoms start, their columns among (kind, start), their kinds and factors."""
+
+    starts: np.ndarray  # (D,)
+    column: np.ndarray  # (a,)
+    is_scale: np.ndarray  # (a,)
+    factor: np.ndarray  # (a,)
+
+    @classmethod
+    def of(cls, point: Point, has_factors: bool) -> Atoms:
+        starts, _, column = point.columns
+        factor = point.factor if has_factors else np.zeros_like(point.factor)
+        return cls(starts, column, point.kind == SCALE, factor)
+
+
+@dataclass(frozen=True)
 class RowSums:
     """What one reading of sorted rows gives."""
 
     by_rank: np.ndarray  # (3, r): sums over rows of ``p v``, ``p U``, ``p`` at each rank
     logs: np.ndarray  # (n,): the log-partition from the top
     p: np.ndarray  # (n, r), or (1, r) that means nothing
-    depth: np.ndarray  # (n,): sums of ``p v``, with the above
-    mean: np.ndarray  # (n, 2 D): mean drops of the atoms that begin at each start, scales and then biases
-    later: np.ndarray  # (n, 2 D): what a later start takes off their products
+    depth: np.ndarray  # (n,): sums of ``p v``, where there are factors
+    hessian: np.ndarray  # (a, a), as if no ranks were tied
 
 
 def sums_of_rows(
     v: np.ndarray,
-    starts: np.ndarray,
-    psi: np.ndarray | None,
-    shared: Shared,
-    weight: np.ndarray,
     height: np.ndarray,
-    atoms: np.ndarray,
+    weight: np.ndarray,
+    psi: np.ndarray | None,
+    point: Point,
     keep: bool,
 ) -> RowSums:
-    """Sums with probabilities ``p`` that are normalised and weighted, and what the Hessian of atoms with these starts needs.
-
-    ``psi`` (n, K) are the factors, ``shared`` the parameters of the pieces that begin at ``starts``.
-    """
+    """Sums with probabilities ``p`` that are normalised and weighted, which are kept on demand."""
     n, r = v.shape
+    shared, atoms = point.shared(v), Atoms.of(point, psi is not None)
     kept = np.empty((n if keep else 1, r), dtype=v.dtype)
     out, total, shift = np.zeros((3, r)), np.empty(n, dtype=v.dtype), np.empty(n, dtype=v.dtype)
     depth = np.empty(0 if psi is None else n, dtype=v.dtype)
-    mean, later = np.empty((n, 2 * len(atoms))), np.empty((n, 2 * len(atoms)))
-    ends = np.append(atoms, r) if len(atoms) else atoms
+    a = len(point.start)
+    hessian = np.zeros((a, a))
+    starts, ends = np.append(0, point.jumps), np.append(atoms.starts, r)
     used = shared.used
     if psi is None:
         psi, used = np.ones((1, 1), dtype=v.dtype), np.zeros(1, dtype=np.intp)
     loops().sums_of_rows(
-        v, np.append(starts, r), psi, used, shared.weights, shared.drops, weight, height, ends, kept, out, total, shift, depth,
-        mean, later,
+        v, np.append(starts, r), psi, used, shared.weights, shared.drops, weight, height, ends, atoms.column, atoms.is_scale,
+        atoms.factor, kept, out, total, shift, depth, hessian,
     )  # fmt: skip
     logs = np.log(total, dtype=np.float64)
     logs += shift
-    return RowSums(out, logs, kept, depth, mean, later)
+    # Row a holds the product with b where b starts no earlier than a; the rest follows by symmetry.
+    hessian = np.where(point.start[:, None] <= point.start[None, :], hessian, hessian.T)
+    return RowSums(out, logs, kept, depth, hessian)
 
 
 def products_in_ties(
@@ -174,12 +188,15 @@ class Jumps:
     over: np.ndarray  # the same shape: classes above that depth
     many: np.ndarray  # the same shape: classes above it or at it
     done: np.ndarray  # (n,): rows for which all this is known; the others have depths that must be cut
+    statistics: np.ndarray  # (n, 3) where they were wanted: margin, mean gap and spread
 
 
-def find_jumps(z: np.ndarray, starts: np.ndarray, top_k: int | None = None) -> Jumps:
+def find_jumps(
+    z: np.ndarray, starts: np.ndarray, top_k: int | None = None, statistics: bool = False
+) -> Jumps:
     """Of rows (n, m) in any order: top and height, and the depths at some ranks with the classes that tie there.
 
-    ``starts`` (J,) rises and counts from the lowest rank in use.
+    ``starts`` (J,) rises and counts from the lowest rank in use. On demand also `STATISTICS`.
     """
     n, m = z.shape
     r = m if top_k is None else min(top_k, m)
@@ -191,27 +208,27 @@ def find_jumps(z: np.ndarray, starts: np.ndarray, top_k: int | None = None) -> J
     depth = np.empty((n, len(wanted)), dtype=z.dtype)
     over, many = np.empty(depth.shape, dtype=np.uint32), np.empty(depth.shape, dtype=np.uint32)
     n_buckets = min(max(-(-m // 8) * 8, 64), 2**15)
-    predict_loops().find_jumps(z, wanted, r < m, n_buckets, top, height, depth, over, many, done)
-    return Jumps(ranks, top, height, depth, over, many, done)
+    found = np.zeros((n if statistics else 0, len(STATISTICS)), dtype=z.dtype)
+    predict_loops().find_jumps(z, wanted, r < m, n_buckets, top, height, depth, over, many, done, found)
+    return Jumps(ranks, top, height, depth, over, many, done, found)
 
 
-def statistics(z: np.ndarray, jumps: Jumps) -> np.ndarray:
-    """Margin, mean gap and spread of rows (n, m) in any order, (n, 3); zeros where the jumps are not known."""
-    out = np.zeros((len(z), 3), dtype=z.dtype)
-    predict_loops().statistics(z, jumps.top, jumps.done, out)
-    return out
-
-
-def probabilities(
-    z: np.ndarray, jumps: Jumps, weights: np.ndarray, biases: np.ndarray, out: np.ndarray
+def calibrate(
+    z: np.ndarray,
+    jumps: Jumps,
+    weights: np.ndarray,
+    biases: np.ndarray,
+    out: np.ndarray,
+    normalise: bool = True,
 ) -> np.ndarray:
-    """Softmax of ``w_d u + b_d`` to ``out`` (n, m), of the rows that are done; weights and biases (1 or n, J + 1).
+    """``w_d u + b_d``, or its softmax, to ``out`` (n, m), of the rows that are done; weights and biases (1 or n, J + 1).
 
-    Returns (n,) in which rows rounding has made another class equal to the top, so that ``argmax`` would change.
+    Returns (n,) in which rows rounding has made another class as probable as the top, so that ``argmax`` would change.
     """
     lost = np.empty(len(z), dtype=bool)
-    predict_loops().probabilities(
-        z, jumps.top, jumps.height, jumps.ranks, jumps.depth, jumps.over, jumps.many, jumps.done, weights, biases, out, lost
+    predict_loops().calibrate(
+        z, jumps.top, jumps.height, jumps.ranks, jumps.depth, jumps.over, jumps.many, jumps.done, weights, biases, normalise,
+        out, lost,
     )  # fmt: skip
     return lost
 

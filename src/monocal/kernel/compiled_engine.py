@@ -5,6 +5,8 @@ Rows with masked classes and rows with a tail take the way of arrays, but for th
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from ..arrays import Array
@@ -12,7 +14,6 @@ from ..ranks.ranked import Ranked
 from . import compiled
 from .array import ArrayEngine
 from .block import Block
-from .curvature import covariance_of_drops
 from .interface import Sums
 from .point import SCALE, Point
 
@@ -48,20 +49,11 @@ class CompiledEngine(ArrayEngine):
         starts = point.columns[0]
         ties = len(point.start) > 0 and bool(rows.tied is None or rows.tied[starts].any())
         found = compiled.sums_of_rows(
-            rows.depth,
-            np.append(0, point.jumps),
-            psi,
-            point.shared(rows.depth),
-            block.weight,
-            rows.height,
-            starts if len(point.start) else starts[:0],
-            keep=psi is not None or ties,
+            rows.depth, rows.height, block.weight, psi, point, keep=psi is not None or ties
         )
-        hessian = np.zeros((0, 0))
-        if len(point.start):
-            hessian = covariance_of_drops(block, point, found.mean, found.later)
+        hessian = found.hessian
         if ties:
-            hessian -= self.within_ties(block, point, found.p)
+            hessian = hessian - self.within_ties(block, point, found.p)
         by_rank, whole = found.by_rank, np.zeros(0)
         if psi is not None:
             others = psi[:, 1:] if point.own is None else psi[:, point.own[1:]]
@@ -72,17 +64,9 @@ class CompiledEngine(ArrayEngine):
     def probabilities(self, block: Block, point: Point) -> tuple[Block, Array, Array, list[Array] | None]:
         if not _is_plain(block):
             return super().probabilities(block, point)
-        rows, none = block.rows, np.zeros(0, dtype=np.intp)
-        found = compiled.sums_of_rows(
-            rows.depth,
-            np.append(0, point.jumps),
-            block.factors,
-            point.shared(rows.depth),
-            block.weight,
-            rows.height,
-            none,
-            keep=True,
-        )
+        rows = block.rows
+        alone = replace(point, kind=point.kind[:0], factor=point.factor[:0], start=point.start[:0])
+        found = compiled.sums_of_rows(rows.depth, rows.height, block.weight, block.factors, alone, keep=True)
         return block, found.p, found.logs, None
 
     def within_ties(self, block: Block, point: Point, p: Array) -> np.ndarray | float:

@@ -211,14 +211,50 @@ def parameters_of_row(psi, used, weights, drops, height, leading, lesser, base):
 
 
 @loop
+def add_products(mean, later, psi, height, weight, at, is_scale, factor, drop, other, late, out):
+    # Products of the drops of two atoms less the product of their means, as `curvature` has them, where the first starts no
+    # later than the second; the rest of the matrix means nothing.
+    for b in range(at.size):
+        size = np.float64(psi[factor[b]])
+        drop[b] = size * mean[at[b]]
+        late[b] = size * later[at[b]]
+        other[b] = size * height if is_scale[b] else size
+    for a in range(at.size):
+        first, share = drop[a], drop[a] / weight
+        scale = np.float64(psi[factor[a]]) if is_scale[a] else 0.0
+        line = out[a]
+        for b in range(at.size):
+            line[b] += first * other[b] + scale * late[b] - share * drop[b]
+
+
+@loop
 def sums_of_rows(
-    v, starts, psi, used, weights, drops, weight, height, atoms, kept, out, total, shift, depth, mean, later
+    v,
+    starts,
+    psi,
+    used,
+    weights,
+    drops,
+    weight,
+    height,
+    atoms,
+    at,
+    is_scale,
+    factor,
+    kept,
+    out,
+    total,
+    shift,
+    depth,
+    hessian,
 ):
     # `kept` takes the probabilities times weights of all rows, or has one row to work in.
     own, every = (0 if psi.shape[0] == 1 else 1), (0 if kept.shape[0] == 1 else 1)
     some, pieces = np.zeros((3, v.shape[1]), dtype=np.float32), starts.size - 1
     leading, lesser = np.empty(pieces, dtype=np.float32), np.empty(pieces, dtype=np.float32)
     base, raised = np.empty(pieces, dtype=np.float32), np.empty(pieces, dtype=np.float32)
+    mean, later = np.empty(2 * atoms.size), np.empty(2 * atoms.size)
+    drop, other, late = np.empty(at.size), np.empty(at.size), np.empty(at.size)
     for n in range(v.shape[0]):
         row, p = v[n], kept[n * every]
         parameters_of_row(psi[n * own], used, weights, drops, height[n], leading, lesser, base)
@@ -232,8 +268,22 @@ def sums_of_rows(
             at_height[i] += q * high
             mass[i] += q
         flush(some, out, n, v.shape[0])
-        if atoms.size > 1:
-            drops_of_row(p, row, high, atoms, mean[n], later[n])
+        if at.size:
+            drops_of_row(p, row, high, atoms, mean, later)
+            add_products(
+                mean,
+                later,
+                psi[n * own],
+                np.float64(high),
+                np.float64(weight[n]),
+                at,
+                is_scale,
+                factor,
+                drop,
+                other,
+                late,
+                hessian,
+            )
         if depth.size:
             depth[n] = moments_of(p, row)[1]
 
