@@ -146,7 +146,9 @@ class RankMap:
     def _compiled_parameters(self, z: np.ndarray) -> tuple[compiled.Jumps, Any, Any]:
         factors = self._in_use.factors
         ramps = factors if isinstance(factors, RampFactors) else None
-        unsorted = ramps is not None and set(ramps.statistics) <= set(compiled.STATISTICS)
+        unsorted = ramps is not None and all(
+            isinstance(s, str) and s in compiled.STATISTICS for s in ramps.statistics
+        )
         jumps = compiled.find_jumps(z, self.starts[1:], self.top_k, unsorted)
         psi = None
         if ramps is not None and unsorted:
