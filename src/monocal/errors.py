@@ -30,7 +30,7 @@ def speaking(words: Mapping[str, str]) -> Iterator[None]:
         _WORDS.reset(before)
 
 
-def spoken(python: str, value: str | None = None) -> str:
+def spoken(python: str, value: object = None) -> str:
     """What a caller writes in ``python``, in the words of the interface at hand; an argument (``kind=``) may have a value."""
     words = _WORDS.get()
     if value is None:

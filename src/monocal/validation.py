@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import A, Array, array_namespace, beside, is_torch, to_numpy
+from .arrays import A, Array, array_namespace, beside, compute_dtype, is_torch, to_numpy
 from .errors import InputError, InputTypeError
 
 
@@ -57,7 +57,8 @@ def check_logits(x: Any, name: str = "X", first_row: int = 0) -> Given:
     z = given.values
     xp = array_namespace(z)
     with np.errstate(over="ignore", invalid="ignore"):
-        fine = bool(xp.isfinite(xp.sum(z)))
+        # In a wider type than half precision, where the sum of many would overflow.
+        fine = bool(xp.isfinite(xp.sum(z, dtype=compute_dtype(z))))
     if not fine:
         repair, leave = "Remove or repair such rows first.", "Leave at least one class available."
         only = "Only -inf is allowed (the class is not available in that row)."

@@ -63,6 +63,12 @@ def test_gaps_in_text_are_none(tmp_path: Path, suffix: str) -> None:
     assert read_columns(path, "subject")["subject"].tolist() == ["law", None, "NA", "art", "nan", None]
 
 
+def test_lists_of_one_length_are_a_matrix(tmp_path: Path) -> None:
+    table(embedding=[[float(k), 0.5] for k in range(N)]).to_parquet(tmp_path / "a.parquet")
+    found = read_columns(tmp_path / "a.parquet", "embedding")["embedding"]
+    assert found.shape == (N, 2)
+
+
 @pytest.mark.parametrize("style", ["{}_{}", "{1}_{0}"])
 def test_a_name_means_its_part(tmp_path: Path, style: str) -> None:
     path = tmp_path / "a.npz"

@@ -18,6 +18,8 @@ import monocal as mc
 from monocal import persistence
 from monocal.data import LogitsSet, atomic_path, read, write
 from monocal.data.atomic import allocate
+from monocal.data.choosing import choose
+from monocal.data.sources import NamedArrays
 from monocal.data.stored import StoredRows
 from monocal.data.writing import put_npy
 from monocal.errors import FileError
@@ -175,8 +177,10 @@ def test_the_time_for_a_wide_table_grows_with_its_width(tmp_path: Path, suffix: 
         __hash__ = str.__hash__
 
     names = [*(Name(f"logits_{j}") for j in range(m)), Name("labels")]
-    choice = mc.data.naming.choose(names, where="here", table=True)
-    assert (len(choice.values), choice.labels) == (m, "labels")
+    source = NamedArrays(path, tuple(names), lambda wanted: [], table=True)
+    choice = choose(source, names, where="here")
+    assert (len(choice.values), choice.labels) == (m, ("labels",))
+    assert choose(source, names, where="here", values=names[:-1]).values == tuple(names[:-1])
     assert searched < 10 * m  # comparing every name with every other would be m * m
     found = read(path)
     assert np.array_equal(found.values, wide.values)

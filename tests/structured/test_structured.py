@@ -356,7 +356,9 @@ def test_an_estimate_after_extreme_weights_is_certified(make, spread):
         assert cal.solution_.converged
         p = cal.calibrator_.predict_proba(new) / cal.calibration_prior_
         w = cal.solution_.coefficients
-        gain = (p / (p @ w)[:, None]).mean(axis=0)  # no prior is more likely by more than the largest of these, less one
+        gain = (p / (p @ w)[:, None]).mean(
+            axis=0
+        )  # no prior is more likely by more than the largest of these, less one
         assert gain.max() <= 1 + 2e-6
         assert np.isfinite(cal.predict_proba(new)).all()
 

@@ -51,8 +51,6 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]
     preserves_top1: ClassVar[bool] = False
     # Families that can only handle numpy get numpy; the result is given back in the caller's library.
     _any_array: ClassVar[bool] = False
-    # Whether `_probabilities` have the argmax of the logits they are given, so that only another type could take it away.
-    _keeps_argmax: bool = False
     # Whether `_fit_source` takes rows that are no arrays in memory.
     _streams: ClassVar[bool] = False
 
@@ -278,7 +276,7 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]
         logits = self._logits_of(given)
         found = function(logits)
         result = _back(found, values, dtype or values.dtype)
-        kept = self._keeps_argmax and method != "transform" and logits is values and result is found
+        kept = logits is values and result.dtype == found.dtype and self._keeps_argmax(logits, method)
         if self.preserves_top1 and not kept:
             result = keep_argmax(result, values)
         if (
@@ -299,6 +297,10 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]
     def _check_fitted(self) -> None:
         if "n_features_in_" not in self.__dict__:  # which every fit sets
             check_is_fitted(self)
+
+    def _keeps_argmax(self, logits: Array, method: str) -> bool:
+        """Whether what is computed of these logits has their argmax already, in the type it is computed in."""
+        return False
 
     def _logits_of(self, given: Given) -> Array:
         """Logits in a library that the family can work with."""

@@ -142,9 +142,9 @@ class ConeCalibrator(Calibrator):
     def _probabilities(self, logits: Array) -> Array:
         return self.rank_map_.probabilities(logits)
 
-    @property
-    def _keeps_argmax(self) -> bool:  # type: ignore[override]
-        return type(self)._probabilities is ConeCalibrator._probabilities  # a family may have its own
+    def _keeps_argmax(self, logits: Array, method: str) -> bool:
+        own = type(self)._probabilities is not ConeCalibrator._probabilities  # a family may add to the map
+        return not own and (method != "transform" or self.rank_map_.has_kernels(logits))
 
 
 def _check_unit(logits: Array) -> None:
@@ -155,7 +155,7 @@ def _check_unit(logits: Array) -> None:
     top = np.nanmax(some, axis=1)
     part = some[:, :: max(1, some.shape[1] // 1000)]
     known = ~np.isnan(part).all(axis=1)
-    depths = top[known] - np.nanmedian(part[known], axis=1)
+    depths = top[known] - _medians(part[known])
     depth = 2.0 * min(float(np.median(depths)), 5e307) if known.any() else 0.0
     if depth > 1e5:
         raise InputError(
@@ -169,6 +169,14 @@ def _check_unit(logits: Array) -> None:
                 f"X: the logits of a row differ by {span:.1e} at most, less than any classifier's. Multiply all by a constant "
                 f"such as {10 / span:.0e}, in fitting and in predicting."
             )
+
+
+def _medians(rows: np.ndarray) -> np.ndarray:
+    """Median of each row without its nan (sorting puts them last): numpy's own goes row by row."""
+    ordered, count = np.sort(rows, axis=1), np.count_nonzero(~np.isnan(rows), axis=1)
+    each = np.arange(len(rows))
+    medians: np.ndarray = 0.5 * ordered[each, (count - 1) // 2] + 0.5 * ordered[each, count // 2]
+    return medians
 
 
 def _largest_span(logits: Array) -> float:

@@ -41,7 +41,7 @@ from ..arrays import (
     to_numpy,
     widened,
 )
-from ..kernel import compiled
+from ..kernel import compiled, triton_map
 from ..ranks.ranked import LARGEST, Ranked, rank_rows
 from ..ranks.ties import average_ties
 from ..rows.parallel import block_rows, map_rows, parallel_map, row_slices
@@ -81,10 +81,14 @@ class RankMap:
 
     def transform(self, logits: Array) -> Array:
         """Calibrated logits (n, m) in compute precision; masked classes stay -inf."""
+        if self.has_kernels(logits):
+            return triton_map.apply(logits, self._tables(logits), triton_map.LOGITS)
         return self._by_block(logits, self._compiled_block if self._in_loops(logits) else self._block)
 
     def probabilities(self, logits: Array) -> Array:
         """Calibrated probabilities (n, m), with the argmax of the logits."""
+        if self.has_kernels(logits):
+            return triton_map.apply(logits, self._tables(logits), triton_map.PROBABILITIES)
         if self._in_loops(logits):
             out = np.empty_like(logits)
             parallel_map(lambda b: self._compiled_probabilities(logits[b], out[b]), row_slices(logits))
@@ -97,6 +101,23 @@ class RankMap:
         z = widened(z)
         rows = self._ranked(z)
         return _kept(*softmax_and_top(*self._of_ranked(z, rows)), z, rows.top)
+
+    def has_kernels(self, logits: Array) -> bool:
+        """Whether the map has kernels for an array like this: their results are in its type, with the argmax it had."""
+        statistics = () if self.factors is None else getattr(self.factors, "statistics", (None,))
+        return triton_map.suits(logits, len(self.starts) - 1, statistics)
+
+    def _tables(self, logits: Array) -> triton_map.Tables:
+        m = logits.shape[1]
+        r = min(self.top_k or m, m)
+        used = self.starts < r
+        ramps, statistics = (np.zeros(0),) * 3, ()
+        if self.factors is not None:
+            factors = self.factors
+            places = np.array([ramp.statistic for ramp in factors.ramps])
+            ramps, statistics = (places, factors.zeros, factors.widths), factors.statistics
+        steps = self.scale_steps[:, used], self.bias_steps[:, used]
+        return triton_map.tables(logits.device, self.starts[used][1:], *steps, ramps, r, statistics)
 
     def _scaled_probabilities(self, z: Array) -> Array:
         """Where all classes have one weight, only the top of a row matters."""

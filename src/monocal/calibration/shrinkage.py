@@ -37,17 +37,21 @@ class _Keys:
         return _Keys(self.of_blocks + other.of_blocks)
 
 
-def _row_keys(block: Block) -> _Keys:
+def _keys_of_block(block: Block) -> _Keys:
     rows = block.rows
     parts = [rows.depth[:, -_RANKS:], rows.height[:, None], block.label_depth[:, None]]
-    values = np.concatenate([to_numpy(part).astype(np.float64) for part in parts], axis=1) + 0.0  # no -0.0
+    return _Keys((row_keys(np.concatenate([to_numpy(part).astype(np.float64) for part in parts], axis=1).T),))
+
+
+def row_keys(values: np.ndarray) -> np.ndarray:
+    """A number for each of n rows, made of what is looked at, (values, n)."""
     factors = np.random.default_rng(0).integers(1, 2**63, size=_RANKS + 2, dtype=np.uint64) * np.uint64(
         2
     ) + np.uint64(1)
-    keys = np.zeros(len(values), dtype=np.uint64)
-    for bits, factor in zip(values.T.copy().view(np.uint64), factors, strict=False):
+    keys = np.zeros(values.shape[1], dtype=np.uint64)
+    for bits, factor in zip((values + 0.0).view(np.uint64), factors, strict=False):  # no -0.0
         keys = _mixed(keys ^ (bits * factor))
-    return _Keys((keys,))
+    return keys
 
 
 def _mixed(x: np.ndarray) -> np.ndarray:
@@ -69,7 +73,7 @@ def choose_shrinkage(
 ) -> float:
     """A strength of the path, which goes from strong to weak: each fit is the next one's start."""
     rows = problem.rows
-    keys = np.concatenate(rows.sum(_row_keys).of_blocks)
+    keys = np.concatenate(rows.sum(_keys_of_block).of_blocks)
     folds = min(FOLDS, len(np.unique(keys)))
     if folds < 2:
         return default

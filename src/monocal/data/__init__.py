@@ -1,7 +1,7 @@
 """Logits in files, and example logits.
 
-``read`` gives one set, ``read_splits`` a calibration and a test set, ``find`` every such pair in a folder;
-``read_columns`` what else a file knows of its samples, ``find_columns`` the same by what a person writes;
+``read`` gives one set, ``read_splits`` a calibration and a test set, ``find`` every such pair in a folder, ``read_columns``
+what else goes with the rows, ``find_columns`` the same by what a person writes;
 ``write`` and ``atomic_path`` put results on disk whole or not at all; ``digits_example`` and ``synthetic``
 make data to try things on.
 """

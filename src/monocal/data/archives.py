@@ -97,18 +97,19 @@ def open_hdf5(path: Path) -> NamedArrays:
         file.visititems(lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) else None)
         names = [name for name in names if isinstance(name, str)]  # bytes where a name is not text
 
-    def load(wanted: Sequence[str], text: bool = False) -> list[np.ndarray]:
+    def load(wanted: Sequence[str]) -> list[np.ndarray]:
         arrays = []
         with reading(path, what), h5py.File(path, "r") as file:
             for name in wanted:
                 dataset = file[name]
                 if dataset.external or dataset.is_virtual:
                     raise FileError(f"{path} keeps {name!r} in another file: copy the values into this one.")
-                if text and h5py.check_string_dtype(dataset.dtype) is not None:
-                    dataset = dataset.asstr(errors="replace")
-                elif dataset.dtype.kind not in "fiub":
+                if h5py.check_string_dtype(dataset.dtype) is not None:  # names
+                    arrays.append(np.array(dataset.asstr()[()], dtype=str))
+                    continue
+                if dataset.dtype.kind not in "fiub":
                     raise FileError(f"{path} holds {name!r} as {dataset.dtype}: expected numbers.")
                 arrays.append(np.asarray(dataset[()]))
         return arrays
 
-    return NamedArrays(path, tuple(names), load, load_any=lambda wanted: load(wanted, text=True))
+    return NamedArrays(path, tuple(names), load)

@@ -11,52 +11,57 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
-from monocal.data.naming import (
-    as_kind,
-    as_part,
-    choose,
-    class_names,
-    find_labels,
-    listing,
-    meaning,
-    split_part,
-)
-from monocal.data.sets import LogitsSet, Splits, make_set
-from monocal.data.sources import READABLE, NamedArrays, as_path, open_source
-from monocal.errors import FileError, MissingExtraError, spoken, warn
+from monocal.data.choosing import Choice, Names, choose, find_labels, find_names
+from monocal.data.naming import as_kind, as_part, listing, meaning, split_part
+from monocal.data.sets import LogitsSet, Splits, make_set, refuse_words
+from monocal.data.sources import READABLE, NamedArrays, as_path, extension, open_source
+from monocal.errors import FileError, InputError, MissingExtraError, spoken, warn
 
 
 def read(
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] | Any,
     *,
-    values: str | Sequence[str] | None = None,
-    labels: str | None = None,
+    values: Names | None = None,
+    labels: Names | None = None,
     labels_file: str | os.PathLike[str] | None = None,
+    first_label: int | None = None,
+    classes: Sequence[str] | None = None,
+    weights: str | None = None,
     kind: Literal["logits", "probabilities"] | None = None,
     part: Literal["cal", "val", "test"] | None = None,
     group: str | None = None,
     mmap: bool = False,
     need_labels: bool = False,
+    with_labels: bool = True,
 ) -> LogitsSet:
     """Read classifier outputs, and labels where there are any.
 
     Parameters
     ----------
-    path : path
-        ``.npz``, ``.npy``, ``.csv``, ``.tsv``, ``.parquet``, ``.safetensors``, ``.h5``/``.hdf5``, a pickle of
-        arrays (``.p``, ``.pkl``, ``.pickle``), or a folder of ``.npy`` files. Arrays are recognised by name:
-        ``logits``, ``probabilities`` (``probs``, ``probas``) and ``labels`` (``y``), with ``_val``/``_cal``
-        and ``_test`` for the two parts; in tables a class is a column, ``logit_0``, ``logit_1``, ...
+    path : path or frame
+        ``.npz``, ``.npy``, ``.csv``, ``.tsv`` (also ``.csv.gz``, ``.tsv.gz``), ``.parquet``, ``.feather``, ``.safetensors``,
+        ``.h5``/``.hdf5``, ``.pt``/``.pth`` of torch, ``.txt``, a pickle of arrays (``.p``, ``.pkl``, ``.pickle``), or a folder of
+        ``.npy`` files; or a pandas or polars frame in memory. Arrays are recognised by name: ``logits``, ``probabilities``
+        (``probs``, ``y_pred_proba``) and ``labels`` (``y``, ``target``, ``class``), with ``_val``/``_cal`` and ``_test`` for the
+        two parts; in tables a class is a column: ``logit_0``, ``prob_cat`` or just ``cat``.
     values : str or sequence of str, optional
-        Name of the array (or names of the columns, in the order of the classes) that holds the outputs.
-    labels : str, optional
-        Name of the labels, in ``labels_file`` when that is given and in ``path`` otherwise.
+        Name of the array (or names of the columns, in the order of the classes) that holds the outputs. In tables also
+        patterns, ``"p_*"``, and places, ``"0"`` for the first column and ``"-1"`` for the last.
+    labels : str or sequence of str, optional
+        Name of the labels, in ``labels_file`` when that is given and in ``path`` otherwise; several: one-hot columns. Labels are
+        numbers of the columns, or names of the classes.
     labels_file : path, optional
         A second file that holds the labels.
+    first_label : {0, 1}, optional
+        The number of the first class in the labels.
+    classes : sequence of str, optional
+        Names of the classes in the order of the columns, where the file does not tell them.
+    weights : str, optional
+        Name of the weights of the rows.
     kind : {"logits", "probabilities"}, optional
         What the outputs are, when their name does not say it. Never guessed from the values.
     part : {"cal", "val", "test"}, optional
@@ -67,6 +72,8 @@ def read(
         Leave an ``.npy`` array on disk and map it; for arrays larger than memory.
     need_labels : bool, default=False
         Fail when there are no labels.
+    with_labels : bool, default=True
+        Read the labels; without them it does not matter what they hold.
 
     Returns
     -------
@@ -76,6 +83,14 @@ def read(
     ------
     FileError
         The file cannot be read as asked; the message says what was expected, what came and what to do.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> frame = pd.DataFrame({"prob_cat": [0.9, 0.2], "prob_dog": [0.1, 0.8], "label": ["cat", "dog"]})
+    >>> pets = read(frame)
+    >>> pets.kind, pets.class_names, pets.labels.tolist()
+    ('probabilities', ('cat', 'dog'), [0, 1])
     """
     source = open_source(path, mmap=mmap)
     return _read(
@@ -83,103 +98,162 @@ def read(
         values=values,
         labels=labels,
         labels_file=labels_file,
+        first_label=first_label,
+        classes=classes,
+        weights=weights,
         kind=kind,
         part=part,
         group=group,
         need_labels=need_labels,
+        with_labels=with_labels,
     )
 
 
 def _read(
     source: NamedArrays,
     *,
-    values: str | Sequence[str] | None = None,
-    labels: str | None = None,
+    values: Names | None = None,
+    labels: Names | None = None,
     labels_file: str | os.PathLike[str] | None = None,
+    first_label: int | None = None,
+    classes: Sequence[str] | None = None,
+    weights: str | None = None,
     kind: str | None = None,
     part: str | None = None,
     group: str | None = None,
     need_labels: bool = False,
+    with_labels: bool = True,
 ) -> LogitsSet:
     stated_kind, stated_part = as_kind(kind), as_part(part)
+    if first_label not in (None, 0, 1):
+        raise InputError(f"{spoken('first_label=')} must be 0 or 1, got {first_label!r}.")
     if values is not None and group is None and not source.table:
         names, group = source.names, ""  # a full name needs no group
     else:
         group, names = source.in_group(group)
-    where = f"{source.path}" + (f", group {group!r}," if group else "")
+    where = source.title + (f", group {group!r}," if group else "")
     choice = choose(
+        source,
         names,
         where=where,
-        table=source.table,
         values=values,
         labels=None if labels_file else labels,
+        weights=weights,
         kind=stated_kind,
         part=stated_part,
     )
-    here = [] if labels_file is not None or choice.labels is None else [choice.labels]
-    arrays: list[np.ndarray] = source.load([*choice.values, *here])  # together: a table is parsed once
+    here = () if labels_file is not None or not with_labels else choice.labels
+    more = [name for name in (choice.weights, None if classes else choice.classes_array) if name]
+    arrays = source.load([*choice.values, *here, *more])  # together: a table is parsed once
+    found = dict(zip((*choice.values, *here, *more), arrays, strict=True))
     label_array, labels_where = None, ""
-    if labels_file is not None:
+    if labels_file is not None and with_labels:
         label_array, labels_where = _from_labels_file(labels_file, labels, choice.part)
-    elif choice.labels is not None:
-        label_array, labels_where = arrays.pop(), f"{choice.labels!r} in {source.path}"
+    elif here:
+        label_array = _joined([found[name] for name in here], here, source.title, "labels")
+        labels_where = f"{listing(here, 3)} in {source.title}"
     elif need_labels:
-        raise FileError(
-            f"{where} has no labels: it holds {listing(names)}; name them with {spoken('labels=')}, "
-            f"or give {spoken('labels_file=')}."
-        )
-    return make_set(
-        _joined(arrays, choice.values, source.path),
+        raise FileError(_no_labels(source, where, names))
+    told = tuple(classes) if classes else choice.classes
+    if choice.classes_array is not None and told is None:
+        told = _as_names(found[choice.classes_array], f"{choice.classes_array!r} in {source.title}")
+    made = make_set(
+        _joined([found[name] for name in choice.values], choice.values, source.title, "classes"),
         label_array,
         kind=choice.kind,
-        name=group or _stem(source.path),
+        name=group or (source.title if source.path is None else _stem(source.path)),
         path=source.path,
         part=choice.part,
         notes=source.notes,
-        where=f"{listing(choice.values, 3)} in {source.path}",
+        where=f"{listing(choice.values, 3)} in {source.title}",
         labels_where=labels_where,
-        class_names=class_names(choice.values),
+        class_names=told,
+        first_column=choice.first,
+        first_label=first_label,
+        weights=None if choice.weights is None else found[choice.weights],
+        weights_where=f"{choice.weights!r} in {source.title}",
     )
+    kept = choice.aside if with_labels or labels_file is not None else (*choice.labels, *choice.aside)
+    return replace(made, aside=kept, taken=_taken(source, choice, made, labels_where))
+
+
+def _no_labels(source: NamedArrays, where: str, names: Sequence[str]) -> str:
+    if source.headless:
+        return (
+            f"{where} has no line of names: say which column is the label, {spoken('labels=', '-1')} for the last, "
+            f"or give {spoken('labels_file=')}."
+        )
+    return (
+        f"{where} has no labels: it holds {listing(names)}; name them with {spoken('labels=')}, "
+        f"or give {spoken('labels_file=')}."
+    )
+
+
+def _as_names(array: np.ndarray, where: str) -> tuple[str, ...]:
+    if array.ndim != 1 or array.dtype.kind not in "UO" or len(set(array.tolist())) < len(array):
+        raise FileError(
+            f"{where} has shape {array.shape} and dtype {array.dtype}: expected a name for each class."
+        )
+    return tuple(map(str, array))
+
+
+def _taken(source: NamedArrays, choice: Choice, made: LogitsSet, labels_where: str) -> str:
+    """What was taken for what, in one line."""
+    inside = f" in {source.title}"
+    many = "columns" if source.table and len(choice.values) > 1 else "column" if source.table else "array"
+    said = [f"{made.kind} of {made.n_classes:,} classes in the {many} {listing(choice.values, 3)}"]
+    if made.labels is not None:
+        said.append(f"labels in {labels_where.removesuffix(inside)}")
+    if choice.weights is not None:
+        said.append(f"weights in {choice.weights!r}")
+    left = f"; left aside: {listing(choice.aside, 3)}" if choice.aside else ""
+    return f"{source.title}: {made.n_samples:,} rows, {', '.join(said)}{left}."
 
 
 def _stem(path: Path) -> str:
     path = path.resolve()
-    name = path.name if path.is_dir() else path.stem
+    name = path.name if path.is_dir() else path.name.removesuffix(path.suffix)
+    if extension(path).endswith(".gz"):
+        name = Path(name).stem
     return os.fsencode(name).decode("utf-8", "backslashreplace")  # a name to show, on any system
 
 
-def _joined(arrays: list[np.ndarray], names: Sequence[str], path: Path) -> np.ndarray:
+def _joined(arrays: list[np.ndarray], names: Sequence[str], title: str, what: str) -> np.ndarray:
+    """One array of columns; a single one stays as it is."""
     if len(arrays) == 1:
         return arrays[0]
     for name, array in zip(names, arrays, strict=True):
+        refuse_words(array, f"{title}, column {name!r}")
         if array.ndim != 1 or len(array) != len(arrays[0]):
             raise FileError(
-                f"{path} has {name!r} of shape {array.shape} among the columns of classes: expected "
+                f"{title} has {name!r} of shape {array.shape} among the columns of {what}: expected "
                 f"one number per row, {len(arrays[0])} in all."
             )
     return np.column_stack(arrays)
 
 
 def _from_labels_file(
-    path: str | os.PathLike[str], name: str | None, part: Literal["cal", "test"] | None
+    path: str | os.PathLike[str], wanted: Names | None, part: Literal["cal", "test"] | None
 ) -> tuple[np.ndarray, str]:
     source = open_source(path)
-    if name is None:
+    if wanted is None:
         # The labels by name; else the file's only array, whatever it is called.
-        name = find_labels(source.names, part, str(source.path))
-        if name is None and len(source.names) == 1:
-            name = source.names[0]
-    if name not in source.names:
-        asked = f"{name!r}" if name else "array of labels"
-        raise FileError(
-            f"{source.path} has no {asked}: it holds {listing(source.names)}; say which with {spoken('labels=')}."
-        )
-    return source.load([name])[0], f"{name!r} in {source.path}"
+        names = find_labels(source.names, part, source.title)
+        if not names and len(source.names) == 1:
+            names = source.names
+        if not names:
+            raise FileError(
+                f"{source.title} has no array of labels: it holds {listing(source.names)}; say which with {spoken('labels=')}."
+            )
+    else:
+        names = find_names(source, source.names, wanted, "labels", source.title)
+    array = _joined(source.load(names), names, source.title, "labels")
+    return array, f"{listing(names, 3)} in {source.title}"
 
 
 def read_splits(
-    path: str | os.PathLike[str],
-    test: str | os.PathLike[str] | None = None,
+    path: str | os.PathLike[str] | Any,
+    test: str | os.PathLike[str] | Any | None = None,
     *,
     kind: Literal["logits", "probabilities"] | None = None,
     group: str | None = None,
@@ -208,7 +282,7 @@ def read_splits(
         has_parts = any(meaning(name).part for name in held_in.names)
         if test is None and not has_parts:
             raise FileError(
-                f"{held_in.path} holds no calibration and test parts (such as logits_val, y_val, "
+                f"{held_in.title} holds no calibration and test parts (such as logits_val, y_val, "
                 "logits_test, y_test): "
                 f"it holds {listing(held_in.names)}; give the test set {spoken('as a second file')}."
             )
@@ -217,12 +291,12 @@ def read_splits(
     cal, held_out = parts
     if cal.n_classes != held_out.n_classes or cal.kind != held_out.kind:
         raise FileError(
-            f"{source.path} has {cal.n_classes} classes as {cal.kind} to calibrate on and {other.path} has "
+            f"{source.title} has {cal.n_classes} classes as {cal.kind} to calibrate on and {other.title} has "
             f"{held_out.n_classes} classes as {held_out.kind} to test on: expected the same."
         )
     held_out = held_out.in_order_of(cal.class_names)
     name = cal.name
-    if test is not None:
+    if test is not None and source.path is not None:
         name = split_part(name)[0] or source.path.resolve().parent.name
     return Splits(replace(cal, name=name, part="cal"), replace(held_out, name=name, part="test"), name)
 
@@ -273,7 +347,7 @@ def find(folder: str | os.PathLike[str]) -> list[Location]:
         ]
         found += pairs
         if not pairs:
-            stem, part = split_part(path.stem)
+            stem, part = split_part(_stem(path))
             if part is None:
                 _left_out(f"{path} holds no calibration and test parts, and its name ends in neither.")
             else:
@@ -298,7 +372,7 @@ def _candidates(root: Path) -> list[Path]:
     files = [
         p for p in root.rglob("*") if not any(part.startswith(".") for part in p.relative_to(root).parts)
     ]
-    readable = [p for p in files if p.suffix.lower() in READABLE and p.is_file()]
+    readable = [p for p in files if extension(p) in READABLE and p.is_file()]
     return sorted({*readable, *(p.parent for p in files if p.suffix == ".npy" and p.is_file())})
 
 

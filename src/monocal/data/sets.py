@@ -13,8 +13,10 @@ from pathlib import Path
 
 import numpy as np
 
-from monocal.data.naming import Kind, Part, listing
-from monocal.errors import FileError, spoken, warn
+from monocal.data.headers import parses
+from monocal.data.labels import class_numbers, how_to_flatten
+from monocal.data.naming import Kind, Part, classes_of, listing, same_class
+from monocal.errors import FileError, InputError, spoken, warn
 from monocal.validation import sum_tolerance
 
 _BLOCK = 1 << 22  # elements looked at together, so that checks need little memory beside the array
@@ -41,9 +43,15 @@ class LogitsSet:
     notes : tuple of str
         What was done to bring the file into this form.
     class_names : tuple of str or None
-        Names of the classes in the order of the columns, where the file has a column for each.
+        Names of the classes in the order of the columns, where the file has a column for each or names them.
     places : tuple of int or None
         Which column of the file each column of ``values`` was, after `in_order_of`.
+    weights : ndarray of shape (n,), or None
+        Of the rows; pass them on as ``sample_weight=``.
+    aside : tuple of str
+        Other columns that go with the rows, such as ids: see `read_columns`.
+    taken : str
+        What was taken for what, in one line.
     """
 
     values: np.ndarray
@@ -55,17 +63,23 @@ class LogitsSet:
     notes: tuple[str, ...] = field(default=())
     class_names: tuple[str, ...] | None = None
     places: tuple[int, ...] | None = None
+    weights: np.ndarray | None = None
+    aside: tuple[str, ...] = ()
+    taken: str = ""
 
     def in_order_of(self, names: Sequence[str] | None) -> LogitsSet:
         """The same with the classes, and so the labels, in the order of ``names``; as it is where one side has no names."""
-        if names is None or self.class_names is None or tuple(names) == self.class_names:
+        if names is None or self.class_names is None:
             return self
-        if sorted(names) != sorted(self.class_names):
+        wanted, here = (tuple(map(same_class, classes_of(tuple(ns)))) for ns in (names, self.class_names))
+        if wanted == here:
+            return self
+        if sorted(wanted) != sorted(here):
             raise FileError(
                 f"{self.path or self.name} has the classes {listing(self.class_names)}, expected {listing(names)}: give outputs "
                 f"of the same classifier, or name the columns with {spoken('values=')} in the order of the classes."
             )
-        places = tuple(self.class_names.index(name) for name in names)
+        places = tuple(here.index(name) for name in wanted)
         labels = None if self.labels is None else np.argsort(places)[self.labels]
         told = f"the columns were put in the order {listing(names)}, by their names"
         return replace(
@@ -73,7 +87,7 @@ class LogitsSet:
             values=self.values[:, places],
             labels=labels,
             notes=(*self.notes, told),
-            class_names=tuple(names),
+            class_names=tuple(self.class_names[place] for place in places),
             places=places,
         )
 
@@ -103,12 +117,16 @@ def make_set(
     *,
     kind: Kind,
     name: str,
-    path: Path,
+    path: Path | None,
     part: Part | None = None,
     notes: tuple[str, ...] = (),
     where: str = "values",
     labels_where: str = "labels",
     class_names: tuple[str, ...] | None = None,
+    first_column: int = 0,
+    first_label: int | None = None,
+    weights: np.ndarray | None = None,
+    weights_where: str = "weights",
 ) -> LogitsSet:
     """Bring raw arrays into the one form, or say what is wrong with them.
 
@@ -119,13 +137,58 @@ def make_set(
     values = _as_values(values, kind, where, stated)
     if check_values(values, kind, where) and kind == "logits":
         _warn_of_probabilities(where, "lie in [0, 1] and sum to 1")
+    class_names = _both_classes(class_names, labels, values.shape[1], where)
     if labels is not None:
-        labels = _as_labels(labels, values.shape, labels_where, stated)
-    return LogitsSet(values, labels, kind, name, path, part, tuple(stated), class_names)
+        labels = class_numbers(
+            labels,
+            values.shape,
+            labels_where,
+            stated,
+            classes=class_names,
+            first_column=first_column,
+            first_label=first_label,
+        )
+    if weights is not None:
+        weights = _as_weights(weights, len(values), weights_where)
+    return LogitsSet(values, labels, kind, name, path, part, tuple(stated), class_names, None, weights)
+
+
+def _both_classes(
+    names: tuple[str, ...] | None, labels: np.ndarray | None, m: int, where: str
+) -> tuple[str, ...] | None:
+    """Names of all classes; of two in one column (``prob_spam``) the labels tell the other."""
+    if names is None or len(names) == m:
+        return names
+    if len(names) == 1 and m == 2:
+        words = (
+            sorted({str(word).strip() for word in labels}) if labels is not None and labels.ndim == 1 else []
+        )
+        others = [word for word in words if same_class(word) != same_class(names[0])]
+        return (others[0], names[0]) if len(words) == 2 and len(others) == 1 else None
+    raise InputError(
+        f"{spoken('classes=')} gives {len(names)} names, {listing(names)}, and {where} has {m} classes: give one for each, in "
+        "the order of the columns."
+    )
+
+
+def _as_weights(weights: np.ndarray, n: int, where: str) -> np.ndarray:
+    if weights.dtype.kind not in "fiub" or weights.size != n:
+        raise FileError(
+            f"{where} has shape {weights.shape} and dtype {weights.dtype}: expected {n} numbers, one per row."
+        )
+    weights = weights.reshape(-1).astype(np.float64)
+    bad = ~((weights == 0) | ((weights >= 1e-30) & (weights <= 1e30)))
+    if bad.any() or not weights.any():
+        row = int(np.argmax(bad))
+        raise FileError(
+            f"{where} has {weights[row]:g} in row {row}: expected weights of 0, or between 1e-30 and 1e30, and not all 0."
+        )
+    return weights
 
 
 def _as_values(values: np.ndarray, kind: Kind, where: str, notes: list[str]) -> np.ndarray:
     mapped = isinstance(values, np.memmap)
+    refuse_words(values, where)
     if values.dtype.kind not in "fiu":
         raise FileError(
             f"{where} has dtype {values.dtype}: expected numbers of type float16, float32 or float64."
@@ -145,12 +208,23 @@ def _as_values(values: np.ndarray, kind: Kind, where: str, notes: list[str]) -> 
         raise FileError(
             f"{where} has shape {values.shape} and dtype {values.dtype}: expected (n, m), one row per "
             f"sample and one column per class, with n >= 1 and m >= 2."
+            + (how_to_flatten() if values.ndim in (3, 4) else "")
         )
     if mapped:
         return values
     if values.dtype.kind != "f":
         notes.append(f"{values.dtype} values were widened to {float_type(values.dtype)}")
     return values.astype(float_type(values.dtype), copy=False)
+
+
+def refuse_words(values: np.ndarray, where: str) -> None:
+    """Name the first cell of a column of a table that is no number, if there is one."""
+    if values.dtype == object and values.ndim and len(values):
+        row, cell = next(((i, c) for i, c in enumerate(values) if not parses(c)), (0, values[0]))
+        raise FileError(
+            f"{where} has {str(cell)[:40]!r} in row {row} (counting from 0): expected numbers, and one column "
+            "per class (a list of numbers in one column is read from Parquet)."
+        )
 
 
 def float_type(dtype: np.dtype) -> np.dtype:
@@ -179,6 +253,12 @@ def check_values(values: np.ndarray, kind: Kind, where: str) -> bool:
                 f"{where} has {block[row, column]} in row {start + row}, column {column}: expected finite "
                 f"numbers (-inf for a class that is not available); drop the row or mend what wrote it."
             )
+        empty = np.isneginf(block.max(axis=1)) if block.dtype.kind == "f" else np.zeros(len(block), bool)
+        if empty.any():
+            raise FileError(
+                f"{where} has -inf for every class in row {start + int(np.argmax(empty))}: leave at least one class "
+                "available, or drop the row."
+            )
         if kind == "probabilities" or suspicious:
             total = block.sum(axis=1, dtype=np.float64)
             off = (block < 0).any(axis=1) | ~(np.abs(total - 1) <= tolerance)
@@ -198,44 +278,3 @@ def _warn_of_probabilities(where: str, because: str) -> None:
         f"{where} is taken as logits, but all rows looked at {because}: if these are probabilities, say "
         f"{spoken('kind=', 'probabilities')}.",
     )
-
-
-def _as_labels(labels: np.ndarray, shape: tuple[int, ...], where: str, notes: list[str]) -> np.ndarray:
-    """Labels as int64 of shape (n,), from (n,), (n, 1) or one-hot (n, m)."""
-    n, m = shape
-    labels = np.asarray(labels)
-    if labels.dtype.kind not in "fiub":
-        raise FileError(f"{where} has dtype {labels.dtype}: expected the number of the class, 0 to {m - 1}.")
-    if labels.ndim > 2 or labels.ndim == 0 or (labels.ndim == 2 and labels.shape[1] not in (1, m)):
-        raise FileError(f"{where} has shape {labels.shape}: expected ({n},), ({n}, 1) or one-hot ({n}, {m}).")
-    if len(labels) != n:
-        raise FileError(
-            f"{where} has {len(labels)} rows and the values have {n}: expected one label per row."
-        )
-    if labels.ndim == 2 and labels.shape[1] == m:
-        not_hot = ((labels != 0) & (labels != 1)).any(axis=1) | (labels.sum(axis=1) != 1)
-        if not_hot.any():
-            row = int(np.argmax(not_hot))
-            raise FileError(
-                f"{where} has shape {labels.shape}, so rows must be one-hot, but row {row} is not: expected "
-                f"a single 1 among zeros, or plain class numbers."
-            )
-        notes.append(f"one-hot labels of shape {labels.shape} were read as class numbers")
-        labels = labels.argmax(axis=1)
-    elif labels.ndim == 2:
-        notes.append(f"labels of shape {labels.shape} were flattened")
-        labels = labels.reshape(-1)
-    with np.errstate(invalid="ignore"):
-        bad = ~((labels >= 0) & (labels < m) & (labels == np.floor(labels)))
-    if bad.any():
-        row = int(np.argmax(bad))
-        counted_from_one = not np.isnan(labels).any() and labels.min() >= 1 and labels.max() == m
-        hint = (
-            "they seem to count from 1, so subtract 1"
-            if counted_from_one
-            else "drop the row or mend the label"
-        )
-        raise FileError(
-            f"{where} has {labels[row]} in row {row}: expected a whole number from 0 to {m - 1}; {hint}."
-        )
-    return labels.astype(np.int64)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +25,7 @@ _MAGIC = {
     b"\x93NUMPY": ".npy",
     b"\x89HDF\r\n\x1a\n": ".h5",
     b"PAR1": ".parquet",
+    b"ARROW1": ".feather",
     b"\x1f\x8b": "gzip",
     b"\x80": ".pkl",
 }
@@ -33,16 +35,25 @@ _MAGIC = {
 class NamedArrays:
     """The arrays of one file: ``load(names)`` reads some of them.
 
-    ``table`` marks a file whose arrays are columns of equal length; ``notes`` says in words what was done to
-    read it. ``load_any`` does not insist on numbers without gaps; None where ``load`` does not either.
+    ``table`` marks a file whose arrays are columns of equal length, of which those in ``text`` hold words, and ``headless``
+    one whose columns have no names but places; ``notes`` says in words what was done to read it. A frame in memory has no
+    path, and is called by its ``title``. ``whole`` reads columns of a table as they stand, to be written again,
+    and ``with_gaps`` as arrays in which values may be missing; None where ``load`` admits that itself.
     """
 
-    path: Path
+    path: Path | None
     names: tuple[str, ...]
     load: Callable[[Sequence[str]], list[np.ndarray]]
     table: bool = False
     notes: tuple[str, ...] = ()
-    load_any: Callable[[Sequence[str]], list[np.ndarray]] | None = None
+    text: frozenset[str] = frozenset()
+    headless: bool = False
+    title: str = ""
+    whole: Callable[[Sequence[str]], list[Any]] | None = None
+    with_gaps: Callable[[Sequence[str]], list[np.ndarray]] | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "title", self.title or str(self.path))
 
     def groups(self) -> dict[str, tuple[str, ...]]:
         """Names by the folder they are in: ``dataset/model/labels_cal`` is in group ``dataset/model``."""
@@ -57,10 +68,10 @@ class NamedArrays:
         """The asked group, or the only one that holds values: ``(group, names)``."""
         groups = self.groups()
         if not groups:
-            raise FileError(f"{self.path} holds no arrays: write logits and labels into it.")
+            raise FileError(f"{self.title} holds no arrays: write logits and labels into it.")
         if group is not None:
             if group.strip("/") not in groups:
-                raise FileError(f"{self.path} has no group {group!r}: it holds {listing(groups)}.")
+                raise FileError(f"{self.title} has no group {group!r}: it holds {listing(groups)}.")
             return group.strip("/"), groups[group.strip("/")]
         usable = {
             g: names for g, names in groups.items() if any(meaning(n).holds_values for n in names)
@@ -69,7 +80,7 @@ class NamedArrays:
             chosen = "" if "" in usable else next(iter(usable))
             return chosen, usable[chosen]
         raise FileError(
-            f"{self.path} holds {len(usable)} sets, {listing(usable)}: say which with {spoken('group=')}."
+            f"{self.title} holds {len(usable)} sets, {listing(usable)}: say which with {spoken('group=')}."
         )
 
 
@@ -85,7 +96,7 @@ def as_path(path: str | os.PathLike[str]) -> Path:
 
 
 @contextmanager
-def reading(path: Path, what: str) -> Iterator[None]:
+def reading(path: Path | str, what: str) -> Iterator[None]:
     """Turn whatever a parser raises on a bad file into one sentence."""
     try:
         yield
@@ -126,11 +137,19 @@ def check_magic(path: Path, what: str, *starts: bytes) -> None:
             raise FileError(f"{path} is not {what}, though its name ends in {path.suffix}{seems}.")
 
 
-def open_source(path: str | os.PathLike[str], *, mmap: bool = False) -> NamedArrays:
-    """Open a file (or a folder of ``.npy`` files) by its extension."""
-    from monocal.data import archives, pickles, tables
+def extension(path: Path) -> str:
+    """How a name ends, in small letters: ``.npz``, or ``.csv.gz`` where it is packed."""
+    endings = [ending.lower() for ending in path.suffixes[-2:]]
+    return "".join(endings) if endings[-1:] == [".gz"] else "".join(endings[-1:])
 
-    path = as_path(path)
+
+def open_source(given: Any, *, mmap: bool = False) -> NamedArrays:
+    """Open a file by its extension, a folder of ``.npy`` files, or a frame in memory."""
+    from monocal.data import archives, pickles, tables, tensors, texts
+
+    if tables.is_frame(given):
+        return tables.open_frame(given)
+    path = as_path(given)
     openers: dict[str, Callable[[Path], NamedArrays]] = {
         ".npz": archives.open_npz,
         ".safetensors": archives.open_safetensors,
@@ -138,10 +157,16 @@ def open_source(path: str | os.PathLike[str], *, mmap: bool = False) -> NamedArr
         ".hdf5": archives.open_hdf5,
         ".csv": tables.open_csv,
         ".tsv": tables.open_csv,
+        ".csv.gz": tables.open_csv,
+        ".tsv.gz": tables.open_csv,
         ".parquet": tables.open_parquet,
+        ".feather": tables.open_feather,
         ".p": pickles.open_pickle,
         ".pkl": pickles.open_pickle,
         ".pickle": pickles.open_pickle,
+        ".pt": tensors.open_tensors,
+        ".pth": tensors.open_tensors,
+        ".txt": texts.open_text,
     }
     with reading(path, "a file of logits"):
         path.stat()
@@ -149,15 +174,19 @@ def open_source(path: str | os.PathLike[str], *, mmap: bool = False) -> NamedArr
             return archives.open_folder(path, mmap=mmap)
         if not path.is_file():
             raise FileError(f"{path} is neither a file nor a folder: give a file of logits.")
-    suffix = path.suffix.lower()
-    if suffix == ".npy":
+    ending = extension(path)
+    if ending == ".npy":
         return archives.open_npy(path, mmap=mmap)
-    if suffix not in openers:
+    if ending not in openers:
         known = ", ".join([".npy", *openers])
         raise FileError(f"{path} has an extension that monocal does not read: expected one of {known}.")
     if mmap:
         raise InputError(f"mmap=True works for .npy files only, got {path}: save the array with numpy.save.")
-    return openers[suffix](path)
+    return openers[ending](path)
 
 
-READABLE = (".npz", ".safetensors", ".h5", ".hdf5", ".csv", ".tsv", ".parquet", ".p", ".pkl", ".pickle")
+# What is looked for in folders: .txt and .pt are read where they are named, for in folders they are mostly something else.
+READABLE = (
+    *(".npz", ".safetensors", ".h5", ".hdf5", ".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet", ".feather"),
+    *(".p", ".pkl", ".pickle"),
+)

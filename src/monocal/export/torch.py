@@ -28,6 +28,7 @@ import torch
 from ..arrays import EXP_GRID
 from ..calibration.statistics import statistic_name
 from ..errors import InputError, warn
+from ..kernel import triton_map
 from ..ranks.ranked import LARGEST
 from .chain import chain_of
 from .plan import Plan
@@ -181,19 +182,52 @@ class CalibratorModule(ExactModule):
 
     def forward(self, logits: torch.Tensor) -> torch.Tensor:
         """Calibrated probabilities, of the shape and type of ``logits``."""
+        if self._has_kernels(logits):
+            return self._by_kernels(logits, triton_map.PROBABILITIES)
         p = ordered_softmax(self._calibrate(logits, from_top=True)).to(logits.dtype)
         return _lift_top(p, logits)
 
     def transform(self, logits: torch.Tensor) -> torch.Tensor:
         """Calibrated logits, -inf where a class is masked; their softmax is the result of a call."""
+        if self._has_kernels(logits):
+            return self._by_kernels(logits, triton_map.LOGITS)
         f = self._calibrate(logits)
         return _lift_top(narrow(f, logits.dtype), logits)
 
     def log_probabilities(self, logits: torch.Tensor) -> torch.Tensor:
         """Logarithms of the calibrated probabilities, -inf where a class is masked."""
+        if self._has_kernels(logits):
+            return self._by_kernels(logits, triton_map.LOGS)
         f = self._calibrate(logits, from_top=True)
         f = f - f.amax(-1, keepdim=True)
         return _lift_top(narrow(f - f.logsumexp(-1, keepdim=True), logits.dtype), logits)
+
+    def _has_kernels(self, logits: torch.Tensor) -> bool:
+        """Whether two kernels do it all: on a CUDA device, where no gradient is asked for and nothing is traced."""
+        if not logits.is_cuda or torch.compiler.is_compiling() or torch.jit.is_tracing():
+            return False
+        wanted = logits.requires_grad and torch.is_grad_enabled()
+        own = self.smallest_probability is None and self.scale_steps.device == logits.device
+        right = logits.shape[-1] == self.n_classes
+        return own and right and not wanted and triton_map.suits(logits, self.n_jumps, self.statistics)
+
+    def _by_kernels(self, logits: torch.Tensor, mode: int) -> torch.Tensor:
+        none = self.scale_steps  # is not looked at
+        buffers = (
+            self.jumps,
+            self.scale_steps,
+            self.bias_steps,
+            self.ramp_statistic,
+            self.ramp_zero,
+            self.ramp_width,
+        )
+        jumps, scales, biases, which, zero, width = (none if b is None else b for b in buffers)
+        names = tuple(s for s in self.statistics if isinstance(s, str))
+        table = triton_map.Tables(
+            jumps, scales, biases, which, zero, width, self.n_jumps, self.n_factors, self.n_ranks, names
+        )
+        result: torch.Tensor = triton_map.apply(logits.reshape(-1, self.n_classes), table, mode)
+        return result.reshape(logits.shape)
 
     def get_extra_state(self) -> torch.Tensor:
         """What the numbers of the state mean: JSON, as bytes."""

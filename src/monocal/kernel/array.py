@@ -49,7 +49,7 @@ class ArrayEngine:
         ordered: bool = True,
     ) -> Block:
         xp = array_namespace(logits)
-        rows = rank_rows(logits, top_k, dtype, ordered)
+        rows = self._ranked(logits, top_k, dtype, ordered)
         depth, tail = rows.depth, rows.tail
         z_label = xp.astype(xp.take_along_axis(logits, labels[:, None], axis=1), depth.dtype)
         with np.errstate(over="ignore"):
@@ -69,6 +69,9 @@ class ArrayEngine:
             xp.stack([xp.astype(s(rows), depth.dtype) for s in statistics], axis=1) if statistics else None
         )
         return Block(self, rows, xp.astype(weight, depth.dtype), label_depth, below, held, size, stats)
+
+    def _ranked(self, logits: Array, top_k: int | None, dtype: object, ordered: bool) -> Ranked:
+        return rank_rows(logits, top_k, dtype, ordered)
 
     def _find_labels(
         self, depth: Array, label_depth: Array, ordered: bool
@@ -103,6 +106,9 @@ class ArrayEngine:
         return largest_tie(rows)
 
     def _scale_moments(self, block: Block, lefts: list[Array], whole_scales: bool) -> list[np.ndarray]:
+        return [to_numpy(x) for x in self._moments_by_rank(block, lefts, whole_scales)]
+
+    def _moments_by_rank(self, block: Block, lefts: list[Array], whole_scales: bool) -> list[Array]:
         """Sums over rows of ``left u`` and ``left u^2`` at each rank, (K, r) each."""
         rows, xp = block.rows, array_namespace(block.weight)
         u = rows.height[:, None] - rows.depth
@@ -117,7 +123,7 @@ class ArrayEngine:
                 scales[:, -1] = left.T @ x[:, -1]
                 scales[:, 0] += left.T @ xp.sum(x[:, :-1], axis=1)
                 scales[0] = left[:, 0] @ x
-            sums.append(to_numpy(scales))
+            sums.append(scales)
         return sums
 
     def sums(self, block: Block, point: Point) -> Sums:

@@ -58,7 +58,7 @@ def covariance_of_drops(block: Block, point: Point, mean: Array, later: Array) -
         mean, later = mean * factor, later * factor
     share = mean / xp.astype(block.weight[:, None], xp.float64)
     products = [mean.T @ factor, (height * mean).T @ factor, factor.T @ later, mean.T @ share]
-    return _covariance(point, *to_numpy_together(products))
+    return covariance(point, *to_numpy_together(products))
 
 
 def _sums_at(
@@ -82,21 +82,7 @@ def _drops(height: Array, below: Array, depth: Array, square: Array) -> tuple[Ar
     return xp.concat([height * below + depth, below], axis=1), later
 
 
-def device_hessian(
-    block: Block, point: Point, p: Array, drops: np.ndarray, squares: np.ndarray, n_tied: int
-) -> np.ndarray:
-    """The same from what `rows_triton.sums` has of every (kind, start); ties are looked at where many rows have them."""
-    column = point.columns[2]
-    to_bias, to_scale, from_scale = drops.reshape(3, -1)[:, column]
-    covariance = _covariance(
-        point, to_bias[:, None], to_scale[:, None], from_scale[None, :], squares[np.ix_(column, column)]
-    )
-    if _few(n_tied, block.n_rows):
-        return covariance
-    return covariance - within_ties(block, point, p)
-
-
-def _covariance(
+def covariance(
     point: Point, to_bias: np.ndarray, to_scale: np.ndarray, from_scale: np.ndarray, squares: np.ndarray
 ) -> np.ndarray:
     """From the parts of the mean products with a bias and with a scale, and the products of the means."""
@@ -109,7 +95,7 @@ def _covariance(
     return covariance
 
 
-def _few(n_tied: int, n_rows: int) -> bool:
+def few(n_tied: int, n_rows: int) -> bool:
     """Whether so few rows have ties at a start that they do not matter for a step."""
     return 20 * n_tied < n_rows
 
@@ -128,7 +114,7 @@ def within_ties(block: Block, point: Point, p: Array) -> np.ndarray | float:
         return 0.0
     index = xp.nonzero(xp.any(rows.depth[:, inner] == rows.depth[:, inner - 1], axis=1))[0]
     total: np.ndarray | float = 0.0
-    if _few(index.shape[0], block.n_rows):
+    if few(index.shape[0], block.n_rows):
         return total
     chunk = max(1, 2**24 // len(at) ** 2)
     block = replace(block, rows=rows.in_use())

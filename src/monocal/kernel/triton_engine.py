@@ -1,16 +1,17 @@
-"""The engine for CUDA devices: one kernel a pass where rows allow it, tensor operations elsewhere."""
+"""The engine for CUDA devices: a handful of kernels a pass where rows allow it, tensor operations elsewhere."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from ..arrays import Array
-from . import triton_rows, triton_tail
-from .array import ArrayEngine, Exponentials
+from ..arrays import Array, array_namespace
+from ..ranks.ranked import Ranked, rank_rows
+from . import triton_rows, triton_tail, triton_totals
+from .array import ArrayEngine
 from .block import Block
-from .curvature import device_hessian
 from .interface import Sums
 from .point import Point
+from .totals import Totals
 
 
 class TritonEngine(ArrayEngine):
@@ -19,22 +20,36 @@ class TritonEngine(ArrayEngine):
     reads_tail_in_place = True
 
     def sums(self, block: Block, point: Point) -> Sums:
-        if block.factors is not None or not triton_rows.suits(block):
+        if not triton_rows.suits(block, point):
             return super().sums(block, point)
-        found = triton_rows.sums(block, point, point.columns[0])
-        hessian = np.zeros((0, 0))
-        if found.drops is not None and found.squares is not None:
-            hessian = device_hessian(block, point, found.p, found.drops, found.squares, found.n_tied)
-        return Sums(found.value, found.by_rank, np.zeros(0), hessian)
+        return triton_rows.sums(block, point)
 
-    def _exponentials(self, block: Block, point: Point) -> Exponentials:
-        if not triton_rows.suits(block):
-            return super()._exponentials(block, point)
-        return *triton_rows.exponentials(block, point), None
+    def scale_sums(self, block: Block, scale: float) -> np.ndarray:
+        return (
+            triton_rows.scale_sums(block, scale)
+            if triton_rows.readable(block)
+            else super().scale_sums(block, scale)
+        )
+
+    def totals(self, block: Block, whole_scales: bool) -> Totals:
+        if not triton_rows.readable(block):
+            return super().totals(block, whole_scales)
+        psi = (
+            array_namespace(block.weight).ones_like(block.weight)[:, None]
+            if block.factors is None
+            else block.factors
+        )
+        left = psi * block.weight[:, None]
+        return triton_totals.totals(block, self._moments_by_rank(block, [left, psi * left], whole_scales))
+
+    def _ranked(self, logits: Array, top_k: int | None, dtype: object, ordered: bool) -> Ranked:
+        return rank_rows(logits, top_k, dtype, ordered, triton_tail.look_at_tail)
 
     def tail_sums(self, block: Block, weights: list[Array], base: Array, count: int) -> list[Array]:
         rows, tail = block.rows, block.rows.tail
         assert tail is not None
-        leading, *lesser = [-w[:, 0] for w in weights]
-        parts = [leading, lesser[0] if lesser else 0 * leading]
-        return triton_tail.tail_sums(tail.logits, rows.top[:, 0], rows.height, parts, base[:, 0])[:count]
+        xp = array_namespace(base)
+        weight = sum(xp.astype(w, xp.float64) for w in weights)
+        sums = triton_tail.tail_sums(tail.logits, rows.top, rows.height, weight)
+        unit = xp.exp(base[:, 0] + sum(w[:, 0] * rows.height for w in weights))
+        return [sums[:, t] * unit for t in range(count)]

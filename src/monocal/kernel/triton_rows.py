@@ -3,223 +3,227 @@
     f_i = w_d v_i + base_d,   d the piece of rank i;   tied ranks share the mean of theirs;   p_i = exp(f_i - f_top)
 
 A pass over an image classifier's logits takes a modern device less time than the dozens of calls of plain tensor operations
-(`kernel`, `curvature`) take the host. Here a row is read once, its ties are averaged where a jump falls among them, and what
-value, gradient and Hessian need of it is written: all rows in one call. With factors only the exponentials are made so. Rows
-with masked classes or a tail, and rows too long for a kernel, take the ordinary way.
-"""
+(`array`, `curvature`) take the host. Here a pass is a handful of calls: the parameters go over in one piece, one kernel reads
+every row once and writes what value, gradient and Hessian need of it, and the sums come back in one piece.
 
-# mypy: disable-error-code="no-untyped-def"
+    sums     by rank:  p v,  p U,  p      by row, at the starts of the working set:  P, V, Q of `curvature`, and p
+    atoms    by row and atom:  mean drop, U times it, what a later start takes off, the factor, mean / weight;
+             one matrix product of these over all rows gives the Hessian
+    ties     what that counts too much where a start falls among ties (`curvature.within_ties`)
+
+Masked classes have no probability. The lowest rank stands for the tail below the top k as well: its sums are made first.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import numpy as np
 
-from ..arrays import takes_triton, to_numpy_together
+from ..arrays import takes_triton
 from .block import Block
-from .point import Point, parameters
+from .curvature import covariance, few
+from .interface import Sums
+from .point import SCALE, Point
+from .triton_launch import device_of_kernel, power
+from .triton_tail import tail_sums
 
 # Ranks of a row that a kernel holds at a time.
 _LONGEST = 8192
-# Rows that are added up in single precision, before rounding adds up too.
-_ROWS = 32
+# Jumps, and atoms of a working set, that are looked at together.
+_JUMPS, _ATOMS = 1024, 512
+_TILE = 32
+# Ranks for each warp.
+_LANES = 256
+_WIDE = False
 
 
-def suits(block: Block) -> bool:
-    """Whether the kernels take rows like these."""
+def readable(block: Block) -> bool:
+    """Whether the kernels can read a block's depths."""
     v: Any = block.rows.depth
-    plain = block.rows.valid is None and block.rows.tail is None and v.shape[1] <= _LONGEST
-    return plain and takes_triton(v) and str(v.dtype) == "torch.float32" and v.is_contiguous()
+    return takes_triton(v) and str(v.dtype) == "torch.float32" and bool(v.is_contiguous())
 
 
-@cache
-def _kernels() -> Any:
-    import triton
-    import triton.language as tl
-
-    # Triton reads bare signatures.
-
-    @triton.jit
-    def add_within(one, count, begins, other, other_count, other_begins):
-        # Sums that start anew where a group begins.
-        total = tl.where(other_begins != 0, other, one + other)
-        number = tl.where(other_begins != 0, other_count, count + other_count)
-        return total, number, begins | other_begins
-
-    @triton.jit
-    def below_top(x, below, v, r, rank, used, piece, leading, lesser, base):
-        d = tl.load(piece + rank, mask=used, other=0)
-        w = tl.load(leading + d)
-        f = w * x + (tl.load(lesser + d) * x + tl.load(base + d))
-        inner = used & (rank > 0) & (x == below)
-        if tl.max((inner & (d != tl.load(piece + rank - 1, mask=inner, other=0))).to(tl.int32), axis=0) > 0:
-            above = tl.load(v + rank + 1, mask=rank + 1 < r, other=-1.0)
-            one = (rank >= 0).to(tl.float64)
-            wide = f.to(tl.float64)
-            up, n_up, _ = tl.associative_scan((wide, one, (x != below).to(tl.int32)), 0, add_within)
-            down, n_down, _ = tl.associative_scan(
-                (wide, one, (x != above).to(tl.int32)), 0, add_within, reverse=True
-            )
-            f = ((up + down - wide) / (n_up + n_down - one)).to(tl.float32)
-        top = tl.sum(tl.where(rank == r - 1, f, 0.0), axis=0)
-        return tl.where(used, tl.exp(f - top), 0.0), top
-
-    # What changes from step to step must not make a kernel of its own each time.
-    @triton.jit(do_not_specialize=["pieces"])
-    def exponentials(
-        v, r, piece, leading, lesser, stride, base, pieces, p, total, shift, block: tl.constexpr
-    ):
-        row = tl.program_id(0).to(tl.int64)
-        rank = tl.arange(0, block)
-        used = rank < r
-        v += row * r
-        x = tl.load(v + rank, mask=used, other=-1.0)
-        below = tl.load(v + rank - 1, mask=used & (rank > 0), other=-1.0)
-        e, top = below_top(
-            x,
-            below,
-            v,
-            r,
-            rank,
-            used,
-            piece,
-            leading + row * stride,
-            lesser + row * stride,
-            base + row * pieces,
-        )
-        tl.store(p + row * r + rank, e, mask=used)
-        tl.store(total + row, tl.sum(e, axis=0))
-        tl.store(shift + row, top)
-
-    @triton.jit(do_not_specialize=["n", "pieces", "starts"])
-    def sums(
-        v, n, r, piece, leading, lesser, base, pieces, weight, height, place, starts,
-        p, by_rank, totals, drops, curved: tl.constexpr, rows: tl.constexpr, block: tl.constexpr,
-    ):  # fmt: skip
-        part = tl.program_id(0).to(tl.int64)
-        rank = tl.arange(0, block)
-        used = rank < r
-        at = tl.load(place + rank, mask=used, other=-1)
-        depth = tl.zeros([block], dtype=tl.float32)
-        high = tl.zeros([block], dtype=tl.float32)
-        mass = tl.zeros([block], dtype=tl.float32)
-        value = tl.zeros([1], dtype=tl.float64)
-        tied = tl.zeros([1], dtype=tl.float64)
-        for row in range(part * rows, tl.minimum(part * rows + rows, n)):
-            x = tl.load(v + row * r + rank, mask=used, other=-1.0)
-            below = tl.load(v + row * r + rank - 1, mask=used & (rank > 0), other=-1.0)
-            e, top = below_top(
-                x, below, v + row * r, r, rank, used, piece, leading, lesser, base + row * pieces
-            )
-            total = tl.sum(e, axis=0)
-            w = tl.load(weight + row)
-            u = tl.load(height + row)
-            q = e * (w / total)
-            qx = tl.where(used, q * x, 0.0)
-            depth += qx
-            high += q * u
-            mass += q
-            value += w * (tl.log(total.to(tl.float64)) + top)
-            if curved:
-                tl.store(p + row * r + rank, q, mask=used)
-                begins = used & (at >= 0)
-                tied += tl.max((begins & (rank > 0) & (x == below)).to(tl.float64), axis=0)
-                wide = q.to(tl.float64)
-                mean = tl.cumsum(wide, 0) - wide
-                first = tl.cumsum(qx.to(tl.float64), 0, reverse=True)
-                second = tl.cumsum(qx.to(tl.float64) * x, 0, reverse=True)
-                u = u.to(tl.float64)
-                out = drops + row * 6 * starts + at
-                tl.store(out, u * mean + first, mask=begins)
-                tl.store(out + starts, mean, mask=begins)
-                tl.store(out + 2 * starts, u * (u * mean + first), mask=begins)
-                tl.store(out + 3 * starts, u * mean, mask=begins)
-                tl.store(out + 4 * starts, second - u * first, mask=begins)
-                tl.store(out + 5 * starts, -first, mask=begins)
-        out = by_rank + part * 3 * r + rank
-        tl.store(out, depth, mask=used)
-        tl.store(out + r, high, mask=used)
-        tl.store(out + 2 * r, mass, mask=used)
-        tl.store(totals + part * 2 + tl.arange(0, 1), value)
-        tl.store(totals + part * 2 + 1 + tl.arange(0, 1), tied)
-
-    return exponentials, sums
+def suits(block: Block, point: Point) -> bool:
+    """Whether the kernels take rows and a point like these."""
+    tail = block.rows.tail
+    known = tail is None or (tail.logits is not None and tail.rest is None)
+    r = block.rows.depth.shape[1]
+    short = r <= _LONGEST and len(point.jumps) <= _JUMPS and len(point.start) <= _ATOMS
+    plain = block.factors is None or point.whole_scales
+    return known and short and plain and readable(block)
 
 
-def _layout(r: int) -> dict[str, int]:
-    """How a kernel is cut for rows of ``r`` ranks."""
-    block = 1 << max(r - 1, 1).bit_length()
-    return {"block": block, "num_warps": min(max(block // 512, 1), 16)}
-
-
-def exponentials(block: Block, point: Point) -> tuple[Any, Any, Any]:
-    """``p`` (n, r), its sums (n,) and ``f_top`` (n, 1)."""
+def sums(block: Block, point: Point) -> Sums:
+    """`interface.Engine.sums`."""
     import torch
 
     v: Any = block.rows.depth
-    base: Any
-    weights, base = parameters(block, point, v)
-    leading, lesser = _in_two(weights)
-    stride = 0 if len(leading) == 1 else leading.shape[1]
-    p, total, shift = torch.empty_like(v), torch.empty_like(v[:, 0]), torch.empty_like(v[:, :1])
-    with torch.cuda.device(v.device):
-        _kernels()[0][(len(v),)](
-            v, v.shape[1], point.shared(v).piece, leading, lesser, stride, base.contiguous(), base.shape[1],
-            p, total, shift, **_layout(v.shape[1]),
+    psi, own = _factors(block, point)
+    n, r = v.shape
+    there = _Parameters.of(point, v)
+    table = there.table if psi is None else psi @ there.table
+    a = len(point.start)
+    together = min(max(n // 2048, 4), 32)
+    parts = -(-n // together)
+    q, depths = (v, v) if own is None else (torch.empty_like(v), torch.empty_like(v[:, 0]))
+    moments = v.new_empty((n if a else 1, 4, len(there.starts)), dtype=torch.float64)
+    out = v.new_empty((parts, 3 * r + 3))
+    tails, tail_ties = _tail(block, table)
+    size = power(r)
+    with device_of_kernel(v):
+        _kernels().sums[(parts,)](
+            v, n, r, table, there.pieces, there.piece, there.place, there.jumps, len(point.jumps), there.starts,
+            len(there.starts), block.weight, block.rows.height, tails, tail_ties, q, depths, moments, out,
+            factors=own is not None, tail=block.rows.tail is not None, curved=a > 0, exact=_exact(),
+            jump_pad=power(len(point.jumps)), start_pad=power(len(there.starts)), rows=together, block=size,
+            num_warps=min(max(size // _LANES, 1), 16),
         )  # fmt: skip
-    return p, total, shift
+    # Everything into one array, which is copied to the host at once.
+    n_own = 0 if own is None else own.shape[1]
+    ends = np.cumsum([3 * r + 3, n_own * r, max(n_own - 1, 0), 6 * a * a])
+    found = v.new_empty(int(ends[-1]), dtype=torch.float64)
+    torch.sum(out, dim=0, dtype=torch.float64, out=found[: ends[0]])
+    if own is not None:
+        found[ends[0] : ends[1]].view(n_own, r).copy_(own.T @ q)
+        found[ends[1] : ends[2]].copy_(own[:, 1:].T @ depths)
+    if a:
+        _products(block, there, moments, found[ends[2] :].view(3 * a, 2 * a))
+    by_rank, of_factors, whole, x = np.split(found.cpu().numpy(), ends[:-1])
+    (leading, lesser, n_tied), by_rank = by_rank[3 * r :], by_rank[: 3 * r].reshape(3, r)
+    if own is not None:
+        by_rank = np.concatenate([by_rank[:2], of_factors.reshape(n_own, r)])
+    hessian = np.zeros((0, 0))
+    if a:
+        x = x.reshape(3 * a, 2 * a)
+        hessian = covariance(point, x[:a, :a], x[a : 2 * a, :a], x[2 * a :, :a].T, x[:a, a:])
+        if not few(int(n_tied), n):
+            hessian -= _within_ties(block, there, moments)
+    return Sums(float(leading + lesser), by_rank, whole, hessian)
+
+
+def _factors(block: Block, point: Point) -> tuple[Any, Any]:
+    """All factors in double precision, and those whose sums are wanted; made once for a block."""
+    if block.factors is None:
+        return None, None
+    key = None if point.own is None else point.own.tobytes()
+    kept = block.__dict__.setdefault("_kept", {})
+    if key not in kept:
+        psi: Any = block.factors
+        kept[key] = psi.double(), psi if point.own is None else psi[:, point.own].contiguous()
+    return kept[key]  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)
-class DeviceSums:
-    """Sums over rows, on the host; what is for the Hessian is None where none is wanted."""
+class _Parameters:
+    """A point on the device, brought over at once, in double precision."""
 
-    value: float
-    by_rank: np.ndarray  # (3, r), as in `kernel.Sums`
-    drops: (
-        np.ndarray | None
-    )  # (6, D) at each start, scales and biases: mean, U mean, and what later starts change
-    squares: np.ndarray | None  # (2 D, 2 D), of the means
-    n_tied: int  # rows in which a start falls among ties
-    p: Any  # (n, r), probabilities times weights, on the device; for the Hessian too
+    table: Any  # (K, 3 D): -w, -(w_top - w), -(b_top - b) of each piece
+    pieces: int
+    piece: Any  # (r,)
+    place: Any  # (r,): which start a rank is, or -1
+    jumps: Any
+    starts: Any
+    at: Any  # (a,): the place of each atom's start
+    factor: Any  # (a,)
+    scale: Any  # (a,): 1 for scales, 0 for biases
+
+    @classmethod
+    def of(cls, point: Point, other: Any) -> _Parameters:
+        import torch
+
+        k, r = point.weights.shape
+        first = np.append(0, point.jumps)
+        weights, biases = point.weights[:, first], point.biases[:, first]
+        drops = weights - point.weights[:, -1:], biases - point.biases[:, -1:]
+        starts, at, _ = point.columns
+        piece = np.zeros(r)
+        piece[point.jumps] = 1.0
+        place = np.full(r, -1.0)
+        place[starts] = np.arange(len(starts))
+        parts = [
+            np.concatenate([-weights, *drops], axis=1).ravel(),
+            np.cumsum(piece),
+            place,
+            point.jumps,
+            starts,
+        ]
+        parts += [at, point.factor, point.kind == SCALE]
+        flat = torch.from_numpy(np.concatenate(parts, dtype=np.float64)).to(other.device)
+        table, *rest = flat.split([len(part) for part in parts])
+        return cls(table.view(k, -1), len(first), *rest)
 
 
-def sums(block: Block, point: Point, starts: np.ndarray) -> DeviceSums:
-    """All sums of rows without factors; those for the Hessian at ``starts`` (D,), where the point has a working set."""
+def _products(block: Block, there: _Parameters, moments: Any, to: Any) -> None:
+    """Sums over rows of products of the atoms' numbers, (3 a, 2 a); see `triton_rows_kernels.atoms`."""
+    import torch
+
+    n, a = block.n_rows, len(there.at)
+    psi: Any = block.factors
+    out = moments.new_empty((n, 5 * a))
+    rows = max(1, 1024 // power(a))
+    with device_of_kernel(moments):
+        _kernels().atoms[(-(-n // rows),)](
+            moments, n, moments.shape[2], block.weight, block.rows.height, block.weight if psi is None else psi,
+            0 if psi is None else psi.stride(0), there.at, there.factor, there.scale, a, out,
+            factors=psi is not None, rows=rows, pad=power(a), num_warps=4,
+        )  # fmt: skip
+    torch.mm(out[:, : 3 * a].T, out[:, 3 * a :], out=to)
+
+
+def _within_ties(block: Block, there: _Parameters, moments: Any) -> np.ndarray:
+    rows = block.rows
+    v: Any = rows.depth
+    psi: Any = block.factors
+    (n, r), a = v.shape, len(there.at)
+    together = max(16, n // 512)
+    parts, tiles = -(-n // together), -(-a // _TILE)
+    out = v.new_empty((parts, a, a))
+    with device_of_kernel(moments):
+        _kernels().ties[(parts, tiles, tiles)](
+            v, n, r, moments, moments.shape[2], rows.height,
+            rows.height if rows.tail is None else rows.tail.ties, block.weight if psi is None else psi,
+            0 if psi is None else psi.stride(0), there.at, there.factor, there.scale, there.starts, a, out,
+            factors=psi is not None, tail=rows.tail is not None, rows=together, steps=r.bit_length() + 1,
+            tile=_TILE, num_warps=4,
+        )  # fmt: skip
+    excess: np.ndarray = out.sum(dim=0).cpu().numpy()
+    return excess
+
+
+def _tail(block: Block, table: Any) -> tuple[Any, Any]:
+    """Sums over the tail (n, 3), and how many of its classes equal the lowest in use (n,); anything where there is none."""
+    rows, tail = block.rows, block.rows.tail
+    if tail is None:
+        return rows.height, rows.height
+    return tail_sums(tail.logits, rows.top, rows.height, table), tail.ties
+
+
+def scale_sums(block: Block, scale: float) -> np.ndarray:
+    """`interface.Engine.scale_sums`."""
     import torch
 
     v: Any = block.rows.depth
-    rows = block.rows
     n, r = v.shape
-    base: Any
-    weights, base = parameters(block, point, v)
-    leading, lesser = _in_two(weights)
-    curved = len(point.start) > 0
-    place = np.full(r, -1, dtype=np.int32)
-    place[starts] = np.arange(len(starts))
-    parts = -(-n // _ROWS)
-    p = torch.empty_like(v) if curved else v
-    by_rank = v.new_empty((parts, 3, r))
-    totals = v.new_empty((parts, 2), dtype=torch.float64)
-    drops = v.new_empty((n if curved else 1, 6, len(starts)), dtype=torch.float64)
-    with torch.cuda.device(v.device):
-        _kernels()[1][(parts,)](
-            v, n, r, point.shared(v).piece, leading, lesser, base.contiguous(), base.shape[1], block.weight,
-            rows.height, torch.as_tensor(place, device=v.device), len(starts), p, by_rank, totals, drops,
-            curved=curved, rows=_ROWS, **_layout(r),
+    out = v.new_empty((n, 3), dtype=torch.float64)
+    size = min(power(r), 4096)
+    with device_of_kernel(v):
+        _kernels().scale_moments[(n,)](
+            v, r, block.weight, block.rows.height, torch.tensor([-scale], dtype=torch.float64, device=v.device), out,
+            block=size, num_warps=min(max(size // 512, 1), 8),
         )  # fmt: skip
-    results = [by_rank.sum(dim=0, dtype=torch.float64), totals.sum(dim=0)]
-    if curved:
-        mean = drops[:, :2].reshape(n, -1)
-        results += [drops.sum(dim=0), mean.T @ (mean / block.weight[:, None])]
-    ranks, (value, n_tied), *products = to_numpy_together(results)
-    drop_sums, squares = products if curved else (None, None)
-    return DeviceSums(float(value), ranks, drop_sums, squares, int(n_tied), p if curved else None)
+    found: np.ndarray = out.sum(dim=0).cpu().numpy()
+    return found
 
 
-def _in_two(weights: list[Any]) -> tuple[Any, Any]:
-    leading, *lesser = (w.contiguous() for w in weights)
-    return leading, lesser[0] if lesser else 0 * leading
+def _exact() -> Any:
+    import triton.language as tl
+
+    return tl.float64 if _WIDE else tl.float32
+
+
+def _kernels() -> Any:
+    from . import triton_rows_kernels
+
+    return triton_rows_kernels

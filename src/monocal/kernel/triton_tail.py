@@ -1,63 +1,52 @@
-"""The sums over a tail in one reading, on a CUDA device.
+"""Sums over a tail in one reading, on a CUDA device.
 
-    s_t = sum_j  e_j v_j^t,     e_j = exp(base - w v_j),     v_j = max(top - z_j, height),     t = 0, 1, 2
+    s_t = sum_j  exp(-w (v_j - U)) v_j^t,     v_j = max(top - z_j, U),     t = 0, 1, 2
 
 A vocabulary has a hundred thousand classes, and plain tensor operations would write and read a dozen arrays of that width.
-This kernel reads each logit once, in its own type, and writes three numbers a row. It is used where torch has Triton and the
-logits are on a CUDA device; everywhere else the same sums are made by ordinary operations (see `tail`).
+These kernels read each logit once, in its own type, and write a few numbers a row. In units of what the lowest rank in use has,
+no sum underflows. Everywhere else the same sums are made by ordinary operations (see `tail`).
 """
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 from ..ranks.ranked import LARGEST
+from .triton_launch import device_of_kernel
 
 
-@cache
-def _kernel() -> Any:
-    import triton
-    import triton.language as tl
+def tail_sums(logits: Any, top: Any, height: Any, weight: Any) -> Any:
+    """``s_0, s_1, s_2`` (n, 3) of logits (n, m); ``weight`` (n or 1, ...) holds ``-w`` first, in double precision."""
+    from . import triton_rows_kernels
 
-    @triton.jit
-    def tail_kernel(  # type: ignore[no-untyped-def]  # Triton reads the bare signature
-        logits, stride, m, top, height, leading, rest, base, largest, out, block: tl.constexpr
-    ):
-        row = tl.program_id(0).to(tl.int64)
-        z_top = tl.load(top + row)
-        low = tl.load(height + row)
-        w_leading = tl.load(leading + row)
-        w_rest = tl.load(rest + row)
-        b = tl.load(base + row)
-        s0 = tl.zeros([block], dtype=tl.float32)
-        s1 = tl.zeros([block], dtype=tl.float32)
-        s2 = tl.zeros([block], dtype=tl.float32)
-        for begin in range(0, m, block):
-            column = begin + tl.arange(0, block)
-            z = tl.load(logits + row * stride + column, mask=column < m, other=-float("inf")).to(tl.float32)
-            v = tl.minimum(tl.maximum(z_top - z, low), largest)
-            e = tl.where(z == -float("inf"), 0.0, tl.exp(b - w_leading * v - w_rest * v))
-            v = tl.where(z == -float("inf"), 0.0, v)
-            s0 += e
-            s1 += e * v
-            s2 += e * v * v
-        tl.store(out + row * 3, tl.sum(s0, axis=0))
-        tl.store(out + row * 3 + 1, tl.sum(s1, axis=0))
-        tl.store(out + row * 3 + 2, tl.sum(s2, axis=0))
-
-    return tail_kernel
+    logits = _readable(logits)
+    n, m = logits.shape
+    out = height.new_empty((n, 3))
+    stride = 0 if len(weight) == 1 else weight.stride(0)
+    with device_of_kernel(logits):
+        triton_rows_kernels.tail_sums[(n,)](
+            logits, logits.stride(0), m, top, height, weight, stride, LARGEST, out, block=4096, num_warps=8
+        )
+    return out
 
 
-def tail_sums(logits: Any, top: Any, height: Any, weights: list[Any], base: Any) -> list[Any]:
-    """``s_0, s_1, s_2`` (n,) of logits (n, m); the other arguments are float32 of shape (n,), weights in two parts."""
+def look_at_tail(logits: Any, top: Any, height: Any) -> tuple[Any, bool]:
+    """How many classes have the lowest logit in use (n,), and whether any is masked."""
     import torch
 
-    if logits.stride(1) != 1:  # the kernel reads along the classes
-        logits = logits.contiguous()
+    from . import triton_rows_kernels
+
+    logits = _readable(logits)
     n, m = logits.shape
-    out = torch.empty((n, 3), dtype=torch.float32, device=logits.device)
-    rows = [x.expand(n).contiguous() for x in (top, height, *weights, base)]
-    with torch.cuda.device(logits.device):
-        _kernel()[(n,)](logits, logits.stride(0), m, *rows, LARGEST, out, block=4096, num_warps=8)
-    return [out[:, t] for t in range(3)]
+    equal = torch.empty(n, dtype=torch.int64, device=logits.device)
+    masked = torch.empty(n, dtype=torch.int8, device=logits.device)
+    with device_of_kernel(logits):
+        triton_rows_kernels.tail_ties[(n,)](
+            logits, logits.stride(0), m, top, height, LARGEST, equal, masked, block=4096, num_warps=8
+        )
+    return equal, bool(masked.max())
+
+
+def _readable(logits: Any) -> Any:
+    """Kernels read along the classes."""
+    return logits if logits.stride(1) == 1 else logits.contiguous()

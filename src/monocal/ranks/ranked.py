@@ -14,6 +14,7 @@ no probability.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -89,7 +90,23 @@ class Ranked:
         return self if self.tail is None else replace(self, tail=replace(self.tail, logits=None))
 
 
-def rank_rows(logits: Array, top_k: int | None = None, dtype: object = None, ordered: bool = True) -> Ranked:
+def _look_at_tail(logits: Array, top: Array, height: Array) -> tuple[Array, bool]:
+    """How many classes have the lowest logit in use (n,), and whether any is masked."""
+    xp = array_namespace(logits)
+    with np.errstate(over="ignore"):
+        below = top - xp.astype(logits, top.dtype, copy=False)
+    if not bool(xp.max(height) < LARGEST):  # cut as the sorted ones were, masked classes apart
+        below = xp.where(xp.isinf(logits), below, xp.clip(below, max=LARGEST))
+    return count_true(below == height[:, None]), bool(xp.any(xp.isinf(logits)))
+
+
+def rank_rows(
+    logits: Array,
+    top_k: int | None = None,
+    dtype: object = None,
+    ordered: bool = True,
+    look_at_tail: Callable[[Array, Array, Array], tuple[Array, bool]] = _look_at_tail,
+) -> Ranked:
     """Sort rows of logits (n, m); computed in ``dtype`` (default: float32, float64 for float64).
 
     Without ``ordered`` only the lowest and the largest are put in their places, at either end.
@@ -121,12 +138,8 @@ def rank_rows(logits: Array, top_k: int | None = None, dtype: object = None, ord
         depth = xp.where(valid, depth, 2 * height[:, None] + 1)
     tail = None
     if r < m:
-        with np.errstate(over="ignore"):
-            below = top - xp.astype(logits, dtype, copy=False)
-        if not bool(xp.max(height) < LARGEST):  # cut as the sorted ones were, masked classes apart
-            below = xp.where(xp.isinf(logits), below, xp.clip(below, max=LARGEST))
-        equal = count_true(below == height[:, None])
-        tail = Tail(logits, equal - count_true(depth == height[:, None]), bool(xp.any(xp.isinf(logits))))
+        equal, hidden = look_at_tail(logits, top, height)
+        tail = Tail(logits, equal - count_true(depth == height[:, None]), hidden)
     return Ranked(depth, height, top, valid, tail, m)
 
 

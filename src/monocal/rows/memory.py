@@ -11,7 +11,7 @@ import numpy as np
 from ..arrays import Array, is_torch, on_host, to_numpy
 from ..kernel.block import Block, join_blocks
 from ..kernel.choice import engine_for
-from .parallel import GPU_BLOCK, parallel_map, parallel_sum, row_slices
+from .parallel import GPU_BLOCK, block_rows, parallel_map, parallel_sum, row_slices
 from .reader import Checked, Reader
 from .sampling import blocks_between, choose_rows, in_sample, join_samples, sample_step
 
@@ -46,7 +46,9 @@ class MemoryRows:
             w = None if weight is None else weight[rows]
             return engine.prepare(logits[rows], labels[rows], w, **how)
 
-        slices = row_slices(logits)
+        # Where nothing of the width of a tail is written, many rows are prepared at once.
+        narrow = engine.reads_tail_in_place and how.get("top_k") and not how.get("statistics")
+        slices = row_slices(logits, 16 * block_rows(logits) if narrow else None)
         if on_host(logits):
             return cls(parallel_map(one, slices, serial=is_torch(logits)))
         # A device sorts in small blocks, to save memory, and sums in large ones, to save calls.

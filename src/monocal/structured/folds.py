@@ -1,37 +1,32 @@
 """Folds that depend on the rows, not on how they are arranged, named, shifted, repeated or weighted.
 
-Rows are sorted by class and within a class by how sure the classifier is of it, and dealt to the folds in turn, so that folds
-are as alike as can be. Rows that are equal in all that is looked at stay together: a row that comes twice is no news about
-itself, and a row of weight two is the same as two rows.
+A row goes where a hash of its content sends it. Rows that are equal in all that is looked at stay together: a row that comes
+twice is no news about itself, and a row of weight two is the same as two rows. Folds are *not* balanced by class: with as many
+rows of a class held out as the others lead to expect, what a calibrator learns from chance frequencies would look true.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
+from sklearn.base import clone
 
 from ..arrays import Array, to_numpy
+from ..calibration.base import Calibrator
+from ..calibration.shrinkage import deal, row_keys
 
 
-def balanced_folds(logits: Array, labels: Array, folds: int) -> np.ndarray:
+def folds_of(logits: Array, labels: Array, folds: int) -> np.ndarray:
     """The fold (n,) of each row, 0 to ``folds`` - 1 at most; all 0 where all rows are alike."""
     z, y = to_numpy(logits), to_numpy(labels)
-    if not len(y):
-        return np.zeros(0, dtype=np.intp)
-    keys = np.concatenate([_keys(z[i : i + _ROWS], y[i : i + _ROWS]) for i in range(0, len(y), _ROWS)])
-    order = np.lexsort(keys.T)
-    same = (np.diff(keys[order], axis=0) == 0).all(axis=1)
-    fold = np.empty(len(y), dtype=np.intp)
-    fold[order] = np.append(0, np.cumsum(~same)) % folds
-    return fold
+    keys = [_keys(z[i : i + _ROWS], y[i : i + _ROWS]) for i in range(0, len(y), _ROWS)]
+    return deal(np.concatenate(keys), folds, 0)
 
 
 _ROWS = 2**12
 
 
 def _keys(z: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Sort keys (n, 4), the first to sort by last: mean depth, margin, log-probability of the label, label.
+    """A number (n,) made of each row: of its label, that label's log-probability, the margin and the mean depth.
 
     Rounded to nine digits, so that rows which differ by the rounding of a shift are seldom told apart.
     """
@@ -43,18 +38,26 @@ def _keys(z: np.ndarray, labels: np.ndarray) -> np.ndarray:
         else:
             second = np.zeros(len(z))
         log_p = -depth[np.arange(len(z)), labels] - np.log(np.exp(-depth).sum(axis=1))
-    keys = np.stack([depth.mean(axis=1), second, log_p, labels], axis=1)
-    digits = np.floor(np.log10(np.maximum(np.abs(keys), 1e-9)))
-    unit = 10.0 ** (digits - 8)
-    return np.round(keys / unit) * unit
+    values = np.stack([depth.mean(axis=1), second, log_p, labels])
+    digits = np.floor(np.log10(np.maximum(np.abs(values), 1e-9)))
+    return row_keys(np.rint(values * 10.0 ** (8 - digits)) * 32 + digits)
 
 
-def held_out(
-    fold: np.ndarray, work: Callable[[np.ndarray, np.ndarray], np.ndarray], out: np.ndarray
-) -> np.ndarray:
-    """Fill ``out[rows]`` with ``work(other rows, rows)``, fold by fold; with a single fold, the rows work for themselves."""
+def splits(fold: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Rows to fit on and rows to hold out, for each fold; where there is a single one, all rows serve as both."""
     names = np.unique(fold)
-    for k in names:
-        rows = np.flatnonzero(fold == k)
-        out[rows] = work(np.flatnonzero(fold != k) if len(names) > 1 else rows, rows)
+    if len(names) < 2:
+        rows = np.arange(len(fold))
+        return [(rows, rows)]
+    return [(np.flatnonzero(fold != k), np.flatnonzero(fold == k)) for k in names]
+
+
+def out_of_fold(
+    stage: Calibrator, logits: np.ndarray, labels: np.ndarray, weight: np.ndarray | None, fold: np.ndarray
+) -> np.ndarray:
+    """Calibrated logits (n, m) of each row, from a copy of the stage that has not seen its fold."""
+    out = np.empty(logits.shape, dtype=np.result_type(logits.dtype, np.float32))
+    for train, test in splits(fold):
+        some = None if weight is None else weight[train]
+        out[test] = to_numpy(clone(stage).fit(logits[train], labels[train], some).transform(logits[test]))
     return out

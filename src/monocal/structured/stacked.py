@@ -21,7 +21,7 @@ from ..calibration.base import Calibrator
 from ..calibration.conditional import ConditionalMCCT
 from ..errors import InputError
 from ..validation import check_number
-from .folds import balanced_folds, held_out
+from .folds import folds_of, out_of_fold
 from .scaling import StructuredScaling
 
 
@@ -34,8 +34,8 @@ class Stacked(Calibrator):
         Not fitted, the first to be applied first; each with ``input="logits"``. They are copied. None: `StructuredScaling`, then
         `ConditionalMCCT`.
     folds : int
-        Parts to hold out in turn. Rows are dealt by class and by how hard they are, equal rows together, so the folds do not
-        depend on the order of the rows.
+        Parts to hold out in turn. Rows are dealt by their content, equal rows together, so the folds do not depend on the order
+        of the rows.
     input : {"logits", "probabilities"}
 
     Attributes
@@ -81,12 +81,12 @@ class Stacked(Calibrator):
         check_number(self.folds, "folds", least=2, whole=True)
         stages = check_stages(self._unfitted(logits.shape[1]))
         fitted = []
-        fold = balanced_folds(logits, labels, self.folds)
+        fold = folds_of(logits, labels, self.folds)
         for place, stage in enumerate(stages):
             model = clone(stage).fit(logits, labels, weight)
             fitted.append(model)
             if place < len(stages) - 1:
-                logits = _out_of_fold(_settled(stage, model), logits, labels, weight, fold)
+                logits = out_of_fold(_settled(stage, model), logits, labels, weight, fold)
         self.stages_ = fitted
 
     def _calibrate(self, logits: np.ndarray) -> np.ndarray:
@@ -106,19 +106,6 @@ def _settled(stage: Calibrator, model: Calibrator) -> Calibrator:
     if isinstance(stage.get_params(deep=False).get("shrinkage"), str):
         return clone(stage).set_params(shrinkage=model.shrinkage_)
     return stage
-
-
-def _out_of_fold(
-    stage: Calibrator, logits: np.ndarray, labels: np.ndarray, weight: np.ndarray | None, fold: np.ndarray
-) -> np.ndarray:
-    """Calibrated logits of each row, from a copy of the stage that has not seen its fold."""
-
-    def work(train: np.ndarray, test: np.ndarray) -> np.ndarray:
-        some = None if weight is None else weight[train]
-        return to_numpy(clone(stage).fit(logits[train], labels[train], some).transform(logits[test]))
-
-    wide = np.result_type(logits.dtype, np.float32)
-    return held_out(fold, work, np.empty(logits.shape, dtype=wide))
 
 
 def check_stages(given: Any) -> list[Calibrator]:

@@ -4,7 +4,8 @@
 
 The first mends what is wrong with single classes and pairs of them, as far as cross-validation is sure of it, and is
 left out where it is not. The second, fitted on the first's out-of-fold output, mends how sure samples are. How
-far the first may go is judged by what both achieve together: what the second mends by itself needs no class to move.
+far the first may go is judged by what both achieve together on rows that neither has seen: what the second mends by itself
+needs no class to move.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from sklearn.base import clone
 
 from ..calibration.conditional import ConditionalMCCT
 from ..validation import check_choice, check_number
-from .folds import balanced_folds
-from .scaling import PATH, StructuredScaling, log_likelihood, surest
+from .folds import folds_of, out_of_fold
+from .scaling import ROUGH, StructuredScaling, Surest, log_likelihood
 from .stacked import Stacked
 
 # Classes below which a weight for every pair pays: with a hundred, on halves of three real calibration sets, it never did.
@@ -82,25 +83,33 @@ class StructuredMCCT(Stacked):
     def _fit(self, logits: np.ndarray, labels: np.ndarray, weight: np.ndarray | None) -> None:
         check_choice(self.kind, "kind", ("auto", "matrix", "vector"))
         check_number(self.folds, "folds", least=2, whole=True)
-        first, then = self._unfitted(logits.shape[1])
         if isinstance(self.shrinkage, str):
             check_choice(self.shrinkage, "shrinkage", ("cv",))
-            share = np.ones(len(labels)) if weight is None else weight
-            fold = balanced_folds(logits, labels, self.folds)
-            # A scale is part of the second stage as well, so where the first is no more than that it is left out.
-            middles = [logits, *first.out_of_fold(logits, labels, share, fold)[1:]]
-            models = [clone(then).fit(middle, labels, weight) for middle in middles]
-            found = [log_likelihood(c.transform(z), labels) for c, z in zip(models, middles, strict=True)]
-            self.shrinkage_ = surest(PATH, found, share)
-            self.stages_ = [models[PATH.index(self.shrinkage_)]]
-            if self.shrinkage_ < np.inf:
-                self.stages_.insert(
-                    0, first.set_params(shrinkage=self.shrinkage_).fit(logits, labels, weight)
-                )
+            self._fit_surest(logits, labels, weight)
         else:
             super()._fit(logits, labels, weight)
             self.shrinkage_ = self.shrinkage
         self.solution_ = self.stages_[-1].solution_
+
+    def _fit_surest(self, logits: np.ndarray, labels: np.ndarray, weight: np.ndarray | None) -> None:
+        first, then = self._unfitted(logits.shape[1])
+        share = np.ones(len(labels)) if weight is None else weight
+        fold = folds_of(logits, labels, self.folds)
+        judged = clone(then).set_params(tol=max(self.tol, ROUGH))
+        choice = Surest(share)
+        for strength, middle in first.along_path(logits, labels, share, fold):
+            if strength == np.inf:  # a scale is part of the second stage as well, so the first is left out
+                middle = logits
+            # Two parts are enough for the second, which has little to learn: as many fits as there are strengths.
+            choice.hear(
+                strength, log_likelihood(out_of_fold(judged, middle, labels, weight, fold % 2), labels)
+            )
+            if choice.is_latest:
+                best = middle
+        self.shrinkage_ = choice.best
+        self.stages_ = [then.fit(best, labels, weight)]
+        if choice.best < np.inf:
+            self.stages_.insert(0, first.set_params(shrinkage=choice.best).fit(logits, labels, weight))
 
     def _unfitted(self, n_classes: int = 2) -> tuple[StructuredScaling, ConditionalMCCT]:
         kind = self.kind

@@ -1,0 +1,316 @@
+"""The kernels of `triton_rows`. Importing this module needs Triton."""
+
+# mypy: disable-error-code="no-untyped-def"
+# Triton reads bare signatures. What changes from step to step must not make a kernel of its own each time.
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from .triton_functions import exponential
+
+
+@triton.jit(do_not_specialize=["n", "pieces", "n_jumps", "n_starts"])
+def sums(
+    v, n, r, table, pieces, piece, place, jumps, n_jumps, starts, n_starts, weight, height, tails, tail_ties,
+    q_out, depths, moments, out, factors: tl.constexpr, tail: tl.constexpr, curved: tl.constexpr,
+    exact: tl.constexpr,
+    jump_pad: tl.constexpr, start_pad: tl.constexpr, rows: tl.constexpr, block: tl.constexpr,
+):  # fmt: skip
+    part = tl.program_id(0).to(tl.int64)
+    rank = tl.arange(0, block)
+    used = rank < r
+    d = tl.load(piece + rank, mask=used, other=0.0).to(tl.int32)
+    if curved:
+        at = tl.load(place + rank, mask=used, other=-1.0).to(tl.int32)
+        each_start = tl.arange(0, start_pad)
+        start = tl.load(starts + each_start, mask=each_start < n_starts, other=0.0).to(tl.int32)
+    each_jump = tl.arange(0, jump_pad)
+    jump = tl.load(jumps + each_jump, mask=each_jump < n_jumps, other=0.0).to(tl.int32)
+    if not factors:
+        w = tl.load(table + d)
+        w_drop = tl.load(table + pieces + d)
+        b_drop = tl.load(table + 2 * pieces + d)
+    depth = tl.zeros([block], dtype=tl.float32)
+    high = tl.zeros([block], dtype=tl.float32)
+    mass = tl.zeros([block], dtype=tl.float32)
+    value = tl.zeros([1], dtype=tl.float64)
+    tied = tl.zeros([1], dtype=tl.float32)
+    for row in range(part * rows, tl.minimum(part * rows + rows, n)):
+        of_row = v + row * r
+        x = tl.load(of_row + rank, mask=used, other=-1.0)
+        u = tl.load(height + row)
+        of_table = table
+        if factors:
+            of_table = table + row * 3 * pieces
+            w = tl.load(of_table + d)
+            w_drop = tl.load(of_table + pieces + d)
+            b_drop = tl.load(of_table + 2 * pieces + d)
+        f = (w * x.to(tl.float64) + (w_drop * u.to(tl.float64) + b_drop)).to(tl.float32)
+        valid = used & (x <= u)
+        if tail:
+            low = valid & (x == u)
+            lowest = tl.min(tl.where(low, f, float("inf")), axis=0)
+        # Ties that a jump splits share their mean.
+        upper = tl.load(of_row + jump, mask=jump > 0, other=-1.0)
+        lower = tl.load(of_row + jump - 1, mask=jump > 0, other=-2.0)
+        if tl.sum((upper == lower).to(tl.int32), axis=0) > 0:
+            for j in range(0, n_jumps):
+                s = tl.load(jumps + j).to(tl.int32)
+                xs = tl.load(of_row + s)
+                if xs == tl.load(of_row + s - 1):
+                    same = used & (x == xs)
+                    mean = tl.sum(tl.where(same, f, 0.0).to(tl.float64), axis=0)
+                    f = tl.where(same, (mean / tl.sum(same.to(tl.float64), axis=0)).to(tl.float32), f)
+        if tail:  # classes of the tail that equal the lowest logit in use belong to its group
+            equal = tl.load(tail_ties + row).to(tl.float32)
+            n_low = tl.sum(low.to(tl.float32), axis=0)
+            group = tl.max(tl.where(low, f, -float("inf")), axis=0)
+            group = lowest + (group - lowest) * (n_low / (n_low + equal))
+            f = tl.where(low, group, f)
+        top = tl.sum(tl.where(rank == r - 1, f, 0.0), axis=0)
+        e = tl.where(valid, exponential(tl.minimum(f - top, 0.0)), 0.0)
+        ev = tl.where(valid, e * x, 0.0)
+        evv = ev * x
+        if tail:  # the lowest rank stands for the tail, whose sums are in units of its own value
+            kept = tl.sum(valid.to(tl.float32), axis=0)
+            u64 = u.to(tl.float64)
+            own = tl.load(of_table) * u64 + (
+                tl.load(of_table + pieces) * u64 + tl.load(of_table + 2 * pieces)
+            )
+            unit = exponential(tl.minimum(own.to(tl.float32) - top, 0.0))
+            extra = equal * (exponential(tl.minimum(group - top, 0.0)) - unit)
+            first = rank == 0
+            e += tl.where(first, tl.maximum(unit * (tl.load(tails + row * 3) - kept), 0.0) + extra, 0.0)
+            t = tl.maximum(unit * (tl.load(tails + row * 3 + 1) - kept * u), 0.0) + extra * u
+            ev += tl.where(first, t, 0.0)
+            t = tl.maximum(unit * (tl.load(tails + row * 3 + 2) - kept * u * u), 0.0) + extra * u * u
+            evv += tl.where(first, t, 0.0)
+        total = tl.sum(e, axis=0)
+        share = tl.load(weight + row)
+        value += share * (tl.log(total.to(tl.float64)) + top)
+        share = share / total
+        q = e * share
+        qv = ev * share
+        depth += qv
+        high += q * u
+        if factors:
+            tl.store(q_out + row * r + rank, q, mask=used)
+            tl.store(depths + row, tl.sum(qv, axis=0))
+        else:
+            mass += q
+        if curved:
+            begins = used & (at >= 0)
+            to = moments + row * 4 * n_starts + at
+            tl.store(to, tl.cumsum(q.to(exact), 0) - q, mask=begins)
+            tl.store(to + n_starts, tl.cumsum(qv.to(exact), 0, reverse=True), mask=begins)
+            tl.store(to + 2 * n_starts, tl.cumsum((evv * share).to(exact), 0, reverse=True), mask=begins)
+            tl.store(to + 3 * n_starts, q, mask=begins)
+            upper = tl.load(of_row + start, mask=start > 0, other=-1.0)
+            lower = tl.load(of_row + start - 1, mask=start > 0, other=-2.0)
+            tied += tl.max((upper == lower).to(tl.float32), axis=0)
+    out += part * (3 * r + 3)
+    tl.store(out + rank, depth, mask=used)
+    tl.store(out + r + rank, high, mask=used)
+    tl.store(out + 2 * r + rank, mass, mask=used)
+    one = tl.arange(0, 1)
+    leading = value.to(tl.float32)
+    tl.store(out + 3 * r + one, leading)
+    tl.store(out + 3 * r + 1 + one, (value - leading.to(tl.float64)).to(tl.float32))
+    tl.store(out + 3 * r + 2 + one, tied)
+
+
+@triton.jit(do_not_specialize=["n", "n_starts", "stride", "n_atoms"])
+def atoms(
+    moments, n, n_starts, weight, height, psi, stride, at, factor, scale, n_atoms, out,
+    factors: tl.constexpr, rows: tl.constexpr, pad: tl.constexpr,
+):  # fmt: skip
+    row = (tl.program_id(0) * rows + tl.arange(0, rows))[:, None].to(tl.int64)
+    a = tl.arange(0, pad)[None, :]
+    used = (row < n) & (a < n_atoms)
+    d = tl.load(at + a, mask=a < n_atoms, other=0.0).to(tl.int32)
+    is_scale = tl.load(scale + a, mask=a < n_atoms, other=0.0) > 0
+    of_row = moments + row * 4 * n_starts + d
+    below = tl.load(of_row, mask=used, other=0.0)
+    first = tl.load(of_row + n_starts, mask=used, other=0.0)
+    second = tl.load(of_row + 2 * n_starts, mask=used, other=0.0)
+    u = tl.load(height + row, mask=row < n, other=0.0).to(tl.float64)
+    share = tl.load(weight + row, mask=row < n, other=1.0).to(tl.float64)
+    mean = tl.where(is_scale, u * below + first, below)
+    later = tl.where(is_scale, second - u * first, -first)
+    one = below * 0.0 + 1.0
+    if factors:
+        k = tl.load(factor + a, mask=a < n_atoms, other=0.0).to(tl.int32)
+        one = tl.load(psi + row * stride + k, mask=used, other=0.0).to(tl.float64)
+        mean *= one
+        later *= one
+    to = out + row * 5 * n_atoms + a
+    tl.store(to, mean, mask=used)
+    tl.store(to + n_atoms, u * mean, mask=used)
+    tl.store(to + 2 * n_atoms, later, mask=used)
+    tl.store(to + 3 * n_atoms, one, mask=used)
+    tl.store(to + 4 * n_atoms, mean / share, mask=used)
+
+
+@triton.jit
+def in_group(
+    v, r, moments, n_starts, u, equal, psi, at, factor, scale, starts, a, n_atoms,
+    factors: tl.constexpr, tail: tl.constexpr, steps: tl.constexpr,
+):  # fmt: skip
+    # Of each atom: where the group of ties begins that it starts in, the group's probability, the share of it at or above
+    # the start, and the atom's own factor, 0 where it starts no group in the middle.
+    used = a < n_atoms
+    d = tl.load(at + a, mask=used, other=0.0).to(tl.int32)
+    start = tl.load(starts + d).to(tl.int32)
+    x = tl.load(v + start)
+    first = start * 0
+    end = start
+    last = start
+    beyond = start * 0 + r
+    for _ in tl.static_range(steps):  # depths fall as ranks rise
+        middle = (first + end) // 2
+        inside = tl.load(v + middle) <= x
+        first = tl.where((first < end) & ~inside, middle + 1, first)
+        end = tl.where(inside & (middle < end), middle, end)
+        middle = (last + beyond) // 2
+        inside = tl.load(v + tl.minimum(middle, r - 1)) >= x
+        last = tl.where(inside & (middle < beyond), middle, last)
+        beyond = tl.where(inside, beyond, tl.minimum(beyond, middle))
+    size = (last - first + 1).to(tl.float32)
+    if tail:
+        size += tl.where(x == u, equal, 0.0)
+    share = (last - start + 1).to(tl.float32) / size
+    mass = tl.load(moments + 3 * n_starts + d).to(tl.float32) * size
+    own = tl.where(tl.load(scale + a, mask=used, other=0.0) > 0, u - x, 1.0)
+    if factors:
+        k = tl.load(factor + a, mask=used, other=0.0).to(tl.int32)
+        own *= tl.load(psi + k)
+    return first, mass, share, tl.where(used & (first < start), own, 0.0)
+
+
+@triton.jit(do_not_specialize=["n", "n_starts", "stride", "n_atoms"])
+def ties(
+    v, n, r, moments, n_starts, height, tail_ties, psi, stride, at, factor, scale, starts, n_atoms, out,
+    factors: tl.constexpr, tail: tl.constexpr, rows: tl.constexpr, steps: tl.constexpr, tile: tl.constexpr,
+):  # fmt: skip
+    part = tl.program_id(0).to(tl.int64)
+    a = tl.program_id(1) * tile + tl.arange(0, tile)
+    b = tl.program_id(2) * tile + tl.arange(0, tile)
+    total = tl.zeros([tile, tile], dtype=tl.float32)
+    for row in range(part * rows, tl.minimum(part * rows + rows, n)):
+        u = tl.load(height + row)
+        equal = 0.0
+        if tail:
+            equal = tl.load(tail_ties + row).to(tl.float32)
+        first, mass, share, own = in_group(
+            v + row * r, r, moments + row * 4 * n_starts, n_starts, u, equal, psi + row * stride, at, factor, scale,
+            starts, a, n_atoms, factors, tail, steps,
+        )  # fmt: skip
+        begins, _, part_of, other = in_group(
+            v + row * r, r, moments + row * 4 * n_starts, n_starts, u, equal, psi + row * stride, at, factor, scale,
+            starts, b, n_atoms, factors, tail, steps,
+        )  # fmt: skip
+        least = tl.minimum(share[:, None], part_of[None, :])
+        most = tl.maximum(share[:, None], part_of[None, :])
+        product = (mass * own)[:, None] * other[None, :] * least * (1.0 - most)
+        total += tl.where(first[:, None] == begins[None, :], product, 0.0)
+    used = (a < n_atoms)[:, None] & (b < n_atoms)[None, :]
+    tl.store(out + (part * n_atoms + a[:, None]) * n_atoms + b[None, :], total, mask=used)
+
+
+@triton.jit
+def tail_sums(logits, stride, m, top, height, weight, weight_stride, largest, out, block: tl.constexpr):
+    # sum exp(w (v - U)) v^t over all classes, depths cut at the height; ``weight`` is -w.
+    row = tl.program_id(0).to(tl.int64)
+    z_top = tl.load(top + row)
+    low = tl.load(height + row)
+    w = tl.load(weight + row * weight_stride)
+    leading = w.to(tl.float32)
+    lesser = (w - leading.to(tl.float64)).to(tl.float32)
+    s0 = tl.zeros([block], dtype=tl.float32)
+    s1 = tl.zeros([block], dtype=tl.float32)
+    s2 = tl.zeros([block], dtype=tl.float32)
+    for begin in range(0, m, block):
+        column = begin + tl.arange(0, block)
+        z = tl.load(logits + row * stride + column, mask=column < m, other=-float("inf")).to(tl.float32)
+        hidden = z == -float("inf")
+        v = tl.minimum(tl.maximum(z_top - z, low), largest)
+        e = tl.where(hidden, 0.0, tl.exp(leading * (v - low) + lesser * (v - low)))
+        v = tl.where(hidden, 0.0, v)
+        s0 += e
+        s1 += e * v
+        s2 += e * v * v
+    tl.store(out + row * 3, tl.sum(s0, axis=0))
+    tl.store(out + row * 3 + 1, tl.sum(s1, axis=0))
+    tl.store(out + row * 3 + 2, tl.sum(s2, axis=0))
+
+
+@triton.jit
+def tail_ties(logits, stride, m, top, height, largest, equal, masked, block: tl.constexpr):
+    # Classes whose depth is the height, and whether some class is masked.
+    row = tl.program_id(0).to(tl.int64)
+    z_top = tl.load(top + row)
+    low = tl.load(height + row)
+    count = tl.zeros([block], dtype=tl.int32)
+    hidden = tl.zeros([block], dtype=tl.int32)
+    for begin in range(0, m, block):
+        column = begin + tl.arange(0, block)
+        z = tl.load(logits + row * stride + column, mask=column < m, other=float("inf")).to(tl.float32)
+        away = z == -float("inf")
+        depth = tl.minimum(z_top - z, largest)
+        count += ((depth == low) & ~away & (column < m)).to(tl.int32)
+        hidden = tl.maximum(hidden, away.to(tl.int32))
+    tl.store(equal + row, tl.sum(count, axis=0).to(tl.int64))
+    tl.store(masked + row, tl.max(hidden, axis=0).to(tl.int8))
+
+
+@triton.jit
+def scale_moments(v, r, weight, height, scale, out, block: tl.constexpr):
+    # Of one row: log sum p, E v and E v^2 - (E v)^2, p = exp(-scale v), times the weight. Ranks may be in any order.
+    row = tl.program_id(0).to(tl.int64)
+    u = tl.load(height + row)
+    minus = tl.load(scale)
+    s0 = tl.zeros([block], dtype=tl.float32)
+    s1 = tl.zeros([block], dtype=tl.float32)
+    s2 = tl.zeros([block], dtype=tl.float32)
+    for begin in range(0, r, block):
+        rank = begin + tl.arange(0, block)
+        x = tl.load(v + row * r + rank, mask=rank < r, other=0.0)
+        valid = (rank < r) & (x <= u)
+        e = tl.where(valid, exponential((minus * x.to(tl.float64)).to(tl.float32)), 0.0)
+        x = tl.where(valid, x, 0.0)
+        s0 += e
+        s1 += e * x
+        s2 += e * x * x
+    total = tl.sum(s0.to(tl.float64), axis=0)
+    mean = tl.sum(s1.to(tl.float64), axis=0) / total
+    square = tl.sum(s2.to(tl.float64), axis=0) / total
+    share = tl.load(weight + row).to(tl.float64)
+    tl.store(out + row * 3, share * tl.log(total))
+    tl.store(out + row * 3 + 1, share * mean)
+    tl.store(out + row * 3 + 2, share * (square - mean * mean))
+
+
+@triton.jit
+def larger(a, b):
+    return tl.maximum(a, b)
+
+
+@triton.jit
+def longest_ties(v, r, height, out, block: tl.constexpr):
+    # Ranks of the largest group of equal depths in a row, masked classes apart.
+    row = tl.program_id(0).to(tl.int64)
+    u = tl.load(height + row)
+    longest = 1
+    since = 0
+    for begin in range(0, r, block):
+        rank = begin + tl.arange(0, block)
+        x = tl.load(v + row * r + rank, mask=rank < r, other=-1.0)
+        below = tl.load(v + row * r + rank - 1, mask=(rank > 0) & (rank < r), other=-2.0)
+        begins = tl.where(x != below, rank, since)
+        begins = tl.associative_scan(begins, 0, larger)
+        valid = (rank < r) & (x <= u)
+        longest = tl.maximum(longest, tl.max(tl.where(valid, rank - begins + 1, 1), axis=0))
+        since = tl.max(begins, axis=0)
+    tl.store(out + row, longest)
