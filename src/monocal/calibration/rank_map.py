@@ -82,13 +82,15 @@ class RankMap:
     def transform(self, logits: Array) -> Array:
         """Calibrated logits (n, m) in compute precision; masked classes stay -inf."""
         if self.has_kernels(logits):
-            return triton_map.apply(logits, self._tables(logits), triton_map.LOGITS)
+            on_device: Array = triton_map.apply(logits, self._tables(logits), triton_map.LOGITS)
+            return on_device
         return self._by_block(logits, self._compiled_block if self._in_loops(logits) else self._block)
 
     def probabilities(self, logits: Array) -> Array:
         """Calibrated probabilities (n, m), with the argmax of the logits."""
         if self.has_kernels(logits):
-            return triton_map.apply(logits, self._tables(logits), triton_map.PROBABILITIES)
+            on_device: Array = triton_map.apply(logits, self._tables(logits), triton_map.PROBABILITIES)
+            return on_device
         if self._in_loops(logits):
             out = np.empty_like(logits)
             parallel_map(lambda b: self._compiled_probabilities(logits[b], out[b]), row_slices(logits))
@@ -111,8 +113,9 @@ class RankMap:
         m = logits.shape[1]
         r = min(self.top_k or m, m)
         used = self.starts < r
-        ramps, statistics = (np.zeros(0),) * 3, ()
-        if self.factors is not None:
+        ramps: tuple[np.ndarray, ...] = (np.zeros(0),) * 3
+        statistics: tuple[Any, ...] = ()
+        if isinstance(self.factors, RampFactors):
             factors = self.factors
             places = np.array([ramp.statistic for ramp in factors.ramps])
             ramps, statistics = (places, factors.zeros, factors.widths), factors.statistics
