@@ -97,26 +97,41 @@ class RampFactors:
         renamed = tuple(replace(ramp, statistic=statistics.index(ramp.statistic)) for ramp in ramps)
         return RampFactors(tuple(self.statistics[s] for s in statistics), renamed)
 
-    @cached_property
-    def _ends(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        return np.array([ramp.statistic for ramp in self.ramps], dtype=np.intp), self.zeros, self.widths
-
     def __call__(self, rows: Ranked) -> Array:
         """Factors (n, K) of ranked rows."""
-        xp = array_namespace(rows.depth)
-        return self.of_statistics(xp.stack([compute(s, rows) for s in self.statistics], axis=1))
+        values = [compute(s, rows) for s in self.statistics]
+        one = len(values) == 1
+        return self.of_statistics(
+            values[0][:, None] if one else array_namespace(rows.depth).stack(values, axis=1)
+        )
 
     def of_statistics(self, values: Array) -> Array:
         """Factors (n, K) of statistics (n, S)."""
-        xp = array_namespace(values)
-        which, zeros, widths = self._ends
-        factors = xp.ones((values.shape[0], self.n_factors), dtype=values.dtype, **device_of(values))
+        which, zeros, widths = self._ends_like(values)
+        factors = array_namespace(values).ones(
+            (values.shape[0], self.n_factors), dtype=values.dtype, **device_of(values)
+        )
         with np.errstate(over="ignore"):
-            risen = values[:, which]
-            risen -= like(zeros, values)
-            risen /= like(widths, values)
+            risen: Any = values[:, which]
+            risen -= zeros
+            risen /= widths
         factors[:, 1:] = clip_(risen, 0.0, 1.0)
         return factors
+
+    def _ends_like(self, other: Array) -> tuple[np.ndarray, Array, Array]:
+        """Statistic, zero and width of each ramp, in the library and type of ``other``; kept for numpy."""
+        key = other.dtype if type(other) is np.ndarray else None
+        known = self._ends.get(key)
+        if known is None:
+            which = np.array([ramp.statistic for ramp in self.ramps], dtype=np.intp)
+            known = which, like(self.zeros, other), like(self.widths, other)
+            if key is not None:
+                self._ends[key] = known
+        return known
+
+    @cached_property
+    def _ends(self) -> dict[Any, tuple[np.ndarray, Any, Any]]:
+        return {}
 
 
 def choose_ramps(values: np.ndarray, weight: np.ndarray, n_knots: int) -> tuple[Ramp, ...]:

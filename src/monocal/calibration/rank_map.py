@@ -219,11 +219,12 @@ class RankMap:
         return w, b
 
     def _steps_like(self, other: Array) -> list[tuple[np.ndarray, Any]]:
-        """Of weights and of biases: the constant factor and those with increments, and all increments in the type of another."""
+        """Of weights and of biases: the constant factor and those with increments, and their increments in another's type."""
         key = other.dtype if type(other) is np.ndarray else None
         if key is None or key not in self._steps:
             both = (self._in_use.scale_steps, self._in_use.bias_steps)
-            found = [(np.append(0, np.flatnonzero(x[1:].any(axis=1)) + 1), like(x, other)) for x in both]
+            used = [np.append(0, np.flatnonzero(x[1:].any(axis=1)) + 1) for x in both]
+            found = [(k, like(x[k], other)) for k, x in zip(used, both, strict=True)]
             if key is None:
                 return found
             self._steps[key] = found
@@ -233,12 +234,13 @@ class RankMap:
     def _steps(self) -> dict[Any, list[tuple[np.ndarray, Any]]]:
         return {}
 
-    def _split(self, rows: Ranked) -> np.ndarray:
-        """Whether a jump falls among tied classes of a row, (n,)."""
+    def _split(self, rows: Ranked) -> np.ndarray | None:
+        """Whether a jump falls among tied classes of a row, (n,); None where that happens in no row."""
         jumps = self.starts[1:]
-        jumps = jumps[jumps < rows.depth.shape[1]]
+        if len(jumps) and jumps[-1] >= rows.depth.shape[1]:
+            jumps = jumps[jumps < rows.depth.shape[1]]
         tied = to_numpy(rows.depth[:, jumps] == rows.depth[:, jumps - 1])
-        return np.asarray(tied.any(axis=1))
+        return np.asarray(tied.any(axis=1)) if tied.any() else None
 
     def _of_ranked(self, z: Array, rows: Ranked) -> tuple[Array, Array | None]:
         """Calibrated logits of rows that have been ranked, and the highest of each (n, 1), where it is known."""
@@ -249,10 +251,10 @@ class RankMap:
         if is_torch(z):
             return self._scattered(z, rows, w, b), None
         split = self._split(rows)
-        if split.all():
+        if split is not None and split.all():
             return self._scattered(z, rows, w, b), None
         f = self._thresholded(z, rows, w, b)
-        if not split.any():
+        if split is None:
             return f, highest
         part = slice(None) if len(w) == 1 else split
         f[split] = self._scattered(z[split], rows[split], w[part], b[part])
@@ -319,12 +321,13 @@ def _mix(psi: Array | None, used: np.ndarray, table: Array) -> Array:
     """
     if psi is None:
         return table
-    if type(psi) is np.ndarray and len(psi) <= FEW and len(used) > 1:  # the same sums, in fewer calls
-        return np.cumsum(psi[:, used, None] * table[used], axis=1)[:, -1]
-    total = psi[:, used[:1]] * table[used[0]]
-    for k in used[1:]:
-        total += psi[:, k : k + 1] * table[k]
-    return total
+    if type(psi) is np.ndarray and len(psi) <= FEW:  # the same sums, in fewer calls
+        return np.cumsum(psi[:, used, None] * table, axis=1)[:, -1] if len(used) > 1 else psi[:, :1] * table
+    total: Any = psi[:, :1] * table[0]
+    for place, k in enumerate(used[1:], 1):
+        total += psi[:, k : k + 1] * table[place]
+    mixed: Array = total
+    return mixed
 
 
 def _depth(z: Array, rows: Ranked) -> Array:

@@ -126,11 +126,12 @@ def rank_rows(
         z = np.sort(np.partition(z, m - r, axis=1)[:, m - r :], axis=1)
     z = xp.astype(z, dtype, copy=False)
     top = copied(z[:, -1:])
-    valid = ~xp.isinf(z) if bool(xp.any(z[:, 0] == -np.inf)) else None
     with np.errstate(over="ignore"):
+        height = top[:, 0] - z[:, 0]
+        as_it_is = bool(xp.all(height <= LARGEST))  # nothing is masked, and nothing must be cut
+        valid = None if as_it_is or not bool(xp.any(xp.isinf(z[:, 0]))) else ~xp.isinf(z)
         depth = subtract_from_(top, z)
-    height = copied(depth[:, 0])
-    if not bool(xp.all(height <= LARGEST)):
+    if not as_it_is:
         depth = xp.clip(depth, max=LARGEST)
         height = copied(depth[:, 0])
     if valid is not None:
