@@ -47,9 +47,13 @@ class ArrayEngine:
         statistics: Sequence[Callable[[Ranked], Array]] = (),
         dtype: object = None,
         ordered: bool = True,
+        into: np.ndarray | None = None,
     ) -> Block:
         xp = array_namespace(logits)
-        rows = self._ranked(logits, top_k, dtype, ordered)
+        if into is None:
+            rows = self._ranked(logits, top_k, dtype, ordered)
+        else:
+            rows = rank_rows(logits, top_k, dtype, ordered, into=into)
         depth, tail = rows.depth, rows.tail
         z_label = xp.astype(xp.take_along_axis(logits, labels[:, None], axis=1), depth.dtype)
         with np.errstate(over="ignore"):

@@ -71,10 +71,12 @@ class Engine(Protocol):
         statistics: Sequence[Callable[[Ranked], Array]] = (),
         dtype: object = None,
         ordered: bool = True,
+        into: np.ndarray | None = None,
     ) -> Block:
         """Sort rows of logits (n, m) and find their labels (n,).
 
-        ``ordered=False`` will do where no atom begins above the lowest rank.
+        ``ordered=False`` will do where no atom begins above the lowest rank. The depths of all ranks may have a place ``into``
+        which they go.
         """
 
     def totals(self, block: Block, whole_scales: bool) -> Totals:

@@ -106,10 +106,12 @@ def rank_rows(
     dtype: object = None,
     ordered: bool = True,
     look_at_tail: Callable[[Array, Array, Array], tuple[Array, bool]] = _look_at_tail,
+    into: np.ndarray | None = None,
 ) -> Ranked:
     """Sort rows of logits (n, m); computed in ``dtype`` (default: float32, float64 for float64).
 
-    Without ``ordered`` only the lowest and the largest are put in their places, at either end.
+    Without ``ordered`` only the lowest and the largest are put in their places, at either end. The depths of all ranks, in
+    order, may have a place ``into`` which they go.
     """
     xp = array_namespace(logits)
     dtype = dtype or compute_dtype(logits)
@@ -118,6 +120,10 @@ def rank_rows(
     z = widened(logits)
     if not ordered:
         z = _ends_in_place(z)
+    elif into is not None:
+        into[:] = z
+        into.sort(axis=1)
+        z = into
     elif r == m:
         z = xp.sort(z, axis=1, stable=False) if is_torch(z) else np.sort(z, axis=1)
     elif is_torch(z):
