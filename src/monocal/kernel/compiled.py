@@ -69,18 +69,24 @@ def scale_moments(v: np.ndarray, height: np.ndarray, weight: np.ndarray) -> np.n
 
 @dataclass(frozen=True)
 class Atoms:
-    """A working set for the loops: where its atoms start, their columns among (kind, start), their kinds and factors."""
+    """A working set for the loops, in order of its starts: columns among (kind, start), kinds, factors, (a,) each."""
 
-    starts: np.ndarray  # (D,)
-    column: np.ndarray  # (a,)
-    is_scale: np.ndarray  # (a,)
-    factor: np.ndarray  # (a,)
+    order: np.ndarray
+    column: np.ndarray
+    is_scale: np.ndarray
+    factor: np.ndarray
 
     @classmethod
     def of(cls, point: Point, has_factors: bool) -> Atoms:
-        starts, _, column = point.columns
-        factor = point.factor if has_factors else np.zeros_like(point.factor)
-        return cls(starts, column, point.kind == SCALE, factor)
+        order = np.argsort(point.start, kind="stable")
+        factor = point.factor[order] if has_factors else np.zeros_like(order)
+        return cls(order, point.columns[2][order], point.kind[order] == SCALE, factor)
+
+    def whole(self, upper: np.ndarray) -> np.ndarray:
+        """A symmetric matrix (a, a) in the order of the working set, from its upper half."""
+        both = np.triu(upper) + np.triu(upper, 1).T
+        back = np.argsort(self.order)
+        return both[np.ix_(back, back)]
 
 
 @dataclass(frozen=True)
@@ -110,7 +116,7 @@ def sums_of_rows(
     depth = np.empty(0 if psi is None else n, dtype=v.dtype)
     a = len(point.start)
     hessian = np.zeros((a, a))
-    starts, ends = np.append(0, point.jumps), np.append(atoms.starts, r)
+    starts, ends = np.append(0, point.jumps), np.append(point.columns[0], r)
     used = shared.used
     if psi is None:
         psi, used = np.ones((1, 1), dtype=v.dtype), np.zeros(1, dtype=np.intp)
@@ -120,31 +126,20 @@ def sums_of_rows(
     )  # fmt: skip
     logs = np.log(total, dtype=np.float64)
     logs += shift
-    # Row a holds the product with b where b starts no earlier than a; the rest follows by symmetry.
-    hessian = np.where(point.start[:, None] <= point.start[None, :], hessian, hessian.T)
-    return RowSums(out, logs, kept, depth, hessian)
+    return RowSums(out, logs, kept, depth, atoms.whole(hessian) if a else hessian)
 
 
 def products_in_ties(
-    p: np.ndarray,
-    v: np.ndarray,
-    height: np.ndarray,
-    starts: np.ndarray,
-    at: np.ndarray,
-    is_scale: np.ndarray,
-    factor: np.ndarray,
-    psi: np.ndarray | None,
+    p: np.ndarray, v: np.ndarray, height: np.ndarray, psi: np.ndarray | None, point: Point
 ) -> np.ndarray:
     """What products of atoms (a, a) count too much inside groups of ties: see `curvature`."""
-    order = np.argsort(at, kind="stable")
-    out = np.zeros((len(at), len(at)))
+    atoms = Atoms.of(point, psi is not None)
+    out = np.zeros((len(atoms.order), len(atoms.order)))
     if psi is None:
-        psi, factor = np.ones((1, 1), dtype=v.dtype), np.zeros_like(factor)
-    loops().products_in_ties(
-        p, v, height, starts, at[order], is_scale[order], factor[order], np.ascontiguousarray(psi), out
-    )
-    back = np.argsort(order)
-    return out[np.ix_(back, back)]
+        psi = np.ones((1, 1), dtype=v.dtype)
+    starts, at, _ = point.columns
+    loops().products_in_ties(p, v, height, starts, at[atoms.order], atoms.is_scale, atoms.factor, psi, out)
+    return atoms.whole(out)
 
 
 def largest_tie(v: np.ndarray) -> int:

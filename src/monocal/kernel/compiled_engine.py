@@ -15,7 +15,7 @@ from . import compiled
 from .array import ArrayEngine
 from .block import Block
 from .interface import Sums
-from .point import SCALE, Point
+from .point import Point
 
 
 class CompiledEngine(ArrayEngine):
@@ -72,11 +72,8 @@ class CompiledEngine(ArrayEngine):
     def within_ties(self, block: Block, point: Point, p: Array) -> np.ndarray | float:
         if not (_is_plain(block) and compiled.suits(p)):
             return super().within_ties(block, point, p)
-        starts, at, _ = point.columns
         rows = block.rows
-        return compiled.products_in_ties(
-            p, rows.depth, rows.height, starts, at, point.kind == SCALE, point.factor, block.factors
-        )
+        return compiled.products_in_ties(p, rows.depth, rows.height, block.factors, point)
 
     def _precise(self, block: Block) -> Block:
         return (

@@ -101,6 +101,24 @@ def total_of(x):
 
 
 @sum_loop
+def part_product(p, v):
+    s = F32(0)
+    for i in range(p.size):
+        s += p[i] * v[i]
+    return s
+
+
+@loop
+def product_of(p, v):
+    if p.size <= PART:
+        return part_product(p, v)
+    s = 0.0
+    for begin in range(0, p.size, PART):
+        s += part_product(p[begin : begin + PART], v[begin : begin + PART])
+    return F32(s)
+
+
+@sum_loop
 def part_moments(p, v):
     s0, s1, s2 = F32(0), F32(0), F32(0)
     for i in range(p.size):
@@ -197,23 +215,26 @@ def drops_of_row(p, v, height, starts, mean, later):
 
 
 @loop
-def parameters_of_row(psi, used, weights, drops, height, leading, lesser, base):
+def parameters_of_row(psi, used, weights, drops, height, w, b, leading, lesser, base):
     # ``-w`` in two parts and ``-(w_top - w) U - (b_top - b)`` of each piece, summed in double precision over the factors.
-    high = np.float64(height)
-    for d in range(base.size):
-        w, b = 0.0, 0.0
-        for k in range(used.size):
-            w += psi[used[k]] * weights[k, d]
-            b += psi[used[k]] * (high * drops[k, d] + drops[used.size + k, d])
-        leading[d] = F32(w)
-        lesser[d] = F32(w - np.float64(leading[d]))
-        base[d] = F32(b)
+    w[:] = 0.0
+    b[:] = 0.0
+    for k in range(used.size):
+        size = np.float64(psi[used[k]])
+        high = size * np.float64(height)
+        for d in range(w.size):
+            w[d] += size * weights[k, d]
+            b[d] += high * drops[k, d] + size * drops[used.size + k, d]
+    for d in range(w.size):
+        leading[d] = F32(w[d])
+        lesser[d] = F32(w[d] - np.float64(leading[d]))
+        base[d] = F32(b[d])
 
 
 @loop
 def add_products(mean, later, psi, height, weight, at, is_scale, factor, drop, other, late, out):
-    # Products of the drops of two atoms less the product of their means, as `curvature` has them, where the first starts no
-    # later than the second; the rest of the matrix means nothing.
+    # Products of the drops of two atoms less the product of their means, as `curvature` has them: the half of the matrix in
+    # which the first starts no later than the second. Atoms are in order of their starts.
     for b in range(at.size):
         size = np.float64(psi[factor[b]])
         drop[b] = size * mean[at[b]]
@@ -222,9 +243,9 @@ def add_products(mean, later, psi, height, weight, at, is_scale, factor, drop, o
     for a in range(at.size):
         first, share = drop[a], drop[a] / weight
         scale = np.float64(psi[factor[a]]) if is_scale[a] else 0.0
-        line = out[a]
-        for b in range(at.size):
-            line[b] += first * other[b] + scale * late[b] - share * drop[b]
+        line, x, y, z = out[a, a:], other[a:], late[a:], drop[a:]
+        for b in range(line.size):
+            line[b] += first * x[b] + scale * y[b] - share * z[b]
 
 
 @loop
@@ -253,11 +274,12 @@ def sums_of_rows(
     some, pieces = np.zeros((3, v.shape[1]), dtype=np.float32), starts.size - 1
     leading, lesser = np.empty(pieces, dtype=np.float32), np.empty(pieces, dtype=np.float32)
     base, raised = np.empty(pieces, dtype=np.float32), np.empty(pieces, dtype=np.float32)
+    w, b = np.empty(pieces), np.empty(pieces)
     mean, later = np.empty(2 * atoms.size), np.empty(2 * atoms.size)
     drop, other, late = np.empty(at.size), np.empty(at.size), np.empty(at.size)
     for n in range(v.shape[0]):
         row, p = v[n], kept[n * every]
-        parameters_of_row(psi[n * own], used, weights, drops, height[n], leading, lesser, base)
+        parameters_of_row(psi[n * own], used, weights, drops, height[n], w, b, leading, lesser, base)
         total[n], shift[n] = exponentials_of_row(row, starts, leading, lesser, base, raised, p)
         share, high = weight[n] / total[n], height[n]
         at_depth, at_height, mass = some[0], some[1], some[2]
@@ -285,7 +307,7 @@ def sums_of_rows(
                 hessian,
             )
         if depth.size:
-            depth[n] = moments_of(p, row)[1]
+            depth[n] = product_of(p, row)
 
 
 @loop
@@ -312,9 +334,8 @@ def products_in_ties(p, v, height, starts, at, is_scale, factor, psi, out):
                 b += 1
             mass = np.float64(p[n * every, s]) * size
             for i in range(a, b):
-                for j in range(a, b):
-                    product = min(part[i], part[j]) * (1.0 - max(part[i], part[j]))
-                    out[i, j] += mass * product * value[i] * value[j]
+                for j in range(i, b):  # a later start has the smaller part
+                    out[i, j] += mass * part[j] * (1.0 - part[i]) * value[i] * value[j]
             a = b
 
 
