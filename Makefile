@@ -28,7 +28,7 @@ lint: $(VENV)/.test
 	$(BIN)/lint-imports --no-logo
 
 test: lint bare
-	$(BIN)/python -m pytest -n 2 tests
+	$(BIN)/python -m pytest tests -n 2 --cov
 	$(MAKE) docs
 
 # The hard dependencies alone, in environments that have nothing else: the newest, and the lowest that are promised.
@@ -63,4 +63,4 @@ wheel: | $(BIN)/python
 	  d = synthetic(500, 5, seed=0); print(mc.__version__, mc.MCCT().fit(d.values, d.labels).solution_.status)"
 
 clean:
-	rm -rf $(VENV) .venv-newest .venv-lowest .venv-wheel dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-newest .venv-lowest .venv-wheel dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage*

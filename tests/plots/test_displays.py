@@ -68,15 +68,140 @@ def test_every_display_draws_new_or_into_the_callers_axes(fitted, pyplot, number
         assert drawn.get_xlabel() or drawn.get_ylabel()
 
 
+def marked(ax):
+    """Coordinates of all round markers, by their place from left to right."""
+    found = [line.get_xydata() for line in ax.lines if line.get_marker() == "o"]
+    points = np.concatenate(found)
+    return points[np.argsort(points[:, 0])]
+
+
 def test_reliability_points_are_the_bins(fitted, pyplot):
     display = displays(fitted)[0].plot()
     assert list(display.curves) == ["before", "after"]
     for ax, bars, curve in zip(display.ax_, display.histogram_ax_, display.curves.values(), strict=True):
-        points = np.concatenate([line.get_xydata() for line in ax.lines[-2:]])
         filled = curve.weight > 0
         expected = np.stack([curve.confidence, curve.accuracy], axis=1)[filled]
-        np.testing.assert_allclose(points[np.argsort(points[:, 0])], expected)
-        assert sum(bar.get_height() for bar in bars.patches) == pytest.approx(1)
+        np.testing.assert_allclose(marked(ax), expected)
+        assert sum(step.get_data().values.sum() for step in bars.patches) == pytest.approx(100)
+
+
+def test_filled_means_more_than_chance_in_every_display(fitted, pyplot):
+    for display in displays(fitted)[:2]:
+        display.plot()
+        for name, curve in display.curves.items():
+            axes = np.atleast_1d(display.ax_)
+            ax = axes[min(list(display.curves).index(name), len(axes) - 1)]
+            values = 100 * curve.gap if isinstance(display, MarginDisplay) else curve.accuracy
+            faces = {
+                (round(float(y), 9)): line.get_markerfacecolor() != "white"
+                for line in ax.lines
+                if line.get_marker() == "o"
+                for y in line.get_ydata()
+            }
+            filled = curve.weight > 0
+            for value, out in zip(values[filled], curve.outside[filled], strict=True):
+                assert faces[round(float(value), 9)] == out
+
+
+def boxes(figure, axes):
+    renderer = figure.canvas.get_renderer()
+    return [ax.get_tightbbox(renderer) for ax in axes]
+
+
+@pytest.mark.parametrize("size", [None, (4.0, 3.0), (6.4, 4.8)], ids=str)
+@pytest.mark.parametrize("number", range(5))
+def test_legends_are_off_the_data_and_panels_off_each_other(fitted, pyplot, number, size):
+    display = displays(fitted)[number]
+    if size is None:
+        display.plot()
+    else:
+        _, ax = pyplot.subplots(figsize=size)
+        display.plot(ax)
+    figure = display.figure_
+    figure.canvas.draw()
+    panels = [*np.atleast_1d(display.ax_), *getattr(display, "histogram_ax_", ())]
+    legends = [*figure.legends, *(ax.get_legend() for ax in figure.axes if ax.get_legend())]
+    for legend in legends:
+        box = legend.get_window_extent()
+        for ax in panels:
+            inside = ax.get_window_extent()
+            across = min(box.x1, inside.x1) - max(box.x0, inside.x0)
+            down = min(box.y1, inside.y1) - max(box.y0, inside.y0)
+            assert min(across, down) <= 1.0
+    found = boxes(figure, panels)
+    for i, one in enumerate(found):
+        for other in found[i + 1 :]:
+            across, down = (
+                min(one.x1, other.x1) - max(one.x0, other.x0),
+                min(one.y1, other.y1) - max(one.y0, other.y0),
+            )
+            assert min(across, down) <= 4.0  # pixels: labels may touch, and not more
+
+
+def test_markers_at_the_edge_are_whole(pyplot):
+    display = ReliabilityDisplay.from_predictions([0] * 20, [[1.0, 0.0]] * 20).plot()
+    (edge,) = (line for line in display.ax_[0].lines if line.get_marker() == "o")
+    assert edge.get_xydata().tolist() == [[1.0, 1.0]]
+    assert not edge.get_clip_on()
+
+
+def test_bins_of_a_few_rows_do_not_bend_the_line(pyplot):
+    probs = np.repeat([[0.95, 0.05], [0.55, 0.45]], [50, 1], axis=0)
+    display = ReliabilityDisplay.from_predictions([0] * 47 + [1] * 3 + [1], probs).plot()
+    ax = display.ax_[0]
+    assert len(marked(ax)) == 2
+    line = next(line for line in ax.lines if line.get_linestyle() == "-" and line.get_marker() == "None")
+    assert line.get_xydata()[:, 0].tolist() == pytest.approx([0.95])
+
+
+def test_several_predictors_over_one_another(fitted, pyplot):
+    data, ts, cal = fitted
+    both = {"TS": ts, "conditional": cal}
+    display = ReliabilityDisplay.from_estimator(both, data.values, data.labels, strategy="quantile").plot()
+    assert len(display.ax_) == 1
+    text = [t.get_text() for t in display.figure_.legends[0].get_texts()]
+    assert [t.split(":")[0] for t in text] == ["TS", "conditional"]
+    for curve in display.curves.values():  # as many rows in each bin
+        assert np.ptp(curve.weight) <= 2
+    apart = ReliabilityDisplay(display.curves).plot(overlay=False)
+    assert len(apart.ax_) == 2
+
+
+def test_one_after_the_other_into_the_same_axes_with_options_of_its_own(fitted, pyplot):
+    data, ts, cal = fitted
+    _, ax = pyplot.subplots()
+    for name, model in (("TS", ts), ("conditional", cal)):
+        display = ReliabilityDisplay.from_estimator(model, data.values, data.labels, name=name)
+        assert list(display.curves) == [name]
+        display.plot(ax, histogram=False, linestyle=":", linewidth=3)
+        assert display.ax_[0] is ax
+    assert sum(line.get_linestyle() == ":" and line.get_linewidth() == 3 for line in ax.lines) == 2
+
+
+def test_curves_by_class(fitted, pyplot):
+    data, ts, _ = fitted
+    probs = ts.predict_proba(data.values)
+    display = ReliabilityDisplay.from_predictions(data.labels, probs, classes=[0, 3]).plot()
+    assert list(display.curves) == ["class 0", "class 3"]
+    curve = display.curves["class 3"]
+    assert curve.mean_confidence == pytest.approx(probs[:, 3].mean())
+    assert curve.mean_accuracy == pytest.approx((data.labels == 3).mean())
+    with pytest.raises(errors.InputError, match="label: expected a class from 0 to 24"):
+        ReliabilityDisplay.from_predictions(data.labels, probs, classes=[25])
+    with pytest.raises(errors.InputError, match="strategy"):
+        ReliabilityDisplay.from_predictions(data.labels, probs, strategy="kmeans")
+
+
+def test_ranks_that_coincide_share_a_line_and_its_name(fitted, pyplot):
+    display = displays(fitted)[3].plot()
+    groups = [
+        [tuple(values) for values in display.effect.weight],
+        [tuple(values) for values in display.effect.bias],
+    ]
+    for ax, values in zip(display.ax_, groups, strict=True):
+        assert len(ax.lines) == len(set(values))
+    named = " ".join(t.get_text() for t in display.figure_.legends[0].get_texts())
+    assert all(str(rank) in named for rank in display.effect.ranks)
 
 
 def test_a_plain_classifier_has_no_before(pyplot):

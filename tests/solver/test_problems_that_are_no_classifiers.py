@@ -1,5 +1,7 @@
 """The solver on problems of other fields: it needs values, gradients and Hessians, and knows nothing of classifiers."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.optimize import minimize as scipy_minimize
@@ -153,3 +155,32 @@ def test_a_problem_that_shows_a_part_of_its_rows_is_asked_for_no_hessian_of_all(
     np.testing.assert_allclose(one.coefficients, other.coefficients, atol=1e-5)
     assert whole.hessians > 0
     assert coarse.hessians == 0
+
+
+def test_a_gradient_that_leads_uphill_is_followed_nowhere():
+    class Wrong(LeastSquares):
+        def evaluate(self, coefficients, working):
+            here = super().evaluate(coefficients, working)
+            return replace(here, gradient=-here.gradient)
+
+    rng = np.random.default_rng(0)
+    problem = Wrong(rng.normal(size=(30, 3)), -rng.uniform(size=30))
+    solution = minimize(problem, start=np.full(3, 0.5))
+    assert solution.status is Status.STALLED
+    assert not solution.converged
+    np.testing.assert_array_equal(solution.coefficients, 0.5)
+
+
+def test_a_hessian_that_rounding_has_left_indefinite():
+    class Rounded(LeastSquares):
+        def evaluate(self, coefficients, working):
+            here = super().evaluate(coefficients, working)
+            return replace(here, hessian=here.hessian + 1e-6 * (1 - np.eye(len(working))))
+
+    rng = np.random.default_rng(0)
+    one = rng.normal(size=(40, 1))
+    A = np.hstack([one, one, one, rng.normal(size=(40, 2))])  # three atoms that are the same
+    y = A @ np.array([1.0, 0.0, 0.0, 2.0, 0.0])
+    solution = minimize(Rounded(A, y), tol=1e-8)
+    assert solution.converged
+    np.testing.assert_allclose(A @ solution.coefficients, y, atol=1e-6)

@@ -58,11 +58,12 @@ def test_the_published_objective_is_minimised(kind, weighted):
 @pytest.mark.parametrize(("kind", "m"), [("vector", 150), ("matrix", 40)])
 def test_many_parameters_take_another_way_to_the_same_optimum(kind, m, monkeypatch):
     data = synthetic(5000, m, seed=1)
-    from monocal.structured import problem as structured_problem
+    from monocal.structured import problem, vector
 
     by_products = mc.StructuredScaling(kind=kind, tol=1e-8).fit(data.values.astype(np.float64), data.labels)
     assert by_products.solution_.converged
-    monkeypatch.setattr(structured_problem, "_FORMED", 10**9 if kind == "vector" else 192)
+    monkeypatch.setattr(vector, "FORMED", 10**9)
+    monkeypatch.setattr(problem, "_PRODUCTS", 10**4)
     exact = mc.StructuredScaling(kind=kind, tol=1e-8, max_iter=300).fit(
         data.values.astype(np.float64), data.labels
     )

@@ -25,6 +25,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..arrays import Array, array_namespace, is_torch, keep_argmax, ordered_softmax, to_numpy, widened
+from ..data.labels import by_column
 from ..errors import InputError, require
 from ..rows.files import check_out, is_empty, plain_blocks
 from ..rows.inputs import elsewhere
@@ -90,7 +91,7 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]
             need not fit in memory: memory-mapped, zarr, h5py and Dask arrays, Dask DataFrames, or a function that returns an
             iterator of blocks ``(X, y)`` or ``(X, y, sample_weight)``.
         y : array-like of shape (n,)
-            True classes, 0..m-1.
+            True classes, 0..m-1; or their names, where X is a frame whose columns are called so.
         sample_weight : array-like of shape (n,), optional
             A row of weight 2 counts as two rows, one of weight 0 as none. Weights that sum to less than the number of rows
             therefore mean less data, and more shrinkage.
@@ -115,6 +116,7 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]
         reader = Reader(self.input)
         source: Source
         if place is None:
+            y = by_column(y, X)
             values = reader.values(X).values
             reader = reader.having_seen(values)
             source = ArraySource(reader, reader.labelled(values, y, sample_weight).that_count)
@@ -208,7 +210,7 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]
                 "score: X must be an array in memory. For larger data, feed blocks of predict_blocks to metrics.Evaluator."
             )
         given = self._read(X)
-        labels = to_numpy(check_labels(y, given.values))
+        labels = to_numpy(check_labels(by_column(y, X), given.values))
         weight = check_weights(sample_weight, given.values)
         f = to_numpy(self._calibrate(self._logits_of(given))).astype(np.float64)
         log_p = f[np.arange(len(f)), labels] - logsumexp(f, axis=1)

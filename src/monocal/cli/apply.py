@@ -39,8 +39,8 @@ def apply(
 ) -> None:
     """Write calibrated probabilities of other outputs.
 
-    The extension decides the format: .npz, .npy, .csv, .tsv, .parquet, .safetensors, .h5. Labels are kept where there are any
-    (an .npy file holds one array only). From .npy to .npy, files larger than memory work.
+    The extension decides the format: .csv, .tsv (also .csv.gz), .parquet, .feather, .npz, .npy, .safetensors, .h5. Labels, ids
+    and other columns go along as they are (an .npy file holds one array only). From .npy to .npy, files larger than memory work.
 
     Example: monocal apply cal.json test.npz -o probs.npz
     """
@@ -51,7 +51,9 @@ def apply(
     check_not_read(out, path, calibrator, reading.labels)
     with atomic_path(out, force=force) as temporary:
         model = load(calibrator)
-        data = reading.read_for(model, path, mmap=path.suffix.lower() == ".npy")
+        data = reading.read_for(
+            model, path, need_labels=reading.labels is not None, mmap=path.suffix.lower() == ".npy"
+        )
         with progress(f"Calibrating {data.n_samples:,} x {data.n_classes:,}", data.n_samples) as update:
             names = _write(temporary, model, data, write_as.value, calibrator, update)
     result = {"out": out, "n_samples": data.n_samples, "n_classes": data.n_classes, "arrays": names}
@@ -89,7 +91,22 @@ def _write(
         put_npy(temporary, dtype, given.shape, blocks)
         return [kind]
     arrays: dict[str, np.ndarray] = {kind: joined(blocks, given.shape, dtype)}
+    classes = data.class_names
     if data.labels is not None:
         arrays["labels"] = data.labels if data.places is None else np.asarray(data.places)[data.labels]
-    put_arrays(temporary, arrays)
-    return list(arrays)
+    if classes is not None and data.places is not None:  # written in the order of the file
+        classes = tuple(classes[place] for place in np.argsort(data.places))
+    return put_arrays(temporary, arrays, classes=classes, beside=_beside(data))
+
+
+def _beside(data: LogitsSet) -> dict[str, Any]:
+    """What goes with the rows: ids, words and labels, as they stand."""
+    from ..data.reading import to_carry
+
+    if data.path is None or not data.aside:
+        return {}
+    found = to_carry(data.path, data.aside)
+    uneven = [name for name, column in found.items() if len(column) != data.n_samples]
+    if uneven:
+        note(f"{data.path}: {uneven[0]!r} has another number of rows and is left out")
+    return {name: column for name, column in found.items() if name not in uneven}

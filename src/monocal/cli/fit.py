@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import warnings
+from functools import partial
 from pathlib import Path
 from shlex import quote
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from .by_name import DEFAULT, make, parse, parse_settings
+from .forecast import forecast
 from .output import (
     CHECK_FAILED,
     Force,
@@ -23,6 +25,10 @@ from .output import (
     progress,
 )
 from .reading import Reading, reads
+
+if TYPE_CHECKING:
+    from ..calibration import Calibrator
+    from ..data import LogitsSet
 
 _METRICS = ("accuracy", "nll", "brier", "ece")
 
@@ -65,6 +71,8 @@ def fit(
     from sklearn.exceptions import ConvergenceWarning
 
     from ..data import atomic_path
+    from ..data.sources import extension
+    from ..data.writing import WRITABLE
     from ..metrics import evaluate
     from ..persistence import to_json
     from .probabilities import before_and_after
@@ -77,23 +85,26 @@ def fit(
     if shrinkage is not None:
         parameters["shrinkage"] = parse(shrinkage)
     with atomic_path(out, force=force) as temporary:
-        data = reading.read(path, prefer="cal", need_labels=True)
+        data = reading.read_to_learn(path, weights=True)
         calibrator = make(method, data.kind, parameters)
         name = type(calibrator).__name__
-        with progress(f"Fitting {name} on {data.n_samples:,} x {data.n_classes:,} {data.kind}"):
+        text = f"Fitting {name} on {data.n_samples:,} x {data.n_classes:,} {data.kind}"
+        with progress(text) as update:
+            update(expected=forecast(partial(_fit_some, calibrator, data), data.values.shape))
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
-                calibrator.fit(data.values, data.labels)
+                calibrator.fit(data.values, data.labels, sample_weight=data.weights)
+            update(text="Measuring")
             before, after = before_and_after(calibrator, data.values)
             evaluations = {
-                "before": evaluate(before, data.labels, metrics=_METRICS),
-                "after": evaluate(after, data.labels, metrics=_METRICS),
+                side: evaluate(probs, data.labels, metrics=_METRICS, sample_weight=data.weights)
+                for side, probs in {"before": before, "after": after}.items()
             }
         if data.class_names is not None:
             calibrator.feature_names_in_ = np.array(data.class_names, dtype=object)
         metrics = {"on": "the calibration data", **{key: e.to_dict() for key, e in evaluations.items()}}
-        text = to_json(calibrator, data=(data.values, data.labels), metrics=metrics)
-        temporary.write_text(text, encoding="utf-8")
+        rows = (data.values, data.labels, *(() if data.weights is None else (data.weights,)))
+        temporary.write_text(to_json(calibrator, data=rows, metrics=metrics), encoding="utf-8")
 
     failed = [w for w in caught if issubclass(w.category, ConvergenceWarning)]
     for warning in caught:
@@ -104,6 +115,7 @@ def fit(
                 "calibrator": out,
                 "class": name,
                 "parameters": calibrator.get_params(),
+                "read": data.taken,
                 "n_samples": data.n_samples,
                 "n_classes": data.n_classes,
                 "input": data.kind,
@@ -116,17 +128,26 @@ def fit(
         )
     else:
         title = f"{name} fitted on {data.n_samples:,} samples of {data.n_classes:,} classes. On these same samples:"
+        typer.echo(data.taken)
         print_evaluations(evaluations, title)
         certificate = _certificate(calibrator)
         if certificate is not None:
             typer.echo(
                 f"{certificate['status']} (violation {certificate['kkt']:.1e}, {certificate['n_iter']} iterations)."
             )
-        typer.echo(f"Saved to {out}. Next: monocal apply {quote(str(out))} TEST -o probs.npz")
+        suffix = extension(path) if extension(path) in WRITABLE else ".npz"
+        typer.echo(f"Saved to {out}. Next: monocal apply {quote(str(out))} TEST -o probs{suffix}")
         if not calibrator.preserves_order:
             note(f"{name} may change the order of the classes; check it with `monocal audit`.")
     if failed:
         raise typer.Exit(CHECK_FAILED)
+
+
+def _fit_some(calibrator: Calibrator, data: LogitsSet, rows: slice) -> None:
+    from sklearn.base import clone
+
+    assert data.labels is not None
+    clone(calibrator).fit(data.values[rows], data.labels[rows])
 
 
 def _certificate(calibrator: Any) -> dict[str, Any] | None:

@@ -182,27 +182,27 @@ class CalibratorModule(ExactModule):
 
     def forward(self, logits: torch.Tensor) -> torch.Tensor:
         """Calibrated probabilities, of the shape and type of ``logits``."""
-        if self._has_kernels(logits):
+        if self.has_kernels(logits):
             return self._by_kernels(logits, triton_map.PROBABILITIES)
         p = ordered_softmax(self._calibrate(logits, from_top=True)).to(logits.dtype)
         return _lift_top(p, logits)
 
     def transform(self, logits: torch.Tensor) -> torch.Tensor:
         """Calibrated logits, -inf where a class is masked; their softmax is the result of a call."""
-        if self._has_kernels(logits):
+        if self.has_kernels(logits):
             return self._by_kernels(logits, triton_map.LOGITS)
         f = self._calibrate(logits)
         return _lift_top(narrow(f, logits.dtype), logits)
 
     def log_probabilities(self, logits: torch.Tensor) -> torch.Tensor:
         """Logarithms of the calibrated probabilities, -inf where a class is masked."""
-        if self._has_kernels(logits):
+        if self.has_kernels(logits):
             return self._by_kernels(logits, triton_map.LOGS)
         f = self._calibrate(logits, from_top=True)
         f = f - f.amax(-1, keepdim=True)
         return _lift_top(narrow(f - f.logsumexp(-1, keepdim=True), logits.dtype), logits)
 
-    def _has_kernels(self, logits: torch.Tensor) -> bool:
+    def has_kernels(self, logits: torch.Tensor) -> bool:
         """Whether two kernels do it all: on a CUDA device, where no gradient is asked for and nothing is traced."""
         if not logits.is_cuda or torch.compiler.is_compiling() or torch.jit.is_tracing():
             return False

@@ -84,9 +84,9 @@ class Atoms:
 
     def whole(self, upper: np.ndarray) -> np.ndarray:
         """A symmetric matrix (a, a) in the order of the working set, from its upper half."""
-        both = np.triu(upper) + np.triu(upper, 1).T
+        both: np.ndarray = np.triu(upper) + np.triu(upper, 1).T
         back = np.argsort(self.order)
-        return both[np.ix_(back, back)]
+        return np.asarray(both[np.ix_(back, back)])
 
 
 @dataclass(frozen=True)

@@ -53,6 +53,7 @@ def on_grid(x, cells: tl.constexpr):
 def facts(
     z, stride, m, ranked, ranked_stride, r, jumps, n_jumps, scale_steps, bias_steps, n_factors, ramp_statistic,
     ramp_zero, ramp_width, largest, out, head, downwards: tl.constexpr, tail: tl.constexpr,
+    in_order: tl.constexpr,
     statistics: tl.constexpr, places: tl.constexpr, steps: tl.constexpr, pad: tl.constexpr, block: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
@@ -60,7 +61,7 @@ def facts(
     ranked += row * ranked_stride
     infinity = float("inf")
     # Top, and depth of the lowest class that is available: of the ranks in use, where these are not all.
-    if tail:
+    if in_order:
         at_top = 0 if downwards else r - 1
         z_top = tl.load(ranked + at_top).to(tl.float32)
         height = depth_at(ranked, 0, r, True, z_top, largest, downwards)
@@ -171,7 +172,7 @@ def facts(
         end = start
         last = start
         beyond = start * 0 + r
-        for _ in tl.static_range(steps):
+        for _ in range(steps):
             middle = (first + end) // 2
             inside = depth_at(ranked, middle, r, begins, z_top, largest, downwards) <= t
             first = tl.where((first < end) & ~inside, middle + 1, first)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -40,7 +41,7 @@ from .files import check_out
 from .interface import RowMap
 from .memory import MemoryRows
 from .parallel import block_rows
-from .reader import Reader
+from .reader import Checked, Reader
 from .sampling import choose_rows, in_sample, join_samples, sample_step
 from .stream import regroup
 
@@ -52,7 +53,7 @@ class DaskLogits:
 
     refusal = (
         "X: this method needs all rows in one process, but got a Dask array. Pass X.compute(), or use "
-        "TemperatureScaling (with loss='nll'), MCCT or ConditionalMCCT."
+        "TemperatureScaling (with loss='nll'), MCCT, ConditionalMCCT or StructuredScaling(kind='vector')."
     )
 
     def __init__(self, X: Any, y: Any = None, sample_weight: Any = None):
@@ -119,16 +120,25 @@ class DaskSource:
     def first_rows(self) -> np.ndarray:
         return self.first
 
+    def hold(self, make: Callable[[Checked], Any]) -> DaskRows:
+        m = self.shape[1]
+        return DaskRows(self._blocks(make), self.sizes, m, m, self.single_precision)
+
     def prepare(self, **how: Any) -> DaskRows:
-        reader, recipe = once(self.reader), once(how)
-        blocks = [task(_prepare, reader, recipe, *chunk) for chunk in self.chunks]
+        m = self.shape[1]
+        single = self.single_precision and how.get("dtype") is None
+        blocks = self._blocks(partial(_prepared, how=how))
+        return DaskRows(blocks, self.sizes, m, min(how.get("top_k") or m, m), single)
+
+    def _blocks(self, make: Callable[[Checked], Any]) -> list[Delayed]:
+        """A list of blocks for each chunk, kept where there are workers to keep them."""
+        reader, shared = once(self.reader), once(make)
+        blocks = [task(_make_blocks, reader, shared, *chunk) for chunk in self.chunks]
         if has_client():
             import dask
 
             blocks = list(dask.persist(*blocks))
-        m = self.shape[1]
-        single = self.single_precision and how.get("dtype") is None
-        return DaskRows(blocks, self.sizes, m, min(how.get("top_k") or m, m), single)
+        return blocks
 
 
 class DaskRows:
@@ -230,11 +240,15 @@ def _look(reader: Box, X: Any, y: Any, weight: Any, first_row: int) -> _Look:
     return _Look(len(rows), rows.logits[:50].copy(), learnt.smallest)
 
 
-def _prepare(reader: Box, how: Box, X: Any, y: Any, weight: Any, first_row: int) -> list[Block]:
+def _make_blocks(reader: Box, make: Box, X: Any, y: Any, weight: Any, first_row: int) -> list[Any]:
     values = reader.value.values(X, first_row).values
     checked = reader.value.labelled(values, y, weight, first_row).on_host()
-    engine = engine_for(checked.logits, how.value.get("dtype"))
-    return [engine.prepare(part.logits, part.labels, part.weight, **how.value) for part in regroup([checked])]
+    return [make.value(part) for part in regroup([checked])]
+
+
+def _prepared(part: Checked, how: dict[str, Any]) -> Block:
+    engine = engine_for(part.logits, how.get("dtype"))
+    return engine.prepare(part.logits, part.labels, part.weight, **how)
 
 
 def _sum_blocks(blocks: list[Block], function: Callable[..., Any], args: Box) -> Any:

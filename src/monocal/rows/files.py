@@ -80,7 +80,7 @@ class _Parts(ABC):
 
     refusal = (
         "X: this method needs all rows in memory, but got blocks of rows. Pass arrays, or use TemperatureScaling "
-        "(with loss='nll'), MCCT or ConditionalMCCT, which read blocks."
+        "(with loss='nll'), MCCT, ConditionalMCCT or StructuredScaling(kind='vector'), which read blocks."
     )
 
     names = None

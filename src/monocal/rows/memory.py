@@ -105,6 +105,16 @@ class MemoryRows:
         return rows
 
 
+class HeldBlocks:
+    """Blocks of any kind in memory; implements `interface.Held`."""
+
+    def __init__(self, blocks: Sequence[Any], serial: bool = False):
+        self.blocks, self._serial = list(blocks), serial
+
+    def sum(self, function: Callable[..., T], *args: Any) -> T:
+        return parallel_sum(lambda block: function(block, *args), self.blocks, self._serial)
+
+
 @dataclass(frozen=True)
 class ArraySource:
     """Checked arrays in memory; implements `interface.Source`."""
@@ -119,6 +129,15 @@ class ArraySource:
 
     def first_rows(self) -> Array:
         return self.checked.logits
+
+    @property
+    def single_precision(self) -> bool:
+        return not str(self.checked.logits.dtype).endswith("float64")
+
+    def hold(self, make: Callable[[Checked], Any]) -> HeldBlocks:
+        serial = is_torch(self.checked.logits)  # torch has its own parallelism, on every device
+        slices = row_slices(self.checked.logits)
+        return HeldBlocks(parallel_map(lambda rows: make(self.checked[rows]), slices, serial), serial)
 
     def prepare(self, **how: Any) -> MemoryRows:
         return MemoryRows.prepare(self.checked.logits, self.checked.labels, self.checked.weight, **how)

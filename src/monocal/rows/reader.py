@@ -39,6 +39,10 @@ class Checked:
         return int(self.labels.shape[0])
 
     @property
+    def n_rows(self) -> int:
+        return len(self)
+
+    @property
     def that_count(self) -> Checked:
         """The rows that have a weight."""
         if self.weight is None or bool(array_namespace(self.weight).all(self.weight > 0)):

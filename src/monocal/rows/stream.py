@@ -72,6 +72,10 @@ class StreamSource:
     def first_rows(self) -> np.ndarray:
         return self.first
 
+    def hold(self, make: Callable[[Checked], Any]) -> StreamingRows:
+        n, m = self.shape
+        return StreamingRows(self.read, make, n, m, m, self.single_precision)
+
     def prepare(self, **how: Any) -> StreamingRows:
         def one(part: Checked) -> Block:
             engine = engine_for(part.logits, how.get("dtype"))

@@ -16,6 +16,7 @@ import numpy as np
 from sklearn.base import clone
 
 from ..calibration.conditional import ConditionalMCCT
+from ..rows.reader import Checked
 from ..validation import check_choice, check_number
 from .folds import folds_of, out_of_fold
 from .scaling import ROUGH, StructuredScaling, Surest, log_likelihood
@@ -97,7 +98,7 @@ class StructuredMCCT(Stacked):
         fold = folds_of(logits, labels, self.folds)
         judged = clone(then).set_params(tol=max(self.tol, ROUGH))
         choice = Surest(share)
-        for strength, middle in first.along_path(logits, labels, share, fold):
+        for strength, middle in first.along_path(Checked(logits, labels, weight), fold):
             if strength == np.inf:  # a scale is part of the second stage as well, so the first is left out
                 middle = logits
             # Two parts are enough for the second, which has little to learn: as many fits as there are strengths.
