@@ -97,6 +97,17 @@ def test_jumps_are_found_without_sorting_as_if_sorted(classes, cut, monkeypatch)
     np.testing.assert_array_equal(jumps.top, plain[:, 0])
     np.testing.assert_array_equal(jumps.height, depth[:, -1])
     np.testing.assert_array_equal(jumps.depth[:, ::-1], depth[:, classes - 1 - starts])
+    # What defines a jump, in rows of every kind: so many classes lie above its depth, so many above it or at it.
+    every = compiled.find_jumps(z, starts)
+    known = every.done & np.isfinite(z).all(axis=1)
+    assert known.mean() > 0.7
+    all_depths = z.max(axis=1, keepdims=True) - z
+    for j, rank in enumerate(every.ranks):
+        at = every.depth[:, j, None]
+        np.testing.assert_array_equal(every.over[known, j], (all_depths < at).sum(axis=1)[known])
+        np.testing.assert_array_equal(every.many[known, j], (all_depths <= at).sum(axis=1)[known])
+        assert (every.over[known, j] < rank).all()
+        assert (every.many[known, j] >= rank).all()
     fast = rank_map.probabilities(z)
     assert_order_kept(z, fast)
     without(monkeypatch)

@@ -84,7 +84,7 @@ class RankMap:
         if self.has_kernels(logits):
             on_device: Array = triton_map.apply(logits, self._tables(logits), triton_map.LOGITS)
             return on_device
-        return self._by_block(logits, self._compiled_block if self._in_loops(logits) else self._block)
+        return self._by_block(logits, self._way(logits))
 
     def probabilities(self, logits: Array) -> Array:
         """Calibrated probabilities (n, m), with the argmax of the logits."""
@@ -145,6 +145,10 @@ class RankMap:
         """Whether an array is large enough, and made, for the compiled loops."""
         large = logits.shape[0] * logits.shape[1] >= compiled.LARGE
         return large and self._needs_ranks and compiled.suits(logits)
+
+    def _way(self, logits: Array) -> Callable[[Any], Any]:
+        """How blocks of an array become calibrated logits."""
+        return self._compiled_block if self._in_loops(logits) else self._block
 
     def _compiled_probabilities(self, z: np.ndarray, out: np.ndarray) -> None:
         """The same in loops, which look for the values at the jumps alone, ties included."""
