@@ -78,6 +78,8 @@ class Atoms:
 
     @classmethod
     def of(cls, point: Point, has_factors: bool) -> Atoms:
+        if not len(point.start):
+            return _NO_ATOMS
         order = np.argsort(point.start, kind="stable")
         factor = point.factor[order] if has_factors else np.zeros_like(order)
         return cls(order, point.columns[2][order], point.kind[order] == SCALE, factor)
@@ -87,6 +89,9 @@ class Atoms:
         both: np.ndarray = np.triu(upper) + np.triu(upper, 1).T
         back = np.argsort(self.order)
         return np.asarray(both[np.ix_(back, back)])
+
+
+_NO_ATOMS = Atoms(*(np.zeros(0, dtype=t) for t in (np.intp, np.intp, bool, np.intp)))
 
 
 @dataclass(frozen=True)
@@ -116,12 +121,12 @@ def sums_of_rows(
     depth = np.empty(0 if psi is None else n, dtype=v.dtype)
     a = len(point.start)
     hessian = np.zeros((a, a))
-    starts, ends = np.append(0, point.jumps), np.append(point.columns[0], r)
+    starts, ends = point.pieces
     used = shared.used
     if psi is None:
         psi, used = np.ones((1, 1), dtype=v.dtype), np.zeros(1, dtype=np.intp)
     loops().sums_of_rows(
-        v, np.append(starts, r), psi, used, shared.weights, shared.drops, weight, height, ends, atoms.column, atoms.is_scale,
+        v, starts, psi, used, shared.weights, shared.drops, weight, height, ends, atoms.column, atoms.is_scale,
         atoms.factor, kept, out, total, shift, depth, hessian,
     )  # fmt: skip
     logs = np.log(total, dtype=np.float64)

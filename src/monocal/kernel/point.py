@@ -35,7 +35,7 @@ class Point:
     # First rank of each column, where weights and biases have columns and not ranks (see `columns`), and the number of ranks.
     begins: np.ndarray | None = None
     n_ranks: int = 0
-    _shared: dict[tuple[str, ...], Shared] = field(default_factory=dict, repr=False, compare=False)
+    _shared: dict[Any, Shared] = field(default_factory=dict, repr=False, compare=False)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_shared": {}}  # workers make their own
@@ -54,9 +54,15 @@ class Point:
         at = at[1:]
         return starts, at, at + np.where(self.kind == SCALE, 0, len(starts))
 
+    @cached_property
+    def pieces(self) -> tuple[np.ndarray, np.ndarray]:
+        """Where the pieces between jumps begin, and those between starts of atoms; each with the end of the last."""
+        r = self.weights.shape[1] if self.begins is None else self.n_ranks
+        return np.concatenate([[0], self.jumps, [r]]), np.append(self.columns[0], r)
+
     def shared(self, other: Array) -> Shared:
         """What all rows share, beside ``other`` and for its precision; made once for all blocks."""
-        key = (str(other.dtype), str(device_of(other)))
+        key = other.dtype if isinstance(other, np.ndarray) else (str(other.dtype), str(device_of(other)))
         if key not in self._shared:
             self._shared[key] = self._make_shared(other)
         return self._shared[key]
