@@ -347,11 +347,14 @@ def report(by_threads):
     parts = [pages.setting("numpy", "scipy", "scikit-learn", "numba")]
     for threads, rows in by_threads.items():
         name = {1: "One thread", 2: "Two threads"}.get(threads, f"{threads} threads")
-        parts.append(f"{name}:")
-        for key, shows in (
-            ("unit_ms", times_table), ("single", single_line), ("growth", growth_table), ("stage", profile_table)
-        ):  # fmt: skip
-            parts += [shows(rows)] if any(key in r for r in rows) else []
+        tables = {
+            "unit_ms": times_table,
+            "single": single_line,
+            "growth": growth_table,
+            "stage": profile_table,
+        }
+        found = [shows(rows) for key, shows in tables.items() if any(key in r for r in rows)]
+        parts += [f"{name}:", *found] if found else []
     if any("scaling" in r for rows in by_threads.values() for r in rows):
         parts.append(scaling_table(by_threads))
     return "\n\n".join(parts)

@@ -86,15 +86,18 @@ def window_of(row, top, bucket, b):
 
 @strict_loop
 def put_in_order(x, first, beyond):
-    if beyond - first > CROWD and x[first:beyond].min() != x[first:beyond].max():
-        x[first:beyond].sort()
-        return
-    for t in range(first + ONE, beyond):
-        here, s = x[t], np.uint32(t)
-        while s > first and x[s - ONE] > here:
-            x[s] = x[s - ONE]
-            s -= ONE
-        x[s] = here
+    # Shell's sort: one value after the other, and where there are many in wide steps before.
+    gap = ONE
+    while beyond - first > CROWD and gap * np.uint32(9) < beyond - first:
+        gap = np.uint32(3) * gap + ONE
+    while gap > NONE:
+        for t in range(first + gap, beyond):
+            here, s = x[t], np.uint32(t)
+            while s >= first + gap and x[s - gap] > here:
+                x[s] = x[s - gap]
+                s -= gap
+            x[s] = here
+        gap //= np.uint32(3)
 
 
 @strict_loop
