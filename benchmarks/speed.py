@@ -1,10 +1,14 @@
 """What fitting and predicting cost, in units of one ``scipy.special.log_softmax`` pass over the same array.
 
-    python benchmarks/speed.py [--threads 1 2] [--csv FILE] [--docs]
+    python benchmarks/speed.py [--threads 1 2] [--csv FILE] [--docs]      all tables
+    python benchmarks/speed.py --threads 1 4 16 --only scaling            one fit on more and more cores
+    python benchmarks/speed.py --threads 1 --only growth                  rows, classes and jumps over two decades
 
 Machines differ and are noisy, so times are ratios within one process, the best of several runs, and each number of threads
 has a process of its own. Peak memory is what Python and numpy allocate beyond the input (tracemalloc), as a multiple of the
-input. Growth: the same fit on 1, 2 and 4 times as many rows. Profile: the stages of one fit at the largest size.
+input. *Rounded* logits are multiples of 1/1024, as half precision leaves them: nearly every row has ties. *Single rows*: one
+row of ten classes, in milliseconds. Growth: time a logit while rows, classes or jumps grow a hundredfold. Profile: the stages of
+one fit at the largest size.
 """
 
 from __future__ import annotations
@@ -22,6 +26,10 @@ from contextlib import contextmanager
 import pages
 
 SIZES = [(5000, 10), (5000, 100), (25_000, 1000)]
+ROUNDED = "rounded logits"
+# Growth: what grows, over two decades, and what it grows beside.
+ROWS, CLASSES, JUMPS = (1000, 3000, 10_000, 30_000, 100_000), (10, 30, 100, 300, 1000), (1, 3, 10, 30, 100)
+PARTS = ("times", "growth", "single", "profile", "scaling")
 
 
 def best_time(function, repeats):
@@ -64,17 +72,41 @@ def without_loops():
         compiled.available = kept
 
 
-def measure(n, m, repeats):
+def logits_of(n, m):
     import numpy as np
-    from scipy.special import log_softmax
 
     from monocal.data import synthetic
 
     data = synthetic(n, m, seed=0, keep_truth=False)
-    z, y = np.ascontiguousarray(data.values, dtype=np.float32), data.labels
+    return np.ascontiguousarray(data.values, dtype=np.float32), data.labels
+
+
+def rounded(z):
+    return (z * 1024).round() / 1024
+
+
+def map_with_jumps(jumps, m):
+    """A map whose weights and biases jump at so many ranks, all over the row and more of them near its top."""
+    import numpy as np
+
+    from monocal.calibration.rank_map import RankMap
+
+    near = m - np.unique(np.geomspace(1, m - 1, jumps + 1).astype(int))[: max(jumps // 2, 1)]
+    far = np.linspace(1, m - 1, 4 * jumps).astype(int)
+    far = far[~np.isin(far, near)]
+    starts = np.sort(np.concatenate([near, far[np.linspace(0, len(far) - 1, jumps - len(near)).astype(int)]]))
+    steps = np.random.default_rng(0).uniform(0.01, 0.1, (2, 1, jumps + 1))
+    steps[0, :, 1::2], steps[1, :, ::2] = 0.0, 0.0  # weights and biases in turn
+    return RankMap(np.append(0, starts), steps[0], steps[1])
+
+
+def measure(n, m, repeats):
+    from scipy.special import log_softmax
+
+    z, y = logits_of(n, m)
     unit = best_time(lambda: log_softmax(z, axis=1), 5)
 
-    def row_of(name, cal):
+    def row_of(name, cal, z=z):
         row = {"rows": n, "classes": m, "method": name, "unit_ms": 1e3 * unit}
         cal.fit(z, y)  # what is compiled or imported on first use is not counted
         row["fit"] = best_time(lambda: cal.fit(z, y), repeats) / unit
@@ -89,9 +121,21 @@ def measure(n, m, repeats):
     for name, cal in calibrators(m):
         yield row_of(name, cal)
     if n * m >= 2**22:
+        import monocal as mc
+
+        coarse = rounded(z)
+        yield row_of(f"MCCT, {ROUNDED}", mc.MCCT(), coarse)
+        yield row_of(f"ConditionalMCCT, {ROUNDED}", mc.ConditionalMCCT(), coarse)
+        for name, logits in (("36 jumps", z), (f"36 jumps, {ROUNDED}", coarse)):
+            rank_map = map_with_jumps(36, m)
+            rank_map.probabilities(logits)
+            predict = best_time(lambda f=rank_map.probabilities, x=logits: f(x), repeats) / unit
+            yield {"rows": n, "classes": m, "method": name, "unit_ms": 1e3 * unit, "predict": predict}
         with without_loops():
             yield row_of("MCCT, without numba", next(c for name, c in calibrators(m) if name == "MCCT"))
     try:
+        import numpy as np
+
         y_all = y.copy()
         y_all[:m] = np.arange(m)  # scikit-learn needs every class to be present
         from sklearn_peer import calibrated
@@ -165,27 +209,71 @@ def profile(n, m):
         }
 
 
-def growth(m, repeats):
-    import numpy as np
-
+def growth(repeats):
+    """Nanoseconds a logit of `MCCT`, while one number grows a hundredfold."""
     import monocal as mc
-    from monocal.data import synthetic
 
-    base = None
-    for factor in (1, 2, 4):
-        data = synthetic(6000 * factor, m, seed=1, keep_truth=False)
-        z = np.ascontiguousarray(data.values, dtype=np.float32)
-        if base is None:
-            mc.MCCT().fit(z, data.labels)  # what is compiled or imported on first use is not counted
-        seconds = best_time(lambda z=z, y=data.labels: mc.MCCT().fit(z, y), repeats)
-        base = base or seconds
-        yield {"rows": 6000 * factor, "classes": m, "method": "MCCT growth", "relative": seconds / base}
+    def fit_and_predict(n, m):
+        z, y = logits_of(n, m)
+        cal = mc.MCCT().fit(z, y)
+        cal.predict_proba(z)
+        runs = repeats if z.size > 1e6 else 5 * repeats
+        fit, predict = (
+            best_time(lambda f=f: f(), runs) for f in (lambda: cal.fit(z, y), lambda: cal.predict_proba(z))
+        )
+        return {"rows": n, "classes": m, "fit_ns": 1e9 * fit / z.size, "predict_ns": 1e9 * predict / z.size}
+
+    for n in ROWS:
+        yield {"growth": "rows", **fit_and_predict(n, 100)}
+    for m in CLASSES:
+        yield {"growth": "classes", **fit_and_predict(10_000, m)}
+    z, _ = logits_of(5000, 1000)
+    for jumps in JUMPS:
+        rank_map = map_with_jumps(jumps, 1000)
+        rank_map.probabilities(z)
+        seconds = best_time(lambda f=rank_map.probabilities: f(z), repeats)
+        yield {
+            "growth": "jumps",
+            "rows": 5000,
+            "classes": 1000,
+            "jumps": jumps,
+            "predict_ns": 1e9 * seconds / z.size,
+        }
 
 
-def child(sizes, repeats):
-    rows = [row for n, m in sizes for row in measure(n, m, repeats if n * m > 1e6 else 5 * repeats)]
-    rows += growth(1000, repeats)
-    rows += profile(*sizes[-1])
+def single_rows():
+    """Milliseconds for one row of ten classes, after a warm-up."""
+    z, y = logits_of(2000, 10)
+    for name, cal in calibrators(10):
+        cal.fit(z, y)
+        yield {"single": name, "ms": 1e3 * best_time(lambda cal=cal: cal.predict_proba(z[:1]), 1000)}
+
+
+def scaling(n, m, repeats):
+    """One fit and one prediction, to be compared between numbers of threads."""
+    import monocal as mc
+
+    z, y = logits_of(n, m)
+    for name, make in (("MCCT", mc.MCCT), ("ConditionalMCCT", mc.ConditionalMCCT)):
+        cal = make().fit(z, y)
+        cal.predict_proba(z)
+        fit = best_time(lambda cal=cal: cal.fit(z, y), repeats)
+        predict = best_time(lambda cal=cal: cal.predict_proba(z), repeats)
+        yield {"rows": n, "classes": m, "scaling": name, "fit_ms": 1e3 * fit, "predict_ms": 1e3 * predict}
+
+
+def child(sizes, repeats, parts):
+    rows = []
+    if "times" in parts:
+        rows += [row for n, m in sizes for row in measure(n, m, repeats if n * m > 1e6 else 5 * repeats)]
+    if "growth" in parts:
+        rows += growth(repeats)
+    if "single" in parts:
+        rows += single_rows()
+    if "profile" in parts:
+        rows += profile(*sizes[-1])
+    if "scaling" in parts:
+        rows += scaling(*sizes[-1], repeats)
     print(json.dumps(rows))
 
 
@@ -208,13 +296,44 @@ def size_of(row):
 
 
 def times_table(rows):
-    lines = [[size_of(r), r["method"], *(shown(r, *c) for c in COLUMNS.values())] for r in rows if "fit" in r]
+    lines = [
+        [size_of(r), r["method"], *(shown(r, *c) for c in COLUMNS.values())] for r in rows if "unit_ms" in r
+    ]
     return pages.table(["rows x classes", "method", *COLUMNS], lines, words=2)
 
 
-def growth_line(rows):
-    steps = ", ".join(f"{r['rows']:,} rows {r['relative']:.2f}" for r in rows if "relative" in r)
-    return f"Growth of the `MCCT` fit with the rows (1000 classes), relative to the smallest: {steps}."
+def growth_table(rows):
+    lines = [
+        [
+            r["growth"],
+            size_of(r),
+            str(r.get("jumps", "")),
+            shown(r, "fit_ns", ".1f"),
+            shown(r, "predict_ns", ".2f"),
+        ]
+        for r in rows
+        if "growth" in r
+    ]
+    return pages.table(
+        ["what grows", "rows x classes", "jumps", "`MCCT` fit, ns a logit", "predict"], lines, words=2
+    )
+
+
+def single_line(rows):
+    told = ", ".join(f"`{r['single']}` {r['ms']:.3f}" for r in rows if "single" in r)
+    return f"One row of ten classes, `predict_proba` in ms: {told}."
+
+
+def scaling_table(by_threads):
+    """One line a method and number of threads, beside the first number."""
+    first = {r["scaling"]: r for r in next(iter(by_threads.values())) if "scaling" in r}
+    lines = []
+    for threads, rows in by_threads.items():
+        for r in (r for r in rows if "scaling" in r):
+            base = first[r["scaling"]]
+            parts = [f"{r[k]:.0f} ({r[k] / base[k]:.2f})" for k in ("fit_ms", "predict_ms")]
+            lines.append([r["scaling"], str(threads), *parts])
+    return pages.table([f"{size_of(first['MCCT'])}", "threads", "fit, ms (of the first)", "predict"], lines)
 
 
 def profile_table(rows):
@@ -228,13 +347,22 @@ def report(by_threads):
     parts = [pages.setting("numpy", "scipy", "scikit-learn", "numba")]
     for threads, rows in by_threads.items():
         name = {1: "One thread", 2: "Two threads"}.get(threads, f"{threads} threads")
-        parts += [f"{name}:", times_table(rows), growth_line(rows), profile_table(rows)]
+        tables = {
+            "unit_ms": times_table,
+            "single": single_line,
+            "growth": growth_table,
+            "stage": profile_table,
+        }
+        found = [shows(rows) for key, shows in tables.items() if any(key in r for r in rows)]
+        parts += [f"{name}:", *found] if found else []
+    if any("scaling" in r for rows in by_threads.values() for r in rows):
+        parts.append(scaling_table(by_threads))
     return "\n\n".join(parts)
 
 
 def summary(by_threads):
     """The largest size, on one thread beside two: what the README shows."""
-    one, two = ({(r["method"], size_of(r)): r for r in by_threads[t] if "fit" in r} for t in (1, 2))
+    one, two = ({(r["method"], size_of(r)): r for r in by_threads[t] if "unit_ms" in r} for t in (1, 2))
     largest = size_of(max(one.values(), key=lambda r: r["rows"] * r["classes"]))
     lines = [
         [
@@ -269,6 +397,7 @@ def main():
     parser.add_argument(
         "--sizes", nargs="+", default=[f"{n}x{m}" for n, m in SIZES], help="rows x classes, as 5000x100"
     )
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=[p for p in PARTS if p != "scaling"])
     parser.add_argument("--csv")
     parser.add_argument(
         "--docs", action="store_true", help="write the tables into README.md and docs/performance.md"
@@ -279,7 +408,7 @@ def main():
         parser.error("--docs shows one thread beside two: measure both")
     sizes = [tuple(map(int, s.split("x"))) for s in options.sizes]
     if options.child:
-        child(sizes, options.repeats)
+        child(sizes, options.repeats, options.only)
         return
     by_threads = {}
     for threads in options.threads:
@@ -294,6 +423,8 @@ def main():
             str(options.repeats),
             "--sizes",
             *options.sizes,
+            "--only",
+            *options.only,
         ]
         result = subprocess.run(
             command, env={**os.environ, **limit}, stdout=subprocess.PIPE, text=True, check=True

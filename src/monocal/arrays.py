@@ -99,7 +99,7 @@ def array_namespace(*arrays: Array | None) -> Namespace:
 
 def is_torch(x: object) -> TypeGuard[torch.Tensor]:
     """Whether ``x`` is a torch tensor, without importing torch."""
-    return "torch" in sys.modules and array_api_compat.is_torch_array(x)
+    return type(x) is not np.ndarray and "torch" in sys.modules and array_api_compat.is_torch_array(x)
 
 
 def is_dask(x: object) -> bool:
@@ -146,6 +146,12 @@ def running_maximum(x: A) -> A:
 def count_true(flags: Array) -> Array:
     """How many are true in each row."""
     return array_namespace(flags).count_nonzero(flags, axis=1)
+
+
+def copied(x: A) -> A:
+    """The same numbers in memory of their own, row after row."""
+    own: Any = x
+    return own.clone() if is_torch(x) else own.copy()
 
 
 def device_of(x: Array) -> dict[str, Any]:
@@ -222,13 +228,15 @@ def cut_(x: A, high: float) -> A:
     return x.clamp_(max=high) if is_torch(x) else _np.minimum(x, high, out=x)
 
 
-def clip_(x: A, low: Array, high: float) -> A:
+def clip_(x: A, low: Array | float, high: float) -> A:
     """``x = minimum(maximum(x, low), high)``."""
-    if is_torch(x):
-        import torch
+    if not is_torch(x):
+        return cut_(_np.maximum(x, low, out=x), high)
+    if isinstance(low, float):
+        return x.clamp_(low, high)
+    import torch
 
-        return cut_(torch.maximum(x, low, out=x), high)
-    return cut_(_np.maximum(x, low, out=x), high)
+    return cut_(torch.maximum(x, low, out=x), high)
 
 
 def spread_out(x: A, lengths: Array, total: int) -> A:
@@ -282,6 +290,7 @@ def _next_up(x: Array) -> Array:
 # A library's exp is accurate to a few units in the last place but need not be monotone there. On a grid so coarse
 # that neighbours differ by more than the error, it must be: 2^-20 is 8 units of float32, 2^-48 is 16 of float64.
 EXP_GRID = {"float32": 2.0**20, "float64": 2.0**48}
+_GRID_OF_SIZE = {4: EXP_GRID["float32"], 8: EXP_GRID["float64"]}
 
 
 def ordered_exp(x: A) -> A:
@@ -291,33 +300,45 @@ def ordered_exp(x: A) -> A:
     last place, more than twice the error of any exp in use. The rounding moves a value by 5e-7 of itself in
     float32 and 2e-15 in float64 at most.
     """
-    own: Any = array_namespace(x).asarray(x, copy=True)
-    return _ordered_exp_(own)
+    with np.errstate(over="ignore", under="ignore"):
+        own: Any = array_namespace(x).asarray(x, copy=True)
+        return _ordered_exp_(own)
 
 
 def _ordered_exp_(x: Any) -> Any:
-    """The same in place."""
-    grid = EXP_GRID[str(x.dtype).rpartition(".")[2]]
-    with np.errstate(over="ignore", under="ignore"):
-        x *= grid
-        x = x.round_() if is_torch(x) else _np.rint(x, out=x)
-        x *= 1.0 / grid
-        return exp_(x)
+    """The same in place, where overflow and underflow are nothing to warn of."""
+    grid = _GRID_OF_SIZE[x.dtype.itemsize]
+    x *= grid
+    x = x.round_() if is_torch(x) else _np.rint(x, out=x)
+    x *= 1.0 / grid
+    return exp_(x)
 
 
 def ordered_softmax(f: A) -> A:
     """Softmax over the last axis that keeps order and ties exactly; ``-inf`` gives 0."""
-    with np.errstate(over="ignore"):
-        below: Any = f - array_namespace(f).max(f, axis=-1, keepdims=True)
-    return anchored_softmax_(below)
+    probabilities: A = softmax_and_top(f)[0]
+    return probabilities
 
 
-def anchored_softmax_(f: A) -> A:
+def softmax_and_top(f: Any, highest: Any = None) -> tuple[Any, Any]:
+    """`ordered_softmax`, and the probability of the top of each row (n, 1); ``highest`` (n, 1) is its ``f``, where known."""
+    with np.errstate(over="ignore", under="ignore"):
+        if highest is None:
+            highest = array_namespace(f).max(f, axis=-1, keepdims=True)
+        return _softmax_and_top_(f - highest)
+
+
+def anchored_softmax_and_top_(f: Any) -> tuple[Any, Any]:
     """The same in place, of rows whose top is at 0."""
+    with np.errstate(over="ignore", under="ignore"):
+        return _softmax_and_top_(f)
+
+
+def _softmax_and_top_(f: Any) -> tuple[Any, Any]:
     e: Any = _ordered_exp_(f)
-    with np.errstate(under="ignore"):
-        e *= 1.0 / array_namespace(e).sum(e, axis=-1, keepdims=True)
-    return e
+    share = 1.0 / array_namespace(e).sum(e, axis=-1, keepdims=True)
+    e *= share
+    return e, share
 
 
 def ordered_log(p: np.ndarray) -> np.ndarray:
@@ -343,8 +364,9 @@ def keep_argmax(values: A, logits: Array) -> A:
     class than before.
     """
     xp = array_namespace(values)
-    moved = xp.nonzero(xp.argmax(values, axis=1) != xp.argmax(logits, axis=1))[0]
-    if moved.shape[0]:
+    other = xp.argmax(values, axis=1) != xp.argmax(logits, axis=1)
+    if bool(xp.any(other)):
+        moved = xp.nonzero(other)[0]
         rows = values[moved, :]
         z = logits[moved, :]
         top = z == xp.max(z, axis=1, keepdims=True)

@@ -305,7 +305,11 @@ def read_numbers(x: Any, name: str, what: str) -> Array:
         such = f", such as {values.ravel()[:1].tolist()[0]!r}" if values.size else ""
         raise InputError(f"{name}: every entry must be {what}, but they are of type {values.dtype}{such}.")
     # Numbers in the other byte order are of another type to every comparison of types.
-    return values.astype(values.dtype.newbyteorder("="), copy=False)
+    return values if values.dtype.isnative else values.astype(values.dtype.newbyteorder("="))
+
+
+# Machine epsilon of the types that are taken as they are.
+_EPS = {np.dtype(t): float(np.finfo(t).eps) for t in (np.float16, np.float32, np.float64)}
 
 
 def read_floats(x: Any, name: str) -> tuple[Array, float]:
@@ -318,6 +322,8 @@ def read_floats(x: Any, name: str) -> tuple[Array, float]:
         if not values.dtype.is_floating_point:
             values = values.double()
             _refuse_large_whole(values, name)
+    elif values.dtype in _EPS:
+        return values, _EPS[values.dtype]
     elif values.dtype.name == "bfloat16":  # of the package ml_dtypes
         return np.asarray(values, dtype=np.float32), 2.0**-7
     elif values.dtype.kind != "f":

@@ -12,6 +12,7 @@ from scipy.special import log_softmax, softmax
 
 import monocal as mc
 from hostile import DTYPES, assert_order_kept, calibration_set, hard_rows, narrow
+from monocal.calibration import conditional
 from monocal.calibration.statistics import STATISTICS
 from monocal.data import synthetic
 from monocal.ranks.ranked import rank_rows
@@ -252,6 +253,29 @@ def test_few_rows_and_very_many_classes():
     z = 8 * data.values.astype(np.float32)
     cal = mc.ConditionalMCCT(statistics=("margin",), n_knots=1).fit(z, data.labels)
     assert cal.solution_.converged
+
+
+def test_long_rows_have_atoms_on_a_grid(monkeypatch):
+    """Atoms that begin on a geometric grid of ranks are nearly as good as atoms at every rank, and certified among themselves."""
+    z, y = calibration_set(400, n=300)
+    everywhere = mc.ConditionalMCCT(shrinkage=2.0).fit(z, y)
+    monkeypatch.setattr(conditional, "_MANY", 300)
+    monkeypatch.setattr(conditional, "_EVERY", 20)
+    cal = mc.ConditionalMCCT(shrinkage=2.0).fit(z, y)
+    begins = conditional.starts_of_many(400)
+    assert begins[0] == 0
+    assert begins[-1] == 399
+    assert len(begins) < 120
+    assert cal.coefficients_.shape == everywhere.coefficients_.shape
+    assert np.isin(cal.rank_map_.starts, begins).all()
+    assert cal.solution_.converged
+    assert cal.solution_.kkt <= 1e-6
+    # A part of the dictionary cannot do better than all of it, and loses little.
+    lost = cal.solution_.objective - everywhere.solution_.objective
+    assert -1e-6 < lost < 1e-2
+    np.testing.assert_allclose(cal.factor_means_, everywhere.factor_means_)
+    assert_order_kept(z, cal.predict_proba(z))
+    assert conditional.starts_of_many(300) is None
 
 
 def test_rows_that_are_all_alike():

@@ -42,12 +42,14 @@ def without(monkeypatch):
 
 def test_fits_and_predictions_agree_with_plain_operations(rows, cal, monkeypatch):
     z, y = rows
-    fast = cal.predict_proba(z)
+    fast, logits = cal.predict_proba(z), cal.transform(z)
     assert cal.solution_.converged
     assert_order_kept(z, fast)
+    assert_order_kept(z, logits)
     np.testing.assert_allclose(fast.sum(axis=1), 1, rtol=1e-5)
     without(monkeypatch)
     np.testing.assert_allclose(cal.predict_proba(z), fast, rtol=3e-5, atol=1e-30)
+    np.testing.assert_allclose(cal.transform(z), logits, rtol=1e-5, atol=1e-5)
     again = type(cal)(**cal.get_params()).fit(z, y)
     np.testing.assert_allclose(again.predict_proba(z), fast, atol=2e-6)
     assert abs(again.solution_.objective - cal.solution_.objective) < 1e-7
@@ -60,9 +62,11 @@ def test_order_on_hostile_rows(cal, rounded):
     many = np.round(many * 2) / 2 if rounded else many
     many[::97, 3] = -np.inf
     assert many.size >= compiled.LARGE
-    p = cal.predict_proba(many)
+    p, f = cal.predict_proba(many), cal.transform(many)
     assert_order_kept(many, p)
+    assert_order_kept(many, f)
     assert (p[::97, 3] == 0).all()
+    assert (f[::97, 3] == -np.inf).all()
 
 
 @pytest.mark.parametrize("cut", [False, True])
@@ -93,6 +97,17 @@ def test_jumps_are_found_without_sorting_as_if_sorted(classes, cut, monkeypatch)
     np.testing.assert_array_equal(jumps.top, plain[:, 0])
     np.testing.assert_array_equal(jumps.height, depth[:, -1])
     np.testing.assert_array_equal(jumps.depth[:, ::-1], depth[:, classes - 1 - starts])
+    # What defines a jump, in rows of every kind: so many classes lie above its depth, so many above it or at it.
+    every = compiled.find_jumps(z, starts)
+    known = every.done & np.isfinite(z).all(axis=1)
+    assert known.mean() > 0.7
+    all_depths = z.max(axis=1, keepdims=True) - z
+    for j, rank in enumerate(every.ranks):
+        at = every.depth[:, j, None]
+        np.testing.assert_array_equal(every.over[known, j], (all_depths < at).sum(axis=1)[known])
+        np.testing.assert_array_equal(every.many[known, j], (all_depths <= at).sum(axis=1)[known])
+        assert (every.over[known, j] < rank).all()
+        assert (every.many[known, j] >= rank).all()
     fast = rank_map.probabilities(z)
     assert_order_kept(z, fast)
     without(monkeypatch)
@@ -108,7 +123,7 @@ def test_exp_is_monotone_in_the_last_bit(first):
     for scale in (0.3, 1.0, 7.0):
         w = np.array([[scale]], dtype=np.float32)
         p = np.empty_like(z)
-        compiled.probabilities(z, jumps, w, 0 * w, p)
+        compiled.calibrate(z, jumps, w, 0 * w, p)
         assert (np.diff(p[:, 0]) <= 0).all()
         assert (p[:, 0] <= p[:, 1]).all()
 

@@ -135,6 +135,15 @@ def test_engines_agree_with_the_oracle(name, rows, top_k, with_factors):
     assert abs(found.value - value) < tol
     np.testing.assert_allclose(found.gradient[index], gradient, atol=tol)
     np.testing.assert_allclose(found.hessian[np.ix_(index, index)], hessian, atol=10 * tol, rtol=2 * tol)
+    # The same where the sums are by column, and atoms begin only where a column does.
+    begins = np.array([*range(4), r - 1]) if r > 4 else np.arange(r)
+    by_column = RankCone(MemoryRows([block]), allowed[:, :, begins], begins=begins)
+    other = by_column.evaluate(given, np.arange(len(index)))
+    assert abs(other.value - value) < tol
+    np.testing.assert_allclose(other.gradient[index], gradient, atol=tol)
+    np.testing.assert_allclose(other.hessian, found.hessian, atol=10 * tol, rtol=2 * tol)
+    np.testing.assert_allclose(by_column.spread, problem.spread, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(by_column.drop, problem.drop, atol=tol)
     # Without a Hessian an engine may take another way.
     alone = problem.evaluate(given, np.zeros(0, dtype=np.intp))
     assert abs(alone.value - value) < tol

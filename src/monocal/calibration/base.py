@@ -260,7 +260,7 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]
         return to_torch(self, **rest)
 
     def _apply(self, X: Any, method: str, out: Any, context: Any = None) -> Any:
-        check_is_fitted(self)
+        self._check_fitted()
         codes = self._codes(context)
         place = elsewhere(X)
         if place is not None:
@@ -327,8 +327,10 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]
         if dtype is not None and not str(dtype).startswith("torch"):
             values = to_numpy(values)
         logits = self._logits_of(given)
-        result = _back(function(logits, *_some(context)), values, dtype or values.dtype)
-        if self.preserves_top1 and not (result.dtype == logits.dtype and self._keeps_argmax(logits)):
+        found = function(logits, *_some(context))
+        result = _back(found, values, dtype or values.dtype)
+        kept = logits is values and result.dtype == found.dtype and self._keeps_argmax(logits, method)
+        if self.preserves_top1 and not kept:
             result = keep_argmax(result, values)
         if (
             method == "predict"
@@ -337,13 +339,20 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]
         return given.restore(result) if dtype is None else result
 
     def _read(self, X: Any, first_row: int = 0) -> Given:
-        check_is_fitted(self)
+        self._check_fitted()
         given = self.reader.values(X, first_row)
-        validate_data(self, X if hasattr(X, "columns") else given.values, reset=False, skip_check_array=True)
+        named = hasattr(X, "columns")
+        # scikit-learn's words for wrong columns; where there are as many, and no names, it has nothing to say.
+        if named or hasattr(self, "feature_names_in_") or given.values.shape[1] != self.n_features_in_:
+            validate_data(self, X if named else given.values, reset=False, skip_check_array=True)
         return given
 
-    def _keeps_argmax(self, logits: Array) -> bool:
-        """Whether what is computed of these logits, in their own type, has their argmax already."""
+    def _check_fitted(self) -> None:
+        if "n_features_in_" not in self.__dict__:  # which every fit sets
+            check_is_fitted(self)
+
+    def _keeps_argmax(self, logits: Array, method: str) -> bool:
+        """Whether what is computed of these logits has their argmax already, in the type it is computed in."""
         return False
 
     def _logits_of(self, given: Given) -> Array:

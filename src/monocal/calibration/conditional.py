@@ -44,6 +44,9 @@ from .statistics import STATISTICS
 # are few and move all classes, conditional biases are many.
 _SCALE_EMPHASIS, _BIAS_EMPHASIS = 0.6, 2.0
 
+# With more ranks than this, atoms begin at the upper ones, and below them at ranks that lie apart by a ratio.
+_MANY, _EVERY, _RATIO = 4096, 128, 1.04
+
 
 class ConditionalMCCT(ConeCalibrator):
     """MCCT whose weights and biases depend on the sample through statistics of its sorted logits.
@@ -79,7 +82,8 @@ class ConditionalMCCT(ConeCalibrator):
     Attributes
     ----------
     coefficients_ : ndarray of shape (2, K, r)
-        By kind (scale, bias), factor and first rank concerned; mostly zero. `explain` puts them in words.
+        By kind (scale, bias), factor and first rank concerned; mostly zero. `explain` puts them in words. With more than 4096
+        ranks, atoms begin at each of the upper 128, and below at ranks that lie apart by a ratio of 1.04.
     factors_ : RampFactors
         The K factors as a function of the sorted logits: the constant 1, and ramps.
     solution_ : monocal.solver.Solution
@@ -213,12 +217,16 @@ class ConditionalMCCT(ConeCalibrator):
             rows = rows.with_factors(factors.of_statistics)
         conditional = (np.arange(factors.n_factors) > 0)[:, None]
         emphasis = np.where(conditional, np.reshape([_SCALE_EMPHASIS, _BIAS_EMPHASIS], (2, 1, 1)), 1.0)
-        allowed = dictionary(factors.n_factors, rows.n_ranks)
-        problem = self._problem(rows, allowed, scale, emphasis=emphasis, mirrors=factors.mirrors)
+        begins = starts_of_many(rows.n_ranks)
+        allowed = dictionary(factors.n_factors, rows.n_ranks if begins is None else len(begins))
+        problem = self._problem(rows, allowed, scale, begins, emphasis=emphasis, mirrors=factors.mirrors)
         grid = problem.grid(self._solve(problem, self.shrinkage).coefficients)
         self.factors_ = factors
+        self.factor_means_ = problem.totals.mean[BIAS, :, -1] / problem.totals.weight
+        if begins is not None:
+            columns, grid = grid, np.zeros((2, factors.n_factors, rows.n_ranks))
+            grid[:, :, begins] = columns
         self.coefficients_ = grid
-        self.factor_means_ = problem.totals.mean[BIAS, :, 0] / problem.totals.weight
         self.n_atoms_ = len(problem.atoms)
         self.rank_map_ = RankMap.from_grid(grid, top_k=self.top_k, factors=factors if ramps else None)
         self.adjustment_ = self._adjustment(rows, problem, grid)
@@ -248,8 +256,9 @@ class ConditionalMCCT(ConeCalibrator):
     def _second_stage(self) -> Adjustment | None:
         return getattr(self, "adjustment_", None)  # files of 0.1 have none
 
-    def _keeps_argmax(self, logits: Array) -> bool:
-        return self._second_stage is None and super()._keeps_argmax(logits)
+    def _keeps_argmax(self, logits: Array, method: str) -> bool:
+        by_kernels = self._second_stage is None and self.rank_map_.has_kernels(logits)
+        return by_kernels or method != "transform"
 
     def _calibrate(self, logits: Array, context: np.ndarray | None = None) -> Array:
         adjust = self._second_stage
@@ -276,6 +285,16 @@ class ConditionalMCCT(ConeCalibrator):
             list(classes),
             getattr(self, "context_", None),
         )
+
+
+def starts_of_many(n_ranks: int) -> np.ndarray | None:
+    """Where atoms may begin in long rows: at the upper ranks, and below them on a geometric grid. None: everywhere."""
+    if n_ranks <= _MANY:
+        return None
+    steps = int(np.log(n_ranks / _EVERY) / np.log(_RATIO))
+    below_top = _EVERY * _RATIO ** np.arange(1, steps + 1)
+    counted = np.unique(np.concatenate([np.arange(1, _EVERY + 1), below_top.astype(np.intp), [n_ranks]]))
+    return n_ranks - counted[::-1]
 
 
 def dictionary(n_factors: int, n_ranks: int) -> np.ndarray:

@@ -88,14 +88,17 @@ class ConeCalibrator(Calibrator):
         problem = RankCone(some, allowed, prior_rows=self.prior_rows)
         return float(minimize(problem, tol=1e-6 * min(1.0, problem.reach[0] or 1.0)).coefficients[0])
 
-    def _problem(self, rows: Rows, allowed: np.ndarray, scale: float, **rest: Any) -> RankCone:
+    def _problem(
+        self, rows: Rows, allowed: np.ndarray, scale: float, begins: np.ndarray | None = None, **rest: Any
+    ) -> RankCone:
         """The cone of these atoms, with shrinkage in units of what the rows tell of each (`objective.information`)."""
         return RankCone(
             rows,
             allowed,
-            unit=information(some_rows(rows), scale).unit(float(rows.weights().sum()), PSEUDO_ERRORS),
+            unit=information(some_rows(rows), scale, begins).unit(float(rows.weights().sum()), PSEUDO_ERRORS),
             prior_rows=self.prior_rows,
             scale=scale,
+            begins=begins,
             **rest,
         )
 
@@ -140,8 +143,9 @@ class ConeCalibrator(Calibrator):
     def _probabilities(self, logits: Array) -> Array:
         return self.rank_map_.probabilities(logits)
 
-    def _keeps_argmax(self, logits: Array) -> bool:
-        return self.rank_map_.has_kernels(logits)
+    def _keeps_argmax(self, logits: Array, method: str) -> bool:
+        own = type(self)._probabilities is not ConeCalibrator._probabilities  # a family may add to the map
+        return not own and (method != "transform" or self.rank_map_.has_kernels(logits))
 
 
 def _check_unit(logits: Array) -> None:

@@ -15,12 +15,13 @@ from elsewhere is a step.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from ..arrays import Array, array_namespace, like
+from ..arrays import Array, array_namespace, clip_, device_of, like
 from ..ranks.ranked import Ranked
 from .statistics import compute
 
@@ -87,18 +88,50 @@ class RampFactors:
         never_zero: np.ndarray = np.copysign(np.maximum(abs(width), _LEAST_WIDTH), width)
         return never_zero
 
+    def only(self, used: np.ndarray) -> RampFactors | None:
+        """The constant 1 and some of the ramps, whose numbers among the factors rise; None where the constant is all."""
+        ramps = [self.ramps[k - 1] for k in used if k]
+        if not ramps:
+            return None
+        statistics = sorted({ramp.statistic for ramp in ramps})
+        renamed = tuple(replace(ramp, statistic=statistics.index(ramp.statistic)) for ramp in ramps)
+        return RampFactors(tuple(self.statistics[s] for s in statistics), renamed)
+
     def __call__(self, rows: Ranked) -> Array:
         """Factors (n, K) of ranked rows."""
-        xp = array_namespace(rows.depth)
-        return self.of_statistics(xp.stack([compute(s, rows) for s in self.statistics], axis=1))
+        values = [compute(s, rows) for s in self.statistics]
+        one = len(values) == 1
+        return self.of_statistics(
+            values[0][:, None] if one else array_namespace(rows.depth).stack(values, axis=1)
+        )
 
     def of_statistics(self, values: Array) -> Array:
         """Factors (n, K) of statistics (n, S)."""
-        xp = array_namespace(values)
+        which, zeros, widths = self._ends_like(values)
+        factors = array_namespace(values).ones(
+            (values.shape[0], self.n_factors), dtype=values.dtype, **device_of(values)
+        )
         with np.errstate(over="ignore"):
-            risen = values[:, [ramp.statistic for ramp in self.ramps]] - like(self.zeros, values)
-            risen /= like(self.widths, values)
-        return xp.concat([xp.ones_like(values[:, :1]), xp.clip(risen, min=0.0, max=1.0)], axis=1)
+            risen: Any = values[:, which]
+            risen -= zeros
+            risen /= widths
+        factors[:, 1:] = clip_(risen, 0.0, 1.0)
+        return factors
+
+    def _ends_like(self, other: Array) -> tuple[np.ndarray, Array, Array]:
+        """Statistic, zero and width of each ramp, in the library and type of ``other``; kept for numpy."""
+        key = other.dtype if type(other) is np.ndarray else None
+        known = self._ends.get(key)
+        if known is None:
+            which = np.array([ramp.statistic for ramp in self.ramps], dtype=np.intp)
+            known = which, like(self.zeros, other), like(self.widths, other)
+            if key is not None:
+                self._ends[key] = known
+        return known
+
+    @cached_property
+    def _ends(self) -> dict[Any, tuple[np.ndarray, Any, Any]]:
+        return {}
 
 
 def choose_ramps(values: np.ndarray, weight: np.ndarray, n_knots: int) -> tuple[Ramp, ...]:

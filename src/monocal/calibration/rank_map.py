@@ -17,7 +17,8 @@ which of two ways to the same bits is taken, or whether anything has to be cut o
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,7 +26,7 @@ import numpy as np
 from ..arrays import (
     A,
     Array,
-    anchored_softmax_,
+    anchored_softmax_and_top_,
     array_namespace,
     compute_dtype,
     cut_,
@@ -36,6 +37,7 @@ from ..arrays import (
     ordered_softmax,
     running_maximum,
     scatter,
+    softmax_and_top,
     sort_with_index,
     to_numpy,
     widened,
@@ -49,6 +51,8 @@ from .ramps import RampFactors
 if TYPE_CHECKING:
     from .adjustment import Adjustment
 
+# Few rows: what takes time is not arithmetic but calls. Numbers that a call may touch without being felt.
+FEW, CALL = 16, 4096
 # Log-odds beyond which single precision knows none.
 _FARTHEST = 100.0
 
@@ -64,7 +68,7 @@ class RankMap:
     scale_steps, bias_steps : ndarray of shape (K, D)
         Non-negative increments of weight and bias at each start, for each factor.
     top_k : int or None
-    factors : RampFactors, optional
+    factors : callable, optional
         Gives the factors (n, K) of ranked rows; None for the constant 1.
     """
 
@@ -72,7 +76,7 @@ class RankMap:
     scale_steps: np.ndarray
     bias_steps: np.ndarray
     top_k: int | None = None
-    factors: RampFactors | None = field(default=None, repr=False)
+    factors: Callable[[Ranked], Array] | None = field(default=None, repr=False)
 
     @classmethod
     def from_grid(cls, coefficients: np.ndarray, **rest: Any) -> RankMap:
@@ -84,56 +88,53 @@ class RankMap:
     def transform(self, logits: Array) -> Array:
         """Calibrated logits (n, m) in compute precision; masked classes stay -inf."""
         if self.has_kernels(logits):
-            return self._by_kernels(logits, triton_map.LOGITS)
-        return self._by_block(logits, self._block)
+            on_device: Array = triton_map.apply(logits, self._tables(logits), triton_map.LOGITS)
+            return on_device
+        return self._by_block(logits, self._way(logits))
 
     def adjusted(self, logits: Array, adjust: Adjustment, context: np.ndarray | None) -> Array:
         """The calibrated logits (n, m) after a second stage."""
-        return self._by_block(logits, lambda *rows: self._adjusted_block(adjust, *rows), context)
+        way = self._way(logits)
+        return self._by_block(logits, lambda *rows: _adjusted(way, adjust, *rows), context)
+
+    def adjusted_probabilities(self, logits: Array, adjust: Adjustment, context: np.ndarray | None) -> Array:
+        """The probabilities (n, m) of that, with the argmax of the logits."""
+        if not self._in_loops(logits):
+            return self._by_block(logits, lambda *rows: self._adjusted_block(adjust, *rows), context)
+        out = np.empty_like(logits)
+
+        def one(rows: slice) -> None:
+            some = None if context is None else context[rows]
+            self._compiled_adjusted(logits[rows], adjust, some, out[rows])
+
+        parallel_map(one, row_slices(logits))
+        return out
 
     def _adjusted_block(self, adjust: Adjustment, z: Array, context: np.ndarray | None = None) -> Array:
-        xp = array_namespace(z)
-        z = widened(z)
-        return adjust(self._block(z), z == xp.max(z, axis=1, keepdims=True), context)
+        return keep_argmax(ordered_softmax(_adjusted(self._block, adjust, z, context)), widened(z))
 
     def probabilities(self, logits: Array) -> Array:
-        """Calibrated probabilities (n, m)."""
+        """Calibrated probabilities (n, m), with the argmax of the logits."""
         if self.has_kernels(logits):
-            return self._by_kernels(logits, triton_map.PROBABILITIES)
-        large = logits.shape[0] * logits.shape[1] >= compiled.LARGE
-        if large and self._needs_ranks and compiled.suits(logits):
+            on_device: Array = triton_map.apply(logits, self._tables(logits), triton_map.PROBABILITIES)
+            return on_device
+        if self._in_loops(logits):
             out = np.empty_like(logits)
             parallel_map(lambda b: self._compiled_probabilities(logits[b], out[b]), row_slices(logits))
             return out
         if not self._needs_ranks:
             return self._by_block(logits, self._scaled_probabilities)
-        return self._by_block(logits, lambda z: ordered_softmax(self._block(z)))
+        return self._by_block(logits, self._ranked_probabilities)
 
-    def adjusted_probabilities(self, logits: Array, adjust: Adjustment, context: np.ndarray | None) -> Array:
-        """Probabilities (n, m) of the calibrated logits after a second stage."""
-        large = logits.shape[0] * logits.shape[1] >= compiled.LARGE
-        if not (large and compiled.suits(logits)):
-            return self._by_block(
-                logits, lambda *rows: ordered_softmax(self._adjusted_block(adjust, *rows)), context
-            )
-        out = np.empty_like(logits)
-
-        def one(rows: slice) -> None:
-            self._compiled_adjusted(
-                logits[rows], adjust, None if context is None else context[rows], out[rows]
-            )
-
-        parallel_map(one, row_slices(logits))
-        return out
+    def _ranked_probabilities(self, z: Array) -> Array:
+        z = widened(z)
+        rows = self._ranked(z)
+        return _kept(*softmax_and_top(*self._of_ranked(z, rows)), z, rows.top)
 
     def has_kernels(self, logits: Array) -> bool:
         """Whether the map has kernels for an array like this: their results are in its type, with the argmax it had."""
-        statistics = () if self.factors is None else self.factors.statistics
+        statistics = () if self.factors is None else getattr(self.factors, "statistics", (None,))
         return triton_map.suits(logits, len(self.starts) - 1, statistics)
-
-    def _by_kernels(self, logits: Array, what: int) -> Array:
-        result: Array = triton_map.apply(logits, self._tables(logits), what)
-        return result
 
     def _tables(self, logits: Array) -> triton_map.Tables:
         m = logits.shape[1]
@@ -141,7 +142,7 @@ class RankMap:
         used = self.starts < r
         ramps: tuple[np.ndarray, ...] = (np.zeros(0),) * 3
         statistics: tuple[Any, ...] = ()
-        if self.factors is not None:
+        if isinstance(self.factors, RampFactors):
             factors = self.factors
             places = np.array([ramp.statistic for ramp in factors.ramps])
             ramps, statistics = (places, factors.zeros, factors.widths), factors.statistics
@@ -152,29 +153,42 @@ class RankMap:
         """Where all classes have one weight, only the top of a row matters."""
         xp = array_namespace(z)
         z = xp.astype(z, compute_dtype(z), copy=False)
+        top = xp.max(z, axis=1, keepdims=True)
         with np.errstate(over="ignore"):
-            f = z - xp.max(z, axis=1, keepdims=True)
+            f = z - top
             if not bool(xp.min(f) >= -LARGEST):  # depths are cut here as everywhere, masked classes apart
                 f = xp.where(xp.isinf(z), f, xp.clip(f, min=-LARGEST))
             f *= float(self.scale_steps[0, 0])
-        return anchored_softmax_(f)
+        return _kept(*anchored_softmax_and_top_(f), z, top)
 
     def _by_block(
         self, logits: Array, function: Callable[..., Array], beside: np.ndarray | None = None
     ) -> Array:
+        if logits.shape[0] <= FEW:
+            return function(logits) if beside is None else function(logits, beside)
         # Predicting on a device needs half a dozen arrays of a block's size beside the result: smaller blocks there.
         size = block_rows(logits) if on_host(logits) else max(1, block_rows(logits) // 4)
         return map_rows(function, logits, size, beside)
 
+    def _in_loops(self, logits: Array) -> bool:
+        """Whether an array is large enough, and made, for the compiled loops."""
+        large = logits.shape[0] * logits.shape[1] >= compiled.LARGE
+        return large and self._needs_ranks and compiled.suits(logits)
+
+    def _way(self, logits: Array) -> Callable[[Any], Any]:
+        """How blocks of an array become calibrated logits."""
+        return self._compiled_block if self._in_loops(logits) else self._block
+
     def _compiled_probabilities(self, z: np.ndarray, out: np.ndarray) -> None:
         """The same in loops, which look for the values at the jumps alone, ties included."""
-        jumps = compiled.find_jumps(z, self.starts[1:], self.top_k)
-        w, b = self._cumulated(self._compiled_factors(z, jumps), z)
-        lost = compiled.probabilities(z, jumps, w, b, out)
-        far = np.flatnonzero(~jumps.done)
-        if len(far):
-            out[far] = ordered_softmax(self._block(z[far]))
-        _mend(out, z, lost | ~jumps.done)
+        jumps, w, b = self._compiled_parameters(z)
+        lost = compiled.calibrate(z, jumps, w, b, out)
+        rest = np.flatnonzero(lost | ~jumps.done)
+        if len(rest):
+            far = rest[~jumps.done[rest]]
+            if len(far):
+                out[far] = self._ranked_probabilities(z[far])
+            out[rest] = keep_argmax(out[rest], z[rest])
 
     def _compiled_adjusted(
         self, z: np.ndarray, adjust: Adjustment, context: np.ndarray | None, out: np.ndarray
@@ -182,46 +196,65 @@ class RankMap:
         """The same in two sweeps: one for the log-odds of the top class, one for the result. The top is a piece of its own."""
         r = min(self.top_k or z.shape[1], z.shape[1])
         starts = np.union1d(self.starts, r - 1)
-        jumps = compiled.find_jumps(z, starts[1:], self.top_k)
-        w, b = self._cumulated(self._compiled_factors(z, jumps), z)
+        jumps, w, b = self._compiled_parameters(z, starts)
         piece = np.searchsorted(self.starts, starts, side="right") - 1
-        w, b = to_numpy(w[:, piece]), to_numpy(b[:, piece])
+        w, b = w[:, piece], b[:, piece]
         top = z.argmax(axis=1)
         n_top = jumps.many[:, 0].astype(z.dtype) if len(starts) > 1 else np.ones_like(jumps.top)
         scale = to_numpy(adjust.scales(top, n_top, context))[:, None]
-        compiled.probabilities(z, jumps, w * scale, b * scale, out)
-        row = np.arange(len(z))
+        compiled.calibrate(z, jumps, w * scale, b * scale, out)
+        row, far = np.arange(len(z)), np.flatnonzero(~jumps.done)
+        out[far] = 1.0  # what is not done has no numbers yet
         of_top = out[row, top]
         out[row, top] = 0.0
-        with np.errstate(divide="ignore", invalid="ignore"):  # rows that are not done, and a certain top
+        with np.errstate(divide="ignore"):  # a top that is certain
             odds = np.log(of_top) - np.log(out.sum(axis=1))
-        odds = np.where(jumps.done, np.clip(odds, -_FARTHEST, _FARTHEST), 0.0)
-        weight, lift = (to_numpy(x)[:, None] for x in adjust.weight_and_lift(odds, context))
-        weight = weight * scale
-        b = b * weight
-        b[:, -1:] += lift
-        lost = compiled.probabilities(z, jumps, w * weight, b, out)
+        weight, lift = adjust.weight_and_lift(np.clip(odds, -_FARTHEST, _FARTHEST), context)
+        both = to_numpy(weight)[:, None] * scale
+        b = b * both
+        b[:, -1:] += to_numpy(lift)[:, None]
+        lost = compiled.calibrate(z, jumps, w * both, b, out)
+        if len(far):
+            out[far] = self._adjusted_block(adjust, z[far], None if context is None else context[far])
+        near = np.flatnonzero(lost & jumps.done)
+        if len(near):
+            out[near] = keep_argmax(out[near], z[near])
+
+    def _compiled_block(self, z: np.ndarray) -> np.ndarray:
+        """`_block` in loops."""
+        out = np.empty_like(z)
+        jumps, w, b = self._compiled_parameters(z)
+        compiled.calibrate(z, jumps, w, b, out, normalise=False)
         far = np.flatnonzero(~jumps.done)
         if len(far):
-            some = None if context is None else context[far]
-            out[far] = ordered_softmax(self._adjusted_block(adjust, z[far], some))
-        _mend(out, z, lost | ~jumps.done)
+            out[far] = self._block(z[far])
+        return out
 
-    def _compiled_factors(self, z: np.ndarray, jumps: compiled.Jumps) -> np.ndarray | None:
-        if self.factors is None:
-            return None
-        names = self.factors.statistics
-        if not set(names) <= set(compiled.STATISTICS):
-            return to_numpy(self.factors(self._ranked(z)))
-        known = compiled.statistics(z, jumps)
-        chosen = known[:, [compiled.STATISTICS.index(str(name)) for name in names]]
-        return to_numpy(self.factors.of_statistics(chosen))
+    def _compiled_parameters(
+        self, z: np.ndarray, starts: np.ndarray | None = None
+    ) -> tuple[compiled.Jumps, Any, Any]:
+        """The jumps of rows at these starts (by default those of the map), and weights and biases of the map's own pieces."""
+        factors = self._in_use.factors
+        ramps = factors if isinstance(factors, RampFactors) else None
+        unsorted = ramps is not None and all(
+            isinstance(s, str) and s in compiled.STATISTICS for s in ramps.statistics
+        )
+        at = self.starts if starts is None else starts
+        jumps = compiled.find_jumps(z, at[1:], self.top_k, unsorted)
+        psi = None
+        if ramps is not None and unsorted:
+            where = [compiled.STATISTICS.index(str(name)) for name in ramps.statistics]
+            psi = ramps.of_statistics(jumps.statistics[:, where])
+        elif factors is not None:
+            psi = factors(self._ranked(z))
+        return jumps, *self._cumulated(psi, z)
 
     def _block(self, z: Array) -> Array:
         z = widened(z)
         if self.has_kernels(z):
-            return self._by_kernels(z, triton_map.LOGITS)
-        return self._of_ranked(z, self._ranked(z))
+            on_device: Array = triton_map.apply(z, self._tables(z), triton_map.LOGITS)
+            return on_device
+        return self._of_ranked(z, self._ranked(z))[0]
 
     def _ranked(self, z: Array) -> Ranked:
         return rank_rows(z, self.top_k, ordered=self._needs_ranks)
@@ -232,41 +265,70 @@ class RankMap:
 
     def _parameters(self, rows: Ranked) -> tuple[Array, Array]:
         """Weight and bias of each piece, (n, D), or (1, D) where all rows have the same."""
-        return self._cumulated(None if self.factors is None else self.factors(rows), rows.depth)
+        factors = self._in_use.factors
+        return self._cumulated(None if factors is None else factors(rows), rows.depth)
+
+    @cached_property
+    def _in_use(self) -> RankMap:
+        """The same map without the factors that have no increments."""
+        if not isinstance(self.factors, RampFactors):
+            return self
+        steps = self.scale_steps.any(axis=1) | self.bias_steps.any(axis=1)
+        used = np.union1d(0, np.flatnonzero(steps))
+        factors = self.factors.only(used)
+        return replace(
+            self, scale_steps=self.scale_steps[used], bias_steps=self.bias_steps[used], factors=factors
+        )
 
     def _cumulated(self, psi: Array | None, other: Array) -> tuple[Array, Array]:
         """The same from the factors (n, K), in the library and type of ``other``."""
-        xp = array_namespace(other)
-        w, b = (
-            xp.cumulative_sum(_mix(psi, steps, other), axis=1)
-            for steps in (self.scale_steps, self.bias_steps)
-        )
+        cumulate = np.cumsum if type(other) is np.ndarray else array_namespace(other).cumulative_sum
+        w, b = (cumulate(_mix(psi, *steps), axis=1) for steps in self._steps_like(other))
         if not on_host(other):  # a device sums in parallel, in an order of its own
             w, b = running_maximum(w), running_maximum(b)
         return w, b
 
-    def _split(self, rows: Ranked) -> np.ndarray:
-        """Whether a jump falls among tied classes of a row, (n,)."""
-        jumps = self.starts[1:]
-        jumps = jumps[jumps < rows.depth.shape[1]]
-        tied = to_numpy(rows.depth[:, jumps] == rows.depth[:, jumps - 1])
-        return np.asarray(tied.any(axis=1))
+    def _steps_like(self, other: Array) -> list[tuple[np.ndarray, Any]]:
+        """Of weights and of biases: the constant factor and those with increments, and their increments in another's type."""
+        key = other.dtype if type(other) is np.ndarray else None
+        if key is None or key not in self._steps:
+            both = (self._in_use.scale_steps, self._in_use.bias_steps)
+            used = [np.append(0, np.flatnonzero(x[1:].any(axis=1)) + 1) for x in both]
+            found = [(k, like(x[k], other)) for k, x in zip(used, both, strict=True)]
+            if key is None:
+                return found
+            self._steps[key] = found
+        return self._steps[key]
 
-    def _of_ranked(self, z: Array, rows: Ranked) -> Array:
-        """Calibrated logits of rows that have been ranked."""
+    @cached_property
+    def _steps(self) -> dict[Any, list[tuple[np.ndarray, Any]]]:
+        return {}
+
+    def _split(self, rows: Ranked) -> np.ndarray | None:
+        """Whether a jump falls among tied classes of a row, (n,); None where that happens in no row."""
+        jumps = self.starts[1:]
+        if len(jumps) and jumps[-1] >= rows.depth.shape[1]:
+            jumps = jumps[jumps < rows.depth.shape[1]]
+        tied = to_numpy(rows.depth[:, jumps] == rows.depth[:, jumps - 1])
+        return np.asarray(tied.any(axis=1)) if tied.any() else None
+
+    def _of_ranked(self, z: Array, rows: Ranked) -> tuple[Array, Array | None]:
+        """Calibrated logits of rows that have been ranked, and the highest of each (n, 1), where it is known."""
         w, b = self._parameters(rows)
+        highest = rows.height[:, None] * w[:, -1:] + b[:, -1:]
         if not self._needs_ranks:
-            return _mask((rows.height[:, None] - _depth(z, rows)) * w + b, z, rows)
+            return _mask((rows.height[:, None] - _depth(z, rows)) * w + b, z, rows), highest
         if is_torch(z):
-            return self._scattered(z, rows, w, b)
+            return self._scattered(z, rows, w, b), None
         split = self._split(rows)
-        if split.all():
-            return self._scattered(z, rows, w, b)
+        if split is not None and split.all():
+            return self._scattered(z, rows, w, b), None
         f = self._thresholded(z, rows, w, b)
-        if split.any():
-            part = slice(None) if len(w) == 1 else split
-            f[split] = self._scattered(z[split], rows[split], w[part], b[part])
-        return f
+        if split is None:
+            return f, highest
+        part = slice(None) if len(w) == 1 else split
+        f[split] = self._scattered(z[split], rows[split], w[part], b[part])
+        return f, None
 
     def _thresholded(self, z: np.ndarray, rows: Ranked, w: np.ndarray, b: np.ndarray) -> np.ndarray:
         """Every class finds its piece by comparing with the values at the jumps."""
@@ -274,13 +336,16 @@ class RankMap:
         jumps = self.starts[1:]
         piece = _count_passed(depth, rows.depth[:, jumps], jumps - rows.depth.shape[1] + z.shape[1])
         u: np.ndarray = np.subtract(rows.height[:, None], depth, out=depth)
-        if not self.scale_steps[:, 1:].any():
-            u *= w[:, :1]
-        else:
-            u *= _look_up(w, piece)
-        if self.bias_steps.any():
+        scales, biases = self._kinds
+        u *= _look_up(w, piece) if scales else w[:, :1]
+        if biases:
             u += _look_up(b, piece)
         return _mask(u, z, rows)
+
+    @cached_property
+    def _kinds(self) -> tuple[bool, bool]:
+        """Whether some weight jumps, and whether there is a bias."""
+        return bool(self.scale_steps[:, 1:].any()), bool(self.bias_steps.any())
 
     def _scattered(self, z: Array, rows: Ranked, w: Array, b: Array) -> Array:
         """Sorted values are calibrated rank by rank and put back where they came from."""
@@ -308,35 +373,49 @@ class RankMap:
         return masked
 
 
-def _mend(out: np.ndarray, z: np.ndarray, which: np.ndarray) -> None:
-    """Give back their argmax to rows in which rounding has made another class equal to the top."""
-    rows = np.flatnonzero(which)
-    if len(rows):
-        out[rows] = keep_argmax(out[rows], z[rows])
+def _adjusted(
+    way: Callable[[Any], Any], adjust: Adjustment, z: Array, context: np.ndarray | None = None
+) -> Array:
+    """Calibrated logits of a block, after a second stage."""
+    z = widened(z)
+    return adjust(way(z), z == array_namespace(z).max(z, axis=1, keepdims=True), context)
 
 
-def _mix(psi: Array | None, steps: np.ndarray, other: Array) -> Array:
+def _kept(p: Array, p_top: Array, z: Array, top: Array) -> Array:
+    """Probabilities with the argmax of the logits.
+
+    What is on top among the logits is on top among the probabilities: ``argmax`` can only change where some other class is, too.
+    So all on top are counted, which is faster than to look for the first in every row.
+    """
+    if is_torch(p) or np.count_nonzero(p == p_top) != np.count_nonzero(z == top):
+        return keep_argmax(p, z)
+    return p
+
+
+def _mix(psi: Array | None, used: np.ndarray, table: Array) -> Array:
     """Increments (n, D) of each row, or (1, D) where they are the same for all; non-negative whatever the rounding.
 
     Not a matrix product, whose rounding depends on how many rows it is given. Factors without increments are left out.
     """
-    table = like(steps, other)
     if psi is None:
         return table
-    total = psi[:, :1] * table[0]
-    for k in np.flatnonzero(steps[1:].any(axis=1)) + 1:
-        total += psi[:, k : k + 1] * table[k]
-    return total
+    if type(psi) is np.ndarray and len(psi) <= FEW:  # the same sums, in fewer calls
+        return np.cumsum(psi[:, used, None] * table, axis=1)[:, -1] if len(used) > 1 else psi[:, :1] * table
+    total: Any = psi[:, :1] * table[0]
+    for place, k in enumerate(used[1:], 1):
+        total += psi[:, k : k + 1] * table[place]
+    mixed: Array = total
+    return mixed
 
 
 def _depth(z: Array, rows: Ranked) -> Array:
     """Depths of the classes in their own places, rounded exactly as when they were sorted."""
     xp = array_namespace(z)
     with np.errstate(over="ignore"):
-        depth = xp.astype(z, rows.depth.dtype) - rows.top
+        depth = xp.astype(z, rows.depth.dtype, copy=False) - rows.top
     depth *= -1.0
     # Nothing lies below the height but masked classes and a tail.
-    if rows.valid is not None or rows.tail is not None or not bool(xp.max(rows.height) < LARGEST):
+    if rows.valid is not None or rows.tail is not None or not bool(xp.all(rows.height < LARGEST)):
         depth = cut_(depth, LARGEST)
     return depth
 
@@ -357,7 +436,10 @@ def _count_passed(depth: np.ndarray, thresholds: np.ndarray, starts: np.ndarray)
     they are cut out into an array of their own and only they are compared any further.
     """
     n, m = depth.shape
-    passed = np.zeros((n, m), dtype=np.uint8 if len(starts) < 256 else np.uint16)
+    small = np.uint8 if len(starts) < 256 else np.uint16
+    if n <= FEW and m * len(starts) <= CALL:
+        return np.asarray(np.count_nonzero(depth[:, :, None] <= thresholds[:, None, :], axis=2), dtype=small)
+    passed = np.zeros((n, m), dtype=small)
     for d, start in enumerate(starts):
         inside = depth <= thresholds[:, d : d + 1]
         passed += inside

@@ -57,12 +57,13 @@ def spread(rows: Ranked) -> Array:
     away = depth - mean_gap(rows)[:, None]
     if valid is not None:
         away = xp.where(valid, away, 0 * away)
-    # In units of the largest, so that no square overflows.
+    # In units of the largest, so that no square is lost.
     unit = xp.max(abs(away), axis=1)
-    unit = xp.where(unit > 0, unit, xp.ones_like(unit))
+    unit = unit + (unit == 0)
     away /= unit[:, None]
     with np.errstate(under="ignore"):
-        square = xp.sum(away * away, axis=1)
+        away *= away
+        square = xp.sum(away, axis=1)
     n = float(depth.shape[1]) if valid is None else xp.astype(count_true(valid), depth.dtype)
     return unit * xp.sqrt(square / n)
 

@@ -22,7 +22,7 @@ from ..arrays import (
 from ..ranks.ranked import LARGEST, Ranked, rank_rows
 from ..ranks.ties import average_ties, largest_tie
 from .block import Block
-from .curvature import hessian_of
+from .curvature import hessian_of, within_ties
 from .interface import Sums
 from .point import Point, from_top, in_parts, weighted
 from .tail import tail_moments
@@ -47,9 +47,13 @@ class ArrayEngine:
         statistics: Sequence[Callable[[Ranked], Array]] = (),
         dtype: object = None,
         ordered: bool = True,
+        into: np.ndarray | None = None,
     ) -> Block:
         xp = array_namespace(logits)
-        rows = self._ranked(logits, top_k, dtype, ordered)
+        if into is None:
+            rows = self._ranked(logits, top_k, dtype, ordered)
+        else:
+            rows = rank_rows(logits, top_k, dtype, ordered, into=into)
         depth, tail = rows.depth, rows.tail
         z_label = xp.astype(xp.take_along_axis(logits, labels[:, None], axis=1), depth.dtype)
         with np.errstate(over="ignore"):
@@ -100,7 +104,10 @@ class ArrayEngine:
             top = label_totals(with_top_labels(block), psi, r)
         weight = float(xp.sum(w, dtype=xp.float64))
         tied = np.zeros(r, dtype=bool) if tied is None else tied.astype(bool)
-        return Totals(weight, label, top, largest_tie(block.rows), tied, mean, square)
+        return Totals(weight, label, top, self.largest_tie(block.rows), tied, mean, square)
+
+    def largest_tie(self, rows: Ranked) -> int:
+        return largest_tie(rows)
 
     def _scale_moments(self, block: Block, lefts: list[Array], whole_scales: bool) -> list[np.ndarray]:
         return [to_numpy(x) for x in self._moments_by_rank(block, lefts, whole_scales)]
@@ -142,6 +149,19 @@ class ArrayEngine:
             hessian = hessian_of(block, point, p, tail) if len(point.start) else np.zeros((0, 0))
             by_rank, whole = _sums_by_rank(left, rows.height, p, v, tail, point.whole_scales)
         return Sums(float(value), by_rank.astype(np.float64), whole.astype(np.float64), hessian)
+
+    def probabilities(self, block: Block, point: Point) -> tuple[Block, Array, Array, list[Array] | None]:
+        block = self._precise(block)
+        p, total, shift, tail = self._exponentials(block, point)
+        logs = array_namespace(total).log(total)
+        if shift is not None:
+            logs = logs + shift[:, 0]
+        share = block.weight / total
+        p *= share[:, None]
+        return block, p, logs, None if tail is None else [t * share for t in tail]
+
+    def within_ties(self, block: Block, point: Point, p: Array) -> np.ndarray | float:
+        return within_ties(block, point, p)
 
     def _precise(self, block: Block) -> Block:
         """The same block in double precision, where operations on the host would round every step.

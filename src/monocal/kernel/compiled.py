@@ -1,11 +1,11 @@
 """Loops for large single-precision arrays in memory, compiled by numba where it is installed (the extra ``fast``).
 
-    p_i = exp(-w_d v_i + base_d),         d the piece of rank i                              (`exponentials`)
-    sum_n p_i,  sum_n p_i v_i,  sum_n p_i U           over rows, p normalised                (`sums_by_rank`)
+    p_i = exp(-w_d v_i + base_d),         d the piece of rank i
+    sum_n p_i,  sum_n p_i v_i,  sum_n p_i U           over rows, p normalised                (`sums_of_rows`)
     sum_i p_i,  sum_i p_i v_i,  sum_i p_i v_i^2   over each piece                            (`piece_moments`)
     sum_i p_i,  sum_i p_i v_i,  sum_i p_i v_i^2   over a tail that is not sorted             (`tail_sums`)
     v at some ranks, and its ties         of rows that are not sorted                        (`find_jumps`)
-    softmax(w_d u_i + b_d),               d the number of jumps at or below the rank of i     (`probabilities`)
+    softmax(w_d u_i + b_d),               d the number of jumps at or below the rank of i     (`calibrate`)
 
 The same numbers are made by ordinary array operations in `kernel` and `rank_map`, which write and read an array for each step
 of the arithmetic; a loop keeps a row in the cache. Order survives for the same reasons as there: every step rounds
@@ -23,8 +23,9 @@ import numpy as np
 
 from ..arrays import Array
 from ..errors import warn
+from .point import SCALE, Point
 
-# What `statistics` finds, in this order.
+# Statistics of a row that need no sorting, in the order in which `find_jumps` has them.
 STATISTICS = ("margin", "mean_gap", "spread")
 # Logits in all from which loading compiled loops is worth it, for a prediction.
 LARGE = 3 * 2**20
@@ -51,17 +52,6 @@ def suits(x: Array) -> bool:
     return isinstance(x, np.ndarray) and x.dtype == np.float32 and x.flags.c_contiguous and available()
 
 
-def exponentials(
-    v: np.ndarray, starts: np.ndarray, weights: list[np.ndarray], base: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """``exp(sum(weights) v + base)`` (n, r) and its sums (n,); parameters of each piece: (1 or n, D), (n, D)."""
-    p, total = np.empty_like(v), np.empty(len(v), dtype=v.dtype)
-    leading, *rest = weights
-    lesser = rest[0] if rest else np.zeros_like(leading)
-    loops().exponentials(v, np.append(starts, v.shape[1]), leading, lesser, base, p, total)
-    return p, total
-
-
 def find_labels(depth: np.ndarray, label_depth: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """In rows sorted downwards: values above the label's and equal to it, (n,) each; which neighbours tie in some row."""
     first, held = np.empty(len(depth), dtype=np.intp), np.empty(len(depth), dtype=np.intp)
@@ -77,25 +67,97 @@ def scale_moments(v: np.ndarray, height: np.ndarray, weight: np.ndarray) -> np.n
     return out
 
 
-def sums_by_rank(
-    v: np.ndarray,
-    starts: np.ndarray,
-    weights: list[np.ndarray],
-    base: np.ndarray,
-    weight: np.ndarray,
-    height: np.ndarray,
-    left_out: np.ndarray,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Sums over rows of ``p v``, ``p U``, ``p`` at each rank (3, r), ``p`` normalised and weighted, and the totals (n,).
+@dataclass(frozen=True)
+class Atoms:
+    """A working set for the loops, in order of its starts: columns among (kind, start), kinds, factors, (a,) each."""
 
-    ``weights`` (1, D) are common to all rows; rows in ``left_out`` (n,) only get a total.
-    """
-    out, total = np.zeros((3, v.shape[1])), np.empty(len(v), dtype=v.dtype)
-    leading, lesser = weights
-    loops().sums_by_rank(
-        v, np.append(starts, v.shape[1]), leading, lesser, base, weight, height, left_out, out, total
-    )
-    return out, total
+    order: np.ndarray
+    column: np.ndarray
+    is_scale: np.ndarray
+    factor: np.ndarray
+
+    @classmethod
+    def of(cls, point: Point, has_factors: bool) -> Atoms:
+        if not len(point.start):
+            return _NO_ATOMS
+        order = np.argsort(point.start, kind="stable")
+        factor = point.factor[order] if has_factors else np.zeros_like(order)
+        return cls(order, point.columns[2][order], point.kind[order] == SCALE, factor)
+
+    def whole(self, upper: np.ndarray) -> np.ndarray:
+        """A symmetric matrix (a, a) in the order of the working set, from its upper half."""
+        both: np.ndarray = np.triu(upper) + np.triu(upper, 1).T
+        back = np.argsort(self.order)
+        return np.asarray(both[np.ix_(back, back)])
+
+
+_NO_ATOMS = Atoms(*(np.zeros(0, dtype=t) for t in (np.intp, np.intp, bool, np.intp)))
+
+
+@dataclass(frozen=True)
+class RowSums:
+    """What one reading of sorted rows gives."""
+
+    by_rank: np.ndarray  # (3, r): sums over rows of ``p v``, ``p U``, ``p`` at each rank
+    logs: np.ndarray  # (n,): the log-partition from the top
+    p: np.ndarray  # (n, r), or (1, r) that means nothing
+    depth: np.ndarray  # (n,): sums of ``p v``, where there are factors
+    hessian: np.ndarray  # (a, a), as if no ranks were tied
+
+
+def sums_of_rows(
+    v: np.ndarray,
+    height: np.ndarray,
+    weight: np.ndarray,
+    psi: np.ndarray | None,
+    point: Point,
+    keep: bool,
+) -> RowSums:
+    """Sums with probabilities ``p`` that are normalised and weighted, which are kept on demand."""
+    n, r = v.shape
+    shared, atoms = point.shared(v), Atoms.of(point, psi is not None)
+    kept = np.empty((n if keep else 1, r), dtype=v.dtype)
+    out, total, shift = np.zeros((3, r)), np.empty(n, dtype=v.dtype), np.empty(n, dtype=v.dtype)
+    depth = np.empty(0 if psi is None else n, dtype=v.dtype)
+    a = len(point.start)
+    hessian = np.zeros((a, a))
+    starts, ends = point.pieces
+    used = shared.used
+    if psi is None:
+        psi, used = np.ones((1, 1), dtype=v.dtype), np.zeros(1, dtype=np.intp)
+    loops().sums_of_rows(
+        v, starts, psi, used, shared.weights, shared.drops, weight, height, ends, atoms.column, atoms.is_scale,
+        atoms.factor, kept, out, total, shift, depth, hessian,
+    )  # fmt: skip
+    logs = np.log(total, dtype=np.float64)
+    logs += shift
+    return RowSums(out, logs, kept, depth, atoms.whole(hessian) if a else hessian)
+
+
+def products_in_ties(
+    p: np.ndarray, v: np.ndarray, height: np.ndarray, psi: np.ndarray | None, point: Point
+) -> np.ndarray:
+    """What products of atoms (a, a) count too much inside groups of ties: see `curvature`."""
+    atoms = Atoms.of(point, psi is not None)
+    out = np.zeros((len(atoms.order), len(atoms.order)))
+    if psi is None:
+        psi = np.ones((1, 1), dtype=v.dtype)
+    starts, at, _ = point.columns
+    loops().products_in_ties(p, v, height, starts, at[atoms.order], atoms.is_scale, atoms.factor, psi, out)
+    return atoms.whole(out)
+
+
+def largest_tie(v: np.ndarray) -> int:
+    """Ranks of the largest group of equal values in sorted rows."""
+    return int(loops().largest_tie(v))
+
+
+def scale_moments_of_rows(v: np.ndarray, weights: list[np.ndarray]) -> np.ndarray:
+    """``sum p``, ``sum p v``, ``sum p v^2`` of each row (3, n), ``p = exp(sum(weights) v)``; weights (1, 1) each."""
+    out = np.empty((3, len(v)), dtype=v.dtype)
+    leading, lesser = (w[0, 0] for w in weights)
+    loops().scale_moments_of_rows(v, leading, lesser, out)
+    return out
 
 
 def piece_moments(p: np.ndarray, v: np.ndarray, starts: np.ndarray) -> np.ndarray:
@@ -126,12 +188,15 @@ class Jumps:
     over: np.ndarray  # the same shape: classes above that depth
     many: np.ndarray  # the same shape: classes above it or at it
     done: np.ndarray  # (n,): rows for which all this is known; the others have depths that must be cut
+    statistics: np.ndarray  # (n, 3) where they were wanted: margin, mean gap and spread
 
 
-def find_jumps(z: np.ndarray, starts: np.ndarray, top_k: int | None = None) -> Jumps:
+def find_jumps(
+    z: np.ndarray, starts: np.ndarray, top_k: int | None = None, statistics: bool = False
+) -> Jumps:
     """Of rows (n, m) in any order: top and height, and the depths at some ranks with the classes that tie there.
 
-    ``starts`` (J,) rises and counts from the lowest rank in use.
+    ``starts`` (J,) rises and counts from the lowest rank in use. On demand also `STATISTICS`.
     """
     n, m = z.shape
     r = m if top_k is None else min(top_k, m)
@@ -143,27 +208,27 @@ def find_jumps(z: np.ndarray, starts: np.ndarray, top_k: int | None = None) -> J
     depth = np.empty((n, len(wanted)), dtype=z.dtype)
     over, many = np.empty(depth.shape, dtype=np.uint32), np.empty(depth.shape, dtype=np.uint32)
     n_buckets = min(max(-(-m // 8) * 8, 64), 2**15)
-    predict_loops().find_jumps(z, wanted, r < m, n_buckets, top, height, depth, over, many, done)
-    return Jumps(ranks, top, height, depth, over, many, done)
+    found = np.zeros((n if statistics else 0, len(STATISTICS)), dtype=z.dtype)
+    predict_loops().find_jumps(z, wanted, r < m, n_buckets, top, height, depth, over, many, done, found)
+    return Jumps(ranks, top, height, depth, over, many, done, found)
 
 
-def statistics(z: np.ndarray, jumps: Jumps) -> np.ndarray:
-    """Margin, mean gap and spread of rows (n, m) in any order, (n, 3); zeros where the jumps are not known."""
-    out = np.zeros((len(z), 3), dtype=z.dtype)
-    predict_loops().statistics(z, jumps.top, jumps.done, out)
-    return out
-
-
-def probabilities(
-    z: np.ndarray, jumps: Jumps, weights: np.ndarray, biases: np.ndarray, out: np.ndarray
+def calibrate(
+    z: np.ndarray,
+    jumps: Jumps,
+    weights: np.ndarray,
+    biases: np.ndarray,
+    out: np.ndarray,
+    normalise: bool = True,
 ) -> np.ndarray:
-    """Softmax of ``w_d u + b_d`` to ``out`` (n, m), of the rows that are done; weights and biases (1 or n, J + 1).
+    """``w_d u + b_d``, or its softmax, to ``out`` (n, m), of the rows that are done; weights and biases (1 or n, J + 1).
 
-    Returns (n,) in which rows rounding has made another class equal to the top, so that ``argmax`` would change.
+    Returns (n,) in which rows rounding has made another class as probable as the top, so that ``argmax`` would change.
     """
     lost = np.empty(len(z), dtype=bool)
-    predict_loops().probabilities(
-        z, jumps.top, jumps.height, jumps.ranks, jumps.depth, jumps.over, jumps.many, jumps.done, weights, biases, out, lost
+    predict_loops().calibrate(
+        z, jumps.top, jumps.height, jumps.ranks, jumps.depth, jumps.over, jumps.many, jumps.done, weights, biases, normalise,
+        out, lost,
     )  # fmt: skip
     return lost
 

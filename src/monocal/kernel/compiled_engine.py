@@ -5,16 +5,17 @@ Rows with masked classes and rows with a tail take the way of arrays, but for th
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from ..arrays import Array
 from ..ranks.ranked import Ranked
-from ..ranks.ties import average_ties
 from . import compiled
-from .array import ArrayEngine, Exponentials
+from .array import ArrayEngine
 from .block import Block
 from .interface import Sums
-from .point import Point, from_top, parameters
+from .point import Point
 
 
 class CompiledEngine(ArrayEngine):
@@ -33,50 +34,57 @@ class CompiledEngine(ArrayEngine):
             return list(compiled.scale_moments(rows.depth, rows.height, block.weight)[:, None])
         return super()._scale_moments(block, lefts, whole_scales)
 
+    def largest_tie(self, rows: Ranked) -> int:
+        if rows.tied is None or rows.valid is not None or not compiled.suits(rows.depth):
+            return super().largest_tie(rows)
+        return compiled.largest_tie(rows.depth)
+
     def sums(self, block: Block, point: Point) -> Sums:
-        if block.factors is not None or len(point.start) or not _is_plain(block):
+        """One loop over the rows; with factors a matrix product of the probabilities, too."""
+        if not _is_plain(block):
             return super().sums(block, point)
-        # One loop over the rows; the few whose top is split go the long way.
-        rows = block.rows
-        weights, base = parameters(block, point, rows.depth)
-        split = _top_is_split(point.jumps, rows)
-        by_rank, total = compiled.sums_by_rank(
-            rows.depth, np.append(0, point.jumps), weights, base, block.weight, rows.height, split
+        psi, rows = block.factors, block.rows
+        if psi is not None and not point.whole_scales:
+            return super().sums(block.in_double(), point)
+        starts = point.columns[0]
+        ties = len(point.start) > 0 and bool(rows.tied is None or rows.tied[starts].any())
+        found = compiled.sums_of_rows(
+            rows.depth, rows.height, block.weight, psi, point, keep=psi is not None or ties
         )
-        logs = np.log(total, dtype=np.float64)
-        sums = Sums(float(block.weight @ np.where(split, 0.0, logs)), by_rank, np.zeros(0), np.zeros((0, 0)))
-        return sums + super().sums(block[np.flatnonzero(split)], point) if split.any() else sums
+        hessian = found.hessian
+        if ties:
+            hessian = hessian - self.within_ties(block, point, found.p)
+        by_rank, whole = found.by_rank, np.zeros(0)
+        if psi is not None:
+            others = psi[:, 1:] if point.own is None else psi[:, point.own[1:]]
+            by_rank = np.concatenate([by_rank, others.T @ found.p])
+            whole = np.asarray(others.T @ found.depth, dtype=np.float64)
+        return Sums(float(block.weight @ found.logs), by_rank, whole, hessian)
+
+    def probabilities(self, block: Block, point: Point) -> tuple[Block, Array, Array, list[Array] | None]:
+        if not _is_plain(block):
+            return super().probabilities(block, point)
+        rows = block.rows
+        alone = replace(point, kind=point.kind[:0], factor=point.factor[:0], start=point.start[:0])
+        found = compiled.sums_of_rows(rows.depth, rows.height, block.weight, block.factors, alone, keep=True)
+        return block, found.p, found.logs, None
+
+    def within_ties(self, block: Block, point: Point, p: Array) -> np.ndarray | float:
+        if not (_is_plain(block) and compiled.suits(p)):
+            return super().within_ties(block, point, p)
+        rows = block.rows
+        return compiled.products_in_ties(p, rows.depth, rows.height, block.factors, point)
 
     def _precise(self, block: Block) -> Block:
         return (
             block if compiled.suits(block.rows.depth) else super()._precise(block)
         )  # loops keep products exact
 
-    def _exponentials(self, block: Block, point: Point) -> Exponentials:
-        if not _is_plain(block):
-            return super()._exponentials(block, point)
-        v = block.rows.depth
-        weights, base = parameters(block, point, v)
-        p, total = compiled.exponentials(v, np.append(0, point.jumps), weights, base)
-        split = np.flatnonzero(_top_is_split(point.jumps, block.rows))
-        if not len(split):
-            return p, total, None, None
-        some = block[split]
-        f = from_top(some, point, some.rows.depth)
-        average_ties(f, some.rows, point.jumps)
-        shift = np.zeros((len(v), 1), dtype=v.dtype)
-        shift[split] = f[:, -1:]
-        p[split] = np.exp(f - f[:, -1:])
-        total[split] = p[split].sum(axis=1)
-        return p, total, shift, None
-
     def _scale_moments_of_rows(self, block: Block, weights: list[Array]) -> tuple[Array, Array, Array]:
         v = block.rows.depth
         if block.rows.valid is not None or not compiled.suits(v):
             return super()._scale_moments_of_rows(block, weights)
-        one = np.zeros(1, dtype=np.intp)
-        p, _ = compiled.exponentials(v, one, weights, np.zeros((len(v), 1), dtype=v.dtype))
-        total, first, second = compiled.piece_moments(p, v, one)[:, :, 0]
+        total, first, second = compiled.scale_moments_of_rows(v, weights)
         return total, first, second
 
     def tail_sums(self, block: Block, weights: list[Array], base: Array, count: int) -> list[Array]:
@@ -97,8 +105,3 @@ def _is_plain(block: Block) -> bool:
     """Whether the loops take rows like these: nothing masked, no tail."""
     rows = block.rows
     return rows.valid is None and rows.tail is None and compiled.suits(rows.depth)
-
-
-def _top_is_split(jumps: np.ndarray, rows: Ranked) -> np.ndarray:
-    """Whether a jump falls among the classes that share the top of a row, (n,): the top then is no longer at 0."""
-    return np.equal(rows.depth[:, jumps[-1] - 1], 0) if len(jumps) else np.zeros(len(rows.depth), dtype=bool)

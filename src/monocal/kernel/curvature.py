@@ -24,10 +24,33 @@ from .point import SCALE, Point
 
 def hessian_of(block: Block, point: Point, p: Array, tail: list[Array] | None) -> np.ndarray:
     """Covariance (a, a) of the working set's atoms, from probabilities times weights ``p`` (n, r) and the tail's moments."""
-    psi, xp = block.factors, array_namespace(block.weight)
-    starts, at, column = point.columns
+    xp = array_namespace(block.weight)
+    starts = point.columns[0]
     height = xp.astype(block.rows.height[:, None], xp.float64)
-    mean, later = _drops(height, *_sums_at(block, p, starts, tail))
+    drops = _drops(height, *_sums_at(block, p, starts, tail))
+    return covariance_of_drops(block, point, *drops) - block.engine.within_ties(block, point, p)
+
+
+def hessian_of_columns(
+    block: Block, point: Point, p: Array, mass: Array, depth: Array, square: Array
+) -> np.ndarray:
+    """The same from sums over columns (n, G), among which are those that begin where atoms do."""
+    assert point.begins is not None
+    xp = array_namespace(mass)
+    starts = point.columns[0]
+    where = np.searchsorted(point.begins, starts)
+    height = xp.astype(block.rows.height[:, None], xp.float64)
+    below = xp.cumulative_sum(mass, axis=1) - mass
+    upwards = [xp.flip(xp.cumulative_sum(xp.flip(x, axis=1), axis=1), axis=1) for x in (depth, square)]
+    drops = _drops(height, *(x[:, where] for x in (below, *upwards)))
+    return covariance_of_drops(block, point, *drops) - block.engine.within_ties(block, point, p)
+
+
+def covariance_of_drops(block: Block, point: Point, mean: Array, later: Array) -> np.ndarray:
+    """The same as if no ranks were tied, from the mean drops at each start and what a later start takes off, (n, 2 D) each."""
+    psi, xp = block.factors, array_namespace(block.weight)
+    column = point.columns[2]
+    height = xp.astype(block.rows.height[:, None], xp.float64)
     mean, later = mean[:, column], later[:, column]
     factor = xp.ones_like(height)
     if psi is not None:
@@ -35,7 +58,7 @@ def hessian_of(block: Block, point: Point, p: Array, tail: list[Array] | None) -
         mean, later = mean * factor, later * factor
     share = mean / xp.astype(block.weight[:, None], xp.float64)
     products = [mean.T @ factor, (height * mean).T @ factor, factor.T @ later, mean.T @ share]
-    return covariance(point, *to_numpy_together(products)) - _within_ties(block, point, p, starts, at)
+    return covariance(point, *to_numpy_together(products))
 
 
 def _sums_at(
@@ -77,9 +100,7 @@ def few(n_tied: int, n_rows: int) -> bool:
     return 20 * n_tied < n_rows
 
 
-def _within_ties(
-    block: Block, point: Point, p: Array, starts: np.ndarray, at: np.ndarray
-) -> np.ndarray | float:
+def within_ties(block: Block, point: Point, p: Array) -> np.ndarray | float:
     """What the products above count too much: covariance of atoms inside groups of tied ranks.
 
     Tied ranks share one value, so an atom that starts inside a group of L counts there as its mean: h = (ranks of the group
@@ -87,6 +108,7 @@ def _within_ties(
     """
     rows = block.rows
     xp = array_namespace(p)
+    starts, at, _ = point.columns
     inner = starts[1:] if rows.tied is None else starts[1:][rows.tied[starts[1:]]]
     if not len(inner):
         return 0.0

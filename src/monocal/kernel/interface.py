@@ -71,10 +71,12 @@ class Engine(Protocol):
         statistics: Sequence[Callable[[Ranked], Array]] = (),
         dtype: object = None,
         ordered: bool = True,
+        into: np.ndarray | None = None,
     ) -> Block:
         """Sort rows of logits (n, m) and find their labels (n,).
 
-        ``ordered=False`` will do where no atom begins above the lowest rank.
+        ``ordered=False`` will do where no atom begins above the lowest rank. The depths of all ranks may have a place ``into``
+        which they go.
         """
 
     def totals(self, block: Block, whole_scales: bool) -> Totals:
@@ -89,6 +91,15 @@ class Engine(Protocol):
         """``exp(f - shift)`` (n, r), tied ranks alike; their total (n,) with the tail's; the shift (n, 1) where it is not the
         top; the tail's ``sum exp(f - shift)`` and ``sum exp(f - shift) v``, (n,) each, where there is one."""
 
+    def probabilities(self, block: Block, point: Point) -> tuple[Block, Array, Array, list[Array] | None]:
+        """Rows in the precision of what follows: ``weight p`` (n, r), the log-partition (n,), ``weight p v^t`` of a tail."""
+
+    def within_ties(self, block: Block, point: Point, p: Array) -> np.ndarray | float:
+        """What the products of atoms (a, a) count too much inside groups of ties (see `curvature`), with ``weight p`` (n, r)."""
+
+    def largest_tie(self, rows: Ranked) -> int:
+        """Ranks of the largest group of equal values."""
+
     def scale_sums(self, block: Block, scale: float) -> np.ndarray:
         """The same where there is no atom but the plain scale: value, slope and curvature, without the labels."""
 
@@ -102,13 +113,21 @@ class Engine(Protocol):
 # The same as functions of a block, for `Rows.sum`.
 
 
-def totals(block: Block, whole_scales: bool) -> Totals:
-    """`Engine.totals` of a block by its own engine."""
+def totals(block: Block, whole_scales: bool, begins: np.ndarray | None = None) -> Totals:
+    """`Engine.totals` of a block by its own engine; by column where it is said where columns begin."""
+    if begins is not None:
+        from .columns import column_totals
+
+        return column_totals(block, begins)
     return block.engine.totals(block, whole_scales)
 
 
 def sums(block: Block, point: Point) -> Sums:
-    """`Engine.sums` of a block by its own engine."""
+    """`Engine.sums` of a block by its own engine; by column where the point has columns."""
+    if point.begins is not None:
+        from .columns import column_sums
+
+        return column_sums(block, point)
     return block.engine.sums(block, point)
 
 

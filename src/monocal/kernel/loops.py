@@ -101,6 +101,24 @@ def total_of(x):
 
 
 @sum_loop
+def part_product(p, v):
+    s = F32(0)
+    for i in range(p.size):
+        s += p[i] * v[i]
+    return s
+
+
+@loop
+def product_of(p, v):
+    if p.size <= PART:
+        return part_product(p, v)
+    s = 0.0
+    for begin in range(0, p.size, PART):
+        s += part_product(p[begin : begin + PART], v[begin : begin + PART])
+    return F32(s)
+
+
+@sum_loop
 def part_moments(p, v):
     s0, s1, s2 = F32(0), F32(0), F32(0)
     for i in range(p.size):
@@ -119,6 +137,24 @@ def moments_of(p, v):
         t0, t1, t2 = part_moments(p[begin : begin + PART], v[begin : begin + PART])
         s0, s1, s2 = s0 + t0, s1 + t1, s2 + t2
     return F32(s0), F32(s1), F32(s2)
+
+
+@loop
+def shift_of_top(v, starts, base):
+    # Where a jump falls among the classes that share the top, they come down to the mean of their group.
+    k, low = starts.size - 2, starts[starts.size - 2]
+    if low == 0 or v[low - 1] != 0:
+        return F32(0)
+    while low > 0 and v[low - 1] == 0:
+        low -= 1
+    while starts[k] > low:
+        k -= 1
+    done, total = low, 0.0
+    while done < v.size:
+        total += (starts[k + 1] - done) * base[k]
+        done = starts[k + 1]
+        k += 1
+    return F32(total / (v.size - low))
 
 
 @loop
@@ -147,21 +183,192 @@ def average_ties(v, starts, leading, lesser, base, p):
 
 
 @loop
-def exponentials_of_row(v, starts, leading, lesser, base, p):
+def exponentials_of_row(v, starts, leading, lesser, base, raised, p):
+    # ``exp(f - f_top)``, its total, and ``f_top``; `raised` holds the bases from the top.
+    shift = shift_of_top(v, starts, base)
     for d in range(starts.size - 1):
-        w, c, b = leading[d], lesser[d], base[d]
+        raised[d] = base[d] - shift
+        w, c, b = leading[d], lesser[d], raised[d]
         x, y = v[starts[d] : starts[d + 1]], p[starts[d] : starts[d + 1]]
         for i in range(x.size):
             y[i] = exp(w * x[i] + (c * x[i] + b))
-    average_ties(v, starts, leading, lesser, base, p)
-    return total_of(p)
+    average_ties(v, starts, leading, lesser, raised, p)
+    return total_of(p), shift
 
 
 @loop
-def exponentials(v, starts, leading, lesser, base, p, total):
-    step = 0 if leading.shape[0] == 1 else 1
+def drops_of_row(p, v, height, starts, mean, later):
+    # What `curvature` needs of a row: mean drop of a scale and of a bias from each start on, and the part of a later start.
+    high, below, starts_held = np.float64(height), 0.0, starts.size - 1
+    for d in range(starts_held):
+        mean[starts_held + d] = below
+        s0, s1, s2 = moments_of(p[starts[d] : starts[d + 1]], v[starts[d] : starts[d + 1]])
+        below += s0
+        later[starts_held + d], later[d] = s1, s2
+    depth, square = 0.0, 0.0
+    for d in range(starts_held - 1, -1, -1):
+        depth += later[starts_held + d]
+        square += later[d]
+        mean[d] = high * mean[starts_held + d] + depth
+        later[d] = square - high * depth
+        later[starts_held + d] = -depth
+
+
+@loop
+def parameters_of_row(psi, used, weights, drops, height, w, b, leading, lesser, base):
+    # ``-w`` in two parts and ``-(w_top - w) U - (b_top - b)`` of each piece, summed in double precision over the factors.
+    w[:] = 0.0
+    b[:] = 0.0
+    for k in range(used.size):
+        size = np.float64(psi[used[k]])
+        high = size * np.float64(height)
+        for d in range(w.size):
+            w[d] += size * weights[k, d]
+            b[d] += high * drops[k, d] + size * drops[used.size + k, d]
+    for d in range(w.size):
+        leading[d] = F32(w[d])
+        lesser[d] = F32(w[d] - np.float64(leading[d]))
+        base[d] = F32(b[d])
+
+
+@loop
+def add_products(mean, later, psi, height, weight, at, is_scale, factor, drop, other, late, out):
+    # Products of the drops of two atoms less the product of their means, as `curvature` has them: the half of the matrix in
+    # which the first starts no later than the second. Atoms are in order of their starts.
+    for b in range(at.size):
+        size = np.float64(psi[factor[b]])
+        drop[b] = size * mean[at[b]]
+        late[b] = size * later[at[b]]
+        other[b] = size * height if is_scale[b] else size
+    for a in range(at.size):
+        first, share = drop[a], drop[a] / weight
+        scale = np.float64(psi[factor[a]]) if is_scale[a] else 0.0
+        line, x, y, z = out[a, a:], other[a:], late[a:], drop[a:]
+        for b in range(line.size):
+            line[b] += first * x[b] + scale * y[b] - share * z[b]
+
+
+@loop
+def sums_of_rows(
+    v,
+    starts,
+    psi,
+    used,
+    weights,
+    drops,
+    weight,
+    height,
+    atoms,
+    at,
+    is_scale,
+    factor,
+    kept,
+    out,
+    total,
+    shift,
+    depth,
+    hessian,
+):
+    # `kept` takes the probabilities times weights of all rows, or has one row to work in.
+    own, every = (0 if psi.shape[0] == 1 else 1), (0 if kept.shape[0] == 1 else 1)
+    some, pieces = np.zeros((3, v.shape[1]), dtype=np.float32), starts.size - 1
+    leading, lesser = np.empty(pieces, dtype=np.float32), np.empty(pieces, dtype=np.float32)
+    base, raised = np.empty(pieces, dtype=np.float32), np.empty(pieces, dtype=np.float32)
+    w, b = np.empty(pieces), np.empty(pieces)
+    mean, later = np.empty(2 * atoms.size), np.empty(2 * atoms.size)
+    drop, other, late = np.empty(at.size), np.empty(at.size), np.empty(at.size)
     for n in range(v.shape[0]):
-        total[n] = exponentials_of_row(v[n], starts, leading[n * step], lesser[n * step], base[n], p[n])
+        row, p = v[n], kept[n * every]
+        parameters_of_row(psi[n * own], used, weights, drops, height[n], w, b, leading, lesser, base)
+        total[n], shift[n] = exponentials_of_row(row, starts, leading, lesser, base, raised, p)
+        share, high = weight[n] / total[n], height[n]
+        at_depth, at_height, mass = some[0], some[1], some[2]
+        for i in range(p.size):
+            q = p[i] * share
+            p[i] = q
+            at_depth[i] += q * row[i]
+            at_height[i] += q * high
+            mass[i] += q
+        flush(some, out, n, v.shape[0])
+        if at.size:
+            drops_of_row(p, row, high, atoms, mean, later)
+            add_products(
+                mean,
+                later,
+                psi[n * own],
+                np.float64(high),
+                np.float64(weight[n]),
+                at,
+                is_scale,
+                factor,
+                drop,
+                other,
+                late,
+                hessian,
+            )
+        if depth.size:
+            depth[n] = product_of(p, row)
+
+
+@loop
+def products_in_ties(p, v, height, starts, at, is_scale, factor, psi, out):
+    # What the products of two atoms count too much inside a group of ties (see `curvature`). Atoms in order of their starts.
+    part, value = np.empty(at.size), np.empty(at.size)
+    own, every = (0 if psi.shape[0] == 1 else 1), (0 if p.shape[0] == 1 else 1)
+    for n in range(v.shape[0]):
+        row, a = v[n], 0
+        while a < at.size:
+            s = starts[at[a]]
+            if s == 0 or row[s - 1] != row[s]:
+                a += 1
+                continue
+            low, high, here = s - 1, s + 1, row[s]
+            while low > 0 and row[low - 1] == here:
+                low -= 1
+            while high < row.size and row[high] == here:
+                high += 1
+            size, u, b = high - low, height[n] - here, a
+            while b < at.size and starts[at[b]] < high:
+                part[b] = (high - starts[at[b]]) / size
+                value[b] = psi[n * own, factor[b]] * (u if is_scale[b] else F32(1))
+                b += 1
+            mass = np.float64(p[n * every, s]) * size
+            for i in range(a, b):
+                for j in range(i, b):  # a later start has the smaller part
+                    out[i, j] += mass * part[j] * (1.0 - part[i]) * value[i] * value[j]
+            a = b
+
+
+@sum_loop
+def equals(x, apart):
+    count = np.int32(0)
+    for i in range(x.size - apart):
+        count += np.int32(x[i] == x[i + apart])
+    return count
+
+
+@loop
+def largest_tie(v):
+    best = 1
+    for n in range(v.shape[0]):
+        row = v[n]
+        if best >= row.size or not equals(row, best):  # in order, so what lies between is equal as well
+            continue
+        run = 1
+        for i in range(1, row.size):
+            run = run + 1 if row[i] == row[i - 1] else 1
+            best = max(best, run)
+    return best
+
+
+@loop
+def scale_moments_of_rows(v, weight, lesser, out):
+    p = np.empty(v.shape[1], dtype=np.float32)
+    for n in range(v.shape[0]):
+        row = v[n]
+        for i in range(row.size):
+            p[i] = exp(weight * row[i] + lesser * row[i])
+        out[0, n], out[1, n], out[2, n] = moments_of(p, row)
 
 
 @loop
@@ -206,24 +413,6 @@ def scale_moments(v, height, weight, out):
             u = height[n] - row[i]
             first[i] += w * u
             second[i] += w * u * u
-        flush(some, out, n, v.shape[0])
-
-
-@loop
-def sums_by_rank(v, starts, leading, lesser, base, weight, height, left_out, out, total):
-    p = np.empty(v.shape[1], dtype=np.float32)
-    some = np.zeros((3, v.shape[1]), dtype=np.float32)
-    for n in range(v.shape[0]):
-        row = v[n]
-        total[n] = exponentials_of_row(row, starts, leading[0], lesser[0], base[n], p)
-        share = F32(0) if left_out[n] else weight[n] / total[n]
-        raised = share * height[n]
-        depth, high, mass = some[0], some[1], some[2]
-        for i in range(p.size):
-            q = p[i] * share
-            depth[i] += q * row[i]
-            high[i] += p[i] * raised
-            mass[i] += q
         flush(some, out, n, v.shape[0])
 
 

@@ -32,7 +32,10 @@ class Point:
     # Scales of all factors but the first begin at the lowest rank: their sums are wanted, but not rank by rank.
     whole_scales: bool = False
     own: np.ndarray | None = None  # factors whose sums are wanted; None: all
-    _shared: dict[tuple[str, ...], Shared] = field(default_factory=dict, repr=False, compare=False)
+    # First rank of each column, where weights and biases have columns and not ranks (see `columns`), and the number of ranks.
+    begins: np.ndarray | None = None
+    n_ranks: int = 0
+    _shared: dict[Any, Shared] = field(default_factory=dict, repr=False, compare=False)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_shared": {}}  # workers make their own
@@ -41,7 +44,8 @@ class Point:
     def jumps(self) -> np.ndarray:
         """Ranks at which a weight or a bias changes."""
         change = np.diff(self.weights, axis=1).any(axis=0) | np.diff(self.biases, axis=1).any(axis=0)
-        return np.flatnonzero(change) + 1
+        places = np.flatnonzero(change) + 1
+        return places if self.begins is None else self.begins[places]
 
     @cached_property
     def columns(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -50,9 +54,15 @@ class Point:
         at = at[1:]
         return starts, at, at + np.where(self.kind == SCALE, 0, len(starts))
 
+    @cached_property
+    def pieces(self) -> tuple[np.ndarray, np.ndarray]:
+        """Where the pieces between jumps begin, and those between starts of atoms; each with the end of the last."""
+        r = self.weights.shape[1] if self.begins is None else self.n_ranks
+        return np.concatenate([[0], self.jumps, [r]]), np.append(self.columns[0], r)
+
     def shared(self, other: Array) -> Shared:
         """What all rows share, beside ``other`` and for its precision; made once for all blocks."""
-        key = (str(other.dtype), str(device_of(other)))
+        key = other.dtype if isinstance(other, np.ndarray) else (str(other.dtype), str(device_of(other)))
         if key not in self._shared:
             self._shared[key] = self._make_shared(other)
         return self._shared[key]
@@ -63,8 +73,8 @@ class Point:
         drops = [weights[:, -1:] - weights, biases[:, -1:] - biases]
         used = np.flatnonzero(weights.any(axis=1) | drops[1].any(axis=1))
         starts = np.append(0, self.jumps)
-        at = np.ix_(used, starts)
-        lengths = np.diff(np.append(starts, weights.shape[1]))
+        at = np.ix_(used, starts if self.begins is None else np.searchsorted(self.begins, starts))
+        lengths = np.diff(np.append(starts, weights.shape[1] if self.begins is None else self.n_ranks))
         # Brought over together: a device makes one wait each time.
         minus = xp.asarray(-np.concatenate([x[at] for x in (weights, *drops)]), **device_of(other))
         piece = np.repeat(np.arange(len(starts), dtype=np.int32), lengths)

@@ -18,7 +18,7 @@ import numba
 import numpy as np
 
 from ..arrays import EXP_GRID
-from .loops import F32, HOW, MOST, exp, strict_loop, total_of
+from .loops import F32, HOW, MOST, PART, exp, strict_loop, total_of
 
 UP, DOWN = F32(EXP_GRID["float32"]), F32(1.0 / EXP_GRID["float32"])
 # Rows that differ by less are one bucket: there is nothing to divide by.
@@ -86,15 +86,18 @@ def window_of(row, top, bucket, b):
 
 @strict_loop
 def put_in_order(x, first, beyond):
-    if beyond - first > CROWD and x[first:beyond].min() != x[first:beyond].max():
-        x[first:beyond].sort()
-        return
-    for t in range(first + ONE, beyond):
-        here, s = x[t], np.uint32(t)
-        while s > first and x[s - ONE] > here:
-            x[s] = x[s - ONE]
-            s -= ONE
-        x[s] = here
+    # Shell's sort: one value after the other, and where there are many in wide steps before.
+    gap = ONE
+    while beyond - first > CROWD and gap * np.uint32(9) < beyond - first:
+        gap = np.uint32(3) * gap + ONE
+    while gap > NONE:
+        for t in range(first + gap, beyond):
+            here, s = x[t], np.uint32(t)
+            while s >= first + gap and x[s - gap] > here:
+                x[s] = x[s - gap]
+                s -= gap
+            x[s] = here
+        gap //= np.uint32(3)
 
 
 @strict_loop
@@ -157,8 +160,51 @@ def jumps_of_row(
         depth[j], over[j], many[j] = here, above + low - first, above + high - first
 
 
+@any_order
+def part_from(x, top, mean):
+    # Sums of ``v - mean`` and of its square over the classes that are not masked.
+    s1, s2 = F32(0), F32(0)
+    for i in range(x.size):
+        away = F32(0) if x[i] == -INF else (top - x[i]) - mean
+        s1 += away
+        s2 += away * away
+    return s1, s2
+
+
 @strict_loop
-def find_jumps(z, ranks, cut, n_buckets, top, height, depth, over, many, done):
+def sums_from(x, top, mean):
+    # In parts, because long sums in single precision lose digits.
+    s1, s2 = 0.0, 0.0
+    for begin in range(0, x.size, PART):
+        t1, t2 = part_from(x[begin : begin + PART], top, mean)
+        s1, s2 = s1 + t1, s2 + t2
+    return s1, s2
+
+
+@numba.njit(fastmath={"nnan", "nsz"}, **HOW)
+def below_top(x, top):
+    """The largest value below the top (-inf: none), and how many share the top."""
+    second, tops = -INF, np.int32(0)
+    for i in range(x.size):
+        first = x[i] == top
+        second = max(second, -INF if first else x[i])
+        tops += np.int32(first)
+    return second, tops
+
+
+@strict_loop
+def statistics_of_row(row, top, available, out):
+    # Margin, mean gap, spread.
+    second, tops = below_top(row, top)
+    out[0] = F32(0) if tops > 1 or second == -INF else top - second
+    mean = F32(sums_from(row, top, F32(0))[0] / available)
+    out[1] = mean
+    first, square = sums_from(row, top, mean)
+    out[2] = F32(np.sqrt(max(square / available - (first / available) ** 2, 0.0)))
+
+
+@strict_loop
+def find_jumps(z, ranks, cut, n_buckets, top, height, depth, over, many, done, statistics):
     # `cut`: whether the last rank is that of the lowest class in use.
     m = z.shape[1]
     bucket, inside, depths = np.empty(m, np.uint16), np.empty(m + 1, np.uint32), np.empty(m, np.float32)
@@ -181,54 +227,12 @@ def find_jumps(z, ranks, cut, n_buckets, top, height, depth, over, many, done):
             z[n], high, height[n], ranks[:few], bucket, held, grouped, wanted, end, inside, depths, found, depth[n],
             over[n], many[n],
         )  # fmt: skip
+        if statistics.shape[0]:
+            statistics_of_row(z[n], high, available, statistics[n])
         for j in range(few, ranks.size):
             depth[n, j], over[n, j], many[n, j] = INF, NONE, NONE
         if cut and few == ranks.size:
             height[n] = depth[n, few - 1]
-
-
-@any_order
-def squares_from(x, top, mean):
-    s = 0.0
-    for i in range(x.size):
-        away = F32(0) if x[i] == -INF else (top - x[i]) - mean
-        s += np.float64(away) * np.float64(away)
-    return s
-
-
-@any_order
-def depths_in_all(x, top):
-    s = 0.0
-    for i in range(x.size):
-        s += np.float64(F32(0) if x[i] == -INF else top - x[i])
-    return s
-
-
-@numba.njit(fastmath={"nnan", "nsz"}, **HOW)
-def below_top(x, top):
-    """The largest value below the top (-inf: none), how many share the top, how many are masked."""
-    second, tops, masked = -INF, np.int32(0), np.int32(0)
-    for i in range(x.size):
-        first = x[i] == top
-        second = max(second, -INF if first else x[i])
-        tops += np.int32(first)
-        masked += np.int32(x[i] == -INF)
-    return second, tops, masked
-
-
-@strict_loop
-def statistics(z, top, done, out):
-    # margin, mean gap, spread
-    for n in range(z.shape[0]):
-        if not done[n]:
-            continue
-        row, high = z[n], top[n]
-        second, tops, masked = below_top(row, high)
-        available = row.size - masked
-        out[n, 0] = F32(0) if tops > 1 or second == -INF else high - second
-        mean = F32(depths_in_all(row, high) / available)
-        out[n, 1] = mean
-        out[n, 2] = F32(np.sqrt(squares_from(row, high, mean) / available))
 
 
 @strict_loop
@@ -287,7 +291,8 @@ def jump_lists(depth, w, t, x):
 
 
 @strict_loop
-def probabilities_of_row(row, top, height, ranks, depth, over, many, w, b, t, x, v, w_i, b_i, result):
+def logits_of_row(row, top, height, ranks, depth, over, many, w, b, t, x, v, w_i, b_i, result):
+    """Calibrated logits of all classes, masked ones too; returns the highest."""
     for i in range(row.size):
         v[i] = min(top - row[i], MOST)
         w_i[i] = w[0]
@@ -313,6 +318,11 @@ def probabilities_of_row(row, top, height, ranks, depth, over, many, w, b, t, x,
         k += 1
     for begin in range(0, k, 4):
         pass_to_ties(v, begin, t, x, result)
+    return highest
+
+
+@strict_loop
+def softmax_of_row(row, highest, result):
     for i in range(row.size):
         result[i] = np.rint((result[i] - highest) * UP) * DOWN
     for i in range(row.size):
@@ -335,16 +345,22 @@ def loses_top(row, top, result):
 
 
 @strict_loop
-def probabilities(z, top, height, ranks, depth, over, many, done, weights, biases, out, lost):
+def calibrate(z, top, height, ranks, depth, over, many, done, weights, biases, normalise, out, lost):
     m = z.shape[1]
     step = 0 if weights.shape[0] == 1 else 1
     v, w_i, b_i = np.empty(m, np.float32), np.empty(m, np.float32), np.empty(m, np.float32)
     t, x = np.empty(ranks.size + 4, np.float32), np.empty(ranks.size + 4, np.float32)
     for n in range(z.shape[0]):
         lost[n] = False
-        if done[n]:
-            w, b = weights[n * step], biases[n * step]
-            probabilities_of_row(
-                z[n], top[n], height[n], ranks, depth[n], over[n], many[n], w, b, t, x, v, w_i, b_i, out[n]
-            )
-            lost[n] = loses_top(z[n], top[n], out[n])
+        if not done[n]:
+            continue
+        row, result, w, b = z[n], out[n], weights[n * step], biases[n * step]
+        highest = logits_of_row(
+            row, top[n], height[n], ranks, depth[n], over[n], many[n], w, b, t, x, v, w_i, b_i, result
+        )
+        if normalise:
+            softmax_of_row(row, highest, result)
+            lost[n] = loses_top(row, top[n], result)
+        else:
+            for i in range(m):
+                result[i] = -INF if row[i] == -INF else result[i]

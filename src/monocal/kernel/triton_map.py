@@ -58,8 +58,9 @@ class Tables:
 
 def suits(z: Any, n_jumps: int, statistics: tuple[Any, ...]) -> bool:
     """Whether the kernels take logits and a map like these."""
-    known = n_jumps <= _JUMPS and all(s in STATISTICS for s in statistics)
-    return known and takes_triton(z) and str(z.dtype) != "torch.float64"
+    if not takes_triton(z) or str(z.dtype) == "torch.float64":
+        return False
+    return n_jumps <= _JUMPS and all(s in STATISTICS for s in statistics)
 
 
 def tables(

@@ -9,7 +9,7 @@ every row once and writes what value, gradient and Hessian need of it, and the s
     sums     by rank:  p v,  p U,  p      by row, at the starts of the working set:  P, V, Q of `curvature`, and p
     atoms    by row and atom:  mean drop, U times it, what a later start takes off, the factor, mean / weight;
              one matrix product of these over all rows gives the Hessian
-    ties     what that counts too much where a start falls among ties (`curvature._within_ties`)
+    ties     what that counts too much where a start falls among ties (`curvature.within_ties`)
 
 Masked classes have no probability. The lowest rank stands for the tail below the top k as well: its sums are made first.
 """

@@ -45,6 +45,7 @@ class Certificate:
     ties: int  # ranks of the largest group of tied ones
     tied: np.ndarray  # (r,) bool: whether a rank equals the one below it in some row
     n_classes: int
+    lengths: np.ndarray | int = 1  # (r,): ranks that each of the r stands for, where these are columns
 
     def excess(self) -> float:
         """The smaller of the two bounds."""
@@ -89,7 +90,9 @@ class Certificate:
         at_most = np.minimum(predicted[DEPTH, 0] @ share, share[0] * predicted[DEPTH, factor, 0])
         more = np.where(unsure, at_most, more)
         moved = float(predicted[MASS, 0] @ share)
-        of_classes = float(share @ below_top) + (self.n_classes - r) * share[0] * below_top[0]
+        lengths = np.broadcast_to(self.lengths, r)
+        outside = self.n_classes - int(lengths.sum())
+        of_classes = float((lengths * share) @ below_top) + outside * share[0] * below_top[0]
         return float((self.gradient + more) @ self.size + moved * (1.0 + of_classes))
 
     def _tied_with(self) -> tuple[np.ndarray, np.ndarray]:

@@ -67,6 +67,9 @@ class RankCone:
         The tolerance the solver will be given; sets the floor of the penalty.
     scale : float, optional
         Where to begin: temperature scaling with this scale.
+    begins : ndarray of int, shape (G,), optional
+        Where atoms may begin, 0 and the top rank among them, if not everywhere: then what is said to have an entry for each of
+        the r ranks has one for each of these (`kernel.columns`).
     """
 
     def __init__(
@@ -81,8 +84,10 @@ class RankCone:
         shrinkage: float = 0.0,
         tol: float = 1e-6,
         scale: float | None = None,
+        begins: np.ndarray | None = None,
     ):
         self.rows = rows
+        self.begins = begins
         self.mirrors = np.arange(allowed.shape[1]) if mirrors is None else mirrors
         self.own = np.flatnonzero(self.mirrors == np.arange(len(self.mirrors)))
         self.emphasis = emphasis
@@ -93,7 +98,7 @@ class RankCone:
         self.allowed = allowed
         self.atoms = np.flatnonzero(allowed.ravel())
         self.whole_scales = not allowed[SCALE, 1:, 1:].any()
-        self.totals: Totals = rows.sum(totals, self.whole_scales)
+        self.totals: Totals = rows.sum(totals, self.whole_scales, *(() if begins is None else (begins,)))
         self.target = np.cumsum(self.totals.label, axis=2)  # the label's shares at each rank
         self.spread = self._spread()
         self.prior_rows, self.prior_share = prior_rows, 0.0
@@ -126,6 +131,7 @@ class RankCone:
             mirrors=self.mirrors,
             prior_rows=prior_rows,
             scale=self.scale,
+            begins=self.begins,
         )
 
     def leaning_on(self, own: np.ndarray, share: float) -> RankCone:
@@ -238,7 +244,20 @@ class RankCone:
         by_rank = np.cumsum(grid, axis=2)
         kind, factor, start = np.unravel_index(self.atoms[working], self.allowed.shape)
         own = self.own if len(self.own) < len(self.mirrors) else None
-        return Point(by_rank[SCALE], by_rank[BIAS], kind, factor, start, self.whole_scales, own)
+        begins = self.begins
+        if begins is not None:
+            start = begins[start]
+        return Point(
+            by_rank[SCALE],
+            by_rank[BIAS],
+            kind,
+            factor,
+            start,
+            self.whole_scales,
+            own,
+            begins,
+            self.rows.n_ranks,
+        )
 
     @cached_property
     def _of_targets(self) -> np.ndarray:
@@ -276,6 +295,7 @@ class RankCone:
             ties=self.totals.ties,
             tied=self.totals.tied,
             n_classes=self.rows.n_classes,
+            lengths=1 if self.begins is None else np.diff(np.append(self.begins, self.rows.n_ranks)),
         ).excess()
 
     def _of_all_factors(self, found: Sums) -> np.ndarray:

@@ -22,6 +22,7 @@ import numpy as np
 
 from ..arrays import Array, array_namespace, to_numpy
 from ..kernel.block import Block
+from ..kernel.columns import column_moments
 from ..kernel.point import Point, from_top
 from ..kernel.tail import tail_moments
 from ..rows.interface import Rows
@@ -49,9 +50,31 @@ class Information:
         return np.sqrt(self.variances / self.weight * (1.0 + pseudo_errors / errors)[:, None])
 
 
-def information(rows: Rows, scale: float) -> Information:
-    """Information on every atom where all logits are multiplied by ``scale``."""
+def information(rows: Rows, scale: float, begins: np.ndarray | None = None) -> Information:
+    """Information on every atom where all logits are multiplied by ``scale``; of those that begin a column (`kernel.columns`)."""
+    if begins is not None:
+        return rows.sum(_column_information, scale, begins, rows.n_ranks)
     return rows.sum(_block_information, scale)
+
+
+def _column_information(block: Block, scale: float, begins: np.ndarray, n_ranks: int) -> Information:
+    n_factors = 1 if block.factors is None else block.factors.shape[1]
+    plain = np.zeros((n_factors, len(begins)))
+    plain[0] = scale
+    none = np.zeros(0, dtype=np.intp)
+    point = Point(plain, np.zeros_like(plain), none, none, none, begins=begins, n_ranks=n_ranks)
+    with np.errstate(under="ignore", over="ignore"):
+        block, p, _, tail = block.engine.probabilities(block, point)
+        weight = to_numpy(block.weight).astype(np.float64)[:, None]
+        moments = [to_numpy(x) / weight for x in column_moments(block, p, tail, begins)]
+        height = to_numpy(block.rows.height).astype(np.float64)[:, None]
+        below = np.cumsum(moments[0], axis=1) - moments[0]
+        depth, square = (np.cumsum(x[:, ::-1], axis=1)[:, ::-1] for x in moments[1:])
+        first, second = depth + height * below, square + height**2 * below
+        psi = np.ones_like(weight) if block.factors is None else to_numpy(block.factors).astype(np.float64)
+        left = (psi * psi * weight).T
+        variances = [np.maximum(second - first**2, 0.0), np.maximum(below - below**2, 0.0)]
+    return Information(float(weight.sum()), np.stack([left @ x for x in variances]), left @ below[:, -1])
 
 
 def _block_information(block: Block, scale: float) -> Information:

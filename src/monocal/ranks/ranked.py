@@ -23,6 +23,7 @@ from ..arrays import (
     Array,
     array_namespace,
     compute_dtype,
+    copied,
     count_true,
     device_of,
     is_torch,
@@ -105,10 +106,12 @@ def rank_rows(
     dtype: object = None,
     ordered: bool = True,
     look_at_tail: Callable[[Array, Array, Array], tuple[Array, bool]] = _look_at_tail,
+    into: np.ndarray | None = None,
 ) -> Ranked:
     """Sort rows of logits (n, m); computed in ``dtype`` (default: float32, float64 for float64).
 
-    Without ``ordered`` only the lowest and the largest are put in their places, at either end.
+    Without ``ordered`` only the lowest and the largest are put in their places, at either end. The depths of all ranks, in
+    order, may have a place ``into`` which they go.
     """
     xp = array_namespace(logits)
     dtype = dtype or compute_dtype(logits)
@@ -117,23 +120,27 @@ def rank_rows(
     z = widened(logits)
     if not ordered:
         z = _ends_in_place(z)
+    elif into is not None:
+        into[:] = z
+        into.sort(axis=1)
+        z = into
     elif r == m:
-        z = xp.sort(z, axis=1, stable=False)
+        z = xp.sort(z, axis=1, stable=False) if is_torch(z) else np.sort(z, axis=1)
     elif is_torch(z):
         z = z.topk(r, dim=1).values.flip(1)
     else:
         z = np.sort(np.partition(z, m - r, axis=1)[:, m - r :], axis=1)
     z = xp.astype(z, dtype, copy=False)
-    top = xp.asarray(z[:, -1:], copy=True)
-    masked = bool(xp.any(xp.isinf(z[:, 0])))
-    valid = ~xp.isinf(z) if masked else None
+    top = copied(z[:, -1:])
     with np.errstate(over="ignore"):
+        height = top[:, 0] - z[:, 0]
+        as_it_is = bool(xp.all(height <= LARGEST))  # nothing is masked, and nothing must be cut
+        valid = None if as_it_is or not bool(xp.any(xp.isinf(z[:, 0]))) else ~xp.isinf(z)
         depth = subtract_from_(top, z)
-    if not bool(xp.max(depth[:, 0]) <= LARGEST):
+    if not as_it_is:
         depth = xp.clip(depth, max=LARGEST)
-    if valid is None:
-        height = xp.asarray(depth[:, 0], copy=True)
-    else:
+        height = copied(depth[:, 0])
+    if valid is not None:
         height = xp.max(xp.where(valid, depth, 0 * depth), axis=1)
         depth = xp.where(valid, depth, 2 * height[:, None] + 1)
     tail = None

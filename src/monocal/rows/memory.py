@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ..arrays import Array, is_torch, on_host, to_numpy
+from ..arrays import Array, compute_dtype, is_torch, on_host, to_numpy
 from ..kernel.block import Block, join_blocks
 from ..kernel.choice import engine_for
 from .block import prepare_block
@@ -44,8 +44,14 @@ class MemoryRows:
         """Rows of logits (n, m); the keywords are those of `prepare_block`."""
         checked = Checked(logits, labels, weight, context)
 
+        # One array for all depths: the system hands out large ones in large pages, which threads need not wait for.
+        m, dtype = logits.shape[1], how.get("dtype") or compute_dtype(logits)
+        whole = how.get("ordered", True) and min(how.get("top_k") or m, m) == m and logits.dtype == dtype
+        depths = np.empty(logits.shape, dtype) if whole and isinstance(logits, np.ndarray) else None
+
         def one(rows: slice) -> Block:
-            return prepare_block(checked[rows], **how)
+            into = None if depths is None else depths[rows]
+            return prepare_block(checked[rows], **how, into=into)
 
         # Where nothing of the width of a tail is written, many rows are prepared at once.
         narrow = (
