@@ -88,6 +88,7 @@ class RankCone:
         self.whole_scales = not allowed[SCALE, 1:, 1:].any()
         self.totals: Totals = rows.sum(totals, self.whole_scales)
         self.target = np.cumsum(self.totals.label, axis=2)  # the label's shares at each rank
+        self._only_scale = np.array_equal(self.atoms, [0]) and not rows.has_tail
         self.spread = self._spread()
         self.prior_rows, self.prior_share = prior_rows, 0.0
         self.own_targets: np.ndarray | None = None
@@ -98,7 +99,6 @@ class RankCone:
         self.reach = self._take(np.sqrt(np.broadcast_to(top, allowed.shape)))
         self.lower = np.zeros(len(self.atoms))
         self.lower[_PLAIN] = MIN_SCALE
-        self._only_scale = np.array_equal(self.atoms, [0]) and not rows.has_tail
         self.penalty, self.floor = self._penalty(shrinkage, tol)
 
     def with_strength(self, shrinkage: float, tol: float) -> RankCone:
@@ -142,10 +142,18 @@ class RankCone:
             found = some.sum(sums, self._point(plain, np.zeros(0, dtype=np.intp)))
             return self._of_all_factors(found) / weight
 
+        def mean_depth(scale: float) -> float:
+            return float(some.sum(scale_sums, scale)[1]) / weight
+
         # The softmax of logits that differ by much less than one (cosines, say) says nothing: they are first brought to a
         # deviation of about one. The largest of m normal numbers lies roughly sqrt(2 log m) / 1.5 deviations above their mean.
-        depth = said(_ALIKE)[DEPTH, 0].sum()
+        depth = said(_ALIKE)[DEPTH, 0].sum() if some.has_tail else mean_depth(_ALIKE)
         unit = min(1.0, 1.5 * depth / np.sqrt(2.0 * np.log(max(self.rows.n_classes, 2)))) or 1.0
+        if self._only_scale:  # the total is all that counts
+            mean = (1.0 - MILD_SHARE) * mean_depth(1.0 / unit) + MILD_SHARE * mean_depth(MILD / unit)
+            targets = np.zeros((3, *self.allowed.shape[1:]))
+            targets[DEPTH, 0, 0] = mean
+            return targets
         return (1.0 - MILD_SHARE) * said(1.0 / unit) + MILD_SHARE * said(MILD / unit)
 
     def _penalty(self, shrinkage: float, tol: float) -> tuple[np.ndarray, np.ndarray]:
