@@ -2,7 +2,8 @@
 
     python benchmarks/quality.py [--data ../shared/logits] [--csv FOLDER] [--draws 5] [--sizes 100 300 1000]
 
-Prints Markdown tables and, with ``--csv``, writes their numbers. NLL and ECE (15 bins) of each method; beside them the ECE that
+Prints Markdown tables and, with ``--csv``, writes their numbers. NLL, ECE (15 bins) and top-label ECE (within each predicted
+class) of each method, "first stage" being ConditionalMCCT without its second; beside them the ECE that
 a perfectly calibrated predictor would show on as many samples (labels drawn from the calibrated confidences: median and
 95 %), the order violations, and the optimality certificate. Then NLL when only few calibration samples are drawn, against
 temperature scaling. Sets whose two parts differ in class frequencies are shown but left out of the means.
@@ -28,6 +29,7 @@ METHODS: dict[str, Callable[[], mc.Calibrator]] = {
     "MCCT, no shrinkage": lambda: mc.MCCT(shrinkage=0),
     "MCCT": lambda: mc.MCCT(),
     "structured": lambda: mc.StructuredMCCT(),
+    "first stage": lambda: mc.ConditionalMCCT(by_class=False),
     "conditional": lambda: mc.ConditionalMCCT(),
 }
 SMALL = ("temperature", "MCCT", "structured", "conditional")
@@ -43,8 +45,11 @@ def has_label_shift(splits: data.Splits) -> bool:
     return chi2_contingency(counts[:, counts.any(axis=0)]).pvalue < 1e-6
 
 
-def judge(probs: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
-    return float(metrics.nll(probs, labels)), float(metrics.ece(probs, labels))
+MEASURES = {"NLL": metrics.nll, "ECE": metrics.ece, "top-label": metrics.top_label_ece}
+
+
+def judge(probs: np.ndarray, labels: np.ndarray, name: str) -> dict[str, float]:
+    return {f"{what} {name}": float(measure(probs, labels)) for what, measure in MEASURES.items()}
 
 
 def full_size(splits: data.Splits) -> dict[str, float | str | bool]:
@@ -52,11 +57,11 @@ def full_size(splits: data.Splits) -> dict[str, float | str | bool]:
     cal, test = splits.cal, splits.test
     row: dict[str, float | str | bool] = {"set": cal.name, "label_shift": has_label_shift(splits)}
     raw = test.values if test.kind == "probabilities" else softmax(test.values, axis=1)
-    row["NLL uncalibrated"], row["ECE uncalibrated"] = judge(raw, test.labels)
+    row |= judge(raw, test.labels, "uncalibrated")
     for name, make in METHODS.items():
         model = make().set_params(input=cal.kind).fit(cal.values, cal.labels)
         probs = model.predict_proba(test.values)
-        row[f"NLL {name}"], row[f"ECE {name}"] = judge(probs, test.labels)
+        row |= judge(probs, test.labels, name)
     floor = metrics.ece_floor(probs, n_draws=1000)
     row |= {"ECE floor": floor.median, "ECE floor low": floor.low, "ECE floor high": floor.high}
     after = model.transform(test.values) if test.kind == "logits" else probs
@@ -88,17 +93,21 @@ def markdown(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 def quality_table(rows: list[dict]) -> str:
     names = ["uncalibrated", *METHODS]
     kept = [r for r in rows if not r["label_shift"]]
-    keys = [f"{what} {name}" for what in ("NLL", "ECE") for name in names] + ["ECE floor", "ECE floor high"]
+    keys = [f"{what} {name}" for what in MEASURES for name in names] + ["ECE floor", "ECE floor high"]
     mean = {"set": f"mean of {len(kept)}", "label_shift": False}
     mean |= {key: np.mean([r[key] for r in kept]) for key in keys} if kept else {}
 
     def line(r: dict) -> list[str]:
         nll = [f"{r[f'NLL {name}']:.4f}" for name in names]
-        ece = [f"{100 * r[f'ECE {name}']:.2f}" for name in names]
+        ece = [f"{100 * r[f'{what} {name}']:.2f}" for what in ("ECE", "top-label") for name in names]
         floor = f"{100 * r['ECE floor']:.2f} ({100 * r['ECE floor high']:.2f})"
         return [r["set"] + (" (label shift)" if r["label_shift"] else ""), *nll, *ece, floor]
 
-    header = ["set", *(f"NLL {n}" for n in names), *(f"ECE % {n}" for n in names), "floor (95 %)"]
+    header = [
+        "set",
+        *(f"{what} {n}" for what in ("NLL", "ECE %", "top-label %") for n in names),
+        "floor (95 %)",
+    ]
     return markdown(header, [line(r) for r in rows] + ([line(mean)] if kept else []))
 
 
@@ -114,12 +123,17 @@ def small_table(rows: list[dict]) -> str:
 
 def summary(rows: list[dict], small: list[dict]) -> str:
     kept = [r for r in rows if not r["label_shift"]]
-    mean = {key: float(np.mean([r[key] for r in kept])) for key in kept[0] if key.startswith(("NLL", "ECE"))}
+    mean = {key: float(np.mean([r[key] for r in kept])) for key in kept[0] if key.startswith(tuple(MEASURES))}
+    excess = np.array([r["NLL conditional"] - r["NLL first stage"] for r in kept])
+    ratios = np.array([r["ECE conditional"] / r["ECE first stage"] for r in kept])
     worst = max(rows, key=lambda r: r["NLL conditional"] - r["NLL MCCT"])
     lines = [
         f"NLL of conditional: {mean['NLL conditional']:.4f}, MCCT {mean['NLL MCCT']:.4f}",
         f"ECE of conditional: {100 * mean['ECE conditional']:.2f} %, {mean['ECE conditional'] / mean['ECE MCCT']:.2f} of MCCT's",
         f"largest excess of NLL over MCCT's: {worst['NLL conditional'] - worst['NLL MCCT']:+.4f} ({worst['set']})",
+        f"against the first stage: NLL lower on {(excess < 0).sum()} of {len(kept)} sets, at most {excess.max():+.4f} higher; "
+        f"top-label ECE {mean['top-label conditional'] / mean['top-label first stage']:.2f} of its; ratios of ECE: median "
+        f"{np.median(ratios):.2f}, mean {ratios.mean():.2f}",
         f"order violations in all test rows: {sum(r['order violations'] for r in rows)}",
         f"certified: {sum(r['certified'] for r in rows)} of {len(rows)}, largest violation {max(r['kkt'] for r in rows):.1e}",
     ]

@@ -19,6 +19,8 @@ class LogitsSet:
     y_val: np.ndarray
     logits_test: np.ndarray
     y_test: np.ndarray
+    context_val: np.ndarray | None = None
+    context_test: np.ndarray | None = None
 
 
 def load_shared_logits(name: str) -> LogitsSet:
@@ -27,4 +29,4 @@ def load_shared_logits(name: str) -> LogitsSet:
     if not path.exists():
         pytest.skip(f"needs the real logits ../shared/logits/{name}.npz beside the checkout")
     with np.load(path) as arrays:
-        return LogitsSet(*(arrays[key] for key in ("logits_val", "y_val", "logits_test", "y_test")))
+        return LogitsSet(**{key: arrays[key] for key in arrays.files})

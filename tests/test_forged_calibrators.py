@@ -78,7 +78,7 @@ FORGERIES = {
     "empty": lambda a: a[:0],
     "doubled": lambda a: 2 * a + 1,
 }
-MAY_BE_ANYTHING = {"solution_", "history_", "factor_means_"}
+MAY_BE_ANYTHING = {"solution", "factor_means", "solution_", "history_", "factor_means_"}
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -95,6 +95,8 @@ def test_a_forged_array_is_refused_or_harmless(name):
             forged = copy.deepcopy(whole)
             entry = at(forged["state"], path)
             original = np.array(entry["values"], dtype=entry["$array"]).reshape(entry["shape"])
+            if not original.size:
+                continue
             if original.dtype.kind == "i" and kind in ("nan", "inf", "huge"):
                 continue
             changed = np.asarray(forge(original)).astype(original.dtype, copy=False)

@@ -388,5 +388,13 @@ def test_stored_files_of_format_1_load(path: Path) -> None:
     np.testing.assert_allclose(probabilities, expected["probabilities"], rtol=1e-13, atol=0)
 
 
+def test_every_kind_loads_in_a_fresh_process() -> None:
+    script = f"import monocal; print([monocal.load(p) for p in {[str(p) for p in STORED.glob('*_v1.json')]}])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "LabelShift" in done.stdout
+
+
 def test_there_are_stored_files() -> None:
-    assert {"conditional_v1", "mcct_v1", "temperature_v1"} <= {path.stem for path in STORED.glob("*_v1.json")}
+    kinds = ("temperature", "mcct", "conditional", "svs", "sms", "stacked", "structured_mcct", "label_shift")
+    assert {f"{kind}_v1" for kind in kinds} <= {path.stem for path in STORED.glob("*_v1.json")}

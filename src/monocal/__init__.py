@@ -48,6 +48,7 @@ _PUBLIC = {
     "load": "monocal.persistence",
     "save": "monocal.persistence",
     "ReliabilityDisplay": "monocal.plots",
+    "GroupDisplay": "monocal.plots",
     "MarginDisplay": "monocal.plots",
     "RankParametersDisplay": "monocal.plots",
     "EffectDisplay": "monocal.plots",

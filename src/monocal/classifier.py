@@ -101,7 +101,9 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         self.cv = cv
         self.n_jobs = n_jobs
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, **fit_params: Any) -> CalibratedClassifier:
+    def fit(
+        self, X: Any, y: Any, sample_weight: Any = None, context: Any = None, **fit_params: Any
+    ) -> CalibratedClassifier:
         """Fit the classifier, unless it is fitted already, and the calibrator.
 
         Parameters
@@ -111,6 +113,9 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             Labels of any type.
         sample_weight : array-like of shape (n,), optional
             For the calibrator, and for the estimator where its ``fit`` takes them.
+        context : array-like of shape (n,) or (n, C), optional
+            For a calibrator that takes it (`ConditionalMCCT`): what is known of each row beside its scores. Then `predict_proba`
+            and `predict` want it, too.
         **fit_params
             For the ``fit`` of the estimator (not with "prefit"); what has a value for every row is split with the rows.
 
@@ -138,7 +143,14 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             model = clone(self.estimator).fit(X, y, **routed.estimator.fit)
         if response == "predict_proba":
             calibrator.set_params(input="probabilities")
-        calibrator.fit(scores, labels[rows], sample_weight=None if weight is None else weight[rows])
+        known = {}
+        if context is not None:
+            if not has_fit_parameter(calibrator, "context"):
+                raise InputError(
+                    f"context: {type(calibrator).__name__} takes none. Use method='conditional', or leave the context out."
+                )
+            known = {"context": _safe_indexing(context, rows)}
+        calibrator.fit(scores, labels[rows], None if weight is None else weight[rows], **known)
         self.classes_ = classes
         self.estimator_ = model
         self.calibrator_ = calibrator
@@ -148,15 +160,16 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
                 setattr(self, name, getattr(model, name))
         return self
 
-    def predict_proba(self, X: Any) -> np.ndarray:
-        """Calibrated probabilities (n, m), columns in the order of ``classes_``."""
+    def predict_proba(self, X: Any, context: Any = None) -> np.ndarray:
+        """Calibrated probabilities (n, m), columns in the order of ``classes_``; ``context`` as in `fit`."""
         check_is_fitted(self)
         scores = scores_of(self.estimator_, X, self._response, len(self.classes_))
-        return self.calibrator_.predict_proba(scores)
+        known = {} if context is None else {"context": context}
+        return self.calibrator_.predict_proba(scores, **known)
 
-    def predict(self, X: Any) -> np.ndarray:
-        """The most probable class."""
-        best = np.argmax(self.predict_proba(X), axis=1)
+    def predict(self, X: Any, context: Any = None) -> np.ndarray:
+        """The most probable class; ``context`` as in `fit`."""
+        best = np.argmax(self.predict_proba(X, context), axis=1)
         return self.classes_[best]
 
     def to_onnx(

@@ -7,6 +7,7 @@
     a broken line           knots rising, as many values as knots; steps: one value more than edges
     a probability           in [0, 1];  a mixture and class frequencies sum to 1
     a stage                 a fitted calibrator of as many classes
+    scales of groups        > 0, one for each class or category
     one entry a class       m of them
 
 These are what the proofs of the order and of the sums use, so a file with a right checksum and wrong numbers cannot slip through.
@@ -23,9 +24,13 @@ from typing import Any
 import numpy as np
 
 from .calibration import Calibrator
+from .calibration.adjustment import Adjustment
+from .calibration.group_scales import HIGHEST, LOWEST, GroupScales
 from .calibration.ramps import RampFactors
 from .calibration.rank_map import RankMap
 from .calibration.statistics import STATISTICS
+from .rows.context import CATEGORY, NUMBER, Column, ContextReader
+from .solver import Solution
 from .validation import check_choice, check_probability_rows
 
 # How the fit went. It says nothing about the map, and may be infinite or not a number.
@@ -37,6 +42,8 @@ _ABOUT_THE_FIT = {
     "shrinkage_",
     "factor_means_",
     "shifted_",
+    "by_class_",
+    "unseen_",
 }
 # Rows of more classes than this are not tried: they would take longer than reading the file.
 _MOST_TRIED = 2**22
@@ -75,7 +82,7 @@ def _check_finite(value: Any, name: str) -> None:
     elif isinstance(value, list | tuple):
         for item in value:
             _check_finite(item, name)
-    elif hasattr(value, "__dataclass_fields__"):
+    elif hasattr(value, "__dataclass_fields__") and not isinstance(value, Solution | ContextReader):
         for field in value.__dataclass_fields__:
             _check_finite(getattr(value, field), f"{name}.{field}")
 
@@ -113,10 +120,57 @@ def _factors(calibrator: Calibrator, given: Any, name: str) -> None:
     _require(isinstance(given, RampFactors), name, given, "ramps")
     known = [s for s in given.statistics if callable(s) or s in STATISTICS]
     _require(len(known) == len(given.statistics), f"{name}.statistics", given.statistics, "known statistics")
+    _ramps(given, len(given.statistics), name)
+
+
+def _ramps(given: RampFactors, n_statistics: int, name: str) -> None:
     for ramp in given.ramps:
-        there = isinstance(ramp.statistic, int | np.integer) and 0 <= ramp.statistic < len(given.statistics)
+        there = isinstance(ramp.statistic, int | np.integer) and 0 <= ramp.statistic < n_statistics
         _require(there, f"{name}.ramps", ramp.statistic, "the number of a statistic")
         _require(ramp.zero != ramp.one, f"{name}.ramps", ramp.zero, "a ramp with two ends")
+
+
+def _context(calibrator: Calibrator, given: Any, name: str) -> None:
+    _require(isinstance(given, ContextReader) and given.columns, name, given, "columns of context")
+    for column in given.columns:
+        _require(isinstance(column, Column), name, column, "columns of context")
+        check_choice(column.kind, f"{name}.kind", (NUMBER, CATEGORY))
+        several = isinstance(column.categories, tuple) and len(set(column.categories)) == len(
+            column.categories
+        )
+        _require(several, f"{name}.categories", column.categories, "categories that differ")
+    _require(hasattr(calibrator, "adjustment_"), name, given, "a second stage that uses it")
+
+
+def _adjustment(calibrator: Calibrator, given: Any, name: str) -> None:
+    if given is None:
+        return
+    _require(isinstance(given, Adjustment), name, given, "a second stage")
+    if given.class_scales is not None:
+        _scales(given.class_scales, calibrator.n_features_in_, f"{name}.class_scales")
+    known = getattr(calibrator, "context_", None)
+    columns = () if known is None else known.columns
+    fits = isinstance(given.column_scales, tuple) and len(given.column_scales) == len(columns)
+    _require(fits, f"{name}.column_scales", given.column_scales, "one entry for each column of context")
+    _require(np.shape(given.typical) == (len(columns),), f"{name}.typical", given.typical)
+    numbers = [column for column in columns if column.kind == NUMBER]
+    for column, scales in zip(columns, given.column_scales, strict=True):
+        _require((scales is None) == (column.kind == NUMBER), f"{name}.column_scales", scales)
+        if scales is not None:
+            _scales(scales, len(column.categories), f"{name}.column_scales")
+    _require(isinstance(given.factors, RampFactors), f"{name}.factors", given.factors, "ramps")
+    _ramps(given.factors, 1 + len(numbers), f"{name}.factors")
+    steps = np.asarray(given.steps)
+    shape = (2, given.factors.n_factors)
+    _require(steps.shape == shape and (steps >= 0).all(), f"{name}.steps", steps, "numbers not below 0")
+    _require(steps[0, 0] > 0, f"{name}.steps", steps, "a scale above 0")
+
+
+def _scales(given: Any, n_groups: int, name: str) -> None:
+    _require(isinstance(given, GroupScales), name, given, "scales of groups")
+    scales = np.asarray(given.scales)
+    _require(scales.shape == (n_groups,), name, scales, f"{n_groups} scales")
+    _require((scales >= LOWEST) & (scales <= HIGHEST), name, scales, f"scales from {LOWEST} to {HIGHEST}")
 
 
 def _rising(calibrator: Calibrator, given: Any, name: str) -> None:
@@ -218,6 +272,8 @@ _RULES: dict[str, Callable[[Calibrator, Any, str], None]] = {
     "feature_names_in_": _names,
     "rank_map_": _rank_map,
     "factors_": _factors,
+    "context_": _context,
+    "adjustment_": _adjustment,
     "weights_": _weights,
     "biases_": _by_rank,
     "inverse_weights_": _positive,
@@ -272,9 +328,12 @@ def _try(calibrator: Calibrator, m: int) -> None:
     if calibrator.input == "probabilities":
         z = np.exp(z - z.max(axis=1, keepdims=True))
         z /= z.sum(axis=1, keepdims=True)
+    unknown: dict[str, Any] = {}
+    if hasattr(calibrator, "context_"):  # of which nothing is known
+        unknown = {"context": np.full((len(z), len(calibrator.context_.columns)), None)}
     for dtype in (np.float64, np.float32):
         with np.errstate(all="ignore"):
-            p = calibrator.predict_proba(z.astype(dtype))
+            p = calibrator.predict_proba(z.astype(dtype), **unknown)
         _require(np.shape(p) == z.shape, "the result", p, f"shape {z.shape}")
         eps = float(np.finfo(dtype).eps)
         check_probability_rows(p, eps, "what it gives for ordinary rows", 0, "It is no calibrator.")

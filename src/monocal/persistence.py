@@ -2,7 +2,8 @@
 
     {"format": "monocal calibrator", "format_version": 1, "monocal_version": "0.1.0",
      "class": "MCCT", "parameters": {...},
-     "data": {"sha256": ..., "shape": [5000, 10], "dtype": "float32"} or null, "metrics": {...} or null,
+     "data": {"sha256": ..., "shape": [5000, 10], "dtype": "float32",
+     "label_counts": [512, ...]} or null, "metrics": {...} or null,
      "state": {"weights_": {"$array": "float64", "shape": [10], "values": [...]}, ...},
      "checksum": "sha256:..."}
 
@@ -43,6 +44,7 @@ FORMAT_VERSION = 1
 _STATE_NAME = re.compile(r"[A-Za-z]\w*_")
 _WRITERS = "save() or `monocal fit`"
 _BLOCK = 1 << 24  # bytes hashed at a time
+_MOST_COUNTED = 1000  # classes whose labels are counted in the file
 # What is read of a file at the most: a matrix for five thousand classes.
 LARGEST_FILE = 1 << 29
 # Characters of a string in an array: numpy makes room for as many in every entry.
@@ -121,7 +123,8 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def fingerprint(X: Any, y: Any, sample_weight: Any = None) -> dict[str, Any]:
-    """Tell one calibration set from another: SHA-256 of values, labels and weights in their types, and the shape.
+    """Tell one calibration set from another: SHA-256 of values, labels and weights in their types, the shape, and how often
+    each of up to a thousand classes is the label.
 
     The same rows in another order or another floating-point type have another fingerprint.
     """
@@ -130,10 +133,15 @@ def fingerprint(X: Any, y: Any, sample_weight: Any = None) -> dict[str, Any]:
     step = max(1, _BLOCK // max(1, values[:1].nbytes))
     for start in range(0, len(values), step):
         digest.update(np.ascontiguousarray(values[start : start + step]).data)
-    digest.update(np.ascontiguousarray(to_numpy(y), dtype=np.int64).data)
+    labels = np.ascontiguousarray(to_numpy(y), dtype=np.int64)
+    digest.update(labels.data)
     if sample_weight is not None:
         digest.update(np.ascontiguousarray(to_numpy(sample_weight), dtype=np.float64).data)
-    return {"sha256": digest.hexdigest(), "shape": list(values.shape), "dtype": str(values.dtype)}
+    found = {"sha256": digest.hexdigest(), "shape": list(values.shape), "dtype": str(values.dtype)}
+    n_classes = values.shape[-1]
+    if n_classes <= _MOST_COUNTED and ((labels >= 0) & (labels < n_classes)).all():
+        found["label_counts"] = np.bincount(labels.ravel(), minlength=n_classes).tolist()
+    return found
 
 
 # The document.
@@ -332,7 +340,9 @@ def _class_name(kind: type) -> str:
 
 
 def _find_class(name: str, where: str) -> type[Calibrator]:
-    """A calibrator that is defined already: a file cannot make Python import anything."""
+    """A calibrator of monocal, or one that is defined already: a file cannot make Python import anything else."""
+    from . import registry  # noqa: F401  defines all of monocal's own; not needed to save
+
     waiting: list[type[Calibrator]] = Calibrator.__subclasses__()
     while waiting:
         kind = waiting.pop()

@@ -43,7 +43,7 @@ def nll(probs, labels):
 def fitted():
     """Weak shrinkage, all statistics: as bent a map as there is."""
     z, y = two_kinds()
-    return mc.ConditionalMCCT(statistics=ALL, shrinkage=0.3).fit(z, y)
+    return mc.ConditionalMCCT(statistics=ALL, shrinkage=0.3, by_class=False).fit(z, y)
 
 
 # What it is for.
@@ -72,7 +72,7 @@ def test_without_signal_nothing_is_lost(n):
 
 def test_without_statistics_it_is_a_rank_map():
     z, y = two_kinds()
-    cal = mc.ConditionalMCCT(statistics=(), shrinkage=0).fit(z, y)
+    cal = mc.ConditionalMCCT(statistics=(), shrinkage=0, by_class=False).fit(z, y)
     exact = mc.MCCT(shrinkage=0).fit(z, y)
     np.testing.assert_allclose(cal.predict_proba(z), exact.predict_proba(z), atol=2e-4)
     assert cal.coefficients_.shape[1] == 1
@@ -168,7 +168,9 @@ def test_certified_and_in_order_on_real_sets(shared_logits, name):
 def test_the_optimum_satisfies_the_conditions_of_an_independent_objective():
     """Value and gradient written down from the definition, row by row."""
     z, y = two_kinds(m=4, n=300)
-    cal = mc.ConditionalMCCT(statistics=("margin",), n_knots=2, shrinkage=0.0, prior_rows=0).fit(z, y)
+    cal = mc.ConditionalMCCT(
+        statistics=("margin",), n_knots=2, by_class=False, shrinkage=0.0, prior_rows=0
+    ).fit(z, y)
     u = np.sort(z, axis=1) - z.min(axis=1, keepdims=True)
     label = np.argsort(np.argsort(z, axis=1), axis=1)[np.arange(len(y)), y]
     q = u[:, -1] - u[:, -2]
@@ -393,7 +395,7 @@ def test_cross_validation_chooses_by_held_out_likelihood():
 
 def test_explain_says_what_the_map_does():
     z, y = two_kinds()
-    cal = mc.ConditionalMCCT(statistics=("margin",), n_knots=3).fit(z, y)
+    cal = mc.ConditionalMCCT(statistics=("margin",), n_knots=3, by_class=False).fit(z, y)
     effects = cal.explain()
     assert len(effects) == np.count_nonzero(cal.coefficients_)
     plain = effects[0]

@@ -49,7 +49,7 @@ CASES = [
         "has no labels: it holds 'logits'; name them with --labels-name, or give --labels",
     ),
     (("fit", "nan.npz", "-o", "x.json"), "nan in row 3, column 2"),
-    (("fit", "from_one.npz", "-o", "x.json"), "subtract 1"),
+    (("fit", "from_one.npz", "-o", "x.json"), "seem to count from 1: if so, say --first-label 1"),
     (("fit", "cal.npz", "--logits-name", "zzz", "-o", "x.json"), "has no 'zzz' (asked for by --logits-name)"),
     (("fit", "cal.npz", "--kind", "probabilities", "-o", "x.json"), "--kind probabilities"),
     (("fit", "cal.npz", "--part", "test", "-o", "x.json"), "leave --part out or rename"),
@@ -65,7 +65,7 @@ CASES = [
     (("fit", "cal.npz", "--set", "tol=-1", "-o", "x.json"), "tol"),
     (
         ("fit", "cal.npz", "--top-k", "6", "-o", "x.json"),
-        "top_k must be at most the number of classes, but is 6 where X has 5",
+        "top_k must be at most the number of classes, but is 6 where cal.npz has 5. Leave it out",
     ),
     (("fit", "cal.npz", "--shrinkage", "lots", "-o", "x.json"), "shrinkage"),
     (("fit", "cal.npz", "-m", "temperature", "--top-k", "3", "-o", "x.json"), "has no parameter 'top_k'"),

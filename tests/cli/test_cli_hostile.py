@@ -62,7 +62,7 @@ def test_a_signal_while_modules_load(folder: Path, module: str, number: int) -> 
 @posix
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_while_a_network_is_trained(folder: Path, number: int) -> None:
-    command = [sys.executable, "-m", "monocal", "report", "cal.npz", "-o", "page.html"]
+    command = [sys.executable, "-m", "monocal", "report", "cal.npz", "--all", "-o", "page.html"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         end, workers = time.monotonic() + 60, []
         while time.monotonic() < end and not any("torch" in file.path for w in workers for file in maps(w)):

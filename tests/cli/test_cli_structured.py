@@ -39,6 +39,25 @@ def test_compare_says_what_the_order_costs_and_finds_a_shift(run: Run, folder: P
     assert "The class frequencies of calibration and test rows differ" in flat
 
 
+def test_evaluate_finds_a_shift_since_the_fit(run: Run, folder: Path) -> None:
+    cal, test = (synthetic(800, 4, seed=seed) for seed in (0, 1))
+    write(folder / "biased.npz", cal)
+    write(folder / "same.npz", test)
+    write(folder / "other.npz", test, test.labels < 2)
+    run("fit", "biased.npz", "-o", "ts.json", "-m", "temperature-scaling")
+    few = ("-c", "ts.json", "--metrics", "nll", "--n-boot", 0)
+    assert not json.loads(run("evaluate", "same.npz", *few, "--json").stdout)["label_shift"]["shifted"]
+    told = " ".join(run("evaluate", "other.npz", *few).stdout.split())
+    assert "The class frequencies of calibration and test rows differ" in told
+    assert "LabelShift(calibrator, prior=...)" in told
+    document = json.loads((folder / "ts.json").read_text())
+    for forged in (5, [1, 2], [1, 2, 3, "4"], [0, 0, 0, 0], [-1, 2, 3, 4], [True] * 4):
+        document["data"]["label_counts"] = forged
+        document["checksum"] = mc.persistence._checksum(document)
+        (folder / "ts.json").write_text(json.dumps(document))
+        assert json.loads(run("evaluate", "other.npz", *few, "--json").stdout)["label_shift"] is None
+
+
 def test_fit_and_apply_the_recommended_combination(run: Run) -> None:
     run("fit", "cal.npz", "-o", "cal.json", "-m", "structured-mcct", "--shrinkage", 1)
     assert type(mc.load("cal.json")) is mc.StructuredMCCT

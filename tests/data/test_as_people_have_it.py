@@ -78,7 +78,9 @@ def test_a_frame_in_memory(make: Callable[[pd.DataFrame], Any]) -> None:
     check(splits.test)
     codes = pa.array(LABELS, pa.uint32())
     words = pa.DictionaryArray.from_arrays(codes, pa.array(NAMES, pa.string_view()))  # categories of polars
-    check(read(pa.Table.from_pandas(frame()).append_column("label", words)))
+    polars = pa.Table.from_pandas(frame()).append_column("label", words)
+    check(read(polars))
+    assert read_columns(polars, "label")["label"].tolist() == WORDS
     indexed = frame(label=WORDS).set_index(pd.Index(range(100, 130)))
     check(read(indexed))
 

@@ -17,6 +17,10 @@ def benchmark_run(factory, p_cal, y_cal, p_test):
     return calibrator.predict_proba(p_test)
 
 
+def keeps_order(name):
+    return CUSTOM_CALIBRATORS[name]().calibrator.preserves_order
+
+
 def overconfident(n, m, seed):
     rng = np.random.default_rng(seed)
     z = rng.normal(size=(n, m)) * 5
@@ -32,7 +36,8 @@ def test_multiclass(name):
     assert q.dtype == np.float64
     np.testing.assert_allclose(q.sum(axis=1), 1)
     assert nll(q, y_test) < nll(p_test, y_test) - 0.1
-    assert_order_kept(p_test.astype(np.float32), q)
+    if keeps_order(name):
+        assert_order_kept(p_test.astype(np.float32), q)
 
 
 @pytest.mark.parametrize("name", CUSTOM_CALIBRATORS)
@@ -58,7 +63,8 @@ def test_zeros_even_under_the_label(name):
     q = benchmark_run(CUSTOM_CALIBRATORS[name], p, y, np.vstack([p, np.eye(5)]))
     assert np.isfinite(q).all()
     assert (q > 0).all()
-    assert_order_kept(np.vstack([p, np.eye(5)]), q)
+    if keeps_order(name):
+        assert_order_kept(np.vstack([p, np.eye(5)]), q)
     floored = np.maximum(p, 1e-3)
     assert nll(q[:800], y) < nll(floored / floored.sum(axis=1, keepdims=True), y)
 

@@ -2,11 +2,15 @@
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 
 import monocal as mc
+from hostile import assert_order_kept, bent, mixed_rows
 from monocal.data import synthetic
 
 torch = pytest.importorskip("torch")
+from monocal.export import LogitsProcessor, to_torch  # noqa: E402  # they need torch
+
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 
 # More than this many logits are computed in single precision, which is what the kernels take.
@@ -55,15 +59,102 @@ def test_same_fit_as_on_the_host(calibrator, kind):
     assert order_kept(z, on_device)
 
 
+@pytest.mark.parametrize("calibrator", [mc.MCCT(), mc.ConditionalMCCT(), mc.MCCT(top_k=50)], ids=str)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_precision(dtype):
+def test_half_precision(dtype, calibrator):
     z, y = logits_of("plain")
     z = torch.as_tensor(z).to(dtype)
-    there = mc.MCCT().fit(z.cuda(), torch.as_tensor(y).cuda())
+    there = clone(calibrator).fit(z.cuda(), torch.as_tensor(y).cuda())
     assert there.solution_.converged
     p = there.predict_proba(z.cuda())
     assert p.dtype == dtype
     p = p.cpu().float().numpy()
-    host = mc.MCCT().fit(z.float().numpy(), y).predict_proba(z.float().numpy())
+    host = clone(calibrator).fit(z.float().numpy(), y).predict_proba(z.float().numpy())
     assert (np.abs(p - host) < 1e-5 + torch.finfo(dtype).eps * host).all()
     assert order_kept(z.float().numpy(), p)
+
+
+DTYPES = [torch.float32, torch.float16, torch.bfloat16]
+# Classes: few, as many as one kernel holds, and more than that.
+WIDTHS = {12: 4, 900: 40, 9000: 40}
+
+
+@pytest.fixture(scope="module", params=WIDTHS)
+def fitted(request):
+    """Maps with jumps among the rows below, fitted on the host."""
+    m = request.param
+    z, y = bent(m, n=60 if m > 1000 else 300)
+    k = WIDTHS[m]
+    shrunk = {"shrinkage": 0.0 if m < 1000 else 5.0}  # a thousand jumps are more than a kernel holds
+    return m, [
+        cal.fit(z, y)
+        for cal in (
+            mc.TemperatureScaling(),
+            mc.MCCT(**shrunk),
+            mc.MCCT(top_k=k, **shrunk),
+            mc.ConditionalMCCT(shrinkage=1.0),
+            mc.ConditionalMCCT(shrinkage=1.0, top_k=k, statistics=("entropy", "log_odds", "spread")),
+        )
+    ]
+
+
+def hostile_rows(m, dtype):
+    rows = torch.as_tensor(mixed_rows(m, seed=m, each=3))
+    limits = torch.finfo(dtype)
+    return torch.where(torch.isinf(rows), rows, rows.clamp(limits.min, limits.max)).to(dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_hostile_rows_keep_their_order(fitted, dtype):
+    m, calibrators = fitted
+    rows = hostile_rows(m, dtype)
+    for cal in calibrators:
+        assert cal.rank_map_.has_kernels(rows.cuda())
+        module = to_torch(cal).cuda()
+        p = cal.predict_proba(rows.cuda())
+        results = [p, cal.transform(rows.cuda()), module(rows.cuda()), module.log_probabilities(rows.cuda())]
+        for values in results:
+            assert values.dtype == dtype
+            assert_order_kept(rows.double().numpy(), values.cpu().double().numpy())
+        host = cal.predict_proba(rows).double().numpy()
+        near = 2e-6 + 2 * torch.finfo(dtype).eps * host
+        for values in (p, results[2]):
+            assert (np.abs(values.cpu().double().numpy() - host) <= near).all(), cal
+        if dtype == torch.float32:  # logarithms lose more in half precision than probabilities do
+            assert (np.abs(results[3].cpu().double().exp().numpy() - host) <= near).all(), cal
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_each_row_alone_equals_the_row_in_the_batch(fitted, dtype):
+    m, calibrators = fitted
+    rows = hostile_rows(m, dtype).cuda()
+    for cal in calibrators:
+        p, f = cal.predict_proba(rows), cal.transform(rows)
+        for i in range(0, len(rows), 5):
+            assert torch.equal(cal.predict_proba(rows[i : i + 1])[0], p[i])
+            assert torch.equal(cal.transform(rows[i : i + 1])[0], f[i])
+
+
+def test_a_logits_processor_can_be_captured_in_a_graph(fitted):
+    m, calibrators = fitted
+    rows = hostile_rows(m, torch.float32).cuda()
+    for cal in calibrators:
+        process = LogitsProcessor(cal)
+        given = rows.clone()
+        wanted = process(None, given)
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            result = process(None, given)
+        given.copy_(rows.flip(0))
+        graph.replay()
+        assert torch.equal(result.flip(0), wanted)
+
+
+def test_more_ranks_than_the_kernels_of_a_fit_hold():
+    data = synthetic(600, 9000, seed=4)
+    z, y = data.values.astype(np.float32), data.labels
+    host = mc.MCCT().fit(z, y)
+    there = mc.MCCT().fit(torch.as_tensor(z).cuda(), torch.as_tensor(y).cuda())
+    assert there.solution_.converged
+    assert there.solution_.objective == pytest.approx(host.solution_.objective, abs=2e-6)

@@ -52,6 +52,17 @@ def test_netcal_ece_and_mce(case, n_bins):
     assert M.mce(*case, n_bins=n_bins) == pytest.approx(MCE(bins=n_bins).measure(*case), abs=TOLERANCE)
 
 
+def test_netcal_ece_of_each_predicted_class(case):
+    """The top-label ECE is the mean by rows of netcal's ECE of the rows that predict a class."""
+    predicted = case[0].argmax(axis=1)
+    expected = 0.0
+    for j in np.unique(predicted):
+        confidence, right = top_label(keep(case, predicted == j))
+        # A single column is to netcal the probability that the second of two classes is the label.
+        expected += (predicted == j).mean() * ECE(bins=5).measure(confidence, right)
+    assert M.top_label_ece(*case) == pytest.approx(expected, abs=TOLERANCE)
+
+
 def test_netcal_ace_is_the_class_free_mean_of_equal_width_gaps(case):
     """netcal's ACE keeps the bins of ECE and drops their weights: another quantity, and this is which."""
     gap = M.bin_sums(*case, n_bins=15)

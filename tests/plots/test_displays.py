@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from monocal.calibration import ConditionalMCCT
 from monocal.plots import (
     ComparisonDisplay,
     EffectDisplay,
+    GroupDisplay,
     MarginDisplay,
     RankParametersDisplay,
     ReliabilityDisplay,
@@ -68,15 +71,140 @@ def test_every_display_draws_new_or_into_the_callers_axes(fitted, pyplot, number
         assert drawn.get_xlabel() or drawn.get_ylabel()
 
 
+def marked(ax):
+    """Coordinates of all round markers, by their place from left to right."""
+    found = [line.get_xydata() for line in ax.lines if line.get_marker() == "o"]
+    points = np.concatenate(found)
+    return points[np.argsort(points[:, 0])]
+
+
 def test_reliability_points_are_the_bins(fitted, pyplot):
     display = displays(fitted)[0].plot()
     assert list(display.curves) == ["before", "after"]
     for ax, bars, curve in zip(display.ax_, display.histogram_ax_, display.curves.values(), strict=True):
-        points = np.concatenate([line.get_xydata() for line in ax.lines[-2:]])
         filled = curve.weight > 0
         expected = np.stack([curve.confidence, curve.accuracy], axis=1)[filled]
-        np.testing.assert_allclose(points[np.argsort(points[:, 0])], expected)
-        assert sum(bar.get_height() for bar in bars.patches) == pytest.approx(1)
+        np.testing.assert_allclose(marked(ax), expected)
+        assert sum(step.get_data().values.sum() for step in bars.patches) == pytest.approx(100)
+
+
+def test_filled_means_more_than_chance_in_every_display(fitted, pyplot):
+    for display in displays(fitted)[:2]:
+        display.plot()
+        for name, curve in display.curves.items():
+            axes = np.atleast_1d(display.ax_)
+            ax = axes[min(list(display.curves).index(name), len(axes) - 1)]
+            values = 100 * curve.gap if isinstance(display, MarginDisplay) else curve.accuracy
+            faces = {
+                (round(float(y), 9)): line.get_markerfacecolor() != "white"
+                for line in ax.lines
+                if line.get_marker() == "o"
+                for y in line.get_ydata()
+            }
+            filled = curve.weight > 0
+            for value, out in zip(values[filled], curve.outside[filled], strict=True):
+                assert faces[round(float(value), 9)] == out
+
+
+def boxes(figure, axes):
+    renderer = figure.canvas.get_renderer()
+    return [ax.get_tightbbox(renderer) for ax in axes]
+
+
+@pytest.mark.parametrize("size", [None, (4.0, 3.0), (6.4, 4.8)], ids=str)
+@pytest.mark.parametrize("number", range(5))
+def test_legends_are_off_the_data_and_panels_off_each_other(fitted, pyplot, number, size):
+    display = displays(fitted)[number]
+    if size is None:
+        display.plot()
+    else:
+        _, ax = pyplot.subplots(figsize=size)
+        display.plot(ax)
+    figure = display.figure_
+    figure.canvas.draw()
+    panels = [*np.atleast_1d(display.ax_), *getattr(display, "histogram_ax_", ())]
+    legends = [*figure.legends, *(ax.get_legend() for ax in figure.axes if ax.get_legend())]
+    for legend in legends:
+        box = legend.get_window_extent()
+        for ax in panels:
+            inside = ax.get_window_extent()
+            across = min(box.x1, inside.x1) - max(box.x0, inside.x0)
+            down = min(box.y1, inside.y1) - max(box.y0, inside.y0)
+            assert min(across, down) <= 1.0
+    found = boxes(figure, panels)
+    for i, one in enumerate(found):
+        for other in found[i + 1 :]:
+            across, down = (
+                min(one.x1, other.x1) - max(one.x0, other.x0),
+                min(one.y1, other.y1) - max(one.y0, other.y0),
+            )
+            assert min(across, down) <= 4.0  # pixels: labels may touch, and not more
+
+
+def test_markers_at_the_edge_are_whole(pyplot):
+    display = ReliabilityDisplay.from_predictions([0] * 20, [[1.0, 0.0]] * 20).plot()
+    (edge,) = (line for line in display.ax_[0].lines if line.get_marker() == "o")
+    assert edge.get_xydata().tolist() == [[1.0, 1.0]]
+    assert not edge.get_clip_on()
+
+
+def test_bins_of_a_few_rows_do_not_bend_the_line(pyplot):
+    probs = np.repeat([[0.95, 0.05], [0.55, 0.45]], [50, 1], axis=0)
+    display = ReliabilityDisplay.from_predictions([0] * 47 + [1] * 3 + [1], probs).plot()
+    ax = display.ax_[0]
+    assert len(marked(ax)) == 2
+    line = next(line for line in ax.lines if line.get_linestyle() == "-" and line.get_marker() == "None")
+    assert line.get_xydata()[:, 0].tolist() == pytest.approx([0.95])
+
+
+def test_several_predictors_over_one_another(fitted, pyplot):
+    data, ts, cal = fitted
+    both = {"TS": ts, "conditional": cal}
+    display = ReliabilityDisplay.from_estimator(both, data.values, data.labels, strategy="quantile").plot()
+    assert len(display.ax_) == 1
+    text = [t.get_text() for t in display.figure_.legends[0].get_texts()]
+    assert [t.split(":")[0] for t in text] == ["TS", "conditional"]
+    for curve in display.curves.values():  # as many rows in each bin
+        assert np.ptp(curve.weight) <= 2
+    apart = ReliabilityDisplay(display.curves).plot(overlay=False)
+    assert len(apart.ax_) == 2
+
+
+def test_one_after_the_other_into_the_same_axes_with_options_of_its_own(fitted, pyplot):
+    data, ts, cal = fitted
+    _, ax = pyplot.subplots()
+    for name, model in (("TS", ts), ("conditional", cal)):
+        display = ReliabilityDisplay.from_estimator(model, data.values, data.labels, name=name)
+        assert list(display.curves) == [name]
+        display.plot(ax, histogram=False, linestyle=":", linewidth=3)
+        assert display.ax_[0] is ax
+    assert sum(line.get_linestyle() == ":" and line.get_linewidth() == 3 for line in ax.lines) == 2
+
+
+def test_curves_by_class(fitted, pyplot):
+    data, ts, _ = fitted
+    probs = ts.predict_proba(data.values)
+    display = ReliabilityDisplay.from_predictions(data.labels, probs, classes=[0, 3]).plot()
+    assert list(display.curves) == ["class 0", "class 3"]
+    curve = display.curves["class 3"]
+    assert curve.mean_confidence == pytest.approx(probs[:, 3].mean())
+    assert curve.mean_accuracy == pytest.approx((data.labels == 3).mean())
+    with pytest.raises(errors.InputError, match="label: expected a class from 0 to 24"):
+        ReliabilityDisplay.from_predictions(data.labels, probs, classes=[25])
+    with pytest.raises(errors.InputError, match="strategy"):
+        ReliabilityDisplay.from_predictions(data.labels, probs, strategy="kmeans")
+
+
+def test_ranks_that_coincide_share_a_line_and_its_name(fitted, pyplot):
+    display = displays(fitted)[3].plot()
+    groups = [
+        [tuple(values) for values in display.effect.weight],
+        [tuple(values) for values in display.effect.bias],
+    ]
+    for ax, values in zip(display.ax_, groups, strict=True):
+        assert len(ax.lines) == len(set(values))
+    named = " ".join(t.get_text() for t in display.figure_.legends[0].get_texts())
+    assert all(str(rank) in named for rank in display.effect.ranks)
 
 
 def test_a_plain_classifier_has_no_before(pyplot):
@@ -142,3 +270,82 @@ def test_the_comparison_passes_on_its_seed(fitted):
         for seed in (1, 1, 2)
     )
     assert first == again != other
+
+
+def grouped(n=900, seed=1):
+    """Rows of three groups, the first of which is far too sure."""
+    generator = np.random.default_rng(seed)
+    confidence = 0.5 + 0.5 * generator.random(n)
+    group = np.array(["$bad$", "good", "fine"])[np.arange(n) % 3]
+    right = generator.random(n) < np.where(group == "$bad$", confidence - 0.3, confidence)
+    return np.where(right, 0, 1), np.stack([confidence, 1 - confidence], axis=1), group
+
+
+def test_reliability_by_group_shows_the_worst_first(pyplot, tmp_path):
+    y, p, group = grouped()
+    display = ReliabilityDisplay.from_predictions(y, p, groups=group, max_groups=2)
+    assert next(iter(display.curves)) == "$bad$"
+    assert len(display.curves) == 2
+    evaluation = mc.evaluate(p, y, metrics="ece", groups=group).groups
+    for name, curve in display.curves.items():
+        assert curve.ece == pytest.approx(evaluation[name].ece)
+        rows = group == name
+        expected = mc.metrics.bin_sums(p[rows], y[rows], n_bins=5)
+        np.testing.assert_allclose(curve.sums.confidence, expected.confidence)
+        np.testing.assert_allclose(curve.sums.correct, expected.correct)
+    drawn = display.plot()
+    drawn.figure_.savefig(tmp_path / "new.png")
+    assert len(drawn.ax_) == 2
+    assert f"{(group == '$bad$').sum()} rows" in drawn.ax_[0].get_title()
+    figure, ax = pyplot.subplots()
+    assert display.plot(ax).figure_ is figure
+    figure.savefig(tmp_path / "given.png")
+
+
+def test_groups_before_and_after_are_the_same_rows(fitted, pyplot, tmp_path):
+    data, ts, _ = fitted
+    group = np.arange(len(data.labels)) % 4
+    display = ReliabilityDisplay.from_estimator(ts, data.values, data.labels, groups=group)
+    found = display.by_group
+    assert set(found.before) == set(found.after) == {"0", "1", "2", "3"}
+    for name in found.after:
+        assert found.before[name].weight.sum() == found.after[name].weight.sum() == 200
+    assert len(display.plot().ax_) == 4
+    display.figure_.savefig(tmp_path / "four.png")  # in three columns: two panels stay empty
+    forest = GroupDisplay.from_estimator(ts, data.values, data.labels, group)
+    assert list(forest.evaluations) == ["before", "after"]
+    weighted = ReliabilityDisplay.from_estimator(
+        ts, data.values, data.labels, groups=group, sample_weight=(group > 0).astype(float)
+    )
+    assert set(weighted.curves) == {"1", "2", "3"}
+
+
+def test_all_groups_in_one_picture(pyplot, tmp_path):
+    y, p, group = grouped()
+    display = GroupDisplay.from_predictions(y, p, group, max_groups=2)
+    display.plot().figure_.savefig(tmp_path / "new.png")
+    evaluation = display.evaluations["model"]
+    assert [label.get_text().split(" (")[0] for label in display.ax_.get_yticklabels()] == [
+        name.replace("$", r"\$") for name in evaluation.names[:2]
+    ]
+    filled = next(line for line in display.ax_.lines if "off beyond" in str(line.get_label()))
+    assert filled.get_xdata() == pytest.approx([100 * evaluation["$bad$"].over_confidence])
+    assert "2 of 3 groups" in display.ax_.get_legend().get_title().get_text()
+    figure, ax = pyplot.subplots()
+    assert display.plot(ax).figure_ is figure
+    with pytest.raises(errors.InputError, match="max_groups"):
+        GroupDisplay.from_predictions(y, p, group, max_groups=0)
+    with pytest.raises(errors.InputError, match="before: expected the shape"):
+        GroupDisplay.from_predictions(y, p, group, before=p[:, [0, 1, 1]] / [[1, 2, 2]])
+    by_class = GroupDisplay.from_predictions(y, p, class_names=["cat", "dog"])
+    assert by_class.evaluations["model"].names == ("cat",)
+
+
+def test_the_picture_of_the_documentation_shows_what_its_page_says():
+    """After a change ``python tools/draw_groups.py`` draws it anew."""
+    page = Path(__file__).parents[2] / "docs" / "examples" / "groups.md"
+    table = re.search(r"\ngroup .*?\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    assert table is not None
+    shown = [f"{line.split()[0]} ({line.split()[1]})" for line in table[1].strip().splitlines()]
+    drawn = re.findall(r">(\w+ \(\d+\))<", page.with_suffix(".svg").read_text(encoding="utf-8"))
+    assert drawn == shown

@@ -6,10 +6,13 @@ import json
 import re
 import shutil
 import subprocess
+from functools import cache
 from html import unescape
 from pathlib import Path
 
 import pytest
+
+from monocal.report.deadline import TimedTrial
 
 BINARIES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 FLAGS = [
@@ -43,6 +46,12 @@ addEventListener("load", () => {
     failures, width: innerWidth, scroll_width: document.documentElement.scrollWidth,
     headings: [...document.querySelectorAll("h1, h2")].map((h) => h.textContent),
     text: document.body.innerText,
+    verdict: (() => { const e = document.querySelector(".verdict"), b = e && e.querySelector("a.button");
+      return e && { text: e.innerText, box: box(e), edge: getComputedStyle(e).borderLeftColor,
+        button: b && b.getClientRects().length > 0, download: b && b.download }; })(),
+    tables: [...document.querySelectorAll(".scroll")].filter((t) => t.clientWidth).map((t) => ({
+      name: t.getAttribute("aria-label"), cut: t.scrollWidth > t.clientWidth + 1 && getComputedStyle(t).overflowX === "auto",
+      hint: getComputedStyle(t, "::before").content, right: t.querySelector("table").getBoundingClientRect().right })),
     charts: charts.map((c) => ({ name: c.getAttribute("aria-label"), box: box(c), hits: c.querySelectorAll(".hit").length,
       stops: c.querySelectorAll('[tabindex="0"]').length })),
     colours: [["body"], ["figcaption"], ["summary"], [".good", "body"], ["h1", "body"]].map(([s, on]) => {
@@ -81,12 +90,18 @@ def chromium() -> str:
 
 
 @pytest.fixture
-def visit(chromium, tmp_path):
+def in_this_process(monkeypatch):
+    """Methods are judged here, where nothing stops them: starting a process takes longer than most of them."""
+    monkeypatch.setattr(TimedTrial, "judge", lambda self, method, seconds: self._trial.judge(method))
+
+
+@pytest.fixture(scope="session")
+def visit(chromium, tmp_path_factory):
     """``visit(html, width, dark)`` opens a page and returns what its probe saw, with the console's lines."""
 
+    @cache
     def open_page(html: str, width: int, dark: bool) -> dict:
-        folder = Path(tmp_path) / f"visit-{width}-{dark}"
-        folder.mkdir()
+        folder = Path(tmp_path_factory.mktemp("visit"))
         watched = html.replace("<head>", "<head>" + WATCH, 1).replace("</body>", PROBE + "</body>", 1)
         (folder / "page.html").write_text(watched, encoding="utf-8")
         (folder / "frame.html").write_text(FRAME.replace("WIDTH", str(width)), encoding="utf-8")

@@ -16,7 +16,7 @@ import monocal as mc
 from monocal.calibration import ConditionalMCCT
 from monocal.data import LogitsSet
 from monocal.errors import FileError, InputError
-from monocal.report import Trial, as_set, collect, compare_methods, default_methods
+from monocal.report import Trial, as_set, collect, compare_methods, default_methods, for_whom
 
 QUICK = {"n_boot": 20}
 
@@ -58,7 +58,8 @@ def test_the_page_has_everything_and_needs_nothing(report):
         "Methods compared",
         "Order of the classes",
         "Certificate",
-        "Fitted parameters",
+        "What it does",
+        "Verdict",
         "How to load it",
         report.fingerprint["sha256"],
         mc.__version__,
@@ -92,14 +93,19 @@ def test_one_set_is_cross_validated_and_the_page_says_so(sets):
     assert made.after.evaluation["nll"].value > flattered
 
 
-def test_a_fitted_calibrator_is_judged_as_it_is(sets):
+def test_a_fitted_calibrator_is_judged_as_it_is(sets, in_this_process):
     cal, test = sets
     fitted = mc.TemperatureScaling().fit(cal.values[:100], cal.labels[:100])
     made = collect(cal, test, calibrator=fitted, methods={"MCCT": mc.MCCT()}, **QUICK)
     assert made.calibrator is fitted
-    assert [r.name for r in made.methods.results] == ["uncalibrated", "MCCT", "this TemperatureScaling"]
-    alone = collect(cal, calibrator=fitted, methods=False, **QUICK)
+    assert [r.name for r in made.methods.results] == ["uncalibrated", "MCCT", "temperature scaling as given"]
+    alone = collect(cal, calibrator=fitted, methods={"MCCT": mc.MCCT()}, **QUICK)
     assert "flatter" in alone.judged_how
+    assert alone.shown == "temperature scaling as given"
+    assert alone.verdict.advice.startswith(
+        "The calibrator given is not compared: it may have been fitted on the rows"
+    )
+    assert alone.verdict.advice.endswith("Ship MCCT: the only method judged that keeps the order.")
 
 
 def test_probabilities_as_input(sets):
@@ -111,7 +117,7 @@ def test_probabilities_as_input(sets):
     assert "mc.MCCT(input=&quot;probabilities&quot;)" in made.to_html()
 
 
-def test_user_text_is_never_markup(sets):
+def test_user_text_is_never_markup(sets, in_this_process):
     nasty = '<script>alert(1)</script> & "quotes"'
     cal = LogitsSet(sets[0].values[:200], sets[0].labels[:200], name=nasty, notes=(nasty,))
     html = collect(cal, methods={nasty: mc.MCCT()}, title=nasty, **QUICK).to_html()
@@ -131,10 +137,9 @@ def test_methods_that_fail_or_come_too_late_are_named(sets):
     late = compare_methods(trial, {"TS": mc.TemperatureScaling()}, n_boot=5, time_limit=-1.0)
     assert late.recommended is None
     assert "not tried" in late["TS"].note
-    assert (
-        "not tried"
-        in collect(*sets, methods={"TS": mc.TemperatureScaling()}, time_limit=-1, **QUICK).to_html()
-    )
+    made = collect(*sets, methods={"TS": mc.TemperatureScaling()}, time_limit=-1, **QUICK)
+    assert "not tried" in made.to_html()
+    assert made.verdict.advice.endswith("this is conditional MCCT, the default.")
 
 
 def test_a_slow_method_is_stopped_and_leaves_time_for_the_next(sets):
@@ -146,22 +151,107 @@ def test_a_slow_method_is_stopped_and_leaves_time_for_the_next(sets):
             except Exception:  # what stops it must get past such a line
                 pass
 
-    begin = time.perf_counter()
+    # Unless it is stopped it never ends; a third of three seconds is its share, however busy the machine.
     found = compare_methods(
         Trial.of(*sets), {"slow": Slow(), "TS": mc.TemperatureScaling()}, n_boot=5, time_limit=3.0
     )
-    assert time.perf_counter() - begin < 10
-    assert found["slow"].note.startswith("stopped after")
+    assert re.fullmatch(r"stopped after (0\.\d|1\.0) seconds", found["slow"].note)
     assert found.recommended == "TS"
     assert not any("(run)" in thread.name for thread in threading.enumerate())
 
 
-def test_by_default_every_calibrator_takes_part():
+def test_by_default_every_calibrator_takes_part_that_trains_no_network():
     found = default_methods("probabilities")
+    added = set(default_methods(networks=True)) - set(found)
+    assert added == {"parameterized temperature scaling", "intra order preserving"}
     assert next(iter(found)) == "temperature scaling"
     assert {"MCCT", "conditional MCCT", "Dirichlet calibration"} <= set(found)
     assert all(method.input == "probabilities" for method in found.values())
     assert not any(isinstance(method, mc.MCCTInverse) for method in found.values())
+
+
+def test_the_page_shows_what_it_recommends_or_what_was_asked_for(sets, in_this_process):
+    few = {
+        "temperature scaling": mc.TemperatureScaling(),
+        "MCCT": mc.MCCT(),
+        "conditional": ConditionalMCCT(n_knots=3),
+    }
+    free = collect(*sets, methods=few, **QUICK)
+    assert free.shown == free.methods.recommended
+    assert type(free.calibrator) is type(few[free.shown])
+    assert free.verdict.advice.startswith(f"Ship {free.shown}: ")
+    other = next(name for name in few if name != free.shown)
+    asked = collect(*sets, calibrator=few[other], methods=few, **QUICK)
+    assert asked.shown == asked.methods.asked == other
+    assert free.shown in asked.verdict.advice
+    assert asked.methods.recommended == free.shown
+
+
+def test_a_shift_of_the_labels_is_said_with_the_remedy(sets):
+    cal, test = sets
+    kept = np.flatnonzero(test.labels < 10)
+    other = LogitsSet(test.values[kept], test.labels[kept])
+    told = str(collect(cal, other, calibrator=mc.TemperatureScaling(), methods=False, **QUICK).verdict)
+    assert "The class frequencies of calibration and test rows differ" in told
+    assert "LabelShift(calibrator, prior=...)" in told
+    same = collect(*sets, calibrator=mc.TemperatureScaling(), methods=False, **QUICK)
+    assert "frequencies" not in str(same.verdict)
+
+
+def test_the_price_of_order_with_a_picture_of_what_moved(in_this_process):
+    data = mc.data.synthetic(1600, 4, seed=0)
+    biased = data.values + np.array([4.0, 0, 0, 0])
+    names = ("World", "Sports", "Business", "Science")
+    parts = [
+        LogitsSet(biased[rows], data.labels[rows], class_names=names)
+        for rows in (slice(0, 800), slice(800, 1600))
+    ]
+    made = collect(*parts, methods={"TS": mc.TemperatureScaling(), "vector": mc.VectorScaling()}, **QUICK)
+    assert made.shown == made.methods.recommended == "TS"
+    assert made.methods.recommended_free == "vector"
+    assert "Keeping the order costs" in str(made.verdict)
+    assert "Where the order may change, use vector." in str(made.verdict)
+    html = made.to_html()
+    assert "Which class was on top" in html
+    move = made.methods.price[1].moves[0]
+    told = f"from {names[move.before]} to {names[move.after]}"
+    assert (
+        f"{told}\n{move.rows} rows\n{move.right_before} right before, {move.right_after} right after" in html
+    )
+
+
+def test_for_whom_it_is_calibrated(sets):
+    cal, test = sets
+    # Half of the rows, the late ones, are far too sure.
+    late = np.arange(len(test.labels)) >= 750
+    values = np.where(late[:, None], 4.0, 1.0) * test.values / 2.5
+    groups = np.where(late, "late", "early")
+    known = {"calibrator": mc.TemperatureScaling(), "methods": False}
+    made = collect(cal, LogitsSet(values, test.labels), groups=groups, **known, **QUICK)
+    by_class, given = made.for_whom
+    assert by_class.before.kind == "predicted class"
+    assert set(by_class.before.names) <= {f"class {c}" for c in range(30)}
+    assert len(by_class.shown) == 12
+    assert given.before["late"].off
+    assert set(given.shown) == {"late", "early"}
+    html = made.to_html()
+    assert "Over-confidence by predicted class, before and after calibration" in html
+    assert "Over-confidence by group, before and after calibration" in html
+    assert f"Before calibration: {given.before.verdict}" in html.replace("\u00a0", " ").replace("&#x27;", "'")
+    with pytest.raises(InputError, match="groups: expected one value for each of the 1500 rows"):
+        collect(cal, test, groups=groups[:10], **known, **QUICK)
+
+
+def test_where_the_order_is_the_obstacle_this_is_said(in_this_process):
+    data = mc.data.synthetic(1600, 4, seed=0)
+    swapped = data.values[:, [1, 0, 2, 3]]  # what is called class 0 is class 1
+    parts = [LogitsSet(swapped[rows], data.labels[rows]) for rows in (slice(0, 800), slice(800, 1600))]
+    made = collect(*parts, methods={"TS": mc.TemperatureScaling(), "matrix": mc.MatrixScaling()}, **QUICK)
+    told = " ".join(for_whom.in_words(made.for_whom[0], made.methods.recommended_free))
+    assert "After: " in told
+    assert "matrix, which may change the order, treats them by name." in told
+    assert made.for_whom[0].after.obstacles
+    assert "no map that keeps the order can mend that" in told
 
 
 def test_progress_names_each_method(sets):
@@ -170,7 +260,7 @@ def test_progress_names_each_method(sets):
     assert told == ["a"]
 
 
-def test_a_method_that_reorders_is_not_recommended(sets):
+def test_a_method_that_reorders_is_not_recommended(sets, in_this_process):
     class Reordering(mc.MCCT):
         preserves_order = False
         preserves_top1 = False
@@ -182,19 +272,23 @@ def test_a_method_that_reorders_is_not_recommended(sets):
             return np.roll(super()._calibrate(logits), 1, axis=1)
 
     made = collect(*sets, calibrator=Reordering(), methods={"TS": mc.TemperatureScaling()}, **QUICK)
+    one_class = (np.tile([5.0, 0, 0, 0], (40, 1)) + sets[0].values[:40, :4] / 50, np.arange(40) % 4)
+    apart = collect(one_class, calibrator=Reordering(), methods=False, **QUICK)
+    assert apart.for_whom[0].shown == []  # no class is predicted before and after
+    assert "For whom it is calibrated" in apart.to_html()
     assert made.methods.recommended == "TS"
     assert not made.audit.preserved
     assert "does not guarantee the order" in made.to_html()
 
 
 @pytest.mark.parametrize("n", [2, 3, 7])
-def test_a_handful_of_rows_still_gives_a_page(n):
+def test_a_handful_of_rows_still_gives_a_page(n, in_this_process):
     rng = np.random.default_rng(n)
     made = collect((rng.normal(size=(n, 3)), rng.integers(3, size=n)), n_boot=5)
     assert "cross-validation" in made.to_html()
 
 
-def test_odd_but_allowed_rows():
+def test_odd_but_allowed_rows(in_this_process):
     rng = np.random.default_rng(0)
     logits = rng.normal(size=(60, 4)) * 3
     logits[::4, 0] = -np.inf
@@ -271,7 +365,7 @@ def test_the_page_in_a_browser(report, visit, width, dark):
     assert seen["width"] == width
     assert seen["scroll_width"] <= width, "the page must not scroll sideways"
     assert seen["headings"][0] == report.title
-    assert len(seen["charts"]) == 2 + 1 + 2 + 2 + 2 * len(report.effects)
+    assert len(seen["charts"]) == report.to_html().count('class="chart"') > 6
     for chart in seen["charts"]:
         left, _, wide, tall = chart["box"]
         assert wide > 300
@@ -284,6 +378,40 @@ def test_the_page_in_a_browser(report, visit, width, dark):
         light, shade = sorted((luminance(ink), luminance(paper)), reverse=True)
         assert (light + 0.05) / (shade + 0.05) >= 4.5, name
     assert (luminance(seen["colours"][0][2]) < 0.1) == dark
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_verdict_comes_first_and_saves_the_calibrator(report, visit, width, dark):
+    seen = visit(report.to_html(), width, dark)["verdict"]
+    for words in (report.verdict.headline, report.verdict.advice, *report.verdict.details):
+        assert words in seen["text"].replace("\u00a0", " ")
+    left, top, wide, _ = seen["box"]
+    assert top < 300
+    assert 0 <= left <= left + wide <= width
+    assert seen["button"]
+    assert seen["download"] == "calibrator.json"
+    paper = 0.1 if dark else 0.9
+    assert abs(luminance(seen["edge"]) - paper) > 0.1  # the edge is there to be seen
+
+
+def test_no_column_is_off_the_phone_without_a_hint(report, visit):
+    seen = visit(report.to_html(), 390, False)["tables"]
+    assert any(table["cut"] for table in seen)
+    for table in seen:
+        assert ("More columns" in table["hint"]) == table["cut"], table["name"]
+        assert table["name"].removeprefix("Table: ")[:1].isupper()
+
+
+def test_in_print_nothing_is_cut_and_nothing_waits_for_a_click(report, visit):
+    page = report.to_html().replace(
+        "@media print", "@media all"
+    )  # what a printer is given, at the width of its paper
+    seen = visit(page, 720, False)
+    assert not any(table["cut"] for table in seen["tables"])
+    assert max(table["right"] for table in seen["tables"]) <= 720
+    assert not seen["verdict"]["button"]
+    assert seen["verdict"]["text"].startswith("Verdict")
 
 
 def test_a_bin_tells_its_numbers_to_pointer_and_keyboard(report, visit):

@@ -169,6 +169,13 @@ def test_evaluate(rows):
         mc.evaluate(lazy, y, sample_weight=0 * weight)
     with pytest.raises(mc.InputError, match="n_boot: intervals need all rows"):
         mc.evaluate(lazy, y, n_boot=10)
+    for wrong in (
+        {"level": 2.0},
+        {"bin_size": 0},
+        {"n_bins": 0},
+    ):  # checked as for an array, whether or not it is used
+        with pytest.raises(mc.InputError, match=next(iter(wrong))):
+            mc.evaluate(lazy, y, **wrong)
     with pytest.raises(mc.InputError, match=r"chunk that begins at row 1500.*negative"):
         mc.evaluate(da.concatenate([lazy[:1500], -lazy[1500:3000], lazy[3000:]]), y)
 

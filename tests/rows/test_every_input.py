@@ -100,6 +100,7 @@ def test_every_calibrator_takes_every_input(kind, method, tmp_path, monkeypatch)
     z, y = rows_for(method)
     X, labels = INPUTS[kind](z, y, tmp_path)
     streams = isinstance(method, STREAMING) and getattr(method, "loss", "nll") == "nll"
+    streams |= isinstance(method, mc.StructuredScaling) and method.kind == "vector"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the published procedure stops early and says so
         expected = type(method)(**method.get_params()).fit(z, y).predict_proba(z)

@@ -68,3 +68,18 @@ def test_a_dask_frame_of_lists_is_said():
     lazy = dd.from_pandas(pandas.DataFrame({"logits": list(Z)}), npartitions=2)
     with pytest.raises(mc.InputError, match=r"column 'logits' has type .*expected numbers.*Spread lists"):
         mc.MCCT().fit(lazy, Y)
+
+
+@pytest.mark.parametrize("prefix", ["", "prob_"])
+def test_labels_may_name_the_columns_of_a_frame(prefix):
+    frame = pandas.DataFrame(Z, columns=[f"{prefix}{name}" for name in NAMES])
+    words = np.array(NAMES)[Y]
+    expected = mc.TemperatureScaling().fit(frame, Y)
+    for labels in (words, words.tolist(), pandas.Series(words), pandas.Series(words, dtype="category")):
+        cal = mc.TemperatureScaling().fit(frame, labels)
+        assert cal.temperature_ == expected.temperature_
+        assert cal.score(frame, labels) == expected.score(frame, Y)
+    with pytest.raises(mc.InputError, match="'fish'"):
+        mc.TemperatureScaling().fit(frame, ["fish", *words[1:]])
+    with pytest.raises(mc.InputError, match="every entry must be a class number"):
+        mc.TemperatureScaling().fit(Z, words)

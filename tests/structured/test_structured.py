@@ -58,11 +58,12 @@ def test_the_published_objective_is_minimised(kind, weighted):
 @pytest.mark.parametrize(("kind", "m"), [("vector", 150), ("matrix", 40)])
 def test_many_parameters_take_another_way_to_the_same_optimum(kind, m, monkeypatch):
     data = synthetic(5000, m, seed=1)
-    from monocal.structured import problem as structured_problem
+    from monocal.structured import problem, vector
 
     by_products = mc.StructuredScaling(kind=kind, tol=1e-8).fit(data.values.astype(np.float64), data.labels)
     assert by_products.solution_.converged
-    monkeypatch.setattr(structured_problem, "_FORMED", 10**9 if kind == "vector" else 192)
+    monkeypatch.setattr(vector, "FORMED", 10**9)
+    monkeypatch.setattr(problem, "_PRODUCTS", 10**4)
     exact = mc.StructuredScaling(kind=kind, tol=1e-8, max_iter=300).fit(
         data.values.astype(np.float64), data.labels
     )
@@ -376,6 +377,32 @@ def test_the_shifted_set():
     cal.adapt(data.logits_test)
     assert cal.shifted_
     assert abs(nll(cal, data.logits_test, data.y_test) - known) < 0.005
+
+
+def test_the_shifted_set_where_classes_may_move():
+    data = load_shared_logits("sctl_cifar10LT_densenet40")
+    keeps = mc.ConditionalMCCT().fit(data.logits_val, data.y_val)
+    cal = mc.LabelShift(mc.StructuredMCCT(kind="vector")).fit(data.logits_val, data.y_val)
+    z, y = data.logits_test, data.y_test
+    known = nll(cal.adapt(prior=np.full(10, 0.1)), z, y)
+    assert known < nll(keeps, z, y) - 0.095
+    assert mc.metrics.ece(cal.predict_proba(z), y) < 0.029
+    assert nll(cal.adapt(z), z, y) < known + 0.005
+
+
+@pytest.mark.parametrize("name", ["mmlu_mistral-7b", "toplabel_cifar10_resnet50_brier"])
+def test_a_hundred_rows_are_no_worse_than_temperature_scaling(name):
+    data = load_shared_logits(name)
+    excess = []
+    for draw in range(5):
+        rows = np.random.default_rng([100, draw]).permutation(len(data.y_val))[:100]
+        fits = [
+            make().fit(data.logits_val[rows], data.y_val[rows])
+            for make in (mc.StructuredMCCT, mc.TemperatureScaling)
+        ]
+        free, plain = (nll(fit, data.logits_test, data.y_test) for fit in fits)
+        excess.append(free - plain)
+    assert np.mean(excess) <= 0.002
 
 
 def test_a_language_model_that_prefers_some_labels():

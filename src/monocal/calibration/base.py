@@ -16,6 +16,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from copy import copy
+from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Self
 
@@ -25,8 +26,10 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..arrays import Array, array_namespace, is_torch, keep_argmax, ordered_softmax, to_numpy, widened
+from ..data.labels import by_column
 from ..errors import InputError, require
-from ..rows.files import check_out, is_empty, plain_blocks
+from ..rows.context import ContextReader, check_context_rows
+from ..rows.files import check_out, context_blocks, is_empty, plain_blocks
 from ..rows.inputs import elsewhere
 from ..rows.interface import RowMap, Source
 from ..rows.memory import ArraySource
@@ -90,7 +93,7 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]
             need not fit in memory: memory-mapped, zarr, h5py and Dask arrays, Dask DataFrames, or a function that returns an
             iterator of blocks ``(X, y)`` or ``(X, y, sample_weight)``.
         y : array-like of shape (n,)
-            True classes, 0..m-1.
+            True classes, 0..m-1; or their names, where X is a frame whose columns are called so.
         sample_weight : array-like of shape (n,), optional
             A row of weight 2 counts as two rows, one of weight 0 as none. Weights that sum to less than the number of rows
             therefore mean less data, and more shrinkage.
@@ -99,9 +102,12 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]
         -------
         self
         """
+        return self._kept_fit(X, y, sample_weight)
+
+    def _kept_fit(self, X: Any, y: Any, sample_weight: Any, context: Any = None) -> Calibrator:
         before = dict(self.__dict__)
         try:
-            self._checked_fit(X, y, sample_weight)
+            self._checked_fit(X, y, sample_weight, context)
         except BaseException:
             # What had been learnt stays; a first fit that fails leaves nothing that looks fitted.
             self.__dict__.clear()
@@ -109,15 +115,19 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]
             raise
         return self
 
-    def _checked_fit(self, X: Any, y: Any, sample_weight: Any) -> None:
+    def _checked_fit(self, X: Any, y: Any, sample_weight: Any, context: Any) -> None:
         check_choice(self.input, "input", ("logits", "probabilities"))
-        place = elsewhere(X, y, sample_weight, reads_files=self._streams)
-        reader = Reader(self.input)
+        reader, codes = Reader(self.input), None
+        if context is not None:
+            known = ContextReader.of(context).having_seen(context)
+            reader, codes = replace(reader, context=known), known.codes(context)
+        place = elsewhere(X, y, sample_weight, codes, reads_files=self._streams)
         source: Source
         if place is None:
+            y = by_column(y, X)
             values = reader.values(X).values
             reader = reader.having_seen(values)
-            source = ArraySource(reader, reader.labelled(values, y, sample_weight).that_count)
+            source = ArraySource(reader, reader.labelled(values, y, sample_weight, context=codes).that_count)
             validate_data(self, X if hasattr(X, "columns") else values, reset=True, skip_check_array=True)
         elif not self._streams:
             raise InputError(place.refusal)
@@ -127,9 +137,12 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]
                 validate_data(self, place.names, reset=True, skip_check_array=True)
             source = place.open(reader)
             self.n_features_in_ = source.shape[1]
-        self.__dict__.pop("smallest_probability_", None)
+        for name in ("smallest_probability_", "context_"):
+            self.__dict__.pop(name, None)
         if self.input == "probabilities":
             self.smallest_probability_ = source.reader.smallest
+        if source.reader.context is not None:
+            self.context_ = source.reader.context
         self._fit_source(source)
 
     def transform(self, X: Any, *, out: Any = None) -> Any:
@@ -163,22 +176,26 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]
         Parameters
         ----------
         blocks : iterable, function that returns one, or memory-mapped, zarr or h5py array
-            Blocks are arrays (n_i, m), or tuples or lists that begin with one, as `fit` takes them.
+            Blocks are arrays (n_i, m), or tuples or lists that begin with one, as `fit` takes them. After a fit with context,
+            blocks hold it as well, as a table (n_i, C).
 
         Yields
         ------
         array of shape (n_i, m)
         """
         check_is_fitted(self)
-        return self._predicted(plain_blocks(blocks))
+        known = getattr(self, "context_", None)
+        if known is None:
+            return self._predicted((block, None) for block in plain_blocks(blocks))
+        return self._predicted((X, known.codes(context)) for X, context in context_blocks(blocks))
 
-    def _predicted(self, blocks: Iterator[Any]) -> Iterator[Any]:
+    def _predicted(self, blocks: Iterator[tuple[Any, np.ndarray | None]]) -> Iterator[Any]:
         first_row = 0
-        for block in blocks:
+        for block, codes in blocks:
             if is_empty(block):
                 yield block
                 continue
-            yield self._on_rows("predict_proba", block, first_row)
+            yield self._on_rows("predict_proba", block, first_row, context=codes)
             first_row += len(block)
 
     def predict(self, X: Any) -> Any:
@@ -203,14 +220,19 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]
         float
             ``-inf`` where a label has probability zero.
         """
+        return self._score(X, y, sample_weight)
+
+    def _score(self, X: Any, y: Any, sample_weight: Any, context: Any = None) -> float:
         if elsewhere(X) is not None:
             raise InputError(
                 "score: X must be an array in memory. For larger data, feed blocks of predict_blocks to metrics.Evaluator."
             )
+        codes = self._codes(context)
         given = self._read(X)
-        labels = to_numpy(check_labels(y, given.values))
+        labels = to_numpy(check_labels(by_column(y, X), given.values))
         weight = check_weights(sample_weight, given.values)
-        f = to_numpy(self._calibrate(self._logits_of(given))).astype(np.float64)
+        check_context_rows(codes, len(labels))
+        f = to_numpy(self._calibrate(self._logits_of(given), *_some(codes))).astype(np.float64)
         log_p = f[np.arange(len(f)), labels] - logsumexp(f, axis=1)
         if weight is None:
             return float(log_p.mean())
@@ -237,20 +259,43 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]
 
         return to_torch(self, **rest)
 
-    def _apply(self, X: Any, method: str, out: Any) -> Any:
+    def _apply(self, X: Any, method: str, out: Any, context: Any = None) -> Any:
         check_is_fitted(self)
+        codes = self._codes(context)
         place = elsewhere(X)
         if place is not None:
+            n_rows = getattr(X, "shape", (None,))[0]
+            if isinstance(n_rows, int):
+                check_context_rows(codes, n_rows)
             if place.names is not None:
                 validate_data(self, place.names, reset=False, skip_check_array=True)
-            return place.apply(self._row_map(method, place.names is not None), out)
+            return place.apply(self._row_map(method, place.names is not None, codes), out)
         if out is None:
-            return self._on_rows(method, X)
+            return self._on_rows(method, X, context=codes)
         dtype = check_out(out, np.shape(X), getattr(X, "dtype", np.float64))
-        out[:] = self._on_rows(method, X, 0, dtype)
+        out[:] = self._on_rows(method, X, 0, dtype, codes)
         return out
 
-    def _row_map(self, method: str, named: bool) -> RowMap:
+    def _codes(self, context: Any) -> np.ndarray | None:
+        """The context of rows as numbers (n, C); there must be one exactly where there was one in `fit`."""
+        check_is_fitted(self)
+        known: ContextReader | None = getattr(self, "context_", None)
+        if known is None and context is None:
+            return None
+        if known is None:
+            raise InputError(
+                "context: the calibrator was fitted without one. Leave it out, or fit with context=."
+            )
+        names = ", ".join(repr(column.name) for column in known.columns)
+        if context is None:
+            raise InputError(
+                f"context is missing: the calibrator was fitted with the column(s) {names}. Give the same of these rows: context="
+            )
+        codes = known.codes(context)
+        self.unseen_ = known.count_missing(codes)
+        return codes
+
+    def _row_map(self, method: str, named: bool, codes: np.ndarray | None) -> RowMap:
         now = copy(self)  # what is computed later is of the map as it is now
         if named:  # blocks have no names, and those of the whole have been compared
             now.__dict__.pop("feature_names_in_", None)
@@ -260,21 +305,29 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]
             method,
             self.n_features_in_,
             self.input,
-            partial(now._on_rows, method),
+            partial(_on_part, now, method, codes),
             rank_map,
         )
 
-    def _on_rows(self, method: str, X: Any, first_row: int = 0, dtype: Any = None) -> Any:
+    def _on_rows(
+        self,
+        method: str,
+        X: Any,
+        first_row: int = 0,
+        dtype: Any = None,
+        context: np.ndarray | None = None,
+    ) -> Any:
         """The result for rows in memory, in the form and type of ``X``; with a ``dtype``, as an array of that type."""
         given = self._read(X, first_row)
         values = given.values
+        check_context_rows(context, values.shape[0], first_row)
         if method == "predict" and self.preserves_top1:
             return given.restore(array_namespace(values).argmax(values, axis=1))
         function = self._calibrate if method == "transform" else self._probabilities
         if dtype is not None and not str(dtype).startswith("torch"):
             values = to_numpy(values)
         logits = self._logits_of(given)
-        result = _back(function(logits), values, dtype or values.dtype)
+        result = _back(function(logits, *_some(context)), values, dtype or values.dtype)
         if self.preserves_top1 and not (result.dtype == logits.dtype and self._keeps_argmax(logits)):
             result = keep_argmax(result, values)
         if (
@@ -308,6 +361,19 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]
         tags.target_tags.required = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
+
+
+def _some(context: np.ndarray | None) -> tuple[np.ndarray, ...]:
+    """What a family is given beside logits: nothing, where there is no context."""
+    return () if context is None else (context,)
+
+
+def _on_part(
+    calibrator: Calibrator, method: str, context: np.ndarray | None, X: Any, first_row: int, dtype: Any
+) -> Any:
+    """The result for rows that begin at ``first_row`` of those that ``context`` is of."""
+    some = None if context is None else context[first_row : first_row + len(X)]
+    return calibrator._on_rows(method, X, first_row, dtype, some)
 
 
 # The largest number of half precision but one: `keep_argmax` may have to go one higher.

@@ -13,6 +13,9 @@ Shrinkage towards temperature scaling is measured in what the data can tell (see
 
 the negative logarithm of a prior under which an atom's effect has a mean size of ``1 / (shrinkage * emphasis)`` logits, or less
 where few errors are to be expected among the rows it concerns: their absence proves little.
+
+A second stage (`adjustment`) then sees to it that probabilities are right by predicted class, and for whatever else is known of
+a row (its *context*).
 """
 
 from __future__ import annotations
@@ -26,9 +29,12 @@ from sklearn.utils.validation import check_is_fitted
 from ..arrays import Array
 from ..errors import InputError
 from ..kernel.point import BIAS, SCALE
+from ..objective.cone import RankCone
+from ..objective.short import shorten
 from ..rows.interface import Rows
 from ..validation import check_number
-from .cone import PRIOR_ROWS, ConeCalibrator
+from .adjustment import Adjustment, fit_adjustment
+from .cone import PRIOR_ROWS, ConeCalibrator, warn_if_unfinished
 from .explanation import Explanation, explain
 from .ramps import RampFactors, choose_ramps, statistic_functions
 from .rank_map import RankMap
@@ -51,6 +57,10 @@ class ConditionalMCCT(ConeCalibrator):
         largest, where that is set), in the caller's array library, and returns one number a row. Empty: `MCCT`.
     n_knots : int
         Quantiles of each statistic around which the map may change.
+    by_class : {"auto"}, bool
+        Whether the probability of the top class may depend on which class it is. "auto": where the calibration rows show that
+        classes differ by more than chance; `by_class_` says what was decided. False, without context: the second stage is left
+        out.
     shrinkage : float or "cv"
         Pull towards temperature scaling. The default is safe with 100 samples and weak with 10,000; "cv" chooses by
         cross-validation; 0 leaves the likelihood alone with many atoms, which takes very many samples.
@@ -76,6 +86,15 @@ class ConditionalMCCT(ConeCalibrator):
         With the certificate: ``converged``, ``kkt``, ``duality_gap``.
     shrinkage_ : float
         The strength used.
+    adjustment_ : Adjustment or None
+        The second stage, with its own ``solution``: scales by class and category, ramps of the log-odds and of numbers.
+    by_class_ : str
+        Whether classes have scales of their own, and why.
+    context_ : ContextReader
+        The columns of the context, where there was one in `fit`.
+    unseen_ : int
+        Rows of the last prediction whose context lacked a number or had a category that no calibration row had. They are
+        treated as a row of which nothing is known.
 
     Examples
     --------
@@ -97,6 +116,7 @@ class ConditionalMCCT(ConeCalibrator):
         *,
         statistics: Sequence[str | Callable[[Array], Any]] = ("margin", "mean_gap", "spread"),
         n_knots: int = 7,
+        by_class: str | bool = "auto",
         shrinkage: float | str = 20.0,
         prior_rows: float = PRIOR_ROWS,
         top_k: int | None = None,
@@ -106,6 +126,7 @@ class ConditionalMCCT(ConeCalibrator):
     ):
         self.statistics = statistics
         self.n_knots = n_knots
+        self.by_class = by_class
         self.shrinkage = shrinkage
         self.prior_rows = prior_rows
         self.top_k = top_k
@@ -113,11 +134,77 @@ class ConditionalMCCT(ConeCalibrator):
         self.tol = tol
         self.max_iter = max_iter
 
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, context: Any = None) -> ConditionalMCCT:
+        """Learn the map.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, m)
+            Logits of a calibration set (or probabilities, with ``input="probabilities"``). They need not fit in memory:
+            memory-mapped, zarr, h5py and Dask arrays, Dask DataFrames, or a function that returns an iterator of blocks
+            ``(X, y)``, with ``sample_weight`` (n,) and ``context`` (n, C) behind where there are some.
+        y : array-like of shape (n,)
+            True classes, 0..m-1.
+        sample_weight : array-like of shape (n,), optional
+            A row of weight 2 counts as two rows, one of weight 0 as none. Weights that sum to less than the number of rows
+            therefore mean less data, and more shrinkage.
+        context : array-like of shape (n,) or (n, C), optional
+            What is known of each row beside its logits, also when predicting: a subject, a group, a camera, a position, the
+            norm of an embedding. Floating-point columns are numbers; integer, boolean and text columns are categories.
+
+        Returns
+        -------
+        self
+        """
+        self._kept_fit(X, y, sample_weight, context)
+        return self
+
+    def predict_proba(self, X: Any, *, context: Any = None, out: Any = None) -> Any:
+        """Calibrated probabilities, in the form and type of ``X``; rows sum to 1.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, m)
+            As in `fit`. A large memory-mapped, zarr or h5py array is read in parts; a Dask array gives a lazy Dask array.
+        context : array-like of shape (n,) or (n, C)
+            As in `fit`: given exactly where it was given there.
+        out : array of shape (n, m), optional
+            Where to write the result, part by part: a numpy, memory-mapped, zarr or h5py array. Without it the result is in
+            memory, even where ``X`` is not; `predict_blocks` is another way.
+
+        Returns
+        -------
+        array of shape (n, m)
+            ``out`` where it is given.
+        """
+        return self._apply(X, "predict_proba", out, context)
+
+    def transform(self, X: Any, *, context: Any = None, out: Any = None) -> Any:
+        """Calibrated logits, in the form and type of ``X``: their softmax is `predict_proba`.
+
+        Parameters are those of `predict_proba`.
+        """
+        return self._apply(X, "transform", out, context)
+
+    def predict(self, X: Any, *, context: Any = None) -> Any:
+        """The most probable class of each row. The context cannot change it."""
+        return self._apply(X, "predict", None, context)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, context: Any = None) -> float:
+        """Mean log-likelihood of the labels, the negative of `monocal.metrics.nll`: larger is better.
+
+        Parameters are those of `fit`, in memory; ``-inf`` where a label has probability zero.
+        """
+        return self._score(X, y, sample_weight, context)
+
     def _preparation(self) -> dict[str, Any]:
-        return {"statistics": statistic_functions(_check_statistics(self.statistics))}
+        statistics = statistic_functions(_check_statistics(self.statistics))
+        return {"statistics": statistics, "top_class": bool(self.by_class)}
 
     def _fit_rows(self, rows: Rows) -> None:
         check_number(self.n_knots, "n_knots", least=1, most=1000, whole=True)
+        if not isinstance(self.by_class, bool | np.bool_) and self.by_class != "auto":
+            raise InputError(f"by_class must be 'auto', True or False, but is {self.by_class!r}.")
         statistics = _check_statistics(self.statistics)
         scale = self._plain_scale(rows)
         ramps = choose_ramps(rows.statistics(), rows.weights(), self.n_knots) if statistics else ()
@@ -134,11 +221,61 @@ class ConditionalMCCT(ConeCalibrator):
         self.factor_means_ = problem.totals.mean[BIAS, :, 0] / problem.totals.weight
         self.n_atoms_ = len(problem.atoms)
         self.rank_map_ = RankMap.from_grid(grid, top_k=self.top_k, factors=factors if ramps else None)
+        self.adjustment_ = self._adjustment(rows, problem, grid)
+        if self.adjustment_ is not None:
+            warn_if_unfinished(self, self.adjustment_.solution)
+        found = None if self.adjustment_ is None else self.adjustment_.class_scales
+        self.by_class_ = "not asked for" if found is None else found.in_words("classes")
+
+    def _adjustment(self, rows: Rows, problem: RankCone, grid: np.ndarray) -> Adjustment | None:
+        known = getattr(self, "context_", None)
+        if not (self.by_class or known) or rows.n_ranks < 2:
+            return None
+        nothing = np.zeros(0, dtype=np.intp)
+        return fit_adjustment(
+            shorten(rows, problem.point(grid, nothing), problem.own_scales),
+            known,
+            rows.n_classes,
+            by_class=self.by_class,
+            n_knots=self.n_knots,
+            shrinkage=self.shrinkage_,
+            prior_rows=self.prior_rows,
+            tol=self.tol,
+            max_iter=self.max_iter,
+        )
+
+    @property
+    def _second_stage(self) -> Adjustment | None:
+        return getattr(self, "adjustment_", None)  # files of 0.1 have none
+
+    def _keeps_argmax(self, logits: Array) -> bool:
+        return self._second_stage is None and super()._keeps_argmax(logits)
+
+    def _calibrate(self, logits: Array, context: np.ndarray | None = None) -> Array:
+        adjust = self._second_stage
+        if adjust is None:
+            return self.rank_map_.transform(logits)
+        return self.rank_map_.adjusted(logits, adjust, context)
+
+    def _probabilities(self, logits: Array, context: np.ndarray | None = None) -> Array:
+        adjust = self._second_stage
+        if adjust is None:
+            return self.rank_map_.probabilities(logits)
+        return self.rank_map_.adjusted_probabilities(logits, adjust, context)
 
     def explain(self) -> Explanation:
         """The active atoms and what they do: a sequence of `Effect`, and with ``str`` or ``print`` the same in words."""
         check_is_fitted(self)
-        return explain(self.coefficients_, self.factors_, self.factor_means_, self.n_atoms_)
+        classes = getattr(self, "feature_names_in_", range(self.n_features_in_))
+        return explain(
+            self.coefficients_,
+            self.factors_,
+            self.factor_means_,
+            self.n_atoms_,
+            self._second_stage,
+            list(classes),
+            getattr(self, "context_", None),
+        )
 
 
 def dictionary(n_factors: int, n_ranks: int) -> np.ndarray:

@@ -95,6 +95,7 @@ class ConeCalibrator(Calibrator):
             allowed,
             unit=information(some_rows(rows), scale).unit(float(rows.weights().sum()), PSEUDO_ERRORS),
             prior_rows=self.prior_rows,
+            scale=scale,
             **rest,
         )
 

@@ -3,6 +3,9 @@
 A fitted map is a sum of few active atoms. Each says for which samples (a ramp of a statistic, or all), for which classes (the
 ``n_top`` highest ranks) and what it adds: to the scale of the logits, or to the logits themselves. Adding ``c`` to logits
 multiplies the odds of the upper classes against the lower by ``exp(c)``.
+
+The second stage (`adjustment`) says for which top classes and categories all logits are scaled, by how much, and has ramps of its
+own.
 """
 
 from __future__ import annotations
@@ -14,8 +17,14 @@ from typing import Any, overload
 import numpy as np
 
 from ..kernel.point import SCALE
+from ..rows.context import ContextReader
+from .adjustment import Adjustment
+from .group_scales import GroupScales
 from .ramps import RampFactors
 from .statistics import statistic_name
+
+# Scales of groups nearer to 1 than this are not told, and in words no more groups than these.
+_LEAST_EFFECT, _MOST_GROUPS = 0.005, 12
 
 
 @dataclass(frozen=True)
@@ -40,6 +49,8 @@ class Effect:
         What is added on average over the calibration set.
     effect : float
         Scale: ``coefficient`` relative to the mean scale of the largest logit. Bias: the factor ``exp(coefficient)`` on the odds.
+    stage : int
+        1, or 2 for what comes after: ``log_odds`` there are those of calibrated probabilities.
     """
 
     kind: str
@@ -52,6 +63,7 @@ class Effect:
     coefficient: float
     mean: float
     effect: float
+    stage: int = 1
 
     def __str__(self) -> str:
         if self.statistic is None:
@@ -71,12 +83,43 @@ class Effect:
 
 
 @dataclass(frozen=True)
+class GroupEffect:
+    """What a top class, or a category of a column, does to how sure a row is.
+
+    Attributes
+    ----------
+    column : str or None
+        Of the context; None for the top class.
+    group : str or int
+        The class or category.
+    scale : float
+        What all logits are multiplied by; 1 for a group about which nothing is known.
+    rows : float
+        Calibration rows of the group.
+    """
+
+    column: str | None
+    group: Any
+    scale: float
+    rows: float
+
+    def __str__(self) -> str:
+        who = (
+            f"when the top class is {self.group!r}"
+            if self.column is None
+            else f"{self.column} {self.group!r}"
+        )
+        return f"{who}: {abs(self.scale - 1):.0%} {'more' if self.scale > 1 else 'less'} sure"
+
+
+@dataclass(frozen=True)
 class Explanation(Sequence[Effect]):
-    """Active atoms, those for all samples first, then by mean effect; ``str`` puts them in words."""
+    """Active atoms, those for all samples first, then by mean effect, and groups; ``str`` puts them in words."""
 
     effects: tuple[Effect, ...]
     n_atoms: int
     mean_scale: float
+    groups: tuple[GroupEffect, ...] = ()
 
     @overload
     def __getitem__(self, index: int) -> Effect: ...
@@ -97,13 +140,24 @@ class Explanation(Sequence[Effect]):
 
     def __str__(self) -> str:
         head = f"{len(self)} of {self.n_atoms} atoms are active; the largest logit is scaled by {self.mean_scale:.3g} on average."
-        return "\n".join([head, *(f"  {e}" for e in self.effects)])
+        lines = [head, *(f"  {e}" for e in self.effects)]
+        most = sorted(self.groups, key=lambda g: -abs(np.log(g.scale)))
+        lines += [f"  {g}" for g in most[:_MOST_GROUPS]]
+        if len(most) > _MOST_GROUPS:
+            lines.append(f"  and {len(most) - _MOST_GROUPS} more classes or categories, each less than that")
+        return "\n".join(lines)
 
 
 def explain(
-    coefficients: np.ndarray, factors: RampFactors, factor_means: np.ndarray, n_atoms: int
+    coefficients: np.ndarray,
+    factors: RampFactors,
+    factor_means: np.ndarray,
+    n_atoms: int,
+    adjustment: Adjustment | None = None,
+    classes: Sequence[Any] = (),
+    context: ContextReader | None = None,
 ) -> Explanation:
-    """From coefficients (2, K, r) and the mean factors (K,) of the calibration set."""
+    """From coefficients (2, K, r) and the mean factors (K,) of the calibration set, and what the second stage has learnt."""
     r = coefficients.shape[2]
     mean_scale = float(factor_means @ coefficients[SCALE].sum(axis=1))
     effects = []
@@ -125,4 +179,48 @@ def explain(
             )
         )
     effects.sort(key=lambda e: (e.statistic is not None, e.kind == "bias", -e.mean))
-    return Explanation(tuple(effects), n_atoms, mean_scale)
+    if adjustment is None:
+        return Explanation(tuple(effects), n_atoms, mean_scale)
+    effects += _second_stage(adjustment, r)
+    return Explanation(tuple(effects), n_atoms, mean_scale, tuple(_groups(adjustment, classes, context)))
+
+
+def _second_stage(adjustment: Adjustment, n_ranks: int) -> list[Effect]:
+    """Ramps of the second stage that are in use."""
+    effects = []
+    mean_scale = float(adjustment.factor_means @ adjustment.steps[SCALE])
+    for kind, k in zip(*np.nonzero(adjustment.steps[:, 1:]), strict=True):
+        c, ramp = float(adjustment.steps[kind, k + 1]), adjustment.factors.ramps[k]
+        effects.append(
+            Effect(
+                kind="scale" if kind == SCALE else "bias",
+                statistic=str(adjustment.factors.statistics[ramp.statistic]),
+                side=ramp.side,
+                knot=ramp.zero,
+                full_from=ramp.one,
+                start=0 if kind == SCALE else n_ranks - 1,
+                n_top=n_ranks if kind == SCALE else 1,
+                coefficient=c,
+                mean=c * float(adjustment.factor_means[k + 1]),
+                effect=c / mean_scale if kind == SCALE else float(np.exp(c)),
+                stage=2,
+            )
+        )
+    return sorted(effects, key=lambda e: -e.mean)
+
+
+def _groups(
+    adjustment: Adjustment, classes: Sequence[Any], context: ContextReader | None
+) -> Iterator[GroupEffect]:
+    """Top classes, then categories, whose scale is not 1."""
+    tables: list[tuple[str | None, Sequence[Any], GroupScales | None]] = [
+        (None, classes, adjustment.class_scales)
+    ]
+    if context is not None:
+        pairs = zip(context.columns, adjustment.column_scales, strict=True)
+        tables += [(column.name, column.categories, scales) for column, scales in pairs]
+    for column, names, found in tables:
+        if found is not None:
+            for name, scale, rows in zip(names, found.scales.tolist(), found.rows.tolist(), strict=True):
+                if abs(scale - 1.0) >= _LEAST_EFFECT:
+                    yield GroupEffect(column, name, scale, rows)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -44,6 +44,13 @@ from ..kernel import compiled, triton_map
 from ..ranks.ranked import LARGEST, Ranked, rank_rows
 from ..ranks.ties import average_ties
 from ..rows.parallel import block_rows, map_rows, parallel_map, row_slices
+from .ramps import RampFactors
+
+if TYPE_CHECKING:
+    from .adjustment import Adjustment
+
+# Log-odds beyond which single precision knows none.
+_FARTHEST = 100.0
 
 
 @dataclass(frozen=True)
@@ -57,7 +64,7 @@ class RankMap:
     scale_steps, bias_steps : ndarray of shape (K, D)
         Non-negative increments of weight and bias at each start, for each factor.
     top_k : int or None
-    factors : callable, optional
+    factors : RampFactors, optional
         Gives the factors (n, K) of ranked rows; None for the constant 1.
     """
 
@@ -65,7 +72,7 @@ class RankMap:
     scale_steps: np.ndarray
     bias_steps: np.ndarray
     top_k: int | None = None
-    factors: Callable[[Ranked], Array] | None = field(default=None, repr=False)
+    factors: RampFactors | None = field(default=None, repr=False)
 
     @classmethod
     def from_grid(cls, coefficients: np.ndarray, **rest: Any) -> RankMap:
@@ -77,13 +84,22 @@ class RankMap:
     def transform(self, logits: Array) -> Array:
         """Calibrated logits (n, m) in compute precision; masked classes stay -inf."""
         if self.has_kernels(logits):
-            return triton_map.apply(logits, self._tables(logits), triton_map.LOGITS)
-        return self._by_block(logits, lambda z: self._block(z))
+            return self._by_kernels(logits, triton_map.LOGITS)
+        return self._by_block(logits, self._block)
+
+    def adjusted(self, logits: Array, adjust: Adjustment, context: np.ndarray | None) -> Array:
+        """The calibrated logits (n, m) after a second stage."""
+        return self._by_block(logits, lambda *rows: self._adjusted_block(adjust, *rows), context)
+
+    def _adjusted_block(self, adjust: Adjustment, z: Array, context: np.ndarray | None = None) -> Array:
+        xp = array_namespace(z)
+        z = widened(z)
+        return adjust(self._block(z), z == xp.max(z, axis=1, keepdims=True), context)
 
     def probabilities(self, logits: Array) -> Array:
         """Calibrated probabilities (n, m)."""
         if self.has_kernels(logits):
-            return triton_map.apply(logits, self._tables(logits), triton_map.PROBABILITIES)
+            return self._by_kernels(logits, triton_map.PROBABILITIES)
         large = logits.shape[0] * logits.shape[1] >= compiled.LARGE
         if large and self._needs_ranks and compiled.suits(logits):
             out = np.empty_like(logits)
@@ -93,16 +109,38 @@ class RankMap:
             return self._by_block(logits, self._scaled_probabilities)
         return self._by_block(logits, lambda z: ordered_softmax(self._block(z)))
 
+    def adjusted_probabilities(self, logits: Array, adjust: Adjustment, context: np.ndarray | None) -> Array:
+        """Probabilities (n, m) of the calibrated logits after a second stage."""
+        large = logits.shape[0] * logits.shape[1] >= compiled.LARGE
+        if not (large and compiled.suits(logits)):
+            return self._by_block(
+                logits, lambda *rows: ordered_softmax(self._adjusted_block(adjust, *rows)), context
+            )
+        out = np.empty_like(logits)
+
+        def one(rows: slice) -> None:
+            self._compiled_adjusted(
+                logits[rows], adjust, None if context is None else context[rows], out[rows]
+            )
+
+        parallel_map(one, row_slices(logits))
+        return out
+
     def has_kernels(self, logits: Array) -> bool:
         """Whether the map has kernels for an array like this: their results are in its type, with the argmax it had."""
-        statistics = () if self.factors is None else getattr(self.factors, "statistics", (None,))
+        statistics = () if self.factors is None else self.factors.statistics
         return triton_map.suits(logits, len(self.starts) - 1, statistics)
+
+    def _by_kernels(self, logits: Array, what: int) -> Array:
+        result: Array = triton_map.apply(logits, self._tables(logits), what)
+        return result
 
     def _tables(self, logits: Array) -> triton_map.Tables:
         m = logits.shape[1]
         r = min(self.top_k or m, m)
         used = self.starts < r
-        ramps, statistics = (np.zeros(0),) * 3, ()
+        ramps: tuple[np.ndarray, ...] = (np.zeros(0),) * 3
+        statistics: tuple[Any, ...] = ()
         if self.factors is not None:
             factors = self.factors
             places = np.array([ramp.statistic for ramp in factors.ramps])
@@ -121,34 +159,68 @@ class RankMap:
             f *= float(self.scale_steps[0, 0])
         return anchored_softmax_(f)
 
-    def _by_block(self, logits: Array, function: Callable[[Array], Array]) -> Array:
+    def _by_block(
+        self, logits: Array, function: Callable[..., Array], beside: np.ndarray | None = None
+    ) -> Array:
         # Predicting on a device needs half a dozen arrays of a block's size beside the result: smaller blocks there.
         size = block_rows(logits) if on_host(logits) else max(1, block_rows(logits) // 4)
-        return map_rows(function, logits, size)
+        return map_rows(function, logits, size, beside)
 
     def _compiled_probabilities(self, z: np.ndarray, out: np.ndarray) -> None:
         """The same in loops, which look for the values at the jumps alone, ties included."""
         jumps = compiled.find_jumps(z, self.starts[1:], self.top_k)
         w, b = self._cumulated(self._compiled_factors(z, jumps), z)
         lost = compiled.probabilities(z, jumps, w, b, out)
-        rest = np.flatnonzero(lost | ~jumps.done)
-        if len(rest):
-            far = rest[~jumps.done[rest]]
-            if len(far):
-                out[far] = ordered_softmax(self._block(z[far]))
-            out[rest] = keep_argmax(out[rest], z[rest])
+        far = np.flatnonzero(~jumps.done)
+        if len(far):
+            out[far] = ordered_softmax(self._block(z[far]))
+        _mend(out, z, lost | ~jumps.done)
+
+    def _compiled_adjusted(
+        self, z: np.ndarray, adjust: Adjustment, context: np.ndarray | None, out: np.ndarray
+    ) -> None:
+        """The same in two sweeps: one for the log-odds of the top class, one for the result. The top is a piece of its own."""
+        r = min(self.top_k or z.shape[1], z.shape[1])
+        starts = np.union1d(self.starts, r - 1)
+        jumps = compiled.find_jumps(z, starts[1:], self.top_k)
+        w, b = self._cumulated(self._compiled_factors(z, jumps), z)
+        piece = np.searchsorted(self.starts, starts, side="right") - 1
+        w, b = to_numpy(w[:, piece]), to_numpy(b[:, piece])
+        top = z.argmax(axis=1)
+        n_top = jumps.many[:, 0].astype(z.dtype) if len(starts) > 1 else np.ones_like(jumps.top)
+        scale = to_numpy(adjust.scales(top, n_top, context))[:, None]
+        compiled.probabilities(z, jumps, w * scale, b * scale, out)
+        row = np.arange(len(z))
+        of_top = out[row, top]
+        out[row, top] = 0.0
+        with np.errstate(divide="ignore", invalid="ignore"):  # rows that are not done, and a certain top
+            odds = np.log(of_top) - np.log(out.sum(axis=1))
+        odds = np.where(jumps.done, np.clip(odds, -_FARTHEST, _FARTHEST), 0.0)
+        weight, lift = (to_numpy(x)[:, None] for x in adjust.weight_and_lift(odds, context))
+        weight = weight * scale
+        b = b * weight
+        b[:, -1:] += lift
+        lost = compiled.probabilities(z, jumps, w * weight, b, out)
+        far = np.flatnonzero(~jumps.done)
+        if len(far):
+            some = None if context is None else context[far]
+            out[far] = ordered_softmax(self._adjusted_block(adjust, z[far], some))
+        _mend(out, z, lost | ~jumps.done)
 
     def _compiled_factors(self, z: np.ndarray, jumps: compiled.Jumps) -> np.ndarray | None:
         if self.factors is None:
             return None
-        names = getattr(self.factors, "statistics", ())
+        names = self.factors.statistics
         if not set(names) <= set(compiled.STATISTICS):
-            return self.factors(self._ranked(z))
+            return to_numpy(self.factors(self._ranked(z)))
         known = compiled.statistics(z, jumps)
-        return self.factors.of_statistics(known[:, [compiled.STATISTICS.index(name) for name in names]])
+        chosen = known[:, [compiled.STATISTICS.index(str(name)) for name in names]]
+        return to_numpy(self.factors.of_statistics(chosen))
 
     def _block(self, z: Array) -> Array:
         z = widened(z)
+        if self.has_kernels(z):
+            return self._by_kernels(z, triton_map.LOGITS)
         return self._of_ranked(z, self._ranked(z))
 
     def _ranked(self, z: Array) -> Ranked:
@@ -234,6 +306,13 @@ class RankMap:
             np.put_along_axis(whole, index, f, axis=1)
         masked: Array = _mask(whole, z, rows)
         return masked
+
+
+def _mend(out: np.ndarray, z: np.ndarray, which: np.ndarray) -> None:
+    """Give back their argmax to rows in which rounding has made another class equal to the top."""
+    rows = np.flatnonzero(which)
+    if len(rows):
+        out[rows] = keep_argmax(out[rows], z[rows])
 
 
 def _mix(psi: Array | None, steps: np.ndarray, other: Array) -> Array:

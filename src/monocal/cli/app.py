@@ -15,6 +15,7 @@ from typer.core import TyperGroup
 from .. import __version__
 from ..errors import InputError, MissingExtraError, speaking
 from . import apply, audit, compare, demo, evaluate, export, fit, report, reproduce
+from .messages import in_words, speak_of
 from .output import one_line
 
 HELP = """Honest class probabilities without ever changing the order of the classes.
@@ -25,8 +26,9 @@ Give it a file of a classifier's logits and labels that it was not trained on:
   monocal apply cal.json test.npz -o probs.npz         correct other logits
   monocal report cal.npz --test test.npz -o report.html
 
-Files: .npz, .npy, .csv, .tsv, .parquet, .safetensors, .h5, pickles of arrays, a folder of .npy files. Arrays are found by name:
-logits or probabilities, and labels; a file with logits_val, y_val, logits_test and y_test is used by its parts.
+Files: .csv, .tsv (also .csv.gz), .parquet, .feather, .npz, .npy, .safetensors, .h5, .pt, .txt, pickles of arrays, a folder of
+.npy files. Arrays and columns are found by name: logits or probabilities, and labels, which may be the names of the columns; a
+file with logits_val, y_val, logits_test and y_test is used by its parts.
 
 Exit codes: 0 done; 1 something is wrong with the data, the files or the values of options; 2 wrong usage; 3 done, but a check
 failed (a fit that did not converge, an order that was not kept); 130 stopped with Ctrl-C, 143 by SIGTERM, 129 by SIGHUP.
@@ -37,9 +39,14 @@ _IN_COMMANDS = {
     "labels_file=": "--labels",
     "labels=": "--labels-name",
     "values=": "--logits-name",
+    "first_label=": "--first-label",
+    "classes=": "--classes",
+    "weights=": "--weights-name",
     "kind=": "--kind",
     "part=": "--part",
     "group=": "--group",
+    "groups=": "--groups",
+    "context=": "--context",
     "force": "--force",
     "max_iter": "--set max_iter=...",
     "tol": "--set tol=...",
@@ -52,6 +59,7 @@ class Commands(TyperGroup):
     """Runs a command; whatever goes wrong ends in one sentence on stderr and a code."""
 
     def invoke(self, ctx: Any) -> Any:
+        speak_of(None)
         with warnings.catch_warnings(), speaking(_IN_COMMANDS):
             warnings.simplefilter("ignore")
             warnings.simplefilter("always", UserWarning)
@@ -69,12 +77,12 @@ class Commands(TyperGroup):
 
 
 def _show_warning(message: Warning | str, *rest: Any, **more: Any) -> None:
-    typer.secho(f"warning: {one_line(message)}", fg=typer.colors.YELLOW, err=True)
+    typer.secho(f"warning: {in_words(one_line(message))}", fg=typer.colors.YELLOW, err=True)
 
 
 def _explain(error: Exception) -> str:
     if isinstance(error, (InputError, MissingExtraError)):
-        return one_line(error)
+        return in_words(one_line(error))
     if isinstance(error, MemoryError):
         return "There is not enough memory for this: use fewer rows, or --top-k where there are many classes."
     if isinstance(error, OSError) and error.filename:
@@ -85,7 +93,7 @@ def _explain(error: Exception) -> str:
         return f"What was to be printed could not be: {error.strerror or error}; check where the output goes."
     kind = type(error).__name__
     if isinstance(error, ValueError):  # of numpy and scikit-learn, about the data
-        return one_line(error) or kind
+        return in_words(one_line(error)) or kind
     return f"monocal failed in a way it should not ({kind}: {one_line(error)}); with MONOCAL_DEBUG=1 it shows where."
 
 

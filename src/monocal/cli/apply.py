@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .context import Context, context_for
 from .output import Force, Json, Out, check_not_read, note, print_json, progress
 from .reading import Kind, Reading, reads
 
@@ -34,13 +35,14 @@ def apply(
             "--as", help="What to write; calibrated logits are those whose softmax is the probabilities."
         ),
     ] = Kind.probabilities,
+    context: Context = None,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Write calibrated probabilities of other outputs.
 
-    The extension decides the format: .npz, .npy, .csv, .tsv, .parquet, .safetensors, .h5. Labels are kept where there are any
-    (an .npy file holds one array only). From .npy to .npy, files larger than memory work.
+    The extension decides the format: .csv, .tsv (also .csv.gz), .parquet, .feather, .npz, .npy, .safetensors, .h5. Labels, ids
+    and other columns go along as they are (an .npy file holds one array only). From .npy to .npy, files larger than memory work.
 
     Example: monocal apply cal.json test.npz -o probs.npz
     """
@@ -51,9 +53,12 @@ def apply(
     check_not_read(out, path, calibrator, reading.labels)
     with atomic_path(out, force=force) as temporary:
         model = load(calibrator)
-        data = reading.read_for(model, path, mmap=path.suffix.lower() == ".npy")
+        data = reading.read_for(
+            model, path, need_labels=reading.labels is not None, mmap=path.suffix.lower() == ".npy"
+        )
         with progress(f"Calibrating {data.n_samples:,} x {data.n_classes:,}", data.n_samples) as update:
-            names = _write(temporary, model, data, write_as.value, calibrator, update)
+            known = context_for(model, context, data, path, reading.group)
+            names = _write(temporary, model, data, write_as.value, calibrator, update, known)
     result = {"out": out, "n_samples": data.n_samples, "n_classes": data.n_classes, "arrays": names}
     if as_json:
         print_json(result)
@@ -62,17 +67,24 @@ def apply(
 
 
 def _calibrated(
-    model: Calibrator, kind: str, places: tuple[int, ...] | None, values: np.ndarray
+    model: Calibrator, kind: str, places: tuple[int, ...] | None, values: np.ndarray, **known: Any
 ) -> np.ndarray:
     """Calibrated rows, in the columns that were read."""
     import numpy as np
 
-    result: np.ndarray = model.predict_proba(values) if kind == "probabilities" else model.transform(values)
+    function = model.predict_proba if kind == "probabilities" else model.transform
+    result: np.ndarray = function(values, **known)
     return result if places is None else result[:, np.argsort(places)]
 
 
 def _write(
-    temporary: Path, model: Calibrator, data: LogitsSet, kind: str, calibrator: Path, update: Any
+    temporary: Path,
+    model: Calibrator,
+    data: LogitsSet,
+    kind: str,
+    calibrator: Path,
+    update: Any,
+    context: Any,
 ) -> list[str]:
     import numpy as np
 
@@ -84,12 +96,27 @@ def _write(
     function = partial(_calibrated, model, kind, data.places)
     given = StoredRows(data.values) if isinstance(data.values, np.memmap) else data.values
     dtype = float_type(given.dtype)
-    blocks = checked(in_blocks(function, given, update), kind, calibrator)
+    blocks = checked(in_blocks(function, given, update, context), kind, calibrator)
     if temporary.suffix.lower() == ".npy":
         put_npy(temporary, dtype, given.shape, blocks)
         return [kind]
     arrays: dict[str, np.ndarray] = {kind: joined(blocks, given.shape, dtype)}
+    classes = data.class_names
     if data.labels is not None:
         arrays["labels"] = data.labels if data.places is None else np.asarray(data.places)[data.labels]
-    put_arrays(temporary, arrays)
-    return list(arrays)
+    if classes is not None and data.places is not None:  # written in the order of the file
+        classes = tuple(classes[place] for place in np.argsort(data.places))
+    return put_arrays(temporary, arrays, classes=classes, beside=_beside(data))
+
+
+def _beside(data: LogitsSet) -> dict[str, Any]:
+    """What goes with the rows: ids, words and labels, as they stand."""
+    from ..data.reading import to_carry
+
+    if data.path is None or not data.aside:
+        return {}
+    found = to_carry(data.path, data.aside)
+    uneven = [name for name, column in found.items() if len(column) != data.n_samples]
+    if uneven:
+        note(f"{data.path}: {uneven[0]!r} has another number of rows and is left out")
+    return {name: column for name, column in found.items() if name not in uneven}

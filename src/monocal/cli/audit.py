@@ -70,9 +70,9 @@ def _of_calibrator(reading: Reading, path: Path, calibrator: Path) -> OrderAudit
 def _of_files(reading: Reading, before: Path, after: Path, after_kind: Kind | None) -> OrderAudit:
     from ..metrics import order_audit
 
-    old = reading.read(before)
-    elsewhere = replace(reading, kind=after_kind, logits_name=None, labels=None, labels_name=None)
-    new = elsewhere.read(after)
+    old = reading.read(before, with_labels=False)
+    elsewhere = replace(reading, kind=after_kind, logits_name=None)
+    new = elsewhere.read(after, with_labels=False).in_order_of(old.class_names)
     with progress(f"Auditing {old.n_samples:,} x {old.n_classes:,}"):
         return order_audit(old.values, _comparable(new.values, new.kind, old.kind), input=old.kind)
 

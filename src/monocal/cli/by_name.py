@@ -34,9 +34,9 @@ def _hyphenated(name: str) -> str:
 def find_method(name: str) -> tuple[str, Calibrator]:
     """The name as listed and a new calibrator, for a name whole or begun, with or without hyphens and capitals."""
     known = methods()
-    plain = _letters(name)
-    same = [spelt for spelt in known if _letters(spelt) == plain]
-    begun = [spelt for spelt in known if plain and _letters(spelt).startswith(plain)]
+    plain = letters(name)
+    same = [spelt for spelt in known if letters(spelt) == plain]
+    begun = [spelt for spelt in known if plain and letters(spelt).startswith(plain)]
     if same or len({repr(known[spelt]) for spelt in begun}) == 1:
         spelt = (same or begun)[0]
         return spelt, known[spelt]
@@ -45,7 +45,8 @@ def find_method(name: str) -> tuple[str, Calibrator]:
     raise InputError(f"There is no method {name!r}{perhaps}: choose one of {', '.join(known)}.")
 
 
-def _letters(name: str) -> str:
+def letters(name: str) -> str:
+    """A name without hyphens, underscores, spaces and capitals."""
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 

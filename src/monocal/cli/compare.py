@@ -3,18 +3,34 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import join
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from .by_name import find_method, make
-from .output import Boot, Json, Seed, one_line, print_json, print_table, progress, show
+from .output import (
+    Boot,
+    Json,
+    Seed,
+    TimeLimit,
+    one_line,
+    print_json,
+    print_table,
+    progress,
+    show,
+    show_interval,
+)
 from .reading import Reading, reads
 
 if TYPE_CHECKING:
+    from ..metrics import Estimate
     from ..report.selection import MethodComparison, MethodResult
 
 _SHOWN = ("nll", "ece", "brier", "accuracy")
+_WITH_INTERVAL = ("nll", "ece")
+# What a narrow terminal goes without, in this order.
+_DROPPED = ("ECE, 95 %", "fit, s", "Brier", "accuracy", "NLL, 95 %", "rows re-ordered", "ECE")
 
 
 @reads
@@ -28,30 +44,36 @@ def compare(
         typer.Option("--test", help="Rows to judge on; left out, the test part of CAL or cross-validation."),
     ] = None,
     only: Annotated[
-        str | None, typer.Option("--methods", help="Names with commas between; all when left out.")
+        str | None,
+        typer.Option("--methods", help="Names with commas between; left out, all that train no network."),
     ] = None,
-    time_limit: Annotated[
-        float, typer.Option("--time-limit", min=0, help="Seconds after which no further method is begun.")
-    ] = 600.0,
+    everything: Annotated[
+        bool, typer.Option("--all", help="The networks as well, which take minutes.")
+    ] = False,
+    time_limit: TimeLimit = 600.0,
     n_boot: Boot = 200,
     seed: Seed = 0,
+    wide: Annotated[
+        bool, typer.Option("--wide", help="Every column, also where the terminal is too narrow for all.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Compare every method and recommend one.
 
-    Methods are ranked by NLL, with 95 % intervals. The one recommended has the lowest NLL of those that guarantee the order of
-    the classes.
+    Methods are ranked by NLL, with 95 % intervals. Of those that guarantee the order of the classes and cannot be told from the
+    best, the simplest is recommended; where giving the order up is clearly better, what it costs is said.
 
     Example: monocal compare cal.npz --test test.npz
     """
     from ..metrics import label_shift_test
     from ..report import Trial, as_set, compare_methods, default_methods
+    from ..report.advice import recommendation
+    from ..report.selection import UNCALIBRATED
     from ..report.trial import FOLDS
-    from ..report.words import recommendation
 
     cal, judge = reading.read_both(path, test)
     trial = Trial.of(as_set(cal, str(path)), judge and as_set(judge, str(test or path)), seed)
-    wanted = default_methods(cal.kind)
+    wanted = default_methods(cal.kind, networks=everything or only is not None)
     if only:
         titles = {repr(method): title for title, method in wanted.items()}
         chosen = [(find_method(name)[0], make(name, cal.kind)) for name in only.split(",")]
@@ -78,6 +100,8 @@ def compare(
             {
                 "judged_on": how,
                 "recommended": result.recommended,
+                "within_noise": [one.name for one in result.alike(keeping=True)],
+                "recommended_if_order_may_change": result.recommended_free,
                 "reason": advice,
                 "price_of_order": result.price and {"method": result.price[0], **result.price[1].to_dict()},
                 "label_shift": shift and shift.to_dict(),
@@ -89,21 +113,36 @@ def compare(
     rows = [
         [
             one.name,
-            *(show(metric, one.evaluation[metric], interval=metric in ("nll", "ece")) for metric in _SHOWN),
+            *(cell for metric in _SHOWN for cell in _cells(metric, one.evaluation[metric])),
             _order(one),
             f"{one.seconds:.2f}",
         ]
         for one in result.judged
         if one.evaluation is not None
     ]
-    columns = ["", "NLL", "ECE", "Brier", "accuracy", "rows re-ordered", "fit, s"]
-    print_table(columns, rows, f"{cal.name}: {how}", mark=result.recommended or "")
+    columns = ["", "NLL", "NLL, 95 %", "ECE", "ECE, 95 %", "Brier", "accuracy", "rows re-ordered", "fit, s"]
+    dropped = print_table(
+        columns, rows, f"{cal.name}: {how}", mark=result.recommended or "", drop=_DROPPED, wide=wide
+    )
+    if dropped:
+        typer.echo(f"Left out for want of room: {'; '.join(dropped)} (--wide shows all).")
     for one in _without_figures(result):
         typer.echo(f"{one.name}: {one_line(one.note)}")
     typer.echo(advice)
     if shift is not None and shift.shifted:
         typer.echo(str(shift))
+    if result.recommended not in (None, UNCALIBRATED):
+        spelt = find_method(result.recommended)[0]
+        typer.echo(
+            f"Next: {join(['monocal', 'fit', str(path), *reading.typed(), '-m', spelt, '-o', 'cal.json'])}"
+        )
     _fail_if_none(result)
+
+
+def _cells(metric: str, estimate: Estimate) -> list[str]:
+    """A figure, and its interval in a column of its own where it is shown."""
+    figure = show(metric, estimate, interval=False)
+    return [figure, show_interval(metric, estimate)] if metric in _WITH_INTERVAL else [figure]
 
 
 def _fail_if_none(result: MethodComparison) -> None:

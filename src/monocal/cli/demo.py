@@ -106,8 +106,7 @@ def _check_folder(out: Path, force: bool) -> None:
 def _write_pictures(out: Path, digits: Any, calibrator: Any, update: Any) -> list[str]:
     """The picture and the report; what could not be made is said and does not stop the demo."""
     from ..data import atomic_path
-    from ..registry import calibrators
-    from ..report import default_methods, write_report
+    from ..report import write_report
 
     missing = []
     try:
@@ -118,13 +117,11 @@ def _write_pictures(out: Path, digits: Any, calibrator: Any, update: Any) -> lis
             display.figure_.savefig(temporary, dpi=150)
     except MissingExtraError as error:
         missing.append(f"No picture: {error}")
-    slow = {info.cls for info in calibrators() if info.extras}  # networks, trained for minutes
     write_report(
         out / "report.html",
         digits.cal,
         digits.test,
         calibrator=calibrator,
-        methods={name: method for name, method in default_methods().items() if type(method) not in slow},
         title="Calibration of a digits classifier",
         on_step=lambda text: update(0, f"Report: {text}"),
         force=True,

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from shlex import quote
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..errors import InputError, spoken
 from .by_name import DEFAULT, make, parse, parse_settings
+from .context import Context, find_context
+from .forecast import forecast
 from .output import (
     CHECK_FAILED,
     Force,
@@ -23,6 +28,11 @@ from .output import (
     progress,
 )
 from .reading import Reading, reads
+
+if TYPE_CHECKING:
+    from ..calibration import Calibrator
+    from ..data import LogitsSet
+    from ..metrics import Evaluation
 
 _METRICS = ("accuracy", "nll", "brier", "ece")
 
@@ -44,6 +54,7 @@ def fit(
         str | None,
         typer.Option("--shrinkage", help="Pull towards temperature scaling: a number, or cv to choose it."),
     ] = None,
+    context: Context = None,
     settings: Annotated[
         list[str] | None,
         typer.Option(
@@ -65,9 +76,9 @@ def fit(
     from sklearn.exceptions import ConvergenceWarning
 
     from ..data import atomic_path
-    from ..metrics import evaluate
+    from ..data.sources import extension
+    from ..data.writing import WRITABLE
     from ..persistence import to_json
-    from .probabilities import before_and_after
 
     check_extension(out, ".json")
     check_not_read(out, path, reading.labels)
@@ -77,23 +88,24 @@ def fit(
     if shrinkage is not None:
         parameters["shrinkage"] = parse(shrinkage)
     with atomic_path(out, force=force) as temporary:
-        data = reading.read(path, prefer="cal", need_labels=True)
+        data = reading.read_to_learn(path, weights=True)
         calibrator = make(method, data.kind, parameters)
         name = type(calibrator).__name__
-        with progress(f"Fitting {name} on {data.n_samples:,} x {data.n_classes:,} {data.kind}"):
+        known = _known(calibrator, find_context(context, data, path, reading.group))
+        text = f"Fitting {name} on {data.n_samples:,} x {data.n_classes:,} {data.kind}"
+        with progress(text) as update:
+            expected = forecast(partial(_on_some, calibrator, data), data.values.shape)
+            update(expected=expected)
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
-                calibrator.fit(data.values, data.labels)
-            before, after = before_and_after(calibrator, data.values)
-            evaluations = {
-                "before": evaluate(before, data.labels, metrics=_METRICS),
-                "after": evaluate(after, data.labels, metrics=_METRICS),
-            }
+                calibrator.fit(data.values, data.labels, sample_weight=data.weights, **known)
+            update(text="Measuring", expected=expected)
+            evaluations = _measured(calibrator, data, **known)
         if data.class_names is not None:
             calibrator.feature_names_in_ = np.array(data.class_names, dtype=object)
         metrics = {"on": "the calibration data", **{key: e.to_dict() for key, e in evaluations.items()}}
-        text = to_json(calibrator, data=(data.values, data.labels), metrics=metrics)
-        temporary.write_text(text, encoding="utf-8")
+        rows = (data.values, data.labels, *(() if data.weights is None else (data.weights,)))
+        temporary.write_text(to_json(calibrator, data=rows, metrics=metrics), encoding="utf-8")
 
     failed = [w for w in caught if issubclass(w.category, ConvergenceWarning)]
     for warning in caught:
@@ -104,6 +116,7 @@ def fit(
                 "calibrator": out,
                 "class": name,
                 "parameters": calibrator.get_params(),
+                "read": data.taken,
                 "n_samples": data.n_samples,
                 "n_classes": data.n_classes,
                 "input": data.kind,
@@ -116,17 +129,51 @@ def fit(
         )
     else:
         title = f"{name} fitted on {data.n_samples:,} samples of {data.n_classes:,} classes. On these same samples:"
+        typer.echo(data.taken)
         print_evaluations(evaluations, title)
         certificate = _certificate(calibrator)
         if certificate is not None:
             typer.echo(
                 f"{certificate['status']} (violation {certificate['kkt']:.1e}, {certificate['n_iter']} iterations)."
             )
-        typer.echo(f"Saved to {out}. Next: monocal apply {quote(str(out))} TEST -o probs.npz")
+        suffix = extension(path) if extension(path) in WRITABLE else ".npz"
+        typer.echo(f"Saved to {out}. Next: monocal apply {quote(str(out))} TEST -o probs{suffix}")
         if not calibrator.preserves_order:
             note(f"{name} may change the order of the classes; check it with `monocal audit`.")
     if failed:
         raise typer.Exit(CHECK_FAILED)
+
+
+def _known(calibrator: Calibrator, context: Any) -> dict[str, Any]:
+    from sklearn.utils.validation import has_fit_parameter
+
+    if context is None:
+        return {}
+    if not has_fit_parameter(calibrator, "context"):
+        raise InputError(
+            f"{spoken('context=')}: {type(calibrator).__name__} takes none. Use --method conditional-mcct, or leave it out."
+        )
+    return {"context": context}
+
+
+def _measured(calibrator: Calibrator, data: LogitsSet, **known: Any) -> dict[str, Evaluation]:
+    from ..metrics import evaluate
+    from .probabilities import before_and_after
+
+    sides = zip(("before", "after"), before_and_after(calibrator, data.values, **known), strict=True)
+    return {
+        side: evaluate(probs, data.labels, metrics=_METRICS, sample_weight=data.weights)
+        for side, probs in sides
+    }
+
+
+def _on_some(calibrator: Calibrator, data: LogitsSet, rows: slice) -> None:
+    """The whole work on some of the rows."""
+    from sklearn.base import clone
+
+    assert data.labels is not None
+    some = replace(data, values=data.values[rows], labels=data.labels[rows], weights=None)
+    _measured(clone(calibrator).fit(some.values, some.labels), some)
 
 
 def _certificate(calibrator: Any) -> dict[str, Any] | None:

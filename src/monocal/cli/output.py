@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import FileError
+from .glosses import GLOSSES, SHARES
 
 if TYPE_CHECKING:
     from ..metrics import Estimate, Evaluation
@@ -25,21 +26,23 @@ Boot = Annotated[
 ]
 Seed = Annotated[int, typer.Option("--seed", min=0, max=2**32 - 1, help="Of everything random.")]
 
-CHECK_FAILED = 3
 
-# Metrics that are shares, shown in per cent.
-_SHARES = (
-    "accuracy",
-    "top_k_accuracy",
-    "ece",
-    "mce",
-    "top_label_ece",
-    "classwise_ece",
-    "adaptive_ece",
-    "kde_ece",
-    "smooth_ece",
-    "debiased_ece",
-)
+def _above_zero(seconds: float) -> float:
+    if not seconds > 0:
+        raise typer.BadParameter(f"{seconds:g} is not above 0 (inf: no limit).")
+    return seconds
+
+
+TimeLimit = Annotated[
+    float,
+    typer.Option(
+        "--time-limit",
+        callback=_above_zero,
+        help="Seconds to compare in; a method that takes too long is stopped. inf: no limit.",
+    ),
+]
+
+CHECK_FAILED = 3
 
 
 def one_line(text: object) -> str:
@@ -92,59 +95,128 @@ def _plain(value: Any) -> Any:
 
 
 def print_table(
-    columns: Sequence[str], rows: Sequence[Sequence[str]], title: str = "", mark: str = ""
-) -> None:
-    """A table; the row whose first cell is ``mark`` is bold."""
-    from rich import box
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    title: str = "",
+    mark: str = "",
+    *,
+    drop: Sequence[str] = (),
+    wide: bool = False,
+) -> list[str]:
+    """A table; the row whose first cell is ``mark`` is bold. No cell is ever cut, and a column without any is left out.
+
+    On a terminal that is too narrow the columns of ``drop`` are left out, in this order and no more than needed, unless the table
+    is to be ``wide``; gives those left out.
+    """
     from rich.console import Console
+
+    console = Console(highlight=False, markup=False)
+    room = console.width if console.is_terminal and not wide else None
+    held = [i for i in range(len(columns)) if i == 0 or any(row[i] for row in rows)]
+    drop = [name for name in drop if name in {columns[i] for i in held}]
+    dropped: list[str] = []
+    while True:
+        kept = [i for i in held if columns[i] not in dropped]
+        table = _table([columns[i] for i in kept], [[row[i] for i in kept] for row in rows], mark)
+        needed = console.measure(table, options=console.options.update(max_width=100_000)).maximum
+        if room is None or needed <= room or len(dropped) == len(drop):
+            break
+        dropped.append(drop[len(dropped)])
+    if title:
+        typer.echo(title)
+    console.width = max(needed, 1)  # a narrower terminal folds lines; rich would cut numbers
+    console.print(table)
+    return dropped
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], mark: str) -> Any:
+    from rich import box
     from rich.table import Table
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 0, 0, 1), show_edge=False)
     for i, column in enumerate(columns):
-        table.add_column(column, justify="left" if i == 0 else "right", no_wrap=i == 0)
+        left = i == 0 or column == _GLOSS
+        table.add_column(column, justify="left" if left else "right", no_wrap=True)
     for row in rows:
         table.add_row(*row, style="bold" if mark and row[0] == mark else None)
-    console = Console(highlight=False, markup=False)
-    if not console.is_terminal:
-        console.width = 120
-    if title:
-        console.print(title)
-    console.print(table)
+    return table
+
+
+_GLOSS = "what it is"
 
 
 def show(name: str, estimate: Estimate, *, interval: bool = True) -> str:
     """A metric with its interval, shares in per cent."""
 
     def one(value: float) -> str:
-        return f"{100 * value:.2f}" if name in _SHARES else f"{value:.4f}"
+        return f"{100 * value:.2f} %" if name in SHARES else f"{value:.4f}"
 
-    text = one(estimate.value) + (" %" if name in _SHARES else "")
-    if estimate.low is None or estimate.high is None or not interval:
-        return text
-    return f"{text} [{one(estimate.low)}, {one(estimate.high)}]"
+    text = one(estimate.value)
+    return f"{text} {show_interval(name, estimate)}".strip() if interval else text
+
+
+def show_interval(name: str, estimate: Estimate) -> str:
+    """Its interval alone; nothing where it has none."""
+    if estimate.low is None or estimate.high is None:
+        return ""
+    if name in SHARES:
+        return f"[{100 * estimate.low:.2f}, {100 * estimate.high:.2f} %]"
+    return f"[{estimate.low:.4f}, {estimate.high:.4f}]"
 
 
 def print_evaluations(evaluations: Mapping[str, Evaluation], title: str = "") -> None:
-    """Metrics down, predictors across."""
+    """Metrics down, predictors across, and what each metric is: beside it, or below where there is no room."""
     names = list(next(iter(evaluations.values())).estimates)
-    rows = [[name, *(show(name, e[name]) for e in evaluations.values())] for name in names]
-    print_table(["", *evaluations], rows, title)
+    rows = [[name, *(show(name, e[name]) for e in evaluations.values()), GLOSSES[name]] for name in names]
+    if print_table(["", *evaluations, _GLOSS], rows, title, drop=[_GLOSS]):
+        for name in names:
+            typer.echo(f"{name:<{max(map(len, names))}}  {GLOSSES[name]}")
+
+
+def show_p(p_value: float) -> str:
+    """``p = 0.04``, or ``p < 0.001``."""
+    return "p < 0.001" if p_value < 0.001 else f"p = {p_value:.2g}"
 
 
 @contextmanager
-def progress(text: str, total: int | None = None) -> Iterator[Callable[[int, str], None]]:
-    """A bar (a spinner when the total is not known) on stderr, on a terminal only; gives ``update(done, text)``."""
+def progress(text: str, total: int | None = None) -> Iterator[Callable[..., None]]:
+    """A bar (a spinner when the total is not known) on stderr, on a terminal only; gives ``update(done, text, expected)``.
+
+    ``expected`` are seconds in all, where they are known beforehand. From them, or from what is done, follows what is left.
+    """
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Task, TextColumn
+    from rich.text import Text
+
+    class Left(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            return Text(time_told(task.elapsed, task.completed, task.total, task.fields.get("expected")))
 
     console = Console(stderr=True)
-    columns = [SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()]
+    columns = [SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), Left()]
     if total is None:
         del columns[2]
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
-        task = bars.add_task(text, total=total)
+        task = bars.add_task(text, total=total, expected=None)
 
-        def update(done: int = 0, text: str = text) -> None:
-            bars.update(task, completed=done, description=text)
+        def update(done: int = 0, text: str = text, expected: float | None = None) -> None:
+            bars.update(task, completed=done, description=text, expected=expected)
 
         yield update
+
+
+def time_told(elapsed: float | None, done: float, total: float | None, expected: float | None = None) -> str:
+    """``0:42, about 1:20 left``; without the rest where nothing is known of it."""
+    elapsed = elapsed or 0.0
+    if expected is None and total and 0 < done < total:
+        expected = elapsed * total / done
+    if expected is None:
+        return _clock(elapsed)
+    left = expected - elapsed
+    return f"{_clock(elapsed)}, {f'about {_clock(left)} left' if left >= 1 else 'nearly done'}"
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +26,17 @@ def uncalibrated(values: np.ndarray, kind: str) -> np.ndarray:
 
 
 def in_blocks(
-    function: Callable[[np.ndarray], np.ndarray],
+    function: Callable[..., np.ndarray],
     values: np.ndarray | StoredRows,
     update: Callable[[int], Any] = lambda done: None,
+    context: Mapping[str, np.ndarray] | None = None,
 ) -> Iterator[np.ndarray]:
-    """The function of ``values``, some rows at a time; ``update`` hears how many are done."""
+    """The function of ``values``, some rows at a time, and of their context; ``update`` hears how many are done."""
     step = max(1, _BLOCK // values.shape[1])
     for start in range(0, len(values), step):
-        yield function(np.asarray(values[start : start + step], float_type(values.dtype)))
+        rows = slice(start, start + step)
+        known = {} if context is None else {"context": {name: x[rows] for name, x in context.items()}}
+        yield function(np.asarray(values[rows], float_type(values.dtype)), **known)
         update(min(start + step, len(values)))
 
 
@@ -64,8 +67,10 @@ def joined(blocks: Iterable[np.ndarray], shape: tuple[int, ...], dtype: np.dtype
     return out
 
 
-def before_and_after(calibrator: Calibrator, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def before_and_after(
+    calibrator: Calibrator, values: np.ndarray, context: Mapping[str, np.ndarray] | None = None
+) -> tuple[np.ndarray, np.ndarray]:
     """Probabilities without and with the calibrator."""
     before = uncalibrated(values, calibrator.input)
-    blocks = in_blocks(calibrator.predict_proba, values.astype(before.dtype, copy=False))
+    blocks = in_blocks(calibrator.predict_proba, values.astype(before.dtype, copy=False), context=context)
     return before, joined(blocks, before.shape, before.dtype)

@@ -5,14 +5,15 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..errors import InputError, KindError
+from ..errors import InputError, KindError, warn
+from .messages import speak_of
 from .output import note
 
 if TYPE_CHECKING:
@@ -46,11 +47,27 @@ class Reading:
         str | None,
         typer.Option(
             "--logits-name",
-            help="Name of the array (or the columns, with commas between) that holds the logits or probabilities.",
+            help="Name of the array (or the columns, with commas between, or a pattern such as 'p_*') that holds the logits or "
+            "probabilities.",
         ),
     ] = None
     labels_name: Annotated[
-        str | None, typer.Option("--labels-name", help="Name of the array or column of labels.")
+        str | None,
+        typer.Option(
+            "--labels-name",
+            help="Name of the array or column of labels, or its place: -1 is the last column.",
+        ),
+    ] = None
+    first_label: Annotated[
+        int | None,
+        typer.Option("--first-label", min=0, max=1, help="1 where labels count from 1.", show_default=False),
+    ] = None
+    classes: Annotated[
+        str | None,
+        typer.Option("--classes", help="Names of the classes in the order of the columns, commas between."),
+    ] = None
+    weights_name: Annotated[
+        str | None, typer.Option("--weights-name", help="Name of the array or column of weights of the rows.")
     ] = None
     kind: Annotated[
         Kind | None,
@@ -74,35 +91,61 @@ class Reading:
         prefer: str = "test",
         kind: str | None = None,
         need_labels: bool = False,
+        with_labels: bool = True,
         mmap: bool = False,
     ) -> LogitsSet:
         """One set; of a file with two parts the preferred one unless ``--part`` says otherwise."""
         from .. import data
         from ..data.naming import as_kind, as_part
 
+        speak_of(path)
         parts = _parts(path)
         part = self.part.value if self.part else (prefer if len(parts) > 1 else None)
-        columns = self.logits_name.split(",") if self.logits_name else []
         found = data.read(
             path,
-            values=columns if len(columns) > 1 else self.logits_name,
-            labels=self.labels_name,
+            values=_listed(self.logits_name),
+            labels=_listed(self.labels_name),
             labels_file=self.labels,
+            first_label=self.first_label,
+            classes=None if self.classes is None else [name.strip() for name in self.classes.split(",")],
+            weights=self.weights_name,
             kind=as_kind(self.kind.value if self.kind else kind),
             part=as_part(part),
             group=self.group,
             mmap=mmap,
             need_labels=need_labels,
+            with_labels=with_labels,
         )
         for told in found.notes:
             note(f"{path}: {told}")
         return found
 
+    def read_to_learn(self, path: Path, *, weights: bool = False) -> LogitsSet:
+        """A labelled set to fit on; what looks wrong in it is warned of."""
+        from ..data.suspicions import suspicion
+
+        if self.weights_name is not None and not weights:
+            raise InputError(
+                "--weights-name is for fit and evaluate; compare and report take every row alike."
+            )
+        found = self.read(path, prefer="cal", need_labels=True)
+        odd = suspicion(found)
+        if odd is not None:
+            warn(odd)
+        return found
+
     def read_for(
-        self, calibrator: Calibrator, path: Path, *, need_labels: bool = False, mmap: bool = False
+        self,
+        calibrator: Calibrator,
+        path: Path,
+        *,
+        need_labels: bool = False,
+        mmap: bool = False,
     ) -> LogitsSet:
-        """A set that a fitted calibrator can take."""
-        read = functools.partial(self.read, path, need_labels=need_labels, mmap=mmap)
+        """A set that a fitted calibrator can take; labels are read only where they are needed."""
+        from ..data.naming import classes_of
+
+        read = functools.partial(self.read, path, need_labels=need_labels, with_labels=need_labels, mmap=mmap)
         try:
             found = read(kind=None if self.kind else calibrator.input)
         except KindError:
@@ -120,17 +163,31 @@ class Reading:
                 f"give it outputs of the same classifier."
             )
         # Once the columns are matched they are those of the fit, and go on as an array without names.
-        return self._ordered(found, calibrator.__dict__.pop("feature_names_in_", None))
+        names = calibrator.__dict__.pop("feature_names_in_", None)
+        if found.class_names is None and names is not None:
+            return replace(found, class_names=classes_of(tuple(map(str, names))))
+        return self._ordered(found, names)
 
     def read_both(self, path: Path, test: Path | None) -> tuple[LogitsSet, LogitsSet | None]:
         """A set to fit on and one to judge on: a second file, or the test part of the first, or none."""
-        cal = self.read(path, prefer="cal", need_labels=True)
+        cal = self.read_to_learn(path)
         if test is not None:
             judge = self.read(test, kind=cal.kind, need_labels=True)
             return cal, self._ordered(judge, cal.class_names) if judge.n_classes == cal.n_classes else judge
         if self.part is None and len(_parts(path)) > 1:
             return cal, self.read(path, prefer="test", need_labels=True)
         return cal, None
+
+    def typed(self) -> list[str]:
+        """The options as they were given."""
+        options = inspect.signature(Reading, eval_str=True).parameters
+        given = [(one.name, getattr(self, one.name)) for one in fields(self)]
+        return [
+            word
+            for name, value in given
+            if value is not None
+            for word in (options[name].annotation.__metadata__[0].default, str(value))
+        ]
 
     @staticmethod
     def _ordered(found: LogitsSet, names: Any) -> LogitsSet:
@@ -139,6 +196,12 @@ class Reading:
         for told in ordered.notes[len(found.notes) :]:
             note(f"{found.path}: {told}")
         return ordered
+
+
+def _listed(names: str | None) -> str | list[str] | None:
+    """Names with commas between, of which a single one stays a name."""
+    found = [] if names is None else names.split(",")
+    return found if len(found) > 1 else names
 
 
 def _parts(path: Path) -> set[str]:

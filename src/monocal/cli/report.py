@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import count
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from .by_name import make
-from .output import Force, Json, Out, check_extension, check_not_read, note, print_json, progress
+from .groups import Groups, find_groups
+from .output import Force, Json, Out, TimeLimit, check_extension, check_not_read, note, print_json, progress
 from .reading import Reading, reads
 
 
@@ -28,27 +30,31 @@ def report(
         typer.Option("--calibrator", "-c", help="Report on this saved calibrator instead of fitting one."),
     ] = None,
     method: Annotated[
-        str | None, typer.Option("--method", "-m", help="Name of the calibrator to fit.")
+        str | None,
+        typer.Option(
+            "--method", "-m", help="Calibrator to show; left out, the one the comparison recommends."
+        ),
     ] = None,
+    groups: Groups = None,
     title: Annotated[str | None, typer.Option("--title", help="Title of the page.")] = None,
-    compare: Annotated[
-        bool, typer.Option("--compare/--no-compare", help="Compare other methods as well.")
-    ] = True,
-    time_limit: Annotated[
-        float, typer.Option("--time-limit", min=0, help="Seconds after which no further method is compared.")
-    ] = 60.0,
+    compare: Annotated[bool, typer.Option("--compare/--no-compare", help="Compare methods.")] = True,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Compare the networks as well, which take minutes.")
+    ] = False,
+    time_limit: TimeLimit = 60.0,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Write a self-contained HTML page on a calibration.
 
-    Diagrams, metrics with intervals, the comparison of methods, the order audit, the certificate and the fitted parameters.
+    The verdict first, then diagrams, metrics with intervals, the comparison of methods, the order audit and the certificate.
+    The page shows and holds the calibrator that it recommends.
 
     Example: monocal report cal.npz --test test.npz -o report.html
     """
     from ..errors import InputError
     from ..persistence import load
-    from ..report import write_report
+    from ..report import default_methods, write_report
 
     if calibrator is not None and method is not None:
         raise InputError("Give --calibrator (one that is fitted) or --method (one to fit), not both.")
@@ -56,16 +62,19 @@ def report(
     check_not_read(out, path, test, calibrator, reading.labels)
     cal, judge = reading.read_both(path, test)
     model = load(calibrator) if calibrator else make(method, cal.kind) if method else None
-    with progress("Reading") as update:
+    known = groups and find_groups(groups, judge or cal, test or path, reading.group)
+    begun, steps = count(), 3 + (len(default_methods(cal.kind, networks=everything)) if compare else 0)
+    with progress("Reading", steps) as update:
         page = write_report(
             out,
             cal,
             judge,
             calibrator=model,
-            methods=None if compare else False,
+            methods=(everything or None) if compare else False,
             title=title,
+            groups=known,
             time_limit=time_limit,
-            on_step=lambda text: update(0, text.capitalize()),
+            on_step=lambda text: update(next(begun), text.capitalize()),
             force=force,
         )
     if as_json:
@@ -77,7 +86,10 @@ def report(
                 **{name: side.evaluation.to_dict() for name, side in sides.items()},
                 "order": page.audit.to_dict(),
                 "recommended": page.methods and page.methods.recommended,
+                "shown": page.shown,
+                "verdict": page.verdict.to_dict(),
             }
         )
     else:
+        typer.echo(f"{page.verdict.headline} {page.verdict.advice}")
         note(f"Report written to {out}: open it in a browser.")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..errors import InputError
 from ..stopping import undone_if_stopped
 from .output import CHECK_FAILED, Force, Json, Seed, check_not_read, note, print_json
 
@@ -32,7 +33,9 @@ def reproduce(
     ] = False,
     methods: Annotated[
         str | None,
-        typer.Option("--methods", help="Names with commas between, such as ts,mcct; without it, all."),
+        typer.Option(
+            "--methods", help="Names with commas between, such as ts,mcct-published; without it, all."
+        ),
     ] = None,
     seed: Seed = 0,
     jobs: Annotated[
@@ -59,7 +62,7 @@ def reproduce(
     check_not_read(out, data)
     if markdown is not None:
         check_not_read(markdown, data, extensions=(".npy", *READABLE))
-    chosen = None if methods is None else [name.strip() for name in methods.split(",")]
+    chosen = None if methods is None else [_method(name) for name in methods.split(",")]
     told = partial(note, f"Stopped. The same command goes on with what is in {out}.")
     with undone_if_stopped(told), _progress() as progress:
         outcome = run(
@@ -87,6 +90,19 @@ def reproduce(
         raise typer.Exit(CHECK_FAILED)
 
 
+def _method(name: str) -> str:
+    """A column of the tables by its name in any spelling: mcct-published, mcct_published, MCCT published."""
+    from ..paper.columns import METHODS
+    from .by_name import letters
+
+    plain = letters(name)
+    found = [key for key, method in METHODS.items() if plain in (letters(key), letters(method.label))]
+    if not found:
+        known = ", ".join(key.replace("_", "-") for key in METHODS)
+        raise InputError(f"There is no method {name.strip()!r}: choose of {known}.")
+    return found[0]
+
+
 @contextmanager
 def _progress() -> Iterator[Callable[[int, int, Cell | None], None]]:
     """A bar on a terminal; elsewhere a line now and then, so that a log shows how far the run is."""
@@ -100,6 +116,8 @@ def _progress() -> Iterator[Callable[[int, int, Cell | None], None]]:
 
         def update(done: int, total: int, cell: Cell | None) -> None:
             last = "Fitting" if cell is None else f"{cell.label} on {cell.dataset.name}"
+            if done == total:
+                last = "Drawing tables and figures"
             bars.update(task, completed=done, total=total, description=last)
             if not console.is_terminal and (cell is None or done % max(1, total // 20) == 0):
                 note(f"{done} of {total} fits done")

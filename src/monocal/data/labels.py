@@ -7,11 +7,12 @@ are those of the columns. Every change on the way is stated in ``notes``.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from monocal.data.headers import parses
-from monocal.data.naming import listing, same_class
+from monocal.data.naming import classes_of, listing, same_class
 from monocal.errors import FileError, spoken
 
 
@@ -89,11 +90,7 @@ def _from_words(
     words, place = np.unique(np.array([str(word).strip() for word in labels], dtype=str), return_inverse=True)
     texts = [str(word) for word in words]
     if classes is not None:
-        known = {name: number for number, name in enumerate(classes)}
-        spelt = {same_class(name): number for number, name in enumerate(classes)}
-        numbers = [
-            known.get(t, spelt.get(same_class(t)) if len(spelt) == len(known) else None) for t in texts
-        ]
+        numbers = _numbers_of(texts, classes)
         if None not in numbers and first_label is None:
             notes.append("labels are names of classes, matched with the columns")
             return np.array(numbers, dtype=np.int64)[place.reshape(-1)]
@@ -113,6 +110,25 @@ def _from_words(
         f"{where} has {told} in row {row} (counting from 0), which is none of the classes {listing(classes)}: mend the "
         f"label, or name the columns of all classes with {spoken('values=')}."
     )
+
+
+def _numbers_of(words: Sequence[str], classes: Sequence[str]) -> list[int | None]:
+    """The class that each word names, in its own spelling or, where that is clear, in another."""
+    known = {name: number for number, name in enumerate(classes)}
+    spelt = {same_class(name): number for number, name in enumerate(classes)}
+    other = spelt if len(spelt) == len(known) else {}
+    return [known.get(word, other.get(same_class(word))) for word in words]
+
+
+def by_column(y: Any, frame: Any) -> Any:
+    """Labels that name the columns of a frame, as class numbers; any others as they are."""
+    if not hasattr(frame, "columns") or hasattr(y, "dask"):
+        return y
+    words = np.asarray(y)
+    if words.ndim != 1 or words.dtype.kind not in "OUT" or not all(isinstance(word, str) for word in words):
+        return y
+    numbers = _numbers_of(words.tolist(), classes_of(tuple(map(str, frame.columns))))
+    return y if None in numbers else np.array(numbers, dtype=np.int64)
 
 
 def _from_numbered_names(labels: np.ndarray, classes: Sequence[str]) -> np.ndarray | None:

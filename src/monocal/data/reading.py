@@ -173,8 +173,12 @@ def _read(
         weights=None if choice.weights is None else found[choice.weights],
         weights_where=f"{choice.weights!r} in {source.title}",
     )
-    kept = choice.aside if with_labels or labels_file is not None else (*choice.labels, *choice.aside)
-    return replace(made, aside=kept, taken=_taken(source, choice, made, labels_where))
+    kept = {*choice.aside, *(() if with_labels or labels_file is not None else choice.labels)}
+    return replace(
+        made,
+        aside=tuple(name for name in names if name in kept),
+        taken=_taken(source, choice, made, labels_where),
+    )
 
 
 def _no_labels(source: NamedArrays, where: str, names: Sequence[str]) -> str:
@@ -249,6 +253,15 @@ def _from_labels_file(
         names = find_names(source, source.names, wanted, "labels", source.title)
     array = _joined(source.load(names), names, source.title, "labels")
     return array, f"{listing(names, 3)} in {source.title}"
+
+
+def to_carry(path: str | os.PathLike[str], names: Sequence[str]) -> dict[str, Any]:
+    """Columns or arrays as they stand, to be written beside other values of the same rows; labels of an archive as ``labels``."""
+    source = open_source(path)
+    if source.whole is not None:
+        return dict(zip(names, source.whole(names), strict=True))
+    called = ["labels" if meaning(name).role == "labels" else name.rpartition("/")[2] for name in names]
+    return dict(zip(called, map(np.atleast_1d, source.load(names)), strict=True))
 
 
 def read_splits(

@@ -253,7 +253,7 @@ def _with_gaps(table: Any, wanted: Sequence[str], where: object) -> list[np.ndar
         if arrow.types.is_nested(column.type):
             return _array(arrow, compute, column, f"{where}, column {name!r}")
         if arrow.types.is_dictionary(column.type):
-            column = column.cast(column.type.value_type)
+            return _categories(column)
         return np.asarray(column.to_numpy())
 
     return [one(name) for name in wanted]
@@ -270,9 +270,8 @@ def _array(arrow: Any, compute: Any, column: Any, where: str) -> np.ndarray:
     """One column as an array: (n,) of numbers or words, or (n, m) from lists of one length m."""
     n, width, kind = len(column), None, arrow.types
     _refuse_nulls(compute, column, where)
-    if kind.is_dictionary(column.type):  # categories
-        parts = [part.dictionary.to_numpy(False)[part.indices.to_numpy()] for part in column.chunks]
-        return np.concatenate(parts) if parts else np.empty(0, object)
+    if kind.is_dictionary(column.type):
+        return _categories(column)
     if kind.is_list(column.type) or kind.is_large_list(column.type) or kind.is_fixed_size_list(column.type):
         lengths = compute.list_value_length(column).to_numpy()
         uneven = np.flatnonzero(lengths != lengths[:1])
@@ -293,6 +292,15 @@ def _array(arrow: Any, compute: Any, column: Any, where: str) -> np.ndarray:
         raise FileError(f"{where} holds {column.type}: expected numbers{'' if width else ' or words'}.")
     values: np.ndarray = column.to_numpy()
     return values if width is None else values.reshape(n, width)
+
+
+def _categories(column: Any) -> np.ndarray:
+    """Categories as words, None where one is missing; pyarrow itself cannot turn those of polars into words."""
+    parts = []
+    for part in column.chunks:
+        codes = part.indices.fill_null(len(part.dictionary)).to_numpy()
+        parts.append(np.append(part.dictionary.to_numpy(False).astype(object), [None])[codes])
+    return np.concatenate(parts) if parts else np.empty(0, object)
 
 
 def _refuse_nulls(compute: Any, column: Any, where: str) -> None:

@@ -227,3 +227,4 @@ _WRITERS: dict[str, Callable[[Path, Mapping[str, Any]], None]] = {
     ".h5": _write_hdf5,
     ".hdf5": _write_hdf5,
 }
+WRITABLE = tuple(_WRITERS)

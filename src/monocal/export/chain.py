@@ -66,6 +66,11 @@ class Chain:
         return "logits" if self.smallest_probability is None else "probabilities"
 
     @property
+    def n_context(self) -> int:
+        """Columns of context: none, since stages are given logits alone."""
+        return 0
+
+    @property
     def statistics(self) -> tuple[Any, ...]:
         return tuple(s for step in self.steps if isinstance(step, Plan) for s in step.statistics)
 

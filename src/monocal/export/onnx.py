@@ -28,6 +28,7 @@ OPSET = 17
 _DOMAIN = "monocal"
 _TYPES = {"float32": TensorProto.FLOAT, "float64": TensorProto.DOUBLE}
 _OUTPUTS = ("probabilities", "logits")
+_CONTEXT = "context"
 
 
 def to_onnx(
@@ -45,7 +46,8 @@ def to_onnx(
     Parameters
     ----------
     calibrator : Calibrator
-        Fitted; a rank map, `StructuredScaling`, or a sequence of these (`Stacked`, `StructuredMCCT`, `LabelShift`).
+        Fitted; a rank map, `StructuredScaling`, or a sequence of these (`Stacked`, `StructuredMCCT`, `LabelShift`). Fitted with
+        context, it takes it as a second input ``context``: what ``calibrator.context_.codes(context)`` gives, (batch, C).
     path : path, optional
         Where to write the model as well.
     append_to : onnx.ModelProto or path, optional
@@ -90,13 +92,13 @@ def _alone(plan: Plan | Chain, output: str, dtype: str) -> onnx.ModelProto:
     source = plan.input
     name = output if output != source else f"calibrated_{output}"
     graph = Graph(OPSET, dtype)
-    graph.rename(chained(graph, plan, source, output), name)
+    graph.rename(chained(graph, plan, source, output, _CONTEXT), name)
     shape = ["batch", plan.n_classes]
     return helper.make_model(
         helper.make_graph(
             graph.nodes,
             f"monocal_{plan.name}",
-            [helper.make_tensor_value_info(source, _TYPES[dtype], shape)],
+            [helper.make_tensor_value_info(source, _TYPES[dtype], shape), *_context(plan, _CONTEXT, dtype)],
             [helper.make_tensor_value_info(name, _TYPES[dtype], shape)],
             graph.constants,
         ),
@@ -105,6 +107,13 @@ def _alone(plan: Plan | Chain, output: str, dtype: str) -> onnx.ModelProto:
         producer_name=_DOMAIN,
         producer_version=__version__,
     )
+
+
+def _context(plan: Plan | Chain, name: str, dtype: str) -> list[onnx.ValueInfoProto]:
+    """The second input of a calibrator that was fitted with context."""
+    if not plan.n_context:
+        return []
+    return [helper.make_tensor_value_info(name, _TYPES[dtype], ["batch", plan.n_context])]
 
 
 def _appended(plan: Plan | Chain, classifier: Any, tensor: str | None, output: str) -> onnx.ModelProto:
@@ -137,7 +146,9 @@ def _appended(plan: Plan | Chain, classifier: Any, tensor: str | None, output: s
         source = graph.op("Cast", source, to=_TYPES[dtype])
     taken = _value_names(model.graph)
     name = next(n for n in (output, f"calibrated_{output}", f"{graph.prefix}{output}") if n not in taken)
-    graph.rename(chained(graph, plan, source, output), name)
+    context = _CONTEXT if _CONTEXT not in taken else f"{graph.prefix}{_CONTEXT}"
+    graph.rename(chained(graph, plan, source, output, context), name)
+    model.graph.input.extend(_context(plan, context, dtype))
     model.graph.node.extend(graph.nodes)
     model.graph.initializer.extend(graph.constants)
     if zip_map is not None:

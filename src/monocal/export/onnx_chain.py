@@ -10,10 +10,10 @@ from .onnx_map import Graph, calibrated, log_probabilities, softmax
 from .plan import Plan
 
 
-def chained(g: Graph, plan: Plan | Chain, source: str, output: str) -> str:
-    """Name of the tensor of calibrated probabilities or logits of the tensor ``source``."""
+def chained(g: Graph, plan: Plan | Chain, source: str, output: str, context: str = "") -> str:
+    """Name of the tensor of calibrated probabilities or logits of the tensors ``source`` and, where there is one, ``context``."""
     if isinstance(plan, Plan):
-        return calibrated(g, plan, source, output)
+        return calibrated(g, plan, source, output, context)
     z = source
     if plan.smallest_probability is not None:
         z = log_probabilities(g, source, plan.smallest_probability)

@@ -20,6 +20,7 @@ from onnx import helper, numpy_helper
 from ..arrays import EXP_GRID
 from ..errors import InputError
 from ..ranks.ranked import LARGEST
+from .onnx_adjustment import adjusted
 from .plan import Plan
 
 # Stands for 0 as a divisor: a row whose logits are all equal has spread 0 in any unit.
@@ -82,8 +83,8 @@ class Graph:
         self.nodes[-1].output[0] = new
 
 
-def calibrated(g: Graph, plan: Plan, source: str, output: str) -> str:
-    """Name of the tensor of calibrated probabilities or logits of the tensor ``source``."""
+def calibrated(g: Graph, plan: Plan, source: str, output: str, context: str = "") -> str:
+    """Name of the tensor of calibrated probabilities or logits of the tensors ``source`` and, where there is one, ``context``."""
     z = (
         source
         if plan.smallest_probability is None
@@ -95,6 +96,8 @@ def calibrated(g: Graph, plan: Plan, source: str, output: str) -> str:
     x = g.op("Where", masked, g.constant(-np.inf), x)
     f = _rank_map(g, plan, x, masked, from_top=output == "probabilities")
     f = g.op("Where", masked, g.constant(-np.inf), f)
+    if plan.adjustment is not None:
+        f = adjusted(g, plan.adjustment, f, g.op("Equal", z, g.reduce("Max", z)), context)
     if output == "probabilities":
         return _lift_top(g, softmax(g, f), source)
     return _lift_top(g, f, source)

@@ -20,6 +20,32 @@ from ..errors import InputError
 
 
 @dataclass(frozen=True)
+class AdjustmentPlan:
+    """The numbers of the second stage of a conditional map; see `calibration.adjustment`.
+
+    Attributes
+    ----------
+    class_scales : ndarray of shape (m,) or None
+    column_scales : tuple of ndarray or None
+        For every column of the context, the scales of its categories and a last one, 1, for others; None for numbers.
+    typical : ndarray of shape (C,)
+        What stands for a missing number.
+    ramp_statistic, ramp_zero, ramp_width : ndarray of shape (K - 1,)
+        As in `Plan`; statistic 0 is the log-odds, then come the columns of numbers.
+    steps : ndarray of shape (2, K)
+        What each factor adds to the scale, and to the top.
+    """
+
+    class_scales: np.ndarray | None
+    column_scales: tuple[np.ndarray | None, ...]
+    typical: np.ndarray
+    ramp_statistic: np.ndarray
+    ramp_zero: np.ndarray
+    ramp_width: np.ndarray
+    steps: np.ndarray
+
+
+@dataclass(frozen=True)
 class Plan:
     """The numbers of a fitted rank map.
 
@@ -38,6 +64,8 @@ class Plan:
         For calibrators of probabilities, the smallest positive one of the calibration set; None for logits.
     classes : list of str or None
         Names of the columns, where the calibrator was fitted on columns with names.
+    adjustment : AdjustmentPlan or None
+        What comes after.
     """
 
     name: str
@@ -52,6 +80,12 @@ class Plan:
     ramp_width: np.ndarray
     smallest_probability: float | None
     classes: list[str] | None = None
+    adjustment: AdjustmentPlan | None = None
+
+    @property
+    def n_context(self) -> int:
+        """Columns of the context that the map takes beside logits."""
+        return 0 if self.adjustment is None else len(self.adjustment.column_scales)
 
     @property
     def input(self) -> str:
@@ -94,6 +128,22 @@ def plan_of(calibrator: Any) -> Plan:
             float(calibrator.smallest_probability_) if calibrator.input == "probabilities" else None
         ),
         classes=class_names(calibrator),
+        adjustment=_adjustment(getattr(calibrator, "adjustment_", None)),
+    )
+
+
+def _adjustment(fitted: Any) -> AdjustmentPlan | None:
+    if fitted is None:
+        return None
+    scales = fitted.class_scales
+    return AdjustmentPlan(
+        class_scales=None if scales is None or scales.variance == 0 else scales.scales,
+        column_scales=tuple(None if c is None else np.append(c.scales, 1.0) for c in fitted.column_scales),
+        typical=fitted.typical,
+        ramp_statistic=np.array([ramp.statistic for ramp in fitted.factors.ramps], dtype=np.int64),
+        ramp_zero=fitted.factors.zeros,
+        ramp_width=fitted.factors.widths,
+        steps=fitted.steps,
     )
 
 

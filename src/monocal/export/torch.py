@@ -31,11 +31,12 @@ from ..errors import InputError, warn
 from ..kernel import triton_map
 from ..ranks.ranked import LARGEST
 from .chain import chain_of
+from .exact import BITS, ExactModule
 from .plan import Plan
+from .torch_adjustment import AdjustmentModule, blank_adjustment
 
 # exp(-1000) is zero in every precision.
 _NOTHING = -1000.0
-_BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def to_torch(calibrator: Any, *, dtype: torch.dtype = torch.float32) -> Any:
@@ -103,12 +104,15 @@ def from_state_dict(state: Mapping[str, Any], prefix: str = "") -> CalibratorMod
         ramp_width=ramps + 1.0,
         smallest_probability=told["smallest_probability"],
         classes=told["classes"],
+        adjustment=blank_adjustment(told["n_classes"], told.get("adjustment")),
     )
     module = CalibratorModule(plan, own["scale_steps"].dtype)
     module.load_state_dict(own)
     return module
 
 
+# What two modules must agree in for one to load the state of the other.
+_SHAPE = ("input", "n_classes", "n_ranks", "statistics", "n_jumps", "n_factors", "adjustment")
 # Where torch keeps the state that is no parameter and no buffer.
 _MEANING = "_extra_state"
 
@@ -119,22 +123,6 @@ def _read_meaning(tensor: Any) -> dict[str, Any]:
     except (ValueError, AttributeError, TypeError) as error:
         raise InputError(f"state: {_MEANING!r} is not what to_torch() wrote ({error}).") from error
     return told
-
-
-class ExactModule(torch.nn.Module):
-    """A module whose numbers keep their precision, whatever the model around it is cast to."""
-
-    def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> ExactModule:
-        # A model cast to half precision must not round the calibrator with it: integers are moved, never cast.
-        bits = {name: t for name, t in self._buffers.items() if t is not None and t.is_floating_point()}
-        for name, t in bits.items():
-            self._buffers[name] = t.view(_BITS[t.element_size()])
-        super()._apply(fn, recurse)
-        for name, t in bits.items():
-            moved = self._buffers[name]
-            assert moved is not None
-            self._buffers[name] = moved.view(t.dtype)
-        return self
 
 
 class CalibratorModule(ExactModule):
@@ -179,30 +167,36 @@ class CalibratorModule(ExactModule):
                 tensor = tensor.to(dtype)
             # torch cannot save a program with an empty buffer, or with one in another order than C.
             self.register_buffer(name, tensor if len(values) else None)
+        self.n_context = plan.n_context
+        self.adjustment = None if plan.adjustment is None else AdjustmentModule(plan.adjustment, dtype)
 
-    def forward(self, logits: torch.Tensor) -> torch.Tensor:
-        """Calibrated probabilities, of the shape and type of ``logits``."""
-        if self._has_kernels(logits):
+    def forward(self, logits: torch.Tensor, context: torch.Tensor | None = None) -> torch.Tensor:
+        """Calibrated probabilities, of the shape and type of ``logits``.
+
+        A calibrator that was fitted with context takes it as a tensor (..., C): what ``calibrator.context_.codes(context)``
+        gives.
+        """
+        if self.adjustment is None and context is None and self.has_kernels(logits):
             return self._by_kernels(logits, triton_map.PROBABILITIES)
-        p = ordered_softmax(self._calibrate(logits, from_top=True)).to(logits.dtype)
+        p = ordered_softmax(self._adjusted(logits, context, from_top=True)).to(logits.dtype)
         return _lift_top(p, logits)
 
-    def transform(self, logits: torch.Tensor) -> torch.Tensor:
+    def transform(self, logits: torch.Tensor, context: torch.Tensor | None = None) -> torch.Tensor:
         """Calibrated logits, -inf where a class is masked; their softmax is the result of a call."""
-        if self._has_kernels(logits):
+        if self.adjustment is None and context is None and self.has_kernels(logits):
             return self._by_kernels(logits, triton_map.LOGITS)
-        f = self._calibrate(logits)
+        f = self._adjusted(logits, context)
         return _lift_top(narrow(f, logits.dtype), logits)
 
-    def log_probabilities(self, logits: torch.Tensor) -> torch.Tensor:
+    def log_probabilities(self, logits: torch.Tensor, context: torch.Tensor | None = None) -> torch.Tensor:
         """Logarithms of the calibrated probabilities, -inf where a class is masked."""
-        if self._has_kernels(logits):
+        if self.adjustment is None and context is None and self.has_kernels(logits):
             return self._by_kernels(logits, triton_map.LOGS)
-        f = self._calibrate(logits, from_top=True)
+        f = self._adjusted(logits, context, from_top=True)
         f = f - f.amax(-1, keepdim=True)
         return _lift_top(narrow(f - f.logsumexp(-1, keepdim=True), logits.dtype), logits)
 
-    def _has_kernels(self, logits: torch.Tensor) -> bool:
+    def has_kernels(self, logits: torch.Tensor) -> bool:
         """Whether two kernels do it all: on a CUDA device, where no gradient is asked for and nothing is traced."""
         if not logits.is_cuda or torch.compiler.is_compiling() or torch.jit.is_tracing():
             return False
@@ -242,6 +236,7 @@ class CalibratorModule(ExactModule):
             "n_factors": self.n_factors,
             "smallest_probability": self.smallest_probability,
             "classes": self.classes,
+            "adjustment": None if self.adjustment is None else self.adjustment.meaning(),
         }
         return torch.tensor(list(json.dumps(told).encode()), dtype=torch.uint8)
 
@@ -254,7 +249,7 @@ class CalibratorModule(ExactModule):
         if prefix + _MEANING in state_dict:
             # Before anything is copied, so that a refused state leaves the module as it was.
             mine, theirs = (_read_meaning(s) for s in (self.get_extra_state(), state_dict[prefix + _MEANING]))
-            for what in ("input", "n_classes", "n_ranks", "statistics", "n_jumps", "n_factors"):
+            for what in _SHAPE:
                 if mine[what] != theirs.get(what):
                     raise InputError(
                         f"state_dict: its calibrator ({theirs.get('name')}) has {what} = {theirs.get(what)}, this module "
@@ -271,6 +266,22 @@ class CalibratorModule(ExactModule):
 
     def extra_repr(self) -> str:
         return f"n_classes={self.n_classes}, n_ranks={self.n_ranks}, jumps={self.n_jumps}"
+
+    def _adjusted(
+        self, logits: torch.Tensor, context: torch.Tensor | None, from_top: bool = False
+    ) -> torch.Tensor:
+        z = logits if logits.dtype == torch.float64 else logits.float()
+        if self.adjustment is not None and self.has_kernels(z):
+            f = self._by_kernels(z, triton_map.LOGITS)
+        else:
+            f = self._calibrate(logits, from_top)
+        if context is not None and not self.n_context:
+            raise InputError("context: the calibrator was fitted without one. Leave it out.")
+        if self.adjustment is None:
+            return f
+        if self.smallest_probability is not None:
+            z = log_of(z, self.smallest_probability)
+        return self.adjustment(f, z == z.amax(-1, keepdim=True), context)
 
     def _calibrate(self, logits: torch.Tensor, from_top: bool = False) -> torch.Tensor:
         """Calibrated logits; ``from_top``, where all classes have one weight, less what they have in common.
@@ -436,7 +447,7 @@ def _lift_top(values: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
     be rounded in higher precision, but not its bits. The two zeros are one number, the negative one's bits the integer -1.
     """
     with torch.no_grad():
-        key = _ordered_bits(values.view(_BITS[values.element_size()]))
+        key = _ordered_bits(values.view(BITS[values.element_size()]))
         key = key + (key == -1)
         moved = key.argmax(-1, keepdim=True) != logits.argmax(-1, keepdim=True)
         at_top = logits == logits.amax(-1, keepdim=True)

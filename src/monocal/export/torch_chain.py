@@ -8,7 +8,8 @@ import torch
 from ..errors import InputError
 from ..ranks.ranked import LARGEST
 from .chain import AffinePlan, Chain
-from .torch import CalibratorModule, ExactModule, log_of, narrow, ordered_softmax
+from .exact import ExactModule
+from .torch import CalibratorModule, log_of, narrow, ordered_softmax
 
 
 class AffineModule(ExactModule):

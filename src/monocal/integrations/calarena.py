@@ -21,6 +21,7 @@ from sklearn.utils.validation import check_is_fitted
 from ..calibration import MCCT, Calibrator, ConditionalMCCT, TemperatureScaling
 from ..classifier import resolvable
 from ..errors import InputError
+from ..structured import StructuredMCCT, StructuredScaling
 
 # Rows further from one than rounding to half precision explains are not probabilities.
 _TOLERANCE = 0.02
@@ -66,6 +67,10 @@ CUSTOM_CALIBRATORS: dict[str, Callable[[], ArenaCalibrator]] = {
     "monocal-MCCT": lambda: ArenaCalibrator(MCCT()),
     "monocal-MCCT-cv": lambda: ArenaCalibrator(MCCT(shrinkage="cv")),
     "monocal-Conditional": lambda: ArenaCalibrator(ConditionalMCCT()),
+    # These may change the order of the classes.
+    "monocal-SVS": lambda: ArenaCalibrator(StructuredScaling(kind="vector")),
+    "monocal-SMS": lambda: ArenaCalibrator(StructuredScaling()),
+    "monocal-Structured": lambda: ArenaCalibrator(StructuredMCCT()),
 }
 
 

@@ -151,6 +151,9 @@ class ArrayEngine:
         """
         return block.in_double() if isinstance(block.rows.depth, np.ndarray) else block
 
+    def exponentials(self, block: Block, point: Point) -> Exponentials:
+        return self._exponentials(self._precise(block), point)
+
     def _exponentials(self, block: Block, point: Point) -> Exponentials:
         rows, v = block.rows, block.rows.depth
         xp = array_namespace(v)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..arrays import Array, array_namespace
+from ..arrays import Array, array_namespace, to_numpy
 from ..ranks.ranked import Ranked, Rest, Tail
 
 if TYPE_CHECKING:
@@ -31,6 +31,10 @@ class Block:
     label_size: Array  # (n,), how many classes hold it: those ranks and what ties with them in the tail
     statistics: Array | None = None  # (n, S)
     factors: Array | None = None  # (n, K), non-negative, first column 1; None means just the 1
+    top_class: np.ndarray | None = (
+        None  # (n,), one of the classes that have the largest logit, where it is asked for
+    )
+    context: np.ndarray | None = None  # (n, C), what is known of a row beside its logits; on the host
 
     @property
     def n_rows(self) -> int:
@@ -73,6 +77,7 @@ class Block:
             self.label_size[index],
             None if self.statistics is None else self.statistics[index],
             None if self.factors is None else self.factors[index],
+            *(None if x is None else x[_on_host(index)] for x in (self.top_class, self.context)),
         )
 
 
@@ -114,7 +119,17 @@ def join_blocks(blocks: Sequence[Block], logits: Array | None = None) -> Block:
         join(lambda b: b.label_size),
         join(lambda b: b.statistics),
         join(lambda b: b.factors),
+        *(_join_on_host([getattr(b, name) for b in blocks]) for name in ("top_class", "context")),
     )
+
+
+def _on_host(index: slice | Array) -> slice | np.ndarray:
+    return index if isinstance(index, slice) else to_numpy(index)
+
+
+def _join_on_host(parts: Sequence[np.ndarray | None]) -> np.ndarray | None:
+    known = [part for part in parts if part is not None]
+    return np.concatenate(known) if known else None
 
 
 def _any_tied(tied: Sequence[np.ndarray | None]) -> np.ndarray | None:

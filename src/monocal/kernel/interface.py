@@ -83,6 +83,12 @@ class Engine(Protocol):
     def sums(self, block: Block, point: Point) -> Sums:
         """Value, gradient by rank and working-set Hessian of one block's log-partition."""
 
+    def exponentials(
+        self, block: Block, point: Point
+    ) -> tuple[Array, Array, Array | None, list[Array] | None]:
+        """``exp(f - shift)`` (n, r), tied ranks alike; their total (n,) with the tail's; the shift (n, 1) where it is not the
+        top; the tail's ``sum exp(f - shift)`` and ``sum exp(f - shift) v``, (n,) each, where there is one."""
+
     def scale_sums(self, block: Block, scale: float) -> np.ndarray:
         """The same where there is no atom but the plain scale: value, slope and curvature, without the labels."""
 

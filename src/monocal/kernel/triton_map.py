@@ -34,8 +34,8 @@ STATISTICS = ("margin", "mean_gap", "spread", "entropy", "log_odds")
 _LONGEST, _PART = 8192, 4096
 # Rows that one kernel sorts in registers; longer ones are sorted by torch.
 _SORTED = 1024
-# Jumps: pairs of them are compared where ties are split.
-_JUMPS = 127
+# Jumps that a kernel holds.
+_JUMPS = 1023
 # Logits of rows that are worked on together: enough to fill a device, and few beside the result.
 _TOGETHER = 2**23
 
@@ -114,8 +114,9 @@ def _apply(z: Any, table: Tables, mode: int, out: Any) -> None:
         k.facts[(n,)](
             z, z.stride(0), m, ranked, ranked.stride(0), r, table.jumps, jumps, table.scale_steps, table.bias_steps,
             table.n_factors, table.ramp_statistic, table.ramp_zero, table.ramp_width, LARGEST, facts, head,
-            downwards=downwards, tail=r < m, statistics=_needs(places), places=tuple(places), steps=r.bit_length() + 1,
-            pad=power(width), block=block, num_warps=min(max(block // 512, 1), 16), enable_fp_fusion=False,
+            downwards=downwards, tail=r < m, in_order=r < m or jumps > 0,
+            statistics=_needs(places), places=tuple(places), steps=r.bit_length() + 1,
+            pad=_pad(width), block=block, num_warps=min(max(block // 512, 1), 16), enable_fp_fusion=False,
         )  # fmt: skip
         top_only = jumps == 0 and table.n_factors == 1 and r == m and mode != LOGITS
         common = {"mode": mode, "from_top": top_only, "cells": EXP_GRID["float32"], "enable_fp_fusion": False}
@@ -135,6 +136,11 @@ def _apply(z: Any, table: Tables, mode: int, out: Any) -> None:
             z, z.stride(0), m, facts, width, head, LARGEST, sums, parts, out, out.stride(0),
             block=_PART, some=power(parts), num_warps=8, **common,
         )  # fmt: skip
+
+
+def _pad(width: int) -> int:
+    """Few sizes, so that few kernels are compiled."""
+    return 16 if width <= 16 else max(64, power(width))
 
 
 def _needs(places: list[int]) -> int:

@@ -39,6 +39,16 @@ def lowest_of(z, m, block: tl.constexpr):
 
 
 @triton.jit
+def within(total, base, new, other, other_base, other_new):
+    # Sums that start anew, on a new base, where a group begins.
+    return (
+        tl.where(other_new != 0, other, total + other),
+        tl.where(other_new != 0, other_base, base),
+        new | other_new,
+    )
+
+
+@triton.jit
 def larger(a, b):
     return tl.maximum(a, b)
 
@@ -53,6 +63,7 @@ def on_grid(x, cells: tl.constexpr):
 def facts(
     z, stride, m, ranked, ranked_stride, r, jumps, n_jumps, scale_steps, bias_steps, n_factors, ramp_statistic,
     ramp_zero, ramp_width, largest, out, head, downwards: tl.constexpr, tail: tl.constexpr,
+    in_order: tl.constexpr,
     statistics: tl.constexpr, places: tl.constexpr, steps: tl.constexpr, pad: tl.constexpr, block: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
@@ -60,7 +71,7 @@ def facts(
     ranked += row * ranked_stride
     infinity = float("inf")
     # Top, and depth of the lowest class that is available: of the ranks in use, where these are not all.
-    if tail:
+    if in_order:
         at_top = 0 if downwards else r - 1
         z_top = tl.load(ranked + at_top).to(tl.float32)
         height = depth_at(ranked, 0, r, True, z_top, largest, downwards)
@@ -171,7 +182,7 @@ def facts(
         end = start
         last = start
         beyond = start * 0 + r
-        for _ in tl.static_range(steps):
+        for _ in range(steps):
             middle = (first + end) // 2
             inside = depth_at(ranked, middle, r, begins, z_top, largest, downwards) <= t
             first = tl.where((first < end) & ~inside, middle + 1, first)
@@ -190,17 +201,17 @@ def facts(
                 equal += same.to(tl.float32)
             group = tl.where(t == height, tl.sum(equal, axis=0), group)
         share = tl.where(split, (last - start + 1).to(tl.float32) / group, 1.0)
-        # The group's value: what lies below it, and the shares of all jumps inside it.
-        among = (t[:, None] == t[None, :]) & begins[:, None] & begins[None, :]
-        below = t[:, None] > t[None, :]
-        base = tl.max(tl.where(below, w[:, None], 0.0), axis=0)
-        most = tl.max(tl.where(among | below, w[:, None], 0.0), axis=0)
-        value = base + tl.sum(tl.where(among, (share * weight)[:, None], 0.0), axis=0)
-        tl.store(out + 3 * width, tl.minimum(value, most), mask=used)
-        base = tl.max(tl.where(below, b[:, None], 0.0), axis=0)
-        most = tl.max(tl.where(among | below, b[:, None], 0.0), axis=0)
-        value = base + tl.sum(tl.where(among, (share * bias)[:, None], 0.0), axis=0)
-        tl.store(out + 4 * width, tl.minimum(value, most), mask=used)
+        # The group's value: what lies below it, and the shares of all jumps inside it; at the last of these all are added.
+        earlier = tl.load(jumps + j - 2, mask=used & (j > 1), other=0).to(tl.int32)
+        previous = depth_at(ranked, earlier, r, used & (j > 1), z_top, largest, downwards)
+        new = ((j < 2) | (t != previous)).to(tl.int32)
+        tl.debug_barrier()  # what lies below has been stored by other threads
+        below = tl.load(out + width - 1, mask=begins, other=0.0)
+        added, base, _ = tl.associative_scan((share * weight, below, new), 0, within)
+        tl.store(out + 3 * width, tl.minimum(base + added, w), mask=used)
+        below = tl.load(out + 2 * width - 1, mask=begins, other=0.0)
+        added, base, _ = tl.associative_scan((share * bias, below, new), 0, within)
+        tl.store(out + 4 * width, tl.minimum(base + added, b), mask=used)
 
 
 @triton.jit

@@ -35,8 +35,11 @@ _LONGEST = 8192
 _JUMPS, _ATOMS = 1024, 512
 _TILE = 32
 # Ranks for each warp.
-_LANES = 256
-_WIDE = False
+_LANES = 512
+# Rows whose ties are added up together.
+_TOGETHER = 32
+# Few sizes, so that few kernels are compiled.
+_LEAST_PAD = 64
 
 
 def readable(block: Block) -> bool:
@@ -65,7 +68,7 @@ def sums(block: Block, point: Point) -> Sums:
     there = _Parameters.of(point, v)
     table = there.table if psi is None else psi @ there.table
     a = len(point.start)
-    together = min(max(n // 2048, 4), 32)
+    together = min(power(n // 4096), 32)
     parts = -(-n // together)
     q, depths = (v, v) if own is None else (torch.empty_like(v), torch.empty_like(v[:, 0]))
     moments = v.new_empty((n if a else 1, 4, len(there.starts)), dtype=torch.float64)
@@ -76,8 +79,9 @@ def sums(block: Block, point: Point) -> Sums:
         _kernels().sums[(parts,)](
             v, n, r, table, there.pieces, there.piece, there.place, there.jumps, len(point.jumps), there.starts,
             len(there.starts), block.weight, block.rows.height, tails, tail_ties, q, depths, moments, out,
-            factors=own is not None, tail=block.rows.tail is not None, curved=a > 0, exact=_exact(),
-            jump_pad=power(len(point.jumps)), start_pad=power(len(there.starts)), rows=together, block=size,
+            factors=own is not None, tail=block.rows.tail is not None, curved=a > 0,
+            jump_pad=max(_LEAST_PAD, power(len(point.jumps))), start_pad=max(_LEAST_PAD, power(len(there.starts))),
+            rows=together, block=size,
             num_warps=min(max(size // _LANES, 1), 16),
         )  # fmt: skip
     # Everything into one array, which is copied to the host at once.
@@ -162,12 +166,13 @@ def _products(block: Block, there: _Parameters, moments: Any, to: Any) -> None:
     n, a = block.n_rows, len(there.at)
     psi: Any = block.factors
     out = moments.new_empty((n, 5 * a))
-    rows = max(1, 1024 // power(a))
+    pad = max(_LEAST_PAD, power(a))
+    rows = max(1, 1024 // pad)
     with device_of_kernel(moments):
         _kernels().atoms[(-(-n // rows),)](
             moments, n, moments.shape[2], block.weight, block.rows.height, block.weight if psi is None else psi,
             0 if psi is None else psi.stride(0), there.at, there.factor, there.scale, a, out,
-            factors=psi is not None, rows=rows, pad=power(a), num_warps=4,
+            factors=psi is not None, rows=rows, pad=pad, num_warps=4,
         )  # fmt: skip
     torch.mm(out[:, : 3 * a].T, out[:, 3 * a :], out=to)
 
@@ -177,16 +182,18 @@ def _within_ties(block: Block, there: _Parameters, moments: Any) -> np.ndarray:
     v: Any = rows.depth
     psi: Any = block.factors
     (n, r), a = v.shape, len(there.at)
-    together = max(16, n // 512)
-    parts, tiles = -(-n // together), -(-a // _TILE)
+    starts, parts, tiles = moments.shape[2], -(-n // _TOGETHER), -(-a // _TILE)
+    of_groups = v.new_empty((n, 4, starts))
     out = v.new_empty((parts, a, a))
+    pad = max(_LEAST_PAD, power(starts))
     with device_of_kernel(moments):
+        _kernels().groups[(-(-n // 4),)](
+            v, n, r, moments, starts, rows.height, rows.height if rows.tail is None else rows.tail.ties,
+            there.starts, of_groups, tail=rows.tail is not None, steps=r.bit_length() + 1, rows=4, pad=pad,
+        )  # fmt: skip
         _kernels().ties[(parts, tiles, tiles)](
-            v, n, r, moments, moments.shape[2], rows.height,
-            rows.height if rows.tail is None else rows.tail.ties, block.weight if psi is None else psi,
-            0 if psi is None else psi.stride(0), there.at, there.factor, there.scale, there.starts, a, out,
-            factors=psi is not None, tail=rows.tail is not None, rows=together, steps=r.bit_length() + 1,
-            tile=_TILE, num_warps=4,
+            of_groups, n, starts, block.weight if psi is None else psi, 0 if psi is None else psi.stride(0),
+            there.at, there.factor, there.scale, a, out, factors=psi is not None, rows=_TOGETHER, tile=_TILE,
         )  # fmt: skip
     excess: np.ndarray = out.sum(dim=0).cpu().numpy()
     return excess
@@ -215,12 +222,6 @@ def scale_sums(block: Block, scale: float) -> np.ndarray:
         )  # fmt: skip
     found: np.ndarray = out.sum(dim=0).cpu().numpy()
     return found
-
-
-def _exact() -> Any:
-    import triton.language as tl
-
-    return tl.float64 if _WIDE else tl.float32
 
 
 def _kernels() -> Any:

@@ -11,11 +11,15 @@ import triton.language as tl
 from .triton_functions import exponential
 
 
+@triton.jit
+def add_both(a, b, c, d):
+    return a + c, b + d
+
+
 @triton.jit(do_not_specialize=["n", "pieces", "n_jumps", "n_starts"])
 def sums(
     v, n, r, table, pieces, piece, place, jumps, n_jumps, starts, n_starts, weight, height, tails, tail_ties,
     q_out, depths, moments, out, factors: tl.constexpr, tail: tl.constexpr, curved: tl.constexpr,
-    exact: tl.constexpr,
     jump_pad: tl.constexpr, start_pad: tl.constexpr, rows: tl.constexpr, block: tl.constexpr,
 ):  # fmt: skip
     part = tl.program_id(0).to(tl.int64)
@@ -103,9 +107,10 @@ def sums(
         if curved:
             begins = used & (at >= 0)
             to = moments + row * 4 * n_starts + at
-            tl.store(to, tl.cumsum(q.to(exact), 0) - q, mask=begins)
-            tl.store(to + n_starts, tl.cumsum(qv.to(exact), 0, reverse=True), mask=begins)
-            tl.store(to + 2 * n_starts, tl.cumsum((evv * share).to(exact), 0, reverse=True), mask=begins)
+            first, second = tl.associative_scan((qv, evv * share), 0, add_both, reverse=True)
+            tl.store(to, tl.cumsum(q, 0) - q, mask=begins)
+            tl.store(to + n_starts, first, mask=begins)
+            tl.store(to + 2 * n_starts, second, mask=begins)
             tl.store(to + 3 * n_starts, q, mask=begins)
             upper = tl.load(of_row + start, mask=start > 0, other=-1.0)
             lower = tl.load(of_row + start - 1, mask=start > 0, other=-2.0)
@@ -153,68 +158,83 @@ def atoms(
     tl.store(to + 4 * n_atoms, mean / share, mask=used)
 
 
-@triton.jit
-def in_group(
-    v, r, moments, n_starts, u, equal, psi, at, factor, scale, starts, a, n_atoms,
-    factors: tl.constexpr, tail: tl.constexpr, steps: tl.constexpr,
+@triton.jit(do_not_specialize=["n", "n_starts"])
+def groups(
+    v, n, r, moments, n_starts, height, tail_ties, starts, out,
+    tail: tl.constexpr, steps: tl.constexpr, rows: tl.constexpr, pad: tl.constexpr,
 ):  # fmt: skip
-    # Of each atom: where the group of ties begins that it starts in, the group's probability, the share of it at or above
-    # the start, and the atom's own factor, 0 where it starts no group in the middle.
-    used = a < n_atoms
-    d = tl.load(at + a, mask=used, other=0.0).to(tl.int32)
-    start = tl.load(starts + d).to(tl.int32)
-    x = tl.load(v + start)
+    # Of the group of ties that each start falls in: its first rank, or -1 where it begins there and is not split; the share
+    # of it at or above the start; its probability; and u.
+    row = (tl.program_id(0) * rows + tl.arange(0, rows))[:, None].to(tl.int64)
+    d = tl.arange(0, pad)[None, :]
+    used = (row < n) & (d < n_starts)
+    start = tl.load(starts + d, mask=d < n_starts, other=0.0).to(tl.int32)
+    of_row = v + row * r
+    x = tl.load(of_row + start, mask=used, other=0.0)
     first = start * 0
-    end = start
-    last = start
-    beyond = start * 0 + r
-    for _ in tl.static_range(steps):  # depths fall as ranks rise
+    end = start + first
+    last = start + first
+    beyond = first + r
+    first = tl.where(used, first, 0)
+    end = tl.where(used, end, 0)
+    last = tl.where(used, last, 0)
+    beyond = tl.where(used, beyond, 1)
+    for _ in range(steps):  # depths fall as ranks rise
         middle = (first + end) // 2
-        inside = tl.load(v + middle) <= x
+        inside = tl.load(of_row + middle, mask=used, other=0.0) <= x
         first = tl.where((first < end) & ~inside, middle + 1, first)
         end = tl.where(inside & (middle < end), middle, end)
         middle = (last + beyond) // 2
-        inside = tl.load(v + tl.minimum(middle, r - 1)) >= x
+        inside = tl.load(of_row + tl.minimum(middle, r - 1), mask=used, other=0.0) >= x
         last = tl.where(inside & (middle < beyond), middle, last)
         beyond = tl.where(inside, beyond, tl.minimum(beyond, middle))
     size = (last - first + 1).to(tl.float32)
+    u = tl.load(height + row, mask=row < n, other=0.0)
     if tail:
+        equal = tl.load(tail_ties + row, mask=row < n, other=0).to(tl.float32)
         size += tl.where(x == u, equal, 0.0)
-    share = (last - start + 1).to(tl.float32) / size
-    mass = tl.load(moments + 3 * n_starts + d).to(tl.float32) * size
-    own = tl.where(tl.load(scale + a, mask=used, other=0.0) > 0, u - x, 1.0)
-    if factors:
-        k = tl.load(factor + a, mask=used, other=0.0).to(tl.int32)
-        own *= tl.load(psi + k)
-    return first, mass, share, tl.where(used & (first < start), own, 0.0)
+    q = tl.load(moments + row * 4 * n_starts + 3 * n_starts + d, mask=used, other=0.0).to(tl.float32)
+    to = out + row * 4 * n_starts + d
+    tl.store(to, tl.where(first < start, first.to(tl.float32), -1.0), mask=used)
+    tl.store(to + n_starts, (last - start + 1).to(tl.float32) / size, mask=used)
+    tl.store(to + 2 * n_starts, q * size, mask=used)
+    tl.store(to + 3 * n_starts, u - x, mask=used)
 
 
 @triton.jit(do_not_specialize=["n", "n_starts", "stride", "n_atoms"])
 def ties(
-    v, n, r, moments, n_starts, height, tail_ties, psi, stride, at, factor, scale, starts, n_atoms, out,
-    factors: tl.constexpr, tail: tl.constexpr, rows: tl.constexpr, steps: tl.constexpr, tile: tl.constexpr,
+    of_groups, n, n_starts, psi, stride, at, factor, scale, n_atoms, out,
+    factors: tl.constexpr, rows: tl.constexpr, tile: tl.constexpr,
 ):  # fmt: skip
     part = tl.program_id(0).to(tl.int64)
     a = tl.program_id(1) * tile + tl.arange(0, tile)
     b = tl.program_id(2) * tile + tl.arange(0, tile)
+    d_a = tl.load(at + a, mask=a < n_atoms, other=0.0).to(tl.int32)
+    d_b = tl.load(at + b, mask=b < n_atoms, other=0.0).to(tl.int32)
+    scale_a = tl.load(scale + a, mask=a < n_atoms, other=0.0) > 0
+    scale_b = tl.load(scale + b, mask=b < n_atoms, other=0.0) > 0
+    if factors:
+        k_a = tl.load(factor + a, mask=a < n_atoms, other=0.0).to(tl.int32)
+        k_b = tl.load(factor + b, mask=b < n_atoms, other=0.0).to(tl.int32)
     total = tl.zeros([tile, tile], dtype=tl.float32)
     for row in range(part * rows, tl.minimum(part * rows + rows, n)):
-        u = tl.load(height + row)
-        equal = 0.0
-        if tail:
-            equal = tl.load(tail_ties + row).to(tl.float32)
-        first, mass, share, own = in_group(
-            v + row * r, r, moments + row * 4 * n_starts, n_starts, u, equal, psi + row * stride, at, factor, scale,
-            starts, a, n_atoms, factors, tail, steps,
-        )  # fmt: skip
-        begins, _, part_of, other = in_group(
-            v + row * r, r, moments + row * 4 * n_starts, n_starts, u, equal, psi + row * stride, at, factor, scale,
-            starts, b, n_atoms, factors, tail, steps,
-        )  # fmt: skip
-        least = tl.minimum(share[:, None], part_of[None, :])
-        most = tl.maximum(share[:, None], part_of[None, :])
-        product = (mass * own)[:, None] * other[None, :] * least * (1.0 - most)
-        total += tl.where(first[:, None] == begins[None, :], product, 0.0)
+        of_row = of_groups + row * 4 * n_starts
+        first_a = tl.load(of_row + d_a)
+        first_b = tl.load(of_row + d_b)
+        share_a = tl.load(of_row + n_starts + d_a)
+        share_b = tl.load(of_row + n_starts + d_b)
+        own_a = tl.load(of_row + 2 * n_starts + d_a) * tl.where(
+            scale_a, tl.load(of_row + 3 * n_starts + d_a), 1.0
+        )
+        own_b = tl.where(scale_b, tl.load(of_row + 3 * n_starts + d_b), 1.0)
+        if factors:
+            own_a *= tl.load(psi + row * stride + k_a)
+            own_b *= tl.load(psi + row * stride + k_b)
+        own_a = tl.where(first_a >= 0, own_a, 0.0)
+        least = tl.minimum(share_a[:, None], share_b[None, :])
+        most = tl.maximum(share_a[:, None], share_b[None, :])
+        product = own_a[:, None] * own_b[None, :] * least * (1.0 - most)
+        total += tl.where(first_a[:, None] == first_b[None, :], product, 0.0)
     used = (a < n_atoms)[:, None] & (b < n_atoms)[None, :]
     tl.store(out + (part * n_atoms + a[:, None]) * n_atoms + b[None, :], total, mask=used)
 

@@ -26,9 +26,9 @@ from .within import cell_of
 # A probability of 1 is often a rounded one: one error in a million rows does not refute it.
 _LEAST_ERROR = 1e-6
 _SLICES = 4  # of a bin
-_ENOUGH = 10  # draws that reach what was seen, after which a p-value is known well enough
+_ENOUGH = 20  # draws that reach what was seen, after which a p-value is known well enough
 _BATCH = 1 << 21  # numbers drawn at a time
-_MOST = 1 << 24  # numbers drawn in all, for the floor and again for small p-values, if that is
+_MOST = 1 << 23  # numbers drawn in all, for the floor and again for small p-values, if that is
 _LEAST_SURPLUS, _SURPLUS = 5, 100  # how much smaller a p-value can get than the false discovery rate asks for
 
 
@@ -97,7 +97,7 @@ def what_chance_does(
 ) -> Chance:
     """Draw until it is known how often chance alone makes ``ece + |gap|`` of a group as large as was seen.
 
-    A group is drawn until ten draws reach it, or often enough for its p-value to count among so many at this false discovery
+    A group is drawn until 20 draws reach it, or often enough for its p-value to count among so many at this false discovery
     ``rate``: where few are that far off, each can be drawn often.
 
     References
@@ -119,7 +119,7 @@ def what_chance_does(
         done[groups] += values.shape[1]
 
     filled = int((calibrated.size > 0).sum())
-    at_first = int(np.clip(_MOST // filled, 100, 500))
+    at_first = int(np.clip(_MOST // filled, 60, 500))
     mean_draws = np.zeros(at_first)
     share = calibrated.weight / calibrated.weight.sum()
     for groups, errors, gaps in calibrated.draws(np.arange(n_groups), at_first, generator):
@@ -127,16 +127,17 @@ def what_chance_does(
         mean_draws += share[groups] @ errors
         count(groups, errors + gaps)
     left = np.flatnonzero(above < _ENOUGH)
-    if len(left):
-        filled = int((calibrated.size[left] > 0).sum())
+    while len(left):
+        # Most groups are done soon, and where few are left each can be drawn more often.
         needed = n_groups / (rate * len(left))
+        filled = int((calibrated.size[left] > 0).sum())
         wanted = int(min(_SURPLUS * needed, max(_MOST / filled, _LEAST_SURPLUS * needed)))
-        while len(left) and done[left[0]] < wanted:
-            # Twice as many each time: most groups are done soon.
-            some = min(wanted - int(done[left[0]]), int(done[left[0]]), _BATCH)
-            for groups, errors, gaps in calibrated.draws(left, some, generator):
-                count(groups, errors + gaps)
-            left = left[above[left] < _ENOUGH]
+        some = min(wanted - int(done[left[0]]), int(done[left[0]]), _BATCH)
+        if some <= 0:
+            break
+        for groups, errors, gaps in calibrated.draws(left, some, generator):
+            count(groups, errors + gaps)
+        left = left[above[left] < _ENOUGH]
     rare = above < _ENOUGH
     p[rare] = (above[rare] + 1) / (done[rare] + 1)
     return Chance(floor, mean_draws, p)

@@ -163,6 +163,8 @@ def evaluate(
     Wilson, Probable inference, the law of succession, and statistical inference, JASA 22 (1927).
     Davison & Hinkley, Bootstrap methods and their application, Cambridge 1997, section 5.4, for inverted tests.
     """
+    n_boot, level = check_count(n_boot, "n_boot", least=0), check_fraction(level, "level")
+    options = make_options(n_bins, top_k, bin_size, bandwidth)
     if is_dask(probs):
         from .dask import evaluate as evaluate_chunks
 
@@ -181,8 +183,6 @@ def evaluate(
             bandwidth=bandwidth,
         )
     names = chosen(metrics)
-    n_boot, level = check_count(n_boot, "n_boot", least=0), check_fraction(level, "level")
-    options = make_options(n_bins, top_k, bin_size, bandwidth)
     classwise = any(METRICS[name].classwise for name in names)
     rows = Outcomes.of(probs, labels, sample_weight, n_bins=options.n_bins, classwise=classwise)
     statistics = Statistics(rows, options)

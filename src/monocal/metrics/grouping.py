@@ -68,7 +68,9 @@ def _columns(groups: Any, name: str) -> list[Any]:
 
 def _array(values: Any, name: str) -> np.ndarray:
     if np.ma.isMaskedArray(values):
-        return np.ma.filled(values.astype(object), None)
+        present = np.array(values.data, dtype=object)
+        present[np.ma.getmaskarray(values)] = None
+        return present
     try:
         # numpy would turn [1, "a"] and ["a", nan] into text.
         return np.array(values, dtype=object) if isinstance(values, (list, tuple)) else to_numpy(values)

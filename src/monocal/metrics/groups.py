@@ -23,7 +23,7 @@ from .. import errors
 from ..errors import InputError
 from .chance import CalibratedGroups, adjusted, what_chance_does
 from .grouping import Grouping, read_groups
-from .obstacles import Obstacle, find_obstacles, quoted
+from .obstacles import Obstacle, find_obstacles, one_line, quoted
 from .outcomes import Floats, Integers, Outcomes, bin_totals
 from .within import GROUP_BINS, group_sums, mean_ece
 
@@ -115,6 +115,11 @@ class GroupEvaluation:
         return self.p_adjusted <= 1 - self.level + 1e-12
 
     @property
+    def plural(self) -> str:
+        """What the groups are called together."""
+        return "predicted classes" if self.kind == "predicted class" else f"{self.kind}s"
+
+    @property
     def worst(self) -> Group:
         """The group that is surely farthest off: off beyond chance, with the interval farthest from zero."""
         return self[0]
@@ -136,7 +141,7 @@ class GroupEvaluation:
     @property
     def verdict(self) -> str:
         """One sentence: how many groups are off beyond chance, and the worst."""
-        many, found, nouns = len(self), int(self.off.sum()), _plural(self.kind)
+        many, found, nouns = len(self), int(self.off.sum()), self.plural
         worst = _in_words(self.worst, self.level)
         if many == 1:
             return f"The one {self.kind} is {f'off beyond chance: {worst}' if found else 'not off beyond chance'}."
@@ -160,7 +165,10 @@ class GroupEvaluation:
             f"{self.kind:<{width}}{'rows':>9}{'right':>6}{'sure':>6}{'over':>7}{'from':>7}{'to':>7}{'ECE':>6}{'floor':>6}{'p':>6}"
         ]
         for label, one in zip(labels, shown, strict=True):
-            over = "".join(f"{100 * value:>+7.1f}" for value in (one.over_confidence, one.low, one.high))
+            # Less the sign of what rounds to zero.
+            over = "".join(
+                f"{round(100 * value, 1) + 0.0:>+7.1f}" for value in (one.over_confidence, one.low, one.high)
+            )
             p = "<.001" if one.p_adjusted < 0.001 else f"{one.p_adjusted:.3f}".lstrip("0")
             lines.append(
                 f"{label:<{width}}{one.rows:>9,}{100 * one.accuracy:>6.1f}{100 * one.confidence:>6.1f}{over}"
@@ -175,8 +183,8 @@ class GroupEvaluation:
         notes = [
             "In %. right: accuracy; sure: mean confidence; over: sure less right, with its",
             f"{100 * self.level:g} % interval; floor: the ECE of perfect calibration; p: corrected for the",
-            f"number of {_plural(self.kind)}; *: off beyond chance.",
-            f"Mean ECE within {_plural(self.kind)} {100 * self.mean_ece:.2f} %, {100 * self.mean_floor:.2f} % by chance.",
+            f"number of {self.plural}; *: off beyond chance.",
+            f"Mean ECE within {self.plural} {100 * self.mean_ece:.2f} %, {100 * self.mean_floor:.2f} % by chance.",
         ]
         if few:
             has = "has" if few == 1 else "have"
@@ -220,18 +228,29 @@ def evaluate_groups(
     seed: int | None = 0,
 ) -> GroupEvaluation:
     """Calibration of rows in groups: one value per row, or ``"predicted"`` for the predicted classes."""
-    by_class = isinstance(groups, str) and groups == PREDICTED
+    by_class = is_predicted(groups)
     names = class_names_of(class_names, rows.n_classes)
-    if by_class:
-        there, number = np.unique(rows.predicted, return_inverse=True)
-        grouping = Grouping(number.reshape(-1), tuple(names[j] for j in there.tolist()))
-    else:
-        grouping = rows_kept(read_groups(groups, rows.n_given), rows)
-    measured = _measure(rows, grouping, n_bins, level, np.random.default_rng(seed))
+    measured = _measure(rows, grouping_of(rows, groups, names), n_bins, level, np.random.default_rng(seed))
     obstacles = find_obstacles(rows, names, 1 - level) if by_class else ()
     return GroupEvaluation(
         **measured, level=level, kind="predicted class" if by_class else "group", obstacles=obstacles
     )
+
+
+def is_predicted(groups: Any) -> bool:
+    """Whether the groups asked for are the predicted classes."""
+    return isinstance(groups, str) and groups == PREDICTED
+
+
+def grouping_of(rows: Outcomes, groups: Any, class_names: Sequence[str]) -> Grouping:
+    """The groups of the rows that have a weight."""
+    if is_predicted(groups):
+        given = Grouping(rows.predicted, tuple(class_names))
+    else:
+        all_rows = read_groups(groups, rows.n_given)
+        given = Grouping(all_rows.number[rows.kept], all_rows.names)
+    there, number = np.unique(given.number, return_inverse=True)
+    return Grouping(number.reshape(-1), tuple(given.names[k] for k in there.tolist()))
 
 
 def class_names_of(given: Sequence[str] | None, n_classes: int) -> list[str]:
@@ -240,12 +259,6 @@ def class_names_of(given: Sequence[str] | None, n_classes: int) -> list[str]:
     if len(names) != n_classes:
         raise InputError(f"class_names: expected {n_classes} names, one for each class, got {len(names)}.")
     return names
-
-
-def rows_kept(grouping: Grouping, rows: Outcomes) -> Grouping:
-    """The groups of the rows that have a weight."""
-    there, number = np.unique(grouping.number[rows.kept], return_inverse=True)
-    return Grouping(number.reshape(-1), tuple(grouping.names[k] for k in there.tolist()))
 
 
 def _measure(
@@ -308,13 +321,9 @@ def _interval(
     return confidence - most, confidence - least
 
 
-def _plural(kind: str) -> str:
-    return "predicted classes" if kind == "predicted class" else f"{kind}s"
-
-
 def _fitting(name: str) -> str:
     """A name on one line that fits its column."""
-    line = " ".join(name.split())
+    line = one_line(name)
     return line if len(line) <= _NAME_WIDTH else line[: _NAME_WIDTH - 1] + "…"
 
 

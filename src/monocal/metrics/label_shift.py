@@ -6,6 +6,7 @@ with that of tables of the same margins drawn at random (a permutation test; the
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,7 @@ from scipy.stats import chi2, random_table
 
 from ..arrays import to_numpy
 from ..errors import InputError
+from .units import percent, probability
 
 _LEVEL = 1e-3
 _DRAWS = 9999
@@ -47,14 +49,25 @@ class LabelShiftTest:
     test: tuple[float, ...]
 
     def __str__(self) -> str:
-        p = "below 0.0001" if self.p_value <= 1e-4 else f"{self.p_value:.2g}"
+        return self.sentence()
+
+    def sentence(self, class_names: Sequence[str] | None = None) -> str:
+        """What was found, and the remedy; with the names of the classes, if given."""
+        p = probability(self.p_value)
         if not self.shifted:
-            return f"No label shift that could be measured between calibration and test rows (p = {p})."
+            return f"No label shift that could be measured between calibration and test rows ({p})."
+        name = f"class {self.most}" if class_names is None else class_names[self.most]
+        most = f"{percent(self.calibration[self.most])} there and {percent(self.test[self.most])} here"
         return (
-            f"The class frequencies of calibration and test rows differ ({100 * self.distance:.1f} % of the labels, p {p}): "
-            "wrap the calibrator as LabelShift(calibrator, prior=...), or let LabelShift.adapt estimate the frequencies from "
-            "rows without labels."
+            f"The class frequencies of calibration and test rows differ, for {100 * self.distance:.0f} % of the labels ({p}; "
+            f"most for {name}, {most}), and what was learnt of them does not carry over: wrap the calibrator as "
+            "LabelShift(calibrator, prior=...), or let LabelShift.adapt estimate the frequencies from rows without labels."
         )
+
+    @property
+    def most(self) -> int:
+        """The class whose frequency changed most."""
+        return int(np.argmax(np.abs(np.subtract(self.test, self.calibration))))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
@@ -92,10 +105,15 @@ def label_shift_test(
         if n_classes < m:
             raise InputError(f"n_classes is {n_classes}, but there is a label {m - 1}.")
         m = n_classes
-    counts = np.stack([np.bincount(y, minlength=m) for y in labels])
+    counts = [np.bincount(y, minlength=m) for y in labels]
+    return label_shift_of_counts(counts[0], counts[1], seed)
+
+
+def label_shift_of_counts(calibration: np.ndarray, test: np.ndarray, seed: int = 0) -> LabelShiftTest:
+    """The same from the counts (m,) of each class."""
+    counts = np.stack([calibration, test])
     frequencies = counts / counts.sum(axis=1, keepdims=True)
-    table = counts[:, counts.any(axis=0)]
-    statistic, p_value = chi_squared(table, seed)
+    statistic, p_value = chi_squared(counts[:, counts.any(axis=0)], seed)
     return LabelShiftTest(
         statistic=statistic,
         p_value=p_value,

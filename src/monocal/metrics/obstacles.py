@@ -19,9 +19,14 @@ from .chance import adjusted
 from .outcomes import Outcomes, bin_totals
 
 
+def one_line(name: str) -> str:
+    """A name on one line, without what a terminal would obey."""
+    return "".join(c if c.isprintable() else "?" for c in " ".join(name.split()))
+
+
 def quoted(name: str) -> str:
     """A name in quotes, on one line and not too long for a sentence."""
-    line = " ".join(name.split())
+    line = one_line(name)
     return f"'{line if len(line) <= 60 else line[:59] + '…'}'"
 
 

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.stats import norm
 
 from ..errors import InputError
 from ..validation import check_fraction, check_labels
 from .outcomes import check_probability_block, read_scores
+from .paired import NEGLIGIBLE, Difference, paired_difference
+from .units import count, number, points, with_interval
 
 
 @dataclass(frozen=True)
@@ -29,8 +30,8 @@ class Price:
 
     @property
     def measured(self) -> bool:
-        """Whether the interval excludes zero, on the side of a cost."""
-        return self.low > 0
+        """Whether the interval excludes zero, on the side of a cost that can be seen in four decimals."""
+        return self.low > 0 and self.value >= NEGLIGIBLE
 
 
 @dataclass(frozen=True)
@@ -77,18 +78,30 @@ class PriceOfOrder:
         return self.nll.measured or self.accuracy.measured
 
     def __str__(self) -> str:
-        within = f"{100 * self.level:g} % interval"
         if not self.costs:
-            return (
-                f"Keeping the order costs nothing that could be measured here (NLL {self.nll.value:+.4f}, {within} "
-                f"{self.nll.low:+.4f} to {self.nll.high:+.4f}; accuracy {100 * self.accuracy.value:+.1f} points)."
-            )
-        return (
-            f"Keeping the order costs {self.nll.value:.3f} NLL ({within} {self.nll.low:.3f} to {self.nll.high:.3f}) and "
-            f"{100 * self.accuracy.value:.1f} points of accuracy ({100 * self.accuracy.low:.1f} to "
-            f"{100 * self.accuracy.high:.1f}) here: {self.moved} of {self.n_rows} top classes move, {self.right_before} of them "
-            f"right before and {self.right_after} after."
-        )
+            return f"Keeping the order costs nothing that could be measured here{self._difference()}."
+        costs = []
+        if self.nll.measured:
+            costs.append(with_interval(self.nll.value, self.nll.low, self.nll.high, self.level, "NLL"))
+        if self.accuracy.measured:
+            low, high = (number(100 * end, 1) for end in (self.accuracy.low, self.accuracy.high))
+            costs.append(f"{points(self.accuracy.value)} of accuracy ({low} to {high})")
+        else:
+            costs.append("no accuracy that could be measured")
+        moved = f"{count(self.moved)} of {count(self.n_rows)} top classes move"
+        right = f", {count(self.right_before)} of them right before and {count(self.right_after)} after"
+        return f"Keeping the order costs {' and '.join(costs)} here: {moved}{right if self.moved else ''}."
+
+    def _difference(self) -> str:
+        """What was found where no cost was measured."""
+        if not np.isfinite([self.nll.low, self.nll.high]).all():
+            return ""
+        if self.moved == 0 and max(abs(self.nll.low), abs(self.nll.high)) < 1e-6:
+            return ": the probabilities are the same"
+        nll = with_interval(self.nll.value, self.nll.low, self.nll.high, self.level)
+        by = self.accuracy.value
+        accuracy = f"{'lower' if by > 0 else 'higher'} by {points(by)}" if by else "the same"
+        return f": NLL differs by {nll}, accuracy is {accuracy}"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
@@ -148,13 +161,11 @@ def price_of_rows(
 ) -> PriceOfOrder:
     """The same from what it takes of each row (n,): NLL and top class by both methods, and the label."""
     y, top = labels, (top_keeping, top_free)
-    with np.errstate(invalid="ignore"):
-        cost = np.where(nll_keeping == nll_free, 0.0, nll_keeping - nll_free)
     right = top[0] == y, top[1] == y
     moved = top[0] != top[1]
     return PriceOfOrder(
-        nll=_price(cost, level),
-        accuracy=_price(right[1].astype(np.float64) - right[0], level),
+        nll=_price(paired_difference(nll_keeping, nll_free, level)),
+        accuracy=_price(paired_difference(right[1].astype(np.float64), right[0], level)),
         n_rows=len(y),
         moved=int(moved.sum()),
         right_before=int(right[0][moved].sum()),
@@ -164,15 +175,8 @@ def price_of_rows(
     )
 
 
-def _price(difference: np.ndarray, level: float) -> Price:
-    with np.errstate(invalid="ignore"):
-        mean = float(difference.mean())
-    if (
-        len(difference) < 2 or not np.isfinite(difference).all()
-    ):  # a label with probability zero: the sign is all there is
-        return Price(mean, -np.inf, np.inf)
-    room = float(norm.ppf((1 + level) / 2) * difference.std(ddof=1) / np.sqrt(len(difference)))
-    return Price(mean, mean - room, mean + room)
+def _price(found: Difference) -> Price:
+    return Price(found.mean, found.low, found.high)
 
 
 def _moves(

@@ -18,6 +18,7 @@ falls), and the answer is still optimal for the unpenalised objective to within 
 from __future__ import annotations
 
 from copy import copy
+from functools import cached_property
 
 import numpy as np
 
@@ -37,6 +38,8 @@ _ALIKE = 1e-12  # a scale at which all classes have one probability
 MIN_SCALE = 1e-6
 # The plain scale, (scale, factor 0, start 0), is in every dictionary and comes first.
 _PLAIN = 0
+# A solver begins so much beside temperature scaling: at its optimum rounding alone would decide about the first step.
+_BESIDE = 1.01
 # How far from a local minimum of the gradient to look for company, in ranks.
 _AROUND = np.array([-8, -3, -1, 1, 3, 8])
 
@@ -62,6 +65,8 @@ class RankCone:
         Strength of the penalty.
     tol : float
         The tolerance the solver will be given; sets the floor of the penalty.
+    scale : float, optional
+        Where to begin: temperature scaling with this scale.
     """
 
     def __init__(
@@ -75,12 +80,14 @@ class RankCone:
         prior_rows: float = 0.0,
         shrinkage: float = 0.0,
         tol: float = 1e-6,
+        scale: float | None = None,
     ):
         self.rows = rows
         self.mirrors = np.arange(allowed.shape[1]) if mirrors is None else mirrors
         self.own = np.flatnonzero(self.mirrors == np.arange(len(self.mirrors)))
         self.emphasis = emphasis
         self.unit = unit
+        self.scale = scale
         self.n_rows = rows.n_rows
         self.rounding = 1e-8 if rows.single_precision else 1e-14
         self.allowed = allowed
@@ -92,6 +99,8 @@ class RankCone:
         self.spread = self._spread()
         self.prior_rows, self.prior_share = prior_rows, 0.0
         self.own_targets: np.ndarray | None = None
+        # What the classifier itself says: shares of it, and the scale at which each is said.
+        self.own_scales: tuple[tuple[float, float], ...] = ()
         if prior_rows > 0:
             self._lean_on(self._own_targets(), prior_rows / (self.totals.weight + prior_rows))
         # Root mean square of each atom at the top class: what a step in it does to the largest logit.
@@ -116,10 +125,18 @@ class RankCone:
             unit=self.unit,
             mirrors=self.mirrors,
             prior_rows=prior_rows,
+            scale=self.scale,
         )
+
+    def leaning_on(self, own: np.ndarray, share: float) -> RankCone:
+        """The problem in which every label gives a share to targets (3, K, r), which are sums like those of `_own_targets`."""
+        other = copy(self)
+        other._lean_on(own, share)
+        return other
 
     def _lean_on(self, own: np.ndarray, share: float) -> None:
         """Every label gives its share to targets that are the same, on average, for all rows."""
+        self.__dict__.pop("_of_targets", None)
         self.own_targets, self.prior_share = own, share
         self.target = (1.0 - share) * self.target + share * self.totals.weight * own
 
@@ -139,7 +156,7 @@ class RankCone:
         def said(scale: float) -> np.ndarray:
             plain = np.zeros(self.allowed.shape)
             plain[SCALE, 0, 0] = scale
-            found = some.sum(sums, self._point(plain, np.zeros(0, dtype=np.intp)))
+            found = some.sum(sums, self.point(plain, np.zeros(0, dtype=np.intp)))
             return self._of_all_factors(found) / weight
 
         def mean_depth(scale: float) -> float:
@@ -149,12 +166,13 @@ class RankCone:
         # deviation of about one. The largest of m normal numbers lies roughly sqrt(2 log m) / 1.5 deviations above their mean.
         depth = said(_ALIKE)[DEPTH, 0].sum() if some.has_tail else mean_depth(_ALIKE)
         unit = min(1.0, 1.5 * depth / np.sqrt(2.0 * np.log(max(self.rows.n_classes, 2)))) or 1.0
+        self.own_scales = ((1.0 - MILD_SHARE, 1.0 / unit), (MILD_SHARE, MILD / unit))
         if self._only_scale:  # the total is all that counts
-            mean = (1.0 - MILD_SHARE) * mean_depth(1.0 / unit) + MILD_SHARE * mean_depth(MILD / unit)
             targets = np.zeros((3, *self.allowed.shape[1:]))
-            targets[DEPTH, 0, 0] = mean
+            targets[DEPTH, 0, 0] = sum(share * mean_depth(scale) for share, scale in self.own_scales)
             return targets
-        return (1.0 - MILD_SHARE) * said(1.0 / unit) + MILD_SHARE * said(MILD / unit)
+        own: np.ndarray = np.sum([share * said(scale) for share, scale in self.own_scales], axis=0)
+        return own
 
     def _penalty(self, shrinkage: float, tol: float) -> tuple[np.ndarray, np.ndarray]:
         """The penalty of each atom, and how much of it is the floor."""
@@ -197,32 +215,58 @@ class RankCone:
         return self._take(np.sqrt(np.maximum(square - mean**2, 0.0)))
 
     def start(self) -> np.ndarray:
-        """The identity map, or a milder one where the logits are so large that every probability would be 0 or 1."""
+        """Temperature scaling, where its scale is known.
+
+        Else the identity map, or a milder one where the logits are so large that every probability would be 0 or 1.
+        """
+        scale = min(1.0, 20.0 / max(self.spread[_PLAIN], 1e-300))
+        if self.scale is not None:
+            scale = self.scale * _BESIDE
         c = self.lower.copy()
-        c[_PLAIN] = max(min(1.0, 20.0 / max(self.spread[_PLAIN], 1e-300)), MIN_SCALE)
+        c[_PLAIN] = max(scale, MIN_SCALE)
         return c
 
     def evaluate(self, coefficients: np.ndarray, working: np.ndarray) -> Expansion:
         if self._only_scale:
             return self._evaluate_scale(float(coefficients[0]), working)
         grid = self.grid(coefficients)
-        found = self.rows.sum(sums, self._point(grid, working))
-        n, target, by_rank = self.totals.weight, self.target, np.cumsum(grid, axis=2)
-        drop = by_rank[:, :, -1:] - by_rank
-        lost = target[DEPTH] * by_rank[SCALE] + target[HEIGHT] * drop[SCALE] + target[MASS] * drop[BIAS]
+        found = self.rows.sum(sums, self.point(grid, working))
+        n, of_targets = self.totals.weight, self._of_targets
         predicted = self._of_all_factors(found)
         return Expansion(
-            value=(found.value + float(lost.sum())) / n,
-            gradient=self._take(_atom_sums(predicted - target)) / n,
+            value=(found.value - float(of_targets @ coefficients)) / n,
+            gradient=(self._gradient(found, predicted) - of_targets) / n,
             hessian=found.hessian / n,
             predicted=predicted / n,
         )
 
-    def _point(self, grid: np.ndarray, working: np.ndarray) -> Point:
+    def point(self, grid: np.ndarray, working: np.ndarray) -> Point:
+        """Coefficients (2, K, r) as the kernel takes them, with the atoms of a working set."""
         by_rank = np.cumsum(grid, axis=2)
         kind, factor, start = np.unravel_index(self.atoms[working], self.allowed.shape)
         own = self.own if len(self.own) < len(self.mirrors) else None
         return Point(by_rank[SCALE], by_rank[BIAS], kind, factor, start, self.whole_scales, own)
+
+    @cached_property
+    def _of_targets(self) -> np.ndarray:
+        """What the targets have of every atom, less its value at the top class, (a,): their part of the objective is linear."""
+        return self._take(_atom_sums(self.target))
+
+    def _gradient(self, found: Sums, predicted: np.ndarray) -> np.ndarray:
+        """Sums of ``p`` times every atom, less its value at the top class, (a,)."""
+        if not self.whole_scales:
+            return self._take(_atom_sums(predicted))
+        # Rank by rank there are scales of the first factor alone, and a factor and its mirror add up to that one.
+        out = np.zeros(self.allowed.shape)
+        out[SCALE, 0] = _atom_sums(predicted[:, :1])[SCALE, 0]
+        out[SCALE, 1:, 0] = -predicted[DEPTH, 1:].sum(axis=1)
+        mass = found.by_rank[2:]
+        before = mass - np.cumsum(mass, axis=1)
+        out[BIAS, self.own] = before
+        mirrored = np.flatnonzero(self.mirrors != np.arange(len(self.mirrors)))
+        if len(mirrored):
+            out[BIAS, mirrored] = before[0] - before[np.searchsorted(self.own, self.mirrors[mirrored])]
+        return self._take(out)
 
     def excess(self, coefficients: np.ndarray, here: Expansion) -> float:
         """How far the objective (without the floor) at ``coefficients``, evaluated ``here``, is above its infimum at most."""
@@ -268,15 +312,16 @@ class RankCone:
         A minimum tells only roughly where a jump belongs: with its neighbours at hand the next step can move it.
         """
         scaled = gradient / np.maximum(self.spread if self.unit is None else self._take(self.unit), 1e-12)
-        flat = np.full(self.allowed.size, np.inf)
-        flat[self.atoms] = scaled
-        full = flat.reshape(self.allowed.shape)
-        padded = np.pad(full, ((0, 0), (0, 0), (1, 1)), constant_values=np.inf)
-        lowest = (full < 0) & (full <= padded[:, :, :-2]) & (full <= padded[:, :, 2:])
-        found = np.flatnonzero(self._take(lowest))
+        family = self.atoms // self.allowed.shape[2]  # kind and factor
+        apart = (np.diff(self.atoms) > 1) | (np.diff(family) > 0)  # an atom and the next are no neighbours
+        falls = scaled[1:] <= scaled[:-1]
+        rises = scaled[:-1] <= scaled[1:]
+        lowest = scaled < 0
+        lowest[1:] &= falls | apart
+        lowest[:-1] &= rises | apart
+        found = np.flatnonzero(lowest)
         found = found[np.argsort(scaled[found], kind="stable")[:size]]
         around = np.clip(found[:, None] + _AROUND, 0, len(scaled) - 1)
-        family = self.atoms // self.allowed.shape[2]  # kind and factor
         around = around[(family[around] == family[found][:, None]) & (scaled[around] < 0)]
         chosen = np.concatenate([found, around])
         first = np.unique(chosen, return_index=True)[1]

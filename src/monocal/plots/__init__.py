@@ -6,23 +6,30 @@ new figure or the caller's axes. Nothing is shown, and no setting of matplotlib 
 
 from .comparison import ComparisonDisplay
 from .curves import CalibrationCurve, Stretch, margin_curve, margins, reliability_curve
+from .groups import GroupCurves, GroupDisplay, group_curves
 from .parameters import EffectCurve, RankParameters, effect_curve, rank_parameters
 from .ranks import EffectDisplay, RankParametersDisplay
 from .reliability import MarginDisplay, ReliabilityDisplay
+from .smooth_curve import SmoothCurve, smooth_reliability_curve
 
 __all__ = [
     "CalibrationCurve",
     "ComparisonDisplay",
     "EffectCurve",
     "EffectDisplay",
+    "GroupCurves",
+    "GroupDisplay",
     "MarginDisplay",
     "RankParameters",
     "RankParametersDisplay",
     "ReliabilityDisplay",
+    "SmoothCurve",
     "Stretch",
     "effect_curve",
+    "group_curves",
     "margin_curve",
     "margins",
     "rank_parameters",
     "reliability_curve",
+    "smooth_reliability_curve",
 ]

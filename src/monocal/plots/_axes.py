@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from .. import errors
 
 BEFORE, AFTER, BAND, LINE = "#b5482a", "#1f6fa8", "#8a8f98", "#555a63"
+_SMALL = 2.2  # inches of a panel, below which its labels are small
 SERIES = ("#1f6fa8", "#b5482a", "#3d7f4e", "#8656a5", "#8a6d1f")
 
 
@@ -16,9 +19,13 @@ def pyplot() -> Any:
 
 
 def panels(
-    ax: Any, columns: int, heights: tuple[float, ...], size: tuple[float, float]
+    ax: Any, columns: int, heights: tuple[float, ...], size: tuple[float, float], aside: float = 0.15
 ) -> tuple[Any, list[list[Any]]]:
-    """Figure and axes [row][column]: in a new figure, or as insets of the axes given, which are then emptied."""
+    """Figure and axes [row][column]: in a new figure, or as insets of the axes given, which are then emptied.
+
+    Insets leave room for their labels in inches, whatever the size of the figure (``aside`` of them on the left), and a strip
+    above them for a legend.
+    """
     if ax is None:
         figure, grid = pyplot().subplots(
             len(heights),
@@ -33,15 +40,61 @@ def panels(
         return ax.figure, [[ax]]
     pyplot()
     ax.set_axis_off()
-    total, gap = sum(heights), 0.12
-    width = (1 - gap * (columns - 1)) / columns
-    room = 1 - gap * (len(heights) - 1)
-    rows, top = [], 1.0
+    box = ax.get_window_extent()
+    wide, tall = (max(pixels / ax.figure.dpi, 0.5) for pixels in (box.width, box.height))
+    between, below, strip = min(0.35, 0.62 / wide), min(0.3, 0.42 / tall), min(0.3, 0.5 / tall)
+    left, bottom = min(0.4, aside / wide), min(0.1, 0.15 / tall)
+    width = (1 - left - between * (columns - 1)) / columns
+    room = 1 - strip - bottom - below * (len(heights) - 1)
+    small = min(width * wide, room * tall) < _SMALL
+    rows, top = [], 1.0 - strip
     for height in heights:
-        tall = room * height / total
-        rows.append([ax.inset_axes((j * (width + gap), top - tall, width, tall)) for j in range(columns)])
-        top -= tall + gap
+        share = room * height / sum(heights)
+        made = [
+            ax.inset_axes((left + j * (width + between), top - share, width, share)) for j in range(columns)
+        ]
+        for inset in made if small else []:
+            inset.tick_params(labelsize="x-small")
+            inset.title.set_size("small")
+            inset.xaxis.label.set_size("x-small")
+            inset.yaxis.label.set_size("x-small")
+            inset.locator_params(nbins=4)
+        rows.append(made)
+        top -= share + below
     return ax.figure, rows
+
+
+def legend(ax: Any, figure: Any, panel: Any) -> None:
+    """The legend of ``panel`` where no data are: above a new figure, or above what was drawn into the caller's ``ax``."""
+    handles, labels = panel.get_legend_handles_labels()
+    if not labels:
+        return
+    style = {"frameon": False, "fontsize": "small", "ncols": -(-len(labels) // 2) if len(labels) > 2 else 2}
+    if ax is None:
+        figure.legend(handles, labels, loc="outside upper center", **style)
+    elif ax is panel:
+        panel.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), borderaxespad=0.2, **style)
+    else:  # in the strip above the insets
+        ax.legend(handles, labels, loc="upper center", borderaxespad=0.0, **style | {"fontsize": "x-small"})
+
+
+def points(ax: Any, x: Any, y: Any, out: Any, colour: str, label: str | None = None, **options: Any) -> None:
+    """Round markers, filled where ``out``: more than chance explains. They are whole at the edge of the axes."""
+    for filled in (False, True):
+        some = np.asarray(out) == filled
+        if not some.any():  # an empty line that is not clipped takes its place at the corner of the figure
+            continue
+        face = colour if filled else "white"
+        named = label if filled else None
+        style = {
+            "color": colour,
+            "markerfacecolor": face,
+            "clip_on": False,
+            "zorder": 3,
+            "label": named,
+            **options,
+        }
+        ax.plot(np.asarray(x)[some], np.asarray(y)[some], "o", **style)
 
 
 def tidy(ax: Any) -> None:

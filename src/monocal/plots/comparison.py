@@ -11,6 +11,14 @@ from ..errors import InputError
 from ..metrics import METRICS, Evaluation, evaluate
 from ._axes import AFTER, panels, tidy
 
+_NAMES = {"nll": "NLL, nats per row", "brier": "Brier score", "ece": "ECE", "mce": "largest gap of a bin"}
+
+
+def in_words(metric: str) -> str:
+    """A metric as the label of an axis."""
+    name = _NAMES.get(metric, metric.replace("_", " ").replace("ece", "ECE").replace("kde", "KDE"))
+    return f"{name} ({'higher' if METRICS[metric].higher_is_better else 'lower'} is better)"
+
 
 class ComparisonDisplay:
     """Metrics of several predictors on the same rows.
@@ -94,11 +102,16 @@ class ComparisonDisplay:
         sign = -1 if METRICS[metric].higher_is_better else 1
         return sorted(self.evaluations, key=lambda name: sign * self.evaluations[name][metric].value)
 
-    def plot(self, ax: Any = None) -> ComparisonDisplay:
-        """Draw into a new figure, or into the space of ``ax``; the best by the first metric on top."""
+    def plot(self, ax: Any = None, **kwargs: Any) -> ComparisonDisplay:
+        """Draw into a new figure, or into the space of ``ax``; the best by the first metric on top.
+
+        Keyword arguments go to the marks.
+        """
         metrics = list(next(iter(self.evaluations.values())).estimates)
         names = self.order(metrics[0])[::-1]
-        self.figure_, [axes] = panels(ax, len(metrics), (1.0,), (4.0, 1.2 + 0.4 * len(names)))
+        room = 0.07 * max(map(len, names))  # inches of the longest name
+        size = (4.0, 1.2 + 0.4 * len(names))
+        self.figure_, [axes] = panels(ax, len(metrics), (1.0,), size, room)
         for i, (panel, metric) in enumerate(zip(axes, metrics, strict=True)):
             for place, name in enumerate(names):
                 estimate = self.evaluations[name][metric]
@@ -107,8 +120,10 @@ class ComparisonDisplay:
                         [estimate.low, estimate.high], [place, place], color=AFTER, linewidth=3, alpha=0.35
                     )
                 if np.isfinite(estimate.value):
-                    panel.plot(estimate.value, place, "o", color=AFTER)
-            panel.set(xlabel=metric, ylim=(-0.6, len(names) - 0.4))
+                    panel.plot(
+                        estimate.value, place, **{"marker": "D", "color": AFTER, "markersize": 5, **kwargs}
+                    )
+            panel.set(xlabel=in_words(metric), ylim=(-0.6, len(names) - 0.4))
             panel.set_yticks(range(len(names)), names if i == 0 else [""] * len(names))
             tidy(panel)
         self.ax_ = np.array(axes)

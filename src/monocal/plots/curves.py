@@ -18,9 +18,9 @@ import numpy as np
 from scipy.stats import binom
 
 from ..errors import InputError
-from ..metrics import BinSums, bin_sums
-from ..metrics.outcomes import Floats, Outcomes, bin_index, read_scores
-from ..validation import check_count, check_fraction
+from ..metrics import BinSums
+from ..metrics.outcomes import Floats, Outcomes, bin_index, bin_totals, equal_width_edges, read_scores
+from ..validation import check_choice, check_count, check_fraction
 
 
 @dataclass(frozen=True)
@@ -174,9 +174,16 @@ def _band(sums: BinSums, level: float) -> tuple[Floats, Floats]:
 
 
 def reliability_curve(
-    probs: Any, labels: Any, *, n_bins: int = 15, level: float = 0.95, sample_weight: Any = None
+    probs: Any,
+    labels: Any,
+    *,
+    n_bins: int = 15,
+    strategy: str = "uniform",
+    label: int | None = None,
+    level: float = 0.95,
+    sample_weight: Any = None,
 ) -> CalibrationCurve:
-    """Accuracy against confidence in equal-width bins: the bins of `monocal.metrics.ece`.
+    """Accuracy against confidence in bins; by default equal-width ones, those of `monocal.metrics.ece`.
 
     Parameters
     ----------
@@ -185,6 +192,10 @@ def reliability_curve(
     labels : (n,) array
         True classes.
     n_bins : int
+    strategy : {"uniform", "quantile"}
+        Bins of equal width, or with about as many rows each.
+    label : int, optional
+        Judge the probability of this class, against how often it is the label, instead of that of the top class.
     level : float
         Probability with which a perfectly calibrated predictor stays within the band in every bin.
     sample_weight : (n,) array, optional
@@ -206,7 +217,28 @@ def reliability_curve(
     >>> [(round(s.begin, 2), round(s.end, 2), round(s.gap, 2)) for s in curve.stretches()]
     [(0.87, 0.93, 0.1)]
     """
-    return CalibrationCurve.of(bin_sums(probs, labels, n_bins=n_bins, sample_weight=sample_weight), level)
+    check_choice(strategy, "strategy", ("uniform", "quantile"))
+    rows = Outcomes.of(probs, labels, sample_weight, n_bins=n_bins)
+    confidence, right = claims(rows, label)
+    edges = equal_width_edges(rows.n_bins) if strategy == "uniform" else equal_mass_edges(confidence, n_bins)
+    index = bin_index(confidence, edges)
+
+    def sums(values: Floats) -> Floats:
+        return bin_totals(index, values, len(edges) - 1)
+
+    w = rows.weight
+    return CalibrationCurve.of(
+        BinSums(edges, sums(w), sums(w * w), sums(w * confidence), sums(w * right)), level
+    )
+
+
+def claims(rows: Outcomes, label: int | None = None) -> tuple[Floats, Floats]:
+    """What is claimed of each row and whether it holds: of the top class, or of the class ``label``."""
+    if label is None:
+        return rows.confidence, rows.correct
+    if not 0 <= label < rows.n_classes:
+        raise InputError(f"label: expected a class from 0 to {rows.n_classes - 1}, got {label!r}")
+    return rows.probs[:, label].astype(np.float64), (rows.labels == label).astype(np.float64)
 
 
 def margin_curve(

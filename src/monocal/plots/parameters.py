@@ -49,6 +49,13 @@ class RankParameters:
     constant_from: int
     n_classes: int
 
+    @property
+    def varies(self) -> bool:
+        """Whether weights or biases depend on the sample by more than a picture can show."""
+        if self.weight_range is None or self.bias_range is None:
+            return False
+        return _wide(self.weight_range, self.weight) or _wide(self.bias_range, 1.0)
+
     def pieces(self) -> list[tuple[int, int, float, float]]:
         """First and last rank of each run with one weight and bias, the weight and the bias; the top first.
 
@@ -89,6 +96,17 @@ class EffectCurve:
     bias: Floats
     weight_range: Floats
     bias_range: Floats
+
+    def varies(self, which: str) -> bool:
+        """Whether ``"weight"`` or ``"bias"`` moves with the statistic by more than a picture can show."""
+        values = self.weight if which == "weight" else self.bias
+        ends = np.stack([values.min(axis=1), values.max(axis=1)])
+        return _wide(ends, self.weight.mean() if which == "weight" else 1.0)
+
+
+def _wide(ends: Floats, scale: Any) -> bool:
+    """Whether a range, low and high, is more than a hundredth of the scale somewhere."""
+    return bool(((ends[1] - ends[0]) > 0.01 * np.abs(scale)).any())
 
 
 def rank_parameters(calibrator: Any, X: Any = None) -> RankParameters:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ._axes import AFTER, LINE, SERIES, panels, tidy
+from ._axes import AFTER, LINE, SERIES, legend, panels, tidy
 from .parameters import EffectCurve, RankParameters, effect_curve, rank_parameters
 
 _LOG_FROM = 20  # classes
@@ -38,26 +38,36 @@ class RankParametersDisplay:
         """From a fitted calibrator, with rows to take means over where its parameters depend on the sample."""
         return cls(rank_parameters(estimator, X))
 
-    def plot(self, ax: Any = None) -> RankParametersDisplay:
-        """Draw into a new figure, or into the space of ``ax``."""
-        self.figure_, [axes] = panels(ax, 2, (1.0,), (4.4, 3.4))
+    def plot(self, ax: Any = None, **kwargs: Any) -> RankParametersDisplay:
+        """Draw into a new figure, or into the space of ``ax``; keyword arguments go to the lines."""
+        self.figure_, [axes] = panels(ax, 2, (1.0,), (4.4, 3.6))
         p = self.parameters
         for panel, values, spread, name in (
-            (axes[0], p.weight, p.weight_range, "weight"),
-            (axes[1], p.bias, p.bias_range, "bias, from the lowest rank's"),
+            (axes[0], p.weight, p.weight_range, "weight, times the logit"),
+            (axes[1], p.bias, p.bias_range, "bias, logits above the lowest rank"),
         ):
             if p.constant_from <= p.n_classes:
-                panel.axvspan(p.constant_from - 0.5, p.n_classes + 0.5, color=LINE, alpha=0.08, linewidth=0)
+                panel.axvspan(
+                    p.constant_from - 0.5,
+                    p.n_classes + 0.5,
+                    color=LINE,
+                    alpha=0.08,
+                    linewidth=0,
+                    label=f"the same from rank {p.constant_from} down",
+                )
             if spread is not None:
-                panel.fill_between(p.rank, *spread, color=AFTER, alpha=0.2, step="mid", linewidth=0)
-            panel.step(p.rank, values, where="mid", color=AFTER)
-            panel.plot(p.rank[:10], values[:10], "o", color=AFTER, markersize=4)
+                middle = "middle 80 % of the rows"
+                panel.fill_between(
+                    p.rank, *spread, color=AFTER, alpha=0.2, step="mid", linewidth=0, label=middle
+                )
+            panel.step(p.rank, values, where="mid", **{"color": AFTER, **kwargs})
+            panel.plot(p.rank[:10], values[:10], "s", color=AFTER, markersize=3, clip_on=False)
             panel.set(xlabel="rank from the top", ylabel=name)
             if p.n_classes > _LOG_FROM:
                 panel.set_xscale("log")
             panel.set_xlim(0.5 if p.n_classes <= _LOG_FROM else 0.9, p.n_classes + 0.5)
             tidy(panel)
-        axes[0].set_title(f"constant from rank {p.constant_from} down", fontsize="medium")
+        legend(ax, self.figure_, axes[0])
         self.ax_ = np.array(axes)
         return self
 
@@ -94,20 +104,34 @@ class EffectDisplay:
         """From a fitted calibrator and rows to look at; see `effect_curve`."""
         return cls(effect_curve(estimator, X, statistic, ranks=ranks, n_bins=n_bins))
 
-    def plot(self, ax: Any = None) -> EffectDisplay:
-        """Draw into a new figure, or into the space of ``ax``."""
-        self.figure_, [axes] = panels(ax, 2, (1.0,), (4.4, 3.4))
+    def plot(self, ax: Any = None, **kwargs: Any) -> EffectDisplay:
+        """Draw into a new figure, or into the space of ``ax``; ranks that coincide share a line and its name.
+
+        Keyword arguments go to the lines.
+        """
+        self.figure_, [axes] = panels(ax, 2, (1.0,), (4.4, 3.6))
         e = self.effect
         for panel, values, spread, name in (
-            (axes[0], e.weight, e.weight_range, "weight"),
-            (axes[1], e.bias, e.bias_range, "bias, from the lowest rank's"),
+            (axes[0], e.weight, e.weight_range, "weight, times the logit"),
+            (axes[1], e.bias, e.bias_range, "bias, logits above the lowest rank"),
         ):
-            for i, rank in enumerate(e.ranks):
+            for i, group in enumerate(alike(values)):
                 colour = SERIES[i % len(SERIES)]
-                panel.fill_between(e.x, *spread[:, i], color=colour, alpha=0.15, linewidth=0)
-                panel.plot(e.x, values[i], color=colour, label=f"rank {rank}")
-            panel.set(xlabel=e.statistic, ylabel=name)
+                ranks = ", ".join(str(e.ranks[j]) for j in group)
+                label = f"rank{'s' if len(group) > 1 else ''} {ranks} from the top"
+                panel.fill_between(e.x, *spread[:, group[0]], color=colour, alpha=0.15, linewidth=0)
+                panel.plot(e.x, values[group[0]], **{"color": colour, "label": label, **kwargs})
+            panel.set(xlabel=e.statistic.replace("_", " "), ylabel=name)
             tidy(panel)
-        axes[0].legend(frameon=False, title="from the top")
+        legend(ax, self.figure_, axes[1])
         self.ax_ = np.array(axes)
         return self
+
+
+def alike(values: np.ndarray) -> list[list[int]]:
+    """Rows of (R, B) that are equal, as lists of their places."""
+    groups: list[list[int]] = []
+    for i, row in enumerate(values):
+        same = next((group for group in groups if np.array_equal(values[group[0]], row)), None)
+        groups.append([i]) if same is None else same.append(i)
+    return groups

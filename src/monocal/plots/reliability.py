@@ -1,17 +1,25 @@
-"""Reliability diagrams, before and after: accuracy against confidence, the band of perfect calibration, the histogram.
+"""Reliability diagrams: accuracy against confidence, the band of perfect calibration, the histogram.
 
-A point in its grey box is what a perfectly calibrated model would show; below the diagonal the model claims too much.
+A point in its grey box is what a perfectly calibrated model would show; below the diagonal the model claims too much. Filled
+points lie outside their box: more than chance explains.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from ..errors import InputError
-from ._axes import AFTER, BAND, BEFORE, LINE, panels, tidy
+from ..metrics.within import GROUP_BINS
+from ..validation import check_count
+from ._axes import AFTER, BAND, BEFORE, LINE, SERIES, legend, panels, points, tidy
 from .curves import CalibrationCurve, margin_curve, margins, reliability_curve
+from .groups import GroupCurves, group_curves
+from .smooth_curve import SmoothCurve, smooth_reliability_curve
+
+_FEW = 5  # rows
 
 
 class _CurvesDisplay:
@@ -25,19 +33,29 @@ class _CurvesDisplay:
     figure_: Any
     ax_: Any
 
+    def _colours(self) -> dict[str, str]:
+        """Before and after have their own; others go through the series."""
+        if set(self.curves) <= {"before", "after", "model"}:
+            return {name: BEFORE if name == "before" else AFTER for name in self.curves}
+        return {name: SERIES[i % len(SERIES)] for i, name in enumerate(self.curves)}
+
 
 class ReliabilityDisplay(_CurvesDisplay):
-    """Reliability diagrams side by side, each with its confidence histogram.
+    """Reliability diagrams side by side or over one another, each with its confidence histogram.
 
     Parameters
     ----------
     curves : dict of str to CalibrationCurve
         By title; see `reliability_curve`.
+    smooth : dict of str to SmoothCurve, optional
+        Curves without bins, drawn in place of the lines between bins; see `smooth_reliability_curve`.
+    by_group : GroupCurves, optional
+        Where rows are in groups: ``curves`` are then those of the groups, the worst first.
 
     Attributes
     ----------
     ax_ : ndarray of Axes
-        One diagram a curve.
+        One diagram a curve, or one for all.
     histogram_ax_ : ndarray of Axes
     figure_ : Figure
 
@@ -50,28 +68,36 @@ class ReliabilityDisplay(_CurvesDisplay):
     >>> display = ReliabilityDisplay.from_estimator(cal, data.values, data.labels)
     >>> list(display.curves)
     ['before', 'after']
+    >>> both = {"TS": mc.TemperatureScaling().fit(data.values, data.labels), "MCCT": cal}
+    >>> display = ReliabilityDisplay.from_estimator(both, data.values, data.labels, strategy="quantile")
+    >>> list(display.curves)
+    ['TS', 'MCCT']
     """
+
+    def __init__(
+        self,
+        curves: dict[str, CalibrationCurve],
+        smooth: dict[str, SmoothCurve] | None = None,
+        by_group: GroupCurves | None = None,
+    ):
+        super().__init__(curves)
+        self.smooth = smooth
+        self.by_group = by_group
 
     @classmethod
     def from_estimator(
-        cls,
-        estimator: Any,
-        X: Any,
-        y: Any,
-        *,
-        n_bins: int = 15,
-        level: float = 0.95,
-        sample_weight: Any = None,
+        cls, estimator: Any, X: Any, y: Any, *, name: str | None = None, **options: Any
     ) -> ReliabilityDisplay:
-        """From a fitted calibrator (before and after it) or any fitted classifier with ``predict_proba``."""
-        return cls.from_predictions(
-            y,
-            estimator.predict_proba(X),
-            before=_before_probabilities(estimator, X),
-            n_bins=n_bins,
-            level=level,
-            sample_weight=sample_weight,
-        )
+        """From a fitted calibrator (before and after it), any fitted classifier with ``predict_proba``, or several by name.
+
+        ``options`` are those of `from_predictions`.
+        """
+        if isinstance(estimator, Mapping):
+            predictions = {title: one.predict_proba(X) for title, one in estimator.items()}
+            return cls.from_predictions(y, predictions, **options)
+        # A classifier's name is its class, as with scikit-learn's displays.
+        before = before_probabilities(estimator, X) if name is None else None
+        return cls.from_predictions(y, estimator.predict_proba(X), before=before, name=name, **options)
 
     @classmethod
     def from_predictions(
@@ -80,62 +106,184 @@ class ReliabilityDisplay(_CurvesDisplay):
         y_prob: Any,
         *,
         before: Any = None,
-        n_bins: int = 15,
+        name: str | None = None,
+        n_bins: int | None = None,
+        strategy: str = "uniform",
+        classes: Sequence[int] | None = None,
+        smooth: bool = False,
         level: float = 0.95,
         sample_weight: Any = None,
+        groups: Any = None,
+        max_groups: int = 6,
+        class_names: Sequence[str] | None = None,
     ) -> ReliabilityDisplay:
-        """From labels (n,) and probabilities (n, m), and those before calibration if given."""
-        parts = {"model": y_prob} if before is None else {"before": before, "after": y_prob}
-        curves = {
-            name: reliability_curve(probs, y_true, n_bins=n_bins, level=level, sample_weight=sample_weight)
-            for name, probs in parts.items()
-        }
-        return cls(curves)
+        """From labels (n,) and probabilities (n, m), and those before calibration if given.
 
-    def plot(self, ax: Any = None) -> ReliabilityDisplay:
-        """Draw into a new figure, or into the space of ``ax``."""
-        self.figure_, (tops, bottoms) = panels(ax, len(self.curves), (3.2, 1.0), (4.2, 5.2))
-        for (name, curve), top, bottom in zip(self.curves.items(), tops, bottoms, strict=True):
-            colour = BEFORE if name == "before" else AFTER
-            _diagram(top, curve, colour)
-            top.set_title(f"{name}: ECE {curve.ece:.2%}")
-            share = curve.weight / curve.weight.sum()
-            bottom.bar(
-                curve.edges[:-1], share, np.diff(curve.edges), align="edge", color=colour, edgecolor="white"
+        Parameters
+        ----------
+        y_true : (n,) array
+        y_prob : (n, m) array, or mapping of names to such arrays
+            Of several predictors each has its curve.
+        before : (n, m) array, optional
+        name : str, optional
+            Title of the one curve there is.
+        n_bins : int, optional
+            Default: 15, and 5 in groups.
+        strategy, level, sample_weight
+            As in `reliability_curve`.
+        classes : sequence of int, optional
+            A curve for the probability of each of these classes, instead of that of the top class.
+        smooth : bool
+            Add a curve without bins.
+        groups : (n,) array-like, or "predicted", optional
+            One diagram for each of the ``max_groups`` worst groups, before behind after; see `monocal.evaluate`.
+        max_groups : int
+        class_names : sequence of str, optional
+            Of predicted classes as groups.
+        """
+        if groups is not None:
+            if isinstance(y_prob, Mapping) or classes is not None or smooth or strategy != "uniform":
+                raise InputError("groups: expected one predictor, with neither classes, smooth nor quantiles")
+            by_group = group_curves(
+                y_true,
+                y_prob,
+                groups,
+                before=before,
+                n_bins=GROUP_BINS if n_bins is None else n_bins,
+                level=level,
+                sample_weight=sample_weight,
+                class_names=class_names,
             )
-            bottom.set(xlim=(0, 1), ylim=(0, None), xlabel="confidence", ylabel="share of rows")
-            tidy(bottom)
-        self.ax_, self.histogram_ax_ = np.array(tops), np.array(bottoms)
+            return cls(by_group.first(check_count(max_groups, "max_groups")), by_group=by_group)
+        n_bins = 15 if n_bins is None else n_bins
+        if isinstance(y_prob, Mapping):
+            parts = dict(y_prob)
+        elif before is None:
+            parts = {name or "model": y_prob}
+        else:
+            parts = {"before": before, "after": y_prob}
+        asked: list[tuple[str, Any, int | None]] = [(title, probs, None) for title, probs in parts.items()]
+        if classes is not None:
+            asked = [
+                (f"class {c}" if len(parts) == 1 else f"{title}, class {c}", probs, c)
+                for title, probs in parts.items()
+                for c in classes
+            ]
+        same: dict[str, Any] = {"level": level, "sample_weight": sample_weight}
+        curves = {
+            title: reliability_curve(probs, y_true, n_bins=n_bins, strategy=strategy, label=c, **same)
+            for title, probs, c in asked
+        }
+        lines = None
+        if smooth:
+            lines = {
+                title: smooth_reliability_curve(probs, y_true, label=c, **same) for title, probs, c in asked
+            }
+        return cls(curves, lines)
+
+    def plot(
+        self, ax: Any = None, *, overlay: bool | None = None, histogram: bool = True, **kwargs: Any
+    ) -> ReliabilityDisplay:
+        """Draw into a new figure, or into the space of ``ax``.
+
+        Parameters
+        ----------
+        ax : Axes, optional
+        overlay : bool, optional
+            All curves in one diagram. By default before and after stand side by side, other curves over one another.
+        histogram : bool
+            Draw the share of rows below. Without it one diagram is drawn into ``ax`` itself, over what is there.
+        **kwargs
+            Of the lines, passed on to ``Axes.plot``.
+        """
+        if overlay is None:
+            side_by_side = set(self.curves) <= {"before", "after"} or self.by_group is not None
+            overlay = len(self.curves) > 1 and not side_by_side
+        diagrams = [list(self.curves)] if overlay else [[name] for name in self.curves]
+        columns = len(diagrams) if self.by_group is None else min(3, len(diagrams))
+        lines = -(-len(diagrams) // columns)
+        heights = ((3.2, 1.0) if histogram else (1.0,)) * lines
+        self.figure_, axes = panels(ax, columns, heights, (4.2, (5.4 if histogram else 4.4) * lines))
+        step = 2 if histogram else 1
+        tops, bottoms = ([one for line in axes[first::step] for one in line] for first in (0, step - 1))
+        for unused in (*tops[len(diagrams) :], *bottoms[len(diagrams) :]):
+            unused.set_visible(False)
+        tops, bottoms = tops[: len(diagrams)], bottoms[: len(diagrams)]
+        colours = self._colours() if self.by_group is None else dict.fromkeys(self.curves, AFTER)
+        for names, top, bottom in zip(diagrams, tops, bottoms, strict=True):
+            top.plot([0, 1], [0, 1], color=LINE, linewidth=1, linestyle="--", zorder=1)
+            for name in names:
+                self._diagram(top, name, colours[name], alone=len(names) == 1, **kwargs)
+            top.set(xlim=(0, 1), ylim=(0, 1), ylabel="accuracy")
+            if len(names) == 1:
+                top.set_title(self._title(names[0]), size=top.xaxis.label.get_size())
+            tidy(top)
+            if histogram:
+                self._histogram(bottom, names, colours, top is tops[0])
+            else:
+                top.set_xlabel("confidence")
+        legend(ax, self.figure_, tops[0])
+        self.ax_, self.histogram_ax_ = np.array(tops), np.array(bottoms if histogram else [])
         return self
 
+    def _title(self, name: str) -> str:
+        if self.by_group is not None:
+            return self.by_group.title(name)
+        return f"{name}: ECE {100 * self.curves[name].ece:.2f} %"
 
-def _diagram(ax: Any, curve: CalibrationCurve, colour: str) -> None:
-    ax.bar(
-        curve.edges[:-1],
-        curve.high - curve.low,
-        np.diff(curve.edges),
-        bottom=curve.low,
-        align="edge",
-        color=BAND,
-        alpha=0.3,
-        label=f"perfectly calibrated, {curve.level:.0%}",
-    )
-    ax.plot([0, 1], [0, 1], color=LINE, linewidth=1, linestyle="--")
+    def _diagram(self, ax: Any, name: str, colour: str, *, alone: bool, **kwargs: Any) -> None:
+        curve = self.curves[name]
+        if self.by_group is not None and name in self.by_group.before:
+            _behind(ax, self.by_group.before[name])
+        filled = curve.weight > 0
+        x, y, out = curve.confidence[filled], curve.accuracy[filled], curve.outside[filled]
+        if alone:  # boxes over one another could not be told apart
+            ax.bar(
+                curve.edges[:-1],
+                curve.high - curve.low,
+                np.diff(curve.edges),
+                bottom=curve.low,
+                align="edge",
+                color=BAND,
+                alpha=0.3,
+                label=f"perfectly calibrated, {100 * curve.level:g} %",
+            )
+        label = None if alone else f"{name}: ECE {100 * curve.ece:.2f} %"
+        style = {"color": colour, "linewidth": 1.2, "label": label, **kwargs}
+        few = curve.weight[filled] < _FEW  # their accuracy is next to nothing: they stay off the line
+        if self.smooth is None:
+            ax.plot(x[~few], y[~few], **style)
+        else:
+            line = self.smooth[name]
+            ax.fill_between(line.confidence, line.low, line.high, color=colour, alpha=0.18, linewidth=0)
+            ax.plot(line.confidence, line.accuracy, **style)
+        label = "outside the band" if alone else None
+        points(ax, x[~few], y[~few], out[~few], colour, label, markersize=5)
+        points(ax, x[few], y[few], out[few], colour, markersize=3, alpha=0.45)
+
+    def _histogram(self, ax: Any, names: list[str], colours: dict[str, str], first: bool) -> None:
+        """Share of the rows; where bins differ in width, by width, or every quantile would be as tall as the others."""
+        wide = [np.diff(self.curves[name].edges) for name in names]
+        even = all(np.allclose(width, width[0]) for width in wide)
+        for name, width in zip(names, wide, strict=True):
+            curve = self.curves[name]
+            share = 100 * curve.weight / curve.weight.sum() / (1.0 if even else 100 * np.maximum(width, 1e-9))
+            style = {
+                "color": colours[name],
+                "fill": len(names) == 1,
+                "edgecolor": "white" if len(names) == 1 else None,
+            }
+            ax.stairs(share, curve.edges, **{k: v for k, v in style.items() if v is not None})
+        label = "share of rows, %" if even else "rows, % per 0.01"
+        ax.set(xlim=(0, 1), ylim=(0, None), xlabel="confidence", ylabel=label if first else "")
+        tidy(ax)
+
+
+def _behind(ax: Any, curve: CalibrationCurve) -> None:
+    """The curve before calibration, behind the one after it."""
     filled = curve.weight > 0
-    ax.plot(curve.confidence[filled], curve.accuracy[filled], color=colour, linewidth=1.2, alpha=0.6)
-    for outside, face in ((False, "white"), (True, colour)):
-        some = filled & (curve.outside == outside)
-        ax.plot(
-            curve.confidence[some],
-            curve.accuracy[some],
-            "o",
-            color=colour,
-            markerfacecolor=face,
-            label="outside the band" if outside else "inside the band",
-        )
-    ax.set(xlim=(0, 1), ylim=(0, 1), ylabel="accuracy")
-    ax.legend(loc="upper left", frameon=False, fontsize="small")
-    tidy(ax)
+    style = {"color": BEFORE, "alpha": 0.5, "zorder": 1, "label": "before"}
+    ax.plot(curve.confidence[filled], curve.accuracy[filled], ".-", **style)
 
 
 class MarginDisplay(_CurvesDisplay):
@@ -167,7 +315,7 @@ class MarginDisplay(_CurvesDisplay):
         return cls.from_predictions(
             y,
             estimator.predict_proba(X),
-            before=_before_probabilities(estimator, X),
+            before=before_probabilities(estimator, X),
             margin=margins(X, input=estimator.input) if _is_calibrator(estimator) else None,
             n_bins=n_bins,
             level=level,
@@ -196,23 +344,28 @@ class MarginDisplay(_CurvesDisplay):
         }
         return cls(curves)
 
-    def plot(self, ax: Any = None) -> MarginDisplay:
-        """Draw into a new figure or into ``ax``."""
+    def plot(self, ax: Any = None, **kwargs: Any) -> MarginDisplay:
+        """Draw into a new figure or into ``ax``; keyword arguments go to the lines."""
         self.figure_, [[self.ax_]] = panels(ax, 1, (1.0,), (6.4, 3.8))
         first = next(iter(self.curves.values()))
         slots = np.arange(len(first.weight))
-        for name, curve in self.curves.items():
-            colour = BEFORE if name == "before" else AFTER
+        for name, colour in self._colours().items():
+            curve = self.curves[name]
             room = np.stack([curve.confidence - curve.high, curve.confidence - curve.low])
             self.ax_.fill_between(slots, *(100 * room), color=colour, alpha=0.15, linewidth=0)
-            self.ax_.plot(slots, 100 * curve.gap, "o-", color=colour, label=name)
+            self.ax_.plot(
+                slots, 100 * curve.gap, **{"color": colour, "linewidth": 1.2, "label": name, **kwargs}
+            )
+            points(self.ax_, slots, 100 * curve.gap, curve.outside, colour, markersize=5)
         self.ax_.axhline(0, color=LINE, linewidth=1)
-        self.ax_.set(xlabel="margin (bins with as many rows each)", ylabel="over-confidence, points")
+        self.ax_.set(
+            xlabel="margin, in logits (bins with as many rows each)", ylabel="over-confidence, points"
+        )
         step = max(1, len(slots) // 6)
         self.ax_.set_xticks(
             (np.arange(len(first.edges)) - 0.5)[::step], [f"{e:.2g}" for e in first.edges[::step]]
         )
-        self.ax_.legend(frameon=False)
+        legend(ax, self.figure_, self.ax_)
         tidy(self.ax_)
         return self
 
@@ -222,7 +375,7 @@ def _is_calibrator(estimator: Any) -> bool:
     return hasattr(estimator, "preserves_order") and hasattr(estimator, "input")
 
 
-def _before_probabilities(estimator: Any, X: Any) -> Any:
+def before_probabilities(estimator: Any, X: Any) -> Any:
     """What a calibrator was given, as probabilities; None for a classifier."""
     if not _is_calibrator(estimator):
         return None

@@ -1,7 +1,7 @@
 """A report on one page: what was wrong with a model's probabilities, what calibration did, and how to use it.
 
-`collect` makes the figures (`Report`), `words` the sentences, `figures` the diagrams, `page` the HTML: one file that needs no
-network and no further package.
+`selection` compares methods and recommends one, `collect` makes the figures (`Report`), `verdict`, `advice` and `words` the
+sentences, `figures` the diagrams, `page` the HTML: one file that needs no network and no further package.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from ..data import atomic_path
 from .collect import Report, Side, collect
-from .selection import Difference, MethodComparison, MethodResult, compare_methods, default_methods
+from .selection import MethodComparison, MethodResult, compare_methods, default_methods
 from .trial import Trial, as_set
 
 __all__ = [
@@ -39,6 +39,7 @@ def write_report(
     methods: Mapping[str, Any] | bool | None = None,
     title: str | None = None,
     kind: str = "logits",
+    groups: Any = None,
     n_bins: int = 15,
     n_boot: int | None = None,
     level: float = 0.95,
@@ -58,12 +59,16 @@ def write_report(
     test : LogitsSet or (values, labels), optional
         Set to judge on. Without one the figures come from 5-fold cross-validation, and the page says so.
     calibrator : Calibrator, optional
-        Unfitted: it is fitted on ``cal``. Fitted: it is judged as it is. Default: `ConditionalMCCT`.
-    methods : mapping of names to unfitted calibrators, or False, optional
-        What to compare with. Default: every calibrator there is; False: no comparison.
+        Unfitted: it is fitted on ``cal``. Fitted: it is judged as it is. Either is shown on the page, which says how it
+        compares. Default: the one that the comparison recommends, or `ConditionalMCCT` without a comparison.
+    methods : mapping of names to unfitted calibrators, or bool, optional
+        What to compare. Default: every calibrator that trains no network; True: those as well; False: no comparison.
     title : str, optional
     kind : {"logits", "probabilities"}
         What ``values`` are where arrays are given; a `LogitsSet` knows.
+    groups : array-like of shape (n,), frame or mapping of columns, optional
+        What else is known of the judged rows (those of ``test``, or of ``cal`` without one): the page says for which of these
+        groups the probabilities hold, as it does for the predicted classes.
     n_bins : int
         Of the reliability diagram and ECE.
     n_boot : int, optional
@@ -100,6 +105,7 @@ def write_report(
             methods=methods,
             title=title,
             kind=kind,
+            groups=groups,
             n_bins=n_bins,
             n_boot=n_boot,
             level=level,

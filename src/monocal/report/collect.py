@@ -6,7 +6,8 @@ import datetime
 import os
 import platform
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +19,12 @@ from sklearn.utils.validation import check_is_fitted
 from .. import persistence
 from ..data import LogitsSet, atomic_path
 from ..errors import InputError
-from ..metrics import (
-    Comparison,
-    Evaluation,
-    Floor,
-    OrderAudit,
-    compare,
-    ece_floor,
-    evaluate,
-)
+from ..metrics import Evaluation, Floor, LabelShiftTest, OrderAudit, ece_floor, evaluate, label_shift_test
+from ..metrics.grouping import read_groups
+from ..metrics.groups import PREDICTED
+from ..metrics.outcomes import Outcomes
+from ..metrics.paired import Difference, paired_difference
+from ..metrics.scores import score_terms
 from ..plots import (
     CalibrationCurve,
     EffectCurve,
@@ -38,10 +36,14 @@ from ..plots import (
     reliability_curve,
 )
 from ..solver import Solution
-from .selection import MethodComparison, compare_methods
+from .confidence import ConfidenceChange, confidence_change
+from .for_whom import ForWhom, for_whom
+from .selection import UNCALIBRATED, MethodComparison, compare_methods, default_methods, method_name
 from .trial import FOLDS, Trial, as_set
+from .verdict import Verdict, verdict
 
 METRICS = ("nll", "brier", "ece", "adaptive_ece", "classwise_ece", "accuracy")
+_ROWS_A_BIN = 10  # of the margin: fewer tell nothing
 _DRAWN_ROWS = 5_000_000  # rows drawn for intervals when the number of draws is not given: seconds
 
 
@@ -66,12 +68,21 @@ class Report:
     judged_how : str
         In words: on which rows the figures were computed.
     before, after : Side
-    changes : dict of str to Comparison
-        Paired comparisons of after (A) with before (B), by metric.
+    changes : dict of str to Difference
+        After minus before, paired by row, of the metrics that are means over rows.
     audit : OrderAudit
     methods : MethodComparison or None
+    shift : LabelShiftTest or None
+        Of calibration against test labels, where there is a test set.
+    class_names : tuple of str or None
+    shown : str
+        The method of this page: the one asked for, or the one recommended.
     calibrator : Calibrator
-        Fitted on all calibration rows.
+        It, fitted on all calibration rows.
+    for_whom : tuple of ForWhom
+        Predicted classes, then the groups given, before and after.
+    confidence : ConfidenceChange
+        What it does to the confidence of the top class.
     parameters : RankParameters or None
     effects : tuple of EffectCurve
     explanation : str or None
@@ -94,11 +105,16 @@ class Report:
     judged_how: str
     before: Side
     after: Side
-    changes: dict[str, Comparison]
+    changes: dict[str, Difference]
     audit: OrderAudit
     methods: MethodComparison | None
+    shift: LabelShiftTest | None
+    class_names: tuple[str, ...] | None
+    shown: str
     calibrator: Any
     saved: str | None
+    for_whom: tuple[ForWhom, ...]
+    confidence: ConfidenceChange
     parameters: RankParameters | None
     effects: tuple[EffectCurve, ...]
     explanation: str | None
@@ -107,6 +123,11 @@ class Report:
     versions: dict[str, str]
     created: str
     notes: tuple[str, ...]
+
+    @property
+    def verdict(self) -> Verdict:
+        """What the page says first."""
+        return verdict(self)
 
     def to_html(self) -> str:
         """The page: one text, no network."""
@@ -129,6 +150,7 @@ def collect(
     methods: Mapping[str, Any] | bool | None = None,
     title: str | None = None,
     kind: str = "logits",
+    groups: Any = None,
     n_bins: int = 15,
     n_boot: int | None = None,
     level: float = 0.95,
@@ -141,64 +163,56 @@ def collect(
     cal = as_set(cal, "cal", kind)
     test = None if test is None else as_set(test, "test", cal.kind)
     trial = Trial.of(cal, test, seed)
+    if isinstance(groups, str) and groups == PREDICTED:
+        groups = None  # they are always shown
+    if groups is not None:
+        read_groups(groups, len(trial.labels))  # refuses before the work, not after it
     given = _given(calibrator, cal)
     fitted = given is not None and _is_fitted(given)
     if n_boot is None:
         n_boot = int(np.clip(_DRAWN_ROWS // len(trial.labels), 100, 500))
 
-    tell("fitting")
-    template = _default(cal.kind) if given is None else given
-    judged = trial.judge(template, fitted=fitted)
-    refit = trial.crossed and not fitted
-    model = clone(template).fit(cal.values, cal.labels) if refit else judged.model
-
-    tell("measuring")
-    margin = margins(trial.values, input=trial.kind)
-    sides = []
-    for probs in (trial.before, judged.probabilities):
-        sides.append(
-            Side(
-                evaluate(
-                    probs,
-                    trial.labels,
-                    metrics=list(METRICS),
-                    n_boot=n_boot,
-                    level=level,
-                    n_bins=n_bins,
-                    seed=seed,
-                ),
-                reliability_curve(probs, trial.labels, n_bins=n_bins, level=level),
-                margin_curve(probs, trial.labels, margin, n_bins=n_bins, level=level),
-                ece_floor(probs, trial.labels, n_bins=n_bins, level=level, seed=seed),
-            )
-        )
-    changes = {
-        name: compare(
-            judged.probabilities,
-            trial.before,
-            trial.labels,
-            name,
-            n_boot=n_boot,
-            level=level,
-            n_bins=n_bins,
-            seed=seed,
-        )
-        for name in METRICS
-    }
-
-    comparison = None
+    judged = comparison = None
+    if given is not None:
+        tell("fitting")
+        judged = trial.judge(given, fitted=fitted)
     if methods is not False:
         tell("comparing methods")
+        wanted = (
+            methods if isinstance(methods, Mapping) else default_methods(cal.kind, networks=methods is True)
+        )
         comparison = compare_methods(
             trial,
-            methods if isinstance(methods, Mapping) else None,
+            wanted,
             # One that came fitted may have seen the rows that the others are cross-validated on.
-            known=None if fitted and trial.crossed else (template, judged),
+            known=None if judged is None or (fitted and trial.crossed) else (given, judged),
             n_boot=min(n_boot, 200),
             level=level,
             time_limit=time_limit,
             seed=seed,
             on_method=lambda name: tell(f"comparing methods: {name}"),
+        )
+    template = given
+    if judged is None:
+        tell("fitting")
+        template = _to_ship(comparison, wanted) if comparison is not None else None
+        template = _default(cal.kind) if template is None else template
+        judged = trial.judge(template)
+    refit = trial.crossed and not fitted
+    model = clone(template).fit(cal.values, cal.labels) if refit else judged.model
+    shown = method_name(type(template))
+    if comparison is not None:
+        if given is None:
+            shown = _shipped_name(comparison) or shown
+        else:
+            shown = comparison.asked or f"{shown} as given"
+
+    tell("measuring")
+    both = trial.before, judged.probabilities
+    sides = _sides(trial, both, n_bins, n_boot, level, seed)
+    if comparison is not None:  # one interval for one number
+        comparison = _with_figures(
+            comparison, {UNCALIBRATED: sides[0].evaluation, shown: sides[1].evaluation}
         )
 
     parameters, effects = _inside(model, cal)
@@ -213,11 +227,16 @@ def collect(
         judged_how=_how(trial, fitted, test is not None),
         before=sides[0],
         after=sides[1],
-        changes=changes,
+        changes=_changes(trial, both, level),
         audit=judged.audit,
         methods=comparison,
+        shift=None if test is None else label_shift_test(cal.labels, test.labels, n_classes=cal.n_classes),
+        class_names=cal.class_names,
+        shown=shown,
         calibrator=model,
         saved=_saved(model, cal, fitted, sides[1].evaluation),
+        for_whom=_for_whom(trial, both, groups, cal.class_names, level, seed),
+        confidence=confidence_change(model, trial.values, both[0]),
         parameters=parameters,
         effects=effects,
         explanation=str(model.explain()) if hasattr(model, "explain") else None,
@@ -225,8 +244,73 @@ def collect(
         fingerprint=persistence.fingerprint(cal.values, cal.labels),
         versions=_versions(),
         created=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        notes=tuple(dict.fromkeys((*cal.notes, *(() if test is None else test.notes)))),
+        notes=tuple(dict.fromkeys(note for one in (cal, test) if one is not None for note in _notes(one))),
     )
+
+
+def _shipped_name(comparison: MethodComparison) -> str | None:
+    """What the page shows: the recommended method; the best there is where none should be used; None where none was judged."""
+    name = comparison.recommended
+    if name != UNCALIBRATED:
+        return name
+    best = comparison.best(keeping=True)
+    return None if best is None else best.name
+
+
+def _to_ship(comparison: MethodComparison, methods: Mapping[str, Any]) -> Any:
+    name = _shipped_name(comparison)
+    return None if name is None else methods[name]
+
+
+Both = tuple[np.ndarray, np.ndarray]  # probabilities (n, m) of the judged rows, before and after
+
+
+def _sides(trial: Trial, both: Both, n_bins: int, n_boot: int, level: float, seed: int) -> tuple[Side, Side]:
+    margin = margins(trial.values, input=trial.kind)
+    margin_bins = int(np.clip(len(margin) // _ROWS_A_BIN, 3, n_bins))
+
+    def side(probs: np.ndarray) -> Side:
+        same: dict[str, Any] = {"n_bins": n_bins, "level": level}
+        return Side(
+            evaluate(probs, trial.labels, metrics=list(METRICS), n_boot=n_boot, seed=seed, **same),
+            reliability_curve(probs, trial.labels, **same),
+            margin_curve(probs, trial.labels, margin, n_bins=margin_bins, level=level),
+            ece_floor(probs, trial.labels, seed=seed, **same),
+        )
+
+    return side(both[0]), side(both[1])
+
+
+def _for_whom(
+    trial: Trial, both: Both, groups: Any, names: tuple[str, ...] | None, level: float, seed: int
+) -> tuple[ForWhom, ...]:
+    """By predicted class, and by the groups given."""
+    names = names or tuple(f"class {c}" for c in range(trial.values.shape[1]))
+    options: dict[str, Any] = {"class_names": names, "level": level, "seed": seed}
+    asked = (PREDICTED,) if groups is None else (PREDICTED, groups)
+    return tuple(for_whom(*both, trial.labels, one, options) for one in asked)
+
+
+def _changes(trial: Trial, both: Both, level: float) -> dict[str, Difference]:
+    old, new = (score_terms(Outcomes.of(p, trial.labels), 1) for p in both)
+    return {name: paired_difference(new[name], old[name], level) for name in METRICS if name in old}
+
+
+def _with_figures(comparison: MethodComparison, known: dict[str, Evaluation]) -> MethodComparison:
+    """The comparison with evaluations that are on the page already."""
+    results = tuple(
+        replace(one, evaluation=known[one.name]) if one.evaluation is not None and one.name in known else one
+        for one in comparison.results
+    )
+    return replace(comparison, results=results)
+
+
+def _notes(data: LogitsSet) -> list[str]:
+    """What to know of a set."""
+    unused = (
+        ["the weights of the rows are not used: every row counts alike"] if data.weights is not None else []
+    )
+    return [*data.notes, *unused]
 
 
 def _default(kind: str) -> Any:
@@ -292,6 +376,9 @@ def _inside(model: Any, cal: LogitsSet) -> tuple[RankParameters | None, tuple[Ef
 
 def _saved(model: Any, cal: LogitsSet, fitted: bool, evaluation: Evaluation) -> str | None:
     """The calibrator as a file; None for one that JSON cannot hold. A fitted one was not fitted on these data, perhaps."""
+    if cal.class_names is not None and not hasattr(model, "feature_names_in_"):
+        model = copy(model)
+        model.feature_names_in_ = np.array(cal.class_names, dtype=object)
     try:
         data = None if fitted else (cal.values, cal.labels)
         return persistence.to_json(model, data=data, metrics=evaluation.to_dict())

@@ -22,10 +22,13 @@ class TimedTrial:
     ----------
     starting : float
         Seconds that went into starting processes, which are no method's.
+    ended : bool
+        Whether a process had to be ended, so that the next method has to wait for a new one.
     """
 
     def __init__(self, trial: Trial):
         self.starting = 0.0
+        self.ended = False
         self._trial = trial
         self._worker: Worker | None = None
 
@@ -51,6 +54,7 @@ class TimedTrial:
             if self._worker is not None:
                 self._worker.close()
             self._worker = None
+            self.ended = True
             raise
 
     def _ready(self) -> Worker:
@@ -59,6 +63,7 @@ class TimedTrial:
             worker = Worker()
             worker.call(_keep, self._trial)
             self._worker = worker
+            self.ended = False
             self.starting += time.perf_counter() - begin
         return self._worker
 

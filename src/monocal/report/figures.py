@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
-from ..metrics import Estimate
+from ..metrics.units import count, counted, number, percent, points
 from ..plots import CalibrationCurve, EffectCurve, RankParameters
+from ..plots.ranks import alike
+from .confidence import ConfidenceChange
 from .markup import Markup
-from .svg import Chart, drawing, padded, tick_label, ticks
-from .words import count, direction, number, percent, points
+from .svg import Chart, drawing, padded, tick_labels, ticks
+from .words import direction
 
 WIDTH = 440.0
 _LOG_FROM = 20  # classes
+_FEW = 5  # rows of a bin, below which its accuracy says next to nothing
 
 
 def reliability(curve: CalibrationCurve, name: str) -> Markup:
@@ -29,15 +30,16 @@ def reliability(curve: CalibrationCurve, name: str) -> Markup:
     for k in filled:
         top.box((curve.edges[k], curve.edges[k + 1]), (curve.low[k], curve.high[k]), "band")
     top.line([0, 1], [0, 1], "diagonal")
-    top.line(curve.confidence[filled], curve.accuracy[filled], f"line {name}")
+    many = filled[curve.weight[filled] >= _FEW]
+    top.line(curve.confidence[many], curve.accuracy[many], f"line {name}")
     bottom.x_axis(at, [""] * 6)
     bottom.text(236, 458, "confidence", "label", "middle")
     bottom.y_axis([0, most], ["0", f"{100 * most:.0f} %"], "share of rows")
     for k in filled:
         bottom.box((curve.edges[k] + 0.004, curve.edges[k + 1] - 0.004), (0, share[k]), f"bar {name}")
     for k in filled:
-        state = "out" if curve.outside[k] else "in"
-        top.dot(curve.confidence[k], curve.accuracy[k], f"dot {name} {state}")
+        state = ("out" if curve.outside[k] else "in") + (" few" if curve.weight[k] < _FEW else "")
+        top.dot(curve.confidence[k], curve.accuracy[k], f"dot {name} {state}", 3.0 if "few" in state else 4.5)
     for k in filled:
         left, right = top.px(curve.edges[k]), top.px(curve.edges[k + 1])
         told = f"Confidence {curve.edges[k]:.2f} to {curve.edges[k + 1]:.2f}\n{_bin_numbers(curve, k)}"
@@ -52,7 +54,7 @@ def _bin_numbers(curve: CalibrationCurve, k: int | np.integer) -> str:
     share = curve.weight[k] / curve.weight.sum()
     verdict = "outside" if curve.outside[k] else "inside"
     return (
-        f"{count(curve.weight[k])} rows ({100 * share:.1f} %)\n"
+        f"{counted(curve.weight[k], 'row')} ({100 * share:.1f} %)\n"
         f"mean confidence {percent(curve.confidence[k])}\n"
         f"accuracy {percent(curve.accuracy[k])}\n{direction(gap)} by {points(gap)}\n"
         f"{verdict} the band {percent(curve.low[k])} to {percent(curve.high[k])}"
@@ -71,12 +73,12 @@ def margin(before: CalibrationCurve, after: CalibrationCurve) -> Markup:
     reach = np.concatenate([*gaps.values(), *bands["before"], *bands["after"], [0.0]])
     chart = Chart((0, len(kept)), padded(reach), 52, 30, WIDTH - 64, 290)
     at = ticks(*chart.y)
-    chart.y_axis(at, [tick_label(t) for t in at], "over-confidence, points")
+    chart.y_axis(at, tick_labels(at), "over-confidence, points")
     edges = [before.edges[k] for k in kept] + [before.edges[kept[-1] + 1]]
     step = max(1, round(len(edges) / 6))
     chart.x_axis(
         range(len(edges))[::step],
-        [tick_label(round(float(e), 1)) for e in edges[::step]],
+        tick_labels([float(e) for e in edges[::step]]),
         "margin, in bins with as many rows each",
     )
     for name in ("before", "after"):
@@ -96,31 +98,26 @@ def margin(before: CalibrationCurve, after: CalibrationCurve) -> Markup:
     return drawing(WIDTH, 372, "Calibration error against the margin, before and after calibration", chart)
 
 
-def estimates(found: Sequence[tuple[str, Estimate, bool]], metric: str, as_percent: bool) -> Markup:
-    """A dot and an interval for each name; ``True`` marks the recommended one."""
-    row, head = 34.0, 30.0
-    height = head + row * len(found) + 40
-    show = percent if as_percent else number
-    reach = [v for _, e, _ in found for v in (e.value, e.low, e.high) if v is not None]
-    chart = Chart(padded(reach), (0, len(found)), 16, head, WIDTH - 32, row * len(found))
-    at = ticks(*chart.x)
-    chart.x_axis(at, [tick_label(100 * t) if as_percent else tick_label(t) for t in at])
-    chart.text(chart.left, 16, f"{metric}{', %' if as_percent else ''} (less is better)")
-    for i, (name, estimate, best) in enumerate(found):
-        y = head + row * i
-        kind = "after" if best else "other"
-        chart.text(chart.left, y + 13, name + (" ★" if best else ""), "name strong" if best else "name")
-        told = f"{name}\n{metric} {show(estimate.value)}"
-        if not np.isfinite(estimate.value):
-            chart.text(WIDTH - 16, y + 13, show(estimate.value), "name", "end")
-        elif estimate.low is not None and estimate.high is not None:
-            left, right = chart.px(estimate.low), chart.px(estimate.high)
-            chart.add("line", x1=left, x2=right, y1=y + 23, y2=y + 23, class_=f"whisker {kind}")
-            told += f"\ninterval {show(estimate.low)} to {show(estimate.high)}"
-        if np.isfinite(estimate.value):
-            chart.add("circle", cx=chart.px(estimate.value), cy=y + 23, r=5, class_=f"dot {kind} out")
-        chart.hit(0, y, WIDTH, row, told)
-    return drawing(WIDTH, height, f"{metric} of each method with its interval", chart)
+def confidence(change: ConfidenceChange) -> Markup:
+    """Confidence after against confidence before."""
+    low = float(min(change.x.min(), change.low.min(), 0.9))
+    low = np.floor(10 * low) / 10
+    chart = Chart((low, 1.0), (low, 1.0), 52, 30, WIDTH - 66, 250)
+    chart.axes("confidence before", "confidence after")
+    chart.line([low, 1], [low, 1], "diagonal")
+    if not change.one_curve:
+        chart.area(change.x, change.low, change.high, "ribbon after")
+    chart.line(change.x, change.middle, "line after")
+    middle = (change.x[1:] + change.x[:-1]) / 2
+    edges = np.concatenate(([low], middle, [1.0]))
+    for k in range(len(change.x)):
+        chart.dot(change.x[k], change.middle[k], "dot after out", 2.5)
+        told = f"confidence before {percent(change.x[k])}\nafter {percent(change.middle[k])}"
+        if not change.one_curve:
+            told += f"\nmiddle 80 % of the rows: {percent(change.low[k])} to {percent(change.high[k])}"
+        left, right = chart.px(edges[k]), chart.px(edges[k + 1])
+        chart.hit(left, chart.top, max(right - left, 2.0), chart.height, told)
+    return drawing(WIDTH, 322, "Confidence of the top class after calibration against before", chart)
 
 
 def by_rank(parameters: RankParameters, which: str) -> Markup:
@@ -133,11 +130,9 @@ def by_rank(parameters: RankParameters, which: str) -> Markup:
     edge = 0.85 if log else 0.5
     chart = Chart((edge, p.n_classes + 0.5), padded(np.concatenate(reach)), 56, 30, WIDTH - 70, 210, log=log)
     at = ticks(*chart.y)
-    chart.y_axis(
-        at, [tick_label(t) for t in at], which if which == "weight" else "bias, from the lowest rank's"
-    )
+    chart.y_axis(at, tick_labels(at), which if which == "weight" else "bias, from the lowest rank's")
     places = _rank_ticks(p.n_classes, log)
-    chart.x_axis(places, [tick_label(t) for t in places], "rank from the top")
+    chart.x_axis(places, [count(t) for t in places], "rank from the top")
     chart.box((p.constant_from - 0.5, p.n_classes + 0.5), chart.y, "constant")
     # Stairs: a rank reaches half way to its neighbours; only corners are drawn, however many ranks there are.
     begins, ends, firsts = _runs(values if spread is None else np.stack([values, *spread]))
@@ -156,7 +151,7 @@ def by_rank(parameters: RankParameters, which: str) -> Markup:
             )
         left, right = chart.px(begin + 0.5), chart.px(end + 0.5)
         chart.hit(left, chart.top, max(right - left, 3.0), chart.height, told)
-    return drawing(WIDTH, 292, f"{which} by rank, the top rank on the left", chart)
+    return drawing(WIDTH, 292, f"{which.capitalize()} by rank, the top rank on the left", chart)
 
 
 def _runs(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -177,16 +172,10 @@ def effect(curve: EffectCurve, which: str) -> Markup:
     values = curve.weight if which == "weight" else curve.bias
     spread = curve.weight_range if which == "weight" else curve.bias_range
     chart = Chart(padded(curve.x, 0.02), padded(np.concatenate([values, *spread])), 56, 54, WIDTH - 70, 210)
-    at = ticks(*chart.y)
-    chart.y_axis(at, [tick_label(t) for t in at])
-    at = ticks(*chart.x)
-    chart.x_axis(at, [tick_label(t) for t in at], curve.statistic.replace("_", " "))
+    chart.axes(curve.statistic.replace("_", " "))
     chart.text(18, 16, which if which == "weight" else "bias, from the lowest rank's")
     # Ranks that share their values, as weights often do, are one line.
-    groups: list[list[int]] = []
-    for i in range(len(curve.ranks)):
-        same = next((g for g in groups if np.array_equal(values[g[0]], values[i])), None)
-        groups.append([i]) if same is None else same.append(i)
+    groups = alike(values)
     names = []
     for i, group in enumerate(groups):
         low, high = spread[:, group[0]]
@@ -205,5 +194,5 @@ def effect(curve: EffectCurve, which: str) -> Markup:
         )
         left, right = chart.px(edges[b]), chart.px(edges[b + 1])
         chart.hit(left, chart.top, right - left, chart.height, told)
-    words = f"{which} of the top ranks against {curve.statistic}"
+    words = f"{which.capitalize()} of the top ranks against the {curve.statistic.replace('_', ' ')}"
     return drawing(WIDTH, 316, words, chart)

@@ -38,3 +38,11 @@ addEventListener("scroll", () => {
   if (focused.matches(".hit") && !tip.hidden) show(focused); else hide();
 }, { passive: true });
 addEventListener("pointerdown", (event) => { if (!event.target.closest(".hit")) hide(); });
+
+// A table wider than its place says so.
+function mark() {
+  for (const box of document.querySelectorAll(".scroll")) box.classList.toggle("wide", box.scrollWidth > box.clientWidth + 1);
+}
+addEventListener("resize", mark);
+document.addEventListener("toggle", mark, true);
+mark();

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from ..metrics import Estimate
+from ..metrics.units import count, number, percent
 from ..plots import CalibrationCurve
-from . import words
 from .markup import Markup, el, join
 
-PLAIN = ("nll", "brier")  # the other metrics are shares
+_SCORES = ("nll", "brier")  # the other metrics are shares
+
+
+def shown_as(name: str) -> Callable[[float], str]:
+    """How the values of a metric are written."""
+    return number if name in _SCORES else percent
 
 
 def section(title: str, *children: Any) -> Markup:
@@ -22,11 +28,10 @@ def section(title: str, *children: Any) -> Markup:
 
 def symbol(class_: str) -> Markup:
     """A mark of the diagrams, for the key beneath them."""
-    mark = (
-        el("rect", x=1, y=3, width=14, height=10, class_=class_)
-        if class_ == "band"
-        else el("circle", cx=8, cy=8, r=5, class_=class_)
-    )
+    if class_.startswith(("band", "cell")):
+        mark = el("rect", x=1, y=3, width=14, height=10, class_=class_, fill_opacity=0.6)
+    else:
+        mark = el("circle", cx=8, cy=8, r=3 if "few" in class_ else 5, class_=class_)
     return el("svg", mark, viewBox="0 0 16 16", aria_hidden="true")
 
 
@@ -35,16 +40,16 @@ def bin_table(curve: CalibrationCurve) -> Markup:
     rows = [
         (
             f"{curve.edges[k]:.2f} to {curve.edges[k + 1]:.2f}",
-            words.count(curve.weight[k]),
-            words.percent(curve.confidence[k]),
-            words.percent(curve.accuracy[k]),
-            f"{words.percent(curve.low[k])} to {words.percent(curve.high[k])}",
+            count(curve.weight[k]),
+            percent(curve.confidence[k]),
+            percent(curve.accuracy[k]),
+            f"{percent(curve.low[k])} to {percent(curve.high[k])}",
         )
         for k in range(len(curve.weight))
         if curve.weight[k] > 0
     ]
     head = ("confidence", "rows", "mean confidence", "accuracy", "band")
-    return details("The numbers", table(head, rows))
+    return details("The numbers", table("Bins of the reliability diagram", head, rows))
 
 
 def details(summary: str, *children: Any) -> Markup:
@@ -52,8 +57,8 @@ def details(summary: str, *children: Any) -> Markup:
     return el("details", el("summary", summary), *children)
 
 
-def table(head: tuple[str, ...], rows: Any, chosen: int | None = None) -> Markup:
-    """A table whose first column names its rows; it scrolls where it is too wide."""
+def table(name: str, head: tuple[str, ...], rows: Any, chosen: int | None = None) -> Markup:
+    """A table whose first column names its rows; where it is too wide it scrolls, under a line that says so."""
     body = [
         el(
             "tr",
@@ -73,13 +78,13 @@ def table(head: tuple[str, ...], rows: Any, chosen: int | None = None) -> Markup
         class_="scroll",
         tabindex="0",
         role="group",
-        aria_label=f"Table of {head[0]}",
+        aria_label=f"Table: {name}",
     )
 
 
 def value(name: str, estimate: Estimate) -> Markup:
     """A metric with its interval beneath."""
-    show = words.number if name in PLAIN else words.percent
+    show = shown_as(name)
     if estimate.low is None or estimate.high is None or not np.isfinite(estimate.value):
         return join(show(estimate.value))
     span = f"{show(estimate.low)} – {show(estimate.high)}".replace(" % –", " –")

@@ -1,7 +1,13 @@
 """Which calibrator should I use? Fit several, judge them on the same rows, recommend one and say why.
 
-The recommended one has the lowest NLL among those that guarantee the order of the classes. NLL is a mean over rows, so the
-difference of two methods is the mean of row differences ``d_i``, with interval ``mean(d) ± z sd(d) / sqrt(n)``.
+Never on noise: the difference of two methods is the mean of their row differences of NLL with its interval (`metrics.paired`).
+
+    best          the lowest NLL among the methods that guarantee the order of the classes
+    alike         those of them whose interval against the best holds zero
+    recommended   the simplest of these
+
+Where the best method that may re-order is clearly better than the best that may not, the simplest of its kind is named as well,
+with what the order costs. The rows that choose are the rows that judge, and every sentence that recommends says so.
 """
 
 from __future__ import annotations
@@ -15,20 +21,68 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from scipy.stats import norm
 
+from ..baselines import (
+    BayesianBinning,
+    DirichletCalibration,
+    EnsembleTemperatureScaling,
+    HistogramBinning,
+    IntraOrderPreserving,
+    IsotonicCalibration,
+    MatrixScaling,
+    ParameterizedTemperatureScaling,
+    ScalingBinning,
+    SplineCalibration,
+    VectorScaling,
+)
+from ..calibration import MCCT, ConditionalMCCT, MCCTInverse, TemperatureScaling
 from ..errors import MissingExtraError
 from ..metrics import Evaluation, OrderAudit, PriceOfOrder, evaluate
+from ..metrics.paired import NEGLIGIBLE, Difference, paired_difference
 from ..metrics.price import price_of_rows
+from ..structured import LabelShift, Stacked, StructuredMCCT, StructuredScaling
 from .deadline import TimedTrial
 from .trial import Judged, Trial
+
+# By how much there is to understand, and to learn from the rows: one number, one a rank or class, matrices, networks. Steps come
+# last: they make equal what was not.
+SIMPLEST_FIRST: tuple[type, ...] = (
+    TemperatureScaling,
+    EnsembleTemperatureScaling,
+    MCCT,
+    MCCTInverse,
+    ConditionalMCCT,
+    IsotonicCalibration,
+    ParameterizedTemperatureScaling,
+    IntraOrderPreserving,
+    VectorScaling,
+    StructuredScaling,
+    MatrixScaling,
+    DirichletCalibration,
+    StructuredMCCT,
+    LabelShift,
+    Stacked,
+    SplineCalibration,
+    ScalingBinning,
+    HistogramBinning,
+    BayesianBinning,
+)
+
+
+def complexity(method: Any) -> int:
+    """Place in `SIMPLEST_FIRST`; a method that is not of this library comes after all that are."""
+    return next((i for i, kind in enumerate(SIMPLEST_FIRST) if type(method) is kind), len(SIMPLEST_FIRST))
+
 
 METRICS = ("nll", "ece", "brier", "accuracy")
 
 
 @dataclass(frozen=True)
 class MethodResult:
-    """One method on the rows to judge on; ``note`` says why there are no figures, or what to know of them."""
+    """One method on the rows to judge on; ``note`` says why there are no figures, or what to know of them.
+
+    ``complexity`` is its place among all methods, the simplest first.
+    """
 
     name: str
     keeps_order: bool
@@ -36,22 +90,15 @@ class MethodResult:
     audit: OrderAudit | None = None
     seconds: float = 0.0
     note: str = ""
+    complexity: int = len(SIMPLEST_FIRST)
     row_nll: np.ndarray | None = field(default=None, repr=False)
     row_top: np.ndarray | None = field(default=None, repr=False)
 
-
-@dataclass(frozen=True)
-class Difference:
-    """Mean of paired row differences of NLL, a - b, and its interval."""
-
-    mean: float
-    low: float
-    high: float
-
     @property
-    def decided(self) -> bool:
-        """Whether the interval excludes zero."""
-        return self.low > 0 or self.high < 0
+    def nll(self) -> float:
+        """Of the rows judged on."""
+        assert self.evaluation is not None
+        return self.evaluation["nll"].value
 
 
 @dataclass(frozen=True)
@@ -61,51 +108,94 @@ class MethodComparison:
     Attributes
     ----------
     results : tuple of MethodResult
-    recommended : str or None
-        None when no method that keeps the order could be judged.
     level : float
+    labels : ndarray of shape (n,)
+        Of the rows judged on.
+    asked : str or None
+        The method that was asked for by name, judged before the others.
     """
 
     results: tuple[MethodResult, ...]
-    recommended: str | None
     level: float
     labels: np.ndarray | None = field(default=None, repr=False)
-
-    @property
-    def price(self) -> tuple[str, PriceOfOrder] | None:
-        """The best method that may re-order, and what the recommended one loses to it; None where one of them is missing."""
-        free = next((one for one in self.judged if not one.keeps_order), None)
-        if free is None or self.recommended is None:
-            return None
-        keeping = self[self.recommended]
-        assert keeping.row_nll is not None and free.row_nll is not None  # noqa: PT018
-        assert keeping.row_top is not None and free.row_top is not None  # noqa: PT018
-        assert self.labels is not None
-        found = price_of_rows(
-            keeping.row_nll, free.row_nll, keeping.row_top, free.row_top, self.labels, self.level
-        )
-        return free.name, found
+    asked: str | None = None
 
     def __getitem__(self, name: str) -> MethodResult:
         return next(result for result in self.results if result.name == name)
+
+    def __contains__(self, name: object) -> bool:
+        return any(result.name == name for result in self.results)
 
     @property
     def judged(self) -> list[MethodResult]:
         """Those with figures, the lowest NLL first."""
         found = [result for result in self.results if result.evaluation is not None]
-        return sorted(found, key=_nll)
+        return sorted(found, key=lambda result: result.nll)
+
+    def best(self, *, keeping: bool) -> MethodResult | None:
+        """The method of lowest NLL among those that keep the order, or among those that may not."""
+        return next(iter(self._candidates(keeping)), None)
+
+    def alike(self, *, keeping: bool) -> list[MethodResult]:
+        """The best and those that cannot be told from it, the simplest first."""
+        best = self.best(keeping=keeping)
+        if best is None:
+            return []
+        tied = [one for one in self._candidates(keeping) if not self.clearly_worse(one.name, best.name)]
+        return sorted(tied, key=lambda one: (one.complexity, one.nll))
+
+    @property
+    def recommended(self) -> str | None:
+        """The simplest of the order-keeping methods that cannot be told from the best of them.
+
+        ``"uncalibrated"`` where every one of them is clearly worse than no calibration; None where none could be judged.
+        """
+        best = self.best(keeping=True)
+        if best is None:
+            return None
+        if UNCALIBRATED in self and self.clearly_worse(best.name, UNCALIBRATED):
+            return UNCALIBRATED
+        return self.alike(keeping=True)[0].name
+
+    @property
+    def recommended_free(self) -> str | None:
+        """The simplest of the best methods that may re-order, where the order has a price; else None."""
+        price = self.price
+        return self.alike(keeping=False)[0].name if price is not None and price[1].costs else None
+
+    @property
+    def price(self) -> tuple[str, PriceOfOrder] | None:
+        """The best method that may re-order, and what the best that keeps the order loses to it; None without one of them.
+
+        The best of k is better than it should be, so its interval is that of k: ``1 - (1 - level) / k``.
+        """
+        keeping, free = self.best(keeping=True), self.best(keeping=False)
+        if keeping is None or free is None:
+            return None
+        assert keeping.row_nll is not None and free.row_nll is not None  # noqa: PT018
+        assert keeping.row_top is not None and free.row_top is not None  # noqa: PT018
+        assert self.labels is not None
+        level = 1 - (1 - self.level) / len(self._candidates(keeping=False))
+        return free.name, price_of_rows(
+            keeping.row_nll, free.row_nll, keeping.row_top, free.row_top, self.labels, level
+        )
 
     def difference(self, a: str, b: str) -> Difference:
         """NLL of a minus that of b, paired by row."""
         rows_a, rows_b = self[a].row_nll, self[b].row_nll
         assert rows_a is not None
         assert rows_b is not None
-        with np.errstate(invalid="ignore"):
-            d = np.where(rows_a == rows_b, 0.0, rows_a - rows_b)
-            room = norm.ppf((1 + self.level) / 2) * d.std() / np.sqrt(len(d))
-        if not np.isfinite(room):  # a label with probability zero: the sign is all there is
-            return Difference(float(d.mean()), -np.inf, np.inf)
-        return Difference(float(d.mean()), float(d.mean() - room), float(d.mean() + room))
+        return paired_difference(rows_a, rows_b, self.level)
+
+    def clearly_worse(self, a: str, b: str) -> bool:
+        """Whether a has a higher NLL than b by more than noise; one that gives a label no probability at all is."""
+        if np.isinf(self[a].nll) or np.isinf(self[b].nll):
+            return self[a].nll > self[b].nll
+        found = self.difference(a, b)
+        return found.low > 0 and found.mean >= NEGLIGIBLE
+
+    def _candidates(self, keeping: bool) -> list[MethodResult]:
+        return [one for one in self.judged if one.name != UNCALIBRATED and one.keeps_order == keeping]
 
 
 def compare_methods(
@@ -133,25 +223,26 @@ def compare_methods(
         Of the intervals, as in `monocal.evaluate`.
     time_limit : float
         Seconds in all. A method that takes more than a third of those left is stopped, and the result says so: it runs in a
-        process of its own, which is ended. Starting that process is not counted.
+        process of its own, which is ended. Starting that process is not counted, but none is started for the last second.
     on_method : callable, optional
         Called with the name of each method before it is fitted.
     """
     if methods is None:
         methods = default_methods(trial.kind)
     judged: dict[str, Judged] = {}
+    asked = None
     if known is not None:
         alike = (name for name, method in methods.items() if _same(method, known[0]))
-        name = next(alike, f"this {type(known[0]).__name__}")
-        methods = {**methods, name: known[0]}
-        judged[name] = known[1]
+        asked = next(alike, f"{method_name(type(known[0]))} as given")
+        methods = {**methods, asked: known[0]}
+        judged[asked] = known[1]
     end = time.perf_counter() + time_limit
     results = [_result(UNCALIBRATED, True, trial, trial.before, n_boot, level, seed)]
     with TimedTrial(trial) as timed:
         for name, method in methods.items():
             keeps = bool(getattr(method, "preserves_order", False))
             left = end + timed.starting - time.perf_counter()
-            if name not in judged and left <= 0:
+            if name not in judged and left <= (_WORTH_A_START if timed.ended else 0):
                 note = f"not tried: the {time_limit:g} seconds for the comparison were over"
                 results.append(MethodResult(name, keeps, note=note))
                 continue
@@ -159,40 +250,41 @@ def compare_methods(
                 on_method(name)
             # A third of what is left, so that a slow method leaves time for those after it.
             found = judged.get(name) or partial(timed.judge, method, left / 3)
-            results.append(_try(trial, name, keeps, found, n_boot, level, seed))
-    candidates = [result for result in results[1:] if result.evaluation is not None and result.keeps_order]
-    best = min(candidates, key=_nll, default=None)
-    return MethodComparison(tuple(results), None if best is None else best.name, level, trial.labels)
+            result = _try(trial, name, keeps, found, n_boot, level, seed)
+            results.append(replace(result, complexity=complexity(method)))
+    return MethodComparison(tuple(results), level, trial.labels, asked)
 
 
-def default_methods(kind: str = "logits") -> dict[str, Any]:
-    """Every calibrator of `monocal.calibrators`, unfitted, by name: those that need no extra first, then those that keep the
-    order."""
-    from ..calibration import MCCTInverse
+def default_methods(kind: str = "logits", *, networks: bool = False) -> dict[str, Any]:
+    """The calibrators of `monocal.calibrators`, unfitted, by name: those that keep the order first, the simplest of them first.
+
+    One variant a class. ``networks`` adds those that train one, for minutes.
+    """
     from ..registry import calibrators
-    from ..structured import LabelShift, Stacked
 
-    # One variant a class; MCCT-I is MCCT in other units; published variants are there for the paper's tables; the others that are
-    # left out are frames for methods that are tried by themselves.
+    # MCCT-I is MCCT in other units; published variants are there for the paper's tables; the others are frames for methods that
+    # are tried by themselves.
     left_out = (MCCTInverse, Stacked, LabelShift)
     infos = [info for info in calibrators() if not info.published and info.cls not in left_out]
+    infos = [info for info in infos if networks or not info.extras]
     infos.sort(key=lambda info: (bool(info.extras), not info.preserves_order))
     found: dict[str, Any] = {}
     for info in infos:
-        found.setdefault(_method_name(info.cls), info.make().set_params(input=kind))
-    return found
+        found.setdefault(method_name(info.cls), info.make().set_params(input=kind))
+    return dict(sorted(found.items(), key=lambda one: (not one[1].preserves_order, complexity(one[1]))))
 
 
 _PEOPLE = ("Bayesian", "Dirichlet")
 
 
-def _method_name(kind: type) -> str:
+def method_name(kind: type) -> str:
     """``TemperatureScaling`` as temperature scaling, ``ConditionalMCCT`` as conditional MCCT."""
     parts = re.findall(r"[A-Z]+(?![a-z])|[A-Z][a-z]+|[0-9]+", kind.__name__)
     return " ".join(part if part.isupper() or part in _PEOPLE else part.lower() for part in parts)
 
 
 UNCALIBRATED = "uncalibrated"
+_WORTH_A_START = 1.0  # seconds left, below which no new process is started, which takes longer
 
 
 def _same(a: Any, b: Any) -> bool:
@@ -229,8 +321,3 @@ def _result(
     with np.errstate(divide="ignore"):
         row_nll = -np.log(probs[np.arange(len(probs)), trial.labels].astype(np.float64))
     return MethodResult(name, keeps, found, row_nll=row_nll, row_top=probs.argmax(axis=1))
-
-
-def _nll(result: MethodResult) -> float:
-    assert result.evaluation is not None
-    return result.evaluation["nll"].value

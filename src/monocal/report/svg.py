@@ -32,22 +32,33 @@ def ticks(low: float, high: float, about: int = 6) -> list[float]:
 
 
 def padded(values: Any, share: float = 0.06) -> Span:
-    """A range with some air around all finite values."""
+    """A range with some air around all finite values; values that are alike to six digits count as one."""
     array = np.asarray(values, dtype=float)
     array = array[np.isfinite(array)]
     if not len(array):
         return 0.0, 1.0
     low, high = float(array.min()), float(array.max())
-    room = (high - low) * share or max(abs(high), 1.0) * 0.1
+    largest = max(abs(low), abs(high))
+    room = (high - low) * share if high - low > 1e-6 * largest else (largest or 1.0) * 0.1
     return low - room, high + room
 
 
-def tick_label(value: float) -> str:
-    """Short: 0.2, 15, 1,000."""
-    if abs(value) < 1e-12:
-        return "0"
-    text = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
-    return text.replace("-", "−")
+def tick_labels(at: Sequence[float], unit: float = 1.0) -> list[str]:
+    """Short, with the decimals that tell them apart and place them well: 0.25, 15, 1,000, 1.1314; times ``unit``."""
+    values = [unit * float(value) for value in at]
+    step = (
+        (max(values) - min(values)) / (len(values) - 1)
+        if len(values) > 1
+        else max(map(abs, values), default=1.0)
+    )
+    labels: list[str] = []
+    for decimals in range(10):
+        rounded = [round(value, decimals) + 0.0 for value in values]
+        labels = [f"{value:,.{decimals}f}".replace("-", "−") for value in rounded]
+        off = max((abs(a - b) for a, b in zip(values, rounded, strict=True)), default=0.0)
+        if len(set(labels)) == len(set(values)) and off <= 0.1 * step:
+            break
+    return labels
 
 
 @dataclass
@@ -131,6 +142,13 @@ class Chart:
             self.text(self.left - 7, place + 4, words, "tick", "end")
         if name:
             self.text(self.left - 38, self.top - 12, name)
+
+    def axes(self, x_name: str = "", y_name: str = "", unit: tuple[float, float] = (1.0, 1.0)) -> None:
+        """Round ticks on both sides."""
+        at = ticks(*self.y)
+        self.y_axis(at, tick_labels(at, unit[1]), y_name)
+        at = ticks(*self.x)
+        self.x_axis(at, tick_labels(at, unit[0]), x_name)
 
     def hit(self, left: float, top: float, width: float, height: float, told: str) -> None:
         """An area, in drawing units, that tells its numbers."""

@@ -7,7 +7,7 @@ calibrator fitted on the other folds. A calibrator that comes fitted is judged a
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -114,4 +114,4 @@ def as_set(given: Any, name: str, kind: str = "logits") -> LogitsSet:
     if values.shape[1] < 2:
         raise InputError(f"{name}: expected at least two classes, got shape {values.shape}")
     labels = to_numpy(check_labels(found.labels, values, f"labels of {name}"))
-    return LogitsSet(values, labels, found.kind, found.name, found.path, found.part, found.notes)
+    return replace(found, values=values, labels=labels)

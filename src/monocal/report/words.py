@@ -6,47 +6,16 @@ no others: what chance alone could do is not called an error.
 
 from __future__ import annotations
 
-import math
+import numpy as np
 
-from ..metrics import Comparison, Floor, OrderAudit
+from ..metrics import Floor, OrderAudit
+from ..metrics.paired import Difference
+from ..metrics.units import count, counted, number, percent, points, small
 from ..plots import CalibrationCurve, RankParameters, Stretch
 from ..solver import Solution
-from .selection import UNCALIBRATED, MethodComparison
+from .confidence import ConfidenceChange
 
 _MOST_STRETCHES = 4
-
-
-def percent(value: float) -> str:
-    """5.50 %"""
-    return f"{100 * value:.2f} %" if math.isfinite(value) else number(value)
-
-
-def number(value: float) -> str:
-    """0.3456, or the sign for infinity."""
-    if math.isinf(value):
-        return "∞" if value > 0 else "−∞"
-    return f"{value:.4f}".replace("-", "−")
-
-
-def count(value: float) -> str:
-    """12,345; weights that are not whole keep one decimal."""
-    return f"{value:,.0f}" if value == round(value) else f"{value:,.1f}"
-
-
-def small(value: float) -> str:
-    """3.2e-07 as 3.2 × 10⁻⁷."""
-    if value == 0 or not math.isfinite(value):
-        return "0" if value == 0 else number(value)
-    mantissa, exponent = f"{value:.1e}".split("e")
-    digits = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-    return f"{mantissa} × 10{str(int(exponent)).translate(digits)}"
-
-
-def points(gap: float) -> str:
-    """8.1 points; 12 points."""
-    size = abs(100 * gap)
-    text = f"{size:.0f}" if size >= 9.95 else f"{size:.1f}"
-    return f"{text} point{'' if text == '1.0' else 's'}".replace("1.0 point", "1 point")
 
 
 def direction(gap: float) -> str:
@@ -66,7 +35,8 @@ def _stretch_in_words(stretch: Stretch, curve: CalibrationCurve, at: str = "") -
     else:
         where = f"{at}between {stretch.begin:.2f} and {stretch.end:.2f}"
     share = f"{100 * stretch.share:.0f} %" if stretch.share >= 0.01 else "under 1 %"
-    return f"{direction(stretch.gap)} by {points(stretch.gap)} {where} ({count(stretch.weight)} samples, {share} of all)"
+    rows = f"{count(stretch.weight)} sample{'' if stretch.weight == 1 else 's'}"
+    return f"{direction(stretch.gap)} by {points(stretch.gap)} {where} ({rows}, {share} of all)"
 
 
 def what_is_wrong(curve: CalibrationCurve, at: str = "") -> list[str]:
@@ -85,53 +55,47 @@ def what_is_wrong(curve: CalibrationCurve, at: str = "") -> list[str]:
     return told
 
 
-def on_average(curve: CalibrationCurve) -> str:
+def on_average(curve: CalibrationCurve, floor: Floor) -> str:
     """It claims 92.30 % on average and is right in 87.80 % of the cases: over-confident by 4.5 points."""
     gap = curve.mean_confidence - curve.mean_accuracy
     claim = f"It claims {percent(curve.mean_confidence)} on average and is right in {percent(curve.mean_accuracy)} of the cases"
-    return f"{claim}." if abs(gap) < 5e-4 else f"{claim}: {direction(gap)} by {points(gap)}."
+    if abs(gap) < 5e-4:
+        return f"{claim}."
+    return (
+        f"{claim}: {direction(gap)} by {points(gap)}{'' if _is_wrong(floor) else ', which chance explains'}."
+    )
 
 
-def against_floor(floor: Floor) -> str:
+def _is_wrong(floor: Floor) -> bool:
+    assert floor.p_value is not None
+    return floor.p_value <= 1 - floor.level
+
+
+def against_floor(floor: Floor, rows: float) -> str:
     """What the ECE means on this many rows."""
     assert floor.observed is not None
-    assert floor.p_value is not None
+    low, high = percent(floor.low), percent(floor.high)
+    span = "" if low == high else f" ({100 * floor.level:g} % of the time between {low} and {high})"
     told = (
-        f"A perfectly calibrated model would show an ECE of {percent(floor.median)} on rows like these "
-        f"({100 * floor.level:g} % of the time between {percent(floor.low)} and {percent(floor.high)})"
+        f"A perfectly calibrated model would show an ECE of {percent(floor.median)} on rows like these{span}"
     )
-    if floor.p_value > 1 - floor.level:
-        return f"{told}, so {percent(floor.observed)} cannot be told from perfect calibration."
-    return f"{told}, so {percent(floor.observed)} is more than chance."
+    if _is_wrong(floor):
+        return f"{told}, so {percent(floor.observed)} is more than chance."
+    return f"{told}, so {percent(floor.observed)} is, on {count(rows)} rows, indistinguishable from perfect calibration."
 
 
-def headline(before: CalibrationCurve, after: CalibrationCurve, floor: Floor, nll: Comparison) -> str:
-    """One sentence for the top of the page; ``nll`` compares after (A) with before (B)."""
-    assert floor.p_value is not None
-    change = f"ECE went from {percent(before.ece)} to {percent(after.ece)}"
-    if nll.verdict == "B is better":
-        return (
-            f"Calibration made the probabilities worse on these rows: NLL rose from {number(nll.b)} to "
-            f"{number(nll.a)}. {change}."
-        )
-    if nll.verdict == "undecided":
-        return f"Calibration changed little that these rows can show: {change}."
-    if floor.p_value > 1 - floor.level:
-        return f"{change}, which cannot be told from perfect calibration on this many rows."
-    if after.ece < before.ece:
-        return f"{change}; some error is left."
-    return f"NLL fell from {number(nll.b)} to {number(nll.a)}, but {change}."
-
-
-def change_in_words(comparison: Comparison) -> str:
-    """Verdict of a paired comparison of after (A) with before (B); which is lower, where there is no test."""
-    if comparison.difference == 0:
+def change_in_words(
+    old: str, new: str, lower: bool, difference: Difference | None, more_is_better: bool
+) -> str:
+    """Verdict on a change, of values as they are shown: better, worse, or which is lower where there is no test."""
+    if difference is None:
+        return "unchanged" if old == new else "lower" if lower else "higher"
+    if difference.mean == 0:
         return "unchanged"
-    if comparison.verdict == "not tested":
-        return "lower" if comparison.difference < 0 else "higher"
-    return {"A is better": "better", "B is better": "worse", "undecided": "no clear difference"}[
-        comparison.verdict
-    ]
+    if not difference.decided:
+        return "no clear difference"
+    verdict = "better" if lower != more_is_better else "worse"
+    return f"{verdict}, by less than is shown" if old == new else verdict
 
 
 def order_in_words(audit: OrderAudit, guaranteed: bool) -> list[str]:
@@ -140,18 +104,19 @@ def order_in_words(audit: OrderAudit, guaranteed: bool) -> list[str]:
     if audit.preserved:
         told = [f"In none of the {count(rows.rows)} rows did two classes change places."]
     else:
+        broken = f", and {counted(rows.ties_broken, 'tie')} broken" if rows.ties_broken else ""
         told = [
             f"In {count(rows.rows_inverted)} of {count(rows.rows)} rows ({percent(rows.share_inverted)}) at least two classes "
-            f"changed places: {count(rows.inverted_pairs)} pairs, and {count(rows.ties_broken)} ties were broken."
+            f"changed places: {counted(rows.inverted_pairs, 'pair')}{broken}."
         ]
     if rows.top1_changed:
         told.append(
-            f"The predicted class changed in {count(rows.top1_changed)} rows ({percent(rows.share_top1_changed)})."
+            f"The predicted class changed in {counted(rows.top1_changed, 'row')} ({percent(rows.share_top1_changed)})."
         )
     else:
         told.append("The predicted class is the same in every row.")
     if rows.ties_made:
-        told.append(f"{count(rows.ties_made)} pairs of classes were rounded to equal values.")
+        told.append(f"Rounding made {counted(rows.ties_made, 'pair')} of classes equal.")
     told.append(
         "This calibrator guarantees the order for every input."
         if guaranteed
@@ -175,48 +140,47 @@ def certificate_in_words(solution: Solution, tol: float | None) -> str:
     )
 
 
-def parameters_in_words(parameters: RankParameters) -> str:
-    """Where weights and biases stop changing."""
-    if parameters.constant_from == 1:
-        told = "All ranks share one weight: this is temperature scaling."
-        if parameters.weight_range is None:
-            told += f" The temperature is {number(1 / parameters.weight[0])}."
-        return told
-    jumps = len(parameters.pieces()) - 1
-    return (
-        f"Counted from the top, ranks {count(parameters.constant_from)} to {count(parameters.n_classes)} share one weight and "
-        f"bias; above them the correction grows at {count(jumps)} rank{'s' if jumps > 1 else ''}."
-    )
+def parameters_in_words(parameters: RankParameters) -> list[str]:
+    """What the weights and biases are: one temperature, steps by rank, and whether they depend on the sample."""
+    p = parameters
+    if not p.varies and p.constant_from == 1:
+        return [f"It is temperature scaling: every logit is divided by {number(1 / p.weight[0])}."]
+    told = []
+    if p.constant_from == 1:
+        told.append("All ranks share one weight.")
+    else:
+        jumps = len(p.pieces()) - 1
+        where = "The lowest rank has a weight and bias of its own"
+        if p.constant_from < p.n_classes:
+            where = f"Counted from the top, ranks {count(p.constant_from)} to {count(p.n_classes)} share one weight and bias"
+        told.append(f"{where}; above that, the correction steps up at {counted(jumps, 'rank')}.")
+    if p.varies:
+        assert p.weight_range is not None
+        low, high = (number(float(end), 2) for end in p.weight_range[:, 0])
+        told.append(
+            f"It depends on the sample: the weight of the top class lies between {low} and {high} in the middle 80 % of the rows."
+            if low != high
+            else "The biases depend on the sample."
+        )
+    elif p.weight_range is not None:
+        told.append("It could depend on the sample, but on these data it does not.")
+    return told
 
 
-def recommendation(methods: MethodComparison) -> str:
-    """Which method to use, and why."""
-    name = methods.recommended
-    if name is None:
-        return "No method that keeps the order of the classes could be judged."
-    best = methods[name]
-    assert best.evaluation is not None
-    told = [
-        f"Use {name}: of the methods that guarantee the order of the classes it has the lowest NLL, "
-        f"{number(best.evaluation['nll'].value)}."
-    ]
-    for other in (UNCALIBRATED, "temperature scaling"):
-        if other != name and any(result.name == other for result in methods.judged):
-            told.append(_difference(methods, name, other))
-    if methods.price is not None:
-        free, price = methods.price
-        told.append(f"{price}")
-        if price.costs:
-            told.append(f"Where the order may change, use {free} (both were chosen by these rows).")
-    return " ".join(told)
+def confidence_in_words(change: ConfidenceChange) -> str:
+    """A claim of 99 % becomes 93 %, one of 90 % becomes 82 %."""
+    at = np.unique(np.quantile(np.arange(len(change.x)), [0.1, 0.5, 0.9], method="nearest"))[::-1]
+    pairs = dict.fromkeys((_whole(change.x[k]), _whole(change.middle[k])) for k in at)
+    if all(old == new for old, new in pairs):
+        return "It leaves the confidence as it is, to the nearest per cent."
+    told = [f"{'A claim' if i == 0 else 'one'} of {old} becomes {new}" for i, (old, new) in enumerate(pairs)]
+    return ", ".join(told) + "."
 
 
-def _difference(methods: MethodComparison, name: str, other: str) -> str:
-    d = methods.difference(name, other)
-    if not math.isfinite(d.low):
-        return f"Against {other} the mean is decided by labels of probability zero."
-    span = f"{number(d.mean)}, {100 * methods.level:g} % interval {number(d.low)} to {number(d.high)}"
-    return f"The difference from {other} is {'clear' if d.decided else 'not clear'} ({span})."
+def _whole(share: float) -> str:
+    """93 %; 99.4 % near the end."""
+    decimals = 0 if 0.01 <= share <= 0.985 else 1
+    return f"{100 * share:.{decimals}f} %"
 
 
 def _sentence(text: str) -> str:

@@ -32,13 +32,13 @@ def whole_rows(X: Any) -> Any:
     return X.rechunk({0: rows or -1, 1: -1})
 
 
-def chunks_of(X: Any, *columns: Any) -> list[tuple[Delayed, Delayed, Delayed, int]]:
-    """Values, labels, weights and number of the first row of every chunk."""
+def chunks_of(X: Any, *columns: Any) -> list[tuple[Any, ...]]:
+    """Values, labels, weights, context and number of the first row of every chunk."""
     import dask.array as da
 
     n = X.shape[0]
     parts = [list(X.to_delayed().ravel())]
-    for name, column in zip(("y", "sample_weight"), columns, strict=True):
+    for name, column in zip(("y", "sample_weight", "context"), columns, strict=False):
         if column is None or np.isscalar(column):
             parts.append([column] * X.numblocks[0])
             continue

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -21,8 +22,8 @@ import numpy as np
 from ..arrays import Array, to_numpy
 from ..errors import InputError, require
 from ..kernel.block import Block
-from ..kernel.choice import engine_for
 from ..validation import check_some_weight
+from .block import prepare_block
 from .chunks import (
     Box,
     Delayed,
@@ -40,7 +41,7 @@ from .files import check_out
 from .interface import RowMap
 from .memory import MemoryRows
 from .parallel import block_rows
-from .reader import Reader
+from .reader import Checked, Reader
 from .sampling import choose_rows, in_sample, join_samples, sample_step
 from .stream import regroup
 
@@ -52,10 +53,10 @@ class DaskLogits:
 
     refusal = (
         "X: this method needs all rows in one process, but got a Dask array. Pass X.compute(), or use "
-        "TemperatureScaling (with loss='nll'), MCCT or ConditionalMCCT."
+        "TemperatureScaling (with loss='nll'), MCCT, ConditionalMCCT or StructuredScaling(kind='vector')."
     )
 
-    def __init__(self, X: Any, y: Any = None, sample_weight: Any = None):
+    def __init__(self, X: Any, y: Any = None, sample_weight: Any = None, context: Any = None):
         require("dask.array", "dask")
         self.names = getattr(X, "_meta", None) if hasattr(X, "columns") else None
         X, y, sample_weight = (as_array(column) for column in (X, y, sample_weight))
@@ -64,7 +65,7 @@ class DaskLogits:
                 f"X must be two-dimensional, one row a sample and one column a class, but has shape {X.shape}."
             )
         self.X = whole_rows(X)
-        self.y, self.weight = y, sample_weight
+        self.y, self.weight, self.context = y, sample_weight, context
 
     def open(self, reader: Reader) -> DaskSource:
         if self.y is None:
@@ -72,7 +73,7 @@ class DaskLogits:
                 "requires y to be passed, but the target y is None: give the true class of every row, 0..m-1."
             )
         X = _cut_at_blocks(self.X, _has_weight(self.weight, self.X.shape[0]))
-        chunks = chunks_of(X, self.y, self.weight)
+        chunks = chunks_of(X, self.y, self.weight, self.context)
         shared = once(reader)
         looks = compute([task(_look, shared, *chunk) for chunk in chunks])
         reader = replace(reader, smallest=min(look.smallest_probability for look in looks))
@@ -119,16 +120,25 @@ class DaskSource:
     def first_rows(self) -> np.ndarray:
         return self.first
 
+    def hold(self, make: Callable[[Checked], Any]) -> DaskRows:
+        m = self.shape[1]
+        return DaskRows(self._blocks(make), self.sizes, m, m, self.single_precision)
+
     def prepare(self, **how: Any) -> DaskRows:
-        reader, recipe = once(self.reader), once(how)
-        blocks = [task(_prepare, reader, recipe, *chunk) for chunk in self.chunks]
+        m = self.shape[1]
+        single = self.single_precision and how.get("dtype") is None
+        blocks = self._blocks(partial(prepare_block, **how))
+        return DaskRows(blocks, self.sizes, m, min(how.get("top_k") or m, m), single)
+
+    def _blocks(self, make: Callable[[Checked], Any]) -> list[Delayed]:
+        """A list of blocks for each chunk, kept where there are workers to keep them."""
+        reader, shared = once(self.reader), once(make)
+        blocks = [task(_make_blocks, reader, shared, *chunk) for chunk in self.chunks]
         if has_client():
             import dask
 
             blocks = list(dask.persist(*blocks))
-        m = self.shape[1]
-        single = self.single_precision and how.get("dtype") is None
-        return DaskRows(blocks, self.sizes, m, min(how.get("top_k") or m, m), single)
+        return blocks
 
 
 class DaskRows:
@@ -222,19 +232,20 @@ class _Look:
     smallest_probability: float
 
 
-def _look(reader: Box, X: Any, y: Any, weight: Any, first_row: int) -> _Look:
+def _look(reader: Box, X: Any, y: Any, weight: Any, context: Any, first_row: int) -> _Look:
     """Check a chunk and count its rows."""
     values = reader.value.values(X, first_row).values
     learnt = reader.value.having_seen(values)
-    rows = learnt.labelled(values, y, weight, first_row).that_count.on_host()
+    rows = learnt.labelled(values, y, weight, first_row, context).that_count.on_host()
     return _Look(len(rows), rows.logits[:50].copy(), learnt.smallest)
 
 
-def _prepare(reader: Box, how: Box, X: Any, y: Any, weight: Any, first_row: int) -> list[Block]:
+def _make_blocks(
+    reader: Box, make: Box, X: Any, y: Any, weight: Any, context: Any, first_row: int
+) -> list[Any]:
     values = reader.value.values(X, first_row).values
-    checked = reader.value.labelled(values, y, weight, first_row).on_host()
-    engine = engine_for(checked.logits, how.value.get("dtype"))
-    return [engine.prepare(part.logits, part.labels, part.weight, **how.value) for part in regroup([checked])]
+    checked = reader.value.labelled(values, y, weight, first_row, context).on_host()
+    return [make.value(part) for part in regroup([checked])]
 
 
 def _sum_blocks(blocks: list[Block], function: Callable[..., Any], args: Box) -> Any:

@@ -1,7 +1,8 @@
 """Rows in a file or in blocks: read in parts, each checked as it comes, and written in parts.
 
 memory-mapped, zarr or h5py array   read in slices of its rows
-a function that makes blocks        called once a pass; its blocks are ``(X, y)`` or ``(X, y, sample_weight)``
+a function that makes blocks        called once a pass; its blocks are ``(X, y)``, with ``sample_weight`` (n,) and ``context``
+                                    (n, C) behind where there are some
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import mmap
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -17,6 +19,7 @@ import numpy as np
 from ..arrays import to_numpy
 from ..errors import InputError
 from ..validation import check_some_weight
+from .context import ContextReader, find_context
 from .interface import RowMap
 from .parallel import row_slices
 from .reader import Checked, Reader
@@ -80,21 +83,21 @@ class _Parts(ABC):
 
     refusal = (
         "X: this method needs all rows in memory, but got blocks of rows. Pass arrays, or use TemperatureScaling "
-        "(with loss='nll'), MCCT or ConditionalMCCT, which read blocks."
+        "(with loss='nll'), MCCT, ConditionalMCCT or StructuredScaling(kind='vector'), which read blocks."
     )
 
     names = None
 
     @abstractmethod
-    def parts(self) -> Iterator[tuple[Any, Any, Any]]:
-        """Values, labels and weights (or None) as they come."""
+    def parts(self) -> Iterator[tuple[Any, Any, Any, Any]]:
+        """Values, labels, weights (or None) and context (or None) as they come."""
 
     def open(self, reader: Reader) -> StreamSource:
         rows = classes = 0
         single = True
         first: list[np.ndarray] = []
-        for values, part in self._checked(reader):
-            reader = reader.having_seen(values)
+        for learnt, part in self._checked(reader):
+            reader = learnt
             part = part.that_count
             if rows < _FIRST:
                 first.append(to_numpy(part.logits[:_FIRST]).copy())
@@ -110,32 +113,37 @@ class _Parts(ABC):
     def _read_again(self, reader: Reader) -> Iterator[Checked]:
         return (part for _, part in self._checked(reader))
 
-    def _checked(self, reader: Reader) -> Iterator[tuple[Any, Checked]]:
-        """Values as they were given, and the checked rows."""
+    def _checked(self, reader: Reader) -> Iterator[tuple[Reader, Checked]]:
+        """The reader, with what it has learnt so far, and the checked rows."""
         first_row, classes = 0, None
-        for X, y, weight in self.parts():
+        for X, y, weight, context in self.parts():
             if is_empty(X):
                 continue
             values = reader.values(X, first_row).values
-            part = reader.having_seen(values).labelled(values, y, weight, first_row)
+            reader, codes = self._context(reader.having_seen(values), context, first_row)
+            part = reader.labelled(values, y, weight, first_row, codes)
             classes = classes or values.shape[1]
             if values.shape[1] != classes:
                 raise InputError(
                     f"X: the block that begins at row {first_row} has {values.shape[1]} columns, those before it have {classes}. "
                     "All blocks must have one column for each class."
                 )
-            yield values, part.on_host()
+            yield reader, part.on_host()
             first_row += len(values)
+
+    def _context(self, reader: Reader, context: Any, first_row: int) -> tuple[Reader, np.ndarray | None]:
+        """The reader, and the context of a part as numbers: as they are here."""
+        return reader, context
 
 
 class FileLogits(_Parts):
     """An array in a file, read in slices of rows."""
 
-    def __init__(self, X: Any, y: Any = None, sample_weight: Any = None):
+    def __init__(self, X: Any, y: Any = None, sample_weight: Any = None, context: Any = None):
         self.X, self.y = X, y
-        self.weight = sample_weight
+        self.weight, self.context = sample_weight, context
         n = X.shape[0]
-        for name, column in (("y", y), ("sample_weight", sample_weight)):
+        for name, column in (("y", y), ("sample_weight", sample_weight), ("context", context)):
             shape = getattr(column, "shape", None)
             if shape is not None and len(shape) and shape[0] != n:
                 raise InputError(
@@ -143,15 +151,15 @@ class FileLogits(_Parts):
                     f"found input variables with inconsistent numbers of samples: {[n, shape[0]]}."
                 )
 
-    def parts(self) -> Iterator[tuple[Any, Any, Any]]:
+    def parts(self) -> Iterator[tuple[Any, Any, Any, Any]]:
         if self.y is None:
             raise InputError(
                 "requires y to be passed, but the target y is None: give the true class of every row, 0..m-1."
             )
-        labels, weight = (_sliceable(x) for x in (self.y, self.weight))
+        labels, weight, context = (_sliceable(x) for x in (self.y, self.weight, self.context))
         for rows in _reads(self.X):
             some = weight if weight is None or np.isscalar(weight) else weight[rows]
-            yield _read(self.X, rows), labels[rows], some
+            yield _read(self.X, rows), labels[rows], some, None if context is None else context[rows]
 
     def apply(self, row_map: RowMap, out: Any) -> Any:
         dtype = None if out is None else check_out(out, self.X.shape, self.X.dtype)
@@ -167,15 +175,15 @@ class FileLogits(_Parts):
 class BlockLogits(_Parts):
     """Blocks of rows from a function or an iterable."""
 
-    def __init__(self, blocks: Any, y: Any = None, sample_weight: Any = None):
-        if y is not None or sample_weight is not None:
+    def __init__(self, blocks: Any, y: Any = None, sample_weight: Any = None, context: Any = None):
+        if y is not None or sample_weight is not None or context is not None:
             raise InputError(
-                "X is a function or an iterable of blocks, so labels and weights come with its blocks, (X, y) or "
-                "(X, y, sample_weight): do not pass them apart."
+                "X is a function or an iterable of blocks, so labels, weights and context come with its blocks, (X, y), "
+                "(X, y, sample_weight) or (X, y, sample_weight, context): do not pass them apart."
             )
         self.blocks = blocks
 
-    def parts(self) -> Iterator[tuple[Any, Any, Any]]:
+    def parts(self) -> Iterator[tuple[Any, Any, Any, Any]]:
         blocks = self.blocks() if callable(self.blocks) else self.blocks
         if not callable(self.blocks) and iter(blocks) is blocks:
             raise InputError(
@@ -183,11 +191,27 @@ class BlockLogits(_Parts):
                 "makes it, for instance  fit(lambda: read_blocks(path))."
             )
         for number, block in enumerate(blocks):
-            if not _is_block(block) or len(block) not in (2, 3):
+            if not _is_block(block) or len(block) not in (2, 3, 4):
                 raise InputError(
-                    f"X: block {number} must be a tuple (X, y) or (X, y, sample_weight), but is {_describe(block)}."
+                    f"X: block {number} must be a tuple (X, y), (X, y, sample_weight) or (X, y, sample_weight, context), but is "
+                    f"{_describe(block)}."
                 )
-            yield (*block, None) if len(block) == 2 else tuple(block)
+            X, y, *rest = block
+            context = find_context(rest)
+            weight = next((x for x in rest if x is not context), None)
+            yield X, y, weight, context
+
+    def _context(self, reader: Reader, context: Any, first_row: int) -> tuple[Reader, np.ndarray | None]:
+        known = reader.context
+        if (context is None) != (known is None) and (first_row or context is None):
+            raise InputError(
+                f"X: the block that begins at row {first_row} has {'no' if context is None else 'a'} context, unlike those "
+                "before it. Give all blocks a context, or none."
+            )
+        if context is None:
+            return reader, None
+        known = (known or ContextReader.of(context)).having_seen(context)
+        return replace(reader, context=known), known.codes(context)
 
     def apply(self, row_map: RowMap, out: Any) -> Any:
         raise InputError(
@@ -210,6 +234,23 @@ def plain_blocks(blocks: Any) -> Iterator[Any]:
         )
     found = blocks() if callable(blocks) else blocks
     return (block[0] if _is_block(block) else block for block in found)
+
+
+def context_blocks(blocks: Any) -> Iterator[tuple[Any, Any]]:
+    """The values of blocks with their context, the table (n, C) that comes after the logits."""
+    if not callable(blocks) and (hasattr(blocks, "shape") or not isinstance(blocks, Iterable)):
+        raise InputError(
+            "blocks must be an iterable of tuples that begin with logits and hold a table of context: the calibrator was fitted "
+            "with one."
+        )
+    for number, block in enumerate(blocks() if callable(blocks) else blocks):
+        context = find_context(block[1:]) if _is_block(block) else None
+        if context is None:
+            raise InputError(
+                f"blocks: block {number} has no context, and the calibrator was fitted with one. Give tuples (X, context), with "
+                "one row of context for each row of X."
+            )
+        yield block[0], context
 
 
 def is_empty(block: Any) -> bool:

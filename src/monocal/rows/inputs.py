@@ -21,7 +21,7 @@ from .top_k import TopK, TopKLogits
 
 
 def elsewhere(
-    X: Any, y: Any = None, sample_weight: Any = None, *, reads_files: bool = True
+    X: Any, y: Any = None, sample_weight: Any = None, context: Any = None, *, reads_files: bool = True
 ) -> Elsewhere | None:
     """A way to work on ``X`` where it is, or None where it is an array in memory or may as well become one.
 
@@ -31,13 +31,13 @@ def elsewhere(
     if is_dask(X) or _is_dask_frame(X):
         from .dask import DaskLogits
 
-        return DaskLogits(X, y, sample_weight)
+        return DaskLogits(X, y, sample_weight, context)
     if isinstance(X, TopK):
         return TopKLogits(X, y, sample_weight)
     if is_blocks(X, y):
-        return BlockLogits(X, y, sample_weight)
+        return BlockLogits(X, y, sample_weight, context)
     if reads_files and is_large_file(X):
-        return FileLogits(X, y, sample_weight)
+        return FileLogits(X, y, sample_weight, context)
     return None
 
 

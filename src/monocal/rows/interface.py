@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from ..arrays import Array
-from .reader import Reader
+from .reader import Checked, Reader
 
 T = TypeVar("T")
 
@@ -49,8 +49,19 @@ class Rows(Protocol):
         """The same rows with the factors computed from their statistics."""
 
 
+class Held(Protocol):
+    """Blocks of rows somewhere, made by whoever asked for them."""
+
+    def sum(self, function: Callable[..., T], *args: Any) -> T:
+        """``function(block, *args)`` added up over all blocks, in a fixed order."""
+
+
 class Source(Protocol):
     """Checked rows with labels and weights, wherever they live."""
+
+    @property
+    def single_precision(self) -> bool:
+        """Whether the rows are in single precision, or less."""
 
     @property
     def reader(self) -> Reader:
@@ -64,7 +75,13 @@ class Source(Protocol):
         """Logits of a few of the rows, to judge their unit by."""
 
     def prepare(self, **how: Any) -> Rows:
-        """Rows for the solver; the keywords are those of `Engine.prepare`."""
+        """Rows for the solver; the keywords are those of `prepare_block`."""
+
+    def hold(self, make: Callable[[Checked], Any]) -> Held:
+        """Blocks of rows in the caller's own order of classes: ``make(checked)``, which has ``n_rows``.
+
+        They are made once where they can be kept, and in every pass where rows are read anew.
+        """
 
 
 @dataclass(frozen=True)

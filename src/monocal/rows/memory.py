@@ -11,6 +11,7 @@ import numpy as np
 from ..arrays import Array, is_torch, on_host, to_numpy
 from ..kernel.block import Block, join_blocks
 from ..kernel.choice import engine_for
+from .block import prepare_block
 from .parallel import GPU_BLOCK, block_rows, parallel_map, parallel_sum, row_slices
 from .reader import Checked, Reader
 from .sampling import blocks_between, choose_rows, in_sample, join_samples, sample_step
@@ -37,24 +38,28 @@ class MemoryRows:
         logits: Array,
         labels: Array,
         weight: Array | None = None,
+        context: np.ndarray | None = None,
         **how: Any,
     ) -> MemoryRows:
-        """Rows of logits (n, m); the keywords are those of `Engine.prepare`."""
-        engine = engine_for(logits, how.get("dtype"))
+        """Rows of logits (n, m); the keywords are those of `prepare_block`."""
+        checked = Checked(logits, labels, weight, context)
 
         def one(rows: slice) -> Block:
-            w = None if weight is None else weight[rows]
-            return engine.prepare(logits[rows], labels[rows], w, **how)
+            return prepare_block(checked[rows], **how)
 
         # Where nothing of the width of a tail is written, many rows are prepared at once.
-        narrow = engine.reads_tail_in_place and how.get("top_k") and not how.get("statistics")
+        narrow = (
+            engine_for(logits, how.get("dtype")).reads_tail_in_place
+            and how.get("top_k")
+            and not how.get("statistics")
+        )
         slices = row_slices(logits, 16 * block_rows(logits) if narrow else None)
         if on_host(logits):
             return cls(parallel_map(one, slices, serial=is_torch(logits)))
         # A device sorts in small blocks, to save memory, and sums in large ones, to save calls.
         blocks = [one(rows) for rows in slices]
         depth = blocks[0].rows.depth
-        width = depth.shape[1] if engine.reads_tail_in_place else logits.shape[1]
+        width = depth.shape[1] if blocks[0].engine.reads_tail_in_place else logits.shape[1]
         together = max(1, GPU_BLOCK // (blocks[0].n_rows * width))
         groups = [slice(i, i + together) for i in range(0, len(blocks), together)]
         return cls([join_blocks(blocks[g], logits[slices[g][0].start : slices[g][-1].stop]) for g in groups])
@@ -99,6 +104,16 @@ class MemoryRows:
         return rows
 
 
+class HeldBlocks:
+    """Blocks of any kind in memory; implements `interface.Held`."""
+
+    def __init__(self, blocks: Sequence[Any], serial: bool = False):
+        self.blocks, self._serial = list(blocks), serial
+
+    def sum(self, function: Callable[..., T], *args: Any) -> T:
+        return parallel_sum(lambda block: function(block, *args), self.blocks, self._serial)
+
+
 @dataclass(frozen=True)
 class ArraySource:
     """Checked arrays in memory; implements `interface.Source`."""
@@ -114,5 +129,15 @@ class ArraySource:
     def first_rows(self) -> Array:
         return self.checked.logits
 
+    @property
+    def single_precision(self) -> bool:
+        return not str(self.checked.logits.dtype).endswith("float64")
+
+    def hold(self, make: Callable[[Checked], Any]) -> HeldBlocks:
+        serial = is_torch(self.checked.logits)  # torch has its own parallelism, on every device
+        slices = row_slices(self.checked.logits)
+        return HeldBlocks(parallel_map(lambda rows: make(self.checked[rows]), slices, serial), serial)
+
     def prepare(self, **how: Any) -> MemoryRows:
-        return MemoryRows.prepare(self.checked.logits, self.checked.labels, self.checked.weight, **how)
+        rows = self.checked
+        return MemoryRows.prepare(rows.logits, rows.labels, rows.weight, rows.context, **how)

@@ -47,10 +47,17 @@ def row_slices(rows: Any, size: int | None = None) -> list[slice]:
     return [slice(i, min(i + size, n)) for i in range(0, max(n, 1), size)]
 
 
-def map_rows(function: Callable[[Any], B], rows: Array, size: int | None = None) -> B:
-    """``function(rows)``, where it treats every row alone and returns as many; of any array library."""
+def map_rows(function: Callable[..., B], rows: Array, size: int | None = None, beside: Any = None) -> B:
+    """``function(rows)``, where it treats every row alone and returns as many; of any array library.
+
+    With something of as many rows ``beside`` them: ``function(rows, beside)``.
+    """
     blocks = row_slices(rows, size)
-    first = function(rows[blocks[0]])
+
+    def of(block: slice) -> B:
+        return function(rows[block]) if beside is None else function(rows[block], beside[block])
+
+    first = of(blocks[0])
     if len(blocks) == 1:
         return first
     xp = array_namespace(first)
@@ -58,7 +65,7 @@ def map_rows(function: Callable[[Any], B], rows: Array, size: int | None = None)
     out[blocks[0]] = first
 
     def one(block: slice) -> None:
-        out[block] = function(rows[block])
+        out[block] = of(block)
 
     parallel_map(one, blocks[1:], serial=is_torch(rows))
     done: B = out

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Array, array_namespace, device_of, ordered_log, to_numpy
+from ..arrays import Array, array_namespace, device_of, is_torch, ordered_log, to_numpy
 from ..validation import (
     Given,
     check_label_available,
@@ -21,6 +21,7 @@ from ..validation import (
     check_probabilities,
     check_weights,
 )
+from .context import ContextReader, check_context_rows
 
 
 @dataclass(frozen=True)
@@ -30,13 +31,21 @@ class Checked:
     logits: Array  # (n, m)
     labels: Array  # (n,)
     weight: Array | None  # (n,)
+    context: np.ndarray | None = None  # (n, C), on the host wherever the logits are
 
     def __getitem__(self, index: Any) -> Checked:
         weight = None if self.weight is None else self.weight[index]
-        return Checked(self.logits[index], self.labels[index], weight)
+        context = (
+            None if self.context is None else self.context[to_numpy(index) if is_torch(index) else index]
+        )
+        return Checked(self.logits[index], self.labels[index], weight, context)
 
     def __len__(self) -> int:
         return int(self.labels.shape[0])
+
+    @property
+    def n_rows(self) -> int:
+        return len(self)
 
     @property
     def that_count(self) -> Checked:
@@ -48,7 +57,7 @@ class Checked:
     def on_host(self) -> Checked:
         """The same as numpy arrays."""
         weight = None if self.weight is None else to_numpy(self.weight)
-        return Checked(to_numpy(self.logits), to_numpy(self.labels), weight)
+        return Checked(to_numpy(self.logits), to_numpy(self.labels), weight, self.context)
 
 
 @dataclass(frozen=True)
@@ -60,24 +69,35 @@ class Reader:
     input : {"logits", "probabilities"}
     smallest : float
         The smallest positive probability of the calibration rows.
+    context : ContextReader or None
+        How what is known of rows beside their logits is read; None where nothing is.
     """
 
     input: str = "logits"
     smallest: float = np.inf
+    context: ContextReader | None = None
 
     def values(self, X: Any, first_row: int = 0) -> Given:
         """Checked values in the caller's library. Rows may be a part of more that begins at ``first_row``."""
         check = check_probabilities if self.input == "probabilities" else check_logits
         return check(X, first_row=first_row)
 
-    def labelled(self, values: Array, y: Any, sample_weight: Any, first_row: int | None = None) -> Checked:
-        """Checked values as logits, with their labels and weights."""
+    def labelled(
+        self,
+        values: Array,
+        y: Any,
+        sample_weight: Any,
+        first_row: int | None = None,
+        context: np.ndarray | None = None,
+    ) -> Checked:
+        """Checked values as logits, with their labels, weights, and context as `ContextReader.codes` gives it."""
         begin = first_row or 0
         labels = check_labels(y, values, first_row=begin)
         weight = check_weights(sample_weight, values, first_row=first_row)
         logits = self.logits(values)
         check_label_available(logits, labels, weight, first_row=begin)
-        return Checked(logits, labels, weight)
+        check_context_rows(context, values.shape[0], begin)
+        return Checked(logits, labels, weight, context)
 
     def having_seen(self, values: Array) -> Reader:
         """The reader that knows these rows are among those of the calibration set."""

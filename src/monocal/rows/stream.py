@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 from itertools import islice
 from operator import add
 from typing import Any, TypeVar
@@ -20,7 +20,7 @@ import numpy as np
 from ..arrays import Array, to_numpy
 from ..errors import InputError
 from ..kernel.block import Block
-from ..kernel.choice import engine_for
+from .block import prepare_block
 from .memory import MemoryRows
 from .parallel import block_rows, map_in_order
 from .reader import Checked, Reader
@@ -55,8 +55,9 @@ def _join(parts: list[Checked]) -> Checked:
     weight = None
     if any(part.weight is not None for part in parts):
         weight = np.concatenate([np.ones(len(p)) if p.weight is None else p.weight for p in parts])
-    logits, labels = (np.concatenate([getattr(p, name) for p in parts]) for name in ("logits", "labels"))
-    return Checked(logits, labels, weight)
+    names = ("logits", "labels", "context") if parts[0].context is not None else ("logits", "labels")
+    logits, labels, *context = (np.concatenate([getattr(p, name) for p in parts]) for name in names)
+    return Checked(logits, labels, weight, *context)
 
 
 @dataclass(frozen=True)
@@ -72,14 +73,16 @@ class StreamSource:
     def first_rows(self) -> np.ndarray:
         return self.first
 
-    def prepare(self, **how: Any) -> StreamingRows:
-        def one(part: Checked) -> Block:
-            engine = engine_for(part.logits, how.get("dtype"))
-            return engine.prepare(part.logits, part.labels, part.weight, **how)
+    def hold(self, make: Callable[[Checked], Any]) -> StreamingRows:
+        n, m = self.shape
+        return StreamingRows(self.read, make, n, m, m, self.single_precision)
 
+    def prepare(self, **how: Any) -> StreamingRows:
         n, m = self.shape
         single = self.single_precision and how.get("dtype") is None
-        return StreamingRows(self.read, one, n, m, min(how.get("top_k") or m, m), single)
+        return StreamingRows(
+            self.read, partial(prepare_block, **how), n, m, min(how.get("top_k") or m, m), single
+        )
 
 
 class StreamingRows:

@@ -38,7 +38,7 @@ from ..validation import (
     read_numbers,
 )
 from .interface import RowMap
-from .memory import MemoryRows
+from .memory import HeldBlocks, MemoryRows
 from .parallel import row_slices
 from .reader import Reader
 
@@ -230,6 +230,7 @@ class TopKSource:
     top: TopK
     columns: np.ndarray
     weight: np.ndarray | None
+    single_precision = False
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -246,6 +247,9 @@ class TopKSource:
         """
         whole = self.top.n_classes if top_k is not None else None
         return whole or self.shape[1]
+
+    def hold(self, make: Any) -> HeldBlocks:
+        raise InputError(TopKLogits.refusal)
 
     def prepare(self, **how: Any) -> MemoryRows:
         check_top_k(how.get("top_k"), self.shape[1])

@@ -20,7 +20,7 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve, eigh
 
 from ..arrays import ordered_softmax
-from ..baselines.affine_problem import AffineProblem, MatrixProblem, VectorProblem
+from ..baselines.affine_problem import AffineProblem, MatrixProblem
 from ..rows.parallel import block_rows, parallel_sum
 from ..rows.sampling import sample_step
 from ..solver.smooth import Point, conjugate_gradients
@@ -130,48 +130,6 @@ class CurvedProblem(AffineProblem):
     @abstractmethod
     def _preconditioned(self, v: np.ndarray) -> np.ndarray:
         """An approximate inverse of the Hessian times ``v`` (size,)."""
-
-
-class CurvedVector(CurvedProblem, VectorProblem):
-    """A weight and a bias for every class; the blocks of the Hessian are 2 x 2."""
-
-    def _linear(self, x: np.ndarray, deviation: np.ndarray) -> np.ndarray:
-        f = x * deviation[:, 0]
-        f += deviation[:, 1]
-        return f
-
-    def _formed(self, part: _Part) -> np.ndarray:
-        m = part.x.shape[1]
-        both = np.stack([part.p * part.x, part.p], axis=2).reshape(len(part.x), -1)
-        hessian = -(both.T @ (part.share * both))
-        own = np.arange(m)
-        for a, first in enumerate((part.x, None)):
-            for b, second in enumerate((part.x, None)):
-                value = part.share * part.p
-                value = value if first is None else value * first
-                value = value if second is None else value * second
-                hessian[2 * own + a, 2 * own + b] += value.sum(axis=0)
-        return hessian
-
-    def _precondition(self, parts: list[_Part]) -> None:
-        def moments(part: _Part) -> np.ndarray:
-            h = part.p * (1.0 - part.p)
-            h *= part.share
-            mass = h.sum(axis=0, dtype=np.float64)
-            h *= part.x
-            return np.stack([np.einsum("nm,nm->m", h, part.x), h.sum(axis=0, dtype=np.float64), mass])
-
-        second, first, mass = parallel_sum(moments, parts)
-        a, d = second + 2.0 * self.strength[:, 0], mass + 2.0 * self.strength[:, 1]
-        self._inverse = (a, first, d, a * d - first**2)
-
-    def _preconditioned(self, v: np.ndarray) -> np.ndarray:
-        assert self._inverse is not None
-        a, b, d, determinant = self._inverse
-        weight, bias = v.reshape(-1, 2).T
-        return (
-            np.stack([d * weight - b * bias, a * bias - b * weight], axis=1) / determinant[:, None]
-        ).ravel()
 
 
 class CurvedMatrix(CurvedProblem, MatrixProblem):

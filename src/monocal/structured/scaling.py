@@ -20,17 +20,22 @@ import numpy as np
 from scipy.special import logsumexp
 from sklearn.base import clone
 
-from ..arrays import compute_dtype
+from ..arrays import Array, array_namespace, compute_dtype, device_of, like, to_numpy
 from ..calibration.base import Calibrator
 from ..calibration.cone import warn_if_unfinished
 from ..calibration.temperature import TemperatureScaling
 from ..errors import InputError
-from ..rows.parallel import map_rows, one_blas_thread
+from ..rows.interface import Source
+from ..rows.memory import ArraySource
+from ..rows.parallel import map_rows, one_blas_thread, row_slices
+from ..rows.reader import Checked, Reader
 from ..solver import Solution
 from ..solver.smooth import minimize_smooth
 from ..validation import check_choice, check_number
+from .features import features
 from .folds import folds_of, splits
-from .problem import CurvedMatrix, CurvedProblem, CurvedVector
+from .problem import CurvedMatrix
+from .vector import DOUBLE_BELOW, VectorProblem
 
 _MOST_CLASSES = 5000
 # Strengths that cross-validation tries, strongest first: each fit is the next one's start.
@@ -41,14 +46,10 @@ _FOLDS = 5
 # Standard errors between a gain and one that is believed, and rows with which it takes twice as many: the gains of few rows are
 # skewed, and their error is itself uncertain. Chosen on draws of 100 rows and on halves of calibration parts.
 _DOUBT, _FEW = 1.5, 100.0
-# Beyond this a logit says no more.
-_LARGEST = 1e15
 # The largest share of the uniform distribution, for rows of next to no weight.
 _MOST_FLOOR = 0.5
 # Beyond so many rows a penalty per row is lost in the rounding of the curvature.
 _MOST_WEIGHT = 1e10
-# Up to this many logits double precision costs nothing; beyond, rows in single precision reach the tolerance as well.
-_DOUBLE_BELOW = 2**18
 
 
 class StructuredScaling(Calibrator):
@@ -95,6 +96,8 @@ class StructuredScaling(Calibrator):
     ((5,), True)
     """
 
+    _any_array = True
+
     def __init__(
         self,
         *,
@@ -110,53 +113,68 @@ class StructuredScaling(Calibrator):
         self.tol = tol
         self.max_iter = max_iter
 
-    def _fit(self, logits: np.ndarray, labels: np.ndarray, weight: np.ndarray | None) -> None:
+    @property
+    def _streams(self) -> bool:  # type: ignore[override]
+        return self.kind == "vector" and not isinstance(
+            self.shrinkage, str
+        )  # cross-validation reads too often
+
+    def _fit_source(self, source: Source) -> None:
         check_choice(self.kind, "kind", ("matrix", "vector"))
         check_number(self.tol, "tol", above=0)
         check_number(self.max_iter, "max_iter", least=1, whole=True)
-        m = logits.shape[1]
+        m = source.shape[1]
         if self.kind == "matrix" and m > _MOST_CLASSES:
             raise InputError(
                 f"X has {m} classes, and kind='matrix' would need {m**2:,} weights; it takes up to {_MOST_CLASSES} classes. "
                 "Use kind='vector', or an order-preserving method such as MCCT."
             )
-        weight = np.ones(len(labels)) if weight is None else weight
+        if not self._streams:
+            assert isinstance(source, ArraySource)
+            source = ArraySource(source.reader, source.checked.on_host())
+        self.shrinkage_: float
         if isinstance(self.shrinkage, str):
             check_choice(self.shrinkage, "shrinkage", ("cv",))
-            self.shrinkage_ = self._choose_shrinkage(logits, labels, weight)
+            assert isinstance(source, ArraySource)
+            self.shrinkage_ = self._choose_shrinkage(source.checked)
         else:
             if self.shrinkage != np.inf:
                 check_number(self.shrinkage, "shrinkage", above=0)
             self.shrinkage_ = float(self.shrinkage)
-        first = self._temper(logits, labels, weight)
+        first = self._temper(source)
         if self.shrinkage_ == np.inf:
             self.solution_, self.n_iter_ = first.solution_, first.n_iter_
             return
-        problem = self._problem(logits, labels, weight)
-        self.solution_ = self._solve(problem, self.shrinkage_, None, self.tol)
+        self.solution_ = self._solve(self._problem(source), self.shrinkage_, None, self.tol)
         self.n_iter_ = max(self.solution_.n_iter, 1)
         warn_if_unfinished(self, self.solution_)
         self._keep(self.solution_.coefficients)
 
-    def _temper(self, logits: np.ndarray, labels: np.ndarray, weight: np.ndarray) -> TemperatureScaling:
+    def _temper(self, source: Source) -> TemperatureScaling:
         """Begin with temperature scaling: nothing else yet."""
-        m = logits.shape[1]
-        first = TemperatureScaling().fit(logits, labels, weight)
+        m = source.shape[1]
+        first = TemperatureScaling()
+        first._fit_source(source)
         self.temperature_ = first.temperature_
         self.centre_ = np.zeros(m)
         self.floor_ = 0.0
         self._keep(np.zeros(m * (m + 1) if self.kind == "matrix" else 2 * m))
         return first
 
-    def _problem(self, logits: np.ndarray, labels: np.ndarray, weight: np.ndarray) -> CurvedProblem:
+    def _problem(self, source: Source) -> CurvedMatrix | VectorProblem:
         """What is left to solve at this temperature."""
-        total = float(weight.sum())
+        total = source.hold(_as_they_are).sum(_total)
         self.floor_ = min(1.0 / (total + 1.0), _MOST_FLOOR)
-        if logits.size <= _DOUBLE_BELOW:
+        strength = self._strength(source.shape[1], total)
+        if self.kind == "vector":
+            return VectorProblem(source, self.temperature_, self.floor_, total, strength)
+        assert isinstance(source, ArraySource)
+        rows = source.checked
+        logits = to_numpy(rows.logits)
+        if logits.size <= DOUBLE_BELOW:
             logits = logits.astype(np.float64, copy=False)
-        x = map_rows(self._features, logits)
-        kind = CurvedMatrix if self.kind == "matrix" else CurvedVector
-        problem = kind(x, labels, weight / total, 1.0, self._strength(logits.shape[1], total))
+        x = to_numpy(map_rows(lambda z: features(z, self.temperature_, self.floor_), logits))
+        problem = CurvedMatrix(x, to_numpy(rows.labels), _weights(rows) / total, 1.0, strength)
         self.centre_ = problem.centre
         return problem
 
@@ -171,7 +189,7 @@ class StructuredScaling(Calibrator):
         return strength
 
     def _solve(
-        self, problem: CurvedProblem, shrinkage: float, start: np.ndarray | None, tol: float
+        self, problem: CurvedMatrix | VectorProblem, shrinkage: float, start: np.ndarray | None, tol: float
     ) -> Solution:
         problem.set_strength(shrinkage * problem.published)
         with one_blas_thread:
@@ -185,15 +203,14 @@ class StructuredScaling(Calibrator):
         self.coef_ = weights + np.eye(m) if self.kind == "matrix" else weights[:, 0] + 1.0
         self.intercept_ = by_class[:, -1].copy()
 
-    def _choose_shrinkage(self, logits: np.ndarray, labels: np.ndarray, weight: np.ndarray) -> float:
-        choice = Surest(weight)
-        for strength, f in self.along_path(logits, labels, weight, folds_of(logits, labels, _FOLDS)):
+    def _choose_shrinkage(self, rows: Checked) -> float:
+        choice = Surest(_weights(rows))
+        labels = to_numpy(rows.labels)
+        for strength, f in self.along_path(rows, folds_of(rows.logits, labels, _FOLDS)):
             choice.hear(strength, log_likelihood(f, labels))
         return choice.best
 
-    def along_path(
-        self, logits: np.ndarray, labels: np.ndarray, weight: np.ndarray, fold: np.ndarray
-    ) -> Iterator[tuple[float, np.ndarray]]:
+    def along_path(self, rows: Checked, fold: np.ndarray) -> Iterator[tuple[float, np.ndarray]]:
         """Each strength of `PATH` with calibrated logits (n, m) of all rows, by fits without their fold.
 
         One strength at a time, so that nothing of the size of the rows waits for its turn.
@@ -202,58 +219,50 @@ class StructuredScaling(Calibrator):
         trials = [clone(self) for _ in parts]
         starts: list[np.ndarray | None] = [None] * len(parts)
         for trial, (train, _) in zip(trials, parts, strict=True):
-            trial._temper(logits[train], labels[train], weight[train])
+            trial._temper(ArraySource(Reader(), rows[train]))
         for strength in PATH:
-            out = np.empty(logits.shape, dtype=compute_dtype(logits))
+            out = np.empty(rows.logits.shape, dtype=compute_dtype(rows.logits))
             for k, (trial, (train, test)) in enumerate(zip(trials, parts, strict=True)):
-                if strength == np.inf:
-                    out[test] = trial._tempered(logits[test])
-                    continue
-                problem = trial._problem(logits[train], labels[train], weight[train])
-                starts[k] = trial._solve(problem, strength, starts[k], max(self.tol, ROUGH)).coefficients
-                trial._keep(starts[k])
-                out[test] = trial._calibrate(logits[test])
+                if strength < np.inf:
+                    problem = trial._problem(ArraySource(Reader(), rows[train]))
+                    starts[k] = trial._solve(problem, strength, starts[k], max(self.tol, ROUGH)).coefficients
+                    trial._keep(starts[k])
+                out[test] = trial._calibrate(rows.logits[test])
             yield strength, out
 
-    def _features(self, logits: np.ndarray) -> np.ndarray:
-        """Logarithms of tempered probabilities (n, m), up to a shift of the row where they have no floor; NaN for a class that
-        is not available."""
-        x = self._tempered(logits)
-        if self.floor_:
-            with np.errstate(under="ignore"):
-                p = np.exp(x, out=x)
-                p *= (1.0 - self.floor_) / p.sum(axis=1, keepdims=True)
-                p += x.dtype.type(self.floor_ / logits.shape[1])
-                np.log(p, out=x)
-        x[np.isneginf(logits)] = np.nan
-        return x
-
-    def _tempered(self, logits: np.ndarray) -> np.ndarray:
-        """``(z - max z) / T``, not below -1e15 but for classes that are not available."""
-        dtype = compute_dtype(logits)
-        with np.errstate(over="ignore"):
-            x = logits.astype(dtype, copy=False) - logits.max(axis=1, keepdims=True).astype(dtype)
-            x *= dtype(1.0 / self.temperature_)
-        return np.maximum(x, -_LARGEST, out=x, where=~np.isneginf(logits))
-
-    def _calibrate(self, logits: np.ndarray) -> np.ndarray:
+    def _calibrate(self, logits: Array) -> Array:
         return map_rows(self._transform, logits)
 
-    def _transform(self, logits: np.ndarray) -> np.ndarray:
-        x = self._features(logits)
-        masked = np.isnan(x)
-        np.copyto(x, self.centre_.astype(x.dtype), where=masked)
-        coef = self.coef_.astype(x.dtype)
+    def _transform(self, logits: Array) -> Array:
+        xp = array_namespace(logits)
+        x = features(logits, self.temperature_, self.floor_)
+        masked = xp.isnan(x)
+        x = xp.where(masked, like(self.centre_, x), x)
+        coef = like(self.coef_, x)
         f = x @ coef.T if coef.ndim == 2 else x * coef
-        f += self.intercept_.astype(x.dtype)
-        f[masked] = -np.inf
-        return f
+        f += like(self.intercept_, x)
+        return xp.where(masked, xp.asarray(-np.inf, dtype=f.dtype, **device_of(f)), f)
+
+
+def _as_they_are(rows: Checked) -> Checked:
+    return rows
+
+
+def _weights(rows: Checked) -> np.ndarray:
+    return np.ones(len(rows)) if rows.weight is None else to_numpy(rows.weight).astype(np.float64)
+
+
+def _total(rows: Checked) -> float:
+    return float(_weights(rows).sum())
 
 
 def log_likelihood(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """Log-probability of each label (n,)."""
-    f = logits.astype(np.float64)
-    return f[np.arange(len(f)), labels] - logsumexp(f, axis=1)
+    out = np.empty(len(labels))
+    for rows in row_slices(logits):
+        f = logits[rows].astype(np.float64)
+        out[rows] = f[np.arange(len(f)), labels[rows]] - logsumexp(f, axis=1)
+    return out
 
 
 class Surest:

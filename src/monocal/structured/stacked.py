@@ -75,7 +75,7 @@ class Stacked(Calibrator):
 
     def _unfitted(self, n_classes: int = 2) -> Sequence[Calibrator]:
         """The stages to fit for so many classes."""
-        return [StructuredScaling(), ConditionalMCCT()] if self.stages is None else self.stages
+        return [StructuredScaling(), ConditionalMCCT(by_class=False)] if self.stages is None else self.stages
 
     def _fit(self, logits: np.ndarray, labels: np.ndarray, weight: np.ndarray | None) -> None:
         check_number(self.folds, "folds", least=2, whole=True)

@@ -16,6 +16,7 @@ import numpy as np
 from sklearn.base import clone
 
 from ..calibration.conditional import ConditionalMCCT
+from ..rows.reader import Checked
 from ..validation import check_choice, check_number
 from .folds import folds_of, out_of_fold
 from .scaling import ROUGH, StructuredScaling, Surest, log_likelihood
@@ -60,7 +61,7 @@ class StructuredMCCT(Stacked):
     (inf, True)
     >>> biased = data.values + [3.0, 0.0, 0.0, 0.0, -3.0]
     >>> mc.StructuredMCCT().fit(biased, data.labels).stages_
-    [StructuredScaling(shrinkage=3.0), ConditionalMCCT()]
+    [StructuredScaling(shrinkage=3.0), ConditionalMCCT(by_class=False)]
     """
 
     def __init__(
@@ -97,7 +98,7 @@ class StructuredMCCT(Stacked):
         fold = folds_of(logits, labels, self.folds)
         judged = clone(then).set_params(tol=max(self.tol, ROUGH))
         choice = Surest(share)
-        for strength, middle in first.along_path(logits, labels, share, fold):
+        for strength, middle in first.along_path(Checked(logits, labels, weight), fold):
             if strength == np.inf:  # a scale is part of the second stage as well, so the first is left out
                 middle = logits
             # Two parts are enough for the second, which has little to learn: as many fits as there are strengths.
@@ -116,4 +117,6 @@ class StructuredMCCT(Stacked):
         if kind == "auto":
             kind = "matrix" if n_classes < _PAIRS_BELOW else "vector"
         rest: dict[str, Any] = {"tol": self.tol, "max_iter": self.max_iter}
-        return StructuredScaling(kind=kind, shrinkage=self.shrinkage, **rest), ConditionalMCCT(**rest)
+        return StructuredScaling(kind=kind, shrinkage=self.shrinkage, **rest), ConditionalMCCT(
+            by_class=False, **rest
+        )

@@ -1,0 +1,226 @@
+"""The second stage: how sure a row is, by the class on its top and by what else is known of it.
+
+    f' = W f + A 1[top],         W = s_class s_column ... (sum_k psi_k c_k) > 0,      A = sum_k psi_k d_k >= 0,
+
+for calibrated logits ``f`` of the first stage. ``s`` are scales of groups of rows: of those with one class on top, and of those
+with one category of a column (`group_scales`). ``psi`` are the constant 1 and ramps, of the log-odds of the top class after those
+scales, and of numbers that are known of the row. ``W`` and ``A`` are constants within a row, so the order stands: a larger ``f``
+stays larger, and only the top is lifted. Where several classes share the top, no one class is predicted: the row takes the
+scale 1, and they share ``A``.
+
+Scales come first and ramps last, because a scale by class mends each class alone, and errors of several that cancelled before
+no longer do; the ramps then see to it that the confidence is right on average, whatever it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..arrays import Array, array_namespace, device_of, like
+from ..kernel.point import BIAS, SCALE
+from ..objective.cone import RankCone
+from ..objective.information import information
+from ..objective.short import ShortRows
+from ..rows.context import NUMBER, ContextReader
+from ..solver import Solution, minimize
+from .group_scales import GroupScales, group_scales, spread_of_groups
+from .ramps import RampFactors, choose_ramps
+
+# Chosen by cross-validation on calibration parts (benchmarks/conditional_search.py).
+_SHARE = 0.75  # of the first stage's shrinkage
+_SCALE_EMPHASIS, _BIAS_EMPHASIS = 0.6, 2.0
+# Evidence for a column of numbers, of which there may be many, before it has ramps: see `group_scales`.
+_LEAST_EVIDENCE = 4.0
+# The variance of scales by class where they are wanted, whatever the evidence: they differ by 5 %.
+_WANTED_VARIANCE = 0.05**2
+PSEUDO_ERRORS = 30.0
+
+
+@dataclass(frozen=True)
+class Adjustment:
+    """The second stage, fitted.
+
+    Attributes
+    ----------
+    class_scales : GroupScales or None
+        By top class; None where they were not asked for.
+    column_scales : tuple of GroupScales or None
+        By category, for each column of the context; None for a column of numbers.
+    typical : ndarray of shape (C,)
+        What stands for a missing number: the median of the calibration rows; 0 for categories.
+    factors : RampFactors
+        Of the log-odds and of the columns of numbers.
+    steps : ndarray of shape (2, K)
+        ``c`` and ``d``, by factor.
+    factor_means : ndarray of shape (K,)
+    solution : monocal.solver.Solution
+        With the certificate for ``steps``.
+    """
+
+    class_scales: GroupScales | None
+    column_scales: tuple[GroupScales | None, ...]
+    typical: np.ndarray
+    factors: RampFactors
+    steps: np.ndarray
+    factor_means: np.ndarray
+    solution: Solution
+
+    def __call__(self, f: Array, at_top: Array, context: np.ndarray | None = None) -> Array:
+        """Adjusted logits (n, m) of calibrated logits, given the context (n, C) where there is one.
+
+        ``at_top`` (n, m) says which classes had the largest logit at first: what rounding has made equal since is not on top.
+        """
+        xp = array_namespace(f)
+        top = xp.max(f, axis=1, keepdims=True)
+        n_top = xp.sum(xp.astype(at_top, f.dtype), axis=1)
+        scale = self.scales(xp.argmax(xp.astype(at_top, xp.int8), axis=1), n_top, context)
+        odds = log_odds((top - f) * scale[:, None], at_top, n_top)
+        weight, lift = self.weight_and_lift(odds, context)
+        return f * (weight * scale)[:, None] + xp.where(at_top, (lift / n_top)[:, None], 0 * top)
+
+    def scales(self, top_class: Array, n_top: Array, context: np.ndarray | None) -> Array:
+        """Scales of rows (n,) by what is on top and by their categories, in the library and type of ``n_top``."""
+        xp = array_namespace(n_top)
+        scale = xp.ones_like(n_top)
+        if self.class_scales is not None and self.class_scales.variance > 0:
+            scale = xp.where(n_top > 1, scale, like(self.class_scales.scales, n_top)[top_class])
+        for i, groups in enumerate(self.column_scales):
+            if groups is not None and groups.variance > 0:
+                codes = self._column(context, i).astype(np.intp)
+                scale = scale * like(np.append(groups.scales, 1.0)[codes], n_top)
+        return scale
+
+    def weight_and_lift(self, odds: Array, context: np.ndarray | None) -> tuple[Array, Array]:
+        """``sum_k psi_k c_k`` and ``A`` of rows (n,) with these log-odds."""
+        numbers = [
+            like(self._column(context, i), odds) for i, c in enumerate(self.column_scales) if c is None
+        ]
+        psi = self.factors.of_statistics(array_namespace(odds).stack([odds, *numbers], axis=1))
+        weight, lift = (_mixed(psi, steps) for steps in self.steps)
+        return weight, lift
+
+    def _column(self, context: np.ndarray | None, i: int) -> np.ndarray:
+        assert context is not None
+        codes = context[:, i]
+        return np.where(np.isnan(codes), self.typical[i], codes)
+
+
+def log_odds(depth: Array, at_top: Array, n_top: Array) -> Array:
+    """Logarithm of the odds of the top class under the softmax, from depths (n, m) below the top; 0 for a single class."""
+    xp = array_namespace(depth)
+    beyond = xp.asarray(np.inf, dtype=depth.dtype, **device_of(depth))
+    second = xp.min(xp.where(at_top, beyond, depth), axis=1)
+    none = xp.isinf(second)
+    second = xp.where(none | (n_top > 1), 0 * n_top, second)
+    with np.errstate(under="ignore"):
+        # Relative to the second class, so that nothing is lost where the first is all but certain.
+        e = xp.exp(xp.clip(second[:, None] - depth, max=0.0))
+        others = xp.sum(xp.where(at_top, 0 * n_top[:, None], e), axis=1) + (n_top - 1.0)
+    alone = none & (n_top == 1)
+    return second - xp.log(xp.where(alone, n_top, others))
+
+
+def _mixed(psi: Array, steps: np.ndarray) -> Array:
+    """``sum_k psi_k steps_k`` of each row, (n,), added in one order whatever the number of rows."""
+    total = psi[:, 0] * float(steps[0])
+    for k in np.flatnonzero(steps[1:]) + 1:
+        total = total + psi[:, k] * float(steps[k])
+    return total
+
+
+def _evidence(rows: ShortRows, values: np.ndarray, n_knots: int, own_share: float) -> float:
+    """How much speaks for scales that change with a number: those of its quantiles as groups."""
+    edges = np.unique(
+        np.quantile(values, np.linspace(0.0, 1.0, n_knots + 2), weights=rows.weight, method="inverted_cdf")
+    )
+    group = np.searchsorted(edges[1:-1], values)
+    return spread_of_groups(rows, group, max(len(edges) - 1, 1), own_share)[1]
+
+
+def fit_adjustment(
+    rows: ShortRows,
+    context: ContextReader | None,
+    n_classes: int,
+    *,
+    by_class: bool | str,
+    n_knots: int,
+    shrinkage: float,
+    prior_rows: float,
+    tol: float,
+    max_iter: int,
+) -> Adjustment:
+    """The second stage for calibrated rows."""
+    scale = np.ones(len(rows))
+    total = float(rows.weight.sum())
+    own_share = prior_rows / (total + prior_rows)
+
+    def grouped(codes: np.ndarray, n_groups: int, least_variance: float = 0.0) -> GroupScales:
+        nonlocal scale
+        found = group_scales(
+            rows.scaled(scale),
+            codes,
+            n_groups,
+            own_share=own_share,
+            tol=tol,
+            least_variance=least_variance,
+        )
+        scale = scale * np.append(found.scales, 1.0)[codes.astype(np.intp)]
+        return found
+
+    class_scales = None
+    if by_class:
+        codes = np.where(rows.n_top > 1, -1, rows.top_class)
+        class_scales = grouped(codes, n_classes, 0.0 if by_class == "auto" else _WANTED_VARIANCE)
+    columns = () if context is None else context.columns
+    column_scales: list[GroupScales | None] = []
+    typical = np.zeros(len(columns))
+    numbers: dict[int, np.ndarray] = {}
+    for i, column in enumerate(columns):
+        values = rows.context[:, i]
+        if column.kind == NUMBER:
+            known = ~np.isnan(values)
+            typical[i] = float(np.median(values[known])) if known.any() else 0.0
+            numbers[i] = np.where(known, values, typical[i])
+            column_scales.append(None)
+        else:
+            column_scales.append(grouped(values, len(column.categories)))
+    rows = rows.scaled(scale)
+    values = np.stack([rows.log_odds(), *numbers.values()], axis=1)
+    names = ("log_odds", *(columns[i].name for i in numbers))
+    enough = _LEAST_EVIDENCE + 2.0 * np.log(max(len(numbers), 1))
+    evidence = np.array([_evidence(rows, x, n_knots, own_share) for x in numbers.values()])
+    used = np.append(0, 1 + np.flatnonzero(evidence > enough))
+    ramps = choose_ramps(values[:, used], rows.weight, n_knots)
+    factors = RampFactors(names, tuple(replace(ramp, statistic=int(used[ramp.statistic])) for ramp in ramps))
+    prepared = rows.rows(values, factors.of_statistics)
+    n_factors, r = factors.n_factors, prepared.n_ranks
+    allowed = np.zeros((2, n_factors, r), dtype=bool)
+    allowed[SCALE, :, 0] = True
+    allowed[BIAS, :, -1] = True
+    emphasis = np.ones((2, n_factors, 1))
+    emphasis[:, 1:] = np.reshape([_SCALE_EMPHASIS, _BIAS_EMPHASIS], (2, 1, 1))
+    problem = RankCone(
+        prepared,
+        allowed,
+        emphasis=emphasis,
+        unit=information(prepared, 1.0).unit(total, PSEUDO_ERRORS),
+        mirrors=factors.mirrors,
+        scale=1.0,
+    )
+    if prior_rows > 0:
+        problem = problem.leaning_on(rows.own_targets(prepared), own_share)
+    solution = minimize(
+        problem.with_strength(_SHARE * shrinkage, tol), tol=tol, gap_tol=100.0 * tol, max_iter=max_iter
+    )
+    grid = problem.grid(solution.coefficients)
+    return Adjustment(
+        class_scales,
+        tuple(column_scales),
+        typical,
+        factors,
+        grid.sum(axis=2),
+        problem.totals.mean[BIAS, :, 0] / problem.totals.weight,
+        solution,
+    )

@@ -1,0 +1,39 @@
+"""``--context``: what is known of each row beside its logits, from columns of the file or of another."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from ..data import LogitsSet
+
+Context = Annotated[
+    str | None,
+    typer.Option(
+        "--context",
+        "--context-columns",
+        metavar="NAMES_OR_FILE",
+        help="What is known of each row beside its logits: columns or arrays of the file, commas between, or another file "
+        "(FILE:NAME,NAME if it holds several). Floating-point columns are numbers, others are categories.",
+    ),
+]
+
+
+def find_context(wanted: str | None, data: LogitsSet, path: Path, group: str | None) -> Any:
+    """Columns by name, one value per row; None where none is asked for."""
+    from ..data import find_columns
+
+    if wanted is None:
+        return None
+    return find_columns(wanted, path, part=data.part, group=group, argument="context=")
+
+
+def context_for(calibrator: Any, wanted: str | None, data: LogitsSet, path: Path, group: str | None) -> Any:
+    """The context that a fitted calibrator takes: what is asked for, or else columns of the file with the names it knows."""
+    known = getattr(calibrator, "context_", None)
+    if wanted is None and known is not None and known.named:
+        wanted = ",".join(column.name for column in known.columns)
+    return find_context(wanted, data, path, group)

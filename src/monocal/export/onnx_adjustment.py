@@ -1,0 +1,78 @@
+"""The second stage of a conditional map in operators of ONNX: ``f' = W f + A 1[top]``; see `calibration.adjustment`.
+
+The log-odds are computed in double precision: a runtime's sums are not compensated.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .plan import AdjustmentPlan
+
+if TYPE_CHECKING:
+    from .onnx_map import Graph
+
+
+def adjusted(g: Graph, plan: AdjustmentPlan, f: str, at_top: str, context: str) -> str:
+    """Name of the tensor of adjusted logits of the calibrated logits ``f``, with flags of what was on top at first and the
+    tensor ``context`` (..., C)."""
+    masked = g.op("IsInf", f, detect_positive=0)
+    top = g.reduce("Max", f)
+    n_top = g.reduce("Sum", g.cast(at_top, g.dtype))
+    one = g.constant(1.0)
+    shared = g.op("Greater", n_top, one)
+    scale = g.op("Mul", n_top, g.constant(0.0))
+    scale = g.op("Add", scale, one)
+    if plan.class_scales is not None:
+        found = g.op(
+            "Gather",
+            g.constant(plan.class_scales),
+            g.op("ArgMax", g.cast(at_top, np.float32), axis=-1, keepdims=1),
+            axis=0,
+        )
+        scale = g.op("Where", shared, scale, found)
+    numbers = []
+    for i, table in enumerate(plan.column_scales):
+        codes = g.columns(context, i, i + 1)
+        if table is None:
+            numbers.append(g.op("Where", g.op("IsNaN", codes), g.constant(plan.typical[i]), codes))
+            continue
+        count = float(len(table) - 1)
+        below = g.op("Less", codes, g.constant(0.0))
+        beyond = g.op("Not", g.op("Less", codes, g.constant(count)))
+        index = g.op("Where", g.op("Or", below, beyond), g.constant(count), codes)
+        scale = g.op("Mul", scale, g.op("Gather", g.constant(table), g.cast(index, np.int64), axis=0))
+    x = g.op("Where", masked, top, f)
+    depth = g.op("Mul", g.op("Sub", top, x), scale)
+    weight, lift = (g.constant(s[:1]) for s in plan.steps)
+    if len(plan.ramp_zero):
+        odds = _log_odds(g, depth, masked, at_top, n_top, shared)
+        q = g.op("Concat", odds, *numbers, axis=-1) if numbers else odds
+        q = g.op("Gather", q, g.integers(plan.ramp_statistic), axis=-1)
+        psi = g.op("Div", g.op("Sub", q, g.constant(plan.ramp_zero)), g.constant(plan.ramp_width))
+        psi = g.op("Max", g.op("Min", psi, one), g.constant(0.0))
+        weight, lift = (
+            g.op("Add", g.reduce("Sum", g.op("Mul", psi, g.constant(s[1:]))), g.constant(s[:1]))
+            for s in plan.steps
+        )
+    lifted = g.op("Where", at_top, g.op("Div", lift, n_top), g.constant(0.0))
+    moved = g.op("Add", g.op("Mul", x, g.op("Mul", weight, scale)), lifted)
+    return g.op("Where", masked, g.constant(-np.inf), moved)
+
+
+def _log_odds(g: Graph, depth: str, masked: str, at_top: str, n_top: str, shared: str) -> str:
+    """As `calibration.adjustment.log_odds`, (..., 1)."""
+    zero, infinite = g.constant(0.0, np.float64), g.constant(np.inf, np.float64)
+    lower = g.op("Not", g.op("Or", at_top, masked))
+    v = g.cast(depth, np.float64)
+    second = g.reduce("Min", g.op("Where", lower, v, infinite))
+    none = g.op("IsInf", second)
+    second = g.op("Where", g.op("Or", none, shared), zero, second)
+    e = g.op("Exp", g.op("Neg", g.op("Where", lower, g.op("Sub", v, second), infinite)))
+    one = g.constant(1.0, np.float64)
+    others = g.op("Add", g.reduce("Sum", e), g.op("Sub", g.cast(n_top, np.float64), one))
+    alone = g.op("And", none, g.op("Not", shared))
+    others = g.op("Where", alone, one, others)
+    return g.cast(g.op("Sub", second, g.op("Log", others)), g.dtype)

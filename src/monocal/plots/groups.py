@@ -1,0 +1,238 @@
+"""For whom a model is calibrated, as a picture: over-confidence of each group with its interval, the worst at the top.
+
+The numbers are those of `monocal.evaluate` with ``groups=``, and a `CalibrationCurve` for every group. Before and after
+calibration the rows stay in the groups they have after it, so both show the same rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..errors import InputError
+from ..metrics import BinSums, GroupEvaluation
+from ..metrics.groups import class_names_of, evaluate_groups, grouping_of
+from ..metrics.outcomes import Outcomes
+from ..metrics.within import GROUP_BINS, group_sums
+from ..validation import check_count, check_fraction
+from ._axes import AFTER, BEFORE, LINE, panels, tidy
+from .curves import CalibrationCurve
+
+_SHOWN_NAME = 28
+
+
+@dataclass(frozen=True)
+class GroupCurves:
+    """Calibration curves of groups, by name, the worst first; ``before`` is empty where nothing was calibrated.
+
+    Attributes
+    ----------
+    after, before : dict of str to CalibrationCurve
+    evaluation, evaluation_before : GroupEvaluation
+        What `monocal.evaluate` says of the groups; before calibration, None if that was not given.
+    """
+
+    after: dict[str, CalibrationCurve]
+    before: dict[str, CalibrationCurve]
+    evaluation: GroupEvaluation
+    evaluation_before: GroupEvaluation | None = None
+
+    def first(self, count: int) -> dict[str, CalibrationCurve]:
+        """The curves of the worst groups."""
+        return {name: self.after[name] for name in self.evaluation.names[:count]}
+
+    def title(self, name: str) -> str:
+        """The name, the rows, and the ECE beside what chance alone would show."""
+        group = self.evaluation[name]
+        return f"{shortened(name)}, {group.rows:,} rows\nECE {100 * group.ece:.1f} %, by chance {100 * group.floor:.1f} %"
+
+
+def shortened(name: str) -> str:
+    """A name that fits beside a picture, with no sign that matplotlib would read as mathematics."""
+    line = " ".join(name.split()).replace("$", r"\$")
+    return line if len(line) <= _SHOWN_NAME else line[: _SHOWN_NAME - 1] + "…"
+
+
+def group_curves(
+    y_true: Any,
+    y_prob: Any,
+    groups: Any,
+    *,
+    before: Any = None,
+    n_bins: int = GROUP_BINS,
+    level: float = 0.95,
+    sample_weight: Any = None,
+    class_names: Sequence[str] | None = None,
+    seed: int | None = 0,
+) -> GroupCurves:
+    """Accuracy against confidence in every group.
+
+    Parameters
+    ----------
+    y_true : (n,) array
+        True classes.
+    y_prob, before : (n, m) arrays
+        Probabilities, and those before calibration if they are to be shown.
+    groups : (n,) array-like, or "predicted"
+        As in `monocal.evaluate`.
+    n_bins : int
+        Equal-width bins of a group.
+    level, sample_weight, class_names, seed
+        As in `monocal.evaluate`.
+
+    Returns
+    -------
+    GroupCurves
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> from monocal.plots import group_curves
+    >>> data = mc.data.synthetic(600, 3)
+    >>> found = group_curves(data.labels, mc.MCCT().fit(data.values, data.labels).predict_proba(data.values), "predicted")
+    >>> sorted(found.after)
+    ['0', '1', '2']
+    """
+    n_bins, level = check_count(n_bins, "n_bins"), check_fraction(level, "level")
+    rows = Outcomes.of(y_prob, y_true, sample_weight, names=("y_prob", "y_true"))
+    names = class_names_of(class_names, rows.n_classes)
+    grouping = grouping_of(rows, groups, names)
+    options: dict[str, Any] = {"n_bins": n_bins, "level": level, "seed": seed}
+    evaluation = evaluate_groups(rows, groups, class_names=names, **options)
+
+    def curves(some: Outcomes) -> dict[str, CalibrationCurve]:
+        sums = group_sums(some, some.weight, grouping.number, len(grouping.names), n_bins)
+        place = {name: k for k, name in enumerate(grouping.names)}
+        return {name: CalibrationCurve.of(_row(sums, place[name]), level) for name in evaluation.names}
+
+    if before is None:
+        return GroupCurves(curves(rows), {}, evaluation)
+    earlier = Outcomes.of(before, y_true, sample_weight, names=("before", "y_true"))
+    if earlier.probs.shape != rows.probs.shape:
+        raise InputError(
+            f"before: expected the shape of y_prob, {rows.probs.shape}, got {earlier.probs.shape}."
+        )
+    of_rows = np.zeros(earlier.n_given, dtype=np.int64)
+    of_rows[earlier.kept] = grouping.number
+    was = evaluate_groups(earlier, np.array(grouping.names, dtype=object)[of_rows], **options)
+    return GroupCurves(curves(rows), curves(earlier), evaluation, was)
+
+
+def _row(sums: BinSums, k: int) -> BinSums:
+    return BinSums(sums.edges, sums.weight[k], sums.weight_squared[k], sums.confidence[k], sums.correct[k])
+
+
+class GroupDisplay:
+    """Over-confidence of each group with its interval, the worst at the top; filled where it is off beyond chance.
+
+    Parameters
+    ----------
+    evaluations : dict of str to GroupEvaluation
+        By name, such as before and after; the last one gives the order.
+    max_groups : int
+        How many are drawn.
+
+    Attributes
+    ----------
+    ax_ : Axes
+    figure_ : Figure
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> data = mc.data.synthetic(600, 3)
+    >>> cal = mc.MCCT().fit(data.values, data.labels)
+    >>> display = mc.GroupDisplay.from_estimator(cal, data.values, data.labels, groups="predicted")
+    >>> list(display.evaluations)
+    ['before', 'after']
+    """
+
+    figure_: Any
+    ax_: Any
+
+    def __init__(self, evaluations: dict[str, GroupEvaluation], max_groups: int = 25):
+        if not evaluations:
+            raise InputError("evaluations: expected at least one, by name")
+        self.evaluations = evaluations
+        self.max_groups = check_count(max_groups, "max_groups")
+
+    @classmethod
+    def from_estimator(
+        cls, estimator: Any, X: Any, y: Any, groups: Any = "predicted", **options: Any
+    ) -> GroupDisplay:
+        """From a fitted calibrator (before and after it) or any fitted classifier with ``predict_proba``."""
+        from .reliability import before_probabilities
+
+        before = before_probabilities(estimator, X)
+        return cls.from_predictions(y, estimator.predict_proba(X), groups, before=before, **options)
+
+    @classmethod
+    def from_predictions(
+        cls,
+        y_true: Any,
+        y_prob: Any,
+        groups: Any = "predicted",
+        *,
+        before: Any = None,
+        max_groups: int = 25,
+        level: float = 0.95,
+        sample_weight: Any = None,
+        class_names: Sequence[str] | None = None,
+        seed: int | None = 0,
+    ) -> GroupDisplay:
+        """From labels (n,), probabilities (n, m) and groups as in `monocal.evaluate`."""
+        found = group_curves(
+            y_true,
+            y_prob,
+            groups,
+            before=before,
+            level=level,
+            sample_weight=sample_weight,
+            class_names=class_names,
+            seed=seed,
+        )
+        if found.evaluation_before is None:
+            return cls({"model": found.evaluation}, max_groups)
+        return cls({"before": found.evaluation_before, "after": found.evaluation}, max_groups)
+
+    def plot(self, ax: Any = None) -> GroupDisplay:
+        """Draw into a new figure or into ``ax``."""
+        final = next(reversed(self.evaluations.values()))
+        names = final.names[: self.max_groups]
+        self.figure_, [[self.ax_]] = panels(ax, 1, (1.0,), (6.4, 1.6 + 0.3 * len(names)))
+        self.ax_.axvline(0, color=LINE, linewidth=1)
+        spread = 0.3 if len(self.evaluations) > 1 else 0.0
+        for number, (title, evaluation) in enumerate(self.evaluations.items()):
+            colour = BEFORE if title == "before" else AFTER
+            place = {name: k for k, name in enumerate(evaluation.names)}
+            there = np.array([place[name] for name in names])
+            height = np.arange(len(names)) + spread * (number - (len(self.evaluations) - 1) / 2)
+            low, value, high = (
+                100 * x[there] for x in (evaluation.low, evaluation.over_confidence, evaluation.high)
+            )
+            self.ax_.hlines(height, low, high, color=colour, linewidth=1.2)
+            for off, face in ((True, colour), (False, "white")):
+                some = evaluation.off[there] == off
+                label = f"{title}, {'off beyond chance' if off else 'no more than chance'}"
+                self.ax_.plot(value[some], height[some], "o", color=colour, markerfacecolor=face, label=label)
+        self.ax_.set_yticks(np.arange(len(names)), [f"{shortened(n)} ({final[n].rows:,})" for n in names])
+        self.ax_.set(ylim=(len(names) - 0.5, -0.5), xlabel="under-confident  ←  points  →  over-confident")
+        handles, labels = self.ax_.get_legend_handles_labels()
+        drawn = [k for k, handle in enumerate(handles) if len(handle.get_xdata())]
+        self.ax_.legend(
+            [handles[k] for k in drawn],
+            [labels[k] for k in drawn],
+            title=f"the worst {len(names)} of {len(final):,} {final.plural}"
+            if len(names) < len(final)
+            else None,
+            frameon=False,
+            fontsize="small",
+            loc="lower left",
+            bbox_to_anchor=(0, 1),
+            ncols=2,
+        )
+        tidy(self.ax_)
+        return self

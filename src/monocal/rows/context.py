@@ -1,0 +1,276 @@
+"""Context: what is known of a row beside its logits, as columns of numbers and of categories.
+
+floating-point column              a number; NaN is a missing one
+integer, boolean, text column      a category
+
+A reader learns the columns from the calibration rows and turns rows into one array (n, C) of double precision: numbers as they
+are, categories by their place among those that the calibration rows had. A category that they had not, or none, is -1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ..arrays import is_torch, to_numpy
+from ..errors import InputError
+
+NUMBER, CATEGORY = "number", "category"
+# What stands for a category that the calibration rows did not have.
+UNSEEN = -1.0
+# Numbers are cut here, so that their differences stay finite in single precision.
+_LARGEST = 1e30
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of the context.
+
+    Attributes
+    ----------
+    name : str
+    kind : {"number", "category"}
+    categories : tuple of int or str
+        Those of the calibration rows, in order; empty for a column of numbers.
+    """
+
+    name: str
+    kind: str
+    categories: tuple[Any, ...] = ()
+
+    def having_seen(self, values: np.ndarray) -> Column:
+        """The column that knows the categories of these values as well."""
+        if self.kind != _kind(values, self.name):
+            raise InputError(
+                f"context: the column {self.name!r} holds {_kind(values, self.name)}s here and {self.kind}s in the blocks "
+                "before. Floating-point columns are numbers, integer, boolean and text columns are categories."
+            )
+        if self.kind == NUMBER:
+            return self
+        new = {key for key in _distinct(values)[0] if key is not None}.difference(self.categories)
+        return replace(self, categories=tuple(sorted((*self.categories, *new), key=_rank))) if new else self
+
+    def codes(self, values: np.ndarray) -> np.ndarray:
+        """Numbers (n,), or places among the categories."""
+        if self.kind == NUMBER:
+            return _numbers(values, self.name)
+        place = {key: float(i) for i, key in enumerate(self.categories)}
+        distinct, which = _distinct(values)
+        codes: np.ndarray = np.array([place.get(key, UNSEEN) for key in distinct])[which]
+        return codes
+
+    def missing(self, codes: np.ndarray) -> np.ndarray:
+        """Which of these rows (n,) have no number, or no category that the calibration rows had."""
+        return np.asarray(np.isnan(codes) if self.kind == NUMBER else codes == UNSEEN)
+
+
+@dataclass(frozen=True)
+class ContextReader:
+    """How the context of rows is read. Learnt from the calibration rows.
+
+    Attributes
+    ----------
+    columns : tuple of Column
+    named : bool
+        Whether the columns came with names of their own.
+    """
+
+    columns: tuple[Column, ...]
+    named: bool = False
+
+    @classmethod
+    def of(cls, context: Any) -> ContextReader:
+        """A reader for context like this, which has not seen any row yet."""
+        columns, named = split_columns(context)
+        return cls(tuple(Column(name, _kind(values, name)) for name, values in columns), named)
+
+    def having_seen(self, context: Any) -> ContextReader:
+        """The reader that knows the categories of these rows as well."""
+        columns = self._matched(context)
+        return replace(
+            self, columns=tuple(c.having_seen(x) for c, x in zip(self.columns, columns, strict=True))
+        )
+
+    def codes(self, context: Any) -> np.ndarray:
+        """The context of rows as an array (n, C)."""
+        columns = self._matched(context)
+        codes = [c.codes(x) for c, x in zip(self.columns, columns, strict=True)]
+        return np.stack(codes, axis=1)
+
+    def count_missing(self, codes: np.ndarray) -> int:
+        """How many of these rows lack a number, or have a category that the calibration rows had not."""
+        flags = [c.missing(codes[:, i]) for i, c in enumerate(self.columns)]
+        return int(np.any(flags, axis=0).sum())
+
+    def _matched(self, context: Any) -> list[np.ndarray]:
+        """The columns of some context in the order of these: by name where both have names."""
+        given, named = split_columns(context)
+        names = [c.name for c in self.columns]
+        if named and self.named:
+            found = dict(given)
+            lacking = [name for name in names if name not in found]
+            if lacking or len(found) != len(names):
+                raise InputError(
+                    f"context has the columns {', '.join(map(repr, found))}, but the calibrator was fitted with "
+                    f"{', '.join(map(repr, names))}: give these."
+                )
+            return [found[name] for name in names]
+        if len(given) != len(names):
+            raise InputError(
+                f"context has {len(given)} column(s), but the calibrator was fitted with {len(names)} "
+                f"({', '.join(map(repr, names))}): give these."
+            )
+        return [values for _, values in given]
+
+
+def check_context_rows(context: np.ndarray | None, n_rows: int, first_row: int = 0) -> None:
+    """There must be one row of context for each row of logits."""
+    if context is not None and len(context) != n_rows:
+        where = f" in the block that begins at row {first_row}" if first_row else ""
+        raise InputError(
+            f"context has {len(context)} rows, but X has {n_rows}{where}: found input variables with inconsistent numbers of "
+            f"samples: {[n_rows, len(context)]}."
+        )
+
+
+def split_columns(context: Any) -> tuple[list[tuple[str, np.ndarray]], bool]:
+    """Columns with their names, from arrays, frames, tensors, files and lists; and whether the names were given."""
+    if hasattr(context, "columns") and not isinstance(context, np.ndarray):  # pandas, polars
+        names = [str(name) for name in context.columns]
+        if len(set(names)) < len(names):
+            raise InputError(f"context has two columns of one name: {', '.join(map(repr, names))}.")
+        columns = [_array(context[name]) for name in context.columns]
+        return _some(list(zip(names, columns, strict=True))), True
+    if isinstance(context, Mapping):
+        parts = [(str(name), _array(values)) for name, values in context.items()]
+        return _some([part for name, values in parts for part in _flat(name, values)]), True
+    name = getattr(context, "name", None)
+    values = _array(context)
+    if values.ndim == 1 and values.dtype.names:  # a structured array of numpy
+        return [(key, values[key]) for key in values.dtype.names], True
+    if values.ndim == 1:
+        named = isinstance(name, str) and hasattr(context, "to_numpy")
+        return _some([(str(name) if named else "context", values)]), named
+    if values.ndim != 2:
+        raise InputError(
+            f"context must have one row for each row of X and one column for each thing that is known of it, but has shape "
+            f"{values.shape}."
+        )
+    return _some(
+        [(f"context {i}" if values.shape[1] > 1 else "context", x) for i, x in enumerate(values.T)]
+    ), False
+
+
+def _flat(name: str, values: np.ndarray) -> list[tuple[str, np.ndarray]]:
+    """A column as it is, a table (n, k) column by column."""
+    if values.ndim == 2 and values.shape[1] > 1:
+        return [(f"{name} {i}", column) for i, column in enumerate(values.T)]
+    return [(name, values.reshape(len(values)))]
+
+
+def _some(columns: list[tuple[str, np.ndarray]]) -> list[tuple[str, np.ndarray]]:
+    if not columns:
+        raise InputError(
+            "context has no columns: leave it out, or give one for each thing that is known of a row."
+        )
+    return columns
+
+
+def _array(x: Any) -> np.ndarray:
+    if is_torch(x):
+        return to_numpy(x)
+    if type(x).__module__.partition(".")[0] in ("h5py", "zarr"):
+        x = x[...]
+    if hasattr(x, "compute") and hasattr(x, "dask"):  # small beside the logits
+        return _array(x.compute())
+    if hasattr(x, "to_numpy"):
+        return np.asarray(x.to_numpy())
+    try:
+        values = np.asarray(x)
+    except ValueError:
+        raise InputError(
+            "context must be a table: one row for each row of X, all of the same length."
+        ) from None
+    if values.dtype.kind in "US" and not isinstance(x, np.ndarray):
+        # numpy writes a list of numbers and texts as texts.
+        values = np.array(x, dtype=object)
+    return values
+
+
+def _kind(values: np.ndarray, name: str) -> str:
+    kind = values.dtype.kind
+    if kind == "f":
+        return NUMBER
+    if kind in "iubUST":
+        return CATEGORY
+    if kind == "O":
+        present = [v for v in values.tolist() if not _is_missing(v)]
+        if present and all(isinstance(v, float) for v in present):
+            return NUMBER
+        odd = next((v for v in present if not isinstance(v, str | bytes | int | float | np.generic)), None)
+        if odd is None:
+            return CATEGORY
+        raise InputError(
+            f"context: the column {name!r} holds a {type(odd).__name__}, expected numbers (floating-point) or categories "
+            "(integers, truth values, texts)."
+        )
+    raise InputError(
+        f"context: the column {name!r} has type {values.dtype}, expected numbers (floating-point) or categories (integers, "
+        "truth values, texts)."
+    )
+
+
+def _numbers(values: np.ndarray, name: str) -> np.ndarray:
+    try:
+        if values.dtype.kind == "O":
+            values = np.array([np.nan if _is_missing(v) else v for v in values.tolist()], dtype=np.float64)
+        elif values.dtype.kind not in "fiub":
+            raise TypeError
+        return np.clip(values.astype(np.float64), -_LARGEST, _LARGEST)
+    except (TypeError, ValueError):
+        raise InputError(
+            f"context: the column {name!r} was numbers in fitting, but holds {values.dtype} here."
+        ) from None
+
+
+def _distinct(values: np.ndarray) -> tuple[list[Any], np.ndarray]:
+    """The different categories, None for a missing one, and which each row has, (n,)."""
+    if values.dtype.kind in "iubfUS":
+        found, which = np.unique(values, return_inverse=True)
+        return [_key(v) for v in found.tolist()], which.reshape(-1)
+    keys = [_key(v) for v in values.tolist()]
+    place = {key: i for i, key in enumerate(dict.fromkeys(keys))}
+    return list(place), np.array([place[key] for key in keys], dtype=np.intp)
+
+
+def _key(value: Any) -> Any:
+    """A category as it is kept: whole numbers and texts. A frame with gaps makes 3.0 of 3."""
+    if _is_missing(value):
+        return None
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, bool):
+        return int(value)
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _is_missing(value: Any) -> bool:
+    return (
+        value is None
+        or type(value).__name__ in ("NAType", "NaTType")
+        or (isinstance(value, float) and value != value)
+    )
+
+
+def _rank(key: Any) -> tuple[bool, Any]:
+    return isinstance(key, str), key
+
+
+def find_context(entries: Iterable[Any]) -> Any:
+    """The context among what follows the logits in a block: what is a table, of two dimensions. None where there is none."""
+    return next((x for x in entries if len(getattr(x, "shape", ())) == 2), None)

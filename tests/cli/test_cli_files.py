@@ -1,0 +1,277 @@
+"""A CSV as people have it, from the first command to the report: what was taken for what, what looks wrong, what is kept."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import monocal as mc
+from monocal import data
+from monocal.report.collect import collect
+
+Run = Callable[..., Any]
+NAMES = ["cat", "dog", "owl"]
+RNG = np.random.default_rng(4)
+
+
+def probabilities(n: int) -> tuple[np.ndarray, np.ndarray]:
+    z = RNG.normal(size=(n, 3)) * 2
+    truth = np.exp(z / 1.5) / np.exp(z / 1.5).sum(axis=1, keepdims=True)
+    said = np.round(np.exp(z) / np.exp(z).sum(axis=1, keepdims=True), 6)
+    said[:, 2] = 1 - said[:, 0] - said[:, 1]
+    return said, np.array([RNG.choice(3, p=row) for row in truth])
+
+
+PROBS, LABELS = probabilities(200)
+PETS = pd.DataFrame(PROBS, columns=NAMES)
+PETS.insert(0, "id", [f"{i:04}" for i in range(200)])
+PETS["label"] = [NAMES[j] for j in LABELS]
+PROB = {name: f"prob_{name}" for name in NAMES}
+
+
+@pytest.fixture
+def pets(folder: Path) -> Path:
+    """pets.csv and other.csv, which has no labels and its columns in another order."""
+    PETS.to_csv(folder / "pets.csv", index=False)
+    PETS[["id", "owl", "cat", "dog"]].rename(columns=PROB).to_csv(folder / "other.csv", index=False)
+    return folder
+
+
+def test_from_a_csv_to_a_report(run: Run, pets: Path) -> None:
+    said = run("fit", "pets.csv", "--kind", "probabilities", "-m", "ts", "-o", "cal.json")
+    assert said.stdout.splitlines()[0] == (
+        "pets.csv: 200 rows, probabilities of 3 classes in the columns 'cat', 'dog', 'owl', labels in 'label'; left aside: 'id'."
+    )
+    assert "labels are names of classes, matched with the columns" in said.stderr
+    assert "Next: monocal apply cal.json TEST -o probs.csv" in said.stdout
+    assert list(mc.load("cal.json").feature_names_in_) == NAMES
+    run("report", "pets.csv", "--kind", "probabilities", "--no-compare", "-o", "report.html")
+    assert (pets / "report.html").read_text().rstrip().endswith("</html>")
+    page = collect(data.read("pets.csv", kind="probabilities"), methods=False, n_boot=5)
+    (pets / "shipped.json").write_text(page.saved)  # what the page hands out
+    assert list(mc.load("shipped.json").feature_names_in_) == NAMES
+
+
+def test_names_and_ids_are_carried_through(run: Run, pets: Path) -> None:
+    run("fit", "pets.csv", "--kind", "probabilities", "-m", "ts", "-o", "cal.json")
+    expected = mc.load("cal.json")
+    del expected.feature_names_in_
+    expected = expected.predict_proba(PROBS)
+    for out in ("p.csv", "p.csv.gz", "p.parquet", "p.feather", "p.npz"):
+        result = run("apply", "cal.json", "other.csv", "-o", out)
+        assert "put in the order 'cat', 'dog', 'owl'" in result.stderr
+        found = data.read(out)
+        assert (found.kind, found.class_names) == ("probabilities", ("owl", "cat", "dog"))
+        np.testing.assert_allclose(found.values, expected[:, [2, 0, 1]], atol=1e-6)
+    assert list(pd.read_csv("p.csv", dtype=str).columns) == [
+        "id",
+        *(f"probabilities_{n}" for n in ("owl", "cat", "dog")),
+    ]
+    assert (
+        pd.read_csv("p.csv", dtype=str)["id"].tolist() == PETS["id"].tolist()
+    )  # zeros before a number are kept
+    run("apply", "cal.json", "pets.csv", "--kind", "probabilities", "-o", "q.csv")
+    assert list(pd.read_csv("q.csv").columns) == ["id", "label", *(f"probabilities_{n}" for n in NAMES)]
+    assert pd.read_csv("q.csv")["label"].tolist() == PETS["label"].tolist()
+    figures = json.loads(run("evaluate", "q.csv", "--metrics", "nll", "--json").stdout)["value"]
+    assert figures["metrics"]["nll"]["value"] == pytest.approx(mc.metrics.nll(expected, LABELS), abs=1e-6)
+
+
+def test_apply_does_not_mind_the_labels(run: Run, pets: Path) -> None:
+    run("fit", "pets.csv", "--kind", "probabilities", "-m", "ts", "-o", "cal.json")
+    PETS.assign(label=["fish", *PETS["label"][1:]]).to_csv("odd.csv", index=False)
+    assert "none of the classes" in run("evaluate", "odd.csv", "-c", "cal.json", code=1).stderr
+    run("apply", "cal.json", "odd.csv", "-o", "p.csv")
+    assert pd.read_csv("p.csv")["label"][0] == "fish"
+    np.savez("odd.npz", probabilities=PROBS, labels=LABELS + 7, ids=np.arange(5))
+    result = run("apply", "cal.json", "odd.npz", "-o", "p.npz")
+    assert "'ids' has another number of rows and is left out" in result.stderr
+    with np.load("p.npz") as found:
+        assert set(found.files) == {"probabilities", "labels", "classes"}
+        np.testing.assert_array_equal(found["labels"], LABELS + 7)
+    run("audit", "pets.csv", "p.csv", "--kind", "probabilities")
+
+
+def test_options_that_say_what_is_what(run: Run, folder: Path) -> None:
+    plain = data.read(PETS, kind="probabilities")
+
+    def fitted(*options: object) -> Any:
+        run("fit", *options, "-m", "ts", "-o", "cal.json", "--force")
+        return mc.load("cal.json").temperature_  # type: ignore[attr-defined]
+
+    expected = mc.TemperatureScaling(input="probabilities").fit(plain.values, plain.labels).temperature_
+    kind = ("--kind", "probabilities")
+    PETS[[*NAMES, "label"]].to_csv("bare.csv", index=False, header=False)
+    assert fitted("bare.csv", "--labels-name", "-1", "--classes", "cat,dog,owl", *kind) == pytest.approx(
+        expected
+    )
+    assert list(mc.load("cal.json").feature_names_in_) == NAMES
+    PETS.rename(columns=lambda name: f"p_{name}" if name in NAMES else name).assign(noise=1.0).to_csv(
+        "p.csv", index=False
+    )
+    assert fitted("p.csv", "--logits-name", "p_*", *kind) == pytest.approx(expected)
+    np.savez("from_one.npz", probs=PROBS, y=LABELS + 1)
+    assert fitted("from_one.npz", "--first-label", 1) == pytest.approx(expected)
+    (folder / "y.txt").write_text("\n".join(PETS["label"]))
+    PETS[NAMES].to_csv("x.csv", index=False)
+    assert fitted("x.csv", "--labels", "y.txt", *kind) == pytest.approx(expected)
+    hot = pd.get_dummies(PETS["label"], prefix="is", dtype=int)
+    PETS[NAMES].join(hot).to_csv("hot.csv", index=False)
+    told = run("fit", "hot.csv", *kind, "--labels-name", "is_*", "-m", "ts", "-o", "hot.json")
+    assert "one-hot labels of shape (200, 3) were read as class numbers" in told.stderr
+    weights = RNG.random(200)
+    PETS.assign(w=weights).to_csv("w.csv", index=False)
+    found = fitted("w.csv", *kind, "--weights-name", "w")
+    weighted = mc.TemperatureScaling(input="probabilities").fit(
+        plain.values, plain.labels, sample_weight=weights
+    )
+    assert found == pytest.approx(weighted.temperature_)
+    figures = json.loads(
+        run("evaluate", "w.csv", *kind, "--weights-name", "w", "--metrics", "nll", "--json").stdout
+    )
+    assert figures["value"]["metrics"]["nll"]["value"] == pytest.approx(
+        mc.metrics.nll(plain.values, plain.labels, sample_weight=weights)
+    )
+    refused = run("compare", "w.csv", *kind, "--weights-name", "w", code=1)
+    assert "--weights-name is for fit and evaluate" in refused.stderr
+
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def one_method(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Comparisons of one method, in this process."""
+    monkeypatch.setattr(
+        "monocal.report.selection.TimedTrial.judge", lambda self, method, seconds: self._trial.judge(method)
+    )
+    one = lambda kind="logits", **rest: {"temperature scaling": mc.TemperatureScaling(input=kind)}  # noqa: E731
+    for place in ("monocal.report.selection", "monocal.report"):
+        monkeypatch.setattr(f"{place}.default_methods", one)
+
+
+@pytest.mark.usefixtures("one_method")
+def test_the_readme_runs_as_pasted(run: Run, pets: Path) -> None:
+    PETS[["id", *NAMES]].to_csv("new.csv", index=False)
+    section = (
+        (ROOT / "README.md")
+        .read_text(encoding="utf-8")
+        .split("## From a CSV to a report")[1]
+        .split("\n## ")[0]
+    )
+    assert f"\n{','.join(PETS.columns)}\n" in section
+    commands = re.findall(r"^\$ monocal (.*?) +#", section, re.MULTILINE)
+    assert [command.split()[0] for command in commands] == ["report", "fit", "apply", "evaluate", "compare"]
+    for command in commands:
+        run(*shlex.split(command), code=0)
+    assert list(pd.read_csv("calibrated.csv").columns) == ["id", *(f"probabilities_{name}" for name in NAMES)]
+
+
+def test_every_command_for_a_file_runs_as_pasted(run: Run, folder: Path) -> None:
+    probs = PETS.rename(columns=PROB)
+    PETS.to_csv("pets.csv", index=False)
+    for name in ("probs.csv", "probs.csv.gz"):
+        probs.to_csv(name, index=False)
+    probs.to_parquet("probs.parquet")
+    both = PETS.rename(columns={name: f"m1_prob_{name}" for name in NAMES})
+    both.join(PETS[NAMES].add_prefix("m2_prob_")).to_csv("two.csv", index=False)
+    probs.rename(columns={"label": "fine"}).assign(coarse="pet").to_csv("levels.csv", index=False)
+    probs.assign(w=1.0).to_csv("weighted.csv", index=False)
+    PETS[NAMES].assign(label=LABELS).to_csv("bare.csv", index=False, header=False)
+    PETS[[*NAMES, "label"]].to_csv("bare_words.csv", index=False, header=False)
+    PETS[NAMES].to_csv("scores.csv", index=False)
+    (folder / "truth.txt").write_text("\n".join(PETS["label"]))
+    np.savez("from_one.npz", probs=PROBS, labels=LABELS + 1)
+    hot = pd.get_dummies(PETS["label"], prefix="is", dtype=int)
+    probs.drop(columns="label").join(hot).to_csv("one_hot.csv", index=False)
+    spam = pd.DataFrame({"y_pred_proba": PROBS[:, 0], "y_true": (LABELS == 0).astype(int)})
+    spam.to_csv("two_classes.csv", index=False)
+    words = np.where(LABELS == 0, "spam", "ham")
+    pd.DataFrame({"prob_spam": PROBS[:, 0], "label": words}).to_csv("spam.csv", index=False)
+    np.savez("outputs.npz", logits=np.log(PROBS), labels=LABELS)
+    torch.save({"logits": torch.tensor(np.log(PROBS)), "labels": torch.tensor(LABELS)}, "outputs.pt")
+    page = (ROOT / "docs" / "files.md").read_text(encoding="utf-8")
+    commands = re.findall(r"\| `monocal (fit .*?)` \|", page)
+    assert len(commands) == len(re.findall(r"^\| .* \| `monocal", page, re.MULTILINE)) >= 16
+    found = {}
+    for command in commands:
+        run(*shlex.split(command), "-m", "ts", "--force")
+        found[command.split()[1]] = mc.load("cal.json").temperature_  # type: ignore[attr-defined]
+    alike = {
+        name: value
+        for name, value in found.items()
+        if name not in ("both.npz", "spam.csv", "two_classes.csv")
+    }
+    assert list(alike.values()) == pytest.approx([found["pets.csv"]] * len(alike), rel=1e-4)
+    assert found["spam.csv"] == pytest.approx(found["two_classes.csv"], rel=1e-6)
+
+
+LARGEST = PROBS.argmax(axis=1)
+
+
+@pytest.mark.parametrize(
+    ("labels", "rows", "told"),
+    [
+        (
+            (LARGEST + 1) % 3,
+            200,
+            "in 0.0% of the rows, less than guessing would (33.3%): check that rows and columns",
+        ),
+        (np.zeros(200, int), 200, "All 200 labels of a.npz are 0: with one class there is little to learn"),
+        (LARGEST, 200, "names the label in all 200 rows: were these rows seen in training?"),
+        (LABELS, 30, "a.npz has 30 rows, few to learn from"),
+        (LABELS, 200, None),
+    ],
+    ids=["below chance", "one class", "all right", "few", "fine"],
+)
+def test_what_looks_wrong_is_warned_of(run: Run, labels: np.ndarray, rows: int, told: str | None) -> None:
+    np.savez("a.npz", probabilities=PROBS[:rows], labels=labels[:rows])
+    said = run("fit", "a.npz", "-m", "ts", "-o", "cal.json").stderr
+    warned = [line for line in said.splitlines() if line.startswith("warning: ")]
+    assert len(warned) == (told is not None)
+    assert told is None or told in warned[0]
+
+
+def test_labels_shifted_by_one_are_warned_of(run: Run) -> None:
+    few = LARGEST < 2  # the last class does not occur, so that no label is out of range
+    np.savez("a.npz", probabilities=PROBS[few], labels=LARGEST[few] + 1)
+    said = run("fit", "a.npz", "-m", "ts", "-o", "cal.json").stderr
+    assert (
+        "names the label in 0% of the rows, and in 100% if labels count from 1: if they do, say --first-label 1"
+        in said
+    )
+
+
+@pytest.mark.parametrize(
+    ("arrays", "arguments"),
+    [
+        ({"logits": np.where(np.eye(3)[LABELS] > 0, -np.inf, PROBS), "labels": LABELS}, "-m ts"),
+        ({"logits": PROBS * 1e-300, "labels": LABELS}, "-m mcct"),
+        ({"logits": PROBS * 1e200, "labels": LABELS}, "-m mcct"),
+        ({"logits": np.where(PROBS < 0.1, -np.inf, PROBS), "labels": LARGEST}, "-m mcct-published"),
+        ({"logits": PROBS, "labels": LABELS}, "--top-k 9"),
+        ({"logits": np.full((3, 3), -np.inf), "labels": LABELS[:3]}, "-m ts"),
+    ],
+)
+def test_messages_speak_of_the_file(run: Run, arrays: dict[str, Any], arguments: str) -> None:
+    np.savez("a.npz", **arrays)
+    result = run("fit", "a.npz", "-o", "cal.json", *arguments.split(), code=1)
+    error = next(line for line in result.stderr.splitlines() if line.startswith("error: "))
+    assert "a.npz" in error
+    assert not re.search(r"\b(X|y|sample_weight|n_features)\b", error)
+
+
+def test_words_of_python_are_left_where_they_are_names(run: Run, folder: Path) -> None:
+    np.savez("X.npz", y=PROBS)
+    assert "X.npz has no labels" in run("fit", "X.npz", "--logits-name", "y", "-o", "cal.json", code=1).stderr
+    np.savez("X.npz", logits=PROBS, y=LABELS + 9)
+    assert "'y' in X.npz has" in run("fit", "X.npz", "-o", "cal.json", code=1).stderr

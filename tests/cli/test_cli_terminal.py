@@ -1,0 +1,245 @@
+"""What a person sees: tables that fit 80 columns with every number whole, a gloss for each metric, what is left of the time."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from monocal.cli.app import app
+from monocal.cli.forecast import forecast
+from monocal.cli.glosses import GLOSSES, SHARES
+from monocal.cli.output import show_p, time_told
+from monocal.metrics.registry import METRICS
+from monocal.paper.columns import METHODS
+
+Run = Callable[..., Any]
+ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+def on_a_terminal(width: int, *arguments: str) -> list[str]:
+    """The lines of a command in this process, whose output says that it is a terminal of this width."""
+    env = {"COLUMNS": str(width), "TTY_COMPATIBLE": "1", "NO_COLOR": "1"}
+    result = CliRunner(env=env).invoke(app, [str(a) for a in arguments])
+    assert result.exit_code == 0, result.output
+    return ANSI.sub("", result.stdout).splitlines()
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Methods are judged in this process, which needs no time to start."""
+    monkeypatch.setattr(
+        "monocal.report.selection.TimedTrial.judge", lambda self, method, seconds: self._trial.judge(method)
+    )
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("width", [80, 60, 40])
+def test_compare_fits_and_cuts_no_number(folder: Path, width: int) -> None:
+    few = ("compare", "cal.npz", "--test", "test.npz", "--methods", "ts,vector,ensemble", "--n-boot", "20")
+    lines = on_a_terminal(width, *few)
+    table = lines[1 : next(i for i, line in enumerate(lines) if line.startswith("Left out"))]
+    assert "…" not in "".join(lines)
+    assert width < 60 or max(len(line.rstrip()) for line in table) <= width
+    row = next(line for line in table if line.lstrip().startswith("temperature scaling"))
+    assert re.search(r" \d\.\d{4}\b", row)
+    left = next(line for line in lines if line.startswith("Left out"))
+    assert left.startswith("Left out for want of room: ECE, 95 %; fit, s; Brier")  # in this order
+    assert lines[-1] == "Next: monocal fit cal.npz -m temperature-scaling -o cal.json" or lines[
+        -1
+    ].startswith("Next: monocal fit")
+    wide = on_a_terminal(width, *few, "--wide")
+    assert not any(line.startswith("Left out") for line in wide)
+    head = next(line for line in wide if "NLL" in line)
+    columns = ("NLL, 95 %", "ECE, 95 %", "Brier", "accuracy", "rows re-ordered", "fit, s")
+    assert [name for name in columns if name not in head] == []
+
+
+# Runs commands one after another on the terminal that it has.
+ON_A_TERMINAL = """
+import sys
+from monocal.cli.app import app
+for command in sys.argv[1:]:
+    app(command.split(), standalone_mode=False)
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="terminals of POSIX")
+def test_a_real_terminal_of_80_columns(folder: Path) -> None:
+    import fcntl
+    import pty
+    import struct
+    import termios
+
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 80, 0, 0))
+    env = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
+    commands = [
+        "fit cal.npz -m ts -o cal.json",
+        "evaluate test.npz -c cal.json --n-boot 20",
+        "audit test.npz -c cal.json",
+        "compare cal.npz --test test.npz --methods ts,vector --n-boot 20",
+    ]
+    process = subprocess.Popen(
+        [sys.executable, "-c", ON_A_TERMINAL, *commands],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=subprocess.DEVNULL,
+        env={**env, "TERM": "xterm"},
+    )
+    os.close(theirs)
+    shown = b""
+    try:
+        while part := os.read(ours, 1 << 16):
+            shown += part
+    except OSError:  # how a terminal ends
+        pass
+    os.close(ours)
+    assert process.wait() == 0, shown
+    lines = [line.rstrip() for line in ANSI.sub("", shown.decode()).splitlines()]
+    assert "…" not in "".join(lines)
+    assert any(line.lstrip().startswith("temperature scaling") for line in lines)
+    tables = [
+        line
+        for line in lines
+        if re.match(r" *[\w ]+?  +\S", line) and not re.match(r" *(Use|Next|Perfectly)", line)
+    ]
+    assert len(tables) > 25
+    assert max(map(len, tables)) <= 80
+    assert (
+        "eq_bin_ece         sum of gaps of bins of 1,000 rows; grows with rows" in lines
+    )  # no room beside it
+
+
+def test_every_metric_has_a_gloss() -> None:
+    assert set(METRICS) <= set(GLOSSES)
+    assert {"accuracy", "ece", "mce", "smooth_ece"} <= SHARES
+    assert "eq_bin_ece" not in SHARES
+    assert max(map(len, GLOSSES.values())) <= 80 - 2 - max(map(len, GLOSSES))
+
+
+def test_evaluate_tells_what_is_what(run: Run) -> None:
+    text = run("evaluate", "test.npz", "--n-boot", 20).stdout
+    assert "95 % intervals from 20 draws" in text
+    assert re.search(
+        r"accuracy +\d\d\.\d\d % \[\d\d\.\d\d, \d\d\.\d\d %\] +rows whose most probable class is the label",
+        text,
+    )
+    assert "k = 5" in text
+    assert "(p < 0.001)" in text
+    means = run("evaluate", "test.npz", "--n-boot", 20, "--metrics", "nll,accuracy").stdout
+    assert "95 % intervals\n" in means  # of means, which need no draws
+    none = run("evaluate", "test.npz", "--n-boot", 0).stdout
+    assert "intervals" not in none
+    assert "draws" not in none
+
+
+@pytest.mark.parametrize(
+    ("p", "told"), [(0.0, "p < 0.001"), (0.001, "p = 0.001"), (0.0437, "p = 0.044"), (1.0, "p = 1")]
+)
+def test_small_probabilities(p: float, told: str) -> None:
+    assert show_p(p) == told
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ((5.0, 0, None), "0:05"),
+        ((5.0, 0, 10), "0:05"),
+        ((30.0, 5, 10), "0:30, about 0:30 left"),
+        ((30.0, 0, None, 4000.0), "0:30, about 1:06:10 left"),
+        ((30.0, 0, None, 20.0), "0:30, nearly done"),
+        ((None, 0, None), "0:00"),
+    ],
+)
+def test_what_is_left_of_the_time(arguments: tuple[Any, ...], told: str) -> None:
+    assert time_told(*arguments) == told
+
+
+def test_a_forecast_is_made_for_large_files_that_somebody_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[slice] = []
+    assert forecast(seen.append, (10_000, 1000)) is None  # nobody looks
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    assert forecast(seen.append, (100, 10)) is None
+    assert seen == []
+    seconds = forecast(seen.append, (10_000, 1000))
+    assert seconds is not None
+    assert seconds >= 0
+    assert len(range(10_000)[seen[0]]) == 500
+    assert forecast(lambda rows: 1 / 0, (10_000, 1000)) is None
+
+
+@pytest.mark.parametrize("command", ["compare", "report"])
+@pytest.mark.parametrize("limit", ["0", "-1", "nan"])
+def test_a_time_limit_is_above_zero(run: Run, command: str, limit: str) -> None:
+    out = ("-o", "r.html") if command == "report" else ()
+    assert "is not above 0 (inf: no limit)" in " ".join(
+        run(command, "cal.npz", *out, "--time-limit", limit, code=2).stderr.split()
+    )
+
+
+def test_no_time_limit(run: Run) -> None:
+    text = run(
+        "compare", "cal.npz", "--test", "test.npz", "--methods", "ts", "--n-boot", 0, "--time-limit", "inf"
+    ).stdout
+    assert text.splitlines()[-1] == "Next: monocal fit cal.npz -m temperature-scaling -o cal.json"
+    assert "NLL, 95 %" not in text
+
+
+@pytest.mark.usefixtures("here")
+def test_the_last_line_of_compare_can_be_pasted(run: Run, folder: Path) -> None:
+    os.rename("both.npz", "both parts.npz")
+    command = (
+        "compare",
+        "both parts.npz",
+        "--logits-name",
+        "logits_val",
+        "--labels-name",
+        "y_val",
+        "--kind",
+        "logits",
+    )
+    text = run(*command, "--methods", "mcct", "--n-boot", 0).stdout
+    last = text.splitlines()[-1].removeprefix("Next: ")
+    assert last == (
+        "monocal fit 'both parts.npz' --logits-name logits_val --labels-name y_val --kind logits -m mcct -o cal.json"
+    )
+    run(
+        "fit",
+        "both parts.npz",
+        "--logits-name",
+        "logits_val",
+        "--labels-name",
+        "y_val",
+        "-m",
+        "mcct",
+        "-o",
+        "cal.json",
+    )
+
+
+@pytest.mark.parametrize("name", ["mcct-published", "mcct_published", "MCCT published"])
+def test_one_spelling_of_methods(run: Run, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    asked: list[Any] = []
+
+    def stop(*arguments: Any, methods: Any, **rest: Any) -> None:
+        asked.extend(methods)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("monocal.paper.reproduce", stop)
+    run("reproduce", "-o", "results", "--methods", f"{name},conditional-mcct", code=130)
+    assert asked == ["mcct_published", "conditional"]
+    run("fit", "cal.npz", "-m", name.replace("published", ""), "-o", "cal.json")
+
+
+def test_every_method_of_reproduce_is_listed_with_hyphens(run: Run) -> None:
+    told = run("reproduce", "-o", "results", "--methods", "magic", code=1).stderr
+    assert "There is no method 'magic': choose of uncalibrated, ts, vs," in told
+    assert all(key.replace("_", "-") in told for key in METHODS)

@@ -1,0 +1,368 @@
+"""Calibration by group: against plain loops, in every container, with honest chances, and in words."""
+
+from __future__ import annotations
+
+import datetime
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from scipy.special import softmax
+from scipy.stats import false_discovery_control
+
+import monocal as mc
+from monocal import metrics as M
+
+GENERATOR = np.random.default_rng(3)
+N = 400
+PROBS = softmax(1.5 * GENERATOR.standard_normal((N, 4)), axis=1)
+LABELS = np.where(GENERATOR.random(N) < 0.5, PROBS.argmax(axis=1), GENERATOR.integers(4, size=N))
+GROUP = GENERATOR.integers(5, size=N)
+WORDS = np.array(["art", "law", "maths", "music", "sport"])[GROUP]
+WEIGHT = GENERATOR.integers(0, 3, size=N).astype(float)
+
+
+def by_group(groups, probs=PROBS, labels=LABELS, **options):
+    return mc.evaluate(probs, labels, metrics="accuracy", groups=groups, **options).groups
+
+
+def two_class(confidence, right):
+    """Probabilities of two classes, the first predicted, and labels that make the given rows right."""
+    return np.stack([confidence, 1 - confidence], axis=1), np.where(right, 0, 1)
+
+
+def loop_ece(confidence, right, n_bins, weight=None):
+    """Plain loops over ((k-1)/K, k/K]."""
+    weight = np.ones(len(right)) if weight is None else weight
+    total = 0.0
+    for k in range(n_bins):
+        inside = [i for i, c in enumerate(confidence) if k / n_bins < c <= (k + 1) / n_bins]
+        total += abs(sum(weight[i] * (confidence[i] - right[i]) for i in inside))
+    return total / sum(weight)
+
+
+@pytest.mark.parametrize("weight", [None, WEIGHT])
+def test_columns_against_loops(weight):
+    found = by_group(WORDS, sample_weight=weight)
+    w = np.ones(N) if weight is None else weight
+    top, right = PROBS.max(axis=1), (PROBS.argmax(axis=1) == LABELS).astype(float)
+    assert sorted(found.names) == ["art", "law", "maths", "music", "sport"]
+    mean = 0.0
+    for one in found:
+        rows = (one.name == WORDS) & (w > 0)
+        assert one.rows == rows.sum()
+        assert one.accuracy == pytest.approx(np.average(right[rows], weights=w[rows]))
+        assert one.confidence == pytest.approx(np.average(top[rows], weights=w[rows]))
+        assert one.ece == pytest.approx(loop_ece(top[rows], right[rows], 5, w[rows]), abs=1e-12)
+        assert one.over_confidence == pytest.approx(one.confidence - one.accuracy)
+        assert one.low <= one.over_confidence <= one.high
+        mean += one.ece * w[rows].sum() / w.sum()
+    assert found.mean_ece == pytest.approx(mean)
+
+
+@pytest.mark.parametrize("n_bins", [1, 5, 15])
+def test_top_label_ece_against_loops(n_bins):
+    top, predicted = PROBS.max(axis=1), PROBS.argmax(axis=1)
+    expected = 0.0
+    for j in range(4):
+        rows = predicted == j
+        expected += rows.mean() * loop_ece(top[rows], (j == LABELS)[rows], n_bins)
+    assert M.top_label_ece(PROBS, LABELS, n_bins=n_bins) == pytest.approx(expected, abs=1e-12)
+    assert M.top_label_ece(PROBS, LABELS, n_bins=n_bins) >= M.ece(PROBS, LABELS, n_bins=n_bins) - 1e-12
+    weighted = M.top_label_ece(PROBS, LABELS, n_bins=n_bins, sample_weight=WEIGHT)
+    repeated = np.repeat(np.arange(N), WEIGHT.astype(int))
+    assert weighted == pytest.approx(M.top_label_ece(PROBS[repeated], LABELS[repeated], n_bins=n_bins))
+
+
+def test_top_label_ece_is_that_of_predicted_classes_and_of_parts():
+    expected = M.top_label_ece(PROBS, LABELS)
+    assert mc.evaluate(PROBS, LABELS)["top_label_ece"].value == expected
+    assert by_group("predicted").mean_ece == pytest.approx(expected)
+    parts = M.Evaluator()
+    for rows in (slice(0, 13), slice(13, 200), slice(200, N)):
+        parts.update(PROBS[rows], LABELS[rows])
+    assert parts.result()["top_label_ece"].value == pytest.approx(expected)
+
+
+def test_the_floor_of_the_top_label_ece():
+    """Of a calibrated predictor the value is about the floor, and of another far above."""
+    generator = np.random.default_rng(0)
+    confidence = 0.5 + 0.5 * generator.random(3000)
+    honest = two_class(confidence, generator.random(3000) < confidence)
+    floor = mc.ece_floor(*honest, 300, metric="top_label_ece")
+    assert floor.observed == pytest.approx(M.top_label_ece(*honest))
+    assert floor.low <= floor.observed <= floor.high
+    assert mc.ece_floor(*honest, 300, n_bins=5).median < 1.2 * floor.median
+    lying = two_class(confidence, generator.random(3000) < confidence - 0.1)
+    assert mc.ece_floor(*lying, 300, metric="top_label_ece").p_value < 0.01
+    with pytest.raises(mc.InputError, match="metric"):
+        mc.ece_floor(*honest, metric="mce")
+
+
+@pytest.mark.parametrize(
+    "convert",
+    [
+        list,
+        tuple,
+        np.asarray,
+        pd.Series,
+        lambda g: pd.Series(g, index=range(1000, 1000 + N)),
+        lambda g: pd.Series(g, dtype="category"),
+        lambda g: pd.DataFrame({"a": g}),
+        lambda g: {"a": g},
+        lambda g: np.asarray(g)[:, None],
+    ],
+)
+def test_containers_give_the_same_groups(convert):
+    for values in (WORDS.tolist(), GROUP.tolist(), (GROUP > 2).tolist()):
+        expected = by_group(np.array(values)).to_dict()
+        assert by_group(convert(values)).to_dict() == expected
+
+
+def test_tensors_bytes_dates_and_whole_floats_are_groups():
+    expected = by_group(GROUP).to_dict()
+    for same in (torch.tensor(GROUP), GROUP.astype(float), GROUP.astype(np.uint8), GROUP.astype(object)):
+        assert by_group(same).to_dict() == expected
+    assert by_group(WORDS.astype("S")).to_dict() == by_group(WORDS).to_dict()
+    days = [datetime.date(2020, 1, 1 + k) for k in GROUP]
+    assert by_group(days).to_dict() == by_group(np.array(days, dtype="datetime64[D]")).to_dict()
+    assert set(by_group(GROUP / 2).names) == {"0", "0.5", "1", "1.5", "2"}
+
+
+@pytest.mark.parametrize(
+    "missing", [None, float("nan"), np.nan, pd.NA, pd.NaT], ids=["None", "nan", "np", "NA", "NaT"]
+)
+def test_rows_without_a_group_are_one(missing):
+    values = WORDS.astype(object)
+    values[:50] = missing
+    for given in (values, values.tolist(), pd.Series(values), pd.Series(values, dtype="category")):
+        found = by_group(given)
+        assert found["(missing)"].rows == 50
+        assert len(found) == 6
+    numbers = GROUP.astype(float)
+    numbers[:50] = np.nan
+    assert by_group(numbers)["(missing)"].rows == 50
+    assert by_group(np.ma.masked_array(WORDS, np.arange(N) < 50))["(missing)"].rows == 50
+
+
+def test_several_columns_make_combinations():
+    found = by_group(pd.DataFrame({"subject": WORDS, "late": GROUP > 2}))
+    assert set(found.names) == {"art, False", "law, False", "maths, False", "music, True", "sport, True"}
+    crossed = by_group(np.stack([GROUP, np.arange(N) % 2], axis=1))
+    assert len(crossed) == 10
+    assert crossed["3, 1"].rows == ((GROUP == 3) & (np.arange(N) % 2 == 1)).sum()
+
+
+@pytest.mark.parametrize(
+    ("groups", "words"),
+    [
+        ("subject", ["groups", "one value per row", "predicted"]),
+        (WORDS[:-1], ["400 rows", "(399,)"]),
+        (np.zeros((N, 2, 2)), ["(400, 2, 2)"]),
+        (np.random.default_rng(0).random(N * 5)[:N].tolist(), []),
+        ([[1]] * (N - 1) + [[1, 2]], ["one value per row"]),
+        ([{}] * N, ["numbers or text"]),
+        (PROBS[:, 0] + 1j, ["complex"]),
+        ({}, ["at least one column"]),
+        (np.zeros((N, 0)), ["at least one column"]),
+    ],
+)
+def test_what_makes_no_groups_is_refused_in_a_sentence(groups, words):
+    if not words:  # every row its own group is allowed, if it says little
+        assert not by_group(groups).off.any()
+        return
+    with pytest.raises(mc.InputError) as error:
+        by_group(groups)
+    for word in words:
+        assert word in str(error.value)
+
+
+def test_a_column_of_measurements_is_refused():
+    probs, labels = np.tile([0.6, 0.4], (3000, 1)), np.zeros(3000, dtype=int)
+    with pytest.raises(mc.InputError, match=r"3000 different fractional numbers.*np\.digitize"):
+        by_group(np.random.default_rng(0).random(3000), probs, labels)
+
+
+def test_groups_of_one_row_and_one_group():
+    alone = by_group(np.arange(N))
+    assert len(alone) == N
+    assert (alone.rows == 1).all()
+    assert np.isfinite([alone.low, alone.high, alone.floor, alone.p_adjusted]).all()
+    assert "400 of them have fewer than 10 rows" in str(alone)
+    whole = by_group(np.zeros(N))
+    top, right = PROBS.max(axis=1), PROBS.argmax(axis=1) == LABELS
+    assert whole.verdict.startswith("The one group is off beyond chance: '0':")
+    assert whole.worst.over_confidence == pytest.approx(top.mean() - right.mean())
+    one = mc.evaluate([[0.9, 0.1]], [0], groups=["a"]).groups
+    assert one.verdict == "The one group is not off beyond chance."
+
+
+def test_certain_rows_and_rows_of_weight_zero():
+    sure = by_group(WORDS, np.eye(4)[LABELS], LABELS)
+    assert not sure.off.any()
+    assert (sure.ece == 0).all()
+    assert (sure.high >= 0).all()
+    wrong = by_group(WORDS, np.eye(4)[(LABELS + 1) % 4], LABELS)
+    assert wrong.off.all()
+    assert wrong.worst.over_confidence == 1
+    dropped = by_group(WORDS, sample_weight=(WORDS != "law").astype(float))
+    assert "law" not in dropped.names
+    twice, once = (by_group(WORDS, sample_weight=np.full(N, w)).to_dict() for w in (2.0, 1.0))
+    assert json.dumps(twice) == json.dumps(once)
+
+
+def test_the_floor_of_a_group_is_that_of_its_rows():
+    found = by_group(WORDS)
+    for one in found:
+        rows = one.name == WORDS
+        assert one.floor == pytest.approx(mc.ece_floor(PROBS[rows], n_bins=5).median, rel=0.1)
+
+
+def test_the_correction_is_scipys():
+    for groups in (WORDS, np.arange(N) // 4):
+        found = by_group(groups)
+        np.testing.assert_allclose(found.p_adjusted, false_discovery_control(found.p_value))
+
+
+def test_false_discoveries_are_as_rare_as_said():
+    """40 experiments of 60 groups, 10 of which are off: of those called off at most 5 % are not, on average."""
+    generator = np.random.default_rng(11)
+    false, found, power = [], 0, 0
+    for _ in range(40):
+        size = generator.integers(5, 120, size=60)
+        group = np.repeat(np.arange(60), size)
+        confidence = np.where(
+            generator.random(len(group)) < 0.4, 0.999, 0.5 + 0.5 * generator.random(len(group))
+        )
+        true = np.where(group < 10, np.clip(confidence - 0.25, 0, 1), confidence)
+        result = by_group(group, *two_class(confidence, generator.random(len(group)) < true))
+        called = [int(name) for name, off in zip(result.names, result.off, strict=True) if off]
+        false.append(np.mean([k >= 10 for k in called]) if called else 0.0)
+        found += len(called)
+        power += sum(k < 10 for k in called)
+    assert np.mean(false) <= 0.05 + 2 * np.std(false) / np.sqrt(len(false))
+    assert power >= 0.5 * 400
+
+
+@pytest.mark.parametrize("shape", ["spread", "sure", "two heaps"])
+def test_p_values_keep_their_level_and_intervals_cover(shape):
+    generator = np.random.default_rng(5)
+    covered = []
+    for size in (4, 30, 200):
+        n = 400 * size
+        confidence = {
+            "spread": 0.5 + 0.5 * generator.random(n),
+            "sure": 1 - 0.1 * generator.random(n) ** 3,
+            "two heaps": np.where(generator.random(n) < 0.5, 0.999, 0.6),
+        }[shape]
+        group = np.repeat(np.arange(400), size)
+        calibrated = by_group(group, *two_class(confidence, generator.random(n) < confidence))
+        for level in (0.05, 0.2):
+            assert (calibrated.p_value <= level).mean() <= level + 3 * np.sqrt(level * (1 - level) / 400)
+        assert not calibrated.off.any()
+        assert calibrated.verdict == "None of 400 groups is off beyond chance."
+        true = np.where(confidence > 0.9, 0.8, confidence)
+        found = by_group(group, *two_class(confidence, generator.random(n) < true))
+        gap = np.array(
+            [(confidence - true)[int(name) * size : (int(name) + 1) * size].mean() for name in found.names]
+        )
+        covered.append(np.mean((found.low <= gap + 1e-12) & (gap <= found.high + 1e-12)))
+    assert min(covered) >= 0.9
+
+
+def test_one_group_off_among_many_is_found():
+    generator = np.random.default_rng(2)
+    group = np.repeat(np.arange(2000), 100)
+    confidence = 0.5 + 0.5 * generator.random(len(group))
+    true = np.where(group == 77, confidence - 0.4, confidence)
+    found = by_group(group, *two_class(confidence, generator.random(len(group)) < true))
+    assert [one.name for one in found if one.off] == ["77"]
+    assert found.verdict.startswith("1 of 2,000 groups is off beyond chance: '77': over-confident by")
+
+
+def test_errors_that_cancel_are_found():
+    confidence = np.tile([0.55, 0.95], 300)
+    probs, labels = two_class(confidence, np.tile([True, True, True, False, True, True, True, False], 75))
+    found = by_group(np.zeros(600), probs, labels)
+    assert found.off.all()
+    assert "right on average but not at each confidence (ECE " in found.verdict
+
+
+def test_together_though_none_alone():
+    generator = np.random.default_rng(4)
+    group = np.repeat(np.arange(300), 30)
+    confidence = np.full(len(group), 0.8)
+    true = np.where(group % 2 == 0, 0.72, 0.88)
+    found = by_group(group, *two_class(confidence, generator.random(len(group)) < true))
+    assert found.mean_p_value < 0.01
+    if not found.off.any():
+        assert "None of 300 groups alone is off beyond chance, but together they are" in found.verdict
+
+
+def test_results_are_plain_and_repeat_themselves():
+    found = by_group(WORDS)
+    told = json.loads(json.dumps(found.to_dict()))
+    assert told["n_groups"] == 5
+    assert told["n_off"] == found.off.sum()
+    assert [one["name"] for one in told["groups"]] == list(found.names)
+    assert told == json.loads(json.dumps(by_group(WORDS).to_dict()))
+    shuffled = np.random.default_rng(0).permutation(N)
+    again = by_group(WORDS[shuffled], PROBS[shuffled], LABELS[shuffled])
+    assert again.names == found.names
+    np.testing.assert_allclose(again.p_value, found.p_value)
+    frame = found.to_pandas()
+    assert frame.index.tolist() == list(found.names)
+    assert frame.loc["law", "ece"] == found["law"].ece
+    with pytest.raises(KeyError, match="no group 'latin'"):
+        found["latin"]
+    assert mc.evaluate(PROBS, LABELS, groups=WORDS).to_dict()["groups"] == found.to_dict()
+    assert found.verdict in repr(mc.evaluate(PROBS, LABELS, metrics="nll", groups=WORDS))
+
+
+def test_the_table_fits_eighty_columns():
+    names = np.array(
+        ["a very long name of a group, longer than any column", "b\nc\x1b[31m", "", "日本", "e"]
+    )[GROUP]
+    for groups in (names, np.arange(N), "predicted"):
+        text = by_group(groups, class_names=["x" * 90, "y", "z\tz", "ω"]).table(limit=None)
+        assert max(map(len, text.splitlines())) <= 79
+        assert "\x1b" not in text
+    lines = by_group(np.arange(N)).table().splitlines()
+    assert len(lines) == 22
+    assert lines[-1] == "... and 380 more"
+
+
+def test_where_the_order_is_the_obstacle():
+    """When it says cat it is a dog two times in three, on enough rows; of 'fox' there are too few to tell."""
+    predicted = np.repeat([0, 1, 2], [300, 300, 3])
+    labels = np.concatenate([np.tile([0, 1, 1], 100), np.tile([1, 1, 0], 100), [2, 0, 0]])
+    probs = np.full((603, 3), 0.1)
+    probs[np.arange(603), predicted] = 0.8
+    found = by_group("predicted", probs, labels, class_names=["cat", "dog", "fox"])
+    assert [one.predicted for one in found.obstacles] == ["cat"]
+    (cat,) = found.obstacles
+    assert (cat.truth, cat.rows) == ("dog", 300)
+    assert cat.accuracy == pytest.approx(1 / 3)
+    assert cat.truth_share == pytest.approx(2 / 3)
+    assert str(cat) == (
+        "When it says 'cat' it is right 33 % of the time and 'dog' is the truth more often (67 %): no map that keeps the "
+        "order can mend that; see StructuredMCCT."
+    )
+    assert found.to_dict()["obstacles"][0]["sentence"] == str(cat)
+    assert str(cat) in str(found)
+    assert by_group(predicted, probs, labels).obstacles == ()
+    # Chance alone is no obstacle: 1000 classes of a few rows each, all guesses.
+    generator = np.random.default_rng(0)
+    guesses = softmax(generator.standard_normal((3000, 1000)), axis=1)
+    assert by_group("predicted", guesses, generator.integers(1000, size=3000)).obstacles == ()
+
+
+def test_options_are_checked():
+    with pytest.raises(mc.InputError, match="class_names: expected 4 names"):
+        by_group("predicted", class_names=["a"])
+    dask = pytest.importorskip("dask.array")
+    with pytest.raises(mc.InputError, match="Dask"):
+        mc.evaluate(dask.from_array(PROBS), LABELS, groups=WORDS)
+    assert by_group(dask.from_array(GROUP)).to_dict() == by_group(GROUP).to_dict()
