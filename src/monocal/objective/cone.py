@@ -100,6 +100,7 @@ class RankCone:
         self.whole_scales = not allowed[SCALE, 1:, 1:].any()
         self.totals: Totals = rows.sum(totals, self.whole_scales, *(() if begins is None else (begins,)))
         self.target = np.cumsum(self.totals.label, axis=2)  # the label's shares at each rank
+        self._only_scale = np.array_equal(self.atoms, [0]) and not rows.has_tail
         self.spread = self._spread()
         self.prior_rows, self.prior_share = prior_rows, 0.0
         self.own_targets: np.ndarray | None = None
@@ -112,7 +113,6 @@ class RankCone:
         self.reach = self._take(np.sqrt(np.broadcast_to(top, allowed.shape)))
         self.lower = np.zeros(len(self.atoms))
         self.lower[_PLAIN] = MIN_SCALE
-        self._only_scale = np.array_equal(self.atoms, [0]) and not rows.has_tail
         self.penalty, self.floor = self._penalty(shrinkage, tol)
 
     def with_strength(self, shrinkage: float, tol: float) -> RankCone:
@@ -165,11 +165,18 @@ class RankCone:
             found = some.sum(sums, self.point(plain, np.zeros(0, dtype=np.intp)))
             return self._of_all_factors(found) / weight
 
+        def mean_depth(scale: float) -> float:
+            return float(some.sum(scale_sums, scale)[1]) / weight
+
         # The softmax of logits that differ by much less than one (cosines, say) says nothing: they are first brought to a
         # deviation of about one. The largest of m normal numbers lies roughly sqrt(2 log m) / 1.5 deviations above their mean.
-        depth = said(_ALIKE)[DEPTH, 0].sum()
+        depth = said(_ALIKE)[DEPTH, 0].sum() if some.has_tail else mean_depth(_ALIKE)
         unit = min(1.0, 1.5 * depth / np.sqrt(2.0 * np.log(max(self.rows.n_classes, 2)))) or 1.0
         self.own_scales = ((1.0 - MILD_SHARE, 1.0 / unit), (MILD_SHARE, MILD / unit))
+        if self._only_scale:  # the total is all that counts
+            targets = np.zeros((3, *self.allowed.shape[1:]))
+            targets[DEPTH, 0, 0] = sum(share * mean_depth(scale) for share, scale in self.own_scales)
+            return targets
         own: np.ndarray = np.sum([share * said(scale) for share, scale in self.own_scales], axis=0)
         return own
 

@@ -17,15 +17,20 @@ small drops are summed, so nothing cancels where one class has nearly all the pr
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 
 import numpy as np
 
-from ..arrays import Array, array_namespace, to_numpy
+from ..arrays import Array, array_namespace, on_host, to_numpy
 from ..kernel.block import Block
 from ..kernel.columns import column_moments
 from ..kernel.point import Point, from_top
 from ..kernel.tail import tail_moments
 from ..rows.interface import Rows
+
+# Elements that are worked on at a time.
+_PART = 2**16
 
 
 @dataclass(frozen=True)
@@ -78,6 +83,16 @@ def _column_information(block: Block, scale: float, begins: np.ndarray, n_ranks:
 
 
 def _block_information(block: Block, scale: float) -> Information:
+    """On the host in parts: it takes a dozen arrays, and those of a whole block would not fit the cache."""
+    n, r = block.rows.depth.shape
+    size = max(1, _PART // r) if on_host(block.weight) else n
+    if size >= n:
+        return _part_information(block, scale)
+    parts = [_part_information(block[slice(i, i + size)], scale) for i in range(0, n, size)]
+    return reduce(add, parts)
+
+
+def _part_information(block: Block, scale: float) -> Information:
     rows, v, height = block.rows, block.rows.depth, block.rows.height[:, None]
     xp = array_namespace(v)
     psi = xp.ones_like(height) if block.factors is None else block.factors
