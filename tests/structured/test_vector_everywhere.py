@@ -77,6 +77,13 @@ def test_tensors(data, masked, weighted, kind):
     assert (half[torch.isinf(Z)] == 0).all()
 
 
+def test_few_rows_of_many_classes_in_single_precision_converge():
+    data = synthetic(500, 1000, seed=0, keep_truth=False)
+    cal = mc.StructuredScaling(kind="vector").fit(data.values.astype(np.float32), data.labels)
+    assert cal.solution_.converged
+    assert cal.n_iter_ < 10
+
+
 def test_what_needs_all_rows_says_so():
     z, y, _ = rows(FEW, False, False)
 

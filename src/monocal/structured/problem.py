@@ -24,6 +24,7 @@ from ..baselines.affine_problem import AffineProblem, MatrixProblem
 from ..rows.parallel import block_rows, parallel_sum
 from ..rows.sampling import sample_step
 from ..solver.smooth import Point, conjugate_gradients
+from .vector import SINGLE
 
 # Parameters up to which the Hessian is formed: faster than to do without it, and exact.
 _FORMED = 192
@@ -44,7 +45,7 @@ class CurvedProblem(AffineProblem):
     """An affine problem in plain units that also knows its Hessian, from all rows or from some."""
 
     def _find_units(self) -> None:
-        self.resolution = 1e-14 if self.x.dtype == np.float64 else 1e-9
+        self.resolution = 1e-14 if self.x.dtype == np.float64 else SINGLE / len(self.x) ** 0.5
         self.formed = self.strength.size <= _FORMED
         self.published = self.strength
         self.set_strength(self.strength)

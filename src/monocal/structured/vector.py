@@ -31,6 +31,8 @@ from .features import features
 FORMED = 192
 # Products with the Hessian in one step.
 PRODUCTS = 200
+# Rounding of a row's NLL in single precision: that of the mean falls with the root of the rows.
+SINGLE = 3e-7
 # Up to this many logits double precision costs nothing; beyond, rows in single precision reach the tolerance as well.
 DOUBLE_BELOW = 2**18
 
@@ -184,7 +186,7 @@ class VectorProblem:
             partial(class_block, temperature=temperature, floor=floor, total=total, double=double)
         )
         self.centre = np.zeros(m)  # no class looks at another
-        self.resolution = 1e-14 if double or not source.single_precision else 1e-9
+        self.resolution = 1e-14 if double or not source.single_precision else SINGLE / n**0.5
         self.formed = 2 * m <= FORMED
         self._step = 1 if self.formed else sample_step(n, m) or 1
         self._some, self._part = self.rows, 1.0
