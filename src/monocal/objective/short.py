@@ -99,10 +99,10 @@ class ShortRows:
         height = to_numpy(block.rows.height)
         own = np.zeros((3, len(share), rows.n_ranks))
         own[DEPTH, :, 0] = share @ self.own_depth
-        own[HEIGHT, :, 0], own[HEIGHT, :, -1] = (
-            share @ (height * q) for q in (1.0 - self.own_top, self.own_top)
-        )
-        own[MASS, :, 0], own[MASS, :, -1] = (share @ q for q in (1.0 - self.own_top, self.own_top))
+        # Classes that share the top have each their part of it, and one of them is the top rank.
+        top = self.own_top / self.n_top
+        own[HEIGHT, :, 0], own[HEIGHT, :, -1] = (share @ (height * q) for q in (1.0 - top, top))
+        own[MASS, :, 0], own[MASS, :, -1] = (share @ q for q in (1.0 - top, top))
         return own
 
     def log_odds(self) -> np.ndarray:
