@@ -334,9 +334,17 @@ def anchored_softmax_and_top_(f: Any) -> tuple[Any, Any]:
         return _softmax_and_top_(f)
 
 
+def row_sums(x: Any) -> Any:
+    """Sums over the classes (n, 1). A device adds in an order that depends on the number of rows: there in double precision, so
+    that it leaves no trace."""
+    if on_host(x):
+        return array_namespace(x).sum(x, axis=-1, keepdims=True)
+    return x.sum(-1, keepdim=True, dtype=array_namespace(x).float64).to(x.dtype)
+
+
 def _softmax_and_top_(f: Any) -> tuple[Any, Any]:
     e: Any = _ordered_exp_(f)
-    share = 1.0 / array_namespace(e).sum(e, axis=-1, keepdims=True)
+    share = 1.0 / row_sums(e)
     e *= share
     return e, share
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..arrays import Array, array_namespace, device_of, like
+from ..arrays import Array, array_namespace, device_of, like, row_sums
 from ..kernel.point import BIAS, SCALE
 from ..objective.cone import RankCone
 from ..objective.information import information
@@ -117,7 +117,7 @@ def log_odds(depth: Array, at_top: Array, n_top: Array) -> Array:
     with np.errstate(under="ignore"):
         # Relative to the second class, so that nothing is lost where the first is all but certain.
         e = xp.exp(xp.clip(second[:, None] - depth, max=0.0))
-        others = xp.sum(xp.where(at_top, 0 * n_top[:, None], e), axis=1) + (n_top - 1.0)
+        others = row_sums(xp.where(at_top, 0 * n_top[:, None], e))[:, 0] + (n_top - 1.0)
     alone = none & (n_top == 1)
     return second - xp.log(xp.where(alone, n_top, others))
 

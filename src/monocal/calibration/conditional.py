@@ -220,28 +220,28 @@ class ConditionalMCCT(ConeCalibrator):
         begins = starts_of_many(rows.n_ranks)
         allowed = dictionary(factors.n_factors, rows.n_ranks if begins is None else len(begins))
         problem = self._problem(rows, allowed, scale, begins, emphasis=emphasis, mirrors=factors.mirrors)
-        grid = problem.grid(self._solve(problem, self.shrinkage).coefficients)
+        solved = grid = problem.grid(self._solve(problem, self.shrinkage).coefficients)
         self.factors_ = factors
         self.factor_means_ = problem.totals.mean[BIAS, :, -1] / problem.totals.weight
         if begins is not None:
-            columns, grid = grid, np.zeros((2, factors.n_factors, rows.n_ranks))
-            grid[:, :, begins] = columns
+            grid = np.zeros((2, factors.n_factors, rows.n_ranks))
+            grid[:, :, begins] = solved
         self.coefficients_ = grid
         self.n_atoms_ = len(problem.atoms)
         self.rank_map_ = RankMap.from_grid(grid, top_k=self.top_k, factors=factors if ramps else None)
-        self.adjustment_ = self._adjustment(rows, problem, grid)
+        self.adjustment_ = self._adjustment(rows, problem, solved)
         if self.adjustment_ is not None:
             warn_if_unfinished(self, self.adjustment_.solution)
         found = None if self.adjustment_ is None else self.adjustment_.class_scales
         self.by_class_ = "not asked for" if found is None else found.in_words("classes")
 
-    def _adjustment(self, rows: Rows, problem: RankCone, grid: np.ndarray) -> Adjustment | None:
+    def _adjustment(self, rows: Rows, problem: RankCone, solved: np.ndarray) -> Adjustment | None:
         known = getattr(self, "context_", None)
         if not (self.by_class or known) or rows.n_ranks < 2:
             return None
         nothing = np.zeros(0, dtype=np.intp)
         return fit_adjustment(
-            shorten(rows, problem.point(grid, nothing), problem.own_scales),
+            shorten(rows, problem.point(solved, nothing), problem.own_scales),
             known,
             rows.n_classes,
             by_class=self.by_class,

@@ -377,8 +377,9 @@ def _adjusted(
     way: Callable[[Any], Any], adjust: Adjustment, z: Array, context: np.ndarray | None = None
 ) -> Array:
     """Calibrated logits of a block, after a second stage."""
-    z = widened(z)
-    return adjust(way(z), z == array_namespace(z).max(z, axis=1, keepdims=True), context)
+    xp = array_namespace(z)
+    z = xp.astype(z, compute_dtype(z), copy=False)
+    return adjust(way(z), z == xp.max(z, axis=1, keepdims=True), context)
 
 
 def _kept(p: Array, p_top: Array, z: Array, top: Array) -> Array:
