@@ -111,7 +111,8 @@ class RankMap:
         return out
 
     def _adjusted_block(self, adjust: Adjustment, z: Array, context: np.ndarray | None = None) -> Array:
-        return keep_argmax(ordered_softmax(_adjusted(self._block, adjust, z, context)), widened(z))
+        f = _adjusted(self._block, adjust, z, context, from_top=True)
+        return keep_argmax(ordered_softmax(f), widened(z))
 
     def probabilities(self, logits: Array) -> Array:
         """Calibrated probabilities (n, m), with the argmax of the logits."""
@@ -374,12 +375,19 @@ class RankMap:
 
 
 def _adjusted(
-    way: Callable[[Any], Any], adjust: Adjustment, z: Array, context: np.ndarray | None = None
+    way: Callable[[Any], Any],
+    adjust: Adjustment,
+    z: Array,
+    context: np.ndarray | None = None,
+    from_top: bool = False,
 ) -> Array:
-    """Calibrated logits of a block, after a second stage."""
+    """Calibrated logits of a block, after a second stage; ``from_top`` measured there, where rounding does no harm."""
     xp = array_namespace(z)
     z = xp.astype(z, compute_dtype(z), copy=False)
-    return adjust(way(z), z == xp.max(z, axis=1, keepdims=True), context)
+    f = way(z)
+    if from_top:
+        f = f - xp.max(f, axis=1, keepdims=True)
+    return adjust(f, z == xp.max(z, axis=1, keepdims=True), context)
 
 
 def _kept(p: Array, p_top: Array, z: Array, top: Array) -> Array:

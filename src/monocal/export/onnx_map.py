@@ -97,6 +97,8 @@ def calibrated(g: Graph, plan: Plan, source: str, output: str, context: str = ""
     f = _rank_map(g, plan, x, masked, from_top=output == "probabilities")
     f = g.op("Where", masked, g.constant(-np.inf), f)
     if plan.adjustment is not None:
+        if output == "probabilities":  # measured from the top, where rounding does no harm
+            f = g.op("Sub", f, g.reduce("Max", f))
         f = adjusted(g, plan.adjustment, f, g.op("Equal", z, g.reduce("Max", z)), context)
     if output == "probabilities":
         return _lift_top(g, softmax(g, f), source)

@@ -281,6 +281,8 @@ class CalibratorModule(ExactModule):
             return f
         if self.smallest_probability is not None:
             z = log_of(z, self.smallest_probability)
+        if from_top:
+            f = f - f.amax(-1, keepdim=True)
         return self.adjustment(f, z == z.amax(-1, keepdim=True), context)
 
     def _calibrate(self, logits: torch.Tensor, from_top: bool = False) -> torch.Tensor:
