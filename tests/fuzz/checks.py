@@ -22,6 +22,12 @@ ALONE, MANY = 40, 2**20
 ANONYMOUS = {"TemperatureScaling", "MCCT", "MCCTInverse", "ConditionalMCCT", "EnsembleTemperatureScaling"}
 
 
+def knows_classes(cal) -> bool:
+    """Whether a calibrator treats rows by the name of their top class."""
+    stage = getattr(cal, "adjustment_", None)
+    return stage is not None and stage.class_scales is not None and stage.class_scales.variance > 0
+
+
 @dataclass(frozen=True)
 class Failure:
     """A broken promise."""
@@ -100,7 +106,7 @@ class _Look:
             return
         if len(given) <= ALONE and self.batch.repeat == 1:
             yield from self.alone(given, got, rounding)
-        if type(self.cal).__name__ in ANONYMOUS:
+        if type(self.cal).__name__ in ANONYMOUS and not knows_classes(self.cal):
             yield from self.renamed(given, got, rounding)
             if self.cal.input == "logits":
                 yield from self.shifted(given, got, rounding)

@@ -101,6 +101,8 @@ def draw_method(rng: np.random.Generator, m: int) -> Method:
             words["shrinkage"] = str(rng.choice(["0", "0.01", "0.1", "1.0", "30.0"]))
         if rng.random() < 0.35:
             words["top_k"] = str(rng.integers(1, m + 1))
+    if name == "ConditionalMCCT" and rng.random() < 0.4:
+        words["by_class"] = str(rng.choice(["True", "False"]))
     if name == "ConditionalMCCT" and rng.random() < 0.6:
         some = rng.choice(STATISTICS + CUSTOM, size=rng.integers(1, 4), replace=False)
         words["statistics"] = "(" + ", ".join(some) + ",)"

@@ -100,18 +100,60 @@ def _sorted(logits: np.ndarray, r: int, single: bool) -> _Row:
     return _Row(order, z, v, available, height, float(np.finfo(kind).eps))
 
 
-def _ranked(rows: _Row, w: np.ndarray, b: np.ndarray, unsure: np.ndarray | float = 0.0) -> Expected:
-    """Weights and biases (1 or n, r) by rank, lowest first; what is below the ranks in use has the lowest one's."""
+def _ranked(
+    rows: _Row, w: np.ndarray, b: np.ndarray, unsure: np.ndarray | float = 0.0, stage: Any = None
+) -> Expected:
+    """Weights and biases (1 or n, r) by rank, lowest first; what is below the ranks in use has the lowest one's.
+
+    Then the second stage of a conditional map, where there is one.
+    """
     m, r = rows.z.shape[1], w.shape[1]
     rank = np.maximum(np.arange(m) - (m - r), 0)
     w_i, b_i = w[:, rank], b[:, rank]
     g = -(w_i * rows.v + (w[:, -1:] - w_i) * rows.height + (b[:, -1:] - b_i))
     tolerance = _ROUNDINGS * rows.eps * (w[:, -1:] * rows.height + b[:, -1:]) + _grid(rows.eps) + unsure
-    both = [
-        _unsorted(_softmax(_mean_of_ties(g, key, rows.available), rows.available), rows.order)
-        for key in (rows.z, rows.v)
-    ]
-    return Expected(*both, np.broadcast_to(tolerance, (len(g), 1)))
+    tolerance = np.broadcast_to(tolerance, (len(g), 1))
+    both = [_mean_of_ties(g, key, rows.available) for key in (rows.z, rows.v)]
+    if stage is not None:
+        (one, tolerance), (other, _) = (_second_stage(stage, f, rows, tolerance) for f in both)
+        both = [one, other]
+    return Expected(
+        *(_unsorted(_softmax(f, rows.available), rows.order) for f in both), np.asarray(tolerance)
+    )
+
+
+def _second_stage(
+    stage: Any, f: np.ndarray, rows: _Row, tolerance: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """``W f + A 1[top]`` of sorted rows, row by row from the definition, and the tolerance after it."""
+    out, doubt = np.empty_like(f), np.empty_like(tolerance)
+    for i in range(len(f)):
+        top = (rows.z[i] == rows.z[i, -1]) & rows.available[i]
+        s = 1.0
+        if stage.class_scales is not None and top.sum() == 1:
+            s = float(stage.class_scales.scales[rows.order[i, -1]])
+        depth = (f[i, -1] - f[i]) * s
+        lower = np.sort(depth[~top & rows.available[i]])
+        odds = 0.0
+        if top.sum() > 1:
+            odds = -np.log((top.sum() - 1) + np.exp(-lower).sum())
+        elif len(lower):
+            odds = lower[0] - np.log(np.exp(lower[0] - lower).sum())
+        weight, lift = stage.steps[:, 0]
+        unsure = np.zeros(2)
+        error = 4 * s * float(tolerance[i, 0]) + 16 * rows.eps * abs(odds)
+        for ramp, steps in zip(stage.factors.ramps, stage.steps[:, 1:].T, strict=True):
+            width = ramp.one - ramp.zero
+            weight, lift = np.array([weight, lift]) + np.clip((odds - ramp.zero) / width, 0.0, 1.0) * steps
+            unsure += min(error / abs(width) + 8 * rows.eps, 1.0) * steps
+        with np.errstate(invalid="ignore"):
+            out[i] = (
+                np.where(rows.available[i], (f[i] - f[i, -1]) * s * weight, f[i]) + top * lift / top.sum()
+            )
+        # A class far below has no probability, whatever the weight.
+        doubt[i] = tolerance[i] * s * weight + unsure[0] * s * min(float(rows.height[i, 0]), 40.0) + unsure[1]
+        doubt[i] += 8 * rows.eps * (abs(lift) + 40.0)
+    return out, doubt
 
 
 def _mean_of_ties(g: np.ndarray, key: np.ndarray, available: np.ndarray) -> np.ndarray:
@@ -172,7 +214,7 @@ def _conditional(calibrator: Any, logits: np.ndarray, single: bool) -> Expected:
         unsure[far, k] = 0.0
     w, b = (np.cumsum(psi @ kind, axis=1) for kind in c)
     doubt = (unsure @ c[0].sum(axis=1))[:, None] * rows.height + (unsure @ c[1].sum(axis=1))[:, None]
-    return _ranked(rows, w, b, doubt)
+    return _ranked(rows, w, b, doubt, getattr(calibrator, "adjustment_", None))
 
 
 def _statistic(which: str | Callable[[Any], Any], rows: _Row, r: int) -> tuple[np.ndarray, np.ndarray]:

@@ -60,7 +60,8 @@ def test_temperature_scaling_is_constant_from_the_top(data):
 
 
 def test_effects_of_one_statistic_are_the_map_of_the_row(data):
-    cal = ConditionalMCCT(statistics=("margin",), n_knots=3, shrinkage=0.1).fit(data.values, data.labels)
+    cal = ConditionalMCCT(statistics=("margin",), n_knots=3, by_class=False, shrinkage=0.1)
+    cal.fit(data.values, data.labels)
     effect = effect_curve(cal, data.values, n_bins=400)
     z = np.sort(data.values.astype(float), axis=1)
     row = int(np.argmin(abs(z[:, -1] - z[:, -2] - effect.x[200])))

@@ -252,7 +252,7 @@ def test_blocks_that_cannot_be_fitted_say_why(rows):
         mc.MCCT().fit(lambda: [block, X])
     with pytest.raises(mc.InputError, match="block 0 must be a tuple"):
         mc.MCCT().fit(lambda: [[[0.0, 1.0], [2.0, 0.0]]])  # a matrix without labels
-    with pytest.raises(mc.InputError, match="labels and weights come with its blocks"):
+    with pytest.raises(mc.InputError, match="labels, weights and context come with its blocks"):
         mc.MCCT().fit(lambda: [block], y)
     with pytest.raises(mc.InputError, match="needs all rows in memory"):
         mc.VectorScaling().fit(lambda: [block])

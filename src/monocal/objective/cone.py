@@ -18,7 +18,6 @@ falls), and the answer is still optimal for the unpenalised objective to within 
 from __future__ import annotations
 
 from copy import copy
-from functools import cached_property
 
 import numpy as np
 
@@ -142,7 +141,6 @@ class RankCone:
 
     def _lean_on(self, own: np.ndarray, share: float) -> None:
         """Every label gives its share to targets that are the same, on average, for all rows."""
-        self.__dict__.pop("_of_targets", None)
         self.own_targets, self.prior_share = own, share
         self.target = (1.0 - share) * self.target + share * self.totals.weight * own
 
@@ -237,11 +235,14 @@ class RankCone:
             return self._evaluate_scale(float(coefficients[0]), working)
         grid = self.grid(coefficients)
         found = self.rows.sum(sums, self.point(grid, working))
-        n, of_targets = self.totals.weight, self._of_targets
+        n, target, by_rank = self.totals.weight, self.target, np.cumsum(grid, axis=2)
+        # Every term is positive: depths of a million do not cancel, and the value keeps its last digits.
+        drop = by_rank[:, :, -1:] - by_rank
+        lost = target[DEPTH] * by_rank[SCALE] + target[HEIGHT] * drop[SCALE] + target[MASS] * drop[BIAS]
         predicted = self._of_all_factors(found)
         return Expansion(
-            value=(found.value - float(of_targets @ coefficients)) / n,
-            gradient=(self._gradient(found, predicted) - of_targets) / n,
+            value=(found.value + float(lost.sum())) / n,
+            gradient=self._gradient(found, predicted) / n,
             hessian=found.hessian / n,
             predicted=predicted / n,
         )
@@ -266,20 +267,18 @@ class RankCone:
             self.rows.n_ranks,
         )
 
-    @cached_property
-    def _of_targets(self) -> np.ndarray:
-        """What the targets have of every atom, less its value at the top class, (a,): their part of the objective is linear."""
-        return self._take(_atom_sums(self.target))
-
     def _gradient(self, found: Sums, predicted: np.ndarray) -> np.ndarray:
-        """Sums of ``p`` times every atom, less its value at the top class, (a,)."""
+        """Sums of ``p`` less the targets times every atom, less its value at the top class, (a,).
+
+        Differences are taken before anything is added up: sums of depths of a million would take the last digits with them.
+        """
         if not self.whole_scales:
-            return self._take(_atom_sums(predicted))
+            return self._take(_atom_sums(predicted - self.target))
         # Rank by rank there are scales of the first factor alone, and a factor and its mirror add up to that one.
         out = np.zeros(self.allowed.shape)
-        out[SCALE, 0] = _atom_sums(predicted[:, :1])[SCALE, 0]
-        out[SCALE, 1:, 0] = -predicted[DEPTH, 1:].sum(axis=1)
-        mass = found.by_rank[2:]
+        out[SCALE, 0] = _atom_sums(predicted[:, :1] - self.target[:, :1])[SCALE, 0]
+        out[SCALE, 1:, 0] = self.target[DEPTH, 1:].sum(axis=1) - predicted[DEPTH, 1:].sum(axis=1)
+        mass = found.by_rank[2:] - self.target[MASS, self.own]
         before = mass - np.cumsum(mass, axis=1)
         out[BIAS, self.own] = before
         mirrored = np.flatnonzero(self.mirrors != np.arange(len(self.mirrors)))
