@@ -9,7 +9,7 @@ a common scale, the step of group g is ``-G / I`` (slope over curvature) and has
 
 where ``noise`` is 1 if the rows are calibrated, and larger if their slopes scatter more than that. Groups that differ by no more
 than chance give a variance of 0, and all scales are 1: a column of noise does nothing. The evidence is twice the gain in
-log-likelihood over that.
+log-likelihood over that; of few rows more of it is asked.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ _LEAST, _LARGEST = 1e-5, 4.0
 # A step never changes a scale by more than this factor, and no scale leaves these bounds.
 _STRIDE, LOWEST, HIGHEST = 3.0, 0.02, 50.0
 _MOST_STEPS = 100
+# The evidence that is asked of N rows is 1000 / N, and at most 4: a few hundred rows often look as if groups differed.
+_ASKED_ROWS, _MOST_ASKED = 1000.0, 4.0
 
 
 @dataclass(frozen=True)
@@ -80,10 +82,12 @@ def group_scales(
         return GroupScales(scales, 0.0, 0.0, counts, 0.0)
     rows = rows.scaled(np.full(len(rows), _common_scale(rows, own_share)))
     variance, evidence = spread_of_groups(rows, group, n_groups, own_share)
+    total = float(rows.weight.sum())
+    if evidence < min(_MOST_ASKED, _ASKED_ROWS / total):
+        variance = 0.0
     variance = max(variance, least_variance)
     if variance == 0.0:
         return GroupScales(scales, 0.0, evidence, counts, 0.0)
-    total = float(rows.weight.sum())
     residual = np.inf
     for _ in range(_MOST_STEPS):
         slope, bend = (
