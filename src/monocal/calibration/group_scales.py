@@ -28,8 +28,6 @@ _LEAST, _LARGEST = 1e-5, 4.0
 # A step never changes a scale by more than this factor, and no scale leaves these bounds.
 _STRIDE, LOWEST, HIGHEST = 3.0, 0.02, 50.0
 _MOST_STEPS = 100
-# The evidence that is asked of N rows is 1000 / N, and at most 4: a few hundred rows often look as if groups differed.
-_ASKED_ROWS, _MOST_ASKED = 1000.0, 4.0
 
 
 @dataclass(frozen=True)
@@ -83,7 +81,7 @@ def group_scales(
     rows = rows.scaled(np.full(len(rows), _common_scale(rows, own_share)))
     variance, evidence = spread_of_groups(rows, group, n_groups, own_share)
     total = float(rows.weight.sum())
-    if evidence < min(_MOST_ASKED, _ASKED_ROWS / total):
+    if evidence < _asked(total, float(rows.weight @ (rows.label_depth > 0))):
         variance = 0.0
     variance = max(variance, least_variance)
     if variance == 0.0:
@@ -102,6 +100,11 @@ def group_scales(
             break
         scales = moved
     return GroupScales(scales, variance, evidence, counts, residual)
+
+
+def _asked(n_rows: float, n_errors: float) -> float:
+    """The evidence that is asked for: a few hundred rows, or a few errors among any number, often look as if groups differed."""
+    return max(min(4.0, 1000.0 / n_rows), min(10.0, 150.0 / max(n_errors, 1.0)))
 
 
 def spread_of_groups(
