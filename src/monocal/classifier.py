@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
 from sklearn.frozen import FrozenEstimator
+from sklearn.metrics import accuracy_score
 from sklearn.model_selection import check_cv
 from sklearn.utils import Bunch, _safe_indexing, get_tags, indexable
 from sklearn.utils.metadata_routing import (
@@ -26,7 +27,13 @@ from sklearn.utils.metadata_routing import (
 )
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.parallel import Parallel, delayed
-from sklearn.utils.validation import _check_method_params, check_is_fitted, column_or_1d, has_fit_parameter
+from sklearn.utils.validation import (
+    _check_method_params,
+    check_consistent_length,
+    check_is_fitted,
+    column_or_1d,
+    has_fit_parameter,
+)
 
 from .calibration import MCCT, Calibrator, ConditionalMCCT, MCCTInverse, TemperatureScaling
 from .errors import InputError, require, warn
@@ -149,6 +156,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
                 raise InputError(
                     f"context: {type(calibrator).__name__} takes none. Use method='conditional', or leave the context out."
                 )
+            check_consistent_length(X, context)
             known = {"context": _safe_indexing(context, rows)}
         calibrator.fit(scores, labels[rows], None if weight is None else weight[rows], **known)
         self.classes_ = classes
@@ -171,6 +179,10 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         """The most probable class; ``context`` as in `fit`."""
         best = np.argmax(self.predict_proba(X, context), axis=1)
         return self.classes_[best]
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, context: Any = None) -> float:
+        """Accuracy; ``context`` as in `fit`."""
+        return float(accuracy_score(y, self.predict(X, context), sample_weight=sample_weight))
 
     def to_onnx(
         self,

@@ -91,7 +91,7 @@ def test_noise_costs_nothing(n):
     held_out, labels = held_out[-3000:], labels[-3000:]
     base = nll(mc.ConditionalMCCT().fit(z, y).predict_proba(held_out), labels)
     numbers, groups = rng.normal(size=(n + 3000, 20)), rng.integers(0, 50, n + 3000)
-    for noise in (numbers, groups):
+    for noise in (numbers, groups, rng.integers(0, 8, (n + 3000, 20))):
         cal = mc.ConditionalMCCT().fit(z, y, context=noise[:n])
         assert nll(cal.predict_proba(held_out, context=noise[n:]), labels) < base + 0.002
 
@@ -123,6 +123,17 @@ def test_a_row_alone_is_the_row_in_its_batch(fitted, form):
     whole = predict(rows, known)
     for i in range(0, len(rows), 11):
         np.testing.assert_array_equal(predict(rows[i : i + 1], known.iloc[i : i + 1])[0], whole[i])
+
+
+def test_large_arrays_take_the_loops_to_the_same(fitted, monkeypatch):
+    from monocal.kernel import compiled
+
+    z = uneven(n=500, seed=5)[0].astype(np.float32)
+    z[::3] = np.round(z[::3])
+    known = any_context(500)
+    expected = fitted.predict_proba(z, context=known)
+    monkeypatch.setattr(compiled, "LARGE", 1)
+    np.testing.assert_allclose(fitted.predict_proba(z, context=known), expected, atol=2e-6)
 
 
 def in_form(cal, form):
@@ -302,6 +313,43 @@ def test_what_is_not_known_gets_the_shared_map(fitted):
     np.testing.assert_array_equal(fitted.predict_proba(z, context=typical), probs)
 
 
+@pytest.mark.parametrize(
+    "column",
+    [
+        pd.Categorical([1, 2, None] * 100),
+        pd.Categorical([1.5, 2.0, None] * 100),
+        pd.array([1, 2, None] * 100, dtype="Int64"),
+        pd.array([True, False, None] * 100, dtype="boolean"),
+        pd.array(["a", "b", None] * 100, dtype="string"),
+    ],
+    ids=["whole", "fractions", "Int64", "boolean", "string"],
+)
+def test_categories_with_gaps_stay_categories(column):
+    z, y, _ = uneven(n=300)
+    cal = mc.ConditionalMCCT().fit(z, y, context=pd.DataFrame({"ward": column}))
+    (found,) = cal.context_.columns
+    assert (found.kind, len(found.categories)) == ("category", 2)
+    cal.predict_proba(z, context=pd.DataFrame({"ward": column}))
+    assert cal.unseen_ == 100
+
+
+def test_a_number_may_be_measured_from_anywhere(fitted):
+    z, y, context = uneven()
+    moved = context.assign(age=context["age"] + 2.0**30)
+    far = mc.ConditionalMCCT(shrinkage=2.0).fit(z, y, context=moved)
+    expected = fitted.predict_proba(z, context=context)
+    np.testing.assert_allclose(far.predict_proba(z, context=moved), expected, atol=1e-5)
+
+
+def test_the_second_stage_never_fits_worse_among_ties():
+    z, y, _ = uneven(n=800, m=6)
+    z = np.round(z / 3)
+    for top_k in (2, 3, None):
+        one = mc.ConditionalMCCT(by_class=False, top_k=top_k).fit(z, y)
+        both = mc.ConditionalMCCT(by_class=True, top_k=top_k).fit(z, y)
+        assert both.score(z, y) >= one.score(z, y) - 1e-3
+
+
 # The certificate.
 
 
@@ -355,6 +403,7 @@ def test_scales_and_steps_are_the_optimum_of_what_is_written_down():
 
 def test_weights_are_repetitions():
     z, y, context = uneven(n=500)
+    context.loc[::7, "age"] = np.nan
     weight = np.arange(500) % 3
     again = np.repeat(np.arange(500), weight)
     a = mc.ConditionalMCCT().fit(z, y, sample_weight=weight, context=context)
@@ -388,7 +437,10 @@ def test_explain_names_classes_and_categories():
     by_name = {(g.column, g.group): g for g in told.groups}
     assert by_name["site", "a"].scale < 1 < by_name["site", "d"].scale
     assert by_name[None, "cat"].scale < 1 < by_name[None, "ibis"].scale
-    assert any(e.statistic == "age" for e in told)
+    age = [e for e in told if e.statistic == "age"]
+    assert age
+    assert all(20 <= e.knot <= 80 for e in age)
+    assert words.startswith(f"{sum(e.stage == 1 for e in told)} of {cal.n_atoms_} atoms are active")
 
 
 def test_forgetting_and_changing_the_context_is_refused(fitted):
@@ -423,6 +475,32 @@ def test_forgetting_and_changing_the_context_is_refused(fitted):
         mc.MCCT().fit(z, y, context=context)
 
 
+def test_blocks_say_what_is_weight_and_what_is_context():
+    z, y, context = uneven(n=600)
+    site = context["site"].astype(str).to_numpy()
+    here = mc.ConditionalMCCT().fit(z, y, context={"context": site})
+    for known in (site, {"context": site}, pd.DataFrame({"context": site})):
+        there = mc.ConditionalMCCT().fit(lambda known=known: iter([(z, y, None, known)]))
+        assert there.context_.columns[0].categories == here.context_.columns[0].categories
+    weighted = mc.ConditionalMCCT().fit(lambda: iter([(z, y, np.arange(600) % 3)]))
+    assert not hasattr(weighted, "context_")
+    with pytest.raises(InputError, match="hold a context, and MCCT takes none"):
+        mc.MCCT().fit(lambda: iter([(z, y, np.ones((600, 2)))]))
+    with pytest.raises(InputError, match="top_k must be 2 or more"):
+        mc.ConditionalMCCT(top_k=1).fit(z, y, context=site)
+
+
+def test_what_was_not_known_is_counted_anew():
+    z, y, context = uneven(n=300)
+    cal = mc.ConditionalMCCT().fit(z, y, context=context)
+    assert cal.unseen_ == 0
+    strange = numbers_of(context).astype(object)
+    strange[:, 0] = "?"
+    list(cal.predict_blocks(iter([(z[:100], strange[:100]), (z[100:], strange[100:])])))
+    assert cal.unseen_ == 300
+    assert not hasattr(cal.fit(z, y), "unseen_")
+
+
 # scikit-learn.
 
 
@@ -451,8 +529,14 @@ def test_a_calibrated_classifier_passes_the_context_on():
     assert set(model.predict(X, context=ward)) == {"no", "yes"}
     with pytest.raises(InputError, match="context is missing"):
         model.predict_proba(X)
+    assert model.score(X, y, context=ward) > 0.7
     with pytest.raises(InputError, match="MCCT takes none"):
         mc.CalibratedClassifier(LogisticRegression()).fit(X, y, context=ward)
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        mc.CalibratedClassifier(LogisticRegression(), method="conditional").fit(X, y, context=np.zeros(700))
+    z, labels, context = uneven(n=300)
+    both = mc.ConditionalMCCT().fit_transform(z, labels, context=context)
+    np.testing.assert_array_equal(both.argmax(axis=1), z.argmax(axis=1))
 
 
 def test_probabilities_in_and_log_probabilities_agree():

@@ -147,9 +147,9 @@ def _second_stage(
             weight, lift = np.array([weight, lift]) + np.clip((odds - ramp.zero) / width, 0.0, 1.0) * steps
             unsure += min(error / abs(width) + 8 * rows.eps, 1.0) * steps
         with np.errstate(invalid="ignore"):
-            out[i] = (
-                np.where(rows.available[i], (f[i] - f[i, -1]) * s * weight, f[i]) + top * lift / top.sum()
-            )
+            out[i] = np.where(rows.available[i], (f[i] - f[i, -1]) * s * weight, f[i])
+        if top.sum() == 1:
+            out[i] += top * lift
         # A class far below has no probability, whatever the weight.
         doubt[i] = tolerance[i] * s * weight + unsure[0] * s * min(float(rows.height[i, 0]), 40.0) + unsure[1]
         doubt[i] += 8 * rows.eps * (abs(lift) + 40.0)

@@ -6,7 +6,7 @@ for calibrated logits ``f`` of the first stage. ``s`` are scales of groups of ro
 with one category of a column (`group_scales`). ``psi`` are the constant 1 and ramps, of the log-odds of the top class after those
 scales, and of numbers that are known of the row. ``W`` and ``A`` are constants within a row, so the order stands: a larger ``f``
 stays larger, and only the top is lifted. Where several classes share the top, no one class is predicted: the row takes the
-scale 1, and they share ``A``.
+scale 1 and is not lifted, and it teaches nothing about rows that have a top.
 
 Scales come first and ramps last, because a scale by class mends each class alone, and errors of several that cancelled before
 no longer do; the ramps then see to it that the confidence is right on average, whatever it is.
@@ -49,9 +49,9 @@ class Adjustment:
     column_scales : tuple of GroupScales or None
         By category, for each column of the context; None for a column of numbers.
     typical : ndarray of shape (C,)
-        What stands for a missing number: the median of the calibration rows; 0 for categories.
+        The median of the calibration rows, which stands for a missing number; 0 for categories.
     factors : RampFactors
-        Of the log-odds and of the columns of numbers.
+        Of the log-odds and of the columns of numbers, less what is typical.
     steps : ndarray of shape (2, K)
         ``c`` and ``d``, by factor.
     factor_means : ndarray of shape (K,)
@@ -78,7 +78,8 @@ class Adjustment:
         scale = self.scales(xp.argmax(xp.astype(at_top, xp.int8), axis=1), n_top, context)
         odds = log_odds((top - f) * scale[:, None], at_top, n_top)
         weight, lift = self.weight_and_lift(odds, context)
-        return f * (weight * scale)[:, None] + xp.where(at_top, (lift / n_top)[:, None], 0 * top)
+        lift = xp.where(n_top > 1, 0 * lift, lift)
+        return f * (weight * scale)[:, None] + xp.where(at_top, lift[:, None], 0 * top)
 
     def scales(self, top_class: Array, n_top: Array, context: np.ndarray | None) -> Array:
         """Scales of rows (n,) by what is on top and by their categories, in the library and type of ``n_top``."""
@@ -103,8 +104,8 @@ class Adjustment:
 
     def _column(self, context: np.ndarray | None, i: int) -> np.ndarray:
         assert context is not None
-        codes = context[:, i]
-        return np.where(np.isnan(codes), self.typical[i], codes)
+        codes = context[:, i] - self.typical[i]
+        return np.where(np.isnan(codes), 0.0, codes)
 
 
 def log_odds(depth: Array, at_top: Array, n_top: Array) -> Array:
@@ -150,13 +151,16 @@ def fit_adjustment(
     prior_rows: float,
     tol: float,
     max_iter: int,
-) -> Adjustment:
-    """The second stage for calibrated rows."""
+) -> Adjustment | None:
+    """The second stage for calibrated rows; None where no row has one class on top."""
+    rows = rows.of(rows.n_top == 1)
+    if not len(rows):
+        return None
     scale = np.ones(len(rows))
     total = float(rows.weight.sum())
     own_share = prior_rows / (total + prior_rows)
 
-    def grouped(codes: np.ndarray, n_groups: int, least_variance: float = 0.0) -> GroupScales:
+    def grouped(codes: np.ndarray, n_groups: int, **how: float) -> GroupScales:
         nonlocal scale
         found = group_scales(
             rows.scaled(scale),
@@ -164,28 +168,33 @@ def fit_adjustment(
             n_groups,
             own_share=own_share,
             tol=tol,
-            least_variance=least_variance,
+            **how,
         )
         scale = scale * np.append(found.scales, 1.0)[codes.astype(np.intp)]
         return found
 
     class_scales = None
     if by_class:
-        codes = np.where(rows.n_top > 1, -1, rows.top_class)
-        class_scales = grouped(codes, n_classes, 0.0 if by_class == "auto" else _WANTED_VARIANCE)
+        wanted = 0.0 if by_class == "auto" else _WANTED_VARIANCE
+        class_scales = grouped(rows.top_class, n_classes, least_variance=wanted)
     columns = () if context is None else context.columns
     column_scales: list[GroupScales | None] = []
     typical = np.zeros(len(columns))
     numbers: dict[int, np.ndarray] = {}
+    # The more columns there are, the more of them differ by chance.
+    of_many = 2.0 * float(np.log(max(sum(c.kind != NUMBER for c in columns), 1)))
     for i, column in enumerate(columns):
         values = rows.context[:, i]
         if column.kind == NUMBER:
             known = ~np.isnan(values)
-            typical[i] = float(np.median(values[known])) if known.any() else 0.0
-            numbers[i] = np.where(known, values, typical[i])
+            if known.any():
+                typical[i] = np.quantile(
+                    values[known], 0.5, weights=rows.weight[known], method="inverted_cdf"
+                )
+            numbers[i] = np.where(known, values - typical[i], 0.0)
             column_scales.append(None)
         else:
-            column_scales.append(grouped(values, len(column.categories)))
+            column_scales.append(grouped(values, len(column.categories), more_evidence=of_many))
     rows = rows.scaled(scale)
     values = np.stack([rows.log_odds(), *numbers.values()], axis=1)
     names = ("log_odds", *(columns[i].name for i in numbers))

@@ -23,7 +23,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from scipy.special import logsumexp
 from sklearn.base import BaseEstimator, TransformerMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted, has_fit_parameter, validate_data
 
 from ..arrays import Array, array_namespace, is_torch, keep_argmax, ordered_softmax, to_numpy, widened
 from ..data.labels import by_column
@@ -137,12 +137,16 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]
                 validate_data(self, place.names, reset=True, skip_check_array=True)
             source = place.open(reader)
             self.n_features_in_ = source.shape[1]
-        for name in ("smallest_probability_", "context_"):
+        for name in ("smallest_probability_", "context_", "unseen_"):
             self.__dict__.pop(name, None)
         if self.input == "probabilities":
             self.smallest_probability_ = source.reader.smallest
         if source.reader.context is not None:
-            self.context_ = source.reader.context
+            if not has_fit_parameter(self, "context"):
+                raise InputError(
+                    f"X: its blocks hold a context, and {type(self).__name__} takes none. Leave it out, or use ConditionalMCCT."
+                )
+            self.context_, self.unseen_ = source.reader.context, 0
         self._fit_source(source)
 
     def transform(self, X: Any, *, out: Any = None) -> Any:
@@ -187,7 +191,13 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]
         known = getattr(self, "context_", None)
         if known is None:
             return self._predicted((block, None) for block in plain_blocks(blocks))
-        return self._predicted((X, known.codes(context)) for X, context in context_blocks(blocks))
+        self.unseen_ = 0
+        return self._predicted((X, self._counted(known, context)) for X, context in context_blocks(blocks))
+
+    def _counted(self, known: ContextReader, context: Any) -> np.ndarray:
+        codes = known.codes(context)
+        self.unseen_ += known.count_missing(codes)
+        return codes
 
     def _predicted(self, blocks: Iterator[tuple[Any, np.ndarray | None]]) -> Iterator[Any]:
         first_row = 0
@@ -291,9 +301,8 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]
             raise InputError(
                 f"context is missing: the calibrator was fitted with the column(s) {names}. Give the same of these rows: context="
             )
-        codes = known.codes(context)
-        self.unseen_ = known.count_missing(codes)
-        return codes
+        self.unseen_ = 0
+        return self._counted(known, context)
 
     def _row_map(self, method: str, named: bool, codes: np.ndarray | None) -> RowMap:
         now = copy(self)  # what is computed later is of the map as it is now

@@ -97,8 +97,8 @@ class ConditionalMCCT(ConeCalibrator):
     context_ : ContextReader
         The columns of the context, where there was one in `fit`.
     unseen_ : int
-        Rows of the last prediction whose context lacked a number or had a category that no calibration row had. They are
-        treated as a row of which nothing is known.
+        Rows of the last prediction whose context lacked a number or had a category that no calibration row had. Such a category
+        has the scale 1, and a missing number counts as the median of the calibration rows.
 
     Examples
     --------
@@ -162,6 +162,10 @@ class ConditionalMCCT(ConeCalibrator):
         """
         self._kept_fit(X, y, sample_weight, context)
         return self
+
+    def fit_transform(self, X: Any, y: Any = None, sample_weight: Any = None, context: Any = None) -> Any:
+        """`fit`, then `transform` of the same rows; parameters are those of `fit`."""
+        return self.fit(X, y, sample_weight, context).transform(X, context=context)
 
     def predict_proba(self, X: Any, *, context: Any = None, out: Any = None) -> Any:
         """Calibrated probabilities, in the form and type of ``X``; rows sum to 1.
@@ -233,10 +237,17 @@ class ConditionalMCCT(ConeCalibrator):
         if self.adjustment_ is not None:
             warn_if_unfinished(self, self.adjustment_.solution)
         found = None if self.adjustment_ is None else self.adjustment_.class_scales
-        self.by_class_ = "not asked for" if found is None else found.in_words("classes")
+        if found is not None:
+            self.by_class_ = found.in_words("classes")
+        else:
+            self.by_class_ = "left out: no row has one class on top" if self.by_class else "not asked for"
 
     def _adjustment(self, rows: Rows, problem: RankCone, solved: np.ndarray) -> Adjustment | None:
         known = getattr(self, "context_", None)
+        if known is not None and rows.n_ranks < 2:
+            raise InputError(
+                "context: with one rank alone there is no top to adjust: top_k must be 2 or more."
+            )
         if not (self.by_class or known) or rows.n_ranks < 2:
             return None
         nothing = np.zeros(0, dtype=np.intp)

@@ -139,8 +139,12 @@ class Explanation(Sequence[Effect]):
         return [asdict(e) for e in self.effects]
 
     def __str__(self) -> str:
-        head = f"{len(self)} of {self.n_atoms} atoms are active; the largest logit is scaled by {self.mean_scale:.3g} on average."
-        lines = [head, *(f"  {e}" for e in self.effects)]
+        first = sum(e.stage == 1 for e in self.effects)
+        head = f"{first} of {self.n_atoms} atoms are active; the largest logit is scaled by {self.mean_scale:.3g} on average."
+        lines = [head, *(f"  {e}" for e in self.effects if e.stage == 1)]
+        if first < len(self) or self.groups:
+            lines.append("Then, of calibrated logits:")
+            lines += [f"  {e}" for e in self.effects if e.stage == 2]
         most = sorted(self.groups, key=lambda g: -abs(np.log(g.scale)))
         lines += [f"  {g}" for g in most[:_MOST_GROUPS]]
         if len(most) > _MOST_GROUPS:
@@ -189,19 +193,26 @@ def _second_stage(adjustment: Adjustment, n_ranks: int) -> list[Effect]:
     """Ramps of the second stage that are in use."""
     effects = []
     mean_scale = float(adjustment.factor_means @ adjustment.steps[SCALE])
-    for kind, k in zip(*np.nonzero(adjustment.steps[:, 1:]), strict=True):
-        c, ramp = float(adjustment.steps[kind, k + 1]), adjustment.factors.ramps[k]
+    columns = [
+        0.0,
+        *(t for t, c in zip(adjustment.typical, adjustment.column_scales, strict=True) if c is None),
+    ]
+    for kind, k in zip(*np.nonzero(adjustment.steps), strict=True):
+        if (kind, k) == (SCALE, 0):
+            continue  # the scale that all others add to
+        c, ramp = float(adjustment.steps[kind, k]), adjustment.factors.ramps[k - 1] if k else None
+        away = 0.0 if ramp is None else float(columns[ramp.statistic])
         effects.append(
             Effect(
                 kind="scale" if kind == SCALE else "bias",
-                statistic=str(adjustment.factors.statistics[ramp.statistic]),
-                side=ramp.side,
-                knot=ramp.zero,
-                full_from=ramp.one,
+                statistic=None if ramp is None else str(adjustment.factors.statistics[ramp.statistic]),
+                side=None if ramp is None else ramp.side,
+                knot=None if ramp is None else ramp.zero + away,
+                full_from=None if ramp is None else ramp.one + away,
                 start=0 if kind == SCALE else n_ranks - 1,
                 n_top=n_ranks if kind == SCALE else 1,
                 coefficient=c,
-                mean=c * float(adjustment.factor_means[k + 1]),
+                mean=c * float(adjustment.factor_means[k]),
                 effect=c / mean_scale if kind == SCALE else float(np.exp(c)),
                 stage=2,
             )

@@ -8,8 +8,9 @@ a common scale, the step of group g is ``-G / I`` (slope over curvature) and has
     -G_g / I_g  ~  N(0, variance + noise / I_g),          noise = sum_n slope_n^2 / sum_n curvature_n,
 
 where ``noise`` is 1 if the rows are calibrated, and larger if their slopes scatter more than that. Groups that differ by no more
-than chance give a variance of 0, and all scales are 1: a column of noise does nothing. The evidence is twice the gain in
-log-likelihood over that; of few rows more of it is asked.
+than chance give a variance of 0, and all scales are 1: a column of noise is almost always left out. The evidence is twice the
+gain in log-likelihood over that; of few rows, of few errors and of many columns more of it is asked. ``f`` are the rows at one
+common scale, which is about 1 because they are calibrated.
 """
 
 from __future__ import annotations
@@ -45,6 +46,8 @@ class GroupScales:
         Weight of each group.
     residual : float
         Largest violation of the optimality conditions, a row of the calibration set.
+    asked : float
+        The evidence that was asked for.
     """
 
     scales: np.ndarray
@@ -52,14 +55,15 @@ class GroupScales:
     evidence: float
     rows: np.ndarray
     residual: float
+    asked: float = 0.0
 
     def in_words(self, groups: str) -> str:
         """What was decided about these groups (in the plural), and why."""
         if self.variance == 0:
             return f"one scale for all: {groups} differ by no more than chance"
         told = self.scales[self.rows > 0]
-        why = f"{groups} differ by more than chance" if self.evidence > 0 else "asked for"
-        return f"scales from {told.min():.3g} to {told.max():.3g}: {why} (evidence {self.evidence:.1f})"
+        why = f"{groups} differ by more than chance" if self.evidence >= self.asked else "wanted in any case"
+        return f"scales from {told.min():.3g} to {told.max():.3g}: {why} (evidence {self.evidence:.1f}, {self.asked:.1f} asked)"
 
 
 def group_scales(
@@ -70,8 +74,12 @@ def group_scales(
     own_share: float,
     tol: float,
     least_variance: float = 0.0,
+    more_evidence: float = 0.0,
 ) -> GroupScales:
-    """Scales of groups (n,), numbered from 0; rows of group -1 take no part. With a variance of 0, all scales are 1."""
+    """Scales of groups (n,), numbered from 0; rows of group -1 take no part. With a variance of 0, all scales are 1.
+
+    ``more_evidence`` is asked for beyond what few rows and few errors ask.
+    """
     known = group >= 0
     rows, group = rows.of(known), group[known].astype(np.intp)
     counts = np.bincount(group, rows.weight, n_groups)
@@ -81,11 +89,12 @@ def group_scales(
     rows = rows.scaled(np.full(len(rows), _common_scale(rows, own_share)))
     variance, evidence = spread_of_groups(rows, group, n_groups, own_share)
     total = float(rows.weight.sum())
-    if evidence < _asked(total, float(rows.weight @ (rows.label_depth > 0))):
+    asked = _asked(total, float(rows.weight @ (rows.label_depth > 0))) + more_evidence
+    if evidence < asked:
         variance = 0.0
     variance = max(variance, least_variance)
     if variance == 0.0:
-        return GroupScales(scales, 0.0, evidence, counts, 0.0)
+        return GroupScales(scales, 0.0, evidence, counts, 0.0, asked)
     residual = np.inf
     for _ in range(_MOST_STEPS):
         slope, bend = (
@@ -99,7 +108,7 @@ def group_scales(
         if residual <= tol:
             break
         scales = moved
-    return GroupScales(scales, variance, evidence, counts, residual)
+    return GroupScales(scales, variance, evidence, counts, residual, asked)
 
 
 def _asked(n_rows: float, n_errors: float) -> float:

@@ -213,7 +213,7 @@ class RankMap:
         weight, lift = adjust.weight_and_lift(np.clip(odds, -_FARTHEST, _FARTHEST), context)
         both = to_numpy(weight)[:, None] * scale
         b = b * both
-        b[:, -1:] += to_numpy(lift)[:, None]
+        b[:, -1:] += np.where(n_top > 1, 0.0, to_numpy(lift))[:, None]
         lost = compiled.calibrate(z, jumps, w * both, b, out)
         if len(far):
             out[far] = self._adjusted_block(adjust, z[far], None if context is None else context[far])

@@ -37,7 +37,8 @@ def adjusted(g: Graph, plan: AdjustmentPlan, f: str, at_top: str, context: str) 
     for i, table in enumerate(plan.column_scales):
         codes = g.columns(context, i, i + 1)
         if table is None:
-            numbers.append(g.op("Where", g.op("IsNaN", codes), g.constant(plan.typical[i]), codes))
+            away = g.op("Sub", codes, g.constant(plan.typical[i]))
+            numbers.append(g.op("Where", g.op("IsNaN", codes), g.constant(0.0), away))
             continue
         count = float(len(table) - 1)
         below = g.op("Less", codes, g.constant(0.0))
@@ -57,7 +58,7 @@ def adjusted(g: Graph, plan: AdjustmentPlan, f: str, at_top: str, context: str) 
             g.op("Add", g.reduce("Sum", g.op("Mul", psi, g.constant(s[1:]))), g.constant(s[:1]))
             for s in plan.steps
         )
-    lifted = g.op("Where", at_top, g.op("Div", lift, n_top), g.constant(0.0))
+    lifted = g.op("Where", g.op("And", at_top, g.op("Not", shared)), lift, g.constant(0.0))
     moved = g.op("Add", g.op("Mul", x, g.op("Mul", weight, scale)), lifted)
     return g.op("Where", masked, g.constant(-np.inf), moved)
 

@@ -40,7 +40,8 @@ class AdjustmentModule(ExactModule):
                 self.register_buffer(name, None)
                 continue
             tensor = torch.from_numpy(np.array(values, order="C"))
-            self.register_buffer(name, tensor.to(dtype) if tensor.is_floating_point() else tensor)
+            kept = name == "typical" or not tensor.is_floating_point()
+            self.register_buffer(name, tensor if kept else tensor.to(dtype))
 
     def meaning(self) -> dict[str, Any]:
         """What its numbers mean, as plain data."""
@@ -64,7 +65,9 @@ class AdjustmentModule(ExactModule):
             codes = self._column(context, i, f)
             if count is None:
                 assert self.typical is not None
-                numbers.append(torch.where(torch.isnan(codes), self.typical[i].to(f.dtype), codes))
+                # In double precision: a time, say, is large beside its differences.
+                away = context[..., i].double() - self.typical[i].double()  # type: ignore[index]
+                numbers.append(torch.where(torch.isnan(away), 0.0, away).to(f.dtype))
                 continue
             known = (codes >= 0) & (codes < count)
             index = torch.where(known, codes, float(count)).long()
@@ -78,7 +81,8 @@ class AdjustmentModule(ExactModule):
             psi = ((q - self.ramp_zero.to(f.dtype)) / self.ramp_width.to(f.dtype)).clamp(0.0, 1.0)
             # Not a matrix product: autocast and reduced-precision modes would round it.
             weight, lift = ((psi * s[1:]).sum(-1) + s[0] for s in self.steps.to(f.dtype))
-        lifted = torch.where(at_top, (lift / n_top)[..., None], 0.0)
+        lift = torch.where(n_top > 1, 0.0, lift + 0 * scale)
+        lifted = torch.where(at_top, lift[..., None], 0.0)
         return torch.where(masked, -torch.inf, x * (weight * scale)[..., None] + lifted)
 
     def _column(self, context: torch.Tensor | None, i: int, f: torch.Tensor) -> torch.Tensor:

@@ -179,6 +179,8 @@ def _shorten(
         of_tail = pieces.depth_of(block.label_depth, xp.ones_like(block.label_depth), 0)
         label = xp.where(block.label_depth > rows.height, of_tail, label)
     n_top = xp.sum(xp.astype(v == 0, xp.int64), axis=1)
+    if rows.tail is not None:
+        n_top = n_top + xp.where(rows.height == 0, xp.astype(rows.tail.ties, xp.int64), 0 * n_top)
     found = (depth, mass, first, label, own_depth, own_top, block.weight)
     arrays = [to_numpy(x).astype(np.float64) for x in found]
     return _cut_short(block, to_numpy(n_top), *arrays)

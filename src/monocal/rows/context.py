@@ -21,6 +21,8 @@ from ..errors import InputError
 NUMBER, CATEGORY = "number", "category"
 # What stands for a category that the calibration rows did not have.
 UNSEEN = -1.0
+# How types of frames begin that hold categories.
+_CATEGORIES = ("category", "categorical", "enum", "int", "uint", "bool", "str", "utf8", "large_str")
 # Numbers are cut here, so that their differences stay finite in single precision.
 _LARGEST = 1e30
 
@@ -142,13 +144,13 @@ def split_columns(context: Any) -> tuple[list[tuple[str, np.ndarray]], bool]:
         names = [str(name) for name in context.columns]
         if len(set(names)) < len(names):
             raise InputError(f"context has two columns of one name: {', '.join(map(repr, names))}.")
-        columns = [_array(context[name]) for name in context.columns]
+        columns = [_of_frame(context[name]) for name in context.columns]
         return _some(list(zip(names, columns, strict=True))), True
     if isinstance(context, Mapping):
         parts = [(str(name), _array(values)) for name, values in context.items()]
         return _some([part for name, values in parts for part in _flat(name, values)]), True
     name = getattr(context, "name", None)
-    values = _array(context)
+    values = _of_frame(context) if hasattr(context, "to_numpy") else _array(context)
     if values.ndim == 1 and values.dtype.names:  # a structured array of numpy
         return [(key, values[key]) for key in values.dtype.names], True
     if values.ndim == 1:
@@ -177,6 +179,18 @@ def _some(columns: list[tuple[str, np.ndarray]]) -> list[tuple[str, np.ndarray]]
             "context has no columns: leave it out, or give one for each thing that is known of a row."
         )
     return columns
+
+
+def _of_frame(column: Any) -> np.ndarray:
+    """A column of a frame. What the frame calls whole numbers, truth values, texts or categories stays so where it has gaps."""
+    name = str(column.dtype).lower()
+    if isinstance(column.dtype, np.dtype) or not name.startswith(_CATEGORIES):
+        return _array(column)
+    values = np.empty(len(column), dtype=object)
+    values[:] = [
+        str(v) if isinstance(v, float) and v == v and not v.is_integer() else _key(v) for v in column
+    ]
+    return values
 
 
 def _array(x: Any) -> np.ndarray:
@@ -272,5 +286,5 @@ def _rank(key: Any) -> tuple[bool, Any]:
 
 
 def find_context(entries: Iterable[Any]) -> Any:
-    """The context among what follows the logits in a block: what is a table, of two dimensions. None where there is none."""
-    return next((x for x in entries if len(getattr(x, "shape", ())) == 2), None)
+    """The context among what follows the logits in a block: what is a table, or columns by name. None where there is none."""
+    return next((x for x in entries if isinstance(x, Mapping) or len(getattr(x, "shape", ())) == 2), None)

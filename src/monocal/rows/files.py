@@ -1,8 +1,8 @@
 """Rows in a file or in blocks: read in parts, each checked as it comes, and written in parts.
 
 memory-mapped, zarr or h5py array   read in slices of its rows
-a function that makes blocks        called once a pass; its blocks are ``(X, y)``, with ``sample_weight`` (n,) and ``context``
-                                    (n, C) behind where there are some
+a function that makes blocks        called once a pass; its blocks are ``(X, y)``, ``(X, y, sample_weight)``, ``(X, y, context)``
+                                    with a table (n, C), or ``(X, y, sample_weight, context)``
 """
 
 from __future__ import annotations
@@ -196,9 +196,9 @@ class BlockLogits(_Parts):
                     f"X: block {number} must be a tuple (X, y), (X, y, sample_weight) or (X, y, sample_weight, context), but is "
                     f"{_describe(block)}."
                 )
-            X, y, *rest = block
-            context = find_context(rest)
-            weight = next((x for x in rest if x is not context), None)
+            X, y, weight, context = (*block, None, None)[:4]
+            if len(block) == 3 and find_context([weight]) is not None:  # a table is no weights
+                weight, context = None, weight
             yield X, y, weight, context
 
     def _context(self, reader: Reader, context: Any, first_row: int) -> tuple[Reader, np.ndarray | None]:
