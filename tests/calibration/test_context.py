@@ -148,9 +148,7 @@ def in_form(cal, form):
         return lambda rows, known: module(torch.as_tensor(rows), torch.as_tensor(codes(known))).numpy()
     ort = pytest.importorskip("onnxruntime")
     session = ort.InferenceSession(cal.to_onnx().SerializeToString(), providers=["CPUExecutionProvider"])
-    return lambda rows, known: session.run(
-        None, {"logits": rows, "context": codes(known).astype(np.float32)}
-    )[0]
+    return lambda rows, known: session.run(None, {"logits": rows, "context": codes(known)})[0]
 
 
 @pytest.mark.parametrize("form", ["torch", "torch module", "onnx"])
@@ -333,12 +331,25 @@ def test_categories_with_gaps_stay_categories(column):
     assert cal.unseen_ == 100
 
 
+@pytest.mark.parametrize("values", [[0.0, 1.0], [0.0, 0.0, 0.0, 0.0, 1.0], [0.0, 1.0, 2.0]], ids=str)
+def test_numbers_of_few_values_are_used(values):
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=(2000, 4)) * 2
+    x = rng.choice(values, 2000)
+    y = np.where(x > 0, z.argmax(axis=1), rng.integers(0, 4, 2000))
+    plain, known = mc.ConditionalMCCT().fit(z, y), mc.ConditionalMCCT().fit(z, y, context=x)
+    assert known.score(z, y, context=x) > plain.score(z, y) + 0.05
+
+
 def test_a_number_may_be_measured_from_anywhere(fitted):
     z, y, context = uneven()
     moved = context.assign(age=context["age"] + 2.0**30)
     far = mc.ConditionalMCCT(shrinkage=2.0).fit(z, y, context=moved)
     expected = fitted.predict_proba(z, context=context)
     np.testing.assert_allclose(far.predict_proba(z, context=moved), expected, atol=1e-5)
+    z = z.astype(np.float32)
+    for form in ("torch module", "onnx"):
+        np.testing.assert_allclose(in_form(far, form)(z, moved), expected, atol=1e-5)
 
 
 def test_the_second_stage_never_fits_worse_among_ties():
@@ -463,6 +474,16 @@ def test_forgetting_and_changing_the_context_is_refused(fitted):
         mc.ConditionalMCCT().fit(z, y, context=np.zeros(20, dtype="datetime64[s]"))
     with pytest.raises(InputError, match="holds a dict"):
         mc.ConditionalMCCT().fit(z, y, context=np.array([{}] * 20))
+    for odd in (
+        {"a": np.zeros(20), "b": np.zeros(19)},
+        {"a": 3},
+        {1: y, "1": y},
+        {"a": np.zeros((20, 2, 2))},
+    ):
+        with pytest.raises(InputError, match="context"):
+            mc.ConditionalMCCT().fit(z, y, context=odd)
+    with pytest.raises(InputError, match="several classes share the largest logit"):
+        mc.ConditionalMCCT().fit(np.zeros((20, 7)), y, context=context)
     with pytest.raises(InputError, match="context has no columns"):
         mc.ConditionalMCCT().fit(z, y, context=np.zeros((20, 0)))
     with pytest.raises(InputError, match="must have one row for each row"):
@@ -486,7 +507,7 @@ def test_blocks_say_what_is_weight_and_what_is_context():
     assert not hasattr(weighted, "context_")
     with pytest.raises(InputError, match="hold a context, and MCCT takes none"):
         mc.MCCT().fit(lambda: iter([(z, y, np.ones((600, 2)))]))
-    with pytest.raises(InputError, match="top_k must be 2 or more"):
+    with pytest.raises(InputError, match="a top_k of 2 or more"):
         mc.ConditionalMCCT(top_k=1).fit(z, y, context=site)
 
 

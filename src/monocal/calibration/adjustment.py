@@ -133,11 +133,11 @@ def _mixed(psi: Array, steps: np.ndarray) -> Array:
 
 def _evidence(rows: ShortRows, values: np.ndarray, n_knots: int, own_share: float) -> float:
     """How much speaks for scales that change with a number: those of its quantiles as groups."""
-    edges = np.unique(
-        np.quantile(values, np.linspace(0.0, 1.0, n_knots + 2), weights=rows.weight, method="inverted_cdf")
-    )
-    group = np.searchsorted(edges[1:-1], values)
-    return spread_of_groups(rows, group, max(len(edges) - 1, 1), own_share)[1]
+    levels = np.linspace(0.0, 1.0, n_knots + 2)
+    edges = np.unique(np.quantile(values, levels, weights=rows.weight, method="inverted_cdf"))
+    # A group begins at each edge but the lowest, so that few different values are groups of their own.
+    group = np.searchsorted(edges[1:], values, side="right")
+    return spread_of_groups(rows, group, len(edges), own_share)[1]
 
 
 def fit_adjustment(

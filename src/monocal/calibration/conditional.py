@@ -240,18 +240,19 @@ class ConditionalMCCT(ConeCalibrator):
         if found is not None:
             self.by_class_ = found.in_words("classes")
         else:
-            self.by_class_ = "left out: no row has one class on top" if self.by_class else "not asked for"
+            why = "there is one rank alone" if rows.n_ranks < 2 else "no row has one class on top"
+            self.by_class_ = f"left out: {why}" if self.by_class else "not asked for"
 
     def _adjustment(self, rows: Rows, problem: RankCone, solved: np.ndarray) -> Adjustment | None:
         known = getattr(self, "context_", None)
         if known is not None and rows.n_ranks < 2:
             raise InputError(
-                "context: with one rank alone there is no top to adjust: top_k must be 2 or more."
+                "context needs two classes at least, and a top_k of 2 or more: with one rank there is nothing to adjust."
             )
         if not (self.by_class or known) or rows.n_ranks < 2:
             return None
         nothing = np.zeros(0, dtype=np.intp)
-        return fit_adjustment(
+        found = fit_adjustment(
             shorten(rows, problem.point(solved, nothing), problem.own_scales),
             known,
             rows.n_classes,
@@ -262,6 +263,11 @@ class ConditionalMCCT(ConeCalibrator):
             tol=self.tol,
             max_iter=self.max_iter,
         )
+        if found is None and known is not None:
+            raise InputError(
+                "context: in every calibration row several classes share the largest logit, so nothing can be learnt by it."
+            )
+        return found
 
     @property
     def _second_stage(self) -> Adjustment | None:

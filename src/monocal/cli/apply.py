@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .context import Context, context_for
+from .context import Context, context_for, say_unseen
 from .output import Force, Json, Out, check_not_read, note, print_json, progress
 from .reading import Kind, Reading, reads
 
@@ -59,6 +59,7 @@ def apply(
         with progress(f"Calibrating {data.n_samples:,} x {data.n_classes:,}", data.n_samples) as update:
             known = context_for(model, context, data, path, reading.group)
             names = _write(temporary, model, data, write_as.value, calibrator, update, known)
+    say_unseen(model, data.n_samples)
     result = {"out": out, "n_samples": data.n_samples, "n_classes": data.n_classes, "arrays": names}
     if as_json:
         print_json(result)

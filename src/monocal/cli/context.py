@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from ..errors import FileError
+from .output import note
 
 if TYPE_CHECKING:
     from ..data import LogitsSet
@@ -33,7 +37,24 @@ def find_context(wanted: str | None, data: LogitsSet, path: Path, group: str | N
 
 def context_for(calibrator: Any, wanted: str | None, data: LogitsSet, path: Path, group: str | None) -> Any:
     """The context that a fitted calibrator takes: what is asked for, or else columns of the file with the names it knows."""
+    from ..data import read_columns
+
     known = getattr(calibrator, "context_", None)
-    if wanted is None and known is not None and known.named:
-        wanted = ",".join(column.name for column in known.columns)
-    return find_context(wanted, data, path, group)
+    if wanted is not None or known is None or not known.named:
+        return find_context(wanted, data, path, group)
+    # Columns of a table go by its name and a number.
+    names = [re.sub(r" \d+$", "", column.name) for column in known.columns]
+    exact = [column.name for column in known.columns]
+    try:
+        return read_columns(path, exact, part=data.part, group=group)
+    except FileError:
+        return read_columns(path, list(dict.fromkeys(names)), part=data.part, group=group)
+
+
+def say_unseen(calibrator: Any, n_rows: int) -> None:
+    """Say of how many rows the context was not known."""
+    unseen = getattr(calibrator, "unseen_", 0)
+    if unseen:
+        note(
+            f"{unseen:,} of {n_rows:,} rows have a context that no calibration row had: they take the shared scale."
+        )

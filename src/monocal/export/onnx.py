@@ -47,7 +47,8 @@ def to_onnx(
     ----------
     calibrator : Calibrator
         Fitted; a rank map, `StructuredScaling`, or a sequence of these (`Stacked`, `StructuredMCCT`, `LabelShift`). Fitted with
-        context, it takes it as a second input ``context``: what ``calibrator.context_.codes(context)`` gives, (batch, C).
+        context, it takes it as a second input ``context``: what ``calibrator.context_.codes(context)`` gives, (batch, C)
+        in double precision.
     path : path, optional
         Where to write the model as well.
     append_to : onnx.ModelProto or path, optional
@@ -98,7 +99,7 @@ def _alone(plan: Plan | Chain, output: str, dtype: str) -> onnx.ModelProto:
         helper.make_graph(
             graph.nodes,
             f"monocal_{plan.name}",
-            [helper.make_tensor_value_info(source, _TYPES[dtype], shape), *_context(plan, _CONTEXT, dtype)],
+            [helper.make_tensor_value_info(source, _TYPES[dtype], shape), *_context(plan, _CONTEXT)],
             [helper.make_tensor_value_info(name, _TYPES[dtype], shape)],
             graph.constants,
         ),
@@ -109,11 +110,12 @@ def _alone(plan: Plan | Chain, output: str, dtype: str) -> onnx.ModelProto:
     )
 
 
-def _context(plan: Plan | Chain, name: str, dtype: str) -> list[onnx.ValueInfoProto]:
+def _context(plan: Plan | Chain, name: str) -> list[onnx.ValueInfoProto]:
     """The second input of a calibrator that was fitted with context."""
     if not plan.n_context:
         return []
-    return [helper.make_tensor_value_info(name, _TYPES[dtype], ["batch", plan.n_context])]
+    # In double precision whatever the logits are: a time, say, is large beside its differences.
+    return [helper.make_tensor_value_info(name, TensorProto.DOUBLE, ["batch", plan.n_context])]
 
 
 def _appended(plan: Plan | Chain, classifier: Any, tensor: str | None, output: str) -> onnx.ModelProto:
@@ -148,7 +150,7 @@ def _appended(plan: Plan | Chain, classifier: Any, tensor: str | None, output: s
     name = next(n for n in (output, f"calibrated_{output}", f"{graph.prefix}{output}") if n not in taken)
     context = _CONTEXT if _CONTEXT not in taken else f"{graph.prefix}{_CONTEXT}"
     graph.rename(chained(graph, plan, source, output, context), name)
-    model.graph.input.extend(_context(plan, context, dtype))
+    model.graph.input.extend(_context(plan, context))
     model.graph.node.extend(graph.nodes)
     model.graph.initializer.extend(graph.constants)
     if zip_map is not None:

@@ -165,7 +165,8 @@ def part_from(x, top, mean):
     # Sums of ``v - mean`` and of its square over the classes that are not masked.
     s1, s2 = F32(0), F32(0)
     for i in range(x.size):
-        away = F32(0) if x[i] == -INF else (top - x[i]) - mean
+        # In double precision: ``top - mean`` may be taken first, and must not lose the digits that ``x`` shares with ``top``.
+        away = F32(0) if x[i] == -INF else F32((np.float64(top) - np.float64(x[i])) - np.float64(mean))
         s1 += away
         s2 += away * away
     return s1, s2

@@ -19,6 +19,7 @@ from ..arrays import is_torch, to_numpy
 from ..errors import InputError
 
 NUMBER, CATEGORY = "number", "category"
+_PLURAL = {NUMBER: "numbers", CATEGORY: "categories"}
 # What stands for a category that the calibration rows did not have.
 UNSEEN = -1.0
 # How types of frames begin that hold categories.
@@ -47,8 +48,9 @@ class Column:
         """The column that knows the categories of these values as well."""
         if self.kind != _kind(values, self.name):
             raise InputError(
-                f"context: the column {self.name!r} holds {_kind(values, self.name)}s here and {self.kind}s in the blocks "
-                "before. Floating-point columns are numbers, integer, boolean and text columns are categories."
+                f"context: the column {self.name!r} is one of {_PLURAL[_kind(values, self.name)]} here and of "
+                f"{_PLURAL[self.kind]} in the blocks before. Floating-point columns are numbers; integers, truth values and texts "
+                "are categories."
             )
         if self.kind == NUMBER:
             return self
@@ -148,7 +150,13 @@ def split_columns(context: Any) -> tuple[list[tuple[str, np.ndarray]], bool]:
         return _some(list(zip(names, columns, strict=True))), True
     if isinstance(context, Mapping):
         parts = [(str(name), _array(values)) for name, values in context.items()]
-        return _some([part for name, values in parts for part in _flat(name, values)]), True
+        flat = _some([part for name, values in parts for part in _flat(name, values)])
+        names = [name for name, _ in flat]
+        if len(set(names)) < len(names):
+            raise InputError(f"context has two columns of one name: {', '.join(map(repr, names))}.")
+        if len({len(values) for _, values in flat}) > 1:
+            raise InputError("context: its columns have different numbers of rows.")
+        return flat, True
     name = getattr(context, "name", None)
     values = _of_frame(context) if hasattr(context, "to_numpy") else _array(context)
     if values.ndim == 1 and values.dtype.names:  # a structured array of numpy
@@ -170,6 +178,10 @@ def _flat(name: str, values: np.ndarray) -> list[tuple[str, np.ndarray]]:
     """A column as it is, a table (n, k) column by column."""
     if values.ndim == 2 and values.shape[1] > 1:
         return [(f"{name} {i}", column) for i, column in enumerate(values.T)]
+    if values.ndim not in (1, 2) or values.size != len(values):
+        raise InputError(
+            f"context: the column {name!r} has shape {values.shape}, expected one value for each row."
+        )
     return [(name, values.reshape(len(values)))]
 
 
@@ -194,6 +206,9 @@ def _of_frame(column: Any) -> np.ndarray:
 
 
 def _array(x: Any) -> np.ndarray:
+    if isinstance(x, np.ma.MaskedArray):
+        filled: Any = x.astype(object) if x.mask.any() else x
+        return np.asarray(filled.filled(None)) if x.mask.any() else np.asarray(x)
     if is_torch(x):
         return to_numpy(x)
     if type(x).__module__.partition(".")[0] in ("h5py", "zarr"):
@@ -221,10 +236,12 @@ def _kind(values: np.ndarray, name: str) -> str:
     if kind in "iubUST":
         return CATEGORY
     if kind == "O":
-        present = [v for v in values.tolist() if not _is_missing(v)]
+        present = [
+            v.item() if isinstance(v, np.generic) else v for v in values.tolist() if not _is_missing(v)
+        ]
         if present and all(isinstance(v, float) for v in present):
             return NUMBER
-        odd = next((v for v in present if not isinstance(v, str | bytes | int | float | np.generic)), None)
+        odd = next((v for v in present if not isinstance(v, str | bytes | int | float)), None)
         if odd is None:
             return CATEGORY
         raise InputError(
@@ -244,7 +261,7 @@ def _numbers(values: np.ndarray, name: str) -> np.ndarray:
         elif values.dtype.kind not in "fiub":
             raise TypeError
         return np.clip(values.astype(np.float64), -_LARGEST, _LARGEST)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise InputError(
             f"context: the column {name!r} was numbers in fitting, but holds {values.dtype} here."
         ) from None
@@ -274,6 +291,8 @@ def _key(value: Any) -> Any:
 
 
 def _is_missing(value: Any) -> bool:
+    if isinstance(value, np.floating):
+        return bool(np.isnan(value))
     return (
         value is None
         or type(value).__name__ in ("NAType", "NaTType")
