@@ -49,7 +49,7 @@ class Column:
         if self.kind != _kind(values, self.name):
             raise InputError(
                 f"context: the column {self.name!r} is one of {_PLURAL[_kind(values, self.name)]} here and of "
-                f"{_PLURAL[self.kind]} in the blocks before. Floating-point columns are numbers; integers, truth values and texts "
+                f"{_PLURAL[self.kind]} in the blocks before. Floating-point columns are numbers; integers, truth values, texts "
                 "are categories."
             )
         if self.kind == NUMBER:
