@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import signal
 from collections.abc import Callable
 
 import pytest
 from hypothesis import settings
 
 from real_logits import LogitsSet, load_shared_logits
+
+# A shell that starts the tests in the background lets them ignore Ctrl-C, and what they start would inherit it.
+with contextlib.suppress(ValueError):  # not the main thread
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
 
 # The same examples every time, and no clock: the machine may be busy.
 settings.register_profile("suite", deadline=None, derandomize=True)
