@@ -86,13 +86,13 @@ VARIANTS: dict[str, tuple[dict, dict]] = {
     "conditional scales at all ranks": ({}, {"dictionary": atoms(scales="all")}),
     "no pseudo-errors": ({}, {"PSEUDO_ERRORS": 0.0}),
     "100 pseudo-errors": ({}, {"PSEUDO_ERRORS": 100.0}),
-    "one emphasis": ({}, {"_SCALE_EMPHASIS": 1.0, "_BIAS_EMPHASIS": 1.0}),
+    "one emphasis": ({}, {"SCALE_EMPHASIS": 1.0, "BIAS_EMPHASIS": 1.0}),
     "shrinkage 5": ({"shrinkage": 5.0}, {}),
     "shrinkage 10": ({"shrinkage": 10.0}, {}),
     "shrinkage 40": ({"shrinkage": 40.0}, {}),
     "penalty by standard deviation": (
         {"shrinkage": 1.0},
-        {"information": lambda *_: PlainUnit(), "_SCALE_EMPHASIS": 3.0, "_BIAS_EMPHASIS": 3.0},
+        {"information": lambda *_: PlainUnit(), "SCALE_EMPHASIS": 3.0, "BIAS_EMPHASIS": 3.0},
     ),
 }
 

@@ -511,6 +511,21 @@ def test_blocks_say_what_is_weight_and_what_is_context():
         mc.ConditionalMCCT(top_k=1).fit(z, y, context=site)
 
 
+def test_a_category_that_no_row_of_weight_had_is_not_known():
+    z, y, context = uneven(n=300)
+    site = context["site"].astype(str).to_numpy().astype(object)
+    site[:5] = "z"
+    weight = np.where(site == "z", 0.0, 1.0)
+    with_none = mc.ConditionalMCCT().fit(z, y, sample_weight=weight, context=site)
+    without = mc.ConditionalMCCT().fit(z[5:], y[5:], context=site[5:])
+    for cal in (with_none, without):
+        assert cal.context_.columns[0].categories == ("a", "b", "c", "d")
+    np.testing.assert_allclose(
+        with_none.predict_proba(z, context=site), without.predict_proba(z, context=site), atol=1e-9
+    )
+    assert with_none.unseen_ == without.unseen_ == 5
+
+
 def test_what_was_not_known_is_counted_anew():
     z, y, context = uneven(n=300)
     cal = mc.ConditionalMCCT().fit(z, y, context=context)

@@ -25,17 +25,16 @@ from ..objective.information import information
 from ..objective.short import ShortRows
 from ..rows.context import NUMBER, ContextReader
 from ..solver import Solution, minimize
+from .cone import BIAS_EMPHASIS, PSEUDO_ERRORS, SCALE_EMPHASIS
 from .group_scales import GroupScales, group_scales, spread_of_groups
 from .ramps import RampFactors, choose_ramps
 
 # Chosen by cross-validation on calibration parts (benchmarks/conditional_search.py).
 _SHARE = 0.75  # of the first stage's shrinkage
-_SCALE_EMPHASIS, _BIAS_EMPHASIS = 0.6, 2.0
 # Evidence for a column of numbers, of which there may be many, before it has ramps: see `group_scales`.
 _LEAST_EVIDENCE = 4.0
 # The variance of scales by class where they are wanted, whatever the evidence: they differ by 5 %.
 _WANTED_VARIANCE = 0.05**2
-PSEUDO_ERRORS = 30.0
 
 
 @dataclass(frozen=True)
@@ -101,6 +100,21 @@ class Adjustment:
         psi = self.factors.of_statistics(array_namespace(odds).stack([odds, *numbers], axis=1))
         weight, lift = (_mixed(psi, steps) for steps in self.steps)
         return weight, lift
+
+    @property
+    def residual(self) -> float:
+        """Largest violation of the optimality conditions by the scales of any group."""
+        groups = [g for g in (self.class_scales, *self.column_scales) if g is not None]
+        return max((g.residual for g in groups), default=0.0)
+
+    def without_empty(self, context: ContextReader) -> tuple[Adjustment, ContextReader]:
+        """The same without the categories of which no row had any weight: nothing is known of them."""
+        pairs = [
+            (scales, column) if scales is None else (scales.of(scales.rows > 0), column.of(scales.rows > 0))
+            for scales, column in zip(self.column_scales, context.columns, strict=True)
+        ]
+        column_scales, columns = zip(*pairs, strict=True)
+        return replace(self, column_scales=column_scales), replace(context, columns=columns)
 
     def _column(self, context: np.ndarray | None, i: int) -> np.ndarray:
         assert context is not None
@@ -209,7 +223,7 @@ def fit_adjustment(
     allowed[SCALE, :, 0] = True
     allowed[BIAS, :, -1] = True
     emphasis = np.ones((2, n_factors, 1))
-    emphasis[:, 1:] = np.reshape([_SCALE_EMPHASIS, _BIAS_EMPHASIS], (2, 1, 1))
+    emphasis[:, 1:] = np.reshape([SCALE_EMPHASIS, BIAS_EMPHASIS], (2, 1, 1))
     problem = RankCone(
         prepared,
         allowed,

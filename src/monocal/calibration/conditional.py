@@ -24,25 +24,22 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from ..arrays import Array
-from ..errors import InputError
+from ..errors import InputError, spoken, warn
 from ..kernel.point import BIAS, SCALE
 from ..objective.cone import RankCone
 from ..objective.short import shorten
 from ..rows.interface import Rows
 from ..validation import check_number
 from .adjustment import Adjustment, fit_adjustment
-from .cone import PRIOR_ROWS, ConeCalibrator, warn_if_unfinished
+from .cone import BIAS_EMPHASIS, PRIOR_ROWS, SCALE_EMPHASIS, ConeCalibrator, warn_if_unfinished
 from .explanation import Explanation, explain
 from .ramps import RampFactors, choose_ramps, statistic_functions
 from .rank_map import RankMap
 from .statistics import STATISTICS
-
-# Strength of the shrinkage relative to that of rank atoms, chosen by cross-validation (docs/conditional.md). Conditional scales
-# are few and move all classes, conditional biases are many.
-_SCALE_EMPHASIS, _BIAS_EMPHASIS = 0.6, 2.0
 
 # With more ranks than this, atoms begin at the upper ones, and below them at ranks that lie apart by a ratio.
 _MANY, _EVERY, _RATIO = 4096, 128, 1.04
@@ -220,7 +217,7 @@ class ConditionalMCCT(ConeCalibrator):
         if ramps:
             rows = rows.with_factors(factors.of_statistics)
         conditional = (np.arange(factors.n_factors) > 0)[:, None]
-        emphasis = np.where(conditional, np.reshape([_SCALE_EMPHASIS, _BIAS_EMPHASIS], (2, 1, 1)), 1.0)
+        emphasis = np.where(conditional, np.reshape([SCALE_EMPHASIS, BIAS_EMPHASIS], (2, 1, 1)), 1.0)
         begins = starts_of_many(rows.n_ranks)
         allowed = dictionary(factors.n_factors, rows.n_ranks if begins is None else len(begins))
         problem = self._problem(rows, allowed, scale, begins, emphasis=emphasis, mirrors=factors.mirrors)
@@ -236,6 +233,12 @@ class ConditionalMCCT(ConeCalibrator):
         self.adjustment_ = self._adjustment(rows, problem, solved)
         if self.adjustment_ is not None:
             warn_if_unfinished(self, self.adjustment_.solution)
+            if self.adjustment_.residual > self.tol:
+                warn(
+                    f"{type(self).__name__}: the scales of groups did not converge (violation {self.adjustment_.residual:.1e}). "
+                    f"Raise {spoken('tol')}.",
+                    ConvergenceWarning,
+                )
         found = None if self.adjustment_ is None else self.adjustment_.class_scales
         if found is not None:
             self.by_class_ = found.in_words("classes")
@@ -267,6 +270,8 @@ class ConditionalMCCT(ConeCalibrator):
             raise InputError(
                 "context: in every calibration row several classes share the largest logit, so nothing can be learnt by it."
             )
+        if found is not None and known is not None:
+            found, self.context_ = found.without_empty(known)
         return found
 
     @property

@@ -35,6 +35,9 @@ _GAP = 100.0
 PRIOR_ROWS = 8.0
 # Errors that are assumed beside those expected, where shrinkage is measured: the absence of a few proves little.
 PSEUDO_ERRORS = 30.0
+# Strength of the shrinkage of atoms that depend on the row, relative to that of rank atoms, chosen by cross-validation
+# (docs/conditional.md): scales are few and move all classes, biases are many.
+SCALE_EMPHASIS, BIAS_EMPHASIS = 0.6, 2.0
 # Differences of logits below which a fit means nothing.
 _SMALLEST = 1e-6
 # Strengths that cross-validation tries. Below the last the likelihood is all but alone, which a few held-out rows cannot judge.

@@ -15,7 +15,7 @@ common scale, which is about 1 because they are calibrated.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.optimize import minimize_scalar
@@ -56,6 +56,10 @@ class GroupScales:
     rows: np.ndarray
     residual: float
     asked: float = 0.0
+
+    def of(self, chosen: np.ndarray) -> GroupScales:
+        """Those of the groups where ``chosen`` (G,) is true."""
+        return replace(self, scales=self.scales[chosen], rows=self.rows[chosen])
 
     def in_words(self, groups: str) -> str:
         """What was decided about these groups (in the plural), and why."""

@@ -11,13 +11,13 @@ place: neither the order of the rows nor how they are cut into blocks matters, a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ..arrays import to_numpy
 from ..kernel.block import Block
 from ..objective.cone import RankCone
+from ..rows.gathered import Gathered
 from ..solver import minimize
 
 FOLDS = 5
@@ -27,20 +27,13 @@ _HELD_OUT, _DEALS = 1000, 4
 _RANKS = 64
 
 
-@dataclass(frozen=True)
-class _Keys:
-    """A number for each row, made of its content. They add: one block's after another's."""
-
-    of_blocks: tuple[np.ndarray, ...]
-
-    def __add__(self, other: _Keys) -> _Keys:
-        return _Keys(self.of_blocks + other.of_blocks)
-
-
-def _keys_of_block(block: Block) -> _Keys:
+def _keys_of_block(block: Block) -> Gathered[np.ndarray]:
+    """A number for each row, made of its content."""
     rows = block.rows
     parts = [rows.depth[:, -_RANKS:], rows.height[:, None], block.label_depth[:, None]]
-    return _Keys((row_keys(np.concatenate([to_numpy(part).astype(np.float64) for part in parts], axis=1).T),))
+    return Gathered(
+        (row_keys(np.concatenate([to_numpy(part).astype(np.float64) for part in parts], axis=1).T),)
+    )
 
 
 def row_keys(values: np.ndarray) -> np.ndarray:
@@ -73,7 +66,7 @@ def choose_shrinkage(
 ) -> float:
     """A strength of the path, which goes from strong to weak: each fit is the next one's start."""
     rows = problem.rows
-    keys = np.concatenate(rows.sum(_keys_of_block).of_blocks)
+    keys = np.concatenate(rows.sum(_keys_of_block).parts)
     folds = min(FOLDS, len(np.unique(keys)))
     if folds < 2:
         return default

@@ -23,6 +23,7 @@ from ..kernel.point import Point, from_top, parameters
 from ..kernel.tail import tail_moments
 from ..kernel.totals import DEPTH, HEIGHT, MASS
 from ..ranks.ranked import Ranked, Rest, Tail
+from ..rows.gathered import Gathered
 from ..rows.interface import Rows
 from ..rows.memory import MemoryRows
 from ..rows.sampling import DOUBLE_BELOW
@@ -38,25 +39,24 @@ _SMALL = 1e-30
 
 @dataclass(frozen=True)
 class ShortRows:
-    """Calibrated rows in memory, in double precision. They add: one block's after another's."""
+    """Calibrated rows in memory, in double precision."""
 
     depth: np.ndarray  # (n, R), falling to 0 at the top; infinite where there is no class
     rest_depth: np.ndarray  # (n,)
     rest_count: np.ndarray  # (n,)
     label_depth: np.ndarray  # (n,)
-    own_depth: (
-        np.ndarray
-    )  # (n,), mean depth under what the classifier itself says, and its probability of the top
-    own_top: np.ndarray  # (n,)
+    # (n,) each: mean depth under what the classifier itself says, and its probability of the top
+    own_depth: np.ndarray
+    own_top: np.ndarray
     n_top: np.ndarray  # (n,), classes that share the top
     weight: np.ndarray  # (n,)
     top_class: np.ndarray  # (n,)
     context: np.ndarray  # (n, C)
 
-    def __add__(self, other: ShortRows) -> ShortRows:
-        return ShortRows(
-            *(np.concatenate([getattr(self, f.name), getattr(other, f.name)]) for f in fields(self))
-        )
+    @classmethod
+    def join(cls, parts: Sequence[ShortRows]) -> ShortRows:
+        """The rows of several, one after another."""
+        return cls(*(np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(cls)))
 
     def __len__(self) -> int:
         return len(self.weight)
@@ -92,17 +92,18 @@ class ShortRows:
         return target - mean, np.maximum(square - mean**2, 0.0)
 
     def own_targets(self, rows: MemoryRows) -> np.ndarray:
-        """What the classifier itself says, for `RankCone.leaning_on`: all that is below the top at the lowest rank."""
+        """What the classifier itself says, for `RankCone.leaning_on`: all that is below the top at the lowest rank.
+
+        No row may share its top among several classes, as in `rows`.
+        """
         (block,) = rows.blocks
         assert block.factors is not None
         share = to_numpy(block.factors).T * (self.weight / self.weight.sum())
         height = to_numpy(block.rows.height)
         own = np.zeros((3, len(share), rows.n_ranks))
         own[DEPTH, :, 0] = share @ self.own_depth
-        # Classes that share the top have each their part of it, and one of them is the top rank.
-        top = self.own_top / self.n_top
-        own[HEIGHT, :, 0], own[HEIGHT, :, -1] = (share @ (height * q) for q in (1.0 - top, top))
-        own[MASS, :, 0], own[MASS, :, -1] = (share @ q for q in (1.0 - top, top))
+        for place, q in ((0, 1.0 - self.own_top), (-1, self.own_top)):
+            own[HEIGHT, :, place], own[MASS, :, place] = share @ (height * q), share @ q
         return own
 
     def log_odds(self) -> np.ndarray:
@@ -114,7 +115,7 @@ class ShortRows:
         return np.where(others > 0, second - np.log(np.maximum(others, 1e-300)), 0.0)
 
     def rows(self, statistics: np.ndarray, factors: Callable[[Array], Array]) -> MemoryRows:
-        """Rows for the solver, with factors computed from their statistics (n, S)."""
+        """Rows for the solver, with factors computed from their statistics (n, S). Each must have one class on top."""
         valid = ~np.isinf(self.depth)
         masked = not valid.all()
         height = np.where(valid, self.depth, 0.0).max(axis=1)
@@ -133,11 +134,9 @@ class ShortRows:
             tied=np.append(False, (depth[:, 1:] == depth[:, :-1]).any(axis=0)),
         )
         # A label below the top may be at any rank but the top: nothing begins between.
-        at_top = self.label_depth == 0
-        held = np.where(at_top, np.minimum(self.n_top, r), 1)
-        rank = np.where(at_top, r - held, 0)
-        size = np.where(at_top, self.n_top, 1)
-        block = Block(ARRAY, ranked, self.weight, self.label_depth, rank, held, size, statistics)
+        rank = np.where(self.label_depth == 0, r - 1, 0)
+        one = nothing + 1
+        block = Block(ARRAY, ranked, self.weight, self.label_depth, rank, one, one, statistics)
         return MemoryRows([block]).with_factors(factors)
 
 
@@ -147,12 +146,13 @@ def shorten(rows: Rows, point: Point, own_scales: Sequence[tuple[float, float]])
     Among many rows what the classifier itself says counts next to nothing: the ranks that are kept will do for it.
     """
     whole = rows.n_rows * rows.n_classes <= DOUBLE_BELOW
-    return rows.sum(_shorten, point, own_scales, whole, -(-rows.n_rows // _MOST_ROWS))
+    found: Gathered[ShortRows] = rows.sum(_shorten, point, own_scales, whole, -(-rows.n_rows // _MOST_ROWS))
+    return ShortRows.join(found.parts)
 
 
 def _shorten(
     block: Block, point: Point, own_scales: Sequence[tuple[float, float]], whole: bool, step: int
-) -> ShortRows:
+) -> Gathered[ShortRows]:
     if step > 1:
         block = block.every(step)
     rows, v = block.rows, block.rows.depth
@@ -183,7 +183,7 @@ def _shorten(
         n_top = n_top + xp.where(rows.height == 0, xp.astype(rows.tail.ties, xp.int64), 0 * n_top)
     found = (depth, mass, first, label, own_depth, own_top, block.weight)
     arrays = [to_numpy(x).astype(np.float64) for x in found]
-    return _cut_short(block, to_numpy(n_top), *arrays)
+    return Gathered((_cut_short(block, to_numpy(n_top), *arrays),))
 
 
 def _cut_short(

@@ -44,6 +44,11 @@ class Column:
     kind: str
     categories: tuple[Any, ...] = ()
 
+    def of(self, chosen: np.ndarray) -> Column:
+        """The column with those of its categories where ``chosen`` is true."""
+        kept = zip(self.categories, chosen, strict=True)
+        return replace(self, categories=tuple(category for category, wanted in kept if wanted))
+
     def having_seen(self, values: np.ndarray) -> Column:
         """The column that knows the categories of these values as well."""
         if self.kind != _kind(values, self.name):
@@ -143,53 +148,47 @@ def check_context_rows(context: np.ndarray | None, n_rows: int, first_row: int =
 def split_columns(context: Any) -> tuple[list[tuple[str, np.ndarray]], bool]:
     """Columns with their names, from arrays, frames, tensors, files and lists; and whether the names were given."""
     if hasattr(context, "columns") and not isinstance(context, np.ndarray):  # pandas, polars
-        names = [str(name) for name in context.columns]
-        if len(set(names)) < len(names):
-            raise InputError(f"context has two columns of one name: {', '.join(map(repr, names))}.")
-        columns = [_of_frame(context[name]) for name in context.columns]
-        return _some(list(zip(names, columns, strict=True))), True
+        parts = [(str(name), _of_frame(context[name])) for name in context.columns]
+        return _checked([part for one in parts for part in _flat(*one)]), True
     if isinstance(context, Mapping):
         parts = [(str(name), _array(values)) for name, values in context.items()]
-        flat = _some([part for name, values in parts for part in _flat(name, values)])
-        names = [name for name, _ in flat]
-        if len(set(names)) < len(names):
-            raise InputError(f"context has two columns of one name: {', '.join(map(repr, names))}.")
-        if len({len(values) for _, values in flat}) > 1:
-            raise InputError("context: its columns have different numbers of rows.")
-        return flat, True
-    name = getattr(context, "name", None)
+        return _checked([part for one in parts for part in _flat(*one)]), True
     values = _of_frame(context) if hasattr(context, "to_numpy") else _array(context)
-    if values.ndim == 1 and values.dtype.names:  # a structured array of numpy
-        return [(key, values[key]) for key in values.dtype.names], True
-    if values.ndim == 1:
-        named = isinstance(name, str) and hasattr(context, "to_numpy")
-        return _some([(str(name) if named else "context", values)]), named
-    if values.ndim != 2:
+    if values.dtype.names:  # a structured array of numpy
+        parts = [(key, values[key]) for key in values.dtype.names]
+        return _checked([part for one in parts for part in _flat(*one)]), True
+    if values.ndim not in (1, 2):
         raise InputError(
             f"context must have one row for each row of X and one column for each thing that is known of it, but has shape "
             f"{values.shape}."
         )
-    return _some(
-        [(f"context {i}" if values.shape[1] > 1 else "context", x) for i, x in enumerate(values.T)]
-    ), False
+    name = getattr(context, "name", None)
+    named = isinstance(name, str) and hasattr(context, "to_numpy")
+    return _checked(_flat(str(name) if named else "context", values)), named
 
 
 def _flat(name: str, values: np.ndarray) -> list[tuple[str, np.ndarray]]:
     """A column as it is, a table (n, k) column by column."""
-    if values.ndim == 2 and values.shape[1] > 1:
-        return [(f"{name} {i}", column) for i, column in enumerate(values.T)]
-    if values.ndim not in (1, 2) or values.size != len(values):
+    if values.ndim == 1:
+        return [(name, values)]
+    if values.ndim != 2:
         raise InputError(
             f"context: the column {name!r} has shape {values.shape}, expected one value for each row."
         )
-    return [(name, values.reshape(len(values)))]
+    return [(name if values.shape[1] == 1 else f"{name} {i}", column) for i, column in enumerate(values.T)]
 
 
-def _some(columns: list[tuple[str, np.ndarray]]) -> list[tuple[str, np.ndarray]]:
+def _checked(columns: list[tuple[str, np.ndarray]]) -> list[tuple[str, np.ndarray]]:
+    """There must be some columns, of names that differ and of one length."""
+    names = ", ".join(repr(name) for name, _ in columns)
     if not columns:
         raise InputError(
             "context has no columns: leave it out, or give one for each thing that is known of a row."
         )
+    if len(dict(columns)) < len(columns):
+        raise InputError(f"context has two columns of one name: {names}.")
+    if len({len(values) for _, values in columns}) > 1:
+        raise InputError(f"context: its columns {names} have different numbers of rows.")
     return columns
 
 
@@ -207,8 +206,8 @@ def _of_frame(column: Any) -> np.ndarray:
 
 def _array(x: Any) -> np.ndarray:
     if isinstance(x, np.ma.MaskedArray):
-        filled: Any = x.astype(object) if x.mask.any() else x
-        return np.asarray(filled.filled(None)) if x.mask.any() else np.asarray(x)
+        gaps: Any = x.astype(object) if np.any(x.mask) else x
+        return np.asarray(gaps.filled(None) if np.any(x.mask) else gaps)
     if is_torch(x):
         return to_numpy(x)
     if type(x).__module__.partition(".")[0] in ("h5py", "zarr"):
