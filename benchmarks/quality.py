@@ -1,6 +1,6 @@
 """How good are the calibrators on real classifier outputs: fitted on one part of each set, judged on the other.
 
-    python benchmarks/quality.py [--data ../shared/logits] [--csv FOLDER] [--draws 5] [--sizes 100 300 1000]
+    python benchmarks/quality.py [--data ../shared/logits] [--csv FOLDER] [--draws 5] [--sizes 100 300 1000] [--docs]
 
 Prints Markdown tables and, with ``--csv``, writes their numbers. NLL, ECE (15 bins) and top-label ECE (within each predicted
 class) of each method, "first stage" being ConditionalMCCT without its second; beside them the ECE that
@@ -22,6 +22,7 @@ from scipy.special import softmax
 from scipy.stats import chi2_contingency
 
 import monocal as mc
+import pages
 from monocal import data, metrics
 
 METHODS: dict[str, Callable[[], mc.Calibrator]] = {
@@ -56,6 +57,7 @@ def full_size(splits: data.Splits) -> dict[str, float | str | bool]:
     """One row of the first table."""
     cal, test = splits.cal, splits.test
     row: dict[str, float | str | bool] = {"set": cal.name, "label_shift": has_label_shift(splits)}
+    row["rows"] = test.n_samples
     raw = test.values if test.kind == "probabilities" else softmax(test.values, axis=1)
     row |= judge(raw, test.labels, "uncalibrated")
     for name, make in METHODS.items():
@@ -146,6 +148,67 @@ def summary(rows: list[dict], small: list[dict]) -> str:
     return "\n".join(f"- {line}" for line in lines)
 
 
+# How the names of sets of images begin, in the folder that the documentation is written from.
+IMAGES = ("nncal", "toplabel", "netcal", "imagenet5k")
+SHOWN = {
+    "uncalibrated": "uncalibrated",
+    "temperature": "`TemperatureScaling`",
+    "MCCT, no shrinkage": "`MCCT(shrinkage=0)`, the paper's objective",
+    "MCCT": "`MCCT`",
+    "first stage": "`ConditionalMCCT(by_class=False)`",
+    "conditional": "`ConditionalMCCT`, the best that keeps the order",
+    "structured": "`StructuredMCCT`, the best where the order may change",
+}
+KEEP_ORDER = ("temperature", "MCCT, no shrinkage", "MCCT", "first stage", "conditional")
+
+
+def for_readme(rows: list[dict]) -> str:
+    """Means over images and over the rest."""
+    kept = [r for r in rows if not r["label_shift"]]
+    groups = [[r for r in kept if r["set"].startswith(IMAGES) == images] for images in (True, False)]
+
+    def mean(group: list[dict], key: str) -> float:
+        return float(np.mean([r[key] for r in group]))
+
+    def line(name: str) -> list[str]:
+        cells = []
+        for group in groups:
+            cells += [f"{mean(group, f'NLL {name}'):.4f}"]
+            cells += [f"{100 * mean(group, f'{what} {name}'):.2f}" for what in ("ECE", "top-label")]
+        return [SHOWN[name], *(f"**{cell}**" if name == "conditional" else cell for cell in cells)]
+
+    floors = [f"{100 * mean(group, 'ECE floor'):.2f}" for group in groups]
+    perfect = ["a perfectly calibrated model on as many samples", "", floors[0], "", "", floors[1], ""]
+    of = [f"{len(groups[0])} image sets", f"{len(groups[1])} of text, astronomy, language models"]
+    header = ["mean over sets of real outputs"]
+    header += [cell for name in of for cell in (f"NLL, {name}", "ECE %", "within predicted class %")]
+    lowest = sum(r["NLL conditional"] <= min(r[f"NLL {name}"] for name in KEEP_ORDER) for r in kept)
+    pairs = sum(r["order violations"] for r in rows)
+    told = (
+        f"Among the methods that keep the order `ConditionalMCCT` has the lowest NLL on {lowest} of the {len(kept)} sets. Sets "
+        f"whose class frequencies differ between the parts ({len(rows) - len(kept)}) are shown by the benchmark but not "
+        f"averaged. In all {sum(r['rows'] for r in rows):,} test rows of the {len(rows)} sets {pairs or 'no'} pairs of classes "
+        "changed places."
+    )
+    return f"{markdown(header, [*map(line, SHOWN), perfect])}\n\n{told}"
+
+
+def for_page(rows: list[dict], small: list[dict]) -> str:
+    """Set by set, and what the command adds."""
+
+    def line(r: dict) -> list[str]:
+        nll = [f"{r[f'NLL {name}']:.4f}" for name in ("temperature", "first stage", "conditional")]
+        ece = [f"{100 * r[f'ECE {name}']:.2f}" for name in ("temperature", "first stage", "conditional")]
+        within = [f"{100 * r[f'top-label {name}']:.2f}" for name in ("first stage", "conditional")]
+        floor = f"{100 * r['ECE floor']:.2f} ({100 * r['ECE floor high']:.2f})"
+        return [r["set"] + (" (label shift)" if r["label_shift"] else ""), *nll, *ece, *within, floor]
+
+    header = ["set", *(f"NLL{name}" for name in (" temperature", " first", ""))]
+    header += [*(f"ECE %{name}" for name in (" temperature", " first", ""))]
+    header += ["within class % first", "within class %", "floor (95 %)"]
+    return f"{markdown(header, map(line, rows))}\n\nThe command adds:\n\n{summary(rows, small)}"
+
+
 def write_csv(path: Path, rows: list[dict]) -> None:
     with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, fieldnames=list(rows[0]))
@@ -159,6 +222,9 @@ def main() -> None:
     parser.add_argument("--csv", type=Path, help="folder for quality.csv and few_samples.csv")
     parser.add_argument("--draws", type=int, default=5)
     parser.add_argument("--sizes", type=int, nargs="*", default=[100, 300, 1000])
+    parser.add_argument(
+        "--docs", action="store_true", help="write the tables into README.md and docs/conditional.md"
+    )
     options = parser.parse_args()
     places = data.find(options.data) if options.data.is_dir() else []
     if not places:
@@ -174,6 +240,9 @@ def main() -> None:
     if small:
         print(f"{small_table(small)}\n")
     print(summary(rows, small))
+    if options.docs:
+        pages.write_into("README.md", "quality", for_readme(rows))
+        pages.write_into("docs/conditional.md", "quality", for_page(rows, small))
     if options.csv:
         options.csv.mkdir(parents=True, exist_ok=True)
         write_csv(options.csv / "quality.csv", rows)
