@@ -37,7 +37,7 @@ from ..rows.reader import Reader
 from ..validation import Given, check_choice, check_labels, check_weights
 
 
-class Calibrator(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]
+class Calibrator(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has no types
     """Base of all calibrators.
 
     Attributes

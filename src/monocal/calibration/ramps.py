@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -152,4 +152,4 @@ def statistic_functions(
     statistics: Sequence[str | Callable[[Array], Any]],
 ) -> list[Callable[[Ranked], Array]]:
     """The statistics as functions of ranked rows."""
-    return [lambda rows, s=s: compute(s, rows) for s in statistics]  # type: ignore[misc]
+    return [partial(compute, s) for s in statistics]
