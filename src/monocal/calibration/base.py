@@ -35,6 +35,10 @@ from ..rows.interface import RowMap, Source
 from ..rows.memory import ArraySource
 from ..rows.reader import Reader
 from ..validation import Given, check_choice, check_labels, check_weights
+from .updating import with_old
+
+# Rows that an old calibrator counts for where a fit goes on from it.
+START_ROWS = 1000.0
 
 
 class Calibrator(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has no types
@@ -83,7 +87,15 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]  #
 
     # What a user calls.
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        start: Any = None,
+        start_rows: float = START_ROWS,
+    ) -> Self:
         """Learn the map.
 
         Parameters
@@ -97,16 +109,31 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]  #
         sample_weight : array-like of shape (n,), optional
             A row of weight 2 counts as two rows, one of weight 0 as none. Weights that sum to less than the number of rows
             therefore mean less data, and more shrinkage.
+        start : Calibrator, optional
+            An old calibrator to go on from, of the same classes: its probabilities of these rows count as ``start_rows`` rows
+            more. Few new rows then change little; updated again and again, what is old is forgotten bit by bit.
+        start_rows : float
+            How many rows the old calibrator counts for.
 
         Returns
         -------
         self
         """
-        return self._kept_fit(X, y, sample_weight)
+        return self._kept_fit(X, y, sample_weight, start=start, start_rows=start_rows)
 
-    def _kept_fit(self, X: Any, y: Any, sample_weight: Any, context: Any = None) -> Calibrator:
+    def _kept_fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any,
+        context: Any = None,
+        start: Any = None,
+        start_rows: float = START_ROWS,
+    ) -> Self:
         before = dict(self.__dict__)
         try:
+            if start is not None:
+                X, y, sample_weight, context = with_old(start, start_rows, X, y, sample_weight, context)
             self._checked_fit(X, y, sample_weight, context)
         except BaseException:
             # What had been learnt stays; a first fit that fails leaves nothing that looks fitted.
