@@ -2,8 +2,8 @@
 
     python benchmarks/monitoring.py [--streams 1000] [--docs]
 
-Honest streams: labels are drawn from the probabilities themselves; the share with any alarm must not exceed alpha. Drifts: after 5,000
-honest rows all probabilities are raised to a power and normalised; rows until the alarm, median over the streams.
+Honest streams: labels are drawn from the probabilities themselves; the share with any alarm must not exceed alpha. Drifts: after
+5,000 honest rows all probabilities are raised to a power and normalised; rows until the alarm, median over the streams.
 """
 
 from __future__ import annotations
