@@ -12,39 +12,17 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import keep_argmax, ordered_exp, to_numpy
+from ..arrays import keep_argmax, ordered_exp
 from ..errors import InputError
 from ..kernel.block import Block
 from ..kernel.choice import ARRAY
 from ..ranks.ranked import LARGEST, Ranked, Rest, Tail, rank_rows
-from ..validation import ANY_CLASS, check_labels, check_top_k, check_weights
+from ..validation import check_top_k, check_weights
 from .interface import RowMap
 from .memory import HeldBlocks, MemoryRows
 from .parallel import row_slices
 from .reader import Reader
-from .top_k import TopK
-
-
-@dataclass(frozen=True, eq=False)
-class TopKProbabilities:
-    """Calibrated probabilities of the named classes and of all others together: a row of both sums to 1.
-
-    Attributes
-    ----------
-    probabilities : ndarray of shape (n, k)
-        In the order of the logits; 0 in filled places. What is named but belongs to the rest has ``each``.
-    ids : ndarray of shape (n, k)
-    rest : ndarray of shape (n,)
-        Probability of all other classes.
-    each : ndarray of shape (n,)
-        Probability of one of them, if they share it equally; never above that of a named class.
-    """
-
-    probabilities: np.ndarray
-    ids: np.ndarray
-    rest: np.ndarray
-    each: np.ndarray
-
+from .top_k import TopK, TopKProbabilities
 
 _NEEDS_ALL = "needs all logits, but got the largest only (TopK). Use TemperatureScaling, MCCT or MCCTInverse."
 
@@ -61,8 +39,7 @@ class TopKLogits:
     def open(self, reader: Reader) -> TopKSource:
         _check_logits_wanted(reader.input)
         top = self.top
-        rows = np.broadcast_to(0.0, (len(top), top.n_classes or ANY_CLASS))
-        labels = to_numpy(check_labels(self.y, rows))
+        labels = top.class_numbers(self.y)
         weight = check_weights(self.weight, top.values)
         columns = top.label_column(labels)
         if weight is not None and not weight.all():
@@ -95,14 +72,16 @@ class TopKLogits:
         highest = f.max(axis=1)
         e, e_rest = ordered_exp(f - highest[:, None]), ordered_exp(f_rest - highest)
         total = e.sum(axis=1) + top.rest_count * e_rest
-        of_rest = np.isfinite(top.values) & np.isinf(z)  # named, and one of the rest all the same
+        log_total = np.log(total) + highest
         if row_map.method == "transform":
-            f = np.where(of_rest, f_rest[:, None], keep_argmax(f, z))
-            return TopK(f, top.ids, np.log(total) + highest, top.n_classes)
+            f = np.where(top.of_rest, f_rest[:, None], keep_argmax(f, z))
+            return TopK(f, top.ids, log_total, top.n_classes, origin=top.origin)
         share = 1.0 / total
         each = np.where(top.rest_count > 0, e_rest * share, 0.0)
-        p = np.where(of_rest, each[:, None], keep_argmax(e * share[:, None], z))
-        return TopKProbabilities(p, top.ids, each * (top.rest_count - of_rest.sum(axis=1)), each)
+        p = np.where(top.of_rest, each[:, None], keep_argmax(e * share[:, None], z))
+        log_each = f_rest - log_total
+        logs = np.where(top.of_rest, log_each[:, None], keep_argmax(f - log_total[:, None], z))
+        return TopKProbabilities(p, top.ids, each * top.other_count, each, logs, log_each, top)
 
 
 def _check_logits_wanted(input: str) -> None:
