@@ -23,7 +23,11 @@ import monocal as mc
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = Path(mc.__file__).parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "examples").glob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "docs" / "language-models.md",
+    *sorted((ROOT / "docs" / "examples").glob("*.md")),
+]
 BLOCK = re.compile(r"```python\n(?P<code>.*?)```(?:\n\n```text\n(?P<shown>.*?)```)?", re.DOTALL)
 NUMBER = re.compile(r"\d+\.\d+(?:e[-+]?\d+)?")
 

@@ -34,6 +34,7 @@ from ..rows.inputs import elsewhere
 from ..rows.interface import RowMap, Source
 from ..rows.memory import ArraySource
 from ..rows.reader import Reader
+from ..rows.top_k import TopK
 from ..validation import Given, check_choice, check_labels, check_weights
 from .updating import with_old
 
@@ -247,7 +248,7 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]  #
         Parameters
         ----------
         X : array-like of shape (n, m)
-            As in `fit`, in memory.
+            As in `fit`, in memory; or `TopK`.
         y : array-like of shape (n,)
             True classes, 0..m-1.
         sample_weight : array-like of shape (n,), optional
@@ -260,6 +261,9 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]  #
         return self._score(X, y, sample_weight)
 
     def _score(self, X: Any, y: Any, sample_weight: Any, context: Any = None) -> float:
+        if isinstance(X, TopK):
+            log_p = self._apply(X, "predict_proba", None, context).log_likelihood(X.class_numbers(y))
+            return _mean(log_p, check_weights(sample_weight, X.values))
         if elsewhere(X) is not None:
             raise InputError(
                 "score: X must be an array in memory. For larger data, feed blocks of predict_blocks to metrics.Evaluator."
@@ -271,10 +275,7 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]  #
         check_context_rows(codes, len(labels))
         f = to_numpy(self._calibrate(self._logits_of(given), *_some(codes))).astype(np.float64)
         log_p = f[np.arange(len(f)), labels] - logsumexp(f, axis=1)
-        if weight is None:
-            return float(log_p.mean())
-        share = to_numpy(weight)
-        return float(np.average(log_p[share > 0], weights=share[share > 0]))
+        return _mean(log_p, weight)
 
     def save(self, path: Any, **rest: Any) -> Any:
         """Write to a JSON file that `monocal.load` reads; see `monocal.save` for the keywords."""
@@ -406,6 +407,14 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]  #
         tags.target_tags.required = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
+
+
+def _mean(terms: np.ndarray, weight: Array | None) -> float:
+    """Mean of terms (n,), of which those without weight may be anything."""
+    if weight is None:
+        return float(terms.mean())
+    share = to_numpy(weight)
+    return float(np.average(terms[share > 0], weights=share[share > 0]))
 
 
 def _some(context: np.ndarray | None) -> tuple[np.ndarray, ...]:
