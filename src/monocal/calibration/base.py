@@ -22,7 +22,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy.special import logsumexp
-from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter, validate_data
 
 from ..arrays import Array, array_namespace, is_torch, keep_argmax, ordered_softmax, to_numpy, widened
@@ -42,8 +42,12 @@ from .updating import with_old
 START_ROWS = 1000.0
 
 
-class Calibrator(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has no types
+class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has no types
     """Base of all calibrators.
+
+    A transformer of scikit-learn: each column that comes out is the class of the column that went in, so that
+    ``get_feature_names_out()`` gives the names of the classes, and ``set_output(transform="pandas")`` or ``"polars"`` makes
+    `transform` give frames with these columns.
 
     Attributes
     ----------
@@ -53,6 +57,10 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]  #
         Whether the most probable class is guaranteed to stay.
     n_features_in_ : int
         Number of classes seen in `fit`.
+    feature_names_in_ : ndarray of shape (m,)
+        Names of the classes, where `fit` was given a frame; later frames must have the same columns.
+    classes_ : ndarray of shape (m,)
+        What `predict` gives: the numbers 0..m-1 of the columns.
     """
 
     preserves_order: ClassVar[bool] = False
@@ -276,6 +284,12 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]  #
         f = to_numpy(self._calibrate(self._logits_of(given), *_some(codes))).astype(np.float64)
         log_p = f[np.arange(len(f)), labels] - logsumexp(f, axis=1)
         return _mean(log_p, weight)
+
+    @property
+    def classes_(self) -> np.ndarray:
+        """What `predict` gives: the numbers of the columns. The name is scikit-learn's."""
+        self._check_fitted()
+        return np.arange(self.n_features_in_)
 
     def save(self, path: Any, **rest: Any) -> Any:
         """Write to a JSON file that `monocal.load` reads; see `monocal.save` for the keywords."""
