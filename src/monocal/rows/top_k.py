@@ -32,8 +32,10 @@ from ..validation import (
     check_labels,
     check_logits,
     check_number,
+    check_some_weight,
     check_top_k,
     check_weights,
+    ignored_rows,
     read_matrix,
     read_numbers,
 )
@@ -174,8 +176,12 @@ class TopKLogits:
         _check_logits_wanted(reader.input)
         top = self.top
         rows = np.broadcast_to(0.0, (len(top), top.n_classes or ANY_CLASS))
-        labels = to_numpy(check_labels(self.y, rows))
-        weight = check_weights(self.weight, top.values)
+        ignore = reader.layout.ignore_index
+        y, given, _ = ignored_rows(self.y, self.weight, len(top), ignore)
+        labels = to_numpy(check_labels(y, rows))
+        weight = check_weights(given, top.values, first_row=0)
+        if weight is not None:
+            check_some_weight(bool(weight.any()), ignore)
         columns = top.label_column(labels)
         if weight is not None and not weight.all():
             kept = weight > 0
