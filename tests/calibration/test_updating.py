@@ -76,6 +76,17 @@ def test_context_goes_with_its_rows():
     assert plain.predict_proba(NEW.values[:5]).shape == (5, 6)
 
 
+def test_dense_outputs_go_on_from_an_old_calibrator():
+    images, labels = NEW.values[:240].reshape(10, 4, 6, 6).swapaxes(1, 3), NEW.labels[:240].reshape(10, 4, 6)
+    labels = labels.swapaxes(1, 2).copy()
+    labels[0] = -100
+    old = mc.MCCT(class_axis=1).fit(OLD.values[:, :, None, None], OLD.labels[:, None, None])
+    new = mc.MCCT(class_axis=1, ignore_index=-100).fit(images, labels, start=old)
+    rows = np.moveaxis(images, 1, -1).reshape(-1, 6)[24:]
+    flat = mc.MCCT().fit(rows, labels.reshape(-1)[24:], start=mc.MCCT().fit(OLD.values, OLD.labels))
+    np.testing.assert_allclose(new.weights_, flat.weights_, rtol=0.02)
+
+
 def test_order_is_kept_and_a_start_that_does_not_fit_is_refused(tmp_path):
     old = mc.MCCT().fit(OLD.values, OLD.labels)
     new = mc.MCCT().fit(NEW.values[:50], NEW.labels[:50], start=old)

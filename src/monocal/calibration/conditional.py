@@ -73,6 +73,10 @@ class ConditionalMCCT(ConeCalibrator):
         Ranks with parameters of their own, counted from the top; the ranks below share the lowest one's. At most the number of
         classes; None: all.
     input : {"logits", "probabilities"}
+    class_axis : int
+        The axis of the classes, as in (N, C, H, W) with 1; results come back in the shape given.
+    ignore_index : int or None
+        A label that does not count, such as -100 for padding; None: all count.
     tol : float
         Largest violation of the optimality conditions to accept.
     max_iter : int
@@ -123,6 +127,8 @@ class ConditionalMCCT(ConeCalibrator):
         prior_rows: float = PRIOR_ROWS,
         top_k: int | None = None,
         input: str = "logits",
+        class_axis: int = -1,
+        ignore_index: int | None = None,
         tol: float = 1e-6,
         max_iter: int = 100,
     ):
@@ -133,6 +139,8 @@ class ConditionalMCCT(ConeCalibrator):
         self.prior_rows = prior_rows
         self.top_k = top_k
         self.input = input
+        self.class_axis = class_axis
+        self.ignore_index = ignore_index
         self.tol = tol
         self.max_iter = max_iter
 

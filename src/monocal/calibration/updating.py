@@ -12,6 +12,8 @@ that the content of the row decides. It works for every calibrator, and gives th
 
 from __future__ import annotations
 
+from copy import copy
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,45 +22,61 @@ from ..arrays import to_numpy
 from ..data.labels import by_column
 from ..errors import InputError
 from ..rows.inputs import elsewhere
-from ..validation import check_number
+from ..validation import check_number, check_weights, ignored_rows
 from .shrinkage import row_keys
 
 # Rows to add, about: more of them make the draws finer, and the fit slower.
 _DRAWN, _MOST_EACH = 20_000, 16
 
 
-def with_old(
-    start: Any, start_rows: float, X: Any, y: Any, sample_weight: Any, context: Any
-) -> tuple[Any, Any, Any, Any]:
-    """Rows, labels, weights and context, and behind them the same rows as the old calibrator ``start`` would label them."""
-    check_number(start_rows, "start_rows", least=0)
-    if elsewhere(X, y, sample_weight) is not None:
-        raise InputError("start: the new rows must be arrays in memory. Rows since the change are enough.")
-    if not hasattr(start, "predict_proba"):
-        raise InputError(f"start must be a fitted calibrator, but is {type(start).__name__}.")
-    width, expected = np.shape(X)[-1], getattr(start, "n_features_in_", None)
-    if expected != width:
-        raise InputError(
-            f"start was fitted on {expected} classes, but X has {width}: it must be of the same classifier."
+@dataclass(frozen=True)
+class OldCalibrator:
+    """A fitted calibrator to go on from, and how many rows it counts for."""
+
+    fitted: Any
+    rows: float
+
+    def beside(
+        self, X: Any, y: Any, sample_weight: Any, context: Any, ignore_index: int | None
+    ) -> tuple[Any, Any, Any, Any]:
+        """New rows, labels, weights and context, and behind them the same rows as the old calibrator would label them."""
+        check_number(self.rows, "start_rows", least=0)
+        if elsewhere(X, y, sample_weight) is not None:
+            raise InputError(
+                "start: the new rows must be arrays in memory. Rows since the change are enough."
+            )
+        p = self._probabilities(X, context)
+        n = len(p)
+        y = np.asarray(to_numpy(by_column(y, X)))
+        if y.shape != (n,):
+            raise InputError(f"y must have one label for each of the {n} rows, but has shape {y.shape}.")
+        y, sample_weight, _ = ignored_rows(y, sample_weight, n, ignore_index)
+        given = check_weights(sample_weight, p)
+        weight = np.ones(n) if given is None else given
+        if self.rows == 0:
+            return X, y, weight, context
+        each = int(np.clip(_DRAWN // n, 1, _MOST_EACH))
+        share = self.rows / (each * float(weight.sum()))
+        rows = np.concatenate([np.arange(n), np.repeat(np.arange(n), each)])
+        return (
+            _some(X, rows),
+            np.concatenate([y, drawn_labels(p, each).ravel()]),
+            np.concatenate([weight, np.repeat(weight * share, each)]),
+            None if context is None else _some(context, rows),
         )
-    known = {} if getattr(start, "context_", None) is None else {"context": context}
-    p = np.asarray(to_numpy(start.predict_proba(X, **known)), dtype=np.float64)
-    y = np.asarray(to_numpy(by_column(y, X)))
-    n = len(p)
-    if y.shape != (n,):
-        raise InputError(f"y must have one label for each of the {n} rows, but has shape {y.shape}.")
-    if n == 0 or start_rows == 0:
-        return X, y, sample_weight, context
-    weight = np.ones(n) if sample_weight is None else np.asarray(to_numpy(sample_weight), dtype=np.float64)
-    each = int(np.clip(_DRAWN // n, 1, _MOST_EACH))
-    share = start_rows / (each * (float(weight.sum()) or 1.0))
-    rows = np.concatenate([np.arange(n), np.repeat(np.arange(n), each)])
-    return (
-        _some(X, rows),
-        np.concatenate([y, drawn_labels(p, each).ravel()]),
-        np.concatenate([weight, np.repeat(weight * share, each)]),
-        None if context is None else _some(context, rows),
-    )
+
+    def _probabilities(self, X: Any, context: Any) -> np.ndarray:
+        if not hasattr(self.fitted, "predict_proba"):
+            raise InputError(f"start must be a fitted calibrator, but is {type(self.fitted).__name__}.")
+        width, expected = np.shape(X)[-1], getattr(self.fitted, "n_features_in_", None)
+        if expected != width:
+            raise InputError(
+                f"start was fitted on {expected} classes, but X has {width}: it must be of the same classifier."
+            )
+        old = copy(self.fitted)
+        old.class_axis = -1  # these are rows already
+        known = {} if getattr(old, "context_", None) is None else {"context": context}
+        return np.asarray(to_numpy(old.predict_proba(X, **known)), dtype=np.float64)
 
 
 def drawn_labels(p: np.ndarray, each: int) -> np.ndarray:
