@@ -22,7 +22,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy.special import logsumexp
-from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter, validate_data
 
 from ..arrays import Array, array_namespace, is_torch, keep_argmax, ordered_softmax, to_numpy, widened
@@ -34,11 +34,20 @@ from ..rows.inputs import elsewhere
 from ..rows.interface import RowMap, Source
 from ..rows.memory import ArraySource
 from ..rows.reader import Reader
+from ..rows.top_k import TopK
 from ..validation import Given, check_choice, check_labels, check_weights
+from .updating import with_old
+
+# Rows that an old calibrator counts for where a fit goes on from it.
+START_ROWS = 1000.0
 
 
-class Calibrator(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has no types
+class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has no types
     """Base of all calibrators.
+
+    A transformer of scikit-learn: each column that comes out is the class of the column that went in, so that
+    ``get_feature_names_out()`` gives the names of the classes, and ``set_output(transform="pandas")`` or ``"polars"`` makes
+    `transform` give frames with these columns.
 
     Attributes
     ----------
@@ -48,6 +57,10 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]  #
         Whether the most probable class is guaranteed to stay.
     n_features_in_ : int
         Number of classes seen in `fit`.
+    feature_names_in_ : ndarray of shape (m,)
+        Names of the classes, where `fit` was given a frame; later frames must have the same columns.
+    classes_ : ndarray of shape (m,)
+        What `predict` gives: the numbers 0..m-1 of the columns.
     """
 
     preserves_order: ClassVar[bool] = False
@@ -83,7 +96,15 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]  #
 
     # What a user calls.
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        start: Any = None,
+        start_rows: float = START_ROWS,
+    ) -> Self:
         """Learn the map.
 
         Parameters
@@ -97,16 +118,31 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]  #
         sample_weight : array-like of shape (n,), optional
             A row of weight 2 counts as two rows, one of weight 0 as none. Weights that sum to less than the number of rows
             therefore mean less data, and more shrinkage.
+        start : Calibrator, optional
+            An old calibrator to go on from, of the same classes: its probabilities of these rows count as ``start_rows`` rows
+            more. Few new rows then change little; updated again and again, what is old is forgotten bit by bit.
+        start_rows : float
+            How many rows the old calibrator counts for.
 
         Returns
         -------
         self
         """
-        return self._kept_fit(X, y, sample_weight)
+        return self._kept_fit(X, y, sample_weight, start=start, start_rows=start_rows)
 
-    def _kept_fit(self, X: Any, y: Any, sample_weight: Any, context: Any = None) -> Calibrator:
+    def _kept_fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any,
+        context: Any = None,
+        start: Any = None,
+        start_rows: float = START_ROWS,
+    ) -> Self:
         before = dict(self.__dict__)
         try:
+            if start is not None:
+                X, y, sample_weight, context = with_old(start, start_rows, X, y, sample_weight, context)
             self._checked_fit(X, y, sample_weight, context)
         except BaseException:
             # What had been learnt stays; a first fit that fails leaves nothing that looks fitted.
@@ -220,7 +256,7 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]  #
         Parameters
         ----------
         X : array-like of shape (n, m)
-            As in `fit`, in memory.
+            As in `fit`, in memory; or `TopK`.
         y : array-like of shape (n,)
             True classes, 0..m-1.
         sample_weight : array-like of shape (n,), optional
@@ -233,6 +269,9 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]  #
         return self._score(X, y, sample_weight)
 
     def _score(self, X: Any, y: Any, sample_weight: Any, context: Any = None) -> float:
+        if isinstance(X, TopK):
+            log_p = self._apply(X, "predict_proba", None, context).log_likelihood(X.class_numbers(y))
+            return _mean(log_p, check_weights(sample_weight, X.values))
         if elsewhere(X) is not None:
             raise InputError(
                 "score: X must be an array in memory. For larger data, feed blocks of predict_blocks to metrics.Evaluator."
@@ -244,10 +283,13 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]  #
         check_context_rows(codes, len(labels))
         f = to_numpy(self._calibrate(self._logits_of(given), *_some(codes))).astype(np.float64)
         log_p = f[np.arange(len(f)), labels] - logsumexp(f, axis=1)
-        if weight is None:
-            return float(log_p.mean())
-        share = to_numpy(weight)
-        return float(np.average(log_p[share > 0], weights=share[share > 0]))
+        return _mean(log_p, weight)
+
+    @property
+    def classes_(self) -> np.ndarray:
+        """What `predict` gives: the numbers of the columns. The name is scikit-learn's."""
+        self._check_fitted()
+        return np.arange(self.n_features_in_)
 
     def save(self, path: Any, **rest: Any) -> Any:
         """Write to a JSON file that `monocal.load` reads; see `monocal.save` for the keywords."""
@@ -379,6 +421,14 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]  #
         tags.target_tags.required = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
+
+
+def _mean(terms: np.ndarray, weight: Array | None) -> float:
+    """Mean of terms (n,), of which those without weight may be anything."""
+    if weight is None:
+        return float(terms.mean())
+    share = to_numpy(weight)
+    return float(np.average(terms[share > 0], weights=share[share > 0]))
 
 
 def _some(context: np.ndarray | None) -> tuple[np.ndarray, ...]:

@@ -17,7 +17,8 @@ from ..arrays import is_dask
 from ..errors import InputError
 from .files import BlockLogits, FileLogits, is_blocks, is_large_file
 from .interface import Elsewhere
-from .top_k import TopK, TopKLogits
+from .top_k import TopK
+from .top_k_rows import TopKLogits
 
 
 def elsewhere(
