@@ -41,7 +41,7 @@ def printed(code: str, namespace: dict[str, Any]) -> str:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 def test_examples_print_what_is_shown(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)  # where a page may write its files
+    monkeypatch.chdir(tmp_path)
     namespace: dict[str, Any] = {}
     blocks = list(BLOCK.finditer(page.read_text(encoding="utf-8")))
     assert any(block["shown"] for block in blocks)

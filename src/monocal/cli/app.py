@@ -14,7 +14,7 @@ from typer.core import TyperGroup
 
 from .. import __version__
 from ..errors import InputError, MissingExtraError, speaking
-from . import apply, audit, compare, demo, evaluate, export, fit, report, reproduce
+from . import apply, audit, compare, demo, evaluate, export, fit, monitor, report, reproduce
 from .messages import in_words, speak_of
 from .output import one_line
 
@@ -155,6 +155,7 @@ for _command in (
     compare.compare,
     audit.audit,
     report.report,
+    monitor.monitor,
     export.export,
     demo.demo,
     reproduce.reproduce,

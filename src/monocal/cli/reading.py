@@ -140,12 +140,15 @@ class Reading:
         path: Path,
         *,
         need_labels: bool = False,
+        with_labels: bool = False,
         mmap: bool = False,
     ) -> LogitsSet:
-        """A set that a fitted calibrator can take; labels are read only where they are needed."""
+        """A set that a fitted calibrator can take; labels are read only where they are needed or asked for."""
         from ..data.naming import classes_of
 
-        read = functools.partial(self.read, path, need_labels=need_labels, with_labels=need_labels, mmap=mmap)
+        read = functools.partial(
+            self.read, path, need_labels=need_labels, with_labels=need_labels or with_labels, mmap=mmap
+        )
         try:
             found = read(kind=None if self.kind else calibrator.input)
         except KindError:

@@ -17,7 +17,7 @@ from ..errors import InputError
 from ..kernel.block import Block
 from ..kernel.choice import ARRAY
 from ..ranks.ranked import LARGEST, Ranked, Rest, Tail, rank_rows
-from ..validation import check_top_k, check_weights
+from ..validation import check_some_weight, check_top_k, check_weights, ignored_rows
 from .interface import RowMap
 from .memory import HeldBlocks, MemoryRows
 from .parallel import row_slices
@@ -39,8 +39,12 @@ class TopKLogits:
     def open(self, reader: Reader) -> TopKSource:
         _check_logits_wanted(reader.input)
         top = self.top
-        labels = top.class_numbers(self.y)
-        weight = check_weights(self.weight, top.values)
+        ignore = reader.layout.ignore_index
+        y, given, _ = ignored_rows(self.y, self.weight, len(top), ignore)
+        labels = top.class_numbers(y)
+        weight = check_weights(given, top.values, first_row=0)
+        if weight is not None:
+            check_some_weight(bool(weight.any()), ignore)
         columns = top.label_column(labels)
         if weight is not None and not weight.all():
             kept = weight > 0
