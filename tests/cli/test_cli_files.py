@@ -171,6 +171,14 @@ def test_every_command_for_a_file_runs_as_pasted(run: Run, folder: Path) -> None
     pd.DataFrame({"prob_spam": PROBS[:, 0], "label": words}).to_csv("spam.csv", index=False)
     np.savez("outputs.npz", logits=np.log(PROBS), labels=LABELS)
     torch.save({"logits": torch.tensor(np.log(PROBS)), "labels": torch.tensor(LABELS)}, "outputs.pt")
+    z = np.log(PROBS).tolist()
+    samples = [
+        {"target": str(y), "filtered_resps": [[str(v), "False"] for v in row]}
+        for y, row in zip(LABELS, z, strict=True)
+    ]
+    plain = [{"logits": row, "label": int(y)} for y, row in zip(LABELS, z, strict=True)]
+    for name, lines in (("samples_arc.jsonl", samples), ("rows.jsonl", plain)):
+        Path(name).write_text("\n".join(map(json.dumps, lines)))
     page = (ROOT / "docs" / "files.md").read_text(encoding="utf-8")
     commands = re.findall(r"\| `monocal (fit .*?)` \|", page)
     assert len(commands) == len(re.findall(r"^\| .* \| `monocal", page, re.MULTILINE)) >= 16

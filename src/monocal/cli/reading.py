@@ -160,6 +160,7 @@ class Reading:
                 f"{path} holds {found.kind}, but the calibrator was fitted on {calibrator.input}: give it a file of "
                 f"{calibrator.input}, or fit one on {found.kind}."
             )
+        found = found.with_classes(calibrator.n_features_in_)
         if found.n_classes != calibrator.n_features_in_:
             raise InputError(
                 f"{path} has {found.n_classes} classes, but the calibrator was fitted on {calibrator.n_features_in_}: "
@@ -175,7 +176,8 @@ class Reading:
         """A set to fit on and one to judge on: a second file, or the test part of the first, or none."""
         cal = self.read_to_learn(path)
         if test is not None:
-            judge = self.read(test, kind=cal.kind, need_labels=True)
+            judge = self.read(test, kind=cal.kind, need_labels=True).with_classes(cal.n_classes)
+            cal = cal.with_classes(judge.n_classes)
             return cal, self._ordered(judge, cal.class_names) if judge.n_classes == cal.n_classes else judge
         if self.part is None and len(_parts(path)) > 1:
             return cal, self.read(path, prefer="test", need_labels=True)
