@@ -4,9 +4,10 @@
     python benchmarks/arena.py CALARENA --benchmarks-dir CALARENA/calibration_benchmarks --benchmark cv-multiclass
 
 CALARENA is a checkout of https://github.com/probkit/CalArena; run this in an environment that has what it needs (``probmetrics``,
-``h5py``, ``pandas``, ``tqdm``). With ``--logits`` the ``.npz`` files of a folder (``logits_val``, ``y_val``, ``logits_test``, ``y_test``)
-are written in its format first: HDF5, ``{dataset}/{model}/probas_cal`` and so on, and a list of experiments. The runner is copied
-beside our ``custom_calibrators.py`` and not changed; every calibrator is a process of its own. What is finished is kept.
+``h5py``, ``pandas``, ``tqdm``). With ``--logits`` the ``.npz`` files of a folder (``logits_val``, ``y_val``, ``logits_test``,
+``y_test``) are written in its format first: HDF5, ``{dataset}/{model}/probas_cal`` and so on, and a list of experiments. The
+runner is copied beside our ``custom_calibrators.py`` and not changed; every calibrator is a process of its own. What is
+finished is kept.
 
 The win rate of a method is the share of (experiment, other method) pairs in which it has the lower log-loss or Brier score.
 """
