@@ -20,7 +20,7 @@ from ..data import atomic_path
 from ..errors import InputError
 from .chain import Chain, chain_of
 from .onnx_chain import chained
-from .onnx_map import Graph
+from .onnx_graph import Graph
 from .onnx_scores import maker, tensor_to_calibrate
 from .plan import Plan
 
