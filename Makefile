@@ -53,6 +53,7 @@ fuzz: $(VENV)/.test
 
 docs: $(VENV)/.test
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	$(BIN)/python tools/check_site.py
 
 # The wheel in dist/, installed with nothing beside it and tried.
 wheel: | $(BIN)/python
