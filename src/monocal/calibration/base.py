@@ -48,6 +48,18 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]  #
         Whether the most probable class is guaranteed to stay.
     n_features_in_ : int
         Number of classes seen in `fit`.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> data = mc.data.synthetic(1000, 5)
+    >>> cal = mc.MCCT()
+    >>> isinstance(cal, mc.Calibrator), cal.preserves_order
+    (True, True)
+    >>> cal.fit(data.values, data.labels).predict_proba(data.values[:1]).round(2)
+    array([[0.01, 0.  , 0.01, 0.98, 0.01]], dtype=float32)
+    >>> cal.n_features_in_
+    5
     """
 
     preserves_order: ClassVar[bool] = False

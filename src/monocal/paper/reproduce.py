@@ -55,6 +55,14 @@ class Outcome:
     seconds : float
     left_out : tuple of str
         Files that were not used, and why.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from monocal.paper import Outcome
+    >>> outcome = Outcome(Path("index.html"), n_sets=1, n_cells=17, n_reused=0, n_failed=0, seconds=60.0, left_out=())
+    >>> outcome.n_cells - outcome.n_reused
+    17
     """
 
     page: Path
@@ -108,6 +116,16 @@ def reproduce(
     Returns
     -------
     Outcome
+
+    Examples
+    --------
+    >>> from monocal.data import Splits, synthetic, write
+    >>> from monocal.paper import Settings, reproduce
+    >>> _ = write("both.npz", Splits(synthetic(300, 4), synthetic(200, 4, seed=1), "both"))
+    >>> few = Settings(seeds=1, draws=1, fractions=(), counts=(), curve_sets=0, rank_sets=0)
+    >>> outcome = reproduce("both.npz", "results", methods=["uncalibrated", "ts"], settings=few, jobs=1)
+    >>> outcome.n_sets, outcome.n_cells, outcome.page.name
+    (1, 2, 'index.html')
     """
     began = time.perf_counter()
     names, jobs = _check_methods(methods), _n_jobs(jobs)
