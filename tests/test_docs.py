@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import contextlib
 import doctest
 import importlib
 import io
