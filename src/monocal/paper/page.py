@@ -27,7 +27,7 @@ th, td { padding: .2rem .6rem; text-align: right; white-space: nowrap; }
 th[scope=row], td:first-child { text-align: left; font-weight: normal; }
 thead th { border-bottom: 1px solid #888; text-align: right; } thead th:first-child { text-align: left; }
 tfoot tr:first-child > * { border-top: 1px solid #888; }
-.plain td, .plain th { text-align: left; white-space: normal; }
+.plain td, .plain th { text-align: left; white-space: normal; } .plain td:first-child { white-space: nowrap; }
 figure { margin: 1.5rem 0; } figure img { max-width: 100%; background: #fff; }
 figcaption, .caption { color: #555; font-size: .9rem; max-width: 48rem; }
 nav a { margin-right: 1rem; }
