@@ -66,6 +66,15 @@ def to_onnx(
     Returns
     -------
     onnx.ModelProto
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> data = mc.data.synthetic(500, 5)
+    >>> cal = mc.MCCT().fit(data.values, data.labels)
+    >>> model = cal.to_onnx("cal.onnx")  # needs onnx
+    >>> [value.name for value in model.graph.output]
+    ['probabilities']
     """
     plan = chain_of(calibrator)
     for statistic in plan.statistics:
