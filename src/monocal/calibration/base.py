@@ -22,7 +22,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy.special import logsumexp
-from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter, validate_data
 
 from ..arrays import Array, array_namespace, is_torch, keep_argmax, ordered_softmax, to_numpy, widened
@@ -35,11 +35,20 @@ from ..rows.inputs import elsewhere, laid_out
 from ..rows.interface import RowMap, Source
 from ..rows.memory import ArraySource
 from ..rows.reader import Reader
+from ..rows.top_k import TopK
 from ..validation import Given, check_choice, check_labels, check_weights, ignored_rows, read_matrix
+from .updating import OldCalibrator
+
+# Rows that an old calibrator counts for where a fit goes on from it.
+START_ROWS = 1000.0
 
 
-class Calibrator(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has no types
+class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has no types
     """Base of all calibrators.
+
+    A transformer of scikit-learn: each column that comes out is the class of the column that went in, so that
+    ``get_feature_names_out()`` gives the names of the classes, and ``set_output(transform="pandas")`` or ``"polars"`` makes
+    `transform` give frames with these columns.
 
     Attributes
     ----------
@@ -49,6 +58,10 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]  #
         Whether the most probable class is guaranteed to stay.
     n_features_in_ : int
         Number of classes seen in `fit`.
+    feature_names_in_ : ndarray of shape (m,)
+        Names of the classes, where `fit` was given a frame; later frames must have the same columns.
+    classes_ : ndarray of shape (m,)
+        What `predict` gives: the numbers 0..m-1 of the columns.
     """
 
     preserves_order: ClassVar[bool] = False
@@ -86,7 +99,15 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]  #
 
     # What a user calls.
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        start: Any = None,
+        start_rows: float = START_ROWS,
+    ) -> Self:
         """Learn the map.
 
         Parameters
@@ -100,17 +121,30 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]  #
         sample_weight : array-like of shape (n,), optional
             A row of weight 2 counts as two rows, one of weight 0 as none. Weights that sum to less than the number of rows
             therefore mean less data, and more shrinkage.
+        start : Calibrator, optional
+            An old calibrator to go on from, of the same classes: its probabilities of these rows count as ``start_rows`` rows
+            more. Few new rows then change little; updated again and again, what is old is forgotten bit by bit.
+        start_rows : float
+            How many rows the old calibrator counts for.
 
         Returns
         -------
         self
         """
-        return self._kept_fit(X, y, sample_weight)
+        return self._kept_fit(X, y, sample_weight, start=start, start_rows=start_rows)
 
-    def _kept_fit(self, X: Any, y: Any, sample_weight: Any, context: Any = None) -> Calibrator:
+    def _kept_fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any,
+        context: Any = None,
+        start: Any = None,
+        start_rows: float = START_ROWS,
+    ) -> Self:
         before = dict(self.__dict__)
         try:
-            self._checked_fit(X, y, sample_weight, context)
+            self._checked_fit(X, y, sample_weight, context, start, start_rows)
         except BaseException:
             # What had been learnt stays; a first fit that fails leaves nothing that looks fitted.
             self.__dict__.clear()
@@ -118,15 +152,21 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]  #
             raise
         return self
 
-    def _checked_fit(self, X: Any, y: Any, sample_weight: Any, context: Any) -> None:
+    def _checked_fit(
+        self, X: Any, y: Any, sample_weight: Any, context: Any, start: Any, start_rows: float
+    ) -> None:
         check_choice(self.input, "input", ("logits", "probabilities"))
         layout = self._layout
         flat = laid_out(X, y, layout)
         if flat is not None:
             X, y, sample_weight = flat.rows, flat.column(y, "y"), flat.column(sample_weight, "sample_weight")
+        context = None if context is None else _context_rows(context, flat)
+        if start is not None:
+            X = X[:] if isinstance(X, GatheredRows) else X
+            old = OldCalibrator(start, start_rows)
+            X, y, sample_weight, context = old.beside(X, y, sample_weight, context, layout.ignore_index)
         reader, codes = Reader(self.input, layout=layout), None
         if context is not None:
-            context = _context_rows(context, flat)
             known = ContextReader.of(context).having_seen(context)
             reader, codes = replace(reader, context=known), known.codes(context)
         place = elsewhere(X, y, sample_weight, codes, layout, streams=self._streams)
@@ -231,7 +271,7 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]  #
         Parameters
         ----------
         X : array-like of shape (n, m)
-            As in `fit`, in memory.
+            As in `fit`, in memory; or `TopK`.
         y : array-like of shape (n,)
             True classes, 0..m-1.
         sample_weight : array-like of shape (n,), optional
@@ -244,6 +284,10 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]  #
         return self._score(X, y, sample_weight)
 
     def _score(self, X: Any, y: Any, sample_weight: Any, context: Any = None) -> float:
+        if isinstance(X, TopK):
+            y, sample_weight, _ = ignored_rows(y, sample_weight, len(X), self.ignore_index)
+            log_p = self._apply(X, "predict_proba", None, context).log_likelihood(X.class_numbers(y))
+            return _mean(log_p, check_weights(sample_weight, X.values))
         flat = self._laid_out(X)
         if flat is not None:
             X, y, sample_weight = flat.rows, flat.column(y, "y"), flat.column(sample_weight, "sample_weight")
@@ -263,10 +307,13 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]  #
         check_context_rows(codes, len(labels))
         f = to_numpy(self._calibrate(self._logits_of(given), *_some(codes))).astype(np.float64)
         log_p = f[np.arange(len(f)), labels] - logsumexp(f, axis=1)
-        if weight is None:
-            return float(log_p.mean())
-        share = to_numpy(weight)
-        return float(np.average(log_p[share > 0], weights=share[share > 0]))
+        return _mean(log_p, weight)
+
+    @property
+    def classes_(self) -> np.ndarray:
+        """What `predict` gives: the numbers of the columns. The name is scikit-learn's."""
+        self._check_fitted()
+        return np.arange(self.n_features_in_)
 
     def save(self, path: Any, **rest: Any) -> Any:
         """Write to a JSON file that `monocal.load` reads; see `monocal.save` for the keywords."""
@@ -439,6 +486,14 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]  #
         tags.target_tags.required = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
+
+
+def _mean(terms: np.ndarray, weight: Array | None) -> float:
+    """Mean of terms (n,), of which those without weight may be anything."""
+    if weight is None:
+        return float(terms.mean())
+    share = to_numpy(weight)
+    return float(np.average(terms[share > 0], weights=share[share > 0]))
 
 
 def _some(context: np.ndarray | None) -> tuple[np.ndarray, ...]:

@@ -19,11 +19,13 @@ from ..arrays import is_dask
 from ..errors import InputError
 from ..layout import Layout
 from ..rows.files import is_large_file
+from ..rows.top_k import TopK, TopKProbabilities
 from ..validation import check_count, check_fraction
 from .groups import GroupEvaluation, evaluate_groups
 from .intervals import intervals
 from .outcomes import Outcomes
 from .registry import METRICS, Statistics, chosen, make_options
+from .top_k import can_tell
 
 
 @dataclass(frozen=True)
@@ -129,7 +131,8 @@ def evaluate(
     probs : (n, m) array
         Rows of class probabilities: numpy of any float type, nested lists, a pandas frame or a torch tensor. Or an array of more
         axes, such as (N, C, H, W) with ``class_axis=1``. Of a Dask array, and of an array of more axes in a large file, the
-        metrics that merge are computed part by part, without intervals.
+        metrics that merge are computed part by part, without intervals. Of `TopK` rows, or what a calibrator makes of
+        them, those that need no more than the largest probabilities are computed.
     labels : (n,) array
         True classes, integers from 0 to m - 1; with more axes in the shape of ``probs`` without the classes, as are
         ``sample_weight`` and ``groups``.
@@ -205,8 +208,12 @@ def evaluate(
                 )
             return evaluate_parts(given, labels, sample_weight, metrics, n_boot, layout, options)
     names = chosen(metrics)
+    if metrics is None and isinstance(probs, TopK | TopKProbabilities):
+        names = [name for name in names if can_tell(probs, name, options.top_k)]
     classwise = any(METRICS[name].classwise for name in names)
     rows = Outcomes.of(probs, labels, sample_weight, layout, n_bins=options.n_bins, classwise=classwise)
+    if "top_k_accuracy" in names:
+        rows.check_ranks(options.top_k)
     statistics = Statistics(rows, options)
     values = {name: METRICS[name].value(statistics) for name in names}
     estimates = {name: Estimate(value) for name, value in values.items()}

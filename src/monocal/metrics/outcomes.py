@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from ..arrays import to_numpy
 from ..errors import InputError
 from ..layout import ROWS, Flat, Layout
+from ..rows.top_k import TopK, TopKProbabilities
 from ..validation import (
     check_count,
     check_labels,
@@ -109,10 +110,18 @@ class Outcomes:
     entries: Entries | None
     column_totals: Floats  # (m,): sum of weight * probability
     kept: slice | NDArray[np.bool_]
+    class_count: int | None = None  # where there are more classes than columns
 
     @property
     def n_classes(self) -> int:
-        return int(self.probs.rows.shape[1])
+        return int(self.class_count or self.probs.rows.shape[1])
+
+    def check_ranks(self, k: int) -> None:
+        """Refuse to look for labels among the k largest where fewer are known."""
+        if self.class_count is not None and k > self.probs.rows.shape[1]:
+            raise InputError(
+                f"top_k_accuracy: the rows name {self.probs.rows.shape[1]} classes, and {k} are asked for. Ask for fewer."
+            )
 
     @property
     def n_given(self) -> int:
@@ -136,6 +145,19 @@ class Outcomes:
 
         Rows that are a ``part`` of more may all have weight zero.
         """
+        if isinstance(probs, TopK | TopKProbabilities):
+            from .top_k import outcomes
+
+            return outcomes(
+                probs,
+                labels,
+                sample_weight,
+                layout,
+                n_bins=n_bins,
+                classwise=classwise,
+                names=names,
+                part=part,
+            )
         given, eps = read_scores(probs, names[0], layout)
         array = given.rows
         n, m = array.shape

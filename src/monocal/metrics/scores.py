@@ -87,9 +87,9 @@ class BrierParts:
         return cls(total, calibration, refinement, total - calibration - refinement)
 
 
-def _score_sums(probs: Any, labels: Any, sample_weight: Any, layout: Layout, top_k: int = 1) -> ScoreSums:
-    rows = Outcomes.of(probs, labels, sample_weight, layout=layout)
-    return ScoreSums.of(rows, rows.weight, top_k)
+def _score_sums(probs: Any, labels: Any, sample_weight: Any, layout: Layout) -> ScoreSums:
+    rows = Outcomes.of(probs, labels, sample_weight, layout)
+    return ScoreSums.of(rows, rows.weight, top_k=1)
 
 
 def nll(
@@ -202,5 +202,7 @@ def top_k_accuracy(
     Equal probabilities rank by class number, lowest first, so that ``k=1`` is `accuracy`; scikit-learn
     ranks them the other way round, and agrees where the label is not tied. Other parameters as in `nll`.
     """
-    sums = _score_sums(probs, labels, sample_weight, Layout(class_axis, ignore_index), check_count(k, "k"))
+    rows = Outcomes.of(probs, labels, sample_weight, Layout(class_axis, ignore_index))
+    rows.check_ranks(check_count(k, "k"))
+    sums = ScoreSums.of(rows, rows.weight, k)
     return sums.in_top_k / sums.weight

@@ -19,7 +19,8 @@ from ..errors import InputError
 from ..layout import ROWS, Flat, GatheredRows, Layout
 from .files import BlockLogits, FileLogits, has_parts, is_blocks, is_large_file
 from .interface import Elsewhere
-from .top_k import TopK, TopKLogits
+from .top_k import TopK
+from .top_k_rows import TopKLogits
 
 
 def laid_out(X: Any, y: Any, layout: Layout) -> Flat | None:
