@@ -50,6 +50,16 @@ def to_torch(calibrator: Any, *, dtype: torch.dtype = torch.float32) -> Any:
     -------
     CalibratorModule or ChainModule
         ``module(logits)`` gives probabilities, ``module.transform(logits)`` calibrated logits.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import monocal as mc
+    >>> data = mc.data.synthetic(500, 5)
+    >>> cal = mc.MCCT().fit(data.values, data.labels)
+    >>> module = cal.to_torch()
+    >>> module(torch.tensor(data.values[:2])).shape
+    torch.Size([2, 5])
     """
     plan = chain_of(calibrator)
     if isinstance(plan, Plan):
@@ -72,6 +82,19 @@ def from_state_dict(state: Mapping[str, Any], prefix: str = "") -> CalibratorMod
     Returns
     -------
     CalibratorModule
+
+    Examples
+    --------
+    >>> import torch
+    >>> import monocal as mc
+    >>> data = mc.data.synthetic(500, 5)
+    >>> cal = mc.MCCT().fit(data.values, data.labels)
+    >>> from monocal.export import from_state_dict
+    >>> module = cal.to_torch()
+    >>> again = from_state_dict(module.state_dict())
+    >>> x = torch.tensor(data.values[:2])
+    >>> bool((again(x) == module(x)).all())
+    True
     """
     own = {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
     if _MEANING not in own:
