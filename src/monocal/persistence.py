@@ -37,6 +37,7 @@ from .calibration import Calibrator
 from .data import atomic_path
 from .errors import FileError, InputError, spoken
 from .fitted_state import check_state
+from .layout import ROWS, Layout
 
 FORMAT = "monocal calibrator"
 FORMAT_VERSION = 1
@@ -122,9 +123,9 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
         return {key: _decode(document.get(key)) if key in encoded else document.get(key) for key in told}
 
 
-def fingerprint(X: Any, y: Any, sample_weight: Any = None) -> dict[str, Any]:
+def fingerprint(X: Any, y: Any, sample_weight: Any = None, *, layout: Layout = ROWS) -> dict[str, Any]:
     """Tell one calibration set from another: SHA-256 of values, labels and weights in their types, the shape, and how often
-    each of up to a thousand classes is the label.
+    each of up to a thousand classes is the label; ``layout`` says where the classes are.
 
     The same rows in another order or another floating-point type have another fingerprint.
     """
@@ -138,7 +139,9 @@ def fingerprint(X: Any, y: Any, sample_weight: Any = None) -> dict[str, Any]:
     if sample_weight is not None:
         digest.update(np.ascontiguousarray(to_numpy(sample_weight), dtype=np.float64).data)
     found = {"sha256": digest.hexdigest(), "shape": list(values.shape), "dtype": str(values.dtype)}
-    n_classes = values.shape[-1]
+    n_classes = values.shape[layout.class_axis]
+    if layout.ignore_index is not None:
+        labels = labels[labels != layout.ignore_index]
     if n_classes <= _MOST_COUNTED and ((labels >= 0) & (labels < n_classes)).all():
         found["label_counts"] = np.bincount(labels.ravel(), minlength=n_classes).tolist()
     return found
@@ -167,7 +170,7 @@ def to_json(
         "monocal_version": __version__,
         "class": _class_name(type(calibrator)),
         "parameters": contents["parameters"],
-        "data": None if data is None else fingerprint(*data),
+        "data": None if data is None else fingerprint(*data, layout=calibrator.reader.layout),
         "metrics": None if metrics is None else _encode(dict(metrics), "metrics"),
         "state": contents["state"],
     }

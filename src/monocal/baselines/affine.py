@@ -124,6 +124,10 @@ class VectorScaling(AffineCalibrator):
         Pull towards temperature scaling: ``l2 / n`` times ``sum_j (T a_j - 1)^2 + b_j^2``. 0: none, as published; the bias of a
         class without labels then falls until the solver stops.
     input : {"logits", "probabilities"}
+    class_axis : int
+        The axis of the classes, as in (N, C, H, W) with 1; results come back in the shape given.
+    ignore_index : int or None
+        A label that does not count, such as -100 for padding; None: all count.
     tol : float
         Largest gradient to accept, in units of the likelihood's own curvature.
     max_iter : int
@@ -140,9 +144,20 @@ class VectorScaling(AffineCalibrator):
 
     _problem = VectorProblem
 
-    def __init__(self, *, l2: float = 3.0, input: str = "logits", tol: float = 1e-5, max_iter: int = 500):
+    def __init__(
+        self,
+        *,
+        l2: float = 3.0,
+        input: str = "logits",
+        class_axis: int = -1,
+        ignore_index: int | None = None,
+        tol: float = 1e-5,
+        max_iter: int = 500,
+    ):
         self.l2 = l2
         self.input = input
+        self.class_axis = class_axis
+        self.ignore_index = ignore_index
         self.tol = tol
         self.max_iter = max_iter
 
@@ -165,6 +180,10 @@ class MatrixScaling(AffineCalibrator):
         Pull towards temperature scaling: ``l2 / n`` times ``|T W - I|^2 + |b|^2``. 0: none, as published; with fewer samples
         than parameters the likelihood then has no maximum and the solver stops at ``max_iter``.
     input : {"logits", "probabilities"}
+    class_axis : int
+        The axis of the classes, as in (N, C, H, W) with 1; results come back in the shape given.
+    ignore_index : int or None
+        A label that does not count, such as -100 for padding; None: all count.
     tol : float
         Largest gradient to accept, in units of the likelihood's own curvature.
     max_iter : int
@@ -183,9 +202,20 @@ class MatrixScaling(AffineCalibrator):
     Guo, Pleiss, Sun, Weinberger (2017). On calibration of modern neural networks. ICML.
     """
 
-    def __init__(self, *, l2: float = 100.0, input: str = "logits", tol: float = 1e-5, max_iter: int = 500):
+    def __init__(
+        self,
+        *,
+        l2: float = 100.0,
+        input: str = "logits",
+        class_axis: int = -1,
+        ignore_index: int | None = None,
+        tol: float = 1e-5,
+        max_iter: int = 500,
+    ):
         self.l2 = l2
         self.input = input
+        self.class_axis = class_axis
+        self.ignore_index = ignore_index
         self.tol = tol
         self.max_iter = max_iter
 
@@ -213,6 +243,10 @@ class DirichletCalibration(AffineCalibrator):
     mu : float or None
         None: the same as ``lam``.
     input : {"logits", "probabilities"}
+    class_axis : int
+        The axis of the classes, as in (N, C, H, W) with 1; results come back in the shape given.
+    ignore_index : int or None
+        A label that does not count, such as -100 for padding; None: all count.
     tol : float
         Largest gradient to accept, in units of the likelihood's own curvature.
     max_iter : int
@@ -237,12 +271,16 @@ class DirichletCalibration(AffineCalibrator):
         lam: float | None = None,
         mu: float | None = None,
         input: str = "logits",
+        class_axis: int = -1,
+        ignore_index: int | None = None,
         tol: float = 1e-5,
         max_iter: int = 500,
     ):
         self.lam = lam
         self.mu = mu
         self.input = input
+        self.class_axis = class_axis
+        self.ignore_index = ignore_index
         self.tol = tol
         self.max_iter = max_iter
 

@@ -28,6 +28,10 @@ class BayesianBinning(OneVsRestCalibrator):
     Parameters
     ----------
     input : {"logits", "probabilities"}
+    class_axis : int
+        The axis of the classes, as in (N, C, H, W) with 1; results come back in the shape given.
+    ignore_index : int or None
+        A label that does not count, such as -100 for padding; None: all count.
 
     Attributes
     ----------
@@ -43,8 +47,16 @@ class BayesianBinning(OneVsRestCalibrator):
     Naeini, Cooper, Hauskrecht (2015). Obtaining well calibrated probabilities using Bayesian binning. AAAI.
     """
 
-    def __init__(self, *, input: str = "logits"):
+    def __init__(
+        self,
+        *,
+        input: str = "logits",
+        class_axis: int = -1,
+        ignore_index: int | None = None,
+    ):
         self.input = input
+        self.class_axis = class_axis
+        self.ignore_index = ignore_index
 
     def _fit_class(self, p: np.ndarray, hit: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         root = min(float(weight.sum()), 1e5) ** (

@@ -20,6 +20,10 @@ class HistogramBinning(OneVsRestCalibrator):
     strategy : {"uniform", "mass"}
         Bins of equal width, or of equal weight in the calibration set (fewer where many probabilities are equal).
     input : {"logits", "probabilities"}
+    class_axis : int
+        The axis of the classes, as in (N, C, H, W) with 1; results come back in the shape given.
+    ignore_index : int or None
+        A label that does not count, such as -100 for padding; None: all count.
 
     Attributes
     ----------
@@ -36,10 +40,20 @@ class HistogramBinning(OneVsRestCalibrator):
     ICML.
     """
 
-    def __init__(self, *, bins: int = 10, strategy: str = "uniform", input: str = "logits"):
+    def __init__(
+        self,
+        *,
+        bins: int = 10,
+        strategy: str = "uniform",
+        input: str = "logits",
+        class_axis: int = -1,
+        ignore_index: int | None = None,
+    ):
         self.bins = bins
         self.strategy = strategy
         self.input = input
+        self.class_axis = class_axis
+        self.ignore_index = ignore_index
 
     def _fit(self, logits: np.ndarray, labels: np.ndarray, weight: np.ndarray | None) -> None:
         check_number(self.bins, "bins", least=1, most=100_000, whole=True)

@@ -54,6 +54,10 @@ class IntraOrderPreserving(Calibrator):
     batch_size : int
     seed : int
     input : {"logits", "probabilities"}
+    class_axis : int
+        The axis of the classes, as in (N, C, H, W) with 1; results come back in the shape given.
+    ignore_index : int or None
+        A label that does not count, such as -100 for padding; None: all count.
 
     Attributes
     ----------
@@ -92,6 +96,8 @@ class IntraOrderPreserving(Calibrator):
         batch_size: int = 1000,
         seed: int = 0,
         input: str = "logits",
+        class_axis: int = -1,
+        ignore_index: int | None = None,
     ):
         self.mode = mode
         self.hidden = hidden
@@ -103,6 +109,8 @@ class IntraOrderPreserving(Calibrator):
         self.batch_size = batch_size
         self.seed = seed
         self.input = input
+        self.class_axis = class_axis
+        self.ignore_index = ignore_index
 
     def _fit(self, logits: np.ndarray, labels: np.ndarray, weight: np.ndarray | None) -> None:
         check_choice(self.mode, "mode", ("diag", "oi", "op"))

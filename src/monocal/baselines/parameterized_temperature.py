@@ -45,6 +45,10 @@ class ParameterizedTemperatureScaling(Calibrator):
         The published network: raw logits in, ``T = |network|``, from a random start. See `as_published`.
     seed : int
     input : {"logits", "probabilities"}
+    class_axis : int
+        The axis of the classes, as in (N, C, H, W) with 1; results come back in the shape given.
+    ignore_index : int or None
+        A label that does not count, such as -100 for padding; None: all count.
 
     Attributes
     ----------
@@ -82,6 +86,8 @@ class ParameterizedTemperatureScaling(Calibrator):
         published: bool = False,
         seed: int = 0,
         input: str = "logits",
+        class_axis: int = -1,
+        ignore_index: int | None = None,
     ):
         self.top_k = top_k
         self.hidden = hidden
@@ -94,6 +100,8 @@ class ParameterizedTemperatureScaling(Calibrator):
         self.published = published
         self.seed = seed
         self.input = input
+        self.class_axis = class_axis
+        self.ignore_index = ignore_index
 
     @classmethod
     def as_published(cls, seed: int = 0) -> ParameterizedTemperatureScaling:

@@ -31,6 +31,10 @@ class ScalingBinning(OneVsRestCalibrator):
     scaling : {"platt", "temperature"}
         A logistic curve for every class, or one temperature for all.
     input : {"logits", "probabilities"}
+    class_axis : int
+        The axis of the classes, as in (N, C, H, W) with 1; results come back in the shape given.
+    ignore_index : int or None
+        A label that does not count, such as -100 for padding; None: all count.
 
     Attributes
     ----------
@@ -51,10 +55,20 @@ class ScalingBinning(OneVsRestCalibrator):
     Platt (1999). Probabilistic outputs for support vector machines.
     """
 
-    def __init__(self, *, bins: int = 15, scaling: str = "platt", input: str = "logits"):
+    def __init__(
+        self,
+        *,
+        bins: int = 15,
+        scaling: str = "platt",
+        input: str = "logits",
+        class_axis: int = -1,
+        ignore_index: int | None = None,
+    ):
         self.bins = bins
         self.scaling = scaling
         self.input = input
+        self.class_axis = class_axis
+        self.ignore_index = ignore_index
 
     def _fit(self, logits: np.ndarray, labels: np.ndarray, weight: np.ndarray | None) -> None:
         check_number(self.bins, "bins", least=1, most=100_000, whole=True)

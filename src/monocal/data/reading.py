@@ -44,7 +44,8 @@ def read(
     ----------
     path : path or frame
         ``.npz``, ``.npy``, ``.csv``, ``.tsv`` (also ``.csv.gz``, ``.tsv.gz``), ``.parquet``, ``.feather``, ``.safetensors``,
-        ``.h5``/``.hdf5``, ``.pt``/``.pth`` of torch, ``.txt``, a pickle of arrays (``.p``, ``.pkl``, ``.pickle``), or a folder of
+        ``.h5``/``.hdf5``, ``.pt``/``.pth`` of torch, ``.jsonl`` (samples of lm-evaluation-harness, or a row in each line),
+        ``.txt``, a pickle of arrays (``.p``, ``.pkl``, ``.pickle``), or a folder of
         ``.npy`` files; or a pandas or polars frame in memory. Arrays are recognised by name: ``logits``, ``probabilities``
         (``probs``, ``y_pred_proba``) and ``labels`` (``y``, ``target``, ``class``), with ``_val``/``_cal`` and ``_test`` for the
         two parts; in tables a class is a column: ``logit_0``, ``prob_cat`` or just ``cat``.
@@ -178,6 +179,7 @@ def _read(
         made,
         aside=tuple(name for name in names if name in kept),
         taken=_taken(source, choice, made, labels_where),
+        ragged=source.ragged,
     )
 
 

@@ -52,6 +52,8 @@ class LogitsSet:
         Other columns that go with the rows, such as ids: see `read_columns`.
     taken : str
         What was taken for what, in one line.
+    ragged : bool
+        Whether rows may lack classes at the end, as questions with different numbers of options do.
     """
 
     values: np.ndarray
@@ -66,6 +68,14 @@ class LogitsSet:
     weights: np.ndarray | None = None
     aside: tuple[str, ...] = ()
     taken: str = ""
+    ragged: bool = False
+
+    def with_classes(self, m: int) -> LogitsSet:
+        """The same with classes that no row has, up to ``m``, where rows may lack some at the end; else as it is."""
+        lacking = m - self.n_classes
+        if not self.ragged or lacking <= 0:
+            return self
+        return replace(self, values=np.pad(self.values, ((0, 0), (0, lacking)), constant_values=-np.inf))
 
     def in_order_of(self, names: Sequence[str] | None) -> LogitsSet:
         """The same with the classes, and so the labels, in the order of ``names``; as it is where one side has no names."""

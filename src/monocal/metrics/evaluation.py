@@ -17,11 +17,13 @@ import numpy as np
 from .. import errors
 from ..arrays import is_dask
 from ..errors import InputError
+from ..rows.top_k import TopK, TopKProbabilities
 from ..validation import check_count, check_fraction
 from .groups import GroupEvaluation, evaluate_groups
 from .intervals import intervals
 from .outcomes import Outcomes
 from .registry import METRICS, Statistics, chosen, make_options
+from .top_k import can_tell
 
 
 @dataclass(frozen=True)
@@ -124,7 +126,8 @@ def evaluate(
     ----------
     probs : (n, m) array
         Rows of class probabilities: numpy of any float type, nested lists, a pandas frame or a torch tensor. Of a Dask array,
-        the metrics that merge are computed chunk by chunk, without intervals.
+        the metrics that merge are computed chunk by chunk, without intervals. Of `TopK` rows, or what a calibrator makes of
+        them, those that need no more than the largest probabilities are computed.
     labels : (n,) array
         True classes, integers from 0 to m - 1.
     metrics : str or sequence of str, optional
@@ -183,8 +186,12 @@ def evaluate(
             bandwidth=bandwidth,
         )
     names = chosen(metrics)
+    if metrics is None and isinstance(probs, TopK | TopKProbabilities):
+        names = [name for name in names if can_tell(probs, name, options.top_k)]
     classwise = any(METRICS[name].classwise for name in names)
     rows = Outcomes.of(probs, labels, sample_weight, n_bins=options.n_bins, classwise=classwise)
+    if "top_k_accuracy" in names:
+        rows.check_ranks(options.top_k)
     statistics = Statistics(rows, options)
     values = {name: METRICS[name].value(statistics) for name in names}
     estimates = {name: Estimate(value) for name, value in values.items()}

@@ -14,8 +14,10 @@ from typing import Any
 import numpy as np
 
 from ..validation import check_choice, check_count, check_fraction
-from .outcomes import Floats, Outcomes, read_scores
+from .outcomes import Floats, Integers, Outcomes, read_scores
 from .within import GROUP_BINS
+
+_AT_A_TIME = 1 << 18  # numbers drawn at a time
 
 
 @dataclass(frozen=True, repr=False)
@@ -105,19 +107,32 @@ def ece_floor(
     n_bins = (GROUP_BINS if by_class else 15) if n_bins is None else n_bins
     rows = Outcomes.of(probs, labels_or_any, sample_weight, n_bins=n_bins)
     cell = rows.top_bin + n_bins * rows.predicted if by_class else rows.top_bin
+    correct = None if labels is None else rows.correct
+    observed, draws = ece_by_chance(rows.confidence, correct, rows.weight, cell, n_draws, seed)
+    low, median, high = np.quantile(draws, [(1 - level) / 2, 0.5, (1 + level) / 2])
+    p_value = None
+    if observed is not None:
+        p_value = float((1 + np.count_nonzero(draws >= observed)) / (1 + n_draws))
+    return Floor(float(median), float(low), float(high), observed, p_value, level, draws)
+
+
+def ece_by_chance(
+    confidence: Floats, correct: Floats | None, weight: Floats, cell: Integers, n_draws: int, seed: int | None
+) -> tuple[float | None, Floats]:
+    """ECE of rows in cells (bins), if it is known which were right, and draws of what it is where confidences are honest."""
     order = np.argsort(cell, kind="stable")  # rows of a bin side by side, so that a bin sum is a slice sum
-    confidence, weight = rows.confidence[order], rows.weight[order]
+    confidence, weight = confidence[order], weight[order]
     starts = np.flatnonzero(np.diff(cell[order], prepend=-1))
     expected, total = np.add.reduceat(weight * confidence, starts), weight.sum()
 
-    def ece_of(correct: Any) -> float:
-        return float(np.abs(np.add.reduceat(weight * correct, starts) - expected).sum() / total)
+    def ece_of(right: Any) -> Floats:
+        found: Floats = (
+            np.abs(np.add.reduceat(weight * right, starts, axis=-1) - expected).sum(axis=-1) / total
+        )
+        return found
 
     generator = np.random.default_rng(seed)
-    draws = np.array([ece_of(generator.random(len(weight)) < confidence) for _ in range(n_draws)])
-    low, median, high = np.quantile(draws, [(1 - level) / 2, 0.5, (1 + level) / 2])
-    observed = p_value = None
-    if labels is not None:
-        observed = ece_of(rows.correct[order])
-        p_value = float((1 + np.count_nonzero(draws >= observed)) / (1 + n_draws))
-    return Floor(float(median), float(low), float(high), observed, p_value, level, draws)
+    step = max(1, _AT_A_TIME // len(weight))
+    parts = [min(step, n_draws - done) for done in range(0, n_draws, step)]
+    draws = np.concatenate([ece_of(generator.random((some, len(weight))) < confidence) for some in parts])
+    return None if correct is None else float(ece_of(correct[order])), draws

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from ..arrays import to_numpy
 from ..errors import InputError
+from ..rows.top_k import TopK, TopKProbabilities
 from ..validation import (
     check_count,
     check_labels,
@@ -104,10 +105,18 @@ class Outcomes:
     entries: Entries | None
     column_totals: Floats  # (m,): sum of weight * probability
     kept: slice | NDArray[np.bool_]
+    class_count: int | None = None  # where there are more classes than columns
 
     @property
     def n_classes(self) -> int:
-        return int(self.probs.shape[1])
+        return int(self.class_count or self.probs.shape[1])
+
+    def check_ranks(self, k: int) -> None:
+        """Refuse to look for labels among the k largest where fewer are known."""
+        if self.class_count is not None and k > self.probs.shape[1]:
+            raise InputError(
+                f"top_k_accuracy: the rows name {self.probs.shape[1]} classes, and {k} are asked for. Ask for fewer."
+            )
 
     @property
     def n_given(self) -> int:
@@ -130,6 +139,12 @@ class Outcomes:
 
         Rows that are a ``part`` of more may all have weight zero.
         """
+        if isinstance(probs, TopK | TopKProbabilities):
+            from .top_k import outcomes
+
+            return outcomes(
+                probs, labels, sample_weight, n_bins=n_bins, classwise=classwise, names=names, part=part
+            )
         array, eps = read_scores(probs, names[0])
         n, m = array.shape
         y = check_labels(labels, array, names[1], rows=names[0])

@@ -86,9 +86,9 @@ class BrierParts:
         return cls(total, calibration, refinement, total - calibration - refinement)
 
 
-def _score_sums(probs: Any, labels: Any, sample_weight: Any, top_k: int = 1) -> ScoreSums:
+def _score_sums(probs: Any, labels: Any, sample_weight: Any) -> ScoreSums:
     rows = Outcomes.of(probs, labels, sample_weight)
-    return ScoreSums.of(rows, rows.weight, top_k)
+    return ScoreSums.of(rows, rows.weight, top_k=1)
 
 
 def nll(probs: Any, labels: Any, *, sample_weight: Any = None) -> float:
@@ -160,5 +160,7 @@ def top_k_accuracy(probs: Any, labels: Any, *, k: int = 5, sample_weight: Any = 
     Equal probabilities rank by class number, lowest first, so that ``k=1`` is `accuracy`; scikit-learn
     ranks them the other way round, and agrees where the label is not tied. Other parameters as in `nll`.
     """
-    sums = _score_sums(probs, labels, sample_weight, check_count(k, "k"))
+    rows = Outcomes.of(probs, labels, sample_weight)
+    rows.check_ranks(check_count(k, "k"))
+    sums = ScoreSums.of(rows, rows.weight, k)
     return sums.in_top_k / sums.weight

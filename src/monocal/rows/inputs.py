@@ -4,6 +4,7 @@ memory-mapped, zarr or h5py array   read in slices of its rows                  
 a function that makes blocks        called once a pass; its blocks are ``(X, y)`` or ``(X, y, sample_weight)``   (`files`)
 Dask array                          read by its own workers                             (`dask`)
 the largest logits of a server      with the log-sum-exp of all                         (`top_k`)
+an array of more axes               rows of its classes, gathered in parts where they are no view   (`layout`, `files`)
 anything else                       an array in memory, or what numpy makes one of      (`memory`)
 """
 
@@ -15,17 +16,43 @@ import numpy as np
 
 from ..arrays import is_dask
 from ..errors import InputError
-from .files import BlockLogits, FileLogits, is_blocks, is_large_file
+from ..layout import ROWS, Flat, GatheredRows, Layout
+from .files import BlockLogits, FileLogits, has_parts, is_blocks, is_large_file
 from .interface import Elsewhere
-from .top_k import TopK, TopKLogits
+from .top_k import TopK
+from .top_k_rows import TopKLogits
+
+
+def laid_out(X: Any, y: Any, layout: Layout) -> Flat | None:
+    """An array of several axes as rows, and the way back; None where there are rows already, whatever holds them."""
+    if isinstance(X, TopK) or is_blocks(X, y):
+        return None
+    if isinstance(X, list | tuple) and (layout.class_axis != -1 or _is_nested(X)):
+        X = np.asarray(X)
+    return None if layout.is_plain(X) or _is_dask_frame(X) else layout.flat(X)
+
+
+def _is_nested(x: Any) -> bool:
+    """Whether lists are more than two deep."""
+    for _ in range(2):
+        if not isinstance(x, list | tuple) or not x:
+            break
+        x = x[0]
+    return np.ndim(x) > 0
 
 
 def elsewhere(
-    X: Any, y: Any = None, sample_weight: Any = None, context: Any = None, *, reads_files: bool = True
+    X: Any,
+    y: Any = None,
+    sample_weight: Any = None,
+    context: Any = None,
+    layout: Layout = ROWS,
+    *,
+    streams: bool = True,
 ) -> Elsewhere | None:
     """A way to work on ``X`` where it is, or None where it is an array in memory or may as well become one.
 
-    Without ``reads_files`` an array in a file is to be read as a whole.
+    Without ``streams`` an array in a file is to be read as a whole.
     """
     _refuse_unread(X)
     if is_dask(X) or _is_dask_frame(X):
@@ -35,8 +62,9 @@ def elsewhere(
     if isinstance(X, TopK):
         return TopKLogits(X, y, sample_weight)
     if is_blocks(X, y):
-        return BlockLogits(X, y, sample_weight, context)
-    if reads_files and is_large_file(X):
+        return BlockLogits(X, y, sample_weight, context, layout)
+    in_parts = isinstance(X, GatheredRows) if y is None else has_parts(X, layout)
+    if streams and (in_parts or is_large_file(X)):
         return FileLogits(X, y, sample_weight, context)
     return None
 

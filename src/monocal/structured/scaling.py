@@ -63,6 +63,10 @@ class StructuredScaling(Calibrator):
         Strength of the pull towards temperature scaling, above 0; 1 is the published one, infinity is temperature scaling.
         "cv" takes the one that cross-validation is surest of, and temperature scaling where none is clearly better.
     input : {"logits", "probabilities"}
+    class_axis : int
+        The axis of the classes, as in (N, C, H, W) with 1; results come back in the shape given.
+    ignore_index : int or None
+        A label that does not count, such as -100 for padding; None: all count.
     tol : float
         Largest component of the gradient to accept.
     max_iter : int
@@ -104,12 +108,16 @@ class StructuredScaling(Calibrator):
         kind: str = "matrix",
         shrinkage: float | str = 1.0,
         input: str = "logits",
+        class_axis: int = -1,
+        ignore_index: int | None = None,
         tol: float = 1e-6,
         max_iter: int = 100,
     ):
         self.kind = kind
         self.shrinkage = shrinkage
         self.input = input
+        self.class_axis = class_axis
+        self.ignore_index = ignore_index
         self.tol = tol
         self.max_iter = max_iter
 
