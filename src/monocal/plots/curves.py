@@ -304,7 +304,7 @@ def margin_curve(
     own = margins(probs)
     values = own if margin is None else np.asarray(margin, dtype=np.float64)
     if values.shape != own.shape or np.isnan(values).any():
-        raise InputError(f"margin: expected {len(own)} numbers, one a row, got shape {values.shape} or NaN")
+        raise InputError(f"margin: expected {len(own)} numbers, one per row, got shape {values.shape} or NaN")
     values = finite(values[rows.kept])
     edges = equal_mass_edges(values, n_bins)
     sums = BinSums.of(rows, rows.weight, bin_index(values, edges), edges)
