@@ -26,7 +26,15 @@ def clone(tmp_path: Path) -> Path:
         pytest.skip("not a clone: a release is made from one")
     folder = tmp_path / "clone"
     kinds = ("--cached", "--others", "--exclude-standard")
-    places = ("src", "tools", "docs/install.md", "README.md", "CHANGELOG.md", "CITATION.cff", "pyproject.toml")
+    places = (
+        "src",
+        "tools",
+        "docs/install.md",
+        "README.md",
+        "CHANGELOG.md",
+        "CITATION.cff",
+        "pyproject.toml",
+    )
     tracked = git(ROOT, "ls-files", *kinds, *places, "LICENSE", ".gitignore")
     for name in tracked.splitlines():
         if (ROOT / name).is_file():
