@@ -20,7 +20,7 @@ from ..data import atomic_path
 from ..errors import InputError
 from .chain import Chain, chain_of
 from .onnx_chain import chained
-from .onnx_map import Graph
+from .onnx_graph import Graph
 from .onnx_scores import maker, tensor_to_calibrate
 from .plan import Plan
 
@@ -71,6 +71,15 @@ def to_onnx(
     Returns
     -------
     onnx.ModelProto
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> data = mc.data.synthetic(500, 5)
+    >>> cal = mc.MCCT().fit(data.values, data.labels)
+    >>> model = cal.to_onnx("cal.onnx")  # needs onnx
+    >>> [value.name for value in model.graph.output]
+    ['probabilities']
     """
     plan = chain_of(calibrator)
     for statistic in plan.statistics:

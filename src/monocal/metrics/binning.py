@@ -33,6 +33,18 @@ class BinSums:
         Sum of the sample weights (the count, when they are one) and of their squares.
     confidence, correct : (..., K) arrays
         Weighted sums of the predicted probability and of the outcome.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import monocal as mc
+    >>> probs = np.array([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.6, 0.4]])
+    >>> labels = np.array([0, 1, 1, 0])
+    >>> sums = mc.metrics.bin_sums(probs, labels, n_bins=2)
+    >>> sums.weight, sums.correct
+    (array([0., 4.]), array([0., 3.]))
+    >>> float(sums.ece().round(2))
+    0.0
     """
 
     edges: Floats
@@ -258,7 +270,25 @@ def mce(
 ) -> float:
     """Maximum calibration error: the largest ``|acc_k - conf_k|`` over the occupied bins of `ece`.
 
-    One row alone in its bin can decide it; read it beside the counts of `bin_sums`. Parameters as in `ece`.
+    One row alone in its bin can decide it; read it beside the counts of `bin_sums`.
+
+    Parameters
+    ----------
+    probs : (n, m) array
+        Rows of class probabilities.
+    labels : (n,) array
+        True classes.
+    n_bins : int
+    sample_weight : (n,) array, optional
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import monocal as mc
+    >>> probs = np.array([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.6, 0.4]])
+    >>> labels = np.array([0, 1, 1, 0])
+    >>> round(mc.metrics.mce(probs, labels), 4)
+    0.8
     """
     rows = Outcomes.of(probs, labels, sample_weight, Layout(class_axis, ignore_index), n_bins=n_bins)
     return float(top_label_sums(rows, rows.weight).mce())
@@ -275,14 +305,32 @@ def classwise_ece(
 ) -> float:
     """Class-wise ECE: the mean over classes j of the ECE of ``p_j`` as a forecast of ``y = j``.
 
-    Parameters as in `ece`. With many classes almost every probability lies in the first bin and the value
+    With many classes almost every probability lies in the first bin and the value
     shrinks like 1/m: compare it only between predictors of the same classes.
+
+    Parameters
+    ----------
+    probs : (n, m) array
+        Rows of class probabilities.
+    labels : (n,) array
+        True classes.
+    n_bins : int
+    sample_weight : (n,) array, optional
 
     References
     ----------
     Kull et al., Beyond temperature scaling: obtaining well-calibrated multiclass probabilities with
     Dirichlet calibration, NeurIPS 2019. Nixon et al., Measuring calibration in deep learning, CVPR
     workshops 2019 ("SCE").
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import monocal as mc
+    >>> probs = np.array([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.6, 0.4]])
+    >>> labels = np.array([0, 1, 1, 0])
+    >>> round(mc.metrics.classwise_ece(probs, labels), 4)
+    0.4
     """
     layout = Layout(class_axis, ignore_index)
     rows = Outcomes.of(probs, labels, sample_weight, layout, n_bins=n_bins, classwise=True)
@@ -324,6 +372,15 @@ def debiased_ece(
     References
     ----------
     Kumar, Liang & Ma, Verified uncertainty calibration, NeurIPS 2019.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import monocal as mc
+    >>> probs = np.array([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.6, 0.4]])
+    >>> labels = np.array([0, 1, 1, 0])
+    >>> round(mc.metrics.debiased_ece(probs, labels, n_bins=2, norm=1), 4)
+    0.0
     """
     if norm not in (1, 2):
         raise InputError(f"norm: expected 1 or 2, got {norm!r}")

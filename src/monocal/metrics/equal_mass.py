@@ -81,6 +81,15 @@ def adaptive_ece(
     References
     ----------
     Nixon, Dusenberry, Zhang, Jerfel & Tran, Measuring calibration in deep learning, CVPR workshops 2019.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import monocal as mc
+    >>> probs = np.array([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.6, 0.4]])
+    >>> labels = np.array([0, 1, 1, 0])
+    >>> round(mc.metrics.adaptive_ece(probs, labels, n_bins=2), 4)
+    0.35
     """
     n_bins = check_count(n_bins, "n_bins")
     rows = Outcomes.of(probs, labels, sample_weight, layout=Layout(class_axis, ignore_index))
@@ -116,6 +125,15 @@ def eq_bin_ece(
     References
     ----------
     Instance-Wise Monotonic Calibration by Constrained Transformation, Table 3.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import monocal as mc
+    >>> probs = np.array([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.6, 0.4]])
+    >>> labels = np.array([0, 1, 1, 0])
+    >>> round(mc.metrics.eq_bin_ece(probs, labels, bin_size=2), 4)
+    0.7
     """
     bin_size = check_count(bin_size, "bin_size")
     rows = Outcomes.of(probs, labels, sample_weight, layout=Layout(class_axis, ignore_index))

@@ -30,7 +30,24 @@ from .top_k import can_tell
 
 @dataclass(frozen=True)
 class Estimate:
-    """A value and, where intervals were asked for and the metric has one, its ends."""
+    """A value and, where intervals were asked for and the metric has one, its ends.
+
+    Attributes
+    ----------
+    value : float
+    low, high : float or None
+        Ends of the interval.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import monocal as mc
+    >>> probs = np.array([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.6, 0.4]])
+    >>> labels = np.array([0, 1, 1, 0])
+    >>> found = mc.evaluate(probs, labels, metrics="accuracy", n_boot=10)["accuracy"]
+    >>> found.value, round(found.low, 3), round(found.high, 3)
+    (0.75, 0.301, 0.954)
+    """
 
     value: float
     low: float | None = None
@@ -61,6 +78,20 @@ class Evaluation:
         Coverage the intervals aim at.
     groups : GroupEvaluation or None
         Calibration of each group, where groups were given.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import monocal as mc
+    >>> probs = np.array([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.6, 0.4]])
+    >>> labels = np.array([0, 1, 1, 0])
+    >>> result = mc.evaluate(probs, labels, metrics=["nll", "accuracy"])
+    >>> result["accuracy"].value
+    0.75
+    >>> print(result)
+    Evaluation of 4 samples, 2 classes
+      nll       0.64557
+      accuracy  0.75000
     """
 
     estimates: dict[str, Estimate]
@@ -175,6 +206,19 @@ def evaluate(
     ----------
     Wilson, Probable inference, the law of succession, and statistical inference, JASA 22 (1927).
     Davison & Hinkley, Bootstrap methods and their application, Cambridge 1997, section 5.4, for inverted tests.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> data = mc.data.synthetic(2000, 5)
+    >>> cal = mc.TemperatureScaling().fit(data.values, data.labels)
+    >>> result = mc.evaluate(cal.predict_proba(data.values), data.labels, metrics=["nll", "ece"], n_boot=100)
+    >>> print(result)
+    Evaluation of 2,000 samples, 5 classes, 95% intervals from 100 draws
+      nll  0.49470  [0.45527, 0.53414]
+      ece  0.01060  [0.00000, 0.02060]
+    >>> round(result["ece"].value, 3)
+    0.011
     """
     n_boot, level = check_count(n_boot, "n_boot", least=0), check_fraction(level, "level")
     options = make_options(n_bins, top_k, bin_size, bandwidth)

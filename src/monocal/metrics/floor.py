@@ -32,6 +32,16 @@ class Floor:
     observed, p_value : float or None
         ECE against the labels and share of draws that reach it, when labels were given.
     draws : (n_draws,) array
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> data = mc.data.synthetic(1000, 5)
+    >>> floor = mc.ece_floor(data.truth, n_draws=100)
+    >>> len(floor.draws), floor.observed is None
+    (100, True)
+    >>> round(floor.median, 3)
+    0.027
     """
 
     median: float
@@ -101,6 +111,16 @@ def ece_floor(
     ----------
     Bröcker & Smith, Increasing the reliability of reliability diagrams, Weather and Forecasting 22 (2007).
     Vaicenavicius et al., Evaluating model calibration in classification, AISTATS 2019.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> data = mc.data.synthetic(1000, 5)
+    >>> floor = mc.ece_floor(data.truth, data.labels)  # the probabilities that the labels were drawn from
+    >>> bool(floor.low <= floor.observed <= floor.high)
+    True
+    >>> floor.p_value > 0.05
+    True
     """
     n_draws, level = check_count(n_draws, "n_draws"), check_fraction(level, "level")
     layout = Layout(class_axis, ignore_index)

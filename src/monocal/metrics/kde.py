@@ -122,6 +122,13 @@ def kde_ece(
     ----------
     Zhang, Kailkhura & Han, Mix-n-Match: ensemble and compositional methods for uncertainty calibration in
     deep learning, ICML 2020.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> data = mc.data.synthetic(1000, 5)
+    >>> round(mc.metrics.kde_ece(data.truth, data.labels), 3)
+    0.028
     """
     rule = check_bandwidth(bandwidth)
     rows = Outcomes.of(probs, labels, sample_weight, layout=Layout(class_axis, ignore_index))

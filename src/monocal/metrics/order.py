@@ -36,6 +36,12 @@ class OrderCounts:
         Rows with at least one inverted pair; rows whose first largest class is another one.
     inverted_pairs, ties_broken, ties_made : int
         Pairs of classes, over all rows.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> mc.order_audit([[0.5, 0.3, 0.2]], [[0.5, 0.2, 0.3]]).all
+    OrderCounts(rows=1, rows_inverted=1, inverted_pairs=1, ties_broken=0, ties_made=0, top1_changed=0)
     """
 
     rows: int
@@ -65,7 +71,20 @@ class OrderCounts:
 
 @dataclass(frozen=True, repr=False)
 class OrderAudit:
-    """Counts of all rows and of the uncertain ones: top confidence before below ``uncertain_below``."""
+    """Counts of all rows and of the uncertain ones: top confidence before below ``uncertain_below``.
+
+    Attributes
+    ----------
+    all, uncertain : OrderCounts
+    uncertain_below : float
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> audit = mc.order_audit([[0.5, 0.3, 0.2]], [[0.5, 0.2, 0.3]])
+    >>> audit.preserved, audit.all.inverted_pairs
+    (False, 1)
+    """
 
     all: OrderCounts
     uncertain: OrderCounts

@@ -23,7 +23,23 @@ from .units import count, number, points, with_interval
 
 @dataclass(frozen=True)
 class Price:
-    """A mean of paired differences and its interval; positive where keeping the order costs something."""
+    """A mean of paired differences and its interval; positive where keeping the order costs something.
+
+    Attributes
+    ----------
+    value : float
+    low, high : float
+        Ends of the interval.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import monocal as mc
+    >>> kept, moved = np.array([[0.6, 0.4]] * 50), np.array([[0.3, 0.7]] * 50)
+    >>> price = mc.price_of_order(kept, moved, np.repeat([0, 1], [10, 40])).accuracy
+    >>> round(price.value, 2), price.low > 0
+    (0.6, True)
+    """
 
     value: float
     low: float
@@ -37,7 +53,22 @@ class Price:
 
 @dataclass(frozen=True)
 class Move:
-    """Rows whose top class went from ``before`` to ``after``, and how many of them were right before and after."""
+    """Rows whose top class went from ``before`` to ``after``, and how many of them were right before and after.
+
+    Attributes
+    ----------
+    before, after : int
+        The two classes.
+    rows, right_before, right_after : int
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import monocal as mc
+    >>> kept, moved = np.array([[0.6, 0.4]] * 50), np.array([[0.3, 0.7]] * 50)
+    >>> mc.price_of_order(kept, moved, np.repeat([0, 1], [10, 40])).moves[0]
+    Move(before=0, after=1, rows=50, right_before=10, right_after=40)
+    """
 
     before: int
     after: int
@@ -62,6 +93,15 @@ class PriceOfOrder:
     moves : tuple of Move
         The most frequent first.
     level : float
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import monocal as mc
+    >>> kept, moved = np.array([[0.6, 0.4]] * 50), np.array([[0.3, 0.7]] * 50)
+    >>> price = mc.price_of_order(kept, moved, np.repeat([0, 1], [10, 40]))
+    >>> price.moved, price.right_before, price.right_after
+    (50, 10, 40)
     """
 
     nll: Price

@@ -71,6 +71,19 @@ class BrierParts:
     ``calibration`` is what a better map of the probabilities could remove, ``refinement`` what it could
     not, as far as bins can tell; ``within_bins`` is what binning hides and goes to zero with the width of
     the bins.
+
+    Attributes
+    ----------
+    total, calibration, refinement, within_bins : float
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import monocal as mc
+    >>> probs = np.array([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.6, 0.4]])
+    >>> labels = np.array([0, 1, 1, 0])
+    >>> mc.metrics.brier_parts(probs, labels, n_bins=5).total == mc.metrics.brier(probs, labels)
+    True
     """
 
     total: float
@@ -114,6 +127,17 @@ def nll(
     sample_weight : (n,) array, optional
     class_axis, ignore_index
         As in `evaluate`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import monocal as mc
+    >>> probs = np.array([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.6, 0.4]])
+    >>> labels = np.array([0, 1, 1, 0])
+    >>> round(mc.metrics.nll(probs, labels), 4)
+    0.6456
+    >>> mc.metrics.nll([[1.0, 0.0]], [1])
+    inf
     """
     sums = _score_sums(probs, labels, sample_weight, Layout(class_axis, ignore_index))
     return sums.nll / sums.weight
@@ -129,11 +153,28 @@ def brier(
 ) -> float:
     """Brier score ``mean sum_j (p_j - 1[y = j])^2``, from 0 to 2, all classes counted.
 
-    Two-class packages that count one class only report half of it. Parameters as in `nll`.
+    Two-class packages that count one class only report half of it.
+
+    Parameters
+    ----------
+    probs : (n, m) array
+        Rows of class probabilities.
+    labels : (n,) array
+        True classes.
+    sample_weight : (n,) array, optional
 
     References
     ----------
     Brier, Verification of forecasts expressed in terms of probability, Monthly Weather Review 78 (1950).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import monocal as mc
+    >>> probs = np.array([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.6, 0.4]])
+    >>> labels = np.array([0, 1, 1, 0])
+    >>> round(mc.metrics.brier(probs, labels), 4)
+    0.45
     """
     sums = _score_sums(probs, labels, sample_weight, Layout(class_axis, ignore_index))
     return sums.brier / sums.weight
@@ -150,8 +191,17 @@ def brier_parts(
 ) -> BrierParts:
     """Calibration and refinement parts of the Brier score, in class-wise equal-width bins.
 
-    Parameters as in `ece`. The calibration part of a calibrated predictor is not zero but about its noise,
+    The calibration part of a calibrated predictor is not zero but about its noise,
     ``sum f (1 - f) / n`` over occupied class-wise bins.
+
+    Parameters
+    ----------
+    probs : (n, m) array
+        Rows of class probabilities.
+    labels : (n,) array
+        True classes.
+    n_bins : int
+    sample_weight : (n,) array, optional
 
     Returns
     -------
@@ -163,6 +213,16 @@ def brier_parts(
     Murphy, A new vector partition of the probability score, Journal of Applied Meteorology 12 (1973).
     Stephenson, Coelho & Jolliffe, Two extra components in the Brier score decomposition, Weather and
     Forecasting 23 (2008), for what happens within bins.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import monocal as mc
+    >>> probs = np.array([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.6, 0.4]])
+    >>> labels = np.array([0, 1, 1, 0])
+    >>> parts = mc.metrics.brier_parts(probs, labels, n_bins=5)
+    >>> round(parts.calibration, 3), round(parts.refinement, 3)
+    (0.349, 0.125)
     """
     rows = Outcomes.of(
         probs, labels, sample_weight, n_bins=n_bins, classwise=True, layout=Layout(class_axis, ignore_index)
@@ -182,7 +242,22 @@ def accuracy(
 ) -> float:
     """Share of rows whose largest probability is the label's; of equal ones the lowest class is predicted.
 
-    Parameters as in `nll`.
+    Parameters
+    ----------
+    probs : (n, m) array
+        Rows of class probabilities.
+    labels : (n,) array
+        True classes.
+    sample_weight : (n,) array, optional
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import monocal as mc
+    >>> probs = np.array([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.6, 0.4]])
+    >>> labels = np.array([0, 1, 1, 0])
+    >>> mc.metrics.accuracy(probs, labels)
+    0.75
     """
     sums = _score_sums(probs, labels, sample_weight, Layout(class_axis, ignore_index))
     return sums.correct / sums.weight
@@ -200,7 +275,23 @@ def top_k_accuracy(
     """Share of rows whose label is among the ``k`` largest probabilities.
 
     Equal probabilities rank by class number, lowest first, so that ``k=1`` is `accuracy`; scikit-learn
-    ranks them the other way round, and agrees where the label is not tied. Other parameters as in `nll`.
+    ranks them the other way round, and agrees where the label is not tied.
+
+    Parameters
+    ----------
+    probs : (n, m) array
+        Rows of class probabilities.
+    labels : (n,) array
+        True classes.
+    k : int
+    sample_weight : (n,) array, optional
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> probs = [[0.5, 0.3, 0.2], [0.2, 0.3, 0.5]]
+    >>> mc.metrics.top_k_accuracy(probs, [1, 0], k=2)
+    0.5
     """
     rows = Outcomes.of(probs, labels, sample_weight, Layout(class_axis, ignore_index))
     rows.check_ranks(check_count(k, "k"))

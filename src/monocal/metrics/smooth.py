@@ -78,6 +78,13 @@ def smooth_ece(
     References
     ----------
     Błasiok & Nakkiran, Smooth ECE: principled reliability diagrams via kernel smoothing, ICLR 2024.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> data = mc.data.synthetic(1000, 5)
+    >>> round(mc.metrics.smooth_ece(data.truth, data.labels), 3)
+    0.022
     """
     rows = Outcomes.of(probs, labels, sample_weight, layout=Layout(class_axis, ignore_index))
     return smooth_ece_of_grid(residual_grid(rows, rows.weight), float(rows.weight.sum()))

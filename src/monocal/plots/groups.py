@@ -33,6 +33,14 @@ class GroupCurves:
     after, before : dict of str to CalibrationCurve
     evaluation, evaluation_before : GroupEvaluation
         What `monocal.evaluate` says of the groups; before calibration, None if that was not given.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> data = mc.data.synthetic(600, 3)
+    >>> found = mc.plots.group_curves(data.labels, data.truth, "predicted")
+    >>> list(found.first(1)) == list(found.evaluation.names[:1])
+    True
     """
 
     after: dict[str, CalibrationCurve]
