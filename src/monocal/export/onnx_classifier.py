@@ -24,7 +24,7 @@ from sklearn.utils.validation import check_is_fitted
 from ..errors import InputError, MissingExtraError, require
 from .chain import chain_of
 from .onnx import OPSET, to_onnx
-from .onnx_map import Graph
+from .onnx_graph import Graph
 
 if TYPE_CHECKING:
     from ..classifier import CalibratedClassifier
