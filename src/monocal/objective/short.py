@@ -12,11 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from ..arrays import Array, array_namespace, device_of, to_numpy
+from ..arrays import Array, array_namespace, device_of, sums_along, to_numpy
 from ..kernel.block import Block
 from ..kernel.choice import ARRAY
 from ..kernel.point import Point, from_top, parameters
@@ -33,6 +34,8 @@ RANKS = 32
 _MOST_ROWS = 2**20
 # A depth at which a class has no probability in double precision.
 _NOTHING = 600.0
+# The same at every scale that groups may have.
+_BEYOND = 1e6
 # A probability whose logarithm single precision still knows.
 _SMALL = 1e-30
 
@@ -63,6 +66,8 @@ class ShortRows:
 
     def of(self, chosen: np.ndarray) -> ShortRows:
         """Those of the rows where ``chosen`` (n,) is true."""
+        if chosen.all():
+            return self
         return ShortRows(*(getattr(self, f.name)[chosen] for f in fields(self)))
 
     def scaled(self, scale: np.ndarray) -> ShortRows:
@@ -80,16 +85,23 @@ class ShortRows:
 
         The label gives a share to what the classifier itself says, as in `RankCone`.
         """
-        with np.errstate(under="ignore", invalid="ignore"):
-            p = np.exp(-self.depth * scale[:, None])
-            v = np.where(np.isinf(self.depth), 0.0, self.depth)
+        v = self._finite
+        with np.errstate(under="ignore"):
+            p = v * -scale[:, None]
+            np.exp(p, out=p)
             rest = self.rest_count * np.exp(-self.rest_depth * scale)
-            total = p.sum(axis=1) + rest
-            pv = p * v
-            mean = (pv.sum(axis=1) + rest * self.rest_depth) / total
-            square = ((pv * v).sum(axis=1) + rest * self.rest_depth**2) / total
+            total = sums_along(p) + rest
+            p *= v
+            mean = (sums_along(p) + rest * self.rest_depth) / total
+            square = (np.vecdot(p, v) + rest * self.rest_depth**2) / total
         target = (1.0 - own_share) * self.label_depth + own_share * self.own_depth
         return target - mean, np.maximum(square - mean**2, 0.0)
+
+    @cached_property
+    def _finite(self) -> np.ndarray:
+        """Depths (n, R), and where there is no class one at which it has no probability at any scale."""
+        finite: np.ndarray = np.minimum(self.depth, _BEYOND)
+        return finite
 
     def own_targets(self, rows: MemoryRows) -> np.ndarray:
         """What the classifier itself says, for `RankCone.leaning_on`: all that is below the top at the lowest rank.
