@@ -279,8 +279,7 @@ class ConditionalMCCT(ConeCalibrator):
         return getattr(self, "adjustment_", None)  # files of 0.1 have none
 
     def _keeps_argmax(self, logits: Array, method: str) -> bool:
-        by_kernels = self._second_stage is None and self.rank_map_.has_kernels(logits)
-        return by_kernels or method != "transform"
+        return method != "transform" or self.rank_map_.has_kernels(logits)
 
     def _calibrate(self, logits: Array, context: np.ndarray | None = None) -> Array:
         adjust = self._second_stage
