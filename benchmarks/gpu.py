@@ -190,14 +190,10 @@ def main():
     parser.add_argument("--small", action="store_true", help="small sizes, to try the script")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--markdown", help="a file to write the table to, for --docs where the repository is")
-    parser.add_argument(
-        "--docs", metavar="FILE", help="write such a file into README.md and docs/performance.md, and end"
-    )
+    parser.add_argument("--docs", metavar="FILE", help="write such a file into docs/performance.md, and end")
     options = parser.parse_args()
     if options.docs:
-        text = Path(options.docs).read_text(encoding="utf-8")
-        for page in ("README.md", "docs/performance.md"):
-            pages.write_into(page, "gpu", text)
+        pages.write_into("docs/performance.md", "gpu", Path(options.docs).read_text(encoding="utf-8"))
         return
     if not torch.cuda.is_available():
         sys.exit("benchmarks/gpu.py needs a CUDA device, and torch sees none here.")

@@ -162,10 +162,11 @@ SHOWN = {
 KEEP_ORDER = ("temperature", "MCCT, no shrinkage", "MCCT", "first stage", "conditional")
 
 
-def for_readme(rows: list[dict]) -> str:
-    """Means over images and over the rest."""
+def means(rows: list[dict], names: Iterable[str], within: bool) -> str:
+    """Means over images and over the rest; ``within``: the ECE within each predicted class as well."""
     kept = [r for r in rows if not r["label_shift"]]
     groups = [[r for r in kept if r["set"].startswith(IMAGES) == images] for images in (True, False)]
+    errors = {"ECE": "ECE %"} | ({"top-label": "within predicted class %"} if within else {})
 
     def mean(group: list[dict], key: str) -> float:
         return float(np.mean([r[key] for r in group]))
@@ -174,27 +175,33 @@ def for_readme(rows: list[dict]) -> str:
         cells = []
         for group in groups:
             cells += [f"{mean(group, f'NLL {name}'):.4f}"]
-            cells += [f"{100 * mean(group, f'{what} {name}'):.2f}" for what in ("ECE", "top-label")]
+            cells += [f"{100 * mean(group, f'{error} {name}'):.2f}" for error in errors]
         return [SHOWN[name], *(f"**{cell}**" if name == "conditional" else cell for cell in cells)]
 
-    floors = [f"{100 * mean(group, 'ECE floor'):.2f}" for group in groups]
-    perfect = ["a perfectly calibrated model on as many samples", "", floors[0], "", "", floors[1], ""]
+    perfect = ["a perfectly calibrated model on as many samples"]
+    for group in groups:
+        perfect += ["", f"{100 * mean(group, 'ECE floor'):.2f}", *[""] * within]
     of = [f"{len(groups[0])} image sets", f"{len(groups[1])} of text, astronomy, language models"]
     header = ["mean over sets of real outputs"]
-    header += [cell for name in of for cell in (f"NLL, {name}", "ECE %", "within predicted class %")]
+    header += [cell for name in of for cell in (f"NLL, {name}", *errors.values())]
+    return markdown(header, [*map(line, names), perfect])
+
+
+def for_readme(rows: list[dict]) -> str:
+    kept = [r for r in rows if not r["label_shift"]]
     lowest = sum(r["NLL conditional"] <= min(r[f"NLL {name}"] for name in KEEP_ORDER) for r in kept)
     pairs = sum(r["order violations"] for r in rows)
     told = (
-        f"Among the methods that keep the order `ConditionalMCCT` has the lowest NLL on {lowest} of the {len(kept)} sets. Sets "
-        f"whose class frequencies differ between the parts ({len(rows) - len(kept)}) are shown by the benchmark but not "
-        f"averaged. In all {sum(r['rows'] for r in rows):,} test rows of the {len(rows)} sets {pairs or 'no'} pairs of classes "
-        "changed places."
+        f"Among the methods that keep the order, `ConditionalMCCT` has the lowest NLL on {lowest} of the {len(kept)} sets. In "
+        f"the {sum(r['rows'] for r in rows):,} test rows of all {len(rows)} sets, {pairs or 'no'} pairs of classes changed "
+        f"places. The means leave out sets whose class frequencies differ between the parts ({len(rows) - len(kept)} here)."
     )
-    return f"{markdown(header, [*map(line, SHOWN), perfect])}\n\n{told}"
+    names = ("uncalibrated", "temperature", "MCCT", "conditional", "structured")
+    return f"{means(rows, names, within=False)}\n\n{told}"
 
 
 def for_page(rows: list[dict], small: list[dict]) -> str:
-    """Set by set, and what the command adds."""
+    """All means, set by set, and what the command adds."""
 
     def line(r: dict) -> list[str]:
         nll = [f"{r[f'NLL {name}']:.4f}" for name in ("temperature", "first stage", "conditional")]
@@ -206,7 +213,8 @@ def for_page(rows: list[dict], small: list[dict]) -> str:
     header = ["set", *(f"NLL{name}" for name in (" temperature", " first", ""))]
     header += [*(f"ECE %{name}" for name in (" temperature", " first", ""))]
     header += ["within class % first", "within class %", "floor (95 %)"]
-    return f"{markdown(header, map(line, rows))}\n\nThe command adds:\n\n{summary(rows, small)}"
+    tables = f"{means(rows, SHOWN, within=True)}\n\n{markdown(header, map(line, rows))}"
+    return f"{tables}\n\nThe command adds:\n\n{summary(rows, small)}"
 
 
 def write_csv(path: Path, rows: list[dict]) -> None:

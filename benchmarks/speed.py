@@ -315,7 +315,7 @@ def growth_table(rows):
         if "growth" in r
     ]
     return pages.table(
-        ["what grows", "rows x classes", "jumps", "`MCCT` fit, ns a logit", "predict"], lines, words=2
+        ["what grows", "rows x classes", "jumps", "`MCCT` fit, ns per logit", "predict"], lines, words=2
     )
 
 
@@ -360,32 +360,21 @@ def report(by_threads):
     return "\n\n".join(parts)
 
 
+IN_THE_README = ("TemperatureScaling", "MCCT", "ConditionalMCCT", "scikit-learn temperature")
+
+
 def summary(by_threads):
-    """The largest size, on one thread beside two: what the README shows."""
-    one, two = ({(r["method"], size_of(r)): r for r in by_threads[t] if "unit_ms" in r} for t in (1, 2))
-    largest = size_of(max(one.values(), key=lambda r: r["rows"] * r["classes"]))
+    """The largest size on one thread: what the README shows."""
+    timed = [r for r in by_threads[1] if "unit_ms" in r]
+    largest = size_of(max(timed, key=lambda r: r["rows"] * r["classes"]))
     lines = [
-        [
-            method,
-            *(shown(rows[method, size], c, ".1f") for c in ("fit", "predict") for rows in (one, two)),
-            shown(r, "fit_memory", ".2f"),
-        ]
-        for (method, size), r in one.items()
-        if size == largest
+        [r["method"], shown(r, "fit", ".1f"), shown(r, "predict", ".1f"), f"{r['fit_ms']:.0f}"]
+        for r in timed
+        if size_of(r) == largest and r["method"] in IN_THE_README
     ]
-    header = ["fit, one thread", "two threads", "predict, one thread", "two threads", "memory of fit"]
-    small = " and ".join(
-        f"{r['fit_ms']:.0f} ms on {size}"
-        for (name, size), r in one.items()
-        if name == "MCCT" and size != largest
-    )
-    return "\n\n".join(
-        [
-            pages.table([f"{largest} float32, to the certificate", *header], lines),
-            f"{pages.setting('numpy', 'scipy', 'scikit-learn', 'numba')} Memory is beyond the input, in multiples of it. "
-            f"`MCCT` takes {small}.",
-        ]
-    )
+    header = [f"{largest} float32, one thread", "fit", "predict", "fit, ms"]
+    setting = pages.setting("numpy", "scipy", "scikit-learn", "numba")
+    return f"{pages.table(header, lines)}\n\n{setting}"
 
 
 def main():

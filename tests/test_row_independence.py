@@ -191,6 +191,31 @@ def test_each_row_alone_equals_the_row_in_the_batch(name, form, monkeypatch):
             np.testing.assert_array_equal(batch.argmax(axis=1), double(rows).argmax(axis=1))
 
 
+# Arrays of several axes: where the classes are, and the shape of all.
+LAYOUTS = {"tokens": (-1, (-1, 2)), "pixels": (1, (1, 2, -1))}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", [np.float64, np.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("name", METHODS)
+def test_a_place_alone_equals_the_place_among_others(name, dtype, layout):
+    """A pixel of an image and a token of a sequence are answered as the row they are: order, ties and all."""
+    axis, lead = LAYOUTS[layout]
+    cal = copy(fitted(name)).set_params(class_axis=axis)
+    rows = mixed_rows(M, seed=len(name), each=1)
+    rows = in_form(rows[: len(rows) // 2 * 2], dtype)
+    places = rows.reshape(*lead, M)
+    places = places if axis == -1 else (torch if torch.is_tensor(rows) else np).moveaxis(places, -1, axis)
+    for method in ("predict_proba", "transform"):
+        found = getattr(cal, method)(places)
+        assert found.shape == places.shape
+        found = np.moveaxis(double(found), axis, -1).reshape(-1, M)
+        alone = [double(getattr(fitted(name), method)(rows[i : i + 1])) for i in range(len(rows))]
+        if name not in MATRIX_PRODUCTS:
+            np.testing.assert_array_equal(found, np.concatenate(alone))
+        assert_sound(rows, found, method, cal.preserves_order)
+
+
 @pytest.mark.parametrize("export", EXPORTS)
 @pytest.mark.parametrize(
     "name", [name for name, make in METHODS.items() if isinstance(make(), ConeCalibrator)]

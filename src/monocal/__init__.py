@@ -53,9 +53,13 @@ _PUBLIC = {
     "RankParametersDisplay": "monocal.plots",
     "EffectDisplay": "monocal.plots",
     "ComparisonDisplay": "monocal.plots",
+    "MonitorDisplay": "monocal.plots",
     "write_report": "monocal.report",
     "read": "monocal.data",
     "read_splits": "monocal.data",
+    "Monitor": "monocal.monitoring",
+    "monitor": "monocal.monitoring",
+    "forgetting_weights": "monocal.calibration.updating",
 }
 _MODULES = ("metrics", "calibration", "baselines", "solver", "data", "persistence", "plots", "report")
 

@@ -37,6 +37,7 @@ from .calibration import Calibrator
 from .data import atomic_path
 from .errors import FileError, InputError, spoken
 from .fitted_state import check_state
+from .layout import ROWS, Layout
 
 FORMAT = "monocal calibrator"
 FORMAT_VERSION = 1
@@ -83,9 +84,11 @@ def save(
     Examples
     --------
     >>> import monocal as mc
-    >>> cal = mc.MCCT().fit(X, y)                        # doctest: +SKIP
-    >>> mc.save(cal, "cal.json", data=(X, y))            # doctest: +SKIP
-    >>> mc.load("cal.json").predict_proba(X_new)         # doctest: +SKIP
+    >>> data = mc.data.synthetic(500, 5)
+    >>> cal = mc.MCCT().fit(data.values, data.labels)
+    >>> path = mc.save(cal, "cal.json", data=(data.values, data.labels))
+    >>> mc.load(path).predict_proba(data.values).shape
+    (500, 5)
     """
     text = to_json(calibrator, data=data, metrics=metrics)
     with atomic_path(path, force=force) as temporary:
@@ -109,12 +112,35 @@ def load(path: str | os.PathLike[str]) -> Calibrator:
     ------
     FileError
         The file is not there, damaged, cut short, of another kind or from a newer monocal; the sentence says which.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> data = mc.data.synthetic(500, 5)
+    >>> cal = mc.MCCT().fit(data.values, data.labels)
+    >>> path = cal.save("cal.json")
+    >>> again = mc.load(path)
+    >>> bool((again.predict_proba(data.values) == cal.predict_proba(data.values)).all())
+    True
     """
     return _calibrator(_document(path), str(path))
 
 
 def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """What a saved calibrator says of itself: versions, class, parameters, fingerprint of its data, metrics at fit."""
+    """What a saved calibrator says of itself: versions, class, parameters, fingerprint of its data, metrics at fit.
+
+    Parameters
+    ----------
+    path : path
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> data = mc.data.synthetic(500, 5)
+    >>> path = mc.TemperatureScaling().fit(data.values, data.labels).save("cal.json")
+    >>> mc.persistence.describe(path)["class"]
+    'TemperatureScaling'
+    """
     document = _document(path)
     told = ("format_version", "monocal_version", "class", "parameters", "data", "metrics", "checksum")
     encoded = ("parameters", "metrics")
@@ -122,11 +148,25 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
         return {key: _decode(document.get(key)) if key in encoded else document.get(key) for key in told}
 
 
-def fingerprint(X: Any, y: Any, sample_weight: Any = None) -> dict[str, Any]:
+def fingerprint(X: Any, y: Any, sample_weight: Any = None, *, layout: Layout = ROWS) -> dict[str, Any]:
     """Tell one calibration set from another: SHA-256 of values, labels and weights in their types, the shape, and how often
-    each of up to a thousand classes is the label.
+    each of up to a thousand classes is the label; ``layout`` says where the classes are.
 
     The same rows in another order or another floating-point type have another fingerprint.
+
+    Parameters
+    ----------
+    X : (n, m) array
+    y : (n,) array, optional
+    sample_weight : (n,) array, optional
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> data = mc.data.synthetic(500, 5)
+    >>> known = mc.persistence.fingerprint(data.values, data.labels)
+    >>> known == mc.persistence.fingerprint(data.values.copy(), data.labels)
+    True
     """
     values = to_numpy(X)
     digest = hashlib.sha256(f"{values.dtype.str}{values.shape}".encode())
@@ -138,7 +178,9 @@ def fingerprint(X: Any, y: Any, sample_weight: Any = None) -> dict[str, Any]:
     if sample_weight is not None:
         digest.update(np.ascontiguousarray(to_numpy(sample_weight), dtype=np.float64).data)
     found = {"sha256": digest.hexdigest(), "shape": list(values.shape), "dtype": str(values.dtype)}
-    n_classes = values.shape[-1]
+    n_classes = values.shape[layout.class_axis]
+    if layout.ignore_index is not None:
+        labels = labels[labels != layout.ignore_index]
     if n_classes <= _MOST_COUNTED and ((labels >= 0) & (labels < n_classes)).all():
         found["label_counts"] = np.bincount(labels.ravel(), minlength=n_classes).tolist()
     return found
@@ -167,7 +209,7 @@ def to_json(
         "monocal_version": __version__,
         "class": _class_name(type(calibrator)),
         "parameters": contents["parameters"],
-        "data": None if data is None else fingerprint(*data),
+        "data": None if data is None else fingerprint(*data, layout=calibrator.reader.layout),
         "metrics": None if metrics is None else _encode(dict(metrics), "metrics"),
         "state": contents["state"],
     }
@@ -208,7 +250,7 @@ def _checksum(document: Mapping[str, Any]) -> str:
 
 
 def _layout(value: Any, indent: str = "") -> str:
-    """JSON with one line a number, a list of plain values or a short record."""
+    """JSON with one line for a number, a list of plain values or a short record."""
     inner = indent + "  "
     if isinstance(value, dict) and value:
         items = [f"{json.dumps(key)}: {_layout(item, inner)}" for key, item in value.items()]

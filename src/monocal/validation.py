@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from .arrays import A, Array, array_namespace, beside, compute_dtype, is_torch, to_numpy
-from .errors import InputError, InputTypeError
+from .errors import InputError, InputTypeError, spoken
 
 
 @dataclass(frozen=True)
@@ -34,11 +34,13 @@ class Given:
 
 
 def read_matrix(x: Any, name: str = "X") -> Given:
-    """A two-dimensional floating-point array (n, m) from whatever the caller has."""
+    """A two-dimensional floating-point array (n, m) from whatever the caller has; what was read already stays as it is."""
+    if isinstance(x, Given):
+        return x
     values, eps = read_floats(x, name)
     if values.ndim != 2:
         raise InputError(
-            f"{name} must be two-dimensional, one row a sample and one column a class, but has shape "
+            f"{name} must be two-dimensional, one row per sample and one column per class, but has shape "
             f"{tuple(values.shape)}. Reshape your data, for a single sample with {name}.reshape(1, -1)."
         )
     if values.shape[0] == 0 or values.shape[1] == 0:
@@ -194,8 +196,35 @@ def check_weights(sample_weight: Any, like: A, first_row: int | None = None) -> 
     return beside(weight, like)
 
 
-def check_some_weight(some: bool) -> None:
+def ignored_rows(y: Any, sample_weight: Any, n: int, ignore_index: int | None) -> tuple[Any, Any, Any]:
+    """Labels and weights of ``n`` rows with ``ignore_index`` turned into weight zero, and which rows that are (None: none).
+
+    What has another shape is left for `check_labels` and `check_weights` to refuse.
+    """
+    if ignore_index is None or y is None:
+        return y, sample_weight, None
+    labels = to_numpy(read_numbers(y, "y", "a class number"))
+    if labels.size != n or len(labels) != n:
+        return y, sample_weight, None
+    labels = labels.reshape(n)
+    ignored = labels == ignore_index
+    if not ignored.any():
+        return y, sample_weight, None
+    if sample_weight is not None and not isinstance(sample_weight, numbers.Real):
+        sample_weight = to_numpy(read_numbers(sample_weight, "sample_weight", "a real number"))
+        if sample_weight.shape != (n,):
+            return y, sample_weight, None
+    weight = np.where(ignored, 0.0, 1.0 if sample_weight is None else sample_weight)
+    return np.where(ignored, 0, labels), weight, ignored
+
+
+def check_some_weight(some: bool, ignore_index: int | None = None) -> None:
     """Some row must count."""
+    if not some and ignore_index is not None:
+        raise InputError(
+            f"y: every label is {ignore_index}, which {spoken('ignore_index=')} says does not count (or has weight zero), so no "
+            "row counts. Give some labels of classes."
+        )
     if not some:
         raise InputError("sample_weight: all weights are zero, so no row counts. Give some row a weight.")
 

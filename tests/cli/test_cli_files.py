@@ -148,34 +148,6 @@ def test_options_that_say_what_is_what(run: Run, folder: Path) -> None:
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.fixture
-def one_method(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Comparisons of one method, in this process."""
-    monkeypatch.setattr(
-        "monocal.report.selection.TimedTrial.judge", lambda self, method, seconds: self._trial.judge(method)
-    )
-    one = lambda kind="logits", **rest: {"temperature scaling": mc.TemperatureScaling(input=kind)}  # noqa: E731
-    for place in ("monocal.report.selection", "monocal.report"):
-        monkeypatch.setattr(f"{place}.default_methods", one)
-
-
-@pytest.mark.usefixtures("one_method")
-def test_the_readme_runs_as_pasted(run: Run, pets: Path) -> None:
-    PETS[["id", *NAMES]].to_csv("new.csv", index=False)
-    section = (
-        (ROOT / "README.md")
-        .read_text(encoding="utf-8")
-        .split("## From a CSV to a report")[1]
-        .split("\n## ")[0]
-    )
-    assert f"\n{','.join(PETS.columns)}\n" in section
-    commands = re.findall(r"^\$ monocal (.*?) +#", section, re.MULTILINE)
-    assert [command.split()[0] for command in commands] == ["report", "fit", "apply", "evaluate", "compare"]
-    for command in commands:
-        run(*shlex.split(command), code=0)
-    assert list(pd.read_csv("calibrated.csv").columns) == ["id", *(f"probabilities_{name}" for name in NAMES)]
-
-
 def test_every_command_for_a_file_runs_as_pasted(run: Run, folder: Path) -> None:
     probs = PETS.rename(columns=PROB)
     PETS.to_csv("pets.csv", index=False)
@@ -199,6 +171,14 @@ def test_every_command_for_a_file_runs_as_pasted(run: Run, folder: Path) -> None
     pd.DataFrame({"prob_spam": PROBS[:, 0], "label": words}).to_csv("spam.csv", index=False)
     np.savez("outputs.npz", logits=np.log(PROBS), labels=LABELS)
     torch.save({"logits": torch.tensor(np.log(PROBS)), "labels": torch.tensor(LABELS)}, "outputs.pt")
+    z = np.log(PROBS).tolist()
+    samples = [
+        {"target": str(y), "filtered_resps": [[str(v), "False"] for v in row]}
+        for y, row in zip(LABELS, z, strict=True)
+    ]
+    plain = [{"logits": row, "label": int(y)} for y, row in zip(LABELS, z, strict=True)]
+    for name, lines in (("samples_arc.jsonl", samples), ("rows.jsonl", plain)):
+        Path(name).write_text("\n".join(map(json.dumps, lines)))
     page = (ROOT / "docs" / "files.md").read_text(encoding="utf-8")
     commands = re.findall(r"\| `monocal (fit .*?)` \|", page)
     assert len(commands) == len(re.findall(r"^\| .* \| `monocal", page, re.MULTILINE)) >= 16

@@ -9,12 +9,13 @@ Every class has its own parameters, so none of these keeps the order of the clas
 from __future__ import annotations
 
 from abc import abstractmethod
+from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize
 from sklearn.exceptions import ConvergenceWarning
 
-from ..arrays import compute_dtype
+from ..arrays import A, array_namespace, compute_dtype, device_of, like
 from ..calibration.base import Calibrator
 from ..calibration.temperature import TemperatureScaling
 from ..errors import InputError, spoken, warn
@@ -105,14 +106,7 @@ class AffineCalibrator(Calibrator):
         return map_rows(self._transform, logits)
 
     def _transform(self, logits: np.ndarray) -> np.ndarray:
-        x = self._features(logits)
-        masked = np.isnan(x)
-        np.copyto(x, self.centre_.astype(x.dtype), where=masked)
-        coef = self.coef_.astype(x.dtype)
-        f = x @ coef.T if coef.ndim == 2 else x * coef
-        f += self.intercept_.astype(x.dtype)
-        f[masked] = -np.inf
-        return f
+        return affine_map(self._features(logits), self.coef_, self.intercept_, self.centre_)
 
 
 class VectorScaling(AffineCalibrator):
@@ -124,6 +118,10 @@ class VectorScaling(AffineCalibrator):
         Pull towards temperature scaling: ``l2 / n`` times ``sum_j (T a_j - 1)^2 + b_j^2``. 0: none, as published; the bias of a
         class without labels then falls until the solver stops.
     input : {"logits", "probabilities"}
+    class_axis : int
+        The axis of the classes, as in (N, C, H, W) with 1; results come back in the shape given.
+    ignore_index : int or None
+        A label that does not count, such as -100 for padding; None: all count.
     tol : float
         Largest gradient to accept, in units of the likelihood's own curvature.
     max_iter : int
@@ -136,13 +134,34 @@ class VectorScaling(AffineCalibrator):
     References
     ----------
     Guo, Pleiss, Sun, Weinberger (2017). On calibration of modern neural networks. ICML.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> data = mc.data.synthetic(1000, 5)
+    >>> cal = mc.VectorScaling().fit(data.values, data.labels)
+    >>> cal.coef_.round(2)
+    array([0.46, 0.48, 0.61, 0.53, 0.53])
+    >>> cal.preserves_order
+    False
     """
 
     _problem = VectorProblem
 
-    def __init__(self, *, l2: float = 3.0, input: str = "logits", tol: float = 1e-5, max_iter: int = 500):
+    def __init__(
+        self,
+        *,
+        l2: float = 3.0,
+        input: str = "logits",
+        class_axis: int = -1,
+        ignore_index: int | None = None,
+        tol: float = 1e-5,
+        max_iter: int = 500,
+    ):
         self.l2 = l2
         self.input = input
+        self.class_axis = class_axis
+        self.ignore_index = ignore_index
         self.tol = tol
         self.max_iter = max_iter
 
@@ -165,6 +184,10 @@ class MatrixScaling(AffineCalibrator):
         Pull towards temperature scaling: ``l2 / n`` times ``|T W - I|^2 + |b|^2``. 0: none, as published; with fewer samples
         than parameters the likelihood then has no maximum and the solver stops at ``max_iter``.
     input : {"logits", "probabilities"}
+    class_axis : int
+        The axis of the classes, as in (N, C, H, W) with 1; results come back in the shape given.
+    ignore_index : int or None
+        A label that does not count, such as -100 for padding; None: all count.
     tol : float
         Largest gradient to accept, in units of the likelihood's own curvature.
     max_iter : int
@@ -181,11 +204,30 @@ class MatrixScaling(AffineCalibrator):
     References
     ----------
     Guo, Pleiss, Sun, Weinberger (2017). On calibration of modern neural networks. ICML.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> data = mc.data.synthetic(1000, 5)
+    >>> cal = mc.MatrixScaling().fit(data.values, data.labels)
+    >>> cal.coef_.shape, cal.intercept_.shape
+    ((5, 5), (5,))
     """
 
-    def __init__(self, *, l2: float = 100.0, input: str = "logits", tol: float = 1e-5, max_iter: int = 500):
+    def __init__(
+        self,
+        *,
+        l2: float = 100.0,
+        input: str = "logits",
+        class_axis: int = -1,
+        ignore_index: int | None = None,
+        tol: float = 1e-5,
+        max_iter: int = 500,
+    ):
         self.l2 = l2
         self.input = input
+        self.class_axis = class_axis
+        self.ignore_index = ignore_index
         self.tol = tol
         self.max_iter = max_iter
 
@@ -213,6 +255,10 @@ class DirichletCalibration(AffineCalibrator):
     mu : float or None
         None: the same as ``lam``.
     input : {"logits", "probabilities"}
+    class_axis : int
+        The axis of the classes, as in (N, C, H, W) with 1; results come back in the shape given.
+    ignore_index : int or None
+        A label that does not count, such as -100 for padding; None: all count.
     tol : float
         Largest gradient to accept, in units of the likelihood's own curvature.
     max_iter : int
@@ -229,6 +275,14 @@ class DirichletCalibration(AffineCalibrator):
     ----------
     Kull, Perello-Nieto, Kängsepp, Silva Filho, Song, Flach (2019). Beyond temperature scaling: obtaining well-calibrated
     multiclass probabilities with Dirichlet calibration. NeurIPS.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> data = mc.data.synthetic(1000, 5)
+    >>> cal = mc.DirichletCalibration().fit(data.values, data.labels)
+    >>> cal.predict_proba(data.values[:1]).round(2)
+    array([[0.01, 0.01, 0.  , 0.98, 0.  ]], dtype=float32)
     """
 
     def __init__(
@@ -237,12 +291,16 @@ class DirichletCalibration(AffineCalibrator):
         lam: float | None = None,
         mu: float | None = None,
         input: str = "logits",
+        class_axis: int = -1,
+        ignore_index: int | None = None,
         tol: float = 1e-5,
         max_iter: int = 500,
     ):
         self.lam = lam
         self.mu = mu
         self.input = input
+        self.class_axis = class_axis
+        self.ignore_index = ignore_index
         self.tol = tol
         self.max_iter = max_iter
 
@@ -262,6 +320,18 @@ class DirichletCalibration(AffineCalibrator):
         np.fill_diagonal(strength, 0.0)
         strength[:, -1] = mu / m
         return strength
+
+
+def affine_map(x: A, coef: np.ndarray, intercept: np.ndarray, centre: np.ndarray) -> A:
+    """``coef x + intercept`` of features (n, m), NaN where a class is not available: -inf there, and ``centre`` for others."""
+    xp = array_namespace(x)
+    masked = xp.isnan(x)
+    seen: Any = xp.where(masked, like(centre, x), x)
+    weights = like(coef, seen)
+    f: Any = seen @ weights.T if weights.ndim == 2 else seen * weights
+    f += like(intercept, seen)
+    out: Any = xp.where(masked, xp.asarray(-np.inf, dtype=f.dtype, **device_of(f)), f)
+    return out
 
 
 def _depth(logits: np.ndarray) -> np.ndarray:

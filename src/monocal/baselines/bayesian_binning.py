@@ -16,7 +16,8 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import gammaln
 
-from .one_vs_rest import OneVsRestCalibrator, halfway
+from ..edges import halfway
+from .one_vs_rest import OneVsRestCalibrator
 
 _PRIOR = 2.0  # strength of the beta priors of a histogram, all bins together
 _NEGLIGIBLE = 1e-12  # histograms that weigh less than this are left out
@@ -28,6 +29,10 @@ class BayesianBinning(OneVsRestCalibrator):
     Parameters
     ----------
     input : {"logits", "probabilities"}
+    class_axis : int
+        The axis of the classes, as in (N, C, H, W) with 1; results come back in the shape given.
+    ignore_index : int or None
+        A label that does not count, such as -100 for padding; None: all count.
 
     Attributes
     ----------
@@ -41,10 +46,28 @@ class BayesianBinning(OneVsRestCalibrator):
     References
     ----------
     Naeini, Cooper, Hauskrecht (2015). Obtaining well calibrated probabilities using Bayesian binning. AAAI.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> data = mc.data.synthetic(1000, 5)
+    >>> cal = mc.BayesianBinning().fit(data.values, data.labels)
+    >>> len(cal.values_), cal.preserves_order
+    (5, False)
+    >>> cal.predict_proba(data.values[:1]).round(2)
+    array([[0.01, 0.  , 0.  , 0.99, 0.  ]], dtype=float32)
     """
 
-    def __init__(self, *, input: str = "logits"):
+    def __init__(
+        self,
+        *,
+        input: str = "logits",
+        class_axis: int = -1,
+        ignore_index: int | None = None,
+    ):
         self.input = input
+        self.class_axis = class_axis
+        self.ignore_index = ignore_index
 
     def _fit_class(self, p: np.ndarray, hit: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         root = min(float(weight.sum()), 1e5) ** (

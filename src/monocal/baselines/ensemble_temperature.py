@@ -30,6 +30,10 @@ class EnsembleTemperatureScaling(ProbabilityCalibrator):
     temperature_loss : {"nll", "mse"} or None
         What the temperature minimises; None: the same.
     input : {"logits", "probabilities"}
+    class_axis : int
+        The axis of the classes, as in (N, C, H, W) with 1; results come back in the shape given.
+    ignore_index : int or None
+        A label that does not count, such as -100 for padding; None: all count.
 
     Attributes
     ----------
@@ -55,10 +59,20 @@ class EnsembleTemperatureScaling(ProbabilityCalibrator):
     preserves_order = True
     preserves_top1 = True
 
-    def __init__(self, *, loss: str = "nll", temperature_loss: str | None = None, input: str = "logits"):
+    def __init__(
+        self,
+        *,
+        loss: str = "nll",
+        temperature_loss: str | None = None,
+        input: str = "logits",
+        class_axis: int = -1,
+        ignore_index: int | None = None,
+    ):
         self.loss = loss
         self.temperature_loss = temperature_loss
         self.input = input
+        self.class_axis = class_axis
+        self.ignore_index = ignore_index
 
     @classmethod
     def as_published(cls, variant: str = "ETS") -> EnsembleTemperatureScaling:

@@ -28,6 +28,10 @@ class IsotonicCalibration(ProbabilityCalibrator):
         One function for all classes, which keeps their order (``1e-9 p`` is added so that classes on a flat piece stay
         distinct), or one for each class, which does not.
     input : {"logits", "probabilities"}
+    class_axis : int
+        The axis of the classes, as in (N, C, H, W) with 1; results come back in the shape given.
+    ignore_index : int or None
+        A label that does not count, such as -100 for padding; None: all count.
 
     Attributes
     ----------
@@ -43,11 +47,30 @@ class IsotonicCalibration(ProbabilityCalibrator):
     Zadrozny, Elkan (2002). Transforming classifier scores into accurate multiclass probability estimates. KDD.
     Zhang, Kailkhura, Han (2020). Mix-n-Match: ensemble and compositional methods for uncertainty calibration in deep
     learning. ICML.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> data = mc.data.synthetic(1000, 5)
+    >>> cal = mc.IsotonicCalibration().fit(data.values, data.labels)
+    >>> cal.preserves_order, mc.IsotonicCalibration(mode="one_vs_rest").preserves_order
+    (True, False)
+    >>> cal.predict_proba(data.values[:1]).round(2)
+    array([[0.  , 0.  , 0.01, 0.99, 0.  ]], dtype=float32)
     """
 
-    def __init__(self, *, mode: str = "multiclass", input: str = "logits"):
+    def __init__(
+        self,
+        *,
+        mode: str = "multiclass",
+        input: str = "logits",
+        class_axis: int = -1,
+        ignore_index: int | None = None,
+    ):
         self.mode = mode
         self.input = input
+        self.class_axis = class_axis
+        self.ignore_index = ignore_index
 
     @property
     def preserves_order(self) -> bool:  # type: ignore[override]

@@ -13,9 +13,10 @@ from scipy.special import expit, logit
 
 from ..arrays import compute_dtype
 from ..calibration.temperature import TemperatureScaling
+from ..edges import equal_mass_edges
 from ..rows.parallel import map_rows, parallel_map
 from ..validation import check_choice, check_number
-from .one_vs_rest import OneVsRestCalibrator, bin_sums, equal_mass_edges
+from .one_vs_rest import OneVsRestCalibrator, bin_sums
 from .probability_map import softmax
 
 _EDGE = 1e-15  # the logit of probabilities closer to 0 or 1 than this is not told apart
@@ -31,6 +32,10 @@ class ScalingBinning(OneVsRestCalibrator):
     scaling : {"platt", "temperature"}
         A logistic curve for every class, or one temperature for all.
     input : {"logits", "probabilities"}
+    class_axis : int
+        The axis of the classes, as in (N, C, H, W) with 1; results come back in the shape given.
+    ignore_index : int or None
+        A label that does not count, such as -100 for padding; None: all count.
 
     Attributes
     ----------
@@ -49,12 +54,32 @@ class ScalingBinning(OneVsRestCalibrator):
     ----------
     Kumar, Liang, Ma (2019). Verified uncertainty calibration. NeurIPS.
     Platt (1999). Probabilistic outputs for support vector machines.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> data = mc.data.synthetic(1000, 5)
+    >>> cal = mc.ScalingBinning().fit(data.values, data.labels)
+    >>> len(cal.values_), cal.preserves_order
+    (5, False)
+    >>> cal.predict_proba(data.values[:1]).round(2)
+    array([[0.01, 0.01, 0.  , 0.97, 0.01]], dtype=float32)
     """
 
-    def __init__(self, *, bins: int = 15, scaling: str = "platt", input: str = "logits"):
+    def __init__(
+        self,
+        *,
+        bins: int = 15,
+        scaling: str = "platt",
+        input: str = "logits",
+        class_axis: int = -1,
+        ignore_index: int | None = None,
+    ):
         self.bins = bins
         self.scaling = scaling
         self.input = input
+        self.class_axis = class_axis
+        self.ignore_index = ignore_index
 
     def _fit(self, logits: np.ndarray, labels: np.ndarray, weight: np.ndarray | None) -> None:
         check_number(self.bins, "bins", least=1, most=100_000, whole=True)
@@ -79,7 +104,7 @@ class ScalingBinning(OneVsRestCalibrator):
         return expit(self.slopes_ * _log_odds(softmax(logits)) + self.intercepts_)
 
     def _fit_class(self, p: np.ndarray, hit: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        edges = equal_mass_edges(p, weight, self.bins)
+        edges = equal_mass_edges(p, self.bins, weight)
         scored, mass = bin_sums(p, edges, weight * p, weight)
         return edges, scored / mass
 

@@ -30,6 +30,10 @@ class SplineCalibration(ProbabilityCalibrator):
     knots : int
         Of the natural cubic spline, evenly spaced in quantiles.
     input : {"logits", "probabilities"}
+    class_axis : int
+        The axis of the classes, as in (N, C, H, W) with 1; results come back in the shape given.
+    ignore_index : int or None
+        A label that does not count, such as -100 for padding; None: all count.
 
     Attributes
     ----------
@@ -45,11 +49,28 @@ class SplineCalibration(ProbabilityCalibrator):
     References
     ----------
     Gupta, Rahimi, Ajanthan, Mensink, Sminchisescu, Hartley (2021). Calibration of neural networks using splines. ICLR.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> data = mc.data.synthetic(1000, 5)
+    >>> cal = mc.SplineCalibration().fit(data.values, data.labels)
+    >>> cal.predict_proba(data.values[:1]).round(2)
+    array([[0.01, 0.  , 0.01, 0.98, 0.  ]], dtype=float32)
     """
 
-    def __init__(self, *, knots: int = 6, input: str = "logits"):
+    def __init__(
+        self,
+        *,
+        knots: int = 6,
+        input: str = "logits",
+        class_axis: int = -1,
+        ignore_index: int | None = None,
+    ):
         self.knots = knots
         self.input = input
+        self.class_axis = class_axis
+        self.ignore_index = ignore_index
 
     def _fit(self, logits: np.ndarray, labels: np.ndarray, weight: np.ndarray | None) -> None:
         check_number(self.knots, "knots", least=2, most=1000, whole=True)

@@ -22,23 +22,33 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy.special import logsumexp
-from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter, validate_data
 
 from ..arrays import Array, array_namespace, is_torch, keep_argmax, ordered_softmax, to_numpy, widened
 from ..data.labels import by_column
-from ..errors import InputError, require
+from ..errors import InputError, require, spoken
+from ..layout import Flat, GatheredRows, Layout
 from ..rows.context import ContextReader, check_context_rows
 from ..rows.files import check_out, context_blocks, is_empty, plain_blocks
-from ..rows.inputs import elsewhere
+from ..rows.inputs import elsewhere, laid_out
 from ..rows.interface import RowMap, Source
 from ..rows.memory import ArraySource
 from ..rows.reader import Reader
-from ..validation import Given, check_choice, check_labels, check_weights
+from ..rows.top_k import TopK
+from ..validation import Given, check_choice, check_labels, check_weights, ignored_rows, read_matrix
+from .updating import OldCalibrator
+
+# Rows that an old calibrator counts for where a fit goes on from it.
+START_ROWS = 1000.0
 
 
-class Calibrator(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has no types
+class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has no types
     """Base of all calibrators.
+
+    A transformer of scikit-learn: each column that comes out is the class of the column that went in, so that
+    ``get_feature_names_out()`` gives the names of the classes, and ``set_output(transform="pandas")`` or ``"polars"`` makes
+    `transform` give frames with these columns.
 
     Attributes
     ----------
@@ -48,6 +58,22 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]  #
         Whether the most probable class is guaranteed to stay.
     n_features_in_ : int
         Number of classes seen in `fit`.
+    feature_names_in_ : ndarray of shape (m,)
+        Names of the classes, where `fit` was given a frame; later frames must have the same columns.
+    classes_ : ndarray of shape (m,)
+        What `predict` gives: the numbers 0..m-1 of the columns.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> data = mc.data.synthetic(1000, 5)
+    >>> cal = mc.MCCT()
+    >>> isinstance(cal, mc.Calibrator), cal.preserves_order
+    (True, True)
+    >>> cal.fit(data.values, data.labels).predict_proba(data.values[:1]).round(2)
+    array([[0.01, 0.  , 0.01, 0.98, 0.01]], dtype=float32)
+    >>> cal.n_features_in_
+    5
     """
 
     preserves_order: ClassVar[bool] = False
@@ -58,6 +84,8 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]  #
     _streams: ClassVar[bool] = False
 
     input: str = "logits"
+    class_axis: int = -1
+    ignore_index: int | None = None
 
     # What a family writes.
 
@@ -83,7 +111,15 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]  #
 
     # What a user calls.
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        start: Any = None,
+        start_rows: float = START_ROWS,
+    ) -> Self:
         """Learn the map.
 
         Parameters
@@ -97,17 +133,30 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]  #
         sample_weight : array-like of shape (n,), optional
             A row of weight 2 counts as two rows, one of weight 0 as none. Weights that sum to less than the number of rows
             therefore mean less data, and more shrinkage.
+        start : Calibrator, optional
+            An old calibrator to go on from, of the same classes: its probabilities of these rows count as ``start_rows`` rows
+            more. Few new rows then change little; updated again and again, what is old is forgotten bit by bit.
+        start_rows : float
+            How many rows the old calibrator counts for.
 
         Returns
         -------
         self
         """
-        return self._kept_fit(X, y, sample_weight)
+        return self._kept_fit(X, y, sample_weight, start=start, start_rows=start_rows)
 
-    def _kept_fit(self, X: Any, y: Any, sample_weight: Any, context: Any = None) -> Calibrator:
+    def _kept_fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any,
+        context: Any = None,
+        start: Any = None,
+        start_rows: float = START_ROWS,
+    ) -> Self:
         before = dict(self.__dict__)
         try:
-            self._checked_fit(X, y, sample_weight, context)
+            self._checked_fit(X, y, sample_weight, context, start, start_rows)
         except BaseException:
             # What had been learnt stays; a first fit that fails leaves nothing that looks fitted.
             self.__dict__.clear()
@@ -115,20 +164,31 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]  #
             raise
         return self
 
-    def _checked_fit(self, X: Any, y: Any, sample_weight: Any, context: Any) -> None:
+    def _checked_fit(
+        self, X: Any, y: Any, sample_weight: Any, context: Any, start: Any, start_rows: float
+    ) -> None:
         check_choice(self.input, "input", ("logits", "probabilities"))
-        reader, codes = Reader(self.input), None
+        layout = self._layout
+        flat = laid_out(X, y, layout)
+        if flat is not None:
+            X, y, sample_weight = flat.rows, flat.column(y, "y"), flat.column(sample_weight, "sample_weight")
+        context = None if context is None else _context_rows(context, flat)
+        if start is not None:
+            X = X[:] if isinstance(X, GatheredRows) else X
+            old = OldCalibrator(start, start_rows)
+            X, y, sample_weight, context = old.beside(X, y, sample_weight, context, layout.ignore_index)
+        reader, codes = Reader(self.input, layout=layout), None
         if context is not None:
             known = ContextReader.of(context).having_seen(context)
             reader, codes = replace(reader, context=known), known.codes(context)
-        place = elsewhere(X, y, sample_weight, codes, reads_files=self._streams)
+        place = elsewhere(X, y, sample_weight, codes, layout, streams=self._streams)
         source: Source
         if place is None:
-            y = by_column(y, X)
-            values = reader.values(X).values
-            reader = reader.having_seen(values)
-            source = ArraySource(reader, reader.labelled(values, y, sample_weight, context=codes).that_count)
-            validate_data(self, X if hasattr(X, "columns") else values, reset=True, skip_check_array=True)
+            X = X[:] if isinstance(X, GatheredRows) else X
+            reader, checked = reader.checked(X, by_column(y, X), sample_weight, context=codes)
+            source = ArraySource(reader, checked.that_count)
+            named = X if hasattr(X, "columns") else checked.logits
+            validate_data(self, named, reset=True, skip_check_array=True)
         elif not self._streams:
             raise InputError(place.refusal)
         else:
@@ -190,7 +250,7 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]  #
         check_is_fitted(self)
         known = getattr(self, "context_", None)
         if known is None:
-            return self._predicted((block, None) for block in plain_blocks(blocks))
+            return self._predicted((block, None) for block in plain_blocks(blocks, self._layout))
         self.unseen_ = 0
         return self._predicted((X, self._counted(known, context)) for X, context in context_blocks(blocks))
 
@@ -205,8 +265,11 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]  #
             if is_empty(block):
                 yield block
                 continue
-            yield self._on_rows("predict_proba", block, first_row, context=codes)
-            first_row += len(block)
+            flat = self._laid_out(block)
+            rows = block if flat is None else flat.rows[:]
+            found = self._on_rows("predict_proba", rows, first_row, context=codes)
+            yield found if flat is None else flat.back(found)
+            first_row += len(rows)
 
     def predict(self, X: Any) -> Any:
         """The most probable class of each row."""
@@ -220,7 +283,7 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]  #
         Parameters
         ----------
         X : array-like of shape (n, m)
-            As in `fit`, in memory.
+            As in `fit`, in memory; or `TopK`.
         y : array-like of shape (n,)
             True classes, 0..m-1.
         sample_weight : array-like of shape (n,), optional
@@ -233,21 +296,36 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]  #
         return self._score(X, y, sample_weight)
 
     def _score(self, X: Any, y: Any, sample_weight: Any, context: Any = None) -> float:
+        if isinstance(X, TopK):
+            y, sample_weight, _ = ignored_rows(y, sample_weight, len(X), self.ignore_index)
+            log_p = self._apply(X, "predict_proba", None, context).log_likelihood(X.class_numbers(y))
+            return _mean(log_p, check_weights(sample_weight, X.values))
+        flat = self._laid_out(X)
+        if flat is not None:
+            X, y, sample_weight = flat.rows, flat.column(y, "y"), flat.column(sample_weight, "sample_weight")
+            X = X[:] if isinstance(X, GatheredRows) else X
         if elsewhere(X) is not None:
             raise InputError(
                 "score: X must be an array in memory. For larger data, feed blocks of predict_blocks to metrics.Evaluator."
             )
-        codes = self._codes(context)
-        given = self._read(X)
-        labels = to_numpy(check_labels(by_column(y, X), given.values))
+        codes = self._codes(context, flat)
+        given = read_matrix(X)
+        y, sample_weight, ignored = ignored_rows(
+            by_column(y, X), sample_weight, len(given.values), self.ignore_index
+        )
+        given = self._read(X if ignored is None else self.reader.without(given, ignored))
+        labels = to_numpy(check_labels(y, given.values))
         weight = check_weights(sample_weight, given.values)
         check_context_rows(codes, len(labels))
         f = to_numpy(self._calibrate(self._logits_of(given), *_some(codes))).astype(np.float64)
         log_p = f[np.arange(len(f)), labels] - logsumexp(f, axis=1)
-        if weight is None:
-            return float(log_p.mean())
-        share = to_numpy(weight)
-        return float(np.average(log_p[share > 0], weights=share[share > 0]))
+        return _mean(log_p, weight)
+
+    @property
+    def classes_(self) -> np.ndarray:
+        """What `predict` gives: the numbers of the columns. The name is scikit-learn's."""
+        self._check_fitted()
+        return np.arange(self.n_features_in_)
 
     def save(self, path: Any, **rest: Any) -> Any:
         """Write to a JSON file that `monocal.load` reads; see `monocal.save` for the keywords."""
@@ -271,7 +349,22 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]  #
 
     def _apply(self, X: Any, method: str, out: Any, context: Any = None) -> Any:
         self._check_fitted()
-        codes = self._codes(context)
+        flat = self._laid_out(X)
+        codes = self._codes(context, flat)
+        if flat is None:
+            return self._apply_to_rows(X, method, out, codes)
+        if flat.rows.shape[1] != self.n_features_in_:
+            raise InputError(self._other_classes(flat))
+        into = None
+        if out is not None:
+            check_out(out, flat.array.shape, flat.array.dtype)
+            into = self._layout.flat(out, "out").rows
+        found = self._apply_to_rows(flat.rows, method, into, codes)
+        if out is not None:
+            return out
+        return found.array if isinstance(found, GatheredRows) else flat.back(found)
+
+    def _apply_to_rows(self, X: Any, method: str, out: Any, codes: np.ndarray | None) -> Any:
         place = elsewhere(X)
         if place is not None:
             n_rows = getattr(X, "shape", (None,))[0]
@@ -286,7 +379,33 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]  #
         out[:] = self._on_rows(method, X, 0, dtype, codes)
         return out
 
-    def _codes(self, context: Any) -> np.ndarray | None:
+    @property
+    def _layout(self) -> Layout:
+        return Layout(self.class_axis, self.ignore_index)
+
+    def _laid_out(self, X: Any) -> Flat | None:
+        """An array of several axes as rows; None where there are rows already."""
+        if (
+            type(X) is np.ndarray and X.ndim == 2 and self.class_axis == -1
+        ):  # the short way, for the many small calls
+            return None
+        return laid_out(X, None, self._layout)
+
+    def _other_classes(self, flat: Flat) -> str:
+        """What to tell where the axis of the classes has another length than there were classes."""
+        shape, known = tuple(flat.array.shape), self.n_features_in_
+        axes = [axis for axis, side in enumerate(shape) if side == known]
+        advice = (
+            f"Axis {axes[0]} has: set {spoken('class_axis=', axes[0])}."
+            if axes
+            else "Give outputs of the same model."
+        )
+        return (
+            f"X has shape {shape}: {spoken('class_axis=', self.class_axis)} has {flat.rows.shape[1]} classes, but "
+            f"{type(self).__name__} is expecting {known} features as input. {advice}"
+        )
+
+    def _codes(self, context: Any, flat: Flat | None = None) -> np.ndarray | None:
         """The context of rows as numbers (n, C); there must be one exactly where there was one in `fit`."""
         check_is_fitted(self)
         known: ContextReader | None = getattr(self, "context_", None)
@@ -302,7 +421,7 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]  #
                 f"context is missing: the calibrator was fitted with the column(s) {names}. Give the same of these rows: context="
             )
         self.unseen_ = 0
-        return self._counted(known, context)
+        return self._counted(known, _context_rows(context, flat))
 
     def _row_map(self, method: str, named: bool, codes: np.ndarray | None) -> RowMap:
         now = copy(self)  # what is computed later is of the map as it is now
@@ -372,7 +491,7 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]  #
     @property
     def reader(self) -> Reader:
         """How this calibrator reads rows: their check, and the way from probabilities to logits."""
-        return Reader(self.input, getattr(self, "smallest_probability_", np.inf))
+        return Reader(self.input, getattr(self, "smallest_probability_", np.inf), layout=self._layout)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -381,9 +500,22 @@ class Calibrator(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]  #
         return tags
 
 
+def _mean(terms: np.ndarray, weight: Array | None) -> float:
+    """Mean of terms (n,), of which those without weight may be anything."""
+    if weight is None:
+        return float(terms.mean())
+    share = to_numpy(weight)
+    return float(np.average(terms[share > 0], weights=share[share > 0]))
+
+
 def _some(context: np.ndarray | None) -> tuple[np.ndarray, ...]:
     """What a family is given beside logits: nothing, where there is no context."""
     return () if context is None else (context,)
+
+
+def _context_rows(context: Any, flat: Flat | None) -> Any:
+    """Context of an array of several axes as rows: one value for each place, or for all places of an image or a sequence."""
+    return context if flat is None or context is None else flat.context(context)
 
 
 def _on_part(

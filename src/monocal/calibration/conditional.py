@@ -35,6 +35,7 @@ from ..objective.short import shorten
 from ..rows.interface import Rows
 from ..validation import check_number
 from .adjustment import Adjustment, fit_adjustment
+from .base import START_ROWS
 from .cone import BIAS_EMPHASIS, PRIOR_ROWS, SCALE_EMPHASIS, ConeCalibrator, warn_if_unfinished
 from .explanation import Explanation, explain
 from .ramps import RampFactors, choose_ramps, statistic_functions
@@ -54,7 +55,7 @@ class ConditionalMCCT(ConeCalibrator):
         What a sample's weights and biases may depend on: ``"margin"`` (between the two largest logits), ``"mean_gap"`` (from
         the largest to the mean), ``"spread"`` (standard deviation), ``"entropy"``, ``"log_odds"`` (of the largest), or a
         function that takes the sorted, anchored logits ``u`` of shape (n, m), lowest first and 0 at the lowest (of the ``top_k``
-        largest, where that is set), in the caller's array library, and returns one number a row. Empty: `MCCT`.
+        largest, where that is set), in the caller's array library, and returns one number per row. Empty: `MCCT`.
     n_knots : int
         Quantiles of each statistic around which the map may change.
     by_class : {"auto"}, bool
@@ -72,6 +73,10 @@ class ConditionalMCCT(ConeCalibrator):
         Ranks with parameters of their own, counted from the top; the ranks below share the lowest one's. At most the number of
         classes; None: all.
     input : {"logits", "probabilities"}
+    class_axis : int
+        The axis of the classes, as in (N, C, H, W) with 1; results come back in the shape given.
+    ignore_index : int or None
+        A label that does not count, such as -100 for padding; None: all count.
     tol : float
         Largest violation of the optimality conditions to accept.
     max_iter : int
@@ -122,6 +127,8 @@ class ConditionalMCCT(ConeCalibrator):
         prior_rows: float = PRIOR_ROWS,
         top_k: int | None = None,
         input: str = "logits",
+        class_axis: int = -1,
+        ignore_index: int | None = None,
         tol: float = 1e-6,
         max_iter: int = 100,
     ):
@@ -132,10 +139,21 @@ class ConditionalMCCT(ConeCalibrator):
         self.prior_rows = prior_rows
         self.top_k = top_k
         self.input = input
+        self.class_axis = class_axis
+        self.ignore_index = ignore_index
         self.tol = tol
         self.max_iter = max_iter
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, context: Any = None) -> ConditionalMCCT:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        context: Any = None,
+        *,
+        start: Any = None,
+        start_rows: float = START_ROWS,
+    ) -> ConditionalMCCT:
         """Learn the map.
 
         Parameters
@@ -152,13 +170,17 @@ class ConditionalMCCT(ConeCalibrator):
         context : array-like of shape (n,) or (n, C), optional
             What is known of each row beside its logits, also when predicting: a subject, a group, a camera, a position, the
             norm of an embedding. Floating-point columns are numbers; integer, boolean and text columns are categories.
+        start : Calibrator, optional
+            An old calibrator to go on from, of the same classes: its probabilities of these rows count as ``start_rows`` rows
+            more. Few new rows then change little; updated again and again, what is old is forgotten bit by bit.
+        start_rows : float
+            How many rows the old calibrator counts for.
 
         Returns
         -------
         self
         """
-        self._kept_fit(X, y, sample_weight, context)
-        return self
+        return self._kept_fit(X, y, sample_weight, context, start, start_rows)
 
     def fit_transform(self, X: Any, y: Any = None, sample_weight: Any = None, context: Any = None) -> Any:
         """`fit`, then `transform` of the same rows; parameters are those of `fit`."""
@@ -340,6 +362,6 @@ def _check_statistics(given: Any) -> tuple[str | Callable[[Array], Any], ...]:
         if not callable(s) and s not in STATISTICS:
             raise InputError(
                 f"statistics: {s!r} is not known. Use {', '.join(map(repr, STATISTICS))} or a function of the sorted, "
-                "anchored logits (n, m) that returns one number a row."
+                "anchored logits (n, m) that returns one number per row."
             )
     return statistics

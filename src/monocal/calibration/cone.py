@@ -22,7 +22,7 @@ from ..objective.information import information
 from ..rows.interface import Rows, Source
 from ..rows.parallel import one_blas_thread
 from ..rows.sampling import DOUBLE_BELOW, some_rows
-from ..rows.top_k import TopKSource
+from ..rows.top_k_rows import TopKSource
 from ..solver import Solution, minimize
 from ..validation import check_number, check_top_k
 from .base import Calibrator

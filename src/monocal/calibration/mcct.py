@@ -37,6 +37,10 @@ class MCCT(ConeCalibrator):
         more rows had been seen, labelled by the classifier itself. It keeps a few rows that are all right from making
         everything certain, and is lost among thousands; 0 is the plain likelihood.
     input : {"logits", "probabilities"}
+    class_axis : int
+        The axis of the classes, as in (N, C, H, W) with 1; results come back in the shape given.
+    ignore_index : int or None
+        A label that does not count, such as -100 for padding; None: all count.
     solver : {"newton", "slsqp"}
         The certified solver, or the paper's (same objective, slow, stops early).
     tol : float
@@ -77,6 +81,8 @@ class MCCT(ConeCalibrator):
         shrinkage: float | str = 5.0,
         prior_rows: float = PRIOR_ROWS,
         input: str = "logits",
+        class_axis: int = -1,
+        ignore_index: int | None = None,
         solver: str = "newton",
         tol: float = 1e-6,
         max_iter: int = 100,
@@ -85,6 +91,8 @@ class MCCT(ConeCalibrator):
         self.shrinkage = shrinkage
         self.prior_rows = prior_rows
         self.input = input
+        self.class_axis = class_axis
+        self.ignore_index = ignore_index
         self.solver = solver
         self.tol = tol
         self.max_iter = max_iter
@@ -129,12 +137,25 @@ class MCCT(ConeCalibrator):
 class MCCTInverse(MCCT):
     """MCCT-I: the same map as `MCCT`, reported with inverse weights ``v = 1/w`` (by-rank temperatures).
 
-    Parameters and attributes are those of `MCCT`.
+    Parameters
+    ----------
+    top_k, shrinkage, prior_rows, input, solver, tol, max_iter
+        As in `MCCT`.
 
     Attributes
     ----------
     inverse_weights_ : ndarray
         By-rank temperatures, non-increasing.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> data = mc.data.synthetic(1000, 5)
+    >>> cal = mc.MCCTInverse().fit(data.values, data.labels)
+    >>> cal.inverse_weights_.round(2)
+    array([1.97, 1.97, 1.97, 1.97, 1.97])
+    >>> cal.solution_.converged
+    True
     """
 
     _inverse = True

@@ -36,12 +36,26 @@ class Published(Calibrator):
     max_iter : int
     tol : float
         SLSQP's ``ftol``.
+    class_axis : int
+        The axis of the classes, as in (N, C, H, W) with 1; results come back in the shape given.
+    ignore_index : int or None
+        A label that does not count, such as -100 for padding; None: all count.
 
     Attributes
     ----------
     weights_, biases_ : ndarray of shape (m,) or (top_k,)
         By rank, lowest first.
     solution_ : monocal.solver.Solution
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> data = mc.data.synthetic(1000, 5)
+    >>> import warnings
+    >>> with warnings.catch_warnings(action="ignore", category=mc.OrderWarning):
+    ...     published = mc.MCCT.as_published().fit(data.values, data.labels)
+    >>> published.preserves_order, published.weights_.shape
+    (False, (5,))
     """
 
     def __init__(
@@ -51,12 +65,16 @@ class Published(Calibrator):
         filter: bool = False,
         max_iter: int = 100,
         tol: float = 1e-12,
+        class_axis: int = -1,
+        ignore_index: int | None = None,
     ):
         self.inverse = inverse
         self.top_k = top_k
         self.filter = filter
         self.max_iter = max_iter
         self.tol = tol
+        self.class_axis = class_axis
+        self.ignore_index = ignore_index
 
     def _fit(self, logits: np.ndarray, labels: np.ndarray, weight: np.ndarray | None) -> None:
         warn(

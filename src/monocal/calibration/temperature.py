@@ -46,6 +46,10 @@ class TemperatureScaling(ConeCalibrator):
         more rows had been seen, labelled by the classifier itself. It keeps a few rows that are all right from making
         everything certain, and is lost among thousands; 0 is the plain likelihood (and no part of the squared error).
     input : {"logits", "probabilities"}
+    class_axis : int
+        The axis of the classes, as in (N, C, H, W) with 1; results come back in the shape given.
+    ignore_index : int or None
+        A label that does not count, such as -100 for padding; None: all count.
     tol : float
         Largest violation of the optimality conditions to accept; with ``loss="mse"``, largest ``|dB / d log T|``.
     max_iter : int
@@ -76,12 +80,16 @@ class TemperatureScaling(ConeCalibrator):
         loss: str = "nll",
         prior_rows: float = PRIOR_ROWS,
         input: str = "logits",
+        class_axis: int = -1,
+        ignore_index: int | None = None,
         tol: float = 1e-6,
         max_iter: int = 100,
     ):
         self.loss = loss
         self.prior_rows = prior_rows
         self.input = input
+        self.class_axis = class_axis
+        self.ignore_index = ignore_index
         self.tol = tol
         self.max_iter = max_iter
 

@@ -14,7 +14,7 @@ from typer.core import TyperGroup
 
 from .. import __version__
 from ..errors import InputError, MissingExtraError, speaking
-from . import apply, audit, compare, demo, evaluate, export, fit, report, reproduce
+from . import apply, audit, compare, demo, evaluate, export, fit, monitor, report, reproduce
 from .messages import in_words, speak_of
 from .output import one_line
 
@@ -26,9 +26,9 @@ Give it a file of a classifier's logits and labels that it was not trained on:
   monocal apply cal.json test.npz -o probs.npz         correct other logits
   monocal report cal.npz --test test.npz -o report.html
 
-Files: .csv, .tsv (also .csv.gz), .parquet, .feather, .npz, .npy, .safetensors, .h5, .pt, .txt, pickles of arrays, a folder of
-.npy files. Arrays and columns are found by name: logits or probabilities, and labels, which may be the names of the columns; a
-file with logits_val, y_val, logits_test and y_test is used by its parts.
+Files: .csv, .tsv (also .csv.gz), .parquet, .feather, .npz, .npy, .safetensors, .h5, .pt, .jsonl, .txt, pickles of arrays, a
+folder of .npy files. Arrays and columns are found by name: logits or probabilities, and labels, which may be the names of the
+columns; a file with logits_val, y_val, logits_test and y_test is used by its parts.
 
 Exit codes: 0 done; 1 something is wrong with the data, the files or the values of options; 2 wrong usage; 3 done, but a check
 failed (a fit that did not converge, an order that was not kept); 130 stopped with Ctrl-C, 143 by SIGTERM, 129 by SIGHUP.
@@ -155,6 +155,7 @@ for _command in (
     compare.compare,
     audit.audit,
     report.report,
+    monitor.monitor,
     export.export,
     demo.demo,
     reproduce.reproduce,

@@ -140,12 +140,15 @@ class Reading:
         path: Path,
         *,
         need_labels: bool = False,
+        with_labels: bool = False,
         mmap: bool = False,
     ) -> LogitsSet:
-        """A set that a fitted calibrator can take; labels are read only where they are needed."""
+        """A set that a fitted calibrator can take; labels are read only where they are needed or asked for."""
         from ..data.naming import classes_of
 
-        read = functools.partial(self.read, path, need_labels=need_labels, with_labels=need_labels, mmap=mmap)
+        read = functools.partial(
+            self.read, path, need_labels=need_labels, with_labels=need_labels or with_labels, mmap=mmap
+        )
         try:
             found = read(kind=None if self.kind else calibrator.input)
         except KindError:
@@ -157,6 +160,7 @@ class Reading:
                 f"{path} holds {found.kind}, but the calibrator was fitted on {calibrator.input}: give it a file of "
                 f"{calibrator.input}, or fit one on {found.kind}."
             )
+        found = found.with_classes(calibrator.n_features_in_)
         if found.n_classes != calibrator.n_features_in_:
             raise InputError(
                 f"{path} has {found.n_classes} classes, but the calibrator was fitted on {calibrator.n_features_in_}: "
@@ -172,7 +176,8 @@ class Reading:
         """A set to fit on and one to judge on: a second file, or the test part of the first, or none."""
         cal = self.read_to_learn(path)
         if test is not None:
-            judge = self.read(test, kind=cal.kind, need_labels=True)
+            judge = self.read(test, kind=cal.kind, need_labels=True).with_classes(cal.n_classes)
+            cal = cal.with_classes(judge.n_classes)
             return cal, self._ordered(judge, cal.class_names) if judge.n_classes == cal.n_classes else judge
         if self.part is None and len(_parts(path)) > 1:
             return cal, self.read(path, prefer="test", need_labels=True)

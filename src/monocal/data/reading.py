@@ -44,7 +44,8 @@ def read(
     ----------
     path : path or frame
         ``.npz``, ``.npy``, ``.csv``, ``.tsv`` (also ``.csv.gz``, ``.tsv.gz``), ``.parquet``, ``.feather``, ``.safetensors``,
-        ``.h5``/``.hdf5``, ``.pt``/``.pth`` of torch, ``.txt``, a pickle of arrays (``.p``, ``.pkl``, ``.pickle``), or a folder of
+        ``.h5``/``.hdf5``, ``.pt``/``.pth`` of torch, ``.jsonl`` (samples of lm-evaluation-harness, or a row in each line),
+        ``.txt``, a pickle of arrays (``.p``, ``.pkl``, ``.pickle``), or a folder of
         ``.npy`` files; or a pandas or polars frame in memory. Arrays are recognised by name: ``logits``, ``probabilities``
         (``probs``, ``y_pred_proba``) and ``labels`` (``y``, ``target``, ``class``), with ``_val``/``_cal`` and ``_test`` for the
         two parts; in tables a class is a column: ``logit_0``, ``prob_cat`` or just ``cat``.
@@ -178,6 +179,7 @@ def _read(
         made,
         aside=tuple(name for name in names if name in kept),
         taken=_taken(source, choice, made, labels_where),
+        ragged=source.ragged,
     )
 
 
@@ -287,6 +289,15 @@ def read_splits(
     Returns
     -------
     Splits
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> from monocal.data import Splits, synthetic, write
+    >>> path = write("both.npz", Splits(synthetic(300, 4), synthetic(200, 4, seed=1), "both"))
+    >>> splits = mc.read_splits(path)
+    >>> splits.cal.n_samples, splits.test.n_samples
+    (300, 200)
     """
     source = open_source(path, mmap=mmap)
     other = source if test is None else open_source(test, mmap=mmap)
@@ -316,7 +327,26 @@ def read_splits(
 
 @dataclass(frozen=True)
 class Location:
-    """Where a calibration set and its test set are; small, picklable, read when wanted."""
+    """Where a calibration set and its test set are; small, picklable, read when wanted.
+
+    Attributes
+    ----------
+    name : str
+    path : Path
+        Of the file (or folder) with both parts, or with the calibration set.
+    group : str or None
+        Within an HDF5 file.
+    test : Path or None
+        Of the test set, where it has a file of its own.
+
+    Examples
+    --------
+    >>> from monocal.data import Splits, find, synthetic, write
+    >>> _ = write("both.npz", Splits(synthetic(300, 4), synthetic(200, 4, seed=1), "both"))
+    >>> place = find(".")[0]
+    >>> place.name, place.read().test.n_samples
+    ('both', 200)
+    """
 
     name: str
     path: Path
@@ -337,10 +367,22 @@ def find(folder: str | os.PathLike[str]) -> list[Location]:
     cannot be read, is left out with a ``UserWarning``. Only names are read here, no values
     (pickles apart, which open whole or not at all).
 
+    Parameters
+    ----------
+    folder : path
+        A file is a folder of one.
+
     Raises
     ------
     FileError
         There is no such folder, or no pair in it.
+
+    Examples
+    --------
+    >>> from monocal.data import Splits, find, synthetic, write
+    >>> _ = write("both.npz", Splits(synthetic(300, 4), synthetic(200, 4, seed=1), "both"))
+    >>> [place.name for place in find(".")]
+    ['both']
     """
     root = as_path(folder)
     if not root.exists():

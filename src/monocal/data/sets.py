@@ -52,6 +52,16 @@ class LogitsSet:
         Other columns that go with the rows, such as ids: see `read_columns`.
     taken : str
         What was taken for what, in one line.
+    ragged : bool
+        Whether rows may lack classes at the end, as questions with different numbers of options do.
+
+    Examples
+    --------
+    >>> from monocal.data import LogitsSet
+    >>> import numpy as np
+    >>> data = LogitsSet(np.array([[2.0, 1.0], [0.0, 3.0]]), np.array([0, 1]), class_names=("cat", "dog"))
+    >>> data.n_samples, data.n_classes, data.kind
+    (2, 2, 'logits')
     """
 
     values: np.ndarray
@@ -66,6 +76,14 @@ class LogitsSet:
     weights: np.ndarray | None = None
     aside: tuple[str, ...] = ()
     taken: str = ""
+    ragged: bool = False
+
+    def with_classes(self, m: int) -> LogitsSet:
+        """The same with classes that no row has, up to ``m``, where rows may lack some at the end; else as it is."""
+        lacking = m - self.n_classes
+        if not self.ragged or lacking <= 0:
+            return self
+        return replace(self, values=np.pad(self.values, ((0, 0), (0, lacking)), constant_values=-np.inf))
 
     def in_order_of(self, names: Sequence[str] | None) -> LogitsSet:
         """The same with the classes, and so the labels, in the order of ``names``; as it is where one side has no names."""
@@ -104,7 +122,20 @@ class LogitsSet:
 
 @dataclass(frozen=True, eq=False)
 class Splits:
-    """A set to calibrate on and a set to judge on, with the same classes."""
+    """A set to calibrate on and a set to judge on, with the same classes.
+
+    Attributes
+    ----------
+    cal, test : LogitsSet
+    name : str
+
+    Examples
+    --------
+    >>> from monocal.data import Splits, synthetic
+    >>> splits = Splits(synthetic(300, 4), synthetic(200, 4, seed=1), "two parts")
+    >>> splits.cal.n_samples, splits.test.n_samples
+    (300, 200)
+    """
 
     cal: LogitsSet
     test: LogitsSet

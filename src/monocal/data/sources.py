@@ -38,7 +38,8 @@ class NamedArrays:
     ``table`` marks a file whose arrays are columns of equal length, of which those in ``text`` hold words, and ``headless``
     one whose columns have no names but places; ``notes`` says in words what was done to read it. A frame in memory has no
     path, and is called by its ``title``. ``whole`` reads columns of a table as they stand, to be written again,
-    and ``with_gaps`` as arrays in which values may be missing; None where ``load`` admits that itself.
+    and ``with_gaps`` as arrays in which values may be missing; None where ``load`` admits that itself. Rows of a ``ragged``
+    source may lack classes at the end, and another file of its kind may have more of them or fewer.
     """
 
     path: Path | None
@@ -51,6 +52,7 @@ class NamedArrays:
     title: str = ""
     whole: Callable[[Sequence[str]], list[Any]] | None = None
     with_gaps: Callable[[Sequence[str]], list[np.ndarray]] | None = None
+    ragged: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "title", self.title or str(self.path))
@@ -145,7 +147,7 @@ def extension(path: Path) -> str:
 
 def open_source(given: Any, *, mmap: bool = False) -> NamedArrays:
     """Open a file by its extension, a folder of ``.npy`` files, or a frame in memory."""
-    from monocal.data import archives, pickles, tables, tensors, texts
+    from monocal.data import archives, pickles, samples, tables, tensors, texts
 
     if tables.is_frame(given):
         return tables.open_frame(given)
@@ -167,6 +169,9 @@ def open_source(given: Any, *, mmap: bool = False) -> NamedArrays:
         ".pt": tensors.open_tensors,
         ".pth": tensors.open_tensors,
         ".txt": texts.open_text,
+        ".jsonl": samples.open_records,
+        ".jsonl.gz": samples.open_records,
+        ".ndjson": samples.open_records,
     }
     with reading(path, "a file of logits"):
         path.stat()

@@ -7,6 +7,7 @@ new figure or the caller's axes. Nothing is shown, and no setting of matplotlib 
 from .comparison import ComparisonDisplay
 from .curves import CalibrationCurve, Stretch, margin_curve, margins, reliability_curve
 from .groups import GroupCurves, GroupDisplay, group_curves
+from .over_time import MonitorDisplay
 from .parameters import EffectCurve, RankParameters, effect_curve, rank_parameters
 from .ranks import EffectDisplay, RankParametersDisplay
 from .reliability import MarginDisplay, ReliabilityDisplay
@@ -20,6 +21,7 @@ __all__ = [
     "GroupCurves",
     "GroupDisplay",
     "MarginDisplay",
+    "MonitorDisplay",
     "RankParameters",
     "RankParametersDisplay",
     "ReliabilityDisplay",

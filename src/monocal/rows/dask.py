@@ -62,7 +62,7 @@ class DaskLogits:
         X, y, sample_weight = (as_array(column) for column in (X, y, sample_weight))
         if X.ndim != 2:
             raise InputError(
-                f"X must be two-dimensional, one row a sample and one column a class, but has shape {X.shape}."
+                f"X must be two-dimensional, one row per sample and one column per class, but has shape {X.shape}."
             )
         self.X = whole_rows(X)
         self.y, self.weight, self.context = y, sample_weight, context
@@ -72,13 +72,15 @@ class DaskLogits:
             raise InputError(
                 "requires y to be passed, but the target y is None: give the true class of every row, 0..m-1."
             )
-        X = _cut_at_blocks(self.X, _has_weight(self.weight, self.X.shape[0]))
+        X = _cut_at_blocks(
+            self.X, _has_weight(self.weight, self.y, self.X.shape[0], reader.layout.ignore_index)
+        )
         chunks = chunks_of(X, self.y, self.weight, self.context)
         shared = once(reader)
         looks = compute([task(_look, shared, *chunk) for chunk in chunks])
         reader = replace(reader, smallest=min(look.smallest_probability for look in looks))
         sizes = [look.n_rows for look in looks]
-        check_some_weight(sum(sizes) > 0)
+        check_some_weight(sum(sizes) > 0, reader.layout.ignore_index)
         chunks = [chunk for chunk, size in zip(chunks, sizes, strict=True) if size]
         first = next(look.first_rows for look in looks if look.n_rows)
         sizes = [size for size in sizes if size]
@@ -211,14 +213,16 @@ def _cut_at_blocks(X: Any, counts: np.ndarray | None) -> Any:
     return X.rechunk({0: tuple(np.diff(edges).tolist())})
 
 
-def _has_weight(weight: Any, n: int) -> np.ndarray | None:
-    """Which rows have weight, (n,); None where all have, or where the weights do not fit and are refused later."""
-    if weight is None or np.isscalar(weight):
-        return None
-    found = to_numpy(compute([weight])[0])
-    if found.shape != (n,) or found.dtype.kind not in "biuf":
-        return None
-    counts = found != 0
+def _has_weight(weight: Any, y: Any, n: int, ignore_index: int | None) -> np.ndarray | None:
+    """Which rows count, (n,); None where all do, or where weights or labels do not fit and are refused later."""
+    counts = np.ones(n, dtype=bool)
+    for column, nothing in ((weight, 0), (y, ignore_index)):
+        if column is None or nothing is None or np.isscalar(column):
+            continue
+        found = to_numpy(compute([column])[0])
+        if found.shape != (n,) or found.dtype.kind not in "biuf":
+            return None
+        counts &= found != nothing
     return None if counts.all() else counts
 
 
@@ -234,18 +238,16 @@ class _Look:
 
 def _look(reader: Box, X: Any, y: Any, weight: Any, context: Any, first_row: int) -> _Look:
     """Check a chunk and count its rows."""
-    values = reader.value.values(X, first_row).values
-    learnt = reader.value.having_seen(values)
-    rows = learnt.labelled(values, y, weight, first_row, context).that_count.on_host()
+    learnt, checked = reader.value.checked(X, y, weight, first_row, context)
+    rows = checked.that_count.on_host()
     return _Look(len(rows), rows.logits[:50].copy(), learnt.smallest)
 
 
 def _make_blocks(
     reader: Box, make: Box, X: Any, y: Any, weight: Any, context: Any, first_row: int
 ) -> list[Any]:
-    values = reader.value.values(X, first_row).values
-    checked = reader.value.labelled(values, y, weight, first_row, context).on_host()
-    return [make.value(part) for part in regroup([checked])]
+    _, checked = reader.value.checked(X, y, weight, first_row, context)
+    return [make.value(part) for part in regroup([checked.on_host()])]
 
 
 def _sum_blocks(blocks: list[Block], function: Callable[..., Any], args: Box) -> Any:

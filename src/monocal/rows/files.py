@@ -1,7 +1,7 @@
 """Rows in a file or in blocks: read in parts, each checked as it comes, and written in parts.
 
 memory-mapped, zarr or h5py array   read in slices of its rows
-a function that makes blocks        called once a pass; its blocks are ``(X, y)``, ``(X, y, sample_weight)``, ``(X, y, context)``
+a function that makes blocks        called once per pass. Blocks are ``(X, y)``, ``(X, y, sample_weight)``, ``(X, y, context)``
                                     with a table (n, C), or ``(X, y, sample_weight, context)``
 """
 
@@ -16,12 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import to_numpy
+from ..arrays import array_namespace, device_of, is_torch, on_host, to_numpy
 from ..errors import InputError
+from ..layout import ROWS, GatheredRows, Layout
 from ..validation import check_some_weight
 from .context import ContextReader, find_context
 from .interface import RowMap
-from .parallel import row_slices
+from .parallel import GPU_BLOCK, row_slices
 from .reader import Checked, Reader
 from .stream import StreamSource
 
@@ -38,12 +39,20 @@ def is_large_file(x: Any) -> bool:
     return _is_file(x) and x.ndim == 2 and x.size * x.dtype.itemsize > IN_MEMORY
 
 
+def has_parts(x: Any, layout: Layout) -> bool:
+    """Whether ``x`` is an array in memory of which a fit would have to copy rows, were it not read in parts."""
+    whole = isinstance(x, np.ndarray) and x.ndim == 2 and layout.ignore_index is not None
+    return whole or (isinstance(x, GatheredRows) and not is_torch(x.array))
+
+
 def is_blocks(x: Any, y: Any) -> bool:
     """Whether ``x`` is a function that makes blocks, or an iterable of blocks with their labels."""
     return (callable(x) and not hasattr(x, "shape")) or (y is None and _is_iterable_of_blocks(x))
 
 
 def _is_file(x: Any) -> bool:
+    if isinstance(x, GatheredRows):
+        return _is_file(x.array)
     if isinstance(x, np.ndarray):
         return _memmap(x) is not None
     return type(x).__module__.partition(".")[0] in ("zarr", "h5py") and hasattr(x, "shape")
@@ -87,6 +96,8 @@ class _Parts(ABC):
     )
 
     names = None
+    # Whether the rows are in memory, so that what is made of them may stay there.
+    in_memory = False
 
     @abstractmethod
     def parts(self) -> Iterator[tuple[Any, Any, Any, Any]]:
@@ -106,9 +117,11 @@ class _Parts(ABC):
             single &= part.logits.dtype != np.float64
         if not classes:
             raise InputError("X: there is no block to read, so there is nothing to fit.")
-        check_some_weight(rows > 0)
+        check_some_weight(rows > 0, reader.layout.ignore_index)
         read = partial(self._read_again, reader)
-        return StreamSource(reader, read, np.concatenate(first), (rows, classes), single)
+        return StreamSource(
+            reader, read, np.concatenate(first), (rows, classes), single, keeps=self.in_memory
+        )
 
     def _read_again(self, reader: Reader) -> Iterator[Checked]:
         return (part for _, part in self._checked(reader))
@@ -119,17 +132,17 @@ class _Parts(ABC):
         for X, y, weight, context in self.parts():
             if is_empty(X):
                 continue
-            values = reader.values(X, first_row).values
-            reader, codes = self._context(reader.having_seen(values), context, first_row)
-            part = reader.labelled(values, y, weight, first_row, codes)
-            classes = classes or values.shape[1]
-            if values.shape[1] != classes:
+            reader, codes = self._context(reader, context, first_row)
+            reader, part = reader.checked(X, y, weight, first_row, codes)
+            n, m = part.logits.shape
+            classes = classes or m
+            if m != classes:
                 raise InputError(
-                    f"X: the block that begins at row {first_row} has {values.shape[1]} columns, those before it have {classes}. "
+                    f"X: the block that begins at row {first_row} has {m} columns, those before it have {classes}. "
                     "All blocks must have one column for each class."
                 )
             yield reader, part.on_host()
-            first_row += len(values)
+            first_row += n
 
     def _context(self, reader: Reader, context: Any, first_row: int) -> tuple[Reader, np.ndarray | None]:
         """The reader, and the context of a part as numbers: as they are here."""
@@ -142,6 +155,7 @@ class FileLogits(_Parts):
     def __init__(self, X: Any, y: Any = None, sample_weight: Any = None, context: Any = None):
         self.X, self.y = X, y
         self.weight, self.context = sample_weight, context
+        self.in_memory = not _is_file(X) or X.size * X.dtype.itemsize <= IN_MEMORY
         n = X.shape[0]
         for name, column in (("y", y), ("sample_weight", sample_weight), ("context", context)):
             shape = getattr(column, "shape", None)
@@ -156,32 +170,51 @@ class FileLogits(_Parts):
             raise InputError(
                 "requires y to be passed, but the target y is None: give the true class of every row, 0..m-1."
             )
-        labels, weight, context = (_sliceable(x) for x in (self.y, self.weight, self.context))
-        for rows in _reads(self.X):
-            some = weight if weight is None or np.isscalar(weight) else weight[rows]
-            yield _read(self.X, rows), labels[rows], some, None if context is None else context[rows]
+        yield from file_parts(self.X, self.y, self.weight, self.context)
 
     def apply(self, row_map: RowMap, out: Any) -> Any:
         dtype = None if out is None else check_out(out, self.X.shape, self.X.dtype)
         for rows in _reads(self.X):
             values = row_map.function(_read(self.X, rows), rows.start, dtype)
             if out is None:
-                out = np.empty((self.X.shape[0], *values.shape[1:]), dtype=values.dtype)
+                out = self._room(values)
             out[rows] = values
             _forget(out)
         return out
+
+    def _room(self, values: Any) -> Any:
+        """Where the results for all rows go, of the library and type of those for some."""
+        xp = array_namespace(values)
+        if values.ndim == 1 or not isinstance(self.X, GatheredRows):
+            return xp.empty((self.X.shape[0], *values.shape[1:]), dtype=values.dtype, **device_of(values))
+        whole = xp.empty(self.X.array.shape, dtype=values.dtype, **device_of(values))
+        return GatheredRows(whole, self.X.axis)
+
+
+def file_parts(X: Any, *columns: Any) -> Iterator[tuple[Any, ...]]:
+    """Some rows of an array at a time, with the same rows of each column; None and single numbers stay."""
+    beside = [_sliceable(column) for column in columns]
+    for rows in _reads(X):
+        yield _read(X, rows), *(x if x is None or np.isscalar(x) else x[rows] for x in beside)
 
 
 class BlockLogits(_Parts):
     """Blocks of rows from a function or an iterable."""
 
-    def __init__(self, blocks: Any, y: Any = None, sample_weight: Any = None, context: Any = None):
+    def __init__(
+        self,
+        blocks: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        context: Any = None,
+        layout: Layout = ROWS,
+    ):
         if y is not None or sample_weight is not None or context is not None:
             raise InputError(
                 "X is a function or an iterable of blocks, so labels, weights and context come with its blocks, (X, y), "
                 "(X, y, sample_weight) or (X, y, sample_weight, context): do not pass them apart."
             )
-        self.blocks = blocks
+        self.blocks, self.layout = blocks, layout
 
     def parts(self) -> Iterator[tuple[Any, Any, Any, Any]]:
         blocks = self.blocks() if callable(self.blocks) else self.blocks
@@ -199,6 +232,9 @@ class BlockLogits(_Parts):
             X, y, weight, context = (*block, None, None)[:4]
             if len(block) == 3 and find_context([weight]) is not None:  # a table is no weights
                 weight, context = None, weight
+            if not self.layout.is_plain(X):
+                flat = self.layout.flat(X)
+                X, y, weight = flat.rows[:], flat.column(y, "y"), flat.column(weight, "sample_weight")
             yield X, y, weight, context
 
     def _context(self, reader: Reader, context: Any, first_row: int) -> tuple[Reader, np.ndarray | None]:
@@ -220,10 +256,13 @@ class BlockLogits(_Parts):
         )
 
 
-def plain_blocks(blocks: Any) -> Iterator[Any]:
+def plain_blocks(blocks: Any, layout: Layout = ROWS) -> Iterator[Any]:
     """The values of blocks, whatever the form they come in."""
-    if _is_file(blocks) and len(blocks.shape) == 2:
+    if _is_file(blocks) and layout.is_plain(blocks):
         return (_read(blocks, rows) for rows in _reads(blocks))
+    if _is_file(blocks) and layout.flat(blocks).axis > 0:
+        size = max(1, _READ * blocks.shape[0] // blocks.size)
+        return (_read(blocks, some) for some in row_slices(blocks, size))
     if hasattr(blocks, "shape"):
         raise InputError(
             "blocks must be an iterable of arrays (n_i, m), but is one array. Use predict_proba for it."
@@ -261,14 +300,17 @@ def is_empty(block: Any) -> bool:
 
 def _reads(X: Any) -> list[slice]:
     """Slices of rows to read at a time, whole chunks where the array has some."""
-    size = max(1, _READ // X.shape[1])
+    on_device = isinstance(X, GatheredRows) and not on_host(X.array)
+    size = max(1, (GPU_BLOCK if on_device else _READ) // X.shape[1])
     chunks = getattr(X, "chunks", None)
     if chunks:
         size = max(1, size // chunks[0]) * chunks[0]
     return row_slices(X, size)
 
 
-def _read(X: Any, rows: slice) -> np.ndarray:
+def _read(X: Any, rows: slice) -> Any:
+    if isinstance(X, GatheredRows) and is_torch(X.array):
+        return X[rows]
     values = np.array(X[rows], order="C")  # a copy: what a memory map has read is let go
     _forget(X)
     return values
@@ -276,7 +318,7 @@ def _read(X: Any, rows: slice) -> np.ndarray:
 
 def _forget(x: Any) -> None:
     """Take the pages of a memory map off this process; they stay in the file and in the system's cache."""
-    found = _memmap(x)
+    found = _memmap(x.array if isinstance(x, GatheredRows) else x)
     # Pages of a private map (mode "c") may hold changes that are nowhere else.
     if found is not None and found.mode != "c" and hasattr(mmap, "MADV_DONTNEED"):
         found.base.madvise(mmap.MADV_DONTNEED)  # type: ignore[union-attr]

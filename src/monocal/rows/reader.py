@@ -12,14 +12,18 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Array, array_namespace, device_of, is_torch, ordered_log, to_numpy
+from ..arrays import Array, array_namespace, beside, device_of, is_torch, ordered_log, to_numpy
+from ..layout import ROWS, Layout
 from ..validation import (
     Given,
     check_label_available,
     check_labels,
     check_logits,
     check_probabilities,
+    check_some_weight,
     check_weights,
+    ignored_rows,
+    read_matrix,
 )
 from .context import ContextReader, check_context_rows
 
@@ -71,33 +75,57 @@ class Reader:
         The smallest positive probability of the calibration rows.
     context : ContextReader or None
         How what is known of rows beside their logits is read; None where nothing is.
+    layout : Layout
+        Where the classes are, and which labels do not count.
     """
 
     input: str = "logits"
     smallest: float = np.inf
     context: ContextReader | None = None
+    layout: Layout = ROWS
 
     def values(self, X: Any, first_row: int = 0) -> Given:
         """Checked values in the caller's library. Rows may be a part of more that begins at ``first_row``."""
         check = check_probabilities if self.input == "probabilities" else check_logits
         return check(X, first_row=first_row)
 
-    def labelled(
+    def checked(
         self,
-        values: Array,
+        X: Any,
         y: Any,
         sample_weight: Any,
         first_row: int | None = None,
         context: np.ndarray | None = None,
-    ) -> Checked:
-        """Checked values as logits, with their labels, weights, and context as `ContextReader.codes` gives it."""
+    ) -> tuple[Reader, Checked]:
+        """Rows as logits, with their labels, weights, and context as `ContextReader.codes` gives it; and the reader that has
+        seen them.
+
+        Rows may be a part of more that begins at ``first_row``; then all may be without weight.
+        """
         begin = first_row or 0
+        given = read_matrix(X)
+        n = given.values.shape[0]
+        y, sample_weight, ignored = ignored_rows(y, sample_weight, n, self.layout.ignore_index)
+        if ignored is not None:
+            given = self.without(given, ignored)
+        values = self.values(given, begin).values
+        learnt = self.having_seen(values)
         labels = check_labels(y, values, first_row=begin)
-        weight = check_weights(sample_weight, values, first_row=first_row)
-        logits = self.logits(values)
+        weight = check_weights(sample_weight, values, first_row=begin)
+        if first_row is None and weight is not None:
+            check_some_weight(bool(array_namespace(weight).any(weight > 0)), self.layout.ignore_index)
+        logits = learnt.logits(values)
         check_label_available(logits, labels, weight, first_row=begin)
-        check_context_rows(context, values.shape[0], begin)
-        return Checked(logits, labels, weight, context)
+        check_context_rows(context, n, begin)
+        return learnt, Checked(logits, labels, weight, context)
+
+    def without(self, given: Given, ignored: np.ndarray) -> Given:
+        """The same rows with something harmless where they are ignored: whatever stood there, it is not looked at."""
+        values = given.values
+        xp = array_namespace(values)
+        harmless = 1.0 / values.shape[1] if self.input == "probabilities" else 0.0
+        fill = xp.asarray(harmless, dtype=values.dtype, **device_of(values))
+        return replace(given, values=xp.where(beside(ignored, values)[:, None], fill, values))
 
     def having_seen(self, values: Array) -> Reader:
         """The reader that knows these rows are among those of the calibration set."""

@@ -21,7 +21,7 @@ from ..arrays import Array, to_numpy
 from ..errors import InputError
 from ..kernel.block import Block
 from .block import prepare_block
-from .memory import MemoryRows
+from .memory import HeldBlocks, MemoryRows
 from .parallel import block_rows, map_in_order
 from .reader import Checked, Reader
 from .sampling import blocks_between, join_samples, sample_step
@@ -62,27 +62,36 @@ def _join(parts: list[Checked]) -> Checked:
 
 @dataclass(frozen=True)
 class StreamSource:
-    """Checked rows that are read again and again; implements `interface.Source`."""
+    """Checked rows that are read in parts: again and again, or once where what is made of them is kept; implements
+    `interface.Source`."""
 
     reader: Reader
     read: Callable[[], Iterator[Checked]]
     first: np.ndarray  # a few of the logits
     shape: tuple[int, int]
     single_precision: bool
+    keeps: bool = False  # whether what is made of the rows fits in memory, as they do
 
     def first_rows(self) -> np.ndarray:
         return self.first
 
-    def hold(self, make: Callable[[Checked], Any]) -> StreamingRows:
+    def hold(self, make: Callable[[Checked], Any]) -> StreamingRows | HeldBlocks:
         n, m = self.shape
+        if self.keeps:
+            return HeldBlocks(self._made(make))
         return StreamingRows(self.read, make, n, m, m, self.single_precision)
 
-    def prepare(self, **how: Any) -> StreamingRows:
+    def prepare(self, **how: Any) -> StreamingRows | MemoryRows:
+        if self.keeps:
+            return MemoryRows(self._made(partial(prepare_block, **how)))
         n, m = self.shape
         single = self.single_precision and how.get("dtype") is None
         return StreamingRows(
             self.read, partial(prepare_block, **how), n, m, min(how.get("top_k") or m, m), single
         )
+
+    def _made(self, make: Callable[[Checked], Any]) -> list[Any]:
+        return list(map_in_order(make, regroup(self.read())))
 
 
 class StreamingRows:

@@ -1,55 +1,32 @@
 """What servers of language models return: the k largest logits of a row, their ids, and the log-sum-exp of all.
 
-    R = exp(logsumexp) - sum_i exp(z_i)          mass of the classes that are not named
-    z_rest = log(R / N)                          they count as N equal classes
-
-``N`` is the number of classes not named, where that is known; else the smallest for which ``z_rest`` is not above the lowest
-named logit, so that every class of the rest stays below the named ones. The rest is what the tail is with ``top_k``: it has
-the parameters of the lowest rank and stays in the normaliser. A label that is not named falls on one of its classes.
-
-Some servers name the actual token as well, far below the k largest. If there are not enough classes for all of the rest to lie
-below it, it cannot be one of the largest, and it counts as one of the rest.
-
-A tail is not flat. At a scale ``s`` it has the mass ``sum_j exp(s z_j)``, and the flat one ``N (R / N)^s``: by Jensen's
-inequality no less where ``s < 1``, no more where ``s > 1``. Either way the flat tail moves more than the true one.
+What is not named counts as ``N`` equal classes that have the remaining mass together (see `rest`). It is what the tail is
+with ``top_k``: it has the parameters of the lowest rank and stays in the normaliser. A label that is not named falls on one of
+its classes.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from scipy.special import logsumexp
 
-from ..arrays import keep_argmax, ordered_exp, to_numpy
+from ..arrays import to_numpy
 from ..errors import InputError
-from ..kernel.block import Block
-from ..kernel.choice import ARRAY
-from ..ranks.ranked import LARGEST, Ranked, Rest, Tail, rank_rows
 from ..validation import (
     ANY_CLASS,
+    check_choice,
     check_labels,
     check_logits,
     check_number,
-    check_top_k,
-    check_weights,
     read_matrix,
     read_numbers,
 )
-from .interface import RowMap
-from .memory import HeldBlocks, MemoryRows
-from .parallel import row_slices
-from .reader import Reader
-
-# Single precision cannot tell a smaller part of the total from nothing.
-_LEAST_REST = np.log(2.0**-24)
-# How far the named classes may exceed the total: log-probabilities are often rounded to a few digits.
-_SLACK = 0.02
-# More classes than any vocabulary has, for rows that do not say how many there are.
-_MOST = 2**20
-# What OpenAI's servers write for "very unlikely": no logarithm of anything.
-_SENTINEL = -9999.0
+from .responses import SENTINEL, Origin, read_top
+from .rest import MOST, among_largest, check_total, rest_of
+from .vocabulary import Vocabulary
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +48,16 @@ class TopK:
         How many of the largest to keep of each row, largest first. vLLM's ``prompt_logprobs`` names the actual token beside the
         k largest: give its k, and that token is one of the rest unless it is among them.
 
+    Attributes
+    ----------
+    tokens : ndarray of shape (n,) or None
+        After `from_openai` and `from_vllm`: the token that stands at each position of the text, sampled or the prompt's own.
+        Of a prompt that is the truth: ``cal.fit(top, top.tokens)``.
+    places : ndarray of shape (n, 3) or None
+        The same: response, choice and position of each row.
+    vocabulary : Vocabulary or None
+        The same: numbers of the tokens by their text. Labels may be given as text, too.
+
     Examples
     --------
     >>> import numpy as np, monocal as mc
@@ -86,6 +73,7 @@ class TopK:
     logsumexp: Any = 0.0
     n_classes: int | None = None
     k: int | None = None
+    origin: Origin | None = field(default=None, repr=False)
     named: np.ndarray = field(
         init=False, repr=False
     )  # (n, k), values of the largest; -inf for what belongs to the rest
@@ -95,7 +83,7 @@ class TopK:
     def __post_init__(self) -> None:
         given = read_matrix(self.values, "values").values
         z = np.asarray(to_numpy(given), dtype=np.float64)
-        z = to_numpy(check_logits(np.where(z == _SENTINEL, -np.inf, z), "values").values)
+        z = to_numpy(check_logits(np.where(z == SENTINEL, -np.inf, z), "values").values)
         ids = to_numpy(read_numbers(self.ids, "ids", "a class number"))
         if ids.shape != z.shape or ids.dtype.kind not in "iu":
             raise InputError(
@@ -112,12 +100,12 @@ class TopK:
         total = to_numpy(read_numbers(self.logsumexp, "logsumexp", "a real number")).astype(np.float64)
         if total.shape not in ((), (len(z),)):
             raise InputError(
-                f"logsumexp must be one number or one a row, ({len(z)},), but has shape {total.shape}."
+                f"logsumexp must be one number or one per row, ({len(z)},), but has shape {total.shape}."
             )
         total = np.broadcast_to(total, (len(z),))
-        _check_total(z, total)
-        named = np.where(_among_largest(z, total, self.n_classes or _MOST), z, -np.inf)
-        count, value = _rest(named, total, self.n_classes, (np.isfinite(z) & np.isinf(named)).sum(axis=1))
+        check_total(z, total)
+        named = np.where(among_largest(z, total, self.n_classes or MOST), z, -np.inf)
+        count, value = rest_of(named, total, self.n_classes, (np.isfinite(z) & np.isinf(named)).sum(axis=1))
         found = {"values": z, "ids": ids, "logsumexp": total}
         for name, array in {**found, "named": named, "rest_count": count, "rest_value": value}.items():
             object.__setattr__(self, name, array)
@@ -128,7 +116,114 @@ class TopK:
     def __getitem__(self, rows: Any) -> TopK:
         """Some of the rows."""
         index = np.atleast_1d(np.arange(len(self))[rows])
-        return TopK(self.values[index], self.ids[index], self.logsumexp[index], self.n_classes)
+        origin = None if self.origin is None else self.origin[index]
+        return TopK(self.values[index], self.ids[index], self.logsumexp[index], self.n_classes, origin=origin)
+
+    @classmethod
+    def from_openai(
+        cls,
+        responses: Any,
+        *,
+        position: int | None = None,
+        vocabulary: Any = None,
+        n_classes: int | None = None,
+        k: int | None = None,
+    ) -> TopK:
+        """Rows of chat or completion responses in OpenAI's format, whichever server wrote them.
+
+        Parameters
+        ----------
+        responses : dict, object, list of these, or path
+            Parsed JSON or a client's own objects; a ``.json`` file, or a ``.jsonl`` file with a response in each line, also the
+            output of a batch.
+        position : int, optional
+            Which position of each text to take, such as 0 for the first token; all by default.
+        vocabulary : mapping of str to int, or list of str, optional
+            Numbers of all tokens by their text. By default tokens get numbers as they come; the `vocabulary` of an earlier set
+            goes on where that ended. Tokens called ``"token_id:15"`` have their numbers already.
+        n_classes : int, optional
+            The size of the model's vocabulary.
+        k : int, optional
+            How many likely tokens the server was asked for. Where the sampled token stands among them though it is less likely,
+            it counts as one of the rest; this is seen by itself in most responses.
+        """
+        return cls._of_responses(responses, "generated", position, vocabulary, n_classes, k)
+
+    @classmethod
+    def from_vllm(
+        cls,
+        responses: Any,
+        *,
+        part: str | None = None,
+        position: int | None = None,
+        vocabulary: Any = None,
+        n_classes: int | None = None,
+        k: int | None = None,
+    ) -> TopK:
+        """Rows of what vLLM returns: ``RequestOutput`` objects of ``LLM.generate``, or responses of its server.
+
+        Parameters are those of `from_openai`, and
+
+        Parameters
+        ----------
+        part : {"prompt", "generated"}, optional
+            Log-probabilities of the prompt (``prompt_logprobs``) or of what was generated; needed where there are both.
+        """
+        if part is not None:
+            check_choice(part, "part", ("prompt", "generated"))
+        return cls._of_responses(responses, part, position, vocabulary, n_classes, k)
+
+    @classmethod
+    def _of_responses(
+        cls,
+        responses: Any,
+        part: str | None,
+        position: int | None,
+        vocabulary: Any,
+        n_classes: int | None,
+        k: int | None,
+    ) -> TopK:
+        for value, name, least in ((position, "position", None), (k, "k", 1)):
+            if value is not None:
+                check_number(value, name, least=least, whole=True)
+        values, ids, origin = read_top(responses, part, position, vocabulary, k)
+        return cls(values, ids, 0.0, n_classes, origin=origin)
+
+    @property
+    def other_count(self) -> np.ndarray:
+        """How many classes of the rest a row does not name, (n,)."""
+        count: np.ndarray = self.rest_count - self.of_rest.sum(axis=1)
+        return count
+
+    @property
+    def tokens(self) -> np.ndarray | None:
+        """Numbers of the tokens that stand at the positions of the text, where that is known."""
+        return None if self.origin is None else self.origin.tokens
+
+    @property
+    def places(self) -> np.ndarray | None:
+        """Response, choice and position of each row, where they came from responses."""
+        return None if self.origin is None else self.origin.places
+
+    @property
+    def vocabulary(self) -> Vocabulary | None:
+        """Numbers of tokens by their text, where rows came from responses."""
+        return None if self.origin is None else self.origin.vocabulary
+
+    def class_numbers(self, y: Any, name: str = "y", rows: str = "X") -> np.ndarray:
+        """Labels (n,) as class numbers, given as such or, after `from_openai` and `from_vllm`, as text."""
+        texts = np.asarray(y, dtype=object) if self.vocabulary is not None and _is_text(y) else None
+        if texts is not None:
+            assert self.vocabulary is not None
+            if not any(text in self.vocabulary for text in texts.ravel()):
+                raise InputError(
+                    f"{name}: no label is a token of these responses; the first is {texts.ravel()[0]!r}. Tokens often "
+                    "begin with a space, and top.vocabulary lists them."
+                )
+            y = np.reshape(self.vocabulary.labels(texts.ravel().tolist()), texts.shape)
+        like = np.broadcast_to(0.0, (len(self), self.n_classes or ANY_CLASS))
+        numbers: np.ndarray = to_numpy(check_labels(y, like, name, rows=rows))
+        return numbers
 
     def label_column(self, labels: np.ndarray) -> np.ndarray:
         """Where each row names its label; k where it does not."""
@@ -136,10 +231,28 @@ class TopK:
         column: np.ndarray = np.where(named.any(axis=1), named.argmax(axis=1), self.values.shape[1])
         return column
 
+    @property
+    def of_rest(self) -> np.ndarray:
+        """What is named and one of the rest all the same, (n, k)."""
+        found: np.ndarray = np.isfinite(self.values) & np.isinf(self.named)
+        return found
+
+    def probabilities(self) -> TopKProbabilities:
+        """The probabilities that the model gave, uncalibrated, with the rest spread as everywhere here."""
+        with np.errstate(divide="ignore"):
+            total = np.logaddexp(logsumexp(self.named, axis=1), self.rest_value + np.log(self.rest_count))
+        each = self.rest_value - total
+        logs = np.where(self.of_rest, each[:, None], self.values - total[:, None])
+        with np.errstate(under="ignore"):
+            p, p_each = np.exp(logs), np.where(self.rest_count > 0, np.exp(each), 0.0)
+        return TopKProbabilities(p, self.ids, p_each * self.other_count, p_each, logs, each, self)
+
 
 @dataclass(frozen=True, eq=False)
 class TopKProbabilities:
-    """Calibrated probabilities of the named classes and of all others together: a row of both sums to 1.
+    """Probabilities of the named classes and of all others together: a row of both sums to 1.
+
+    `metrics` and `evaluate` take it with the labels of its rows.
 
     Attributes
     ----------
@@ -150,199 +263,58 @@ class TopKProbabilities:
         Probability of all other classes.
     each : ndarray of shape (n,)
         Probability of one of them, if they share it equally; never above that of a named class.
+    log_probabilities : ndarray of shape (n, k)
+        Logarithms, which do not vanish where probabilities do; -inf in filled places.
+    log_each : ndarray of shape (n,)
+    rows : TopK
+        What they are probabilities of.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import monocal as mc
+    >>> top = mc.TopK(np.log([[0.6, 0.2], [0.5, 0.3]]), [[7, 3], [3, 9]], n_classes=1000)
+    >>> result = mc.TemperatureScaling().fit(top, [7, 4]).predict_proba(top)
+    >>> result.probabilities.shape, result.rest.shape
+    ((2, 2), (2,))
     """
 
     probabilities: np.ndarray
     ids: np.ndarray
     rest: np.ndarray
     each: np.ndarray
+    log_probabilities: np.ndarray
+    log_each: np.ndarray
+    rows: TopK
 
+    def __len__(self) -> int:
+        return len(self.probabilities)
 
-_NEEDS_ALL = "needs all logits, but got the largest only (TopK). Use TemperatureScaling, MCCT or MCCTInverse."
+    def log_likelihood(self, labels: np.ndarray) -> np.ndarray:
+        """Logarithms of the probabilities (n,) of these class numbers; one that is not named has that of each other."""
+        column = self.rows.label_column(labels)
+        all_logs = np.concatenate([self.log_probabilities, self.log_each[:, None]], axis=1)
+        found: np.ndarray = np.take_along_axis(all_logs, column[:, None], axis=1)[:, 0]
+        return found
 
+    def to_response(self) -> Any:
+        """The responses that the rows came from, with these log-probabilities in place of the server's and nothing else changed.
 
-class TopKLogits:
-    """`TopK` with labels and weights; implements `interface.Elsewhere`."""
-
-    refusal = f"X: this method {_NEEDS_ALL}"
-    names = None
-
-    def __init__(self, top: TopK, y: Any = None, sample_weight: Any = None):
-        self.top, self.y, self.weight = top, y, sample_weight
-
-    def open(self, reader: Reader) -> TopKSource:
-        _check_logits_wanted(reader.input)
-        top = self.top
-        rows = np.broadcast_to(0.0, (len(top), top.n_classes or ANY_CLASS))
-        labels = to_numpy(check_labels(self.y, rows))
-        weight = check_weights(self.weight, top.values)
-        columns = top.label_column(labels)
-        if weight is not None and not weight.all():
-            kept = weight > 0
-            top, columns, weight = top[kept], columns[kept], weight[kept]
-        return TopKSource(reader, top, columns, weight)
-
-    def apply(self, row_map: RowMap, out: Any) -> Any:
-        if out is not None:
-            raise InputError("out: the result for TopK is an object of its own. Call the method without out.")
-        rank_map = row_map.rank_map
-        if rank_map is None or rank_map.factors is not None:
-            raise InputError(f"X: {row_map.name} {_NEEDS_ALL}")
-        _check_logits_wanted(row_map.input)
-        top, z = self.top, self.top.named
-        fitted = row_map.n_classes
-        expected = min(rank_map.top_k or fitted, fitted)
-        in_use = min(rank_map.top_k or z.shape[1], z.shape[1])
-        if len(rank_map.starts) > 1 and in_use != expected:
-            raise InputError(
-                f"X names {in_use} classes a row, but {row_map.name} was fitted for the {expected} largest: fit "
-                f"it on such rows, or on all logits with top_k={in_use}."
-            )
-        if row_map.method == "predict":
-            return np.take_along_axis(top.ids, z.argmax(axis=1)[:, None], axis=1)[:, 0]
-        rows = rank_rows(z, rank_map.top_k, np.float64)
-        f = rank_map.transform(z)
-        below = rows.height - np.maximum(_rest_depth(rows, z, top.rest_value), rows.height)
-        f_rest = below * rank_map.scale_steps[0, 0] + rank_map.bias_steps[0, 0]
-        highest = f.max(axis=1)
-        e, e_rest = ordered_exp(f - highest[:, None]), ordered_exp(f_rest - highest)
-        total = e.sum(axis=1) + top.rest_count * e_rest
-        of_rest = np.isfinite(top.values) & np.isinf(z)  # named, and one of the rest all the same
-        if row_map.method == "transform":
-            f = np.where(of_rest, f_rest[:, None], keep_argmax(f, z))
-            return TopK(f, top.ids, np.log(total) + highest, top.n_classes)
-        share = 1.0 / total
-        each = np.where(top.rest_count > 0, e_rest * share, 0.0)
-        p = np.where(of_rest, each[:, None], keep_argmax(e * share[:, None], z))
-        return TopKProbabilities(p, top.ids, each * (top.rest_count - of_rest.sum(axis=1)), each)
-
-
-def _check_logits_wanted(input: str) -> None:
-    if input != "logits":
-        raise InputError("X: TopK holds logits or log-probabilities; use input='logits' for both.")
-
-
-@dataclass(frozen=True)
-class TopKSource:
-    """Named classes with the rest of each row; implements `interface.Source`."""
-
-    reader: Reader
-    top: TopK
-    columns: np.ndarray
-    weight: np.ndarray | None
-    single_precision = False
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        n, k = self.top.values.shape
-        return n, k
-
-    def first_rows(self) -> np.ndarray:
-        return self.top.values
-
-    def n_classes_with(self, top_k: int | None) -> int:
-        """Classes of the rows that a fitted map may be applied to.
-
-        With a ``top_k`` of its own the map is the same on all logits as on the largest, so those may be calibrated too.
+        A token of which the rows know no more than that it is one of the others gets the logarithm of ``each``; what the
+        server has marked as next to impossible (-9999.0) stays marked.
         """
-        whole = self.top.n_classes if top_k is not None else None
-        return whole or self.shape[1]
-
-    def hold(self, make: Any) -> HeldBlocks:
-        raise InputError(TopKLogits.refusal)
-
-    def prepare(self, **how: Any) -> MemoryRows:
-        check_top_k(how.get("top_k"), self.shape[1])
-        if how.get("statistics"):
+        if self.rows.origin is None:
             raise InputError(
-                "X: ConditionalMCCT needs all logits, but got the largest only (TopK). Use MCCT or TemperatureScaling."
+                "to_response: these rows came from arrays. Read the responses with TopK.from_openai or TopK.from_vllm first."
             )
-        # In double precision throughout: the rows are short.
-        return MemoryRows([self._block(rows, how.get("top_k")) for rows in row_slices(self.top.values)])
-
-    def _block(self, rows: slice, top_k: int | None) -> Block:
-        z, column = self.top.named[rows], self.columns[rows]
-        count, value = self.top.rest_count[rows], self.top.rest_value[rows]
-        outside = column == z.shape[1]
-        weight = None if self.weight is None else self.weight[rows]
-        stand_in = np.where(outside, z.argmax(axis=1), column)
-        block = ARRAY.prepare(z, stand_in, weight, top_k=top_k, dtype=np.float64)
-        ranked = block.rows
-        rest = Rest(_rest_depth(ranked, z, value), count)
-        tail = ranked.tail or Tail(None, np.zeros(len(z), dtype=np.int64), False)
-        counted = np.average(self.top.rest_count, weights=self.weight)
-        n_classes = self.top.n_classes or round(z.shape[1] + float(counted))
-        return replace(
-            block,
-            rows=replace(ranked, tail=replace(tail, rest=rest), n_classes=n_classes),
-            label_depth=np.where(outside, rest.depth, block.label_depth),
-            label_rank=np.where(outside, 0, block.label_rank),
-            label_held=np.where(outside, 1, block.label_held),
-            label_size=np.where(outside, 1, block.label_size),
-        )
+        return self.rows.origin.written(self.ids, self.log_probabilities, self.log_each)
 
 
-def _check_total(z: np.ndarray, total: np.ndarray) -> None:
-    """The named classes alone must not have more than all."""
-    named = logsumexp(z, axis=1)
-    wrong = ~np.isfinite(total) | (named > total + _SLACK)
-    if wrong.any():
-        row = int(np.argmax(wrong))
-        raise InputError(
-            f"logsumexp: in row {row} it is {total[row]:.6g}, but the named classes alone have {named[row]:.6g}. It must be "
-            "that of all classes (0 for log-probabilities)."
-        )
-
-
-def _mass(named: np.ndarray, total: np.ndarray) -> np.ndarray:
-    """``log R`` beside named classes of this log-sum-exp."""
-    with np.errstate(divide="ignore"):
-        share = np.log(-np.expm1(np.minimum(named - total, 0.0)))
-    mass: np.ndarray = np.maximum(share, _LEAST_REST) + total
-    return mass
-
-
-def _among_largest(z: np.ndarray, total: np.ndarray, n_classes: int) -> np.ndarray:
-    """Which classes can be the largest of their rows, (n, k): as many as leave a rest whose mean is not above the lowest.
-
-    All, where no number of them does: then the log-sum-exp is not that of so few classes.
-    """
-    order = np.argsort(-z, axis=1, kind="stable")
-    falling = np.take_along_axis(z, order, axis=1)
-    with np.errstate(invalid="ignore"):
-        mass = _mass(np.logaddexp.accumulate(falling, axis=1), total[:, None])
-    kept = 1 + np.arange(z.shape[1])
-    others = n_classes - kept
-    fits = (mass - np.log(np.maximum(others, 1)) <= falling + 1e-9) | (others <= 0)
-    fits |= mass <= total[:, None] + _LEAST_REST + 1.0  # nothing that can be told from rounding
-    fits &= np.isfinite(falling)
-    most = np.where(fits.any(axis=1), (kept * fits).max(axis=1), z.shape[1])
-    among = np.empty(z.shape, dtype=bool)
-    np.put_along_axis(among, order, kept <= most[:, None], axis=1)
-    return among
-
-
-def _rest(
-    z: np.ndarray, total: np.ndarray, n_classes: int | None, least: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """``N``, not below ``least``, and ``z_rest`` of each row."""
-    valid = np.isfinite(z)
-    mass = _mass(logsumexp(z, axis=1), total)
-    lowest = np.where(valid, z, np.inf).min(axis=1)
-    if n_classes is None:
-        below = np.ceil(np.exp(np.minimum(mass - lowest, np.log(_MOST))) * (1.0 - 1e-12))
-        count = np.maximum(np.maximum(below, least), 1.0)
-    else:
-        count = (n_classes - valid.sum(axis=1)).astype(np.float64)
-    return count, np.minimum(mass - np.log(np.maximum(count, 1.0)), lowest)
-
-
-def _rest_depth(rows: Ranked, z: np.ndarray, value: np.ndarray) -> np.ndarray:
-    """Depth of the rest's classes, at least that of the lowest named one."""
-    top = rows.top[:, 0]
-    named = np.where(np.isfinite(z), top[:, None] - z, 0.0).max(axis=1)
-    depth: np.ndarray = np.clip(np.maximum(top - value, named), rows.height, LARGEST)
-    return depth
+def _is_text(y: Any) -> bool:
+    given = np.asarray(to_numpy(y) if hasattr(y, "__array__") else y)
+    return given.dtype.kind in "U" or (
+        given.dtype.kind == "O" and all(isinstance(e, str) for e in given.ravel())
+    )
 
 
 def _check_ids(ids: np.ndarray, valid: np.ndarray, n_classes: int | None) -> None:

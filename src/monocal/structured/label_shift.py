@@ -56,6 +56,10 @@ class LabelShift(Calibrator):
         Frequencies of the classes where the calibrator will be used: positive, summing to one. None: as in calibration, until
         `adapt` estimates them from rows without labels.
     input : {"logits", "probabilities"}
+    class_axis : int
+        The axis of the classes, as in (N, C, H, W) with 1; results come back in the shape given.
+    ignore_index : int or None
+        A label that does not count, such as -100 for padding; None: all count.
     tol : float
         Largest violation of the optimality conditions to accept in an estimate.
     max_iter : int
@@ -104,12 +108,16 @@ class LabelShift(Calibrator):
         *,
         prior: Any = None,
         input: str = "logits",
+        class_axis: int = -1,
+        ignore_index: int | None = None,
         tol: float = 1e-6,
         max_iter: int = 100,
     ):
         self.calibrator = calibrator
         self.prior = prior
         self.input = input
+        self.class_axis = class_axis
+        self.ignore_index = ignore_index
         self.tol = tol
         self.max_iter = max_iter
 

@@ -20,7 +20,8 @@ import numpy as np
 from scipy.special import logsumexp
 from sklearn.base import clone
 
-from ..arrays import Array, array_namespace, compute_dtype, device_of, like, to_numpy
+from ..arrays import Array, compute_dtype, to_numpy
+from ..baselines.affine import affine_map
 from ..calibration.base import Calibrator
 from ..calibration.cone import warn_if_unfinished
 from ..calibration.temperature import TemperatureScaling
@@ -63,6 +64,10 @@ class StructuredScaling(Calibrator):
         Strength of the pull towards temperature scaling, above 0; 1 is the published one, infinity is temperature scaling.
         "cv" takes the one that cross-validation is surest of, and temperature scaling where none is clearly better.
     input : {"logits", "probabilities"}
+    class_axis : int
+        The axis of the classes, as in (N, C, H, W) with 1; results come back in the shape given.
+    ignore_index : int or None
+        A label that does not count, such as -100 for padding; None: all count.
     tol : float
         Largest component of the gradient to accept.
     max_iter : int
@@ -104,12 +109,16 @@ class StructuredScaling(Calibrator):
         kind: str = "matrix",
         shrinkage: float | str = 1.0,
         input: str = "logits",
+        class_axis: int = -1,
+        ignore_index: int | None = None,
         tol: float = 1e-6,
         max_iter: int = 100,
     ):
         self.kind = kind
         self.shrinkage = shrinkage
         self.input = input
+        self.class_axis = class_axis
+        self.ignore_index = ignore_index
         self.tol = tol
         self.max_iter = max_iter
 
@@ -234,14 +243,8 @@ class StructuredScaling(Calibrator):
         return map_rows(self._transform, logits)
 
     def _transform(self, logits: Array) -> Array:
-        xp = array_namespace(logits)
         x = features(logits, self.temperature_, self.floor_)
-        masked = xp.isnan(x)
-        x = xp.where(masked, like(self.centre_, x), x)
-        coef = like(self.coef_, x)
-        f = x @ coef.T if coef.ndim == 2 else x * coef
-        f += like(self.intercept_, x)
-        return xp.where(masked, xp.asarray(-np.inf, dtype=f.dtype, **device_of(f)), f)
+        return affine_map(x, self.coef_, self.intercept_, self.centre_)
 
 
 def _as_they_are(rows: Checked) -> Checked:

@@ -37,6 +37,10 @@ class Stacked(Calibrator):
         Parts to hold out in turn. Rows are dealt by their content, equal rows together, so the folds do not depend on the order
         of the rows.
     input : {"logits", "probabilities"}
+    class_axis : int
+        The axis of the classes, as in (N, C, H, W) with 1; results come back in the shape given.
+    ignore_index : int or None
+        A label that does not count, such as -100 for padding; None: all count.
 
     Attributes
     ----------
@@ -55,10 +59,20 @@ class Stacked(Calibrator):
     (False, True)
     """
 
-    def __init__(self, stages: Sequence[Calibrator] | None = None, *, folds: int = 5, input: str = "logits"):
+    def __init__(
+        self,
+        stages: Sequence[Calibrator] | None = None,
+        *,
+        folds: int = 5,
+        input: str = "logits",
+        class_axis: int = -1,
+        ignore_index: int | None = None,
+    ):
         self.stages = stages
         self.folds = folds
         self.input = input
+        self.class_axis = class_axis
+        self.ignore_index = ignore_index
 
     @property
     def preserves_order(self) -> bool:  # type: ignore[override]
@@ -123,6 +137,13 @@ def check_stages(given: Any) -> list[Calibrator]:
                 f"stages: {type(stage).__name__} has input={stage.input!r}, but stages are given logits. Leave it, and say "
                 f"input={stage.input!r} for all of them together."
             )
+        for name, usual in (("class_axis", -1), ("ignore_index", None)):
+            given_value = getattr(stage, name)
+            if given_value != usual:
+                raise InputError(
+                    f"stages: {type(stage).__name__} has {name}={given_value!r}, but stages are given rows of logits. Leave it, "
+                    f"and say {name}={given_value!r} for all of them together."
+                )
     if not stages:
         raise InputError(
             "stages is empty: give at least one calibrator, such as [StructuredScaling(), MCCT()]."

@@ -38,6 +38,10 @@ class StructuredMCCT(Stacked):
     folds : int
         Parts to hold out in turn, as in `Stacked`.
     input : {"logits", "probabilities"}
+    class_axis : int
+        The axis of the classes, as in (N, C, H, W) with 1; results come back in the shape given.
+    ignore_index : int or None
+        A label that does not count, such as -100 for padding; None: all count.
     tol : float
         Largest violation of the optimality conditions to accept, in both stages.
     max_iter : int
@@ -71,6 +75,8 @@ class StructuredMCCT(Stacked):
         shrinkage: float | str = "cv",
         folds: int = 5,
         input: str = "logits",
+        class_axis: int = -1,
+        ignore_index: int | None = None,
         tol: float = 1e-6,
         max_iter: int = 100,
     ):
@@ -78,6 +84,8 @@ class StructuredMCCT(Stacked):
         self.shrinkage = shrinkage
         self.folds = folds
         self.input = input
+        self.class_axis = class_axis
+        self.ignore_index = ignore_index
         self.tol = tol
         self.max_iter = max_iter
 

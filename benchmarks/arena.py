@@ -1,0 +1,145 @@
+"""monocal in CalArena: its own runner, on sets in its own format, our calibrators beside its.
+
+    python benchmarks/arena.py CALARENA --logits FOLDER [--benchmark ours-multiclass] [--docs]
+    python benchmarks/arena.py CALARENA --benchmarks-dir CALARENA/calibration_benchmarks --benchmark cv-multiclass
+
+CALARENA is a checkout of https://github.com/probkit/CalArena; run this in an environment that has what it needs (``probmetrics``,
+``h5py``, ``pandas``, ``tqdm``). With ``--logits`` the ``.npz`` files of a folder (``logits_val``, ``y_val``, ``logits_test``,
+``y_test``) are written in its format first: HDF5, ``{dataset}/{model}/probas_cal`` and so on, and a list of experiments. The
+runner is copied beside our ``custom_calibrators.py`` and not changed; every calibrator is a process of its own. What is
+finished is kept.
+
+The win rate of a method is the share of (experiment, other method) pairs in which it has the lower log-loss or Brier score.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "peers.md"
+BEGIN, END = (f"<!-- written by benchmarks/arena.py --docs: {word} -->" for word in ("begin", "end"))
+ITS = ("Base-model", "Isotonic", "TS", "ETS", "VS", "SVS", "SMS")
+OURS = ("monocal-TS", "monocal-MCCT", "monocal-Conditional", "monocal-Structured")
+PLUG_IN = "from monocal.integrations.calarena import CUSTOM_CALIBRATORS\n"
+LARGEST = 100  # classes: matrix scaling of more takes hours
+
+
+def write_benchmark(logits: Path, folder: Path, name: str) -> None:
+    """Sets of logits in CalArena's format."""
+    import h5py
+    from scipy.special import softmax
+
+    folder.mkdir(parents=True, exist_ok=True)
+    experiments = []
+    with h5py.File(folder / f"{name}.h5", "w") as file:
+        for path in sorted(logits.glob("*.npz")):
+            with np.load(path) as arrays:
+                m = arrays["logits_val"].shape[1]
+                if not 3 <= m <= LARGEST:
+                    continue
+                dataset, model = path.stem.rsplit("_", 1) if "_" in path.stem else (path.stem, "model")
+                group = file.create_group(f"{dataset}/{model}")
+                for part, short in (("val", "cal"), ("test", "test")):
+                    group[f"probas_{short}"] = softmax(arrays[f"logits_{part}"].astype(np.float64), axis=1)
+                    group[f"labels_{short}"] = arrays[f"y_{part}"].astype(np.int64)
+                experiments.append({"dataset": dataset, "model": model, "n_classes": m})
+    with open(folder / f"{name}-experiments.csv", "w", newline="") as file:
+        writer = csv.DictWriter(file, ["dataset", "model", "n_classes"])
+        writer.writeheader()
+        writer.writerows(experiments)
+
+
+def run(
+    arena: Path, work: Path, benchmarks: Path, name: str, methods: tuple[str, ...]
+) -> dict[str, list[dict[str, str]]]:
+    """Results of the runner, by method: a row for each experiment."""
+    work.mkdir(parents=True, exist_ok=True)
+    shutil.copy(arena / "run_benchmark.py", work)
+    (work / "custom_calibrators.py").write_text(PLUG_IN)
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
+    found = {}
+    for method in methods:
+        result = work / "results" / name / f"{method}.csv"
+        if not result.exists():
+            command = [sys.executable, "run_benchmark.py", "--benchmark", name, "--calibrator", method]
+            command += ["--benchmarks_dir", str(benchmarks.resolve())]
+            done = subprocess.run(
+                command, cwd=work, env=environment, capture_output=True, text=True, check=False
+            )
+            if done.returncode:
+                print(f"{method}: {done.stderr.strip().splitlines()[-1]}", file=sys.stderr)
+                continue
+        with open(result, newline="") as file:
+            found[method] = list(csv.DictReader(file))
+    return found
+
+
+def win_rates(values: dict[str, np.ndarray]) -> dict[str, float]:
+    """Share of (experiment, other method) pairs won, a tie counting half."""
+    rates = {}
+    for name, own in values.items():
+        others = np.stack([other for key, other in values.items() if key != name])
+        rates[name] = float(np.mean((own < others) + 0.5 * (own == others)))
+    return rates
+
+
+def table(found: dict[str, list[dict[str, str]]]) -> str:
+    """Win rates and means, the best by log-loss first."""
+
+    def column(metric: str) -> dict[str, np.ndarray]:
+        return {
+            name: np.array([float(row[f"{name}_{metric}"]) for row in rows]) for name, rows in found.items()
+        }
+
+    loss, brier, ece, accuracy = map(column, ("logloss", "brier", "ece-15", "accuracy"))
+    by_loss, by_brier = win_rates(loss), win_rates(brier)
+    lines = [
+        "| method | wins by log-loss | wins by Brier | log-loss | ECE, % | accuracy, % |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
+    for name in sorted(found, key=lambda name: -by_loss[name]):
+        shown = f"**{name}**" if name.startswith("monocal") else name
+        lines.append(
+            f"| {shown} | {by_loss[name]:.2f} | {by_brier[name]:.2f} | {loss[name].mean():.4f} | {100 * ece[name].mean():.2f} "
+            f"| {100 * accuracy[name].mean():.2f} |"
+        )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("arena", type=Path, help="a checkout of CalArena")
+    parser.add_argument("--logits", type=Path, help="a folder of .npz files to write in its format")
+    parser.add_argument("--benchmark", default="ours-multiclass")
+    parser.add_argument("--benchmarks-dir", type=Path)
+    parser.add_argument("--methods", nargs="+", default=[*ITS, *OURS])
+    parser.add_argument("--out", type=Path, default=Path("out/arena"))
+    parser.add_argument("--docs", action="store_true", help="write the table into docs/peers.md")
+    given = parser.parse_args()
+    benchmarks = given.benchmarks_dir or given.out / "benchmarks"
+    if given.logits is not None and not (benchmarks / f"{given.benchmark}.h5").exists():
+        write_benchmark(given.logits, benchmarks, given.benchmark)
+    found = run(given.arena, given.out / "work", benchmarks, given.benchmark, tuple(given.methods))
+    if not found:
+        sys.exit("No calibrator ran: is CalArena's environment complete?")
+    shown = table(found)
+    print(shown)
+    if given.docs:
+        text = PAGE.read_text(encoding="utf-8")
+        begin, end = text.index(BEGIN) + len(BEGIN), text.index(END)
+        PAGE.write_text(f"{text[:begin]}\n{shown}\n{text[end:]}", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

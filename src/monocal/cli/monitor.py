@@ -1,0 +1,172 @@
+"""``monocal monitor``: is what a classifier says still true? Files in the order of time, and a state that goes on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..errors import InputError
+from .output import CHECK_FAILED, Json, check_extension, check_not_read, note, print_json, print_table
+from .reading import Reading, reads
+
+if TYPE_CHECKING:
+    from ..calibration import Calibrator
+    from ..data import LogitsSet
+    from ..monitoring import Monitor
+
+# Lines of the table: of more windows, the last ones.
+_SHOWN = 20
+
+
+@reads
+def monitor(
+    reading: Reading,
+    paths: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="FILES", help="Logits or probabilities in the order of time, with labels where known."
+        ),
+    ],
+    calibrator: Annotated[
+        Path | None,
+        typer.Option("--calibrator", "-c", help="The calibrator in use, a file of `monocal fit`."),
+    ] = None,
+    reference: Annotated[
+        Path | None,
+        typer.Option("--reference", help="The calibration rows: how often each class is predicted there."),
+    ] = None,
+    window: Annotated[
+        int | None, typer.Option("--window", min=1, help="Rows of a window; 500 if not given.")
+    ] = None,
+    alpha: Annotated[
+        float | None,
+        typer.Option(
+            "--alpha", help="Probability of a false alarm over the whole stream; 0.05 if not given."
+        ),
+    ] = None,
+    tolerance: Annotated[
+        float | None,
+        typer.Option(
+            "--tolerance", help="How far confidence may be off without an alarm; 0.01 if not given."
+        ),
+    ] = None,
+    state: Annotated[
+        Path | None,
+        typer.Option(
+            "--state", help="What was seen so far: read if the file is there, and written at the end."
+        ),
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option("--plot", help="A picture over time: .png, .svg or .pdf.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Watch calibration over time.
+
+    Windows of rows: over-confidence, ECE against what chance does, and two tests, of calibration (with labels) and of the
+    frequencies of the predicted classes (without). Over the whole stream a false alarm has the probability alpha at most, however
+    often one looks. Ends with code 3 when there is an alarm.
+
+    Example: monocal monitor monday.npz tuesday.npz -c cal.json --state watch.json
+    """
+    from ..persistence import load
+
+    if plot is not None:
+        check_extension(plot, ".png", ".svg", ".pdf")
+        check_not_read(plot, *paths, calibrator, reference, state)
+    model = None if calibrator is None else load(calibrator)
+    given = {"window": window, "alpha": alpha, "tolerance": tolerance}
+    watch = _begin(reading, model, reference, state, {k: v for k, v in given.items() if v is not None})
+    for path in paths:
+        data, probs = _probabilities(reading, model, path)
+        if watch.class_names is None:
+            watch.class_names = data.class_names
+        watch.update(probs, data.labels)
+    if state is None:
+        watch.finish()
+    else:
+        watch.save(state)
+    if plot is not None and watch.windows:
+        _draw(watch, plot)
+    if as_json:
+        told = watch.to_dict()
+        keys = ("windows", "alarms", "rows", "window", "alpha", "tolerance")
+        print_json({**{key: told[key] for key in keys}, "verdict": watch.verdict})
+    else:
+        _print(watch)
+    if watch.alarms:
+        raise typer.Exit(CHECK_FAILED)
+
+
+def _begin(
+    reading: Reading,
+    model: Calibrator | None,
+    reference: Path | None,
+    state: Path | None,
+    given: dict[str, Any],
+) -> Monitor:
+    from ..monitoring import Monitor
+
+    if state is not None and state.exists():
+        if given or reference is not None:
+            named = ", ".join(f"--{name}" for name in [*given, *(["reference"] if reference else [])])
+            raise InputError(f"{state} goes on as it began: leave out {named}, or name another --state.")
+        return Monitor.load(state)
+    if reference is not None:
+        given["reference"] = _probabilities(reading, model, reference)[1]
+    return Monitor(**given)
+
+
+def _probabilities(reading: Reading, model: Calibrator | None, path: Path) -> tuple[LogitsSet, Any]:
+    """The set of a file, and what users were told of its rows."""
+    from .probabilities import in_blocks, joined, uncalibrated
+
+    if model is None:
+        data = reading.read(path)
+        return data, uncalibrated(data.values, data.kind)
+    data = reading.read_for(model, path, with_labels=True)
+    before = uncalibrated(data.values[:1], data.kind)
+    return data, joined(in_blocks(model.predict_proba, data.values), data.values.shape, before.dtype)
+
+
+def _draw(watch: Monitor, path: Path) -> None:
+    from ..data.atomic import atomic_path
+    from ..errors import require
+
+    require("matplotlib", "plots")
+    import matplotlib
+
+    matplotlib.use("agg")
+    from ..plots import MonitorDisplay
+
+    figure = MonitorDisplay(watch).plot().figure_
+    with atomic_path(path, force=True) as temporary:
+        figure.savefig(temporary, dpi=150)
+
+
+def _print(watch: Monitor) -> None:
+    if len(watch.windows) > _SHOWN:
+        note(f"The last {_SHOWN} of {len(watch.windows)} windows:")
+    rows = [
+        [
+            f"{w.first_row:,}",
+            f"{w.rows:,}",
+            f"{w.labelled:,}",
+            _percent(w.accuracy),
+            _percent(w.confidence),
+            _percent(w.ece),
+            _percent(w.floor_high),
+            f"{w.evidence:.1f}",
+        ]
+        for w in watch.windows[-_SHOWN:]
+    ]
+    columns = ["from row", "rows", "labels", "accuracy", "confidence", "ECE", "by chance <", "evidence"]
+    if rows:
+        print_table(columns, rows, drop=("labels", "rows"))
+    typer.echo(watch.verdict)
+
+
+def _percent(value: float | None) -> str:
+    return "" if value is None else f"{100 * value:.1f} %"

@@ -1,0 +1,154 @@
+"""Records in lines of JSON: samples of lm-evaluation-harness, and plain rows ``{"logits": [...], "label": 2}``.
+
+    samples_*.jsonl     {"doc_id": 7, "target": "2", "filtered_resps": [["-3.1", "False"], ["-1.9", "False"], ...]}
+
+A sample of a multiple-choice task has a log-likelihood for each option; these are its logits. Questions may have different
+numbers of options: those that a question lacks are classes that are not available there (-inf), as the last columns.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from monocal.data.json_lines import read_json
+from monocal.data.naming import listing
+from monocal.data.sources import NamedArrays
+from monocal.errors import FileError
+
+_RESPONSES = ("filtered_resps", "resps")
+
+
+def open_records(path: Path) -> NamedArrays:
+    """A file of one JSON object a line."""
+    records = read_json(path)
+    stray = next((i for i, record in enumerate(records) if not isinstance(record, dict)), None)
+    if not records or stray is not None:
+        raise FileError(f"{path}, record {stray or 0}, is no JSON object: expected one in each line.")
+    if any(name in records[0] for name in _RESPONSES):
+        return _samples(path, records)
+    if any(name in records[0] for name in ("choices", "response", "prompt_logprobs")):
+        raise FileError(
+            f"{path} holds responses of a language-model server: read them in Python with monocal.TopK.from_openai or "
+            "monocal.TopK.from_vllm."
+        )
+    return _table(path, records)
+
+
+def _samples(path: Path, records: list[dict[str, Any]]) -> NamedArrays:
+    """Samples of a task of lm-evaluation-harness, as ``--log_samples`` writes them."""
+    notes = ["samples of lm-evaluation-harness: the log-likelihoods of the options were read as logits"]
+    filters = list(dict.fromkeys(record.get("filter") for record in records))
+    if len(filters) > 1:  # the same questions once more, answered otherwise
+        records = [record for record in records if record.get("filter") == filters[0]]
+        notes.append(f"of the filters {listing(filters)} the first was taken")
+    options = [_log_likelihoods(record, f"{path}, record {i}") for i, record in enumerate(records)]
+    counts = sorted({len(found) for found in options})
+    values = np.full((len(options), counts[-1]), -np.inf)
+    for row, found in zip(values, options, strict=True):
+        row[: len(found)] = found
+    if len(counts) > 1:
+        notes.append(
+            f"questions have {counts[0]} to {counts[-1]} options; options that one lacks count as not available"
+        )
+    arrays = {"logits": values, "id": np.array([record.get("doc_id", i) for i, record in enumerate(records)])}
+    if all("target" in record for record in records):
+        arrays["labels"] = _targets(path, records, options)
+    return NamedArrays(
+        path, tuple(arrays), lambda wanted: [arrays[name] for name in wanted], notes=tuple(notes), ragged=True
+    )
+
+
+def _log_likelihoods(record: dict[str, Any], where: str) -> list[float]:
+    name = next(name for name in _RESPONSES if name in record)
+    given = record[name]
+    try:
+        found = [_number(one) for one in given]
+    except (TypeError, ValueError, IndexError):
+        found = []
+    if len(found) < 2 or any(math.isnan(value) or value == math.inf for value in found):
+        raise FileError(
+            f"{where} has {str(given)[:60]!r} in {name!r}: expected a log-likelihood for each of two options or more. Evaluate a "
+            "task with output_type: multiple_choice."
+        )
+    # The log-likelihoods without the question stand behind those with it.
+    return found[: len(found) // 2] if "acc_mutual_info" in record else found
+
+
+def _number(value: Any) -> float:
+    """A log-likelihood, as a number, as text, or as the first of a list: ``[["-3.1", "False"]]``."""
+    while isinstance(value, list):
+        value = value[0]
+    return float(value)
+
+
+def _targets(path: Path, records: list[dict[str, Any]], options: list[list[float]]) -> np.ndarray:
+    """The right options by their numbers, or by their texts; where both can be, by what agrees with the accuracy beside them."""
+    ways = []
+    for way in (_by_number, _by_text):
+        found = [way(record, len(of_row)) for record, of_row in zip(records, options, strict=True)]
+        missing = next((i for i, target in enumerate(found) if target is None), None)
+        ways.append((found, missing, _agrees(found, records, options)))
+    (numbers, no_number, agrees), (texts, no_text, texts_agree) = ways
+    if no_number is None and (agrees or no_text is not None or not texts_agree):
+        return np.array(numbers, dtype=np.int64)
+    if no_text is None:
+        return np.array(texts, dtype=np.int64)
+    row = max(no_number or 0, no_text)
+    raise FileError(
+        f"{path}, record {row}, has the target {str(records[row]['target'])[:60]!r}: expected the number or the text of one of "
+        f"its {len(options[row])} options. Tasks with several right options cannot be calibrated."
+    )
+
+
+def _by_number(record: dict[str, Any], n_options: int) -> int | None:
+    text = str(record["target"]).strip()
+    return int(text) if text.isdecimal() and int(text) < n_options else None
+
+
+def _by_text(record: dict[str, Any], n_options: int) -> int | None:
+    """Options are the last arguments of the requests: ``{"gen_args_0": {"arg_0": question, "arg_1": option}}``, or lists."""
+    given = record.get("arguments") or ()
+    requests = list(given.values() if isinstance(given, dict) else given)[:n_options]
+    parts = [list(r.values()) if isinstance(r, dict) else r for r in requests]
+    texts = [str(part[-1]).strip() for part in parts if isinstance(part, list) and part]
+    target = str(record["target"]).strip()
+    return texts.index(target) if texts.count(target) == 1 else None
+
+
+def _agrees(found: Sequence[int | None], records: list[dict[str, Any]], options: list[list[float]]) -> bool:
+    right = [
+        (target == int(np.argmax(of_row))) == (record["acc"] == 1)
+        for target, record, of_row in zip(found, records, options, strict=True)
+        if isinstance(record.get("acc"), int | float)
+    ]
+    return all(right)
+
+
+def _table(path: Path, records: list[dict[str, Any]]) -> NamedArrays:
+    """Rows with the same names in every line: numbers, words, or lists of numbers of one length."""
+    names = tuple(records[0])
+
+    def column(name: str) -> np.ndarray:
+        missing = next((i for i, record in enumerate(records) if record.get(name) is None), None)
+        if missing is not None:
+            raise FileError(f"{path}, record {missing}, has no {name!r}: fill it or drop the record.")
+        try:
+            found = np.array([record[name] for record in records])
+        except ValueError:
+            found = np.empty(0, dtype=object)
+        if found.dtype.kind == "U":
+            return found.astype(object)
+        if found.dtype.kind not in "fiub":
+            raise FileError(
+                f"{path} has {name!r} of different kinds or lengths: expected numbers, words, or lists of as many numbers in "
+                "every record."
+            )
+        return found
+
+    text = frozenset(name for name in names if isinstance(records[0][name], str | dict))
+    return NamedArrays(path, names, lambda wanted: [column(name) for name in wanted], table=True, text=text)

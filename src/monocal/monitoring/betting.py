@@ -1,0 +1,136 @@
+r"""A bet against the calibration of a stream, which grows where the stream is off and which an honest one rarely lets grow.
+
+What is bet against, for every row t, given all rows before it:
+
+    H0:   | P(right_t) - c_t | <= tolerance          c_t: probability of the predicted class
+
+Bet k says that the truth is ``q_k = (1 - e_k) sigmoid(a_k + b_k logit c)``: shifted or stretched, or with a share of errors that
+confidence knows nothing of. On a row it multiplies its money by
+
+    Bernoulli(right; q_k) / Bernoulli(right; c'),    c' = c + tolerance or c - tolerance, whichever lies between c and q_k,
+
+and by 1 where ``q_k`` is within the tolerance. Under H0 the expected factor is at most 1. Money is put on every bet at the
+start of every window s, a share ``1 / (s (s + 1))`` of it, because nobody knows when a drift begins:
+
+    A_k(t) = (A_k(t-1) + 1 / (t (t + 1) K)) prod_{rows of window t} factor_k,        wealth(t) = sum_k A_k(t) + 1 / (t + 1).
+
+Under H0 the wealth is a supermartingale that begins at 1, so that over the whole stream, however long and whenever one looks,
+
+    P( wealth ever reaches 1 / alpha ) <= alpha          (Ville's inequality).
+
+When the drift began is told by the bet that has won most since its lowest point (a CUSUM of the logarithms).
+
+References
+----------
+Ramdas, Grünwald, Vovk, Shafer, Game-theoretic statistics and safe anytime-valid inference, Statistical Science 38 (2023).
+Shin, Ramdas, Rinaldo, E-detectors: a nonparametric framework for sequential change detection, 2023.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.special import expit, logit, logsumexp
+
+_SHIFTS = (0.1, 0.2, 0.4, 0.8, 1.6)
+_SLOPES = (0.5, 0.7, 1.0, 1.4, 2.0)
+_ERRORS = (0.02, 0.05, 0.1, 0.2, 0.4)
+_SHIFTED = [
+    (a, b, 0.0) for a in (0.0, *_SHIFTS, *(-s for s in _SHIFTS)) for b in _SLOPES if (a, b) != (0.0, 1.0)
+]
+BETS = np.array(_SHIFTED + [(0.0, 1.0, e) for e in _ERRORS])
+# Probabilities of 0 and 1 are often rounded ones: one error in a million rows does not refute them.
+_LEAST = 1e-6
+
+
+def log_factors(confidence: np.ndarray, right: np.ndarray, tolerance: float) -> np.ndarray:
+    """Logarithms of what a window (n,) multiplies the money of every bet by, (K,)."""
+    log_odds = logit(np.clip(confidence, _LEAST, 1.0 - _LEAST))
+    upper, lower = confidence + tolerance, np.minimum(confidence - tolerance, 1.0 - _LEAST)
+    out = np.empty(len(BETS))
+    for k, (shift, slope, error) in enumerate(BETS):
+        q = (1.0 - error) * expit(shift + slope * log_odds)
+        up, down = (q > upper) & (upper <= 1.0 - _LEAST), (q < lower) & (lower >= _LEAST)
+        played = up | down
+        q, end, won = q[played], np.where(up, upper, lower)[played], right[played]
+        out[k] = np.log(np.where(won, q / end, (1.0 - q) / (1.0 - end))).sum()
+    return out
+
+
+@dataclass
+class Bets:
+    """The money on each bet, and what each has won since its lowest point.
+
+    Attributes
+    ----------
+    tolerance : float
+    windows : int
+        How many have been seen.
+    log_money : ndarray of shape (K,)
+    won : ndarray of shape (K,)
+        Logarithm of what each bet has won since it was last at a loss.
+    since : ndarray of shape (K,)
+        The first row of that time.
+    rows, gap : ndarray of shape (K,)
+        Labelled rows in that time, and their confidence less the share that was right, summed up.
+    """
+
+    tolerance: float
+    windows: int
+    log_money: np.ndarray
+    won: np.ndarray
+    since: np.ndarray
+    rows: np.ndarray
+    gap: np.ndarray
+
+    @classmethod
+    def begin(cls, tolerance: float) -> Bets:
+        nothing = np.zeros(len(BETS))
+        return cls(tolerance, 0, np.full(len(BETS), -np.inf), *(nothing.copy() for _ in range(4)))
+
+    def update(self, confidence: np.ndarray, right: np.ndarray, first_row: int) -> None:
+        """Play a window of labelled rows (n,), which begins at row ``first_row`` of the stream."""
+        gained = log_factors(confidence, right, self.tolerance)
+        self.windows += 1
+        t = self.windows
+        self.log_money = np.logaddexp(self.log_money, -np.log(t * (t + 1.0) * len(BETS))) + gained
+        anew = self.won <= 0
+        self.won = np.where(anew, 0.0, self.won) + gained
+        self.since = np.where(anew, first_row, self.since)
+        self.rows = np.where(anew, 0, self.rows) + len(confidence)
+        self.gap = np.where(anew, 0.0, self.gap) + float((confidence - right).sum())
+
+    @property
+    def log_wealth(self) -> float:
+        """Logarithm of all the money: what is on the bets, and what is not yet."""
+        return float(logsumexp(np.append(self.log_money, -np.log(self.windows + 1.0))))
+
+    @property
+    def best(self) -> int:
+        """The bet that has won most since its lowest point."""
+        return int(np.argmax(self.won))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON; no money is -1e300."""
+        money = np.maximum(self.log_money, -1e300)
+        arrays = {
+            "won": self.won,
+            "since": self.since,
+            "rows": self.rows,
+            "gap": self.gap,
+            "log_money": money,
+        }
+        return {
+            "tolerance": self.tolerance,
+            "windows": self.windows,
+            **{name: array.tolist() for name, array in arrays.items()},
+        }
+
+    @classmethod
+    def from_dict(cls, state: dict[str, Any]) -> Bets:
+        arrays = {n: np.array(state[n], dtype=float) for n in ("log_money", "won", "since", "rows", "gap")}
+        if any(x.shape != (len(BETS),) or not np.isfinite(x).all() for x in arrays.values()):
+            raise ValueError("bets")
+        return cls(tolerance=float(state["tolerance"]), windows=int(state["windows"]), **arrays)

@@ -1,0 +1,100 @@
+r"""Have the predicted classes changed their frequencies? No label is needed to ask.
+
+If not, the rows of the stream and those of the reference are exchangeable: given how often class j occurs in both together, its
+count among the n of the stream is hypergeometric, whatever the frequencies are. A test is the smallest two-sided p-value over the
+classes, times their number (Bonferroni). Spans of 1, 2, 4, 8, ... windows are tested, so that a slow drift is seen as well as
+a sudden one, and test r is given the share
+
+    alpha_r = alpha / (r (r + 1)),       sum over all tests = alpha:
+
+over the whole stream a false alarm has at most the probability ``alpha``, however the tests depend on each other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from scipy.stats import hypergeom
+
+Counts = np.ndarray
+
+
+@dataclass(frozen=True)
+class FrequencyTest:
+    """One test: the p-value (all classes together), its level, and the class that differs most, with its two shares."""
+
+    p_value: float
+    level: float
+    windows: int
+    most: int
+    before: float
+    now: float
+
+    @property
+    def shifted(self) -> bool:
+        """Whether the frequencies differ."""
+        return self.p_value <= self.level
+
+
+def exact_test(reference: Counts, now: Counts) -> tuple[float, int]:
+    """The p-value that two sets of counts (m,) have one distribution, and the class that differs most."""
+    seen = np.flatnonzero(reference + now)
+    in_both = (reference + now)[seen]
+    law = hypergeom(int(in_both.sum()), in_both, int(now.sum()))
+    each = 2.0 * np.minimum(law.cdf(now[seen]), law.sf(now[seen] - 1))
+    most = int(np.argmin(each))
+    return min(1.0, float(each[most]) * len(seen)), int(seen[most])
+
+
+@dataclass
+class FrequencyWatch:
+    """Counts of the reference (m,), of spans of windows that wait for a partner, and the number of tests made."""
+
+    alpha: float
+    reference: Counts
+    tests: int = 0
+    waiting: list[Counts | None] = field(default_factory=list)
+
+    def update(self, counts: Counts) -> FrequencyTest:
+        """Test a window's counts (m,), and the spans that it completes; gives the test nearest to an alarm."""
+        found, span = [self._test(counts, 1)], 1
+        for size in range(len(self.waiting) + 1):
+            if size == len(self.waiting):
+                self.waiting.append(None)
+            partner = self.waiting[size]
+            if partner is None:
+                self.waiting[size] = counts
+                break
+            counts, self.waiting[size], span = counts + partner, None, 2 * span
+            found.append(self._test(counts, span))
+        return min(found, key=lambda test: test.p_value / test.level)
+
+    def _test(self, counts: Counts, windows: int) -> FrequencyTest:
+        self.tests += 1
+        p_value, most = exact_test(self.reference, counts)
+        level = self.alpha / (self.tests * (self.tests + 1.0))
+        before, now = (float(x[most] / x.sum()) for x in (self.reference, counts))
+        return FrequencyTest(p_value, level, windows, most, before, now)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        waiting = [None if counts is None else counts.tolist() for counts in self.waiting]
+        return {
+            "alpha": self.alpha,
+            "reference": self.reference.tolist(),
+            "tests": self.tests,
+            "waiting": waiting,
+        }
+
+    @classmethod
+    def from_dict(cls, state: dict[str, Any]) -> FrequencyWatch:
+        def counts(given: Any) -> Counts:
+            found = np.array(given, dtype=np.int64)
+            if found.ndim != 1 or not len(found) or (found < 0).any() or not found.any():
+                raise ValueError("counts")
+            return found
+
+        waiting = [None if given is None else counts(given) for given in state["waiting"]]
+        return cls(float(state["alpha"]), counts(state["reference"]), int(state["tests"]), waiting)

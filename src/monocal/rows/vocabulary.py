@@ -1,0 +1,83 @@
+"""Tokens by name and by number:  ``"token_id:15"`` and 15 are the number 15, any other text is looked up.
+
+A vocabulary that the caller gives must know every token. One that is made here grows: a token that it has not met gets the
+next number. Within a row two tokens may look alike, since tokens that are parts of characters all print as one sign; the
+second of them is another class, and gets a number of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..errors import InputError
+
+_NUMBERED = "token_id:"
+
+
+class Vocabulary(dict[Any, int]):
+    """Numbers of tokens by their text, ``("text", 2)`` for the second of that text in a row.
+
+    ``free`` is the first number that no token has.
+    """
+
+    grows, free = True, 0
+
+    @classmethod
+    def of(cls, given: Any) -> Vocabulary:
+        """A vocabulary of its own from what a caller gives: None, a mapping, or the tokens in the order of their numbers."""
+        if given is None:
+            return cls()
+        if isinstance(given, Mapping):
+            made = cls(given)
+        elif isinstance(given, Sequence) and not isinstance(given, str | bytes):
+            made = cls({token: i for i, token in enumerate(given)})
+        else:
+            raise InputError(
+                "vocabulary must be a mapping of tokens to numbers, or a list of tokens, but is "
+                f"{type(given).__name__}."
+            )
+        made.grows = isinstance(given, Vocabulary) and given.grows
+        made.free = 1 + max(made.values(), default=-1)
+        return made
+
+    def numbers(self, names: Sequence[Any], where: str) -> list[int]:
+        """Numbers of the tokens of one row."""
+        found: list[int] = []
+        met: dict[Any, int] = {}
+        for name in names:
+            number = number_of(name)
+            if number is None:
+                met[name] = met.get(name, 0) + 1
+                number = self._look_up(name if met[name] == 1 else (name, met[name]), where)
+            found.append(number)
+        return found
+
+    def _look_up(self, name: Any, where: str) -> int:
+        if name in self:
+            return self[name]
+        if not self.grows:
+            twice = isinstance(name, tuple)
+            raise InputError(
+                f"vocabulary: {where} has the token {name[0] if twice else name!r} "
+                + ("twice, " if twice else "which it lacks, ")
+                + "so texts do not tell tokens apart. Ask the server for numbers (vLLM: return_tokens_as_token_ids=true), or "
+                "leave vocabulary= out: then every token gets a number here."
+            )
+        self[name] = self.free
+        self.free += 1
+        return self[name]
+
+    def labels(self, names: Sequence[Any]) -> list[int]:
+        """Numbers of labels given as text; one that no row names gets a number that no token has."""
+        found = [number_of(name) for name in names]
+        return [self.get(n, self.free) if i is None else i for i, n in zip(found, names, strict=True)]
+
+
+def number_of(name: Any) -> int | None:
+    """The number that a name is by itself; None for text."""
+    if isinstance(name, int):
+        return name
+    if isinstance(name, str) and name.startswith(_NUMBERED) and name[len(_NUMBERED) :].isdecimal():
+        return int(name[len(_NUMBERED) :])
+    return None

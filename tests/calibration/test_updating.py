@@ -1,0 +1,112 @@
+"""Going on from an old calibrator: near it with few rows, away from it with many, the same for every order and library."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import monocal as mc
+from monocal.calibration.updating import drawn_labels
+
+OLD = mc.data.synthetic(5000, 6, seed=0)
+NEW = mc.data.synthetic(5000, 6, seed=1)
+METHODS = [mc.TemperatureScaling, mc.MCCT, mc.ConditionalMCCT, mc.VectorScaling]
+
+
+def distance(p: np.ndarray, q: np.ndarray) -> float:
+    return float(np.abs(p - q).mean())
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_few_rows_stay_near_the_old_and_many_leave_it(method):
+    old = method().fit(OLD.values, OLD.labels)
+    shifted = 2.0 * NEW.values  # the classifier is twice as sure now
+    alone = method().fit(shifted, NEW.labels).predict_proba(shifted)
+    before = old.predict_proba(shifted)
+    few = method().fit(shifted[:40], NEW.labels[:40], start=old).predict_proba(shifted)
+    many = method().fit(shifted, NEW.labels, start=old, start_rows=50).predict_proba(shifted)
+    assert distance(few, before) < 0.35 * distance(few, alone)
+    assert distance(many, alone) < 0.1 * distance(many, before)
+
+
+def test_an_update_beats_the_old_and_few_rows_alone():
+    old = mc.ConditionalMCCT().fit(OLD.values, OLD.labels)
+    drifted = 1.15 * NEW.values
+    rows, rest = slice(0, 60), slice(1000, None)
+    alone = mc.ConditionalMCCT().fit(drifted[rows], NEW.labels[rows])
+    updated = mc.ConditionalMCCT().fit(drifted[rows], NEW.labels[rows], start=old, start_rows=200)
+    score = {name: c.score(drifted[rest], NEW.labels[rest]) for name, c in (("a", alone), ("u", updated))}
+    assert score["u"] > score["a"]
+
+
+def test_drawn_labels_have_the_frequencies_of_the_probabilities():
+    p = np.random.default_rng(0).dirichlet(np.ones(4), size=3000)
+    p[0] = [0, 1, 0, 0]
+    drawn = drawn_labels(p, 8)
+    shares = np.stack([(drawn == j).mean(axis=1) for j in range(4)], axis=1)
+    assert np.abs(shares - p).max() <= 1 / 8 + 1e-9  # row by row, as evenly as eight can be
+    np.testing.assert_allclose(shares.mean(axis=0), p.mean(axis=0), atol=0.003)
+    assert (drawn[0] == 1).all()
+    order = np.random.default_rng(1).permutation(3000)
+    np.testing.assert_array_equal(drawn_labels(p[order], 8), drawn[order])
+
+
+def test_every_kind_of_array_gives_the_same():
+    pandas, torch = pytest.importorskip("pandas"), pytest.importorskip("torch")
+    old = mc.MCCT().fit(OLD.values, OLD.labels)
+    x, y = NEW.values[:200], NEW.labels[:200]
+    expected = mc.MCCT().fit(x, y, start=old).weights_
+    for given in (x.tolist(), torch.from_numpy(x)):
+        np.testing.assert_allclose(mc.MCCT().fit(given, y, start=old).weights_, expected, rtol=1e-4)
+    framed, names = pandas.DataFrame(x, columns=list("abcdef")), np.array(list("abcdef"))
+    named = mc.MCCT().fit(pandas.DataFrame(OLD.values, columns=list("abcdef")), OLD.labels)
+    np.testing.assert_allclose(mc.MCCT().fit(framed, names[y], start=named).weights_, expected, rtol=1e-4)
+
+
+def test_context_goes_with_its_rows():
+    group = np.arange(5000) % 3
+    old = mc.ConditionalMCCT().fit(OLD.values, OLD.labels, context={"camera": group})
+    new = mc.ConditionalMCCT().fit(
+        NEW.values[:300], NEW.labels[:300], context={"camera": group[:300]}, start=old
+    )
+    assert new.predict_proba(NEW.values[:5], context={"camera": group[:5]}).shape == (5, 6)
+    plain = mc.ConditionalMCCT().fit(
+        NEW.values[:300], NEW.labels[:300], start=mc.MCCT().fit(OLD.values, OLD.labels)
+    )
+    assert plain.predict_proba(NEW.values[:5]).shape == (5, 6)
+
+
+def test_dense_outputs_go_on_from_an_old_calibrator():
+    images, labels = NEW.values[:240].reshape(10, 4, 6, 6).swapaxes(1, 3), NEW.labels[:240].reshape(10, 4, 6)
+    labels = labels.swapaxes(1, 2).copy()
+    labels[0] = -100
+    old = mc.MCCT(class_axis=1).fit(OLD.values[:, :, None, None], OLD.labels[:, None, None])
+    new = mc.MCCT(class_axis=1, ignore_index=-100).fit(images, labels, start=old)
+    rows = np.moveaxis(images, 1, -1).reshape(-1, 6)[24:]
+    flat = mc.MCCT().fit(rows, labels.reshape(-1)[24:], start=mc.MCCT().fit(OLD.values, OLD.labels))
+    np.testing.assert_allclose(new.weights_, flat.weights_, rtol=0.02)
+
+
+def test_order_is_kept_and_a_start_that_does_not_fit_is_refused(tmp_path):
+    old = mc.MCCT().fit(OLD.values, OLD.labels)
+    new = mc.MCCT().fit(NEW.values[:50], NEW.labels[:50], start=old)
+    assert mc.order_audit(NEW.values, new.transform(NEW.values), input="logits").preserved
+    x, y = NEW.values[:50], NEW.labels[:50]
+    with pytest.raises(mc.InputError, match="6"):
+        mc.MCCT().fit(x[:, :5], np.minimum(y, 4), start=old)
+    with pytest.raises(mc.InputError, match="start"):
+        mc.MCCT().fit(x, y, start="old.json")
+    with pytest.raises(mc.InputError, match="start_rows"):
+        mc.MCCT().fit(x, y, start=old, start_rows=-1)
+    with pytest.raises(mc.InputError, match="memory"):
+        mc.MCCT().fit(lambda: iter([(x, y)]), start=old)
+
+
+def test_forgetting_weights():
+    np.testing.assert_allclose(mc.forgetting_weights([0.0, 10.0, 20.0], 10), [1, 0.5, 0.25])
+    np.testing.assert_allclose(mc.forgetting_weights(3, 1), [0.25, 0.5, 1])
+    for wrong in ([-1.0], [[1.0]], [np.nan]):
+        with pytest.raises(mc.InputError, match="age"):
+            mc.forgetting_weights(wrong, 1)
+    with pytest.raises(mc.InputError, match="half_life"):
+        mc.forgetting_weights(3, 0)

@@ -1,0 +1,151 @@
+"""Samples of lm-evaluation-harness, as its versions have written them, from the first command to the report."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.special import softmax
+
+import monocal as mc
+
+OPTIONS = ["Paris", "Rome", "3", "0", "1"]
+
+
+def sample(i: int, values: np.ndarray, target: object, **more: object) -> dict[str, Any]:
+    """As ``--log_samples`` writes it: everything as text, requests under names."""
+    pairs = [[f"{value}", "False"] for value in values]
+    acc = float(np.argmax(values) == more.pop("gold", target))
+    return {
+        "doc_id": i,
+        "doc": {"question": "...", "choices": OPTIONS[: len(values)]},
+        "target": str(target),
+        "arguments": {
+            f"gen_args_{j}": {"arg_0": "Question", "arg_1": f" {OPTIONS[j]}"} for j in range(len(values))
+        },
+        "resps": [[pair] for pair in pairs],
+        "filtered_resps": pairs,
+        "filter": "none",
+        "metrics": ["acc"],
+        "acc": acc,
+        **more,
+    }
+
+
+def questions(n: int, seed: int, most: int = 5) -> tuple[list[np.ndarray], np.ndarray]:
+    """Log-likelihoods of three to five options that are twice as steep as they should be."""
+    rng = np.random.default_rng(seed)
+    values = [-20 + 2 * rng.standard_normal(rng.integers(3, most + 1)) for _ in range(n)]
+    return values, np.array([rng.choice(len(v), p=softmax(v / 2)) for v in values])
+
+
+def written(path: Path, records: list[dict[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records))
+    return path
+
+
+def test_options_are_classes_and_missing_ones_are_not_available(tmp_path: Path) -> None:
+    values, labels = questions(200, 0)
+    records = [sample(i, v, y) for i, (v, y) in enumerate(zip(values, labels, strict=True))]
+    found = mc.read(written(tmp_path / "samples_arc.jsonl", records), need_labels=True)
+    assert found.kind == "logits"
+    assert found.values.shape == (200, 5)
+    for row, given in zip(found.values, values, strict=True):
+        np.testing.assert_array_equal(row[: len(given)], given)
+        assert np.isneginf(row[len(given) :]).all()
+    np.testing.assert_array_equal(found.labels, labels)
+    assert any("questions have 3 to 5 options" in note for note in found.notes)
+    older = [
+        {
+            **{k: r[k] for k in ("doc_id", "doc", "acc")},
+            "target": int(r["target"]),
+            "arguments": [["Question", a["arg_1"]] for a in r["arguments"].values()],
+            "resps": [[[float(p[0]), False]] for p in r["filtered_resps"]],
+        }
+        for r in records
+    ]
+    packed = tmp_path / "older.jsonl.gz"
+    packed.write_bytes(gzip.compress(written(tmp_path / "older.jsonl", older).read_bytes()))
+    again = mc.read(packed, need_labels=True)
+    np.testing.assert_array_equal(again.values, found.values)
+    np.testing.assert_array_equal(again.labels, found.labels)
+    # Temperature scaling, which has one meaning whatever the number of options.
+    assert mc.TemperatureScaling().fit(found.values, found.labels).temperature_ == pytest.approx(2, abs=0.4)
+
+
+def test_targets_as_text(tmp_path: Path) -> None:
+    """Options may be called 0, 1, 3: then the accuracy beside them says whether targets are numbers or texts."""
+    values, labels = questions(40, 1)
+    labels[:3] = [0, 1, 2]
+    as_text = [sample(i, v, OPTIONS[y], gold=y) for i, (v, y) in enumerate(zip(values, labels, strict=True))]
+    np.testing.assert_array_equal(mc.read(written(tmp_path / "a.jsonl", as_text)).labels, labels)
+    longer = [(np.r_[v, [-30.0] * (5 - len(v))], 2 + i % 3) for i, v in enumerate(values)]
+    numbered = [sample(i, v, OPTIONS[y], gold=y) for i, (v, y) in enumerate(longer)]  # '3', '0' and '1'
+    np.testing.assert_array_equal(
+        mc.read(written(tmp_path / "b.jsonl", numbered)).labels, [y for _, y in longer]
+    )
+
+
+def test_mutual_information_and_filters(tmp_path: Path) -> None:
+    values, labels = questions(30, 2)
+    records = []
+    for i, (v, y) in enumerate(zip(values, labels, strict=True)):
+        one = sample(i, v, y, acc_mutual_info=1.0)
+        one["filtered_resps"] = one["filtered_resps"] + [["-5.0", "False"]] * len(v)
+        records += [one, {**one, "filter": "other"}]
+    found = mc.read(written(tmp_path / "samples.jsonl", records))
+    assert found.values.shape[0] == 30
+    np.testing.assert_array_equal(found.values[0, : len(values[0])], values[0])
+    assert any("of the filters 'none', 'other' the first was taken" in note for note in found.notes)
+
+
+def test_plain_records(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    z = np.round(rng.standard_normal((20, 3)), 3)
+    lines = [
+        {"logits": row.tolist(), "label": int(i % 3), "name": f"n{i}", "meta": {"a": 1}}
+        for i, row in enumerate(z)
+    ]
+    found = mc.read(written(tmp_path / "rows.jsonl", lines))
+    np.testing.assert_array_equal(found.values, z)
+    np.testing.assert_array_equal(found.labels, np.arange(20) % 3)
+    columns = [dict(zip(("prob_cat", "prob_dog", "label"), (0.25, 0.75, "cat"), strict=True))] * 20
+    pets = mc.read(written(tmp_path / "pets.ndjson", columns))
+    assert (pets.kind, pets.class_names, set(pets.labels.tolist())) == ("probabilities", ("cat", "dog"), {0})
+
+
+@pytest.mark.parametrize(
+    ("records", "message"),
+    [
+        ([sample(0, np.array([-1.0, -2.0]), "[0, 1]")], "Tasks with several right options cannot be"),
+        ([sample(0, np.array([-1.0, -2.0]), 2)], "expected the number or the text of one of its 2 options"),
+        (
+            [{"target": "4", "filtered_resps": ["The answer is 4"]}],
+            "expected a log-likelihood for each of two",
+        ),
+        ([{"target": "word", "resps": [[["-3.2", "True"]]]}], "output_type: multiple_choice"),
+        (
+            [{"target": "0", "filtered_resps": [["nan", "False"], ["-1.0", "False"]]}],
+            "expected a log-likelihood",
+        ),
+        ([{"choices": [{"logprobs": None}]}], "monocal.TopK.from_openai"),
+        ([{"logits": [1.0, 2.0]}, {"logits": [1.0]}], "'logits' of different kinds or lengths"),
+        ([{"logits": [1.0, 2.0], "y": 0}, {"logits": [1.0, 0.0]}], "record 1, has no 'y'"),
+    ],
+)
+def test_what_is_wrong_is_said(tmp_path: Path, records: list[dict[str, Any]], message: str) -> None:
+    with pytest.raises(mc.FileError, match=message.replace("(", r"\(")):
+        mc.read(written(tmp_path / "samples.jsonl", records), need_labels=True)
+
+
+def test_lines_that_are_no_records(tmp_path: Path) -> None:
+    (tmp_path / "list.jsonl").write_text("[1, 2]\n")
+    with pytest.raises(mc.FileError, match="is no JSON object"):
+        mc.read(tmp_path / "list.jsonl")
+    (tmp_path / "cut.jsonl").write_text('{"target": 0, "filtered_')
+    with pytest.raises(mc.FileError, match="is no JSON"):
+        mc.read(tmp_path / "cut.jsonl")

@@ -1,0 +1,187 @@
+"""Watching over time: few false alarms over a whole stream, alarms where there is something, and a state that goes on."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from scipy.stats import fisher_exact
+
+import monocal as mc
+from monocal.monitoring.betting import log_factors
+from monocal.monitoring.frequencies import FrequencyWatch, exact_test
+
+
+def stream(
+    seed: int, n: int, m: int = 5, power: float = 1.0, weights: object = 1.0
+) -> tuple[np.ndarray, np.ndarray]:
+    """Probabilities, honest with ``power=1`` and too sure above, and labels."""
+    rng = np.random.default_rng(seed)
+    truth = rng.dirichlet(np.ones(m) / 2, size=n) * weights
+    truth /= truth.sum(axis=1, keepdims=True)
+    labels = (rng.random(n)[:, None] > truth.cumsum(axis=1)).sum(axis=1).clip(max=m - 1)
+    said = truth**power
+    return said / said.sum(axis=1, keepdims=True), labels
+
+
+def test_no_bet_expects_to_win_where_confidence_is_honest_within_the_tolerance():
+    for c in (1e-9, 0.011, 0.2, 0.5, 0.93, 0.989, 0.995, 1 - 1e-9, 1.0):
+        for tolerance in (0.0, 0.01, 0.1):
+            factor = {
+                right: np.exp(log_factors(np.array([c]), np.array([right]), tolerance))
+                for right in (True, False)
+            }
+            for p in np.clip(np.linspace(c - tolerance, c + tolerance, 9), 0.0, 1.0):
+                assert (p * factor[True] + (1 - p) * factor[False] <= 1 + 1e-9).all(), (c, tolerance, p)
+
+
+@pytest.mark.parametrize("tolerance", [0.0, 0.02])
+def test_false_alarms_over_whole_streams_are_rare(tolerance):
+    alpha, streams, alarms = 0.3, 40, 0
+    for seed in range(streams):
+        probs, labels = stream(seed, 1800)
+        if tolerance:  # off by as much as is tolerated
+            top = np.arange(len(probs)), probs.argmax(axis=1)
+            probs = probs * ((1 - probs[top] - tolerance) / (1 - probs[top]))[:, None].clip(0)
+            probs[top] = 1 - (probs.sum(axis=1) - probs[top])
+        monitor = mc.Monitor(
+            window=60, alpha=alpha, tolerance=tolerance, reference=stream(seed + 1000, 2000)[0]
+        )
+        alarms += bool(monitor.update(probs, labels).alarms)
+    # No more than alpha but for three standard deviations.
+    assert alarms <= streams * alpha + 3 * np.sqrt(streams * alpha * (1 - alpha))
+
+
+def test_the_frequency_test_is_fisher_exact_and_its_levels_sum_to_alpha():
+    p, _ = exact_test(np.array([40, 60]), np.array([22, 8]))
+    one_sided = min(fisher_exact([[40, 60], [22, 8]], side).pvalue for side in ("less", "greater"))
+    assert p == pytest.approx(min(1.0, 4 * one_sided))  # two-sided, two classes
+    watch = FrequencyWatch(0.05, np.array([500, 500]))
+    for _ in range(64):
+        watch.update(np.array([10, 10]))
+    levels = [0.05 / (r * (r + 1)) for r in range(1, watch.tests + 1)]
+    assert watch.tests == 127  # every span of 1, 2, 4, ... windows once
+    assert sum(levels) < 0.05
+
+
+@pytest.mark.parametrize(("power", "how"), [(1.5, "over-confident"), (0.6, "under-confident")])
+def test_a_change_is_seen_soon_and_its_beginning_found(power, how):
+    monitor = mc.Monitor(window=250).update(*stream(1, 5000)).update(*stream(2, 5000, power=power))
+    (alarm,) = [a for a in monitor.alarms if a.kind == "calibration"]
+    assert 5000 < alarm.row <= 8000
+    assert abs(alarm.since - 5000) <= 500
+    assert how in alarm.sentence
+    assert how in monitor.verdict
+
+
+def test_frequencies_change_without_any_label():
+    monitor = mc.Monitor(reference=stream(0, 4000)[0], class_names=list("abcde"))
+    monitor.update(stream(1, 3000)[0])
+    assert not monitor.alarms
+    assert "without labels" in monitor.verdict
+    monitor.update(stream(2, 3000, weights=np.array([4, 1, 1, 1, 1]))[0])
+    assert [a.kind for a in monitor.alarms] == ["frequencies"]
+    assert ": a is " in monitor.verdict
+    assert monitor.windows[-1].ece is None
+
+
+def test_a_slow_drift_is_seen_by_long_spans():
+    weights = np.array([1.3, 1, 1, 1, 1])
+    monitor = mc.Monitor(reference=stream(0, 50_000)[0], window=200)
+    monitor.update(stream(1, 40_000, weights=weights)[0])
+    assert [a.kind for a in monitor.alarms] == ["frequencies"]
+
+
+def test_neither_cuts_nor_a_pause_change_anything(tmp_path):
+    probs, labels = stream(3, 2600, power=1.2)
+    labels[::3] = -1  # not known
+    whole = mc.Monitor(window=300).update(probs, labels)
+    parts = mc.Monitor(window=300)
+    for start in range(0, 2600, 70):
+        parts.update(probs[start : start + 70], labels[start : start + 70])
+        parts.save(tmp_path / "state.json")
+        parts = mc.Monitor.load(tmp_path / "state.json")
+    assert parts.to_dict() == whole.to_dict()
+    assert whole.n_rows == 2600
+    assert whole.windows[0].labelled == 200
+    assert len(whole.finish().windows) == 9
+
+
+def test_a_row_says_the_same_in_every_library():
+    torch = pytest.importorskip("torch")
+    probs, labels = stream(4, 600)
+    given = mc.Monitor(window=200).update(probs, labels).to_dict()
+    assert mc.Monitor(window=200).update(torch.from_numpy(probs), torch.from_numpy(labels)).to_dict() == given
+    assert mc.Monitor(window=200).update(probs.tolist(), labels.tolist()).to_dict() == given
+    assert mc.Monitor(window=200).update(probs[:0], labels[:0]).to_dict()["rows"] == 0
+
+
+def test_the_function_tells_alarms_as_they_come():
+    told = []
+    data = mc.data.synthetic(9000, 4, seed=1)
+    cal = mc.MCCT().fit(data.values[:3000], data.labels[:3000])
+    days = [
+        (data.values[i : i + 500] * (1 + (i >= 5000)), data.labels[i : i + 500])
+        for i in range(3000, 9000, 500)
+    ]
+    found = mc.monitor(days, calibrator=cal, on_alarm=told.append)
+    assert told == found.alarms
+    assert told[0].kind == "calibration"
+    unlabelled = mc.monitor([x for x, _ in days[:3]], calibrator=cal)
+    assert unlabelled.windows[0].labelled == 0
+
+
+def test_certain_rows_that_are_wrong_are_finite_evidence():
+    probs = np.tile([1.0, 0.0], (400, 1))
+    labels = np.zeros(400, int)
+    labels[::10] = 1
+    monitor = mc.Monitor(window=100).update(probs, labels)
+    assert np.isfinite([w.evidence for w in monitor.windows]).all()
+    assert monitor.alarms[0].kind == "calibration"
+    json.dumps(monitor.to_dict(), allow_nan=False)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "words"),
+    [
+        ({"window": 0}, "window"),
+        ({"alpha": 1.5}, "alpha"),
+        ({"tolerance": -0.1}, "tolerance"),
+        ({"reference": [1.5, 2.0]}, "reference"),
+        ({"reference": [0, 0]}, "reference"),
+    ],
+)
+def test_wrong_parameters_are_refused(parameters, words):
+    with pytest.raises(mc.InputError, match=words):
+        mc.Monitor(**parameters)
+
+
+def test_wrong_rows_are_refused_and_change_nothing():
+    monitor = mc.Monitor(window=100).update(*stream(0, 150))
+    before = monitor.to_dict()
+    for probs, labels in (
+        (np.full((5, 3), 1 / 3), None),
+        (np.full((5, 5), 0.3), None),
+        (np.full((5, 5), 0.2), [7] * 5),
+    ):
+        with pytest.raises(mc.InputError):
+            monitor.update(probs, labels)
+    assert monitor.to_dict() == before
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda s: s.update(kind="x"),
+        lambda s: s.pop("bets"),
+        lambda s: s["bets"].update(won=[1.0]),
+        lambda s: s.update(n_classes=3),
+    ],
+)
+def test_a_damaged_state_is_refused(tmp_path, damage):
+    state = mc.Monitor(window=100).update(*stream(0, 150)).to_dict()
+    damage(state)
+    (tmp_path / "state.json").write_text(json.dumps(state))
+    with pytest.raises(mc.FileError, match="damaged"):
+        mc.Monitor.load(tmp_path / "state.json")
