@@ -1,4 +1,4 @@
-"""The first kernel of `triton_map`: what depends on a row as a whole. Importing this module needs Triton."""
+"""The first kernels of `triton_map`: what depends on a row as a whole. Importing this module needs Triton."""
 
 # mypy: disable-error-code="no-untyped-def"
 # Triton reads bare signatures.
@@ -9,6 +9,14 @@ import triton
 import triton.language as tl
 
 from .triton_functions import exponential, ramp
+
+
+@triton.jit
+def sort(z, stride, m, out, block: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    column = tl.arange(0, block)
+    x = tl.load(z + row * stride + column, mask=column < m, other=float("inf"))
+    tl.store(out + row * m + column, tl.sort(x.to(tl.float32)), mask=column < m)
 
 
 @triton.jit
@@ -44,7 +52,7 @@ def larger(a, b):
 @triton.jit(do_not_specialize=["n_jumps", "n_factors"])
 def facts(
     z, stride, m, ranked, ranked_stride, r, jumps, n_jumps, scale_steps, bias_steps, n_factors, ramp_statistic,
-    ramp_zero, ramp_width, class_scales, terms, largest, out, head, sorts: tl.constexpr, downwards: tl.constexpr,
+    ramp_zero, ramp_width, class_scales, terms, largest, out, head, downwards: tl.constexpr,
     tail: tl.constexpr, in_order: tl.constexpr, statistics: tl.constexpr, places: tl.constexpr,
     adjusted: tl.constexpr, by_class: tl.constexpr, context: tl.constexpr, steps: tl.constexpr, pad: tl.constexpr,
     block: tl.constexpr,
@@ -53,11 +61,6 @@ def facts(
     z += row * stride
     ranked += row * ranked_stride
     infinity = float("inf")
-    if sorts:
-        column = tl.arange(0, block)
-        unsorted = tl.load(z + column, mask=column < m, other=infinity).to(tl.float32)
-        tl.store(ranked + column, tl.sort(unsorted), mask=column < m)
-        tl.debug_barrier()  # other threads have stored what is read below
     # Top, and depth of the lowest class that is available: of the ranks in use, where these are not all.
     if in_order:
         highest = 0 if downwards else r - 1
@@ -127,15 +130,12 @@ def facts(
             left = tl.sum(others, axis=0) + (n_tops - 1.0)
             entropy = tl.log(1.0 + left) + tl.sum(weighted, axis=0) / (1.0 + left)
             odds = margin - tl.log(tl.maximum(tl.sum(beside, axis=0) + (n_tops - 1.0), 1.0))
-    # Steps of the weight and the bias: those of all rows, and of every ramp that this one is on; and those one jump higher.
+    # Steps of the weight and the bias: those of all rows, and of every ramp that this one is on.
     width = n_jumps + 1
     j = tl.arange(0, pad)
     used = j < width
-    above = j + 1 < width
     weight = tl.load(scale_steps + j, mask=used, other=0.0).to(tl.float32)
     bias = tl.load(bias_steps + j, mask=used, other=0.0).to(tl.float32)
-    weight_above = tl.load(scale_steps + j + 1, mask=above, other=0.0).to(tl.float32)
-    bias_above = tl.load(bias_steps + j + 1, mask=above, other=0.0).to(tl.float32)
     for f in range(1, n_factors):
         which = tl.load(ramp_statistic + f - 1).to(tl.int32)
         q = 0.0
@@ -155,12 +155,15 @@ def facts(
         own = f * width + j
         weight += psi * tl.load(scale_steps + own, mask=used, other=0.0).to(tl.float32)
         bias += psi * tl.load(bias_steps + own, mask=used, other=0.0).to(tl.float32)
-        weight_above += psi * tl.load(scale_steps + own + 1, mask=above, other=0.0).to(tl.float32)
-        bias_above += psi * tl.load(bias_steps + own + 1, mask=above, other=0.0).to(tl.float32)
-    w = tl.cumsum(weight, 0)
-    drop = tl.cumsum(weight_above * height + bias_above, 0, reverse=True)
-    # Depths at the jumps; the first piece has none, and every class is above it.
     begins = used & (j > 0)
+    w = tl.cumsum(weight, 0)
+    # A piece drops by all steps above it: those of the next one, and that one's drop.
+    out += row * 5 * width + j
+    tl.store(out + 2 * width - 1, tl.cumsum(weight * height + bias, 0, reverse=True), mask=begins)
+    tl.store(out + 2 * width, tl.zeros([pad], dtype=tl.float32), mask=j == n_jumps)
+    tl.debug_barrier()  # other threads have stored what is read
+    drop = tl.load(out + 2 * width, mask=used, other=0.0)
+    # Depths at the jumps; the first piece has none, and every class is above it.
     start = tl.load(jumps + j - 1, mask=begins, other=1).to(tl.int32)
     t = depth_at(ranked, start, r, begins, z_top, largest, downwards)
     t = tl.where(begins, t, tl.where(used, infinity, -1.0))
@@ -203,14 +206,12 @@ def facts(
         lack, _ = tl.associative_scan((lacking, new), 0, within)
         at_jump = tl.where(there, at_jump + lack, 0.0)
     bound = tl.associative_scan(at_jump, 0, larger, reverse=True)
-    out += row * 5 * width + j
     tl.store(out, t, mask=used)
     tl.store(out + width, w, mask=used)
-    tl.store(out + 2 * width, drop, mask=used)
     tl.store(out + 3 * width - 1, bound, mask=begins)
     tl.store(out + 3 * width, tl.zeros([pad], dtype=tl.float32), mask=j == n_jumps)
     tl.store(out + 4 * width, bound, mask=used)
-    head += row * 6
+    head += row * 5
     tl.store(head, z_top)
     tl.store(head + 1, n_split.to(tl.float32))
     tl.store(head + 2, tl.sum(weight, axis=0) * height + tl.sum(bias, axis=0))

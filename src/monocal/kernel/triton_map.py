@@ -37,7 +37,7 @@ STATISTICS = ("margin", "mean_gap", "spread", "entropy", "log_odds")
 
 # Classes of a row that a kernel holds at a time, and those of a part of a longer row.
 _LONGEST, _PART = 8192, 4096
-# Rows that the first kernel sorts in registers; longer ones are sorted by torch.
+# Rows that one kernel sorts in registers; longer ones are sorted by torch.
 _SORTED = 1024
 # Jumps that a kernel holds.
 _JUMPS = 1023
@@ -144,11 +144,10 @@ def _apply(z: Any, table: Tables, mode: int, stage: SecondStage | None, terms: A
 
     n, m = z.shape
     r, jumps = table.n_ranks, table.n_jumps
-    sorts = r == m <= _SORTED and jumps > 0
-    ranked, downwards = _ranked(z, r, jumps, sorts)
+    ranked, downwards = _ranked(z, r, jumps)
     width = jumps + 1
     facts = torch.empty((n, 5, width), dtype=torch.float32, device=z.device)
-    head = torch.empty((n, 6), dtype=torch.float32, device=z.device)
+    head = torch.empty((n, 5), dtype=torch.float32, device=z.device)
     places = [STATISTICS.index(s) for s in table.statistics]
     scales = None if stage is None else stage.class_scales
     # What is not looked at may be anything.
@@ -159,12 +158,12 @@ def _apply(z: Any, table: Tables, mode: int, stage: SecondStage | None, terms: A
     of_row = {"adjusted": stage is not None, "context": terms is not None, "enable_fp_fusion": False}
     common = {**of_row, "cells": EXP_GRID["float32"], "steps": pad.bit_length() - 1 if jumps else 0}
     with device_of_kernel(z):
-        _facts_kernel()[(n,)](
+        _first_kernels().facts[(n,)](
             z, z.stride(0), m, ranked, ranked.stride(0), r, table.jumps, jumps, table.scale_steps, table.bias_steps,
             table.n_factors, table.ramp_statistic, table.ramp_zero, table.ramp_width, head if scales is None else scales,
-            beside, LARGEST, facts, head, sorts=sorts, downwards=downwards, tail=r < m, in_order=r < m or jumps > 0,
+            beside, LARGEST, facts, head, downwards=downwards, tail=r < m, in_order=r < m or jumps > 0,
             statistics=_needs(places), places=tuple(places), by_class=scales is not None, steps=r.bit_length() + 1,
-            pad=pad, block=block, num_warps=1 if sorts else min(max(block // 512, 1), 16), **of_row,
+            pad=pad, block=block, num_warps=min(max(block // 512, 1), 16), **of_row,
         )  # fmt: skip
         k = _kernels()
         given = (z, z.stride(0), m, facts, width, head, LARGEST)
@@ -198,24 +197,27 @@ def _needs(places: list[int]) -> int:
     return max((min(p, 3) if p >= 2 else 1 for p in places), default=0)
 
 
-def _ranked(z: Any, r: int, jumps: int, sorts: bool) -> tuple[Any, bool]:
-    """The largest ``r`` logits of each row in order, and whether they go downwards; the rows themselves where none is needed.
-
-    Where the first kernel ``sorts``, room for them.
-    """
+def _ranked(z: Any, r: int, jumps: int) -> tuple[Any, bool]:
+    """The largest ``r`` logits of each row in order, and whether they go downwards; the rows themselves where none is needed."""
     import torch
 
-    if sorts:
-        return torch.empty_like(z, memory_format=torch.contiguous_format), False
-    if r < z.shape[1]:
+    n, m = z.shape
+    if r < m:
         return z.topk(r, dim=1).values, True
-    return (z.sort(dim=1).values if jumps else z), False
+    if not jumps:
+        return z, False
+    if m > _SORTED:
+        return z.sort(dim=1).values, False
+    out = torch.empty((n, m), dtype=z.dtype, device=z.device)
+    with device_of_kernel(z):
+        _first_kernels().sort[(n,)](z, z.stride(0), m, out, block=power(m), num_warps=1)
+    return out, False
 
 
-def _facts_kernel() -> Any:
-    from .triton_facts_kernels import facts
+def _first_kernels() -> Any:
+    from . import triton_facts_kernels
 
-    return facts
+    return triton_facts_kernels
 
 
 def _kernels() -> Any:

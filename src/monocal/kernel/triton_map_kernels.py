@@ -146,7 +146,7 @@ def whole(
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     column = tl.arange(0, block)
-    head += row * 6
+    head += row * 5
     given, valid, at_top, g, top = seen(
         z + row * stride, m, column, facts + row * 5 * width, width, head, largest, steps
     )
@@ -171,7 +171,7 @@ def odds(z, stride, m, facts, width, head, largest, sums, parts, steps: tl.const
     row = tl.program_id(0).to(tl.int64)
     part = tl.program_id(1)
     column = part * block + tl.arange(0, block)
-    head += row * 6
+    head += row * 5
     _, valid, at_top, g, _ = seen(
         z + row * stride, m, column, facts + row * 5 * width, width, head, largest, steps
     )
@@ -189,7 +189,7 @@ def partial(
     row = tl.program_id(0).to(tl.int64)
     part = tl.program_id(1)
     column = part * block + tl.arange(0, block)
-    head += row * 6
+    head += row * 5
     _, valid, at_top, g, _ = seen(
         z + row * stride, m, column, facts + row * 5 * width, width, head, largest, steps
     )
@@ -224,7 +224,7 @@ def write(
     lefts = tl.load(of_parts + 1, mask=each < parts, other=float("inf"))
     left = tl.min(tl.where(each <= first, lefts, float("inf")), axis=0)
     column = part * block + tl.arange(0, block)
-    head += row * 6
+    head += row * 5
     given, valid, at_top, g, top = seen(
         z + row * stride, m, column, facts + row * 5 * width, width, head, largest, steps
     )

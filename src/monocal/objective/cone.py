@@ -153,6 +153,7 @@ class RankCone:
         """Sums of the targets (3, K, r), and of their depths over all ranks."""
         self.target = target
         self._target_depths = target[DEPTH].sum(axis=1)
+        self.__dict__.pop("drop", None)
 
     def prior_tilt(self) -> np.ndarray:
         """What the prior adds to the objective: linear in weights and biases by rank, (2, K, r)."""
@@ -207,7 +208,7 @@ class RankCone:
         far_out: np.ndarray = self.drop + self.penalty - self.floor
         return far_out
 
-    @property
+    @cached_property
     def drop(self) -> np.ndarray:
         """How far the targets lie below the top class on average, as each atom sees it: never negative."""
         top = np.cumsum(self.totals.top, axis=2)
