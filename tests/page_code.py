@@ -25,7 +25,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 RUN = ("python", "console")
-SHOWN = ("text", "bibtex", "csv", "json", "math")  # for the eye
+SHOWN = ("text", "bibtex", "csv", "json")  # for the eye
 BLOCK = re.compile(
     r"^(?P<indent> *)```(?P<kind>\w*)\n(?P<code>.*?)^(?P=indent)```$"
     r"|^<!-- set-up\n(?P<setup>.*?)^-->$"

@@ -1,6 +1,6 @@
-"""A page of documentation as a notebook: its text, its code, and what the code gave when the notebook was made.
+"""A hook of mkdocs: the tutorials as notebooks with their text, their code, and what the code gave; and a sample report.
 
-Running the code is part of making the notebook, so that one which fails cannot be published.
+Running the code is part of making a notebook, so that one which fails cannot be published.
 """
 
 from __future__ import annotations
@@ -20,7 +20,29 @@ sys.path.insert(0, str(ROOT / "tests"))  # where the code of pages is read, for 
 
 from page_code import BLOCK, Block, PageRun, blocks  # noqa: E402
 
+REPORT = "sample-report.html"
 TUTORIALS = ("examples/digits.md", "examples/language-model.md")
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """A link to the notebook below the title of a tutorial."""
+    if page.file.src_uri not in TUTORIALS:
+        return markdown
+    name = Path(page.file.src_uri).with_suffix(".ipynb").name
+    title, _, rest = markdown.partition("\n")
+    return f'{title}\n\n<p><a href="{name}" download>Download this page as a notebook</a>, as it ran.</p>\n{rest}'
+
+
+def on_post_build(config: Any, **_: Any) -> None:
+    """Run the tutorials, and write the report of ``monocal demo``."""
+    docs, site = Path(config["docs_dir"]), Path(config["site_dir"])
+    for tutorial in TUTORIALS:
+        write_notebook(docs / tutorial, (site / tutorial).with_suffix(".ipynb"))
+    import monocal as mc
+
+    digits = mc.data.digits_example()
+    title = "A network that reads digits"
+    mc.write_report(site / REPORT, digits.cal, digits.test, title=title, force=True)
 
 
 def write_notebook(page: Path, target: Path) -> None:

@@ -297,6 +297,7 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
 
     def _score(self, X: Any, y: Any, sample_weight: Any, context: Any = None) -> float:
         if isinstance(X, TopK):
+            y, sample_weight, _ = ignored_rows(y, sample_weight, len(X), self.ignore_index)
             log_p = self._apply(X, "predict_proba", None, context).log_likelihood(X.class_numbers(y))
             return _mean(log_p, check_weights(sample_weight, X.values))
         flat = self._laid_out(X)

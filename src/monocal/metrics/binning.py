@@ -17,6 +17,7 @@ import numpy as np
 from scipy.special import erf
 
 from ..errors import InputError
+from ..layout import Layout
 from .outcomes import Floats, Integers, Outcomes, bin_index, bin_totals, equal_width_edges
 
 
@@ -165,7 +166,14 @@ def classwise_sums(rows: Outcomes, weight: Floats, column_totals: Floats) -> Bin
 
 
 def bin_sums(
-    probs: Any, labels: Any, *, n_bins: int = 15, classwise: bool = False, sample_weight: Any = None
+    probs: Any,
+    labels: Any,
+    *,
+    n_bins: int = 15,
+    classwise: bool = False,
+    sample_weight: Any = None,
+    class_axis: int = -1,
+    ignore_index: int | None = None,
 ) -> BinSums:
     """Mergeable bin statistics: what a reliability diagram shows and ECE sums.
 
@@ -180,6 +188,8 @@ def bin_sums(
     classwise : bool
         One row of sums per class, (m, K), of every probability; otherwise (K,) of the top confidence.
     sample_weight : (n,) array, optional
+    class_axis, ignore_index
+        As in `evaluate`.
 
     Returns
     -------
@@ -195,13 +205,22 @@ def bin_sums(
     >>> float(both.ece()) == float(sums.ece())
     True
     """
-    rows = Outcomes.of(probs, labels, sample_weight, n_bins=n_bins, classwise=classwise)
+    layout = Layout(class_axis, ignore_index)
+    rows = Outcomes.of(probs, labels, sample_weight, layout, n_bins=n_bins, classwise=classwise)
     if classwise:
         return classwise_sums(rows, rows.weight, rows.column_totals)
     return top_label_sums(rows, rows.weight)
 
 
-def ece(probs: Any, labels: Any, *, n_bins: int = 15, sample_weight: Any = None) -> float:
+def ece(
+    probs: Any,
+    labels: Any,
+    *,
+    n_bins: int = 15,
+    sample_weight: Any = None,
+    class_axis: int = -1,
+    ignore_index: int | None = None,
+) -> float:
     """Expected calibration error of the top label, equal-width bins.
 
     ``sum_k |B_k|/n |acc_k - conf_k|`` over ``B_k = ((k-1)/K, k/K]``; confidence 1 lies in the last bin and
@@ -216,6 +235,8 @@ def ece(probs: Any, labels: Any, *, n_bins: int = 15, sample_weight: Any = None)
     n_bins : int
         Number of bins K.
     sample_weight : (n,) array, optional
+    class_axis, ignore_index
+        As in `evaluate`.
 
     Notes
     -----
@@ -234,10 +255,19 @@ def ece(probs: Any, labels: Any, *, n_bins: int = 15, sample_weight: Any = None)
     >>> round(mc.metrics.ece([[0.9, 0.1], [0.2, 0.8]], [0, 0]), 3)
     0.45
     """
-    return float(bin_sums(probs, labels, n_bins=n_bins, sample_weight=sample_weight).ece())
+    rows = Outcomes.of(probs, labels, sample_weight, Layout(class_axis, ignore_index), n_bins=n_bins)
+    return float(top_label_sums(rows, rows.weight).ece())
 
 
-def mce(probs: Any, labels: Any, *, n_bins: int = 15, sample_weight: Any = None) -> float:
+def mce(
+    probs: Any,
+    labels: Any,
+    *,
+    n_bins: int = 15,
+    sample_weight: Any = None,
+    class_axis: int = -1,
+    ignore_index: int | None = None,
+) -> float:
     """Maximum calibration error: the largest ``|acc_k - conf_k|`` over the occupied bins of `ece`.
 
     One row alone in its bin can decide it; read it beside the counts of `bin_sums`.
@@ -260,10 +290,19 @@ def mce(probs: Any, labels: Any, *, n_bins: int = 15, sample_weight: Any = None)
     >>> round(mc.metrics.mce(probs, labels), 4)
     0.8
     """
-    return float(bin_sums(probs, labels, n_bins=n_bins, sample_weight=sample_weight).mce())
+    rows = Outcomes.of(probs, labels, sample_weight, Layout(class_axis, ignore_index), n_bins=n_bins)
+    return float(top_label_sums(rows, rows.weight).mce())
 
 
-def classwise_ece(probs: Any, labels: Any, *, n_bins: int = 15, sample_weight: Any = None) -> float:
+def classwise_ece(
+    probs: Any,
+    labels: Any,
+    *,
+    n_bins: int = 15,
+    sample_weight: Any = None,
+    class_axis: int = -1,
+    ignore_index: int | None = None,
+) -> float:
     """Class-wise ECE: the mean over classes j of the ECE of ``p_j`` as a forecast of ``y = j``.
 
     With many classes almost every probability lies in the first bin and the value
@@ -293,8 +332,9 @@ def classwise_ece(probs: Any, labels: Any, *, n_bins: int = 15, sample_weight: A
     >>> round(mc.metrics.classwise_ece(probs, labels), 4)
     0.4
     """
-    sums = bin_sums(probs, labels, n_bins=n_bins, classwise=True, sample_weight=sample_weight)
-    return float(sums.ece().mean())
+    layout = Layout(class_axis, ignore_index)
+    rows = Outcomes.of(probs, labels, sample_weight, layout, n_bins=n_bins, classwise=True)
+    return float(classwise_sums(rows, rows.weight, rows.column_totals).ece().mean())
 
 
 def debiased_ece(
@@ -305,6 +345,8 @@ def debiased_ece(
     norm: int = 2,
     binning: str = "width",
     sample_weight: Any = None,
+    class_axis: int = -1,
+    ignore_index: int | None = None,
 ) -> float:
     """Calibration error of the top label with the bias of finite bins removed.
 
@@ -314,7 +356,7 @@ def debiased_ece(
 
     Parameters
     ----------
-    probs, labels, n_bins, sample_weight
+    probs, labels, n_bins, sample_weight, class_axis, ignore_index
         As in `ece`. Weights enter the variances by their squares, as importance weights do.
     norm : {2, 1}
     binning : {"width", "mass"}
@@ -344,7 +386,7 @@ def debiased_ece(
         raise InputError(f"norm: expected 1 or 2, got {norm!r}")
     if binning not in ("width", "mass"):
         raise InputError(f'binning: expected "width" or "mass", got {binning!r}')
-    rows = Outcomes.of(probs, labels, sample_weight, n_bins=n_bins)
+    rows = Outcomes.of(probs, labels, sample_weight, n_bins=n_bins, layout=Layout(class_axis, ignore_index))
     if binning == "width":
         return float(top_label_sums(rows, rows.weight).debiased_ece(norm))
     edges = _equal_mass_edges(rows)

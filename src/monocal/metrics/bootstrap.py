@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
+from ..layout import Layout
 from ..validation import check_count, check_fraction
 from .outcomes import Floats, Outcomes
 from .registry import METRICS, Options, Statistics, chosen, make_options
@@ -118,6 +119,8 @@ def compare(
     bandwidth: str | float = "authors",
     sample_weight: Any = None,
     seed: int | None = 0,
+    class_axis: int = -1,
+    ignore_index: int | None = None,
 ) -> Comparison:
     """Difference of one metric between two predictors on the same rows, tested by a paired bootstrap if it is a mean.
 
@@ -129,7 +132,7 @@ def compare(
         True classes.
     metric : str
         A name of `METRICS`. ``nll``, ``brier`` and the accuracies are tested.
-    n_boot, level, n_bins, top_k, bin_size, bandwidth, sample_weight, seed
+    n_boot, level, n_bins, top_k, bin_size, bandwidth, sample_weight, seed, class_axis, ignore_index
         As in `evaluate`.
 
     Returns
@@ -158,7 +161,13 @@ def compare(
     kind = METRICS[metric]
     sides = [
         Outcomes.of(
-            probs, labels, sample_weight, n_bins=n_bins, classwise=kind.classwise, names=(name, "labels")
+            probs,
+            labels,
+            sample_weight,
+            n_bins=n_bins,
+            classwise=kind.classwise,
+            names=(name, "labels"),
+            layout=Layout(class_axis, ignore_index),
         )
         for probs, name in ((probs_a, "probs_a"), (probs_b, "probs_b"))
     ]

@@ -17,6 +17,8 @@ import numpy as np
 from .. import errors
 from ..arrays import is_dask
 from ..errors import InputError
+from ..layout import Layout
+from ..rows.files import is_large_file
 from ..rows.top_k import TopK, TopKProbabilities
 from ..validation import check_count, check_fraction
 from .groups import GroupEvaluation, evaluate_groups
@@ -120,7 +122,7 @@ class Evaluation:
         }
 
     def to_pandas(self) -> Any:
-        """Frame with one row a metric and columns ``value``, ``low``, ``high``."""
+        """Frame with one row per metric and columns ``value``, ``low``, ``high``."""
         pandas = errors.require("pandas", "data")
         rows = [(e.value, e.low, e.high) for e in self.estimates.values()]
         index = pandas.Index(list(self.estimates), name="metric")
@@ -150,17 +152,21 @@ def evaluate(
     groups: Any = None,
     class_names: Sequence[str] | None = None,
     seed: int | None = 0,
+    class_axis: int = -1,
+    ignore_index: int | None = None,
 ) -> Evaluation:
     """Compute every metric of a predictor, with intervals if ``n_boot`` is positive.
 
     Parameters
     ----------
     probs : (n, m) array
-        Rows of class probabilities: numpy of any float type, nested lists, a pandas frame or a torch tensor. Of a Dask array,
-        the metrics that merge are computed chunk by chunk, without intervals. Of `TopK` rows, or what a calibrator makes of
+        Rows of class probabilities: numpy of any float type, nested lists, a pandas frame or a torch tensor. Or an array of more
+        axes, such as (N, C, H, W) with ``class_axis=1``. Of a Dask array, and of an array of more axes in a large file, the
+        metrics that merge are computed part by part, without intervals. Of `TopK` rows, or what a calibrator makes of
         them, those that need no more than the largest probabilities are computed.
     labels : (n,) array
-        True classes, integers from 0 to m - 1.
+        True classes, integers from 0 to m - 1; with more axes in the shape of ``probs`` without the classes, as are
+        ``sample_weight`` and ``groups``.
     metrics : str or sequence of str, optional
         Names to compute; all of `METRICS` when None.
     n_boot : int
@@ -179,6 +185,10 @@ def evaluate(
         What the words call the classes.
     seed : int, optional
         Of the draws; None draws anew each time.
+    class_axis : int
+        The axis of the classes.
+    ignore_index : int, optional
+        A label that does not count, such as -100 for padding.
 
     Returns
     -------
@@ -212,6 +222,7 @@ def evaluate(
     """
     n_boot, level = check_count(n_boot, "n_boot", least=0), check_fraction(level, "level")
     options = make_options(n_bins, top_k, bin_size, bandwidth)
+    layout = Layout(class_axis, ignore_index)
     if is_dask(probs):
         from .dask import evaluate as evaluate_chunks
 
@@ -228,12 +239,23 @@ def evaluate(
             n_bins=n_bins,
             top_k=top_k,
             bandwidth=bandwidth,
+            layout=layout,
         )
+    if not layout.is_plain(probs) and hasattr(probs, "shape"):
+        given = layout.flat(probs, "probs")
+        if is_large_file(given.rows):
+            from .streaming import evaluate_parts
+
+            if groups is not None:
+                raise InputError(
+                    "groups: they need all rows in memory, but probs is a large file. Pass probs[:]."
+                )
+            return evaluate_parts(given, labels, sample_weight, metrics, n_boot, layout, options)
     names = chosen(metrics)
     if metrics is None and isinstance(probs, TopK | TopKProbabilities):
         names = [name for name in names if can_tell(probs, name, options.top_k)]
     classwise = any(METRICS[name].classwise for name in names)
-    rows = Outcomes.of(probs, labels, sample_weight, n_bins=options.n_bins, classwise=classwise)
+    rows = Outcomes.of(probs, labels, sample_weight, layout, n_bins=options.n_bins, classwise=classwise)
     if "top_k_accuracy" in names:
         rows.check_ranks(options.top_k)
     statistics = Statistics(rows, options)
@@ -245,5 +267,6 @@ def evaluate(
             estimates[name] = Estimate(values[name], min(low, values[name]), max(high, values[name]))
     by_group = None
     if groups is not None:
+        groups = groups if isinstance(groups, str) else rows.probs.context(groups)
         by_group = evaluate_groups(rows, groups, class_names=class_names, level=level, seed=seed)
     return Evaluation(estimates, len(rows.labels), rows.n_classes, n_boot, level, by_group)

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ..layout import Layout
 from ..validation import check_count
 from .binning import BinSums, classwise_sums
 from .outcomes import Floats, Outcomes
@@ -99,12 +100,19 @@ class BrierParts:
         return cls(total, calibration, refinement, total - calibration - refinement)
 
 
-def _score_sums(probs: Any, labels: Any, sample_weight: Any) -> ScoreSums:
-    rows = Outcomes.of(probs, labels, sample_weight)
+def _score_sums(probs: Any, labels: Any, sample_weight: Any, layout: Layout) -> ScoreSums:
+    rows = Outcomes.of(probs, labels, sample_weight, layout)
     return ScoreSums.of(rows, rows.weight, top_k=1)
 
 
-def nll(probs: Any, labels: Any, *, sample_weight: Any = None) -> float:
+def nll(
+    probs: Any,
+    labels: Any,
+    *,
+    sample_weight: Any = None,
+    class_axis: int = -1,
+    ignore_index: int | None = None,
+) -> float:
     """Negative log-likelihood ``mean -log p_y``, in nats.
 
     Infinite when a label was given probability zero: that is its value, and nothing is clipped to hide it.
@@ -117,6 +125,8 @@ def nll(probs: Any, labels: Any, *, sample_weight: Any = None) -> float:
     labels : (n,) array
         True classes.
     sample_weight : (n,) array, optional
+    class_axis, ignore_index
+        As in `evaluate`.
 
     Examples
     --------
@@ -129,11 +139,18 @@ def nll(probs: Any, labels: Any, *, sample_weight: Any = None) -> float:
     >>> mc.metrics.nll([[1.0, 0.0]], [1])
     inf
     """
-    sums = _score_sums(probs, labels, sample_weight)
+    sums = _score_sums(probs, labels, sample_weight, Layout(class_axis, ignore_index))
     return sums.nll / sums.weight
 
 
-def brier(probs: Any, labels: Any, *, sample_weight: Any = None) -> float:
+def brier(
+    probs: Any,
+    labels: Any,
+    *,
+    sample_weight: Any = None,
+    class_axis: int = -1,
+    ignore_index: int | None = None,
+) -> float:
     """Brier score ``mean sum_j (p_j - 1[y = j])^2``, from 0 to 2, all classes counted.
 
     Two-class packages that count one class only report half of it.
@@ -159,11 +176,19 @@ def brier(probs: Any, labels: Any, *, sample_weight: Any = None) -> float:
     >>> round(mc.metrics.brier(probs, labels), 4)
     0.45
     """
-    sums = _score_sums(probs, labels, sample_weight)
+    sums = _score_sums(probs, labels, sample_weight, Layout(class_axis, ignore_index))
     return sums.brier / sums.weight
 
 
-def brier_parts(probs: Any, labels: Any, *, n_bins: int = 15, sample_weight: Any = None) -> BrierParts:
+def brier_parts(
+    probs: Any,
+    labels: Any,
+    *,
+    n_bins: int = 15,
+    sample_weight: Any = None,
+    class_axis: int = -1,
+    ignore_index: int | None = None,
+) -> BrierParts:
     """Calibration and refinement parts of the Brier score, in class-wise equal-width bins.
 
     The calibration part of a calibrated predictor is not zero but about its noise,
@@ -199,13 +224,22 @@ def brier_parts(probs: Any, labels: Any, *, n_bins: int = 15, sample_weight: Any
     >>> round(parts.calibration, 3), round(parts.refinement, 3)
     (0.349, 0.125)
     """
-    rows = Outcomes.of(probs, labels, sample_weight, n_bins=n_bins, classwise=True)
+    rows = Outcomes.of(
+        probs, labels, sample_weight, n_bins=n_bins, classwise=True, layout=Layout(class_axis, ignore_index)
+    )
     scores = ScoreSums.of(rows, rows.weight, 1)
     classwise = classwise_sums(rows, rows.weight, rows.column_totals)
     return BrierParts.of(scores.brier / scores.weight, classwise)
 
 
-def accuracy(probs: Any, labels: Any, *, sample_weight: Any = None) -> float:
+def accuracy(
+    probs: Any,
+    labels: Any,
+    *,
+    sample_weight: Any = None,
+    class_axis: int = -1,
+    ignore_index: int | None = None,
+) -> float:
     """Share of rows whose largest probability is the label's; of equal ones the lowest class is predicted.
 
     Parameters
@@ -225,11 +259,19 @@ def accuracy(probs: Any, labels: Any, *, sample_weight: Any = None) -> float:
     >>> mc.metrics.accuracy(probs, labels)
     0.75
     """
-    sums = _score_sums(probs, labels, sample_weight)
+    sums = _score_sums(probs, labels, sample_weight, Layout(class_axis, ignore_index))
     return sums.correct / sums.weight
 
 
-def top_k_accuracy(probs: Any, labels: Any, *, k: int = 5, sample_weight: Any = None) -> float:
+def top_k_accuracy(
+    probs: Any,
+    labels: Any,
+    *,
+    k: int = 5,
+    sample_weight: Any = None,
+    class_axis: int = -1,
+    ignore_index: int | None = None,
+) -> float:
     """Share of rows whose label is among the ``k`` largest probabilities.
 
     Equal probabilities rank by class number, lowest first, so that ``k=1`` is `accuracy`; scikit-learn
@@ -251,7 +293,7 @@ def top_k_accuracy(probs: Any, labels: Any, *, k: int = 5, sample_weight: Any = 
     >>> mc.metrics.top_k_accuracy(probs, [1, 0], k=2)
     0.5
     """
-    rows = Outcomes.of(probs, labels, sample_weight)
+    rows = Outcomes.of(probs, labels, sample_weight, Layout(class_axis, ignore_index))
     rows.check_ranks(check_count(k, "k"))
     sums = ScoreSums.of(rows, rows.weight, k)
     return sums.in_top_k / sums.weight

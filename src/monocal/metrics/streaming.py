@@ -6,13 +6,16 @@ were cut, beyond the rounding of float64 sums.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from ..errors import InputError
+from ..layout import Flat, Layout
+from ..rows.files import file_parts
 from ..validation import check_some_weight
 from .evaluation import Estimate, Evaluation
 from .outcomes import Outcomes
-from .registry import METRICS, Statistics, Sums, make_options
+from .registry import METRICS, Options, Statistics, Sums, chosen, make_options
 
 
 class Evaluator:
@@ -39,10 +42,22 @@ class Evaluator:
         self._sums: Sums | None = None
         self.n_samples = 0
 
-    def update(self, probs: Any, labels: Any, sample_weight: Any = None) -> Evaluator:
-        """Add the rows of (n, m) ``probs`` and (n,) ``labels``; returns the evaluator itself."""
+    def update(
+        self,
+        probs: Any,
+        labels: Any,
+        sample_weight: Any = None,
+        *,
+        class_axis: int = -1,
+        ignore_index: int | None = None,
+    ) -> Evaluator:
+        """Add the rows of (n, m) ``probs`` and (n,) ``labels``; returns the evaluator itself.
+
+        With ``class_axis`` and ``ignore_index`` as in `evaluate`, ``probs`` may have more axes, and rows may not count.
+        """
+        layout = Layout(class_axis, ignore_index)
         rows = Outcomes.of(
-            probs, labels, sample_weight, n_bins=self._options.n_bins, classwise=True, part=True
+            probs, labels, sample_weight, layout, n_bins=self._options.n_bins, classwise=True, part=True
         )
         self._add(Statistics(rows, self._options).sums(), len(rows.labels))
         return self
@@ -67,3 +82,36 @@ class Evaluator:
     def _add(self, sums: Sums, n_samples: int) -> None:
         self._sums = sums if self._sums is None else self._sums + sums
         self.n_samples += n_samples
+
+
+def merging(metrics: Any, n_boot: int, where: str, advice: str) -> list[str]:
+    """Names of the metrics to compute part by part, all that merge when None; what needs all rows at once is refused."""
+    names = chosen(metrics) if metrics is not None else [name for name, one in METRICS.items() if one.merges]
+    apart = [name for name in names if not METRICS[name].merges]
+    if apart:
+        raise InputError(
+            f"metrics: {', '.join(apart)} need all rows in one process, but {where}. Leave them out or {advice}."
+        )
+    if n_boot:
+        raise InputError(f"n_boot: intervals need all rows in one process, but {where}: {advice}.")
+    return names
+
+
+def evaluate_parts(
+    probs: Flat,
+    labels: Any,
+    sample_weight: Any,
+    metrics: Any,
+    n_boot: int,
+    layout: Layout,
+    options: Options,
+) -> Evaluation:
+    """`monocal.evaluate` for rows of a large file: of ``metrics`` those that merge, part by part."""
+    names = merging(metrics, n_boot, "probs is a large file", "pass probs[:]")
+    y = probs.column(labels, "labels", "probs")
+    weight = probs.column(sample_weight, "sample_weight", "probs")
+    evaluator = Evaluator(n_bins=options.n_bins, top_k=options.top_k, bandwidth=options.bandwidth)
+    for X, some, its_weight in file_parts(probs.rows, y, weight):
+        evaluator.update(X, some, its_weight, ignore_index=layout.ignore_index)
+    result = evaluator.result()
+    return replace(result, estimates={name: result[name] for name in names})

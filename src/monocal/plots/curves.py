@@ -259,7 +259,7 @@ def claims(rows: Outcomes, label: int | None = None) -> tuple[Floats, Floats]:
         return rows.confidence, rows.correct
     if not 0 <= label < rows.n_classes:
         raise InputError(f"label: expected a class from 0 to {rows.n_classes - 1}, got {label!r}")
-    return rows.probs[:, label].astype(np.float64), (rows.labels == label).astype(np.float64)
+    return rows.of_class(label), (rows.labels == label).astype(np.float64)
 
 
 def margin_curve(
@@ -304,7 +304,7 @@ def margin_curve(
     own = margins(probs)
     values = own if margin is None else np.asarray(margin, dtype=np.float64)
     if values.shape != own.shape or np.isnan(values).any():
-        raise InputError(f"margin: expected {len(own)} numbers, one a row, got shape {values.shape} or NaN")
+        raise InputError(f"margin: expected {len(own)} numbers, one per row, got shape {values.shape} or NaN")
     values = finite(values[rows.kept])
     edges = equal_mass_edges(values, n_bins)
     sums = BinSums.of(rows, rows.weight, bin_index(values, edges), edges)
@@ -326,7 +326,7 @@ def margins(values: Any, *, input: str = "probabilities") -> Floats:
     >>> margins([[2.0, 5.0, 1.0]], input="logits")
     array([3.])
     """
-    array, _ = read_scores(values, "values")
+    array = read_scores(values, "values")[0].rows
     two = np.partition(array, array.shape[1] - 2, axis=1)[:, -2:].astype(np.float64)
     if input == "probabilities":
         with np.errstate(divide="ignore"):
