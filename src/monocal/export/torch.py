@@ -33,7 +33,7 @@ from .exact import ExactModule, along_classes
 from .plan import Plan
 from .torch_adjustment import AdjustmentModule, blank_adjustment
 from .torch_depths import TorchDepths
-from .torch_order import as_logits, lift_top, narrow, ordered_softmax
+from .torch_order import lift_top, log_of, narrow, ordered_softmax
 
 
 def to_torch(calibrator: Any, *, dtype: torch.dtype = torch.float32) -> Any:
@@ -298,7 +298,7 @@ class CalibratorModule(ExactModule):
     def _adjusted(
         self, logits: torch.Tensor, context: torch.Tensor | None, from_top: bool = False
     ) -> torch.Tensor:
-        z = as_logits(logits, None)
+        z = logits if logits.dtype == torch.float64 else logits.float()
         if self.adjustment is not None and self.has_kernels(z):
             f = self._by_kernels(z, triton_map.LOGITS)
         else:
@@ -307,9 +307,10 @@ class CalibratorModule(ExactModule):
             raise InputError("context: the calibrator was fitted without one. Leave it out.")
         if self.adjustment is None:
             return f
+        if self.smallest_probability is not None:
+            z = log_of(z, self.smallest_probability)
         if from_top:
             f = f - f.amax(-1, keepdim=True)
-        z = as_logits(logits, self.smallest_probability)
         return self.adjustment(f, z == z.amax(-1, keepdim=True), context)
 
     def _calibrate(self, logits: torch.Tensor, from_top: bool = False) -> torch.Tensor:
@@ -321,7 +322,9 @@ class CalibratorModule(ExactModule):
             raise InputError(
                 f"logits have {logits.shape[-1]} columns, but the calibrator was fitted on {self.n_classes} classes."
             )
-        z = as_logits(logits, self.smallest_probability)
+        z = logits if logits.dtype == torch.float64 else logits.float()
+        if self.smallest_probability is not None:
+            z = log_of(z, self.smallest_probability)
         masked = torch.isinf(z)
         # A masked class lies below all others and takes part in nothing; -inf itself would make gradients nan.
         x = torch.where(masked, 0.0, z)

@@ -10,7 +10,7 @@ from ..ranks.ranked import LARGEST
 from .chain import AffinePlan, Chain
 from .exact import ExactModule, along_classes
 from .torch import CalibratorModule
-from .torch_order import as_logits, narrow, ordered_softmax
+from .torch_order import log_of, narrow, ordered_softmax
 
 
 class AffineModule(ExactModule):
@@ -27,7 +27,7 @@ class AffineModule(ExactModule):
             self.register_buffer(name, torch.from_numpy(np.array(getattr(plan, name), order="C")).to(dtype))
 
     def transform(self, logits: torch.Tensor) -> torch.Tensor:
-        z = as_logits(logits, None)
+        z = logits if logits.dtype == torch.float64 else logits.float()
         masked = torch.isinf(z)
         # A masked class takes part in nothing; -inf itself would make gradients nan.
         top = torch.where(masked, -torch.inf, z).amax(-1, keepdim=True)
@@ -91,7 +91,9 @@ class ChainModule(torch.nn.Module):
             raise InputError(
                 f"logits have {logits.shape[-1]} columns, but the calibrator was fitted on {self.n_classes} classes."
             )
-        z = as_logits(logits, self.smallest_probability)
+        z = logits if logits.dtype == torch.float64 else logits.float()
+        if self.smallest_probability is not None:
+            z = log_of(z, self.smallest_probability)
         for step in self.steps[:-1]:
             z = step.transform(z)
         return z

@@ -25,13 +25,7 @@ def ordered_softmax(f: torch.Tensor) -> torch.Tensor:
     return e * (1.0 / e.sum(-1, keepdim=True))
 
 
-def as_logits(values: torch.Tensor, smallest: float | None) -> torch.Tensor:
-    """Logits, or with a ``smallest`` the logarithms of probabilities, in single precision at least."""
-    z = values if values.dtype == torch.float64 else values.float()
-    return z if smallest is None else _log_of(z, smallest)
-
-
-def _log_of(p: torch.Tensor, smallest: float) -> torch.Tensor:
+def log_of(p: torch.Tensor, smallest: float) -> torch.Tensor:
     """Logarithms, in double precision so that they cannot change places; a zero stands for half the smallest positive.
 
     That may be smaller than any number of the type of ``p``, so it is halved by its logarithm.

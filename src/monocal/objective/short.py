@@ -62,7 +62,7 @@ class ShortRows:
         return len(self.weight)
 
     def of(self, chosen: np.ndarray) -> ShortRows:
-        """The rows where ``chosen`` (n,) is true."""
+        """Those of the rows where ``chosen`` (n,) is true."""
         return ShortRows(*(getattr(self, f.name)[chosen] for f in fields(self)))
 
     def scaled(self, scale: np.ndarray) -> ShortRows:
