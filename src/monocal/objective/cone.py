@@ -155,7 +155,7 @@ class RankCone:
         They are what the kernel sums there. A sample of the rows will do where they are many.
         """
         some = some_rows(self.rows)
-        weight = self.totals.weight if some is self.rows else float(some.weights().sum())
+        weight = self.totals.weight if some is self.rows else some.total_weight()
 
         def said(scale: float) -> np.ndarray:
             plain = np.zeros(self.allowed.shape)
