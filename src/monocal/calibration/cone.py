@@ -98,7 +98,7 @@ class ConeCalibrator(Calibrator):
         return RankCone(
             rows,
             allowed,
-            unit=information(some_rows(rows), scale, begins).unit(float(rows.weights().sum()), PSEUDO_ERRORS),
+            unit=information(some_rows(rows), scale, begins).unit(rows.total_weight(), PSEUDO_ERRORS),
             prior_rows=self.prior_rows,
             scale=scale,
             begins=begins,

@@ -155,7 +155,7 @@ class RankCone:
         The kernel makes these sums. Where there are many rows, a sample of them is enough.
         """
         some = some_rows(self.rows)
-        weight = self.totals.weight if some is self.rows else float(some.weights().sum())
+        weight = self.totals.weight if some is self.rows else some.total_weight()
 
         def said(scale: float) -> np.ndarray:
             plain = np.zeros(self.allowed.shape)
