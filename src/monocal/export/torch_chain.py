@@ -10,7 +10,7 @@ import torch
 from ..errors import InputError
 from ..ranks.ranked import LARGEST
 from .chain import AffinePlan, Chain
-from .exact import ExactModule
+from .exact import ExactModule, along_classes
 from .torch import CalibratorModule, from_state_dict, read_meaning, written_meaning
 from .torch_order import log_of, narrow, ordered_softmax
 
@@ -61,7 +61,7 @@ class ChainModule(torch.nn.Module):
 
     Attributes
     ----------
-    n_classes : int
+    n_classes, class_axis : int
     steps : ModuleList of CalibratorModule and AffineModule
     """
 
@@ -69,7 +69,7 @@ class ChainModule(torch.nn.Module):
         super().__init__()
         if dtype not in (torch.float32, torch.float64):
             raise InputError(f"dtype must be torch.float32 or torch.float64, but is {dtype}.")
-        self.name, self.n_classes = chain.name, chain.n_classes
+        self.name, self.n_classes, self.class_axis = chain.name, chain.n_classes, chain.class_axis
         self.smallest_probability = chain.smallest_probability
         self.steps = torch.nn.ModuleList(
             AffineModule(step, dtype) if isinstance(step, AffinePlan) else CalibratorModule(step, dtype)
@@ -79,13 +79,15 @@ class ChainModule(torch.nn.Module):
     def get_extra_state(self) -> torch.Tensor:
         """What the steps are: JSON, as bytes."""
         steps = ["affine" if isinstance(step, AffineModule) else "ranks" for step in self.steps]
-        told = {"name": self.name, "n_classes": self.n_classes, "steps": steps}
+        told = {"name": self.name, "n_classes": self.n_classes, "steps": steps, "class_axis": self.class_axis}
         return written_meaning({**told, "smallest_probability": self.smallest_probability})
 
     def set_extra_state(self, state: torch.Tensor) -> None:
         told = read_meaning(state)
-        self.name, self.smallest_probability = told["name"], told["smallest_probability"]
+        self.name, self.class_axis = told["name"], told["class_axis"]
+        self.smallest_probability = told["smallest_probability"]
 
+    @along_classes
     def forward(self, logits: torch.Tensor) -> torch.Tensor:
         """Calibrated probabilities, of the shape and type of ``logits``."""
         last = self.steps[-1]
@@ -93,10 +95,12 @@ class ChainModule(torch.nn.Module):
         p = last(z) if isinstance(last, CalibratorModule) else ordered_softmax(last.transform(z))
         return p.to(logits.dtype)
 
+    @along_classes
     def transform(self, logits: torch.Tensor) -> torch.Tensor:
         """Calibrated logits, -inf where a class is masked; their softmax is the result of a call."""
         return narrow(self.steps[-1].transform(self._before_last(logits)), logits.dtype)
 
+    @along_classes
     def log_probabilities(self, logits: torch.Tensor) -> torch.Tensor:
         """Logarithms of the calibrated probabilities, -inf where a class is masked."""
         f = self.steps[-1].transform(self._before_last(logits))

@@ -93,7 +93,7 @@ class CalibratedLogits(_base()):  # type: ignore[misc]
         for index, params, *_ in batch_update.added:
             wanted = (getattr(params, "extra_args", None) or {}).get(_REQUEST, True)
             temperature = float(getattr(params, "temperature", None) or 0.0)
-            self._requests[index] = (temperature if temperature >= _GREEDY else 1.0) if wanted else None
+            self._requests[index] = (1.0 if temperature < _GREEDY else temperature) if wanted else None
         for start, end, how in batch_update.moved:
             one, other = self._requests.pop(start, 1.0), self._requests.pop(end, 1.0)
             self._requests[end] = one

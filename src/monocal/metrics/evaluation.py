@@ -122,7 +122,7 @@ class Evaluation:
         }
 
     def to_pandas(self) -> Any:
-        """Frame with one row a metric and columns ``value``, ``low``, ``high``."""
+        """Frame with one row per metric and columns ``value``, ``low``, ``high``."""
         pandas = errors.require("pandas", "data")
         rows = [(e.value, e.low, e.high) for e in self.estimates.values()]
         index = pandas.Index(list(self.estimates), name="metric")
