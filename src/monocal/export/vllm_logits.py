@@ -52,6 +52,19 @@ class CalibratedLogits(_base()):  # type: ignore[misc]
         Its ``additional_config["monocal_calibrator"]`` may name the calibrator's file.
     device : torch.device
     is_pin_memory : bool
+
+    Examples
+    --------
+    >>> import torch
+    >>> import monocal as mc
+    >>> from monocal.export.vllm_logits import vllm_processor
+    >>> data = mc.data.synthetic(500, 5)
+    >>> cal = mc.MCCT().fit(data.values, data.labels)
+    >>> processor = vllm_processor(cal)(None, torch.device("cpu"), False)  # as vLLM makes it
+    >>> processor.is_argmax_invariant()
+    True
+    >>> processor.apply(torch.tensor(data.values[:2])).shape
+    torch.Size([2, 5])
     """
 
     calibrator: Any = None  # set by `vllm_processor`
@@ -135,6 +148,17 @@ def vllm_processor(calibrator: Any, *, pad: bool = True) -> type[CalibratedLogit
     type
         A subclass of `CalibratedLogits`. Where vLLM runs its engine in a process of its own, name `CalibratedLogits` itself
         and the calibrator's file instead.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import monocal as mc
+    >>> from monocal.export.vllm_logits import vllm_processor
+    >>> data = mc.data.synthetic(500, 5)
+    >>> cal = mc.MCCT().fit(data.values, data.labels)
+    >>> from monocal.export.vllm_logits import CalibratedLogits
+    >>> issubclass(vllm_processor(cal), CalibratedLogits)
+    True
     """
     LogitsProcessor(calibrator, pad=pad)  # says now what it cannot take
     return type("CalibratedLogits", (CalibratedLogits,), {"calibrator": calibrator, "pad": pad})
