@@ -53,6 +53,7 @@ _PUBLIC = {
     "RankParametersDisplay": "monocal.plots",
     "EffectDisplay": "monocal.plots",
     "ComparisonDisplay": "monocal.plots",
+    "RiskCoverageDisplay": "monocal.plots",
     "MonitorDisplay": "monocal.plots",
     "write_report": "monocal.report",
     "read": "monocal.data",

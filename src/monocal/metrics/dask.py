@@ -27,7 +27,11 @@ def evaluate(
 
     Parameters are those of `monocal.evaluate`; intervals (``n_boot``) need all rows in one process.
     """
-    names = chosen(metrics) if metrics is not None else [name for name, one in METRICS.items() if one.merges]
+    names = (
+        chosen(metrics)
+        if metrics is not None
+        else [name for name in chosen(None, probs.shape[1]) if METRICS[name].merges]
+    )
     apart = [name for name in names if not METRICS[name].merges]
     if apart:
         raise InputError(

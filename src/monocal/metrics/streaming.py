@@ -12,11 +12,11 @@ from ..errors import InputError
 from ..validation import check_some_weight
 from .evaluation import Estimate, Evaluation
 from .outcomes import Outcomes
-from .registry import METRICS, Statistics, Sums, make_options
+from .registry import METRICS, Statistics, Sums, chosen, make_options
 
 
 class Evaluator:
-    """Accumulates the metrics that merge: all but the equal-mass ones, which need every row at once.
+    """Accumulates the metrics that merge: all but those that sort the rows (bins of equal mass, risk and coverage).
 
     Parameters
     ----------
@@ -61,8 +61,10 @@ class Evaluator:
             raise InputError("Evaluator.result: no rows yet: call update(probs, labels) first")
         check_some_weight(self.n_samples > 0)
         sums = self._sums
-        estimates = {name: Estimate(metric.value(sums)) for name, metric in METRICS.items() if metric.merges}
-        return Evaluation(estimates, self.n_samples, len(sums.classwise.weight))
+        n_classes = len(sums.classwise.weight)
+        names = [name for name in chosen(None, n_classes) if METRICS[name].merges]
+        estimates = {name: Estimate(METRICS[name].value(sums)) for name in names}
+        return Evaluation(estimates, self.n_samples, n_classes)
 
     def _add(self, sums: Sums, n_samples: int) -> None:
         self._sums = sums if self._sums is None else self._sums + sums
