@@ -6,7 +6,8 @@ The peers are installed in an environment of their own (``--env``), made on firs
 of its own, with one thread, and is measured in units of one ``scipy.special.log_softmax`` there: fit, predict, peak memory, NLL
 on a second sample, whether it reached the minimum of its own objective and whether it kept the order of the classes. What is
 finished is kept in ``--out`` and not measured again, so a run that was stopped goes on where it was. At the end ``--out``
-holds ``peers.md``, ``peers.csv``, ``pairs.csv``, ``growth.csv``, ``peers.json`` and the figure of how fits grow.
+holds ``peers.md``, ``peers.csv``, ``pairs.csv``, ``growth.csv``, ``peers.json`` and the figure of how fits grow. ``--docs``
+writes ``peers.md`` into the documentation.
 
     python benchmarks/peers.py --real ../shared/logits
 
@@ -20,6 +21,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pages
 from peers import environment
 
 SIZES = ["5000x10", "5000x100", "25000x1000", "2000x32000", "500x128256"]
@@ -51,6 +53,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--no-growth", dest="growth", action="store_false", help="leave the growth of fits out"
     )
+    parser.add_argument("--docs", action="store_true", help="write the page into docs/peers.md as well")
     parser.add_argument(
         "--real",
         type=Path,
@@ -105,6 +108,8 @@ def main() -> None:
         growth.draw(grown, options.figures or options.out)
     page = tables.page(judged, machine, versions, options.limit, growth.table(grown) if grown else "")
     (options.out / "peers.md").write_text(page, encoding="utf-8")
+    if options.docs:
+        pages.write_into("docs/peers.md", "peers", page)
     print(page)
 
 

@@ -151,28 +151,36 @@ def slower(rows: list[Row]) -> list[str]:
 
 
 def page(rows: list[Row], machine: Row, versions: dict[str, str], limit: float, growth: str = "") -> str:
-    """The whole report."""
+    """The whole report: what one takes in at a glance, then the pairs, then everything."""
+    from . import glance
+
     named = ", ".join(f"{name} {versions[name]}" for name in NAMED if name in versions)
     late = slower(rows)
     parts = [
-        f"`benchmarks/peers.py`, measured {machine['date']}. {machine['cpu']}, {machine['cores']} cores, one thread. Python "
-        f"{machine['python']}; {named}.",
-        "Fit and predict are multiples of one `scipy.special.log_softmax` over the same logits in the same process; memory is "
-        "the peak beyond the input, in multiples of it; NLL is that of a second sample. An optimum is reached when the method's "
-        f"own objective is within {ENOUGH:g} (relative) of its minimum, found independently in double precision; where vector, "
-        "matrix and Dirichlet maps missed it, they did by at least what is said. It is certified when the optimality conditions, "
+        "## At a glance",
+        "Time of a fit, in units of one `scipy.special.log_softmax` over the same logits, on one thread. Lower is better.",
+        glance.table(rows),
+        glance.sentences(rows),
+        f"Measured {machine['date']} by `benchmarks/peers.py` with monocal {versions.get('monocal', 'unknown')}. "
+        f"{machine['cpu']}, {machine['cores']} cores, one thread. Python {machine['python']}; {named}. A fit that took longer "
+        f"than {limit:g} s was stopped; – means that a method has too many parameters for that size.",
+        "## Instead of",
+        "Time of monocal's method as a multiple of what a user would pick instead: fit, and in brackets predict. Below 1 monocal "
+        "is the faster one.",
+        pair_table(rows),
+        "### Where monocal is slower",
+        "\n".join(f"- {line}" for line in late) or "None of monocal's methods is the slower one.",
+        "## All tables",
+        "Fit and predict are multiples of one `scipy.special.log_softmax` over the same logits in the same process. Memory is "
+        "the peak beyond the input, in multiples of it. NLL is that of a second sample. An optimum is reached if the method's "
+        f"own objective is within {ENOUGH:g} (relative) of its minimum, found independently in double precision. Where vector, "
+        "matrix and Dirichlet maps missed it, the gap shown is a lower bound. It is certified if the optimality conditions, "
         "which the fit itself evaluates, are violated by no more than its tolerance. A cell that took longer than "
         "its limit was stopped and names it.",
     ]
     for n, m in sizes_of(rows):
         here = [r for r in rows if (r["rows"], r["classes"]) == (n, m)]
         parts += [f"### {n:,} x {m:,}", size_table(here)]
-    parts += [
-        "### Instead of",
-        "Time of monocal's method as a multiple of what a user would pick instead: fit, and in brackets predict.",
-        pair_table(rows),
-        "\n".join(f"- slower: {line}" for line in late) or "None of monocal's methods is the slower one.",
-    ]
     return "\n\n".join([*parts, *filter(None, [growth])]) + "\n"
 
 

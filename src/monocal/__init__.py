@@ -45,6 +45,7 @@ _PUBLIC = {
     "ece_floor": "monocal.metrics",
     "label_shift_test": "monocal.metrics",
     "price_of_order": "monocal.metrics",
+    "SKOPS_TRUSTED": "monocal.integrations.trusted",
     "load": "monocal.persistence",
     "save": "monocal.persistence",
     "ReliabilityDisplay": "monocal.plots",

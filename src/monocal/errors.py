@@ -39,15 +39,41 @@ def spoken(python: str, value: object = None) -> str:
 
 
 class InputError(ValueError):
-    """An argument is not what it must be; the message says which, how, and what to do."""
+    """An argument is not what it must be; the message says which, how, and what to do.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> mc.evaluate([[0.9, 0.1]], [2])
+    Traceback (most recent call last):
+        ...
+    monocal.errors.InputError: labels: label 2 in row 0 is not one of the 2 classes 0..1 that probs has columns for ...
+    """
 
 
 class InputTypeError(InputError, TypeError):
-    """An argument holds things of another kind than it must."""
+    """An argument holds things of another kind than it must.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> from monocal.errors import InputTypeError
+    >>> issubclass(InputTypeError, mc.InputError), issubclass(InputTypeError, TypeError)
+    (True, True)
+    """
 
 
 class FileError(InputError):
-    """A file cannot be read as what it was said to be."""
+    """A file cannot be read as what it was said to be.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> mc.load("nowhere.json")
+    Traceback (most recent call last):
+        ...
+    monocal.errors.FileError: There is no file nowhere.json: check the name and the folder.
+    """
 
 
 class KindError(FileError):
@@ -55,11 +81,29 @@ class KindError(FileError):
 
 
 class MissingExtraError(ImportError):
-    """An optional package is not installed; the message names the command that installs it."""
+    """An optional package is not installed; the message names the command that installs it.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> issubclass(mc.MissingExtraError, ImportError)
+    True
+    """
 
 
 class OrderWarning(UserWarning):
-    """The method at hand does not guarantee the order of the classes."""
+    """The method at hand does not guarantee the order of the classes.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> import monocal as mc
+    >>> data = mc.data.synthetic(200, 3)
+    >>> with warnings.catch_warnings(record=True, action="always") as told:
+    ...     cal = mc.MCCT.as_published().fit(data.values, data.labels)
+    >>> [warning.category.__name__ for warning in told]
+    ['OrderWarning']
+    """
 
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:

@@ -113,6 +113,8 @@ class Flat:
 
         A column may have fewer axes than there are places: one value for each image counts for all its pixels.
         """
+        if len(self.lead) == 1:
+            return context
         if isinstance(context, Mapping):
             return {name: self._spread(np.asarray(values)) for name, values in context.items()}
         if hasattr(context, "columns"):

@@ -84,9 +84,11 @@ def save(
     Examples
     --------
     >>> import monocal as mc
-    >>> cal = mc.MCCT().fit(X, y)                        # doctest: +SKIP
-    >>> mc.save(cal, "cal.json", data=(X, y))            # doctest: +SKIP
-    >>> mc.load("cal.json").predict_proba(X_new)         # doctest: +SKIP
+    >>> data = mc.data.synthetic(500, 5)
+    >>> cal = mc.MCCT().fit(data.values, data.labels)
+    >>> path = mc.save(cal, "cal.json", data=(data.values, data.labels))
+    >>> mc.load(path).predict_proba(data.values).shape
+    (500, 5)
     """
     text = to_json(calibrator, data=data, metrics=metrics)
     with atomic_path(path, force=force) as temporary:
@@ -110,12 +112,35 @@ def load(path: str | os.PathLike[str]) -> Calibrator:
     ------
     FileError
         The file is not there, damaged, cut short, of another kind or from a newer monocal; the sentence says which.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> data = mc.data.synthetic(500, 5)
+    >>> cal = mc.MCCT().fit(data.values, data.labels)
+    >>> path = cal.save("cal.json")
+    >>> again = mc.load(path)
+    >>> bool((again.predict_proba(data.values) == cal.predict_proba(data.values)).all())
+    True
     """
     return _calibrator(_document(path), str(path))
 
 
 def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """What a saved calibrator says of itself: versions, class, parameters, fingerprint of its data, metrics at fit."""
+    """What a saved calibrator says of itself: versions, class, parameters, fingerprint of its data, metrics at fit.
+
+    Parameters
+    ----------
+    path : path
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> data = mc.data.synthetic(500, 5)
+    >>> path = mc.TemperatureScaling().fit(data.values, data.labels).save("cal.json")
+    >>> mc.persistence.describe(path)["class"]
+    'TemperatureScaling'
+    """
     document = _document(path)
     told = ("format_version", "monocal_version", "class", "parameters", "data", "metrics", "checksum")
     encoded = ("parameters", "metrics")
@@ -128,6 +153,20 @@ def fingerprint(X: Any, y: Any, sample_weight: Any = None, *, layout: Layout = R
     each of up to a thousand classes is the label; ``layout`` says where the classes are.
 
     The same rows in another order or another floating-point type have another fingerprint.
+
+    Parameters
+    ----------
+    X : (n, m) array
+    y : (n,) array, optional
+    sample_weight : (n,) array, optional
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> data = mc.data.synthetic(500, 5)
+    >>> known = mc.persistence.fingerprint(data.values, data.labels)
+    >>> known == mc.persistence.fingerprint(data.values.copy(), data.labels)
+    True
     """
     values = to_numpy(X)
     digest = hashlib.sha256(f"{values.dtype.str}{values.shape}".encode())

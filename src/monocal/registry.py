@@ -38,6 +38,15 @@ class CalibratorInfo:
     reference : str
     published : bool
         Run as in the paper that compared it, for reproduction; not the best this method can do.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> info = next(one for one in mc.calibrators() if one.name == "MCCT")
+    >>> info.preserves_order, info.extras
+    (True, ())
+    >>> info.make()
+    MCCT()
     """
 
     name: str

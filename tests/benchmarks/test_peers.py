@@ -21,7 +21,7 @@ from monocal.data import synthetic
 FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
 sys.path.insert(0, str(FOLDER))
 
-from peers import cell, environment, growth, optimum, tables  # noqa: E402
+from peers import cell, environment, glance, growth, optimum, tables  # noqa: E402
 from peers.methods import METHODS, RIVALS, choose  # noqa: E402
 from peers.runner import Runner, ending  # noqa: E402
 
@@ -138,15 +138,45 @@ def test_page_and_files(tmp_path):
     ]
     machine = {"date": "2026-11-15", "cpu": "a processor", "cores": 2, "python": "3.11"}
     page = tables.page(rows, machine, {"monocal": "0.1.0", "netcal": "1.4.0", "unnamed": "1"}, limit=300)
-    assert "measured 2026-11-15. a processor, 2 cores, one thread" in page
+    assert (
+        "Measured 2026-11-15 by `benchmarks/peers.py` with monocal 0.1.0. a processor, 2 cores, one thread"
+        in page
+    )
     assert "was stopped and names it" in page
     assert "netcal 1.4.0" in page
     assert "unnamed" not in page
     assert "None of monocal's methods is the slower one." in page
+    assert page.index("## At a glance") < page.index("## Instead of") < page.index("## All tables")
+    assert (
+        "| monocal `TemperatureScaling` | yes |  | 5.00 |\n| scikit-learn, temperature |  |  | error |"
+        in page
+    )
     tables.write_csv(tmp_path / "rows.csv", rows)
     assert (tmp_path / "rows.csv").read_text().splitlines()[0].endswith(",failed")
     tables.write_json(tmp_path / "rows.json", cells=rows)
     assert json.loads((tmp_path / "rows.json").read_text())["cells"] == rows
+
+
+def test_a_glance_says_the_worst_of_each_method():
+    rows = [
+        measured("monocal/MCCT", 10, 2, certified=True, violation=1e-7),
+        measured("monocal/MCCT", 10, 2, m=1000, certified=True, violation=1e-7),
+        measured("probmetrics/TS", 20, 1, excess=1e-9),
+        measured("probmetrics/TS", 20, 1, m=1000, excess=0.25, inverted=0.5),
+        row("probmetrics/SMS", failed="over 40 s"),
+        row("probmetrics/SMS", m=1000, failed="left out: a weight for every pair"),
+    ]
+    assert glance.table(rows).splitlines()[2:] == [
+        "| monocal `MCCT` | yes | certified | 10.0 | 10.0 |",
+        "| probmetrics, TS | no: up to 50 % of rows | no: 25 % above | 20.0 | 20.0 |",
+        "| probmetrics, SMS |  |  | over 40 s | – |",
+    ]
+    assert glance.sentences(rows).splitlines() == [
+        "- Of 2 pairs of fits, monocal's is the faster one in 2.",
+        "- Of 2 pairs of predictions, monocal's is the faster one in 0.",
+        "- Of 2 fits of `MCCT` and `ConditionalMCCT`, 2 carry a certificate of optimality, and none swapped two classes in any "
+        "row.",
+    ]
 
 
 def test_what_the_cells_have_seen_is_told_as_it_was():

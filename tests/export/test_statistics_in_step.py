@@ -6,10 +6,51 @@ import torch
 from exportable import M, fit_set, hostile_rows, sane
 
 import monocal as mc
-from monocal.calibration.statistics import STATISTICS
+from monocal.calibration.statistics import STATISTICS, compute
+from monocal.export.torch_depths import TorchDepths
+from monocal.ranks.ranked import LARGEST, rank_rows
 
-pytest.importorskip("onnx")
+onnx = pytest.importorskip("onnx")
 ort = pytest.importorskip("onnxruntime")
+
+
+def by_torch(name, rows):
+    """A statistic (n,) of rows in double precision, by torch."""
+    x, masked = torch.from_numpy(rows - rows.max(axis=1, keepdims=True)), torch.from_numpy(np.isinf(rows))
+    depth = torch.where(masked, 0.0, -x).clamp(max=LARGEST)
+    return STATISTICS[name](TorchDepths(depth, ~masked & (x == 0), masked)).numpy()[:, 0]
+
+
+def by_onnx(name, rows):
+    """The same by a graph that holds nothing but the statistic."""
+    from monocal.export.onnx_depths import OnnxDepths
+    from monocal.export.onnx_graph import Graph
+
+    g = Graph(17, "float64")
+    masked = g.op("IsInf", "z", detect_positive=0)
+    x = g.op("Max", g.op("Sub", "z", g.reduce("Max", "z")), g.constant(-LARGEST))
+    at_top = g.op("And", g.op("Equal", x, g.constant(0.0)), g.op("Not", masked))
+    v = OnnxDepths(g, g.op("Where", masked, g.constant(0.0), g.op("Neg", x)), at_top, masked)
+    g.rename(g.op("Identity", STATISTICS[name](v).name), "q")
+    tensors = [
+        onnx.helper.make_tensor_value_info(t, onnx.TensorProto.DOUBLE, ["n", k])
+        for t, k in (("z", rows.shape[1]), ("q", 1))
+    ]
+    graph = onnx.helper.make_graph(g.nodes, "statistic", tensors[:1], tensors[1:], g.constants)
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+    return ort.InferenceSession(model.SerializeToString()).run(None, {"z": rows})[0][:, 0]
+
+
+@pytest.mark.parametrize("name", STATISTICS)
+def test_the_three_forms_of_a_statistic_agree_on_hostile_rows(name):
+    rows = hostile_rows().astype(np.float64)
+    assert np.isinf(rows).any()  # masked classes
+    assert (np.sort(rows, axis=1)[:, -1] == np.sort(rows, axis=1)[:, -2]).any()  # tied tops
+    expected = compute(name, rank_rows(rows))
+    assert np.isfinite(expected).all()
+    np.testing.assert_array_equal(compute(name, rank_rows(rows, 2)) == 0, expected == 0)
+    for form in (by_torch, by_onnx):
+        np.testing.assert_allclose(form(name, rows), expected, rtol=1e-12, atol=1e-15, err_msg=form.__name__)
 
 
 @pytest.mark.parametrize("top_k", [None, 1, 3])
@@ -21,12 +62,12 @@ def test_a_statistic_is_the_same_everywhere(name, top_k):
     expected = cal.predict_proba(rows.astype(np.float64))
     module = cal.to_torch()
     with torch.no_grad():
-        by_torch = module(torch.from_numpy(rows)).numpy()
+        in_torch = module(torch.from_numpy(rows)).numpy()
     session = ort.InferenceSession(cal.to_onnx().SerializeToString())
-    by_onnx = session.run(None, {session.get_inputs()[0].name: rows})[0]
+    in_onnx = session.run(None, {session.get_inputs()[0].name: rows})[0]
     assert expected.shape == (len(rows), M)
-    np.testing.assert_allclose(by_torch, expected, atol=1e-5, err_msg="torch")
-    np.testing.assert_allclose(by_onnx, expected, atol=1e-5, err_msg="ONNX")
+    np.testing.assert_allclose(in_torch, expected, atol=1e-5, err_msg="torch")
+    np.testing.assert_allclose(in_onnx, expected, atol=1e-5, err_msg="ONNX")
     # With any other statistic in its place the result is another, so the comparison does see the statistic.
     for other in STATISTICS.keys() - {name}:
         module.statistics = (other,)

@@ -228,3 +228,11 @@ def test_parameters_are_saved_and_old_files_load(tmp_path):
 def test_a_layout_is_said_in_words():
     with pytest.raises(mc.InputError, match="must be two-dimensional"):
         Layout(1).flat(np.zeros(3))
+
+
+def test_metrics_of_a_server_with_padding():
+    top = mc.TopK(np.log([[0.6, 0.2], [0.5, 0.3], [0.7, 0.1]]), [[7, 3], [3, 9], [1, 2]], n_classes=100)
+    cal = mc.TemperatureScaling(ignore_index=-100).fit(top, [7, 4, -100])
+    assert cal.score(top, [7, 4, -100]) == pytest.approx(cal.score(top[:2], [7, 4]), rel=1e-12)
+    found = mc.evaluate(top, [7, 4, -100], ignore_index=-100)
+    assert found.to_dict() == mc.evaluate(top[:2], [7, 4]).to_dict()

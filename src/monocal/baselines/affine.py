@@ -140,6 +140,16 @@ class VectorScaling(AffineCalibrator):
     References
     ----------
     Guo, Pleiss, Sun, Weinberger (2017). On calibration of modern neural networks. ICML.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> data = mc.data.synthetic(1000, 5)
+    >>> cal = mc.VectorScaling().fit(data.values, data.labels)
+    >>> cal.coef_.round(2)
+    array([0.46, 0.48, 0.61, 0.53, 0.53])
+    >>> cal.preserves_order
+    False
     """
 
     _problem = VectorProblem
@@ -200,6 +210,14 @@ class MatrixScaling(AffineCalibrator):
     References
     ----------
     Guo, Pleiss, Sun, Weinberger (2017). On calibration of modern neural networks. ICML.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> data = mc.data.synthetic(1000, 5)
+    >>> cal = mc.MatrixScaling().fit(data.values, data.labels)
+    >>> cal.coef_.shape, cal.intercept_.shape
+    ((5, 5), (5,))
     """
 
     def __init__(
@@ -263,6 +281,14 @@ class DirichletCalibration(AffineCalibrator):
     ----------
     Kull, Perello-Nieto, Kängsepp, Silva Filho, Song, Flach (2019). Beyond temperature scaling: obtaining well-calibrated
     multiclass probabilities with Dirichlet calibration. NeurIPS.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> data = mc.data.synthetic(1000, 5)
+    >>> cal = mc.DirichletCalibration().fit(data.values, data.labels)
+    >>> cal.predict_proba(data.values[:1]).round(2)
+    array([[0.01, 0.01, 0.  , 0.98, 0.  ]], dtype=float32)
     """
 
     def __init__(

@@ -45,6 +45,16 @@ class BayesianBinning(OneVsRestCalibrator):
     References
     ----------
     Naeini, Cooper, Hauskrecht (2015). Obtaining well calibrated probabilities using Bayesian binning. AAAI.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> data = mc.data.synthetic(1000, 5)
+    >>> cal = mc.BayesianBinning().fit(data.values, data.labels)
+    >>> len(cal.values_), cal.preserves_order
+    (5, False)
+    >>> cal.predict_proba(data.values[:1]).round(2)
+    array([[0.01, 0.  , 0.  , 0.99, 0.  ]], dtype=float32)
     """
 
     def __init__(

@@ -38,6 +38,16 @@ class HistogramBinning(OneVsRestCalibrator):
     ----------
     Zadrozny, Elkan (2001). Obtaining calibrated probability estimates from decision trees and naive Bayesian classifiers.
     ICML.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> data = mc.data.synthetic(1000, 5)
+    >>> cal = mc.HistogramBinning().fit(data.values, data.labels)
+    >>> len(cal.values_), cal.preserves_order
+    (5, False)
+    >>> cal.predict_proba(data.values[:1]).round(2)
+    array([[0.03, 0.03, 0.02, 0.9 , 0.02]], dtype=float32)
     """
 
     def __init__(

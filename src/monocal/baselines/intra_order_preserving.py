@@ -78,6 +78,16 @@ class IntraOrderPreserving(Calibrator):
     ----------
     Rahimi, Shaban, Cheng, Hartley, Boots (2020). Intra order-preserving functions for calibration of multi-class neural
     networks. NeurIPS.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> data = mc.data.synthetic(1000, 5)
+    >>> cal = mc.IntraOrderPreserving(max_epochs=20).fit(data.values, data.labels)  # needs torch
+    >>> cal.preserves_order
+    True
+    >>> float(cal.predict_proba(data.values[:1]).sum().round(6))
+    1.0
     """
 
     preserves_order = True

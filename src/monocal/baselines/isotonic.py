@@ -47,6 +47,16 @@ class IsotonicCalibration(ProbabilityCalibrator):
     Zadrozny, Elkan (2002). Transforming classifier scores into accurate multiclass probability estimates. KDD.
     Zhang, Kailkhura, Han (2020). Mix-n-Match: ensemble and compositional methods for uncertainty calibration in deep
     learning. ICML.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> data = mc.data.synthetic(1000, 5)
+    >>> cal = mc.IsotonicCalibration().fit(data.values, data.labels)
+    >>> cal.preserves_order, mc.IsotonicCalibration(mode="one_vs_rest").preserves_order
+    (True, False)
+    >>> cal.predict_proba(data.values[:1]).round(2)
+    array([[0.  , 0.  , 0.01, 0.99, 0.  ]], dtype=float32)
     """
 
     def __init__(

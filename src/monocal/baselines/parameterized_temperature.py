@@ -67,6 +67,16 @@ class ParameterizedTemperatureScaling(Calibrator):
     ----------
     Tomani, Cremers, Buettner (2022). Parameterized temperature scaling for boosting the expressive power in post-hoc
     uncertainty calibration. ECCV.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> data = mc.data.synthetic(1000, 5)
+    >>> cal = mc.ParameterizedTemperatureScaling(max_epochs=20).fit(data.values, data.labels)  # needs torch
+    >>> cal.preserves_order
+    True
+    >>> float(cal.predict_proba(data.values[:1]).sum().round(6))
+    1.0
     """
 
     preserves_order = True

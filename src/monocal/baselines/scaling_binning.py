@@ -53,6 +53,16 @@ class ScalingBinning(OneVsRestCalibrator):
     ----------
     Kumar, Liang, Ma (2019). Verified uncertainty calibration. NeurIPS.
     Platt (1999). Probabilistic outputs for support vector machines.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> data = mc.data.synthetic(1000, 5)
+    >>> cal = mc.ScalingBinning().fit(data.values, data.labels)
+    >>> len(cal.values_), cal.preserves_order
+    (5, False)
+    >>> cal.predict_proba(data.values[:1]).round(2)
+    array([[0.01, 0.01, 0.  , 0.97, 0.01]], dtype=float32)
     """
 
     def __init__(

@@ -49,6 +49,14 @@ class SplineCalibration(ProbabilityCalibrator):
     References
     ----------
     Gupta, Rahimi, Ajanthan, Mensink, Sminchisescu, Hartley (2021). Calibration of neural networks using splines. ICLR.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> data = mc.data.synthetic(1000, 5)
+    >>> cal = mc.SplineCalibration().fit(data.values, data.labels)
+    >>> cal.predict_proba(data.values[:1]).round(2)
+    array([[0.01, 0.  , 0.01, 0.98, 0.  ]], dtype=float32)
     """
 
     def __init__(

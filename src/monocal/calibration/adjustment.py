@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..arrays import Array, array_namespace, device_of, like, row_sums
+from ..arrays import Array, array_namespace, like
 from ..kernel.point import BIAS, SCALE
 from ..objective.cone import RankCone
 from ..objective.information import information
@@ -26,8 +26,10 @@ from ..objective.short import ShortRows
 from ..rows.context import NUMBER, ContextReader
 from ..solver import Solution, minimize
 from .cone import BIAS_EMPHASIS, PSEUDO_ERRORS, SCALE_EMPHASIS
+from .depths import ArrayDepths
 from .group_scales import GroupScales, group_scales, spread_of_groups
 from .ramps import RampFactors, choose_ramps
+from .statistics import log_odds
 
 # Chosen by cross-validation on calibration parts (benchmarks/conditional_search.py).
 _SHARE = 0.75  # of the first stage's shrinkage
@@ -75,7 +77,8 @@ class Adjustment:
         top = xp.max(f, axis=1, keepdims=True)
         n_top = xp.sum(xp.astype(at_top, f.dtype), axis=1)
         scale = self.scales(xp.argmax(xp.astype(at_top, xp.int8), axis=1), n_top, context)
-        odds = log_odds((top - f) * scale[:, None], at_top, n_top)
+        with np.errstate(under="ignore"):
+            odds = log_odds(ArrayDepths((top - f) * scale[:, None], at_top))[:, 0]
         weight, lift = self.weight_and_lift(odds, context)
         lift = xp.where(n_top > 1, 0 * lift, lift)
         return f * (weight * scale)[:, None] + xp.where(at_top, lift[:, None], 0 * top)
@@ -120,21 +123,6 @@ class Adjustment:
         assert context is not None
         codes = context[:, i] - self.typical[i]
         return np.where(np.isnan(codes), 0.0, codes)
-
-
-def log_odds(depth: Array, at_top: Array, n_top: Array) -> Array:
-    """Logarithm of the odds of the top class under the softmax, from depths (n, m) below the top; 0 for a single class."""
-    xp = array_namespace(depth)
-    beyond = xp.asarray(np.inf, dtype=depth.dtype, **device_of(depth))
-    second = xp.min(xp.where(at_top, beyond, depth), axis=1)
-    none = xp.isinf(second)
-    second = xp.where(none | (n_top > 1), 0 * n_top, second)
-    with np.errstate(under="ignore"):
-        # Relative to the second class, so that nothing is lost where the first is all but certain.
-        e = xp.exp(xp.clip(second[:, None] - depth, max=0.0))
-        others = row_sums(xp.where(at_top, 0 * n_top[:, None], e))[:, 0] + (n_top - 1.0)
-    alone = none & (n_top == 1)
-    return second - xp.log(xp.where(alone, n_top, others))
 
 
 def _mixed(psi: Array, steps: np.ndarray) -> Array:

@@ -62,6 +62,18 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
         Names of the classes, where `fit` was given a frame; later frames must have the same columns.
     classes_ : ndarray of shape (m,)
         What `predict` gives: the numbers 0..m-1 of the columns.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> data = mc.data.synthetic(1000, 5)
+    >>> cal = mc.MCCT()
+    >>> isinstance(cal, mc.Calibrator), cal.preserves_order
+    (True, True)
+    >>> cal.fit(data.values, data.labels).predict_proba(data.values[:1]).round(2)
+    array([[0.01, 0.  , 0.01, 0.98, 0.01]], dtype=float32)
+    >>> cal.n_features_in_
+    5
     """
 
     preserves_order: ClassVar[bool] = False
@@ -285,6 +297,7 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
 
     def _score(self, X: Any, y: Any, sample_weight: Any, context: Any = None) -> float:
         if isinstance(X, TopK):
+            y, sample_weight, _ = ignored_rows(y, sample_weight, len(X), self.ignore_index)
             log_p = self._apply(X, "predict_proba", None, context).log_likelihood(X.class_numbers(y))
             return _mean(log_p, check_weights(sample_weight, X.values))
         flat = self._laid_out(X)

@@ -137,12 +137,25 @@ class MCCT(ConeCalibrator):
 class MCCTInverse(MCCT):
     """MCCT-I: the same map as `MCCT`, reported with inverse weights ``v = 1/w`` (by-rank temperatures).
 
-    Parameters and attributes are those of `MCCT`.
+    Parameters
+    ----------
+    top_k, shrinkage, prior_rows, input, solver, tol, max_iter
+        As in `MCCT`.
 
     Attributes
     ----------
     inverse_weights_ : ndarray
         By-rank temperatures, non-increasing.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> data = mc.data.synthetic(1000, 5)
+    >>> cal = mc.MCCTInverse().fit(data.values, data.labels)
+    >>> cal.inverse_weights_.round(2)
+    array([1.97, 1.97, 1.97, 1.97, 1.97])
+    >>> cal.solution_.converged
+    True
     """
 
     _inverse = True

@@ -46,6 +46,16 @@ class Published(Calibrator):
     weights_, biases_ : ndarray of shape (m,) or (top_k,)
         By rank, lowest first.
     solution_ : monocal.solver.Solution
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> data = mc.data.synthetic(1000, 5)
+    >>> import warnings
+    >>> with warnings.catch_warnings(action="ignore", category=mc.OrderWarning):
+    ...     published = mc.MCCT.as_published().fit(data.values, data.labels)
+    >>> published.preserves_order, published.weights_.shape
+    (False, (5,))
     """
 
     def __init__(

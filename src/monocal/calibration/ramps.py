@@ -24,7 +24,7 @@ import numpy as np
 from ..arrays import Array, array_namespace, clip_, device_of, like
 from ..ranks.ranked import Ranked
 from .fields_only import FieldsOnly
-from .statistics import compute
+from .statistics import compute, compute_all
 
 # Knots from the middle of a ramp to its ends. Wider ramps are smoother, narrower ones follow more closely.
 _REACH = 2
@@ -100,7 +100,7 @@ class RampFactors(FieldsOnly):
 
     def __call__(self, rows: Ranked) -> Array:
         """Factors (n, K) of ranked rows."""
-        values = [compute(s, rows) for s in self.statistics]
+        values = compute_all(self.statistics, rows)
         one = len(values) == 1
         return self.of_statistics(
             values[0][:, None] if one else array_namespace(rows.depth).stack(values, axis=1)

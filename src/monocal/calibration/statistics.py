@@ -9,91 +9,63 @@
 ``v_i = z_top - z_(i) >= 0`` are the depths of a `Ranked` block, so a shift of the logits or another order of the classes
 changes nothing. Masked classes do not take part. All are 0 for a row with one available class, which has nothing to
 calibrate.
+
+A statistic is written here and nowhere else: as a function (..., 1) in the words of `Depths`, which arrays, torch modules and
+ONNX graphs all understand, and as a line of `STATISTICS`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from ..arrays import Array, array_namespace, count_true
+from ..arrays import Array, array_namespace
 from ..errors import InputError
-from ..ranks.ranked import LARGEST, Ranked
+from ..ranks.ranked import Ranked
+from .depths import Depths, RankedDepths, Value
 
 # A user's statistic is cut here, so that differences of its values stay finite in single precision.
 _LARGEST = 1e30
 
 
-def margin(rows: Ranked) -> Array:
+def margin(v: Depths) -> Value:
     """Gap between the two largest logits."""
-    xp = array_namespace(rows.depth)
-    if rows.depth.shape[1] >= 2:
-        gap = rows.depth[:, -2]
-        return gap if rows.valid is None else xp.where(rows.valid[:, -2], gap, 0 * gap)
-    if rows.tail is None:
-        return 0 * rows.height
-    depth, valid = _all_depths(rows)
-    lower = depth > 0 if valid is None else (depth > 0) & valid
-    least = xp.min(xp.where(lower, depth, LARGEST + 0 * depth), axis=1)
-    return xp.where((rows.tail.ties > 0) | ~xp.any(lower, axis=1), 0 * least, least)
+    return v.second
 
 
-def mean_gap(rows: Ranked) -> Array:
+def mean_gap(v: Depths) -> Value:
     """Gap between the largest logit and the mean of all."""
-    xp = array_namespace(rows.depth)
-    depth, valid = _all_depths(rows)
-    if valid is None:
-        return xp.sum(depth, axis=1) / int(depth.shape[1])
-    available = xp.astype(valid, depth.dtype)
-    return xp.sum(depth * available, axis=1) / xp.sum(available, axis=1)
+    return v.sum(v.depth) / v.count
 
 
-def spread(rows: Ranked) -> Array:
+def spread(v: Depths) -> Value:
     """Standard deviation of the logits."""
-    xp = array_namespace(rows.depth)
-    depth, valid = _all_depths(rows)
-    away = depth - mean_gap(rows)[:, None]
-    if valid is not None:
-        away = xp.where(valid, away, 0 * away)
+    away = v.depth - mean_gap(v)
     # In units of the largest, so that no square is lost.
-    unit = xp.max(abs(away), axis=1)
-    unit = unit + (unit == 0)
-    away /= unit[:, None]
-    with np.errstate(under="ignore"):
-        away *= away
-        square = xp.sum(away, axis=1)
-    n = float(depth.shape[1]) if valid is None else xp.astype(count_true(valid), depth.dtype)
-    return unit * xp.sqrt(square / n)
+    unit = v.or_one(v.largest(away))
+    away = away / unit
+    return unit * v.sqrt(v.sum(away * away) / v.count)
 
 
-def entropy(rows: Ranked) -> Array:
+def entropy(v: Depths) -> Value:
     """Entropy of the softmax, in nats."""
-    xp = array_namespace(rows.depth)
-    depth, valid = _all_depths(rows)
-    with np.errstate(under="ignore"):
-        e = _exponentials(depth, valid)
-        # Without the largest, whose 1 would swallow the others where it is all but certain.
-        top = depth == 0
-        others = xp.sum(xp.where(top, 0 * e, e), axis=1) + xp.astype(count_true(top) - 1, e.dtype)
-        return xp.log1p(others) + xp.sum(e * depth, axis=1) / (1.0 + others)
+    e = v.exp(-v.depth)
+    # Without the largest, whose 1 would swallow the others where it is all but certain.
+    others = v.sum_but_one(e)
+    return v.log1p(others) + v.sum(e * v.depth) / (1.0 + others)
 
 
-def log_odds(rows: Ranked) -> Array:
+def log_odds(v: Depths) -> Value:
     """Logarithm of the odds of the largest logit under the softmax."""
-    xp = array_namespace(rows.depth)
-    depth, valid = _all_depths(rows)
-    second = margin(rows)
+    second = v.second
     # Relative to the second class, so that nothing is lost where the first is all but certain.
-    with np.errstate(under="ignore"):
-        e = _exponentials(xp.clip(depth - second[:, None], min=0.0), valid)
-    top = depth == 0
-    others = xp.sum(xp.where(top, 0 * e, e), axis=1) + xp.astype(count_true(top) - 1, e.dtype)
-    return second - xp.log(xp.clip(others, min=1.0))
+    others = v.sum_but_one(v.exp(-v.at_least(v.depth - second, 0.0)))
+    return second - v.log(v.at_least(others, 1.0))
 
 
-STATISTICS: dict[str, Callable[[Ranked], Array]] = {
+STATISTICS: dict[str, Callable[[Depths], Value]] = {
     "margin": margin,
     "mean_gap": mean_gap,
     "spread": spread,
@@ -104,8 +76,18 @@ STATISTICS: dict[str, Callable[[Ranked], Array]] = {
 
 def compute(statistic: str | Callable[[Array], Any], rows: Ranked) -> Array:
     """A statistic (n,) by its name, or by a function of the sorted, anchored logits (n, r), lowest first."""
-    if isinstance(statistic, str):
-        return STATISTICS[statistic](rows)
+    return compute_all((statistic,), rows)[0]
+
+
+def compute_all(statistics: Sequence[str | Callable[[Array], Any]], rows: Ranked) -> list[Array]:
+    """Several statistics, (n,) each."""
+    v = RankedDepths(rows)
+    with np.errstate(under="ignore"):
+        return [STATISTICS[s](v)[:, 0] if isinstance(s, str) else _own(s, rows) for s in statistics]
+
+
+def _own(statistic: Callable[[Array], Any], rows: Ranked) -> Array:
+    """A user's own statistic, checked."""
     xp = array_namespace(rows.depth)
     values = statistic(xp.clip(rows.height[:, None] - rows.depth, min=0.0))
     name = statistic_name(statistic)
@@ -130,21 +112,3 @@ def statistic_name(statistic: str | Callable[[Array], Any]) -> str:
     if isinstance(statistic, str):
         return statistic
     return str(getattr(statistic, "__name__", type(statistic).__name__))
-
-
-def _all_depths(rows: Ranked) -> tuple[Array, Array | None]:
-    """Depths of all classes, sorted or not, finite; and which are available, None for all."""
-    tail = rows.tail
-    if tail is None:
-        return rows.depth, rows.valid
-    xp = array_namespace(rows.depth)
-    dtype = rows.depth.dtype
-    with np.errstate(over="ignore"):
-        depth = rows.top - xp.astype(tail.logits, dtype, copy=False)
-    depth = xp.clip(depth, max=LARGEST)
-    return depth, (~xp.isinf(tail.logits) if tail.masked else None)
-
-
-def _exponentials(depth: Array, valid: Array | None) -> Array:
-    e = array_namespace(depth).exp(-depth)
-    return e if valid is None else e * array_namespace(depth).astype(valid, e.dtype)

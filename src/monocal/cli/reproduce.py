@@ -15,6 +15,7 @@ from ..stopping import undone_if_stopped
 from .output import CHECK_FAILED, Force, Json, Seed, check_not_read, note, print_json
 
 if TYPE_CHECKING:
+    from ..paper.beside import Beside
     from ..paper.cells import Cell
 
 
@@ -77,10 +78,12 @@ def reproduce(
             progress=progress,
         )
     if as_json:
-        print_json(vars(outcome))
+        print_json(vars(outcome) | {"published": [beside.to_dict() for beside in outcome.published]})
     else:
         for why in outcome.left_out:
             note(why)
+        for beside in outcome.published:
+            _show_beside(beside)
         typer.echo(
             f"{outcome.n_cells:,} fits on {outcome.n_sets} sets in {outcome.seconds / 60:.1f} minutes "
             f"({outcome.n_reused:,} were there already, {outcome.n_failed:,} failed).\n"
@@ -88,6 +91,25 @@ def reproduce(
         )
     if outcome.n_failed:
         raise typer.Exit(CHECK_FAILED)
+
+
+_COLOURS = {"same": "green", "near": "yellow", "different": "red"}
+
+
+def _show_beside(beside: Beside) -> None:
+    """Published and ours on a terminal: coloured where there are colours, with signs everywhere."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for name in beside.header[:-1]:
+        table.add_column(name, justify="left" if name == "method" else "right", no_wrap=True)
+    for label, pairs, _ in beside.rows:
+        table.add_row(label, *(Text(pair.text, style=_COLOURS[pair.match]) for pair in pairs))
+    console.print(beside.text, soft_wrap=True)
+    console.print(table)
 
 
 def _method(name: str) -> str:

@@ -45,8 +45,12 @@ def atomic_path(path: str | os.PathLike[str], *, force: bool = False) -> Iterato
 
     Examples
     --------
-    >>> with atomic_path("report.html") as temporary:  # doctest: +SKIP
-    ...     temporary.write_text("<p>done</p>")
+    >>> from pathlib import Path
+    >>> from monocal.data import atomic_path
+    >>> with atomic_path("report.html") as temporary:
+    ...     characters = temporary.write_text("<p>done</p>")
+    >>> Path("report.html").read_text()
+    '<p>done</p>'
     """
     target = as_path(path)
     try:

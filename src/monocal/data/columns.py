@@ -87,7 +87,25 @@ def find_columns(
 ) -> dict[str, np.ndarray]:
     """Columns by what a person writes: names in the file ``beside`` (commas between), or a file, or ``FILE:NAME,NAME``.
 
-    A name in the file goes first. ``argument`` is what messages call it.
+    A name in the file goes first.
+
+    Parameters
+    ----------
+    wanted : str
+    beside : path or frame
+        The file of the rows.
+    part, group
+        As in `read`.
+    argument : str
+        What messages call ``wanted``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from monocal.data import find_columns
+    >>> np.savez("logits.npz", logits=np.zeros((2, 3)), labels=[0, 1], site=["north", "south"])
+    >>> find_columns("site", "logits.npz")
+    {'site': array(['north', 'south'], dtype=object)}
     """
     source = open_source(beside)
     known = {word for name in source.names for word in (name, _tail(name), without_part(_tail(name))[0])}

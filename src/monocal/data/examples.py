@@ -28,6 +28,13 @@ def digits_example(seed: int = 0) -> Splits:
     Splits
         ``digits``: 600 samples to calibrate on and 797 to test on, 10 classes, float64 logits (the last layer
         before its softmax).
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> digits = mc.data.digits_example()
+    >>> digits.cal.values.shape, digits.test.values.shape
+    ((600, 10), (797, 10))
     """
     from sklearn.datasets import load_digits
     from sklearn.neural_network import MLPClassifier

@@ -289,6 +289,15 @@ def read_splits(
     Returns
     -------
     Splits
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> from monocal.data import Splits, synthetic, write
+    >>> path = write("both.npz", Splits(synthetic(300, 4), synthetic(200, 4, seed=1), "both"))
+    >>> splits = mc.read_splits(path)
+    >>> splits.cal.n_samples, splits.test.n_samples
+    (300, 200)
     """
     source = open_source(path, mmap=mmap)
     other = source if test is None else open_source(test, mmap=mmap)
@@ -318,7 +327,26 @@ def read_splits(
 
 @dataclass(frozen=True)
 class Location:
-    """Where a calibration set and its test set are; small, picklable, read when wanted."""
+    """Where a calibration set and its test set are; small, picklable, read when wanted.
+
+    Attributes
+    ----------
+    name : str
+    path : Path
+        Of the file (or folder) with both parts, or with the calibration set.
+    group : str or None
+        Within an HDF5 file.
+    test : Path or None
+        Of the test set, where it has a file of its own.
+
+    Examples
+    --------
+    >>> from monocal.data import Splits, find, synthetic, write
+    >>> _ = write("both.npz", Splits(synthetic(300, 4), synthetic(200, 4, seed=1), "both"))
+    >>> place = find(".")[0]
+    >>> place.name, place.read().test.n_samples
+    ('both', 200)
+    """
 
     name: str
     path: Path
@@ -339,10 +367,22 @@ def find(folder: str | os.PathLike[str]) -> list[Location]:
     cannot be read, is left out with a ``UserWarning``. Only names are read here, no values
     (pickles apart, which open whole or not at all).
 
+    Parameters
+    ----------
+    folder : path
+        A file is a folder of one.
+
     Raises
     ------
     FileError
         There is no such folder, or no pair in it.
+
+    Examples
+    --------
+    >>> from monocal.data import Splits, find, synthetic, write
+    >>> _ = write("both.npz", Splits(synthetic(300, 4), synthetic(200, 4, seed=1), "both"))
+    >>> [place.name for place in find(".")]
+    ['both']
     """
     root = as_path(folder)
     if not root.exists():

@@ -54,6 +54,14 @@ class LogitsSet:
         What was taken for what, in one line.
     ragged : bool
         Whether rows may lack classes at the end, as questions with different numbers of options do.
+
+    Examples
+    --------
+    >>> from monocal.data import LogitsSet
+    >>> import numpy as np
+    >>> data = LogitsSet(np.array([[2.0, 1.0], [0.0, 3.0]]), np.array([0, 1]), class_names=("cat", "dog"))
+    >>> data.n_samples, data.n_classes, data.kind
+    (2, 2, 'logits')
     """
 
     values: np.ndarray
@@ -114,7 +122,20 @@ class LogitsSet:
 
 @dataclass(frozen=True, eq=False)
 class Splits:
-    """A set to calibrate on and a set to judge on, with the same classes."""
+    """A set to calibrate on and a set to judge on, with the same classes.
+
+    Attributes
+    ----------
+    cal, test : LogitsSet
+    name : str
+
+    Examples
+    --------
+    >>> from monocal.data import Splits, synthetic
+    >>> splits = Splits(synthetic(300, 4), synthetic(200, 4, seed=1), "two parts")
+    >>> splits.cal.n_samples, splits.test.n_samples
+    (300, 200)
+    """
 
     cal: LogitsSet
     test: LogitsSet

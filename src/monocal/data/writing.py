@@ -40,6 +40,13 @@ def write(
     -------
     Path
         The path written.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> path = mc.data.write("logits.npz", mc.data.synthetic(100, 4))
+    >>> mc.read(path).n_samples
+    100
     """
     target = check_writable(path)
     arrays = _plain_arrays(data)
@@ -103,7 +110,22 @@ def put_npy(path: Path, dtype: np.dtype, shape: tuple[int, ...], blocks: Iterabl
 
 
 def check_writable(path: str | os.PathLike[str]) -> Path:
-    """The path, if its extension is one that `write` knows."""
+    """The path, if its extension is one that `write` knows.
+
+    Parameters
+    ----------
+    path : path
+
+    Examples
+    --------
+    >>> from monocal.data import check_writable
+    >>> check_writable("logits.npz").name
+    'logits.npz'
+    >>> check_writable("logits.doc")
+    Traceback (most recent call last):
+        ...
+    monocal.errors.FileError: logits.doc has an extension that monocal does not write: expected one of ...
+    """
     target = as_path(path)
     if extension(target) not in _WRITERS:
         known = ", ".join(_WRITERS)

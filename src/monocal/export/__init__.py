@@ -4,7 +4,7 @@
     cal.to_torch(), from_state_dict(state)              monocal.export.torch
     LogitsProcessor(cal)                                monocal.export.logits_processor
 
-All start from the same `Plan`, the numbers of a fitted rank map without the library around them, and give the
+All start from the same `plan.Plan`, the numbers of a fitted rank map without the library around them, and give the
 probabilities of ``predict_proba`` in the same order, ties and masked classes included.
 """
 
@@ -13,8 +13,6 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from .plan import Plan, plan_of
-
 _LAZY = {
     "to_onnx": "onnx",
     "to_torch": "torch",
@@ -22,7 +20,7 @@ _LAZY = {
     "LogitsProcessor": "logits_processor",
 }
 
-__all__ = ["LogitsProcessor", "Plan", "from_state_dict", "plan_of", "to_onnx", "to_torch"]
+__all__ = ["LogitsProcessor", "from_state_dict", "to_onnx", "to_torch"]
 
 
 def __getattr__(name: str) -> Any:

@@ -20,7 +20,7 @@ from ..data import atomic_path
 from ..errors import InputError
 from .chain import Chain, chain_of
 from .onnx_chain import chained
-from .onnx_map import Graph
+from .onnx_graph import Graph
 from .onnx_scores import maker, tensor_to_calibrate
 from .plan import Plan
 
@@ -39,6 +39,7 @@ def to_onnx(
     tensor: str | None = None,
     output: str = "probabilities",
     dtype: str = "float32",
+    ndim: int | str | None = None,
     force: bool = False,
 ) -> onnx.ModelProto:
     """The calibrator as an ONNX model, or a classifier's ONNX model with the calibrator at its end.
@@ -47,8 +48,8 @@ def to_onnx(
     ----------
     calibrator : Calibrator
         Fitted; a rank map, `StructuredScaling`, or a sequence of these (`Stacked`, `StructuredMCCT`, `LabelShift`). Fitted with
-        context, it takes it as a second input ``context``: what ``calibrator.context_.codes(context)`` gives, (batch, C)
-        in double precision.
+        context, it takes it as a second input ``context``: what ``calibrator.context_.codes(context)`` gives, (..., C)
+        in double precision. The graph takes any number of axes, with the classes in ``calibrator.class_axis``.
     path : path, optional
         Where to write the model as well.
     append_to : onnx.ModelProto or path, optional
@@ -60,12 +61,25 @@ def to_onnx(
         What the graph gives: calibrated probabilities, or the calibrated logits they are the softmax of.
     dtype : {"float32", "float64"}
         Type of the graph alone. Appended, it takes the classifier's type (half precision is computed in float32).
+    ndim : int, "any" or None
+        How many axes the input of the graph alone has, which ONNX wants to know: 4 for (N, C, H, W). None: two, where the classes
+        are last. "any": the graph says nothing, and onnxruntime takes tensors of any number of axes; but onnx's own checker asks
+        every graph for a shape, so tools that call it refuse.
     force : bool
         Replace an existing file.
 
     Returns
     -------
     onnx.ModelProto
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> data = mc.data.synthetic(500, 5)
+    >>> cal = mc.MCCT().fit(data.values, data.labels)
+    >>> model = cal.to_onnx("cal.onnx")  # needs onnx
+    >>> [value.name for value in model.graph.output]
+    ['probabilities']
     """
     plan = chain_of(calibrator)
     for statistic in plan.statistics:
@@ -77,29 +91,71 @@ def to_onnx(
     for value, name, choices in ((output, "output", _OUTPUTS), (dtype, "dtype", tuple(_TYPES))):
         if value not in choices:
             raise InputError(f"{name} must be one of {', '.join(map(repr, choices))}, but is {value!r}.")
-    model = _alone(plan, output, dtype) if append_to is None else _appended(plan, append_to, tensor, output)
+    axis = calibrator.class_axis
+    if append_to is None:
+        model = _alone(plan, output, dtype, axis, _shape(plan.n_classes, axis, ndim))
+    elif ndim is None:
+        model = _appended(plan, append_to, tensor, output, axis)
+    else:
+        raise InputError(
+            "ndim is for a graph alone: behind a classifier it is that of the classifier's output."
+        )
     told = {"monocal_version": __version__, "monocal_calibrator": plan.name}
     if plan.classes is not None:
         told["monocal_classes"] = json.dumps(plan.classes)
     helper.set_model_props(model, {p.key: p.value for p in model.metadata_props} | told)
-    onnx.checker.check_model(model)
+    onnx.checker.check_model(_with_some_shape(model) if ndim == "any" else model)
     if path is not None:
         with atomic_path(path, force=force) as temporary:
             onnx.save(model, os.fspath(temporary))
     return model
 
 
-def _alone(plan: Plan | Chain, output: str, dtype: str) -> onnx.ModelProto:
+def _shape(m: int, axis: int, ndim: int | str | None) -> list[str | int] | None:
+    """The shape that a graph alone says its input has: names of axes, and the number of classes."""
+    if ndim == "any":
+        return None
+    if ndim is None and axis != -1:
+        raise InputError(
+            f"ndim: the calibrator has class_axis={axis}, so say how many axes the graph's input has: 4 for (N, C, H, W), or "
+            "ndim='any'."
+        )
+    if ndim is not None and (isinstance(ndim, bool) or not isinstance(ndim, int) or ndim < 2):
+        raise InputError(f"ndim must be a whole number of at least 2, 'any' or None, but is {ndim!r}.")
+    axes = 2 if ndim is None else int(ndim)
+    if not -axes <= axis < axes:
+        raise InputError(f"ndim={axes}: then class_axis={axis} is no axis of the graph's input.")
+    shape: list[str | int] = ["batch", *(f"axis_{i}" for i in range(1, axes))]
+    shape[axis] = m
+    return shape
+
+
+def _with_some_shape(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A copy whose inputs and outputs have a shape, for the checker, which asks for one."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    for value in (*copy.graph.input, *copy.graph.output):
+        if not value.type.tensor_type.HasField("shape"):
+            for name in ("axis_0", "axis_1"):
+                value.type.tensor_type.shape.dim.add(dim_param=f"{value.name}_{name}")
+    return copy
+
+
+def _alone(
+    plan: Plan | Chain, output: str, dtype: str, axis: int, shape: list[str | int] | None
+) -> onnx.ModelProto:
     source = plan.input
     name = output if output != source else f"calibrated_{output}"
     graph = Graph(OPSET, dtype)
-    graph.rename(chained(graph, plan, source, output, _CONTEXT), name)
-    shape = ["batch", plan.n_classes]
+    graph.rename(_along(graph, plan, source, output, _CONTEXT, axis), name)
     return helper.make_model(
         helper.make_graph(
             graph.nodes,
             f"monocal_{plan.name}",
-            [helper.make_tensor_value_info(source, _TYPES[dtype], shape), *_context(plan, _CONTEXT)],
+            [
+                helper.make_tensor_value_info(source, _TYPES[dtype], shape),
+                *_context(plan, _CONTEXT, shape, axis),
+            ],
             [helper.make_tensor_value_info(name, _TYPES[dtype], shape)],
             graph.constants,
         ),
@@ -110,15 +166,39 @@ def _alone(plan: Plan | Chain, output: str, dtype: str) -> onnx.ModelProto:
     )
 
 
-def _context(plan: Plan | Chain, name: str) -> list[onnx.ValueInfoProto]:
+def _along(graph: Graph, plan: Plan | Chain, source: str, output: str, context: str, axis: int) -> str:
+    """The map along an axis of a tensor of any number of axes.
+
+    Its operators work along the last. Where the classes are elsewhere they are brought there and back:
+    ``(..., m, ...) -> (L, m, R) -> (L, R, m) -> (L R, m)``, with L and R the products of the axes before and after.
+    """
+    if axis == -1:
+        return chained(graph, plan, source, output, context)
+    m = plan.n_classes
+    parts = graph.op("Reshape", graph.op("Flatten", source, axis=axis), graph.integers([0, m, -1]))
+    last = graph.op("Transpose", parts, perm=[0, 2, 1])
+    known = graph.op("Reshape", context, graph.integers([-1, plan.n_context])) if plan.n_context else context
+    rows = graph.op("Reshape", last, graph.integers([-1, m]))
+    found = chained(graph, plan, rows, output, known)
+    back = graph.op("Transpose", graph.op("Reshape", found, graph.op("Shape", last)), perm=[0, 2, 1])
+    return graph.op("Reshape", back, graph.op("Shape", source))
+
+
+def _context(
+    plan: Plan | Chain, name: str, shape: Sequence[str | int] | None, axis: int
+) -> list[onnx.ValueInfoProto]:
     """The second input of a calibrator that was fitted with context."""
     if not plan.n_context:
         return []
     # In double precision whatever the logits are: a time, say, is large beside its differences.
-    return [helper.make_tensor_value_info(name, TensorProto.DOUBLE, ["batch", plan.n_context])]
+    if shape is not None:
+        shape = [side for i, side in enumerate(shape) if i != axis % len(shape)] + [plan.n_context]
+    return [helper.make_tensor_value_info(name, TensorProto.DOUBLE, shape)]
 
 
-def _appended(plan: Plan | Chain, classifier: Any, tensor: str | None, output: str) -> onnx.ModelProto:
+def _appended(
+    plan: Plan | Chain, classifier: Any, tensor: str | None, output: str, axis: int
+) -> onnx.ModelProto:
     model = _read(classifier)
     opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), None)
     if opset is None or opset < OPSET:
@@ -134,23 +214,29 @@ def _appended(plan: Plan | Chain, classifier: Any, tensor: str | None, output: s
         )
         scores, rank = zip_map.input[0], 2
     else:
-        width = dims[-1].dim_value if dims and dims[-1].HasField("dim_value") else None
+        if dims and not -len(dims) <= axis < len(dims):
+            raise InputError(
+                f"append_to: the output {given.name!r} has {len(dims)} axes, but the calibrator has class_axis={axis}: set it "
+                "to the axis of the classes."
+            )
+        width = dims[axis].dim_value if dims and dims[axis].HasField("dim_value") else None
         scores, rank = given.name, len(dims)
     if width not in (None, plan.n_classes):
         raise InputError(
             f"append_to: the output {given.name!r} has {width} columns, but the calibrator was fitted on "
-            f"{plan.n_classes} classes. Fit it on the outputs of this model."
+            f"{plan.n_classes} classes (class_axis={axis}). Fit it on the outputs of this model."
         )
     dtype = "float64" if kind.elem_type == TensorProto.DOUBLE else "float32"
     graph = Graph(opset, dtype, prefix=_unused_prefix(model.graph))
-    source = tensor_to_calibrate(model.graph, scores, plan.input, rank)
+    source = tensor_to_calibrate(model.graph, scores, plan.input, rank, axis)
     if source != given.name or kind.elem_type != _TYPES[dtype]:
         source = graph.op("Cast", source, to=_TYPES[dtype])
     taken = _value_names(model.graph)
     name = next(n for n in (output, f"calibrated_{output}", f"{graph.prefix}{output}") if n not in taken)
     context = _CONTEXT if _CONTEXT not in taken else f"{graph.prefix}{_CONTEXT}"
-    graph.rename(chained(graph, plan, source, output, context), name)
-    model.graph.input.extend(_context(plan, context))
+    graph.rename(_along(graph, plan, source, output, context, axis), name)
+    own = ["batch", *(f"axis_{i}" for i in range(1, max(rank, 2)))]
+    model.graph.input.extend(_context(plan, context, own, axis))
     model.graph.node.extend(graph.nodes)
     model.graph.initializer.extend(graph.constants)
     if zip_map is not None:
@@ -159,7 +245,7 @@ def _appended(plan: Plan | Chain, classifier: Any, tensor: str | None, output: s
     value = helper.make_tensor_value_info(name, _TYPES[dtype], None)
     if dims:
         value.type.tensor_type.shape.CopyFrom(kind.shape)
-        value.type.tensor_type.shape.dim[-1].dim_value = plan.n_classes
+        value.type.tensor_type.shape.dim[axis].dim_value = plan.n_classes
     position = [o.name for o in model.graph.output].index(given.name)
     del model.graph.output[position]
     model.graph.output.insert(position, value)

@@ -1,7 +1,4 @@
-"""The second stage of a conditional map in operators of ONNX: ``f' = W f + A 1[top]``; see `calibration.adjustment`.
-
-The log-odds are computed in double precision: a runtime's sums are not compensated.
-"""
+"""The second stage of a conditional map in operators of ONNX: ``f' = W f + A 1[top]``; see `calibration.adjustment`."""
 
 from __future__ import annotations
 
@@ -9,10 +6,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..calibration.statistics import log_odds
+from .onnx_depths import OnnxDepths
 from .plan import AdjustmentPlan
 
 if TYPE_CHECKING:
-    from .onnx_map import Graph
+    from .onnx_graph import Graph
 
 
 def adjusted(g: Graph, plan: AdjustmentPlan, f: str, at_top: str, context: str) -> str:
@@ -50,7 +49,7 @@ def adjusted(g: Graph, plan: AdjustmentPlan, f: str, at_top: str, context: str) 
     depth = g.op("Mul", g.op("Sub", top, x), scale)
     weight, lift = (g.constant(s[:1]) for s in plan.steps)
     if len(plan.ramp_zero):
-        odds = _log_odds(g, depth, masked, at_top, n_top, shared)
+        odds = g.cast(log_odds(OnnxDepths(g, depth, at_top, masked)).name, g.dtype)
         q = g.op("Concat", odds, *numbers, axis=-1) if numbers else odds
         q = g.op("Gather", q, g.integers(plan.ramp_statistic), axis=-1)
         psi = g.op("Div", g.op("Sub", q, g.constant(plan.ramp_zero)), g.constant(plan.ramp_width))
@@ -62,19 +61,3 @@ def adjusted(g: Graph, plan: AdjustmentPlan, f: str, at_top: str, context: str) 
     lifted = g.op("Where", g.op("And", at_top, g.op("Not", shared)), lift, g.constant(0.0))
     moved = g.op("Add", g.op("Mul", x, g.op("Mul", weight, scale)), lifted)
     return g.op("Where", masked, g.constant(-np.inf), moved)
-
-
-def _log_odds(g: Graph, depth: str, masked: str, at_top: str, n_top: str, shared: str) -> str:
-    """As `calibration.adjustment.log_odds`, (..., 1)."""
-    zero, infinite = g.constant(0.0, np.float64), g.constant(np.inf, np.float64)
-    lower = g.op("Not", g.op("Or", at_top, masked))
-    v = g.cast(depth, np.float64)
-    second = g.reduce("Min", g.op("Where", lower, v, infinite))
-    none = g.op("IsInf", second)
-    second = g.op("Where", g.op("Or", none, shared), zero, second)
-    e = g.op("Exp", g.op("Neg", g.op("Where", lower, g.op("Sub", v, second), infinite)))
-    one = g.constant(1.0, np.float64)
-    others = g.op("Add", g.reduce("Sum", e), g.op("Sub", g.cast(n_top, np.float64), one))
-    alone = g.op("And", none, g.op("Not", shared))
-    others = g.op("Where", alone, one, others)
-    return g.cast(g.op("Sub", second, g.op("Log", others)), g.dtype)

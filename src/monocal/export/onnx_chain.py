@@ -6,7 +6,8 @@ import numpy as np
 
 from ..ranks.ranked import LARGEST
 from .chain import AffinePlan, Chain
-from .onnx_map import Graph, calibrated, log_probabilities, softmax
+from .onnx_graph import Graph
+from .onnx_map import calibrated, log_probabilities, softmax
 from .plan import Plan
 
 

@@ -27,8 +27,8 @@ from ..validation import check_choice
 from .chain import chain_of
 from .onnx import OPSET, to_onnx
 from .onnx_ensemble import mean_graph
+from .onnx_graph import Graph
 from .onnx_labels import rename, with_labels
-from .onnx_map import Graph
 
 if TYPE_CHECKING:
     from ..classifier import CalibratedClassifier

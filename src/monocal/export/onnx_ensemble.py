@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 from onnx import compose, helper
 
-from .onnx_map import Graph
+from .onnx_graph import Graph
 
 
 def mean_graph(

@@ -13,7 +13,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from ..errors import InputError
-from .onnx_map import Graph
+from .onnx_graph import Graph
 
 
 def with_labels(model: onnx.ModelProto, scores: str, classes: np.ndarray, opset: int) -> onnx.ModelProto:

@@ -14,73 +14,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import onnx
-from onnx import helper, numpy_helper
 
 from ..arrays import EXP_GRID
-from ..errors import InputError
+from ..calibration.statistics import STATISTICS
 from ..ranks.ranked import LARGEST
 from .onnx_adjustment import adjusted
+from .onnx_depths import OnnxDepths
+from .onnx_graph import Graph
 from .plan import Plan
-
-# Stands for 0 as a divisor: a row whose logits are all equal has spread 0 in any unit.
-_SMALLEST_UNIT = 1e-300
-
-
-class Graph:
-    """Nodes and constants being collected; tensors are known by their names."""
-
-    def __init__(self, opset: int, dtype: str, prefix: str = ""):
-        self.opset = opset
-        self.dtype = np.dtype(dtype)
-        self.prefix = prefix
-        self.nodes: list[onnx.NodeProto] = []
-        self.constants: list[onnx.TensorProto] = []
-        self._known: dict[tuple[Any, ...], str] = {}
-
-    def op(self, kind: str, *inputs: str, outputs: int = 1, **attributes: Any) -> Any:
-        number = len(self.nodes)
-        names = [f"{self.prefix}{kind}_{number}" + (f"_{i}" if outputs > 1 else "") for i in range(outputs)]
-        self.nodes.append(
-            helper.make_node(kind, inputs, names, name=f"{self.prefix}node_{number}", **attributes)
-        )
-        return names if outputs > 1 else names[0]
-
-    def constant(self, values: Any, dtype: Any = None) -> str:
-        array = np.asarray(values, dtype=dtype or self.dtype)
-        key = (array.dtype.str, array.shape, array.tobytes())
-        if key not in self._known:
-            self._known[key] = f"{self.prefix}constant_{len(self.constants)}"
-            self.constants.append(numpy_helper.from_array(array, self._known[key]))
-        return self._known[key]
-
-    def integers(self, values: Any) -> str:
-        return self.constant(values, np.int64)
-
-    def cast(self, x: str, dtype: Any) -> str:
-        return self.op("Cast", x, to=helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
-
-    def reduce(self, kind: str, x: str) -> str:
-        """Over the last axis, which stays. The axis became an input with operator set 18 (sums: 13)."""
-        if self.opset < 18 and kind != "Sum":
-            return self.op(f"Reduce{kind}", x, axes=[-1], keepdims=1)
-        return self.op(f"Reduce{kind}", x, self.integers([-1]), keepdims=1)
-
-    def columns(self, x: str, begin: int, end: int) -> str:
-        return self.op(
-            "Slice", x, self.integers([begin]), self.integers([end]), self.integers([-1]), self.integers([1])
-        )
-
-    def running_sum(self, x: str, exclusive: bool = False) -> str:
-        return self.op("CumSum", x, self.integers(-1), exclusive=int(exclusive))
-
-    def take(self, x: str, index: str) -> str:
-        return self.op("GatherElements", x, index, axis=-1)
-
-    def rename(self, old: str, new: str) -> None:
-        """Give the output of the last node its public name."""
-        assert list(self.nodes[-1].output) == [old]
-        self.nodes[-1].output[0] = new
 
 
 def calibrated(g: Graph, plan: Plan, source: str, output: str, context: str = "") -> str:
@@ -119,7 +60,7 @@ def _rank_map(g: Graph, plan: Plan, x: str, masked: str, from_top: bool) -> str:
         sorted_x, index = g.op("TopK", x, g.integers([r]), outputs=2, axis=-1, largest=1, sorted=1)
     in_use = x if sorted_x is None else sorted_x
     low = g.reduce("Min", g.op("Where", g.op("IsInf", in_use), zero, in_use))
-    w, b = _pieces(g, plan, x, masked, sorted_x)
+    w, b = _pieces(g, plan, x, masked)
     if not len(plan.jumps):
         return g.op("Add", g.op("Mul", x if from_top else g.op("Sub", x, low), w), b)
     piece = g.integers(plan.pieces[::-1].copy())  # TopK sorts from the top down
@@ -142,14 +83,15 @@ def _rank_map(g: Graph, plan: Plan, x: str, masked: str, from_top: bool) -> str:
     return g.op("ScatterElements", tail, index, f, axis=-1)
 
 
-def _pieces(g: Graph, plan: Plan, x: str, masked: str, sorted_x: str | None) -> tuple[str, str]:
+def _pieces(g: Graph, plan: Plan, x: str, masked: str) -> tuple[str, str]:
     """Weight and bias of each piece, (..., J + 1), or (1, J + 1) where they are the same for all rows."""
     steps = [s.astype(g.dtype) for s in (plan.scale_steps, plan.bias_steps)]
     if not len(plan.ramp_zero):
         weight, bias = (g.constant(np.cumsum(s, axis=1, dtype=g.dtype)) for s in steps)
         return weight, bias
-    depth = g.op("Where", masked, g.constant(0.0), g.op("Neg", x))
-    values = [_statistic(g, str(s), plan, depth, masked, sorted_x) for s in plan.statistics]
+    zero = g.constant(0.0)
+    v = OnnxDepths(g, g.op("Where", masked, zero, g.op("Neg", x)), g.op("Equal", x, zero), masked)
+    values = [g.cast(STATISTICS[str(s)](v).name, g.dtype) for s in plan.statistics]
     q = g.op("Gather", g.op("Concat", *values, axis=-1), g.integers(plan.ramp_statistic), axis=-1)
     psi = g.op("Div", g.op("Sub", q, g.constant(plan.ramp_zero)), g.constant(plan.ramp_width))
     psi = g.op("Max", g.op("Min", psi, g.constant(1.0)), g.constant(0.0))
@@ -158,59 +100,6 @@ def _pieces(g: Graph, plan: Plan, x: str, masked: str, sorted_x: str | None) -> 
         for s in steps
     )
     return g.running_sum(w), g.running_sum(b)
-
-
-def _statistic(g: Graph, name: str, plan: Plan, depth: str, masked: str, sorted_x: str | None) -> str:
-    """Statistic (..., 1) of the depths below the top; masked classes have depth 0 here and do not take part.
-
-    In double precision: a runtime's sums are not compensated, and an entropy near 0 is a small difference.
-    """
-    v = g.cast(depth, np.float64)
-    available = g.cast(g.op("Not", masked), np.float64)
-    if name in ("mean_gap", "spread"):
-        count = g.reduce("Sum", available)
-        mean = g.op("Div", g.reduce("Sum", v), count)
-        if name == "mean_gap":
-            return g.cast(mean, g.dtype)
-        unit = g.op(
-            "Max", g.reduce("Max", v), g.constant(_SMALLEST_UNIT, np.float64)
-        )  # so that no square overflows
-        away = g.op("Mul", g.op("Div", g.op("Sub", v, mean), unit), available)
-        variance = g.op("Div", g.reduce("Sum", g.op("Mul", away, away)), count)
-        return g.cast(g.op("Mul", unit, g.op("Sqrt", variance)), g.dtype)
-    if name == "entropy":
-        e = g.op("Mul", g.op("Exp", g.op("Neg", v)), available)
-        total = g.reduce("Sum", e)
-        mean = g.op("Div", g.reduce("Sum", g.op("Mul", e, v)), total)
-        return g.cast(g.op("Add", g.op("Log", total), mean), g.dtype)
-    second = _second(g, plan, depth, masked, sorted_x)
-    if name == "margin":
-        return second
-    if name != "log_odds":
-        raise InputError(
-            f"the statistic {name!r} has no form in ONNX: add one in export/onnx_map.py, or use to_torch()."
-        )
-    # Relative to the second class, so that nothing is lost where the first is all but certain
-    second = g.cast(second, np.float64)
-    below = g.op("Max", g.op("Sub", v, second), g.constant(0.0, np.float64))
-    e = g.op("Mul", g.op("Exp", g.op("Neg", below)), available)
-    at_top = g.op("And", g.op("Equal", depth, g.constant(0.0)), g.op("Not", masked))
-    lower = g.cast(g.op("Not", at_top), np.float64)
-    one = g.constant(1.0, np.float64)
-    tied = g.op("Sub", g.reduce("Sum", g.cast(at_top, np.float64)), one)
-    others = g.op("Max", g.op("Add", g.reduce("Sum", g.op("Mul", e, lower)), tied), one)
-    return g.cast(g.op("Sub", second, g.op("Log", others)), g.dtype)
-
-
-def _second(g: Graph, plan: Plan, depth: str, masked: str, sorted_x: str | None) -> str:
-    """Depth of the second largest logit, 0 where no second class is available."""
-    if plan.n_classes == 1:
-        return depth
-    if sorted_x is None or plan.n_ranks < 2:
-        x = g.op("Where", masked, g.constant(-np.inf), g.op("Neg", depth))
-        sorted_x, _ = g.op("TopK", x, g.integers([2]), outputs=2, axis=-1, largest=1, sorted=1)
-    second = g.columns(sorted_x, 1, 2)
-    return g.op("Where", g.op("IsInf", second), g.constant(0.0), g.op("Neg", second))
 
 
 def _mean_of_ties(g: Graph, f: str, sorted_x: str) -> str:

@@ -45,15 +45,15 @@ def maker(graph: onnx.GraphProto, tensor: str) -> onnx.NodeProto | None:
     return next((node for node in graph.node if tensor in node.output), None)
 
 
-def tensor_to_calibrate(graph: onnx.GraphProto, output: str, wanted: str, rank: int) -> str:
+def tensor_to_calibrate(graph: onnx.GraphProto, output: str, wanted: str, rank: int, class_axis: int) -> str:
     """Name of the tensor that holds what the calibrator was fitted on: ``output``, of ``rank`` axes, or one that leads to it.
 
-    ``wanted`` is "logits" or "probabilities".
+    ``wanted`` is "logits" or "probabilities"; the classes are in ``class_axis``.
     """
     held = _held(graph, output)
     if not held or wanted in held.values():
         return output
-    before = _before_softmax(graph, output, rank) if wanted == "logits" else None
+    before = _before_softmax(graph, output, rank, class_axis) if wanted == "logits" else None
     if before is not None:
         return before
     because, found = next(iter(held.items()))
@@ -115,7 +115,7 @@ def _is_linear(graph: onnx.GraphProto, node: onnx.NodeProto) -> bool:
     return node.op_type in _LINEAR
 
 
-def _before_softmax(graph: onnx.GraphProto, output: str, rank: int) -> str | None:
+def _before_softmax(graph: onnx.GraphProto, output: str, rank: int, class_axis: int) -> str | None:
     """What goes into the softmax (or the sigmoids) over the classes, if nothing between it and the output changes the shape."""
     node = None
     for node in _back(graph, output, _COPIES):  # noqa: B007  the last one is wanted
@@ -123,4 +123,4 @@ def _before_softmax(graph: onnx.GraphProto, output: str, rank: int) -> str | Non
     if node is None or node.op_type not in ("Softmax", "Sigmoid"):
         return None
     axis = next((a.i for a in node.attribute if a.name == "axis"), -1)
-    return node.input[0] if axis in (-1, rank - 1) else None
+    return node.input[0] if axis == class_axis or (axis - class_axis) % max(rank, 1) == 0 else None

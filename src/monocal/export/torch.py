@@ -18,25 +18,22 @@ is enough to make the module again (`from_state_dict`).
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import torch
 
-from ..arrays import EXP_GRID
-from ..calibration.statistics import statistic_name
+from ..calibration.statistics import STATISTICS, statistic_name
 from ..errors import InputError, warn
 from ..kernel import triton_map
 from ..ranks.ranked import LARGEST
 from .chain import chain_of
-from .exact import BITS, ExactModule
+from .exact import ExactModule
 from .plan import Plan
 from .torch_adjustment import AdjustmentModule, blank_adjustment
-
-# exp(-1000) is zero in every precision.
-_NOTHING = -1000.0
+from .torch_depths import TorchDepths
+from .torch_order import lift_top, log_of, narrow, ordered_softmax
 
 
 def to_torch(calibrator: Any, *, dtype: torch.dtype = torch.float32) -> Any:
@@ -53,6 +50,16 @@ def to_torch(calibrator: Any, *, dtype: torch.dtype = torch.float32) -> Any:
     -------
     CalibratorModule or ChainModule
         ``module(logits)`` gives probabilities, ``module.transform(logits)`` calibrated logits.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import monocal as mc
+    >>> data = mc.data.synthetic(500, 5)
+    >>> cal = mc.MCCT().fit(data.values, data.labels)
+    >>> module = cal.to_torch()
+    >>> module(torch.tensor(data.values[:2])).shape
+    torch.Size([2, 5])
     """
     plan = chain_of(calibrator)
     if isinstance(plan, Plan):
@@ -75,6 +82,19 @@ def from_state_dict(state: Mapping[str, Any], prefix: str = "") -> CalibratorMod
     Returns
     -------
     CalibratorModule
+
+    Examples
+    --------
+    >>> import torch
+    >>> import monocal as mc
+    >>> data = mc.data.synthetic(500, 5)
+    >>> cal = mc.MCCT().fit(data.values, data.labels)
+    >>> from monocal.export import from_state_dict
+    >>> module = cal.to_torch()
+    >>> again = from_state_dict(module.state_dict())
+    >>> x = torch.tensor(data.values[:2])
+    >>> bool((again(x) == module(x)).all())
+    True
     """
     own = {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
     if _MEANING not in own:
@@ -179,14 +199,14 @@ class CalibratorModule(ExactModule):
         if self.adjustment is None and context is None and self.has_kernels(logits):
             return self._by_kernels(logits, triton_map.PROBABILITIES)
         p = ordered_softmax(self._adjusted(logits, context, from_top=True)).to(logits.dtype)
-        return _lift_top(p, logits)
+        return lift_top(p, logits)
 
     def transform(self, logits: torch.Tensor, context: torch.Tensor | None = None) -> torch.Tensor:
         """Calibrated logits, -inf where a class is masked; their softmax is the result of a call."""
         if self.adjustment is None and context is None and self.has_kernels(logits):
             return self._by_kernels(logits, triton_map.LOGITS)
         f = self._adjusted(logits, context)
-        return _lift_top(narrow(f, logits.dtype), logits)
+        return lift_top(narrow(f, logits.dtype), logits)
 
     def log_probabilities(self, logits: torch.Tensor, context: torch.Tensor | None = None) -> torch.Tensor:
         """Logarithms of the calibrated probabilities, -inf where a class is masked."""
@@ -194,7 +214,7 @@ class CalibratorModule(ExactModule):
             return self._by_kernels(logits, triton_map.LOGS)
         f = self._adjusted(logits, context, from_top=True)
         f = f - f.amax(-1, keepdim=True)
-        return _lift_top(narrow(f - f.logsumexp(-1, keepdim=True), logits.dtype), logits)
+        return lift_top(narrow(f - f.logsumexp(-1, keepdim=True), logits.dtype), logits)
 
     def has_kernels(self, logits: torch.Tensor) -> bool:
         """Whether two kernels do it all: on a CUDA device, where no gradient is asked for and nothing is traced."""
@@ -322,8 +342,12 @@ class CalibratorModule(ExactModule):
         if self.ramp_zero is None:
             shape = (*x.shape[:-1], steps[0].shape[1])
             return steps[0][0].expand(shape), steps[1][0].expand(shape)
-        values = torch.stack([self._statistic(s, x, masked, ranked, low) for s in self.statistics], dim=-1)
-        q = values[..., self.ramp_statistic]
+        v = TorchDepths(torch.where(masked, 0.0, -x), x == 0, masked)
+        values = [
+            STATISTICS[s](v) if isinstance(s, str) else self._own_statistic(s, x, ranked, low)
+            for s in self.statistics
+        ]
+        q = torch.cat(values, dim=-1)[..., self.ramp_statistic]
         psi = ((q - self.ramp_zero.to(x.dtype)) / self.ramp_width.to(x.dtype)).clamp(0.0, 1.0)
         # Not a matrix product: autocast and reduced-precision modes would round it.
         w, b = ((psi[..., None] * s[1:]).sum(-2) + s[0] for s in steps)
@@ -348,58 +372,14 @@ class CalibratorModule(ExactModule):
             right = torch.searchsorted(at_jump, classes, right=True)
         return _look_up(w, share, left, right), _look_up(b, share, left, right)
 
-    def _statistic(
-        self,
-        statistic: str | Callable[..., Any],
-        x: torch.Tensor,
-        masked: torch.Tensor,
-        ranked: torch.Tensor,
-        low: torch.Tensor,
+    def _own_statistic(
+        self, statistic: Callable[..., Any], x: torch.Tensor, ranked: torch.Tensor, low: torch.Tensor
     ) -> torch.Tensor:
-        """Statistic (...) of each row; see `calibration.statistics`."""
-        if not isinstance(statistic, str):
-            in_order = ranked if self.n_jumps or self.n_ranks < self.n_classes else x.sort(dim=-1).values
-            sorted_u = (in_order - low).clamp(min=0.0).reshape(-1, self.n_ranks)
-            value = torch.as_tensor(statistic(sorted_u), device=x.device).to(x.dtype)
-            return value.reshape(x.shape[:-1])
-        depth = torch.where(masked, 0.0, -x)
-        if statistic in ("mean_gap", "spread"):
-            count = (~masked).sum(-1)
-            mean = depth.sum(-1) / count
-            return mean if statistic == "mean_gap" else _spread(depth, mean, masked, count)
-        at_top = ~masked & (x == 0)
-        others = ~masked & ~at_top
-        tied = (at_top.sum(-1) - 1).to(x.dtype)
-        if statistic == "entropy":
-            e = torch.where(others, torch.exp(-depth), 0.0)
-            total = e.sum(-1) + tied
-            return torch.log1p(total) + (e * depth).sum(-1) / (1.0 + total)
-        second = self._second(x)
-        if statistic == "margin":
-            return second
-        if statistic != "log_odds":
-            raise InputError(f"the statistic {statistic!r} has no form in torch: add one in export/torch.py.")
-        e = torch.where(others, torch.exp(-(depth - second[..., None]).clamp(min=0.0)), 0.0)
-        return second - torch.log((e.sum(-1) + tied).clamp(min=1.0))
-
-    def _second(self, x: torch.Tensor) -> torch.Tensor:
-        """Depth of the second largest logit, 0 where no second class is available."""
-        if self.n_classes == 1:
-            return 0 * x[..., 0]
-        second = x.topk(2, dim=-1).values[..., 1]
-        return torch.where(second < -LARGEST, 0.0, -second)
-
-
-def _spread(
-    depth: torch.Tensor, mean: torch.Tensor, masked: torch.Tensor, count: torch.Tensor
-) -> torch.Tensor:
-    """Standard deviation, in units of the largest depth so that no square overflows; its gradient at 0 is 0."""
-    unit = depth.amax(-1)
-    unit = torch.where(unit > 0, unit, 1.0)
-    away = torch.where(masked, 0.0, (depth - mean[..., None]) / unit[..., None])
-    variance = (away * away).sum(-1) / count
-    positive = variance > 0
-    return torch.where(positive, unit * torch.sqrt(torch.where(positive, variance, 1.0)), 0.0)
+        """A user's own statistic (..., 1) of each row."""
+        in_order = ranked if self.n_jumps or self.n_ranks < self.n_classes else x.sort(dim=-1).values
+        sorted_u = (in_order - low).clamp(min=0.0).reshape(-1, self.n_ranks)
+        value = torch.as_tensor(statistic(sorted_u), device=x.device).to(x.dtype)
+        return value.reshape(*x.shape[:-1], 1)
 
 
 def _look_up(
@@ -412,53 +392,3 @@ def _look_up(
     base = whole.gather(-1, left)
     value = base + (part.gather(-1, right) - part.gather(-1, left))
     return torch.minimum(torch.maximum(value, base), whole.gather(-1, right))
-
-
-def ordered_softmax(f: torch.Tensor) -> torch.Tensor:
-    """As `arrays.ordered_softmax`, with the gradient of softmax: the rounding is passed over."""
-    grid = EXP_GRID[str(f.dtype).rpartition(".")[2]]
-    d = (f - f.amax(-1, keepdim=True)).clamp(min=_NOTHING)
-    d = d + (torch.round(d.detach() * grid) / grid - d.detach())
-    e = torch.exp(d)
-    return e * (1.0 / e.sum(-1, keepdim=True))
-
-
-def log_of(p: torch.Tensor, smallest: float) -> torch.Tensor:
-    """Logarithms, in double precision so that they cannot change places; a zero stands for half the smallest positive.
-
-    That may be smaller than any number of the type of ``p``, so it is halved by its logarithm.
-    """
-    positive = p > 0
-    filled = torch.where(positive, p, 1.0)
-    logs = torch.log(filled if p.device.type == "mps" else filled.double())
-    least = torch.where(positive, logs, torch.inf).amin(-1, keepdim=True).clamp(max=math.log(smallest))
-    return torch.where(positive, logs, least - math.log(2.0)).to(p.dtype)
-
-
-def narrow(f: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Calibrated logits in the caller's type; what float16 cannot hold is cut, a step short of its largest number."""
-    if dtype == torch.float16:
-        f = torch.where(torch.isinf(f), f, f.clamp(-65472.0, 65472.0))
-    return f.to(dtype)
-
-
-def _lift_top(values: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
-    """Lift the top of a row by one unit where rounding has made it equal to a lower class.
-
-    The comparison is of bit patterns, which as integers are ordered like the numbers: compilers may keep a number that is to
-    be rounded in higher precision, but not its bits. The two zeros are one number, the negative one's bits the integer -1.
-    """
-    with torch.no_grad():
-        key = _ordered_bits(values.view(BITS[values.element_size()]))
-        key = key + (key == -1)
-        moved = key.argmax(-1, keepdim=True) != logits.argmax(-1, keepdim=True)
-        at_top = logits == logits.amax(-1, keepdim=True)
-        up = _ordered_bits(key.amax(-1, keepdim=True) + 1).view(values.dtype)
-        lift = torch.where(moved & at_top, up - values, 0.0)
-    return values + lift
-
-
-def _ordered_bits(bits: torch.Tensor) -> torch.Tensor:
-    """Bits of floating-point numbers as integers in their order; its own inverse. All but the sign of a negative is flipped."""
-    width = 8 * bits.element_size()
-    return bits ^ ((bits >> (width - 1)) & (2 ** (width - 1) - 1))

@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..calibration.statistics import log_odds
 from ..errors import InputError
 from .exact import ExactModule
 from .plan import AdjustmentPlan
+from .torch_depths import TorchDepths
 
 
 class AdjustmentModule(ExactModule):
@@ -72,7 +74,8 @@ class AdjustmentModule(ExactModule):
             known = (codes >= 0) & (codes < count)
             index = torch.where(known, codes, float(count)).long()
             scale = scale * getattr(self, f"column_{i}").to(f.dtype)[index]
-        odds = _log_odds((top - x) * scale[..., None], masked, at_top, n_top)
+        depth = torch.where(masked, 0.0, (top - x) * scale[..., None])
+        odds = log_odds(TorchDepths(depth, at_top, masked))[..., 0]
         weight, lift = self.steps.to(f.dtype)[:, 0]
         if self.ramp_zero is not None:
             assert self.ramp_statistic is not None
@@ -109,17 +112,3 @@ def blank_adjustment(n_classes: int, meaning: dict[str, Any] | None) -> Adjustme
         ramp_width=ramps + 1.0,
         steps=np.zeros((2, len(ramps) + 1)),
     )
-
-
-def _log_odds(
-    depth: torch.Tensor, masked: torch.Tensor, at_top: torch.Tensor, n_top: torch.Tensor
-) -> torch.Tensor:
-    """As `calibration.adjustment.log_odds`."""
-    lower = ~(at_top | masked)
-    none = ~lower.any(-1)
-    second = torch.where(lower, depth, torch.inf).amin(-1)
-    second = torch.where(none | (n_top > 1), 0.0, second)
-    e = torch.where(lower, torch.exp(second[..., None] - torch.where(lower, depth, second[..., None])), 0.0)
-    alone = none & (n_top == 1)
-    others = torch.where(alone, 1.0, e.sum(-1) + (n_top - 1).to(depth.dtype))
-    return second - torch.log(others)

@@ -9,7 +9,8 @@ from ..errors import InputError
 from ..ranks.ranked import LARGEST
 from .chain import AffinePlan, Chain
 from .exact import ExactModule
-from .torch import CalibratorModule, log_of, narrow, ordered_softmax
+from .torch import CalibratorModule
+from .torch_order import log_of, narrow, ordered_softmax
 
 
 class AffineModule(ExactModule):

@@ -1,7 +1,7 @@
 """The types that skops may load in a file of monocal's: every calibrator, and what fitted ones are made of.
 
-skops stores scikit-learn estimators without pickle and loads no type that its reader has not called trusted. These hold numbers and
-run no code of a file.
+skops stores scikit-learn estimators without pickle and loads no type that its reader has not called trusted. These hold numbers
+and run no code of a file.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..registry import calibrators
 from ..rows.context import Column, ContextReader
 from ..solver import Solution, Status, Step
 
-_TYPES = (
+_TYPES: tuple[type, ...] = (
     *(one.cls for one in calibrators()),
     *(Published, CalibratedClassifier, RankMap, Ramp, RampFactors, Adjustment, GroupScales),
     *(Column, ContextReader, Solution, Status, Step),

@@ -37,6 +37,9 @@ class ArrayEngine:
 
     reads_tail_in_place: ClassVar[bool] = False
 
+    def takes(self, logits: Array, dtype: object) -> bool:
+        return True
+
     def prepare(
         self,
         logits: Array,

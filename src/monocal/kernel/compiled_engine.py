@@ -21,6 +21,9 @@ from .point import Point
 class CompiledEngine(ArrayEngine):
     """Implements `interface.Engine`."""
 
+    def takes(self, logits: Array, dtype: object) -> bool:
+        return isinstance(logits, np.ndarray) and dtype == np.float32 and compiled.available()
+
     def _find_labels(
         self, depth: Array, label_depth: Array, ordered: bool
     ) -> tuple[Array, Array, np.ndarray | None]:

@@ -15,7 +15,7 @@ objective ``sum_n weight_n [log sum_i exp(f_(i) - f_top) + f_top - f_label]`` ha
 What is returned has a fixed size and adds up, so rows may live anywhere.
 
 `array` has the engine for every array library. `compiled` (numba) and `triton` (CUDA) are the same engine with some steps
-replaced by faster ones. `choice` says which engine takes which arrays.
+replaced by faster ones. An engine says which arrays it takes; `choice` has the table of them.
 """
 
 from __future__ import annotations
@@ -60,6 +60,9 @@ class Engine(Protocol):
 
     # Whether the sums over a tail need no arrays of its width.
     reads_tail_in_place: ClassVar[bool]
+
+    def takes(self, logits: Array, dtype: object) -> bool:
+        """Whether it works on rows of ``logits`` (n, m) in ``dtype``. The first of `choice.ENGINES` that does is chosen."""
 
     def prepare(
         self,

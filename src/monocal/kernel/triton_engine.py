@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..arrays import Array, array_namespace
+from ..arrays import Array, array_namespace, takes_triton
 from ..ranks.ranked import Ranked, rank_rows
 from . import triton_rows, triton_tail, triton_totals
 from .array import ArrayEngine
@@ -18,6 +18,9 @@ class TritonEngine(ArrayEngine):
     """Implements `interface.Engine`."""
 
     reads_tail_in_place = True
+
+    def takes(self, logits: Array, dtype: object) -> bool:
+        return takes_triton(logits) and dtype == array_namespace(logits).float32
 
     def sums(self, block: Block, point: Point) -> Sums:
         if not triton_rows.suits(block, point):

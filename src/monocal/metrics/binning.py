@@ -17,6 +17,7 @@ import numpy as np
 from scipy.special import erf
 
 from ..errors import InputError
+from ..layout import Layout
 from .outcomes import Floats, Integers, Outcomes, bin_index, bin_totals, equal_width_edges
 
 
@@ -32,6 +33,18 @@ class BinSums:
         Sum of the sample weights (the count, when they are one) and of their squares.
     confidence, correct : (..., K) arrays
         Weighted sums of the predicted probability and of the outcome.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import monocal as mc
+    >>> probs = np.array([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.6, 0.4]])
+    >>> labels = np.array([0, 1, 1, 0])
+    >>> sums = mc.metrics.bin_sums(probs, labels, n_bins=2)
+    >>> sums.weight, sums.correct
+    (array([0., 4.]), array([0., 3.]))
+    >>> float(sums.ece().round(2))
+    0.0
     """
 
     edges: Floats
@@ -153,7 +166,14 @@ def classwise_sums(rows: Outcomes, weight: Floats, column_totals: Floats) -> Bin
 
 
 def bin_sums(
-    probs: Any, labels: Any, *, n_bins: int = 15, classwise: bool = False, sample_weight: Any = None
+    probs: Any,
+    labels: Any,
+    *,
+    n_bins: int = 15,
+    classwise: bool = False,
+    sample_weight: Any = None,
+    class_axis: int = -1,
+    ignore_index: int | None = None,
 ) -> BinSums:
     """Mergeable bin statistics: what a reliability diagram shows and ECE sums.
 
@@ -168,6 +188,8 @@ def bin_sums(
     classwise : bool
         One row of sums per class, (m, K), of every probability; otherwise (K,) of the top confidence.
     sample_weight : (n,) array, optional
+    class_axis, ignore_index
+        As in `evaluate`.
 
     Returns
     -------
@@ -183,13 +205,22 @@ def bin_sums(
     >>> float(both.ece()) == float(sums.ece())
     True
     """
-    rows = Outcomes.of(probs, labels, sample_weight, n_bins=n_bins, classwise=classwise)
+    layout = Layout(class_axis, ignore_index)
+    rows = Outcomes.of(probs, labels, sample_weight, layout, n_bins=n_bins, classwise=classwise)
     if classwise:
         return classwise_sums(rows, rows.weight, rows.column_totals)
     return top_label_sums(rows, rows.weight)
 
 
-def ece(probs: Any, labels: Any, *, n_bins: int = 15, sample_weight: Any = None) -> float:
+def ece(
+    probs: Any,
+    labels: Any,
+    *,
+    n_bins: int = 15,
+    sample_weight: Any = None,
+    class_axis: int = -1,
+    ignore_index: int | None = None,
+) -> float:
     """Expected calibration error of the top label, equal-width bins.
 
     ``sum_k |B_k|/n |acc_k - conf_k|`` over ``B_k = ((k-1)/K, k/K]``; confidence 1 lies in the last bin and
@@ -204,6 +235,8 @@ def ece(probs: Any, labels: Any, *, n_bins: int = 15, sample_weight: Any = None)
     n_bins : int
         Number of bins K.
     sample_weight : (n,) array, optional
+    class_axis, ignore_index
+        As in `evaluate`.
 
     Notes
     -----
@@ -222,31 +255,86 @@ def ece(probs: Any, labels: Any, *, n_bins: int = 15, sample_weight: Any = None)
     >>> round(mc.metrics.ece([[0.9, 0.1], [0.2, 0.8]], [0, 0]), 3)
     0.45
     """
-    return float(bin_sums(probs, labels, n_bins=n_bins, sample_weight=sample_weight).ece())
+    rows = Outcomes.of(probs, labels, sample_weight, Layout(class_axis, ignore_index), n_bins=n_bins)
+    return float(top_label_sums(rows, rows.weight).ece())
 
 
-def mce(probs: Any, labels: Any, *, n_bins: int = 15, sample_weight: Any = None) -> float:
+def mce(
+    probs: Any,
+    labels: Any,
+    *,
+    n_bins: int = 15,
+    sample_weight: Any = None,
+    class_axis: int = -1,
+    ignore_index: int | None = None,
+) -> float:
     """Maximum calibration error: the largest ``|acc_k - conf_k|`` over the occupied bins of `ece`.
 
-    One row alone in its bin can decide it; read it beside the counts of `bin_sums`. Parameters as in `ece`.
+    One row alone in its bin can decide it; read it beside the counts of `bin_sums`.
+
+    Parameters
+    ----------
+    probs : (n, m) array
+        Rows of class probabilities.
+    labels : (n,) array
+        True classes.
+    n_bins : int
+    sample_weight : (n,) array, optional
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import monocal as mc
+    >>> probs = np.array([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.6, 0.4]])
+    >>> labels = np.array([0, 1, 1, 0])
+    >>> round(mc.metrics.mce(probs, labels), 4)
+    0.8
     """
-    return float(bin_sums(probs, labels, n_bins=n_bins, sample_weight=sample_weight).mce())
+    rows = Outcomes.of(probs, labels, sample_weight, Layout(class_axis, ignore_index), n_bins=n_bins)
+    return float(top_label_sums(rows, rows.weight).mce())
 
 
-def classwise_ece(probs: Any, labels: Any, *, n_bins: int = 15, sample_weight: Any = None) -> float:
+def classwise_ece(
+    probs: Any,
+    labels: Any,
+    *,
+    n_bins: int = 15,
+    sample_weight: Any = None,
+    class_axis: int = -1,
+    ignore_index: int | None = None,
+) -> float:
     """Class-wise ECE: the mean over classes j of the ECE of ``p_j`` as a forecast of ``y = j``.
 
-    Parameters as in `ece`. With many classes almost every probability lies in the first bin and the value
+    With many classes almost every probability lies in the first bin and the value
     shrinks like 1/m: compare it only between predictors of the same classes.
+
+    Parameters
+    ----------
+    probs : (n, m) array
+        Rows of class probabilities.
+    labels : (n,) array
+        True classes.
+    n_bins : int
+    sample_weight : (n,) array, optional
 
     References
     ----------
     Kull et al., Beyond temperature scaling: obtaining well-calibrated multiclass probabilities with
     Dirichlet calibration, NeurIPS 2019. Nixon et al., Measuring calibration in deep learning, CVPR
     workshops 2019 ("SCE").
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import monocal as mc
+    >>> probs = np.array([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.6, 0.4]])
+    >>> labels = np.array([0, 1, 1, 0])
+    >>> round(mc.metrics.classwise_ece(probs, labels), 4)
+    0.4
     """
-    sums = bin_sums(probs, labels, n_bins=n_bins, classwise=True, sample_weight=sample_weight)
-    return float(sums.ece().mean())
+    layout = Layout(class_axis, ignore_index)
+    rows = Outcomes.of(probs, labels, sample_weight, layout, n_bins=n_bins, classwise=True)
+    return float(classwise_sums(rows, rows.weight, rows.column_totals).ece().mean())
 
 
 def check_two_classes(n_classes: int) -> None:
@@ -292,6 +380,8 @@ def debiased_ece(
     norm: int = 2,
     binning: str = "width",
     sample_weight: Any = None,
+    class_axis: int = -1,
+    ignore_index: int | None = None,
 ) -> float:
     """Calibration error of the top label with the bias of finite bins removed.
 
@@ -301,7 +391,7 @@ def debiased_ece(
 
     Parameters
     ----------
-    probs, labels, n_bins, sample_weight
+    probs, labels, n_bins, sample_weight, class_axis, ignore_index
         As in `ece`. Weights enter the variances by their squares, as importance weights do.
     norm : {2, 1}
     binning : {"width", "mass"}
@@ -317,12 +407,21 @@ def debiased_ece(
     References
     ----------
     Kumar, Liang & Ma, Verified uncertainty calibration, NeurIPS 2019.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import monocal as mc
+    >>> probs = np.array([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.6, 0.4]])
+    >>> labels = np.array([0, 1, 1, 0])
+    >>> round(mc.metrics.debiased_ece(probs, labels, n_bins=2, norm=1), 4)
+    0.0
     """
     if norm not in (1, 2):
         raise InputError(f"norm: expected 1 or 2, got {norm!r}")
     if binning not in ("width", "mass"):
         raise InputError(f'binning: expected "width" or "mass", got {binning!r}')
-    rows = Outcomes.of(probs, labels, sample_weight, n_bins=n_bins)
+    rows = Outcomes.of(probs, labels, sample_weight, n_bins=n_bins, layout=Layout(class_axis, ignore_index))
     if binning == "width":
         return float(top_label_sums(rows, rows.weight).debiased_ece(norm))
     edges = _equal_mass_edges(rows)

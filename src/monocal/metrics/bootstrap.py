@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
+from ..layout import Layout
 from ..validation import check_count, check_fraction
 from .outcomes import Floats, Outcomes
 from .registry import METRICS, Options, Statistics, chosen, make_options
@@ -56,6 +57,17 @@ class Comparison:
         Share of the (reflected) replicates in which A is better; ties count half.
     p_value : float or None
         Two-sided, of "no difference".
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import monocal as mc
+    >>> probs = np.array([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.6, 0.4]])
+    >>> labels = np.array([0, 1, 1, 0])
+    >>> sharper = np.array([[0.95, 0.05], [0.9, 0.1], [0.2, 0.8], [0.7, 0.3]])
+    >>> found = mc.metrics.compare(sharper, probs, labels, n_boot=100)
+    >>> round(found.difference, 3), found.higher_is_better
+    (0.088, False)
     """
 
     metric: str
@@ -107,6 +119,8 @@ def compare(
     bandwidth: str | float = "authors",
     sample_weight: Any = None,
     seed: int | None = 0,
+    class_axis: int = -1,
+    ignore_index: int | None = None,
 ) -> Comparison:
     """Difference of one metric between two predictors on the same rows, tested by a paired bootstrap if it is a mean.
 
@@ -118,7 +132,7 @@ def compare(
         True classes.
     metric : str
         A name of `METRICS`. ``nll``, ``brier`` and the accuracies are tested.
-    n_boot, level, n_bins, top_k, bin_size, bandwidth, sample_weight, seed
+    n_boot, level, n_bins, top_k, bin_size, bandwidth, sample_weight, seed, class_axis, ignore_index
         As in `evaluate`.
 
     Returns
@@ -129,6 +143,15 @@ def compare(
     -----
     The replicates are reflected about the difference as the basic interval is. Of calibration errors the
     difference is given but not tested; a proper score (``nll``, ``brier``) decides.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> data = mc.data.synthetic(1000, 5)
+    >>> ts, mcct = (c.fit(data.values, data.labels).predict_proba(data.values) for c in (mc.TemperatureScaling(), mc.MCCT()))
+    >>> found = mc.metrics.compare(mcct, ts, data.labels, n_boot=200)
+    >>> bool(found.low <= found.difference <= found.high)
+    True
     """
     if not isinstance(metric, str):
         raise InputError(f"metric: expected one name out of {', '.join(METRICS)}; got {metric!r}")
@@ -138,7 +161,13 @@ def compare(
     kind = METRICS[metric]
     sides = [
         Outcomes.of(
-            probs, labels, sample_weight, n_bins=n_bins, classwise=kind.classwise, names=(name, "labels")
+            probs,
+            labels,
+            sample_weight,
+            n_bins=n_bins,
+            classwise=kind.classwise,
+            names=(name, "labels"),
+            layout=Layout(class_axis, ignore_index),
         )
         for probs, name in ((probs_a, "probs_a"), (probs_b, "probs_b"))
     ]

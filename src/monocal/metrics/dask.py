@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from copy import copy
-from dataclasses import replace
 from functools import reduce
 from typing import Any
 
 from ..errors import InputError
+from ..layout import ROWS, Layout
 from ..rows.chunks import Box, chunks_of, once, reduce_tasks, task, whole_rows
 from .evaluation import Evaluation
-from .registry import METRICS, chosen
-from .streaming import Evaluator
+from .streaming import Evaluator, asked_for, merging
 
 
 def evaluate(
@@ -21,37 +20,33 @@ def evaluate(
     metrics: Any = None,
     sample_weight: Any = None,
     n_boot: int = 0,
+    layout: Layout = ROWS,
     **options: Any,
 ) -> Evaluation:
     """`monocal.evaluate` for a Dask array of probabilities: sums of chunks, merged; of ``metrics``, those that merge.
 
     Parameters are those of `monocal.evaluate`; intervals (``n_boot``) need all rows in one process.
     """
-    names = (
-        chosen(metrics)
-        if metrics is not None
-        else [name for name in chosen(None, probs.shape[1]) if METRICS[name].merges]
+    names = merging(metrics, n_boot, "probs is a Dask array", "pass probs.compute()")
+    given = layout.flat(probs, "probs")
+    probs, labels, sample_weight = (
+        given.rows,
+        given.column(labels, "labels", "probs"),
+        given.column(sample_weight, "sample_weight", "probs"),
     )
-    apart = [name for name in names if not METRICS[name].merges]
-    if apart:
-        raise InputError(
-            f"metrics: {', '.join(apart)} need all rows in one process, but probs is a Dask array. Leave them out or pass "
-            "probs.compute()."
-        )
-    if n_boot:
-        raise InputError(
-            "n_boot: intervals need all rows in one process, but probs is a Dask array. Pass probs.compute()."
-        )
+    options["ignore_index"] = layout.ignore_index
     shared = once(options)
     chunks = chunks_of(whole_rows(probs), labels, sample_weight)
     tasks = [task(_evaluate, shared, *chunk) for chunk in chunks]
     result: Evaluation = reduce_tasks(tasks, _merge).result()
-    return replace(result, estimates={name: result[name] for name in names})
+    return asked_for(result, names, metrics)
 
 
 def _evaluate(options: Box, probs: Any, labels: Any, weight: Any, first_row: int) -> Evaluator:
     try:
-        return Evaluator(**options.value).update(probs, labels, weight)
+        how = dict(options.value)
+        ignore_index = how.pop("ignore_index")
+        return Evaluator(**how).update(probs, labels, weight, ignore_index=ignore_index)
     except InputError as error:
         raise InputError(f"In the chunk that begins at row {first_row}: {error}") from None
 

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
+from ..arrays import to_numpy
 from ..calibration import Calibrator, ConditionalMCCT
 from ..calibration.shrinkage import deal, row_keys
 from ..errors import InputError
@@ -34,7 +35,18 @@ from .scores import ScoreSums
 
 @dataclass(frozen=True)
 class LossParts:
-    """``total = calibration + refinement``."""
+    """``total = calibration + refinement``.
+
+    Attributes
+    ----------
+    total, calibration, refinement : float
+
+    Examples
+    --------
+    >>> from monocal.metrics import LossParts
+    >>> print(LossParts(0.5, 0.1, 0.4))
+    0.5000 = 0.1000 calibration + 0.4000 refinement
+    """
 
     total: float
     calibration: float
@@ -52,6 +64,15 @@ class Decomposition:
     ----------
     nll, brier : LossParts
         With ``total``, ``calibration`` and ``refinement``.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> from scipy.special import softmax
+    >>> data = mc.data.synthetic(500, 3, seed=0)
+    >>> parts = mc.metrics.decompose(softmax(data.values, axis=1), data.labels)
+    >>> round(parts.brier.calibration + parts.brier.refinement - parts.brier.total, 12)
+    0.0
     """
 
     nll: LossParts
@@ -107,7 +128,7 @@ def decompose(
             "decompose: it needs the probabilities of all classes, but these rows name their largest alone (TopK)."
         )
     rows = Outcomes.of(probs, labels, sample_weight)
-    p = np.asarray(rows.probs)
+    p = to_numpy(rows.probs.rows[rows.kept])  # (n, m)
     model = ConditionalMCCT() if calibrator is None else clone(calibrator)
     model.set_params(input="probabilities")
     fold = _folds(p, rows.labels, check_count(cv, "cv", least=2))

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from ..layout import Layout
 from ..validation import check_count
 from .outcomes import Floats, Outcomes
 
@@ -48,7 +49,15 @@ class GapCurve:
         return float((np.abs(np.diff(np.interp(edges, self.mass, self.gap))) / np.diff(edges)).sum())
 
 
-def adaptive_ece(probs: Any, labels: Any, *, n_bins: int = 15, sample_weight: Any = None) -> float:
+def adaptive_ece(
+    probs: Any,
+    labels: Any,
+    *,
+    n_bins: int = 15,
+    sample_weight: Any = None,
+    class_axis: int = -1,
+    ignore_index: int | None = None,
+) -> float:
     """ECE of the top label in ``n_bins`` bins that hold the same mass each.
 
     Parameters
@@ -60,6 +69,8 @@ def adaptive_ece(probs: Any, labels: Any, *, n_bins: int = 15, sample_weight: An
     n_bins : int
         Number of bins.
     sample_weight : (n,) array, optional
+    class_axis, ignore_index
+        As in `evaluate`.
 
     Notes
     -----
@@ -70,13 +81,30 @@ def adaptive_ece(probs: Any, labels: Any, *, n_bins: int = 15, sample_weight: An
     References
     ----------
     Nixon, Dusenberry, Zhang, Jerfel & Tran, Measuring calibration in deep learning, CVPR workshops 2019.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import monocal as mc
+    >>> probs = np.array([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.6, 0.4]])
+    >>> labels = np.array([0, 1, 1, 0])
+    >>> round(mc.metrics.adaptive_ece(probs, labels, n_bins=2), 4)
+    0.35
     """
     n_bins = check_count(n_bins, "n_bins")
-    rows = Outcomes.of(probs, labels, sample_weight)
+    rows = Outcomes.of(probs, labels, sample_weight, layout=Layout(class_axis, ignore_index))
     return GapCurve.of(rows, rows.weight).adaptive_ece(n_bins)
 
 
-def eq_bin_ece(probs: Any, labels: Any, *, bin_size: int = 1000, sample_weight: Any = None) -> float:
+def eq_bin_ece(
+    probs: Any,
+    labels: Any,
+    *,
+    bin_size: int = 1000,
+    sample_weight: Any = None,
+    class_axis: int = -1,
+    ignore_index: int | None = None,
+) -> float:
     """Un-weighted sum of the gaps of bins of ``bin_size`` rows in the order of confidence ("EQ-BIN ECE").
 
     The last bin also takes the rows that are left over. The sum is not divided by the number of bins, so it
@@ -91,11 +119,22 @@ def eq_bin_ece(probs: Any, labels: Any, *, bin_size: int = 1000, sample_weight: 
     bin_size : int
         Rows (or weight, where weights are given) of a bin.
     sample_weight : (n,) array, optional
+    class_axis, ignore_index
+        As in `evaluate`.
 
     References
     ----------
     Instance-Wise Monotonic Calibration by Constrained Transformation, Table 3.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import monocal as mc
+    >>> probs = np.array([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.6, 0.4]])
+    >>> labels = np.array([0, 1, 1, 0])
+    >>> round(mc.metrics.eq_bin_ece(probs, labels, bin_size=2), 4)
+    0.7
     """
     bin_size = check_count(bin_size, "bin_size")
-    rows = Outcomes.of(probs, labels, sample_weight)
+    rows = Outcomes.of(probs, labels, sample_weight, layout=Layout(class_axis, ignore_index))
     return GapCurve.of(rows, rows.weight).eq_bin_ece(bin_size)

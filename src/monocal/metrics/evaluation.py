@@ -17,6 +17,8 @@ import numpy as np
 from .. import errors
 from ..arrays import is_dask
 from ..errors import InputError
+from ..layout import Layout
+from ..rows.files import is_large_file
 from ..rows.top_k import TopK, TopKProbabilities
 from ..validation import check_count, check_fraction
 from .groups import GroupEvaluation, evaluate_groups
@@ -28,7 +30,24 @@ from .top_k import can_tell
 
 @dataclass(frozen=True)
 class Estimate:
-    """A value and, where intervals were asked for and the metric has one, its ends."""
+    """A value and, where intervals were asked for and the metric has one, its ends.
+
+    Attributes
+    ----------
+    value : float
+    low, high : float or None
+        Ends of the interval.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import monocal as mc
+    >>> probs = np.array([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.6, 0.4]])
+    >>> labels = np.array([0, 1, 1, 0])
+    >>> found = mc.evaluate(probs, labels, metrics="accuracy", n_boot=10)["accuracy"]
+    >>> found.value, round(found.low, 3), round(found.high, 3)
+    (0.75, 0.301, 0.954)
+    """
 
     value: float
     low: float | None = None
@@ -59,6 +78,20 @@ class Evaluation:
         Coverage the intervals aim at.
     groups : GroupEvaluation or None
         Calibration of each group, where groups were given.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import monocal as mc
+    >>> probs = np.array([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.6, 0.4]])
+    >>> labels = np.array([0, 1, 1, 0])
+    >>> result = mc.evaluate(probs, labels, metrics=["nll", "accuracy"])
+    >>> result["accuracy"].value
+    0.75
+    >>> print(result)
+    Evaluation of 4 samples, 2 classes
+      nll       0.64557
+      accuracy  0.75000
     """
 
     estimates: dict[str, Estimate]
@@ -140,17 +173,21 @@ def evaluate(
     groups: Any = None,
     class_names: Sequence[str] | None = None,
     seed: int | None = 0,
+    class_axis: int = -1,
+    ignore_index: int | None = None,
 ) -> Evaluation:
     """Compute every metric of a predictor, with intervals if ``n_boot`` is positive.
 
     Parameters
     ----------
     probs : (n, m) array
-        Rows of class probabilities: numpy of any float type, nested lists, a pandas frame or a torch tensor. Of a Dask array,
-        the metrics that merge are computed chunk by chunk, without intervals. Of `TopK` rows, or what a calibrator makes of
+        Rows of class probabilities: numpy of any float type, nested lists, a pandas frame or a torch tensor. Or an array of more
+        axes, such as (N, C, H, W) with ``class_axis=1``. Of a Dask array, and of an array of more axes in a large file, the
+        metrics that merge are computed part by part, without intervals. Of `TopK` rows, or what a calibrator makes of
         them, those that need no more than the largest probabilities are computed.
     labels : (n,) array
-        True classes, integers from 0 to m - 1.
+        True classes, integers from 0 to m - 1; with more axes in the shape of ``probs`` without the classes, as are
+        ``sample_weight`` and ``groups``.
     metrics : str or sequence of str, optional
         Names to compute; all of `METRICS` that rows of so many classes have when None.
     n_boot : int
@@ -169,6 +206,10 @@ def evaluate(
         What the words call the classes.
     seed : int, optional
         Of the draws; None draws anew each time.
+    class_axis : int
+        The axis of the classes.
+    ignore_index : int, optional
+        A label that does not count, such as -100 for padding.
 
     Returns
     -------
@@ -186,9 +227,23 @@ def evaluate(
     ----------
     Wilson, Probable inference, the law of succession, and statistical inference, JASA 22 (1927).
     Davison & Hinkley, Bootstrap methods and their application, Cambridge 1997, section 5.4, for inverted tests.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> data = mc.data.synthetic(2000, 5)
+    >>> cal = mc.TemperatureScaling().fit(data.values, data.labels)
+    >>> result = mc.evaluate(cal.predict_proba(data.values), data.labels, metrics=["nll", "ece"], n_boot=100)
+    >>> print(result)
+    Evaluation of 2,000 samples, 5 classes, 95% intervals from 100 draws
+      nll  0.49470  [0.45527, 0.53414]
+      ece  0.01060  [0.00000, 0.02060]
+    >>> round(result["ece"].value, 3)
+    0.011
     """
     n_boot, level = check_count(n_boot, "n_boot", least=0), check_fraction(level, "level")
     options = make_options(n_bins, top_k, bin_size, bandwidth)
+    layout = Layout(class_axis, ignore_index)
     if is_dask(probs):
         from .dask import evaluate as evaluate_chunks
 
@@ -205,12 +260,23 @@ def evaluate(
             n_bins=n_bins,
             top_k=top_k,
             bandwidth=bandwidth,
+            layout=layout,
         )
+    if not layout.is_plain(probs) and hasattr(probs, "shape"):
+        given = layout.flat(probs, "probs")
+        if is_large_file(given.rows):
+            from .streaming import evaluate_parts
+
+            if groups is not None:
+                raise InputError(
+                    "groups: they need all rows in memory, but probs is a large file. Pass probs[:]."
+                )
+            return evaluate_parts(given, labels, sample_weight, metrics, n_boot, layout, options)
     names = chosen(metrics)
     if metrics is None and isinstance(probs, TopK | TopKProbabilities):
         names = [name for name in names if can_tell(probs, name, options.top_k)]
     classwise = any(METRICS[name].classwise for name in names)
-    rows = Outcomes.of(probs, labels, sample_weight, n_bins=options.n_bins, classwise=classwise)
+    rows = Outcomes.of(probs, labels, sample_weight, layout, n_bins=options.n_bins, classwise=classwise)
     if "top_k_accuracy" in names:
         rows.check_ranks(options.top_k)
     names = [name for name in names if name in chosen(metrics, rows.n_classes)]
@@ -223,5 +289,6 @@ def evaluate(
             estimates[name] = Estimate(values[name], min(low, values[name]), max(high, values[name]))
     by_group = None
     if groups is not None:
+        groups = groups if isinstance(groups, str) else rows.probs.context(groups)
         by_group = evaluate_groups(rows, groups, class_names=class_names, level=level, seed=seed)
     return Evaluation(estimates, len(rows.labels), rows.n_classes, n_boot, level, by_group)

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ..layout import Layout
 from ..validation import check_choice, check_count, check_fraction
 from .outcomes import Floats, Integers, Outcomes, read_scores
 from .within import GROUP_BINS
@@ -31,6 +32,16 @@ class Floor:
     observed, p_value : float or None
         ECE against the labels and share of draws that reach it, when labels were given.
     draws : (n_draws,) array
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> data = mc.data.synthetic(1000, 5)
+    >>> floor = mc.ece_floor(data.truth, n_draws=100)
+    >>> len(floor.draws), floor.observed is None
+    (100, True)
+    >>> round(floor.median, 3)
+    0.027
     """
 
     median: float
@@ -62,6 +73,8 @@ def ece_floor(
     level: float = 0.95,
     sample_weight: Any = None,
     seed: int | None = 0,
+    class_axis: int = -1,
+    ignore_index: int | None = None,
 ) -> Floor:
     """ECE that these probabilities would show if they were perfectly calibrated.
 
@@ -80,6 +93,8 @@ def ece_floor(
     level : float
         Share of the draws between ``low`` and ``high``.
     sample_weight : (n,) array, optional
+    class_axis, ignore_index
+        As in `evaluate`.
     seed : int, optional
         None draws anew each time.
 
@@ -96,16 +111,26 @@ def ece_floor(
     ----------
     Bröcker & Smith, Increasing the reliability of reliability diagrams, Weather and Forecasting 22 (2007).
     Vaicenavicius et al., Evaluating model calibration in classification, AISTATS 2019.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> data = mc.data.synthetic(1000, 5)
+    >>> floor = mc.ece_floor(data.truth, data.labels)  # the probabilities that the labels were drawn from
+    >>> bool(floor.low <= floor.observed <= floor.high)
+    True
+    >>> floor.p_value > 0.05
+    True
     """
     n_draws, level = check_count(n_draws, "n_draws"), check_fraction(level, "level")
+    layout = Layout(class_axis, ignore_index)
+    labels_or_any = labels
     if labels is None:
-        labels_or_any = np.zeros(len(read_scores(probs, "probs")[0]), dtype=np.int64)
-    else:
-        labels_or_any = labels
+        labels_or_any = np.zeros(read_scores(probs, "probs", layout)[0].lead, dtype=np.int64)
     check_choice(metric, "metric", ("ece", "top_label_ece"))
     by_class = metric == "top_label_ece"
     n_bins = (GROUP_BINS if by_class else 15) if n_bins is None else n_bins
-    rows = Outcomes.of(probs, labels_or_any, sample_weight, n_bins=n_bins)
+    rows = Outcomes.of(probs, labels_or_any, sample_weight, n_bins=n_bins, layout=layout)
     cell = rows.top_bin + n_bins * rows.predicted if by_class else rows.top_bin
     correct = None if labels is None else rows.correct
     observed, draws = ece_by_chance(rows.confidence, correct, rows.weight, cell, n_draws, seed)

@@ -50,6 +50,14 @@ class Group:
         Of "calibrated in this group", alone and corrected for the number of groups.
     off : bool
         Off beyond chance: the corrected p-value is at most one minus the level.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> data = mc.data.synthetic(900, 3)
+    >>> group = mc.evaluate(data.truth, data.labels, metrics="ece", groups="predicted").groups["1"]
+    >>> group.name, group.rows, group.off
+    ('1', 280, False)
     """
 
     name: str
@@ -85,6 +93,14 @@ class GroupEvaluation:
         What the groups are: "group", or "predicted class".
     obstacles : tuple of Obstacle
         Predicted classes where the order of the classes itself is wrong; of predicted classes only.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> data = mc.data.synthetic(900, 3)
+    >>> found = mc.evaluate(data.truth, data.labels, metrics="ece", groups="predicted").groups
+    >>> [(group.name, group.rows) for group in found]
+    [('2', 278), ('0', 342), ('1', 280)]
     """
 
     names: tuple[str, ...]

@@ -18,6 +18,7 @@ import numpy as np
 from scipy.signal import fftconvolve
 
 from ..errors import InputError
+from ..layout import Layout
 from .grid import deposit
 from .outcomes import Floats, Outcomes
 
@@ -87,7 +88,13 @@ def check_bandwidth(rule: Any) -> str | float:
 
 
 def kde_ece(
-    probs: Any, labels: Any, *, bandwidth: str | float = "authors", sample_weight: Any = None
+    probs: Any,
+    labels: Any,
+    *,
+    bandwidth: str | float = "authors",
+    sample_weight: Any = None,
+    class_axis: int = -1,
+    ignore_index: int | None = None,
 ) -> float:
     """Calibration error of the top label by kernel density estimates.
 
@@ -103,6 +110,8 @@ def kde_ece(
         ``1.06 n^(-1/5)`` times that of all confidences, which the text describes. n counts rows, whatever
         their weight, but not those of weight zero.
     sample_weight : (n,) array, optional
+    class_axis, ignore_index
+        As in `evaluate`.
 
     Notes
     -----
@@ -113,7 +122,14 @@ def kde_ece(
     ----------
     Zhang, Kailkhura & Han, Mix-n-Match: ensemble and compositional methods for uncertainty calibration in
     deep learning, ICML 2020.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> data = mc.data.synthetic(1000, 5)
+    >>> round(mc.metrics.kde_ece(data.truth, data.labels), 3)
+    0.028
     """
     rule = check_bandwidth(bandwidth)
-    rows = Outcomes.of(probs, labels, sample_weight)
+    rows = Outcomes.of(probs, labels, sample_weight, layout=Layout(class_axis, ignore_index))
     return KdeSums.of(rows, rows.weight).kde_ece(rule)

@@ -39,6 +39,13 @@ class LabelShiftTest:
         Whether ``p_value`` is below 0.001.
     calibration, test : tuple of float
         Frequencies of the classes.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> found = mc.label_shift_test([0, 1] * 500, [0] * 900 + [1] * 100)
+    >>> found.shifted, round(found.distance, 2)
+    (True, 0.4)
     """
 
     statistic: float

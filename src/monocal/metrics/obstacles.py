@@ -43,6 +43,15 @@ class Obstacle:
         How often each of the two is the truth.
     p_value : float
         That chance alone does it, corrected for the number of classes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import monocal as mc
+    >>> probs = np.tile([0.5, 0.4, 0.1], (400, 1))
+    >>> labels = np.repeat([0, 1, 2], [120, 240, 40])
+    >>> mc.evaluate(probs, labels, metrics="ece", groups="predicted").groups.obstacles[0].truth
+    '1'
     """
 
     predicted: str

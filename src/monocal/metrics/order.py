@@ -15,9 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
-from ..arrays import widened
+from ..arrays import to_numpy, widened
 from ..errors import InputError
-from ..validation import check_choice, check_logits
+from ..layout import Flat, Layout
+from ..validation import check_choice, check_logits, check_some_weight
 from .outcomes import Integers, check_probability_block, read_scores
 
 _BLOCK_ENTRIES = 1 << 19
@@ -35,6 +36,12 @@ class OrderCounts:
         Rows with at least one inverted pair; rows whose first largest class is another one.
     inverted_pairs, ties_broken, ties_made : int
         Pairs of classes, over all rows.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> mc.order_audit([[0.5, 0.3, 0.2]], [[0.5, 0.2, 0.3]]).all
+    OrderCounts(rows=1, rows_inverted=1, inverted_pairs=1, ties_broken=0, ties_made=0, top1_changed=0)
     """
 
     rows: int
@@ -64,7 +71,20 @@ class OrderCounts:
 
 @dataclass(frozen=True, repr=False)
 class OrderAudit:
-    """Counts of all rows and of the uncertain ones: top confidence before below ``uncertain_below``."""
+    """Counts of all rows and of the uncertain ones: top confidence before below ``uncertain_below``.
+
+    Attributes
+    ----------
+    all, uncertain : OrderCounts
+    uncertain_below : float
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> audit = mc.order_audit([[0.5, 0.3, 0.2]], [[0.5, 0.2, 0.3]])
+    >>> audit.preserved, audit.all.inverted_pairs
+    (False, 1)
+    """
 
     all: OrderCounts
     uncertain: OrderCounts
@@ -97,7 +117,14 @@ class OrderAudit:
 
 
 def order_audit(
-    before: Any, after: Any, *, input: str = "probabilities", uncertain_below: float = 0.7
+    before: Any,
+    after: Any,
+    *,
+    input: str = "probabilities",
+    uncertain_below: float = 0.7,
+    class_axis: int = -1,
+    labels: Any = None,
+    ignore_index: int | None = None,
 ) -> OrderAudit:
     """Compare the order of the classes before and after a calibrator.
 
@@ -109,6 +136,10 @@ def order_audit(
         What both are. Logits see what probabilities lose: softmax rounds far-apart logits to equal zeros.
     uncertain_below : float
         Rows whose top confidence before is below this are also reported apart.
+    class_axis : int
+        The axis of the classes.
+    labels, ignore_index : optional
+        Rows with the label ``ignore_index``, such as padding, are left out.
 
     Returns
     -------
@@ -126,24 +157,33 @@ def order_audit(
     1
     """
     check_choice(input, "input", ("probabilities", "logits"))
-    (old, old_eps), (new, new_eps) = read_scores(before, "before"), read_scores(after, "after")
-    if old.shape != new.shape:
-        raise InputError(f"after: expected the shape of before, {old.shape}, got {new.shape}")
+    layout = Layout(class_axis, ignore_index)
+    (one, old_eps), (other, new_eps) = (
+        read_scores(x, name, layout) for x, name in ((before, "before"), (after, "after"))
+    )
+    if one.array.shape != other.array.shape:
+        raise InputError(f"after: expected the shape of before, {one.array.shape}, got {other.array.shape}")
+    old, new = one.rows, other.rows
     n, m = old.shape
+    counted = _counted(one, labels, layout)
     counts = np.zeros((3, n), dtype=np.int64)
-    top_changed, uncertain = np.empty(n, dtype=bool), np.empty(n, dtype=bool)
+    top_changed, uncertain = np.zeros(n, dtype=bool), np.zeros(n, dtype=bool)
     step = max(1, _BLOCK_ENTRIES // m)
     for start in range(0, n, step):
         rows = slice(start, min(start + step, n))
-        for block, eps, name in ((old[rows], old_eps, "before"), (new[rows], new_eps, "after")):
+        was, now = old[rows], new[rows]
+        if not counted[rows].all():
+            # Whatever stands in a row that does not count, it is the same before and after.
+            was, now = (np.where(counted[rows, None], x, x.dtype.type(1.0 / m)) for x in (was, now))
+        for block, eps, name in ((was, old_eps, "before"), (now, new_eps, "after")):
             if input == "probabilities":
                 check_probability_block(block, eps, name, start)
             else:
                 check_logits(block, name, start)
-        probs = old[rows] if input == "probabilities" else softmax(old[rows].astype(np.float64), axis=1)
+        probs = was if input == "probabilities" else softmax(was.astype(np.float64), axis=1)
         uncertain[rows] = probs.max(axis=1) < uncertain_below
-        top_changed[rows] = old[rows].argmax(axis=1) != new[rows].argmax(axis=1)
-        counts[:, rows] = _count_pairs(old[rows], new[rows])
+        top_changed[rows] = was.argmax(axis=1) != now.argmax(axis=1)
+        counts[:, rows] = _count_pairs(was, now)
 
     def part(mask: NDArray[np.bool_]) -> OrderCounts:
         inverted, broken, made = (int(c[mask].sum()) for c in counts)
@@ -151,7 +191,22 @@ def order_audit(
         top = int(np.count_nonzero(top_changed[mask]))
         return OrderCounts(int(np.count_nonzero(mask)), with_inversion, inverted, broken, made, top)
 
-    return OrderAudit(part(np.ones(n, dtype=bool)), part(uncertain), uncertain_below)
+    return OrderAudit(part(counted), part(uncertain & counted), uncertain_below)
+
+
+def _counted(given: Flat, labels: Any, layout: Layout) -> NDArray[np.bool_]:
+    """Which rows count."""
+    if (labels is None) != (layout.ignore_index is None):
+        raise InputError(
+            "labels and ignore_index go together: give both, or leave both out to look at all rows."
+        )
+    if labels is None:
+        return np.ones(len(given.rows), dtype=bool)
+    counted = to_numpy(given.column(labels, "labels", "before")) != layout.ignore_index
+    if counted.shape != (len(given.rows),):
+        raise InputError(f"labels: expected one for each of the {len(given.rows)} rows, got {counted.shape}.")
+    check_some_weight(bool(counted.any()), layout.ignore_index)
+    return np.asarray(counted)
 
 
 def _count_pairs(before: NDArray[Any], after: NDArray[Any]) -> Integers:

@@ -18,12 +18,15 @@ from numpy.typing import NDArray
 
 from ..arrays import to_numpy
 from ..errors import InputError
+from ..layout import ROWS, Flat, Layout
 from ..rows.top_k import TopK, TopKProbabilities
 from ..validation import (
     check_count,
     check_labels,
     check_probability_rows,
+    check_some_weight,
     check_weights,
+    ignored_rows,
     read_floats,
     read_matrix,
 )
@@ -35,15 +38,17 @@ Integers = NDArray[np.int64]
 BLOCK_ENTRIES = 1 << 17
 
 
-def read_scores(values: Any, name: str) -> tuple[NDArray[Any], float]:
-    """A matrix of at least two columns in numpy, and the machine epsilon of the type it came in."""
+def read_scores(values: Any, name: str, layout: Layout = ROWS) -> tuple[Flat, float]:
+    """Rows of at least two classes in numpy, and the machine epsilon of the type they came in."""
     values, eps = read_floats(values, name)
     if values.ndim == 1 or tuple(values.shape[1:]) == (1,):
         raise InputError(
             f"{name}: expected shape (n, m) with m >= 2 classes, got {tuple(values.shape)}: for two classes and "
             f"p = P(class 1) give np.column_stack([1 - {name}, {name}])."
         )
-    return to_numpy(read_matrix(values, name).values), eps
+    if values.ndim == 2 or not all(values.shape):
+        read_matrix(values, name)  # refuses what is empty
+    return layout.flat(to_numpy(values), name), eps
 
 
 _SOFTMAX = "Logits need a softmax first, for instance scipy.special.softmax(logits, axis=1)."
@@ -92,7 +97,7 @@ class Outcomes:
     Rows of weight zero are left out; `kept` says which of those given are here.
     """
 
-    probs: NDArray[Any]
+    probs: Flat  # as given, those of weight zero included
     labels: Integers
     weight: Floats
     n_bins: int
@@ -109,13 +114,13 @@ class Outcomes:
 
     @property
     def n_classes(self) -> int:
-        return int(self.class_count or self.probs.shape[1])
+        return int(self.class_count or self.probs.rows.shape[1])
 
     def check_ranks(self, k: int) -> None:
         """Refuse to look for labels among the k largest where fewer are known."""
-        if self.class_count is not None and k > self.probs.shape[1]:
+        if self.class_count is not None and k > self.probs.rows.shape[1]:
             raise InputError(
-                f"top_k_accuracy: the rows name {self.probs.shape[1]} classes, and {k} are asked for. Ask for fewer."
+                f"top_k_accuracy: the rows name {self.probs.rows.shape[1]} classes, and {k} are asked for. Ask for fewer."
             )
 
     @property
@@ -129,6 +134,7 @@ class Outcomes:
         probs: Any,
         labels: Any,
         sample_weight: Any = None,
+        layout: Layout = ROWS,
         *,
         n_bins: int = 15,
         classwise: bool = False,
@@ -143,30 +149,50 @@ class Outcomes:
             from .top_k import outcomes
 
             return outcomes(
-                probs, labels, sample_weight, n_bins=n_bins, classwise=classwise, names=names, part=part
+                probs,
+                labels,
+                sample_weight,
+                layout,
+                n_bins=n_bins,
+                classwise=classwise,
+                names=names,
+                part=part,
             )
-        array, eps = read_scores(probs, names[0])
+        given, eps = read_scores(probs, names[0], layout)
+        array = given.rows
         n, m = array.shape
-        y = check_labels(labels, array, names[1], rows=names[0])
-        weight = check_weights(sample_weight, array, first_row=0 if part else None)
+        y = given.column(labels, names[1], names[0])
+        w = given.column(sample_weight, "sample_weight", names[0])
+        y, w, ignored = ignored_rows(y, w, n, layout.ignore_index)
+        y = check_labels(y, array, names[1], rows=names[0])
+        weight = check_weights(w, array, first_row=0)
         weight = np.ones(n) if weight is None else weight
+        if not part:
+            check_some_weight(bool(weight.any()), layout.ignore_index)
         kept: slice | NDArray[np.bool_] = slice(None)
+        counts = None
         if not weight.all():
-            for rows in _row_blocks(n, m):  # first, so that messages count all rows
-                check_probability_block(array[rows], eps, names[0], rows.start)
-            kept = weight > 0
-            array, y, weight = array[kept], y[kept], weight[kept]
-            n = len(y)
+            kept = counts = weight > 0
+            y, weight = y[kept], weight[kept]
         n_bins = check_count(n_bins, "n_bins")
         edges = equal_width_edges(n_bins)
-        confidence, label_prob, square_sum = np.empty(n), np.empty(n), np.empty(n)
-        correct, rank, predicted = np.empty(n), np.zeros(n, dtype=np.int64), np.empty(n, dtype=np.int64)
+        n_kept = len(y)
+        confidence, label_prob, square_sum = np.empty(n_kept), np.empty(n_kept), np.empty(n_kept)
+        correct, rank = np.empty(n_kept), np.zeros(n_kept, dtype=np.int64)
+        predicted = np.empty(n_kept, dtype=np.int64)
         totals = np.zeros(m)
         none = np.zeros(0, dtype=np.int64)
         found: list[tuple[Integers, Integers, Floats]] = [(none, none, np.zeros(0))]
-        for rows in _row_blocks(n, m):
-            block = np.ascontiguousarray(array[rows], dtype=np.float64)
-            check_probability_block(block, eps, names[0], rows.start)
+        start = 0
+        for block_rows in _row_blocks(n, m):
+            block = np.ascontiguousarray(array[block_rows], dtype=np.float64)
+            if ignored is not None:  # whatever stands there, it is not looked at
+                block = np.where(ignored[block_rows, None], 1.0 / m, block)
+            check_probability_block(block, eps, names[0], block_rows.start)
+            if counts is not None:
+                block = block[counts[block_rows]]
+            rows = slice(start, start + len(block))
+            start = rows.stop
             index, label = np.arange(len(block)), y[rows]
             top = predicted[rows] = block.argmax(axis=1)
             confidence[rows], label_prob[rows] = block[index, top], block[index, label]
@@ -183,7 +209,7 @@ class Outcomes:
             row, column, value = (np.concatenate(part) for part in zip(*found, strict=True))
             entries = Entries(row, column, bin_index(value, edges), value)
         return cls(
-            array,
+            given,
             y,
             weight,
             n_bins,
@@ -197,6 +223,10 @@ class Outcomes:
             totals,
             kept,
         )
+
+    def of_class(self, label: int) -> Floats:
+        """The probability of one class in each row."""
+        return np.asarray(self.probs.rows[:])[:, label][self.kept].astype(np.float64)
 
     @cached_property
     def top_bin(self) -> Integers:

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
-from ..validation import check_fraction, check_labels
+from ..layout import Layout
+from ..validation import check_fraction, check_labels, check_some_weight, ignored_rows
 from .outcomes import check_probability_block, read_scores
 from .paired import NEGLIGIBLE, Difference, paired_difference
 from .units import count, number, points, with_interval
@@ -22,7 +23,23 @@ from .units import count, number, points, with_interval
 
 @dataclass(frozen=True)
 class Price:
-    """A mean of paired differences and its interval; positive where keeping the order costs something."""
+    """A mean of paired differences and its interval; positive where keeping the order costs something.
+
+    Attributes
+    ----------
+    value : float
+    low, high : float
+        Ends of the interval.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import monocal as mc
+    >>> kept, moved = np.array([[0.6, 0.4]] * 50), np.array([[0.3, 0.7]] * 50)
+    >>> price = mc.price_of_order(kept, moved, np.repeat([0, 1], [10, 40])).accuracy
+    >>> round(price.value, 2), price.low > 0
+    (0.6, True)
+    """
 
     value: float
     low: float
@@ -36,7 +53,22 @@ class Price:
 
 @dataclass(frozen=True)
 class Move:
-    """Rows whose top class went from ``before`` to ``after``, and how many of them were right before and after."""
+    """Rows whose top class went from ``before`` to ``after``, and how many of them were right before and after.
+
+    Attributes
+    ----------
+    before, after : int
+        The two classes.
+    rows, right_before, right_after : int
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import monocal as mc
+    >>> kept, moved = np.array([[0.6, 0.4]] * 50), np.array([[0.3, 0.7]] * 50)
+    >>> mc.price_of_order(kept, moved, np.repeat([0, 1], [10, 40])).moves[0]
+    Move(before=0, after=1, rows=50, right_before=10, right_after=40)
+    """
 
     before: int
     after: int
@@ -61,6 +93,15 @@ class PriceOfOrder:
     moves : tuple of Move
         The most frequent first.
     level : float
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import monocal as mc
+    >>> kept, moved = np.array([[0.6, 0.4]] * 50), np.array([[0.3, 0.7]] * 50)
+    >>> price = mc.price_of_order(kept, moved, np.repeat([0, 1], [10, 40]))
+    >>> price.moved, price.right_before, price.right_after
+    (50, 10, 40)
     """
 
     nll: Price
@@ -115,7 +156,15 @@ def _finite(values: dict[str, float]) -> dict[str, float | None]:
     return {name: value if np.isfinite(value) else None for name, value in values.items()}
 
 
-def price_of_order(keeping: Any, free: Any, labels: Any, *, level: float = 0.95) -> PriceOfOrder:
+def price_of_order(
+    keeping: Any,
+    free: Any,
+    labels: Any,
+    *,
+    level: float = 0.95,
+    class_axis: int = -1,
+    ignore_index: int | None = None,
+) -> PriceOfOrder:
     """Compare probabilities that keep the order of the classes with some that do not.
 
     Parameters
@@ -125,6 +174,8 @@ def price_of_order(keeping: Any, free: Any, labels: Any, *, level: float = 0.95)
         fitted on, or the price is too high.
     labels : array-like of shape (n,)
     level : float
+    class_axis, ignore_index
+        As in `evaluate`.
 
     Returns
     -------
@@ -139,12 +190,20 @@ def price_of_order(keeping: Any, free: Any, labels: Any, *, level: float = 0.95)
     False
     """
     check_fraction(level, "level")
-    (p, p_eps), (q, q_eps) = read_scores(keeping, "keeping"), read_scores(free, "free")
-    if p.shape != q.shape:
-        raise InputError(f"free: expected the shape of keeping, {p.shape}, got {q.shape}.")
+    layout = Layout(class_axis, ignore_index)
+    (one, p_eps), (other, q_eps) = (
+        read_scores(x, name, layout) for x, name in ((keeping, "keeping"), (free, "free"))
+    )
+    if one.array.shape != other.array.shape:
+        raise InputError(f"free: expected the shape of keeping, {one.array.shape}, got {other.array.shape}.")
+    p, q = (np.asarray(flat.rows) for flat in (one, other))
+    y, weight, ignored = ignored_rows(one.column(labels, "labels", "keeping"), None, len(p), ignore_index)
+    y = np.asarray(check_labels(y, p))
+    if ignored is not None:
+        check_some_weight(bool(weight.any()), ignore_index)
+        p, q, y = p[~ignored], q[~ignored], y[~ignored]
     for block, eps, name in ((p, p_eps, "keeping"), (q, q_eps, "free")):
         check_probability_block(block, eps, name, 0)
-    y = np.asarray(check_labels(labels, p))
     at_label = (np.arange(len(y)), y)
     with np.errstate(divide="ignore"):
         row_nll = [-np.log(x[at_label].astype(np.float64)) for x in (p, q)]

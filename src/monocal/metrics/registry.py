@@ -121,7 +121,30 @@ class Metric:
 
     ``mean`` marks the mean of one number a row, which can be tested, ``share`` one of zeros and ones. ``error``
     is the calibration error behind the metric as a norm of gaps, for `inversion`. A metric with neither has no
-    interval: none that was tried covers. ``binary`` marks one of two classes only.
+    interval: none that was tried covers.
+
+    Attributes
+    ----------
+    value : callable
+    higher_is_better : bool
+    merges : bool
+        Whether parts of a file can be added up.
+    classwise : bool
+        Whether it needs the bins of every class.
+    upper : float
+        Largest value there is.
+    mean, share : bool
+    error : callable or None
+    binary : bool
+        Whether it is of two classes only.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> mc.metrics.METRICS["accuracy"].higher_is_better, mc.metrics.METRICS["ece"].higher_is_better
+    (True, False)
+    >>> [name for name, metric in mc.metrics.METRICS.items() if metric.mean]
+    ['accuracy', 'top_k_accuracy', 'nll', 'brier']
     """
 
     value: Callable[[Any], float]

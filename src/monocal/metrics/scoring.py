@@ -19,8 +19,22 @@ from .evaluation import evaluate
 from .registry import METRICS, chosen
 
 
-class MetricScorer(_BaseScorer):  # type: ignore[misc]  # scikit-learn has no types
-    """One metric as a scorer, ``scorer(estimator, X, y)``; larger is better. Made by `scorer`."""
+class MetricScorer(_BaseScorer):
+    """One metric as a scorer, ``scorer(estimator, X, y)``; larger is better. Made by `scorer`.
+
+    Parameters
+    ----------
+    metric : str
+        A name of `METRICS`.
+    **options
+        Of `evaluate`.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> mc.metrics.MetricScorer("ece", n_bins=10)
+    scorer('ece', n_bins=10)
+    """
 
     def __init__(self, metric: str, **options: Any):
         (self.metric,) = chosen(metric)
@@ -94,5 +108,11 @@ def scorers(*metrics: str, **options: Any) -> dict[str, MetricScorer]:
         Names of `METRICS`; ``nll``, ``brier``, ``ece`` and ``accuracy`` when there are none.
     **options
         As in `scorer`.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> mc.metrics.scorers("nll", "ece", n_bins=10)
+    {'nll': scorer('nll', n_bins=10), 'ece': scorer('ece', n_bins=10)}
     """
     return {name: scorer(name, **options) for name in metrics or ("nll", "brier", "ece", "accuracy")}

@@ -16,6 +16,7 @@ import numpy as np
 from scipy.fft import dct, idct
 from scipy.optimize import brentq
 
+from ..layout import Layout
 from .grid import deposit
 from .outcomes import Floats, Outcomes
 
@@ -44,7 +45,14 @@ def smooth_ece_of_grid(grid: Floats, total_weight: float) -> float:
     return float(brentq(excess, 0.0, 1.0 + 1e-9, xtol=1e-10))
 
 
-def smooth_ece(probs: Any, labels: Any, *, sample_weight: Any = None) -> float:
+def smooth_ece(
+    probs: Any,
+    labels: Any,
+    *,
+    sample_weight: Any = None,
+    class_axis: int = -1,
+    ignore_index: int | None = None,
+) -> float:
     """SmoothECE of the top label, with the bandwidth that equals the error.
 
     No bins to choose, continuous in the probabilities, and within constant factors of the distance to
@@ -57,6 +65,8 @@ def smooth_ece(probs: Any, labels: Any, *, sample_weight: Any = None) -> float:
     labels : (n,) array
         True classes.
     sample_weight : (n,) array, optional
+    class_axis, ignore_index
+        As in `evaluate`.
 
     Notes
     -----
@@ -68,6 +78,13 @@ def smooth_ece(probs: Any, labels: Any, *, sample_weight: Any = None) -> float:
     References
     ----------
     Błasiok & Nakkiran, Smooth ECE: principled reliability diagrams via kernel smoothing, ICLR 2024.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> data = mc.data.synthetic(1000, 5)
+    >>> round(mc.metrics.smooth_ece(data.truth, data.labels), 3)
+    0.022
     """
-    rows = Outcomes.of(probs, labels, sample_weight)
+    rows = Outcomes.of(probs, labels, sample_weight, layout=Layout(class_axis, ignore_index))
     return smooth_ece_of_grid(residual_grid(rows, rows.weight), float(rows.weight.sum()))

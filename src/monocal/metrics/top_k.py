@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
+from ..layout import ROWS, Layout
 from ..rows.top_k import TopK, TopKProbabilities
-from ..validation import check_count, check_weights
+from ..validation import check_count, check_some_weight, check_weights, ignored_rows
 from .outcomes import Outcomes
 from .registry import METRICS
 
@@ -29,6 +30,7 @@ def outcomes(
     given: TopK | TopKProbabilities,
     labels: Any,
     sample_weight: Any,
+    layout: Layout,
     *,
     n_bins: int,
     classwise: bool,
@@ -44,9 +46,12 @@ def outcomes(
         )
     found = given.probabilities() if isinstance(given, TopK) else given
     rows = found.rows
+    labels, sample_weight, _ = ignored_rows(labels, sample_weight, len(rows), layout.ignore_index)
     y = rows.class_numbers(labels, names[1], names[0])
-    weight = check_weights(sample_weight, rows.values, first_row=0 if part else None)
+    weight = check_weights(sample_weight, rows.values, first_row=0)
     weight = np.ones(len(y)) if weight is None else weight
+    if not part:
+        check_some_weight(bool(weight.any()), layout.ignore_index)
     p, index = found.probabilities, np.arange(len(y))
     column = rows.label_column(y)
     named = column < p.shape[1]
@@ -59,7 +64,7 @@ def outcomes(
     kept = slice(None) if weight.all() else weight > 0
     largest = int(max(y.max(initial=0), found.ids.max(initial=0))) + 1
     return Outcomes(
-        p[kept],
+        ROWS.flat(p),
         y[kept],
         weight[kept],
         check_count(n_bins, "n_bins"),

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ..layout import Layout
 from ..validation import check_count
 from .binning import BinSums
 from .outcomes import Floats, Integers, Outcomes, bin_index, bin_totals, equal_width_edges
@@ -46,7 +47,15 @@ def mean_ece(sums: BinSums) -> float:
     return float(np.abs(sums.confidence - sums.correct).sum() / sums.weight.sum())
 
 
-def top_label_ece(probs: Any, labels: Any, *, n_bins: int = GROUP_BINS, sample_weight: Any = None) -> float:
+def top_label_ece(
+    probs: Any,
+    labels: Any,
+    *,
+    n_bins: int = GROUP_BINS,
+    sample_weight: Any = None,
+    class_axis: int = -1,
+    ignore_index: int | None = None,
+) -> float:
     """ECE within each predicted class, weighted by rows: is it right when it says "cat"?
 
     Parameters
@@ -58,6 +67,8 @@ def top_label_ece(probs: Any, labels: Any, *, n_bins: int = GROUP_BINS, sample_w
     n_bins : int
         Equal-width bins in each class; those of `ece`, but fewer.
     sample_weight : (n,) array, optional
+    class_axis, ignore_index
+        As in `evaluate`.
 
     Notes
     -----
@@ -77,5 +88,5 @@ def top_label_ece(probs: Any, labels: Any, *, n_bins: int = GROUP_BINS, sample_w
     (0.0, 0.2)
     """
     n_bins = check_count(n_bins, "n_bins")
-    rows = Outcomes.of(probs, labels, sample_weight)
+    rows = Outcomes.of(probs, labels, sample_weight, layout=Layout(class_axis, ignore_index))
     return mean_ece(predicted_class_sums(rows, rows.weight, n_bins))

@@ -53,6 +53,16 @@ class Window:
         Logarithm (base 10) of the wealth of the bet against calibration after this window.
     frequency_p, frequency_level : float or None
         p-value of the predicted classes' frequencies, and what it must not fall below; None before there is a reference.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> data = mc.data.synthetic(2000, 4, seed=1)
+    >>> wrong = (data.values[1000:], 3 - data.labels[1000:])
+    >>> cal = mc.MCCT().fit(data.values[:1000], data.labels[:1000])
+    >>> found = mc.monitor([(data.values[:1000], data.labels[:1000]), wrong], calibrator=cal)
+    >>> [(window.first_row, window.rows) for window in found.windows]
+    [(0, 500), (500, 500), (1000, 500), (1500, 500)]
     """
 
     first_row: int
@@ -74,7 +84,27 @@ class Window:
 
 @dataclass(frozen=True)
 class Alarm:
-    """That something has changed: its kind (``"calibration"``, ``"frequencies"``), the window, since which row, and in words."""
+    """That something has changed: its kind (``"calibration"``, ``"frequencies"``), the window, since which row, and in words.
+
+    Attributes
+    ----------
+    kind : {"calibration", "frequencies"}
+    window, row : int
+        When it was raised: number of the window, and of the row.
+    since : int
+        Row since which it has been so.
+    sentence : str
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> data = mc.data.synthetic(2000, 4, seed=1)
+    >>> wrong = (data.values[1000:], 3 - data.labels[1000:])
+    >>> cal = mc.MCCT().fit(data.values[:1000], data.labels[:1000])
+    >>> found = mc.monitor([(data.values[:1000], data.labels[:1000]), wrong], calibrator=cal)
+    >>> found.alarms[0].kind, found.alarms[0].since
+    ('calibration', 1000)
+    """
 
     kind: str
     window: int

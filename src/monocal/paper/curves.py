@@ -81,7 +81,7 @@ def make_pictures(plan: Plan, results: Results) -> list[Picture]:
             "figure2_data",
             "Figure 2: data efficiency",
             "Top: ECE. Bottom: NLL. Mean and standard deviation over draws of the calibration set.",
-            _by_size(plan, results, SIZE_CURVES, (("ece", "ECE (%)"), ("nll", "NLL"))),
+            _by_size(plan, results, SIZE_CURVES, (("ece", "ECE (%)"), ("nll", "NLL (nats)"))),
         ),
         Picture(
             "figure3_top_k_ece",
@@ -149,7 +149,12 @@ def _by_rank_count(plan: Plan, results: Results, metric: str, label: str) -> tup
         cells = [(float(c.top_k or dataset.n_classes), c) for c in plan.ranks if c.dataset == dataset]
         lines = (_line(m, results, metric, cells) for m in RANK_CURVES)
         return Panel(
-            dataset.name, "k", label, tuple(line for line in lines if line), log_x=True, log_y=metric != "ece"
+            dataset.name,
+            "ranks with parameters of their own, k",
+            label,
+            tuple(line for line in lines if line),
+            log_x=True,
+            log_y=metric != "ece",
         )
 
     return (tuple(panel(d) for d in _panel_sets(plan.ranks)),)

@@ -57,17 +57,22 @@ def draw(picture: Picture, folder: Path) -> None:
         for i, row in enumerate(picture.panels):
             for j, panel in enumerate(row):
                 handles |= _draw_panel(axes[i, j], panel, first_row=i == 0, last_row=i == n_rows - 1)
-        figure.legend(
-            handles.values(),
-            handles.keys(),
-            loc="outside lower center",
-            ncols=min(len(handles), 2 + 2 * n_columns),
-            frameon=False,
-        )
+        _legend(figure, handles)
         for kind in ("svg", "png"):
             with atomic_path(folder / f"{picture.name}.{kind}", force=True) as temporary:
                 metadata = {"Date": None, "Creator": "monocal"} if kind == "svg" else {"Software": "monocal"}
                 figure.savefig(temporary, dpi=130, metadata=metadata)
+
+
+def _legend(figure: Any, handles: dict[str, Any]) -> None:
+    """Below the panels, in as many columns as the figure is wide: one more would be cut."""
+    for columns in range(len(handles), 0, -1):
+        legend = figure.legend(
+            handles.values(), handles.keys(), loc="outside lower center", ncols=columns, frameon=False
+        )
+        if legend.get_window_extent(figure.canvas.get_renderer()).width <= figure.bbox.width or columns == 1:
+            return
+        legend.remove()
 
 
 def _draw_panel(axes: Any, panel: Panel, *, first_row: bool, last_row: bool) -> dict[str, Any]:

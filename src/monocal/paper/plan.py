@@ -38,6 +38,12 @@ class Settings:
         curves over sizes. Beyond, it runs with its top-k at this number, and the output says so.
     table_pairs, curve_pairs : int
         Most classes for which methods with a parameter for every pair of classes are run, in tables and in curves.
+
+    Examples
+    --------
+    >>> from monocal.paper import FULL, QUICK
+    >>> FULL.seeds, QUICK.seeds
+    (10, 1)
     """
 
     seeds: int = 10

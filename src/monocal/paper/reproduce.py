@@ -27,6 +27,7 @@ from monocal.data import atomic_path, digits_example, find, synthetic, write
 from monocal.data.sets import Splits
 from monocal.errors import FileError, InputError, spoken
 
+from .beside import Beside, make_beside
 from .cells import Dataset
 from .columns import METHODS
 from .curves import make_pictures
@@ -37,6 +38,7 @@ from .page import Page, write_html, write_markdown
 from .plan import FULL, QUICK, Plan, Settings, make_plan
 from .results import make_tables, write_csv
 from .running import Progress, Results, run_cells
+from .tables import Table
 from .worker import versions
 
 _TITLE = "Results of monocal reproduce"  # of the page
@@ -55,6 +57,16 @@ class Outcome:
     seconds : float
     left_out : tuple of str
         Files that were not used, and why.
+    published : tuple of Beside
+        The paper's printed numbers beside ours, for every set that is one of the paper's.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from monocal.paper import Outcome
+    >>> outcome = Outcome(Path("index.html"), n_sets=1, n_cells=17, n_reused=0, n_failed=0, seconds=60.0, left_out=())
+    >>> outcome.n_cells - outcome.n_reused
+    17
     """
 
     page: Path
@@ -64,6 +76,7 @@ class Outcome:
     n_failed: int
     seconds: float
     left_out: tuple[str, ...]
+    published: tuple[Beside, ...] = ()
 
 
 def reproduce(
@@ -108,6 +121,16 @@ def reproduce(
     Returns
     -------
     Outcome
+
+    Examples
+    --------
+    >>> from monocal.data import Splits, synthetic, write
+    >>> from monocal.paper import Settings, reproduce
+    >>> _ = write("both.npz", Splits(synthetic(300, 4), synthetic(200, 4, seed=1), "both"))
+    >>> few = Settings(seeds=1, draws=1, fractions=(), counts=(), curve_sets=0, rank_sets=0)
+    >>> outcome = reproduce("both.npz", "results", methods=["uncalibrated", "ts"], settings=few, jobs=1)
+    >>> outcome.n_sets, outcome.n_cells, outcome.page.name
+    (1, 2, 'index.html')
     """
     began = time.perf_counter()
     names, jobs = _check_methods(methods), _n_jobs(jobs)
@@ -121,10 +144,18 @@ def reproduce(
     results, reused = run_cells(plan.cells, folder / "cells", jobs, progress)
     failed = sum(result["status"] != "done" for result in results.values())
     page = folder / "index.html"
+    tables = make_tables(plan, results)
     outcome = Outcome(
-        page, len(datasets), len(plan.cells), reused, failed, time.perf_counter() - began, left_out
+        page,
+        len(datasets),
+        len(plan.cells),
+        reused,
+        failed,
+        time.perf_counter() - began,
+        left_out,
+        tuple(make_beside(plan, tables)),
     )
-    _write_all(folder, plan, results, outcome, page_too)
+    _write_all(folder, plan, results, tables, outcome, page_too)
     return outcome
 
 
@@ -203,8 +234,10 @@ def _find_datasets(data: Path) -> tuple[tuple[Dataset, ...], tuple[str, ...]]:
     return tuple(datasets), tuple(left_out)
 
 
-def _write_all(folder: Path, plan: Plan, results: Results, outcome: Outcome, markdown: Path | None) -> None:
-    tables, pictures = make_tables(plan, results), make_pictures(plan, results)
+def _write_all(
+    folder: Path, plan: Plan, results: Results, tables: list[Table], outcome: Outcome, markdown: Path | None
+) -> None:
+    pictures = make_pictures(plan, results)
     write_csv(folder / "results.csv", plan, results)
     _write_text(
         folder / "tables.md", "\n\n".join(f"## {t.title}\n\n{t.caption}\n\n{to_markdown(t)}" for t in tables)
@@ -221,6 +254,7 @@ def _write_all(folder: Path, plan: Plan, results: Results, outcome: Outcome, mar
         tables,
         pictures,
         make_findings(plan, results),
+        outcome.published,
     )
     write_markdown(page, folder / "results.md", "figures")
     write_html(page, outcome.page, folder / "figures")

@@ -35,6 +35,15 @@ class Stretch:
         Mean confidence minus accuracy over the rows in it: positive is over-confident.
     weight, share : float
         Rows (or their weight) in it, and as a share of all.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from monocal.plots import reliability_curve
+    >>> curve = reliability_curve(np.tile([0.9, 0.1], (1000, 1)), np.arange(1000) % 10 < 2)
+    >>> (wrong,) = curve.stretches()
+    >>> round(wrong.gap, 2), wrong.share
+    (0.1, 1.0)
     """
 
     begin: float
@@ -56,6 +65,18 @@ class CalibrationCurve:
         Joint coverage of the band.
     low, high : ndarray of shape (K,)
         Accuracies between which a perfectly calibrated predictor stays.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import monocal as mc
+    >>> probs = np.array([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.6, 0.4]])
+    >>> labels = np.array([0, 1, 1, 0])
+    >>> curve = mc.plots.reliability_curve(probs, labels, n_bins=2)
+    >>> curve.weight, curve.accuracy
+    (array([0., 4.]), array([ nan, 0.75]))
+    >>> round(curve.ece, 2)
+    0.0
     """
 
     sums: BinSums
@@ -238,7 +259,7 @@ def claims(rows: Outcomes, label: int | None = None) -> tuple[Floats, Floats]:
         return rows.confidence, rows.correct
     if not 0 <= label < rows.n_classes:
         raise InputError(f"label: expected a class from 0 to {rows.n_classes - 1}, got {label!r}")
-    return rows.probs[:, label].astype(np.float64), (rows.labels == label).astype(np.float64)
+    return rows.of_class(label), (rows.labels == label).astype(np.float64)
 
 
 def margin_curve(
@@ -270,6 +291,14 @@ def margin_curve(
     -------
     CalibrationCurve
         Its edges are margins.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> data = mc.data.synthetic(1000, 10)
+    >>> curve = mc.plots.margin_curve(data.truth, data.labels, n_bins=4)
+    >>> curve.weight
+    array([250., 250., 250., 250.])
     """
     rows = Outcomes.of(probs, labels, sample_weight, n_bins=n_bins)
     own = margins(probs)
@@ -283,8 +312,21 @@ def margin_curve(
 
 
 def margins(values: Any, *, input: str = "probabilities") -> Floats:
-    """Difference of the two largest logits of each row, from logits or from the logarithms of probabilities: (n,)."""
-    array, _ = read_scores(values, "values")
+    """Difference of the two largest logits of each row, from logits or from the logarithms of probabilities: (n,).
+
+    Parameters
+    ----------
+    values : (n, m) array
+    input : {"probabilities", "logits"}
+        What ``values`` are.
+
+    Examples
+    --------
+    >>> from monocal.plots import margins
+    >>> margins([[2.0, 5.0, 1.0]], input="logits")
+    array([3.])
+    """
+    array = read_scores(values, "values")[0].rows
     two = np.partition(array, array.shape[1] - 2, axis=1)[:, -2:].astype(np.float64)
     if input == "probabilities":
         with np.errstate(divide="ignore"):

@@ -33,6 +33,14 @@ class GroupCurves:
     after, before : dict of str to CalibrationCurve
     evaluation, evaluation_before : GroupEvaluation
         What `monocal.evaluate` says of the groups; before calibration, None if that was not given.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> data = mc.data.synthetic(600, 3)
+    >>> found = mc.plots.group_curves(data.labels, data.truth, "predicted")
+    >>> list(found.first(1)) == list(found.evaluation.names[:1])
+    True
     """
 
     after: dict[str, CalibrationCurve]
@@ -111,10 +119,9 @@ def group_curves(
     if before is None:
         return GroupCurves(curves(rows), {}, evaluation)
     earlier = Outcomes.of(before, y_true, sample_weight, names=("before", "y_true"))
-    if earlier.probs.shape != rows.probs.shape:
-        raise InputError(
-            f"before: expected the shape of y_prob, {rows.probs.shape}, got {earlier.probs.shape}."
-        )
+    shape, other = rows.probs.array.shape, earlier.probs.array.shape
+    if other != shape:
+        raise InputError(f"before: expected the shape of y_prob, {shape}, got {other}.")
     of_rows = np.zeros(earlier.n_given, dtype=np.int64)
     of_rows[earlier.kept] = grouping.number
     was = evaluate_groups(earlier, np.array(grouping.names, dtype=object)[of_rows], **options)

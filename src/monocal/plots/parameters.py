@@ -39,6 +39,14 @@ class RankParameters:
     constant_from : int
         This rank and all below it share one weight and bias: 1 for temperature scaling.
     n_classes : int
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> data = mc.data.synthetic(1000, 10)
+    >>> found = mc.plots.rank_parameters(mc.TemperatureScaling().fit(data.values, data.labels))
+    >>> [(first, last) for first, last, weight, bias in found.pieces()]
+    [(1, 10)]
     """
 
     rank: np.ndarray
@@ -87,6 +95,15 @@ class EffectCurve:
         Means over the rows of the bin.
     weight_range, bias_range : ndarray of shape (2, R, B)
         First and last decile over the rows of the bin: wide where other statistics matter too.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> data = mc.data.synthetic(1000, 10)
+    >>> cal = mc.ConditionalMCCT(n_knots=3).fit(data.values, data.labels)
+    >>> curve = mc.plots.effect_curve(cal, data.values, ranks=(1,), n_bins=4)
+    >>> curve.statistic, curve.ranks, curve.x.shape
+    ('margin', (1,), (4,))
     """
 
     statistic: str
@@ -118,6 +135,14 @@ def rank_parameters(calibrator: Any, X: Any = None) -> RankParameters:
         `TemperatureScaling`, `MCCT`, `MCCTInverse`, `ConditionalMCCT`.
     X : (n, m) array, optional
         Rows to take means over, where the parameters depend on the sample.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> data = mc.data.synthetic(1000, 10)
+    >>> ts = mc.TemperatureScaling().fit(data.values, data.labels)
+    >>> mc.plots.rank_parameters(ts).constant_from
+    1
     """
     rank_map = _rank_map(calibrator)
     n_classes = int(calibrator.n_features_in_)
@@ -162,6 +187,15 @@ def effect_curve(
         Counted from the top.
     n_bins : int
         Bins of equal mass, at most.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> data = mc.data.synthetic(1000, 10)
+    >>> cal = mc.ConditionalMCCT(n_knots=3).fit(data.values, data.labels)
+    >>> curve = mc.plots.effect_curve(cal, data.values, "margin", ranks=(1, 2), n_bins=5)
+    >>> curve.weight.shape
+    (2, 5)
     """
     from ..calibration.statistics import STATISTICS, compute, statistic_name
 

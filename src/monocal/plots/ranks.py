@@ -25,6 +25,15 @@ class RankParametersDisplay:
     ax_ : ndarray of two Axes
         Weights and biases.
     figure_ : Figure
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> data = mc.data.synthetic(1000, 10)
+    >>> cal = mc.ConditionalMCCT(n_knots=3).fit(data.values, data.labels)
+    >>> display = mc.RankParametersDisplay.from_estimator(cal, data.values)
+    >>> display.plot().ax_[0].get_xlabel()
+    'rank from the top'
     """
 
     figure_: Any
@@ -83,6 +92,15 @@ class EffectDisplay:
     ----------
     ax_ : ndarray of two Axes
     figure_ : Figure
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> data = mc.data.synthetic(1000, 10)
+    >>> cal = mc.ConditionalMCCT(n_knots=3).fit(data.values, data.labels)
+    >>> display = mc.EffectDisplay.from_estimator(cal, data.values, "entropy")
+    >>> display.plot().ax_[0].get_xlabel()
+    'entropy'
     """
 
     figure_: Any

@@ -298,6 +298,17 @@ class MarginDisplay(_CurvesDisplay):
     ----------
     ax_ : Axes
     figure_ : Figure
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> data = mc.data.synthetic(1000, 10)
+    >>> cal = mc.ConditionalMCCT(n_knots=3).fit(data.values, data.labels)
+    >>> display = mc.MarginDisplay.from_estimator(cal, data.values, data.labels, n_bins=5)
+    >>> list(display.curves), len(display.curves["after"].gap)
+    (['before', 'after'], 5)
+    >>> display.plot().ax_.get_ylabel()
+    'over-confidence, points'
     """
 
     @classmethod

@@ -40,6 +40,14 @@ class SmoothCurve:
     error, bandwidth : float
         SmoothECE, and the width of the kernel: the same, but for a least width.
     level : float
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> data = mc.data.synthetic(1000, 10)
+    >>> curve = mc.plots.smooth_reliability_curve(data.truth, data.labels)
+    >>> round(curve.error, 3) == round(mc.metrics.smooth_ece(data.truth, data.labels), 3)
+    True
     """
 
     confidence: Floats

@@ -82,6 +82,29 @@ class MethodResult:
     """One method on the rows to judge on; ``note`` says why there are no figures, or what to know of them.
 
     ``complexity`` is its place among all methods, the simplest first.
+
+    Attributes
+    ----------
+    name : str
+    keeps_order : bool
+    evaluation : Evaluation or None
+        None where the method was not judged.
+    audit : OrderAudit or None
+    seconds : float
+        To fit.
+    note : str
+    complexity : int
+    row_nll, row_top : ndarray of shape (n,), or None
+        By row: the loss, and the confidence of the top class.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> from monocal.report import MethodResult
+    >>> data = mc.data.synthetic(400, 4)
+    >>> result = MethodResult("the truth", True, mc.evaluate(data.truth, data.labels, metrics="nll"))
+    >>> round(result.nll, 2)
+    0.5
     """
 
     name: str
@@ -113,6 +136,16 @@ class MethodComparison:
         Of the rows judged on.
     asked : str or None
         The method that was asked for by name, judged before the others.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> from monocal.report import MethodComparison, MethodResult
+    >>> data = mc.data.synthetic(400, 4)
+    >>> result = MethodResult("the truth", True, mc.evaluate(data.truth, data.labels, metrics="nll"))
+    >>> found = MethodComparison((result, MethodResult("slow", True, note="stopped")), level=0.95)
+    >>> [one.name for one in found.judged], found["slow"].note
+    (['the truth'], 'stopped')
     """
 
     results: tuple[MethodResult, ...]
@@ -226,6 +259,22 @@ def compare_methods(
         process of its own, which is ended. Starting that process is not counted, but none is started for the last second.
     on_method : callable, optional
         Called with the name of each method before it is fitted.
+
+    Returns
+    -------
+    MethodComparison
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> from monocal.report import Trial, as_set, compare_methods
+    >>> data = mc.data.synthetic(400, 4)
+    >>> trial = Trial.of(as_set((data.values, data.labels), "cal"), None)
+    >>> found = compare_methods(trial, {"TS": mc.TemperatureScaling(), "MCCT": mc.MCCT()}, n_boot=20)
+    >>> [result.name for result in found.results]
+    ['uncalibrated', 'TS', 'MCCT']
+    >>> found.recommended
+    'TS'
     """
     if methods is None:
         methods = default_methods(trial.kind)
@@ -259,6 +308,17 @@ def default_methods(kind: str = "logits", *, networks: bool = False) -> dict[str
     """The calibrators of `monocal.calibrators`, unfitted, by name: those that keep the order first, the simplest of them first.
 
     One variant a class. ``networks`` adds those that train one, for minutes.
+
+    Parameters
+    ----------
+    kind : {"logits", "probabilities"}
+    networks : bool
+
+    Examples
+    --------
+    >>> from monocal.report import default_methods
+    >>> list(default_methods())[:3]
+    ['temperature scaling', 'ensemble temperature scaling', 'MCCT']
     """
     from ..registry import calibrators
 

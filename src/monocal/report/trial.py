@@ -47,6 +47,17 @@ class Trial:
     kind : {"logits", "probabilities"}
     crossed : bool
         Whether the same set serves for both, by cross-validation.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> from monocal.report import Trial, as_set
+    >>> data = mc.data.synthetic(400, 4)
+    >>> trial = Trial.of(as_set((data.values, data.labels), "cal"), None)
+    >>> trial.crossed, len(trial.folds)
+    (True, 5)
+    >>> trial.judge(mc.TemperatureScaling()).probabilities.shape
+    (400, 4)
     """
 
     values: np.ndarray
@@ -99,7 +110,23 @@ class Trial:
 
 
 def as_set(given: Any, name: str, kind: str = "logits") -> LogitsSet:
-    """A `LogitsSet` with labels, from one or from a pair (values, labels); checked."""
+    """A `LogitsSet` with labels, from one or from a pair (values, labels); checked.
+
+    Parameters
+    ----------
+    given : LogitsSet or (values, labels)
+    name : str
+        What messages call it.
+    kind : {"logits", "probabilities"}
+        What the values of a pair are.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> from monocal.report import as_set
+    >>> as_set(([[2.0, 1.0], [0.0, 3.0]], [0, 1]), "cal").n_samples
+    2
+    """
     if isinstance(given, LogitsSet):
         found = given
     else:

@@ -170,10 +170,7 @@ class FileLogits(_Parts):
             raise InputError(
                 "requires y to be passed, but the target y is None: give the true class of every row, 0..m-1."
             )
-        labels, weight, context = (_sliceable(x) for x in (self.y, self.weight, self.context))
-        for rows in _reads(self.X):
-            some = weight if weight is None or np.isscalar(weight) else weight[rows]
-            yield _read(self.X, rows), labels[rows], some, None if context is None else context[rows]
+        yield from file_parts(self.X, self.y, self.weight, self.context)
 
     def apply(self, row_map: RowMap, out: Any) -> Any:
         dtype = None if out is None else check_out(out, self.X.shape, self.X.dtype)
@@ -192,6 +189,13 @@ class FileLogits(_Parts):
             return xp.empty((self.X.shape[0], *values.shape[1:]), dtype=values.dtype, **device_of(values))
         whole = xp.empty(self.X.array.shape, dtype=values.dtype, **device_of(values))
         return GatheredRows(whole, self.X.axis)
+
+
+def file_parts(X: Any, *columns: Any) -> Iterator[tuple[Any, ...]]:
+    """Some rows of an array at a time, with the same rows of each column; None and single numbers stay."""
+    beside = [_sliceable(column) for column in columns]
+    for rows in _reads(X):
+        yield _read(X, rows), *(x if x is None or np.isscalar(x) else x[rows] for x in beside)
 
 
 class BlockLogits(_Parts):

@@ -1,4 +1,4 @@
-"""Which kind of input is this? The only place that decides.
+"""Which kind of input is this? The only place that decides, by a table: the first of `KINDS` that knows it.
 
 memory-mapped, zarr or h5py array   read in slices of its rows                          (`files`)
 a function that makes blocks        called once a pass; its blocks are ``(X, y)`` or ``(X, y, sample_weight)``   (`files`)
@@ -6,11 +6,14 @@ Dask array                          read by its own workers                     
 the largest logits of a server      with the log-sum-exp of all                         (`top_k`)
 an array of more axes               rows of its classes, gathered in parts where they are no view   (`layout`, `files`)
 anything else                       an array in memory, or what numpy makes one of      (`memory`)
+
+A new kind is one file: a class that is an `interface.Elsewhere`, and a function that puts it to an `Input`, which joins `KINDS`.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -41,6 +44,20 @@ def _is_nested(x: Any) -> bool:
     return np.ndim(x) > 0
 
 
+class Input(NamedTuple):
+    """What a calibrator was given: rows ``X``, and in a fit what belongs to them.
+
+    Without ``streams`` an array in a file is to be read as a whole.
+    """
+
+    X: Any
+    y: Any = None
+    sample_weight: Any = None
+    context: Any = None
+    layout: Layout = ROWS
+    streams: bool = True
+
+
 def elsewhere(
     X: Any,
     y: Any = None,
@@ -50,23 +67,44 @@ def elsewhere(
     *,
     streams: bool = True,
 ) -> Elsewhere | None:
-    """A way to work on ``X`` where it is, or None where it is an array in memory or may as well become one.
-
-    Without ``streams`` an array in a file is to be read as a whole.
-    """
+    """A way to work on ``X`` where it is, or None where it is an array in memory or may as well become one."""
     _refuse_unread(X)
-    if is_dask(X) or _is_dask_frame(X):
-        from .dask import DaskLogits
-
-        return DaskLogits(X, y, sample_weight, context)
-    if isinstance(X, TopK):
-        return TopKLogits(X, y, sample_weight)
-    if is_blocks(X, y):
-        return BlockLogits(X, y, sample_weight, context, layout)
-    in_parts = isinstance(X, GatheredRows) if y is None else has_parts(X, layout)
-    if streams and (in_parts or is_large_file(X)):
-        return FileLogits(X, y, sample_weight, context)
+    given = Input(X, y, sample_weight, context, layout, streams)
+    for kind in KINDS:
+        place = kind(given)
+        if place is not None:
+            return place
     return None
+
+
+def _dask(given: Input) -> Elsewhere | None:
+    if not is_dask(given.X) and not _is_dask_frame(given.X):
+        return None
+    from .dask import DaskLogits
+
+    return DaskLogits(given.X, given.y, given.sample_weight, given.context)
+
+
+def _top_k(given: Input) -> Elsewhere | None:
+    return TopKLogits(given.X, given.y, given.sample_weight) if isinstance(given.X, TopK) else None
+
+
+def _blocks(given: Input) -> Elsewhere | None:
+    if not is_blocks(given.X, given.y):
+        return None
+    return BlockLogits(given.X, given.y, given.sample_weight, given.context, given.layout)
+
+
+def _file(given: Input) -> Elsewhere | None:
+    X, y = given.X, given.y
+    in_parts = isinstance(X, GatheredRows) if y is None else has_parts(X, given.layout)
+    if not (given.streams and (in_parts or is_large_file(X))):
+        return None
+    return FileLogits(X, y, given.sample_weight, given.context)
+
+
+# Each gives a way to work on an input where it is, or None where it is of another kind.
+KINDS: list[Callable[[Input], Elsewhere | None]] = [_dask, _top_k, _blocks, _file]
 
 
 def _is_dask_frame(x: Any) -> bool:

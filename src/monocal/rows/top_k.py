@@ -268,6 +268,15 @@ class TopKProbabilities:
     log_each : ndarray of shape (n,)
     rows : TopK
         What they are probabilities of.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import monocal as mc
+    >>> top = mc.TopK(np.log([[0.6, 0.2], [0.5, 0.3]]), [[7, 3], [3, 9]], n_classes=1000)
+    >>> result = mc.TemperatureScaling().fit(top, [7, 4]).predict_proba(top)
+    >>> result.probabilities.shape, result.rest.shape
+    ((2, 2), (2,))
     """
 
     probabilities: np.ndarray

@@ -47,6 +47,24 @@ def minimize(
     Returns
     -------
     Solution
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from monocal.solver import ConeProblem, Expansion, minimize
+    >>> class Nearest(ConeProblem):
+    ...     '''The point of the cone c >= 0 that is nearest to a target.'''
+    ...     def __init__(self, target):
+    ...         super().__init__(len(target))
+    ...         self.target = target
+    ...     def evaluate(self, coefficients, working):
+    ...         away = coefficients - self.target
+    ...         return Expansion(float(away @ away) / 2, away, np.eye(len(working)))
+    >>> solution = minimize(Nearest(np.array([1.0, -2.0, 3.0])))
+    >>> solution.coefficients.round(6)
+    array([1., 0., 3.])
+    >>> solution.converged
+    True
     """
     goal = Goal(tol, gap_tol)
     small = problem.coarse()

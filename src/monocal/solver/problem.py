@@ -27,6 +27,14 @@ class Expansion:
         Of the atoms that were asked for.
     predicted : object
         What else the problem wants to remember for its ``excess``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from monocal.solver import Expansion
+    >>> x = np.array([1.0, 2.0])
+    >>> Expansion(value=float(x @ x) / 2, gradient=x, hessian=np.eye(2)).value
+    2.5
     """
 
     value: float

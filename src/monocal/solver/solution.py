@@ -11,7 +11,18 @@ _VALLEY = "in the lowest valley that a search over scales has shown (the squared
 
 
 class Status(StrEnum):
-    """Why a solver stopped. Each is the sentence that it prints; files store the sentence."""
+    """Why a solver stopped. Each is the sentence that it prints; files store the sentence.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> data = mc.data.synthetic(1000, 5)
+    >>> solution = mc.MCCT().fit(data.values, data.labels).solution_
+    >>> solution.status.name
+    'CONVERGED'
+    >>> print(solution.status)
+    converged: no atom violates the optimality conditions by more than the tolerance
+    """
 
     CONVERGED = "converged: no atom violates the optimality conditions by more than the tolerance"
     CERTIFIED = (
@@ -25,7 +36,26 @@ class Status(StrEnum):
 
 @dataclass(frozen=True)
 class Step:
-    """One iteration, for diagnosis."""
+    """One iteration, for diagnosis.
+
+    Attributes
+    ----------
+    objective, kkt : float
+        Value, and largest violation of the optimality conditions.
+    n_active : int
+        Coefficients above their lower bound.
+    step_size : float
+    rows : int
+        Rows that the step was computed on.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> data = mc.data.synthetic(1000, 5)
+    >>> solution = mc.MCCT().fit(data.values, data.labels).solution_
+    >>> bool(solution.history[-1].kkt < 1e-6)
+    True
+    """
 
     objective: float
     kkt: float
@@ -53,6 +83,16 @@ class Solution:
     objective : float
     n_iter : int
     history : tuple of Step
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> data = mc.data.synthetic(1000, 5)
+    >>> solution = mc.MCCT().fit(data.values, data.labels).solution_
+    >>> solution.converged, solution.kkt < 1e-6
+    (True, True)
+    >>> print(solution.status)
+    converged: no atom violates the optimality conditions by more than the tolerance
     """
 
     coefficients: np.ndarray

@@ -1,0 +1,66 @@
+"""Functions of torch that keep the order of classes while they round: softmax, logarithms, narrower types.
+
+p = exp(round(f - max f)) / sum,      the rounding to a grid coarser than the error of any implementation of exp
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from ..arrays import EXP_GRID
+from .exact import BITS
+
+# exp(-1000) is zero in every precision.
+_NOTHING = -1000.0
+
+
+def ordered_softmax(f: torch.Tensor) -> torch.Tensor:
+    """As `arrays.ordered_softmax`, with the gradient of softmax: the rounding is passed over."""
+    grid = EXP_GRID[str(f.dtype).rpartition(".")[2]]
+    d = (f - f.amax(-1, keepdim=True)).clamp(min=_NOTHING)
+    d = d + (torch.round(d.detach() * grid) / grid - d.detach())
+    e = torch.exp(d)
+    return e * (1.0 / e.sum(-1, keepdim=True))
+
+
+def log_of(p: torch.Tensor, smallest: float) -> torch.Tensor:
+    """Logarithms, in double precision so that they cannot change places; a zero stands for half the smallest positive.
+
+    That may be smaller than any number of the type of ``p``, so it is halved by its logarithm.
+    """
+    positive = p > 0
+    filled = torch.where(positive, p, 1.0)
+    logs = torch.log(filled if p.device.type == "mps" else filled.double())
+    least = torch.where(positive, logs, torch.inf).amin(-1, keepdim=True).clamp(max=math.log(smallest))
+    return torch.where(positive, logs, least - math.log(2.0)).to(p.dtype)
+
+
+def narrow(f: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Calibrated logits in the caller's type; what float16 cannot hold is cut, a step short of its largest number."""
+    if dtype == torch.float16:
+        f = torch.where(torch.isinf(f), f, f.clamp(-65472.0, 65472.0))
+    return f.to(dtype)
+
+
+def lift_top(values: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
+    """Lift the top of a row by one unit where rounding has made it equal to a lower class.
+
+    The comparison is of bit patterns, which as integers are ordered like the numbers: compilers may keep a number that is to
+    be rounded in higher precision, but not its bits. The two zeros are one number, the negative one's bits the integer -1.
+    """
+    with torch.no_grad():
+        key = _ordered_bits(values.view(BITS[values.element_size()]))
+        key = key + (key == -1)
+        moved = key.argmax(-1, keepdim=True) != logits.argmax(-1, keepdim=True)
+        at_top = logits == logits.amax(-1, keepdim=True)
+        up = _ordered_bits(key.amax(-1, keepdim=True) + 1).view(values.dtype)
+        lift = torch.where(moved & at_top, up - values, 0.0)
+    return values + lift
+
+
+def _ordered_bits(bits: torch.Tensor) -> torch.Tensor:
+    """Bits of floating-point numbers as integers in their order; its own inverse. All but the sign of a negative is flipped."""
+    width = 8 * bits.element_size()
+    return bits ^ ((bits >> (width - 1)) & (2 ** (width - 1) - 1))
