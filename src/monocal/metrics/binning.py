@@ -345,7 +345,15 @@ def check_two_classes(n_classes: int) -> None:
         )
 
 
-def positive_ece(probs: Any, labels: Any, *, n_bins: int = 15, sample_weight: Any = None) -> float:
+def positive_ece(
+    probs: Any,
+    labels: Any,
+    *,
+    n_bins: int = 15,
+    sample_weight: Any = None,
+    class_axis: int = -1,
+    ignore_index: int | None = None,
+) -> float:
     """ECE of two-class work: the probability of class 1 against how often it is the label.
 
     `ece` looks at the larger of the two probabilities, between 0.5 and 1. Where a decision is made by the probability of one
@@ -360,6 +368,8 @@ def positive_ece(probs: Any, labels: Any, *, n_bins: int = 15, sample_weight: An
     n_bins : int
         Equal-width bins of the probability of class 1.
     sample_weight : (n,) array, optional
+    class_axis, ignore_index
+        As in `evaluate`.
 
     Examples
     --------
@@ -367,7 +377,8 @@ def positive_ece(probs: Any, labels: Any, *, n_bins: int = 15, sample_weight: An
     >>> round(mc.metrics.positive_ece([[0.97, 0.03]] * 100, [0] * 90 + [1] * 10), 3)
     0.07
     """
-    rows = Outcomes.of(probs, labels, sample_weight, n_bins=n_bins, classwise=True)
+    layout = Layout(class_axis, ignore_index)
+    rows = Outcomes.of(probs, labels, sample_weight, layout, n_bins=n_bins, classwise=True)
     check_two_classes(rows.n_classes)
     return float(classwise_sums(rows, rows.weight, rows.column_totals).ece()[1])
 

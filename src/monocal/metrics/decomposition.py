@@ -23,10 +23,10 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
-from ..arrays import to_numpy
 from ..calibration import Calibrator, ConditionalMCCT
 from ..calibration.shrinkage import deal, row_keys
 from ..errors import InputError
+from ..layout import Layout
 from ..rows.top_k import TopK, TopKProbabilities
 from ..validation import check_count
 from .outcomes import Floats, Integers, Outcomes
@@ -87,7 +87,14 @@ class Decomposition:
 
 
 def decompose(
-    probs: Any, labels: Any, *, calibrator: Calibrator | None = None, cv: int = 5, sample_weight: Any = None
+    probs: Any,
+    labels: Any,
+    *,
+    calibrator: Calibrator | None = None,
+    cv: int = 5,
+    sample_weight: Any = None,
+    class_axis: int = -1,
+    ignore_index: int | None = None,
 ) -> Decomposition:
     """Split NLL and Brier score into a calibration and a refinement part.
 
@@ -103,6 +110,8 @@ def decompose(
     cv : int
         Folds. They are dealt by what is in a row, so that neither the order of rows nor repeated ones matter.
     sample_weight : (n,) array, optional
+    class_axis, ignore_index
+        As in `evaluate`.
 
     Returns
     -------
@@ -127,8 +136,8 @@ def decompose(
         raise InputError(
             "decompose: it needs the probabilities of all classes, but these rows name their largest alone (TopK)."
         )
-    rows = Outcomes.of(probs, labels, sample_weight)
-    p = to_numpy(rows.probs.rows[rows.kept])  # (n, m)
+    rows = Outcomes.of(probs, labels, sample_weight, Layout(class_axis, ignore_index))
+    p = np.asarray(rows.probs.rows[:])[rows.kept]
     model = ConditionalMCCT() if calibrator is None else clone(calibrator)
     model.set_params(input="probabilities")
     fold = _folds(p, rows.labels, check_count(cv, "cv", least=2))

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from sklearn.metrics._scorer import _BaseScorer
 
+from ..data.labels import places_among
 from ..errors import InputError
 from .evaluation import evaluate
 from .registry import METRICS, chosen
@@ -58,15 +59,15 @@ def _value(probs: Any, labels: Any, metric: str, sample_weight: Any = None, **op
 
 def _places(y: Any, classes: Any) -> np.ndarray:
     """The column of each label."""
-    place = {name: number for number, name in enumerate(np.asarray(classes).tolist())}
-    given = np.asarray(y).ravel().tolist()
-    try:
-        return np.array([place[label] for label in given], dtype=np.int64)
-    except KeyError as error:
+    given = np.asarray(y).ravel()
+    places = places_among(given, classes)
+    if (places < 0).any():
+        label = given.tolist()[int(np.argmin(places))]
         raise InputError(
-            f"y: the label {error.args[0]!r} is none of the {len(place)} classes the estimator was fitted on. Use folds that "
-            "share out every class (StratifiedKFold), or leave such rows out."
-        ) from None
+            f"y: the label {label!r} is none of the {len(classes)} classes the estimator was fitted on. Use folds that share out "
+            "every class (StratifiedKFold), or leave such rows out."
+        )
+    return places
 
 
 def scorer(metric: str, **options: Any) -> MetricScorer:

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from scipy.special import psi
 
+from ..layout import Layout
 from ..validation import check_number
 from .outcomes import Floats, Outcomes
 
@@ -107,7 +108,14 @@ def _area(mass: Floats, errors: Floats) -> float:
     return float(parts.sum() / mass[-1])
 
 
-def risk_coverage_curve(probs: Any, labels: Any, *, sample_weight: Any = None) -> RiskCoverage:
+def risk_coverage_curve(
+    probs: Any,
+    labels: Any,
+    *,
+    sample_weight: Any = None,
+    class_axis: int = -1,
+    ignore_index: int | None = None,
+) -> RiskCoverage:
     """The risk of answering the surest rows only, for every share of rows that is answered.
 
     Parameters
@@ -117,6 +125,8 @@ def risk_coverage_curve(probs: Any, labels: Any, *, sample_weight: Any = None) -
     labels : (n,) array
         True classes.
     sample_weight : (n,) array, optional
+    class_axis, ignore_index
+        As in `evaluate`.
 
     Returns
     -------
@@ -135,11 +145,11 @@ def risk_coverage_curve(probs: Any, labels: Any, *, sample_weight: Any = None) -
     >>> curve.coverage.tolist(), curve.risk.round(2).tolist(), curve.coverage_at(0.1)
     ([0.25, 0.5, 0.75, 1.0], [0.0, 0.0, 0.33, 0.25], 0.5)
     """
-    rows = Outcomes.of(probs, labels, sample_weight)
+    rows = Outcomes.of(probs, labels, sample_weight, Layout(class_axis, ignore_index))
     return RiskCoverage.of(rows, rows.weight)
 
 
-def aurc(probs: Any, labels: Any, *, sample_weight: Any = None) -> float:
+def aurc(probs: Any, labels: Any, **options: Any) -> float:
     """Area under the risk-coverage curve: the mean risk over all shares of rows that could be answered.
 
     It asks whether the rows with the larger confidence are those that are right, not how large it is: a map of the confidence
@@ -147,7 +157,7 @@ def aurc(probs: Any, labels: Any, *, sample_weight: Any = None) -> float:
 
     Parameters
     ----------
-    probs, labels, sample_weight
+    probs, labels, **options
         As in `risk_coverage_curve`.
 
     References
@@ -160,17 +170,17 @@ def aurc(probs: Any, labels: Any, *, sample_weight: Any = None) -> float:
     >>> round(mc.metrics.aurc([[0.9, 0.1], [0.8, 0.2], [0.7, 0.3], [0.6, 0.4]], [0, 0, 1, 0]), 4)
     0.1458
     """
-    return risk_coverage_curve(probs, labels, sample_weight=sample_weight).aurc
+    return risk_coverage_curve(probs, labels, **options).aurc
 
 
-def e_aurc(probs: Any, labels: Any, *, sample_weight: Any = None) -> float:
+def e_aurc(probs: Any, labels: Any, **options: Any) -> float:
     """`aurc` less that of the best order with the same accuracy, in which all right answers come first.
 
     The published figure takes ``r + (1 - r) log(1 - r)`` of the error rate ``r`` for the best; here it is summed exactly.
 
     Parameters
     ----------
-    probs, labels, sample_weight
+    probs, labels, **options
         As in `risk_coverage_curve`.
 
     References
@@ -183,4 +193,4 @@ def e_aurc(probs: Any, labels: Any, *, sample_weight: Any = None) -> float:
     >>> round(mc.metrics.e_aurc([[0.9, 0.1], [0.8, 0.2], [0.7, 0.3], [0.6, 0.4]], [0, 0, 1, 0]), 4)
     0.0833
     """
-    return risk_coverage_curve(probs, labels, sample_weight=sample_weight).e_aurc
+    return risk_coverage_curve(probs, labels, **options).e_aurc

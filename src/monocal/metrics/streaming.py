@@ -60,7 +60,7 @@ class Evaluator:
         rows = Outcomes.of(
             probs, labels, sample_weight, layout, n_bins=self._options.n_bins, classwise=True, part=True
         )
-        self._add(Statistics(rows, self._options).sums(), len(rows.labels))
+        self.add(Statistics(rows, self._options).sums(), len(rows.labels))
         return self
 
     def merge(self, other: Evaluator) -> Evaluator:
@@ -68,7 +68,7 @@ class Evaluator:
         if other._options != self._options:
             raise InputError(f"other: expected the options {self._options}, got {other._options}")
         if other._sums is not None:
-            self._add(other._sums, other.n_samples)
+            self.add(other._sums, other.n_samples)
         return self
 
     def result(self) -> Evaluation:
@@ -82,7 +82,15 @@ class Evaluator:
         estimates = {name: Estimate(METRICS[name].value(sums)) for name in names}
         return Evaluation(estimates, self.n_samples, n_classes)
 
-    def _add(self, sums: Sums, n_samples: int) -> None:
+    @property
+    def sums(self) -> Sums:
+        """What has been added up so far, for `packing`."""
+        if self._sums is None:
+            raise InputError("Evaluator.sums: no rows yet: call update(probs, labels) first")
+        return self._sums
+
+    def add(self, sums: Sums, n_samples: int) -> None:
+        """Add the sums of so many more rows."""
         self._sums = sums if self._sums is None else self._sums + sums
         self.n_samples += n_samples
 
