@@ -250,7 +250,7 @@ def _checksum(document: Mapping[str, Any]) -> str:
 
 
 def _layout(value: Any, indent: str = "") -> str:
-    """JSON with one line a number, a list of plain values or a short record."""
+    """JSON with one line for a number, a list of plain values or a short record."""
     inner = indent + "  "
     if isinstance(value, dict) and value:
         items = [f"{json.dumps(key)}: {_layout(item, inner)}" for key, item in value.items()]

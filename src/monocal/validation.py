@@ -39,7 +39,7 @@ def read_matrix(x: Any, name: str = "X") -> Given:
     values, eps = read_floats(x, name)
     if values.ndim != 2:
         raise InputError(
-            f"{name} must be two-dimensional, one row a sample and one column a class, but has shape "
+            f"{name} must be two-dimensional, one row per sample and one column per class, but has shape "
             f"{tuple(values.shape)}. Reshape your data, for a single sample with {name}.reshape(1, -1)."
         )
     if values.shape[0] == 0 or values.shape[1] == 0:

@@ -113,6 +113,32 @@ def test_at_the_end_of_a_network_of_images():
         cal.to_onnx(append_to=network("Identity", None), ndim=4)
 
 
+@pytest.mark.parametrize("axis", [-1, 1, 0, -2])
+@pytest.mark.parametrize("name", METHODS)
+def test_a_module_along_any_axis(name, axis):
+    torch = pytest.importorskip("torch")
+    cal = copy(fitted(name)).set_params(class_axis=axis)
+    module = cal.to_torch(dtype=torch.float64)
+    for lead in LEADS:
+        X = torch.as_tensor(places(cal, lead, axis))
+        for method in (module, module.transform, module.log_probabilities):
+            assert method(X).shape == X.shape
+        np.testing.assert_allclose(module(X), cal.predict_proba(X), rtol=0, atol=1e-12)
+    if axis == 1:
+        torch.testing.assert_close(torch.compile(module, backend="eager", fullgraph=True)(X), module(X))
+
+
+def test_a_state_knows_its_axis():
+    pytest.importorskip("torch")
+    from monocal.export import from_state_dict
+
+    state = copy(fitted("mcct")).set_params(class_axis=1).to_torch().state_dict()
+    assert from_state_dict(state).class_axis == 1
+    module = fitted("mcct").to_torch()
+    module.load_state_dict(state)
+    assert module.class_axis == 1
+
+
 @pytest.mark.parametrize(
     ("axis", "ndim", "words"),
     [

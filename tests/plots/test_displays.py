@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -373,3 +374,46 @@ def test_risk_against_coverage(fitted, pyplot):
     assert list(alone.curves) == ["model"]
     with pytest.raises(mc.InputError, match="at least one"):
         RiskCoverageDisplay({})
+
+
+def test_legends_fit_the_width_and_titles_stand_above_them(fitted, pyplot):
+    data, ts, cal = fitted
+    named = {"temperature scaling of all classes": ts, "conditional, of the margin": cal}
+    display = ReliabilityDisplay.from_estimator(named, data.values, data.labels).plot()
+    display.figure_.canvas.draw()
+    box = display.figure_.legends[0].get_window_extent()
+    assert box.x0 >= 0
+    assert box.x1 <= display.figure_.bbox.width
+    figure, ax = pyplot.subplots(figsize=(3.5, 3))
+    ReliabilityDisplay.from_estimator(ts, data.values, data.labels, name="TS").plot(ax, histogram=False)
+    figure.canvas.draw()
+    assert ax.title.get_window_extent().y0 >= ax.get_legend().get_window_extent().y1 - 1
+
+
+def test_margins_of_several_predictors_and_names(fitted, pyplot):
+    data, ts, cal = fitted
+    x, y = data.values, data.labels
+    both = MarginDisplay.from_estimator({"TS": ts, "conditional": cal}, x, y, n_bins=5).plot(linewidth=3)
+    assert list(both.curves) == ["TS", "conditional"]
+    for title, model in (("TS", ts), ("conditional", cal)):
+        alone = MarginDisplay.from_estimator(model, x, y, n_bins=5)
+        np.testing.assert_array_equal(both.curves[title].gap, alone.curves["after"].gap)
+    assert sum(line.get_linewidth() == 3 for line in both.ax_.lines) == 2
+    assert list(MarginDisplay.from_estimator(ts, x, y, name="mine").curves) == ["mine"]
+
+
+def test_tick_labels_of_a_small_margin_diagram_do_not_touch(fitted, pyplot):
+    data, ts, _ = fitted
+    figure, ax = pyplot.subplots(figsize=(3, 2.5), layout="constrained")
+    MarginDisplay.from_estimator(ts, data.values, data.labels).plot(ax)
+    figure.canvas.draw()
+    shown = [label.get_window_extent() for label in ax.get_xticklabels() if label.get_text()]
+    assert len(shown) >= 3
+    assert all(left.x1 < right.x0 for left, right in pairwise(shown))
+    assert ax.xaxis.label.get_window_extent().x1 <= figure.bbox.width
+
+
+def test_marks_of_groups_take_options(pyplot):
+    y, p, group = grouped()
+    display = GroupDisplay.from_predictions(y, p, group).plot(markersize=11)
+    assert {line.get_markersize() for line in display.ax_.lines if line.get_marker() == "o"} == {11}

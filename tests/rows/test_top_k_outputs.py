@@ -152,7 +152,7 @@ def test_wrong_input_says_what():
         mc.TopK(top.values, top.ids, 0.0)
     with pytest.raises(mc.InputError, match="ids: every entry must be a class number"):
         mc.TopK(top.values, top.ids.astype(str), top.logsumexp)
-    with pytest.raises(mc.InputError, match="logsumexp must be one number or one a row"):
+    with pytest.raises(mc.InputError, match="logsumexp must be one number or one per row"):
         mc.TopK(top.values, top.ids, [100.0, 100.0])
     with pytest.raises(mc.InputError, match="logsumexp: every entry must be a real number"):
         mc.TopK(top.values, top.ids, "much")

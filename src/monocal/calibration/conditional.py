@@ -55,7 +55,7 @@ class ConditionalMCCT(ConeCalibrator):
         What a sample's weights and biases may depend on: ``"margin"`` (between the two largest logits), ``"mean_gap"`` (from
         the largest to the mean), ``"spread"`` (standard deviation), ``"entropy"``, ``"log_odds"`` (of the largest), or a
         function that takes the sorted, anchored logits ``u`` of shape (n, m), lowest first and 0 at the lowest (of the ``top_k``
-        largest, where that is set), in the caller's array library, and returns one number a row. Empty: `MCCT`.
+        largest, where that is set), in the caller's array library, and returns one number per row. Empty: `MCCT`.
     n_knots : int
         Quantiles of each statistic around which the map may change.
     by_class : {"auto"}, bool
@@ -363,6 +363,6 @@ def _check_statistics(given: Any) -> tuple[str | Callable[[Array], Any], ...]:
         if not callable(s) and s not in STATISTICS:
             raise InputError(
                 f"statistics: {s!r} is not known. Use {', '.join(map(repr, STATISTICS))} or a function of the sorted, "
-                "anchored logits (n, m) that returns one number a row."
+                "anchored logits (n, m) that returns one number per row."
             )
     return statistics

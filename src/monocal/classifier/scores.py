@@ -46,7 +46,7 @@ def scores_of(model: Any, X: Any, response: str, n_classes: int) -> np.ndarray:
             scores = np.hstack([zero_or_rest, scores])
     if scores.ndim != 2 or scores.shape[1] != n_classes:
         raise InputError(
-            f"estimator: {response} gives shape {scores.shape} for {n_classes} classes, expected one column a class. For SVC "
+            f"estimator: {response} gives shape {scores.shape} for {n_classes} classes, expected one column per class. For SVC "
             "use decision_function_shape='ovr'."
         )
     return scores if response == "decision_function" else resolvable(scores)

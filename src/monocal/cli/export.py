@@ -37,6 +37,12 @@ def export(
             "--append-to", help="An ONNX classifier: write it with the calibrator at its end (onnx only)."
         ),
     ] = None,
+    ndim: Annotated[
+        int | None,
+        typer.Option(
+            "--ndim", min=2, help="How many axes its input has: 4 for images (N, C, H, W). Two when left out."
+        ),
+    ] = None,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
@@ -58,9 +64,9 @@ def export(
     with atomic_path(out, force=force) as temporary:
         model = load(calibrator)
         if to is Target.onnx:
-            _write_onnx(model, temporary, append_to)
+            _write_onnx(model, temporary, append_to, ndim)
         else:
-            _write_torch(model, temporary)
+            _write_torch(model, temporary, ndim or 2)
     if as_json:
         print_json({"out": out, "to": to.value, "class": type(model).__name__})
     else:
@@ -75,14 +81,14 @@ def _weights_of(model: Path) -> list[Path]:
     return external_files(model)
 
 
-def _write_onnx(model: Calibrator, path: Path, append_to: Path | None) -> None:
-    graph = model.to_onnx(append_to=append_to)
+def _write_onnx(model: Calibrator, path: Path, append_to: Path | None, ndim: int | None) -> None:
+    graph = model.to_onnx(append_to=append_to, ndim=ndim)
     import onnx
 
     onnx.save(graph, str(path))
 
 
-def _write_torch(model: Calibrator, path: Path) -> None:
+def _write_torch(model: Calibrator, path: Path, ndim: int) -> None:
     import io
     import warnings
 
@@ -93,9 +99,14 @@ def _write_torch(model: Calibrator, path: Path) -> None:
     for name, buffer in module.named_buffers():
         if buffer.numel() == 0:  # torch.export.save fails on an empty tensor that came from numpy
             setattr(module, name, torch.zeros_like(buffer))
-    rows = torch.export.Dim("rows", max=2**31)
-    example = torch.randn(3, model.n_features_in_)
-    program = torch.export.export(module, (example,), dynamic_shapes=({0: rows},))
+    if not -ndim <= model.class_axis < ndim:
+        raise InputError(
+            f"--ndim {ndim}: the calibrator's class_axis={model.class_axis} is no axis of such a tensor."
+        )
+    classes = model.class_axis % ndim
+    sides = {i: torch.export.Dim(f"axis_{i}", max=2**31) for i in range(ndim) if i != classes}
+    example = torch.randn([model.n_features_in_ if i == classes else 3 + i for i in range(ndim)])
+    program = torch.export.export(module, (example,), dynamic_shapes=(sides,))
     program_bytes = io.BytesIO()
     torch.export.save(program, program_bytes)
     path.write_bytes(

@@ -51,6 +51,7 @@ class Chain:
     smallest_probability : float or None
         As in `Plan`, for the input of the first step.
     classes : list of str or None
+    class_axis : int
         As in `Plan`.
     """
 
@@ -59,6 +60,7 @@ class Chain:
     steps: tuple[Plan | AffinePlan, ...]
     smallest_probability: float | None
     classes: list[str] | None = None
+    class_axis: int = -1
 
     @property
     def input(self) -> str:
@@ -88,6 +90,7 @@ def chain_of(calibrator: Any) -> Plan | Chain:
             float(calibrator.smallest_probability_) if calibrator.input == "probabilities" else None
         ),
         classes=class_names(calibrator),
+        class_axis=int(calibrator.class_axis),
     )
 
 

@@ -1,8 +1,9 @@
-"""Modules of torch whose numbers keep their precision."""
+"""Modules of torch whose numbers keep their precision, and which work along any axis."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 import torch
@@ -25,3 +26,15 @@ class ExactModule(torch.nn.Module):
             assert moved is not None
             self._buffers[name] = moved.view(t.dtype)
         return self
+
+
+def along_classes(method: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """A method of logits (..., m) as one of logits whose classes are in ``self.class_axis``."""
+
+    @wraps(method)
+    def along(self: Any, logits: torch.Tensor, *rest: Any, **more: Any) -> torch.Tensor:
+        if self.class_axis == -1:
+            return method(self, logits, *rest, **more)
+        return method(self, logits.movedim(self.class_axis, -1), *rest, **more).movedim(-1, self.class_axis)
+
+    return along

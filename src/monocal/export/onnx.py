@@ -91,7 +91,7 @@ def to_onnx(
     for value, name, choices in ((output, "output", _OUTPUTS), (dtype, "dtype", tuple(_TYPES))):
         if value not in choices:
             raise InputError(f"{name} must be one of {', '.join(map(repr, choices))}, but is {value!r}.")
-    axis = calibrator.class_axis
+    axis = plan.class_axis
     if append_to is None:
         model = _alone(plan, output, dtype, axis, _shape(plan.n_classes, axis, ndim))
     elif ndim is None:

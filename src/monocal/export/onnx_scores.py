@@ -123,4 +123,5 @@ def _before_softmax(graph: onnx.GraphProto, output: str, rank: int, class_axis: 
     if node is None or node.op_type not in ("Softmax", "Sigmoid"):
         return None
     axis = next((a.i for a in node.attribute if a.name == "axis"), -1)
-    return node.input[0] if axis == class_axis or (axis - class_axis) % max(rank, 1) == 0 else None
+    same = axis == class_axis or (rank > 0 and (axis - class_axis) % rank == 0)
+    return node.input[0] if same else None

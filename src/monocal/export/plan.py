@@ -66,6 +66,8 @@ class Plan:
         Names of the columns, where the calibrator was fitted on columns with names.
     adjustment : AdjustmentPlan or None
         What comes after.
+    class_axis : int
+        The axis of the classes.
     """
 
     name: str
@@ -81,6 +83,7 @@ class Plan:
     smallest_probability: float | None
     classes: list[str] | None = None
     adjustment: AdjustmentPlan | None = None
+    class_axis: int = -1
 
     @property
     def n_context(self) -> int:
@@ -129,6 +132,7 @@ def plan_of(calibrator: Any) -> Plan:
         ),
         classes=class_names(calibrator),
         adjustment=_adjustment(getattr(calibrator, "adjustment_", None)),
+        class_axis=int(calibrator.class_axis),
     )
 
 

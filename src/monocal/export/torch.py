@@ -29,7 +29,7 @@ from ..errors import InputError, warn
 from ..kernel import triton_map
 from ..ranks.ranked import LARGEST
 from .chain import chain_of
-from .exact import ExactModule
+from .exact import ExactModule, along_classes
 from .plan import Plan
 from .torch_adjustment import AdjustmentModule, blank_adjustment
 from .torch_depths import TorchDepths
@@ -125,6 +125,7 @@ def from_state_dict(state: Mapping[str, Any], prefix: str = "") -> CalibratorMod
         smallest_probability=told["smallest_probability"],
         classes=told["classes"],
         adjustment=blank_adjustment(told["n_classes"], told.get("adjustment")),
+        class_axis=told.get("class_axis", -1),
     )
     module = CalibratorModule(plan, own["scale_steps"].dtype)
     module.load_state_dict(own)
@@ -151,6 +152,8 @@ class CalibratorModule(ExactModule):
     Attributes
     ----------
     n_classes, n_ranks : int
+    class_axis : int
+        The axis of the classes, as of the calibrator; a context has its columns last.
     classes : list of str or None
         Names of the columns, where the calibrator was fitted on columns with names.
     jumps, scale_steps, bias_steps, ramp_statistic, ramp_zero, ramp_width : Tensor
@@ -169,7 +172,7 @@ class CalibratorModule(ExactModule):
         if dtype not in (torch.float32, torch.float64):
             raise InputError(f"dtype must be torch.float32 or torch.float64, but is {dtype}.")
         self.name, self.classes = plan.name, plan.classes
-        self.n_classes = plan.n_classes
+        self.n_classes, self.class_axis = plan.n_classes, plan.class_axis
         self.n_ranks = plan.n_ranks
         self.statistics = plan.statistics
         self.smallest_probability = plan.smallest_probability
@@ -190,6 +193,7 @@ class CalibratorModule(ExactModule):
         self.n_context = plan.n_context
         self.adjustment = None if plan.adjustment is None else AdjustmentModule(plan.adjustment, dtype)
 
+    @along_classes
     def forward(self, logits: torch.Tensor, context: torch.Tensor | None = None) -> torch.Tensor:
         """Calibrated probabilities, of the shape and type of ``logits``.
 
@@ -201,6 +205,7 @@ class CalibratorModule(ExactModule):
         p = ordered_softmax(self._adjusted(logits, context, from_top=True)).to(logits.dtype)
         return lift_top(p, logits)
 
+    @along_classes
     def transform(self, logits: torch.Tensor, context: torch.Tensor | None = None) -> torch.Tensor:
         """Calibrated logits, -inf where a class is masked; their softmax is the result of a call."""
         if self.adjustment is None and context is None and self.has_kernels(logits):
@@ -208,6 +213,7 @@ class CalibratorModule(ExactModule):
         f = self._adjusted(logits, context)
         return lift_top(narrow(f, logits.dtype), logits)
 
+    @along_classes
     def log_probabilities(self, logits: torch.Tensor, context: torch.Tensor | None = None) -> torch.Tensor:
         """Logarithms of the calibrated probabilities, -inf where a class is masked."""
         if self.adjustment is None and context is None and self.has_kernels(logits):
@@ -257,6 +263,7 @@ class CalibratorModule(ExactModule):
             "smallest_probability": self.smallest_probability,
             "classes": self.classes,
             "adjustment": None if self.adjustment is None else self.adjustment.meaning(),
+            "class_axis": self.class_axis,
         }
         return torch.tensor(list(json.dumps(told).encode()), dtype=torch.uint8)
 
@@ -264,6 +271,7 @@ class CalibratorModule(ExactModule):
         told = _read_meaning(state)
         self.name, self.classes = told["name"], told["classes"]
         self.smallest_probability = told["smallest_probability"]
+        self.class_axis = told.get("class_axis", -1)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
         if prefix + _MEANING in state_dict:

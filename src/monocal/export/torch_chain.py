@@ -8,7 +8,7 @@ import torch
 from ..errors import InputError
 from ..ranks.ranked import LARGEST
 from .chain import AffinePlan, Chain
-from .exact import ExactModule
+from .exact import ExactModule, along_classes
 from .torch import CalibratorModule
 from .torch_order import log_of, narrow, ordered_softmax
 
@@ -51,7 +51,7 @@ class ChainModule(torch.nn.Module):
 
     Attributes
     ----------
-    n_classes : int
+    n_classes, class_axis : int
     steps : ModuleList of CalibratorModule and AffineModule
     """
 
@@ -59,13 +59,14 @@ class ChainModule(torch.nn.Module):
         super().__init__()
         if dtype not in (torch.float32, torch.float64):
             raise InputError(f"dtype must be torch.float32 or torch.float64, but is {dtype}.")
-        self.n_classes = chain.n_classes
+        self.n_classes, self.class_axis = chain.n_classes, chain.class_axis
         self.smallest_probability = chain.smallest_probability
         self.steps = torch.nn.ModuleList(
             AffineModule(step, dtype) if isinstance(step, AffinePlan) else CalibratorModule(step, dtype)
             for step in chain.steps
         )
 
+    @along_classes
     def forward(self, logits: torch.Tensor) -> torch.Tensor:
         """Calibrated probabilities, of the shape and type of ``logits``."""
         last = self.steps[-1]
@@ -73,10 +74,12 @@ class ChainModule(torch.nn.Module):
         p = last(z) if isinstance(last, CalibratorModule) else ordered_softmax(last.transform(z))
         return p.to(logits.dtype)
 
+    @along_classes
     def transform(self, logits: torch.Tensor) -> torch.Tensor:
         """Calibrated logits, -inf where a class is masked; their softmax is the result of a call."""
         return narrow(self.steps[-1].transform(self._before_last(logits)), logits.dtype)
 
+    @along_classes
     def log_probabilities(self, logits: torch.Tensor) -> torch.Tensor:
         """Logarithms of the calibrated probabilities, -inf where a class is masked."""
         f = self.steps[-1].transform(self._before_last(logits))

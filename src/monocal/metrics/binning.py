@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from scipy.special import erf
 
+from ..edges import equal_mass_edges
 from ..errors import InputError
 from ..layout import Layout
 from .outcomes import Floats, Integers, Outcomes, bin_index, bin_totals, equal_width_edges
@@ -435,16 +436,7 @@ def debiased_ece(
     rows = Outcomes.of(probs, labels, sample_weight, n_bins=n_bins, layout=Layout(class_axis, ignore_index))
     if binning == "width":
         return float(top_label_sums(rows, rows.weight).debiased_ece(norm))
-    edges = _equal_mass_edges(rows)
+    inner = equal_mass_edges(rows.confidence, rows.n_bins, rows.weight, own_last=True)
+    edges = np.concatenate(([0.0], inner, [max(1.0, float(rows.confidence.max()))]))
     sums = BinSums.of(rows, rows.weight, bin_index(rows.confidence, edges), edges)
     return float(sums.debiased_ece(norm))
-
-
-def _equal_mass_edges(rows: Outcomes) -> Floats:
-    """Edges midway between the neighbours of each K-quantile of the confidences, duplicates removed."""
-    order = rows.by_confidence
-    values, mass = rows.confidence[order], np.cumsum(rows.weight[order])
-    cut = np.searchsorted(mass, mass[-1] * equal_width_edges(rows.n_bins)[1:-1] * (1 - 1e-12), side="left")
-    cut = np.minimum(cut, len(values) - 2) if len(values) > 1 else cut[:0]
-    inner = (values[cut] + values[cut + 1]) / 2
-    return np.concatenate(([0.0], np.unique(inner), [max(1.0, float(values[-1]))]))

@@ -143,7 +143,7 @@ class Evaluation:
         return found | {"n_samples": self.n_samples, "n_classes": self.n_classes}
 
     def to_pandas(self) -> Any:
-        """Frame with one row a metric and columns ``value``, ``low``, ``high``."""
+        """Frame with one row per metric and columns ``value``, ``low``, ``high``."""
         pandas = errors.require("pandas", "data")
         rows = [(e.value, e.low, e.high) for e in self.estimates.values()]
         index = pandas.Index(list(self.estimates), name="metric")

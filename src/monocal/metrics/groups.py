@@ -225,7 +225,7 @@ class GroupEvaluation:
         }
 
     def to_pandas(self) -> Any:
-        """Frame with one row a group, the worst first."""
+        """Frame with one row per group, the worst first."""
         pandas = errors.require("pandas", "data")
         index = pandas.Index(list(self.names), name=self.kind)
         return pandas.DataFrame({column: getattr(self, column) for column in _COLUMNS}, index=index)

@@ -119,7 +119,7 @@ class Sums:
 class Metric:
     """How to read one metric off `Statistics` (or `Sums`, where it merges), and what is better.
 
-    ``mean`` marks the mean of one number a row, which can be tested, ``share`` one of zeros and ones. ``error``
+    ``mean`` marks the mean of one number per row, which can be tested, ``share`` one of zeros and ones. ``error``
     is the calibration error behind the metric as a norm of gaps, for `inversion`. A metric with neither has no
     interval: none that was tried covers.
 

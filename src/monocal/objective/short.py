@@ -5,7 +5,7 @@
                                depth = their mean depth under it
 
 So a second map ``W f + A 1[top]`` has the right value and slope at ``W = 1``, wherever the classes of the rest lie, and with no
-more than 32 classes it is exact. Short rows are few numbers a row: they are gathered in memory wherever the rows live.
+more than 32 classes it is exact. Short rows are few numbers per row: they are gathered in memory wherever the rows live.
 """
 
 from __future__ import annotations

@@ -156,12 +156,7 @@ class ReliabilityDisplay(_CurvesDisplay):
             )
             return cls(by_group.first(check_count(max_groups, "max_groups")), by_group=by_group)
         n_bins = 15 if n_bins is None else n_bins
-        if isinstance(y_prob, Mapping):
-            parts = dict(y_prob)
-        elif before is None:
-            parts = {name or "model": y_prob}
-        else:
-            parts = {"before": before, "after": y_prob}
+        parts = _by_name(y_prob, before, name)
         asked: list[tuple[str, Any, int | None]] = [(title, probs, None) for title, probs in parts.items()]
         if classes is not None:
             asked = [
@@ -275,8 +270,19 @@ class ReliabilityDisplay(_CurvesDisplay):
             }
             ax.stairs(share, curve.edges, **{k: v for k, v in style.items() if v is not None})
         label = "share of rows, %" if even else "rows, % per 0.01"
-        ax.set(xlim=(0, 1), ylim=(0, None), xlabel="confidence", ylabel=label if first else "")
+        ax.set(xlim=(0, 1), xlabel="confidence", ylabel=label if first else "")
+        if even:
+            ax.set_ylim(0, None)
+        else:  # narrow bins near 1 are a thousand times as dense
+            ax.set_yscale("log")
         tidy(ax)
+
+
+def _by_name(y_prob: Any, before: Any, name: str | None) -> dict[str, Any]:
+    """Probabilities by the title of their curve."""
+    if isinstance(y_prob, Mapping):
+        return dict(y_prob)
+    return {name or "model": y_prob} if before is None else {"before": before, "after": y_prob}
 
 
 def _behind(ax: Any, curve: CalibrationCurve) -> None:
@@ -318,16 +324,21 @@ class MarginDisplay(_CurvesDisplay):
         X: Any,
         y: Any,
         *,
+        name: str | None = None,
         n_bins: int = 15,
         level: float = 0.95,
         sample_weight: Any = None,
     ) -> MarginDisplay:
-        """From a fitted calibrator (before and after it) or any fitted classifier with ``predict_proba``."""
+        """From a fitted calibrator (before and after it), any fitted classifier with ``predict_proba``, or several by name."""
+        several = isinstance(estimator, Mapping)
+        one = next(iter(estimator.values())) if several else estimator
+        predictions = {title: each.predict_proba(X) for title, each in estimator.items()} if several else None
         return cls.from_predictions(
             y,
-            estimator.predict_proba(X),
-            before=before_probabilities(estimator, X),
-            margin=margins(X, input=estimator.input) if _is_calibrator(estimator) else None,
+            one.predict_proba(X) if predictions is None else predictions,
+            before=None if several or name is not None else before_probabilities(one, X),
+            name=name,
+            margin=margins(X, input=one.input) if _is_calibrator(one) else None,
             n_bins=n_bins,
             level=level,
             sample_weight=sample_weight,
@@ -340,15 +351,16 @@ class MarginDisplay(_CurvesDisplay):
         y_prob: Any,
         *,
         before: Any = None,
+        name: str | None = None,
         margin: Any = None,
         n_bins: int = 15,
         level: float = 0.95,
         sample_weight: Any = None,
     ) -> MarginDisplay:
-        """From labels and probabilities; rows are binned by their margin before calibration."""
+        """From labels and probabilities, or several by name; rows are binned by their margin before calibration."""
+        parts = _by_name(y_prob, before, name)
         if margin is None:
-            margin = margins(y_prob if before is None else before)
-        parts = {"model": y_prob} if before is None else {"before": before, "after": y_prob}
+            margin = margins(next(iter(parts.values())))
         curves = {
             name: margin_curve(probs, y_true, margin, n_bins=n_bins, level=level, sample_weight=sample_weight)
             for name, probs in parts.items()
@@ -369,10 +381,9 @@ class MarginDisplay(_CurvesDisplay):
             )
             points(self.ax_, slots, 100 * curve.gap, curve.outside, colour, markersize=5)
         self.ax_.axhline(0, color=LINE, linewidth=1)
-        self.ax_.set(
-            xlabel="margin, in logits (bins with as many rows each)", ylabel="over-confidence, points"
-        )
-        step = max(1, len(slots) // 6)
+        self.ax_.set(xlabel="margin, logits (equal-mass bins)", ylabel="over-confidence, points")
+        wide = self.ax_.get_window_extent().width / self.figure_.dpi  # inches: a label every half of one
+        step = max(1, -(-len(slots) // max(2, int(2 * wide))))
         self.ax_.set_xticks(
             (np.arange(len(first.edges)) - 0.5)[::step], [f"{e:.2g}" for e in first.edges[::step]]
         )

@@ -287,8 +287,9 @@ def _methods(report: Report) -> Markup | None:
         el("p", advice.recommendation(comparison)),
         el(
             "p",
-            "Shaded: methods that keep the order and cannot be told from the best of them. Differences are paired by row: what "
-            "is hard for one method is hard for the other, so these intervals decide, not whether those of the table overlap.",
+            "Shaded: methods that keep the order and are indistinguishable from the best of them. Differences are paired by row: "
+            "what is hard for one method is hard for the other, so these intervals decide, not whether those of the table "
+            "overlap.",
             class_="muted",
         )
         if charts

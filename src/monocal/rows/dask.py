@@ -62,7 +62,7 @@ class DaskLogits:
         X, y, sample_weight = (as_array(column) for column in (X, y, sample_weight))
         if X.ndim != 2:
             raise InputError(
-                f"X must be two-dimensional, one row a sample and one column a class, but has shape {X.shape}."
+                f"X must be two-dimensional, one row per sample and one column per class, but has shape {X.shape}."
             )
         self.X = whole_rows(X)
         self.y, self.weight, self.context = y, sample_weight, context

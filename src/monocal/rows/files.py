@@ -1,7 +1,7 @@
 """Rows in a file or in blocks: read in parts, each checked as it comes, and written in parts.
 
 memory-mapped, zarr or h5py array   read in slices of its rows
-a function that makes blocks        called once a pass; its blocks are ``(X, y)``, ``(X, y, sample_weight)``, ``(X, y, context)``
+a function that makes blocks        called once per pass. Blocks are ``(X, y)``, ``(X, y, sample_weight)``, ``(X, y, context)``
                                     with a table (n, C), or ``(X, y, sample_weight, context)``
 """
 

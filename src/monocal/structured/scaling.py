@@ -20,7 +20,8 @@ import numpy as np
 from scipy.special import logsumexp
 from sklearn.base import clone
 
-from ..arrays import Array, array_namespace, compute_dtype, device_of, like, to_numpy
+from ..arrays import Array, compute_dtype, to_numpy
+from ..baselines.affine import affine_map
 from ..calibration.base import Calibrator
 from ..calibration.cone import warn_if_unfinished
 from ..calibration.temperature import TemperatureScaling
@@ -242,14 +243,8 @@ class StructuredScaling(Calibrator):
         return map_rows(self._transform, logits)
 
     def _transform(self, logits: Array) -> Array:
-        xp = array_namespace(logits)
         x = features(logits, self.temperature_, self.floor_)
-        masked = xp.isnan(x)
-        x = xp.where(masked, like(self.centre_, x), x)
-        coef = like(self.coef_, x)
-        f = x @ coef.T if coef.ndim == 2 else x * coef
-        f += like(self.intercept_, x)
-        return xp.where(masked, xp.asarray(-np.inf, dtype=f.dtype, **device_of(f)), f)
+        return affine_map(x, self.coef_, self.intercept_, self.centre_)
 
 
 def _as_they_are(rows: Checked) -> Checked:
