@@ -23,6 +23,7 @@ import numpy as np
 
 from ..arrays import Array, array_namespace, clip_, device_of, like
 from ..ranks.ranked import Ranked
+from .fields_only import FieldsOnly
 from .statistics import compute, compute_all
 
 # Knots from the middle of a ramp to its ends. Wider ramps are smoother, narrower ones follow more closely.
@@ -53,7 +54,7 @@ class Ramp:
 
 
 @dataclass(frozen=True)
-class RampFactors:
+class RampFactors(FieldsOnly):
     """The constant 1 and ramps, as a function of ranked rows.
 
     Attributes

@@ -46,6 +46,7 @@ from ..kernel import compiled, triton_map
 from ..ranks.ranked import LARGEST, Ranked, rank_rows
 from ..ranks.ties import average_ties
 from ..rows.parallel import block_rows, map_rows, parallel_map, row_slices
+from .fields_only import FieldsOnly
 from .ramps import RampFactors
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ _FARTHEST = 100.0
 
 
 @dataclass(frozen=True)
-class RankMap:
+class RankMap(FieldsOnly):
     """A map that is piecewise constant in rank.
 
     Attributes
