@@ -208,6 +208,21 @@ def test_a_logits_processor_can_be_captured_in_a_graph(fitted):
         assert torch.equal(result.flip(0), wanted)
 
 
+def test_a_logits_processor_that_is_called_often(fitted):
+    m, calibrators = fitted
+    rows = hostile_rows(m, torch.float32).cuda()
+    for cal in calibrators[1:5:3]:
+        process = LogitsProcessor(cal)
+        wanted = process.module.to("cuda").log_probabilities(rows)
+        for i in range(8):  # by and by as a graph
+            given = rows.roll(i, 0)
+            assert torch.equal(process(None, given), wanted.roll(i, 0))
+        assert torch.equal(process(None, rows[:3]), wanted[:3])
+        on_host = process(None, rows.cpu())  # and back
+        assert on_host.device.type == "cpu"
+        assert torch.equal(process(None, rows), wanted)
+
+
 def test_more_ranks_than_the_kernels_of_a_fit_hold():
     data = synthetic(600, 9000, seed=4)
     z, y = data.values.astype(np.float32), data.labels
