@@ -22,6 +22,7 @@ from monocal.plots import (
     MarginDisplay,
     RankParametersDisplay,
     ReliabilityDisplay,
+    RiskCoverageDisplay,
 )
 
 matplotlib = pytest.importorskip("matplotlib", reason="needs matplotlib: pip install 'monocal[plots]'")
@@ -54,10 +55,11 @@ def displays(fitted):
         RankParametersDisplay.from_estimator(cal, x),
         EffectDisplay.from_estimator(cal, x),
         ComparisonDisplay.from_estimator({"TS": ts, "conditional": cal}, x, y, n_boot=10),
+        RiskCoverageDisplay.from_estimator(cal, x, y),
     ]
 
 
-@pytest.mark.parametrize("number", range(5))
+@pytest.mark.parametrize("number", range(6))
 def test_every_display_draws_new_or_into_the_callers_axes(fitted, pyplot, number, tmp_path):
     open_before = pyplot.get_fignums()
     display = displays(fitted)[number]
@@ -350,6 +352,28 @@ def test_the_picture_of_the_documentation_shows_what_its_page_says():
     shown = [f"{line.split()[0]} ({line.split()[1]})" for line in table[1].strip().splitlines()]
     drawn = re.findall(r">(\w+ \(\d+\))<", page.with_suffix(".svg").read_text(encoding="utf-8"))
     assert drawn == shown
+
+
+def test_risk_against_coverage(fitted, pyplot):
+    data, ts, cal = fitted
+    x, y = data.values, data.labels
+    display = RiskCoverageDisplay.from_estimator({"TS": ts, "conditional": cal}, x, y).plot(linestyle=":")
+    first, second, best = display.ax_.lines
+    for line, name in ((first, "TS"), (second, "conditional")):
+        curve = display.curves[name]
+        assert line.get_linestyle() == ":"
+        np.testing.assert_allclose(line.get_xdata()[1:], 100 * curve.coverage)
+        np.testing.assert_allclose(line.get_ydata()[1:], 100 * curve.risk)
+        assert line.get_label() == f"{name}: AURC {100 * curve.aurc:.2f} %"
+        # No order is better than the best one.
+        assert (
+            np.interp(line.get_xdata(), best.get_xdata(), best.get_ydata(), left=0) <= line.get_ydata() + 0.02
+        ).all()
+    assert best.get_ydata()[-1] == pytest.approx(100 * (1 - mc.metrics.accuracy(cal.predict_proba(x), y)))
+    alone = RiskCoverageDisplay.from_predictions(y, cal.predict_proba(x))
+    assert list(alone.curves) == ["model"]
+    with pytest.raises(mc.InputError, match="at least one"):
+        RiskCoverageDisplay({})
 
 
 def test_legends_fit_the_width_and_titles_stand_above_them(fitted, pyplot):

@@ -46,19 +46,20 @@ from ..kernel import compiled, triton_map
 from ..ranks.ranked import LARGEST, Ranked, rank_rows
 from ..ranks.ties import average_ties
 from ..rows.parallel import block_rows, map_rows, parallel_map, row_slices
+from .fields_only import FieldsOnly
 from .ramps import RampFactors
 
 if TYPE_CHECKING:
     from .adjustment import Adjustment
 
-# Few rows: what takes time is not arithmetic but calls. Numbers that a call may touch without being felt.
+# With FEW rows, calls take more time than arithmetic: a call may touch up to CALL numbers, and nobody will notice.
 FEW, CALL = 16, 4096
-# Log-odds beyond which single precision knows none.
+# Log-odds beyond this cannot be told apart in single precision.
 _FARTHEST = 100.0
 
 
 @dataclass(frozen=True)
-class RankMap:
+class RankMap(FieldsOnly):
     """A map that is piecewise constant in rank.
 
     Attributes
