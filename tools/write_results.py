@@ -2,7 +2,7 @@
 
 LOGITS is the folder that holds the sets; OUT, by default out/results, keeps the fits, so that a run that was stopped goes on.
 Three seeds and draws, and the published optimiser at the top 400 ranks that its paper recommends beyond 500 classes, make it
-about fifteen minutes of one core; `monocal reproduce` without these settings runs ten of each, and all ranks, for more than an hour.
+about twenty minutes of one core; `monocal reproduce` alone runs ten of each, and all ranks, for more than an hour.
 """
 
 from __future__ import annotations
