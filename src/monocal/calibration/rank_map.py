@@ -43,7 +43,7 @@ from ..arrays import (
     widened,
 )
 from ..kernel import compiled, triton_map
-from ..ranks.ranked import LARGEST, Ranked, rank_rows
+from ..ranks.ranked import LARGEST, Ranked, Rest, Tail, rank_rows
 from ..ranks.ties import average_ties
 from ..rows.parallel import block_rows, map_rows, parallel_map, row_slices
 from .fields_only import FieldsOnly
@@ -331,9 +331,18 @@ class RankMap(FieldsOnly):
         tied = to_numpy(rows.depth[:, jumps] == rows.depth[:, jumps - 1])
         return np.asarray(tied.any(axis=1)) if tied.any() else None
 
-    def _of_ranked(self, z: Array, rows: Ranked) -> tuple[Array, Array | None]:
+    def with_rest(self, z: np.ndarray, rows: Ranked, rest: Rest) -> tuple[np.ndarray, np.ndarray]:
+        """Calibrated logits of ranked rows (n, k), and of each class of their rest (n,), which lies below all of them."""
+        tail = rows.tail or Tail(None, np.zeros(len(z), dtype=np.int64), False)
+        w, b = self._parameters(replace(rows, tail=replace(tail, rest=rest)))
+        below = rows.height - np.maximum(rest.depth, rows.height)
+        return to_numpy(self._of_ranked(z, rows, (w, b))[0]), to_numpy(below * w[:, 0] + b[:, 0])
+
+    def _of_ranked(
+        self, z: Array, rows: Ranked, parameters: tuple[Array, Array] | None = None
+    ) -> tuple[Array, Array | None]:
         """Calibrated logits of rows that have been ranked, and the highest of each (n, 1), where it is known."""
-        w, b = self._parameters(rows)
+        w, b = parameters or self._parameters(rows)
         highest = rows.height[:, None] * w[:, -1:] + b[:, -1:]
         if not self._needs_ranks:
             return _mask((rows.height[:, None] - _depth(z, rows)) * w + b, z, rows), highest
