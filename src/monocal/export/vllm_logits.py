@@ -52,6 +52,19 @@ class CalibratedLogits(_base()):  # type: ignore[misc]
         Its ``additional_config["monocal_calibrator"]`` may name the calibrator's file.
     device : torch.device
     is_pin_memory : bool
+
+    Examples
+    --------
+    >>> import torch
+    >>> import monocal as mc
+    >>> from monocal.export.vllm_logits import vllm_processor
+    >>> data = mc.data.synthetic(500, 5)
+    >>> cal = mc.MCCT().fit(data.values, data.labels)
+    >>> processor = vllm_processor(cal)(None, torch.device("cpu"), False)  # as vLLM makes it
+    >>> processor.is_argmax_invariant()
+    True
+    >>> processor.apply(torch.tensor(data.values[:2])).shape
+    torch.Size([2, 5])
     """
 
     calibrator: Any = None  # set by `vllm_processor`
@@ -92,9 +105,8 @@ class CalibratedLogits(_base()):  # type: ignore[misc]
             self._requests.pop(index, None)
         for index, params, *_ in batch_update.added:
             wanted = (getattr(params, "extra_args", None) or {}).get(_REQUEST, True)
-            temperature = getattr(params, "temperature", None)
-            greedy = temperature is None or temperature < _GREEDY
-            self._requests[index] = (1.0 if greedy else float(temperature)) if wanted else None
+            temperature = float(getattr(params, "temperature", None) or 0.0)
+            self._requests[index] = (1.0 if temperature < _GREEDY else temperature) if wanted else None
         for start, end, how in batch_update.moved:
             one, other = self._requests.pop(start, 1.0), self._requests.pop(end, 1.0)
             self._requests[end] = one
@@ -136,6 +148,17 @@ def vllm_processor(calibrator: Any, *, pad: bool = True) -> type[CalibratedLogit
     type
         A subclass of `CalibratedLogits`. Where vLLM runs its engine in a process of its own, name `CalibratedLogits` itself
         and the calibrator's file instead.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import monocal as mc
+    >>> from monocal.export.vllm_logits import vllm_processor
+    >>> data = mc.data.synthetic(500, 5)
+    >>> cal = mc.MCCT().fit(data.values, data.labels)
+    >>> from monocal.export.vllm_logits import CalibratedLogits
+    >>> issubclass(vllm_processor(cal), CalibratedLogits)
+    True
     """
     LogitsProcessor(calibrator, pad=pad)  # says now what it cannot take
     return type("CalibratedLogits", (CalibratedLogits,), {"calibrator": calibrator, "pad": pad})

@@ -11,6 +11,7 @@ from .over_time import MonitorDisplay
 from .parameters import EffectCurve, RankParameters, effect_curve, rank_parameters
 from .ranks import EffectDisplay, RankParametersDisplay
 from .reliability import MarginDisplay, ReliabilityDisplay
+from .selective import RiskCoverageDisplay
 from .smooth_curve import SmoothCurve, smooth_reliability_curve
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "RankParameters",
     "RankParametersDisplay",
     "ReliabilityDisplay",
+    "RiskCoverageDisplay",
     "SmoothCurve",
     "Stretch",
     "effect_curve",

@@ -51,6 +51,8 @@ class ReliabilityDisplay(_CurvesDisplay):
         Curves without bins, drawn in place of the lines between bins; see `smooth_reliability_curve`.
     by_group : GroupCurves, optional
         Where rows are in groups: ``curves`` are then those of the groups, the worst first.
+    of_classes : bool
+        Whether each curve is that of one class: its probability against how often it is the label.
 
     Attributes
     ----------
@@ -79,10 +81,19 @@ class ReliabilityDisplay(_CurvesDisplay):
         curves: dict[str, CalibrationCurve],
         smooth: dict[str, SmoothCurve] | None = None,
         by_group: GroupCurves | None = None,
+        of_classes: bool = False,
     ):
         super().__init__(curves)
         self.smooth = smooth
         self.by_group = by_group
+        self.of_classes = of_classes
+
+    @property
+    def _axes(self) -> tuple[str, str]:
+        """What is claimed, and what is kept of it."""
+        if self.of_classes:
+            return "probability of the class", "frequency of the class"
+        return "confidence", "accuracy"
 
     @classmethod
     def from_estimator(
@@ -156,12 +167,7 @@ class ReliabilityDisplay(_CurvesDisplay):
             )
             return cls(by_group.first(check_count(max_groups, "max_groups")), by_group=by_group)
         n_bins = 15 if n_bins is None else n_bins
-        if isinstance(y_prob, Mapping):
-            parts = dict(y_prob)
-        elif before is None:
-            parts = {name or "model": y_prob}
-        else:
-            parts = {"before": before, "after": y_prob}
+        parts = _by_name(y_prob, before, name)
         asked: list[tuple[str, Any, int | None]] = [(title, probs, None) for title, probs in parts.items()]
         if classes is not None:
             asked = [
@@ -179,7 +185,7 @@ class ReliabilityDisplay(_CurvesDisplay):
             lines = {
                 title: smooth_reliability_curve(probs, y_true, label=c, **same) for title, probs, c in asked
             }
-        return cls(curves, lines)
+        return cls(curves, lines, of_classes=classes is not None)
 
     def plot(
         self, ax: Any = None, *, overlay: bool | None = None, histogram: bool = True, **kwargs: Any
@@ -214,14 +220,14 @@ class ReliabilityDisplay(_CurvesDisplay):
             top.plot([0, 1], [0, 1], color=LINE, linewidth=1, linestyle="--", zorder=1)
             for name in names:
                 self._diagram(top, name, colours[name], alone=len(names) == 1, **kwargs)
-            top.set(xlim=(0, 1), ylim=(0, 1), ylabel="accuracy")
+            top.set(xlim=(0, 1), ylim=(0, 1), ylabel=self._axes[1])
             if len(names) == 1:
                 top.set_title(self._title(names[0]), size=top.xaxis.label.get_size())
             tidy(top)
             if histogram:
                 self._histogram(bottom, names, colours, top is tops[0])
             else:
-                top.set_xlabel("confidence")
+                top.set_xlabel(self._axes[0])
         legend(ax, self.figure_, tops[0])
         self.ax_, self.histogram_ax_ = np.array(tops), np.array(bottoms if histogram else [])
         return self
@@ -275,8 +281,19 @@ class ReliabilityDisplay(_CurvesDisplay):
             }
             ax.stairs(share, curve.edges, **{k: v for k, v in style.items() if v is not None})
         label = "share of rows, %" if even else "rows, % per 0.01"
-        ax.set(xlim=(0, 1), ylim=(0, None), xlabel="confidence", ylabel=label if first else "")
+        ax.set(xlim=(0, 1), xlabel=self._axes[0], ylabel=label if first else "")
+        if even:
+            ax.set_ylim(0, None)
+        else:  # narrow bins near 1 are a thousand times as dense
+            ax.set_yscale("log")
         tidy(ax)
+
+
+def _by_name(y_prob: Any, before: Any, name: str | None) -> dict[str, Any]:
+    """Probabilities by the title of their curve."""
+    if isinstance(y_prob, Mapping):
+        return dict(y_prob)
+    return {name or "model": y_prob} if before is None else {"before": before, "after": y_prob}
 
 
 def _behind(ax: Any, curve: CalibrationCurve) -> None:
@@ -318,16 +335,21 @@ class MarginDisplay(_CurvesDisplay):
         X: Any,
         y: Any,
         *,
+        name: str | None = None,
         n_bins: int = 15,
         level: float = 0.95,
         sample_weight: Any = None,
     ) -> MarginDisplay:
-        """From a fitted calibrator (before and after it) or any fitted classifier with ``predict_proba``."""
+        """From a fitted calibrator (before and after it), any fitted classifier with ``predict_proba``, or several by name."""
+        several = isinstance(estimator, Mapping)
+        one = next(iter(estimator.values())) if several else estimator
+        predictions = {title: each.predict_proba(X) for title, each in estimator.items()} if several else None
         return cls.from_predictions(
             y,
-            estimator.predict_proba(X),
-            before=before_probabilities(estimator, X),
-            margin=margins(X, input=estimator.input) if _is_calibrator(estimator) else None,
+            one.predict_proba(X) if predictions is None else predictions,
+            before=None if several or name is not None else before_probabilities(one, X),
+            name=name,
+            margin=margins(X, input=one.input) if _is_calibrator(one) else None,
             n_bins=n_bins,
             level=level,
             sample_weight=sample_weight,
@@ -340,15 +362,16 @@ class MarginDisplay(_CurvesDisplay):
         y_prob: Any,
         *,
         before: Any = None,
+        name: str | None = None,
         margin: Any = None,
         n_bins: int = 15,
         level: float = 0.95,
         sample_weight: Any = None,
     ) -> MarginDisplay:
-        """From labels and probabilities; rows are binned by their margin before calibration."""
+        """From labels and probabilities, or several by name; rows are binned by their margin before calibration."""
+        parts = _by_name(y_prob, before, name)
         if margin is None:
-            margin = margins(y_prob if before is None else before)
-        parts = {"model": y_prob} if before is None else {"before": before, "after": y_prob}
+            margin = margins(next(iter(parts.values())))
         curves = {
             name: margin_curve(probs, y_true, margin, n_bins=n_bins, level=level, sample_weight=sample_weight)
             for name, probs in parts.items()
@@ -369,10 +392,9 @@ class MarginDisplay(_CurvesDisplay):
             )
             points(self.ax_, slots, 100 * curve.gap, curve.outside, colour, markersize=5)
         self.ax_.axhline(0, color=LINE, linewidth=1)
-        self.ax_.set(
-            xlabel="margin, in logits (bins with as many rows each)", ylabel="over-confidence, points"
-        )
-        step = max(1, len(slots) // 6)
+        self.ax_.set(xlabel="margin, logits (equal-mass bins)", ylabel="over-confidence, points")
+        wide = self.ax_.get_window_extent().width / self.figure_.dpi  # inches: a label every half of one
+        step = max(1, -(-len(slots) // max(2, int(2 * wide))))
         self.ax_.set_xticks(
             (np.arange(len(first.edges)) - 0.5)[::step], [f"{e:.2g}" for e in first.edges[::step]]
         )

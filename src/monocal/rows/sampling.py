@@ -5,7 +5,7 @@ The solver works on a coarse copy between its passes over all rows. It takes one
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -49,6 +49,18 @@ def join_samples(thin: Sequence[Block], step: int) -> list[Block]:
     return [join_blocks(group) if len(group) > 1 else group[0].every(1) for group in groups]
 
 
+def one_in(
+    step: int, parts: Iterable[tuple[np.ndarray, np.ndarray]], first: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
+    """Statistics and weights of one row in ``step``, from those of all rows part by part; the first has number ``first``."""
+    kept = []
+    for statistics, weight in parts:
+        begin = -first % step
+        kept.append((statistics[begin::step], weight[begin::step].astype(np.float64)))
+        first += len(weight)
+    return np.concatenate([s for s, _ in kept]), np.concatenate([w for _, w in kept])
+
+
 def choose_rows(blocks: Sequence[Block], chosen: np.ndarray) -> list[Block]:
     """The rows where ``chosen`` (n_rows,) is true; blocks that keep none are left out."""
     ends = np.cumsum([block.n_rows for block in blocks])
@@ -62,4 +74,8 @@ def some_rows(rows: Rows) -> Rows:
     sample = rows.sample() if many else None
     if sample is None:
         return rows
-    return sample.part(np.arange(sample.n_rows) % max(1, sample.n_rows // _COARSE) == 0)
+    kept = sample.__dict__  # they are asked for several times
+    if "_some" not in kept:
+        kept["_some"] = sample.part(np.arange(sample.n_rows) % max(1, sample.n_rows // _COARSE) == 0)
+    some: Rows = kept["_some"]
+    return some
