@@ -2,7 +2,7 @@
 
     python benchmarks/speed.py [--threads 1 2] [--csv FILE] [--docs]      all tables
     python benchmarks/speed.py --threads 1 4 16 --only scaling            one fit on more and more cores
-    python benchmarks/speed.py --threads 1 --only growth                  rows, classes and jumps over two decades
+    python benchmarks/speed.py --threads 1 --only growth --csv FILE       rows, classes and jumps over two decades
 
 Machines differ and are noisy, so times are ratios within one process, the best of several runs, and each number of threads
 has a process of its own. Peak memory is what Python and numpy allocate beyond the input (tracemalloc), as a multiple of the

@@ -40,7 +40,7 @@ from .chunks import (
 from .files import check_out
 from .interface import RowMap
 from .memory import MemoryRows
-from .parallel import fit_rows
+from .parallel import block_rows
 from .reader import Checked, Reader
 from .sampling import choose_rows, in_sample, join_samples, one_in, sample_step
 from .stream import regroup
@@ -204,7 +204,7 @@ def _cut_at_blocks(X: Any, counts: np.ndarray | None) -> Any:
 
     Rows without weight are in no block, so they are not counted: as in one process, where they are left out first.
     """
-    size = fit_rows(X)
+    size = block_rows(X)
     per_chunk = max(1, round(max(X.chunks[0]) / size)) * size
     if counts is None:
         return X.rechunk({0: per_chunk})

@@ -27,9 +27,6 @@ B = TypeVar("B", bound=Array)
 # Elements of a block: small enough for the cache of one core, large enough to drown the cost of the calls.
 CPU_BLOCK = 2**18
 GPU_BLOCK = 2**26
-# Elements of a prepared block on the host. Loops hold one row at a time, so the cache matters less than the number of calls,
-# which many cores would wait for.
-FIT_BLOCK = 2**19
 
 
 # How rows are cut.
@@ -38,11 +35,6 @@ FIT_BLOCK = 2**19
 def block_rows(logits: Array) -> int:
     """Rows of a block for an array like this."""
     return rows_of_size(CPU_BLOCK if on_host(logits) else GPU_BLOCK, logits.shape[1])
-
-
-def fit_rows(logits: Array) -> int:
-    """Rows of a prepared block for an array like this."""
-    return rows_of_size(FIT_BLOCK if on_host(logits) else GPU_BLOCK, logits.shape[1])
 
 
 def rows_of_size(elements: int, n_classes: int) -> int:

@@ -22,7 +22,7 @@ from ..errors import InputError
 from ..kernel.block import Block
 from .block import prepare_block
 from .memory import HeldBlocks, MemoryRows
-from .parallel import fit_rows, map_in_order
+from .parallel import block_rows, map_in_order
 from .reader import Checked, Reader
 from .sampling import blocks_between, join_samples, one_in, sample_step
 
@@ -36,7 +36,7 @@ def regroup(parts: Iterable[Checked]) -> Iterator[Checked]:
     for part in parts:
         held.append(part.that_count)
         n_held += len(held[-1])
-        size = fit_rows(part.logits)
+        size = block_rows(part.logits)
         if n_held < size:
             continue
         rows = _join(held)
