@@ -107,7 +107,7 @@ def check_probability_rows(p: Array, eps: float, name: str, first_row: int, advi
     )
 
 
-# Number of columns that stands for "not known": every class id will do.
+# Number of columns that stands for "not known": every class id is accepted.
 ANY_CLASS = 2**31
 
 

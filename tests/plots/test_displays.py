@@ -417,3 +417,23 @@ def test_marks_of_groups_take_options(pyplot):
     y, p, group = grouped()
     display = GroupDisplay.from_predictions(y, p, group).plot(markersize=11)
     assert {line.get_markersize() for line in display.ax_.lines if line.get_marker() == "o"} == {11}
+
+
+def test_axes_say_what_they_show_with_units(fitted, pyplot):
+    from monocal.calibration.statistics import STATISTICS
+    from monocal.plots.ranks import _IN_WORDS
+
+    data, ts, cal = fitted
+    assert set(_IN_WORDS) == set(STATISTICS)
+    assert (
+        EffectDisplay.from_estimator(cal, data.values, "entropy").plot().ax_[0].get_xlabel()
+        == "entropy, nats"
+    )
+    probs = ts.predict_proba(data.values)
+    one, other = (
+        ReliabilityDisplay.from_predictions(data.labels, probs, **options).plot()
+        for options in ({}, {"classes": [1]})
+    )
+    assert (one.ax_[0].get_ylabel(), one.histogram_ax_[0].get_xlabel()) == ("accuracy", "confidence")
+    assert other.ax_[0].get_ylabel() == "frequency of the class"
+    assert other.histogram_ax_[0].get_xlabel() == "probability of the class"

@@ -8,8 +8,8 @@ scales, and of numbers that are known of the row. ``W`` and ``A`` are constants 
 stays larger, and only the top is lifted. Where several classes share the top, no one class is predicted: the row takes the
 scale 1 and is not lifted, and it teaches nothing about rows that have a top.
 
-Scales come first and ramps last, because a scale by class mends each class alone, and errors of several that cancelled before
-no longer do; the ramps then see to it that the confidence is right on average, whatever it is.
+Scales come first and ramps last. A scale by class mends each class alone, so errors of several classes that cancelled before may
+no longer cancel. The ramps then make the confidence right on average, at every level of it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from .statistics import log_odds
 
 # Chosen by cross-validation on calibration parts (benchmarks/conditional_search.py).
 _SHARE = 0.75  # of the first stage's shrinkage
-# Evidence for a column of numbers, of which there may be many, before it has ramps: see `group_scales`.
+# The evidence that a column of numbers needs before it gets ramps: there may be many columns. See `group_scales`.
 _LEAST_EVIDENCE = 4.0
 # The variance of scales by class where they are wanted, whatever the evidence: they differ by 5 %.
 _WANTED_VARIANCE = 0.05**2

@@ -44,6 +44,8 @@ from .statistics import STATISTICS
 
 # With more ranks than this, atoms begin at the upper ones, and below them at ranks that lie apart by a ratio.
 _MANY, _EVERY, _RATIO = 4096, 128, 1.04
+# Rows by whose statistics knots are chosen, at the most: quantiles of more would be the same.
+_MOST_MEASURED = 2**22
 
 
 class ConditionalMCCT(ConeCalibrator):
@@ -234,7 +236,11 @@ class ConditionalMCCT(ConeCalibrator):
             raise InputError(f"by_class must be 'auto', True or False, but is {self.by_class!r}.")
         statistics = _check_statistics(self.statistics)
         scale = self._plain_scale(rows)
-        ramps = choose_ramps(rows.statistics(), rows.weights(), self.n_knots) if statistics else ()
+        ramps = (
+            choose_ramps(*rows.measured(-(-rows.n_rows // _MOST_MEASURED)), self.n_knots)
+            if statistics
+            else ()
+        )
         factors = RampFactors(statistics, ramps)
         if ramps:
             rows = rows.with_factors(factors.of_statistics)

@@ -41,7 +41,7 @@ SCALE_EMPHASIS, BIAS_EMPHASIS = 0.6, 2.0
 # Differences of logits below which a fit means nothing.
 _SMALLEST = 1e-6
 # Strengths that cross-validation tries. Below the last the likelihood is all but alone, which a few held-out rows cannot judge.
-CV_PATH = (100.0, 50.0, 20.0, 10.0, 5.0, 2.0, 1.0, 0.5)
+_CV_PATH = (100.0, 50.0, 20.0, 10.0, 5.0, 2.0, 1.0, 0.5)
 
 
 class ConeCalibrator(Calibrator):
@@ -51,7 +51,7 @@ class ConeCalibrator(Calibrator):
     preserves_top1 = True
     _any_array = True
     _streams = True
-    _cv_path: ClassVar[tuple[float, ...]] = CV_PATH
+    _cv_path: ClassVar[tuple[float, ...]] = _CV_PATH
 
     top_k: int | None = None
     prior_rows: float = 0.0
@@ -98,7 +98,7 @@ class ConeCalibrator(Calibrator):
         return RankCone(
             rows,
             allowed,
-            unit=information(some_rows(rows), scale, begins).unit(float(rows.weights().sum()), PSEUDO_ERRORS),
+            unit=information(some_rows(rows), scale, begins).unit(rows.total_weight(), PSEUDO_ERRORS),
             prior_rows=self.prior_rows,
             scale=scale,
             begins=begins,

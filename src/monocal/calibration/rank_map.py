@@ -52,9 +52,9 @@ from .ramps import RampFactors
 if TYPE_CHECKING:
     from .adjustment import Adjustment
 
-# Few rows: what takes time is not arithmetic but calls. Numbers that a call may touch without being felt.
+# With FEW rows, calls take more time than arithmetic: a call may touch up to CALL numbers, and nobody will notice.
 FEW, CALL = 16, 4096
-# Log-odds beyond which single precision knows none.
+# Log-odds beyond this cannot be told apart in single precision.
 _FARTHEST = 100.0
 
 

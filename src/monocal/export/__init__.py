@@ -3,6 +3,7 @@
     cal.to_onnx("calibrator.onnx")                      monocal.export.onnx
     cal.to_torch(), from_state_dict(state)              monocal.export.torch
     LogitsProcessor(cal)                                monocal.export.logits_processor
+    attach(model, cal)                                  monocal.export.model_hook
     vllm_processor(cal)                                 monocal.export.vllm_logits
 
 All start from the same `plan.Plan`, the numbers of a fitted rank map without the library around them, and give the
@@ -20,9 +21,10 @@ _LAZY = {
     "from_state_dict": "torch",
     "LogitsProcessor": "logits_processor",
     "vllm_processor": "vllm_logits",
+    "attach": "model_hook",
 }
 
-__all__ = ["LogitsProcessor", "from_state_dict", "to_onnx", "to_torch", "vllm_processor"]
+__all__ = ["LogitsProcessor", "attach", "from_state_dict", "to_onnx", "to_torch", "vllm_processor"]
 
 
 def __getattr__(name: str) -> Any:

@@ -33,7 +33,7 @@ from .exact import ExactModule, along_classes
 from .plan import Plan
 from .torch_adjustment import AdjustmentModule, blank_adjustment
 from .torch_depths import TorchDepths
-from .torch_order import lift_top, log_of, narrow, ordered_softmax
+from .torch_order import count_lower, lift_top, log_of, narrow, ordered_softmax, summed, with_a_row_more
 
 
 def to_torch(calibrator: Any, *, dtype: torch.dtype = torch.float32) -> Any:
@@ -69,7 +69,7 @@ def to_torch(calibrator: Any, *, dtype: torch.dtype = torch.float32) -> Any:
     return ChainModule(plan, dtype)
 
 
-def from_state_dict(state: Mapping[str, Any], prefix: str = "") -> CalibratorModule:
+def from_state_dict(state: Mapping[str, Any], prefix: str = "") -> Any:
     """The module that a ``state_dict`` was taken of, from the state alone.
 
     Parameters
@@ -81,7 +81,7 @@ def from_state_dict(state: Mapping[str, Any], prefix: str = "") -> CalibratorMod
 
     Returns
     -------
-    CalibratorModule
+    CalibratorModule or ChainModule
 
     Examples
     --------
@@ -102,7 +102,11 @@ def from_state_dict(state: Mapping[str, Any], prefix: str = "") -> CalibratorMod
             f"state: there is no {prefix + _MEANING!r}, which says what the numbers mean. Take the state_dict of a module that "
             "to_torch() made, and give the names that lead to it as prefix="
         )
-    told = _read_meaning(own[_MEANING])
+    told = read_meaning(own[_MEANING])
+    if "steps" in told:
+        from .torch_chain import chain_of_state
+
+        return chain_of_state(own, told)
     functions = [s["function"] for s in told["statistics"] if not isinstance(s, str)]
     if functions:
         raise InputError(
@@ -138,7 +142,13 @@ _SHAPE = ("input", "n_classes", "n_ranks", "statistics", "n_jumps", "n_factors",
 _MEANING = "_extra_state"
 
 
-def _read_meaning(tensor: Any) -> dict[str, Any]:
+def written_meaning(told: dict[str, Any]) -> torch.Tensor:
+    """What numbers mean as a tensor, bytes of JSON, so that it fits into any file of tensors."""
+    return torch.tensor(list(json.dumps(told).encode()), dtype=torch.uint8)
+
+
+def read_meaning(tensor: Any) -> dict[str, Any]:
+    """The inverse."""
     try:
         told: dict[str, Any] = json.loads(bytes(tensor.tolist()))
     except (ValueError, AttributeError, TypeError) as error:
@@ -202,7 +212,7 @@ class CalibratorModule(ExactModule):
         """
         if self.adjustment is None and context is None and self.has_kernels(logits):
             return self._by_kernels(logits, triton_map.PROBABILITIES)
-        p = ordered_softmax(self._adjusted(logits, context, from_top=True)).to(logits.dtype)
+        p = ordered_softmax(self._adjusted(logits, context, True)).to(logits.dtype)
         return lift_top(p, logits)
 
     @along_classes
@@ -218,7 +228,7 @@ class CalibratorModule(ExactModule):
         """Logarithms of the calibrated probabilities, -inf where a class is masked."""
         if self.adjustment is None and context is None and self.has_kernels(logits):
             return self._by_kernels(logits, triton_map.LOGS)
-        f = self._adjusted(logits, context, from_top=True)
+        f = self._adjusted(logits, context, True)
         f = f - f.amax(-1, keepdim=True)
         return lift_top(narrow(f - f.logsumexp(-1, keepdim=True), logits.dtype), logits)
 
@@ -265,10 +275,10 @@ class CalibratorModule(ExactModule):
             "adjustment": None if self.adjustment is None else self.adjustment.meaning(),
             "class_axis": self.class_axis,
         }
-        return torch.tensor(list(json.dumps(told).encode()), dtype=torch.uint8)
+        return written_meaning(told)
 
     def set_extra_state(self, state: torch.Tensor) -> None:
-        told = _read_meaning(state)
+        told = read_meaning(state)
         self.name, self.classes = told["name"], told["classes"]
         self.smallest_probability = told["smallest_probability"]
         self.class_axis = told.get("class_axis", -1)
@@ -276,7 +286,7 @@ class CalibratorModule(ExactModule):
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
         if prefix + _MEANING in state_dict:
             # Before anything is copied, so that a refused state leaves the module as it was.
-            mine, theirs = (_read_meaning(s) for s in (self.get_extra_state(), state_dict[prefix + _MEANING]))
+            mine, theirs = (read_meaning(s) for s in (self.get_extra_state(), state_dict[prefix + _MEANING]))
             for what in _SHAPE:
                 if mine[what] != theirs.get(what):
                     raise InputError(
@@ -295,6 +305,7 @@ class CalibratorModule(ExactModule):
     def extra_repr(self) -> str:
         return f"n_classes={self.n_classes}, n_ranks={self.n_ranks}, jumps={self.n_jumps}"
 
+    @with_a_row_more
     def _adjusted(
         self, logits: torch.Tensor, context: torch.Tensor | None, from_top: bool = False
     ) -> torch.Tensor:
@@ -368,16 +379,16 @@ class CalibratorModule(ExactModule):
         with torch.no_grad():
             at_jump = ranked[..., self.jumps].contiguous()
             ranked = ranked.contiguous()
-            below = torch.searchsorted(ranked, at_jump)
-            above = torch.searchsorted(ranked, at_jump, right=True)
+            below, above = count_lower(ranked, at_jump), count_lower(ranked, at_jump, or_equal=True)
             group = above - below
             if self.n_ranks < self.n_classes:
                 beyond = (x == low).sum(-1, keepdim=True) - (ranked == low).sum(-1, keepdim=True)
                 group = group + torch.where(at_jump == low, beyond, 0)
             share = (above - self.jumps).to(x.dtype) / group.to(x.dtype)
+            if torch.onnx.is_in_onnx_export():
+                return summed(w, at_jump, share, x), summed(b, at_jump, share, x)
             classes = x.contiguous()
-            left = torch.searchsorted(at_jump, classes)
-            right = torch.searchsorted(at_jump, classes, right=True)
+            left, right = count_lower(at_jump, classes), count_lower(at_jump, classes, or_equal=True)
         return _look_up(w, share, left, right), _look_up(b, share, left, right)
 
     def _own_statistic(

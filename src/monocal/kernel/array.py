@@ -29,7 +29,7 @@ from .tail import tail_moments
 from .totals import Totals, label_totals, with_top_labels
 
 # ``exp(f - shift)`` (n, r), its total (n,) with the tail, the shift (n, 1) where it is not the top, the tail's moments.
-Exponentials = tuple[Array, Array, Array | None, list[Array] | None]
+_Exponentials = tuple[Array, Array, Array | None, list[Array] | None]
 
 
 class ArrayEngine:
@@ -174,10 +174,10 @@ class ArrayEngine:
         """
         return block.in_double() if isinstance(block.rows.depth, np.ndarray) else block
 
-    def exponentials(self, block: Block, point: Point) -> Exponentials:
+    def exponentials(self, block: Block, point: Point) -> _Exponentials:
         return self._exponentials(self._precise(block), point)
 
-    def _exponentials(self, block: Block, point: Point) -> Exponentials:
+    def _exponentials(self, block: Block, point: Point) -> _Exponentials:
         rows, v = block.rows, block.rows.depth
         xp = array_namespace(v)
         f = from_top(block, point, v)

@@ -27,7 +27,7 @@ from .point import SCALE, Point
 
 # Statistics of a row that need no sorting, in the order in which `find_jumps` has them.
 STATISTICS = ("margin", "mean_gap", "spread")
-# Logits in all from which loading compiled loops is worth it, for a prediction.
+# Loading the compiled loops is worth it for a prediction of at least so many logits.
 LARGE = 3 * 2**20
 
 

@@ -28,7 +28,7 @@ def hessian_of(block: Block, point: Point, p: Array, tail: list[Array] | None) -
     starts = point.columns[0]
     height = xp.astype(block.rows.height[:, None], xp.float64)
     drops = _drops(height, *_sums_at(block, p, starts, tail))
-    return covariance_of_drops(block, point, *drops) - block.engine.within_ties(block, point, p)
+    return _covariance_of_drops(block, point, *drops) - block.engine.within_ties(block, point, p)
 
 
 def hessian_of_columns(
@@ -43,10 +43,10 @@ def hessian_of_columns(
     below = xp.cumulative_sum(mass, axis=1) - mass
     upwards = [xp.flip(xp.cumulative_sum(xp.flip(x, axis=1), axis=1), axis=1) for x in (depth, square)]
     drops = _drops(height, *(x[:, where] for x in (below, *upwards)))
-    return covariance_of_drops(block, point, *drops) - block.engine.within_ties(block, point, p)
+    return _covariance_of_drops(block, point, *drops) - block.engine.within_ties(block, point, p)
 
 
-def covariance_of_drops(block: Block, point: Point, mean: Array, later: Array) -> np.ndarray:
+def _covariance_of_drops(block: Block, point: Point, mean: Array, later: Array) -> np.ndarray:
     """The same as if no ranks were tied, from the mean drops at each start and what a later start takes off, (n, 2 D) each."""
     psi, xp = block.factors, array_namespace(block.weight)
     column = point.columns[2]

@@ -90,7 +90,7 @@ class Shared:
 
     weights: Array  # (K, D), -w in double precision
     drops: Array  # (2 K, D), -(w_top - w) and -(b_top - b), in double precision
-    # (1, D) each: the weights of the first factor, as numbers of the rows' precision that add up
+    # (1, D) each: numbers in the precision of the rows that add up to the weights of the first factor
     parts: list[Array]
     used: np.ndarray  # which factors count
     lengths: Array  # (D,), ranks of each piece

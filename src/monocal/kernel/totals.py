@@ -24,7 +24,7 @@ class Totals:
     label: np.ndarray  # (3, K, r): where the label's shares of psi v, psi U and psi begin (positive) and end
     # (3, K, r): the same as if every label were the top class, in blocks where some rows share it
     top: np.ndarray
-    ties: int  # ranks of the largest group of tied ones
+    ties: int  # number of ranks in the largest group of ties
     tied: np.ndarray  # (r,) bool: whether a rank equals the one below it in some row
     mean: np.ndarray  # (2, K, r): sums of psi u and psi (all rows) at each rank
     square: np.ndarray  # (2, K, r): sums of their squares

@@ -37,9 +37,9 @@ _ALIKE = 1e-12  # a scale at which all classes have one probability
 MIN_SCALE = 1e-6
 # The plain scale, (scale, factor 0, start 0), is in every dictionary and comes first.
 _PLAIN = 0
-# A solver begins so much beside temperature scaling: at its optimum rounding alone would decide about the first step.
+# The solver starts this far from temperature scaling. At that optimum, rounding alone would decide about the first step.
 _BESIDE = 1.01
-# How far from a local minimum of the gradient to look for company, in ranks.
+# How many ranks around a local minimum of the gradient are tried with it.
 _AROUND = np.array([-8, -3, -1, 1, 3, 8])
 
 
@@ -67,8 +67,8 @@ class RankCone:
     scale : float, optional
         Where to begin: temperature scaling with this scale.
     begins : ndarray of int, shape (G,), optional
-        Where atoms may begin, 0 and the top rank among them, if not everywhere: then what is said to have an entry for each of
-        the r ranks has one for each of these (`kernel.columns`).
+        The ranks where atoms may begin, 0 and the top rank among them; by default all ranks. Arrays with an entry for each of
+        the r ranks then have one for each of these (`kernel.columns`).
     """
 
     def __init__(
@@ -152,10 +152,10 @@ class RankCone:
     def _own_targets(self) -> np.ndarray:
         """Sums of ``psi q v``, ``psi q U`` and ``psi q`` at each rank (3, K, r), a row.
 
-        They are what the kernel sums there. A sample of the rows will do where they are many.
+        The kernel makes these sums. Where there are many rows, a sample of them is enough.
         """
         some = some_rows(self.rows)
-        weight = self.totals.weight if some is self.rows else float(some.weights().sum())
+        weight = self.totals.weight if some is self.rows else some.total_weight()
 
         def said(scale: float) -> np.ndarray:
             plain = np.zeros(self.allowed.shape)
@@ -193,7 +193,7 @@ class RankCone:
 
     @property
     def worth(self) -> np.ndarray:
-        """What the gradient of each atom rises to far out, where all probability is on the top class."""
+        """The limit of each atom's gradient far out, where all probability is on the top class."""
         far_out: np.ndarray = self.drop + self.penalty - self.floor
         return far_out
 
@@ -287,7 +287,7 @@ class RankCone:
         return self._take(out)
 
     def excess(self, coefficients: np.ndarray, here: Expansion) -> float:
-        """How far the objective (without the floor) at ``coefficients``, evaluated ``here``, is above its infimum at most."""
+        """An upper bound of the objective (without the floor) at ``coefficients``, evaluated ``here``, less its infimum."""
         linear = self.penalty - self.floor
         return Certificate(
             objective=here.value + float(linear @ coefficients),
@@ -353,7 +353,7 @@ class RankCone:
         small = self.on_rows(rows)
         if self.own_targets is not None:
             small._lean_on(self.own_targets, self.prior_share)
-        # An auxiliary problem is solved as it stands.
+        # The copy is solved for the penalty of the whole, and needs no floor of its own.
         small.penalty, small.floor = self.penalty, np.zeros_like(self.floor)
         return small
 

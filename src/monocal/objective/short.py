@@ -1,4 +1,4 @@
-"""Calibrated rows, cut short: all that a second map needs which moves a row as a whole, or its top class.
+"""Calibrated rows, cut short. A second map that moves a row as a whole, or its top class, needs no more.
 
     depth_i = f_top - f_i      of the highest ranks, up to 32
     rest                       the classes below, as ``count`` classes at one depth:  count exp(-depth) = their mass,
@@ -29,7 +29,7 @@ from ..rows.memory import MemoryRows
 from ..rows.sampling import DOUBLE_BELOW
 
 RANKS = 32
-# Rows to gather at the most. Of more, one in so many is taken.
+# The largest number of rows to gather. Of more rows, one in so many is taken.
 _MOST_ROWS = 2**20
 # A depth at which a class has no probability in double precision.
 _NOTHING = 600.0
@@ -143,7 +143,7 @@ class ShortRows:
 def shorten(rows: Rows, point: Point, own_scales: Sequence[tuple[float, float]]) -> ShortRows:
     """Rows calibrated by the parameters of ``point``, cut short; ``own_scales`` as `RankCone` has them.
 
-    Among many rows what the classifier itself says counts next to nothing: the ranks that are kept will do for it.
+    Among many rows, what the classifier itself says hardly counts: it is computed from the ranks that are kept.
     """
     whole = rows.n_rows * rows.n_classes <= DOUBLE_BELOW
     found: Gathered[ShortRows] = rows.sum(_shorten, point, own_scales, whole, -(-rows.n_rows // _MOST_ROWS))
@@ -267,7 +267,7 @@ class _Pieces:
         return xp.sum(mass, axis=1), xp.sum(depth, axis=1)
 
     def depths(self, v: Array, p: Array, cut: int) -> Array:
-        """Depths (n, r - cut) of the ranks from ``cut`` on, tied ones alike: as ``p`` says, where it is not too small to."""
+        """Depths (n, r - cut) of the ranks from ``cut`` on, the same for tied ranks: from ``p``, where it is not too small."""
         xp = array_namespace(v)
         piece = np.searchsorted(self.starts, np.arange(cut, cut + v.shape[1]), side="right") - 1
         far = self.weight[:, piece] * xp.astype(v, xp.float64) - self.base[:, piece]

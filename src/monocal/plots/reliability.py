@@ -51,6 +51,8 @@ class ReliabilityDisplay(_CurvesDisplay):
         Curves without bins, drawn in place of the lines between bins; see `smooth_reliability_curve`.
     by_group : GroupCurves, optional
         Where rows are in groups: ``curves`` are then those of the groups, the worst first.
+    of_classes : bool
+        Whether each curve is that of one class: its probability against how often it is the label.
 
     Attributes
     ----------
@@ -79,10 +81,19 @@ class ReliabilityDisplay(_CurvesDisplay):
         curves: dict[str, CalibrationCurve],
         smooth: dict[str, SmoothCurve] | None = None,
         by_group: GroupCurves | None = None,
+        of_classes: bool = False,
     ):
         super().__init__(curves)
         self.smooth = smooth
         self.by_group = by_group
+        self.of_classes = of_classes
+
+    @property
+    def _axes(self) -> tuple[str, str]:
+        """What is claimed, and what is kept of it."""
+        if self.of_classes:
+            return "probability of the class", "frequency of the class"
+        return "confidence", "accuracy"
 
     @classmethod
     def from_estimator(
@@ -174,7 +185,7 @@ class ReliabilityDisplay(_CurvesDisplay):
             lines = {
                 title: smooth_reliability_curve(probs, y_true, label=c, **same) for title, probs, c in asked
             }
-        return cls(curves, lines)
+        return cls(curves, lines, of_classes=classes is not None)
 
     def plot(
         self, ax: Any = None, *, overlay: bool | None = None, histogram: bool = True, **kwargs: Any
@@ -209,14 +220,14 @@ class ReliabilityDisplay(_CurvesDisplay):
             top.plot([0, 1], [0, 1], color=LINE, linewidth=1, linestyle="--", zorder=1)
             for name in names:
                 self._diagram(top, name, colours[name], alone=len(names) == 1, **kwargs)
-            top.set(xlim=(0, 1), ylim=(0, 1), ylabel="accuracy")
+            top.set(xlim=(0, 1), ylim=(0, 1), ylabel=self._axes[1])
             if len(names) == 1:
                 top.set_title(self._title(names[0]), size=top.xaxis.label.get_size())
             tidy(top)
             if histogram:
                 self._histogram(bottom, names, colours, top is tops[0])
             else:
-                top.set_xlabel("confidence")
+                top.set_xlabel(self._axes[0])
         legend(ax, self.figure_, tops[0])
         self.ax_, self.histogram_ax_ = np.array(tops), np.array(bottoms if histogram else [])
         return self
@@ -270,7 +281,7 @@ class ReliabilityDisplay(_CurvesDisplay):
             }
             ax.stairs(share, curve.edges, **{k: v for k, v in style.items() if v is not None})
         label = "share of rows, %" if even else "rows, % per 0.01"
-        ax.set(xlim=(0, 1), xlabel="confidence", ylabel=label if first else "")
+        ax.set(xlim=(0, 1), xlabel=self._axes[0], ylabel=label if first else "")
         if even:
             ax.set_ylim(0, None)
         else:  # narrow bins near 1 are a thousand times as dense

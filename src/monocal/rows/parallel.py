@@ -1,6 +1,7 @@
 """Work on rows block by block, on threads: bounded memory, whatever the number of classes.
 
-numpy releases the interpreter's lock, so threads do. A pool of them is kept, and BLAS is held to the thread that calls it.
+numpy releases the interpreter's lock, so threads are enough. A pool of them is kept, and BLAS uses only the thread that
+calls it.
 """
 
 from __future__ import annotations
@@ -42,15 +43,15 @@ def rows_of_size(elements: int, n_classes: int) -> int:
 
 
 def row_slices(rows: Any, size: int | None = None) -> list[slice]:
-    """Blocks of ``size`` rows, or of as many as fit the cache; one at the least."""
+    """Blocks of ``size`` rows, or of as many as fit the cache; at least one block."""
     n, size = rows.shape[0], size or block_rows(rows)
     return [slice(i, min(i + size, n)) for i in range(0, max(n, 1), size)]
 
 
 def map_rows(function: Callable[..., B], rows: Array, size: int | None = None, beside: Any = None) -> B:
-    """``function(rows)``, where it treats every row alone and returns as many; of any array library.
+    """``function(rows)`` block by block, for a function that treats every row alone and returns as many; any array library.
 
-    With something of as many rows ``beside`` them: ``function(rows, beside)``.
+    With an array ``beside`` that has as many rows: ``function(rows, beside)``.
     """
     blocks = row_slices(rows, size)
 
@@ -115,7 +116,7 @@ def _pool(process: int, threads: int) -> ThreadPoolExecutor:
 
 
 class _OneBlasThread:
-    """Keep BLAS to the thread that calls it. The limit is the process's: the first that enters sets it, the last lifts it."""
+    """Keep BLAS to the thread that calls it. The limit is for the process: the first to enter sets it, the last lifts it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -5,7 +5,7 @@ The solver works on a coarse copy between its passes over all rows. It takes one
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -47,6 +47,18 @@ def join_samples(thin: Sequence[Block], step: int) -> list[Block]:
     together = int(step * _COARSE_BLOCKS)
     groups = [thin[i : i + together] for i in range(0, len(thin), together)]
     return [join_blocks(group) if len(group) > 1 else group[0].every(1) for group in groups]
+
+
+def one_in(
+    step: int, parts: Iterable[tuple[np.ndarray, np.ndarray]], first: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
+    """Statistics and weights of one row in ``step``, from those of all rows part by part; the first has number ``first``."""
+    kept = []
+    for statistics, weight in parts:
+        begin = -first % step
+        kept.append((statistics[begin::step], weight[begin::step].astype(np.float64)))
+        first += len(weight)
+    return np.concatenate([s for s, _ in kept]), np.concatenate([w for _, w in kept])
 
 
 def choose_rows(blocks: Sequence[Block], chosen: np.ndarray) -> list[Block]:

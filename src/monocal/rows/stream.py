@@ -24,7 +24,7 @@ from .block import prepare_block
 from .memory import HeldBlocks, MemoryRows
 from .parallel import block_rows, map_in_order
 from .reader import Checked, Reader
-from .sampling import blocks_between, join_samples, sample_step
+from .sampling import blocks_between, join_samples, one_in, sample_step
 
 T = TypeVar("T")
 
@@ -165,18 +165,20 @@ class StreamingRows:
             chosen[index] = True
         return self._like(self._prepare, np.asarray(chosen))
 
-    def statistics(self) -> np.ndarray:
-        """(n, S): one pass."""
-        return np.concatenate(list(self._map(lambda b: to_numpy(b.measured))))
-
-    def weights(self) -> np.ndarray:
-        """(n,), in double precision: one pass, without preparing the rows."""
+    def total_weight(self) -> float:
+        """One pass, without preparing the rows."""
         if self._chosen is not None:
-            return np.concatenate(list(self._map(lambda b: to_numpy(b.weight)))).astype(np.float64)
+            return sum(self._map(lambda b: float(to_numpy(b.weight).sum(dtype=np.float64))))
         dtype = np.float32 if self.single_precision else np.float64  # that of prepared blocks
         parts = regroup(self._read())
-        weights = [np.ones(len(p)) if p.weight is None else to_numpy(p.weight).astype(dtype) for p in parts]
-        return np.concatenate(weights).astype(np.float64)
+        return sum(
+            float(len(p)) if p.weight is None else float(p.weight.astype(dtype).sum(dtype=np.float64))
+            for p in parts
+        )
+
+    def measured(self, step: int) -> tuple[np.ndarray, np.ndarray]:
+        """One pass."""
+        return one_in(step, self._map(lambda b: (to_numpy(b.measured), to_numpy(b.weight))))
 
     def with_factors(self, factors: Callable[[Array], Array]) -> StreamingRows:
         """The same rows with the factors computed from their statistics."""

@@ -186,7 +186,7 @@ def _bounded_newton_step(
     moved: np.ndarray
     try:
         moved, _ = nnls(factor.T, target, maxiter=50 * len(g))
-    except RuntimeError:  # did not settle: a step along the gradient, atom by atom, does for once
+    except RuntimeError:  # it did not settle: for once, step along the gradient, atom by atom
         moved = np.maximum(room * scale - g / scale, 0.0)
     step: np.ndarray = moved / scale - room
     return step
