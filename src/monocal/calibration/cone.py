@@ -81,7 +81,8 @@ class ConeCalibrator(Calibrator):
             _check_unit(some)
         double = source.shape[0] * source.shape[1] <= DOUBLE_BELOW
         dtype = array_namespace(some).float64 if double else None
-        self._fit_rows(source.prepare(top_k=self.top_k, dtype=dtype, **self._preparation()))
+        with one_blas_thread:  # small matrix products between passes would wake all cores
+            self._fit_rows(source.prepare(top_k=self.top_k, dtype=dtype, **self._preparation()))
 
     def _plain_scale(self, rows: Rows) -> float:
         """Temperature scaling, of some rows where they are many."""
@@ -119,13 +120,12 @@ class ConeCalibrator(Calibrator):
         # Logits smaller than one have gradients smaller than one: the tolerance goes with them.
         size = float(problem.reach[0])
         tol = self.tol * min(1.0, max(size, _SMALLEST)) if size > 0 else self.tol
-        with one_blas_thread:
-            solution = minimize(
-                problem.with_strength(shrinkage, tol),
-                tol=tol,
-                gap_tol=_GAP * self.tol,
-                max_iter=self.max_iter,
-            )
+        solution = minimize(
+            problem.with_strength(shrinkage, tol),
+            tol=tol,
+            gap_tol=_GAP * self.tol,
+            max_iter=self.max_iter,
+        )
         self._keep(solution, shrinkage)
         return solution
 

@@ -224,18 +224,13 @@ class RankMap(FieldsOnly):
         top = z.argmax(axis=1)
         n_top = jumps.many[:, 0].astype(z.dtype) if len(starts) > 1 else np.ones_like(jumps.top)
         scale = to_numpy(adjust.scales(top, n_top, context))[:, None]
-        compiled.calibrate(z, jumps, w * scale, b * scale, out)
-        row, far = np.arange(len(z)), np.flatnonzero(~jumps.done)
-        out[far] = 1.0  # what is not done has no numbers yet
-        of_top = out[row, top]
-        out[row, top] = 0.0
-        with np.errstate(divide="ignore"):  # a top that is certain
-            odds = np.log(of_top) - np.log(out.sum(axis=1))
+        odds = compiled.top_odds(z, jumps, w * scale, b * scale, top)
         weight, lift = adjust.weight_and_lift(np.clip(odds, -_FARTHEST, _FARTHEST), context)
         both = to_numpy(weight)[:, None] * scale
         b = b * both
         b[:, -1:] += np.where(n_top > 1, 0.0, to_numpy(lift))[:, None]
         lost = compiled.calibrate(z, jumps, w * both, b, out)
+        far = np.flatnonzero(~jumps.done)
         if len(far):
             out[far] = self._adjusted_block(adjust, z[far], None if context is None else context[far])
         near = np.flatnonzero(lost & jumps.done)

@@ -57,6 +57,12 @@ class Point:
         return starts, at, at + np.where(self.kind == SCALE, 0, len(starts))
 
     @cached_property
+    def by_start(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """The working set in the order of its starts: that order, columns, whether scales, factors, (a,) each."""
+        order = np.argsort(self.start, kind="stable")
+        return order, self.columns[2][order], self.kind[order] == SCALE, self.factor[order]
+
+    @cached_property
     def pieces(self) -> tuple[np.ndarray, np.ndarray]:
         """Where the pieces between jumps begin, and those between starts of atoms; each with the end of the last."""
         r = self.weights.shape[1] if self.begins is None else self.n_ranks

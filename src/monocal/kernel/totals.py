@@ -52,18 +52,18 @@ def label_totals(block: Block, psi: np.ndarray, r: int) -> np.ndarray:
     outside = 1.0 - held / size
     values = (to_numpy(block.label_depth), to_numpy(block.rows.height), np.ones(len(rank)))
     share = np.concatenate([psi * (weight * value / size)[:, None] for value in values], axis=1)
-    columns = np.arange(share.shape[1])
-
-    def at(place: np.ndarray) -> np.ndarray:
-        cell = (place[:, None] * len(columns) + columns).ravel()
-        return np.bincount(cell, share.ravel(), (r + 1) * len(columns)).reshape(r + 1, -1)
-
-    edges = (at(rank) - at(ends))[:r]
+    edges = np.zeros((share.shape[1], r + 1))
+    for place, sign in ((rank, 1.0), (ends, -1.0)):
+        # Rows in the order of their places are added up place by place.
+        order = np.argsort(place, kind="stable")
+        there = place[order]
+        first = np.flatnonzero(np.append(True, there[1:] != there[:-1]))
+        edges[:, there[first]] += sign * np.add.reduceat(share[order], first, axis=0).T
     lowest = (size * outside) @ share
-    edges[0] += lowest
+    edges[:, 0] += lowest
     if r > 1:
-        edges[1] -= lowest
-    by_factor: np.ndarray = edges.T.reshape(3, psi.shape[1], r)
+        edges[:, 1] -= lowest
+    by_factor: np.ndarray = edges[:, :r].reshape(3, psi.shape[1], r)
     return by_factor
 
 

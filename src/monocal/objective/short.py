@@ -13,11 +13,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from ..arrays import Array, array_namespace, beside, device_of, like, on_host, to_numpy, to_numpy_together
+from ..arrays import (
+    Array,
+    array_namespace,
+    beside,
+    device_of,
+    exp_,
+    like,
+    on_host,
+    sums_along,
+    to_numpy,
+    to_numpy_together,
+)
 from ..kernel.block import Block
 from ..kernel.choice import ARRAY, engine_for
 from ..kernel.point import Point, from_top, parameters
@@ -34,6 +46,8 @@ RANKS = 32
 _MOST_ROWS = 2**20
 # A depth at which a class has no probability in double precision.
 _NOTHING = 600.0
+# The same at every scale that groups may have.
+_BEYOND = 1e6
 # A probability whose logarithm single precision still knows.
 _SMALL = 1e-30
 
@@ -98,18 +112,22 @@ class ShortRows:
         The label gives a share to what the classifier itself says, as in `RankCone`.
         """
         xp = array_namespace(self.depth)
-        each = self._each(scale)
-        with np.errstate(under="ignore", invalid="ignore"):
-            p = xp.exp(-self.depth * each)
-            v = xp.where(xp.isinf(self.depth), 0 * p, self.depth)
+        v, each = self._finite, self._each(scale)
+        with np.errstate(under="ignore"):
+            p = exp_(v * -each)
             rest = self.rest_count * xp.exp(-self.rest_depth * each[:, 0])
-            total = xp.sum(p, axis=1) + rest
-            pv = p * v
-            mean = (xp.sum(pv, axis=1) + rest * self.rest_depth) / total
-            square = (xp.sum(pv * v, axis=1) + rest * self.rest_depth**2) / total
+            total = sums_along(p) + rest
+            p *= v
+            mean = (sums_along(p) + rest * self.rest_depth) / total
+            square = (xp.vecdot(p, v) + rest * self.rest_depth**2) / total
         target = (1.0 - own_share) * self.label_depth + own_share * self.own_depth
         slope, curvature = to_numpy_together([target - mean, xp.clip(square - mean**2, min=0.0)])
         return slope, curvature
+
+    @cached_property
+    def _finite(self) -> Array:
+        """Depths (n, R), and where there is no class one at which it has no probability at any scale."""
+        return array_namespace(self.depth).clip(self.depth, max=_BEYOND)
 
     def own_targets(self, rows: MemoryRows) -> np.ndarray:
         """What the classifier itself says, for `RankCone.leaning_on`: all that is below the top at the lowest rank.

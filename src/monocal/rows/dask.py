@@ -12,6 +12,7 @@ reads the chunks anew, and memory is bounded by the chunks at work.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -40,7 +41,7 @@ from .chunks import (
 from .files import check_out
 from .interface import RowMap
 from .memory import MemoryRows
-from .parallel import block_rows
+from .parallel import fit_rows
 from .reader import Checked, Reader
 from .sampling import choose_rows, in_sample, join_samples, one_in, sample_step
 from .stream import regroup
@@ -179,7 +180,9 @@ class DaskRows:
         return self._like(chunks, [int(mask.sum()) for _, mask in some])
 
     def total_weight(self) -> float:
-        return sum(weight for chunk in compute([task(_weights, c) for c in self.chunks]) for weight in chunk)
+        return math.fsum(
+            weight for chunk in compute([task(_weights, c) for c in self.chunks]) for weight in chunk
+        )
 
     def measured(self, step: int) -> tuple[np.ndarray, np.ndarray]:
         first = np.cumsum([0, *self.sizes[:-1]]).tolist()
@@ -204,7 +207,7 @@ def _cut_at_blocks(X: Any, counts: np.ndarray | None) -> Any:
 
     Rows without weight are in no block, so they are not counted: as in one process, where they are left out first.
     """
-    size = block_rows(X)
+    size = fit_rows(X)
     per_chunk = max(1, round(max(X.chunks[0]) / size)) * size
     if counts is None:
         return X.rechunk({0: per_chunk})

@@ -27,6 +27,9 @@ B = TypeVar("B", bound=Array)
 # Elements of a block: small enough for the cache of one core, large enough to drown the cost of the calls.
 CPU_BLOCK = 2**18
 GPU_BLOCK = 2**26
+# Elements of a prepared block on the host. Loops hold one row at a time, so the cache matters less than the number of calls,
+# which many cores would wait for.
+FIT_BLOCK = 2**19
 
 
 # How rows are cut.
@@ -35,6 +38,11 @@ GPU_BLOCK = 2**26
 def block_rows(logits: Array) -> int:
     """Rows of a block for an array like this."""
     return rows_of_size(CPU_BLOCK if on_host(logits) else GPU_BLOCK, logits.shape[1])
+
+
+def fit_rows(logits: Array) -> int:
+    """Rows of a prepared block for an array like this."""
+    return rows_of_size(FIT_BLOCK if on_host(logits) else GPU_BLOCK, logits.shape[1])
 
 
 def rows_of_size(elements: int, n_classes: int) -> int:
@@ -105,8 +113,12 @@ def _results(function: Callable[[Any], T], items: Sequence[Any], serial: bool) -
     if serial or min(threads, len(items)) <= 1 or getattr(_this_thread, "works_for_pool", False):
         yield from map(function, items)
         return
+    # A task is a run of neighbours: each time a thread hands over to another, all the others wait.
+    size = -(-len(items) // threads)
+    runs = [items[i : i + size] for i in range(0, len(items), size)]
     with one_blas_thread:
-        yield from _pool(os.getpid(), threads).map(function, items)
+        for results in _pool(os.getpid(), threads).map(lambda run: [function(x) for x in run], runs):
+            yield from results
 
 
 @cache
