@@ -43,7 +43,9 @@ class Point:
     @cached_property
     def jumps(self) -> np.ndarray:
         """Ranks at which a weight or a bias changes."""
-        change = np.diff(self.weights, axis=1).any(axis=0) | np.diff(self.biases, axis=1).any(axis=0)
+        used = self.weights.any(axis=1) | self.biases.any(axis=1)
+        change = np.diff(self.weights[used], axis=1).any(axis=0)
+        change |= np.diff(self.biases[used], axis=1).any(axis=0)
         places = np.flatnonzero(change) + 1
         return places if self.begins is None else self.begins[places]
 

@@ -76,3 +76,23 @@ def with_top_labels(block: Block) -> Block:
         size = held + xp.where(rows.height == 0, rows.tail.ties, 0 * held)
     rank = rows.depth.shape[1] - held
     return replace(block, label_depth=0 * rows.height, label_rank=rank, label_held=held, label_size=size)
+
+
+def scale_totals(block: Block) -> Totals:
+    """The totals where the plain scale is the only atom: sums over all ranks, which stand at the lowest, and at the top."""
+    rows, w, xp = block.rows, block.weight, array_namespace(block.weight)
+    u = rows.height[:, None] - rows.depth
+    if rows.valid is not None:
+        u = xp.clip(u, min=0.0)
+    of_rows = [block.label_depth, rows.height**2, xp.sum(u, axis=1), xp.sum(u * u, axis=1)]
+    sums = xp.stack([xp.astype(x, xp.float64, copy=False) for x in (*of_rows, xp.ones_like(w))])
+    label_depth, at_top, first, second, weight = to_numpy(sums @ xp.astype(w, xp.float64, copy=False))
+    r = rows.depth.shape[1]
+    label, mean, square = np.zeros((3, 1, r)), np.zeros((2, 1, r)), np.zeros((2, 1, r))
+    label[DEPTH, 0, 0] = label_depth
+    if r > 1:
+        label[DEPTH, 0, 1] = -label_depth
+    mean[0, 0, 0], square[0, 0, -1] = first, at_top
+    square[0, 0, 0] += second - at_top
+    mean[1], square[1] = weight, weight
+    return Totals(float(weight), label, np.zeros_like(label), 1, np.zeros(r, dtype=bool), mean, square)

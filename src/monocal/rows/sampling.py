@@ -74,4 +74,8 @@ def some_rows(rows: Rows) -> Rows:
     sample = rows.sample() if many else None
     if sample is None:
         return rows
-    return sample.part(np.arange(sample.n_rows) % max(1, sample.n_rows // _COARSE) == 0)
+    kept = sample.__dict__  # they are asked for several times
+    if "_some" not in kept:
+        kept["_some"] = sample.part(np.arange(sample.n_rows) % max(1, sample.n_rows // _COARSE) == 0)
+    some: Rows = kept["_some"]
+    return some

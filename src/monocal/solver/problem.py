@@ -9,7 +9,7 @@ a problem gives the gradient of all atoms but the Hessian of a few only, those t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -40,7 +40,7 @@ class Expansion:
     value: float
     gradient: np.ndarray
     hessian: np.ndarray
-    predicted: np.ndarray | None = None
+    predicted: Any = None
 
 
 class ConeProblem(Protocol):
