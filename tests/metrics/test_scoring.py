@@ -34,6 +34,17 @@ def test_every_metric_scores_what_it_measures(problem, metric):
     assert scorer(metric)(model, X, NAMES[y]) == sign * value
 
 
+def test_two_classes_have_two_columns(problem):
+    X, y = problem
+    model = GaussianNB().fit(X, y > 0)
+    for metric in ("nll", "ece", "positive_ece"):
+        value = mc.evaluate(model.predict_proba(X), y > 0, metrics=metric)[metric].value
+        assert scorer(metric)(model, X, y > 0) == -value
+    found = cross_validate(GaussianNB(), X, y > 0, scoring=scorers("nll", "brier"), cv=3)
+    agreed = cross_val_score(GaussianNB(), X, y > 0, scoring="neg_log_loss", cv=3)
+    np.testing.assert_allclose(found["test_nll"], agreed, rtol=1e-9)
+
+
 def test_a_fold_may_lack_a_class(problem):
     """What sees labels alone takes the two classes of the first rows for the first two columns."""
     X, y = problem

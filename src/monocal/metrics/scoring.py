@@ -3,8 +3,8 @@
     score = metric(predict_proba(X), place of y in classes_),     with a minus where less is better
 
 What ``make_scorer`` makes sees labels and probabilities and must guess which column is which label; it guesses wrong where a
-class is absent from a fold. These ask the estimator for its ``classes_``, and otherwise are scorers like any other: several of
-them share one prediction, and weights are routed.
+class is absent from a fold. These ask the estimator for its ``classes_``, and otherwise are scorers like any other: weights are
+routed, and of more than two classes several of them share one prediction.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from sklearn.base import is_classifier
 from sklearn.metrics._scorer import _BaseScorer
 
 from ..data.labels import places_among
@@ -44,7 +45,9 @@ class MetricScorer(_BaseScorer):
 
     def _score(self, method_caller: Any, estimator: Any, X: Any, y_true: Any, **kwargs: Any) -> float:
         self._warn_overlap("A keyword of the scorer is also passed as metadata.", kwargs)
-        probs = method_caller(estimator, "predict_proba", X)
+        # scikit-learn shares one column where there are two classes, and nothing of what is no classifier.
+        shared = is_classifier(estimator) and len(estimator.classes_) > 2
+        probs = method_caller(estimator, "predict_proba", X) if shared else estimator.predict_proba(X)
         places = _places(y_true, estimator.classes_)
         return self._sign * self._score_func(probs, places, **{**self._kwargs, **kwargs})
 

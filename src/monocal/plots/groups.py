@@ -19,6 +19,7 @@ from ..metrics.outcomes import Outcomes
 from ..metrics.within import GROUP_BINS, group_sums
 from ..validation import check_count, check_fraction
 from ._axes import AFTER, BEFORE, LINE, panels, tidy, widest
+from ._predictors import before_probabilities
 from .curves import CalibrationCurve
 
 _SHOWN_NAME = 28
@@ -171,8 +172,6 @@ class GroupDisplay:
         cls, estimator: Any, X: Any, y: Any, groups: Any = "predicted", **options: Any
     ) -> GroupDisplay:
         """From a fitted calibrator (before and after it) or any fitted classifier with ``predict_proba``."""
-        from .reliability import before_probabilities
-
         before = before_probabilities(estimator, X)
         return cls.from_predictions(y, estimator.predict_proba(X), groups, before=before, **options)
 

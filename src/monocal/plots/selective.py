@@ -14,7 +14,7 @@ import numpy as np
 from ..errors import InputError
 from ..metrics import RiskCoverage, risk_coverage_curve
 from ._axes import AFTER, BEFORE, LINE, SERIES, legend, panels, tidy
-from .reliability import before_probabilities
+from ._predictors import before_probabilities
 
 
 class RiskCoverageDisplay:

@@ -12,6 +12,7 @@ reads the chunks anew, and memory is bounded by the chunks at work.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -179,7 +180,9 @@ class DaskRows:
         return self._like(chunks, [int(mask.sum()) for _, mask in some])
 
     def total_weight(self) -> float:
-        return sum(weight for chunk in compute([task(_weights, c) for c in self.chunks]) for weight in chunk)
+        return math.fsum(
+            weight for chunk in compute([task(_weights, c) for c in self.chunks]) for weight in chunk
+        )
 
     def measured(self, step: int) -> tuple[np.ndarray, np.ndarray]:
         first = np.cumsum([0, *self.sizes[:-1]]).tolist()

@@ -8,6 +8,7 @@ passes. So a fit gives what it gives in memory, bit for bit; it costs a sort a p
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial, reduce
@@ -171,8 +172,8 @@ class StreamingRows:
             return sum(self._map(lambda b: float(to_numpy(b.weight).sum(dtype=np.float64))))
         dtype = np.float32 if self.single_precision else np.float64  # that of prepared blocks
         parts = regroup(self._read())
-        return sum(
-            float(len(p)) if p.weight is None else float(p.weight.astype(dtype).sum(dtype=np.float64))
+        return math.fsum(
+            len(p) if p.weight is None else to_numpy(p.weight).astype(dtype).sum(dtype=np.float64)
             for p in parts
         )
 
