@@ -171,10 +171,8 @@ class StreamingRows:
             return sum(self._map(lambda b: float(to_numpy(b.weight).sum(dtype=np.float64))))
         dtype = np.float32 if self.single_precision else np.float64  # that of prepared blocks
         parts = regroup(self._read())
-        return sum(
-            float(len(p)) if p.weight is None else float(p.weight.astype(dtype).sum(dtype=np.float64))
-            for p in parts
-        )
+        weights = (np.ones(len(p)) if p.weight is None else to_numpy(p.weight).astype(dtype) for p in parts)
+        return sum(float(weight.sum(dtype=np.float64)) for weight in weights)
 
     def measured(self, step: int) -> tuple[np.ndarray, np.ndarray]:
         """One pass."""
