@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint bare fuzz docs wheel clean
+.PHONY: demo test lint bare fuzz docs wheel release clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -53,6 +53,7 @@ fuzz: $(VENV)/.test
 
 docs: $(VENV)/.test
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	$(BIN)/python tools/check_site.py
 
 # The wheel in dist/, installed with nothing beside it and tried.
 wheel: | $(BIN)/python
@@ -61,6 +62,10 @@ wheel: | $(BIN)/python
 	.venv-wheel/bin/python -m pip install -q dist/monocal-*.whl
 	cd .venv-wheel && bin/python -W error -c "import monocal as mc; from monocal.data import synthetic; \
 	  d = synthetic(500, 5, seed=0); print(mc.__version__, mc.MCCT().fit(d.values, d.labels).solution_.status)"
+
+# Checks, builds and tags a version, and publishes nothing: make release VERSION=0.2.0
+release: $(VENV)/.test
+	$(BIN)/python tools/release.py $(VERSION)
 
 clean:
 	rm -rf $(VENV) .venv-newest .venv-lowest .venv-wheel dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage*

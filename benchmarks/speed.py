@@ -315,7 +315,7 @@ def growth_table(rows):
         if "growth" in r
     ]
     return pages.table(
-        ["what grows", "rows x classes", "jumps", "`MCCT` fit, ns a logit", "predict"], lines, words=2
+        ["what grows", "rows x classes", "jumps", "`MCCT` fit, ns per logit", "predict"], lines, words=2
     )
 
 

@@ -4,6 +4,7 @@ import pickle
 import warnings
 
 import numpy as np
+import pandas
 import pytest
 import sklearn
 from scipy.special import log_softmax
@@ -14,7 +15,15 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import GridSearchCV, GroupKFold, RepeatedKFold, cross_val_score, train_test_split
+from sklearn.model_selection import (
+    GridSearchCV,
+    GroupKFold,
+    KFold,
+    RepeatedKFold,
+    cross_val_predict,
+    cross_val_score,
+    train_test_split,
+)
 from sklearn.naive_bayes import GaussianNB, MultinomialNB
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -41,8 +50,9 @@ def problem():
         mc.CalibratedClassifier(LogisticRegression()),
         mc.CalibratedClassifier(LogisticRegression(), "temperature", cv=3),
         mc.CalibratedClassifier(DecisionTreeClassifier(random_state=0)),
+        mc.CalibratedClassifier(LogisticRegression(), "temperature", cv=3, ensemble=True),
     ],
-    ids=["logits", "temperature", "probabilities"],
+    ids=["logits", "temperature", "probabilities", "ensemble"],
 )
 def test_check_estimator(estimator):
     with warnings.catch_warnings():
@@ -133,6 +143,175 @@ def test_labels_of_any_type(problem, names):
     np.testing.assert_array_equal(model.predict_proba(X_test), plain.predict_proba(X_test))
     assert set(model.predict(X_test)) <= set(names)
     assert model.score(X, names[y]) > 0.5
+
+
+class NumbersOnly(ClassifierMixin, BaseEstimator):
+    """Takes no labels but 0..k-1 with none left out, as XGBClassifier does."""
+
+    def fit(self, X, y):
+        names = np.unique(y)
+        expected = np.arange(len(names))
+        if names.dtype.kind not in "iufb" or (names != expected).any():
+            raise ValueError(
+                f"Invalid classes inferred from unique values of `y`. Expected: {expected}, got {names}"
+            )
+        self.inner_ = GaussianNB().fit(X, y)
+        self.classes_ = names
+        return self
+
+    def predict_proba(self, X):
+        return self.inner_.predict_proba(X).astype(np.float32)
+
+
+@pytest.mark.parametrize("ensemble", [False, True])
+@pytest.mark.parametrize(
+    "names",
+    [np.array(["ant", "bee", "cat", "dog"]), np.arange(1, 5), np.array([-1.0, 2.0, 5.0, 7.0])],
+    ids=str,
+)
+def test_estimators_that_take_numbers_only(problem, names, ensemble):
+    X, X_test, y, _ = problem
+    plain = mc.CalibratedClassifier(NumbersOnly(), ensemble=ensemble).fit(X, y)
+    assert not plain.encoded_
+    with pytest.warns(
+        UserWarning, match="NumbersOnly refuses these labels, so it was fitted on their places"
+    ):
+        model = mc.CalibratedClassifier(NumbersOnly(), ensemble=ensemble).fit(X, names[y])
+    assert model.encoded_
+    np.testing.assert_array_equal(model.classes_, names)
+    np.testing.assert_array_equal(model.predict_proba(X_test), plain.predict_proba(X_test))
+    np.testing.assert_array_equal(model.predict(X_test), names[plain.predict(X_test)])
+    if not ensemble:
+        assert_order_kept(model.estimator_.predict_proba(X_test), model.predict_proba(X_test))
+
+
+def test_numbers_only_and_a_class_that_a_fold_lacks(problem):
+    X, X_test, y, _ = problem
+    few = y.copy()
+    few[y == 1] = 2
+    few[0] = 1  # in the middle of the others, so that where it is held out a number is left out
+    with pytest.warns(UserWarning, match="a class is absent from the training rows of a fold"):
+        model = mc.CalibratedClassifier(NumbersOnly(), cv=3).fit(X, few)
+    assert not model.encoded_  # the model of all rows has seen it
+    assert model.predict_proba(X_test).shape == (len(X_test), 4)
+
+
+def test_what_is_wrong_with_the_rows_is_not_put_down_to_the_labels(problem):
+    X, _, y, _ = problem
+    hole = X.copy()
+    hole[3, 2] = np.nan
+    with pytest.raises(ValueError, match="Input X contains NaN"):
+        mc.CalibratedClassifier(LogisticRegression()).fit(hole, np.array(["a", "b", "c", "d"])[y])
+
+
+def test_labels_of_another_kind_than_those_of_a_fitted_model(problem):
+    X, X_cal, y, y_cal = problem
+    plain = LogisticRegression().fit(X, y)
+    with pytest.raises(
+        mc.InputError, match=r"label 'c' of row 0 is not among the 4 classes .*called the same"
+    ):
+        mc.CalibratedClassifier(plain, cv="prefit").fit(X_cal, np.full(len(y_cal), "c"))
+
+
+def test_an_ensemble_is_the_mean_of_its_members(problem):
+    X, X_test, y, _ = problem
+    model = mc.CalibratedClassifier(LinearSVC(), cv=4, ensemble=True).fit(X, y)
+    expected = np.zeros((len(X_test), 4))
+    for train, test in [(m != k, m == k) for m in [_fold_numbers(y, 4)] for k in range(4)]:
+        one = LinearSVC().fit(X[train], y[train])
+        cal = mc.MCCT().fit(one.decision_function(X[test]), y[test])
+        expected += cal.predict_proba(one.decision_function(X_test)) / 4
+    np.testing.assert_allclose(model.predict_proba(X_test), expected, atol=1e-12)
+    assert not hasattr(model, "calibrator_")
+    assert not hasattr(model.fit(X, y).set_params(ensemble=False).fit(X, y), "calibrated_classifiers_")
+
+
+def _fold_numbers(y, folds):
+    fold = np.empty(len(y), dtype=int)
+    fold[np.argsort(y, kind="stable")] = np.arange(len(y)) % folds
+    return fold
+
+
+class Fixed(ClassifierMixin, BaseEstimator):
+    """Its logits are the features themselves, plus what the training labels say: members differ."""
+
+    def fit(self, X, y):
+        self.classes_, counts = np.unique(y, return_counts=True)
+        self.shift_ = np.cos(counts.cumsum())
+        return self
+
+    def decision_function(self, X):
+        return X + self.shift_.astype(X.dtype)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_what_an_ensemble_promises_of_the_order(dtype):
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 5, 600)
+    X = rng.normal(size=(600, 5)).round(1) * 8  # ties, and members that disagree
+    X[np.arange(600), y] += 6
+    X = X.astype(dtype)
+    model = mc.CalibratedClassifier(Fixed(), "conditional", cv=KFold(3), ensemble=True).fit(X, y)
+    p = model.predict_proba(X)
+    assert p.dtype == dtype
+    scores = np.stack([m.estimator_.decision_function(X) for m in model.calibrated_classifiers_])
+    all_above = (scores[:, :, :, None] >= scores[:, :, None, :]).all(axis=0)
+    np.testing.assert_array_equal(all_above & (p[:, :, None] < p[:, None, :]), False)
+    tops = scores.argmax(axis=2)
+    agreed = (tops == tops[0]).all(axis=0)
+    assert 0 < agreed.sum() < len(agreed)
+    np.testing.assert_array_equal(p.argmax(axis=1)[agreed], tops[0][agreed])
+
+
+def test_an_ensemble_whose_members_lack_classes():
+    rng = np.random.default_rng(0)
+    y = np.array(["a"] * 40 + ["b"] * 30 + ["c"] * 3 + ["d"])
+    X = rng.normal(size=(len(y), 3)) + np.unique(y, return_inverse=True)[1][:, None]
+    model = mc.CalibratedClassifier(LogisticRegression(), cv=5, ensemble=True).fit(X, y)
+    assert sorted({len(m.classes_) for m in model.calibrated_classifiers_}) == [3, 4]
+    p = model.predict_proba(X)
+    np.testing.assert_allclose(p.sum(axis=1), 1)
+    assert (p > 0).all()
+    split = [(np.arange(73), np.arange(73))]
+    once = mc.CalibratedClassifier(LogisticRegression(), cv=split, ensemble=True)
+    with pytest.warns(UserWarning, match="No member of the ensemble has seen the class 'd'"):
+        once.fit(X, y)
+    assert (once.predict_proba(X)[:, 3] == 0).all()
+
+
+def test_an_ensemble_with_weights_context_and_a_frame(problem):
+    X, X_test, y, _ = problem
+    weight = np.random.default_rng(0).uniform(0.5, 2, len(y))
+    ward = np.array(["east", "west", "north"])[np.arange(len(y)) % 3]
+    frame = pandas.DataFrame(X).add_prefix("f")
+    model = mc.CalibratedClassifier(LogisticRegression(), "conditional", cv=3, ensemble=True)
+    model.fit(frame, y, sample_weight=weight, context=ward)
+    assert model.feature_names_in_.tolist() == frame.columns.tolist()
+    assert model.n_features_in_ == 12
+    wards = ward[: len(X_test)]
+    p = model.predict_proba(pandas.DataFrame(X_test).add_prefix("f"), wards)
+    assert p.shape == (len(X_test), 4)
+    first = model.calibrated_classifiers_[0]
+    fold = _fold_numbers(y, 3) == 0
+    inner = LogisticRegression().fit(frame[~fold], y[~fold], sample_weight=weight[~fold])
+    cal = mc.ConditionalMCCT().fit(
+        inner.decision_function(frame[fold]), y[fold], weight[fold], context=ward[fold]
+    )
+    np.testing.assert_allclose(
+        first.predict_proba(frame, ward),
+        cal.predict_proba(inner.decision_function(frame), context=ward),
+        atol=1e-12,
+    )
+
+
+def test_predictions_out_of_fold(problem):
+    X, _, y, _ = problem
+    names = np.array(["ant", "bee", "cat", "dog"])
+    p = cross_val_predict(
+        mc.CalibratedClassifier(LinearSVC(), cv=3), X, names[y], cv=3, method="predict_proba"
+    )
+    assert p.shape == (len(y), 4)
+    assert (names[p.argmax(axis=1)] == names[y]).mean() > 0.6
 
 
 def test_true_and_false():
@@ -234,7 +413,7 @@ def test_classes_absent_from_the_calibration_set(problem):
     assert model.predict_proba(X).shape == (len(X), 4)
     assert_order_kept(plain.decision_function(X), model.predict_proba(X))
     stranger = np.append(y_cal, 9)
-    with pytest.raises(mc.InputError, match=r"label .*9.* of row 450 is not among the 4 classes"):
+    with pytest.raises(mc.InputError, match=r"label 9 of row 450 is not among the 4 classes"):
         mc.CalibratedClassifier(plain, cv="prefit").fit(np.vstack([X_cal, X_cal[:1]]), stranger)
 
 
@@ -315,6 +494,8 @@ def test_refusals(problem):
         mc.CalibratedClassifier(LinearSVC()).fit(X[:3], [0, 1, 2])
     with pytest.raises(sklearn.exceptions.NotFittedError):
         mc.CalibratedClassifier(LinearSVC(), cv="prefit").fit(X, y)
+    with pytest.raises(mc.InputError, match="ensemble: its members are trained on folds"):
+        mc.CalibratedClassifier(LinearSVC().fit(X, y), cv="prefit", ensemble=True).fit(X, y)
     with pytest.raises(mc.InputError, match="sample_weight: entry 0 is negative"):
         mc.CalibratedClassifier(LinearSVC()).fit(X, y, sample_weight=-np.ones(len(y)))
     with pytest.raises(ValueError, match="Unknown label type"):

@@ -1,14 +1,14 @@
 """What must hold of a fitted calibrator, whoever wrote it down.
 
     every number of a map   finite
-    a rank map              starts 0 = s_0 < s_1 < ... < m; increments >= 0, one column a start, one row a factor
+    a rank map              starts 0 = s_0 < s_1 < ... < m; increments >= 0, one column per start, one row per factor
     a ramp                  zero != one, of a statistic that is there
     a temperature, a scale  > 0
     a broken line           knots rising, as many values as knots; steps: one value more than edges
     a probability           in [0, 1];  a mixture and class frequencies sum to 1
     a stage                 a fitted calibrator of as many classes
     scales of groups        > 0, one for each class or category
-    one entry a class       m of them
+    one entry per class     m of them
 
 These are what the proofs of the order and of the sums use, so a file with a right checksum and wrong numbers cannot slip through.
 What no rule names is put to the test: the calibrator must turn a few rows of ordinary logits into rows of probabilities.

@@ -51,7 +51,7 @@ class Layout:
         shape = tuple(array.shape)
         if len(shape) < 2:
             raise InputError(
-                f"{name} must be two-dimensional, one row a sample and one column a class, or have more axes, one of them "
+                f"{name} must be two-dimensional, one row per sample and one column per class, or have more axes, one of them "
                 f"{spoken('class_axis=')}, but has shape {shape}. Reshape your data, for a single sample with "
                 f"{name}.reshape(1, -1)."
             )
@@ -69,7 +69,7 @@ class Layout:
         return (ndim < 2 and self.class_axis == -1) or (ndim == 2 and self.class_axis in (-1, 1))
 
 
-ROWS = Layout()  # one row a sample, one column a class, and all labels count
+ROWS = Layout()  # one row per sample, one column per class, and all labels count
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ they are, never renormalised.
 
 from __future__ import annotations
 
+import math
 import numbers
 import re
 from dataclasses import dataclass
@@ -37,7 +38,7 @@ def read_matrix(x: Any, name: str = "X") -> Given:
     values, eps = read_floats(x, name)
     if values.ndim != 2:
         raise InputError(
-            f"{name} must be two-dimensional, one row a sample and one column a class, but has shape "
+            f"{name} must be two-dimensional, one row per sample and one column per class, but has shape "
             f"{tuple(values.shape)}. Reshape your data, for a single sample with {name}.reshape(1, -1)."
         )
     if values.shape[0] == 0 or values.shape[1] == 0:
@@ -58,7 +59,7 @@ def check_logits(x: Any, name: str = "X", first_row: int = 0) -> Given:
     xp = array_namespace(z)
     with np.errstate(over="ignore", invalid="ignore"):
         # In a wider type than half precision, where the sum of many would overflow.
-        fine = bool(xp.isfinite(xp.sum(z, dtype=compute_dtype(z))))
+        fine = math.isfinite(xp.sum(z, dtype=compute_dtype(z)))
     if not fine:
         repair, leave = "Remove or repair such rows first.", "Leave at least one class available."
         only = "Only -inf is allowed (the class is not available in that row)."
@@ -105,7 +106,7 @@ def check_probability_rows(p: Array, eps: float, name: str, first_row: int, advi
     )
 
 
-# Number of columns that stands for "not known": every class id will do.
+# Number of columns that stands for "not known": every class id is accepted.
 ANY_CLASS = 2**31
 
 

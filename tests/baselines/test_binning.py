@@ -12,9 +12,9 @@ import monocal as mc
 from hostile import calibration_set, hard_rows
 from monocal import metrics
 from monocal.baselines.bayesian_binning import beta_bins
-from monocal.baselines.one_vs_rest import equal_mass_edges
 from monocal.baselines.scaling_binning import platt
 from monocal.baselines.spline import natural_spline_slope
+from monocal.edges import equal_mass_edges
 
 BY_CLASS = [
     mc.HistogramBinning(),
@@ -53,16 +53,19 @@ def test_published_histogram(shared_logits):
 
 def test_equal_mass_edges():
     p = np.array([0.1, 0.2, 0.3, 0.4, 0.5, 0.6])
-    np.testing.assert_allclose(equal_mass_edges(p, np.ones(6), 3), [0.25, 0.45])
-    np.testing.assert_allclose(equal_mass_edges(p, np.array([2, 0.5, 0.5, 1, 1, 1]), 3), [0.15, 0.45])
-    np.testing.assert_allclose(
-        equal_mass_edges(np.array([0.1, 0.5, 0.5, 0.5, 0.9]), np.ones(5), 5), [0.3, 0.7]
-    )
-    assert len(equal_mass_edges(np.full(9, 0.4), np.ones(9), 5)) == 0
+    np.testing.assert_allclose(equal_mass_edges(p, 3), [0.25, 0.45])
+    np.testing.assert_allclose(equal_mass_edges(p, 3, np.array([2, 0.5, 0.5, 1, 1, 1])), [0.15, 0.45])
+    np.testing.assert_allclose(equal_mass_edges(np.array([0.1, 0.5, 0.5, 0.5, 0.9]), 5), [0.3, 0.7])
+    assert len(equal_mass_edges(np.full(9, 0.4), 5)) == 0
     near = np.array(
         [1.0, np.nextafter(1.0, 2.0)]
     )  # no number lies between: the edge must still separate them
-    assert np.searchsorted(equal_mass_edges(near, np.ones(2), 2), near).tolist() == [0, 1]
+    assert np.searchsorted(equal_mass_edges(near, 2), near).tolist() == [0, 1]
+    # On the last value of a bin, and where the largest value outweighs a bin.
+    assert equal_mass_edges(p, 3, between=False).tolist() == [0.2, 0.4]
+    heavy = np.array([1, 1, 1, 1, 1, 100])
+    assert len(equal_mass_edges(p, 3, heavy)) == 0
+    np.testing.assert_allclose(equal_mass_edges(p, 3, heavy, own_last=True), [0.55])
 
 
 def test_bbq_against_its_formula():

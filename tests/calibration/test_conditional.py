@@ -363,7 +363,7 @@ def test_a_statistic_of_ones_own():
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        (lambda u: u, "one number a row"),
+        (lambda u: u, "one number per row"),
         (lambda u: u[:, 0] * np.nan, "NaN"),
         (lambda u: ["a"] * len(u), "array of numbers"),
     ],

@@ -263,3 +263,39 @@ def test_a_classifier_whose_calibrator_has_several_steps():
     names = [o.name for o in session.get_outputs()]
     found = session.run(None, {session.get_inputs()[0].name: X.astype(np.float32)})
     np.testing.assert_allclose(found[names.index("probabilities")], model.predict_proba(X), atol=1e-5)
+
+
+def test_the_label_is_that_of_the_calibrated_probabilities():
+    """With a method that may change the order the estimator's own label is another."""
+    rng = np.random.default_rng(0)
+    y = rng.choice(3, 400, p=[0.7, 0.2, 0.1])
+    X = (rng.normal(size=(400, 3)) + 0.7 * np.eye(3)[y]).astype(np.float32)
+    names = np.array(["ant", "bee", "cat"])
+    model = mc.CalibratedClassifier(LogisticRegression(class_weight="balanced"), "structured").fit(
+        X, names[y]
+    )
+    assert (model.predict(X) != model.estimator_.predict(X)).mean() > 0.1
+    found = run(model.to_onnx(), X)
+    np.testing.assert_array_equal(found["label"], names[found["probabilities"].argmax(axis=1)])
+    clear = np.diff(np.sort(model.predict_proba(X), axis=1)[:, -2:])[:, 0] > 1e-3
+    np.testing.assert_array_equal(found["label"][clear], model.predict(X)[clear])
+
+
+@pytest.mark.parametrize("estimator", [LogisticRegression(C=0.05), GaussianNB()], ids=repr)
+def test_an_ensemble_exports_itself(estimator, tmp_path):
+    X, y = load_iris(return_X_y=True)
+    X = StandardScaler().fit_transform(X).astype(np.float32)
+    names = np.array(["setosa", "versicolor", "virginica"])
+    some = np.r_[0:50, 50:100, 100]  # one row of the last class: a member has not seen it
+    model = mc.CalibratedClassifier(estimator, cv=3, ensemble=True).fit(X[some], names[y[some]])
+    assert sorted(len(m.classes_) for m in model.calibrated_classifiers_) == [2, 3, 3]
+    found = run(model.to_onnx(tmp_path / "m.onnx"), X)
+    assert list(found) == ["label", "probabilities"]
+    p = model.predict_proba(X)
+    np.testing.assert_allclose(found["probabilities"], p, atol=2e-4)
+    clear = np.diff(np.sort(p, axis=1)[:, -2:])[:, 0] > 1e-3
+    np.testing.assert_array_equal(found["label"][clear], model.predict(X)[clear])
+    logits = run(model.to_onnx(output="logits"), X)["calibrated_logits"]
+    np.testing.assert_allclose(np.exp(logits), p, atol=2e-4)
+    with pytest.raises(mc.InputError, match="output must be one of"):
+        model.to_onnx(output="labels")

@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
-# Compares monocal.metrics with netcal, torchmetrics, relplot and uncertainty-calibration, in an environment
-# of their own (.venv-oracles, made on first use): they bring heavy dependencies the library does without.
+# Compares monocal.metrics with netcal, torchmetrics, relplot and uncertainty-calibration, and runs the blocks of
+# docs/coming-from.md that need netcal and probmetrics, in an environment of their own (.venv-oracles, made on
+# first use): they bring heavy dependencies the library does without.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 venv=.venv-oracles
 if [ ! -e "$venv/.ready" ]; then
   "${PYTHON:-python3}" -m venv "$venv"
-  "$venv/bin/python" -m pip install -q -e . -r tests/oracles/requirements.txt -c constraints-test.txt
+  "$venv/bin/python" -m pip install -q -e ".[cli,plots,torch]" -r tests/oracles/requirements.txt -c constraints-test.txt
   touch "$venv/.ready"
 fi
-exec "$venv/bin/python" -m pytest -W default tests/oracles/oracle_*.py "$@"
+"$venv/bin/python" -m pytest -W default tests/oracles/oracle_*.py "$@"
+"$venv/bin/python" -m pytest -W default tests/test_pages.py -k coming-from

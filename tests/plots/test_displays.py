@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ from monocal.plots import (
     MarginDisplay,
     RankParametersDisplay,
     ReliabilityDisplay,
+    RiskCoverageDisplay,
 )
 
 matplotlib = pytest.importorskip("matplotlib", reason="needs matplotlib: pip install 'monocal[plots]'")
@@ -53,10 +55,11 @@ def displays(fitted):
         RankParametersDisplay.from_estimator(cal, x),
         EffectDisplay.from_estimator(cal, x),
         ComparisonDisplay.from_estimator({"TS": ts, "conditional": cal}, x, y, n_boot=10),
+        RiskCoverageDisplay.from_estimator(cal, x, y),
     ]
 
 
-@pytest.mark.parametrize("number", range(5))
+@pytest.mark.parametrize("number", range(6))
 def test_every_display_draws_new_or_into_the_callers_axes(fitted, pyplot, number, tmp_path):
     open_before = pyplot.get_fignums()
     display = displays(fitted)[number]
@@ -349,3 +352,88 @@ def test_the_picture_of_the_documentation_shows_what_its_page_says():
     shown = [f"{line.split()[0]} ({line.split()[1]})" for line in table[1].strip().splitlines()]
     drawn = re.findall(r">(\w+ \(\d+\))<", page.with_suffix(".svg").read_text(encoding="utf-8"))
     assert drawn == shown
+
+
+def test_risk_against_coverage(fitted, pyplot):
+    data, ts, cal = fitted
+    x, y = data.values, data.labels
+    display = RiskCoverageDisplay.from_estimator({"TS": ts, "conditional": cal}, x, y).plot(linestyle=":")
+    first, second, best = display.ax_.lines
+    for line, name in ((first, "TS"), (second, "conditional")):
+        curve = display.curves[name]
+        assert line.get_linestyle() == ":"
+        np.testing.assert_allclose(line.get_xdata()[1:], 100 * curve.coverage)
+        np.testing.assert_allclose(line.get_ydata()[1:], 100 * curve.risk)
+        assert line.get_label() == f"{name}: AURC {100 * curve.aurc:.2f} %"
+        # No order is better than the best one.
+        assert (
+            np.interp(line.get_xdata(), best.get_xdata(), best.get_ydata(), left=0) <= line.get_ydata() + 0.02
+        ).all()
+    assert best.get_ydata()[-1] == pytest.approx(100 * (1 - mc.metrics.accuracy(cal.predict_proba(x), y)))
+    alone = RiskCoverageDisplay.from_predictions(y, cal.predict_proba(x))
+    assert list(alone.curves) == ["model"]
+    with pytest.raises(mc.InputError, match="at least one"):
+        RiskCoverageDisplay({})
+
+
+def test_legends_fit_the_width_and_titles_stand_above_them(fitted, pyplot):
+    data, ts, cal = fitted
+    named = {"temperature scaling of all classes": ts, "conditional, of the margin": cal}
+    display = ReliabilityDisplay.from_estimator(named, data.values, data.labels).plot()
+    display.figure_.canvas.draw()
+    box = display.figure_.legends[0].get_window_extent()
+    assert box.x0 >= 0
+    assert box.x1 <= display.figure_.bbox.width
+    figure, ax = pyplot.subplots(figsize=(3.5, 3))
+    ReliabilityDisplay.from_estimator(ts, data.values, data.labels, name="TS").plot(ax, histogram=False)
+    figure.canvas.draw()
+    assert ax.title.get_window_extent().y0 >= ax.get_legend().get_window_extent().y1 - 1
+
+
+def test_margins_of_several_predictors_and_names(fitted, pyplot):
+    data, ts, cal = fitted
+    x, y = data.values, data.labels
+    both = MarginDisplay.from_estimator({"TS": ts, "conditional": cal}, x, y, n_bins=5).plot(linewidth=3)
+    assert list(both.curves) == ["TS", "conditional"]
+    for title, model in (("TS", ts), ("conditional", cal)):
+        alone = MarginDisplay.from_estimator(model, x, y, n_bins=5)
+        np.testing.assert_array_equal(both.curves[title].gap, alone.curves["after"].gap)
+    assert sum(line.get_linewidth() == 3 for line in both.ax_.lines) == 2
+    assert list(MarginDisplay.from_estimator(ts, x, y, name="mine").curves) == ["mine"]
+
+
+def test_tick_labels_of_a_small_margin_diagram_do_not_touch(fitted, pyplot):
+    data, ts, _ = fitted
+    figure, ax = pyplot.subplots(figsize=(3, 2.5), layout="constrained")
+    MarginDisplay.from_estimator(ts, data.values, data.labels).plot(ax)
+    figure.canvas.draw()
+    shown = [label.get_window_extent() for label in ax.get_xticklabels() if label.get_text()]
+    assert len(shown) >= 3
+    assert all(left.x1 < right.x0 for left, right in pairwise(shown))
+    assert ax.xaxis.label.get_window_extent().x1 <= figure.bbox.width
+
+
+def test_marks_of_groups_take_options(pyplot):
+    y, p, group = grouped()
+    display = GroupDisplay.from_predictions(y, p, group).plot(markersize=11)
+    assert {line.get_markersize() for line in display.ax_.lines if line.get_marker() == "o"} == {11}
+
+
+def test_axes_say_what_they_show_with_units(fitted, pyplot):
+    from monocal.calibration.statistics import STATISTICS
+    from monocal.plots.ranks import _IN_WORDS
+
+    data, ts, cal = fitted
+    assert set(_IN_WORDS) == set(STATISTICS)
+    assert (
+        EffectDisplay.from_estimator(cal, data.values, "entropy").plot().ax_[0].get_xlabel()
+        == "entropy, nats"
+    )
+    probs = ts.predict_proba(data.values)
+    one, other = (
+        ReliabilityDisplay.from_predictions(data.labels, probs, **options).plot()
+        for options in ({}, {"classes": [1]})
+    )
+    assert (one.ax_[0].get_ylabel(), one.histogram_ax_[0].get_xlabel()) == ("accuracy", "confidence")
+    assert other.ax_[0].get_ylabel() == "frequency of the class"
+    assert other.histogram_ax_[0].get_xlabel() == "probability of the class"

@@ -30,7 +30,14 @@ def largest(z, k=K, **rest):
 
 @pytest.mark.parametrize(
     "calibrator",
-    [mc.TemperatureScaling(), mc.MCCT(top_k=K), mc.MCCT(top_k=5), mc.MCCT(top_k=K, shrinkage=0.0)],
+    [
+        mc.TemperatureScaling(),
+        mc.MCCT(top_k=K),
+        mc.MCCT(top_k=5),
+        mc.MCCT(top_k=K, shrinkage=0.0),
+        mc.ConditionalMCCT(top_k=K, statistics=("margin", "log_odds"), by_class=False),
+        mc.ConditionalMCCT(top_k=5, statistics=("margin", "log_odds"), by_class=False, shrinkage=1.0),
+    ],
     ids=repr,
 )
 def test_a_flat_tail_gives_the_fit_on_all_logits(calibrator):
@@ -105,7 +112,9 @@ def test_order_is_kept_and_the_rest_stays_below(data):
     ids = np.array([rng.permutation(50)[:k] for _ in range(n)])
     top = mc.TopK(z, ids, total, n_classes)
     y = rng.integers(0, 50, n)
-    cal = mc.MCCT(shrinkage=data.draw(st.sampled_from([0.0, 1.0])), tol=1e-3).fit(top, y)
+    plain = data.draw(st.booleans())
+    strength = data.draw(st.sampled_from([0.0 if plain else 0.1, 1.0]))
+    cal = (mc.MCCT if plain else mc.ConditionalMCCT)(shrinkage=strength, tol=1e-3).fit(top, y)
     got = cal.predict_proba(top)
     p = got.probabilities
     assert np.isfinite(p).all()
@@ -152,7 +161,7 @@ def test_wrong_input_says_what():
         mc.TopK(top.values, top.ids, 0.0)
     with pytest.raises(mc.InputError, match="ids: every entry must be a class number"):
         mc.TopK(top.values, top.ids.astype(str), top.logsumexp)
-    with pytest.raises(mc.InputError, match="logsumexp must be one number or one a row"):
+    with pytest.raises(mc.InputError, match="logsumexp must be one number or one per row"):
         mc.TopK(top.values, top.ids, [100.0, 100.0])
     with pytest.raises(mc.InputError, match="logsumexp: every entry must be a real number"):
         mc.TopK(top.values, top.ids, "much")
@@ -168,8 +177,14 @@ def test_wrong_input_says_what():
         mc.MCCT().fit(mc.TopK(np.log([[0.4, 0.6]] * 2), [[0, 1]] * 2, n_classes=2), [0, 5])
     with pytest.raises(mc.InputError, match="needs all logits"):
         mc.VectorScaling().fit(top, y)
+    with pytest.raises(mc.InputError, match="by_class=True needs all logits"):
+        mc.ConditionalMCCT(by_class=True).fit(top, y)
+    with pytest.raises(mc.InputError, match=r"context: rows that name .* take none"):
+        mc.ConditionalMCCT().fit(top, y, context=np.arange(20.0))
     with pytest.raises(mc.InputError, match="needs all logits"):
-        mc.ConditionalMCCT().fit(top, y)
+        mc.ConditionalMCCT().fit(z, y).predict_proba(top)  # which looks at the class on top
+    with pytest.raises(mc.InputError, match="with statistics that the largest 12 alone do not tell"):
+        mc.ConditionalMCCT(by_class=False, top_k=K).fit(*flat_rows(300)).predict_proba(top)
     with pytest.raises(mc.InputError, match="use input='logits'"):
         mc.MCCT(input="probabilities").fit(top, y)
     with pytest.raises(mc.InputError, match="y is None"):
@@ -260,3 +275,25 @@ def test_a_heavy_tail_biases_towards_a_lower_temperature_and_little():
     found = [mc.TemperatureScaling().fit(largest(z, k, n_classes=2000), y).temperature_ for k in (5, 20, 100)]
     assert found[0] < found[1] < found[2] < whole
     assert whole - found[1] < 0.15 * whole
+
+
+@pytest.mark.parametrize("statistics", [("margin", "mean_gap", "spread"), ("entropy", "log_odds")], ids=repr)
+def test_statistics_see_the_rest(statistics, tmp_path):
+    """What a row's map depends on is the same from the largest logits and a flat rest as from all logits."""
+    z, y = flat_rows(1500)
+    top = largest(z, n_classes=M)
+    whole = mc.ConditionalMCCT(statistics=statistics, top_k=K, by_class=False, shrinkage=2.0).fit(z, y)
+    cal = mc.ConditionalMCCT(statistics=statistics, top_k=K, shrinkage=2.0).fit(top, y)
+    assert len(cal.factors_.ramps) > 0
+    assert np.count_nonzero(cal.coefficients_[:, 1:]) > 0
+    assert cal.by_class_ == "left out: rows name their largest logits alone"
+    assert cal.by_class == "auto"
+    assert cal.solution_.objective == pytest.approx(whole.solution_.objective, abs=1e-8)
+    expected = np.take_along_axis(whole.predict_proba(z), top.ids, axis=1)
+    got = cal.predict_proba(top)
+    np.testing.assert_allclose(got.probabilities, expected, atol=1e-6)
+    assert cal.score(top, y) == pytest.approx(whole.score(z, y), abs=1e-6)
+    np.testing.assert_array_equal(cal.predict_proba(top[3]).probabilities[0], got.probabilities[3])
+    cal.save(tmp_path / "cal.json")
+    again = mc.load(tmp_path / "cal.json").predict_proba(top)
+    np.testing.assert_array_equal(again.probabilities, got.probabilities)

@@ -9,12 +9,13 @@ Every class has its own parameters, so none of these keeps the order of the clas
 from __future__ import annotations
 
 from abc import abstractmethod
+from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize
 from sklearn.exceptions import ConvergenceWarning
 
-from ..arrays import compute_dtype
+from ..arrays import A, array_namespace, compute_dtype, device_of, like
 from ..calibration.base import Calibrator
 from ..calibration.temperature import TemperatureScaling
 from ..errors import InputError, spoken, warn
@@ -105,14 +106,7 @@ class AffineCalibrator(Calibrator):
         return map_rows(self._transform, logits)
 
     def _transform(self, logits: np.ndarray) -> np.ndarray:
-        x = self._features(logits)
-        masked = np.isnan(x)
-        np.copyto(x, self.centre_.astype(x.dtype), where=masked)
-        coef = self.coef_.astype(x.dtype)
-        f = x @ coef.T if coef.ndim == 2 else x * coef
-        f += self.intercept_.astype(x.dtype)
-        f[masked] = -np.inf
-        return f
+        return affine_map(self._features(logits), self.coef_, self.intercept_, self.centre_)
 
 
 class VectorScaling(AffineCalibrator):
@@ -326,6 +320,18 @@ class DirichletCalibration(AffineCalibrator):
         np.fill_diagonal(strength, 0.0)
         strength[:, -1] = mu / m
         return strength
+
+
+def affine_map(x: A, coef: np.ndarray, intercept: np.ndarray, centre: np.ndarray) -> A:
+    """``coef x + intercept`` of features (n, m), NaN where a class is not available: -inf there, and ``centre`` for others."""
+    xp = array_namespace(x)
+    masked = xp.isnan(x)
+    seen: Any = xp.where(masked, like(centre, x), x)
+    weights = like(coef, seen)
+    f: Any = seen @ weights.T if weights.ndim == 2 else seen * weights
+    f += like(intercept, seen)
+    out: Any = xp.where(masked, xp.asarray(-np.inf, dtype=f.dtype, **device_of(f)), f)
+    return out
 
 
 def _depth(logits: np.ndarray) -> np.ndarray:

@@ -16,7 +16,8 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import gammaln
 
-from .one_vs_rest import OneVsRestCalibrator, halfway
+from ..edges import halfway
+from .one_vs_rest import OneVsRestCalibrator
 
 _PRIOR = 2.0  # strength of the beta priors of a histogram, all bins together
 _NEGLIGIBLE = 1e-12  # histograms that weigh less than this are left out

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..edges import equal_mass_edges
 from ..validation import check_choice, check_number
-from .one_vs_rest import OneVsRestCalibrator, bin_sums, equal_mass_edges
+from .one_vs_rest import OneVsRestCalibrator, bin_sums
 
 
 class HistogramBinning(OneVsRestCalibrator):
@@ -74,7 +75,7 @@ class HistogramBinning(OneVsRestCalibrator):
         if self.strategy == "uniform":
             edges = np.linspace(0.0, 1.0, self.bins + 1)[1:-1]
         else:
-            edges = equal_mass_edges(p, weight, self.bins)
+            edges = equal_mass_edges(p, self.bins, weight)
         hits, mass = bin_sums(p, edges, weight * hit, weight)
         middle = np.convolve(np.concatenate([[0.0], edges, [1.0]]), [0.5, 0.5], "valid")
         return edges, np.divide(hits, mass, out=middle, where=mass > 0)

@@ -17,14 +17,13 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import ordered_softmax, scatter, sort_with_index
-from ..calibration.base import Calibrator
-from ..calibration.temperature import TemperatureScaling, last_scale
-from ..errors import require
+from ..arrays import scatter, sort_with_index
+from ..calibration.temperature import last_scale
 from ..rows.parallel import map_rows
 from ..validation import check_choice
-from .depths import depths, lift, mask, squeeze
-from .network import Schedule, check_hidden, classification_loss, forward, new_layers, positive_factor, train
+from .depths import depths, squeeze
+from .network import forward, positive_factor
+from .network_calibrator import NetworkCalibrator, Prepared
 
 # The table of F: points, and how deep it goes in units of the temperature. Below, F goes on with its last slope; a class so far
 # down has a probability of 1e-17 at most.
@@ -32,7 +31,7 @@ _POINTS = 401
 _DEEPEST = 40.0
 
 
-class IntraOrderPreserving(Calibrator):
+class IntraOrderPreserving(NetworkCalibrator):
     """Monotone networks of the logits. Needs torch to fit (``monocal[torch]``), not to predict.
 
     Parameters
@@ -90,9 +89,6 @@ class IntraOrderPreserving(Calibrator):
     1.0
     """
 
-    preserves_order = True
-    preserves_top1 = True
-
     def __init__(
         self,
         *,
@@ -124,41 +120,16 @@ class IntraOrderPreserving(Calibrator):
 
     def _fit(self, logits: np.ndarray, labels: np.ndarray, weight: np.ndarray | None) -> None:
         check_choice(self.mode, "mode", ("diag", "oi", "op"))
-        check_choice(self.loss, "loss", ("nll", "mse"))
         hidden = ((64, 64) if self.mode == "diag" else (32,)) if self.hidden is None else self.hidden
-        check_hidden(hidden)
-        schedule = Schedule(
-            self.learning_rate, self.max_epochs, self.patience, self.validation, self.batch_size, self.seed
-        )
-        schedule.check()
-        torch = require("torch", "torch")
-        random = np.random.default_rng(self.seed)
-        rows = schedule.split(len(labels), random)
-        # The start must not have seen the validation rows, or nothing would seem to improve on it.
-        start = TemperatureScaling(prior_rows=0).fit(
-            logits[rows[0]], labels[rows[0]], None if weight is None else weight[rows[0]]
-        )
-        self.temperature_ = start.temperature_
-        truth = torch.as_tensor(labels)
-        w = torch.as_tensor((np.ones(len(labels)) if weight is None else weight).astype(np.float32))
         prepare = self._prepare_diagonal if self.mode == "diag" else self._prepare_gaps
-        sizes, calibrated = prepare(torch, logits, hidden)
-
-        def loss(layers: list[Any], rows: Any) -> Any:
-            return classification_loss(calibrated(layers, rows), truth[rows], w[rows], self.loss)
-
-        layers = new_layers(sizes, random)
-        self.layers_, self.history_, self.n_iter_ = train(
-            layers, loss, rows, logits.shape[1], schedule, random
-        )
+        self._train(logits, labels, weight, hidden, prepare)
         if self.mode == "diag":
             self.table_ = np.maximum.accumulate(_integral(np, self.layers_, np.float64))
-        self.scale_ = 1.0
         self.scale_ = last_scale(self._calibrate(logits), labels, weight)
 
     # One function of every depth.
 
-    def _prepare_diagonal(self, torch: Any, logits: np.ndarray, hidden: Any) -> tuple[tuple[int, ...], Any]:
+    def _prepare_diagonal(self, torch: Any, logits: np.ndarray, hidden: Any) -> Prepared:
         # Cells and places within them, small; widened batch by batch.
         cell = torch.as_tensor(map_rows(lambda z: _cell(self._place(z)).astype(np.int16), logits))
         inside = torch.as_tensor(
@@ -191,7 +162,7 @@ class IntraOrderPreserving(Calibrator):
 
     # Multipliers of the gaps.
 
-    def _prepare_gaps(self, torch: Any, logits: np.ndarray, hidden: Any) -> tuple[tuple[int, ...], Any]:
+    def _prepare_gaps(self, torch: Any, logits: np.ndarray, hidden: Any) -> Prepared:
         m = logits.shape[1]
         features = torch.as_tensor(map_rows(self._features, logits))
         index = map_rows(lambda z: sort_with_index(depths(z))[1], logits)
@@ -230,17 +201,10 @@ class IntraOrderPreserving(Calibrator):
     # Either.
 
     def _scaled(self, logits: np.ndarray) -> np.ndarray:
-        """Calibrated logits with the largest at 0."""
         with np.errstate(over="ignore"):
             f = self._diagonal(logits) if self.mode == "diag" else self._multiplied(logits)
             f *= f.dtype.type(self.scale_)
             return f
-
-    def _calibrate(self, logits: np.ndarray) -> np.ndarray:
-        return map_rows(lambda z: lift(self._scaled(z), z), logits)
-
-    def _probabilities(self, logits: np.ndarray) -> np.ndarray:
-        return map_rows(lambda z: ordered_softmax(mask(self._scaled(z), z)), logits)
 
 
 def _cell(place: np.ndarray) -> np.ndarray:

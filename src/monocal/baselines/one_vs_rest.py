@@ -62,27 +62,6 @@ class OneVsRestCalibrator(ProbabilityCalibrator):
         return normalise(q, scores, ~np.isinf(logits))
 
 
-def equal_mass_edges(p: np.ndarray, weight: np.ndarray, bins: int) -> np.ndarray:
-    """Interior edges that cut ``p`` (n,) into bins of equal weight, half-way between neighbours.
-
-    Equal values are never separated, so there may be fewer bins.
-    """
-    order = np.argsort(p)
-    p, mass = p[order], np.cumsum(weight[order])
-    targets = mass[-1] * np.arange(1, bins) / bins
-    # Whole weights sum exactly, other weights nearly: a cut that is reached up to rounding is reached.
-    last = p[np.searchsorted(mass, targets * (1.0 - 1e-12))]
-    cuts = np.searchsorted(p, np.unique(last), side="right")
-    cuts = cuts[cuts < len(p)]
-    return halfway(p[cuts - 1], p[cuts])
-
-
-def halfway(low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """A number between two neighbours that separates them: not below ``low``, below ``high``."""
-    middle = low + (high - low) / 2.0
-    return np.where(middle < high, middle, low)
-
-
 def bin_sums(p: np.ndarray, edges: np.ndarray, *values: np.ndarray) -> list[np.ndarray]:
     """Sums of each of ``values`` (n,) over the bins."""
     index = np.searchsorted(edges, p)

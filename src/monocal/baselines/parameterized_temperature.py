@@ -12,17 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import ordered_softmax, to_numpy
-from ..calibration.base import Calibrator
-from ..calibration.temperature import TemperatureScaling, last_scale
-from ..errors import require
+from ..arrays import to_numpy
+from ..calibration.temperature import last_scale
 from ..rows.parallel import map_rows
-from ..validation import check_choice, check_number
-from .depths import depths, lift, mask, squeeze
-from .network import Schedule, check_hidden, classification_loss, forward, new_layers, positive_factor, train
+from ..validation import check_number
+from .depths import depths, squeeze
+from .network import forward, positive_factor
+from .network_calibrator import NetworkCalibrator, Prepared
 
 
-class ParameterizedTemperatureScaling(Calibrator):
+class ParameterizedTemperatureScaling(NetworkCalibrator):
     """PTS: a temperature for every sample, from its largest logits. Needs torch to fit (``monocal[torch]``), not to predict.
 
     Parameters
@@ -79,9 +78,6 @@ class ParameterizedTemperatureScaling(Calibrator):
     1.0
     """
 
-    preserves_order = True
-    preserves_top1 = True
-
     def __init__(
         self,
         *,
@@ -128,41 +124,23 @@ class ParameterizedTemperatureScaling(Calibrator):
 
     def _fit(self, logits: np.ndarray, labels: np.ndarray, weight: np.ndarray | None) -> None:
         check_number(self.top_k, "top_k", least=1, whole=True)
-        check_hidden(self.hidden)
-        check_choice(self.loss, "loss", ("nll", "mse"))
-        schedule = Schedule(
-            self.learning_rate, self.max_epochs, self.patience, self.validation, self.batch_size, self.seed
-        )
-        schedule.check()
-        torch = require("torch", "torch")
-        random = np.random.default_rng(self.seed)
-        rows = schedule.split(len(labels), random)
-        # The start must not have seen the validation rows, or nothing would seem to improve on it.
-        start = TemperatureScaling(prior_rows=0).fit(
-            logits[rows[0]], labels[rows[0]], None if weight is None else weight[rows[0]]
-        )
-        self.temperature_ = start.temperature_
+        self._train(logits, labels, weight, self.hidden, self._prepare, from_zero=not self.published)
+        if not self.published:
+            self.scale_ = last_scale(self._calibrate(logits), labels, weight)
+
+    def _prepare(self, torch: Any, logits: np.ndarray, hidden: Any) -> Prepared:
         features = torch.as_tensor(map_rows(self._features, logits))
         # Cut, and 0 where masked: an infinite product would have no gradient.
         down = map_rows(lambda z: np.minimum(depths(z) / self.temperature_, 1e4).astype(np.float32), logits)
         down[np.isinf(logits)] = 0.0
         down = torch.as_tensor(down)
         masked = torch.as_tensor(np.isinf(logits))
-        truth = torch.as_tensor(labels)
-        w = torch.as_tensor((np.ones(len(labels)) if weight is None else weight).astype(np.float32))
 
-        def loss(layers: list[Any], rows: Any) -> Any:
+        def calibrated(layers: list[Any], rows: Any) -> Any:
             relative = self._relative(forward(features[rows], layers))
-            f = (-down[rows] / relative).masked_fill(masked[rows], -np.inf)
-            return classification_loss(f, truth[rows], w[rows], self.loss)
+            return (-down[rows] / relative).masked_fill(masked[rows], -np.inf)
 
-        layers = new_layers((features.shape[1], *self.hidden, 1), random, last_zero=not self.published)
-        self.layers_, self.history_, self.n_iter_ = train(
-            layers, loss, rows, logits.shape[1], schedule, random
-        )
-        self.scale_ = 1.0
-        if not self.published:
-            self.scale_ = last_scale(self._calibrate(logits), labels, weight)
+        return (features.shape[1], *hidden, 1), calibrated
 
     def _features(self, logits: np.ndarray) -> np.ndarray:
         """What the network sees (n, k): the depths of the largest logits below the top, or the logits as published."""
@@ -194,9 +172,3 @@ class ParameterizedTemperatureScaling(Calibrator):
         with np.errstate(over="ignore"):
             d *= -(1.0 / self._temperatures(logits)).astype(d.dtype)
         return d
-
-    def _calibrate(self, logits: np.ndarray) -> np.ndarray:
-        return map_rows(lambda z: lift(self._scaled(z), z), logits)
-
-    def _probabilities(self, logits: np.ndarray) -> np.ndarray:
-        return map_rows(lambda z: ordered_softmax(mask(self._scaled(z), z)), logits)

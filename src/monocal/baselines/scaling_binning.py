@@ -13,9 +13,10 @@ from scipy.special import expit, logit
 
 from ..arrays import compute_dtype
 from ..calibration.temperature import TemperatureScaling
+from ..edges import equal_mass_edges
 from ..rows.parallel import map_rows, parallel_map
 from ..validation import check_choice, check_number
-from .one_vs_rest import OneVsRestCalibrator, bin_sums, equal_mass_edges
+from .one_vs_rest import OneVsRestCalibrator, bin_sums
 from .probability_map import softmax
 
 _EDGE = 1e-15  # the logit of probabilities closer to 0 or 1 than this is not told apart
@@ -103,7 +104,7 @@ class ScalingBinning(OneVsRestCalibrator):
         return expit(self.slopes_ * _log_odds(softmax(logits)) + self.intercepts_)
 
     def _fit_class(self, p: np.ndarray, hit: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        edges = equal_mass_edges(p, weight, self.bins)
+        edges = equal_mass_edges(p, self.bins, weight)
         scored, mass = bin_sums(p, edges, weight * p, weight)
         return edges, scored / mass
 

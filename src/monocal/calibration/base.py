@@ -437,7 +437,10 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
         now = copy(self)  # what is computed later is of the map as it is now
         if named:  # blocks have no names, and those of the whole have been compared
             now.__dict__.pop("feature_names_in_", None)
-        rank_map = getattr(self, "rank_map_", None)
+        # What comes after it looks at classes, not at ranks.
+        rank_map = (
+            None if getattr(self, "adjustment_", None) is not None else getattr(self, "rank_map_", None)
+        )
         return RowMap(
             type(self).__name__,
             method,

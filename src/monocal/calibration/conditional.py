@@ -32,7 +32,8 @@ from ..errors import InputError, spoken, warn
 from ..kernel.point import BIAS, SCALE
 from ..objective.cone import RankCone
 from ..objective.short import shorten
-from ..rows.interface import Rows
+from ..rows.interface import Rows, Source
+from ..rows.top_k_rows import TopKSource, same_on_all
 from ..validation import check_number
 from .adjustment import Adjustment, fit_adjustment
 from .base import START_ROWS
@@ -57,7 +58,7 @@ class ConditionalMCCT(ConeCalibrator):
         What a sample's weights and biases may depend on: ``"margin"`` (between the two largest logits), ``"mean_gap"`` (from
         the largest to the mean), ``"spread"`` (standard deviation), ``"entropy"``, ``"log_odds"`` (of the largest), or a
         function that takes the sorted, anchored logits ``u`` of shape (n, m), lowest first and 0 at the lowest (of the ``top_k``
-        largest, where that is set), in the caller's array library, and returns one number a row. Empty: `MCCT`.
+        largest, where that is set), in the caller's array library, and returns one number per row. Empty: `MCCT`.
     n_knots : int
         Quantiles of each statistic around which the map may change.
     by_class : {"auto"}, bool
@@ -230,6 +231,24 @@ class ConditionalMCCT(ConeCalibrator):
         statistics = statistic_functions(_check_statistics(self.statistics))
         return {"statistics": statistics, "top_class": bool(self.by_class)}
 
+    def _fit_source(self, source: Source) -> None:
+        if not isinstance(source, TopKSource):
+            super()._fit_source(source)
+            return
+        source.check_context()
+        if isinstance(self.by_class, bool | np.bool_) and self.by_class:
+            raise InputError(
+                "by_class=True needs all logits, but X names the largest only (TopK). Leave it at 'auto', or set it to False."
+            )
+        asked, self.by_class = self.by_class, False
+        try:
+            super()._fit_source(source)
+        finally:
+            self.by_class = asked
+        self.by_class_ = "left out: rows name their largest logits alone"
+        if not same_on_all(self.factors_):
+            self.n_features_in_ = source.shape[1]
+
     def _fit_rows(self, rows: Rows) -> None:
         check_number(self.n_knots, "n_knots", least=1, most=1000, whole=True)
         if not isinstance(self.by_class, bool | np.bool_) and self.by_class != "auto":
@@ -307,8 +326,7 @@ class ConditionalMCCT(ConeCalibrator):
         return getattr(self, "adjustment_", None)  # files of 0.1 have none
 
     def _keeps_argmax(self, logits: Array, method: str) -> bool:
-        by_kernels = self._second_stage is None and self.rank_map_.has_kernels(logits)
-        return by_kernels or method != "transform"
+        return method != "transform" or self.rank_map_.has_kernels(logits)
 
     def _calibrate(self, logits: Array, context: np.ndarray | None = None) -> Array:
         adjust = self._second_stage
@@ -369,6 +387,6 @@ def _check_statistics(given: Any) -> tuple[str | Callable[[Array], Any], ...]:
         if not callable(s) and s not in STATISTICS:
             raise InputError(
                 f"statistics: {s!r} is not known. Use {', '.join(map(repr, STATISTICS))} or a function of the sorted, "
-                "anchored logits (n, m) that returns one number a row."
+                "anchored logits (n, m) that returns one number per row."
             )
     return statistics

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..arrays import Array, array_namespace, count_true, device_of, row_sums
-from ..ranks.ranked import LARGEST, Ranked
+from ..ranks.ranked import LARGEST, Ranked, Rest
 
 # An array, a tensor, or what stands for a tensor in a graph.
 Value = Any
@@ -133,10 +133,14 @@ class ArrayDepths:
 
 
 class RankedDepths(ArrayDepths):
-    """Depths of sorted rows. The classes of a tail count too; they are read only where a statistic asks for them."""
+    """Depths of sorted rows. The classes of a tail count too; they are read only where a statistic asks for them.
+
+    A rest of which the number and the common depth are known is a last column that counts as so many.
+    """
 
     def __init__(self, rows: Ranked):
         self._rows = rows
+        self._rest = None if rows.tail is None else rows.tail.rest
         second = None
         if rows.depth.shape[1] >= 2:
             second = rows.depth[:, -2:-1]
@@ -147,7 +151,7 @@ class RankedDepths(ArrayDepths):
     def _read(self) -> tuple[Array, Array | None]:
         rows, tail = self._rows, self._rows.tail
         depth, valid = rows.depth, rows.valid
-        if tail is not None:
+        if tail is not None and tail.logits is not None:
             xp = array_namespace(depth)
             with np.errstate(over="ignore"):
                 depth = rows.top - xp.astype(tail.logits, depth.dtype, copy=False)
@@ -155,4 +159,22 @@ class RankedDepths(ArrayDepths):
             valid = ~xp.isinf(tail.logits) if tail.masked else None
         if valid is not None:
             depth = array_namespace(depth).where(valid, depth, 0 * rows.height[:, None])
+        if self._rest is not None:
+            named = np.ones(depth.shape, dtype=bool) if valid is None else valid
+            valid = np.concatenate([named, self._rest.count[:, None] > 0], axis=1)
+            depth = np.concatenate([depth, self._rest.depth[:, None]], axis=1)
         return depth, valid
+
+    def sum(self, x: Array) -> Array:
+        total = super().sum(x)
+        return total if self._rest is None else total + self._behind(self._available(x), self._rest)
+
+    def _counted(self, flags: Array) -> Array:
+        counted = super()._counted(flags)
+        return counted if self._rest is None else counted + self._behind(flags, self._rest)
+
+    @staticmethod
+    def _behind(x: Array, rest: Rest) -> Array:
+        """What the classes that stand behind the last column add, beside the one it is."""
+        more: Array = np.maximum(rest.count[:, None] - 1.0, 0.0) * x[:, -1:]
+        return more

@@ -98,7 +98,7 @@ def _own(statistic: Callable[[Array], Any], rows: Ranked) -> Array:
     n = rows.depth.shape[0]
     if tuple(values.shape) != (n,):
         raise InputError(
-            f"The statistic {name} must return one number a row, shape ({n},), but returned shape "
+            f"The statistic {name} must return one number per row, shape ({n},), but returned shape "
             f"{tuple(values.shape)}."
         )
     if bool(xp.any(xp.isnan(values))):

@@ -60,8 +60,8 @@ def compare(
 ) -> None:
     """Compare every method and recommend one.
 
-    Methods are ranked by NLL, with 95 % intervals. Of those that guarantee the order of the classes and cannot be told from the
-    best, the simplest is recommended; where giving the order up is clearly better, what it costs is said.
+    Methods are ranked by NLL, with 95 % intervals. Of those that guarantee the order of the classes and are indistinguishable
+    from the best, the simplest is recommended. If giving the order up is clearly better, the price is told.
 
     Example: monocal compare cal.npz --test test.npz
     """

@@ -40,7 +40,8 @@ def reproduce(
     ] = None,
     seed: Seed = 0,
     jobs: Annotated[
-        int | None, typer.Option("--jobs", min=1, max=1024, help="Worker processes; without it, one a core.")
+        int | None,
+        typer.Option("--jobs", min=1, max=1024, help="Worker processes; without it, one per core."),
     ] = None,
     markdown: Annotated[
         Path | None,

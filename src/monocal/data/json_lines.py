@@ -1,4 +1,4 @@
-"""JSON from a file:  ``.json`` is one value or a list of them, ``.jsonl`` one value a line (packed with gzip, too)."""
+"""JSON from a file:  ``.json`` is one value or a list of them, ``.jsonl`` one value per line (packed with gzip, too)."""
 
 from __future__ import annotations
 

@@ -3,6 +3,8 @@
     cal.to_onnx("calibrator.onnx")                      monocal.export.onnx
     cal.to_torch(), from_state_dict(state)              monocal.export.torch
     LogitsProcessor(cal)                                monocal.export.logits_processor
+    attach(model, cal)                                  monocal.export.model_hook
+    vllm_processor(cal)                                 monocal.export.vllm_logits
 
 All start from the same `plan.Plan`, the numbers of a fitted rank map without the library around them, and give the
 probabilities of ``predict_proba`` in the same order, ties and masked classes included.
@@ -18,9 +20,11 @@ _LAZY = {
     "to_torch": "torch",
     "from_state_dict": "torch",
     "LogitsProcessor": "logits_processor",
+    "vllm_processor": "vllm_logits",
+    "attach": "model_hook",
 }
 
-__all__ = ["LogitsProcessor", "from_state_dict", "to_onnx", "to_torch"]
+__all__ = ["LogitsProcessor", "attach", "from_state_dict", "to_onnx", "to_torch", "vllm_processor"]
 
 
 def __getattr__(name: str) -> Any:

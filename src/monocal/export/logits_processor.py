@@ -13,12 +13,14 @@ somebody else captures, they join that one.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from ..errors import InputError
+from .plain_scale import is_plain, scaled
 from .torch import CalibratorModule, to_torch
 
 # Calls before a graph is made, kinds of calls that are counted, and scores beyond which a launch does not matter.
@@ -32,6 +34,12 @@ class LogitsProcessor:
     ----------
     calibrator : Calibrator or the module that `to_torch` makes of it
         Fitted on next-token logits of the same vocabulary; ``top_k`` keeps it fast on a large one.
+    pad : bool
+        Whether the model may emit more columns than the calibrator was fitted with, as models do whose vocabulary is filled up
+        to a round number. The further columns are tokens like others: the order over all columns stands.
+    normalize : bool
+        Whether scores come back as log-probabilities, which beam search and scoring need. Without it they are calibrated logits
+        with the same softmax, enough for sampling, at less cost.
 
     Examples
     --------
@@ -46,7 +54,7 @@ class LogitsProcessor:
     With transformers: ``model.generate(..., logits_processor=[LogitsProcessor(cal)])``.
     """
 
-    def __init__(self, calibrator: Any):
+    def __init__(self, calibrator: Any, *, pad: bool = False, normalize: bool = True):
         self.module = calibrator if isinstance(calibrator, torch.nn.Module) else to_torch(calibrator)
         if getattr(self.module, "n_context", 0):
             raise InputError(
@@ -58,6 +66,7 @@ class LogitsProcessor:
                 "The calibrator was fitted on probabilities, but the scores of a language model are logits. Fit it with "
                 "input='logits'."
             )
+        self.pad, self.normalize = pad, normalize
         # What stands for a kind of call: how often it has come, then its graph.
         self._graphs: dict[Any, int | _Graph] = {}
 
@@ -67,22 +76,61 @@ class LogitsProcessor:
     @torch.no_grad()
     def __call__(self, input_ids: Any, scores: torch.Tensor) -> torch.Tensor:
         """Calibrated log-probabilities (..., vocabulary), in the type and on the device of ``scores``."""
+        if scores.shape[-1] != self.module.n_classes:
+            self.module = self._for_columns(scores.shape[-1])
+            self._graphs.clear()
+        # Nearly always there is a graph, and the host is what a model waits for: look for it before anything else.
+        key = self._key(scores) if self._graphs else None
+        graph = self._graphs.get(key, 0)
+        if isinstance(graph, _Graph) and not torch.cuda.is_current_stream_capturing():
+            return graph(scores)
         if next(self.module.buffers()).device != scores.device:
             self.module.to(scores.device)
             self._graphs.clear()
+        function = self.module.log_probabilities if self.normalize else self.module.transform
+        if scores.device.type == "cpu" and is_plain(self.module):
+            return scaled(self.module, scores, self.normalize, function)
         if not self._in_graph(scores):
-            return self.module.log_probabilities(scores)
-        stream = torch.cuda.current_stream(scores.device).cuda_stream
-        key = (scores.shape, scores.dtype, stream, self.module.scale_steps.data_ptr())
-        graph = self._graphs.get(key, 0)
-        if isinstance(graph, _Graph):
-            return graph(scores)
-        if len(self._graphs) < _SHAPES or graph:
-            self._graphs[key] = graph + 1
-        if graph < _CALLS:
-            return self.module.log_probabilities(scores)
-        made = self._graphs[key] = _Graph(self.module.log_probabilities, scores)
+            result: torch.Tensor = function(scores)
+            return result
+        key = self._key(scores)
+        calls = self._graphs.get(key, 0)
+        assert isinstance(calls, int)
+        if len(self._graphs) < _SHAPES or calls:
+            self._graphs[key] = calls + 1
+        if calls < _CALLS:
+            return function(scores)
+        made = self._graphs[key] = _Graph(function, scores)
         return made(scores)
+
+    def _key(self, scores: torch.Tensor) -> tuple[Any, ...] | None:
+        """What calls must have in common to share a graph; None where there is none."""
+        if not scores.is_cuda:
+            return None
+        stream = torch.cuda.current_stream(scores.device).cuda_stream
+        numbers = self.module.scale_steps.data_ptr()
+        return scores.shape, scores.dtype, scores.device, stream, numbers
+
+    def _for_columns(self, m: int) -> torch.nn.Module:
+        """The module for rows of ``m`` columns, more than it was fitted with: its ranks are counted from the top, as before."""
+        fitted = getattr(self, "_fitted", None) or self.module
+        if not self.pad or m < fitted.n_classes:
+            more = " Give pad=True if the model fills its vocabulary up." if m > fitted.n_classes else ""
+            raise InputError(
+                f"scores have {m} columns, but the calibrator was fitted on {fitted.n_classes} classes.{more}"
+            )
+        if not isinstance(fitted, CalibratorModule):
+            raise InputError(
+                "pad=True needs a calibrator by rank: this one has parameters for each class. Use MCCT, ConditionalMCCT or "
+                "TemperatureScaling, or fit it on all columns."
+            )
+        self._fitted = fitted
+        module = copy.deepcopy(fitted)
+        module.n_classes = m
+        if module.adjustment is not None and module.adjustment.class_scales is not None:
+            scales = module.adjustment.class_scales
+            module.adjustment.class_scales = torch.cat([scales, scales.new_ones(m - len(scales))])
+        return module
 
     def _in_graph(self, scores: torch.Tensor) -> bool:
         """Whether calls like this one are worth a graph of their own."""

@@ -1,6 +1,6 @@
 """A calibrated scikit-learn classifier as one ONNX model: the classifier's graph by skl2onnx, the calibrator behind it.
 
-    estimator -> scores -> what the calibrator was fitted on -> calibrator
+    estimator -> scores -> what the calibrator was fitted on -> calibrator -> label
 
 Of two classes skl2onnx gives the scores (-d, d), while the calibrator was fitted on (0, d): half of the first is the second,
 but for a shift. Not every graph that skl2onnx makes computes what the estimator does, so both are asked about some rows, and
@@ -21,10 +21,14 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
+from ..data import atomic_path
 from ..errors import InputError, MissingExtraError, require
+from ..validation import check_choice
 from .chain import chain_of
 from .onnx import OPSET, to_onnx
+from .onnx_ensemble import mean_graph
 from .onnx_graph import Graph
+from .onnx_labels import rename, with_labels
 
 if TYPE_CHECKING:
     from ..classifier import CalibratedClassifier
@@ -46,15 +50,32 @@ def classifier_to_onnx(
 ) -> onnx.ModelProto:
     """The model of `CalibratedClassifier.to_onnx`, which documents the parameters."""
     check_is_fitted(model)
+    members = getattr(model, "calibrated_classifiers_", None)
+    if members is None:
+        graph = _calibrated(model, X, output, dtype)
+    else:
+        check_choice(output, "output", ("probabilities", "logits"))
+        parts = [_calibrated(member, X, "probabilities", dtype) for member in members]
+        places = [np.searchsorted(model.classes_, member.classes_) for member in members]
+        graph = mean_graph(parts, places, len(model.classes_), output=output, dtype=dtype, opset=OPSET)
+    scores = next(o.name for o in graph.graph.output if o.name != "label")
+    graph = with_labels(graph, scores, model.classes_, OPSET)
+    onnx.checker.check_model(graph)
+    if path is not None:
+        with atomic_path(path, force=force) as temporary:
+            onnx.save(graph, os.fspath(temporary))
+    return graph
+
+
+def _calibrated(model: CalibratedClassifier, X: Any, output: str, dtype: str) -> onnx.ModelProto:
+    """One estimator with its calibrator; the label is still the estimator's."""
     chain_of(model.calibrator_)  # first: what cannot be exported need not be converted
     skl2onnx = _skl2onnx()
     runtime = require("onnxruntime", "onnx")
     rows = _rows(model, X, dtype)
     graph = _with_scores(_converted(skl2onnx, model, rows), model, dtype)
     _check(runtime, graph, model, rows)
-    return to_onnx(
-        model.calibrator_, path, append_to=graph, tensor=_name(model), output=output, dtype=dtype, force=force
-    )
+    return to_onnx(model.calibrator_, append_to=graph, tensor=_name(model), output=output, dtype=dtype)
 
 
 def _skl2onnx() -> Any:
@@ -119,7 +140,7 @@ def _with_scores(graph: onnx.ModelProto, model: CalibratedClassifier, dtype: str
     """The same with its second output brought to the form of the calibrator's input."""
     from ..classifier import RESOLUTION
 
-    _rename(graph.graph, "probabilities", "uncalibrated")
+    rename(graph.graph, "probabilities", "uncalibrated")
     g = Graph(OPSET, dtype, prefix="scores/")
     scores = g.cast("scores", dtype)
     if model._response == "predict_proba":
@@ -135,13 +156,6 @@ def _with_scores(graph: onnx.ModelProto, model: CalibratedClassifier, dtype: str
     del graph.graph.output[1]
     graph.graph.output.append(helper.make_tensor_value_info(_name(model), kind, [None, len(model.classes_)]))
     return graph
-
-
-def _rename(graph: onnx.GraphProto, old: str, new: str) -> None:
-    """Leave the name of a tensor inside to the calibrated output."""
-    for node in graph.node:
-        for names in (node.input, node.output):
-            names[:] = [new if name == old else name for name in names]
 
 
 def _check(runtime: Any, graph: onnx.ModelProto, model: CalibratedClassifier, rows: Any) -> None:

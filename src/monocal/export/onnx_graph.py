@@ -43,10 +43,13 @@ class Graph:
         return self.op("Cast", x, to=helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
 
     def reduce(self, kind: str, x: str) -> str:
-        """Over the last axis, which stays. The axis became an input with operator set 18 (sums: 13)."""
+        """Over the last axis, which stays. The axis became an input with operator set 18 (sums: 13).
+
+        onnxruntime leaves the shape of a tensor without rows as it was, so its first column is taken.
+        """
         if self.opset < 18 and kind != "Sum":
-            return self.op(f"Reduce{kind}", x, axes=[-1], keepdims=1)
-        return self.op(f"Reduce{kind}", x, self.integers([-1]), keepdims=1)
+            return self.columns(self.op(f"Reduce{kind}", x, axes=[-1], keepdims=1), 0, 1)
+        return self.columns(self.op(f"Reduce{kind}", x, self.integers([-1]), keepdims=1), 0, 1)
 
     def columns(self, x: str, begin: int, end: int) -> str:
         return self.op(

@@ -33,7 +33,7 @@ from .exact import ExactModule, along_classes
 from .plan import Plan
 from .torch_adjustment import AdjustmentModule, blank_adjustment
 from .torch_depths import TorchDepths
-from .torch_order import lift_top, log_of, narrow, ordered_softmax
+from .torch_order import count_lower, lift_top, log_of, narrow, ordered_softmax, summed, with_a_row_more
 
 
 def to_torch(calibrator: Any, *, dtype: torch.dtype = torch.float32) -> Any:
@@ -69,7 +69,7 @@ def to_torch(calibrator: Any, *, dtype: torch.dtype = torch.float32) -> Any:
     return ChainModule(plan, dtype)
 
 
-def from_state_dict(state: Mapping[str, Any], prefix: str = "") -> CalibratorModule:
+def from_state_dict(state: Mapping[str, Any], prefix: str = "") -> Any:
     """The module that a ``state_dict`` was taken of, from the state alone.
 
     Parameters
@@ -81,7 +81,7 @@ def from_state_dict(state: Mapping[str, Any], prefix: str = "") -> CalibratorMod
 
     Returns
     -------
-    CalibratorModule
+    CalibratorModule or ChainModule
 
     Examples
     --------
@@ -102,7 +102,11 @@ def from_state_dict(state: Mapping[str, Any], prefix: str = "") -> CalibratorMod
             f"state: there is no {prefix + _MEANING!r}, which says what the numbers mean. Take the state_dict of a module that "
             "to_torch() made, and give the names that lead to it as prefix="
         )
-    told = _read_meaning(own[_MEANING])
+    told = read_meaning(own[_MEANING])
+    if "steps" in told:
+        from .torch_chain import chain_of_state
+
+        return chain_of_state(own, told)
     functions = [s["function"] for s in told["statistics"] if not isinstance(s, str)]
     if functions:
         raise InputError(
@@ -138,7 +142,13 @@ _SHAPE = ("input", "n_classes", "n_ranks", "statistics", "n_jumps", "n_factors",
 _MEANING = "_extra_state"
 
 
-def _read_meaning(tensor: Any) -> dict[str, Any]:
+def written_meaning(told: dict[str, Any]) -> torch.Tensor:
+    """What numbers mean as a tensor, bytes of JSON, so that it fits into any file of tensors."""
+    return torch.tensor(list(json.dumps(told).encode()), dtype=torch.uint8)
+
+
+def read_meaning(tensor: Any) -> dict[str, Any]:
+    """The inverse."""
     try:
         told: dict[str, Any] = json.loads(bytes(tensor.tolist()))
     except (ValueError, AttributeError, TypeError) as error:
@@ -200,25 +210,25 @@ class CalibratorModule(ExactModule):
         A calibrator that was fitted with context takes it as a tensor (..., C): what ``calibrator.context_.codes(context)``
         gives.
         """
-        if self.adjustment is None and context is None and self.has_kernels(logits):
-            return self._by_kernels(logits, triton_map.PROBABILITIES)
-        p = ordered_softmax(self._adjusted(logits, context, from_top=True)).to(logits.dtype)
+        if self.has_kernels(logits):
+            return self._by_kernels(logits, triton_map.PROBABILITIES, context)
+        p = ordered_softmax(self._adjusted(logits, context, True)).to(logits.dtype)
         return lift_top(p, logits)
 
     @along_classes
     def transform(self, logits: torch.Tensor, context: torch.Tensor | None = None) -> torch.Tensor:
         """Calibrated logits, -inf where a class is masked; their softmax is the result of a call."""
-        if self.adjustment is None and context is None and self.has_kernels(logits):
-            return self._by_kernels(logits, triton_map.LOGITS)
+        if self.has_kernels(logits):
+            return self._by_kernels(logits, triton_map.LOGITS, context)
         f = self._adjusted(logits, context)
         return lift_top(narrow(f, logits.dtype), logits)
 
     @along_classes
     def log_probabilities(self, logits: torch.Tensor, context: torch.Tensor | None = None) -> torch.Tensor:
         """Logarithms of the calibrated probabilities, -inf where a class is masked."""
-        if self.adjustment is None and context is None and self.has_kernels(logits):
-            return self._by_kernels(logits, triton_map.LOGS)
-        f = self._adjusted(logits, context, from_top=True)
+        if self.has_kernels(logits):
+            return self._by_kernels(logits, triton_map.LOGS, context)
+        f = self._adjusted(logits, context, True)
         f = f - f.amax(-1, keepdim=True)
         return lift_top(narrow(f - f.logsumexp(-1, keepdim=True), logits.dtype), logits)
 
@@ -231,7 +241,8 @@ class CalibratorModule(ExactModule):
         right = logits.shape[-1] == self.n_classes
         return own and right and not wanted and triton_map.suits(logits, self.n_jumps, self.statistics)
 
-    def _by_kernels(self, logits: torch.Tensor, mode: int) -> torch.Tensor:
+    def _by_kernels(self, logits: torch.Tensor, mode: int, context: torch.Tensor | None) -> torch.Tensor:
+        self._check_context(context)
         none = self.scale_steps  # is not looked at
         buffers = (
             self.jumps,
@@ -246,7 +257,8 @@ class CalibratorModule(ExactModule):
         table = triton_map.Tables(
             jumps, scales, biases, which, zero, width, self.n_jumps, self.n_factors, self.n_ranks, names
         )
-        result: torch.Tensor = triton_map.apply(logits.reshape(-1, self.n_classes), table, mode)
+        stage = None if self.adjustment is None else self.adjustment.for_kernels(logits, context)
+        result: torch.Tensor = triton_map.apply(logits.reshape(-1, self.n_classes), table, mode, stage)
         return result.reshape(logits.shape)
 
     def get_extra_state(self) -> torch.Tensor:
@@ -265,10 +277,10 @@ class CalibratorModule(ExactModule):
             "adjustment": None if self.adjustment is None else self.adjustment.meaning(),
             "class_axis": self.class_axis,
         }
-        return torch.tensor(list(json.dumps(told).encode()), dtype=torch.uint8)
+        return written_meaning(told)
 
     def set_extra_state(self, state: torch.Tensor) -> None:
-        told = _read_meaning(state)
+        told = read_meaning(state)
         self.name, self.classes = told["name"], told["classes"]
         self.smallest_probability = told["smallest_probability"]
         self.class_axis = told.get("class_axis", -1)
@@ -276,7 +288,7 @@ class CalibratorModule(ExactModule):
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
         if prefix + _MEANING in state_dict:
             # Before anything is copied, so that a refused state leaves the module as it was.
-            mine, theirs = (_read_meaning(s) for s in (self.get_extra_state(), state_dict[prefix + _MEANING]))
+            mine, theirs = (read_meaning(s) for s in (self.get_extra_state(), state_dict[prefix + _MEANING]))
             for what in _SHAPE:
                 if mine[what] != theirs.get(what):
                     raise InputError(
@@ -295,16 +307,13 @@ class CalibratorModule(ExactModule):
     def extra_repr(self) -> str:
         return f"n_classes={self.n_classes}, n_ranks={self.n_ranks}, jumps={self.n_jumps}"
 
+    @with_a_row_more
     def _adjusted(
         self, logits: torch.Tensor, context: torch.Tensor | None, from_top: bool = False
     ) -> torch.Tensor:
         z = logits if logits.dtype == torch.float64 else logits.float()
-        if self.adjustment is not None and self.has_kernels(z):
-            f = self._by_kernels(z, triton_map.LOGITS)
-        else:
-            f = self._calibrate(logits, from_top)
-        if context is not None and not self.n_context:
-            raise InputError("context: the calibrator was fitted without one. Leave it out.")
+        f = self._calibrate(logits, from_top)
+        self._check_context(context)
         if self.adjustment is None:
             return f
         if self.smallest_probability is not None:
@@ -312,6 +321,10 @@ class CalibratorModule(ExactModule):
         if from_top:
             f = f - f.amax(-1, keepdim=True)
         return self.adjustment(f, z == z.amax(-1, keepdim=True), context)
+
+    def _check_context(self, context: torch.Tensor | None) -> None:
+        if context is not None and not self.n_context:
+            raise InputError("context: the calibrator was fitted without one. Leave it out.")
 
     def _calibrate(self, logits: torch.Tensor, from_top: bool = False) -> torch.Tensor:
         """Calibrated logits; ``from_top``, where all classes have one weight, less what they have in common.
@@ -368,16 +381,16 @@ class CalibratorModule(ExactModule):
         with torch.no_grad():
             at_jump = ranked[..., self.jumps].contiguous()
             ranked = ranked.contiguous()
-            below = torch.searchsorted(ranked, at_jump)
-            above = torch.searchsorted(ranked, at_jump, right=True)
+            below, above = count_lower(ranked, at_jump), count_lower(ranked, at_jump, or_equal=True)
             group = above - below
             if self.n_ranks < self.n_classes:
                 beyond = (x == low).sum(-1, keepdim=True) - (ranked == low).sum(-1, keepdim=True)
                 group = group + torch.where(at_jump == low, beyond, 0)
             share = (above - self.jumps).to(x.dtype) / group.to(x.dtype)
+            if torch.onnx.is_in_onnx_export():
+                return summed(w, at_jump, share, x), summed(b, at_jump, share, x)
             classes = x.contiguous()
-            left = torch.searchsorted(at_jump, classes)
-            right = torch.searchsorted(at_jump, classes, right=True)
+            left, right = count_lower(at_jump, classes), count_lower(at_jump, classes, or_equal=True)
         return _look_up(w, share, left, right), _look_up(b, share, left, right)
 
     def _own_statistic(

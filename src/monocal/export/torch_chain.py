@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 
@@ -9,7 +11,7 @@ from ..errors import InputError
 from ..ranks.ranked import LARGEST
 from .chain import AffinePlan, Chain
 from .exact import ExactModule, along_classes
-from .torch import CalibratorModule
+from .torch import CalibratorModule, from_state_dict, read_meaning, written_meaning
 from .torch_order import log_of, narrow, ordered_softmax
 
 
@@ -25,6 +27,14 @@ class AffineModule(ExactModule):
         self.scale, self.floor = plan.scale, plan.floor
         for name in ("coef", "intercept", "centre"):
             self.register_buffer(name, torch.from_numpy(np.array(getattr(plan, name), order="C")).to(dtype))
+
+    def get_extra_state(self) -> torch.Tensor:
+        """What is no tensor: JSON, as bytes."""
+        return written_meaning({"scale": self.scale, "floor": self.floor, "matrix": self.coef.ndim == 2})
+
+    def set_extra_state(self, state: torch.Tensor) -> None:
+        told = read_meaning(state)
+        self.scale, self.floor = told["scale"], told["floor"]
 
     def transform(self, logits: torch.Tensor) -> torch.Tensor:
         z = logits if logits.dtype == torch.float64 else logits.float()
@@ -59,12 +69,23 @@ class ChainModule(torch.nn.Module):
         super().__init__()
         if dtype not in (torch.float32, torch.float64):
             raise InputError(f"dtype must be torch.float32 or torch.float64, but is {dtype}.")
-        self.n_classes, self.class_axis = chain.n_classes, chain.class_axis
+        self.name, self.n_classes, self.class_axis = chain.name, chain.n_classes, chain.class_axis
         self.smallest_probability = chain.smallest_probability
         self.steps = torch.nn.ModuleList(
             AffineModule(step, dtype) if isinstance(step, AffinePlan) else CalibratorModule(step, dtype)
             for step in chain.steps
         )
+
+    def get_extra_state(self) -> torch.Tensor:
+        """What the steps are: JSON, as bytes."""
+        steps = ["affine" if isinstance(step, AffineModule) else "ranks" for step in self.steps]
+        told = {"name": self.name, "n_classes": self.n_classes, "steps": steps, "class_axis": self.class_axis}
+        return written_meaning({**told, "smallest_probability": self.smallest_probability})
+
+    def set_extra_state(self, state: torch.Tensor) -> None:
+        told = read_meaning(state)
+        self.name, self.class_axis = told["name"], told["class_axis"]
+        self.smallest_probability = told["smallest_probability"]
 
     @along_classes
     def forward(self, logits: torch.Tensor) -> torch.Tensor:
@@ -97,3 +118,21 @@ class ChainModule(torch.nn.Module):
         for step in self.steps[:-1]:
             z = step.transform(z)
         return z
+
+
+def chain_of_state(state: dict[str, Any], told: dict[str, Any]) -> ChainModule:
+    """The module of a state that `ChainModule` has told the meaning of."""
+    m, made = told["n_classes"], []
+    for i, kind in enumerate(told["steps"]):
+        prefix = f"steps.{i}."
+        if kind == "ranks":
+            made.append(from_state_dict(state, prefix))
+            continue
+        own = read_meaning(state[prefix + "_extra_state"])
+        shape = (m, m) if own["matrix"] else (m,)
+        plan = AffinePlan(own["scale"], own["floor"], np.zeros(shape), np.zeros(m), np.zeros(m))
+        made.append(AffineModule(plan, state[prefix + "coef"].dtype))
+    chain = ChainModule(Chain(told["name"], m, (), told["smallest_probability"]))
+    chain.steps.extend(made)
+    chain.load_state_dict(state)
+    return chain

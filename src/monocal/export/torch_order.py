@@ -5,7 +5,10 @@ p = exp(round(f - max f)) / sum,      the rounding to a grid coarser than the er
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -50,6 +53,8 @@ def lift_top(values: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
     The comparison is of bit patterns, which as integers are ordered like the numbers: compilers may keep a number that is to
     be rounded in higher precision, but not its bits. The two zeros are one number, the negative one's bits the integer -1.
     """
+    if torch.onnx.is_in_onnx_export():
+        return _lift_by_value(values, logits)
     with torch.no_grad():
         key = _ordered_bits(values.view(BITS[values.element_size()]))
         key = key + (key == -1)
@@ -58,6 +63,55 @@ def lift_top(values: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
         up = _ordered_bits(key.amax(-1, keepdim=True) + 1).view(values.dtype)
         lift = torch.where(moved & at_top, up - values, 0.0)
     return values + lift
+
+
+def _lift_by_value(values: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
+    """The same for ONNX, which has no bits: its runtimes compute in the type that the graph names."""
+    kind = torch.finfo(values.dtype)
+    moved = values.argmax(-1, keepdim=True) != logits.argmax(-1, keepdim=True)
+    at_top = logits == logits.amax(-1, keepdim=True)
+    top = values.amax(-1, keepdim=True)
+    up = torch.where(top == 0, kind.tiny, top + top.abs() * kind.eps)
+    return torch.where(moved & at_top, up, values)
+
+
+def with_a_row_more(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """A method of logits and context; in a graph of ONNX it is given one row more, which is left out again.
+
+    onnxruntime forgets to reduce the shape of a tensor without rows, and the graph then fails on batches of none.
+    """
+
+    @functools.wraps(function)
+    def method(self: Any, logits: torch.Tensor, context: torch.Tensor | None, *rest: Any) -> torch.Tensor:
+        if not torch.onnx.is_in_onnx_export() or logits.ndim < 2:
+            return function(self, logits, context, *rest)
+        given = [
+            None if t is None else torch.cat([t, t.new_zeros(1, *t.shape[1:])]) for t in (logits, context)
+        ]
+        return function(self, *given, *rest)[:-1]
+
+    return method
+
+
+def count_lower(ordered: torch.Tensor, values: torch.Tensor, or_equal: bool = False) -> torch.Tensor:
+    """How many of ``ordered`` (..., r) are lower than each of ``values`` (..., k), or no higher."""
+    if torch.onnx.is_in_onnx_export():  # which has no search: all are compared with all
+        pairs = ordered[..., None, :], values[..., :, None]
+        return (pairs[0] <= pairs[1] if or_equal else pairs[0] < pairs[1]).sum(-1)
+    return torch.searchsorted(ordered, values, right=or_equal)
+
+
+def summed(
+    steps: torch.Tensor, thresholds: torch.Tensor, share: torch.Tensor, values: torch.Tensor
+) -> torch.Tensor:
+    """Steps (..., 1 + J) that each of ``values`` (..., m) has passed, and their share of those that it equals, added up.
+
+    For ONNX, term by term: each term is no less for a larger value, and with all added in one order so is the sum. Running
+    sums have one order; a runtime's plain sum takes another for some places than for others.
+    """
+    x, t = values[..., :, None], thresholds[..., None, :]
+    passed = torch.where(t < x, 1.0, torch.where(t == x, share[..., None, :], 0.0))
+    return (steps[..., None, 1:] * passed).cumsum(-1)[..., -1] + steps[..., :1]
 
 
 def _ordered_bits(bits: torch.Tensor) -> torch.Tensor:

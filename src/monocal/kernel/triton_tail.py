@@ -3,7 +3,7 @@
     s_t = sum_j  exp(-w (v_j - U)) v_j^t,     v_j = max(top - z_j, U),     t = 0, 1, 2
 
 A vocabulary has a hundred thousand classes, and plain tensor operations would write and read a dozen arrays of that width.
-These kernels read each logit once, in its own type, and write a few numbers a row. In units of what the lowest rank in use has,
+These kernels read each logit once, in its own type, and write a few numbers per row. In units of what the lowest rank in use has,
 no sum underflows. Everywhere else the same sums are made by ordinary operations (see `tail`).
 """
 

@@ -1,6 +1,6 @@
 """From a folder of logits to a folder of results.
 
-OUT/cells/*.json          one result a cell: configuration, numbers, versions, times
+OUT/cells/*.json          one result per cell: configuration, numbers, versions, times
 OUT/results.csv           all of them as a table
 OUT/tables.md, tables.tex the paper's tables and the further ones
 OUT/figures/*.svg, *.png
@@ -105,7 +105,7 @@ def reproduce(
     seed : int
         First of the seeds; everything random follows from it.
     jobs : int, optional
-        Worker processes; None: one a core.
+        Worker processes; None: one per core.
     methods : sequence of str, optional
         Keys of `monocal.paper.columns.METHODS`; None: all.
     settings : Settings, optional

@@ -101,7 +101,7 @@ def make_tables(plan: Plan, results: Results) -> list[Table]:
 
 
 def write_csv(path: Path, plan: Plan, results: Results) -> None:
-    """One line a cell, in the order of the plan."""
+    """One line per cell, in the order of the plan."""
     rows = [_flat(cell, results[cell]) for cell in (*plan.tables, *plan.sizes, *plan.ranks)]
     unique = list({row["file"]: row for row in rows}.values())
     names = list(dict.fromkeys(name for row in unique for name in row))

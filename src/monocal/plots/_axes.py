@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from .. import errors
 
 BEFORE, AFTER, BAND, LINE = "#b5482a", "#1f6fa8", "#8a8f98", "#555a63"
 _SMALL = 2.2  # inches of a panel, below which its labels are small
+_TITLE_PAD = 4.0  # points between a legend and the title above it
 SERIES = ("#1f6fa8", "#b5482a", "#3d7f4e", "#8656a5", "#8a6d1f")
 
 
@@ -65,17 +67,48 @@ def panels(
 
 
 def legend(ax: Any, figure: Any, panel: Any) -> None:
-    """The legend of ``panel`` where no data are: above a new figure, or above what was drawn into the caller's ``ax``."""
+    """The legend of ``panel`` where no data are: above a new figure, or above what was drawn into the caller's ``ax``.
+
+    It has as many columns as fit into that width. A title of the caller's ``ax`` moves above it.
+    """
     handles, labels = panel.get_legend_handles_labels()
     if not labels:
         return
-    style = {"frameon": False, "fontsize": "small", "ncols": -(-len(labels) // 2) if len(labels) > 2 else 2}
+    style: dict[str, Any] = {"frameon": False, "fontsize": "small"}
     if ax is None:
-        figure.legend(handles, labels, loc="outside upper center", **style)
+
+        def place(columns: int) -> Any:
+            return figure.legend(handles, labels, loc="outside upper center", ncols=columns, **style)
+
     elif ax is panel:
-        panel.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), borderaxespad=0.2, **style)
+
+        def place(columns: int) -> Any:
+            corner = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "borderaxespad": 0.2}
+            return panel.legend(ncols=columns, **corner, **style)
+
     else:  # in the strip above the insets
-        ax.legend(handles, labels, loc="upper center", borderaxespad=0.0, **style | {"fontsize": "x-small"})
+
+        def place(columns: int) -> Any:
+            small = style | {"fontsize": "x-small"}
+            return ax.legend(handles, labels, loc="upper center", borderaxespad=0.0, ncols=columns, **small)
+
+    room = (figure if ax is None else ax).get_window_extent().width
+    made = widest(place, len(labels), room, figure)
+    if ax is panel and panel.get_title():
+        height = made.get_window_extent(figure.canvas.get_renderer()).height
+        panel.set_title(
+            panel.get_title(), size=panel.title.get_size(), pad=height * 72 / figure.dpi + _TITLE_PAD
+        )
+
+
+def widest(place: Callable[[int], Any], count: int, room: float, figure: Any) -> Any:
+    """The legend with the most columns that is no wider than ``room``, in pixels; with one, however wide."""
+    for columns in range(count, 1, -1):
+        made = place(columns)
+        if made.get_window_extent(figure.canvas.get_renderer()).width <= room:
+            return made
+        made.remove()
+    return place(1)
 
 
 def points(ax: Any, x: Any, y: Any, out: Any, colour: str, label: str | None = None, **options: Any) -> None:

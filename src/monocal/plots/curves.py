@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import binom
 
+from ..edges import equal_mass_edges
 from ..errors import InputError
 from ..metrics import BinSums
 from ..metrics.outcomes import Floats, Outcomes, bin_index, bin_totals, equal_width_edges, read_scores
@@ -241,7 +242,7 @@ def reliability_curve(
     check_choice(strategy, "strategy", ("uniform", "quantile"))
     rows = Outcomes.of(probs, labels, sample_weight, n_bins=n_bins)
     confidence, right = claims(rows, label)
-    edges = equal_width_edges(rows.n_bins) if strategy == "uniform" else equal_mass_edges(confidence, n_bins)
+    edges = equal_width_edges(rows.n_bins) if strategy == "uniform" else quantile_edges(confidence, n_bins)
     index = bin_index(confidence, edges)
 
     def sums(values: Floats) -> Floats:
@@ -304,9 +305,9 @@ def margin_curve(
     own = margins(probs)
     values = own if margin is None else np.asarray(margin, dtype=np.float64)
     if values.shape != own.shape or np.isnan(values).any():
-        raise InputError(f"margin: expected {len(own)} numbers, one a row, got shape {values.shape} or NaN")
+        raise InputError(f"margin: expected {len(own)} numbers, one per row, got shape {values.shape} or NaN")
     values = finite(values[rows.kept])
-    edges = equal_mass_edges(values, n_bins)
+    edges = quantile_edges(values, n_bins)
     sums = BinSums.of(rows, rows.weight, bin_index(values, edges), edges)
     return CalibrationCurve.of(sums, level)
 
@@ -340,8 +341,9 @@ def finite(values: Floats) -> Floats:
     return np.clip(values, known.min(), known.max()) if len(known) else np.zeros_like(values)
 
 
-def equal_mass_edges(values: Floats, n_bins: int) -> Floats:
+def quantile_edges(values: Floats, n_bins: int) -> Floats:
     """Edges of at most ``n_bins`` bins with about as many values in each, (K + 1,); equal values share a bin."""
     n_bins = check_count(n_bins, "n_bins")
-    edges = np.unique(np.quantile(values, np.linspace(0, 1, n_bins + 1), method="inverted_cdf"))
-    return edges if len(edges) > 1 else np.array([edges[0], edges[0]])
+    low, high = values.min(), values.max()
+    inner = equal_mass_edges(values, n_bins, between=False, rounding=0.0)
+    return np.unique([low, *inner, high]) if low < high else np.array([low, high])

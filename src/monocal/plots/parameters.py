@@ -18,7 +18,7 @@ import numpy as np
 from ..arrays import to_numpy
 from ..errors import InputError
 from ..metrics.outcomes import Floats, bin_index
-from .curves import equal_mass_edges, finite
+from .curves import finite, quantile_edges
 
 _SPREAD = (0.1, 0.9)
 _MOST_ROWS = 20_000  # enough for means and deciles of a picture
@@ -214,7 +214,7 @@ def effect_curve(
         )
     piece = np.searchsorted(rank_map.starts, [n_ranks - rank for rank in kept], side="right") - 1
     values = finite(np.asarray(compute(statistic, rows), dtype=np.float64))
-    edges = equal_mass_edges(values, n_bins)
+    edges = quantile_edges(values, n_bins)
     index = bin_index(values, edges)
     bins = np.unique(index)
     n = len(values)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..metrics.outcomes import bin_index
-from ..plots.curves import equal_mass_edges
+from ..plots.curves import quantile_edges
 
 _MOST_ROWS = 5000  # enough for a picture
 _BINS = 20
@@ -38,7 +38,7 @@ def confidence_change(model: Any, values: np.ndarray, before: np.ndarray) -> Con
     before, after = before[some], np.asarray(model.predict_proba(values[some]))
     top = np.argmax(before, axis=1)[:, None]
     old, new = (np.take_along_axis(p, top, axis=1)[:, 0].astype(np.float64) for p in (before, after))
-    edges = equal_mass_edges(old, _BINS)
+    edges = quantile_edges(old, _BINS)
     index = bin_index(old, edges)
     parts = [(old[index == k], new[index == k]) for k in np.unique(index)]
     low, middle, high = np.array([np.quantile(b, [0.1, 0.5, 0.9]) for _, b in parts]).T

@@ -59,7 +59,7 @@ def differences(methods: MethodComparison, shown: str) -> Markup:
     room = 2 * (end - begin)
     far = [row.value for row in rows if begin - room <= row.value <= end + room]
     span = padded([begin, end, *far], 0.05)
-    name = f"NLL of each method minus that of {shown}, with intervals; those that cannot be told apart come first"
+    name = f"NLL of each method minus that of {shown}, with intervals; indistinguishable ones come first"
     return _forest(name, f"NLL minus that of {shown}", rows, shown, span, 1.0, _nats, tied)
 
 

@@ -12,6 +12,7 @@ reads the chunks anew, and memory is bounded by the chunks at work.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -40,7 +41,7 @@ from .chunks import (
 from .files import check_out
 from .interface import RowMap
 from .memory import MemoryRows
-from .parallel import block_rows
+from .parallel import fit_rows
 from .reader import Checked, Reader
 from .sampling import choose_rows, in_sample, join_samples, one_in, sample_step
 from .stream import regroup
@@ -68,7 +69,7 @@ class DaskLogits:
         X = as_array(self._given)
         if X.ndim != 2:
             raise InputError(
-                f"X must be two-dimensional, one row a sample and one column a class, but has shape {X.shape}."
+                f"X must be two-dimensional, one row per sample and one column per class, but has shape {X.shape}."
             )
         return whole_rows(X)
 
@@ -197,7 +198,9 @@ class DaskRows:
         return self._like(chunks, [int(mask.sum()) for _, mask in some])
 
     def total_weight(self) -> float:
-        return float(sum(sum(chunk) for chunk in compute([task(_weights, c) for c in self.chunks])))
+        return math.fsum(
+            weight for chunk in compute([task(_weights, c) for c in self.chunks]) for weight in chunk
+        )
 
     def measured(self, step: int) -> tuple[np.ndarray, np.ndarray]:
         first = np.cumsum([0, *self.sizes[:-1]]).tolist()
@@ -222,7 +225,7 @@ def _cut_at_blocks(X: Any, counts: np.ndarray | None) -> Any:
 
     Rows without weight are in no block, so they are not counted: as in one process, where they are left out first.
     """
-    size = block_rows(X)
+    size = fit_rows(X)
     per_chunk = max(1, round(max(X.chunks[0]) / size)) * size
     if counts is None:
         return X.rechunk({0: per_chunk})

@@ -1,7 +1,7 @@
 """Which kind of input is this? The only place that decides, by a table: the first of `KINDS` that knows it.
 
 memory-mapped, zarr or h5py array   read in slices of its rows                          (`files`)
-a function that makes blocks        called once a pass; its blocks are ``(X, y)`` or ``(X, y, sample_weight)``   (`files`)
+a function that makes blocks        called once per pass; its blocks are ``(X, y)`` or ``(X, y, sample_weight)``   (`files`)
 Dask array                          read by its own workers                             (`dask`)
 the largest logits of a server      with the log-sum-exp of all                         (`top_k`)
 an array of more axes               rows of its classes, gathered in parts where they are no view   (`layout`, `files`)
@@ -69,6 +69,9 @@ def elsewhere(
     streams: bool = True,
 ) -> Elsewhere | None:
     """A way to work on ``X`` where it is, or None where it is an array in memory or may as well become one."""
+    # The short way, for the many small calls: an array that owns its memory is there.
+    if type(X) is np.ndarray and X.base is None and layout.ignore_index is None:
+        return None
     _refuse_unread(X)
     given = Input(X, y, sample_weight, context, layout, streams)
     for kind in KINDS:
@@ -130,14 +133,14 @@ def _refuse_unread(X: Any) -> None:
         ]
         if other:
             raise InputError(
-                f"X: the column {other[0][0]!r} has type {other[0][1]}, expected numbers, one column a class. Spread lists over "
-                "columns first."
+                f"X: the column {other[0][0]!r} has type {other[0][1]}, expected numbers, one column per class. Spread lists "
+                "over columns first."
             )
         return
     first = np.asarray(X.head(1), dtype=object).reshape(-1, len(names))
     nested = [n for row in first for n, entry in zip(names, row, strict=True) if np.ndim(entry) > 0]
     if nested:
         raise InputError(
-            f"X: the column {nested[0]!r} holds lists, expected one number a row and one column a class. Pass "
+            f"X: the column {nested[0]!r} holds lists, expected one number per row and one column per class. Pass "
             f"np.stack(X[{nested[0]!r}])."
         )

@@ -12,7 +12,7 @@ from ..arrays import Array, compute_dtype, is_torch, on_host, to_numpy
 from ..kernel.block import Block, join_blocks
 from ..kernel.choice import engine_for
 from .block import prepare_block
-from .parallel import GPU_BLOCK, block_rows, parallel_map, parallel_sum, row_slices
+from .parallel import GPU_BLOCK, fit_rows, parallel_map, parallel_sum, row_slices
 from .reader import Checked, Reader
 from .sampling import blocks_between, choose_rows, in_sample, join_samples, one_in, sample_step
 
@@ -59,7 +59,7 @@ class MemoryRows:
             and how.get("top_k")
             and not how.get("statistics")
         )
-        slices = row_slices(logits, 16 * block_rows(logits) if narrow else None)
+        slices = row_slices(logits, 16 * fit_rows(logits) if narrow else fit_rows(logits))
         if on_host(logits):
             return cls(parallel_map(one, slices, serial=is_torch(logits)))
         # A device sorts in small blocks, to save memory, and sums in large ones, to save calls.

@@ -100,7 +100,7 @@ class TopK:
         total = to_numpy(read_numbers(self.logsumexp, "logsumexp", "a real number")).astype(np.float64)
         if total.shape not in ((), (len(z),)):
             raise InputError(
-                f"logsumexp must be one number or one a row, ({len(z)},), but has shape {total.shape}."
+                f"logsumexp must be one number or one per row, ({len(z)},), but has shape {total.shape}."
             )
         total = np.broadcast_to(total, (len(z),))
         check_total(z, total)

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,7 +25,12 @@ from .parallel import row_slices
 from .reader import Reader
 from .top_k import TopK, TopKProbabilities
 
-_NEEDS_ALL = "needs all logits, but got the largest only (TopK). Use TemperatureScaling, MCCT or MCCTInverse."
+_NEEDS_ALL = (
+    "needs all logits, but got the largest only (TopK). Use TemperatureScaling, MCCT or MCCTInverse, or ConditionalMCCT fitted "
+    "on such rows."
+)
+# Statistics that are the same whatever is known of the classes below: the others see a flat rest where all logits have a tail.
+EXACT = ("margin", "log_odds")
 
 
 class TopKLogits:
@@ -55,7 +61,7 @@ class TopKLogits:
         if out is not None:
             raise InputError("out: the result for TopK is an object of its own. Call the method without out.")
         rank_map = row_map.rank_map
-        if rank_map is None or rank_map.factors is not None:
+        if rank_map is None:
             raise InputError(f"X: {row_map.name} {_NEEDS_ALL}")
         _check_logits_wanted(row_map.input)
         top, z = self.top, self.top.named
@@ -67,12 +73,16 @@ class TopKLogits:
                 f"X names {in_use} classes a row, but {row_map.name} was fitted for the {expected} largest: fit "
                 f"it on such rows, or on all logits with top_k={in_use}."
             )
+        if not same_on_all(rank_map.factors) and fitted != z.shape[1]:
+            raise InputError(
+                f"X: {row_map.name} was fitted on rows of {fitted} classes with statistics that the largest {z.shape[1]} alone "
+                f"do not tell. Fit it on such rows, or with statistics={EXACT}."
+            )
         if row_map.method == "predict":
             return np.take_along_axis(top.ids, z.argmax(axis=1)[:, None], axis=1)[:, 0]
         rows = rank_rows(z, rank_map.top_k, np.float64)
-        f = rank_map.transform(z)
-        below = rows.height - np.maximum(_rest_depth(rows, z, top.rest_value), rows.height)
-        f_rest = below * rank_map.scale_steps[0, 0] + rank_map.bias_steps[0, 0]
+        rest = Rest(_rest_depth(rows, z, top.rest_value), top.rest_count)
+        f, f_rest = rank_map.with_rest(z, rows, rest)
         highest = f.max(axis=1)
         e, e_rest = ordered_exp(f - highest[:, None]), ordered_exp(f_rest - highest)
         total = e.sum(axis=1) + top.rest_count * e_rest
@@ -86,6 +96,12 @@ class TopKLogits:
         log_each = f_rest - log_total
         logs = np.where(top.of_rest, log_each[:, None], keep_argmax(f - log_total[:, None], z))
         return TopKProbabilities(p, top.ids, each * top.other_count, each, logs, log_each, top)
+
+
+def same_on_all(factors: Any) -> bool:
+    """Whether factors of a row are the same from its largest logits and a rest as from all logits."""
+    names = () if factors is None else factors.statistics
+    return all(not isinstance(name, str) or name in EXACT for name in names)
 
 
 def _check_logits_wanted(input: str) -> None:
@@ -119,19 +135,27 @@ class TopKSource:
         whole = self.top.n_classes if top_k is not None else None
         return whole or self.shape[1]
 
+    def check_context(self) -> None:
+        """A second stage looks at which class is on top and needs all logits."""
+        if self.reader.context is not None:
+            raise InputError(
+                "context: rows that name their largest logits alone (TopK) take none. Leave it out."
+            )
+
     def hold(self, make: Any) -> HeldBlocks:
         raise InputError(TopKLogits.refusal)
 
     def prepare(self, **how: Any) -> MemoryRows:
         check_top_k(how.get("top_k"), self.shape[1])
-        if how.get("statistics"):
-            raise InputError(
-                "X: ConditionalMCCT needs all logits, but got the largest only (TopK). Use MCCT or TemperatureScaling."
-            )
         # In double precision throughout: the rows are short.
-        return MemoryRows([self._block(rows, how.get("top_k")) for rows in row_slices(self.top.values)])
+        return MemoryRows(
+            [
+                self._block(rows, how.get("top_k"), how.get("statistics", ()))
+                for rows in row_slices(self.top.values)
+            ]
+        )
 
-    def _block(self, rows: slice, top_k: int | None) -> Block:
+    def _block(self, rows: slice, top_k: int | None, statistics: Sequence[Any]) -> Block:
         z, column = self.top.named[rows], self.columns[rows]
         count, value = self.top.rest_count[rows], self.top.rest_value[rows]
         outside = column == z.shape[1]
@@ -143,9 +167,11 @@ class TopKSource:
         tail = ranked.tail or Tail(None, np.zeros(len(z), dtype=np.int64), False)
         counted = np.average(self.top.rest_count, weights=self.weight)
         n_classes = self.top.n_classes or round(z.shape[1] + float(counted))
+        ranked = replace(ranked, tail=replace(tail, rest=rest), n_classes=n_classes)
         return replace(
             block,
-            rows=replace(ranked, tail=replace(tail, rest=rest), n_classes=n_classes),
+            rows=ranked,
+            statistics=np.stack([s(ranked) for s in statistics], axis=1) if statistics else None,
             label_depth=np.where(outside, rest.depth, block.label_depth),
             label_rank=np.where(outside, 0, block.label_rank),
             label_held=np.where(outside, 1, block.label_held),

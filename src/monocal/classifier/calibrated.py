@@ -4,13 +4,12 @@
     all at once       calibrator_ = fit(scores, y),    estimator_ = fit(X, y)
     predict_proba     calibrator_.predict_proba(scores of estimator_)
 
-One model and one calibrator, not an average over folds: an average of several models orders the classes like none of them,
-while here every prediction keeps the order of ``estimator_``, and both parts can be saved and exported.
+One model and one calibrator: every prediction keeps the order of ``estimator_``, and both parts can be saved and exported.
+With ``ensemble=True`` the models of the folds are kept instead, each with a calibrator of its own (`ensemble`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -28,17 +27,19 @@ from sklearn.utils.metadata_routing import (
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import (
-    _check_method_params,
     check_consistent_length,
     check_is_fitted,
     column_or_1d,
     has_fit_parameter,
 )
 
-from .calibration import MCCT, Calibrator, ConditionalMCCT, MCCTInverse, TemperatureScaling
-from .errors import InputError, require, warn
-from .structured import StructuredMCCT
-from .validation import check_weights
+from ..calibration import MCCT, Calibrator, ConditionalMCCT, MCCTInverse, TemperatureScaling
+from ..errors import InputError, require, warn
+from ..structured import StructuredMCCT
+from ..validation import check_weights
+from .ensemble import mean_of_members
+from .folds import Fold, FoldWork, deal, encode, fit_on_labels, tell_of_places
+from .scores import response_method, scores_of
 
 METHODS: dict[str, type[Calibrator]] = {
     "mcct": MCCT,
@@ -48,8 +49,9 @@ METHODS: dict[str, type[Calibrator]] = {
     "temperature": TemperatureScaling,
 }
 
-# What double precision can tell from 0 beside a 1.
-RESOLUTION = float(np.finfo(np.float64).eps)
+
+# What a classifier is said to have been fitted on, where its model knows.
+_OF_THE_MODEL = ("n_features_in_", "feature_names_in_")
 
 
 class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
@@ -65,16 +67,27 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     cv : int, "prefit", splitter or iterable of (train, test)
         Folds to train without in turn. "prefit", or an estimator in a ``FrozenEstimator``: it is fitted already, on other
         data than `fit` is now given.
+    ensemble : bool
+        Keep the model of every fold, with a calibrator fitted on that fold alone, and average their probabilities: better for
+        models that change much with their rows, such as trees, and as many times slower as there are folds. The order of the
+        classes is then that of the average: two classes that all members rank the same way keep that rank, others may change
+        places.
     n_jobs : int or None
         Folds at a time.
 
     Attributes
     ----------
     estimator_ : classifier
-        Fitted on all data, or as given.
+        Fitted on all data, or as given; not with ``ensemble``.
     calibrator_ : Calibrator
-        ``calibrator_.to_onnx()`` and the like export it; `to_onnx` exports it together with ``estimator_``.
+        ``calibrator_.to_onnx()`` and the like export it; `to_onnx` exports it together with ``estimator_``. Not with
+        ``ensemble``.
+    calibrated_classifiers_ : list of CalibratedClassifier
+        With ``ensemble``: the members, each with the classes that its model has seen.
     classes_ : ndarray of shape (m,)
+    encoded_ : bool
+        Whether the estimator refused the labels as they are and was given their places 0..m-1 in ``classes_``, as
+        XGBClassifier must be. `predict` speaks the labels all the same; ``estimator_.predict`` gives places.
     n_features_in_, feature_names_in_
         Those of ``estimator_``, where it has them.
 
@@ -82,7 +95,8 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     -----
     The folds of an integer ``cv`` share every class as evenly as they can. A class may be rarer than there are folds: a
     model that has not seen it holds it for not available (or, asked for probabilities, for the least probable), and the
-    rows of a class with a single member calibrate nothing. After "prefit" a class may be absent from ``y`` altogether.
+    rows of a class with a single member calibrate nothing. In an ensemble a member gives nothing to a class it has not seen.
+    After "prefit" a class may be absent from ``y`` altogether.
 
     Probabilities below 2.2e-16, the resolution of double precision, count as 2.2e-16; zeros count as half the smallest
     positive one of the calibration rows.
@@ -101,11 +115,18 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     """
 
     def __init__(
-        self, estimator: Any, method: str | Calibrator = "mcct", *, cv: Any = 5, n_jobs: int | None = None
+        self,
+        estimator: Any,
+        method: str | Calibrator = "mcct",
+        *,
+        cv: Any = 5,
+        ensemble: bool = False,
+        n_jobs: int | None = None,
     ):
         self.estimator = estimator
         self.method = method
         self.cv = cv
+        self.ensemble = ensemble
         self.n_jobs = n_jobs
 
     def fit(
@@ -136,41 +157,35 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         check_classification_targets(y)
         y = column_or_1d(y, warn=True)
         weight = check_weights(sample_weight, y[:, None])
-        calibrator = self._calibrator()
-        response = _response_method(self.estimator, calibrator)
+        if context is not None:
+            check_consistent_length(X, context)
+        response = response_method(self.estimator, self._calibrator())
+        for name in ("estimator_", "calibrator_", "calibrated_classifiers_", *_OF_THE_MODEL):
+            self.__dict__.pop(name, None)
         if self._is_prefit():
-            model = self.estimator
+            model, encoded = self.estimator, False
             check_is_fitted(model)
-            classes, labels = np.asarray(model.classes_), _encode(y, model.classes_)
+            classes, labels = np.asarray(model.classes_), encode(y, model.classes_)
             rows, scores = np.arange(len(y)), scores_of(model, X, response, len(classes))
         else:
             classes, labels = np.unique(y, return_inverse=True)
             routed = self._routed(sample_weight, fit_params)
-            rows, scores = self._out_of_fold(X, y, labels, response, routed)
-            model = clone(self.estimator).fit(X, y, **routed.estimator.fit)
-        if response == "predict_proba":
-            calibrator.set_params(input="probabilities")
-        known = {}
-        if context is not None:
-            if not has_fit_parameter(calibrator, "context"):
-                raise InputError(
-                    f"context: {type(calibrator).__name__} takes none. Use method='conditional', or leave the context out."
-                )
-            check_consistent_length(X, context)
-            known = {"context": _safe_indexing(context, rows)}
-        calibrator.fit(scores, labels[rows], None if weight is None else weight[rows], **known)
-        self.classes_ = classes
-        self.estimator_ = model
-        self.calibrator_ = calibrator
-        self._response = response
-        for name in ("n_features_in_", "feature_names_in_"):
-            if hasattr(model, name):
-                setattr(self, name, getattr(model, name))
-        return self
+            folds = self._folds(X, y, labels, response, routed)
+            if self.ensemble:
+                return self._average(folds, classes, labels, response, weight, context)
+            unseen = 0.0 if response == "predict_proba" else -np.inf
+            rows = np.concatenate([fold.rows for fold in folds])
+            scores = np.concatenate([fold.in_all_classes(len(classes), unseen) for fold in folds])
+            model, encoded = fit_on_labels(self.estimator, X, y, routed.estimator.fit)
+            tell_of_places(self.estimator, encoded, folds)
+        calibrator = self._fitted(scores, labels[rows], response, rows, weight, context)
+        return self._complete(classes, model, calibrator, response, encoded)
 
     def predict_proba(self, X: Any, context: Any = None) -> np.ndarray:
         """Calibrated probabilities (n, m), columns in the order of ``classes_``; ``context`` as in `fit`."""
         check_is_fitted(self)
+        if hasattr(self, "calibrated_classifiers_"):
+            return mean_of_members(self.calibrated_classifiers_, self.classes_, X, context)
         scores = scores_of(self.estimator_, X, self._response, len(self.classes_))
         known = {} if context is None else {"context": context}
         return self.calibrator_.predict_proba(scores, **known)
@@ -218,7 +233,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             Its outputs are ``label`` and ``probabilities`` (or ``calibrated_logits``), columns in the order of ``classes_``.
         """
         require("onnx", "onnx")
-        from .export.onnx_classifier import classifier_to_onnx
+        from ..export.onnx_classifier import classifier_to_onnx
 
         return classifier_to_onnx(self, path, X=X, output=output, dtype=dtype, force=force)
 
@@ -244,7 +259,13 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             raise InputError(
                 f"cv must be a number of folds, 'prefit', a splitter or an iterable of splits, but is {self.cv!r}."
             )
-        return isinstance(self.cv, str) or isinstance(self.estimator, FrozenEstimator)
+        prefit = isinstance(self.cv, str) or isinstance(self.estimator, FrozenEstimator)
+        if prefit and self.ensemble:
+            raise InputError(
+                "ensemble: its members are trained on folds, but the estimator is fitted already. Leave ensemble out, or give an "
+                "estimator to train and a number of folds as cv."
+            )
+        return prefit
 
     def _calibrator(self) -> Calibrator:
         if isinstance(self.method, Calibrator):
@@ -273,115 +294,88 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
                 )
         return Bunch(estimator=Bunch(fit=keywords), splitter=Bunch(split={}))
 
-    def _out_of_fold(
-        self, X: Any, y: np.ndarray, labels: np.ndarray, response: str, routed: Bunch
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Scores of held-out rows whose class the model has seen, and the numbers of these rows."""
+    def _folds(self, X: Any, y: np.ndarray, labels: np.ndarray, response: str, routed: Bunch) -> list[Fold]:
+        """What models say of rows that they have not been trained on."""
         if isinstance(self.cv, (int, np.integer)) and not isinstance(self.cv, bool):
-            splits = _deal(labels, int(self.cv))
+            splits = deal(labels, int(self.cv))
         else:
             splits = list(check_cv(self.cv, y, classifier=True).split(X, y, **routed.splitter.split))
-        work = _FoldWork(self.estimator, X, y, labels, response, routed.estimator.fit)
-        held_out = [fold for fold in Parallel(n_jobs=self.n_jobs)(delayed(work)(*s) for s in splits) if fold]
-        if not any(len(rows) for rows, _ in held_out):
+        work = FoldWork(self.estimator, X, y, labels, response, routed.estimator.fit, self.ensemble)
+        found = Parallel(n_jobs=self.n_jobs)(delayed(work)(*split) for split in splits)
+        folds = [fold for fold in found if fold is not None]
+        if not folds:
             raise InputError(
                 f"No held-out row belongs to a class its model has seen (n_samples={len(y)}, {labels.max() + 1} classes), so "
                 "there is nothing to calibrate on. Give at least two rows a class, or fit the estimator on other data and "
                 "use cv='prefit'."
             )
-        return np.concatenate([rows for rows, _ in held_out]), np.concatenate([s for _, s in held_out])
+        return folds
 
+    def _fitted(
+        self,
+        scores: np.ndarray,
+        labels: np.ndarray,
+        response: str,
+        rows: np.ndarray,
+        weight: np.ndarray | None,
+        context: Any,
+    ) -> Calibrator:
+        """The calibrator, fitted on the scores of some rows; weights and context are those of all."""
+        calibrator = self._calibrator()
+        if response == "predict_proba":
+            calibrator.set_params(input="probabilities")
+        known = {}
+        if context is not None:
+            if not has_fit_parameter(calibrator, "context"):
+                raise InputError(
+                    f"context: {type(calibrator).__name__} takes none. Use method='conditional', or leave the context out."
+                )
+            known = {"context": _safe_indexing(context, rows)}
+        return calibrator.fit(scores, labels, None if weight is None else weight[rows], **known)
 
-@dataclass(frozen=True)
-class _FoldWork:
-    """Train without a fold, score the fold; picklable for parallel work."""
+    def _complete(
+        self, classes: np.ndarray, model: Any, calibrator: Calibrator, response: str, encoded: bool
+    ) -> CalibratedClassifier:
+        self.classes_ = classes
+        self.estimator_ = model
+        self.calibrator_ = calibrator
+        self.encoded_ = encoded
+        self._response = response
+        self._take_names_from(model)
+        return self
 
-    estimator: Any
-    X: Any
-    y: np.ndarray
-    labels: np.ndarray
-    response: str
-    fit_params: dict[str, Any]
+    def _take_names_from(self, model: Any) -> None:
+        for name in _OF_THE_MODEL:
+            if hasattr(model, name):
+                setattr(self, name, getattr(model, name))
 
-    def __call__(self, train: np.ndarray, test: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-        n_classes = int(self.labels.max()) + 1
-        seen = np.unique(self.labels[train])
-        if len(seen) < min(2, n_classes):
-            return None  # hardly any classifier can be trained on a single class, and none learns from it
-        keywords = _check_method_params(self.X, self.fit_params, indices=train)
-        model = clone(self.estimator).fit(_safe_indexing(self.X, train), self.y[train], **keywords)
-        test = np.asarray(test)[np.isin(self.labels[test], seen)]
-        if not len(test):
-            return None
-        found = scores_of(model, _safe_indexing(self.X, test), self.response, len(seen))
-        unseen = 0.0 if self.response == "predict_proba" else -np.inf
-        scores = np.full((len(test), n_classes), unseen, dtype=found.dtype)
-        scores[:, seen] = found
-        return test, scores
-
-
-def _deal(labels: np.ndarray, folds: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Splits that share out every class as evenly as can be: rows are dealt in turn, class by class."""
-    if folds < 2:
-        raise InputError(f"cv must be at least 2 folds, but is {folds}.")
-    n = len(labels)
-    folds = min(folds, n)
-    if folds < 2:
-        raise InputError(
-            f"Cross-fitting needs at least 2 rows, but n_samples={n}. Use cv='prefit' with a fitted estimator."
-        )
-    fold = np.empty(n, dtype=np.intp)
-    fold[np.argsort(labels, kind="stable")] = np.arange(n) % folds
-    return [(np.flatnonzero(fold != k), np.flatnonzero(fold == k)) for k in range(folds)]
-
-
-def _response_method(estimator: Any, calibrator: Calibrator) -> str:
-    names = (
-        ["predict_proba"] if calibrator.input == "probabilities" else ["decision_function", "predict_proba"]
-    )
-    for name in names:
-        if hasattr(estimator, name):
-            return name
-    raise InputError(f"estimator: {type(estimator).__name__} has no {' and no '.join(names)}.")
-
-
-def resolvable(probabilities: np.ndarray) -> np.ndarray:
-    """Raise positive probabilities to what double precision can tell from 0 beside a 1.
-
-    Models that multiply many densities give 1e-200 and less. Such numbers say how long the product was, not how probable
-    the class is, and their logarithms would rule the fit. Zeros stay zeros: a calibrator sets them below all others.
-    """
-    tiny = (probabilities > 0) & (probabilities < RESOLUTION)
-    return np.where(tiny, probabilities.dtype.type(RESOLUTION), probabilities)
-
-
-def scores_of(model: Any, X: Any, response: str, n_classes: int) -> np.ndarray:
-    """Logits or probabilities (n, m) of a fitted classifier."""
-    scores = np.asarray(getattr(model, response)(X))
-    if scores.dtype.kind != "f":
-        scores = scores.astype(np.float64)
-    if scores.ndim == 1 or (scores.ndim == 2 and scores.shape[1] == 1 and n_classes == 2):
-        scores = scores.reshape(-1, 1)
-        if n_classes == 2:
-            zero_or_rest = np.zeros_like(scores) if response == "decision_function" else 1 - scores
-            scores = np.hstack([zero_or_rest, scores])
-    if scores.ndim != 2 or scores.shape[1] != n_classes:
-        raise InputError(
-            f"estimator: {response} gives shape {scores.shape} for {n_classes} classes, expected one column a class. For SVC "
-            "use decision_function_shape='ovr'."
-        )
-    return scores if response == "decision_function" else resolvable(scores)
-
-
-def _encode(y: np.ndarray, classes: Any) -> np.ndarray:
-    """Position of each label among the classes, which need not be sorted."""
-    classes = np.asarray(classes)
-    order = np.argsort(classes)
-    labels = order[np.minimum(np.searchsorted(classes, y, sorter=order), len(classes) - 1)]
-    unknown = np.flatnonzero(classes[labels] != y)
-    if len(unknown):
-        raise InputError(
-            f"y: the label {y[unknown[0]]!r} of row {unknown[0]} is not among the {len(classes)} classes the estimator was "
-            "fitted on. Remove such rows, or fit the estimator on all classes."
-        )
-    return labels
+    def _average(
+        self,
+        folds: list[Fold],
+        classes: np.ndarray,
+        labels: np.ndarray,
+        response: str,
+        weight: np.ndarray | None,
+        context: Any,
+    ) -> CalibratedClassifier:
+        members = []
+        for fold in folds:
+            own = np.searchsorted(fold.seen, labels[fold.rows])
+            calibrator = self._fitted(fold.scores, own, response, fold.rows, weight, context)
+            member = CalibratedClassifier(fold.model, self.method, cv="prefit")
+            members.append(
+                member._complete(classes[fold.seen], fold.model, calibrator, response, fold.encoded)
+            )
+        known = np.unique(np.concatenate([fold.seen for fold in folds]))
+        if len(known) < len(classes):
+            never = classes.tolist()[np.setdiff1d(np.arange(len(classes)), known)[0]]
+            warn(
+                f"No member of the ensemble has seen the class {never!r}, so that all give it probability 0. Use more folds, or "
+                "ensemble=False."
+            )
+        tell_of_places(self.estimator, False, folds)
+        self.classes_ = classes
+        self.calibrated_classifiers_ = members
+        self.encoded_ = any(fold.encoded for fold in folds)
+        self._take_names_from(members[0].estimator_)
+        return self

@@ -1,0 +1,110 @@
+"""The module through torch's own exporters, batches without rows included, and chains from their state alone."""
+
+import io
+import warnings
+
+import numpy as np
+import pytest
+from exportable import KINDS, M, fit_set, fitted_kind, hostile_rows, sane
+
+import monocal as mc
+from hostile import assert_order_kept
+
+torch = pytest.importorskip("torch")
+onnxruntime = pytest.importorskip("onnxruntime")
+
+from monocal.export import attach, from_state_dict  # noqa: E402
+
+
+@pytest.fixture
+def rows():
+    return torch.from_numpy(hostile_rows())
+
+
+def check(graph, module, rows):
+    """A graph gives what the module gives, in order, for any number of rows."""
+    session = onnxruntime.InferenceSession(graph)
+    name = session.get_inputs()[0].name
+    got = session.run(None, {name: rows.numpy()})[0]
+    assert_order_kept(rows, got)
+    ordinary = sane(rows.numpy())
+    np.testing.assert_allclose(got[ordinary], module(rows)[ordinary], rtol=0, atol=2e-6)
+    np.testing.assert_allclose(session.run(None, {name: rows[5:6].numpy()})[0], got[5:6], rtol=0, atol=1e-6)
+    assert session.run(None, {name: rows[:0].numpy()})[0].shape == (0, M)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_traced_to_onnx(kind, rows):
+    module, file = fitted_kind(kind).to_torch(), io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that there is a newer exporter, and the tracer's own
+        torch.onnx.export(
+            module, (rows[:3],), file, dynamo=False, input_names=["x"], dynamic_axes={"x": {0: "n"}}
+        )
+    check(file.getvalue(), module, rows)
+
+
+def test_captured_to_onnx(rows):
+    pytest.importorskip("onnxscript")
+    module = fitted_kind("top 3").to_torch()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        program = torch.onnx.export(
+            module, (rows[:3],), dynamo=True, dynamic_shapes=({0: torch.export.Dim("n")},), verbose=False
+        )
+    check(program.model_proto.SerializeToString(), module, rows)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_graph_of_its_own_takes_no_rows(kind, rows):
+    session = onnxruntime.InferenceSession(fitted_kind(kind).to_onnx().SerializeToString())
+    assert session.run(None, {"logits": rows[:0].numpy()})[0].shape == (0, M)
+
+
+@pytest.mark.parametrize("input", ["logits", "probabilities"])
+@pytest.mark.parametrize("kind", ["vector", "matrix", "structured", "shift"])
+def test_a_chain_from_its_state_alone(kind, input):
+    z, y = fit_set()
+    z = np.nan_to_num(z, neginf=-30.0)
+    if input == "probabilities":
+        z = np.exp(z - z.max(axis=1, keepdims=True))
+        z /= z.sum(axis=1, keepdims=True)
+    cal = {
+        "vector": mc.StructuredScaling(kind="vector", input=input),
+        "matrix": mc.StructuredScaling(kind="matrix", input=input),
+        "structured": mc.StructuredMCCT(input=input),
+        "shift": mc.LabelShift(mc.MCCT(), input=input, prior=np.arange(1, M + 1) / (M * (M + 1) / 2)),
+    }[kind].fit(z, y)
+    module = cal.to_torch()
+    model = torch.nn.Sequential(torch.nn.Identity(), module)
+    file = io.BytesIO()
+    torch.save(model.state_dict(), file)
+    file.seek(0)
+    again = from_state_dict(torch.load(file, weights_only=True), prefix="1.")
+    x = torch.from_numpy(z).float()
+    assert torch.equal(again(x), module(x))
+    assert torch.equal(again.transform(x), module.transform(x))
+    assert type(again) is type(module)
+
+
+def test_a_model_with_a_calibrator_attached(rows):
+    cal = fitted_kind("mcct")
+    model = torch.nn.Sequential(torch.nn.Identity())
+    handle = attach(model, cal)
+    assert torch.equal(model(rows), cal.to_torch().transform(rows))
+    with pytest.raises(mc.InputError, match="has a calibrator already"):
+        attach(model, cal)
+    handle.remove()
+    assert torch.equal(model(rows), rows)
+
+    class Pair(torch.nn.Module):
+        def forward(self, x):
+            return x, x
+
+    pair = Pair()
+    attach(pair, cal)
+    with pytest.raises(mc.InputError, match="returned tuple, expected a tensor of logits"):
+        pair(rows)
+    p = np.full((4, 2), 0.5)
+    with pytest.raises(mc.InputError, match="fitted on probabilities, but models give logits"):
+        attach(model, mc.TemperatureScaling(input="probabilities").fit(p, [0, 1, 0, 1]))
