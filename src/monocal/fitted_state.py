@@ -319,6 +319,7 @@ def _try(calibrator: Calibrator, m: int) -> None:
         return
     calibrator = copy(calibrator)
     calibrator.__dict__.pop("feature_names_in_", None)  # the rows have none
+    calibrator.class_axis = -1  # and are rows
     rng = np.random.default_rng(0)
     z = rng.normal(size=(6, m)) * np.array([[0.0], [0.1], [1.0], [1.0], [10.0], [1e4]])
     z[3] = np.round(z[3])

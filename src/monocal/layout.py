@@ -18,6 +18,7 @@ import numpy as np
 
 from .arrays import array_namespace, is_dask, is_torch, to_numpy
 from .errors import InputError, spoken
+from .kinds import as_array
 
 Box = tuple[slice, ...]
 
@@ -99,6 +100,7 @@ class Flat:
         """Labels or weights, one for each row, as (n,); None and single numbers stay."""
         if values is None or np.isscalar(values) or len(self.lead) == 1:
             return values
+        values = as_array(values)
         values = values if hasattr(values, "shape") else np.asarray(values)
         shape = tuple(values.shape)
         if shape != self.lead:

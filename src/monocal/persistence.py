@@ -170,7 +170,8 @@ def fingerprint(X: Any, y: Any, sample_weight: Any = None, *, layout: Layout = R
     if sample_weight is not None:
         digest.update(np.ascontiguousarray(to_numpy(sample_weight), dtype=np.float64).data)
     found = {"sha256": digest.hexdigest(), "shape": list(values.shape), "dtype": str(values.dtype)}
-    n_classes = values.shape[layout.class_axis]
+    in_rows = values.ndim == 2 and labels.shape == values.shape[:1]
+    n_classes = values.shape[-1 if in_rows else layout.class_axis]
     if layout.ignore_index is not None:
         labels = labels[labels != layout.ignore_index]
     if n_classes <= _MOST_COUNTED and ((labels >= 0) & (labels < n_classes)).all():

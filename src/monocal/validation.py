@@ -1,8 +1,7 @@
 """The one gate for logits, probabilities, labels and weights.
 
-What comes in may be a numpy array, a list, a pandas frame or a torch tensor. What leaves the gate is a floating-point array
-of its own library, checked, together with a way to give results back in the form the caller used. Checks cost one pass
-over the data; what is wrong is looked up in detail only once something is.
+What comes in may be a numpy array, a list, a torch tensor or anything in `kinds`. What leaves the gate is a floating-point array
+of numpy or torch, checked. Checks cost one pass over the data; what is wrong is looked up in detail only once something is.
 
 Rows of probabilities are non-negative and sum to one within `sum_tolerance`, here, in the metrics and in files. They are used as
 they are, never renormalised.
@@ -13,8 +12,6 @@ from __future__ import annotations
 import math
 import numbers
 import re
-import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,15 +19,16 @@ import numpy as np
 
 from .arrays import A, Array, array_namespace, beside, compute_dtype, is_torch, to_numpy
 from .errors import InputError, InputTypeError, spoken
+from .kinds import as_array
 
 
 @dataclass(frozen=True)
 class Given:
-    """Checked values, how to hand back results in the caller's own form, and the machine epsilon of the type they came in."""
+    """Checked values, the machine epsilon of the type they came in, and the type of results."""
 
     values: Array
-    restore: Callable[[Array], Any]
     eps: float
+    dtype: Any
 
 
 def read_matrix(x: Any, name: str = "X") -> Given:
@@ -48,7 +46,7 @@ def read_matrix(x: Any, name: str = "X") -> Given:
         raise InputError(
             f"{name}: found array with 0 {what} (shape={tuple(values.shape)}) while a minimum of 1 is required."
         )
-    return Given(values, _framer(x) if _is_frame(x) else _as_is, eps)
+    return Given(values, eps, x.dtype if _is_bfloat16(x) else values.dtype)
 
 
 def check_logits(x: Any, name: str = "X", first_row: int = 0) -> Given:
@@ -299,6 +297,7 @@ _TORCH_NUMBERS = re.compile(r"torch\.(bfloat16|float(16|32|64)|u?int(8|16|32|64)
 
 def read_numbers(x: Any, name: str, what: str) -> Array:
     """Real numbers of any dense kind: a tensor stays one, everything else becomes a numpy array."""
+    x = as_array(x)
     if is_torch(x):
         if str(x.layout) != "torch.strided" or x.is_nested:
             raise InputError(
@@ -377,6 +376,11 @@ def _refuse_large_whole(values: Array, name: str) -> None:
         )
 
 
+def _is_bfloat16(x: Any) -> bool:
+    """Whether numbers are an array of numpy in the type that the package ml_dtypes adds."""
+    return isinstance(x, np.ndarray) and x.dtype.name == "bfloat16"
+
+
 def _first(flags: Array) -> int | None:
     """Index of the first true flag."""
     xp = array_namespace(flags)
@@ -389,22 +393,3 @@ def _reject_rows(flags: Array, name: str, what: str, advice: str, first_row: int
     row = _first(flags)
     if row is not None:
         raise InputError(f"{name} {what}: first in row {first_row + row}. {advice}")
-
-
-def _as_is(values: Array) -> Array:
-    return values
-
-
-def _is_frame(x: Any) -> bool:
-    return "pandas" in sys.modules and isinstance(x, sys.modules["pandas"].DataFrame)
-
-
-def _framer(frame: Any) -> Callable[[Array], Any]:
-    pandas = sys.modules["pandas"]
-
-    def restore(values: Array) -> Any:
-        if values.ndim == 1:
-            return pandas.Series(values, index=frame.index)
-        return pandas.DataFrame(values, index=frame.index, columns=frame.columns)
-
-    return restore

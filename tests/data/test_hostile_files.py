@@ -111,7 +111,7 @@ def with_cell(row: int, column: int, value: float) -> np.ndarray:
         (LOGITS.astype(complex), "dtype complex128"),
         (LOGITS > 0, "dtype bool"),
         (LOGITS.astype("f4").view("V4"), r"dtype \|V4"),
-        (LOGITS[None], r"shape \(1, 20, 3\).* for \(n, t, m\) values\.reshape\(-1, m\)"),
+        (LOGITS[None], r"shape \(1, 20, 3\).*class_axis=-1 for sequences \(n, t, m\)"),
         (LOGITS[:0], r"shape \(0, 3\)"),
         (LABELS, r"shape \(20,\) and dtype int64"),
         (np.float64(3), r"shape \(\)"),

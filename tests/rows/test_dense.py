@@ -14,6 +14,7 @@ from sklearn.base import clone
 import monocal as mc
 from monocal.data import synthetic
 from monocal.layout import GatheredRows, Layout, boxes
+from monocal.persistence import from_json, to_json
 
 N, M, H, W = 6, 5, 7, 9
 DATA = synthetic(N * H * W, M, seed=4)
@@ -60,6 +61,7 @@ def test_gathered_rows_are_those_of_a_copy(ndim, data):
 def test_any_axis_gives_what_rows_give(axis):
     X = np.moveaxis(ROWS.reshape(N, H, W, M), -1, axis)
     cal = mc.MCCT(class_axis=axis).fit(X, PLACES)
+    cal = from_json(to_json(cal, data=(X, PLACES)))
     rows = mc.MCCT().fit(ROWS, LABELS)
     for method in ("predict_proba", "transform"):
         found = getattr(cal, method)(X)

@@ -56,6 +56,16 @@ def in_pandas(z, y, tmp_path):
     return pd.DataFrame(z, columns=[f"class {j}" for j in range(M)]), pd.Series(y)
 
 
+def in_polars(z, y, tmp_path):
+    pl = pytest.importorskip("polars")
+    return pl.DataFrame(z, schema=[f"class {j}" for j in range(M)]), pl.Series(y)
+
+
+def in_lists_of_arrow(z, y, tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    return pa.table({"logits": pa.array(z.tolist())}), pa.array(y)
+
+
 def images(z):
     """(N, C, H, W)"""
     return np.ascontiguousarray(np.moveaxis(z.reshape(5, 8, 10, M), -1, 1))
@@ -114,6 +124,8 @@ INPUTS = {
     "blocks": in_blocks,
     "dask": in_dask,
     "pandas": in_pandas,
+    "polars": in_polars,
+    "pyarrow, a column of lists": in_lists_of_arrow,
     "classes first": lambda z, y, tmp_path: (z.T, y),
     "tokens": in_tokens,
     "lists of tokens": lambda z, y, tmp_path: tuple(x.tolist() for x in in_tokens(z, y, tmp_path)),
@@ -183,7 +195,11 @@ def test_every_calibrator_takes_every_input(kind, name, tmp_path, monkeypatch):
     if "blocks" in kind:
         found = np.concatenate(list(method.predict_blocks(X)))
     else:
-        found = np.asarray(method.predict_proba(X))
-        assert found.shape == np.shape(X)
+        found = method.predict_proba(X)
+        if kind == "pyarrow, a column of lists":
+            found = np.stack(found["logits"].to_pylist())
+        else:
+            assert tuple(found.shape) == np.shape(X)
+        found = np.asarray(found)
     rows = np.moveaxis(found, method.class_axis, -1).reshape(-1, M)
     np.testing.assert_allclose(rows, expected_of(name), atol=1e-9)

@@ -28,12 +28,19 @@ def test_a_dask_frame_stays_where_it_is(monkeypatch):
     cal = mc.MCCT().fit(X, y)
     np.testing.assert_allclose(cal.weights_, whole.weights_, atol=1e-10)
     assert list(cal.feature_names_in_) == NAMES
-    p = cal.predict_proba(X)
-    assert hasattr(p, "dask")
-    assert p.shape == (400, 4)
-    np.testing.assert_allclose(p.compute(), whole.predict_proba(Z), atol=1e-10)
-    np.testing.assert_array_equal(cal.predict(X).compute(), whole.predict(Z))
-    assert hasattr(cal.transform(X), "dask")
+    with monkeypatch.context() as lazily:
+        lazily.setattr("dask.base.get_scheduler", no)  # nothing is computed, nor rows counted
+        p, f, classes = cal.predict_proba(X), cal.transform(X), cal.predict(X)
+    assert type(p) is type(f) is type(X)
+    assert type(classes) is type(y)
+    assert list(p.columns) == NAMES
+    found = p.compute()
+    pandas.testing.assert_index_equal(found.index, frame.index)
+    np.testing.assert_allclose(found, whole.predict_proba(Z), atol=1e-10)
+    np.testing.assert_array_equal(classes.compute(), whole.predict(Z))
+    single = cal.predict_proba(X.astype(np.float32))
+    assert (single.dtypes == np.float32).all()
+    assert (single.compute().dtypes == np.float32).all()
     with pytest.raises(ValueError, match="same order"):
         cal.predict_proba(X[NAMES[::-1]])
     with pytest.raises(mc.InputError, match="needs all rows in one process"):
@@ -49,10 +56,16 @@ def frame_of(library, name):
     [
         (frame_of("polars", "LazyFrame"), r"polars LazyFrame.*X\.collect\(\)"),
         (frame_of("pyspark.sql", "DataFrame"), r"Spark DataFrame.*toPandas\(\)"),
-        (pandas.DataFrame({"logits": list(Z)}), r"column 'logits' holds lists.*np\.stack\(X\['logits'\]\)"),
-        (pandas.DataFrame({"a": Z[:, 0], "b": [[1.0]] * 400}), "column 'b' holds lists"),
+        (
+            pandas.DataFrame({"id": Z[:, 0], "logits": list(Z)}),
+            r"column 'logits' holds lists.*np\.stack\(X\['logits'\]\)",
+        ),
+        (
+            pandas.DataFrame({"logits": [[1.0, 2.0]] * 399 + [[1.0]]}),
+            "row 399 of the column of lists has shape",
+        ),
     ],
-    ids=["polars", "spark", "lists", "lists beside numbers"],
+    ids=["polars", "spark", "lists beside numbers", "lists of two lengths"],
 )
 def test_what_cannot_be_read_is_said(frame, advice):
     with pytest.raises(mc.InputError, match=advice):

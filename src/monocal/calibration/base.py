@@ -28,6 +28,7 @@ from sklearn.utils.validation import check_is_fitted, has_fit_parameter, validat
 from ..arrays import Array, array_namespace, is_torch, keep_argmax, ordered_softmax, to_numpy, widened
 from ..data.labels import by_column
 from ..errors import InputError, require, spoken
+from ..kinds import as_array, kind_of
 from ..layout import Flat, GatheredRows, Layout
 from ..rows.context import ContextReader, check_context_rows
 from ..rows.files import check_out, context_blocks, is_empty, plain_blocks
@@ -169,6 +170,7 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
     ) -> None:
         check_choice(self.input, "input", ("logits", "probabilities"))
         layout = self._layout
+        X, y, sample_weight = (as_array(x) for x in (X, y, sample_weight))
         flat = laid_out(X, y, layout)
         if flat is not None:
             X, y, sample_weight = flat.rows, flat.column(y, "y"), flat.column(sample_weight, "sample_weight")
@@ -265,10 +267,12 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
             if is_empty(block):
                 yield block
                 continue
-            flat = self._laid_out(block)
-            rows = block if flat is None else flat.rows[:]
+            kind = kind_of(block)
+            given = kind.array(block)
+            flat = self._laid_out(given)
+            rows = given if flat is None else flat.rows[:]
             found = self._on_rows("predict_proba", rows, first_row, context=codes)
-            yield found if flat is None else flat.back(found)
+            yield kind.back(found if flat is None else flat.back(found), block, self.class_axis)
             first_row += len(rows)
 
     def predict(self, X: Any) -> Any:
@@ -300,6 +304,7 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
             y, sample_weight, _ = ignored_rows(y, sample_weight, len(X), self.ignore_index)
             log_p = self._apply(X, "predict_proba", None, context).log_likelihood(X.class_numbers(y))
             return _mean(log_p, check_weights(sample_weight, X.values))
+        X, y, sample_weight = (as_array(x) for x in (X, y, sample_weight))
         flat = self._laid_out(X)
         if flat is not None:
             X, y, sample_weight = flat.rows, flat.column(y, "y"), flat.column(sample_weight, "sample_weight")
@@ -349,6 +354,11 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
 
     def _apply(self, X: Any, method: str, out: Any, context: Any = None) -> Any:
         self._check_fitted()
+        kind = kind_of(X)
+        found = self._apply_to_arrays(kind.array(X), method, out, context)
+        return found if out is not None else kind.back(found, X, self.class_axis)
+
+    def _apply_to_arrays(self, X: Any, method: str, out: Any, context: Any) -> Any:
         flat = self._laid_out(X)
         codes = self._codes(context, flat)
         if flat is None:
@@ -438,6 +448,7 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
             self.input,
             partial(_on_part, now, method, codes),
             rank_map,
+            codes is not None,
         )
 
     def _on_rows(
@@ -448,18 +459,18 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
         dtype: Any = None,
         context: np.ndarray | None = None,
     ) -> Any:
-        """The result for rows in memory, in the form and type of ``X``; with a ``dtype``, as an array of that type."""
+        """The result for rows in memory, an array of the library and type of ``X``; or of type ``dtype``."""
         given = self._read(X, first_row)
         values = given.values
         check_context_rows(context, values.shape[0], first_row)
         if method == "predict" and self.preserves_top1:
-            return given.restore(array_namespace(values).argmax(values, axis=1))
+            return array_namespace(values).argmax(values, axis=1)
         function = self._calibrate if method == "transform" else self._probabilities
         if dtype is not None and not str(dtype).startswith("torch"):
             values = to_numpy(values)
         logits = self._logits_of(given)
         found = function(logits, *_some(context))
-        result = _back(found, values, dtype or values.dtype)
+        result = _back(found, values, dtype or given.dtype)
         kept = logits is values and result.dtype == found.dtype and self._keeps_argmax(logits, method)
         if self.preserves_top1 and not kept:
             result = keep_argmax(result, values)
@@ -467,7 +478,7 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
             method == "predict"
         ):  # of `predict_proba` in its own type, so that the two agree where rounding makes a tie
             result = array_namespace(result).argmax(result, axis=1)
-        return given.restore(result) if dtype is None else result
+        return result
 
     def _read(self, X: Any, first_row: int = 0) -> Given:
         self._check_fitted()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..errors import InputError
 from .context import Context, context_for, say_unseen
 from .output import Force, Json, Out, check_not_read, note, print_json, progress
 from .reading import Kind, Reading, reads
@@ -56,6 +58,8 @@ def apply(
         data = reading.read_for(
             model, path, need_labels=reading.labels is not None, mmap=path.suffix.lower() == ".npy"
         )
+        if data.places_of is not None and reading.labels is not None:
+            raise InputError("--labels go along with rows of a table; of pixels and tokens leave them out.")
         with progress(f"Calibrating {data.n_samples:,} x {data.n_classes:,}", data.n_samples) as update:
             known = context_for(model, context, data, path, reading.group)
             names = _write(temporary, model, data, write_as.value, calibrator, update, known)
@@ -92,16 +96,22 @@ def _write(
     from ..data.sets import float_type
     from ..data.stored import StoredRows
     from ..data.writing import put_arrays, put_npy
-    from .probabilities import checked, in_blocks, joined
+    from .probabilities import checked, in_blocks, in_shape, joined
 
     function = partial(_calibrated, model, kind, data.places)
     given = StoredRows(data.values) if isinstance(data.values, np.memmap) else data.values
     dtype = float_type(given.dtype)
-    blocks = checked(in_blocks(function, given, update, context), kind, calibrator)
-    if temporary.suffix.lower() == ".npy":
-        put_npy(temporary, dtype, given.shape, blocks)
+    places = data.places_of
+    entry = 1 if places is None else math.prod(places.lead[1:])
+    blocks = checked(in_blocks(function, given, update, context, together=entry), kind, calibrator)
+    if temporary.suffix.lower() == ".npy" and (places is None or places.axis > 0):
+        shape = given.shape if places is None else places.array.shape
+        put_npy(temporary, dtype, shape, blocks if places is None else in_shape(blocks, places))
         return [kind]
-    arrays: dict[str, np.ndarray] = {kind: joined(blocks, given.shape, dtype)}
+    found = joined(blocks, given.shape, dtype)
+    arrays: dict[str, np.ndarray] = {
+        kind: found if places is None else np.ascontiguousarray(places.back(found))
+    }
     classes = data.class_names
     if data.labels is not None:
         arrays["labels"] = data.labels if data.places is None else np.asarray(data.places)[data.labels]

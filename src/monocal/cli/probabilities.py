@@ -13,6 +13,7 @@ from ..calibration import Calibrator
 from ..data.sets import float_type
 from ..data.stored import StoredRows
 from ..errors import FileError
+from ..layout import Flat
 
 _BLOCK = 1 << 23  # logits handled at a time
 
@@ -30,9 +31,13 @@ def in_blocks(
     values: np.ndarray | StoredRows,
     update: Callable[[int], Any] = lambda done: None,
     context: Mapping[str, np.ndarray] | None = None,
+    together: int = 1,
 ) -> Iterator[np.ndarray]:
-    """The function of ``values``, some rows at a time, and of their context; ``update`` hears how many are done."""
-    step = max(1, _BLOCK // values.shape[1])
+    """The function of ``values``, some rows at a time, and of their context; ``update`` hears how many are done.
+
+    Rows come in multiples of ``together``.
+    """
+    step = max(1, _BLOCK // (values.shape[1] * together)) * together
     for start in range(0, len(values), step):
         rows = slice(start, start + step)
         known = {} if context is None else {"context": {name: x[rows] for name, x in context.items()}}
@@ -65,6 +70,13 @@ def joined(blocks: Iterable[np.ndarray], shape: tuple[int, ...], dtype: np.dtype
         out[start : start + len(block)] = block
         start += len(block)
     return out
+
+
+def in_shape(blocks: Iterable[np.ndarray], places: Flat) -> Iterator[np.ndarray]:
+    """Blocks of rows, each of whole entries of the first axis, in the shape of the array that the rows are of."""
+    for block in blocks:
+        shaped = block.reshape((-1, *places.lead[1:], block.shape[1]))
+        yield np.moveaxis(shaped, -1, places.axis)
 
 
 def before_and_after(

@@ -83,6 +83,20 @@ class Reading:
         str | None,
         typer.Option("--group", help="Which set of an HDF5 file that holds several: dataset/model."),
     ] = None
+    class_axis: Annotated[
+        int | None,
+        typer.Option(
+            "--class-axis",
+            help="The axis of the classes of an array of more axes: 1 for images (n, m, h, w).",
+            show_default=False,
+        ),
+    ] = None
+    ignore_index: Annotated[
+        int | None,
+        typer.Option(
+            "--ignore-index", help="A label that does not count, such as -100 for padding or 255 for void."
+        ),
+    ] = None
 
     def read(
         self,
@@ -115,6 +129,8 @@ class Reading:
             mmap=mmap,
             need_labels=need_labels,
             with_labels=with_labels,
+            class_axis=self.class_axis,
+            ignore_index=self.ignore_index,
         )
         for told in found.notes:
             note(f"{path}: {told}")
@@ -146,8 +162,15 @@ class Reading:
         """A set that a fitted calibrator can take; labels are read only where they are needed or asked for."""
         from ..data.naming import classes_of
 
+        # Where nothing is said, classes and labels are as they were in the fit.
+        asked = replace(
+            self,
+            class_axis=calibrator.class_axis if self.class_axis is None else self.class_axis,
+            ignore_index=calibrator.ignore_index if self.ignore_index is None else self.ignore_index,
+        )
+        calibrator.set_params(class_axis=-1)  # what is read are rows
         read = functools.partial(
-            self.read, path, need_labels=need_labels, with_labels=need_labels or with_labels, mmap=mmap
+            asked.read, path, need_labels=need_labels, with_labels=need_labels or with_labels, mmap=mmap
         )
         try:
             found = read(kind=None if self.kind else calibrator.input)

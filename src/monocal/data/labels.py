@@ -14,6 +14,7 @@ import numpy as np
 from monocal.data.headers import parses
 from monocal.data.naming import classes_of, listing, same_class
 from monocal.errors import FileError, spoken
+from monocal.kinds import column_names
 
 
 def class_numbers(
@@ -37,7 +38,11 @@ def class_numbers(
     if labels.ndim > 2 or labels.ndim == 0 or (labels.ndim == 2 and labels.shape[1] not in (1, m)):
         raise FileError(
             f"{where} has shape {labels.shape}: expected ({n},), ({n}, 1) or one-hot ({n}, {m})."
-            + (how_to_flatten() if labels.ndim > 2 else "")
+            + (
+                f" Labels of pixels or tokens go with values of one axis more: say {spoken('class_axis=')} where the classes are."
+                if labels.ndim > 2
+                else ""
+            )
         )
     if len(labels) != n:
         raise FileError(
@@ -59,14 +64,6 @@ def class_numbers(
             notes.append("labels are those by which the columns are called")
             return found
     return _from_numbers(labels, m, where, notes, first_column, first_label)
-
-
-def how_to_flatten() -> str:
-    """What to do with a place in an array for every pixel or token."""
-    return (
-        " Where every pixel or token has a class of its own, a row is one pixel or token: for shape (n, m, h, w) save "
-        "values.transpose(0, 2, 3, 1).reshape(-1, m) and labels.reshape(-1), for (n, t, m) values.reshape(-1, m)."
-    )
 
 
 def _from_one_hot(labels: np.ndarray, where: str, notes: list[str]) -> np.ndarray:
@@ -127,7 +124,7 @@ def by_column(y: Any, frame: Any) -> Any:
     words = np.asarray(y)
     if words.ndim != 1 or words.dtype.kind not in "OUT" or not all(isinstance(word, str) for word in words):
         return y
-    numbers = _numbers_of(words.tolist(), classes_of(tuple(map(str, frame.columns))))
+    numbers = _numbers_of(words.tolist(), classes_of(tuple(map(str, column_names(frame)))))
     return y if None in numbers else np.array(numbers, dtype=np.int64)
 
 

@@ -37,6 +37,8 @@ def read(
     mmap: bool = False,
     need_labels: bool = False,
     with_labels: bool = True,
+    class_axis: int | None = None,
+    ignore_index: int | None = None,
 ) -> LogitsSet:
     """Read classifier outputs, and labels where there are any.
 
@@ -75,6 +77,11 @@ def read(
         Fail when there are no labels.
     with_labels : bool, default=True
         Read the labels; without them it does not matter what they hold.
+    class_axis : int, optional
+        The axis of the classes of an array of more than two: 1 for images (n, m, h, w). A row is then a pixel or a token. It need
+        not be said of sequences (n, t, m) with labels (n, t).
+    ignore_index : int, optional
+        Rows with this label are left out.
 
     Returns
     -------
@@ -107,6 +114,8 @@ def read(
         group=group,
         need_labels=need_labels,
         with_labels=with_labels,
+        class_axis=class_axis,
+        ignore_index=ignore_index,
     )
 
 
@@ -124,6 +133,8 @@ def _read(
     group: str | None = None,
     need_labels: bool = False,
     with_labels: bool = True,
+    class_axis: int | None = None,
+    ignore_index: int | None = None,
 ) -> LogitsSet:
     stated_kind, stated_part = as_kind(kind), as_part(part)
     if first_label not in (None, 0, 1):
@@ -173,6 +184,8 @@ def _read(
         first_label=first_label,
         weights=None if choice.weights is None else found[choice.weights],
         weights_where=f"{choice.weights!r} in {source.title}",
+        class_axis=class_axis,
+        ignore_index=ignore_index,
     )
     kept = {*choice.aside, *(() if with_labels or labels_file is not None else choice.labels)}
     return replace(

@@ -10,13 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from monocal.data.headers import parses
-from monocal.data.labels import class_numbers, how_to_flatten
+from monocal.data.labels import class_numbers
 from monocal.data.naming import Kind, Part, classes_of, listing, same_class
 from monocal.errors import FileError, InputError, spoken, warn
+from monocal.layout import Flat, GatheredRows, Layout
 from monocal.validation import sum_tolerance
 
 _BLOCK = 1 << 22  # elements looked at together, so that checks need little memory beside the array
@@ -52,6 +54,8 @@ class LogitsSet:
         Other columns that go with the rows, such as ids: see `read_columns`.
     taken : str
         What was taken for what, in one line.
+    places_of : Flat or None
+        Of values that had more axes than two: the array as it was, and how results get its shape. Rows are then pixels or tokens.
     ragged : bool
         Whether rows may lack classes at the end, as questions with different numbers of options do.
 
@@ -76,6 +80,7 @@ class LogitsSet:
     weights: np.ndarray | None = None
     aside: tuple[str, ...] = ()
     taken: str = ""
+    places_of: Flat | None = None
     ragged: bool = False
 
     def with_classes(self, m: int) -> LogitsSet:
@@ -158,13 +163,31 @@ def make_set(
     first_label: int | None = None,
     weights: np.ndarray | None = None,
     weights_where: str = "weights",
+    class_axis: int | None = None,
+    ignore_index: int | None = None,
 ) -> LogitsSet:
     """Bring raw arrays into the one form, or say what is wrong with them.
+
+    An array of more axes becomes rows of its classes, of which those with the label ``ignore_index`` are left out.
 
     A memory-mapped array is looked at in its first block only; the rest is checked when a calibrator reads
     it.
     """
     stated = list(notes)
+    places = None
+    layout = Layout(_class_axis(values, labels, class_axis, where), ignore_index)
+    if values.ndim > 2 or not layout.is_plain(values):
+        places = layout.flat(values, where)
+        values = places.rows if isinstance(values, np.memmap) else np.asarray(places.rows)
+        labels, weights = (
+            places.column(labels, labels_where, where),
+            places.column(weights, weights_where, where),
+        )
+        stated.append(
+            f"shape {tuple(places.array.shape)} was read as {len(values):,} rows of {values.shape[1]:,} classes"
+        )
+    if labels is not None and layout.ignore_index is not None:
+        values, labels, weights = _counted(values, np.asarray(labels), weights, layout, labels_where, stated)
     values = _as_values(values, kind, where, stated)
     if check_values(values, kind, where) and kind == "logits":
         _warn_of_probabilities(where, "lie in [0, 1] and sum to 1")
@@ -181,7 +204,40 @@ def make_set(
         )
     if weights is not None:
         weights = _as_weights(weights, len(values), weights_where)
-    return LogitsSet(values, labels, kind, name, path, part, tuple(stated), class_names, None, weights)
+    found = LogitsSet(values, labels, kind, name, path, part, tuple(stated), class_names, None, weights)
+    return replace(found, places_of=places)
+
+
+def _class_axis(values: np.ndarray, labels: np.ndarray | None, class_axis: int | None, where: str) -> int:
+    """The axis of the classes: as was said, or the last where labels of that shape leave no doubt."""
+    if class_axis is not None or values.ndim < 3:
+        return -1 if class_axis is None else class_axis
+    shape = values.shape
+    given = None if labels is None else labels.shape
+    fitting = [i for i in range(len(shape)) if given == shape[:i] + shape[i + 1 :]]
+    if fitting == [len(shape) - 1]:
+        return -1
+    told = f" Labels of shape {given} fit {spoken('class_axis=', fitting[0])}." if fitting else ""
+    raise FileError(
+        f"{where} has shape {shape}: say which axis the classes are in, {spoken('class_axis=', 1)} for images (n, m, h, w), "
+        f"{spoken('class_axis=', -1)} for sequences (n, t, m).{told}"
+    )
+
+
+def _counted(
+    values: Any, labels: np.ndarray, weights: Any, layout: Layout, where: str, notes: list[str]
+) -> tuple[np.ndarray, np.ndarray, Any]:
+    """Rows whose label counts."""
+    counts = labels.reshape(-1) != layout.ignore_index
+    if not counts.any():
+        raise FileError(
+            f"{where}: every label is {layout.ignore_index}, which {spoken('ignore_index=')} leaves out: give some of classes."
+        )
+    if counts.all() or len(counts) != len(values):
+        return values, labels, weights
+    notes.append(f"{np.count_nonzero(~counts):,} rows with the label {layout.ignore_index} were left out")
+    weights = weights if weights is None else np.asarray(weights).reshape(-1)[counts]
+    return np.asarray(values)[counts], labels.reshape(-1)[counts], weights
 
 
 def _both_classes(
@@ -218,7 +274,7 @@ def _as_weights(weights: np.ndarray, n: int, where: str) -> np.ndarray:
 
 
 def _as_values(values: np.ndarray, kind: Kind, where: str, notes: list[str]) -> np.ndarray:
-    mapped = isinstance(values, np.memmap)
+    mapped = isinstance(values, np.memmap | GatheredRows)
     refuse_words(values, where)
     if values.dtype.kind not in "fiu":
         raise FileError(
@@ -239,7 +295,6 @@ def _as_values(values: np.ndarray, kind: Kind, where: str, notes: list[str]) -> 
         raise FileError(
             f"{where} has shape {values.shape} and dtype {values.dtype}: expected (n, m), one row per "
             f"sample and one column per class, with n >= 1 and m >= 2."
-            + (how_to_flatten() if values.ndim in (3, 4) else "")
         )
     if mapped:
         return values
@@ -267,7 +322,7 @@ def float_type(dtype: np.dtype) -> np.dtype:
 
 def _blocks(values: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
     step = max(1, _BLOCK // values.shape[1])
-    last = step if isinstance(values, np.memmap) else len(values)
+    last = step if isinstance(values, np.memmap | GatheredRows) else len(values)
     for start in range(0, last, step):
         yield start, np.asarray(values[start : start + step])
 

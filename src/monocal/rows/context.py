@@ -147,6 +147,8 @@ def check_context_rows(context: np.ndarray | None, n_rows: int, first_row: int =
 
 def _split_columns(context: Any) -> tuple[list[tuple[str, np.ndarray]], bool]:
     """Columns with their names, from arrays, frames, tensors, files and lists; and whether the names were given."""
+    if hasattr(context, "column_names"):  # pyarrow
+        context = {name: context.column(name).to_numpy() for name in context.column_names}
     if hasattr(context, "columns") and not isinstance(context, np.ndarray):  # pandas, polars
         parts = [(str(name), _of_frame(context[name])) for name in context.columns]
         return _checked([part for one in parts for part in _flat(*one)]), True

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -60,13 +60,18 @@ class DaskLogits:
     def __init__(self, X: Any, y: Any = None, sample_weight: Any = None, context: Any = None):
         require("dask.array", "dask")
         self.names = getattr(X, "_meta", None) if hasattr(X, "columns") else None
-        X, y, sample_weight = (as_array(column) for column in (X, y, sample_weight))
+        self._given = X
+        self.y, self.weight, self.context = as_array(y), as_array(sample_weight), context
+
+    @cached_property
+    def X(self) -> Any:
+        """Chunks of whole rows; the rows of a frame are counted for it."""
+        X = as_array(self._given)
         if X.ndim != 2:
             raise InputError(
                 f"X must be two-dimensional, one row per sample and one column per class, but has shape {X.shape}."
             )
-        self.X = whole_rows(X)
-        self.y, self.weight, self.context = y, sample_weight, context
+        return whole_rows(X)
 
     def open(self, reader: Reader) -> DaskSource:
         if self.y is None:
@@ -89,6 +94,8 @@ class DaskLogits:
         return DaskSource(reader, chunks, sizes, first, (sum(sizes), X.shape[1]), single)
 
     def apply(self, row_map: RowMap, out: Any) -> Any:
+        if self.names is not None and out is None and not row_map.has_context:
+            return _mapped(self._given, self.names, row_map)
         X = self.X
         if X.shape[1] != row_map.n_classes:
             raise InputError(
@@ -107,6 +114,17 @@ class DaskLogits:
             return result
         result.store(out)
         return out
+
+
+def _mapped(frame: Any, names: Any, row_map: RowMap) -> Any:
+    """A DataFrame, or a Series of classes, partition by partition; nothing is computed, nor rows counted."""
+    if row_map.method == "predict":
+        like = names.iloc[:, 0].astype(np.int64).rename(None)
+    else:
+        types = {np.dtype(t) for t in names.dtypes}
+        single = types and all(t.kind == "f" and t.itemsize <= 4 for t in types)
+        like = names.astype(np.result_type(*types) if single else np.float64)
+    return frame.map_partitions(_apply_to_frame, row_map, like, meta=like)
 
 
 @dataclass(frozen=True)
@@ -267,6 +285,16 @@ def _weights(blocks: list[Block]) -> list[float]:
 
 def _with_factors(blocks: list[Block], factors: Box) -> list[Block]:
     return [replace(block, factors=factors.value(block.statistics)) for block in blocks]
+
+
+def _apply_to_frame(frame: Any, row_map: RowMap, like: Any) -> Any:
+    if not len(frame):
+        return like
+    dtype = None if like.ndim == 1 else like.dtypes.iloc[0]
+    values = row_map.function(frame.to_numpy(), 0, dtype)
+    if like.ndim == 1:
+        return type(like)(values, index=frame.index)
+    return type(like)(values, index=frame.index, columns=frame.columns)
 
 
 def _apply(X: np.ndarray, row_map: RowMap, dtype: Any, block_info: Any = None) -> np.ndarray:

@@ -19,6 +19,7 @@ import numpy as np
 
 from ..arrays import is_dask
 from ..errors import InputError
+from ..kinds import column_names, library_of
 from ..layout import ROWS, Flat, GatheredRows, Layout
 from .files import BlockLogits, FileLogits, has_parts, is_blocks, is_large_file
 from .interface import Elsewhere
@@ -111,25 +112,21 @@ KINDS: list[Callable[[Input], Elsewhere | None]] = [_dask, _top_k, _blocks, _fil
 
 
 def _is_dask_frame(x: Any) -> bool:
-    return _library(x) == "dask" and hasattr(x, "to_dask_array")
-
-
-def _library(x: Any) -> str:
-    return type(x).__module__.partition(".")[0]
+    return library_of(x) == "dask" and hasattr(x, "to_dask_array")
 
 
 def _refuse_unread(X: Any) -> None:
     """Frames that hold no numbers yet, and frames whose entries are rows themselves."""
-    if _library(X) == "polars" and type(X).__name__ == "LazyFrame":
+    if library_of(X) == "polars" and type(X).__name__ == "LazyFrame":
         raise InputError("X is a polars LazyFrame, whose rows are not there yet. Pass X.collect().")
-    if _library(X) == "pyspark":
+    if library_of(X) == "pyspark":
         raise InputError(
             "X is a Spark DataFrame, whose rows are elsewhere. Pass X.toPandas(), or a function that returns an iterator of "
             "blocks (X, y), one for each partition."
         )
-    if not hasattr(X, "columns") or not hasattr(X, "head"):
+    if not hasattr(X, "columns") or not hasattr(X, "head") or library_of(X) == "pyarrow":
         return
-    names = [str(name) for name in X.columns]
+    names = [str(name) for name in column_names(X)]
     if _is_dask_frame(X):
         other = [
             (n, d) for n, d in zip(names, X.dtypes, strict=True) if getattr(d, "kind", "O") not in "fiub"

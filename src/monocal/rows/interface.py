@@ -100,6 +100,8 @@ class RowMap:
         type ``dtype`` (None: that of ``X``).
     rank_map : RankMap or None
         What the calibrator has learnt, where it works by rank.
+    has_context : bool
+        Whether the result depends on a context, which goes by the number of the row.
     """
 
     name: str
@@ -108,6 +110,7 @@ class RowMap:
     input: str
     function: Callable[[Any, int, Any], Any]
     rank_map: Any = None
+    has_context: bool = False
 
 
 class Elsewhere(Protocol):

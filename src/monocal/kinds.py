@@ -1,0 +1,226 @@
+"""What people have rows in, and what they get back: the same kind. One table, `KINDS`.
+
+    kind.array(given)  ->  an array of numpy, torch or a file, or a frame        kind.back(values, given, axis)  ->  as given
+
+A kind is recognised by the module that its type comes from, so that no library is imported to ask. Numbers of a GPU that are not
+torch's, and those of jax, are computed on the host. A frame stays one on the way in, because its columns have names.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .errors import InputError
+
+
+def library_of(x: Any) -> str:
+    """The package that a thing's type comes from."""
+    return type(x).__module__.partition(".")[0]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of input.
+
+    Attributes
+    ----------
+    library, types : str, tuple of str
+        The package, and the names of the types; none: all.
+    array : callable
+        ``array(given)``: what the package works on.
+    back : callable
+        ``back(values, given, axis)``: results for all rows, of the shape given or without the axis of the classes, as given.
+    """
+
+    library: str
+    types: tuple[str, ...]
+    array: Callable[[Any], Any]
+    back: Callable[[Any, Any, int], Any]
+
+    def knows(self, x: Any) -> bool:
+        """Whether ``x`` is of this kind."""
+        return library_of(x) == self.library and (not self.types or type(x).__name__ in self.types)
+
+
+def kind_of(x: Any) -> Kind:
+    """The kind of ``x``: the first of the table, or a plain array."""
+    if type(x) is np.ndarray:
+        return PLAIN
+    return next((kind for kind in KINDS if kind.knows(x)), PLAIN)
+
+
+def as_array(x: Any) -> Any:
+    """``x`` as something that the package works on; what is that already stays."""
+    return kind_of(x).array(x)
+
+
+def column_names(frame: Any) -> list[Any]:
+    """Names of the columns of a frame."""
+    return list(frame.column_names if hasattr(frame, "column_names") else frame.columns)
+
+
+def _itself(x: Any) -> Any:
+    return x
+
+
+def _as_it_is(values: Any, given: Any, axis: int) -> Any:
+    return values
+
+
+def _stacked(entries: Any) -> np.ndarray:
+    """Lists of one length as rows."""
+    rows = [np.asarray(entry) for entry in entries]
+    lengths = {row.shape for row in rows}
+    if len(lengths) > 1 or any(len(shape) != 1 for shape in lengths):
+        first = next((i for i, row in enumerate(rows) if row.shape != rows[0].shape or row.ndim != 1), 0)
+        raise InputError(
+            f"X: row {first} of the column of lists has shape {rows[first].shape}, expected lists of numbers of one length, one "
+            "number a class."
+        )
+    return np.stack(rows) if rows else np.zeros((0, 0))
+
+
+def _entries(entries: list[Any]) -> np.ndarray:
+    """A column of numbers, or of lists."""
+    return _stacked(entries) if entries and np.ndim(entries[0]) == 1 else np.asarray(entries)
+
+
+# Columns that hold lists: a row each.
+
+
+def list_column(frame: Any) -> Any:
+    """The name of the only column of a frame where that holds lists; None else."""
+    names = column_names(frame)
+    if len(names) != 1 or not len(frame):
+        return None
+    entry = frame[names[0]][0] if library_of(frame) != "pandas" else frame[names[0]].iloc[0]
+    entry = entry.as_py() if hasattr(entry, "as_py") else entry
+    return names[0] if np.ndim(entry) == 1 and not isinstance(entry, str | bytes) else None
+
+
+def _lists_like(values: np.ndarray, first: Any) -> list[Any]:
+    return list(values) if values.ndim == 1 or isinstance(first, np.ndarray) else values.tolist()
+
+
+# pandas
+
+
+def _pandas_array(x: Any) -> Any:
+    if type(x).__name__ == "Series":
+        return _stacked(x) if len(x) and np.ndim(x.iloc[0]) == 1 else x
+    name = list_column(x)
+    return x if name is None else _stacked(x[name])
+
+
+def _pandas_back(values: np.ndarray, x: Any, axis: int) -> Any:
+    pandas = sys.modules["pandas"]
+    series = type(x).__name__ == "Series"
+    name = x.name if series else list_column(x)
+    if values.ndim == 1:
+        return pandas.Series(values, index=x.index)
+    if not series and name is None:
+        return pandas.DataFrame(values, index=x.index, columns=x.columns)
+    column = x if series else x[name]
+    found = pandas.Series(_lists_like(values, column.iloc[0]), index=x.index, name=name)
+    return found if series else found.to_frame()
+
+
+# polars
+
+
+def _polars_array(x: Any) -> Any:
+    if type(x).__name__ == "Series":
+        return _stacked(x.to_list()) if _is_polars_list(x.dtype) else x.to_numpy()
+    name = list_column(x)
+    return x if name is None else _polars_array(x[name])
+
+
+def _is_polars_list(dtype: Any) -> bool:
+    return str(dtype).startswith(("List", "Array"))
+
+
+def _polars_back(values: np.ndarray, x: Any, axis: int) -> Any:
+    polars = sys.modules["polars"]
+    if values.ndim == 1:
+        return polars.Series(values)
+    series = type(x).__name__ == "Series"
+    name = x.name if series else list_column(x)
+    if not series and name is None:
+        return polars.DataFrame(values, schema=x.columns)
+    dtype = (x if series else x[name]).dtype
+    found = polars.Series(name, values.tolist(), dtype=_of_floats(polars, dtype, values))
+    return found if series else found.to_frame()
+
+
+def _of_floats(polars: Any, dtype: Any, values: np.ndarray) -> Any:
+    """The same type of lists, of numbers that are not whole."""
+    inner = polars.Float32 if values.dtype == np.float32 else polars.Float64
+    return polars.List(inner) if str(dtype).startswith("List") else polars.Array(inner, values.shape[1])
+
+
+# pyarrow
+
+
+def _arrow_array(x: Any) -> Any:
+    if hasattr(x, "column_names"):
+        name = list_column(x)
+        return x if name is None else _arrow_array(x.column(name))
+    if str(x.type).startswith(("list", "large_list", "fixed_size_list")):
+        return _stacked(x.to_numpy(zero_copy_only=False) if hasattr(x, "buffers") else x.to_numpy())
+    return x.to_numpy(zero_copy_only=False) if hasattr(x, "buffers") else x.to_numpy()
+
+
+def _arrow_back(values: np.ndarray, x: Any, axis: int) -> Any:
+    arrow = sys.modules["pyarrow"]
+    if values.ndim == 1:
+        return arrow.array(values)
+    table = hasattr(x, "column_names")
+    name = list_column(x) if table else None
+    if table and name is None:
+        return type(x).from_arrays([arrow.array(column) for column in values.T], names=x.column_names)
+    inner, width = arrow.array(np.ascontiguousarray(values).reshape(-1)), values.shape[1]
+    if str((x.column(name) if table else x).type).startswith("fixed_size_list"):
+        found = arrow.FixedSizeListArray.from_arrays(inner, width)
+    else:
+        found = arrow.ListArray.from_arrays(np.arange(len(values) + 1, dtype=np.int32) * width, inner)
+    if table:
+        return type(x).from_arrays([found], names=[name])
+    return arrow.chunked_array([found]) if hasattr(x, "chunks") else found
+
+
+# Arrays of other libraries
+
+
+def _xarray_back(values: Any, x: Any, axis: int) -> Any:
+    if values.ndim == x.ndim:
+        return x.copy(data=values)
+    return x.isel({x.dims[axis]: 0}, drop=True).copy(data=values)
+
+
+def _jax_back(values: np.ndarray, x: Any, axis: int) -> Any:
+    jax = sys.modules["jax"]
+    return jax.device_put(values.astype(jax.dtypes.canonicalize_dtype(values.dtype)), x.sharding)
+
+
+def _cupy_back(values: np.ndarray, x: Any, axis: int) -> Any:
+    with x.device:
+        return sys.modules["cupy"].asarray(values)
+
+
+PLAIN = Kind("numpy", (), _itself, _as_it_is)
+KINDS = (
+    Kind("pandas", ("DataFrame", "Series"), _pandas_array, _pandas_back),
+    Kind("polars", ("DataFrame", "Series"), _polars_array, _polars_back),
+    Kind("pyarrow", (), _arrow_array, _arrow_back),
+    Kind("xarray", ("DataArray",), lambda x: x.data, _xarray_back),
+    Kind("jax", (), np.asarray, _jax_back),
+    Kind("jaxlib", (), np.asarray, _jax_back),
+    Kind("cupy", ("ndarray",), lambda x: x.get(), _cupy_back),
+    # A column of a Hugging Face dataset is read; it cannot be made.
+    Kind("datasets", ("Column",), lambda x: _entries(x[:]), _as_it_is),
+)

@@ -1,0 +1,74 @@
+"""Images and tokens from the command line: the classes in any axis, labels that do not count, results in the shape given."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import monocal as mc
+from monocal.data import synthetic
+
+N, M, H, W = 4, 5, 10, 12
+DATA = synthetic(N * H * W, M, seed=6)
+IMAGES = np.ascontiguousarray(np.moveaxis(DATA.values.reshape(N, H, W, M), -1, 1))
+PLACES = np.where(np.arange(H)[:, None] < 2, 255, DATA.labels.reshape(N, H, W))
+KEPT = (PLACES != 255).ravel()
+HOW = ("--class-axis", "1", "--ignore-index", "255")
+
+
+@pytest.fixture
+def images(tmp_path):
+    np.savez(tmp_path / "cal.npz", logits=IMAGES, labels=PLACES)
+    np.save(tmp_path / "logits.npy", IMAGES)
+    return tmp_path
+
+
+def test_fit_apply_and_evaluate_images(run, images):
+    told = json.loads(run("fit", images / "cal.npz", "-o", images / "cal.json", *HOW, "--json").stdout)
+    assert told["n_samples"] == KEPT.sum()
+    cal = mc.load(images / "cal.json")
+    assert (cal.class_axis, cal.ignore_index) == (1, 255)
+    rows = mc.ConditionalMCCT().fit(DATA.values[KEPT], DATA.labels[KEPT])
+    expected = np.moveaxis(rows.predict_proba(DATA.values).reshape(N, H, W, M), -1, 1)
+    np.testing.assert_allclose(cal.predict_proba(IMAGES), expected, atol=1e-6)
+    # The calibrator knows where the classes are.
+    run("apply", images / "cal.json", images / "logits.npy", "-o", images / "p.npy")
+    np.testing.assert_allclose(np.load(images / "p.npy"), expected, atol=1e-6)
+    run("apply", images / "cal.json", images / "cal.npz", "-o", images / "p.npz")
+    with np.load(images / "p.npz") as file:
+        np.testing.assert_allclose(file["probabilities"], expected, atol=1e-6)
+    told = json.loads(
+        run("evaluate", images / "cal.npz", "-c", images / "cal.json", "--n-boot", "0", "--json").stdout
+    )
+    found = mc.evaluate(expected, PLACES, class_axis=1, ignore_index=255)
+    assert told["after"]["metrics"]["nll"]["value"] == pytest.approx(found["nll"].value, rel=1e-6)
+
+
+def test_compare_and_report_take_images(run, images):
+    told = json.loads(run("compare", images / "cal.npz", *HOW, "--methods", "ts,mcct", "--json").stdout)
+    assert len(told["methods"]) >= 2
+    assert told["recommended"]
+    run("report", images / "cal.npz", *HOW, "--no-compare", "-o", images / "report.html")
+    assert (images / "report.html").stat().st_size > 10_000
+
+
+def test_tokens_need_no_axis(run, tmp_path):
+    np.savez(tmp_path / "t.npz", logits=DATA.values.reshape(24, 20, M), labels=DATA.labels.reshape(24, 20))
+    run("fit", tmp_path / "t.npz", "-o", tmp_path / "cal.json", "--method", "ts")
+    expected = mc.TemperatureScaling().fit(DATA.values, DATA.labels)
+    assert mc.load(tmp_path / "cal.json").temperature_ == pytest.approx(expected.temperature_)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ((), "fit --class-axis 1"),
+        (("--class-axis", "7"), "--class-axis 7 is no axis"),
+        (("--class-axis", "1"), "255"),
+    ],
+)
+def test_what_does_not_fit_is_said_in_the_words_of_the_command_line(run, images, options, words):
+    result = run("fit", images / "cal.npz", "-o", images / "cal.json", *options, code=1)
+    assert words in " ".join(result.stderr.split())

@@ -1,0 +1,243 @@
+"""Whatever rows come in, results come back in the same kind: one table (`monocal.kinds`) against the real libraries."""
+
+from __future__ import annotations
+
+import sys
+import types
+
+import numpy as np
+import pytest
+
+import monocal as mc
+from monocal import kinds
+from monocal.data import synthetic
+
+N, M = 300, 4
+NAMES = list("abcd")
+DATA = synthetic(N, M, seed=8)
+Z, Y = DATA.values.astype(np.float64), DATA.labels
+
+
+def pandas_lists(z):
+    pd = pytest.importorskip("pandas")
+    return pd.DataFrame({"logits": z.tolist()}, index=np.arange(N) + 7)
+
+
+def pandas_arrays(z):
+    """What a pandas_udf of Spark is given for a column of arrays."""
+    return pytest.importorskip("pandas").Series(list(z), name="logits")
+
+
+def arrow_lists(z, chunks=1):
+    pa = pytest.importorskip("pyarrow")
+    parts = np.array_split(z, chunks)
+    return pa.array(z.tolist()) if chunks == 1 else pa.chunked_array([pa.array(p.tolist()) for p in parts])
+
+
+def arrow_fixed(z):
+    pa = pytest.importorskip("pyarrow")
+    return pa.FixedSizeListArray.from_arrays(pa.array(z.ravel()), M)
+
+
+def arrow_table(z):
+    return pytest.importorskip("pyarrow").table({name: z[:, i] for i, name in enumerate(NAMES)})
+
+
+def arrow_batch(z):
+    pa = pytest.importorskip("pyarrow")
+    return pa.RecordBatch.from_arrays([pa.array(column) for column in z.T], names=NAMES)
+
+
+def labelled(z):
+    xr = pytest.importorskip("xarray")
+    return xr.DataArray(z, dims=("row", "class"), coords={"class": NAMES, "row": np.arange(N) + 7}, name="z")
+
+
+# How rows are made in each kind, and how a result is read.
+KINDS = {
+    "pandas": (lambda z: pytest.importorskip("pandas").DataFrame(z, columns=NAMES), np.asarray),
+    "pandas, one column of lists": (pandas_lists, lambda p: np.stack(p["logits"])),
+    "pandas, a series of arrays": (pandas_arrays, np.stack),
+    "polars": (lambda z: pytest.importorskip("polars").DataFrame(z, schema=NAMES), np.asarray),
+    "polars, lists": (
+        lambda z: pytest.importorskip("polars").Series("z", z.tolist()),
+        lambda p: np.stack(p.to_list()),
+    ),
+    "polars, arrays": (lambda z: pytest.importorskip("polars").Series("z", z), lambda p: p.to_numpy()),
+    "polars, one column of lists": (
+        lambda z: pytest.importorskip("polars").DataFrame({"z": z.tolist()}),
+        lambda p: np.stack(p["z"].to_list()),
+    ),
+    "pyarrow": (arrow_table, np.asarray),
+    "pyarrow, batch": (arrow_batch, np.asarray),
+    "pyarrow, lists": (arrow_lists, lambda p: np.stack(p.to_pylist())),
+    "pyarrow, lists in chunks": (lambda z: arrow_lists(z, 3), lambda p: np.stack(p.to_pylist())),
+    "pyarrow, lists of one length": (arrow_fixed, lambda p: np.stack(p.to_pylist())),
+    "pyarrow, one column of lists": (
+        lambda z: pytest.importorskip("pyarrow").table({"z": arrow_lists(z)}),
+        lambda p: np.stack(p["z"].to_pylist()),
+    ),
+    "xarray": (labelled, np.asarray),
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_the_same_kind_comes_back(name):
+    make, read = KINDS[name]
+    X, expected = make(Z), mc.MCCT().fit(Z, Y)
+    cal = mc.MCCT().fit(X, Y)
+    for method in ("predict_proba", "transform"):
+        found = getattr(cal, method)(X)
+        assert type(found) is type(X)
+        np.testing.assert_array_equal(read(found), getattr(expected, method)(Z))
+        assert kinds.library_of(found) == kinds.library_of(X)
+    classes = cal.predict(X)
+    assert kinds.library_of(classes) == kinds.library_of(X)
+    np.testing.assert_array_equal(np.asarray(classes), expected.predict(Z))
+    assert cal.score(X, Y) == expected.score(Z, Y)
+    (block,) = cal.predict_blocks([X])
+    assert type(block) is type(X)
+    assert (
+        mc.evaluate(cal.predict_proba(X), Y).to_dict() == mc.evaluate(expected.predict_proba(Z), Y).to_dict()
+    )
+
+
+def test_labels_and_weights_of_every_kind():
+    pa, pl = pytest.importorskip("pyarrow"), pytest.importorskip("polars")
+    xr = pytest.importorskip("xarray")
+    weight = np.linspace(1, 2, N)
+    expected = mc.MCCT().fit(Z, Y, weight).weights_
+    for kind in (pa.array, pl.Series, xr.DataArray):
+        np.testing.assert_array_equal(mc.MCCT().fit(Z, kind(Y), kind(weight)).weights_, expected)
+
+
+def test_names_of_columns_are_kept():
+    words = np.array(NAMES)[Y]
+    for name in ("polars", "pyarrow"):
+        X = KINDS[name][0](Z)
+        cal = mc.TemperatureScaling().fit(X, words)
+        assert list(cal.feature_names_in_) == NAMES
+        p = cal.predict_proba(X)
+        assert kinds.column_names(p) == NAMES
+        with pytest.raises(ValueError, match="same order"):
+            cal.predict_proba(X.select(NAMES[::-1]))
+
+
+def test_context_of_every_kind():
+    pa, pl = pytest.importorskip("pyarrow"), pytest.importorskip("polars")
+    known = {"site": np.arange(N) % 3, "light": np.linspace(-1, 1, N)}
+    expected = mc.ConditionalMCCT().fit(Z, Y, context=known).predict_proba(Z, context=known)
+    for context in (pa.table(known), pl.DataFrame(known)):
+        cal = mc.ConditionalMCCT().fit(Z, Y, context=context)
+        np.testing.assert_array_equal(cal.predict_proba(Z, context=context), expected)
+
+
+def test_xarray_keeps_names_of_axes():
+    xr = pytest.importorskip("xarray")
+    X = xr.DataArray(
+        np.moveaxis(Z.reshape(3, 10, 10, M), -1, 1), dims=("n", "class", "h", "w"), coords={"class": NAMES}
+    )
+    y = xr.DataArray(Y.reshape(3, 10, 10), dims=("n", "h", "w"))
+    cal = mc.MCCT(class_axis=1).fit(X, y)
+    p, classes = cal.predict_proba(X), cal.predict(X)
+    assert p.dims == X.dims
+    assert p.coords["class"].values.tolist() == NAMES
+    assert classes.dims == y.dims
+    rows = np.moveaxis(p.values, 1, -1).reshape(-1, M)
+    np.testing.assert_array_equal(rows, mc.MCCT().fit(Z, Y).predict_proba(Z))
+
+
+def test_jax_in_jax_out():
+    jax = pytest.importorskip("jax")
+    import jax.numpy as jnp
+
+    X = jnp.asarray(Z)
+    cal = mc.MCCT().fit(X, jnp.asarray(Y))
+    expected = mc.MCCT().fit(Z.astype(np.float32), Y)
+    p = cal.predict_proba(X)
+    assert isinstance(p, jax.Array)
+    assert p.dtype == X.dtype
+    assert p.devices() == X.devices()
+    np.testing.assert_array_equal(p, expected.predict_proba(Z.astype(np.float32)))
+    assert isinstance(cal.predict(X), jax.Array)
+    half = X.astype(jnp.bfloat16)
+    assert cal.transform(half).dtype == jnp.bfloat16
+
+
+def test_bfloat16_of_numpy_stays():
+    """The order, and argmax, hold in that type."""
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    z = Z.astype(ml_dtypes.bfloat16)
+    cal = mc.MCCT(shrinkage=0).fit(z, Y)
+    for method in ("predict_proba", "transform"):
+        found = getattr(cal, method)(z)
+        assert found.dtype == ml_dtypes.bfloat16
+        np.testing.assert_array_equal(found.argmax(axis=1), z.argmax(axis=1))
+        alone = np.concatenate([getattr(cal, method)(z[i : i + 1]) for i in range(N)])
+        np.testing.assert_array_equal(found, alone)
+    assert mc.order_audit(z, cal.transform(z), input="logits").preserved
+    # A tie that only rounding makes, and a distance that the type can just hold.
+    near = np.array([[1.0, 1.0078125, 0.0, -5.0]] * 3, dtype=ml_dtypes.bfloat16)
+    assert (cal.predict_proba(near).argmax(axis=1) == 1).all()
+
+
+def test_a_column_of_a_hugging_face_dataset():
+    datasets = pytest.importorskip("datasets")
+    rows = datasets.Dataset.from_dict({"logits": Z.tolist(), "label": Y.tolist()})
+    cal = mc.MCCT().fit(rows["logits"], rows["label"])
+    expected = mc.MCCT().fit(Z, Y).predict_proba(Z)
+    np.testing.assert_array_equal(cal.predict_proba(rows["logits"]), expected)
+    datasets.disable_progress_bars()
+    done = rows.map(lambda batch: {"p": cal.predict_proba(batch["logits"])}, batched=True, batch_size=77)
+    np.testing.assert_array_equal(np.stack(done["p"][:]), expected)
+
+
+class _Device:
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        return None
+
+
+def test_cupy_in_cupy_out(monkeypatch):
+    """A stand-in with what cupy's array offers, and refuses: numpy may not read it."""
+
+    class ndarray:
+        __module__ = "cupy"
+        device = _Device()
+
+        def __init__(self, values):
+            self._host = np.asarray(values)
+            self.shape, self.ndim, self.dtype = self._host.shape, self._host.ndim, self._host.dtype
+
+        def __array__(self, *args, **rest):
+            raise TypeError("Implicit conversion to a NumPy array is not allowed.")
+
+        def get(self):
+            return self._host
+
+    library = types.ModuleType("cupy")
+    library.asarray = ndarray
+    monkeypatch.setitem(sys.modules, "cupy", library)
+    X, y = ndarray(Z.reshape(3, 100, M)), ndarray(Y.reshape(3, 100))
+    cal = mc.MCCT().fit(X, y)
+    p = cal.predict_proba(X)
+    assert isinstance(p, ndarray)
+    np.testing.assert_array_equal(p.get().reshape(N, M), mc.MCCT().fit(Z, Y).predict_proba(Z))
+    assert cal.predict(X).shape == (3, 100)
+    assert mc.evaluate(p, y)["nll"].value == pytest.approx(-cal.score(X, y), rel=1e-9)
+
+
+@pytest.mark.parametrize("name", ["pandas, one column of lists", "polars, lists", "pyarrow, lists"])
+def test_lists_of_different_lengths_are_refused(name):
+    ragged = np.empty(3, dtype=object)
+    ragged[:] = [[1.0, 2.0], [1.0], [0.0, 3.0]]
+    with pytest.raises(mc.InputError, match=r"row 1 of the column of lists has shape \(1,\)"):
+        mc.MCCT().fit(
+            KINDS[name][0](ragged) if name != "pandas, one column of lists" else _frame(ragged), [0, 0, 1]
+        )
+
+
+def _frame(ragged):
+    return pytest.importorskip("pandas").DataFrame({"logits": ragged})
