@@ -19,13 +19,14 @@ import monocal as mc
 from hostile import assert_order_kept, mixed_rows
 from monocal.calibration.cone import ConeCalibrator
 from monocal.calibration.ramps import Ramp
+from monocal.calibration.statistics import STATISTICS
 from monocal.errors import OrderWarning
 from monocal.kernel import compiled
 
 torch = pytest.importorskip("torch")
 
 M = 20
-ALL_STATISTICS = ("margin", "mean_gap", "spread", "entropy", "log_odds")
+ALL_STATISTICS = tuple(STATISTICS)
 
 METHODS = {info.name: info.make for info in mc.calibrators()} | {
     "MCCT, many jumps": lambda: mc.MCCT(shrinkage=0),

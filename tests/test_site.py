@@ -57,6 +57,15 @@ def test_what_a_page_asks_for_is_found(tmp_path: Path, page: str, said: str | No
     assert said is None or said in found[0]
 
 
+def test_the_picture_of_the_first_page_is_current() -> None:
+    tool = runpy.run_path(str(ROOT / "tools" / "draw_overview.py"))
+    before, after, labels = tool["data"]()
+    for name in ("overview.svg", "overview-dark.svg"):
+        drawn = (ROOT / "docs" / name).read_text(encoding="utf-8")
+        for when, probs in {"before": before, "after": after}.items():
+            assert tool["title"](when, probs, labels) in drawn, "run  python tools/draw_overview.py"
+
+
 def test_a_site_without_pages_is_no_site(tmp_path: Path) -> None:
     assert "holds no page" in CHECK["complaints"](tmp_path)[0]
 

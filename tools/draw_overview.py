@@ -30,8 +30,13 @@ def data() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return softmax(logits, axis=1), model.predict_proba(logits), made.labels[3000:]
 
 
+def title(when: str, probs: np.ndarray, labels: np.ndarray) -> str:
+    off = 100 * (probs.max(axis=1).mean() - (probs.argmax(axis=1) == labels).mean())
+    return f"{when}: off by {abs(off):.1f} points"
+
+
 def diagram(
-    axes: Any, probs: np.ndarray, labels: np.ndarray, title: str, colour: str, look: dict[str, str]
+    axes: Any, probs: np.ndarray, labels: np.ndarray, when: str, colour: str, look: dict[str, str]
 ) -> None:
     """Points of bins with enough rows, and boxes where those of a perfectly calibrated model would lie."""
     curve = reliability_curve(probs, labels, n_bins=10)
@@ -40,8 +45,7 @@ def diagram(
         axes.fill_between(curve.edges[k : k + 2], curve.low[k], curve.high[k], color=look["box"], linewidth=0)
     axes.plot([0, 1], [0, 1], "--", color=look["faint"], linewidth=1)
     axes.plot(curve.confidence[kept], curve.accuracy[kept], "o-", color=colour, markersize=5, clip_on=False)
-    off = 100 * (probs.max(axis=1).mean() - (probs.argmax(axis=1) == labels).mean())
-    axes.set_title(f"{title}: off by {abs(off):.1f} points", color=colour, fontsize=11)
+    axes.set_title(title(when, probs, labels), color=colour, fontsize=11)
     axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="how sure it says it is", ylabel="how often it is right")
     axes.set_aspect("equal")
 

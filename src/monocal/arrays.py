@@ -246,12 +246,43 @@ def spread_out(x: A, lengths: Array, total: int) -> A:
     return _np.repeat(x, lengths, axis=1)
 
 
+# Sums over columns as matrix products: several times faster than a library's own reductions where rows are short, but added
+# in an order that may depend on the number of rows. So they are for fits, never for predictions.
+
+
+def sums_along(x: Array) -> Array:
+    """The sum of each row, (n,)."""
+    if is_torch(x):
+        return x.sum(dim=1)
+    return _np.asarray(x @ np.ones(x.shape[1], dtype=x.dtype))
+
+
+def sums_up_to(x: Array) -> Array:
+    """Sums over the columns up to each, this one included, (n, r)."""
+    if is_torch(x) or x.shape[1] > _FEW_COLUMNS:
+        return array_namespace(x).cumulative_sum(x, axis=1)
+    return x @ np.triu(np.ones((x.shape[1], x.shape[1]), dtype=x.dtype))
+
+
+def sums_from(x: Array) -> Array:
+    """Sums over the columns from each on, (n, r)."""
+    if is_torch(x) or x.shape[1] > _FEW_COLUMNS:
+        xp = array_namespace(x)
+        return xp.flip(xp.cumulative_sum(xp.flip(x, axis=1), axis=1), axis=1)
+    return x @ np.tril(np.ones((x.shape[1], x.shape[1]), dtype=x.dtype))
+
+
+# Columns up to which a product with a triangle is faster than running sums, which wait for each other.
+_FEW_COLUMNS = 64
+
+
 def segment_sums(xs: list[Array], starts: np.ndarray) -> list[Array]:
     """Sums of each ``x`` (n, r) over the column segments that begin at ``starts`` (sorted, first is 0)."""
-    if not is_torch(xs[0]):
+    r = xs[0].shape[1]
+    # numpy takes about 0.4 ns a column and 8 ns a segment, a product 0.07 ns for each column times segment.
+    if not is_torch(xs[0]) and 0.07 * r * len(starts) > 0.4 * r + 8 * len(starts):
         return [_np.add.reduceat(x, starts, axis=1) for x in xs]
     # A 0/1 matrix product: the fastest reduction over ragged segments that torch has on every device.
-    r = xs[0].shape[1]
     ones = np.zeros((r, len(starts)))
     ones[np.arange(r), np.searchsorted(starts, np.arange(r), side="right") - 1] = 1.0
     member = like(ones, xs[0])

@@ -10,6 +10,7 @@ they are, never renormalised.
 
 from __future__ import annotations
 
+import math
 import numbers
 import re
 import sys
@@ -60,7 +61,7 @@ def check_logits(x: Any, name: str = "X", first_row: int = 0) -> Given:
     xp = array_namespace(z)
     with np.errstate(over="ignore", invalid="ignore"):
         # In a wider type than half precision, where the sum of many would overflow.
-        fine = bool(xp.isfinite(xp.sum(z, dtype=compute_dtype(z))))
+        fine = math.isfinite(xp.sum(z, dtype=compute_dtype(z)))
     if not fine:
         repair, leave = "Remove or repair such rows first.", "Leave at least one class available."
         only = "Only -inf is allowed (the class is not available in that row)."
@@ -107,7 +108,7 @@ def check_probability_rows(p: Array, eps: float, name: str, first_row: int, advi
     )
 
 
-# Number of columns that stands for "not known": every class id will do.
+# Number of columns that stands for "not known": every class id is accepted.
 ANY_CLASS = 2**31
 
 

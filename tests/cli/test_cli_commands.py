@@ -149,6 +149,21 @@ def test_evaluate_shows_before_and_after(run: Run) -> None:
     assert "Perfectly calibrated, these rows would show" in text
 
 
+def test_evaluate_splits_the_losses(run: Run) -> None:
+    run("fit", "cal.npz", "-o", "parts.json", "--method", "temperature-scaling")
+    told = json.loads(
+        run("evaluate", "test.npz", "-c", "parts.json", "--decompose", "--n-boot", 0, "--json").stdout
+    )
+    for side in ("before", "after"):
+        nll = told[side]["decomposition"]["nll"]
+        assert nll["total"] == pytest.approx(told[side]["metrics"]["nll"]["value"])
+        assert nll["calibration"] + nll["refinement"] == pytest.approx(nll["total"])
+    before, after = (told[side]["decomposition"]["nll"]["calibration"] for side in ("before", "after"))
+    assert before > after + 0.01
+    text = run("evaluate", "test.npz", "-c", "parts.json", "--decompose", "--n-boot", 0).stdout
+    assert f"before: NLL {told['before']['metrics']['nll']['value']:.4f} = {before:.4f} calibration +" in text
+
+
 def test_evaluate_of_applied_probabilities_is_evaluate_with_the_calibrator(run: Run) -> None:
     run("fit", "cal.npz", "-o", "cal.json")
     run("apply", "cal.json", "test.npz", "-o", "probs.npz")

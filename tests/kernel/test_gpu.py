@@ -117,11 +117,9 @@ def test_hostile_rows_keep_their_order(fitted, dtype):
         for values in results:
             assert values.dtype == dtype
             assert_order_kept(rows.double().numpy(), values.cpu().double().numpy())
-        host = cal.predict_proba(rows).double().numpy()
-        # A second stage takes the rounding of the first into its log-odds.
-        near = (2e-6 if getattr(cal, "adjustment_", None) is None else 2e-5) + 2 * torch.finfo(
-            dtype
-        ).eps * host
+        # In double precision: single precision on the host loses digits where the lowest class is far away (-3e38, say).
+        host = cal.predict_proba(rows.double()).numpy()
+        near = 2e-6 + 2 * torch.finfo(dtype).eps * host
         for values in (p, results[2]):
             assert (np.abs(values.cpu().double().numpy() - host) <= near).all(), cal
         if dtype == torch.float32:  # logarithms lose more in half precision than probabilities do
@@ -139,6 +137,61 @@ def test_each_row_alone_equals_the_row_in_the_batch(fitted, dtype):
             assert torch.equal(cal.transform(rows[i : i + 1])[0], f[i])
 
 
+@pytest.fixture(scope="module", params=WIDTHS)
+def with_context(request):
+    """Rows, labels, and what is known of them: a category and a number that both matter."""
+    m = request.param
+    z, y = bent(m, n=400 if m > 1000 else 600)
+    rng = np.random.default_rng(4)
+    group, number = rng.integers(0, 3, len(y)), rng.normal(size=len(y))
+    top = z.argmax(axis=1)
+    y = np.where((group == 0) | (number > 1), top, y)
+    z = z.astype(np.float32)
+    cal = mc.ConditionalMCCT(shrinkage=1.0, by_class=True)
+    known = {"group": group, "number": number}
+    return m, cal.fit(torch.as_tensor(z).cuda(), torch.as_tensor(y).cuda(), context=known)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_context(with_context, dtype):
+    m, cal = with_context
+    assert cal.adjustment_.solution.converged
+    assert cal.adjustment_.column_scales[0].variance > 0
+    rows = hostile_rows(m, dtype)
+    n = len(rows)
+    # Categories that no calibration row had, and missing numbers, among them.
+    known = {"group": np.arange(n) % 4, "number": np.where(np.arange(n) % 5, np.linspace(-3, 3, n), np.nan)}
+    codes = torch.as_tensor(cal.context_.codes(known)).cuda()
+    module = to_torch(cal).cuda()
+    p, f = (g(rows.cuda(), context=known) for g in (cal.predict_proba, cal.transform))
+    results = [p, f, module(rows.cuda(), codes), module.log_probabilities(rows.cuda(), codes)]
+    for values in results:
+        assert values.dtype == dtype
+        assert_order_kept(rows.double().numpy(), values.cpu().double().numpy())
+    host = cal.predict_proba(rows.double(), context=known).numpy()
+    near = 2e-6 + 2 * torch.finfo(dtype).eps * host
+    for values in (p, results[2]):
+        assert (np.abs(values.cpu().double().numpy() - host) <= near).all()
+    for i in range(0, n, 7):
+        one = {name: values[i : i + 1] for name, values in known.items()}
+        assert torch.equal(cal.predict_proba(rows[i : i + 1].cuda(), context=one)[0], p[i])
+        assert torch.equal(cal.transform(rows[i : i + 1].cuda(), context=one)[0], f[i])
+
+
+@pytest.mark.parametrize("kind", ["vector", "matrix"])
+@pytest.mark.parametrize("method", [mc.StructuredMCCT, mc.StructuredScaling])
+def test_structured_maps(method, kind):
+    data = synthetic(3000, 40, seed=5)
+    z, y = data.values.astype(np.float32), data.labels
+    there = torch.as_tensor(z).cuda()
+    cal = method(kind=kind, shrinkage=1.0).fit(there, torch.as_tensor(y).cuda())
+    p = cal.predict_proba(there)
+    assert p.is_cuda
+    host = method(kind=kind, shrinkage=1.0).fit(z, y).predict_proba(z)
+    assert np.abs(p.cpu().numpy() - host).max() < 1e-4
+    assert np.abs(to_torch(cal).cuda()(there).cpu().numpy() - p.cpu().numpy()).max() < 1e-5
+
+
 def test_a_logits_processor_can_be_captured_in_a_graph(fitted):
     m, calibrators = fitted
     rows = hostile_rows(m, torch.float32).cuda()
@@ -153,6 +206,21 @@ def test_a_logits_processor_can_be_captured_in_a_graph(fitted):
         given.copy_(rows.flip(0))
         graph.replay()
         assert torch.equal(result.flip(0), wanted)
+
+
+def test_a_logits_processor_that_is_called_often(fitted):
+    m, calibrators = fitted
+    rows = hostile_rows(m, torch.float32).cuda()
+    for cal in calibrators[1:5:3]:
+        process = LogitsProcessor(cal)
+        wanted = process.module.to("cuda").log_probabilities(rows)
+        for i in range(8):  # by and by as a graph
+            given = rows.roll(i, 0)
+            assert torch.equal(process(None, given), wanted.roll(i, 0))
+        assert torch.equal(process(None, rows[:3]), wanted[:3])
+        on_host = process(None, rows.cpu())  # and back
+        assert on_host.device.type == "cpu"
+        assert torch.equal(process(None, rows), wanted)
 
 
 def test_more_ranks_than_the_kernels_of_a_fit_hold():

@@ -13,6 +13,7 @@ import pytest
 from kernel.rank_oracle import BIAS, SCALE, objective
 from monocal.kernel.choice import ARRAY, COMPILED, TRITON, engine_for
 from monocal.objective.cone import RankCone
+from monocal.ranks.ranked import Rest, Tail
 from monocal.rows.memory import MemoryRows
 
 N, M = 64, 12
@@ -148,6 +149,43 @@ def test_engines_agree_with_the_oracle(name, rows, top_k, with_factors):
     alone = problem.evaluate(given, np.zeros(0, dtype=np.intp))
     assert abs(alone.value - value) < tol
     np.testing.assert_allclose(alone.gradient[index], gradient, atol=tol)
+
+
+@pytest.mark.parametrize("kind", ["plain", "ties", "tied-tops"])
+@pytest.mark.parametrize("name", ENGINES)
+def test_a_rest_of_which_only_number_and_depth_are_known(name, kind):
+    engine, make, tol = ENGINES[name]
+    if engine is COMPILED:
+        pytest.importorskip("numba")
+    array, rng = make(), np.random.default_rng(6)
+    z = ROWS[kind](rng).astype(np.float32).astype(np.float64)
+    y, w, count = rng.integers(0, M, N), np.ones(N), 3
+    top = z.max(axis=1)
+    height = top - z.min(axis=1)
+    depth = (height + rng.uniform(0.5, 2.0, N)).astype(np.float32).astype(np.float64)
+    block = engine.prepare(array(z), array(y), array(w), statistics=[share_of_row])
+    rest = Rest(array(depth), array(np.full(N, float(count))))
+    tail = Tail(None, array(np.zeros(N, dtype=np.int64)), False, rest)
+    block = replace(
+        block,
+        rows=replace(block.rows, tail=tail, n_classes=M + count),
+        factors=factors_of(block.statistics),
+    )
+    allowed = np.zeros((2, 3, M), dtype=bool)
+    for atom in CONDITIONAL:
+        allowed[atom] = True
+    where = {tuple(cell): i for i, cell in enumerate(np.argwhere(allowed))}
+    index = np.array([where[atom] for atom in CONDITIONAL])
+    given = np.zeros(len(index))
+    given[index] = coefficients = rng.uniform(0.05, 0.6, len(index))
+
+    found = RankCone(MemoryRows([block]), allowed).evaluate(given, np.arange(len(index)))
+    psi = np.stack([np.ones(N), height / (1 + height), 1 / (1 + height)], axis=1)
+    all_classes = np.concatenate([z, np.repeat((top - depth)[:, None], count, axis=1)], axis=1)
+    value, gradient, hessian = objective(all_classes, y, w, psi, CONDITIONAL, coefficients, M)
+    assert abs(found.value - value) < tol
+    np.testing.assert_allclose(found.gradient[index], gradient, atol=tol)
+    np.testing.assert_allclose(found.hessian[np.ix_(index, index)], hessian, atol=10 * tol, rtol=2 * tol)
 
 
 @pytest.mark.parametrize("name", ENGINES)

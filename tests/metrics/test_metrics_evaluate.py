@@ -26,15 +26,18 @@ def world(n, sharpness=1.0, m=4, seed=0):
     return softmax(sharpness * logits, axis=1), labels
 
 
-def test_evaluate_equals_the_single_functions():
-    probs, labels = world(900, 1.5)
+@pytest.mark.parametrize("m", [2, 4])
+def test_evaluate_equals_the_single_functions(m):
+    probs, labels = world(900, 1.5, m)
     weights = np.random.default_rng(3).random(900)
     result = mc.evaluate(
         probs, labels, sample_weight=weights, n_bins=10, top_k=2, bin_size=100, bandwidth="text"
     )
     parts = M.brier_parts(probs, labels, n_bins=10, sample_weight=weights)
     extra = {
-        **{f"{kind}ece": {"n_bins": 10} for kind in ("", "debiased_", "classwise_", "adaptive_")},
+        **{
+            f"{kind}ece": {"n_bins": 10} for kind in ("", "debiased_", "classwise_", "adaptive_", "positive_")
+        },
         "mce": {"n_bins": 10},
         "top_k_accuracy": {"k": 2},
         "eq_bin_ece": {"bin_size": 100},
@@ -47,7 +50,7 @@ def test_evaluate_equals_the_single_functions():
             expected = getattr(M, name)(probs, labels, sample_weight=weights, **extra.get(name, {}))
         assert estimate.value == pytest.approx(expected, abs=1e-12)
         assert estimate.low is estimate.high is None
-    assert list(result.estimates) == list(M.METRICS)
+    assert list(result.estimates) == [name for name, one in M.METRICS.items() if m == 2 or not one.binary]
 
 
 def test_blocks_do_not_show(monkeypatch):
@@ -134,8 +137,9 @@ def test_what_is_certain_or_infinite_has_an_honest_interval():
 
 @pytest.mark.parametrize("metric", sorted(set(M.METRICS) - set(MEANS)))
 def test_differences_of_calibration_errors_are_given_but_not_tested(metric):
-    probs, labels = world(300)
-    result = M.compare(probs, world(300, 1.5)[0], labels, metric, n_boot=10)
+    m = 2 if M.METRICS[metric].binary else 4
+    probs, labels = world(300, m=m)
+    result = M.compare(probs, world(300, 1.5, m)[0], labels, metric, n_boot=10)
     assert result.difference == pytest.approx(result.a - result.b)
     assert result.low is result.high is result.p_value is result.probability_a_better is None
     assert result.verdict == "not tested"
@@ -217,7 +221,7 @@ def test_streaming_equals_evaluating_at_once():
     merged = M.Evaluator().merge(left).merge(right).result()
     assert merged.n_samples == 1000
     assert merged.n_classes == 4
-    assert set(whole.estimates) - set(merged.estimates) == {"adaptive_ece", "eq_bin_ece"}
+    assert set(whole.estimates) - set(merged.estimates) == {"adaptive_ece", "eq_bin_ece", "aurc", "e_aurc"}
     for name, estimate in merged.estimates.items():
         assert estimate.value == pytest.approx(whole[name].value, abs=1e-9)
 

@@ -115,7 +115,7 @@ def test_sums_of_a_factor_give_those_of_its_mirror_image(top_k, whole_scales):
 
 
 def test_single_precision_is_close_and_blocks_add_up():
-    z, y, w = make("plain", n=20_000, m=40)
+    z, y, w = make("plain", n=40_000, m=40)
     double = build(z, y, w, None, False)
     single = build(z.astype(np.float32), y, w, None, False, dtype=np.float32)
     assert len(double.rows.blocks) > 2
@@ -123,7 +123,7 @@ def test_single_precision_is_close_and_blocks_add_up():
     a, b = double.evaluate(c, np.arange(0, 79, 5)), single.evaluate(c, np.arange(0, 79, 5))
     np.testing.assert_allclose(a.value, b.value, rtol=1e-6)
     np.testing.assert_allclose(a.gradient, b.gradient, atol=1e-5)
-    halves = [double.on_rows(double.rows.part(np.arange(20_000) % 2 == i)) for i in (0, 1)]
+    halves = [double.on_rows(double.rows.part(np.arange(40_000) % 2 == i)) for i in (0, 1)]
     parts = [h.evaluate(c, NOTHING) for h in halves]
     shares = np.array([h.totals.weight for h in halves]) / double.totals.weight
     np.testing.assert_allclose(
@@ -186,13 +186,13 @@ def test_corrections_take_a_handful_of_steps():
 
 @pytest.mark.parametrize(
     "n", [30_000, 300_000, 3_000_000]
-)  # blocks have 131 rows, and a sample one row in 8, 36, 358
+)  # blocks have 262 rows, and a sample one row in 8, 36, 358
 def test_a_sample_is_bounded_and_the_same_wherever_rows_are_cut(n):
     m = 2000
     step = sampling.sample_step(n, m)
     chosen = np.flatnonzero(sampling.in_sample(n, m, step))
     assert 2**22 < len(chosen) * m < 1.2 * 2**24
-    size = sampling.rows_of_size(sampling.CPU_BLOCK, m)
+    size = sampling.rows_of_size(sampling.FIT_BLOCK, m)
     blocks = np.split(np.arange(n), range(size, n, size))[:: sampling.blocks_between(step, m)]
     np.testing.assert_array_equal(np.concatenate([b[::step] for b in blocks]), chosen)
 

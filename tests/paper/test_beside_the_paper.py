@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from scipy.optimize import minimize
 from scipy.special import softmax
 
 import monocal as mc
@@ -138,3 +139,22 @@ def test_legends_are_not_cut(wide):
     assert box.x0 >= 0
     assert box.x1 <= figure.bbox.width
     assert [text.get_text() for text in figure.legends[0].get_texts()] == names
+
+
+@pytest.mark.parametrize("variant", ["ETS", "ETS MSE"])
+def test_slsqp_ends_where_the_exact_weights_of_an_ensemble_are(shared_logits, variant):
+    """What the page says of ETS: another optimiser from the published start, temperature scaling alone, ends there too."""
+    data = shared_logits("nncal_cifar10_densenet40")
+    cal = mc.EnsembleTemperatureScaling.as_published(variant).fit(data.logits_val, data.y_val)
+    logits = data.logits_val.astype(float)
+    parts = [softmax(logits / cal.temperature_, axis=1), softmax(logits, axis=1), np.full_like(logits, 0.1)]
+    truth = np.eye(10)[data.y_val]
+    found = minimize(
+        lambda w: np.mean((np.tensordot(w, parts, 1) - truth) ** 2),
+        (1.0, 0.0, 0.0),
+        method="SLSQP",
+        bounds=[(0, 1)] * 3,
+        constraints={"type": "eq", "fun": lambda w: w.sum() - 1},
+        tol=1e-12,
+    )
+    np.testing.assert_allclose(found.x, cal.weights_, atol=1e-3)

@@ -14,6 +14,8 @@ from monocal.paper import reproduce
 WATCH = '<script>var failures = []; addEventListener("error", e => failures.push(String(e.message || e.target)), true);</script>'
 TELL = """<script>addEventListener("load", () => {
   const found = { failures, scripts: document.scripts.length, wide: document.documentElement.scrollWidth > innerWidth,
+    paper: getComputedStyle(document.body).backgroundColor, ink: getComputedStyle(document.body).color,
+    filters: [...document.images].map(i => getComputedStyle(i).filter),
     tables: document.querySelectorAll("table").length, text: document.body.innerText.length,
     figures: [...document.images].map(i => [i.alt, i.complete, i.naturalWidth, i.clientWidth, i.clientHeight,
       getComputedStyle(i).visibility]) };
@@ -36,8 +38,12 @@ def test_the_page_needs_nothing_else(page):
     assert text.count('src="data:image/svg+xml;base64,') == 5
 
 
-@pytest.mark.parametrize("width", [1200, 420])
-def test_in_chromium(page, tmp_path, width):
+def brightness(colour):
+    return sum(map(int, re.findall(r"\d+", colour)[:3])) / 3
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1200, False), (420, True)])
+def test_in_chromium(page, tmp_path, width, dark):
     chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if chromium is None:
         pytest.skip("no Chromium here: apt-get install chromium lets the page be opened in a browser")
@@ -50,6 +56,7 @@ def test_in_chromium(page, tmp_path, width):
         [
             chromium, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
             "--enable-logging=stderr", f"--user-data-dir={tmp_path / 'profile'}", f"--window-size={width},900",
+            f"--blink-settings=preferredColorScheme={0 if dark else 1}",
             "--virtual-time-budget=4000", "--dump-dom", copy.as_uri(),
         ],
         capture_output=True, text=True, timeout=120, check=True,
@@ -61,6 +68,8 @@ def test_in_chromium(page, tmp_path, width):
     assert found["failures"] == []
     assert found["tables"] > 7
     assert not found["wide"]  # tables scroll by themselves
+    assert (brightness(found["paper"]) < 60) == (brightness(found["ink"]) > 180) == dark
+    assert {text.startswith("invert") for text in found["filters"]} == {dark}  # no white boxes in the dark
     assert len(found["figures"]) == 5
     for name, complete, natural, shown_width, shown_height, visibility in found["figures"]:
         assert name.startswith("Figure")

@@ -22,6 +22,7 @@ from monocal.plots import (
     MarginDisplay,
     RankParametersDisplay,
     ReliabilityDisplay,
+    RiskCoverageDisplay,
 )
 
 matplotlib = pytest.importorskip("matplotlib", reason="needs matplotlib: pip install 'monocal[plots]'")
@@ -54,10 +55,11 @@ def displays(fitted):
         RankParametersDisplay.from_estimator(cal, x),
         EffectDisplay.from_estimator(cal, x),
         ComparisonDisplay.from_estimator({"TS": ts, "conditional": cal}, x, y, n_boot=10),
+        RiskCoverageDisplay.from_estimator(cal, x, y),
     ]
 
 
-@pytest.mark.parametrize("number", range(5))
+@pytest.mark.parametrize("number", range(6))
 def test_every_display_draws_new_or_into_the_callers_axes(fitted, pyplot, number, tmp_path):
     open_before = pyplot.get_fignums()
     display = displays(fitted)[number]
@@ -352,6 +354,28 @@ def test_the_picture_of_the_documentation_shows_what_its_page_says():
     assert drawn == shown
 
 
+def test_risk_against_coverage(fitted, pyplot):
+    data, ts, cal = fitted
+    x, y = data.values, data.labels
+    display = RiskCoverageDisplay.from_estimator({"TS": ts, "conditional": cal}, x, y).plot(linestyle=":")
+    first, second, best = display.ax_.lines
+    for line, name in ((first, "TS"), (second, "conditional")):
+        curve = display.curves[name]
+        assert line.get_linestyle() == ":"
+        np.testing.assert_allclose(line.get_xdata()[1:], 100 * curve.coverage)
+        np.testing.assert_allclose(line.get_ydata()[1:], 100 * curve.risk)
+        assert line.get_label() == f"{name}: AURC {100 * curve.aurc:.2f} %"
+        # No order is better than the best one.
+        assert (
+            np.interp(line.get_xdata(), best.get_xdata(), best.get_ydata(), left=0) <= line.get_ydata() + 0.02
+        ).all()
+    assert best.get_ydata()[-1] == pytest.approx(100 * (1 - mc.metrics.accuracy(cal.predict_proba(x), y)))
+    alone = RiskCoverageDisplay.from_predictions(y, cal.predict_proba(x))
+    assert list(alone.curves) == ["model"]
+    with pytest.raises(mc.InputError, match="at least one"):
+        RiskCoverageDisplay({})
+
+
 def test_legends_fit_the_width_and_titles_stand_above_them(fitted, pyplot):
     data, ts, cal = fitted
     named = {"temperature scaling of all classes": ts, "conditional, of the margin": cal}
@@ -393,3 +417,23 @@ def test_marks_of_groups_take_options(pyplot):
     y, p, group = grouped()
     display = GroupDisplay.from_predictions(y, p, group).plot(markersize=11)
     assert {line.get_markersize() for line in display.ax_.lines if line.get_marker() == "o"} == {11}
+
+
+def test_axes_say_what_they_show_with_units(fitted, pyplot):
+    from monocal.calibration.statistics import STATISTICS
+    from monocal.plots.ranks import _IN_WORDS
+
+    data, ts, cal = fitted
+    assert set(_IN_WORDS) == set(STATISTICS)
+    assert (
+        EffectDisplay.from_estimator(cal, data.values, "entropy").plot().ax_[0].get_xlabel()
+        == "entropy, nats"
+    )
+    probs = ts.predict_proba(data.values)
+    one, other = (
+        ReliabilityDisplay.from_predictions(data.labels, probs, **options).plot()
+        for options in ({}, {"classes": [1]})
+    )
+    assert (one.ax_[0].get_ylabel(), one.histogram_ax_[0].get_xlabel()) == ("accuracy", "confidence")
+    assert other.ax_[0].get_ylabel() == "frequency of the class"
+    assert other.histogram_ax_[0].get_xlabel() == "probability of the class"

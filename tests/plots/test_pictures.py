@@ -65,5 +65,14 @@ def test_what_must_be_seen_is_seen(drawn):
     assert not changed(png, png)
 
 
+def test_every_display_is_in_the_gallery():
+    from monocal import plots
+
+    page = (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8")
+    displays = [name for name in plots.__all__ if name.endswith("Display")]
+    assert len(displays) >= 8
+    assert [name for name in displays if f"mc.{name}" not in page] == []
+
+
 def test_they_are_small_files():
     assert all(path.stat().st_size < 60_000 for path in STORED.values())

@@ -8,17 +8,20 @@ scales, and of numbers that are known of the row. ``W`` and ``A`` are constants 
 stays larger, and only the top is lifted. Where several classes share the top, no one class is predicted: the row takes the
 scale 1 and is not lifted, and it teaches nothing about rows that have a top.
 
-Scales come first and ramps last, because a scale by class mends each class alone, and errors of several that cancelled before
-no longer do; the ramps then see to it that the confidence is right on average, whatever it is.
+Scales come first and ramps last. A scale by class mends each class alone, so errors of several classes that cancelled before may
+no longer cancel. The ramps then make the confidence right on average, at every level of it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
-from ..arrays import Array, array_namespace, like
+from ..arrays import Array, array_namespace, like, to_numpy
+from ..kernel import triton_map
 from ..kernel.point import BIAS, SCALE
 from ..objective.cone import RankCone
 from ..objective.information import information
@@ -33,7 +36,7 @@ from .statistics import log_odds
 
 # Chosen by cross-validation on calibration parts (benchmarks/conditional_search.py).
 _SHARE = 0.75  # of the first stage's shrinkage
-# Evidence for a column of numbers, of which there may be many, before it has ramps: see `group_scales`.
+# The evidence that a column of numbers needs before it gets ramps: there may be many columns. See `group_scales`.
 _LEAST_EVIDENCE = 4.0
 # The variance of scales by class where they are wanted, whatever the evidence: they differ by 5 %.
 _WANTED_VARIANCE = 0.05**2
@@ -103,6 +106,43 @@ class Adjustment:
         psi = self.factors.of_statistics(array_namespace(odds).stack([odds, *numbers], axis=1))
         weight, lift = (_mixed(psi, steps) for steps in self.steps)
         return weight, lift
+
+    def on_device(self, device: Any, context: np.ndarray | None) -> triton_map.SecondStage:
+        """The same for the kernels of a CUDA device: numbers brought over once, and what the context (n, C) gives each row."""
+        key = str(device)
+        if key not in self._kept:
+            by_class = self.class_scales is not None and self.class_scales.variance > 0
+            ramps = self.factors.ramps
+            self._kept[key] = triton_map.second_stage(
+                device,
+                self.class_scales.scales if by_class and self.class_scales is not None else None,
+                (np.array([ramp.statistic for ramp in ramps]), self.factors.zeros, self.factors.widths),
+                self.steps,
+            )
+        kept: triton_map.SecondStage = self._kept[key]
+        if context is None:
+            return kept
+        import torch
+
+        terms = np.stack(self._terms(context), axis=1).astype(np.float32)
+        return replace(kept, terms=torch.from_numpy(terms).to(device))
+
+    def _terms(self, context: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """What the context alone gives each row (n,): its scale, and the parts of weight and lift without the log-odds."""
+        none = np.zeros(len(context))
+        scale = self.scales(none.astype(np.intp), none + 2.0, context)
+        numbers = [self._column(context, i) for i, c in enumerate(self.column_scales) if c is None]
+        psi = self.factors.of_statistics(np.stack([none, *numbers], axis=1))
+        psi[:, 1:][:, [ramp.statistic == 0 for ramp in self.factors.ramps]] = 0.0
+        weight, lift = (_mixed(psi, steps) for steps in self.steps)
+        return to_numpy(scale), to_numpy(weight), to_numpy(lift)
+
+    @cached_property
+    def _kept(self) -> dict[str, Any]:
+        return {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_kept"}
 
     @property
     def residual(self) -> float:

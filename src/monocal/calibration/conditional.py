@@ -45,6 +45,8 @@ from .statistics import STATISTICS
 
 # With more ranks than this, atoms begin at the upper ones, and below them at ranks that lie apart by a ratio.
 _MANY, _EVERY, _RATIO = 4096, 128, 1.04
+# Rows by whose statistics knots are chosen, at the most: quantiles of more would be the same.
+_MOST_MEASURED = 2**22
 
 
 class ConditionalMCCT(ConeCalibrator):
@@ -253,7 +255,11 @@ class ConditionalMCCT(ConeCalibrator):
             raise InputError(f"by_class must be 'auto', True or False, but is {self.by_class!r}.")
         statistics = _check_statistics(self.statistics)
         scale = self._plain_scale(rows)
-        ramps = choose_ramps(rows.statistics(), rows.weights(), self.n_knots) if statistics else ()
+        ramps = (
+            choose_ramps(*rows.measured(-(-rows.n_rows // _MOST_MEASURED)), self.n_knots)
+            if statistics
+            else ()
+        )
         factors = RampFactors(statistics, ramps)
         if ramps:
             rows = rows.with_factors(factors.of_statistics)
@@ -320,8 +326,7 @@ class ConditionalMCCT(ConeCalibrator):
         return getattr(self, "adjustment_", None)  # files of 0.1 have none
 
     def _keeps_argmax(self, logits: Array, method: str) -> bool:
-        by_kernels = self._second_stage is None and self.rank_map_.has_kernels(logits)
-        return by_kernels or method != "transform"
+        return method != "transform" or self.rank_map_.has_kernels(logits)
 
     def _calibrate(self, logits: Array, context: np.ndarray | None = None) -> Array:
         adjust = self._second_stage

@@ -41,7 +41,7 @@ SCALE_EMPHASIS, BIAS_EMPHASIS = 0.6, 2.0
 # Differences of logits below which a fit means nothing.
 _SMALLEST = 1e-6
 # Strengths that cross-validation tries. Below the last the likelihood is all but alone, which a few held-out rows cannot judge.
-CV_PATH = (100.0, 50.0, 20.0, 10.0, 5.0, 2.0, 1.0, 0.5)
+_CV_PATH = (100.0, 50.0, 20.0, 10.0, 5.0, 2.0, 1.0, 0.5)
 
 
 class ConeCalibrator(Calibrator):
@@ -51,7 +51,7 @@ class ConeCalibrator(Calibrator):
     preserves_top1 = True
     _any_array = True
     _streams = True
-    _cv_path: ClassVar[tuple[float, ...]] = CV_PATH
+    _cv_path: ClassVar[tuple[float, ...]] = _CV_PATH
 
     top_k: int | None = None
     prior_rows: float = 0.0
@@ -81,7 +81,8 @@ class ConeCalibrator(Calibrator):
             _check_unit(some)
         double = source.shape[0] * source.shape[1] <= DOUBLE_BELOW
         dtype = array_namespace(some).float64 if double else None
-        self._fit_rows(source.prepare(top_k=self.top_k, dtype=dtype, **self._preparation()))
+        with one_blas_thread:  # small matrix products between passes would wake all cores
+            self._fit_rows(source.prepare(top_k=self.top_k, dtype=dtype, **self._preparation()))
 
     def _plain_scale(self, rows: Rows) -> float:
         """Temperature scaling, of some rows where they are many."""
@@ -98,7 +99,7 @@ class ConeCalibrator(Calibrator):
         return RankCone(
             rows,
             allowed,
-            unit=information(some_rows(rows), scale, begins).unit(float(rows.weights().sum()), PSEUDO_ERRORS),
+            unit=information(some_rows(rows), scale, begins).unit(rows.total_weight(), PSEUDO_ERRORS),
             prior_rows=self.prior_rows,
             scale=scale,
             begins=begins,
@@ -119,13 +120,12 @@ class ConeCalibrator(Calibrator):
         # Logits smaller than one have gradients smaller than one: the tolerance goes with them.
         size = float(problem.reach[0])
         tol = self.tol * min(1.0, max(size, _SMALLEST)) if size > 0 else self.tol
-        with one_blas_thread:
-            solution = minimize(
-                problem.with_strength(shrinkage, tol),
-                tol=tol,
-                gap_tol=_GAP * self.tol,
-                max_iter=self.max_iter,
-            )
+        solution = minimize(
+            problem.with_strength(shrinkage, tol),
+            tol=tol,
+            gap_tol=_GAP * self.tol,
+            max_iter=self.max_iter,
+        )
         self._keep(solution, shrinkage)
         return solution
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.optimize import minimize_scalar
 
+from ..arrays import to_numpy
 from ..objective.short import ShortRows
 
 # Information below which a group says nothing.
@@ -90,10 +91,10 @@ def group_scales(
     scales = np.ones(n_groups)
     if not len(rows):
         return GroupScales(scales, 0.0, 0.0, counts, 0.0)
-    rows = rows.scaled(np.full(len(rows), _common_scale(rows, own_share)))
+    rows = rows.scaled(_common_scale(rows, own_share))
     variance, evidence = spread_of_groups(rows, group, n_groups, own_share)
     total = float(rows.weight.sum())
-    asked = _asked(total, float(rows.weight @ (rows.label_depth > 0))) + more_evidence
+    asked = _asked(total, float(rows.weight @ to_numpy(rows.label_depth > 0))) + more_evidence
     if evidence < asked:
         variance = 0.0
     variance = max(variance, least_variance)
@@ -124,7 +125,7 @@ def spread_of_groups(
     rows: ShortRows, group: np.ndarray, n_groups: int, own_share: float
 ) -> tuple[float, float]:
     """The most likely variance of the groups' scales, and its evidence; 0 and 0 where fewer than two groups say anything."""
-    slopes, curvatures = rows.moments(np.ones(len(rows)), own_share)
+    slopes, curvatures = rows.moments(1.0, own_share)
     slope, curvature = (np.bincount(group, rows.weight * x, n_groups) for x in (slopes, curvatures))
     told = curvature > _NOTHING
     if told.sum() < 2:
@@ -145,9 +146,7 @@ def _common_scale(rows: ShortRows, own_share: float) -> float:
     """One scale for all rows: about 1, since they are calibrated; one or two steps will do."""
     scale = 1.0
     for _ in range(_MOST_STEPS):
-        slope, curvature = (
-            float(rows.weight @ x) for x in rows.moments(np.full(len(rows), scale), own_share)
-        )
+        slope, curvature = (float(rows.weight @ x) for x in rows.moments(scale, own_share))
         if curvature <= _NOTHING:
             return scale
         low, high = max(scale / _STRIDE, LOWEST), min(scale * _STRIDE, HIGHEST)

@@ -8,8 +8,8 @@ calibration set, and a ramp reaches two knots to each side. Every factor lies in
 calibration set, so nothing extrapolates: a row stranger than any calibration row is treated like the strangest of these. The
 first factor is the constant 1.
 
-A statistic may be anything, constant or nearly so: a ramp too narrow for single precision is never chosen, and one that comes
-from elsewhere is a step.
+A statistic may be anything, constant or nearly so: a ramp too narrow for single precision is never chosen, and one that was
+loaded from a file is a step.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import numpy as np
 
 from ..arrays import Array, array_namespace, clip_, device_of, like
 from ..ranks.ranked import Ranked
+from .fields_only import FieldsOnly
 from .statistics import compute, compute_all
 
 # Knots from the middle of a ramp to its ends. Wider ramps are smoother, narrower ones follow more closely.
@@ -42,7 +43,7 @@ class Ramp:
 
     @property
     def side(self) -> str:
-        """Rows on which side of ``zero`` have the factor."""
+        """On which side of ``zero`` rows have the factor."""
         return "above" if self.zero < self.one else "below"
 
     @property
@@ -53,7 +54,7 @@ class Ramp:
 
 
 @dataclass(frozen=True)
-class RampFactors:
+class RampFactors(FieldsOnly):
     """The constant 1 and ramps, as a function of ranked rows.
 
     Attributes
@@ -71,7 +72,7 @@ class RampFactors:
 
     @property
     def mirrors(self) -> np.ndarray:
-        """For every factor the earlier one with which it makes 1, or itself, (K,)."""
+        """For every factor, the index of an earlier one that adds up to 1 with it; its own index where there is none, (K,)."""
         place = {(ramp.statistic, ramp.zero, ramp.one): i for i, ramp in enumerate(self.ramps, 1)}
         other = [place.get((ramp.statistic, ramp.one, ramp.zero), i) for i, ramp in enumerate(self.ramps, 1)]
         return np.minimum([0, *other], np.arange(self.n_factors))

@@ -46,19 +46,20 @@ from ..kernel import compiled, triton_map
 from ..ranks.ranked import LARGEST, Ranked, Rest, Tail, rank_rows
 from ..ranks.ties import average_ties
 from ..rows.parallel import block_rows, map_rows, parallel_map, row_slices
+from .fields_only import FieldsOnly
 from .ramps import RampFactors
 
 if TYPE_CHECKING:
     from .adjustment import Adjustment
 
-# Few rows: what takes time is not arithmetic but calls. Numbers that a call may touch without being felt.
+# With FEW rows, calls take more time than arithmetic: a call may touch up to CALL numbers, and nobody will notice.
 FEW, CALL = 16, 4096
-# Log-odds beyond which single precision knows none.
+# Log-odds beyond this cannot be told apart in single precision.
 _FARTHEST = 100.0
 
 
 @dataclass(frozen=True)
-class RankMap:
+class RankMap(FieldsOnly):
     """A map that is piecewise constant in rank.
 
     Attributes
@@ -88,17 +89,22 @@ class RankMap:
     def transform(self, logits: Array) -> Array:
         """Calibrated logits (n, m) in compute precision; masked classes stay -inf."""
         if self.has_kernels(logits):
-            on_device: Array = triton_map.apply(logits, self._tables(logits), triton_map.LOGITS)
-            return on_device
+            return self._by_kernels(logits, triton_map.LOGITS)
         return self._by_block(logits, self._way(logits))
 
     def adjusted(self, logits: Array, adjust: Adjustment, context: np.ndarray | None) -> Array:
         """The calibrated logits (n, m) after a second stage."""
+        if self.has_kernels(logits):
+            return self._by_kernels(logits, triton_map.LOGITS, adjust.on_device(logits.device, context))
         way = self._way(logits)
         return self._by_block(logits, lambda *rows: _adjusted(way, adjust, *rows), context)
 
     def adjusted_probabilities(self, logits: Array, adjust: Adjustment, context: np.ndarray | None) -> Array:
         """The probabilities (n, m) of that, with the argmax of the logits."""
+        if self.has_kernels(logits):
+            return self._by_kernels(
+                logits, triton_map.PROBABILITIES, adjust.on_device(logits.device, context)
+            )
         if not self._in_loops(logits):
             return self._by_block(logits, lambda *rows: self._adjusted_block(adjust, *rows), context)
         out = np.empty_like(logits)
@@ -117,8 +123,7 @@ class RankMap:
     def probabilities(self, logits: Array) -> Array:
         """Calibrated probabilities (n, m), with the argmax of the logits."""
         if self.has_kernels(logits):
-            on_device: Array = triton_map.apply(logits, self._tables(logits), triton_map.PROBABILITIES)
-            return on_device
+            return self._by_kernels(logits, triton_map.PROBABILITIES)
         if self._in_loops(logits):
             out = np.empty_like(logits)
             parallel_map(lambda b: self._compiled_probabilities(logits[b], out[b]), row_slices(logits))
@@ -137,17 +142,33 @@ class RankMap:
         statistics = () if self.factors is None else getattr(self.factors, "statistics", (None,))
         return triton_map.suits(logits, len(self.starts) - 1, statistics)
 
-    def _tables(self, logits: Array) -> triton_map.Tables:
+    def _by_kernels(self, logits: Array, mode: int, stage: triton_map.SecondStage | None = None) -> Array:
+        key = (str(logits.device), logits.shape[1])
+        if key not in self._tables:
+            self._tables[key] = self._make_tables(logits)
+        on_device: Array = triton_map.apply(logits, self._tables[key], mode, stage)
+        return on_device
+
+    @cached_property
+    def _tables(self) -> dict[tuple[str, int], triton_map.Tables]:
+        """What was brought to a device, for rows of a length."""
+        return {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_tables"}
+
+    def _make_tables(self, logits: Array) -> triton_map.Tables:
         m = logits.shape[1]
         r = min(self.top_k or m, m)
         used = self.starts < r
+        mapped = self._in_use
         ramps: tuple[np.ndarray, ...] = (np.zeros(0),) * 3
         statistics: tuple[Any, ...] = ()
-        if isinstance(self.factors, RampFactors):
-            factors = self.factors
+        if isinstance(mapped.factors, RampFactors):
+            factors = mapped.factors
             places = np.array([ramp.statistic for ramp in factors.ramps])
             ramps, statistics = (places, factors.zeros, factors.widths), factors.statistics
-        steps = self.scale_steps[:, used], self.bias_steps[:, used]
+        steps = mapped.scale_steps[:, used], mapped.bias_steps[:, used]
         return triton_map.tables(logits.device, self.starts[used][1:], *steps, ramps, r, statistics)
 
     def _scaled_probabilities(self, z: Array) -> Array:
@@ -203,18 +224,13 @@ class RankMap:
         top = z.argmax(axis=1)
         n_top = jumps.many[:, 0].astype(z.dtype) if len(starts) > 1 else np.ones_like(jumps.top)
         scale = to_numpy(adjust.scales(top, n_top, context))[:, None]
-        compiled.calibrate(z, jumps, w * scale, b * scale, out)
-        row, far = np.arange(len(z)), np.flatnonzero(~jumps.done)
-        out[far] = 1.0  # what is not done has no numbers yet
-        of_top = out[row, top]
-        out[row, top] = 0.0
-        with np.errstate(divide="ignore"):  # a top that is certain
-            odds = np.log(of_top) - np.log(out.sum(axis=1))
+        odds = compiled.top_odds(z, jumps, w * scale, b * scale, top)
         weight, lift = adjust.weight_and_lift(np.clip(odds, -_FARTHEST, _FARTHEST), context)
         both = to_numpy(weight)[:, None] * scale
         b = b * both
         b[:, -1:] += np.where(n_top > 1, 0.0, to_numpy(lift))[:, None]
         lost = compiled.calibrate(z, jumps, w * both, b, out)
+        far = np.flatnonzero(~jumps.done)
         if len(far):
             out[far] = self._adjusted_block(adjust, z[far], None if context is None else context[far])
         near = np.flatnonzero(lost & jumps.done)
@@ -252,9 +268,6 @@ class RankMap:
 
     def _block(self, z: Array) -> Array:
         z = widened(z)
-        if self.has_kernels(z):
-            on_device: Array = triton_map.apply(z, self._tables(z), triton_map.LOGITS)
-            return on_device
         return self._of_ranked(z, self._ranked(z))[0]
 
     def _ranked(self, z: Array) -> Ranked:

@@ -30,7 +30,8 @@ from ..validation import check_choice
 from .cone import PRIOR_ROWS, ConeCalibrator, warn_if_unfinished
 from .rank_map import RankMap
 
-# Entries that are enough to see the shape of the loss; and, where classes are many, rows, up to so many entries.
+# A sample of so many entries shows the shape of the loss. With many classes it has so many rows, up to the last number
+# of entries.
 _SAMPLE, _SAMPLE_ROWS, _SAMPLE_MOST = 2**18, 200, 2**25
 
 

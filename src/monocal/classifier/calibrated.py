@@ -68,9 +68,10 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         Folds to train without in turn. "prefit", or an estimator in a ``FrozenEstimator``: it is fitted already, on other
         data than `fit` is now given.
     ensemble : bool
-        Keep the model of every fold, with a calibrator fitted on that fold alone, and average their probabilities. Often a
-        little better, and as many times slower as there are folds. The order of the classes is then that of the average: two
-        classes that all members rank the same way keep that rank, others may change places.
+        Keep the model of every fold, with a calibrator fitted on that fold alone, and average their probabilities: better for
+        models that change much with their rows, such as trees, and as many times slower as there are folds. The order of the
+        classes is then that of the average: two classes that all members rank the same way keep that rank, others may change
+        places.
     n_jobs : int or None
         Folds at a time.
 

@@ -16,6 +16,7 @@ from sklearn.base import clone
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import _check_method_params
 
+from ..data.labels import places_among
 from ..errors import InputError, warn
 from .scores import scores_of
 
@@ -36,9 +37,7 @@ def fit_on_labels(estimator: Any, X: Any, y: np.ndarray, keywords: dict[str, Any
 
 def encode(y: np.ndarray, classes: Any) -> np.ndarray:
     """Position of each label among the classes, which need not be sorted."""
-    classes = np.asarray(classes)
-    position = {name: place for place, name in enumerate(classes.tolist())}
-    labels = np.array([position.get(label, -1) for label in y.tolist()], dtype=np.intp)
+    classes, labels = np.asarray(classes), places_among(y, classes)
     unknown = np.flatnonzero(labels < 0)
     if len(unknown):
         row = int(unknown[0])

@@ -30,6 +30,12 @@ def evaluate(
         str | None,
         typer.Option("--metrics", help="Names with commas between, such as nll,ece; all when left out."),
     ] = None,
+    decompose: Annotated[
+        bool,
+        typer.Option(
+            "--decompose", help="What of NLL and Brier score a map that keeps the order could remove."
+        ),
+    ] = False,
     groups: Groups = None,
     context: Context = None,
     n_boot: Boot = 200,
@@ -74,10 +80,18 @@ def evaluate(
         update(expected=forecast(measured, data.values.shape))
         found, floor = measured(slice(None))
     by_group = evaluate_by_group(sides, data, groups, path, reading.group, seed) if groups else {}
+    parts = {}
+    if decompose:
+        parts = {
+            side: measure.decompose(probs, data.labels, sample_weight=data.weights)
+            for side, probs in sides.items()
+        }
     if as_json:
         told: dict[str, Any] = {side: evaluation.to_dict() for side, evaluation in found.items()}
         for side, one in by_group.items():
             told[side]["groups"] = one.to_dict()
+        for side, split in parts.items():
+            told[side]["decomposition"] = split.to_dict()
         told |= {"ece_floor": floor.to_dict(), "label_shift": shift and shift.to_dict()}
         print_json({"data": path, "calibrator": calibrator, **told})
         return
@@ -90,6 +104,8 @@ def evaluate(
         f"Perfectly calibrated, these rows would show an ECE of {100 * floor.median:.2f} % ({100 * floor.low:.2f} to "
         f"{100 * floor.high:.2f} %): {100 * floor.observed:.2f} % is {verdict} ({show_p(floor.p_value)})."
     )
+    for side, split in parts.items():
+        typer.echo(f"{'' if len(parts) == 1 else side + ': '}NLL {split.nll}; Brier score {split.brier}.")
     if shift is not None and shift.shifted:
         typer.echo(shift.sentence(data.class_names))
     if by_group:

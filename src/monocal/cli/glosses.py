@@ -19,5 +19,8 @@ GLOSSES = {
     "eq_bin_ece": "sum of gaps of bins of 1,000 rows; grows with rows",
     "kde_ece": "as ece, smooth densities instead of bins",
     "smooth_ece": "as ece, smoothed instead of binned",
+    "positive_ece": "as ece, of the second of two classes alone",
+    "aurc": "mean risk when only the surest rows are answered",
+    "e_aurc": "the part of aurc that a better order of rows can mend",
 }
 SHARES = {name for name in GLOSSES if name.endswith(("accuracy", "ece", "mce"))} - {"eq_bin_ece"}

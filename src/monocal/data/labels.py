@@ -166,3 +166,9 @@ def _from_numbers(
             f"{where} has {labels[row]} in row {row}: expected a whole number from {first} to {m - 1 + first}; {hint}."
         )
     return labels.astype(np.int64) - first
+
+
+def places_among(labels: np.ndarray, classes: Any) -> np.ndarray:
+    """Position of each label among the classes, which need not be sorted; -1 for one that is none of them."""
+    place = {name: number for number, name in enumerate(np.asarray(classes).tolist())}
+    return np.array([place.get(label, -1) for label in labels.tolist()], dtype=np.intp)

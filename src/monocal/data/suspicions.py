@@ -12,7 +12,7 @@ from scipy.stats import binom
 from monocal.data.sets import LogitsSet
 from monocal.errors import spoken
 
-FEW_ROWS = 50
+_FEW_ROWS = 50
 _CHANCE = 1e-3  # how rarely luck alone may do what is called wrong
 
 
@@ -41,7 +41,7 @@ def suspicion(data: LogitsSet) -> str | None:
             f"The largest value of {where} names the label in all {n:,} rows: were these rows seen in training? Calibrate on "
             "others."
         )
-    if n < FEW_ROWS:
+    if n < _FEW_ROWS:
         return f"{where} has {n} rows, few to learn from: a few hundred give more reliable probabilities."
     return None
 

@@ -79,6 +79,11 @@ class LogitsProcessor:
         if scores.shape[-1] != self.module.n_classes:
             self.module = self._for_columns(scores.shape[-1])
             self._graphs.clear()
+        # Nearly always there is a graph, and the host is what a model waits for: look for it before anything else.
+        key = self._key(scores) if self._graphs else None
+        graph = self._graphs.get(key, 0)
+        if isinstance(graph, _Graph) and not torch.cuda.is_current_stream_capturing():
+            return graph(scores)
         if next(self.module.buffers()).device != scores.device:
             self.module.to(scores.device)
             self._graphs.clear()
@@ -88,17 +93,23 @@ class LogitsProcessor:
         if not self._in_graph(scores):
             result: torch.Tensor = function(scores)
             return result
-        stream = torch.cuda.current_stream(scores.device).cuda_stream
-        key = (scores.shape, scores.dtype, stream, self.module.scale_steps.data_ptr())
-        graph = self._graphs.get(key, 0)
-        if isinstance(graph, _Graph):
-            return graph(scores)
-        if len(self._graphs) < _SHAPES or graph:
-            self._graphs[key] = graph + 1
-        if graph < _CALLS:
+        key = self._key(scores)
+        calls = self._graphs.get(key, 0)
+        assert isinstance(calls, int)
+        if len(self._graphs) < _SHAPES or calls:
+            self._graphs[key] = calls + 1
+        if calls < _CALLS:
             return function(scores)
         made = self._graphs[key] = _Graph(function, scores)
         return made(scores)
+
+    def _key(self, scores: torch.Tensor) -> tuple[Any, ...] | None:
+        """What calls must have in common to share a graph; None where there is none."""
+        if not scores.is_cuda:
+            return None
+        stream = torch.cuda.current_stream(scores.device).cuda_stream
+        numbers = self.module.scale_steps.data_ptr()
+        return scores.shape, scores.dtype, scores.device, stream, numbers
 
     def _for_columns(self, m: int) -> torch.nn.Module:
         """The module for rows of ``m`` columns, more than it was fitted with: its ranks are counted from the top, as before."""

@@ -210,24 +210,24 @@ class CalibratorModule(ExactModule):
         A calibrator that was fitted with context takes it as a tensor (..., C): what ``calibrator.context_.codes(context)``
         gives.
         """
-        if self.adjustment is None and context is None and self.has_kernels(logits):
-            return self._by_kernels(logits, triton_map.PROBABILITIES)
+        if self.has_kernels(logits):
+            return self._by_kernels(logits, triton_map.PROBABILITIES, context)
         p = ordered_softmax(self._adjusted(logits, context, True)).to(logits.dtype)
         return lift_top(p, logits)
 
     @along_classes
     def transform(self, logits: torch.Tensor, context: torch.Tensor | None = None) -> torch.Tensor:
         """Calibrated logits, -inf where a class is masked; their softmax is the result of a call."""
-        if self.adjustment is None and context is None and self.has_kernels(logits):
-            return self._by_kernels(logits, triton_map.LOGITS)
+        if self.has_kernels(logits):
+            return self._by_kernels(logits, triton_map.LOGITS, context)
         f = self._adjusted(logits, context)
         return lift_top(narrow(f, logits.dtype), logits)
 
     @along_classes
     def log_probabilities(self, logits: torch.Tensor, context: torch.Tensor | None = None) -> torch.Tensor:
         """Logarithms of the calibrated probabilities, -inf where a class is masked."""
-        if self.adjustment is None and context is None and self.has_kernels(logits):
-            return self._by_kernels(logits, triton_map.LOGS)
+        if self.has_kernels(logits):
+            return self._by_kernels(logits, triton_map.LOGS, context)
         f = self._adjusted(logits, context, True)
         f = f - f.amax(-1, keepdim=True)
         return lift_top(narrow(f - f.logsumexp(-1, keepdim=True), logits.dtype), logits)
@@ -241,7 +241,8 @@ class CalibratorModule(ExactModule):
         right = logits.shape[-1] == self.n_classes
         return own and right and not wanted and triton_map.suits(logits, self.n_jumps, self.statistics)
 
-    def _by_kernels(self, logits: torch.Tensor, mode: int) -> torch.Tensor:
+    def _by_kernels(self, logits: torch.Tensor, mode: int, context: torch.Tensor | None) -> torch.Tensor:
+        self._check_context(context)
         none = self.scale_steps  # is not looked at
         buffers = (
             self.jumps,
@@ -256,7 +257,8 @@ class CalibratorModule(ExactModule):
         table = triton_map.Tables(
             jumps, scales, biases, which, zero, width, self.n_jumps, self.n_factors, self.n_ranks, names
         )
-        result: torch.Tensor = triton_map.apply(logits.reshape(-1, self.n_classes), table, mode)
+        stage = None if self.adjustment is None else self.adjustment.for_kernels(logits, context)
+        result: torch.Tensor = triton_map.apply(logits.reshape(-1, self.n_classes), table, mode, stage)
         return result.reshape(logits.shape)
 
     def get_extra_state(self) -> torch.Tensor:
@@ -310,12 +312,8 @@ class CalibratorModule(ExactModule):
         self, logits: torch.Tensor, context: torch.Tensor | None, from_top: bool = False
     ) -> torch.Tensor:
         z = logits if logits.dtype == torch.float64 else logits.float()
-        if self.adjustment is not None and self.has_kernels(z):
-            f = self._by_kernels(z, triton_map.LOGITS)
-        else:
-            f = self._calibrate(logits, from_top)
-        if context is not None and not self.n_context:
-            raise InputError("context: the calibrator was fitted without one. Leave it out.")
+        f = self._calibrate(logits, from_top)
+        self._check_context(context)
         if self.adjustment is None:
             return f
         if self.smallest_probability is not None:
@@ -323,6 +321,10 @@ class CalibratorModule(ExactModule):
         if from_top:
             f = f - f.amax(-1, keepdim=True)
         return self.adjustment(f, z == z.amax(-1, keepdim=True), context)
+
+    def _check_context(self, context: torch.Tensor | None) -> None:
+        if context is not None and not self.n_context:
+            raise InputError("context: the calibrator was fitted without one. Leave it out.")
 
     def _calibrate(self, logits: torch.Tensor, from_top: bool = False) -> torch.Tensor:
         """Calibrated logits; ``from_top``, where all classes have one weight, less what they have in common.

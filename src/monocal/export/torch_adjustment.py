@@ -9,6 +9,7 @@ import torch
 
 from ..calibration.statistics import log_odds
 from ..errors import InputError
+from ..kernel import triton_map
 from .exact import ExactModule
 from .plan import AdjustmentPlan
 from .torch_depths import TorchDepths
@@ -62,7 +63,42 @@ class AdjustmentModule(ExactModule):
         if self.class_scales is not None:
             found = self.class_scales.to(f.dtype)[at_top.to(torch.int8).argmax(-1)]
             scale = torch.where(n_top > 1, scale, found)
-        numbers = []
+        by_column, numbers = self._of_context(context, f)
+        if by_column is not None:
+            scale = scale * by_column
+        depth = torch.where(masked, 0.0, (top - x) * scale[..., None])
+        odds = log_odds(TorchDepths(depth, at_top, masked))[..., 0]
+        weight, lift = self._mixed([odds, *numbers])
+        lift = torch.where(n_top > 1, 0.0, lift + 0 * scale)
+        lifted = torch.where(at_top, lift[..., None], 0.0)
+        return torch.where(masked, -torch.inf, x * (weight * scale)[..., None] + lifted)
+
+    def for_kernels(self, logits: torch.Tensor, context: torch.Tensor | None) -> triton_map.SecondStage:
+        """The same for the kernels of a CUDA device."""
+        terms = None
+        if self.n_columns:
+            wide = logits.new_empty((*logits.shape[:-1], 1), dtype=torch.float32)
+            scale, numbers = self._of_context(context, wide)
+            one = torch.ones_like(wide[..., 0])
+            weight, lift = self._mixed([0 * one, *numbers], without_odds=True)
+            terms = torch.stack([one if scale is None else scale, weight * one, lift * one], dim=-1)
+            terms = terms.reshape(-1, 3).contiguous()
+        n_ramps = 0 if self.ramp_zero is None else len(self.ramp_zero)
+        return triton_map.SecondStage(
+            self.class_scales,
+            self.ramp_statistic,
+            self.ramp_zero,
+            self.ramp_width,
+            self.steps,
+            n_ramps,
+            terms,
+        )
+
+    def _of_context(
+        self, context: torch.Tensor | None, f: torch.Tensor
+    ) -> tuple[torch.Tensor | None, list[torch.Tensor]]:
+        """The scale that the categories of each row (...) have together, None where there are none; and its numbers."""
+        scale, numbers = None, []
         for i, count in enumerate(self.categories):
             codes = self._column(context, i, f)
             if count is None:
@@ -73,20 +109,24 @@ class AdjustmentModule(ExactModule):
                 continue
             known = (codes >= 0) & (codes < count)
             index = torch.where(known, codes, float(count)).long()
-            scale = scale * getattr(self, f"column_{i}").to(f.dtype)[index]
-        depth = torch.where(masked, 0.0, (top - x) * scale[..., None])
-        odds = log_odds(TorchDepths(depth, at_top, masked))[..., 0]
-        weight, lift = self.steps.to(f.dtype)[:, 0]
+            found = getattr(self, f"column_{i}").to(f.dtype)[index]
+            scale = found if scale is None else scale * found
+        return scale, numbers
+
+    def _mixed(self, values: list[torch.Tensor], without_odds: bool = False) -> tuple[Any, Any]:
+        """Weight and lift (...) from the log-odds and the numbers of each row; or the numbers' parts of them."""
+        dtype = values[0].dtype
+        weight, lift = self.steps.to(dtype)[:, 0]
         if self.ramp_zero is not None:
             assert self.ramp_statistic is not None
             assert self.ramp_width is not None
-            q = torch.stack([odds, *numbers], dim=-1)[..., self.ramp_statistic]
-            psi = ((q - self.ramp_zero.to(f.dtype)) / self.ramp_width.to(f.dtype)).clamp(0.0, 1.0)
+            q = torch.stack(values, dim=-1)[..., self.ramp_statistic]
+            psi = ((q - self.ramp_zero.to(dtype)) / self.ramp_width.to(dtype)).clamp(0.0, 1.0)
+            if without_odds:
+                psi = torch.where(self.ramp_statistic > 0, psi, 0.0)
             # Not a matrix product: autocast and reduced-precision modes would round it.
-            weight, lift = ((psi * s[1:]).sum(-1) + s[0] for s in self.steps.to(f.dtype))
-        lift = torch.where(n_top > 1, 0.0, lift + 0 * scale)
-        lifted = torch.where(at_top, lift[..., None], 0.0)
-        return torch.where(masked, -torch.inf, x * (weight * scale)[..., None] + lifted)
+            weight, lift = ((psi * s[1:]).sum(-1) + s[0] for s in self.steps.to(dtype))
+        return weight, lift
 
     def _column(self, context: torch.Tensor | None, i: int, f: torch.Tensor) -> torch.Tensor:
         if context is None or tuple(context.shape) != (*f.shape[:-1], self.n_columns):

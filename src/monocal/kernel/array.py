@@ -16,6 +16,7 @@ from ..arrays import (
     device_of,
     exp_,
     segment_sums,
+    sums_along,
     to_numpy,
     to_numpy_together,
 )
@@ -128,7 +129,7 @@ class ArrayEngine:
             else:  # rank by rank for the first factor; of the others only the total and the top
                 scales = xp.zeros((left.shape[1], x.shape[1]), dtype=x.dtype, **device_of(x))
                 scales[:, -1] = left.T @ x[:, -1]
-                scales[:, 0] += left.T @ xp.sum(x[:, :-1], axis=1)
+                scales[:, 0] += left.T @ sums_along(x[:, :-1])
                 scales[0] = left[:, 0] @ x
             sums.append(scales)
         return sums
@@ -188,7 +189,7 @@ class ArrayEngine:
         p = exp_(f) if rows.tail is None else xp.exp(f)
         if rows.valid is not None:
             p *= xp.astype(rows.valid, p.dtype)
-        total = xp.sum(p, axis=1)
+        total = sums_along(p)
         if rows.tail is None:
             return p, total, shift, None
         tail = tail_moments(block, point, f, shift, 3 if len(point.start) else 2)
@@ -214,9 +215,9 @@ class ArrayEngine:
         p = exp_(weighted(v, weights))
         if valid is not None:
             p *= xp.astype(valid, p.dtype)
-        total = xp.sum(p, axis=1)
+        total = sums_along(p)
         p *= v
-        return total, xp.sum(p, axis=1), xp.vecdot(p, v)
+        return total, sums_along(p), xp.vecdot(p, v)
 
     def tail_sums(self, block: Block, weights: list[Array], base: Array, count: int) -> list[Array]:
         rows, tail = block.rows, block.rows.tail
@@ -255,7 +256,7 @@ def _sums_by_rank(
     by_rank[k:] = xp.concat([part * height[:, None], left], axis=1).T @ p
     p *= v
     by_rank[:k] = part.T @ p
-    total = xp.sum(p, axis=1)
+    total = sums_along(p)
     if tail is not None:
         total = total + tail[1]
         by_rank[:k, 0] += part.T @ tail[1]

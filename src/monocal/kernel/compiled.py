@@ -14,6 +14,7 @@ monotonely, and ``exp`` is taken on a grid so coarse that its error cannot swap 
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
@@ -23,11 +24,11 @@ import numpy as np
 
 from ..arrays import Array
 from ..errors import warn
-from .point import SCALE, Point
+from .point import Point
 
 # Statistics of a row that need no sorting, in the order in which `find_jumps` has them.
 STATISTICS = ("margin", "mean_gap", "spread")
-# Logits in all from which loading compiled loops is worth it, for a prediction.
+# Loading the compiled loops is worth it for a prediction of at least so many logits.
 LARGE = 3 * 2**20
 
 
@@ -77,30 +78,23 @@ class Atoms:
     factor: np.ndarray
 
     @classmethod
-    def of(cls, point: Point, has_factors: bool) -> Atoms:
-        if not len(point.start):
-            return _NO_ATOMS
-        order = np.argsort(point.start, kind="stable")
-        factor = point.factor[order] if has_factors else np.zeros_like(order)
-        return cls(order, point.columns[2][order], point.kind[order] == SCALE, factor)
+    def of(cls, point: Point) -> Atoms:
+        return cls(*point.by_start)
 
     def whole(self, upper: np.ndarray) -> np.ndarray:
         """A symmetric matrix (a, a) in the order of the working set, from its upper half."""
-        both: np.ndarray = np.triu(upper) + np.triu(upper, 1).T
-        back = np.argsort(self.order)
-        return np.asarray(both[np.ix_(back, back)])
-
-
-_NO_ATOMS = Atoms(*(np.zeros(0, dtype=t) for t in (np.intp, np.intp, bool, np.intp)))
+        both = np.empty_like(upper)
+        both[np.ix_(self.order, self.order)] = np.triu(upper) + np.triu(upper, 1).T
+        return both
 
 
 @dataclass(frozen=True)
 class RowSums:
     """What one reading of sorted rows gives."""
 
+    value: float  # sum of the weighted log-partitions
     by_rank: np.ndarray  # (3, r): sums over rows of ``p v``, ``p U``, ``p`` at each rank
     logs: np.ndarray  # (n,): the log-partition from the top
-    p: np.ndarray  # (n, r), or (1, r) that means nothing
     depth: np.ndarray  # (n,): sums of ``p v``, where there are factors
     hessian: np.ndarray  # (a, a), as if no ranks were tied
 
@@ -111,13 +105,17 @@ def sums_of_rows(
     weight: np.ndarray,
     psi: np.ndarray | None,
     point: Point,
-    keep: bool,
+    kept: np.ndarray | None = None,
 ) -> RowSums:
-    """Sums with probabilities ``p`` that are normalised and weighted, which are kept on demand."""
+    """Sums with probabilities ``p`` that are normalised and weighted, which are ``kept`` (n, r) on demand.
+
+    All between one call of Python and the next is done in the loop: many threads would wait for each other's calls.
+    """
     n, r = v.shape
-    shared, atoms = point.shared(v), Atoms.of(point, psi is not None)
-    kept = np.empty((n if keep else 1, r), dtype=v.dtype)
-    out, total, shift = np.zeros((3, r)), np.empty(n, dtype=v.dtype), np.empty(n, dtype=v.dtype)
+    shared, atoms = point.shared(v), Atoms.of(point)
+    if kept is None:
+        kept = np.empty((1, r), dtype=v.dtype)
+    out, logs = np.zeros((3, r)), np.empty(n)
     depth = np.empty(0 if psi is None else n, dtype=v.dtype)
     a = len(point.start)
     hessian = np.zeros((a, a))
@@ -125,20 +123,41 @@ def sums_of_rows(
     used = shared.used
     if psi is None:
         psi, used = np.ones((1, 1), dtype=v.dtype), np.zeros(1, dtype=np.intp)
-    loops().sums_of_rows(
+    value = loops().sums_of_rows(
         v, starts, psi, used, shared.weights, shared.drops, weight, height, ends, atoms.column, atoms.is_scale,
-        atoms.factor, kept, out, total, shift, depth, hessian,
+        atoms.factor, kept, out, logs, depth, hessian,
     )  # fmt: skip
-    logs = np.log(total, dtype=np.float64)
-    logs += shift
-    return RowSums(out, logs, kept, depth, atoms.whole(hessian) if a else hessian)
+    return RowSums(value, out, logs, depth, atoms.whole(hessian) if a else hessian)
+
+
+def scratch(n: int, r: int) -> np.ndarray:
+    """Room for (n, r) numbers that belongs to the thread: the system hands out fresh memory to one thread at a time."""
+    if getattr(_room, "size", 0) < n * r:
+        _room.numbers, _room.size = np.empty(n * r, dtype=np.float32), n * r
+    own: np.ndarray = _room.numbers[: n * r].reshape(n, r)
+    return own
+
+
+_room = threading.local()
+
+
+def exponentials(
+    v: np.ndarray, height: np.ndarray, psi: np.ndarray | None, point: Point
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """``exp(f - shift)`` (n, r), tied ranks alike, their total and the shift, (n,) each."""
+    shared, used = point.shared(v), point.shared(v).used
+    if psi is None:
+        psi, used = np.ones((1, 1), dtype=v.dtype), np.zeros(1, dtype=np.intp)
+    p, total, shift = np.empty_like(v), np.empty(len(v), dtype=v.dtype), np.empty(len(v), dtype=v.dtype)
+    loops().exponentials(v, point.pieces[0], psi, used, shared.weights, shared.drops, height, p, total, shift)
+    return p, total, shift
 
 
 def products_in_ties(
     p: np.ndarray, v: np.ndarray, height: np.ndarray, psi: np.ndarray | None, point: Point
 ) -> np.ndarray:
     """What products of atoms (a, a) count too much inside groups of ties: see `curvature`."""
-    atoms = Atoms.of(point, psi is not None)
+    atoms = Atoms.of(point)
     out = np.zeros((len(atoms.order), len(atoms.order)))
     if psi is None:
         psi = np.ones((1, 1), dtype=v.dtype)
@@ -231,6 +250,17 @@ def calibrate(
         out, lost,
     )  # fmt: skip
     return lost
+
+
+def top_odds(
+    z: np.ndarray, jumps: Jumps, weights: np.ndarray, biases: np.ndarray, at: np.ndarray
+) -> np.ndarray:
+    """Logarithm of the odds (n,) of the class ``at`` on top, after ``w_d u + b_d``; 0 in rows that are not done."""
+    odds = np.empty(len(z), dtype=z.dtype)
+    predict_loops().top_odds(
+        z, jumps.top, jumps.height, jumps.ranks, jumps.depth, jumps.over, jumps.many, jumps.done, weights, biases, at, odds
+    )  # fmt: skip
+    return odds
 
 
 def loops() -> Any:

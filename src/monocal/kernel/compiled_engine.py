@@ -12,7 +12,7 @@ import numpy as np
 from ..arrays import Array
 from ..ranks.ranked import Ranked
 from . import compiled
-from .array import ArrayEngine
+from .array import ArrayEngine, Exponentials
 from .block import Block
 from .interface import Sums
 from .point import Point
@@ -51,26 +51,33 @@ class CompiledEngine(ArrayEngine):
             return super().sums(block.in_double(), point)
         starts = point.columns[0]
         ties = len(point.start) > 0 and bool(rows.tied is None or rows.tied[starts].any())
-        found = compiled.sums_of_rows(
-            rows.depth, rows.height, block.weight, psi, point, keep=psi is not None or ties
-        )
+        p = compiled.scratch(*rows.depth.shape) if psi is not None or ties else None
+        found = compiled.sums_of_rows(rows.depth, rows.height, block.weight, psi, point, p)
         hessian = found.hessian
-        if ties:
-            hessian = hessian - self.within_ties(block, point, found.p)
+        if ties and p is not None:
+            hessian = hessian - self.within_ties(block, point, p)
         by_rank, whole = found.by_rank, np.zeros(0)
-        if psi is not None:
+        if psi is not None and p is not None:
             others = psi[:, 1:] if point.own is None else psi[:, point.own[1:]]
-            by_rank = np.concatenate([by_rank, others.T @ found.p])
+            by_rank = np.concatenate([by_rank, others.T @ p])
             whole = np.asarray(others.T @ found.depth, dtype=np.float64)
-        return Sums(float(block.weight @ found.logs), by_rank, whole, hessian)
+        return Sums(found.value, by_rank, whole, hessian)
 
     def probabilities(self, block: Block, point: Point) -> tuple[Block, Array, Array, list[Array] | None]:
         if not _is_plain(block):
             return super().probabilities(block, point)
         rows = block.rows
         alone = replace(point, kind=point.kind[:0], factor=point.factor[:0], start=point.start[:0])
-        found = compiled.sums_of_rows(rows.depth, rows.height, block.weight, block.factors, alone, keep=True)
-        return block, found.p, found.logs, None
+        p = np.empty_like(rows.depth)
+        found = compiled.sums_of_rows(rows.depth, rows.height, block.weight, block.factors, alone, p)
+        return block, p, found.logs, None
+
+    def exponentials(self, block: Block, point: Point) -> Exponentials:
+        if not _is_plain(block):
+            return super().exponentials(block, point)
+        rows = block.rows
+        p, total, shift = compiled.exponentials(rows.depth, rows.height, block.factors, point)
+        return p, total, shift[:, None], None
 
     def within_ties(self, block: Block, point: Point, p: Array) -> np.ndarray | float:
         if not (_is_plain(block) and compiled.suits(p)):

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..arrays import Array, array_namespace, like, to_numpy, to_numpy_together
+from ..arrays import Array, array_namespace, like, sums_from, sums_up_to, to_numpy, to_numpy_together
 from ..ranks.ties import tie_bounds
 from .block import Block
 from .point import SCALE, Point
@@ -28,7 +28,7 @@ def hessian_of(block: Block, point: Point, p: Array, tail: list[Array] | None) -
     starts = point.columns[0]
     height = xp.astype(block.rows.height[:, None], xp.float64)
     drops = _drops(height, *_sums_at(block, p, starts, tail))
-    return covariance_of_drops(block, point, *drops) - block.engine.within_ties(block, point, p)
+    return _covariance_of_drops(block, point, *drops) - block.engine.within_ties(block, point, p)
 
 
 def hessian_of_columns(
@@ -40,13 +40,13 @@ def hessian_of_columns(
     starts = point.columns[0]
     where = np.searchsorted(point.begins, starts)
     height = xp.astype(block.rows.height[:, None], xp.float64)
-    below = xp.cumulative_sum(mass, axis=1) - mass
-    upwards = [xp.flip(xp.cumulative_sum(xp.flip(x, axis=1), axis=1), axis=1) for x in (depth, square)]
+    below = sums_up_to(mass) - mass
+    upwards = [sums_from(x) for x in (depth, square)]
     drops = _drops(height, *(x[:, where] for x in (below, *upwards)))
-    return covariance_of_drops(block, point, *drops) - block.engine.within_ties(block, point, p)
+    return _covariance_of_drops(block, point, *drops) - block.engine.within_ties(block, point, p)
 
 
-def covariance_of_drops(block: Block, point: Point, mean: Array, later: Array) -> np.ndarray:
+def _covariance_of_drops(block: Block, point: Point, mean: Array, later: Array) -> np.ndarray:
     """The same as if no ranks were tied, from the mean drops at each start and what a later start takes off, (n, 2 D) each."""
     psi, xp = block.factors, array_namespace(block.weight)
     column = point.columns[2]
@@ -65,14 +65,12 @@ def _sums_at(
     block: Block, p: Array, starts: np.ndarray, tail: list[Array] | None
 ) -> tuple[Array, Array, Array]:
     """``P`` below each start, ``V`` and ``Q`` from it on, (n, D) each."""
-    v, xp = block.rows.depth, array_namespace(p)
-    pieces = block.engine.piece_moments(p, v, starts)
+    pieces = block.engine.piece_moments(p, block.rows.depth, starts)
     if tail is not None:
         for piece, t in zip(pieces, tail, strict=True):
             piece[:, 0] += t
-    below = xp.cumulative_sum(pieces[0], axis=1) - pieces[0]
-    depth, square = (xp.flip(xp.cumulative_sum(xp.flip(x, axis=1), axis=1), axis=1) for x in pieces[1:])
-    return below, depth, square
+    mass, depth, square = pieces
+    return sums_up_to(mass) - mass, sums_from(depth), sums_from(square)
 
 
 def _drops(height: Array, below: Array, depth: Array, square: Array) -> tuple[Array, Array]:

@@ -191,7 +191,9 @@ def exponentials_of_row(v, starts, leading, lesser, base, raised, p):
         w, c, b = leading[d], lesser[d], raised[d]
         x, y = v[starts[d] : starts[d + 1]], p[starts[d] : starts[d + 1]]
         for i in range(x.size):
-            y[i] = exp(w * x[i] + (c * x[i] + b))
+            y[i] = w * x[i] + (c * x[i] + b)
+    for i in range(p.size):  # in one go: what is left of a short piece would be taken one by one
+        p[i] = exp(p[i])
     average_ties(v, starts, leading, lesser, raised, p)
     return total_of(p), shift
 
@@ -264,12 +266,12 @@ def sums_of_rows(
     factor,
     kept,
     out,
-    total,
-    shift,
+    logs,
     depth,
     hessian,
 ):
-    # `kept` takes the probabilities times weights of all rows, or has one row to work in.
+    # `kept` takes the probabilities times weights of all rows, or has one row to work in. Returns the sum of weighted `logs`.
+    value = 0.0
     own, every = (0 if psi.shape[0] == 1 else 1), (0 if kept.shape[0] == 1 else 1)
     some, pieces = np.zeros((3, v.shape[1]), dtype=np.float32), starts.size - 1
     leading, lesser = np.empty(pieces, dtype=np.float32), np.empty(pieces, dtype=np.float32)
@@ -280,8 +282,10 @@ def sums_of_rows(
     for n in range(v.shape[0]):
         row, p = v[n], kept[n * every]
         parameters_of_row(psi[n * own], used, weights, drops, height[n], w, b, leading, lesser, base)
-        total[n], shift[n] = exponentials_of_row(row, starts, leading, lesser, base, raised, p)
-        share, high = weight[n] / total[n], height[n]
+        total, shift = exponentials_of_row(row, starts, leading, lesser, base, raised, p)
+        logs[n] = np.log(np.float64(total)) + shift
+        value += weight[n] * logs[n]
+        share, high = weight[n] / total, height[n]
         at_depth, at_height, mass = some[0], some[1], some[2]
         for i in range(p.size):
             q = p[i] * share
@@ -308,6 +312,18 @@ def sums_of_rows(
             )
         if depth.size:
             depth[n] = product_of(p, row)
+    return value
+
+
+@loop
+def exponentials(v, starts, psi, used, weights, drops, height, p, total, shift):
+    own, pieces = (0 if psi.shape[0] == 1 else 1), starts.size - 1
+    leading, lesser = np.empty(pieces, dtype=np.float32), np.empty(pieces, dtype=np.float32)
+    base, raised = np.empty(pieces, dtype=np.float32), np.empty(pieces, dtype=np.float32)
+    w, b = np.empty(pieces), np.empty(pieces)
+    for n in range(v.shape[0]):
+        parameters_of_row(psi[n * own], used, weights, drops, height[n], w, b, leading, lesser, base)
+        total[n], shift[n] = exponentials_of_row(v[n], starts, leading, lesser, base, raised, p[n])
 
 
 @loop

@@ -43,7 +43,9 @@ class Point:
     @cached_property
     def jumps(self) -> np.ndarray:
         """Ranks at which a weight or a bias changes."""
-        change = np.diff(self.weights, axis=1).any(axis=0) | np.diff(self.biases, axis=1).any(axis=0)
+        used = self.weights.any(axis=1) | self.biases.any(axis=1)
+        change = np.diff(self.weights[used], axis=1).any(axis=0)
+        change |= np.diff(self.biases[used], axis=1).any(axis=0)
         places = np.flatnonzero(change) + 1
         return places if self.begins is None else self.begins[places]
 
@@ -53,6 +55,12 @@ class Point:
         starts, at = np.unique(np.append(0, self.start), return_inverse=True)
         at = at[1:]
         return starts, at, at + np.where(self.kind == SCALE, 0, len(starts))
+
+    @cached_property
+    def by_start(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """The working set in the order of its starts: that order, columns, whether scales, factors, (a,) each."""
+        order = np.argsort(self.start, kind="stable")
+        return order, self.columns[2][order], self.kind[order] == SCALE, self.factor[order]
 
     @cached_property
     def pieces(self) -> tuple[np.ndarray, np.ndarray]:
@@ -90,7 +98,7 @@ class Shared:
 
     weights: Array  # (K, D), -w in double precision
     drops: Array  # (2 K, D), -(w_top - w) and -(b_top - b), in double precision
-    # (1, D) each: the weights of the first factor, as numbers of the rows' precision that add up
+    # (1, D) each: numbers in the precision of the rows that add up to the weights of the first factor
     parts: list[Array]
     used: np.ndarray  # which factors count
     lengths: Array  # (D,), ranks of each piece

@@ -323,11 +323,16 @@ def logits_of_row(row, top, height, ranks, depth, over, many, w, b, t, x, v, w_i
 
 
 @strict_loop
-def softmax_of_row(row, highest, result):
+def exponentials_of_row(row, highest, result):
     for i in range(row.size):
         result[i] = np.rint((result[i] - highest) * UP) * DOWN
     for i in range(row.size):
         result[i] = F32(0) if row[i] == -INF else exp(result[i])
+
+
+@strict_loop
+def softmax_of_row(row, highest, result):
+    exponentials_of_row(row, highest, result)
     share = F32(1) / total_of(result)
     for i in range(row.size):
         result[i] *= share
@@ -343,6 +348,28 @@ def loses_top(row, top, result):
     for i in range(at):
         before += np.int32(result[i] >= result[at])
     return before > 0
+
+
+@strict_loop
+def top_odds(z, top, height, ranks, depth, over, many, done, weights, biases, at, odds):
+    # Logarithm of the odds of the class `at` on top, under the softmax of the calibrated logits.
+    m = z.shape[1]
+    step = 0 if weights.shape[0] == 1 else 1
+    v, w_i, b_i = np.empty(m, np.float32), np.empty(m, np.float32), np.empty(m, np.float32)
+    t, x = np.empty(ranks.size + 4, np.float32), np.empty(ranks.size + 4, np.float32)
+    result = np.empty(m, np.float32)
+    for n in range(z.shape[0]):
+        odds[n] = F32(0)
+        if not done[n]:
+            continue
+        row, w, b = z[n], weights[n * step], biases[n * step]
+        highest = logits_of_row(
+            row, top[n], height[n], ranks, depth[n], over[n], many[n], w, b, t, x, v, w_i, b_i, result
+        )
+        exponentials_of_row(row, highest, result)
+        of_top = result[at[n]]
+        result[at[n]] = F32(0)
+        odds[n] = np.log(of_top) - np.log(total_of(result))
 
 
 @strict_loop

@@ -47,5 +47,6 @@ def _rest_moments(block: Block, weights: list[Array], base: Array, count: int) -
     rest = tail.rest
     if rest is None:
         return [0 * base[:, 0]] * count
+    xp = array_namespace(base)
     mass = rest.count * exp_(base[:, 0] + sum(w[:, 0] * rest.depth for w in weights))
-    return [mass * rest.depth**t for t in range(count)]
+    return [xp.astype(mass * rest.depth**t, base.dtype, copy=False) for t in range(count)]

@@ -24,7 +24,7 @@ class Totals:
     label: np.ndarray  # (3, K, r): where the label's shares of psi v, psi U and psi begin (positive) and end
     # (3, K, r): the same as if every label were the top class, in blocks where some rows share it
     top: np.ndarray
-    ties: int  # ranks of the largest group of tied ones
+    ties: int  # number of ranks in the largest group of ties
     tied: np.ndarray  # (r,) bool: whether a rank equals the one below it in some row
     mean: np.ndarray  # (2, K, r): sums of psi u and psi (all rows) at each rank
     square: np.ndarray  # (2, K, r): sums of their squares
@@ -52,18 +52,18 @@ def label_totals(block: Block, psi: np.ndarray, r: int) -> np.ndarray:
     outside = 1.0 - held / size
     values = (to_numpy(block.label_depth), to_numpy(block.rows.height), np.ones(len(rank)))
     share = np.concatenate([psi * (weight * value / size)[:, None] for value in values], axis=1)
-    columns = np.arange(share.shape[1])
-
-    def at(place: np.ndarray) -> np.ndarray:
-        cell = (place[:, None] * len(columns) + columns).ravel()
-        return np.bincount(cell, share.ravel(), (r + 1) * len(columns)).reshape(r + 1, -1)
-
-    edges = (at(rank) - at(ends))[:r]
+    edges = np.zeros((share.shape[1], r + 1))
+    for place, sign in ((rank, 1.0), (ends, -1.0)):
+        # Rows in the order of their places are added up place by place.
+        order = np.argsort(place, kind="stable")
+        there = place[order]
+        first = np.flatnonzero(np.append(True, there[1:] != there[:-1]))
+        edges[:, there[first]] += sign * np.add.reduceat(share[order], first, axis=0).T
     lowest = (size * outside) @ share
-    edges[0] += lowest
+    edges[:, 0] += lowest
     if r > 1:
-        edges[1] -= lowest
-    by_factor: np.ndarray = edges.T.reshape(3, psi.shape[1], r)
+        edges[:, 1] -= lowest
+    by_factor: np.ndarray = edges[:, :r].reshape(3, psi.shape[1], r)
     return by_factor
 
 
@@ -76,3 +76,23 @@ def with_top_labels(block: Block) -> Block:
         size = held + xp.where(rows.height == 0, rows.tail.ties, 0 * held)
     rank = rows.depth.shape[1] - held
     return replace(block, label_depth=0 * rows.height, label_rank=rank, label_held=held, label_size=size)
+
+
+def scale_totals(block: Block) -> Totals:
+    """The totals where the plain scale is the only atom: sums over all ranks, which stand at the lowest, and at the top."""
+    rows, w, xp = block.rows, block.weight, array_namespace(block.weight)
+    u = rows.height[:, None] - rows.depth
+    if rows.valid is not None:
+        u = xp.clip(u, min=0.0)
+    of_rows = [block.label_depth, rows.height**2, xp.sum(u, axis=1), xp.sum(u * u, axis=1)]
+    sums = xp.stack([xp.astype(x, xp.float64, copy=False) for x in (*of_rows, xp.ones_like(w))])
+    label_depth, at_top, first, second, weight = to_numpy(sums @ xp.astype(w, xp.float64, copy=False))
+    r = rows.depth.shape[1]
+    label, mean, square = np.zeros((3, 1, r)), np.zeros((2, 1, r)), np.zeros((2, 1, r))
+    label[DEPTH, 0, 0] = label_depth
+    if r > 1:
+        label[DEPTH, 0, 1] = -label_depth
+    mean[0, 0, 0], square[0, 0, -1] = first, at_top
+    square[0, 0, 0] += second - at_top
+    mean[1], square[1] = weight, weight
+    return Totals(float(weight), label, np.zeros_like(label), 1, np.zeros(r, dtype=bool), mean, square)

@@ -17,3 +17,9 @@ def exponential(x):
     rest = (x - k * 0.693359375) + k * 2.12194440054690583e-4
     half = tl.floor(k * 0.5)
     return tl.exp2(rest * 1.4426950408889634) * tl.exp2(half) * tl.exp2(k - half)
+
+
+@triton.jit
+def ramp(q, zero, width):
+    # `calibration.ramps`
+    return tl.minimum(tl.maximum((q - zero) / width, 0.0), 1.0)

@@ -1,17 +1,22 @@
 """A rank map applied on a CUDA device: the values at the jumps are selected, and every class is written once.
 
-    f = W_d u + B_d,     u = U - v,     d = number of jumps at or below the class,     v = min(z_top - z, 1e6)
+    g = f_top - f = max(w_d v + D_d, bound_d),        v = min(z_top - z, 1e6),       d = number of jumps at or below the class,
+
+    D_d = (w_top - w_d) U + (b_top - b_d),            bound_d = the largest g of any class above.
 
 A row goes through two kernels. `facts` reads what depends on the row as a whole: its height ``U``, its statistics, the depth
-``t_j`` at every jump, and the running sums ``W_j``, ``B_j`` of the steps. Where a jump falls inside a group of tied classes,
-these get ``W_L + sum share_j step_j``, with ``share_j`` the part of the group at or above the jump: the mean of their ranks.
-`whole` then compares every class with the depths at the jumps and writes its value. Rows longer than a kernel holds are cut
-into parts: `partial` sums them, `write` writes them, all rows and parts at once.
+``t_j`` at every jump, weights and drops ``D``. Where a jump falls inside a group of tied classes, these lack the part of the step
+that their ranks below the jump would not have: the mean over their ranks. `whole` then finds the piece of every class by the
+depths at the jumps and writes its value. Rows longer than a kernel holds are cut into parts: `partial` sums them, `write` writes
+them, all rows and parts at once. A second stage (`calibration.adjustment`) is ``g' = W g + A`` below the top; its log-odds are
+sums over the row, of parts in `odds`.
 
-Order. A depth is a rounded monotone function of the logit; ``W`` and ``B`` rise with ``j``, because the running maximum takes
-back what a parallel sum loses; ``W u + B`` rounds monotonely (the compiler must not fuse it in one place and not in another,
-so fusing is off); ``exp`` is taken on the grid of `arrays.ordered_exp`. Where rounding has made a lower class equal to the top
-one and stands before it, the top is raised by one unit, as in `arrays.keep_argmax`.
+Order. Everything is measured from the top, where single precision keeps what matters, however far away the lowest class is (a
+number such as -3e38 that hides a class). A depth is a rounded monotone function of the logit, and within a piece
+``w v + D`` rounds monotonely (the compiler must not fuse it in one place and not in another, so fusing is off). No class lies
+above the bound of its piece, so none changes places across a jump. ``exp`` is taken on the grid of `arrays.ordered_exp`. Where
+rounding has made a lower class equal to the top one and stands before it, the top is raised by one unit, as in
+`arrays.keep_argmax`.
 
 Nothing here waits for the device or looks at values on the host, so that all of it can be captured in a CUDA graph.
 """
@@ -56,6 +61,20 @@ class Tables:
     statistics: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class SecondStage:
+    """The numbers of a second stage on the device."""
+
+    class_scales: Any  # (m,), or None
+    ramp_statistic: Any  # (R,); 0: the log-odds, others are of the context
+    ramp_zero: Any
+    ramp_width: Any
+    steps: Any  # (2, 1 + R), rows side by side
+    n_ramps: int
+    # (n, 3), float32, or None: a scale, and parts of weight and lift, that the context gives each row
+    terms: Any = None
+
+
 def suits(z: Any, n_jumps: int, statistics: tuple[Any, ...]) -> bool:
     """Whether the kernels take logits and a map like these."""
     if not takes_triton(z) or str(z.dtype) == "torch.float64":
@@ -72,18 +91,37 @@ def tables(
     n_ranks: int,
     statistics: tuple[str, ...],
 ) -> Tables:
-    """The same from arrays on the host, brought over at once; ``ramps`` are statistic, zero and width of each."""
-    import torch
-
-    parts = [np.ravel(x) for x in (jumps, scale_steps, bias_steps, *ramps)]
-    flat = torch.from_numpy(np.concatenate(parts).astype(np.float32)).to(device)
-    start, scale, bias, *ramp = flat.split([len(part) for part in parts])
+    """A map from arrays on the host, brought over at once; ``ramps`` are statistic, zero and width of each."""
+    start, scale, bias, *ramp = _over(device, [jumps, scale_steps, bias_steps, *ramps])
     return Tables(
         start, scale, bias, ramp[0], ramp[1], ramp[2], len(jumps), len(scale_steps), n_ranks, statistics
     )
 
 
-def apply(z: Any, table: Tables, mode: int) -> Any:
+def second_stage(
+    device: Any,
+    class_scales: np.ndarray | None,
+    ramps: tuple[np.ndarray, np.ndarray, np.ndarray],
+    steps: np.ndarray,
+) -> SecondStage:
+    """A second stage from arrays on the host, likewise."""
+    scales, *ramp, there = _over(
+        device, [np.zeros(0) if class_scales is None else class_scales, *ramps, steps]
+    )
+    return SecondStage(
+        None if class_scales is None else scales, ramp[0], ramp[1], ramp[2], there, len(ramps[0])
+    )
+
+
+def _over(device: Any, parts: list[np.ndarray]) -> list[Any]:
+    import torch
+
+    flat = [np.ravel(x) for x in parts]
+    there = torch.from_numpy(np.concatenate(flat).astype(np.float32)).to(device)
+    return list(there.split([len(x) for x in flat]))
+
+
+def apply(z: Any, table: Tables, mode: int, stage: SecondStage | None = None) -> Any:
     """Calibrated probabilities, logits or log-probabilities of logits (n, m), in their own type."""
     import torch
 
@@ -95,58 +133,68 @@ def apply(z: Any, table: Tables, mode: int) -> Any:
     if m > _LONGEST:
         size = max(size, 4096)
     for begin in range(0, n, size):
-        _apply(z[begin : begin + size], table, mode, out[begin : begin + size])
+        rows = slice(begin, begin + size)
+        terms = None if stage is None or stage.terms is None else stage.terms[rows]
+        _apply(z[rows], table, mode, stage, terms, out[rows])
     return out
 
 
-def _apply(z: Any, table: Tables, mode: int, out: Any) -> None:
+def _apply(z: Any, table: Tables, mode: int, stage: SecondStage | None, terms: Any, out: Any) -> None:
     import torch
 
     n, m = z.shape
-    k = _kernels()
     r, jumps = table.n_ranks, table.n_jumps
     ranked, downwards = _ranked(z, r, jumps)
     width = jumps + 1
     facts = torch.empty((n, 5, width), dtype=torch.float32, device=z.device)
-    head = torch.empty((n, 4), dtype=torch.float32, device=z.device)
+    head = torch.empty((n, 5), dtype=torch.float32, device=z.device)
     places = [STATISTICS.index(s) for s in table.statistics]
+    scales = None if stage is None else stage.class_scales
+    # What is not looked at may be anything.
+    second = (head, head, head, head, 0) if stage is None else _arguments(stage)
+    beside = head if terms is None else terms
+    pad = 16 if width <= 16 else max(64, power(width))  # few sizes, so that few kernels are compiled
     block = min(power(m), _LONGEST)
+    of_row = {"adjusted": stage is not None, "context": terms is not None, "enable_fp_fusion": False}
+    common = {**of_row, "cells": EXP_GRID["float32"], "steps": pad.bit_length() - 1 if jumps else 0}
     with device_of_kernel(z):
-        k.facts[(n,)](
+        _first_kernels().facts[(n,)](
             z, z.stride(0), m, ranked, ranked.stride(0), r, table.jumps, jumps, table.scale_steps, table.bias_steps,
-            table.n_factors, table.ramp_statistic, table.ramp_zero, table.ramp_width, LARGEST, facts, head,
-            downwards=downwards, tail=r < m, in_order=r < m or jumps > 0,
-            statistics=_needs(places), places=tuple(places), steps=r.bit_length() + 1,
-            pad=_pad(width), block=block, num_warps=min(max(block // 512, 1), 16), enable_fp_fusion=False,
+            table.n_factors, table.ramp_statistic, table.ramp_zero, table.ramp_width, head if scales is None else scales,
+            beside, LARGEST, facts, head, downwards=downwards, tail=r < m, in_order=r < m or jumps > 0,
+            statistics=_needs(places), places=tuple(places), by_class=scales is not None, steps=r.bit_length() + 1,
+            pad=pad, block=block, num_warps=min(max(block // 512, 1), 16), **of_row,
         )  # fmt: skip
-        top_only = jumps == 0 and table.n_factors == 1 and r == m and mode != LOGITS
-        common = {"mode": mode, "from_top": top_only, "cells": EXP_GRID["float32"], "enable_fp_fusion": False}
+        k = _kernels()
+        given = (z, z.stride(0), m, facts, width, head, LARGEST)
         if m <= _LONGEST:
-            block = power(m)
             k.whole[(n,)](
-                z, z.stride(0), m, facts, width, head, LARGEST, out, out.stride(0),
-                block=block, num_warps=min(max(block // 256, 1), 16), **common,
+                *given, *second, beside, out, out.stride(0), mode=mode, block=block,
+                num_warps=min(max(block // 256, 1), 16), **common,
             )  # fmt: skip
             return
         parts = -(-m // _PART)
-        sums = torch.empty((n, parts, 2), dtype=torch.float32, device=z.device)
-        k.partial[(n, parts)](
-            z, z.stride(0), m, facts, width, head, LARGEST, sums, parts, block=_PART, num_warps=8, **common
-        )
+        sums = torch.empty((2, n, parts, 2), dtype=torch.float32, device=z.device)
+        cut = {"block": _PART, "num_warps": 8}
+        if stage is not None:
+            k.odds[(n, parts)](*given, sums[0], parts, steps=common["steps"], enable_fp_fusion=False, **cut)
+        cut["some"] = power(parts)
+        k.partial[(n, parts)](*given, *second, beside, sums[0], sums[1], parts, **cut, **common)
         k.write[(n, parts)](
-            z, z.stride(0), m, facts, width, head, LARGEST, sums, parts, out, out.stride(0),
-            block=_PART, some=power(parts), num_warps=8, **common,
-        )  # fmt: skip
+            *given, *second, beside, sums[0], sums[1], parts, out, out.stride(0), mode=mode, **cut, **common
+        )
 
 
-def _pad(width: int) -> int:
-    """Few sizes, so that few kernels are compiled."""
-    return 16 if width <= 16 else max(64, power(width))
+def _arguments(stage: SecondStage) -> tuple[Any, Any, Any, Any, int]:
+    none = stage.steps  # is not looked at
+    ramps = (stage.ramp_statistic, stage.ramp_zero, stage.ramp_width)
+    statistic, zero, width = (none if x is None else x for x in ramps)
+    return statistic, zero, width, stage.steps, stage.n_ramps
 
 
 def _needs(places: list[int]) -> int:
-    """Which sums the statistics need: none, those of the depths, or those of exponentials as well."""
-    return 2 if any(p >= 2 for p in places) else int(any(p >= 0 for p in places))
+    """Which sums the statistics need: none, those of the depths, of their squares as well, or of exponentials as well."""
+    return max((min(p, 3) if p >= 2 else 1 for p in places), default=0)
 
 
 def _ranked(z: Any, r: int, jumps: int) -> tuple[Any, bool]:
@@ -162,8 +210,14 @@ def _ranked(z: Any, r: int, jumps: int) -> tuple[Any, bool]:
         return z.sort(dim=1).values, False
     out = torch.empty((n, m), dtype=z.dtype, device=z.device)
     with device_of_kernel(z):
-        _kernels().sort[(n,)](z, z.stride(0), m, out, block=power(m), num_warps=1)
+        _first_kernels().sort[(n,)](z, z.stride(0), m, out, block=power(m), num_warps=1)
     return out, False
+
+
+def _first_kernels() -> Any:
+    from . import triton_facts_kernels
+
+    return triton_facts_kernels
 
 
 def _kernels() -> Any:

@@ -51,7 +51,7 @@ def readable(block: Block) -> bool:
 def suits(block: Block, point: Point) -> bool:
     """Whether the kernels take rows and a point like these."""
     tail = block.rows.tail
-    known = tail is None or (tail.logits is not None and tail.rest is None)
+    known = tail is None or (tail.logits is None) != (tail.rest is None)
     r = block.rows.depth.shape[1]
     short = r <= _LONGEST and len(point.jumps) <= _JUMPS and len(point.start) <= _ATOMS
     plain = block.factors is None or point.whole_scales
@@ -204,7 +204,27 @@ def _tail(block: Block, table: Any) -> tuple[Any, Any]:
     rows, tail = block.rows, block.rows.tail
     if tail is None:
         return rows.height, rows.height
+    if tail.rest is not None:
+        return _rest_sums(block, table), tail.ties
     return tail_sums(tail.logits, rows.top, rows.height, table), tail.ties
+
+
+def _rest_sums(block: Block, table: Any) -> Any:
+    """`tail_sums` where only the number of the classes and their common depth are known: with those in use at the height."""
+    import torch
+
+    rows, tail = block.rows, block.rows.tail
+    assert tail is not None
+    assert tail.rest is not None
+    rest: tuple[Any, Any] = tail.rest.depth, tail.rest.count
+    depth, count = (x.double() for x in rest)
+    height: Any = rows.height
+    valid: Any = rows.valid
+    height = height.double()
+    kept = torch.full_like(height, rows.depth.shape[1]) if valid is None else valid.sum(dim=1).double()
+    mass = count * torch.exp(table[:, 0] * (depth - height))
+    powers = [kept * height**t + mass * depth**t for t in range(3)]
+    return torch.stack(powers, dim=1).float()
 
 
 def scale_sums(block: Block, scale: float) -> np.ndarray:

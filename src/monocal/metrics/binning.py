@@ -338,6 +338,52 @@ def classwise_ece(
     return float(classwise_sums(rows, rows.weight, rows.column_totals).ece().mean())
 
 
+def check_two_classes(n_classes: int) -> None:
+    """Raise unless there is one positive class and one negative."""
+    if n_classes != 2:
+        raise InputError(
+            f"positive_ece: a positive class is one of two, but there are {n_classes}. classwise_ece takes each class by itself."
+        )
+
+
+def positive_ece(
+    probs: Any,
+    labels: Any,
+    *,
+    n_bins: int = 15,
+    sample_weight: Any = None,
+    class_axis: int = -1,
+    ignore_index: int | None = None,
+) -> float:
+    """ECE of two-class work: the probability of class 1 against how often it is the label.
+
+    `ece` looks at the larger of the two probabilities, between 0.5 and 1. Where a decision is made by the probability of one
+    class (a disease, a default, a click) it matters whether "3 %" is three in a hundred, and this is what looks there.
+
+    Parameters
+    ----------
+    probs : (n, 2) array
+        Rows of class probabilities, the positive class in the second column.
+    labels : (n,) array
+        True classes, 0 and 1.
+    n_bins : int
+        Equal-width bins of the probability of class 1.
+    sample_weight : (n,) array, optional
+    class_axis, ignore_index
+        As in `evaluate`.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> round(mc.metrics.positive_ece([[0.97, 0.03]] * 100, [0] * 90 + [1] * 10), 3)
+    0.07
+    """
+    layout = Layout(class_axis, ignore_index)
+    rows = Outcomes.of(probs, labels, sample_weight, layout, n_bins=n_bins, classwise=True)
+    check_two_classes(rows.n_classes)
+    return float(classwise_sums(rows, rows.weight, rows.column_totals).ece()[1])
+
+
 def debiased_ece(
     probs: Any,
     labels: Any,

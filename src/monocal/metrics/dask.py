@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from copy import copy
-from dataclasses import replace
 from functools import reduce
 from typing import Any
 
@@ -11,7 +10,7 @@ from ..errors import InputError
 from ..layout import ROWS, Layout
 from ..rows.chunks import Box, chunks_of, once, reduce_tasks, task, whole_rows
 from .evaluation import Evaluation
-from .streaming import Evaluator, merging
+from .streaming import Evaluator, asked_for, merging
 
 
 def evaluate(
@@ -40,7 +39,7 @@ def evaluate(
     chunks = chunks_of(whole_rows(probs), labels, sample_weight)
     tasks = [task(_evaluate, shared, *chunk) for chunk in chunks]
     result: Evaluation = reduce_tasks(tasks, _merge).result()
-    return replace(result, estimates={name: result[name] for name in names})
+    return asked_for(result, names, metrics)
 
 
 def _evaluate(options: Box, probs: Any, labels: Any, weight: Any, first_row: int) -> Evaluator:

@@ -107,8 +107,18 @@ class Evaluation:
         except KeyError:
             raise KeyError(f"{name!r} was not computed; there are {', '.join(self.estimates)}") from None
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain numbers, ready for JSON."""
+    def to_dict(self, *, flat: bool = False) -> dict[str, Any]:
+        """Plain numbers, ready for JSON.
+
+        Parameters
+        ----------
+        flat : bool
+            One level, of numbers only, as experiment trackers take them (``mlflow.log_metrics``, ``wandb.log``): ``ece``, and
+            ``ece_low`` and ``ece_high`` where it has an interval, ``n_samples``, and of groups how many there are
+            (``groups_n_groups``), how many are off (``groups_n_off``) and their mean ECE, its floor and p-value.
+        """
+        if flat:
+            return self._flat()
         groups = {} if self.groups is None else {"groups": self.groups.to_dict()}
         return {
             "n_samples": self.n_samples,
@@ -120,6 +130,17 @@ class Evaluation:
             },
             **groups,
         }
+
+    def _flat(self) -> dict[str, float]:
+        found: dict[str, float] = {}
+        for name, e in self.estimates.items():
+            ends = {name: e.value, f"{name}_low": e.low, f"{name}_high": e.high}
+            found |= {key: float(value) for key, value in ends.items() if value is not None}
+        told = {} if self.groups is None else self.groups.to_dict()
+        found |= {
+            f"groups_{key}": float(value) for key, value in told.items() if isinstance(value, int | float)
+        }
+        return found | {"n_samples": self.n_samples, "n_classes": self.n_classes}
 
     def to_pandas(self) -> Any:
         """Frame with one row per metric and columns ``value``, ``low``, ``high``."""
@@ -168,7 +189,7 @@ def evaluate(
         True classes, integers from 0 to m - 1; with more axes in the shape of ``probs`` without the classes, as are
         ``sample_weight`` and ``groups``.
     metrics : str or sequence of str, optional
-        Names to compute; all of `METRICS` when None.
+        Names to compute; all of `METRICS` that rows of so many classes have when None.
     n_boot : int
         Draws behind the intervals of calibration errors; positive: with intervals.
     level : float
@@ -258,6 +279,7 @@ def evaluate(
     rows = Outcomes.of(probs, labels, sample_weight, layout, n_bins=options.n_bins, classwise=classwise)
     if "top_k_accuracy" in names:
         rows.check_ranks(options.top_k)
+    names = [name for name in names if name in chosen(metrics, rows.n_classes)]
     statistics = Statistics(rows, options)
     values = {name: METRICS[name].value(statistics) for name in names}
     estimates = {name: Estimate(value) for name, value in values.items()}

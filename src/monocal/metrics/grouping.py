@@ -17,7 +17,7 @@ from ..arrays import is_dask, to_numpy
 from ..errors import InputError
 from .outcomes import Integers
 
-MISSING = "(missing)"
+_MISSING = "(missing)"
 _MOST_FRACTIONS = 1000
 
 
@@ -91,7 +91,7 @@ def _column(values: Any, n: int, name: str) -> Grouping:
                 "np.digitize(values, [0.2, 0.5])."
             )
         texts = [str(key) for key in keys] if kind in "Mm" else [_text(key) for key in keys.tolist()]
-        return _merged(number.reshape(-1), [MISSING if text == "NaT" else text for text in texts])
+        return _merged(number.reshape(-1), [_MISSING if text == "NaT" else text for text in texts])
     if kind not in "OUST":
         raise InputError(
             f"{name}: values of type {array.dtype} make no groups. Give numbers, text or categories."
@@ -106,16 +106,16 @@ def _column(values: Any, n: int, name: str) -> Grouping:
 
 def _merged(number: Integers, texts: list[str]) -> Grouping:
     """Values that print alike are one group; names in alphabetical order, missing last."""
-    names = sorted(set(texts), key=lambda text: (text == MISSING, text))
+    names = sorted(set(texts), key=lambda text: (text == _MISSING, text))
     place = {text: k for k, text in enumerate(names)}
     return Grouping(np.array([place[text] for text in texts], dtype=np.int64)[number], tuple(names))
 
 
 def _text(value: Any) -> str:
     if value is None or _is_nothing(value):
-        return MISSING
+        return _MISSING
     if isinstance(value, (float, np.floating)):
-        return MISSING if value != value else f"{float(value):.15g}"
+        return _MISSING if value != value else f"{float(value):.15g}"
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 

@@ -244,7 +244,7 @@ def evaluate_groups(
     seed: int | None = 0,
 ) -> GroupEvaluation:
     """Calibration of rows in groups: one value per row, or ``"predicted"`` for the predicted classes."""
-    by_class = is_predicted(groups)
+    by_class = _is_predicted(groups)
     names = class_names_of(class_names, rows.n_classes)
     measured = _measure(rows, grouping_of(rows, groups, names), n_bins, level, np.random.default_rng(seed))
     obstacles = find_obstacles(rows, names, 1 - level) if by_class else ()
@@ -253,14 +253,14 @@ def evaluate_groups(
     )
 
 
-def is_predicted(groups: Any) -> bool:
+def _is_predicted(groups: Any) -> bool:
     """Whether the groups asked for are the predicted classes."""
     return isinstance(groups, str) and groups == PREDICTED
 
 
 def grouping_of(rows: Outcomes, groups: Any, class_names: Sequence[str]) -> Grouping:
     """The groups of the rows that have a weight."""
-    if is_predicted(groups):
+    if _is_predicted(groups):
         given = Grouping(rows.predicted, tuple(class_names))
     else:
         all_rows = read_groups(groups, rows.n_given)

@@ -24,7 +24,7 @@ from .outcomes import Floats, Outcomes
 
 N_NODES = 1 << 14
 LOW, HIGH = -0.6, 1.6
-STEP = (HIGH - LOW) / (N_NODES - 1)
+_STEP = (HIGH - LOW) / (N_NODES - 1)
 
 
 @dataclass(frozen=True)
@@ -60,18 +60,18 @@ class KdeSums:
             width = 1.06 * self.spread(0) * self.n_rows**-0.2
         else:
             width = float(rule)
-        return max(width, STEP)
+        return max(width, _STEP)
 
     def kde_ece(self, rule: str | float = "authors") -> float:
         half = 3 * self.bandwidth(rule)  # a triweight kernel reaches three of its standard deviations
-        reach = int(half / STEP)
-        kernel = (1 - (np.arange(-reach, reach + 1) * STEP / half) ** 2) ** 3
+        reach = int(half / _STEP)
+        kernel = (1 - (np.arange(-reach, reach + 1) * _STEP / half) ** 2) ** 3
         density, correct = fftconvolve(self.grids, kernel[None, :] / kernel.sum(), mode="same", axes=1)
-        nodes = LOW + STEP * np.arange(N_NODES)
+        nodes = LOW + _STEP * np.arange(N_NODES)
         inside = (nodes > 0) & (nodes < 1)
         nodes, density, correct = nodes[inside], density[inside], correct[inside]
         known = (
-            density > 1e-6 * STEP * self.moments[0, 0]
+            density > 1e-6 * _STEP * self.moments[0, 0]
         )  # below this there is rounding of the transform only
         accuracy = np.divide(correct, density, out=np.zeros_like(nodes), where=known)
         error = np.where(known, np.abs(nodes - np.minimum(accuracy, 1)) * density, 0.0)

@@ -21,8 +21,8 @@ _LEVEL = 1e-3
 _DRAWS = 9999
 _ENOUGH = 100
 _BATCH = 2**22  # entries of tables drawn at a time
-# Counts of a row beyond which tables are drawn as if there were so many: scipy tabulates the factorials of all numbers up to
-# their sum. So many against a few are as good as known frequencies.
+# Tables with larger counts in a row are drawn as if there were only so many: scipy tabulates the factorials of all numbers up
+# to their sum. So many rows, against a few, are as good as known frequencies.
 _MOST = 2**22
 
 
@@ -157,7 +157,7 @@ def chi_squared(table: np.ndarray, seed: int = 0) -> tuple[float, float]:
 
 
 def _no_more(table: np.ndarray, most: int) -> np.ndarray:
-    """Rows of counts (2, m) in the same proportions, of ``most`` at the most."""
+    """Rows of counts (2, m) in the same proportions, with sums of at most ``most``."""
     size = np.maximum(table.sum(axis=1, keepdims=True), 1.0)
     return table * np.minimum(most / size, 1.0)
 

@@ -1,4 +1,4 @@
-"""Where the order itself is the obstacle: predicted classes of which another class is the truth more often.
+"""Where the order itself is the obstacle: predicted classes whose rows belong more often to another class.
 
 A map that keeps the order gives the predicted class at least the probability of every other class, in every row. If among the
 rows that predict ``j`` class ``k`` is the label more often than ``j``, those probabilities cannot be right on average, whatever

@@ -13,11 +13,12 @@ from typing import Any, NamedTuple
 
 from ..errors import InputError
 from ..validation import check_count
-from .binning import BinSums, classwise_sums, top_label_sums
+from .binning import BinSums, check_two_classes, classwise_sums, top_label_sums
 from .equal_mass import GapCurve
 from .kde import KdeSums, check_bandwidth
 from .outcomes import Floats, Outcomes
 from .scores import BrierParts, ScoreSums
+from .selective import RiskCoverage
 from .smooth import residual_grid, smooth_ece_of_grid
 from .within import mean_ece, predicted_class_sums
 
@@ -77,6 +78,10 @@ class Statistics:
     def curve(self) -> GapCurve:
         return GapCurve.of(self.rows, self.weight)
 
+    @cached_property
+    def selective(self) -> RiskCoverage:
+        return RiskCoverage.of(self.rows, self.weight)
+
     def sums(self) -> Sums:
         """The part that adds over rows."""
         return Sums(
@@ -130,6 +135,8 @@ class Metric:
         Largest value there is.
     mean, share : bool
     error : callable or None
+    binary : bool
+        Whether it is of two classes only.
 
     Examples
     --------
@@ -148,6 +155,7 @@ class Metric:
     mean: bool = False
     share: bool = False
     error: Callable[[Any], float] | None = None
+    binary: bool = False
 
 
 def _parts(s: Any) -> BrierParts:
@@ -173,6 +181,11 @@ def _adaptive_ece(s: Any) -> float:
     return float(s.curve.adaptive_ece(s.options.n_bins))
 
 
+def _positive_ece(s: Any) -> float:
+    check_two_classes(len(s.classwise.weight))
+    return float(s.classwise.ece()[1])
+
+
 METRICS: dict[str, Metric] = {
     "accuracy": Metric(_accuracy, higher_is_better=True, mean=True, share=True),
     "top_k_accuracy": Metric(_top_k_accuracy, higher_is_better=True, mean=True, share=True),
@@ -189,13 +202,16 @@ METRICS: dict[str, Metric] = {
     "eq_bin_ece": Metric(lambda s: s.curve.eq_bin_ece(s.options.bin_size), merges=False, upper=_INF),
     "kde_ece": Metric(lambda s: s.kde.kde_ece(s.options.bandwidth)),
     "smooth_ece": Metric(lambda s: smooth_ece_of_grid(s.residuals, s.scores.weight)),
+    "positive_ece": Metric(_positive_ece, classwise=True, binary=True),
+    "aurc": Metric(lambda s: s.selective.aurc, merges=False),
+    "e_aurc": Metric(lambda s: s.selective.e_aurc, merges=False),
 }
 
 
-def chosen(names: Any) -> list[str]:
-    """Names of the metrics asked for, all when None; an unknown one raises."""
+def chosen(names: Any, n_classes: int | None = None) -> list[str]:
+    """Names of the metrics asked for, all that rows of ``n_classes`` have when None; an unknown one raises."""
     if names is None:
-        return list(METRICS)
+        return [name for name, metric in METRICS.items() if not metric.binary or n_classes in (2, None)]
     names = [names] if isinstance(names, str) else list(names)
     unknown = [name for name in names if name not in METRICS]
     if unknown or not names:

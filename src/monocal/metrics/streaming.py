@@ -13,13 +13,14 @@ from ..errors import InputError
 from ..layout import Flat, Layout
 from ..rows.files import file_parts
 from ..validation import check_some_weight
+from .binning import check_two_classes
 from .evaluation import Estimate, Evaluation
 from .outcomes import Outcomes
 from .registry import METRICS, Options, Statistics, Sums, chosen, make_options
 
 
 class Evaluator:
-    """Accumulates the metrics that merge: all but the equal-mass ones, which need every row at once.
+    """Accumulates the metrics that merge: all but those that sort the rows (bins of equal mass, risk and coverage).
 
     Parameters
     ----------
@@ -59,7 +60,7 @@ class Evaluator:
         rows = Outcomes.of(
             probs, labels, sample_weight, layout, n_bins=self._options.n_bins, classwise=True, part=True
         )
-        self._add(Statistics(rows, self._options).sums(), len(rows.labels))
+        self.add(Statistics(rows, self._options).sums(), len(rows.labels))
         return self
 
     def merge(self, other: Evaluator) -> Evaluator:
@@ -67,7 +68,7 @@ class Evaluator:
         if other._options != self._options:
             raise InputError(f"other: expected the options {self._options}, got {other._options}")
         if other._sums is not None:
-            self._add(other._sums, other.n_samples)
+            self.add(other._sums, other.n_samples)
         return self
 
     def result(self) -> Evaluation:
@@ -76,10 +77,20 @@ class Evaluator:
             raise InputError("Evaluator.result: no rows yet: call update(probs, labels) first")
         check_some_weight(self.n_samples > 0)
         sums = self._sums
-        estimates = {name: Estimate(metric.value(sums)) for name, metric in METRICS.items() if metric.merges}
-        return Evaluation(estimates, self.n_samples, len(sums.classwise.weight))
+        n_classes = len(sums.classwise.weight)
+        names = [name for name in chosen(None, n_classes) if METRICS[name].merges]
+        estimates = {name: Estimate(METRICS[name].value(sums)) for name in names}
+        return Evaluation(estimates, self.n_samples, n_classes)
 
-    def _add(self, sums: Sums, n_samples: int) -> None:
+    @property
+    def sums(self) -> Sums:
+        """What has been added up so far, for `packing`."""
+        if self._sums is None:
+            raise InputError("Evaluator.sums: no rows yet: call update(probs, labels) first")
+        return self._sums
+
+    def add(self, sums: Sums, n_samples: int) -> None:
+        """Add the sums of so many more rows."""
         self._sums = sums if self._sums is None else self._sums + sums
         self.n_samples += n_samples
 
@@ -95,6 +106,15 @@ def merging(metrics: Any, n_boot: int, where: str, advice: str) -> list[str]:
     if n_boot:
         raise InputError(f"n_boot: intervals need all rows in one process, but {where}: {advice}.")
     return names
+
+
+def asked_for(result: Evaluation, names: list[str], metrics: Any) -> Evaluation:
+    """Of the metrics that merge, those that were asked for: all that rows of so many classes have, when None."""
+    if metrics is None:
+        return result
+    if any(METRICS[name].binary for name in names):
+        check_two_classes(result.n_classes)
+    return replace(result, estimates={name: result[name] for name in names})
 
 
 def evaluate_parts(
@@ -113,5 +133,4 @@ def evaluate_parts(
     evaluator = Evaluator(n_bins=options.n_bins, top_k=options.top_k, bandwidth=options.bandwidth)
     for X, some, its_weight in file_parts(probs.rows, y, weight):
         evaluator.update(X, some, its_weight, ignore_index=layout.ignore_index)
-    result = evaluator.result()
-    return replace(result, estimates={name: result[name] for name in names})
+    return asked_for(evaluator.result(), names, metrics)

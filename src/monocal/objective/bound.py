@@ -1,12 +1,13 @@
-"""How far a point is above the infimum at most: a dual bound, from the sums of one evaluation.
+"""An upper bound of how far a point lies above the infimum: a dual bound, from the sums of one evaluation.
 
 For any probabilities ``p'`` of the classes in every row, ``log sum_i exp f_i >= sum_i p'_i f_i + entropy(p')``. So with
 targets ``t`` and drops below the top class ``d_a >= 0`` of atom ``a``,
 
     F(c') >= entropy(p') + g' . c',      g'_a = E_t[d_a] - E_p'[d_a] + penalty_a       for all c',
 
-a lower bound of ``F`` wherever ``g' >= 0``: then ``g' . c' >= g' . lower``. At a solution the predicted ``p`` itself nearly
-will do (``g'`` is the gradient); what is left negative is mended by moving probability to the top class, which lowers every drop:
+a lower bound of ``F`` wherever ``g' >= 0``: then ``g' . c' >= g' . lower``. At a solution the predicted ``p`` itself is
+nearly enough (``g'`` is the gradient). What is still negative is mended by moving probability to the top class, which lowers
+all drops:
 
     everywhere, a share e:     F(c) - inf F  <=  (1 - e) g . (c - lower) + e (F(c) - (E_t[d] + penalty) . lower)
     at rank i, a share e_i:    F(c) - inf F  <=  g' . (c - lower) + m (1 + sum_i e_i exp(b_i - b_top)),    m = sum_i e_i E[p_i]
@@ -30,7 +31,7 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class Certificate:
-    """What is known at a point: of every atom (a,), and of the probabilities by rank."""
+    """What is known at a point: numbers of every atom (a,), and sums of the probabilities by rank."""
 
     objective: float
     gradient: np.ndarray  # with the penalty
@@ -42,10 +43,10 @@ class Certificate:
         np.ndarray | None
     )  # (3, K, r): mean psi p v, psi p U, psi p at each rank; None where the atom is one
     whole_scales: bool  # scales of factors but the first: only their total is known, at the lowest rank; factors are at most 1
-    ties: int  # ranks of the largest group of tied ones
+    ties: int  # number of ranks in the largest group of ties
     tied: np.ndarray  # (r,) bool: whether a rank equals the one below it in some row
     n_classes: int
-    lengths: np.ndarray | int = 1  # (r,): ranks that each of the r stands for, where these are columns
+    lengths: np.ndarray | int = 1  # (r,): how many ranks each entry stands for, where entries are columns
 
     def excess(self) -> float:
         """The smaller of the two bounds."""
@@ -77,12 +78,12 @@ class Certificate:
         wanting = need > 0
         if (need[wanting] > available[wanting] * (1.0 + _ROUNDING)).any():
             return np.inf
-        # What an atom needs, all ranks below its reach must give: so each gives the most that is asked of it or of one above.
+        # An atom asks all ranks below its reach. So a rank gives the most that is asked of it or of any rank above.
         reach = np.where(kind == BIAS, np.minimum(start, head), head)[wanting]
         share = np.zeros(r + 1)
         np.maximum.at(share, reach, np.minimum(need[wanting] / available[wanting], 1.0))
         share = np.maximum.accumulate(share[::-1])[::-1][1:]
-        # Tied classes give alike, as much as the lowest of them; and they may be as high as the highest.
+        # Tied classes give the same share, that of the lowest of them. They may lie as high as the highest.
         share = share[lowest]
         bias = np.bincount(start, np.where((kind == BIAS) & (factor == 0), self.size, 0.0), r).cumsum()
         below_top = np.exp(np.minimum(bias[highest] - bias[head], 0.0))

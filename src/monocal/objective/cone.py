@@ -18,12 +18,13 @@ falls), and the answer is still optimal for the unpenalised objective to within 
 from __future__ import annotations
 
 from copy import copy
+from functools import cached_property
 
 import numpy as np
 
 from ..kernel.interface import Sums, scale_sums, sums, totals
 from ..kernel.point import BIAS, SCALE, Point
-from ..kernel.totals import DEPTH, HEIGHT, MASS, Totals
+from ..kernel.totals import DEPTH, HEIGHT, MASS, Totals, scale_totals
 from ..rows.interface import Rows
 from ..rows.sampling import some_rows
 from ..solver import Expansion
@@ -37,9 +38,9 @@ _ALIKE = 1e-12  # a scale at which all classes have one probability
 MIN_SCALE = 1e-6
 # The plain scale, (scale, factor 0, start 0), is in every dictionary and comes first.
 _PLAIN = 0
-# A solver begins so much beside temperature scaling: at its optimum rounding alone would decide about the first step.
+# The solver starts this far from temperature scaling. At that optimum, rounding alone would decide about the first step.
 _BESIDE = 1.01
-# How far from a local minimum of the gradient to look for company, in ranks.
+# How many ranks around a local minimum of the gradient are tried with it.
 _AROUND = np.array([-8, -3, -1, 1, 3, 8])
 
 
@@ -67,8 +68,8 @@ class RankCone:
     scale : float, optional
         Where to begin: temperature scaling with this scale.
     begins : ndarray of int, shape (G,), optional
-        Where atoms may begin, 0 and the top rank among them, if not everywhere: then what is said to have an entry for each of
-        the r ranks has one for each of these (`kernel.columns`).
+        The ranks where atoms may begin, 0 and the top rank among them; by default all ranks. Arrays with an entry for each of
+        the r ranks then have one for each of these (`kernel.columns`).
     """
 
     def __init__(
@@ -97,9 +98,13 @@ class RankCone:
         self.allowed = allowed
         self.atoms = np.flatnonzero(allowed.ravel())
         self.whole_scales = not allowed[SCALE, 1:, 1:].any()
-        self.totals: Totals = rows.sum(totals, self.whole_scales, *(() if begins is None else (begins,)))
-        self.target = np.cumsum(self.totals.label, axis=2)  # the label's shares at each rank
         self._only_scale = np.array_equal(self.atoms, [0]) and not rows.has_tail
+        self.totals: Totals = (
+            rows.sum(scale_totals)
+            if self._only_scale and allowed.shape[1] == 1 and begins is None
+            else rows.sum(totals, self.whole_scales, *(() if begins is None else (begins,)))
+        )
+        self._aim_at(np.cumsum(self.totals.label, axis=2))  # the label's shares at each rank
         self.spread = self._spread()
         self.prior_rows, self.prior_share = prior_rows, 0.0
         self.own_targets: np.ndarray | None = None
@@ -142,7 +147,13 @@ class RankCone:
     def _lean_on(self, own: np.ndarray, share: float) -> None:
         """Every label gives its share to targets that are the same, on average, for all rows."""
         self.own_targets, self.prior_share = own, share
-        self.target = (1.0 - share) * self.target + share * self.totals.weight * own
+        self._aim_at((1.0 - share) * self.target + share * self.totals.weight * own)
+
+    def _aim_at(self, target: np.ndarray) -> None:
+        """Sums of the targets (3, K, r), and of their depths over all ranks."""
+        self.target = target
+        self._target_depths = target[DEPTH].sum(axis=1)
+        self.__dict__.pop("drop", None)
 
     def prior_tilt(self) -> np.ndarray:
         """What the prior adds to the objective: linear in weights and biases by rank, (2, K, r)."""
@@ -152,10 +163,10 @@ class RankCone:
     def _own_targets(self) -> np.ndarray:
         """Sums of ``psi q v``, ``psi q U`` and ``psi q`` at each rank (3, K, r), a row.
 
-        They are what the kernel sums there. A sample of the rows will do where they are many.
+        The kernel makes these sums. Where there are many rows, a sample of them is enough.
         """
         some = some_rows(self.rows)
-        weight = self.totals.weight if some is self.rows else float(some.weights().sum())
+        weight = self.totals.weight if some is self.rows else some.total_weight()
 
         def said(scale: float) -> np.ndarray:
             plain = np.zeros(self.allowed.shape)
@@ -193,11 +204,11 @@ class RankCone:
 
     @property
     def worth(self) -> np.ndarray:
-        """What the gradient of each atom rises to far out, where all probability is on the top class."""
+        """The limit of each atom's gradient far out, where all probability is on the top class."""
         far_out: np.ndarray = self.drop + self.penalty - self.floor
         return far_out
 
-    @property
+    @cached_property
     def drop(self) -> np.ndarray:
         """How far the targets lie below the top class on average, as each atom sees it: never negative."""
         top = np.cumsum(self.totals.top, axis=2)
@@ -235,21 +246,22 @@ class RankCone:
             return self._evaluate_scale(float(coefficients[0]), working)
         grid = self.grid(coefficients)
         found = self.rows.sum(sums, self.point(grid, working))
-        n, target, by_rank = self.totals.weight, self.target, np.cumsum(grid, axis=2)
+        n, used = self.totals.weight, np.flatnonzero(grid.any(axis=(0, 2)))
+        target, by_rank = self.target[:, used], np.cumsum(grid[:, used], axis=2)
         # Every term is positive: depths of a million do not cancel, and the value keeps its last digits.
         drop = by_rank[:, :, -1:] - by_rank
         lost = target[DEPTH] * by_rank[SCALE] + target[HEIGHT] * drop[SCALE] + target[MASS] * drop[BIAS]
-        predicted = self._of_all_factors(found)
         return Expansion(
             value=(found.value + float(lost.sum())) / n,
-            gradient=self._gradient(found, predicted) / n,
+            gradient=self._gradient(found) / n,
             hessian=found.hessian / n,
-            predicted=predicted / n,
+            predicted=found,
         )
 
     def point(self, grid: np.ndarray, working: np.ndarray) -> Point:
         """Coefficients (2, K, r) as the kernel takes them, with the atoms of a working set."""
-        by_rank = np.cumsum(grid, axis=2)
+        by_rank, used = np.zeros_like(grid), np.flatnonzero(grid.any(axis=(0, 2)))
+        by_rank[:, used] = np.cumsum(grid[:, used], axis=2)
         kind, factor, start = np.unravel_index(self.atoms[working], self.allowed.shape)
         own = self.own if len(self.own) < len(self.mirrors) else None
         begins = self.begins
@@ -267,27 +279,31 @@ class RankCone:
             self.rows.n_ranks,
         )
 
-    def _gradient(self, found: Sums, predicted: np.ndarray) -> np.ndarray:
+    def _gradient(self, found: Sums) -> np.ndarray:
         """Sums of ``p`` less the targets times every atom, less its value at the top class, (a,).
 
         Differences are taken before anything is added up: sums of depths of a million would take the last digits with them.
         """
         if not self.whole_scales:
-            return self._take(_atom_sums(predicted - self.target))
+            return self._take(_atom_sums(self._of_all_factors(found) - self.target))
         # Rank by rank there are scales of the first factor alone, and a factor and its mirror add up to that one.
+        first = found.by_rank[:3]
+        mirrored = np.flatnonzero(self.mirrors != np.arange(len(self.mirrors)))
+        depth = np.zeros(len(self.mirrors))
+        depth[self.own[1:]] = found.whole
+        depth[mirrored] = first[DEPTH].sum() - depth[self.mirrors[mirrored]]
         out = np.zeros(self.allowed.shape)
-        out[SCALE, 0] = _atom_sums(predicted[:, :1] - self.target[:, :1])[SCALE, 0]
-        out[SCALE, 1:, 0] = self.target[DEPTH, 1:].sum(axis=1) - predicted[DEPTH, 1:].sum(axis=1)
+        out[SCALE, 0] = _atom_sums(first[:, None] - self.target[:, :1])[SCALE, 0]
+        out[SCALE, 1:, 0] = self._target_depths[1:] - depth[1:]
         mass = found.by_rank[2:] - self.target[MASS, self.own]
         before = mass - np.cumsum(mass, axis=1)
         out[BIAS, self.own] = before
-        mirrored = np.flatnonzero(self.mirrors != np.arange(len(self.mirrors)))
         if len(mirrored):
             out[BIAS, mirrored] = before[0] - before[np.searchsorted(self.own, self.mirrors[mirrored])]
         return self._take(out)
 
     def excess(self, coefficients: np.ndarray, here: Expansion) -> float:
-        """How far the objective (without the floor) at ``coefficients``, evaluated ``here``, is above its infimum at most."""
+        """An upper bound of the objective (without the floor) at ``coefficients``, evaluated ``here``, less its infimum."""
         linear = self.penalty - self.floor
         return Certificate(
             objective=here.value + float(linear @ coefficients),
@@ -296,7 +312,9 @@ class RankCone:
             lower=self.lower,
             size=coefficients - self.lower,
             where=np.stack(np.unravel_index(self.atoms, self.allowed.shape)),
-            predicted=here.predicted,
+            predicted=None
+            if here.predicted is None
+            else self._of_all_factors(here.predicted) / self.totals.weight,
             whole_scales=self.whole_scales,
             ties=self.totals.ties,
             tied=self.totals.tied,
@@ -321,7 +339,7 @@ class RankCone:
 
     def _evaluate_scale(self, scale: float, working: np.ndarray) -> Expansion:
         value, mean, curvature = self.rows.sum(scale_sums, scale) / self.totals.weight
-        target = self.target[DEPTH].sum() / self.totals.weight
+        target = self._target_depths.sum() / self.totals.weight
         hessian = np.array([[curvature]])[: len(working), : len(working)]
         return Expansion(float(value + scale * target), np.array([target - mean]), hessian)
 
@@ -330,9 +348,8 @@ class RankCone:
 
         A minimum tells only roughly where a jump belongs: with its neighbours at hand the next step can move it.
         """
-        scaled = gradient / np.maximum(self.spread if self.unit is None else self._take(self.unit), 1e-12)
-        family = self.atoms // self.allowed.shape[2]  # kind and factor
-        apart = (np.diff(self.atoms) > 1) | (np.diff(family) > 0)  # an atom and the next are no neighbours
+        family, apart, metric = self._neighbourhood
+        scaled = gradient / metric
         falls = scaled[1:] <= scaled[:-1]
         rises = scaled[:-1] <= scaled[1:]
         lowest = scaled < 0
@@ -346,6 +363,13 @@ class RankCone:
         first = np.unique(chosen, return_index=True)[1]
         return np.sort(chosen[np.sort(first)[:size]])
 
+    @cached_property
+    def _neighbourhood(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Kind and factor of each atom as a number; whether it and the next are no neighbours; the metric of the penalty."""
+        family = self.atoms // self.allowed.shape[2]
+        apart = (np.diff(self.atoms) > 1) | (np.diff(family) > 0)
+        return family, apart, np.maximum(self.spread if self.unit is None else self._take(self.unit), 1e-12)
+
     def coarse(self) -> RankCone | None:
         rows = self.rows.coarse()
         if rows is None:
@@ -353,7 +377,7 @@ class RankCone:
         small = self.on_rows(rows)
         if self.own_targets is not None:
             small._lean_on(self.own_targets, self.prior_share)
-        # An auxiliary problem is solved as it stands.
+        # The copy is solved for the penalty of the whole, and needs no floor of its own.
         small.penalty, small.floor = self.penalty, np.zeros_like(self.floor)
         return small
 

@@ -22,7 +22,7 @@ from operator import add
 
 import numpy as np
 
-from ..arrays import Array, array_namespace, on_host, to_numpy
+from ..arrays import array_namespace, exp_, on_host, sums_along, sums_from, sums_up_to, to_numpy
 from ..kernel.block import Block
 from ..kernel.columns import column_moments
 from ..kernel.point import Point, from_top
@@ -102,28 +102,26 @@ def _part_information(block: Block, scale: float) -> Information:
     point = Point(plain, np.zeros_like(plain), none, none, none)
     with np.errstate(under="ignore", over="ignore"):
         f = from_top(block, point, v)
-        p = xp.exp(f)
+        tail = [0 * height[:, 0]] * 3 if rows.tail is None else tail_moments(block, point, f, None)
+        p = exp_(f)
         if rows.valid is not None:
             p *= xp.astype(rows.valid, p.dtype)
-        tail = [0 * height[:, 0]] * 3 if rows.tail is None else tail_moments(block, point, f, None)
-        total = xp.sum(p, axis=1) + tail[0]
-        p = p / total[:, None]
+        total = sums_along(p) + tail[0]
+        p /= total[:, None]
         tail = [(t / total)[:, None] for t in tail]
-        below = xp.cumulative_sum(p, axis=1) - p + tail[0]  # probability below each start
-        first = _from_start(p * v) + height * below
-        square = _from_start(p * v * v) + height * (height * below)
+        below = sums_up_to(p) - p + tail[0]  # probability below each start
+        p *= v
+        first = sums_from(p) + height * below
+        p *= v
         # At the lowest start nothing lies below, and the tail drops by its own depths.
         first[:, :1] += tail[1] - height * tail[0]
-        square[:, :1] += tail[2] - height * (height * tail[0])
         left = (psi * psi * block.weight[:, None]).T
-        variances = [xp.clip(square - first**2, min=0.0), xp.clip(below - below**2, min=0.0)]
+        # Means of squares add up over the rows before they are added up over the ranks; squares of means do not.
+        square = sums_from(left @ p) + (left * height.T**2) @ below
+        square[:, :1] += left @ (tail[2] - height**2 * tail[0])
+        variances = [square - left @ first**2, left @ below - left @ below**2]
         return Information(
             float(xp.sum(block.weight, dtype=xp.float64)),
-            np.stack([to_numpy(left @ x).astype(np.float64) for x in variances]),
+            np.stack([to_numpy(xp.clip(x, min=0.0)).astype(np.float64) for x in variances]),
             to_numpy(left @ below[:, -1]).astype(np.float64),
         )
-
-
-def _from_start(x: Array) -> Array:
-    xp = array_namespace(x)
-    return xp.flip(xp.cumulative_sum(xp.flip(x, axis=1), axis=1), axis=1)

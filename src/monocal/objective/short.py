@@ -1,24 +1,37 @@
-"""Calibrated rows, cut short: all that a second map needs which moves a row as a whole, or its top class.
+"""Calibrated rows, cut short. A second map that moves a row as a whole, or its top class, needs no more.
 
     depth_i = f_top - f_i      of the highest ranks, up to 32
     rest                       the classes below, as ``count`` classes at one depth:  count exp(-depth) = their mass,
                                depth = their mean depth under it
 
 So a second map ``W f + A 1[top]`` has the right value and slope at ``W = 1``, wherever the classes of the rest lie, and with no
-more than 32 classes it is exact. Short rows are few numbers per row: they are gathered in memory wherever the rows live.
+more than 32 classes it is exact. Short rows are few numbers per row: they are gathered in memory, wherever the rows live, or stay
+on their device.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from ..arrays import Array, array_namespace, device_of, to_numpy
+from ..arrays import (
+    Array,
+    array_namespace,
+    beside,
+    device_of,
+    exp_,
+    like,
+    on_host,
+    sums_along,
+    to_numpy,
+    to_numpy_together,
+)
 from ..kernel.block import Block
-from ..kernel.choice import ARRAY
+from ..kernel.choice import ARRAY, engine_for
 from ..kernel.point import Point, from_top, parameters
 from ..kernel.tail import tail_moments
 from ..kernel.totals import DEPTH, HEIGHT, MASS
@@ -29,25 +42,27 @@ from ..rows.memory import MemoryRows
 from ..rows.sampling import DOUBLE_BELOW
 
 RANKS = 32
-# Rows to gather at the most. Of more, one in so many is taken.
+# The largest number of rows to gather. Of more rows, one in so many is taken.
 _MOST_ROWS = 2**20
 # A depth at which a class has no probability in double precision.
 _NOTHING = 600.0
+# The same at every scale that groups may have.
+_BEYOND = 1e6
 # A probability whose logarithm single precision still knows.
 _SMALL = 1e-30
 
 
 @dataclass(frozen=True)
 class ShortRows:
-    """Calibrated rows in memory, in double precision."""
+    """Calibrated rows in double precision: on the device where the rows live, else in numpy. Below the line always in numpy."""
 
-    depth: np.ndarray  # (n, R), falling to 0 at the top; infinite where there is no class
-    rest_depth: np.ndarray  # (n,)
-    rest_count: np.ndarray  # (n,)
-    label_depth: np.ndarray  # (n,)
-    # (n,) each: mean depth under what the classifier itself says, and its probability of the top
-    own_depth: np.ndarray
-    own_top: np.ndarray
+    depth: Array  # (n, R), falling to 0 at the top; infinite where there is no class
+    rest_depth: Array  # (n,)
+    rest_count: Array  # (n,)
+    label_depth: Array  # (n,)
+    own_depth: Array  # (n,), mean depth under what the classifier itself says
+    own_top: Array  # (n,), its probability of the top
+    # ---
     n_top: np.ndarray  # (n,), classes that share the top
     weight: np.ndarray  # (n,)
     top_class: np.ndarray  # (n,)
@@ -56,40 +71,63 @@ class ShortRows:
     @classmethod
     def join(cls, parts: Sequence[ShortRows]) -> ShortRows:
         """The rows of several, one after another."""
-        return cls(*(np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(cls)))
+        if len(parts) == 1:
+            return parts[0]
+
+        def joined(arrays: list[Any]) -> Any:
+            return array_namespace(arrays[0]).concat(arrays, axis=0)
+
+        return cls(*(joined([getattr(part, f.name) for part in parts]) for f in fields(cls)))
 
     def __len__(self) -> int:
         return len(self.weight)
 
     def of(self, chosen: np.ndarray) -> ShortRows:
         """Those of the rows where ``chosen`` (n,) is true."""
-        return ShortRows(*(getattr(self, f.name)[chosen] for f in fields(self)))
+        if chosen.all():
+            return self
+        index = np.flatnonzero(chosen)
+        there = beside(index, self.depth)
+        parts = (getattr(self, f.name) for f in fields(self))
+        return ShortRows(*(x[index if isinstance(x, np.ndarray) else there] for x in parts))
 
-    def scaled(self, scale: np.ndarray) -> ShortRows:
-        """The same rows with all logits multiplied by a number for each row, (n,)."""
+    def scaled(self, scale: np.ndarray | float) -> ShortRows:
+        """The same rows with all logits multiplied by a number, or by one for each row, (n,)."""
+        each = self._each(scale)
         return replace(
             self,
-            depth=self.depth * scale[:, None],
-            rest_depth=self.rest_depth * scale,
-            label_depth=self.label_depth * scale,
-            own_depth=self.own_depth * scale,
+            depth=self.depth * each,
+            rest_depth=self.rest_depth * each[:, 0],
+            label_depth=self.label_depth * each[:, 0],
+            own_depth=self.own_depth * each[:, 0],
         )
 
-    def moments(self, scale: np.ndarray, own_share: float) -> tuple[np.ndarray, np.ndarray]:
+    def _each(self, scale: np.ndarray | float) -> Array:
+        """Scales beside the depths, (n or 1, 1)."""
+        return like(np.reshape(np.asarray(scale, dtype=np.float64), (-1, 1)), self.depth)
+
+    def moments(self, scale: np.ndarray | float, own_share: float) -> tuple[np.ndarray, np.ndarray]:
         """Slope and curvature of each row's negative log-likelihood in its scale, (n,) each.
 
         The label gives a share to what the classifier itself says, as in `RankCone`.
         """
-        with np.errstate(under="ignore", invalid="ignore"):
-            p = np.exp(-self.depth * scale[:, None])
-            v = np.where(np.isinf(self.depth), 0.0, self.depth)
-            rest = self.rest_count * np.exp(-self.rest_depth * scale)
-            total = p.sum(axis=1) + rest
-            pv = p * v
-            mean = (pv.sum(axis=1) + rest * self.rest_depth) / total
-            square = ((pv * v).sum(axis=1) + rest * self.rest_depth**2) / total
+        xp = array_namespace(self.depth)
+        v, each = self._finite, self._each(scale)
+        with np.errstate(under="ignore"):
+            p = exp_(v * -each)
+            rest = self.rest_count * xp.exp(-self.rest_depth * each[:, 0])
+            total = sums_along(p) + rest
+            p *= v
+            mean = (sums_along(p) + rest * self.rest_depth) / total
+            square = (xp.vecdot(p, v) + rest * self.rest_depth**2) / total
         target = (1.0 - own_share) * self.label_depth + own_share * self.own_depth
-        return target - mean, np.maximum(square - mean**2, 0.0)
+        slope, curvature = to_numpy_together([target - mean, xp.clip(square - mean**2, min=0.0)])
+        return slope, curvature
+
+    @cached_property
+    def _finite(self) -> Array:
+        """Depths (n, R), and where there is no class one at which it has no probability at any scale."""
+        return array_namespace(self.depth).clip(self.depth, max=_BEYOND)
 
     def own_targets(self, rows: MemoryRows) -> np.ndarray:
         """What the classifier itself says, for `RankCone.leaning_on`: all that is below the top at the lowest rank.
@@ -98,52 +136,68 @@ class ShortRows:
         """
         (block,) = rows.blocks
         assert block.factors is not None
-        share = to_numpy(block.factors).T * (self.weight / self.weight.sum())
-        height = to_numpy(block.rows.height)
-        own = np.zeros((3, len(share), rows.n_ranks))
-        own[DEPTH, :, 0] = share @ self.own_depth
-        for place, q in ((0, 1.0 - self.own_top), (-1, self.own_top)):
-            own[HEIGHT, :, place], own[MASS, :, place] = share @ (height * q), share @ q
+        xp = array_namespace(self.depth)
+        share = (
+            xp.astype(block.factors, xp.float64) * like(self.weight / self.weight.sum(), self.depth)[:, None]
+        )
+        height = xp.astype(block.rows.height, xp.float64)
+        parts = [self.own_depth]
+        for q in (1.0 - self.own_top, self.own_top):
+            parts += [height * q, q]
+        depth, *rest = to_numpy(share.T @ xp.stack(parts, axis=1)).T
+        own = np.zeros((3, share.shape[1], rows.n_ranks))
+        own[DEPTH, :, 0] = depth
+        (own[HEIGHT, :, 0], own[MASS, :, 0], own[HEIGHT, :, -1], own[MASS, :, -1]) = rest
         return own
 
     def log_odds(self) -> np.ndarray:
         """Logarithm of the odds of the top class, (n,)."""
-        second = np.where(np.isinf(self.depth[:, -2]), 0.0, self.depth[:, -2])
+        xp = array_namespace(self.depth)
+        second = xp.where(xp.isinf(self.depth[:, -2]), 0 * self.rest_depth, self.depth[:, -2])
         with np.errstate(under="ignore", divide="ignore"):
-            others = np.exp(second[:, None] - self.depth[:, :-1]).sum(axis=1)
-            others += self.rest_count * np.exp(np.minimum(second - self.rest_depth, 0.0))
-        return np.where(others > 0, second - np.log(np.maximum(others, 1e-300)), 0.0)
+            others = xp.sum(xp.exp(second[:, None] - self.depth[:, :-1]), axis=1)
+            others = others + self.rest_count * xp.exp(xp.clip(second - self.rest_depth, max=0.0))
+        return to_numpy(xp.where(others > 0, second - xp.log(xp.clip(others, min=1e-300)), 0 * second))
 
     def rows(self, statistics: np.ndarray, factors: Callable[[Array], Array]) -> MemoryRows:
-        """Rows for the solver, with factors computed from their statistics (n, S). Each must have one class on top."""
-        valid = ~np.isinf(self.depth)
-        masked = not valid.all()
-        height = np.where(valid, self.depth, 0.0).max(axis=1)
-        depth = np.where(valid, self.depth, 2.0 * height[:, None] + 1.0) if masked else self.depth
-        has_rest = bool((self.rest_count > 0).any())
-        nothing = np.zeros(len(self), dtype=np.int64)
-        rest = Rest(np.maximum(self.rest_depth, height), self.rest_count)
-        n, r = depth.shape
+        """Rows for the solver, with factors computed from their statistics (n, S). Each must have one class on top.
+
+        On a device in single precision, which its kernels take; but the number of a rest may be larger than that holds.
+        """
+        xp = array_namespace(self.depth)
+        valid = ~xp.isinf(self.depth)
+        masked = not bool(xp.all(valid))
+        height = xp.max(xp.where(valid, self.depth, 0 * self.rest_depth[:, None]), axis=1)
+        depth = xp.where(valid, self.depth, 2.0 * height[:, None] + 1.0) if masked else self.depth
+        rest = Rest(xp.maximum(self.rest_depth, height), self.rest_count)
+        label_depth, weight = self.label_depth, like(self.weight, self.depth)
+        if not on_host(depth):
+            single = [xp.astype(x, xp.float32) for x in (depth, height, label_depth, weight)]
+            depth, height, label_depth, weight = single
+        has_rest = bool(xp.any(self.rest_count > 0))
+        r = depth.shape[1]
+        # A label below the top may be at any rank but the top: nothing begins between.
+        rank = xp.astype(label_depth == 0, xp.int64) * (r - 1)
+        nothing = xp.zeros_like(rank)
         ranked = Ranked(
             depth=depth,
             height=height,
-            top=np.zeros((n, 1)),
+            top=xp.zeros_like(height)[:, None],
             valid=valid if masked else None,
             tail=Tail(None, nothing, False, rest) if has_rest else None,
             n_classes=r + (1 if has_rest else 0),
-            tied=np.append(False, (depth[:, 1:] == depth[:, :-1]).any(axis=0)),
+            tied=np.append(False, to_numpy(xp.any(depth[:, 1:] == depth[:, :-1], axis=0))),
         )
-        # A label below the top may be at any rank but the top: nothing begins between.
-        rank = np.where(self.label_depth == 0, r - 1, 0)
-        one = nothing + 1
-        block = Block(ARRAY, ranked, self.weight, self.label_depth, rank, one, one, statistics)
+        engine = engine_for(depth) if not on_host(depth) else ARRAY
+        values = like(statistics, depth)
+        block = Block(engine, ranked, weight, label_depth, rank, nothing + 1, nothing + 1, values)
         return MemoryRows([block]).with_factors(factors)
 
 
 def shorten(rows: Rows, point: Point, own_scales: Sequence[tuple[float, float]]) -> ShortRows:
     """Rows calibrated by the parameters of ``point``, cut short; ``own_scales`` as `RankCone` has them.
 
-    Among many rows what the classifier itself says counts next to nothing: the ranks that are kept will do for it.
+    Among many rows, what the classifier itself says hardly counts: it is computed from the ranks that are kept.
     """
     whole = rows.n_rows * rows.n_classes <= DOUBLE_BELOW
     found: Gathered[ShortRows] = rows.sum(_shorten, point, own_scales, whole, -(-rows.n_rows // _MOST_ROWS))
@@ -181,45 +235,48 @@ def _shorten(
     n_top = xp.sum(xp.astype(v == 0, xp.int64), axis=1)
     if rows.tail is not None:
         n_top = n_top + xp.where(rows.height == 0, xp.astype(rows.tail.ties, xp.int64), 0 * n_top)
-    found = (depth, mass, first, label, own_depth, own_top, block.weight)
-    arrays = [to_numpy(x).astype(np.float64) for x in found]
+    arrays: list[Any] = [depth, mass, first, label, own_depth, own_top]
+    if on_host(depth):
+        arrays = [to_numpy(x) for x in arrays]
+    arrays = [array_namespace(x).astype(x, array_namespace(x).float64) for x in arrays]
     return Gathered((_cut_short(block, to_numpy(n_top), *arrays),))
 
 
 def _cut_short(
     block: Block,
     n_top: np.ndarray,
-    depth: np.ndarray,
-    mass: np.ndarray,
-    first: np.ndarray,
-    label: np.ndarray,
-    own_depth: np.ndarray,
-    own_top: np.ndarray,
-    weight: np.ndarray,
+    depth: Array,
+    mass: Array,
+    first: Array,
+    label: Array,
+    own_depth: Array,
+    own_top: Array,
 ) -> ShortRows:
     """The highest ranks as they are, all others as a rest; ``mass`` and ``first`` are of what lies below ``depth`` already."""
+    xp = array_namespace(depth)
     with np.errstate(divide="ignore", invalid="ignore", under="ignore"):
         if depth.shape[1] > RANKS:
             lower = depth[:, :-RANKS]
-            e = np.exp(-lower)
-            mass = mass + e.sum(axis=1)
-            first = first + np.where(np.isinf(lower), 0.0, e * lower).sum(axis=1)
+            e = xp.exp(-lower)
+            mass = mass + xp.sum(e, axis=1)
+            first = first + xp.sum(xp.where(xp.isinf(lower), 0 * e, e * lower), axis=1)
             depth = depth[:, -RANKS:]
-        mean = np.where(mass > 0, first / mass, 0.0)
+        none = 0 * mass
+        mean = xp.where(mass > 0, first / mass, none)
         some = (mass > 0) & (mean < _NOTHING)
-        count = np.where(some, mass * np.exp(np.where(some, mean, 0.0)), 0.0)
-    none = np.zeros((len(weight), 0))
+        count = xp.where(some, mass * xp.exp(xp.where(some, mean, none)), none)
+    n = len(n_top)
     return ShortRows(
-        np.maximum(depth, 0.0) + 0.0,
-        np.where(some, np.maximum(mean, 0.0), 0.0),
+        xp.clip(depth, min=0.0) + 0.0,
+        xp.where(some, xp.clip(mean, min=0.0), none),
         count,
-        np.maximum(label, 0.0) + 0.0,
-        np.maximum(own_depth, 0.0) + 0.0,
+        xp.clip(label, min=0.0) + 0.0,
+        xp.clip(own_depth, min=0.0) + 0.0,
         own_top,
         n_top,
-        weight,
-        np.full(len(weight), -1) if block.top_class is None else block.top_class,
-        none if block.context is None else block.context,
+        to_numpy(block.weight).astype(np.float64),
+        np.full(n, -1) if block.top_class is None else block.top_class,
+        np.zeros((n, 0)) if block.context is None else block.context,
     )
 
 
@@ -267,7 +324,7 @@ class _Pieces:
         return xp.sum(mass, axis=1), xp.sum(depth, axis=1)
 
     def depths(self, v: Array, p: Array, cut: int) -> Array:
-        """Depths (n, r - cut) of the ranks from ``cut`` on, tied ones alike: as ``p`` says, where it is not too small to."""
+        """Depths (n, r - cut) of the ranks from ``cut`` on, the same for tied ranks: from ``p``, where it is not too small."""
         xp = array_namespace(v)
         piece = np.searchsorted(self.starts, np.arange(cut, cut + v.shape[1]), side="right") - 1
         far = self.weight[:, piece] * xp.astype(v, xp.float64) - self.base[:, piece]

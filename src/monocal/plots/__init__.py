@@ -7,10 +7,12 @@ new figure or the caller's axes. Nothing is shown, and no setting of matplotlib 
 from .comparison import ComparisonDisplay
 from .curves import CalibrationCurve, Stretch, margin_curve, margins, reliability_curve
 from .groups import GroupCurves, GroupDisplay, group_curves
+from .margin import MarginDisplay
 from .over_time import MonitorDisplay
 from .parameters import EffectCurve, RankParameters, effect_curve, rank_parameters
 from .ranks import EffectDisplay, RankParametersDisplay
-from .reliability import MarginDisplay, ReliabilityDisplay
+from .reliability import ReliabilityDisplay
+from .selective import RiskCoverageDisplay
 from .smooth_curve import SmoothCurve, smooth_reliability_curve
 
 __all__ = [
@@ -25,6 +27,7 @@ __all__ = [
     "RankParameters",
     "RankParametersDisplay",
     "ReliabilityDisplay",
+    "RiskCoverageDisplay",
     "SmoothCurve",
     "Stretch",
     "effect_curve",

@@ -19,6 +19,7 @@ from ..metrics.outcomes import Outcomes
 from ..metrics.within import GROUP_BINS, group_sums
 from ..validation import check_count, check_fraction
 from ._axes import AFTER, BEFORE, LINE, panels, tidy, widest
+from ._predictors import before_probabilities
 from .curves import CalibrationCurve
 
 _SHOWN_NAME = 28
@@ -55,10 +56,10 @@ class GroupCurves:
     def title(self, name: str) -> str:
         """The name, the rows, and the ECE beside what chance alone would show."""
         group = self.evaluation[name]
-        return f"{shortened(name)}, {group.rows:,} rows\nECE {100 * group.ece:.1f} %, by chance {100 * group.floor:.1f} %"
+        return f"{_shortened(name)}, {group.rows:,} rows\nECE {100 * group.ece:.1f} %, by chance {100 * group.floor:.1f} %"
 
 
-def shortened(name: str) -> str:
+def _shortened(name: str) -> str:
     """A name that fits beside a picture, with no sign that matplotlib would read as mathematics."""
     line = " ".join(name.split()).replace("$", r"\$")
     return line if len(line) <= _SHOWN_NAME else line[: _SHOWN_NAME - 1] + "…"
@@ -171,8 +172,6 @@ class GroupDisplay:
         cls, estimator: Any, X: Any, y: Any, groups: Any = "predicted", **options: Any
     ) -> GroupDisplay:
         """From a fitted calibrator (before and after it) or any fitted classifier with ``predict_proba``."""
-        from .reliability import before_probabilities
-
         before = before_probabilities(estimator, X)
         return cls.from_predictions(y, estimator.predict_proba(X), groups, before=before, **options)
 
@@ -226,7 +225,7 @@ class GroupDisplay:
                 label = f"{title}, {'off beyond chance' if off else 'no more than chance'}"
                 style = {"color": colour, "markerfacecolor": face, "label": label, **kwargs}
                 self.ax_.plot(value[some], height[some], "o", **style)
-        self.ax_.set_yticks(np.arange(len(names)), [f"{shortened(n)} ({final[n].rows:,})" for n in names])
+        self.ax_.set_yticks(np.arange(len(names)), [f"{_shortened(n)} ({final[n].rows:,})" for n in names])
         self.ax_.set(ylim=(len(names) - 0.5, -0.5), xlabel="under-confident  ←  points  →  over-confident")
         handles, labels = self.ax_.get_legend_handles_labels()
         drawn = [k for k, handle in enumerate(handles) if len(handle.get_xdata())]

@@ -11,6 +11,14 @@ from ._axes import AFTER, LINE, SERIES, legend, panels, tidy
 from .parameters import EffectCurve, RankParameters, effect_curve, rank_parameters
 
 _LOG_FROM = 20  # classes
+# Statistics as labels of an axis, with their units.
+_IN_WORDS = {
+    "margin": "margin, logits",
+    "mean_gap": "gap to the mean, logits",
+    "spread": "spread, logits",
+    "entropy": "entropy, nats",
+    "log_odds": "log-odds of the top class",
+}
 
 
 class RankParametersDisplay:
@@ -100,7 +108,7 @@ class EffectDisplay:
     >>> cal = mc.ConditionalMCCT(n_knots=3).fit(data.values, data.labels)
     >>> display = mc.EffectDisplay.from_estimator(cal, data.values, "entropy")
     >>> display.plot().ax_[0].get_xlabel()
-    'entropy'
+    'entropy, nats'
     """
 
     figure_: Any
@@ -139,7 +147,7 @@ class EffectDisplay:
                 label = f"rank{'s' if len(group) > 1 else ''} {ranks} from the top"
                 panel.fill_between(e.x, *spread[:, group[0]], color=colour, alpha=0.15, linewidth=0)
                 panel.plot(e.x, values[group[0]], **{"color": colour, "label": label, **kwargs})
-            panel.set(xlabel=e.statistic.replace("_", " "), ylabel=name)
+            panel.set(xlabel=_IN_WORDS.get(e.statistic, e.statistic.replace("_", " ")), ylabel=name)
             tidy(panel)
         legend(ax, self.figure_, axes[1])
         self.ax_ = np.array(axes)

@@ -14,33 +14,16 @@ import numpy as np
 from ..errors import InputError
 from ..metrics.within import GROUP_BINS
 from ..validation import check_count
-from ._axes import AFTER, BAND, BEFORE, LINE, SERIES, legend, panels, points, tidy
-from .curves import CalibrationCurve, margin_curve, margins, reliability_curve
+from ._axes import AFTER, BAND, BEFORE, LINE, legend, panels, points, tidy
+from ._predictors import CurvesDisplay, before_probabilities, by_name
+from .curves import CalibrationCurve, reliability_curve
 from .groups import GroupCurves, group_curves
 from .smooth_curve import SmoothCurve, smooth_reliability_curve
 
 _FEW = 5  # rows
 
 
-class _CurvesDisplay:
-    """Named calibration curves, drawn later; see scikit-learn's displays."""
-
-    def __init__(self, curves: dict[str, CalibrationCurve]):
-        if not curves:
-            raise InputError("curves: expected at least one, by name")
-        self.curves = curves
-
-    figure_: Any
-    ax_: Any
-
-    def _colours(self) -> dict[str, str]:
-        """Before and after have their own; others go through the series."""
-        if set(self.curves) <= {"before", "after", "model"}:
-            return {name: BEFORE if name == "before" else AFTER for name in self.curves}
-        return {name: SERIES[i % len(SERIES)] for i, name in enumerate(self.curves)}
-
-
-class ReliabilityDisplay(_CurvesDisplay):
+class ReliabilityDisplay(CurvesDisplay):
     """Reliability diagrams side by side or over one another, each with its confidence histogram.
 
     Parameters
@@ -51,6 +34,8 @@ class ReliabilityDisplay(_CurvesDisplay):
         Curves without bins, drawn in place of the lines between bins; see `smooth_reliability_curve`.
     by_group : GroupCurves, optional
         Where rows are in groups: ``curves`` are then those of the groups, the worst first.
+    of_classes : bool
+        Whether each curve is that of one class: its probability against how often it is the label.
 
     Attributes
     ----------
@@ -79,10 +64,19 @@ class ReliabilityDisplay(_CurvesDisplay):
         curves: dict[str, CalibrationCurve],
         smooth: dict[str, SmoothCurve] | None = None,
         by_group: GroupCurves | None = None,
+        of_classes: bool = False,
     ):
         super().__init__(curves)
         self.smooth = smooth
         self.by_group = by_group
+        self.of_classes = of_classes
+
+    @property
+    def _axes(self) -> tuple[str, str]:
+        """What is claimed, and what is kept of it."""
+        if self.of_classes:
+            return "probability of the class", "frequency of the class"
+        return "confidence", "accuracy"
 
     @classmethod
     def from_estimator(
@@ -156,7 +150,7 @@ class ReliabilityDisplay(_CurvesDisplay):
             )
             return cls(by_group.first(check_count(max_groups, "max_groups")), by_group=by_group)
         n_bins = 15 if n_bins is None else n_bins
-        parts = _by_name(y_prob, before, name)
+        parts = by_name(y_prob, before, name)
         asked: list[tuple[str, Any, int | None]] = [(title, probs, None) for title, probs in parts.items()]
         if classes is not None:
             asked = [
@@ -174,7 +168,7 @@ class ReliabilityDisplay(_CurvesDisplay):
             lines = {
                 title: smooth_reliability_curve(probs, y_true, label=c, **same) for title, probs, c in asked
             }
-        return cls(curves, lines)
+        return cls(curves, lines, of_classes=classes is not None)
 
     def plot(
         self, ax: Any = None, *, overlay: bool | None = None, histogram: bool = True, **kwargs: Any
@@ -209,14 +203,14 @@ class ReliabilityDisplay(_CurvesDisplay):
             top.plot([0, 1], [0, 1], color=LINE, linewidth=1, linestyle="--", zorder=1)
             for name in names:
                 self._diagram(top, name, colours[name], alone=len(names) == 1, **kwargs)
-            top.set(xlim=(0, 1), ylim=(0, 1), ylabel="accuracy")
+            top.set(xlim=(0, 1), ylim=(0, 1), ylabel=self._axes[1])
             if len(names) == 1:
                 top.set_title(self._title(names[0]), size=top.xaxis.label.get_size())
             tidy(top)
             if histogram:
                 self._histogram(bottom, names, colours, top is tops[0])
             else:
-                top.set_xlabel("confidence")
+                top.set_xlabel(self._axes[0])
         legend(ax, self.figure_, tops[0])
         self.ax_, self.histogram_ax_ = np.array(tops), np.array(bottoms if histogram else [])
         return self
@@ -270,7 +264,7 @@ class ReliabilityDisplay(_CurvesDisplay):
             }
             ax.stairs(share, curve.edges, **{k: v for k, v in style.items() if v is not None})
         label = "share of rows, %" if even else "rows, % per 0.01"
-        ax.set(xlim=(0, 1), xlabel="confidence", ylabel=label if first else "")
+        ax.set(xlim=(0, 1), xlabel=self._axes[0], ylabel=label if first else "")
         if even:
             ax.set_ylim(0, None)
         else:  # narrow bins near 1 are a thousand times as dense
@@ -278,134 +272,8 @@ class ReliabilityDisplay(_CurvesDisplay):
         tidy(ax)
 
 
-def _by_name(y_prob: Any, before: Any, name: str | None) -> dict[str, Any]:
-    """Probabilities by the title of their curve."""
-    if isinstance(y_prob, Mapping):
-        return dict(y_prob)
-    return {name or "model": y_prob} if before is None else {"before": before, "after": y_prob}
-
-
 def _behind(ax: Any, curve: CalibrationCurve) -> None:
     """The curve before calibration, behind the one after it."""
     filled = curve.weight > 0
     style = {"color": BEFORE, "alpha": 0.5, "zorder": 1, "label": "before"}
     ax.plot(curve.confidence[filled], curve.accuracy[filled], ".-", **style)
-
-
-class MarginDisplay(_CurvesDisplay):
-    """Calibration error against the margin: confidence minus accuracy in bins with as many rows each.
-
-    Parameters
-    ----------
-    curves : dict of str to CalibrationCurve
-        By name, over the same bins; see `margin_curve`.
-
-    Attributes
-    ----------
-    ax_ : Axes
-    figure_ : Figure
-
-    Examples
-    --------
-    >>> import monocal as mc
-    >>> data = mc.data.synthetic(1000, 10)
-    >>> cal = mc.ConditionalMCCT(n_knots=3).fit(data.values, data.labels)
-    >>> display = mc.MarginDisplay.from_estimator(cal, data.values, data.labels, n_bins=5)
-    >>> list(display.curves), len(display.curves["after"].gap)
-    (['before', 'after'], 5)
-    >>> display.plot().ax_.get_ylabel()
-    'over-confidence, points'
-    """
-
-    @classmethod
-    def from_estimator(
-        cls,
-        estimator: Any,
-        X: Any,
-        y: Any,
-        *,
-        name: str | None = None,
-        n_bins: int = 15,
-        level: float = 0.95,
-        sample_weight: Any = None,
-    ) -> MarginDisplay:
-        """From a fitted calibrator (before and after it), any fitted classifier with ``predict_proba``, or several by name."""
-        several = isinstance(estimator, Mapping)
-        one = next(iter(estimator.values())) if several else estimator
-        predictions = {title: each.predict_proba(X) for title, each in estimator.items()} if several else None
-        return cls.from_predictions(
-            y,
-            one.predict_proba(X) if predictions is None else predictions,
-            before=None if several or name is not None else before_probabilities(one, X),
-            name=name,
-            margin=margins(X, input=one.input) if _is_calibrator(one) else None,
-            n_bins=n_bins,
-            level=level,
-            sample_weight=sample_weight,
-        )
-
-    @classmethod
-    def from_predictions(
-        cls,
-        y_true: Any,
-        y_prob: Any,
-        *,
-        before: Any = None,
-        name: str | None = None,
-        margin: Any = None,
-        n_bins: int = 15,
-        level: float = 0.95,
-        sample_weight: Any = None,
-    ) -> MarginDisplay:
-        """From labels and probabilities, or several by name; rows are binned by their margin before calibration."""
-        parts = _by_name(y_prob, before, name)
-        if margin is None:
-            margin = margins(next(iter(parts.values())))
-        curves = {
-            name: margin_curve(probs, y_true, margin, n_bins=n_bins, level=level, sample_weight=sample_weight)
-            for name, probs in parts.items()
-        }
-        return cls(curves)
-
-    def plot(self, ax: Any = None, **kwargs: Any) -> MarginDisplay:
-        """Draw into a new figure or into ``ax``; keyword arguments go to the lines."""
-        self.figure_, [[self.ax_]] = panels(ax, 1, (1.0,), (6.4, 3.8))
-        first = next(iter(self.curves.values()))
-        slots = np.arange(len(first.weight))
-        for name, colour in self._colours().items():
-            curve = self.curves[name]
-            room = np.stack([curve.confidence - curve.high, curve.confidence - curve.low])
-            self.ax_.fill_between(slots, *(100 * room), color=colour, alpha=0.15, linewidth=0)
-            self.ax_.plot(
-                slots, 100 * curve.gap, **{"color": colour, "linewidth": 1.2, "label": name, **kwargs}
-            )
-            points(self.ax_, slots, 100 * curve.gap, curve.outside, colour, markersize=5)
-        self.ax_.axhline(0, color=LINE, linewidth=1)
-        self.ax_.set(xlabel="margin, logits (equal-mass bins)", ylabel="over-confidence, points")
-        wide = self.ax_.get_window_extent().width / self.figure_.dpi  # inches: a label every half of one
-        step = max(1, -(-len(slots) // max(2, int(2 * wide))))
-        self.ax_.set_xticks(
-            (np.arange(len(first.edges)) - 0.5)[::step], [f"{e:.2g}" for e in first.edges[::step]]
-        )
-        legend(ax, self.figure_, self.ax_)
-        tidy(self.ax_)
-        return self
-
-
-def _is_calibrator(estimator: Any) -> bool:
-    """Whether it maps scores to probabilities, so that there is a before to show."""
-    return hasattr(estimator, "preserves_order") and hasattr(estimator, "input")
-
-
-def before_probabilities(estimator: Any, X: Any) -> Any:
-    """What a calibrator was given, as probabilities; None for a classifier."""
-    if not _is_calibrator(estimator):
-        return None
-    if estimator.input == "probabilities":
-        return X
-    from scipy.special import softmax
-
-    from ..arrays import to_numpy
-    from ..validation import check_logits
-
-    return softmax(to_numpy(check_logits(X).values).astype(np.float64), axis=1)

@@ -52,7 +52,7 @@ def as_asked(methods: MethodComparison) -> str:
         return f"{_capital(asked)}, as asked for: {better} {other}, which keeps the order; this one may change it."
     if methods.clearly_worse(asked, other):
         than = "without calibration" if other == UNCALIBRATED else f"with {other}, the one to ship"
-        return f"{_capital(asked)}, as asked for: {lower_or_higher(methods, asked, other)} than {than}."
+        return f"{_capital(asked)}, as asked for: {_lower_or_higher(methods, asked, other)} than {than}."
     if other == UNCALIBRATED:
         return f"{_capital(asked)}, as asked for: within noise of no calibration at all."
     simpler = methods[other].complexity < methods[asked].complexity
@@ -67,10 +67,10 @@ def gain(methods: MethodComparison) -> str:
     if name in (None, UNCALIBRATED) or UNCALIBRATED not in methods:
         return ""
     assert name is not None
-    return f"Against no calibration {lower_or_higher(methods, name, UNCALIBRATED)}."
+    return f"Against no calibration {_lower_or_higher(methods, name, UNCALIBRATED)}."
 
 
-def lower_or_higher(methods: MethodComparison, a: str, b: str) -> str:
+def _lower_or_higher(methods: MethodComparison, a: str, b: str) -> str:
     """NLL of a against that of b: it is lower by 0.0123 (95 % interval ...); ... which may be chance."""
     d = methods.difference(a, b)
     if not math.isfinite(d.low):

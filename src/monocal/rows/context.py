@@ -21,7 +21,7 @@ from ..errors import InputError
 NUMBER, CATEGORY = "number", "category"
 _PLURAL = {NUMBER: "numbers", CATEGORY: "categories"}
 # What stands for a category that the calibration rows did not have.
-UNSEEN = -1.0
+_UNSEEN = -1.0
 # How types of frames begin that hold categories.
 _CATEGORIES = ("category", "categorical", "enum", "int", "uint", "bool", "str", "utf8", "large_str")
 # Numbers are cut here, so that their differences stay finite in single precision.
@@ -68,12 +68,12 @@ class Column:
             return _numbers(values, self.name)
         place = {key: float(i) for i, key in enumerate(self.categories)}
         distinct, which = _distinct(values)
-        codes: np.ndarray = np.array([place.get(key, UNSEEN) for key in distinct])[which]
+        codes: np.ndarray = np.array([place.get(key, _UNSEEN) for key in distinct])[which]
         return codes
 
     def missing(self, codes: np.ndarray) -> np.ndarray:
         """Which of these rows (n,) have no number, or no category that the calibration rows had."""
-        return np.asarray(np.isnan(codes) if self.kind == NUMBER else codes == UNSEEN)
+        return np.asarray(np.isnan(codes) if self.kind == NUMBER else codes == _UNSEEN)
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class ContextReader:
     @classmethod
     def of(cls, context: Any) -> ContextReader:
         """A reader for context like this, which has not seen any row yet."""
-        columns, named = split_columns(context)
+        columns, named = _split_columns(context)
         return cls(tuple(Column(name, _kind(values, name)) for name, values in columns), named)
 
     def having_seen(self, context: Any) -> ContextReader:
@@ -116,7 +116,7 @@ class ContextReader:
 
     def _matched(self, context: Any) -> list[np.ndarray]:
         """The columns of some context in the order of these: by name where both have names."""
-        given, named = split_columns(context)
+        given, named = _split_columns(context)
         names = [c.name for c in self.columns]
         if named and self.named:
             found = dict(given)
@@ -145,7 +145,7 @@ def check_context_rows(context: np.ndarray | None, n_rows: int, first_row: int =
         )
 
 
-def split_columns(context: Any) -> tuple[list[tuple[str, np.ndarray]], bool]:
+def _split_columns(context: Any) -> tuple[list[tuple[str, np.ndarray]], bool]:
     """Columns with their names, from arrays, frames, tensors, files and lists; and whether the names were given."""
     if hasattr(context, "columns") and not isinstance(context, np.ndarray):  # pandas, polars
         parts = [(str(name), _of_frame(context[name])) for name in context.columns]

@@ -12,6 +12,7 @@ reads the chunks anew, and memory is bounded by the chunks at work.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -40,9 +41,9 @@ from .chunks import (
 from .files import check_out
 from .interface import RowMap
 from .memory import MemoryRows
-from .parallel import block_rows
+from .parallel import fit_rows
 from .reader import Checked, Reader
-from .sampling import choose_rows, in_sample, join_samples, sample_step
+from .sampling import choose_rows, in_sample, join_samples, one_in, sample_step
 from .stream import regroup
 
 T = TypeVar("T")
@@ -178,13 +179,15 @@ class DaskRows:
         chunks = [task(choose_rows, chunk, mask) for chunk, mask in some]
         return self._like(chunks, [int(mask.sum()) for _, mask in some])
 
-    def statistics(self) -> np.ndarray:
-        """(n, S), gathered."""
-        return np.concatenate(compute([task(_gather_statistics, chunk) for chunk in self.chunks]))
+    def total_weight(self) -> float:
+        return math.fsum(
+            weight for chunk in compute([task(_weights, c) for c in self.chunks]) for weight in chunk
+        )
 
-    def weights(self) -> np.ndarray:
-        """(n,), gathered, in double precision."""
-        return np.concatenate(compute([task(_gather_weights, chunk) for chunk in self.chunks]))
+    def measured(self, step: int) -> tuple[np.ndarray, np.ndarray]:
+        first = np.cumsum([0, *self.sizes[:-1]]).tolist()
+        tasks = [task(_measured, chunk, step, n) for chunk, n in zip(self.chunks, first, strict=True)]
+        return one_in(1, compute(tasks))
 
     def with_factors(self, factors: Callable[[Array], Array]) -> DaskRows:
         """The same rows with the factors computed from their statistics, where they lie."""
@@ -204,7 +207,7 @@ def _cut_at_blocks(X: Any, counts: np.ndarray | None) -> Any:
 
     Rows without weight are in no block, so they are not counted: as in one process, where they are left out first.
     """
-    size = block_rows(X)
+    size = fit_rows(X)
     per_chunk = max(1, round(max(X.chunks[0]) / size)) * size
     if counts is None:
         return X.rechunk({0: per_chunk})
@@ -254,12 +257,12 @@ def _sum_blocks(blocks: list[Block], function: Callable[..., Any], args: Box) ->
     return add_all(*(function(block, *args.value) for block in blocks))
 
 
-def _gather_statistics(blocks: list[Block]) -> np.ndarray:
-    return np.concatenate([to_numpy(b.measured) for b in blocks])
+def _measured(blocks: list[Block], step: int, first: int) -> tuple[np.ndarray, np.ndarray]:
+    return one_in(step, ((to_numpy(b.measured), to_numpy(b.weight)) for b in blocks), first)
 
 
-def _gather_weights(blocks: list[Block]) -> np.ndarray:
-    return np.concatenate([to_numpy(b.weight).astype(np.float64) for b in blocks])
+def _weights(blocks: list[Block]) -> list[float]:
+    return [float(to_numpy(b.weight).sum(dtype=np.float64)) for b in blocks]
 
 
 def _with_factors(blocks: list[Block], factors: Box) -> list[Block]:

@@ -30,7 +30,7 @@ from .stream import StreamSource
 IN_MEMORY = 2**26
 # Logits to read at a time: a few dozen megabytes at most, in any type.
 _READ = 2**22
-# Rows to judge the unit of all by.
+# How many rows are looked at to judge the unit of all logits.
 _FIRST = 50
 
 
@@ -40,7 +40,7 @@ def is_large_file(x: Any) -> bool:
 
 
 def has_parts(x: Any, layout: Layout) -> bool:
-    """Whether ``x`` is an array in memory of which a fit would have to copy rows, were it not read in parts."""
+    """Whether ``x`` is an array in memory that a fit reads in parts, because it would have to copy rows otherwise."""
     whole = isinstance(x, np.ndarray) and x.ndim == 2 and layout.ignore_index is not None
     return whole or (isinstance(x, GatheredRows) and not is_torch(x.array))
 
@@ -67,12 +67,12 @@ def _is_iterable_of_blocks(x: Any) -> bool:
     ):
         return False
     if iter(x) is x:
-        return True  # to be told that it can be read only once
+        return True  # it is refused later, because it can be read only once
     return _is_block(next(iter(x), None))
 
 
 def _is_block(x: Any) -> bool:
-    """Whether ``x`` is ``(X, y, ...)``, as a tuple or as a list: one of numbers or of rows is a matrix itself."""
+    """Whether ``x`` is ``(X, y, ...)``, as a tuple or as a list. A list of numbers or of rows is a matrix itself."""
     if not isinstance(x, tuple | list) or not len(x) or np.isscalar(x[0]):
         return False
     return isinstance(x, tuple) or getattr(x[0], "ndim", 0) == 2

@@ -39,11 +39,11 @@ class Rows(Protocol):
     def part(self, chosen: np.ndarray) -> Rows:
         """The rows where ``chosen`` (n_rows,) is true."""
 
-    def statistics(self) -> np.ndarray:
-        """The statistics of all rows, (n_rows, S)."""
+    def total_weight(self) -> float:
+        """The sum of all weights."""
 
-    def weights(self) -> np.ndarray:
-        """The weights of all rows, (n_rows,), in double precision."""
+    def measured(self, step: int) -> tuple[np.ndarray, np.ndarray]:
+        """Statistics (n, S) and weights (n,) of one row in ``step``, the first among them."""
 
     def with_factors(self, factors: Callable[[Array], Array]) -> Rows:
         """The same rows with the factors computed from their statistics."""

@@ -12,9 +12,9 @@ from ..arrays import Array, compute_dtype, is_torch, on_host, to_numpy
 from ..kernel.block import Block, join_blocks
 from ..kernel.choice import engine_for
 from .block import prepare_block
-from .parallel import GPU_BLOCK, block_rows, parallel_map, parallel_sum, row_slices
+from .parallel import GPU_BLOCK, fit_rows, parallel_map, parallel_sum, row_slices
 from .reader import Checked, Reader
-from .sampling import blocks_between, choose_rows, in_sample, join_samples, sample_step
+from .sampling import blocks_between, choose_rows, in_sample, join_samples, one_in, sample_step
 
 T = TypeVar("T")
 
@@ -59,7 +59,7 @@ class MemoryRows:
             and how.get("top_k")
             and not how.get("statistics")
         )
-        slices = row_slices(logits, 16 * block_rows(logits) if narrow else None)
+        slices = row_slices(logits, 16 * fit_rows(logits) if narrow else fit_rows(logits))
         if on_host(logits):
             return cls(parallel_map(one, slices, serial=is_torch(logits)))
         # A device sorts in small blocks, to save memory, and sums in large ones, to save calls.
@@ -97,11 +97,11 @@ class MemoryRows:
     def part(self, chosen: np.ndarray) -> MemoryRows:
         return MemoryRows(choose_rows(self.blocks, chosen))
 
-    def statistics(self) -> np.ndarray:
-        return np.concatenate([to_numpy(b.measured) for b in self.blocks])
+    def total_weight(self) -> float:
+        return sum(float(to_numpy(b.weight).sum(dtype=np.float64)) for b in self.blocks)
 
-    def weights(self) -> np.ndarray:
-        return np.concatenate([to_numpy(b.weight) for b in self.blocks]).astype(np.float64)
+    def measured(self, step: int) -> tuple[np.ndarray, np.ndarray]:
+        return one_in(step, ((to_numpy(b.measured), to_numpy(b.weight)) for b in self.blocks))
 
     def with_factors(self, factors: Callable[[Array], Array]) -> MemoryRows:
         rows = MemoryRows([replace(b, factors=factors(b.measured)) for b in self.blocks])

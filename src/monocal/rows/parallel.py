@@ -1,6 +1,7 @@
 """Work on rows block by block, on threads: bounded memory, whatever the number of classes.
 
-numpy releases the interpreter's lock, so threads do. A pool of them is kept, and BLAS is held to the thread that calls it.
+numpy releases the interpreter's lock, so threads are enough. A pool of them is kept, and BLAS uses only the thread that
+calls it.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ B = TypeVar("B", bound=Array)
 # Elements of a block: small enough for the cache of one core, large enough to drown the cost of the calls.
 CPU_BLOCK = 2**18
 GPU_BLOCK = 2**26
+# Elements of a prepared block on the host. Loops hold one row at a time, so the cache matters less than the number of calls,
+# which many cores would wait for.
+FIT_BLOCK = 2**19
 
 
 # How rows are cut.
@@ -36,21 +40,26 @@ def block_rows(logits: Array) -> int:
     return rows_of_size(CPU_BLOCK if on_host(logits) else GPU_BLOCK, logits.shape[1])
 
 
+def fit_rows(logits: Array) -> int:
+    """Rows of a prepared block for an array like this."""
+    return rows_of_size(FIT_BLOCK if on_host(logits) else GPU_BLOCK, logits.shape[1])
+
+
 def rows_of_size(elements: int, n_classes: int) -> int:
     """Rows of a block with so many elements, at least a few."""
     return max(16, elements // max(1, n_classes))
 
 
 def row_slices(rows: Any, size: int | None = None) -> list[slice]:
-    """Blocks of ``size`` rows, or of as many as fit the cache; one at the least."""
+    """Blocks of ``size`` rows, or of as many as fit the cache; at least one block."""
     n, size = rows.shape[0], size or block_rows(rows)
     return [slice(i, min(i + size, n)) for i in range(0, max(n, 1), size)]
 
 
 def map_rows(function: Callable[..., B], rows: Array, size: int | None = None, beside: Any = None) -> B:
-    """``function(rows)``, where it treats every row alone and returns as many; of any array library.
+    """``function(rows)`` block by block, for a function that treats every row alone and returns as many; any array library.
 
-    With something of as many rows ``beside`` them: ``function(rows, beside)``.
+    With an array ``beside`` that has as many rows: ``function(rows, beside)``.
     """
     blocks = row_slices(rows, size)
 
@@ -104,8 +113,12 @@ def _results(function: Callable[[Any], T], items: Sequence[Any], serial: bool) -
     if serial or min(threads, len(items)) <= 1 or getattr(_this_thread, "works_for_pool", False):
         yield from map(function, items)
         return
+    # A task is a run of neighbours: each time a thread hands over to another, all the others wait.
+    size = -(-len(items) // threads)
+    runs = [items[i : i + size] for i in range(0, len(items), size)]
     with one_blas_thread:
-        yield from _pool(os.getpid(), threads).map(function, items)
+        for results in _pool(os.getpid(), threads).map(lambda run: [function(x) for x in run], runs):
+            yield from results
 
 
 @cache
@@ -115,7 +128,7 @@ def _pool(process: int, threads: int) -> ThreadPoolExecutor:
 
 
 class _OneBlasThread:
-    """Keep BLAS to the thread that calls it. The limit is the process's: the first that enters sets it, the last lifts it."""
+    """Keep BLAS to the thread that calls it. The limit is for the process: the first to enter sets it, the last lifts it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -5,18 +5,18 @@ The solver works on a coarse copy between its passes over all rows. It takes one
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from ..kernel.block import Block, join_blocks
 from .interface import Rows
-from .parallel import CPU_BLOCK, rows_of_size
+from .parallel import FIT_BLOCK, rows_of_size
 
 # A coarse copy has one row in eight where that leaves at least this many rows, and a smaller share of very many rows. A copy
 # of more than one row in four saves nothing.
 _COARSE = 1024
-_COARSE_BLOCKS = 1.5  # a block of a coarse copy may be this much larger: all of it is in the cache anyway
+_COARSE_BLOCKS = 0.5  # a block of a coarse copy is smaller, so that there are enough of them for many cores
 # Logits of a coarse copy, at the most; above, it costs more than it improves a step (and memory, where rows are in a file).
 _COARSE_LOGITS = 2**24
 # Up to this many logits, double precision costs nothing that anyone would notice.
@@ -32,21 +32,33 @@ def sample_step(n_rows: int, n_classes: int, most_logits: int = _COARSE_LOGITS) 
 
 def blocks_between(step: int, n_classes: int) -> int:
     """A sample of one row in ``step`` uses one block in so many: 1 (every block), unless a block has fewer rows than ``step``."""
-    return -(-step // rows_of_size(CPU_BLOCK, n_classes))
+    return -(-step // rows_of_size(FIT_BLOCK, n_classes))
 
 
 def in_sample(n_rows: int, n_classes: int, step: int) -> np.ndarray:
     """Which rows are in a sample of one in ``step``, where the host would cut them into blocks, (n_rows,)."""
-    block, place = np.divmod(np.arange(n_rows), rows_of_size(CPU_BLOCK, n_classes))
+    block, place = np.divmod(np.arange(n_rows), rows_of_size(FIT_BLOCK, n_classes))
     chosen: np.ndarray = (place % step == 0) & (block % blocks_between(step, n_classes) == 0)
     return chosen
 
 
 def join_samples(thin: Sequence[Block], step: int) -> list[Block]:
     """Blocks of which one row in ``step`` is left, joined again: thin blocks would cost more in calls than in arithmetic."""
-    together = int(step * _COARSE_BLOCKS)
+    together = max(1, int(step * _COARSE_BLOCKS))
     groups = [thin[i : i + together] for i in range(0, len(thin), together)]
     return [join_blocks(group) if len(group) > 1 else group[0].every(1) for group in groups]
+
+
+def one_in(
+    step: int, parts: Iterable[tuple[np.ndarray, np.ndarray]], first: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
+    """Statistics and weights of one row in ``step``, from those of all rows part by part; the first has number ``first``."""
+    kept = []
+    for statistics, weight in parts:
+        begin = -first % step
+        kept.append((statistics[begin::step], weight[begin::step].astype(np.float64)))
+        first += len(weight)
+    return np.concatenate([s for s, _ in kept]), np.concatenate([w for _, w in kept])
 
 
 def choose_rows(blocks: Sequence[Block], chosen: np.ndarray) -> list[Block]:
@@ -62,4 +74,8 @@ def some_rows(rows: Rows) -> Rows:
     sample = rows.sample() if many else None
     if sample is None:
         return rows
-    return sample.part(np.arange(sample.n_rows) % max(1, sample.n_rows // _COARSE) == 0)
+    kept = sample.__dict__  # they are asked for several times
+    if "_some" not in kept:
+        kept["_some"] = sample.part(np.arange(sample.n_rows) % max(1, sample.n_rows // _COARSE) == 0)
+    some: Rows = kept["_some"]
+    return some

@@ -8,6 +8,7 @@ passes. So a fit gives what it gives in memory, bit for bit; it costs a sort a p
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial, reduce
@@ -22,9 +23,9 @@ from ..errors import InputError
 from ..kernel.block import Block
 from .block import prepare_block
 from .memory import HeldBlocks, MemoryRows
-from .parallel import block_rows, map_in_order
+from .parallel import fit_rows, map_in_order
 from .reader import Checked, Reader
-from .sampling import blocks_between, join_samples, sample_step
+from .sampling import blocks_between, join_samples, one_in, sample_step
 
 T = TypeVar("T")
 
@@ -36,7 +37,7 @@ def regroup(parts: Iterable[Checked]) -> Iterator[Checked]:
     for part in parts:
         held.append(part.that_count)
         n_held += len(held[-1])
-        size = block_rows(part.logits)
+        size = fit_rows(part.logits)
         if n_held < size:
             continue
         rows = _join(held)
@@ -165,18 +166,20 @@ class StreamingRows:
             chosen[index] = True
         return self._like(self._prepare, np.asarray(chosen))
 
-    def statistics(self) -> np.ndarray:
-        """(n, S): one pass."""
-        return np.concatenate(list(self._map(lambda b: to_numpy(b.measured))))
-
-    def weights(self) -> np.ndarray:
-        """(n,), in double precision: one pass, without preparing the rows."""
+    def total_weight(self) -> float:
+        """One pass, without preparing the rows."""
         if self._chosen is not None:
-            return np.concatenate(list(self._map(lambda b: to_numpy(b.weight)))).astype(np.float64)
+            return sum(self._map(lambda b: float(to_numpy(b.weight).sum(dtype=np.float64))))
         dtype = np.float32 if self.single_precision else np.float64  # that of prepared blocks
         parts = regroup(self._read())
-        weights = [np.ones(len(p)) if p.weight is None else to_numpy(p.weight).astype(dtype) for p in parts]
-        return np.concatenate(weights).astype(np.float64)
+        return math.fsum(
+            len(p) if p.weight is None else to_numpy(p.weight).astype(dtype).sum(dtype=np.float64)
+            for p in parts
+        )
+
+    def measured(self, step: int) -> tuple[np.ndarray, np.ndarray]:
+        """One pass."""
+        return one_in(step, self._map(lambda b: (to_numpy(b.measured), to_numpy(b.weight))))
 
     def with_factors(self, factors: Callable[[Array], Array]) -> StreamingRows:
         """The same rows with the factors computed from their statistics."""

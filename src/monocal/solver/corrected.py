@@ -21,6 +21,8 @@ from .solution import Solution, Status, Step
 
 # How far the first round may move the model.
 _TRUST = 6.0
+# A Newton step that moves the model by less leaves about this part of the violation, which is all that a round is asked for.
+_SURE = 0.05
 # A round that leaves more than this part of the violation was the last.
 _PROGRESS = 0.8
 
@@ -65,16 +67,19 @@ def minimize_corrected(
         elif here.kkt > _PROGRESS * last_kkt:
             break
         last_kkt, lowest = here.kkt, here.objective
-        active = np.flatnonzero(c > problem.lower)
+        # Atoms that the whole asks for take part at once.
+        free = np.where(c > problem.lower, 0.0, here.expansion.gradient + problem.penalty)
+        active = np.union1d(np.flatnonzero(c > problem.lower), problem.candidates(free, n_candidates))
         part = small.evaluate(c, active)
         tilted = _Tilted(small, problem.penalty + here.expansion.gradient - part.gradient)
         inner = Newton(
             tilted,
-            Goal(max(0.05 * here.kkt, 0.3 * goal.tol)),
+            Goal(max(_SURE * here.kkt, 0.3 * goal.tol)),
             Iterate.of(tilted, c, active, part),
             max_iter,
             n_candidates,
             trust=trust,
+            sure=_SURE,
             patience=2,
         ).run()
         cut_short = bool(np.abs((inner.coefficients - c) * small.reach).max() >= 0.99 * trust)

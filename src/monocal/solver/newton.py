@@ -12,7 +12,7 @@ keeps it finite; the certificate is for the objective without the floor.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from scipy.linalg import solve_triangular
@@ -53,6 +53,8 @@ class Newton:
         Atoms that may join the working set in one iteration.
     trust : float
         Stop where the model has moved this far from where it began.
+    sure : float
+        Stop with a step that moves the model by less than this, without a look at where it leads: whoever asked for it looks.
     patience : int
         Steps in a row that rounding alone may decide.
     n_iter : int
@@ -67,6 +69,7 @@ class Newton:
     max_iter: int
     n_candidates: int = 24
     trust: float = np.inf
+    sure: float = 0.0
     patience: int = 5
     n_iter: int = 0
     history: list[Step] = field(default_factory=list)
@@ -88,6 +91,12 @@ class Newton:
                 break
             self.n_iter += 1
             move = self._propose()
+            if move.leap < self.sure and self._has_all():
+                last = self._trial(move, 1.0)
+                found = self.here.solution(
+                    self.problem, self.goal.tol, Status.ITERATIONS, self.n_iter, self.history
+                )
+                return replace(found, coefficients=last)
             there = self._search(move)
             if there is None:
                 status = Status.STALLED
@@ -128,14 +137,24 @@ class Newton:
         wanted = problem.candidates(np.where(c > problem.lower, 0.0, g), self.n_candidates)
         self._step_size = 1.0
         while self._step_size >= _SHORTEST:
-            trial = c + self._step_size * move.delta
-            # What the step takes to its bound arrives there up to rounding; put it there exactly.
-            trial = np.where(trial - problem.lower <= 1e-12 * (c - problem.lower), problem.lower, trial)
+            trial = self._trial(move, self._step_size)
             there = Iterate.of(problem, trial, np.union1d(np.flatnonzero(trial > problem.lower), wanted))
             if self._is_better(there, move):
                 return there
             self._step_size /= 2
         return None
+
+    def _trial(self, move: _Move, step_size: float) -> np.ndarray:
+        lower, c = self.problem.lower, self.here.coefficients
+        trial = c + step_size * move.delta
+        # What the step takes to its bound arrives there up to rounding; put it there exactly.
+        return np.where(trial - lower <= 1e-12 * (c - lower), lower, trial)
+
+    def _has_all(self) -> bool:
+        """Whether no atom beyond the working set asks to be let in."""
+        asks = self.here.expansion.gradient + self.problem.penalty < -self.goal.tol
+        asks[self.here.working] = False
+        return not asks.any()
 
     def _is_better(self, there: Iterate, move: _Move) -> bool:
         before, after, penalty = self.here.expansion, there.expansion, self.problem.penalty
@@ -186,7 +205,7 @@ def _bounded_newton_step(
     moved: np.ndarray
     try:
         moved, _ = nnls(factor.T, target, maxiter=50 * len(g))
-    except RuntimeError:  # did not settle: a step along the gradient, atom by atom, does for once
+    except RuntimeError:  # it did not settle: for once, step along the gradient, atom by atom
         moved = np.maximum(room * scale - g / scale, 0.0)
     step: np.ndarray = moved / scale - room
     return step

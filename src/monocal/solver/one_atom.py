@@ -3,8 +3,8 @@
     minimise F(c) + penalty c  over c >= lower:      g(c) = F'(c) + penalty = 0,   or g(lower) >= 0.
 
 Far out ``g`` rises to its ``worth`` like an exponential, so Newton's step is taken for ``log(worth - g)``. Where that leaves the
-bracket, or the gradient does not fall, the bracket is cut in half, by ratio: from any start to any root in double precision
-takes a few dozen evaluations, and mostly five. One atom needs no floor and no working set.
+bracket, or the gradient does not fall, the bracket is cut in half, by ratio: any start reaches any root in
+double precision within a few dozen evaluations, and mostly within five. One atom needs no floor and no working set.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ a problem gives the gradient of all atoms but the Hessian of a few only, those t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -40,14 +40,14 @@ class Expansion:
     value: float
     gradient: np.ndarray
     hessian: np.ndarray
-    predicted: np.ndarray | None = None
+    predicted: Any = None
 
 
 class ConeProblem(Protocol):
     """A convex problem over a cone, as `minimize` sees it.
 
-    Whatever has these attributes and methods will do. A subclass writes `evaluate` and inherits the rest, which is right for
-    any problem; what it replaces makes the solver faster or its certificate stronger.
+    Any object with these attributes and methods is accepted. A subclass writes `evaluate` and inherits the rest, which is right
+    for any problem; what it replaces makes the solver faster or its certificate stronger.
 
     Parameters
     ----------
@@ -125,7 +125,7 @@ class ConeProblem(Protocol):
         return np.sort(order[gradient[order] < 0])
 
     def excess(self, coefficients: np.ndarray, here: Expansion) -> float:
-        """How far the objective (without the floor) at ``coefficients`` is above its infimum at most; NaN: not known."""
+        """An upper bound of the objective (without the floor) at ``coefficients`` less its infimum; NaN: not known."""
         return float("nan")
 
     def coarse(self) -> ConeProblem | None:
@@ -134,7 +134,7 @@ class ConeProblem(Protocol):
 
     @property
     def worth(self) -> np.ndarray:
-        """What the gradient of each atom, less the floor, rises to far out; only a problem with one atom is asked.
+        """The limit of each atom's gradient, less the floor, far out; only a problem with one atom is asked.
 
         Infinity, the default, is always right: the solver then takes Newton's plain step.
         """

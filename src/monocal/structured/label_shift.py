@@ -39,7 +39,7 @@ from ..solver import Expansion, Solution, minimize
 from ..validation import check_number
 from .stacked import check_stages
 
-# So improbable must the predicted classes be without a shift before an estimate is trusted.
+# An estimate is trusted where the predicted classes would be this improbable without a shift.
 _SURE = 1e-3
 # Steps of EM before Newton's, and how often both are tried.
 _CLIMBS, _ROUNDS = 30, 5
@@ -168,12 +168,12 @@ class LabelShift(Calibrator):
         logits = self._logits_of(self._read(X))
         p = to_numpy(self.calibrator_.predict_proba(logits)).astype(np.float64)
         self.shifted_ = _differ(self.predicted_, np.bincount(p.argmax(axis=1), minlength=m))
-        self.solution_: Solution = most_likely_prior(
+        self.solution_: Solution = _most_likely_prior(
             p / self.calibration_prior_, self.calibration_prior_, self.tol, self.max_iter
         )
         warn_if_unfinished(self, self.solution_)
         if self.shifted_:
-            # One sample more as in calibration, so that no class is ruled out for not having been met.
+            # As if one sample more had come from the calibration set: no class is ruled out because it was not met.
             found = len(p) * self.solution_.coefficients + self.calibration_prior_
             self.prior_ = found / found.sum()
         else:
@@ -190,7 +190,7 @@ class LabelShift(Calibrator):
         return f + self.log_ratio_.astype(f.dtype)
 
 
-def most_likely_prior(ratio: np.ndarray, start: np.ndarray, tol: float, max_iter: int) -> Solution:
+def _most_likely_prior(ratio: np.ndarray, start: np.ndarray, tol: float, max_iter: int) -> Solution:
     """The maximum of ``L`` above, for ``p(j | x_n) / prior_j`` (n, m), from positive frequencies on."""
     w = start
     with one_blas_thread:

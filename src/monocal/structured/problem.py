@@ -26,7 +26,7 @@ from ..rows.sampling import sample_step
 from ..solver.smooth import Point, conjugate_gradients
 from .vector import SINGLE
 
-# Parameters up to which the Hessian is formed: faster than to do without it, and exact.
+# Up to so many parameters the Hessian is formed: that is exact, and faster than to work without it.
 _FORMED = 192
 _FORMED_ROWS = 512
 _PRODUCTS = 200

@@ -40,11 +40,11 @@ from .vector import DOUBLE_BELOW, VectorProblem
 
 _MOST_CLASSES = 5000
 # Strengths that cross-validation tries, strongest first: each fit is the next one's start.
-PATH = (np.inf, 30.0, 10.0, 3.0, 1.0, 0.3, 0.1)
+_PATH = (np.inf, 30.0, 10.0, 3.0, 1.0, 0.3, 0.1)
 # Tolerance of fits that are only judged.
 ROUGH = 1e-4
 _FOLDS = 5
-# Standard errors between a gain and one that is believed, and rows with which it takes twice as many: the gains of few rows are
+# A gain is believed from so many standard errors on, and with so many rows from twice as many: the gains of few rows are
 # skewed, and their error is itself uncertain. Chosen on draws of 100 rows and on halves of calibration parts.
 _DOUBT, _FEW = 1.5, 100.0
 # The largest share of the uniform distribution, for rows of next to no weight.
@@ -205,7 +205,7 @@ class StructuredScaling(Calibrator):
             return minimize_smooth(problem, tol=tol, max_iter=self.max_iter, start=start)
 
     def _keep(self, deviation: np.ndarray) -> None:
-        """The map from what it differs from temperature scaling by."""
+        """Set the map, from its deviation from temperature scaling."""
         m = len(self.centre_)
         by_class = deviation.reshape(m, -1)
         weights = by_class[:, :-1]
@@ -220,7 +220,7 @@ class StructuredScaling(Calibrator):
         return choice.best
 
     def along_path(self, rows: Checked, fold: np.ndarray) -> Iterator[tuple[float, np.ndarray]]:
-        """Each strength of `PATH` with calibrated logits (n, m) of all rows, by fits without their fold.
+        """Each strength to try, with the calibrated logits (n, m) of all rows, by fits without their fold.
 
         One strength at a time, so that nothing of the size of the rows waits for its turn.
         """
@@ -229,7 +229,7 @@ class StructuredScaling(Calibrator):
         starts: list[np.ndarray | None] = [None] * len(parts)
         for trial, (train, _) in zip(trials, parts, strict=True):
             trial._temper(ArraySource(Reader(), rows[train]))
-        for strength in PATH:
+        for strength in _PATH:
             out = np.empty(rows.logits.shape, dtype=compute_dtype(rows.logits))
             for k, (trial, (train, test)) in enumerate(zip(trials, parts, strict=True)):
                 if strength < np.inf:
@@ -269,7 +269,7 @@ def log_likelihood(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 class Surest:
-    """The strength that gains most on the first, the strongest, for sure; the first itself where none does.
+    """The strength whose gain over the first, the strongest, is the surest; the first itself where no gain is sure.
 
     ``gain - doubt error`` is the least that a strength gains, beyond reasonable doubt, with ``error`` the standard error of the
     mean of the paired gains in log-likelihood (n,) of held-out rows, and ``doubt = 1.5 (1 + 100 / n)``.

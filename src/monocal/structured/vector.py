@@ -27,10 +27,10 @@ from ..rows.sampling import sample_step
 from ..solver.smooth import Point, conjugate_gradients
 from .features import features
 
-# Parameters up to which the Hessian is formed: faster than to do without it, and exact.
+# Up to so many parameters the Hessian is formed: that is exact, and faster than to work without it.
 FORMED = 192
 # Products with the Hessian in one step.
-PRODUCTS = 200
+_PRODUCTS = 200
 # Rounding of a row's NLL in single precision: that of the mean falls with the root of the rows.
 SINGLE = 3e-7
 # Up to this many logits double precision costs nothing; beyond, rows in single precision reach the tolerance as well.
@@ -73,7 +73,9 @@ class ClassBlock:
         return p
 
 
-def class_block(rows: Checked, *, temperature: float, floor: float, total: float, double: bool) -> ClassBlock:
+def _class_block(
+    rows: Checked, *, temperature: float, floor: float, total: float, double: bool
+) -> ClassBlock:
     """Checked rows with their features; ``total`` is the weight of all rows."""
     xp = array_namespace(rows.logits)
     logits = xp.astype(rows.logits, xp.float64, copy=False) if double else rows.logits
@@ -183,7 +185,7 @@ class VectorProblem:
         n, m = source.shape
         double = n * m <= DOUBLE_BELOW
         self.rows: Held = source.hold(
-            partial(class_block, temperature=temperature, floor=floor, total=total, double=double)
+            partial(_class_block, temperature=temperature, floor=floor, total=total, double=double)
         )
         self.centre = np.zeros(m)  # no class looks at another
         self.resolution = 1e-14 if double or not source.single_precision else SINGLE / n**0.5
@@ -234,4 +236,4 @@ class VectorProblem:
         def preconditioned(v: np.ndarray) -> np.ndarray:
             return np.einsum("abj,jb->ja", inverse, v.reshape(self.strength.shape)).ravel()
 
-        return conjugate_gradients(product, -point.gradient, preconditioned, closeness, PRODUCTS)
+        return conjugate_gradients(product, -point.gradient, preconditioned, closeness, _PRODUCTS)

@@ -1,0 +1,26 @@
+"""The types that skops may load in a file of monocal's: every calibrator, and what fitted ones are made of.
+
+skops stores scikit-learn estimators without pickle and loads no type that its reader has not called trusted. These hold numbers
+and run no code of a file.
+"""
+
+from __future__ import annotations
+
+from ..calibration.adjustment import Adjustment
+from ..calibration.group_scales import GroupScales
+from ..calibration.published import Published
+from ..calibration.ramps import Ramp, RampFactors
+from ..calibration.rank_map import RankMap
+from ..classifier import CalibratedClassifier
+from ..registry import calibrators
+from ..rows.context import Column, ContextReader
+from ..solver import Solution, Status, Step
+
+_TYPES: tuple[type, ...] = (
+    *(one.cls for one in calibrators()),
+    *(Published, CalibratedClassifier, RankMap, Ramp, RampFactors, Adjustment, GroupScales),
+    *(Column, ContextReader, Solution, Status, Step),
+)
+
+SKOPS_TRUSTED: list[str] = sorted({f"{kind.__module__}.{kind.__qualname__}" for kind in _TYPES})
+"""Names for ``skops.io.load(file, trusted=mc.SKOPS_TRUSTED)``; add those of your own estimator, if skops asks for them."""

@@ -1,0 +1,169 @@
+"""What of a loss better calibration could remove, and what it could not.
+
+For a proper loss ``l``, predictions ``p`` and all maps ``g`` of predictions to predictions
+
+    E l(p, y)  =  min_g E l(g(p), y)   +   [E l(p, y) - min_g E l(g(p), y)]
+    loss       =  refinement           +   calibration
+
+The best map is ``g(p) = P(y | p)``, so that in the population
+
+    NLL:    refinement = E H(P(y | p)),                        calibration = E KL(P(y | p) || p)
+    Brier:  refinement = E sum_j P(j | p) (1 - P(j | p)),      calibration = E |P(. | p) - p|^2
+
+Here ``g`` is what a calibrator learns, and each row is judged by a map that has not seen it (folds). No family holds every
+map and none is learnt without error, so that the refinement is a little too large and the calibration too small: it is what
+this calibrator can really remove, and below zero where it does harm.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+
+from ..calibration import Calibrator, ConditionalMCCT
+from ..calibration.shrinkage import deal, row_keys
+from ..errors import InputError
+from ..layout import Layout
+from ..rows.top_k import TopK, TopKProbabilities
+from ..validation import check_count
+from .outcomes import Floats, Integers, Outcomes
+from .scores import ScoreSums
+
+
+@dataclass(frozen=True)
+class LossParts:
+    """``total = calibration + refinement``.
+
+    Attributes
+    ----------
+    total, calibration, refinement : float
+
+    Examples
+    --------
+    >>> from monocal.metrics import LossParts
+    >>> print(LossParts(0.5, 0.1, 0.4))
+    0.5000 = 0.1000 calibration + 0.4000 refinement
+    """
+
+    total: float
+    calibration: float
+    refinement: float
+
+    def __str__(self) -> str:
+        return f"{self.total:.4f} = {self.calibration:.4f} calibration + {self.refinement:.4f} refinement"
+
+
+@dataclass(frozen=True)
+class Decomposition:
+    """Parts of the two proper losses.
+
+    Attributes
+    ----------
+    nll, brier : LossParts
+        With ``total``, ``calibration`` and ``refinement``.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> from scipy.special import softmax
+    >>> data = mc.data.synthetic(500, 3, seed=0)
+    >>> parts = mc.metrics.decompose(softmax(data.values, axis=1), data.labels)
+    >>> round(parts.brier.calibration + parts.brier.refinement - parts.brier.total, 12)
+    0.0
+    """
+
+    nll: LossParts
+    brier: LossParts
+
+    def to_dict(self) -> dict[str, dict[str, float]]:
+        """Plain numbers, ready for JSON."""
+        return {"nll": dict(self.nll.__dict__), "brier": dict(self.brier.__dict__)}
+
+    def __str__(self) -> str:
+        return f"NLL    {self.nll}\nBrier  {self.brier}"
+
+
+def decompose(
+    probs: Any,
+    labels: Any,
+    *,
+    calibrator: Calibrator | None = None,
+    cv: int = 5,
+    sample_weight: Any = None,
+    class_axis: int = -1,
+    ignore_index: int | None = None,
+) -> Decomposition:
+    """Split NLL and Brier score into a calibration and a refinement part.
+
+    Parameters
+    ----------
+    probs : (n, m) array
+        Rows of class probabilities.
+    labels : (n,) array
+        True classes.
+    calibrator : Calibrator, optional
+        Whose maps are tried; ``ConditionalMCCT()`` when None, so that the calibration part is what a map that keeps the order
+        of the classes can remove. `StructuredMCCT` may change it.
+    cv : int
+        Folds. They are dealt by what is in a row, so that neither the order of rows nor repeated ones matter.
+    sample_weight : (n,) array, optional
+    class_axis, ignore_index
+        As in `evaluate`.
+
+    Returns
+    -------
+    Decomposition
+
+    References
+    ----------
+    Bröcker, Reliability, sufficiency, and the decomposition of proper scores, Quarterly Journal of the Royal Meteorological
+    Society 135 (2009).
+    Berta, Holzmüller, Jordan & Bach, Rethinking early stopping: refine, then calibrate, 2025, for the minimum over maps.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> digits = mc.data.digits_example()
+    >>> from scipy.special import softmax
+    >>> parts = mc.metrics.decompose(softmax(digits.test.values, axis=1), digits.test.labels)
+    >>> parts.nll.calibration > parts.nll.refinement  # far too sure, and otherwise a good classifier
+    True
+    """
+    if isinstance(probs, TopK | TopKProbabilities):
+        raise InputError(
+            "decompose: it needs the probabilities of all classes, but these rows name their largest alone (TopK)."
+        )
+    rows = Outcomes.of(probs, labels, sample_weight, Layout(class_axis, ignore_index))
+    p = np.asarray(rows.probs.rows[:])[rows.kept]
+    model = ConditionalMCCT() if calibrator is None else clone(calibrator)
+    model.set_params(input="probabilities")
+    fold = _folds(p, rows.labels, check_count(cv, "cv", least=2))
+    mapped = np.empty(p.shape, dtype=np.float64)
+    for k in np.unique(fold):
+        held_out = fold == k
+        train = ~held_out
+        own = clone(model).fit(p[train], rows.labels[train], rows.weight[train])
+        mapped[held_out] = own.predict_proba(p[held_out])
+    before, after = _losses(p, rows), _losses(mapped, rows)
+    return Decomposition(
+        *(LossParts(b, b - a if np.isfinite(a) else -np.inf, a) for b, a in zip(before, after, strict=True))
+    )
+
+
+def _folds(p: Floats, labels: Integers, cv: int) -> Integers:
+    """The fold of each row; rows that are alike share one."""
+    ordered = np.sort(p.astype(np.float64), axis=1)[:, :-65:-1]
+    keys = row_keys(np.column_stack([ordered, labels]).T)
+    if len(np.unique(keys)) < 2:
+        raise InputError(
+            "decompose: all rows are alike, so that none can judge what is learnt from the others."
+        )
+    return deal(keys, min(cv, len(np.unique(keys))), 0)
+
+
+def _losses(p: Floats, rows: Outcomes) -> tuple[float, float]:
+    sums = ScoreSums.of(Outcomes.of(p, rows.labels, rows.weight), rows.weight, 1)
+    return sums.nll / sums.weight, sums.brier / sums.weight

@@ -1,0 +1,122 @@
+"""Metrics as scikit-learn's scorers: for ``scoring=`` of `cross_validate`, `GridSearchCV` and the like.
+
+    score = metric(predict_proba(X), place of y in classes_),     with a minus where less is better
+
+What ``make_scorer`` makes sees labels and probabilities and must guess which column is which label; it guesses wrong where a
+class is absent from a fold. These ask the estimator for its ``classes_``, and otherwise are scorers like any other: weights are
+routed, and of more than two classes several of them share one prediction.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.base import is_classifier
+from sklearn.metrics._scorer import _BaseScorer
+
+from ..data.labels import places_among
+from ..errors import InputError
+from .evaluation import evaluate
+from .registry import METRICS, chosen
+
+
+class MetricScorer(_BaseScorer):
+    """One metric as a scorer, ``scorer(estimator, X, y)``; larger is better. Made by `scorer`.
+
+    Parameters
+    ----------
+    metric : str
+        A name of `METRICS`.
+    **options
+        Of `evaluate`.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> mc.metrics.MetricScorer("ece", n_bins=10)
+    scorer('ece', n_bins=10)
+    """
+
+    def __init__(self, metric: str, **options: Any):
+        (self.metric,) = chosen(metric)
+        sign = 1 if METRICS[metric].higher_is_better else -1
+        super().__init__(_value, sign, {"metric": metric, **options}, "predict_proba")
+
+    def _score(self, method_caller: Any, estimator: Any, X: Any, y_true: Any, **kwargs: Any) -> float:
+        self._warn_overlap("A keyword of the scorer is also passed as metadata.", kwargs)
+        # scikit-learn shares one column where there are two classes, and nothing of what is no classifier.
+        shared = is_classifier(estimator) and len(estimator.classes_) > 2
+        probs = method_caller(estimator, "predict_proba", X) if shared else estimator.predict_proba(X)
+        places = _places(y_true, estimator.classes_)
+        return self._sign * self._score_func(probs, places, **{**self._kwargs, **kwargs})
+
+    def __repr__(self) -> str:
+        rest = "".join(f", {key}={value!r}" for key, value in self._kwargs.items() if key != "metric")
+        return f"scorer({self.metric!r}{rest})"
+
+
+def _value(probs: Any, labels: Any, metric: str, sample_weight: Any = None, **options: Any) -> float:
+    return evaluate(probs, labels, metrics=metric, sample_weight=sample_weight, **options)[metric].value
+
+
+def _places(y: Any, classes: Any) -> np.ndarray:
+    """The column of each label."""
+    given = np.asarray(y).ravel()
+    places = places_among(given, classes)
+    if (places < 0).any():
+        label = given.tolist()[int(np.argmin(places))]
+        raise InputError(
+            f"y: the label {label!r} is none of the {len(classes)} classes the estimator was fitted on. Use folds that share out "
+            "every class (StratifiedKFold), or leave such rows out."
+        )
+    return places
+
+
+def scorer(metric: str, **options: Any) -> MetricScorer:
+    """One metric as scikit-learn's ``scoring=`` takes it.
+
+    Parameters
+    ----------
+    metric : str
+        A name of `METRICS`.
+    **options
+        ``n_bins``, ``top_k``, ``bin_size`` and ``bandwidth`` of `evaluate`.
+
+    Returns
+    -------
+    MetricScorer
+        Larger is better: the negative of a metric of which less is better, as in scikit-learn. It works for classifiers with
+        ``predict_proba`` and for calibrators themselves.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from sklearn.model_selection import cross_validate
+    >>> X, y = load_iris(return_X_y=True)
+    >>> found = cross_validate(LogisticRegression(max_iter=500), X, y, scoring=mc.metrics.scorers("nll", "ece"), cv=3)
+    >>> found["test_nll"].shape, bool((found["test_ece"] < 0).all())
+    ((3,), True)
+    """
+    return MetricScorer(metric, **options)
+
+
+def scorers(*metrics: str, **options: Any) -> dict[str, MetricScorer]:
+    """Several metrics by name, for ``scoring=`` of `cross_validate` and ``GridSearchCV(refit=...)``.
+
+    Parameters
+    ----------
+    *metrics : str
+        Names of `METRICS`; ``nll``, ``brier``, ``ece`` and ``accuracy`` when there are none.
+    **options
+        As in `scorer`.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> mc.metrics.scorers("nll", "ece", n_bins=10)
+    {'nll': scorer('nll', n_bins=10), 'ece': scorer('ece', n_bins=10)}
+    """
+    return {name: scorer(name, **options) for name in metrics or ("nll", "brier", "ece", "accuracy")}

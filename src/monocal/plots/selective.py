@@ -1,0 +1,113 @@
+"""Risk against coverage: how often the answers are wrong when only the surest rows are answered.
+
+The lower the curve, the better the confidence tells right answers from wrong ones. The dashed line is the best order there could
+be with the same accuracy: all right answers first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ..errors import InputError
+from ..metrics import RiskCoverage, risk_coverage_curve
+from ._axes import AFTER, BEFORE, LINE, SERIES, legend, panels, tidy
+from ._predictors import before_probabilities
+
+
+class RiskCoverageDisplay:
+    """Risk-coverage curves over one another.
+
+    Parameters
+    ----------
+    curves : dict of str to RiskCoverage
+        By name; see `monocal.metrics.risk_coverage_curve`.
+
+    Attributes
+    ----------
+    ax_ : Axes
+    figure_ : Figure
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> data = mc.data.synthetic(2000, 10)
+    >>> cal = mc.ConditionalMCCT().fit(data.values, data.labels)
+    >>> display = mc.RiskCoverageDisplay.from_estimator(cal, data.values, data.labels)
+    >>> list(display.curves)
+    ['before', 'after']
+    """
+
+    figure_: Any
+    ax_: Any
+
+    def __init__(self, curves: dict[str, RiskCoverage]):
+        if not curves:
+            raise InputError("curves: expected at least one, by name")
+        self.curves = curves
+
+    @classmethod
+    def from_estimator(
+        cls, estimator: Any, X: Any, y: Any, *, sample_weight: Any = None
+    ) -> RiskCoverageDisplay:
+        """From a fitted calibrator (before and after it), any fitted classifier with ``predict_proba``, or several by name.
+
+        Labels are the numbers of the columns.
+        """
+        if isinstance(estimator, Mapping):
+            several = {title: one.predict_proba(X) for title, one in estimator.items()}
+            return cls.from_predictions(y, several, sample_weight=sample_weight)
+        before = before_probabilities(estimator, X)
+        return cls.from_predictions(y, estimator.predict_proba(X), before=before, sample_weight=sample_weight)
+
+    @classmethod
+    def from_predictions(
+        cls, y_true: Any, y_prob: Any, *, before: Any = None, sample_weight: Any = None
+    ) -> RiskCoverageDisplay:
+        """From labels (n,) and probabilities (n, m), several of these by name, and those before calibration if given."""
+        if isinstance(y_prob, Mapping):
+            parts = dict(y_prob)
+        else:
+            parts = {"model": y_prob} if before is None else {"before": before, "after": y_prob}
+        return cls(
+            {
+                name: risk_coverage_curve(probs, y_true, sample_weight=sample_weight)
+                for name, probs in parts.items()
+            }
+        )
+
+    def plot(self, ax: Any = None, **kwargs: Any) -> RiskCoverageDisplay:
+        """Draw into a new figure or into ``ax``; keyword arguments go to the lines."""
+        self.figure_, ((self.ax_,),) = panels(ax, 1, (1.0,), (5.2, 4.0))
+        own = {"before": BEFORE, "after": AFTER, "model": AFTER}
+        for i, (name, curve) in enumerate(self.curves.items()):
+            style = {
+                "color": own.get(name, SERIES[i % len(SERIES)]),
+                "linewidth": 1.4,
+                "label": f"{name}: AURC {100 * curve.aurc:.2f} %",
+                **kwargs,
+            }
+            # From the first row on the risk is that of the surest group.
+            x, y = np.append(0.0, curve.coverage), np.append(curve.risk[0], curve.risk)
+            self.ax_.plot(100 * x, 100 * y, **style)
+        self._best()
+        self.ax_.set(
+            xlim=(0, 100),
+            ylim=(0, None),
+            xlabel="rows answered, the surest first, %",
+            ylabel="answers wrong, %",
+        )
+        tidy(self.ax_)
+        legend(ax, self.figure_, self.ax_)
+        return self
+
+    def _best(self) -> None:
+        """What the best order of the most accurate predictor would show."""
+        error = min(curve.risk[-1] for curve in self.curves.values())
+        x = np.linspace(1 - error, 1, 200)
+        y = np.divide(x - (1 - error), x, out=np.zeros_like(x), where=x > 0)
+        self.ax_.plot(
+            100 * x, 100 * y, color=LINE, linewidth=1, linestyle="--", label="the best order", zorder=1
+        )

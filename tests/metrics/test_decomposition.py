@@ -1,0 +1,82 @@
+"""Parts of the losses where the truth is known, and what must hold of them."""
+
+import numpy as np
+import pytest
+from scipy.special import softmax
+
+import monocal as mc
+from monocal.metrics import brier, decompose, nll
+
+
+def known(sharpness, n=6000, m=5, seed=0):
+    """Labels drawn from ``q``, a predictor that says softmax(sharpness log q), and the true parts of its losses."""
+    rng = np.random.default_rng(seed)
+    z = 1.5 * rng.normal(size=(n, m))
+    q, p = softmax(z, axis=1), softmax(sharpness * z, axis=1)
+    labels = (rng.random((n, 1)) > np.cumsum(q, axis=1)).sum(axis=1).clip(max=m - 1)
+    truth = {
+        "nll": ((q * np.log(q / p)).sum(axis=1).mean(), -(q * np.log(q)).sum(axis=1).mean()),
+        "brier": (((p - q) ** 2).sum(axis=1).mean(), (q * (1 - q)).sum(axis=1).mean()),
+    }
+    return p, labels, truth
+
+
+@pytest.mark.parametrize("sharpness", [0.5, 1.0, 2.5])
+@pytest.mark.parametrize("calibrator", [None, mc.TemperatureScaling()], ids=["default", "temperature"])
+def test_the_parts_where_the_truth_is_known(sharpness, calibrator):
+    p, labels, truth = known(sharpness)
+    found = decompose(p, labels, calibrator=calibrator)
+    assert found.nll.total == pytest.approx(nll(p, labels), abs=1e-12)
+    assert found.brier.total == pytest.approx(brier(p, labels), abs=1e-12)
+    for loss, (calibration, refinement) in truth.items():
+        parts = getattr(found, loss)
+        assert parts.calibration + parts.refinement == pytest.approx(parts.total, abs=1e-12)
+        # The refinement is a mean over rows, so it is off by its sampling error; so is the calibration, but by much less.
+        assert parts.refinement == pytest.approx(refinement, abs=0.03)
+        assert parts.calibration == pytest.approx(calibration, abs=0.005 + 0.04 * calibration)
+    if sharpness == 1:
+        assert abs(found.nll.calibration) < 0.002
+
+
+def test_neither_order_nor_weights_as_repetitions_matter():
+    p, labels, _ = known(2.0, n=400)
+    rng = np.random.default_rng(1)
+    shuffle, weight = rng.permutation(400), rng.integers(1, 3, 400)
+    again = np.repeat(np.arange(400), weight)
+    calibrator = mc.TemperatureScaling()
+    plain = decompose(p, labels, calibrator=calibrator, sample_weight=weight)
+    for other in (
+        decompose(p[shuffle], labels[shuffle], calibrator=calibrator, sample_weight=weight[shuffle]),
+        decompose(p[again], labels[again], calibrator=calibrator),
+    ):
+        assert other.nll.refinement == pytest.approx(plain.nll.refinement, abs=1e-6)
+        assert other.brier.calibration == pytest.approx(plain.brier.calibration, abs=1e-6)
+
+
+def test_maps_that_may_change_the_order_find_more_where_there_is_more():
+    p, labels, _ = known(1.0, n=1500)
+    biased = p * np.array([3.0, 1, 1, 1, 1])
+    biased /= biased.sum(axis=1, keepdims=True)
+    kept = decompose(biased, labels).nll.calibration
+    free = decompose(biased, labels, calibrator=mc.StructuredScaling(kind="vector")).nll.calibration
+    assert free > kept + 0.02
+
+
+def test_certain_and_wrong():
+    p, labels, _ = known(1.0, n=300)
+    p[0] = 0
+    p[0, (labels[0] + 1) % 5] = 1
+    found = decompose(p, labels, calibrator=mc.TemperatureScaling())
+    assert found.nll.total == found.nll.calibration == np.inf
+    assert np.isfinite(found.nll.refinement)
+    assert "refinement" in str(found)
+    assert found.to_dict()["brier"]["total"] == found.brier.total
+
+
+def test_refusals():
+    with pytest.raises(mc.InputError, match="all rows are alike"):
+        decompose([[0.8, 0.2]] * 10, [0] * 10)
+    with pytest.raises(mc.InputError, match="cv must be a whole number of at least 2"):
+        decompose([[0.8, 0.2], [0.5, 0.5]], [0, 1], cv=1)
+    with pytest.raises(mc.InputError, match="needs the probabilities of all classes"):
+        decompose(mc.TopK([[-0.1, -3.0]], [[0, 1]], n_classes=5), [0])

@@ -1,0 +1,121 @@
+"""Risk and coverage against a plain loop, the error of the positive class, and figures for trackers."""
+
+import json
+
+import numpy as np
+import pytest
+from scipy.special import softmax
+
+import monocal as mc
+from monocal import metrics as M
+
+
+def draw(n=200, m=4, seed=0):
+    rng = np.random.default_rng(seed)
+    probs = softmax(2 * rng.normal(size=(n, m)), axis=1)
+    return probs, np.array([rng.choice(m, p=p) for p in probs])
+
+
+def loop_aurc(order, wrong):
+    return np.mean([wrong[order[: t + 1]].mean() for t in range(len(order))])
+
+
+def test_the_area_is_the_mean_of_the_risks():
+    probs, labels = draw()
+    wrong = (probs.argmax(axis=1) != labels).astype(float)
+    found = loop_aurc(np.argsort(-probs.max(axis=1)), wrong)
+    assert M.aurc(probs, labels) == pytest.approx(found, abs=1e-12)
+    best = loop_aurc(np.argsort(wrong), wrong)
+    assert M.e_aurc(probs, labels) == pytest.approx(found - best, abs=1e-12)
+
+
+def test_equal_confidences_count_as_the_mean_over_their_orders():
+    rng = np.random.default_rng(1)
+    probs, labels = draw(60)
+    confidence = probs.max(axis=1).round(1)
+    coarse = np.full_like(probs, ((1 - confidence) / 3)[:, None])
+    coarse[np.arange(60), probs.argmax(axis=1)] = confidence
+    wrong = (probs.argmax(axis=1) != labels).astype(float)
+    areas = [loop_aurc(np.lexsort((rng.random(60), -confidence)), wrong) for _ in range(800)]
+    assert M.aurc(coarse, labels) == pytest.approx(np.mean(areas), abs=4 * np.std(areas) / 800**0.5)
+
+
+def test_weights_are_repetitions():
+    probs, labels = draw(80)
+    weight = np.random.default_rng(2).integers(0, 4, 80)
+    again = np.repeat(np.arange(80), weight)
+    assert M.aurc(probs, labels, sample_weight=weight) == pytest.approx(
+        M.aurc(probs[again], labels[again]), abs=1e-12
+    )
+    curve = M.risk_coverage_curve(probs, labels, sample_weight=weight)
+    assert curve.mass[-1] == weight.sum()
+    assert curve.errors[-1] == weight @ (probs.argmax(axis=1) != labels)
+
+
+def test_the_curve_answers_questions():
+    probs, labels = draw(300)
+    curve = M.risk_coverage_curve(probs, labels)
+    wrong = (probs.argmax(axis=1) != labels)[np.argsort(-probs.max(axis=1))]
+    assert curve.risk_at(0.5) == pytest.approx(wrong[:150].mean())
+    assert curve.risk_at(1) == pytest.approx(1 - M.accuracy(probs, labels))
+    share = curve.coverage_at(0.2)
+    answered = probs.max(axis=1) >= curve.threshold[np.flatnonzero(curve.coverage == share)[0]]
+    assert answered.mean() == pytest.approx(share)
+    assert (probs.argmax(axis=1) != labels)[answered].mean() <= 0.2
+    assert (curve.risk[curve.coverage > share] > 0.2).all()
+    assert M.risk_coverage_curve([[0.9, 0.1]] * 3, [1, 1, 1]).coverage_at(0.5) == 0
+    assert json.loads(json.dumps(curve.to_dict()))["aurc"] == curve.aurc
+    with pytest.raises(mc.InputError, match="coverage must be a number above 0 and at most 1"):
+        curve.risk_at(0)
+
+
+@pytest.mark.parametrize(("labels", "expected"), [([0] * 5, 0.0), ([1] * 5, 1.0)])
+def test_all_right_and_all_wrong(labels, expected):
+    probs = [[0.5 + i / 20, 0.5 - i / 20] for i in range(1, 6)]
+    assert M.aurc(probs, labels) == pytest.approx(expected)
+    assert M.e_aurc(probs, labels) == pytest.approx(0)
+
+
+def test_a_rising_map_of_the_confidence_leaves_it_and_calibration_by_row_may_mend_it():
+    data = mc.data.synthetic(1500, 2, seed=0)
+    cal = mc.TemperatureScaling().fit(data.values, data.labels)
+    before = softmax(data.values, axis=1)
+    assert M.aurc(cal.predict_proba(data.values), data.labels) == pytest.approx(M.aurc(before, data.labels))
+
+
+def test_the_error_of_the_positive_class():
+    rng = np.random.default_rng(0)
+    p = rng.beta(0.5, 5, 3000)
+    y = (rng.random(3000) < p**1.3).astype(int)
+    both = np.column_stack([1 - p, p])
+    index = np.ceil(p * 15).clip(1) - 1
+    expected = sum(abs(p[index == k].sum() - y[index == k].sum()) for k in range(15)) / 3000
+    assert M.positive_ece(both, y) == pytest.approx(expected, abs=1e-12)
+    assert mc.evaluate(both, y)["positive_ece"].value == pytest.approx(expected, abs=1e-12)
+    halves = M.Evaluator().update(both[:900], y[:900]).update(both[900:], y[900:]).result()
+    assert halves["positive_ece"].value == pytest.approx(expected, abs=1e-12)
+    probs, labels = draw(50, 3)
+    assert "positive_ece" not in mc.evaluate(probs, labels).estimates
+    assert "positive_ece" not in M.Evaluator().update(probs, labels).result().estimates
+    for asked in (
+        lambda: M.positive_ece(probs, labels),
+        lambda: mc.evaluate(probs, labels, metrics="positive_ece"),
+    ):
+        with pytest.raises(mc.InputError, match=r"one of two, but there are 3\. classwise_ece"):
+            asked()
+
+
+def test_flat_figures_are_numbers_by_plain_names():
+    probs, labels = draw(200)
+    group = np.arange(200) % 3
+    flat = mc.evaluate(probs, labels, n_boot=20, groups=group).to_dict(flat=True)
+    assert all(isinstance(value, int | float) for value in flat.values())
+    assert all(name.isidentifier() for name in flat)
+    whole = mc.evaluate(probs, labels, n_boot=20, groups=group)
+    assert flat["ece"] == whole["ece"].value
+    assert (flat["nll_low"], flat["nll_high"]) == (whole["nll"].low, whole["nll"].high)
+    assert "mce_low" not in flat
+    assert flat["groups_n_groups"] == 3
+    assert flat["groups_mean_ece"] == whole.groups.mean_ece
+    assert flat["n_samples"] == 200
+    assert json.loads(json.dumps(flat)) == flat
