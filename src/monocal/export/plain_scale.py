@@ -19,6 +19,9 @@ import torch
 from ..ranks.ranked import LARGEST
 from .torch import CalibratorModule
 
+# Numbers that are handled together: as many as stay in the cache while they are looked at several times.
+_BLOCK = 1 << 16
+
 
 def is_plain(module: torch.nn.Module) -> bool:
     """Whether a module scales all classes of every row alike."""
@@ -39,31 +42,41 @@ def scaled(
 ) -> torch.Tensor:
     """Calibrated logits below 0, or log-probabilities, of scores (..., m) on the CPU; ``exactly`` computes what is rare."""
     z = scores.reshape(-1, scores.shape[-1])
-    wide = z if z.dtype == torch.float64 else z.float()
-    values = wide.numpy()
-    if not values.size:
-        return exactly(scores)
-    at = values.argmax(axis=1)
-    top = values[np.arange(len(values)), at]
-    with np.errstate(invalid="ignore"):
-        usual = np.isfinite(top) & (values.min(axis=1) >= top - LARGEST)
-    for row in np.flatnonzero(~usual & np.isfinite(top)):
-        below = values[row] < top[row] - LARGEST
-        usual[row] = np.count_nonzero(below) == np.count_nonzero(
-            np.isneginf(values[row])
-        )  # masked, all of them
-    f = wide - torch.from_numpy(top[:, None])
-    f *= module.scale_steps[0, 0]
-    result = (torch.log_softmax(f, -1) if normalize else f).to(z.dtype)
-    usual &= _smallest(result) == at
-    if not usual.all():
-        rest = torch.from_numpy(~usual)
+    result = torch.empty_like(z)
+    scale = float(module.scale_steps[0, 0])
+    step = max(1, _BLOCK // max(1, z.shape[1]))
+    usual = [_scale(z[i : i + step], scale, normalize, result[i : i + step]) for i in range(0, len(z), step)]
+    unusual = ~np.concatenate([np.ones(0, dtype=bool), *usual])
+    if unusual.any():
+        rest = torch.from_numpy(unusual)
         result[rest] = exactly(z[rest])
     return result.reshape(scores.shape)
 
 
-def _smallest(values: torch.Tensor) -> np.ndarray:
-    """Places (n,) of the largest of numbers that are not above 0: as bits, which numpy compares in any floating type."""
-    width = {2: torch.int16, 4: torch.int32, 8: torch.int64}[values.element_size()]
-    found: np.ndarray = values.abs().view(width).numpy().argmin(axis=1)
+def _scale(z: torch.Tensor, scale: float, normalize: bool, result: torch.Tensor) -> np.ndarray:
+    """Write a block of rows; which of them are right (n,)."""
+    wide = z if z.dtype == torch.float64 else z.float()
+    values = wide.numpy()
+    at = values.argmax(axis=1)
+    top = values[np.arange(len(values)), at][:, None]
+    with np.errstate(invalid="ignore"):
+        usual = np.isfinite(top[:, 0]) & (values.min(axis=1) >= top[:, 0] - LARGEST)
+        for row in np.flatnonzero(~usual & np.isfinite(top[:, 0])):
+            below = values[row] < top[row] - LARGEST
+            # masked, all of them
+            usual[row] = np.count_nonzero(below) == np.count_nonzero(np.isneginf(values[row]))
+        own = result.dtype == wide.dtype
+        f = np.subtract(values, top, out=result.numpy() if own else None)
+    f *= f.dtype.type(scale)
+    logs = torch.log_softmax(torch.from_numpy(f), -1) if normalize else torch.from_numpy(f)
+    if normalize or not own:
+        result.copy_(logs)
+    found: np.ndarray = usual & (_largest(result) == at)
     return found
+
+
+def _largest(values: torch.Tensor) -> np.ndarray:
+    """Places (n,) of the largest of numbers that are not above 0; of half precision, which numpy does not know, by their bits."""
+    if values.element_size() > 2:
+        return values.numpy().argmax(axis=1)
+    return values.abs().view(torch.int16).numpy().argmin(axis=1)
