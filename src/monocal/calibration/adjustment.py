@@ -142,9 +142,6 @@ class Adjustment(FieldsOnly):
     def _kept(self) -> dict[str, Any]:
         return {}
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_kept"}
-
     @property
     def residual(self) -> float:
         """Largest violation of the optimality conditions by the scales of any group."""
