@@ -30,6 +30,7 @@ from ..rows.context import NUMBER, ContextReader
 from ..solver import Solution, minimize
 from .cone import BIAS_EMPHASIS, PSEUDO_ERRORS, SCALE_EMPHASIS
 from .depths import ArrayDepths
+from .fields_only import FieldsOnly
 from .group_scales import GroupScales, group_scales, spread_of_groups
 from .ramps import RampFactors, choose_ramps
 from .statistics import log_odds
@@ -43,7 +44,7 @@ _WANTED_VARIANCE = 0.05**2
 
 
 @dataclass(frozen=True)
-class Adjustment:
+class Adjustment(FieldsOnly):
     """The second stage, fitted.
 
     Attributes
@@ -140,9 +141,6 @@ class Adjustment:
     @cached_property
     def _kept(self) -> dict[str, Any]:
         return {}
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_kept"}
 
     @property
     def residual(self) -> float:

@@ -154,9 +154,6 @@ class RankMap(FieldsOnly):
         """What was brought to a device, for rows of a length."""
         return {}
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_tables"}
-
     def _make_tables(self, logits: Array) -> triton_map.Tables:
         m = logits.shape[1]
         r = min(self.top_k or m, m)
