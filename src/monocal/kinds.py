@@ -257,6 +257,16 @@ def in_dims_of(x: Any, values: Any, axis: int, name: str, of: str = "X") -> Any:
     return values
 
 
+def _jax_array(x: Any) -> np.ndarray:
+    try:
+        return np.asarray(x)
+    except sys.modules["jax"].errors.TracerArrayConversionError as error:
+        raise InputError(
+            "X: jax is tracing a function (jit, vmap, grad), so that there are no numbers yet, and calibrators compute on the "
+            "host. Call it outside of the function, or use to_onnx() or to_torch() for a map that runs elsewhere."
+        ) from error
+
+
 def _jax_back(values: np.ndarray, x: Any, axis: int) -> Any:
     jax = sys.modules["jax"]
     return jax.device_put(values.astype(jax.dtypes.canonicalize_dtype(values.dtype)), x.sharding)
@@ -273,8 +283,8 @@ KINDS = (
     Kind("polars", ("DataFrame", "Series"), _polars_array, _polars_back),
     Kind("pyarrow", (), _arrow_array, _arrow_back),
     Kind("xarray", ("DataArray",), lambda x: x.data, _xarray_back),
-    Kind("jax", (), np.asarray, _jax_back),
-    Kind("jaxlib", (), np.asarray, _jax_back),
+    Kind("jax", (), _jax_array, _jax_back),
+    Kind("jaxlib", (), _jax_array, _jax_back),
     Kind("cupy", ("ndarray",), lambda x: x.get(), _cupy_back),
     # A column of a Hugging Face dataset is read; it cannot be made.
     Kind("datasets", ("Column",), lambda x: _entries(x[:]), _as_it_is),

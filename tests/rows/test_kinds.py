@@ -311,3 +311,35 @@ def test_places_of_labelled_arrays_go_by_name():
         mc.MCCT(class_axis=1).fit(bare, xr.DataArray(y.values), xr.DataArray(weight.values)).weights_,
         cal.weights_,
     )
+
+
+@pytest.mark.parametrize("name", ["pandas", "polars", "pyarrow", "pyarrow, batch"])
+def test_frames_have_their_classes_in_columns(name):
+    turned = KINDS[name][0](Z)
+    for use in (mc.MCCT(class_axis=0).fit, mc.MCCT(class_axis=0).fit(Z.T, Y).score):
+        with pytest.raises(mc.InputError, match="has a column for each class, but class_axis= is 0"):
+            use(turned, Y)
+
+
+def test_what_jax_cannot_do_is_said():
+    jax = pytest.importorskip("jax")
+    import jax.numpy as jnp
+
+    cal = mc.MCCT().fit(Z, Y)
+    X = jnp.asarray(Z, dtype=jnp.float32)
+    for z in (X, Z):
+        with pytest.raises(mc.InputError, match="an array of jax, which cannot be written to"):
+            cal.predict_proba(z, out=X)
+    for wrapped in (jax.jit(cal.predict_proba), jax.vmap(lambda x: cal.transform(x[None]))):
+        with pytest.raises(mc.InputError, match="jax is tracing a function"):
+            wrapped(X)
+
+
+@pytest.mark.parametrize("dtype", ["float8_e5m2", "float8_e4m3fn", "int4"])
+def test_types_of_a_byte_are_refused(dtype):
+    types = pytest.importorskip("ml_dtypes")
+    narrow = np.clip(Z, -7, 7).astype(getattr(types, dtype))
+    with pytest.raises(
+        mc.InputError, match=f"every entry must be a real number, but they are of type {dtype}"
+    ):
+        mc.MCCT().fit(Z, Y).predict_proba(narrow)

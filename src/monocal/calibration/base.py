@@ -23,6 +23,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from scipy.special import logsumexp
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
+from sklearn.utils._set_output import _get_output_config
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter, validate_data
 
 from ..arrays import Array, array_namespace, is_torch, keep_argmax, ordered_softmax, to_numpy, widened
@@ -372,7 +373,19 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
         found = compared._apply_to_arrays(kind.array(X), method, out, context)
         if context is not None:
             self.unseen_ = compared.unseen_
+        if method == "transform" and _get_output_config("transform", self)["dense"] != "default":
+            return self._for_a_frame(found)
         return found if out is not None else kind.back(found, X, self.class_axis)
+
+    def _for_a_frame(self, found: Any) -> Any:
+        """Calibrated logits as scikit-learn takes them where `set_output` asks for frames: rows of classes, of numpy."""
+        if isinstance(found, TopK) or not self._layout.is_plain(found):
+            shape = "the largest logits only" if isinstance(found, TopK) else f"shape {tuple(found.shape)}"
+            raise InputError(
+                f"set_output: what comes out has {shape}, and a frame has one row for each sample and one column for each class. "
+                "Say set_output(transform='default')."
+            )
+        return to_numpy(found)
 
     def _compared(self, X: Any, axis: int | None = None) -> Calibrator:
         """Itself; or, where an array of xarray names its classes and they are those of the fit, a copy that asks for no names."""
