@@ -162,7 +162,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         if self._is_prefit():
             if fit_params:
                 raise InputError(
-                    f"fit: {', '.join(fit_params)} would go to the fit of the estimator, but that is fitted already: leave it out."
+                    f"fit: {', '.join(fit_params)} would go to the fit of the estimator, which is fitted already. Leave it out."
                 )
             model, encoded = self.estimator, False
             check_is_fitted(model)
