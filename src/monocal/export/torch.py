@@ -78,8 +78,8 @@ def module_for_logits(calibrator: Any) -> Any:
         )
     if getattr(module, "n_context", 0):
         raise InputError(
-            "The calibrator was fitted with context, which a model does not give. Fit it without, or call to_torch() and give its "
-            "module both."
+            "The calibrator was fitted with context, which a model does not give. Fit it without, or call to_torch() and give "
+            "its module both."
         )
     return module
 
