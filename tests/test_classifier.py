@@ -552,3 +552,10 @@ def test_refusals(problem):
         mc.CalibratedClassifier(LinearSVC()).fit(X, y, sample_weight=-np.ones(len(y)))
     with pytest.raises(ValueError, match="Unknown label type"):
         mc.CalibratedClassifier(LinearSVC()).fit(X, X[:, 0])
+
+
+@pytest.mark.parametrize("method", [mc.MCCT(ignore_index=-1), mc.TemperatureScaling(class_axis=0)])
+def test_the_layout_of_arrays_means_nothing_here(problem, method):
+    X, _, y, _ = problem
+    with pytest.raises(mc.InputError, match=r"ignore_index=.* and class_axis=.*, which mean nothing here"):
+        mc.CalibratedClassifier(GaussianNB(), method=method).fit(X, y)

@@ -241,3 +241,19 @@ def test_metrics_of_a_server_with_padding():
     assert cal.score(top, [7, 4, -100]) == pytest.approx(cal.score(top[:2], [7, 4]), rel=1e-12)
     found = mc.evaluate(top, [7, 4, -100], ignore_index=-100)
     assert found.to_dict() == mc.evaluate(top[:2], [7, 4]).to_dict()
+
+
+def test_context_that_can_be_read_in_two_ways_is_refused():
+    """H columns for each image, or one value for each line of pixels: the shape is the same."""
+    either = np.random.default_rng(2).normal(size=(N, H))
+    cal = mc.ConditionalMCCT(class_axis=1)
+    with pytest.raises(mc.InputError, match="Give a dict of columns, or one value for each place"):
+        cal.fit(IMAGES, PLACES, context=either)
+    lines = np.repeat(either.ravel(), W)
+    expected = mc.ConditionalMCCT().fit(ROWS, LABELS, context={"line": lines})
+    cal.fit(IMAGES, PLACES, context={"line": either})
+    found = cal.predict_proba(IMAGES, context={"line": either})
+    np.testing.assert_array_equal(found, images(expected.predict_proba(ROWS, context={"line": lines})))
+    columns = np.random.default_rng(2).normal(size=(N, H + 1))  # no other way to read these
+    assert len(cal.fit(IMAGES, PLACES, context=columns).context_.columns) == H + 1
+    assert len(cal.fit(IMAGES, PLACES, context=lines.reshape(N, H, W)).context_.columns) == 1

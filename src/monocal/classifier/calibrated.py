@@ -270,6 +270,12 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
 
     def _calibrator(self) -> Calibrator:
         if isinstance(self.method, Calibrator):
+            if self.method.ignore_index is not None or self.method.class_axis not in (-1, 1):
+                raise InputError(
+                    f"method: {type(self.method).__name__} has ignore_index={self.method.ignore_index} and "
+                    f"class_axis={self.method.class_axis}, which mean nothing here: the estimator gives one row of classes for "
+                    "each sample, and all labels are classes. Leave both out, and drop rows that do not count."
+                )
             return clone(self.method)
         if isinstance(self.method, str):
             return find_method(self.method)[1]

@@ -98,12 +98,15 @@ class CalibrationMetric(Metric):
         return METRICS[self.names[0]].higher_is_better if self.single else None
 
     def update(self, preds: Any, target: Any) -> None:
-        """Add a batch of probabilities or logits, (n, m) or with more axes, and labels."""
-        p = preds.detach()
-        if p.ndim < 2 or p.shape[self.class_axis] != self.num_classes:
+        """Add a batch of probabilities or logits, (n, m) or with more axes, and labels; one without rows adds nothing."""
+        p = torch.as_tensor(preds).detach()
+        axes = range(-p.ndim, p.ndim)
+        if p.ndim < 2 or self.class_axis not in axes or p.shape[self.class_axis] != self.num_classes:
             raise InputError(
                 f"preds: expected {self.num_classes} classes in axis {self.class_axis}, got shape {tuple(p.shape)}."
             )
+        if p.numel() == 0:
+            return
         if self.input == "logits":
             p = torch.softmax(p.double(), dim=self.class_axis)
         part = Evaluator(**self.options)
@@ -112,8 +115,15 @@ class CalibrationMetric(Metric):
         self.totals += torch.as_tensor(found, device=self.totals.device)
 
     def compute(self) -> Any:
-        """A tensor for a single name, a dict of tensors by name for several."""
+        """A tensor for a single name, a dict of tensors by name for several; nan of batches that held no rows."""
         totals = self.totals.detach().cpu().numpy()
+        if totals[-1] == 0 and not self._update_count:
+            raise InputError("compute: no rows were seen yet. Call update(preds, target) first.")
+        if (
+            totals[-1] == 0
+        ):  # batches without rows: an error here would cost `forward` what it has seen before
+            nothing = {name: torch.tensor(float("nan"), device=self.totals.device) for name in self.names}
+            return nothing[self.names[0]] if self.single else nothing
         whole = Evaluator(**self.options)
         whole.add(unpack(totals[:-1], self._nothing()), int(totals[-1]))
         result = whole.result()
