@@ -192,12 +192,12 @@ class GatheredRows:
         return np.asarray(to_numpy(self[:]), dtype=dtype)
 
     def __getitem__(self, rows: slice) -> Any:
-        start, stop, _ = rows.indices(len(self))
+        start, stop = self._span(rows)
         parts = [self._part(box) for box in boxes(self.lead, start, stop)]
         return parts[0] if len(parts) == 1 else array_namespace(*parts).concat(parts)
 
     def __setitem__(self, rows: slice, values: Any) -> None:
-        start, stop, _ = rows.indices(len(self))
+        start, stop = self._span(rows)
         done = 0
         for box in boxes(self.lead, start, stop):
             size = tuple(side.stop - side.start for side in box)
@@ -208,6 +208,12 @@ class GatheredRows:
             else:
                 whole = some.reshape((*size, self.shape[1]))
                 self.array[self._index(box)] = array_namespace(whole).moveaxis(whole, -1, self.axis)
+
+    def _span(self, rows: slice) -> tuple[int, int]:
+        start, stop, step = rows.indices(len(self))
+        if step != 1:
+            raise InputError(f"GatheredRows are cut in slices of neighbouring rows, but the step is {step}.")
+        return start, max(start, stop)
 
     def _part(self, box: Box) -> Any:
         part = self.array[self._index(box)]

@@ -91,6 +91,13 @@ def test_sums_survive_packing():
 def test_refusals():
     with pytest.raises(mc.InputError, match="adaptive_ece need all rows at once"):
         CalibrationMetric(4, "adaptive_ece")
+    with pytest.raises(mc.InputError, match=r"positive_ece: a positive class is one of two, but there are 4"):
+        CalibrationMetric(4, ["nll", "positive_ece"])
+    two = CalibrationMetric(2, "positive_ece")
+    two.update(torch.tensor([[0.25, 0.75]]), torch.tensor([1]))
+    assert float(two.compute()) == 0.25
+    with pytest.raises(mc.InputError, match="num_classes must be"):
+        CalibrationMetric(1, "nll")
     with pytest.raises(mc.InputError, match="expected 4 classes in axis -1"):
         CalibrationMetric(4).update(PROBS[:, :3], LABELS)
     with pytest.raises(mc.InputError, match="input must be one of"):

@@ -111,14 +111,17 @@ def test_the_sampled_token_of_a_completion_is_no_part_of_the_row(first, name):
     z, y = rows()
     response = completion(z, y, first=first, name=name)
     vocabulary = None if "token_id" in name(0) else LETTERS
-    top = mc.TopK.from_openai(response, vocabulary=vocabulary, n_classes=50)
+    top = mc.TopK.from_openai(response, vocabulary=vocabulary, n_classes=50, k=K)
     ids = np.argsort(-z, axis=1)[:, :K]
     np.testing.assert_array_equal(np.sort(top.values, axis=1), np.sort(np.take_along_axis(z, ids, 1), axis=1))
     np.testing.assert_array_equal(np.sort(top.ids, axis=1), np.sort(ids, axis=1))
     np.testing.assert_array_equal(top.tokens, y)
     assert 0.05 < (~(ids == y[:, None]).any(axis=1)).mean() < 0.5  # some were sampled from below
-    by_k = mc.TopK.from_openai(response, vocabulary=vocabulary, n_classes=50, k=K)
-    np.testing.assert_array_equal(by_k.values.sum(axis=1), top.values.sum(axis=1))
+    # Without k it is left out where it is the lowest, also where it is the k-th largest.
+    bare = mc.TopK.from_openai(response, vocabulary=vocabulary, n_classes=50)
+    missed = np.isinf(bare.values)
+    np.testing.assert_array_equal(np.where(missed, top.values, bare.values), top.values)
+    np.testing.assert_array_equal(missed[:, -1], ids[:, -1] == y)
 
 
 def test_a_chat_of_vllm_puts_the_sampled_token_first_and_loses_the_last():
@@ -138,7 +141,9 @@ def test_a_chat_of_vllm_puts_the_sampled_token_first_and_loses_the_last():
 def test_prompts_of_vllm_are_calibrated_on_their_own_text():
     z, y = rows(1000)
     found = prompt(z, y)
-    top = mc.TopK.from_vllm({"choices": [{"index": 0, "text": "", "prompt_logprobs": found}]}, n_classes=8)
+    top = mc.TopK.from_vllm(
+        {"choices": [{"index": 0, "text": "", "prompt_logprobs": found}]}, n_classes=8, k=K
+    )
     np.testing.assert_array_equal(
         top.values, -np.sort(-z, axis=1)[:, :K]
     )  # the actual token is dropped by its rank
@@ -175,7 +180,7 @@ def test_objects_of_vllm():
     outputs = [
         SimpleNamespace(prompt_logprobs=None, outputs=[SimpleNamespace(token_ids=y.tolist(), logprobs=steps)])
     ]
-    top = mc.TopK.from_vllm(outputs)
+    top = mc.TopK.from_vllm(outputs, k=K)
     np.testing.assert_array_equal(top.values, -np.sort(-z, axis=1)[:, :K])
     cal = mc.MCCT().fit(top, y)
     result = cal.predict_proba(top)
@@ -275,7 +280,7 @@ def test_files_and_batches(tmp_path):
     with pytest.raises(mc.InputError, match=r"response 3 of the batch is an error .*too long"):
         mc.TopK.from_openai(batch)
     (tmp_path / "bad.jsonl").write_text('{"choices": []}\n{"choices": [\n')
-    with pytest.raises(mc.FileError, match=r"line 1 \(counting from 0\), is no JSON"):
+    with pytest.raises(mc.FileError, match=r"bad\.jsonl, line 2, is no JSON"):
         mc.TopK.from_openai(tmp_path / "bad.jsonl")
     with pytest.raises(mc.FileError, match="There is no file"):
         mc.TopK.from_openai(tmp_path / "none.json")
@@ -288,13 +293,117 @@ def test_tokens_that_look_alike_are_different_classes():
         entry["token"] = "�"
     top = mc.TopK.from_openai(response)
     assert len(set(top.ids[0])) == K
-    assert top.vocabulary["�"] != top.vocabulary["�", 2]
+    assert top.vocabulary["�", b"B"] != top.vocabulary["�", b"C"]
+    bare = copy.deepcopy(response)
+    content = bare["choices"][0]["logprobs"]["content"][0]
+    for entry in [content, *content["top_logprobs"]]:
+        entry["bytes"] = None
+    unbytes = mc.TopK.from_openai(bare)
+    assert unbytes.vocabulary["�"] != unbytes.vocabulary["�", 2]
     more = mc.TopK.from_openai(chat(z), vocabulary=top.vocabulary)  # goes on where that ended
     assert more.vocabulary["A"] == top.vocabulary["A"] == 0
     assert more.vocabulary["B"] == len(top.vocabulary)
     assert "B" not in top.vocabulary
     with pytest.raises(mc.InputError, match="the token '�' twice, so texts do not tell tokens apart"):
         mc.TopK.from_openai(response, vocabulary=[*LETTERS, "�"])
+
+
+def test_alike_tokens_are_told_apart_by_bytes_or_by_their_numbers():
+    """Parts of characters all print as one sign; which of them comes first differs from row to row."""
+
+    def entry(text, data, value):
+        return {"token": text, "bytes": data, "logprob": value}
+
+    first = [entry("�", [226], -0.4), entry("�", [240], -1.5), entry("A", [65], -3.0)]
+    second = [first[1] | {"logprob": -0.4}, first[0] | {"logprob": -1.5}, first[2]]
+    content = [{**own, "top_logprobs": top} for own, top in ((first[1], first), (second[0], second))]
+    response = {"choices": [{"logprobs": {"content": content}}]}
+    top = mc.TopK.from_openai(response)
+    assert top.ids.tolist() == [[0, 1, 2], [1, 0, 2]]
+    assert top.tokens.tolist() == [1, 1]
+    assert top.class_numbers(["A", "A"]).tolist() == [2, 2]
+    numbered = mc.TopK.from_openai(response, vocabulary={("�", b"\xe2"): 7, ("�", b"\xf0"): 8, "A": 9})
+    assert numbered.tokens.tolist() == [8, 8]
+    bare = json.loads(json.dumps(response).replace("[226]", "null").replace("[240]", "null"))
+    top = mc.TopK.from_openai(bare)
+    assert top.tokens.tolist() == [top.ids[0, 1], top.ids[1, 0]]
+    own = mc.TopK.from_openai(bare).probabilities().to_response()["choices"][0]["logprobs"]["content"][0]
+    assert own["logprob"] == own["top_logprobs"][1]["logprob"]
+    named = [entry("token_id:5", [65], -0.4), entry("token_id:3", [66], -1.5)]
+    got = mc.TopK.from_openai({"choices": [{"logprobs": {"content": [{**named[0], "top_logprobs": named}]}}]})
+    assert got.ids.tolist() == [[5, 3]]
+
+
+def test_filled_places_do_not_hide_the_token_of_number_0():
+    tops = [{"A": -0.5, "B": -1.5, "C": -2.5}, {"A": -0.3, "B": -1.8}, {"B": -0.6, "A": -1.4, "C": -2.6}]
+    content = [
+        {"token": next(iter(row)), "logprob": max(row.values()),
+         "top_logprobs": [{"token": t, "logprob": v} for t, v in row.items()]}
+        for row in tops
+    ]  # fmt: skip
+    written = (
+        mc.TopK.from_openai({"choices": [{"logprobs": {"content": content}}]}).probabilities().to_response()
+    )
+    for item, row in zip(written["choices"][0]["logprobs"]["content"], tops, strict=True):
+        assert {e["token"]: e["logprob"] for e in item["top_logprobs"]} == pytest.approx(row, abs=0.01)
+        assert item["logprob"] == pytest.approx(max(row.values()), abs=0.01)
+
+
+@pytest.mark.parametrize("k", [None, 2, 3])
+def test_a_tie_with_the_sampled_token_stays_a_tie(k):
+    values = {"B": -2.0, "A": -0.4, "C": -2.0}
+    entries = [{"token": t, "logprob": v} for t, v in values.items()]
+    shapes = [
+        {"content": [{**entries[0], "top_logprobs": entries}]},
+        {"tokens": ["B"], "token_logprobs": [-2.0], "top_logprobs": [values]},
+    ]
+    for shape in shapes:
+        top = mc.TopK.from_openai({"choices": [{"logprobs": shape}]}, n_classes=100, k=k)
+        assert np.isfinite(top.values).sum() == (k or 3)
+        cal = mc.TemperatureScaling().fit(*largest_of_all())
+        logprobs = cal.predict_proba(top).to_response()["choices"][0]["logprobs"]
+        if "content" in logprobs:
+            (item,) = logprobs["content"]
+            got, own = {e["token"]: e["logprob"] for e in item["top_logprobs"]}, item["logprob"]
+        else:
+            (got,), (own,) = logprobs["top_logprobs"], logprobs["token_logprobs"]
+        assert got["B"] == got["C"] == own < got["A"]
+
+
+def largest_of_all():
+    z, y = rows(100)
+    return mc.TopK.from_openai(chat(z), vocabulary=LETTERS), y
+
+
+@pytest.mark.parametrize("k", [None, K])
+@pytest.mark.parametrize("form", ["chat", "completion", "vllm", "plain"])
+def test_a_response_alone_is_the_response_in_its_batch(form, k):
+    """Rows of different lengths: what is sampled stands beside the largest, or the model has few tokens left."""
+    z, y = rows(60)
+
+    def response(i):
+        one, own = z[i : i + 1], y[i : i + 1]
+        width = K - i % 3
+        if form == "chat":
+            return chat(one, k=width)
+        if form == "completion":
+            return completion(one, own, k=width, first=i % 2 == 0)
+        found = prompt(one, own, k=width)
+        if form == "plain":
+            found = [None, {token: e["logprob"] for token, e in found[1].items()}]
+        return {"prompt_logprobs": found}
+
+    responses = [response(i) for i in range(60)]
+    together = mc.TopK.from_vllm(responses, vocabulary=None if form in ("vllm", "plain") else LETTERS, k=k)
+    cal = mc.MCCT(shrinkage=0.01).fit(together, y)
+    assert len(np.unique(cal.weights_)) > 1
+    expected = cal.predict_proba(together).to_response()
+    for i, one in enumerate(responses):
+        alone = mc.TopK.from_vllm(one, vocabulary=None if form in ("vllm", "plain") else LETTERS, k=k)
+        n = alone.values.shape[1]
+        np.testing.assert_array_equal(alone.values[0], together.values[i, :n])
+        assert np.isinf(together.values[i, n:]).all()
+        assert cal.predict_proba(alone).to_response() == expected[i]
 
 
 def test_what_is_wrong_is_said():

@@ -15,6 +15,7 @@ import numpy as np
 
 from ..errors import InputError, MissingExtraError
 from ..metrics import METRICS, Evaluator
+from ..metrics.binning import check_two_classes
 from ..metrics.packing import pack, unpack
 from ..metrics.registry import chosen
 from ..validation import check_choice, check_count
@@ -36,7 +37,7 @@ class CalibrationMetric(Metric):
     num_classes : int
     metrics : str or sequence of str
         Names of `monocal.metrics.METRICS` that add over batches: all but ``adaptive_ece``, ``eq_bin_ece``, ``aurc`` and
-        ``e_aurc``.
+        ``e_aurc``; ``positive_ece`` of two classes only.
     input : {"probabilities", "logits"}
         What ``preds`` are; logits get a softmax.
     class_axis : int
@@ -76,15 +77,17 @@ class CalibrationMetric(Metric):
     ):
         super().__init__(**kwargs)
         check_choice(input, "input", ("probabilities", "logits"))
+        self.num_classes = check_count(num_classes, "num_classes", least=2)
         self.names = chosen(metrics)
         apart = [name for name in self.names if not METRICS[name].merges]
         if apart:
             raise InputError(
                 f"metrics: {', '.join(apart)} need all rows at once. Collect the probabilities and use monocal.evaluate."
             )
+        if any(METRICS[name].binary for name in self.names):
+            check_two_classes(self.num_classes)
         self.single = isinstance(metrics, str)
         self.input, self.class_axis, self.ignore_index = input, class_axis, ignore_index
-        self.num_classes = check_count(num_classes, "num_classes", least=2)
         self.options = {"n_bins": n_bins, "top_k": top_k}
         size = len(pack(self._nothing())) + 1  # and the number of rows
         self.add_state("totals", torch.zeros(size, dtype=torch.float64), dist_reduce_fx="sum")

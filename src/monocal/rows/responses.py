@@ -5,8 +5,9 @@
     vLLM          prompt_logprobs[] and outputs[].logprobs[] = {id: {logprob, rank, decoded_token}, ...}
 
 A *position* is one token of a text with the tokens that the model held for likely there. Servers name the token that really
-stands there even where it is not among the k largest: such an entry is no part of the row. It is known by its rank, where the
-server tells ranks; else by rows that have it being longer than others; else it stands first though it is the lowest.
+stands there even where it is not among the k largest: such an entry is no part of the row. Where ``k`` is given it is beyond
+the k largest; else its rank is above the length of its row, or it is strictly the lowest of its row (in a chat it stands first,
+too). Every row is judged by itself, so that it is the same alone as among others.
 
 Responses may be parsed JSON or objects with attributes of these names (the clients' and vLLM's own).
 """
@@ -72,11 +73,22 @@ class Position:
     actual: Any = None  # the token that stands here: its text or number
     own: Entry | None = None  # where its log-probability stands by itself
     by_order: bool = False  # whether it is known by standing first alone
+    falling: bool = False  # whether entries fall, but for an actual token that is not among the largest
 
     @property
     def where(self) -> str:
         response, choice, index = self.place
         return f"response {response}, choice {choice}, position {index}"
+
+    @property
+    def own_place(self) -> int | None:
+        """Where the actual token stands among the entries: by its name, and its number where several have that name."""
+        if self.by_order:
+            return 0
+        alike = [i for i, entry in enumerate(self.entries) if entry.name == self.actual]
+        if len(alike) > 1 and self.own is not None:
+            alike = [i for i in alike if self.entries[i].value == self.own.value] or alike
+        return alike[0] if alike else None
 
 
 def _body(i: int, response: Any) -> Any:
@@ -172,8 +184,16 @@ def _get_content(logprobs: Any) -> Any:
 
 
 def _chat(item: Any, place: tuple[int, int, int]) -> Position:
-    entries = [Entry(e, "logprob", _get(e, "token")) for e in _get(item, "top_logprobs") or ()]
-    return Position(place, entries, _get(item, "token"), Entry(item, "logprob", _get(item, "token")))
+    entries = [Entry(e, "logprob", _name(e)) for e in _get(item, "top_logprobs") or ()]
+    return Position(place, entries, _name(item), Entry(item, "logprob", _name(item)), falling=True)
+
+
+def _name(holder: Any) -> Any:
+    """A token's text; with its bytes, where these are not those of the text."""
+    text, given = _get(holder, "token"), _get(holder, "bytes")
+    if not isinstance(text, str) or given is None or number_of(text) is not None:
+        return text
+    return text if list(text.encode(errors="replace")) == list(given) else (text, bytes(given))
 
 
 def _completion(logprobs: Any, i: int, c: int) -> Iterator[Position]:
@@ -208,33 +228,22 @@ def _by_number(found: Sequence[Any], token_ids: Any, i: int, c: int) -> Iterator
         yield Position((i, c, j), entries, actual, by_order=token_ids is None)
 
 
-def _added(rows: Sequence[Position], k: int | None) -> list[set[int]]:
-    """Which entries of each row, by their places, are not among its k largest: at most the actual token, where k is not given."""
-    if all(entry.rank is not None for row in rows for entry in row.entries):
-        k = _asked(rows) if k is None else k
-        return [{i for i, e in enumerate(row.entries) if e.rank > k} for row in rows]  # type: ignore[operator]
-    values = [[entry.value for entry in row.entries] for row in rows]
+def _added(row: Position, k: int | None) -> set[int]:
+    """Which entries of a row, by their places, are not among its k largest: at most the actual token, where k is not given."""
+    ranks = [entry.rank for entry in row.entries]
+    ranked = None not in ranks
+    if k is not None and ranked:
+        return {i for i, rank in enumerate(ranks) if rank > k}  # type: ignore[operator]
+    values = np.array([entry.value for entry in row.entries])
     if k is not None:
-        return [set(np.argsort(-np.array(of_row), kind="stable")[k:].tolist()) for of_row in values]
-    lowest = [int(np.argmin(of_row)) for of_row in values]
-    is_actual = [row.entries[i].name == row.actual for row, i in zip(rows, lowest, strict=True)]
-    lengths = [len(row.entries) for row in rows]
-    longer = [n == max(lengths) for n in lengths]
-    if min(lengths) == max(lengths) - 1 and all(
-        actual for actual, more in zip(is_actual, longer, strict=True) if more
-    ):
-        return [{i} if more else set() for i, more in zip(lowest, longer, strict=True)]
-    # The lowest by itself would stand last. As the k-th largest it would stand first as well: then it is not missed much.
-    return [
-        {0} if actual and i == 0 and n > 1 else set()
-        for actual, i, n in zip(is_actual, lowest, lengths, strict=True)
-    ]
-
-
-def _asked(rows: Sequence[Position]) -> int:
-    """How many the server was asked for: ranks run from 1 to k, and at most one more is above."""
-    in_order = [sum(entry.rank <= len(row.entries) for entry in row.entries) for row in rows]  # type: ignore[operator]
-    return min(in_order) if max(in_order) == min(in_order) + 1 else max(in_order)
+        return set(np.argsort(-values, kind="stable")[k:].tolist())
+    if ranked and max(ranks) > len(ranks):  # type: ignore[type-var, operator]
+        return {i for i, rank in enumerate(ranks) if rank > len(ranks)}  # type: ignore[operator]
+    own = row.own_place
+    if own is None or len(values) == 1 or (row.falling and own != 0):
+        return set()
+    # It is the k-th largest or below. As the k-th it is not missed much.
+    return {own} if values[own] < np.delete(values, own).min() else set()
 
 
 @dataclass(frozen=True)
@@ -261,14 +270,23 @@ class Origin:
         vocabulary = Vocabulary.of(self.vocabulary)
         for row, numbers, new, other in zip(self.rows, ids, values, others, strict=True):
             at = found[row]
-            known = dict(zip(numbers.tolist(), new.tolist(), strict=True))
-            names = vocabulary.numbers([entry.name for entry in at.entries], at.where)
-            for entry, number in zip(at.entries, names, strict=True):
-                if np.isfinite(entry.value):
-                    _set(entry.holder, entry.key, _plain(known.get(number, float(other))))
+            named = np.isfinite(new)  # filled places have numbers that mean nothing
+            known = dict(zip(numbers[named].tolist(), new[named].tolist(), strict=True))
+            old = [entry.value for entry in at.entries]
+            found_at = [known.get(number) for number in _numbers(vocabulary, at)]
+            # What is not in the row has its number by its value: ties stay ties.
+            tied = {value: log for value, log in zip(old, found_at, strict=True) if log is not None}
+            written = [
+                tied.get(value, float(other)) if log is None else log
+                for value, log in zip(old, found_at, strict=True)
+            ]
             if at.own is not None and np.isfinite(at.own.value):
-                number = vocabulary.labels([at.actual])[0]
-                _set(at.own.holder, at.own.key, _plain(known.get(number, float(other))))
+                place = at.own_place
+                log = tied.get(at.own.value, float(other)) if place is None else written[place]
+                _set(at.own.holder, at.own.key, _plain(log))
+            for entry, value, log in zip(at.entries, old, written, strict=True):
+                if np.isfinite(value):
+                    _set(entry.holder, entry.key, _plain(log))
         return responses[0] if self.single else responses
 
 
@@ -289,8 +307,13 @@ def read_top(
         raise InputError("responses: there are none.")
     rows = positions(responses, part, position)
     known = Vocabulary.of(vocabulary)
-    numbers = {id(e): n for row in rows for e, n in zip(row.entries, _numbers(known, row), strict=True)}
-    added = _added(rows, k)
+    of_rows = [_numbers(known, row) for row in rows]
+    numbers = {
+        id(e): n
+        for row, of_row in zip(rows, of_rows, strict=True)
+        for e, n in zip(row.entries, of_row, strict=True)
+    }
+    added = [_added(row, k) for row in rows]
     kept = [
         [entry for i, entry in enumerate(row.entries) if i not in beyond]
         for row, beyond in zip(rows, added, strict=True)
@@ -301,10 +324,20 @@ def read_top(
         entries = sorted(of_row, key=lambda entry: -entry.value)
         values[i, : len(entries)] = [entry.value for entry in entries]
         ids[i, : len(entries)] = [numbers[id(entry)] for entry in entries]
-    actual = [row.actual for row in rows]
-    if any(row.by_order and beyond - {0} for row, beyond in zip(rows, added, strict=True)):
-        actual = []  # the order of the keys, which tells the actual token, is not the server's
-    tokens = np.array(known.labels(actual), dtype=np.int64) if actual and None not in actual else None
+    # Where the order of the keys, which tells the actual token, is not the server's, it is not known.
+    known_tokens = all(row.actual is not None for row in rows) and not any(
+        row.by_order and beyond - {0} for row, beyond in zip(rows, added, strict=True)
+    )
+    tokens = None
+    if known_tokens:
+        places_of = [row.own_place for row in rows]
+        tokens = np.array(
+            [
+                known.labels([row.actual])[0] if place is None else of_row[place]
+                for row, of_row, place in zip(rows, of_rows, places_of, strict=True)
+            ],
+            dtype=np.int64,
+        )
     places = np.array([row.place for row in rows])
     return values, ids, Origin(responses, single, part, position, known, np.arange(len(rows)), places, tokens)
 

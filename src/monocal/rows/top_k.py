@@ -28,6 +28,9 @@ from .responses import SENTINEL, Origin, read_top
 from .rest import MOST, among_largest, check_total, rest_of
 from .vocabulary import Vocabulary
 
+# More than any server names of a row: a map of more ranks was fitted on all logits.
+_MOST_NAMED = 1024
+
 
 @dataclass(frozen=True, eq=False)
 class TopK:
@@ -119,6 +122,15 @@ class TopK:
         origin = None if self.origin is None else self.origin[index]
         return TopK(self.values[index], self.ids[index], self.logsumexp[index], self.n_classes, origin=origin)
 
+    def filled_to(self, k: int) -> TopK:
+        """The same rows with at least k places, as they would stand beside rows that name so many."""
+        more = k - self.values.shape[1]
+        if more <= 0 or k > _MOST_NAMED:
+            return self
+        values = np.pad(self.values, ((0, 0), (0, more)), constant_values=-np.inf)
+        ids = np.pad(self.ids, ((0, 0), (0, more)))
+        return TopK(values, ids, self.logsumexp, self.n_classes, origin=self.origin)
+
     @classmethod
     def from_openai(
         cls,
@@ -144,8 +156,9 @@ class TopK:
         n_classes : int, optional
             The size of the model's vocabulary.
         k : int, optional
-            How many likely tokens the server was asked for. Where the sampled token stands among them though it is less likely,
-            it counts as one of the rest; this is seen by itself in most responses.
+            How many likely tokens the server was asked for. Where the sampled token stands beside them, less likely, it counts
+            as one of the rest. Without ``k`` a sampled token that is strictly the lowest of its row is left out (in a chat where
+            it stands first), though it may have been the k-th largest.
         """
         return cls._of_responses(responses, "generated", position, vocabulary, n_classes, k)
 
@@ -215,7 +228,7 @@ class TopK:
         texts = np.asarray(y, dtype=object) if self.vocabulary is not None and _is_text(y) else None
         if texts is not None:
             assert self.vocabulary is not None
-            if not any(text in self.vocabulary for text in texts.ravel()):
+            if all(self.vocabulary.find(text) is None for text in set(texts.ravel())):
                 raise InputError(
                     f"{name}: no label is a token of these responses; the first is {texts.ravel()[0]!r}. Tokens often "
                     "begin with a space, and top.vocabulary lists them."

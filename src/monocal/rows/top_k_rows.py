@@ -29,7 +29,8 @@ _NEEDS_ALL = (
     "needs all logits, but got the largest only (TopK). Use TemperatureScaling, MCCT or MCCTInverse, or ConditionalMCCT fitted "
     "on such rows."
 )
-# Statistics that are the same whatever is known of the classes below: the others see a flat rest where all logits have a tail.
+# Statistics that are the same whatever is known of the classes below. The other statistics differ, because the unnamed classes
+# are treated as equal.
 EXACT = ("margin", "log_odds")
 
 
@@ -64,14 +65,18 @@ class TopKLogits:
         if rank_map is None:
             raise InputError(f"X: {row_map.name} {_NEEDS_ALL}")
         _check_logits_wanted(row_map.input)
-        top, z = self.top, self.top.named
         fitted = row_map.n_classes
         expected = min(rank_map.top_k or fitted, fitted)
+        top = self.top
+        if top.origin is not None and (len(rank_map.starts) > 1 or not same_on_all(rank_map.factors)):
+            top = top.filled_to(expected)
+        z = top.named
         in_use = min(rank_map.top_k or z.shape[1], z.shape[1])
         if len(rank_map.starts) > 1 and in_use != expected:
             raise InputError(
                 f"X names {in_use} classes a row, but {row_map.name} was fitted for the {expected} largest: fit "
                 f"it on such rows, or on all logits with top_k={in_use}."
+                + (f" Or read the responses with k={expected}." if top.origin and in_use > expected else "")
             )
         if not same_on_all(rank_map.factors) and fitted != z.shape[1]:
             raise InputError(

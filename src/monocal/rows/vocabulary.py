@@ -1,8 +1,9 @@
 """Tokens by name and by number:  ``"token_id:15"`` and 15 are the number 15, any other text is looked up.
 
 A vocabulary that the caller gives must know every token. One that is made here grows: a token that it has not met gets the
-next number. Within a row two tokens may look alike, since tokens that are parts of characters all print as one sign; the
-second of them is another class, and gets a number of its own.
+next number. Tokens may look alike, since those that are parts of characters all print as one sign: where a server tells their
+bytes, and these are not those of the text, a token is ``(text, bytes)``. Else the second of a text in a row is another class, and
+gets a number of its own.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ _NUMBERED = "token_id:"
 
 
 class Vocabulary(dict[Any, int]):
-    """Numbers of tokens by their text, ``("text", 2)`` for the second of that text in a row.
+    """Numbers of tokens by their text, ``("text", b"...")`` where the bytes are others, ``("text", 2)`` for the second in a row.
 
     ``free`` is the first number that no token has.
     """
@@ -48,6 +49,8 @@ class Vocabulary(dict[Any, int]):
         for name in names:
             number = number_of(name)
             if number is None:
+                if isinstance(name, tuple) and name not in self and not self.grows:
+                    name = name[0]  # the caller's vocabulary has texts alone
                 met[name] = met.get(name, 0) + 1
                 number = self._look_up(name if met[name] == 1 else (name, met[name]), where)
             found.append(number)
@@ -70,8 +73,17 @@ class Vocabulary(dict[Any, int]):
 
     def labels(self, names: Sequence[Any]) -> list[int]:
         """Numbers of labels given as text; one that no row names gets a number that no token has."""
-        found = [number_of(name) for name in names]
-        return [self.get(n, self.free) if i is None else i for i, n in zip(found, names, strict=True)]
+        found = [self.find(name) for name in names]
+        return [self.free if number is None else number for number in found]
+
+    def find(self, name: Any) -> int | None:
+        """The number of a token: of its text, too, where one token alone has it; None where there is none."""
+        if name in self or number_of(name) is not None:
+            return self.get(name, number_of(name))
+        if isinstance(name, tuple):
+            return None if self.grows else self.get(name[0])
+        alike = [number for key, number in self.items() if isinstance(key, tuple) and key[0] == name]
+        return alike[0] if len(alike) == 1 else None
 
 
 def number_of(name: Any) -> int | None:
