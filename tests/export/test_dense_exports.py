@@ -75,9 +75,9 @@ def test_context_of_places():
     site = (np.arange(24) % 3).reshape(4, 6)
     cal = mc.ConditionalMCCT(class_axis=1)
     X = places(cal, (4, 6, 10), 1)
-    cal.fit(X, DATA.labels.reshape(4, 6, 10), context=site)
-    codes = cal.context_.codes(np.repeat(site.ravel(), 10)).reshape(4, 6, 10, 1)
-    expected = cal.predict_proba(X, context=site)
+    cal.fit(X, DATA.labels.reshape(4, 6, 10), context={"site": site})
+    codes = cal.context_.codes({"site": np.repeat(site.ravel(), 10)}).reshape(4, 6, 10, 1)
+    expected = cal.predict_proba(X, context={"site": site})
     for ndim in (4, "any"):
         found = run(cal.to_onnx(dtype="float64", ndim=ndim), X, context=codes)
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
