@@ -24,9 +24,9 @@ from pathlib import Path
 
 import numpy as np
 
+import pages
+
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs" / "peers.md"
-BEGIN, END = (f"<!-- written by benchmarks/arena.py --docs: {word} -->" for word in ("begin", "end"))
 ITS = ("Base-model", "Isotonic", "TS", "ETS", "VS", "SVS", "SMS")
 OURS = ("monocal-TS", "monocal-MCCT", "monocal-Conditional", "monocal-Structured")
 PLUG_IN = "from monocal.integrations.calarena import CUSTOM_CALIBRATORS\n"
@@ -136,9 +136,7 @@ def main() -> None:
     shown = table(found)
     print(shown)
     if given.docs:
-        text = PAGE.read_text(encoding="utf-8")
-        begin, end = text.index(BEGIN) + len(BEGIN), text.index(END)
-        PAGE.write_text(f"{text[:begin]}\n{shown}\n{text[end:]}", encoding="utf-8")
+        pages.write_into("docs/peers.md", "arena", shown)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,13 @@
 """What `CalibratedClassifier(ensemble=True)` is worth: NLL of one model and one calibrator, and of the mean of five.
 
-    python benchmarks/ensemble.py
+    python benchmarks/ensemble.py [--docs]
 
 Sets of scikit-learn and made ones, half of each to fit on and half to judge on, twice; five classifiers as they come.
 """
 
 from __future__ import annotations
 
+import argparse
 import warnings
 from typing import Any
 
@@ -22,6 +23,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
 import monocal as mc
+import pages
 
 METHODS = ("temperature", "mcct", "conditional")
 REPEATS = 2
@@ -48,7 +50,16 @@ def classifiers(seed: int) -> dict[str, Any]:
     }
 
 
-def main() -> None:
+def as_table(found: dict[tuple[str, str], list[tuple[float, float]]]) -> str:
+    header = ["mean NLL", *(word for method in METHODS for word in (f"{method}, one", "ensemble"))]
+    rows = []
+    for kind in classifiers(0):
+        means = np.concatenate([np.mean(found[kind, method], axis=0) for method in METHODS])
+        rows.append([kind, *(f"{mean:.3f}" for mean in means)])
+    return pages.table(header, rows)
+
+
+def main(docs: bool) -> None:
     warnings.simplefilter("ignore")  # networks that have not converged
     found: dict[tuple[str, str], list[tuple[float, float]]] = {}
     for X, y in sets().values():
@@ -68,11 +79,10 @@ def main() -> None:
                         for ensemble in (False, True)
                     ]
                     found.setdefault((kind, method), []).append((nll[0], nll[1]))
-    print("| mean NLL | " + " | ".join(f"{method}, one | ensemble" for method in METHODS) + " |")
-    print("| --- |" + " ---: |" * (2 * len(METHODS)))
-    for kind in classifiers(0):
-        means = [np.mean(found[kind, method], axis=0) for method in METHODS]
-        print(f"| {kind} | " + " | ".join(f"{one:.3f} | {mean:.3f}" for one, mean in means) + " |")
+    table = as_table(found)
+    print(table)
+    if docs:
+        pages.write_into("docs/scikit-learn.md", "ensemble", table)
     for method in METHODS:
         pairs = np.array([pair for (_, by), own in found.items() if by == method for pair in own])
         better = 100 * np.mean(pairs[:, 1] < pairs[:, 0])
@@ -82,4 +92,8 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--docs", action="store_true", help="write the table into docs/scikit-learn.md")
+    main(parser.parse_args().docs)

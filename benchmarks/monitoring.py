@@ -9,14 +9,12 @@ Honest streams: labels are drawn from the probabilities themselves; the share wi
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 import numpy as np
 
 import monocal as mc
+import pages
 
-PAGE = Path(__file__).parents[1] / "docs" / "examples" / "monitoring.md"
-BEGIN, END = (f"<!-- written by benchmarks/monitoring.py --docs: {word} -->" for word in ("begin", "end"))
 BEFORE, AFTER = 5_000, 20_000
 
 
@@ -86,9 +84,7 @@ def main() -> None:
     table = "\n".join(lines)
     print(table)
     if given.docs:
-        text = PAGE.read_text(encoding="utf-8")
-        begin, end = text.index(BEGIN) + len(BEGIN), text.index(END)
-        PAGE.write_text(f"{text[:begin]}\n{table}\n{text[end:]}", encoding="utf-8")
+        pages.write_into("docs/examples/monitoring.md", "monitoring", table)
 
 
 if __name__ == "__main__":

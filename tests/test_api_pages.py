@@ -19,7 +19,18 @@ import pytest
 import monocal as mc
 
 PAGES = sorted((Path(__file__).resolve().parents[1] / "docs" / "api").glob("*.md"))
-MODULES = ("calibration", "baselines", "structured", "metrics", "plots", "data", "report", "paper", "solver")
+MODULES = (
+    "calibration",
+    "baselines",
+    "structured",
+    "metrics",
+    "plots",
+    "data",
+    "report",
+    "paper",
+    "solver",
+    "monitoring",
+)
 MORE = {
     "persistence": ("save", "load", "describe", "fingerprint"),
     "registry": ("calibrators", "CalibratorInfo"),

@@ -20,6 +20,7 @@ from sklearn.model_selection import (
     GroupKFold,
     KFold,
     RepeatedKFold,
+    RepeatedStratifiedKFold,
     cross_val_predict,
     cross_val_score,
     train_test_split,
@@ -443,6 +444,52 @@ def test_repeated_and_partial_splits(problem):
         assert mc.CalibratedClassifier(LinearSVC(), cv=cv).fit(X, y).predict_proba(X).shape == (len(X), 4)
 
 
+@pytest.mark.parametrize("method", ["mcct", "conditional"])
+def test_repeats_are_not_more_rows(problem, method):
+    """20 repeats say more of the model, not of the labels: what the fit trusts the rows with must not grow."""
+    X, X_test, y, _ = (part[:200] for part in problem)
+    tree = DecisionTreeClassifier(min_samples_leaf=5, random_state=0)
+    splits = list(RepeatedStratifiedKFold(n_splits=5, n_repeats=20, random_state=0).split(X, y))
+
+    def logs(cv):
+        return np.log(mc.CalibratedClassifier(tree, method, cv=cv).fit(X, y).predict_proba(X_test))
+
+    single = np.array([logs(splits[first : first + 5]) for first in range(0, 100, 5)])
+    usual = np.abs(single - single.mean(axis=0)).mean()
+    assert np.abs(logs(splits) - single.mean(axis=0)).mean() < 0.4 * usual
+
+
+def test_rows_held_out_twice_count_once(problem):
+    X, X_test, y, _ = problem
+    weight = np.random.default_rng(0).uniform(0.5, 2, len(y))
+    once = list(KFold(3).split(X))
+    for weights in (None, weight):
+        a, b = (
+            mc.CalibratedClassifier(LinearSVC(random_state=0), cv=cv).fit(X, y, sample_weight=weights)
+            for cv in (once, once * 4)
+        )
+        np.testing.assert_allclose(a.predict_proba(X_test), b.predict_proba(X_test), atol=1e-6)
+
+
+def test_every_name_of_the_command_line(problem):
+    X, X_test, y, _ = (part[:120] for part in problem)
+    plain = LogisticRegression().fit(X, y)
+    for info in mc.calibrators():
+        name = info.name.lower().replace(" ", "-")
+        if info.extras or info.published:
+            continue
+        model = mc.CalibratedClassifier(plain, name, cv="prefit").fit(X_test, y)
+        assert type(model.calibrator_) is info.cls
+        assert model.predict_proba(X).shape == (len(X), 4)
+    for short, cls in {
+        "mcct_inverse": mc.MCCTInverse,
+        "conditional": mc.ConditionalMCCT,
+        "structured": mc.StructuredMCCT,
+        "temperature": mc.TemperatureScaling,
+    }.items():
+        assert type(mc.CalibratedClassifier(plain, short, cv="prefit").fit(X, y).calibrator_) is cls
+
+
 def test_folds_in_parallel_are_the_same(problem):
     X, _, y, _ = problem
     a = mc.CalibratedClassifier(LinearSVC(random_state=0), cv=3).fit(X, y)
@@ -478,8 +525,13 @@ def test_golden_digits():
 
 def test_refusals(problem):
     X, _, y, _ = problem
-    with pytest.raises(mc.InputError, match="method must be one of 'mcct'"):
+    with pytest.raises(mc.InputError, match=r"no method 'platt'.*choose one of .*mcct"):
         mc.CalibratedClassifier(LinearSVC(), "platt").fit(X, y)
+    with pytest.raises(mc.InputError, match="method must be a name such as 'mcct' or a calibrator"):
+        mc.CalibratedClassifier(LinearSVC(), 3).fit(X, y)
+    for fitted, cv in ((LinearSVC().fit(X, y), "prefit"), (FrozenEstimator(LinearSVC().fit(X, y)), 5)):
+        with pytest.raises(mc.InputError, match="fit: nonsense would go to the fit of the estimator"):
+            mc.CalibratedClassifier(fitted, cv=cv).fit(X, y, nonsense=3)
     with pytest.raises(mc.InputError, match="cv must be a number of folds, 'prefit'"):
         mc.CalibratedClassifier(LinearSVC(), cv="pre-fit").fit(X, y)
     with pytest.raises(mc.InputError, match="at least 2 folds"):
@@ -500,3 +552,10 @@ def test_refusals(problem):
         mc.CalibratedClassifier(LinearSVC()).fit(X, y, sample_weight=-np.ones(len(y)))
     with pytest.raises(ValueError, match="Unknown label type"):
         mc.CalibratedClassifier(LinearSVC()).fit(X, X[:, 0])
+
+
+@pytest.mark.parametrize("method", [mc.MCCT(ignore_index=-1), mc.TemperatureScaling(class_axis=0)])
+def test_the_layout_of_arrays_means_nothing_here(problem, method):
+    X, _, y, _ = problem
+    with pytest.raises(mc.InputError, match=r"ignore_index=.* and class_axis=.*, which mean nothing here"):
+        mc.CalibratedClassifier(GaussianNB(), method=method).fit(X, y)

@@ -63,7 +63,19 @@ _PUBLIC = {
     "monitor": "monocal.monitoring",
     "forgetting_weights": "monocal.calibration.updating",
 }
-_MODULES = ("metrics", "calibration", "baselines", "solver", "data", "persistence", "plots", "report")
+_MODULES = (
+    "metrics",
+    "calibration",
+    "baselines",
+    "structured",
+    "solver",
+    "data",
+    "persistence",
+    "plots",
+    "report",
+    "monitoring",
+    "export",
+)
 
 __all__ = ["__version__", *_MODULES, *_PUBLIC]
 

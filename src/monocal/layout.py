@@ -113,7 +113,8 @@ class Flat:
     def context(self, context: Any) -> Any:
         """What is known of the rows: columns by name, or an array with one value, or one row of values, for each place.
 
-        A column may have fewer axes than there are places: one value for each image counts for all its pixels.
+        A column may have fewer axes than there are places: one value for each image counts for all its pixels. An array that
+        could be one such column or a table of several is refused.
         """
         if len(self.lead) == 1:
             return context
@@ -121,7 +122,15 @@ class Flat:
             return {name: self._spread(np.asarray(values)) for name, values in context.items()}
         if hasattr(context, "columns"):
             return context  # a frame has rows already
-        return self._spread(np.asarray(context))
+        values = np.asarray(context)
+        shape, lead = values.shape, self.lead
+        if 2 <= values.ndim < len(lead) and shape == lead[: values.ndim] and shape[-1] > 1:
+            raise InputError(
+                f"context has shape {shape}, and there are places of shape {lead}: is it one value for each entry of the first "
+                f"{values.ndim} axes, or {shape[-1]} columns? Give a dict of columns, or one value for each place "
+                f"(shape {lead})."
+            )
+        return self._spread(values)
 
     def _spread(self, values: np.ndarray) -> np.ndarray:
         lead = self.lead
@@ -178,12 +187,12 @@ class GatheredRows:
         return np.asarray(to_numpy(self[:]), dtype=dtype)
 
     def __getitem__(self, rows: slice) -> Any:
-        start, stop, _ = rows.indices(len(self))
+        start, stop = self._span(rows)
         parts = [self._part(box) for box in boxes(self.lead, start, stop)]
         return parts[0] if len(parts) == 1 else array_namespace(*parts).concat(parts)
 
     def __setitem__(self, rows: slice, values: Any) -> None:
-        start, stop, _ = rows.indices(len(self))
+        start, stop = self._span(rows)
         done = 0
         for box in boxes(self.lead, start, stop):
             size = tuple(side.stop - side.start for side in box)
@@ -194,6 +203,12 @@ class GatheredRows:
             else:
                 whole = some.reshape((*size, self.shape[1]))
                 self.array[self._index(box)] = array_namespace(whole).moveaxis(whole, -1, self.axis)
+
+    def _span(self, rows: slice) -> tuple[int, int]:
+        start, stop, step = rows.indices(len(self))
+        if step != 1:
+            raise InputError(f"GatheredRows are cut in slices of neighbouring rows, but the step is {step}.")
+        return start, max(start, stop)
 
     def _part(self, box: Box) -> Any:
         part = self.array[self._index(box)]

@@ -1,7 +1,9 @@
-"""All calibrators by name, with what each promises and needs."""
+"""All calibrators by name, with what each promises and needs; and one vocabulary of names for Python and the command line."""
 
 from __future__ import annotations
 
+import difflib
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -18,6 +20,7 @@ from .calibration.base import Calibrator
 from .calibration.conditional import ConditionalMCCT
 from .calibration.mcct import MCCT, MCCTInverse
 from .calibration.temperature import TemperatureScaling
+from .errors import InputError
 from .structured import LabelShift, Stacked, StructuredMCCT, StructuredScaling
 
 
@@ -146,3 +149,44 @@ def calibrators() -> list[CalibratorInfo]:
             )
         )
     return found
+
+
+# Beginnings that mean one method, whatever else may begin so one day.
+_SHORT = {
+    "conditional": "conditional-mcct",
+    "structured": "structured-mcct",
+    "temperature": "temperature-scaling",
+}
+
+
+def methods() -> dict[str, Calibrator]:
+    """Every method by the name to ask for it, not fitted: ``temperature-scaling`` is `TemperatureScaling()`.
+
+    Classes under their own names, then the names of `calibrators`: ``ts-mse``, ``isotonic-ovr``, ...
+    """
+    listed = calibrators()
+    own = {_hyphenated(info.cls.__name__): info.cls() for info in listed if not info.published}
+    return own | {info.name.lower().replace(" ", "-"): info.make() for info in listed}
+
+
+def find_method(name: str) -> tuple[str, Calibrator]:
+    """The name as listed and a new calibrator, for a name whole or begun, with or without hyphens and capitals."""
+    known = methods()
+    plain = letters(_SHORT.get(letters(name), name))
+    same = [spelt for spelt in known if letters(spelt) == plain]
+    begun = [spelt for spelt in known if plain and letters(spelt).startswith(plain)]
+    if same or len({repr(known[spelt]) for spelt in begun}) == 1:
+        spelt = (same or begun)[0]
+        return spelt, known[spelt]
+    near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.5)
+    perhaps = f" (perhaps {near[0]})" if near else ""
+    raise InputError(f"There is no method {name!r}{perhaps}: choose one of {', '.join(known)}.")
+
+
+def letters(name: str) -> str:
+    """A name without hyphens, underscores, spaces and capitals."""
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+def _hyphenated(name: str) -> str:
+    return re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", name).lower()

@@ -129,3 +129,16 @@ def test_equal_rows_share_a_fold():
         assert np.bincount(fold).min() == 20
     same = mc.MCCT(shrinkage="cv").fit([[2.0, 1.0, 0.0]] * 30, [0] * 30)  # nothing can be held out
     assert same.shrinkage_ == mc.MCCT().shrinkage
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_few_different_rows_do_not_mislead_cross_validation(seed):
+    """A fold that holds all rows of one label, but not the same rows with other labels, makes every strength look too weak."""
+    rng = np.random.default_rng(seed)
+    truth = 1.5 * rng.normal(size=(40, 3))
+    count = np.array([rng.multinomial(50, p) for p in softmax(truth, axis=1)]).ravel()
+    z, y = np.repeat(truth**3, 3, axis=0), np.tile(np.arange(3), 40)
+    weighted = mc.MCCT(shrinkage="cv").fit(z, y, count)
+    assert weighted.shrinkage_ <= 50  # with labels in the key it was 100, the strongest there is
+    again = rng.permutation(np.repeat(np.arange(120), count))
+    assert mc.MCCT(shrinkage="cv").fit(z[again], y[again]).shrinkage_ == weighted.shrinkage_

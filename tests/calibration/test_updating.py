@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import monocal as mc
-from monocal.calibration.updating import drawn_labels
+from monocal.calibration.updating import old_labels
 
 OLD = mc.data.synthetic(5000, 6, seed=0)
 NEW = mc.data.synthetic(5000, 6, seed=1)
@@ -39,16 +39,38 @@ def test_an_update_beats_the_old_and_few_rows_alone():
     assert score["u"] > score["a"]
 
 
-def test_drawn_labels_have_the_frequencies_of_the_probabilities():
-    p = np.random.default_rng(0).dirichlet(np.ones(4), size=3000)
-    p[0] = [0, 1, 0, 0]
-    drawn = drawn_labels(p, 8)
-    shares = np.stack([(drawn == j).mean(axis=1) for j in range(4)], axis=1)
-    assert np.abs(shares - p).max() <= 1 / 8 + 1e-9  # row by row, as evenly as eight can be
-    np.testing.assert_allclose(shares.mean(axis=0), p.mean(axis=0), atol=0.003)
-    assert (drawn[0] == 1).all()
+def test_classes_stand_for_the_old_probabilities():
+    p = np.random.default_rng(0).dirichlet(np.ones(40) / 4, size=3000)
+    p[0] = np.eye(40)[7]
+    labels, shares = old_labels(p, 4)
+    assert labels.shape == shares.shape == (3000, 4)
+    np.testing.assert_allclose(shares.sum(axis=1), 1)
+    total = np.zeros(40)
+    np.add.at(total, labels.ravel(), shares.ravel())
+    np.testing.assert_allclose(total / 3000, p.mean(axis=0), atol=0.006)
+    assert (labels[0, 0], shares[0, 0]) == (7, 1.0)
     order = np.random.default_rng(1).permutation(3000)
-    np.testing.assert_array_equal(drawn_labels(p[order], 8), drawn[order])
+    np.testing.assert_array_equal(old_labels(p[order], 4)[0], labels[order])
+    few = old_labels(np.tile([0.2, 0.5, 0.3], (3000, 1)), 4)
+    assert few[0].shape == (3000, 3)  # all of them, exactly
+
+
+@pytest.mark.parametrize("m", [4, 30])
+def test_equal_rows_keep_what_the_old_calibrator_said(m):
+    """Trees and rounded scores give the same row again and again: it must not stand for the same class each time."""
+    kinds = np.random.default_rng(0).normal(size=(4, m))
+    rows = np.repeat(kinds, 500, axis=0)
+    labels = np.random.default_rng(1).integers(0, m, len(rows))
+    old = mc.MCCT().fit(OLD.values @ np.random.default_rng(2).normal(size=(6, m)), OLD.labels % m)
+    new = mc.MCCT(shrinkage=0, prior_rows=0).fit(rows, labels, start=old, start_rows=1e6)
+    np.testing.assert_allclose(new.predict_proba(kinds), old.predict_proba(kinds), atol=0.02)
+
+
+def test_rows_that_are_all_but_certain_stay_so():
+    sure = np.tile([9.2, 0.0, -1.0], (2000, 1)) + np.random.default_rng(0).normal(0, 0.3, (2000, 3))
+    old = mc.TemperatureScaling(prior_rows=0).fit(np.r_[sure, sure[:1]], np.r_[np.zeros(2000, int), 1])
+    new = mc.TemperatureScaling(prior_rows=0).fit(sure, np.zeros(2000, int), start=old, start_rows=1e7)
+    assert new.temperature_ == pytest.approx(old.temperature_, rel=0.01)
 
 
 def test_every_kind_of_array_gives_the_same():
@@ -102,11 +124,41 @@ def test_order_is_kept_and_a_start_that_does_not_fit_is_refused(tmp_path):
         mc.MCCT().fit(lambda: iter([(x, y)]), start=old)
 
 
+@pytest.mark.parametrize("method", [mc.TemperatureScaling, mc.MCCT, mc.ConditionalMCCT])
+def test_thirty_rows_do_no_harm_and_fewer_are_refused(method):
+    old = method().fit(OLD.values, OLD.labels)
+    for first in range(0, 300, 30):
+        rows = slice(first, first + 30)
+        new = method().fit(NEW.values[rows], NEW.labels[rows], start=old, start_rows=1000)
+        assert new.score(NEW.values, NEW.labels) > old.score(NEW.values, NEW.labels) - 0.01
+    with pytest.raises(mc.InputError, match="too little"):
+        method().fit(NEW.values[:5], NEW.labels[:5], start=old)
+
+
+def test_what_fit_takes_start_takes():
+    pyarrow = pytest.importorskip("pyarrow")
+    old = mc.MCCT().fit(OLD.values, OLD.labels)
+    x, y = NEW.values[:100].copy(), NEW.labels[:100].copy()
+    expected = mc.MCCT().fit(x[10:], y[10:], start=old).weights_
+    np.testing.assert_allclose(mc.MCCT().fit(x[10:], y[10:, None], start=old).weights_, expected)
+    x[:10], y[:10] = np.nan, -1
+    np.testing.assert_allclose(mc.MCCT(ignore_index=-1).fit(x, y, start=old).weights_, expected)
+    named = pyarrow.table(dict(zip("abcdef", OLD.values.T, strict=True)))
+    table = pyarrow.table(dict(zip("abcdef", x[10:].T, strict=True)))
+    found = mc.MCCT().fit(table, y[10:], start=mc.MCCT().fit(named, OLD.labels))
+    np.testing.assert_allclose(found.weights_, expected, rtol=1e-4)
+
+
 def test_forgetting_weights():
-    np.testing.assert_allclose(mc.forgetting_weights([0.0, 10.0, 20.0], 10), [1, 0.5, 0.25])
-    np.testing.assert_allclose(mc.forgetting_weights(3, 1), [0.25, 0.5, 1])
-    for wrong in ([-1.0], [[1.0]], [np.nan]):
+    assert (
+        mc.MCCT()
+        .fit(OLD.values, OLD.labels, mc.forgetting_weights(n_rows=5000, half_life=9))
+        .solution_.converged
+    )
+    np.testing.assert_allclose(mc.forgetting_weights([0.0, 10.0, 20.0], half_life=10), [1, 0.5, 0.25])
+    np.testing.assert_allclose(mc.forgetting_weights(n_rows=3, half_life=1), [0.25, 0.5, 1])
+    for wrong in ([-1.0], [[1.0]], [np.nan], None, ["a"]):
         with pytest.raises(mc.InputError, match="age"):
-            mc.forgetting_weights(wrong, 1)
+            mc.forgetting_weights(wrong, half_life=1)
     with pytest.raises(mc.InputError, match="half_life"):
-        mc.forgetting_weights(3, 0)
+        mc.forgetting_weights(n_rows=3, half_life=0)

@@ -40,6 +40,17 @@ def test_a_state_goes_on(days, run):
     assert "leave out --window" in refused.output
 
 
+def test_after_a_refit_the_tests_begin_anew(days, run):
+    run("monitor", "day1.npz", "day2.npz", "-c", "cal.json", "--state", "watch.json", code=3)
+    run("fit", "day2.npz", "-o", "new.json")
+    refused = run("monitor", "day2.npz", "-c", "new.json", "--state", "watch.json", code=1)
+    assert "another calibrator" in " ".join(refused.output.split())
+    anew = run("monitor", "day2.npz", "-c", "new.json", "--state", "watch.json", "--restart")
+    assert "Nothing has changed" in anew.output
+    run("monitor", "day2.npz", "-c", "new.json", "--state", "watch.json")
+    assert "--state" in run("monitor", "day1.npz", "--restart", code=1).output
+
+
 def test_rows_without_labels_are_watched(days, run):
     found = run("monitor", "day3.npz", "-c", "cal.json", "--reference", "ref.npz")
     assert "Calibration cannot be judged without labels" in " ".join(found.output.split())

@@ -59,7 +59,7 @@ def test_evaluate_finds_a_shift_since_the_fit(run: Run, folder: Path) -> None:
 
 
 def test_fit_and_apply_the_recommended_combination(run: Run) -> None:
-    run("fit", "cal.npz", "-o", "cal.json", "-m", "structured-mcct", "--shrinkage", 1)
+    run("fit", "cal.npz", "-o", "cal.json", "-m", "structured", "--shrinkage", 1)
     assert type(mc.load("cal.json")) is mc.StructuredMCCT
     run("apply", "cal.json", "cal.npz", "-o", "p.npz")
     run("export", "cal.json", "--to", "onnx", "-o", "cal.onnx")

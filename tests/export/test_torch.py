@@ -218,7 +218,7 @@ def test_probabilities_with_zeros():
     hard = torch.cat([p, torch.tensor([[1.0, 1e-45, 0.0]])])
     np.testing.assert_allclose(cal.to_torch()(hard), cal.predict_proba(hard.numpy()), atol=1e-6)
     assert_order_kept(hard, cal.to_torch()(hard))
-    with pytest.raises(mc.InputError, match="fitted on probabilities, but the scores"):
+    with pytest.raises(mc.InputError, match="fitted on probabilities, but models give logits"):
         LogitsProcessor(cal)
 
 

@@ -13,7 +13,7 @@ from hostile import assert_order_kept
 torch = pytest.importorskip("torch")
 onnxruntime = pytest.importorskip("onnxruntime")
 
-from monocal.export import attach, from_state_dict  # noqa: E402
+from monocal.export import LogitsProcessor, attach, from_state_dict  # noqa: E402
 
 
 @pytest.fixture
@@ -108,3 +108,8 @@ def test_a_model_with_a_calibrator_attached(rows):
     p = np.full((4, 2), 0.5)
     with pytest.raises(mc.InputError, match="fitted on probabilities, but models give logits"):
         attach(model, mc.TemperatureScaling(input="probabilities").fit(p, [0, 1, 0, 1]))
+    data = mc.data.synthetic(200, 3)
+    known = mc.ConditionalMCCT().fit(data.values, data.labels, context=np.arange(200) % 2)
+    for wrap in (lambda cal: attach(model, cal), LogitsProcessor):
+        with pytest.raises(mc.InputError, match="fitted with context, which a model does not give"):
+            wrap(known)

@@ -91,12 +91,39 @@ def test_sums_survive_packing():
 def test_refusals():
     with pytest.raises(mc.InputError, match="adaptive_ece need all rows at once"):
         CalibrationMetric(4, "adaptive_ece")
+    with pytest.raises(mc.InputError, match=r"positive_ece: a positive class is one of two, but there are 4"):
+        CalibrationMetric(4, ["nll", "positive_ece"])
+    two = CalibrationMetric(2, "positive_ece")
+    two.update(torch.tensor([[0.25, 0.75]]), torch.tensor([1]))
+    assert float(two.compute()) == 0.25
+    with pytest.raises(mc.InputError, match="num_classes must be"):
+        CalibrationMetric(1, "nll")
     with pytest.raises(mc.InputError, match="expected 4 classes in axis -1"):
         CalibrationMetric(4).update(PROBS[:, :3], LABELS)
     with pytest.raises(mc.InputError, match="input must be one of"):
         CalibrationMetric(4, input="scores")
     with (
-        pytest.raises(mc.InputError, match="all weights are zero"),
+        pytest.raises(mc.InputError, match="no rows were seen yet"),
         pytest.warns(UserWarning, match="before"),
     ):
         CalibrationMetric(4, "nll").compute()
+    for axis in (2, -3):
+        with pytest.raises(mc.InputError, match=f"expected 4 classes in axis {axis}, got shape"):
+            CalibrationMetric(4, class_axis=axis).update(PROBS, LABELS)
+
+
+@pytest.mark.parametrize("convert", [np.asarray, lambda tensor: tensor.tolist()])
+def test_arrays_and_lists(convert):
+    metric = CalibrationMetric(4, "nll", input="logits")
+    metric.update(convert(LOGITS), convert(LABELS))
+    assert float(metric.compute()) == pytest.approx(mc.metrics.nll(PROBS, LABELS), abs=1e-6)
+
+
+def test_a_batch_without_rows_adds_nothing():
+    metric = CalibrationMetric(4, "nll", ignore_index=-1)
+    metric.update(PROBS, LABELS)
+    before = float(metric.compute())
+    metric.update(PROBS[:0], LABELS[:0])
+    assert np.isnan(float(metric(PROBS[:0], LABELS[:0])))
+    assert np.isnan(float(metric(PROBS[:3], torch.full((3,), -1))))
+    assert float(metric.compute()) == before

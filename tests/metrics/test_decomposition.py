@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 from scipy.special import softmax
+from sklearn.datasets import make_classification
+from sklearn.tree import DecisionTreeClassifier
 
 import monocal as mc
 from monocal.metrics import brier, decompose, nll
@@ -53,6 +55,36 @@ def test_neither_order_nor_weights_as_repetitions_matter():
         assert other.brier.calibration == pytest.approx(plain.brier.calibration, abs=1e-6)
 
 
+@pytest.mark.parametrize("different", [2, 20])
+@pytest.mark.parametrize("sharpness", [1.0, 2.0])
+def test_few_different_rows(different, sharpness):
+    """Equal probabilities share a fold whatever their labels: a map that saw all labels of a row but one harms that one."""
+    rng = np.random.default_rng(0)
+    q = np.repeat(np.linspace(0.2, 0.95, different), 6000 // different)
+    labels = (rng.random(6000) < q).astype(int)
+    p = 1 / (1 + (1 / q - 1) ** sharpness)
+    truth = (q * np.log(q / p) + (1 - q) * np.log((1 - q) / (1 - p))).mean()
+    probs = np.column_stack([1 - p, p])
+    found = decompose(probs, labels)
+    assert found.nll.calibration == pytest.approx(truth, abs=0.001 + 0.1 * truth)
+    shuffle = rng.permutation(6000)
+    other = decompose(probs[shuffle], labels[shuffle])
+    assert other.nll.calibration == pytest.approx(found.nll.calibration, abs=1e-6)
+    kinds, count = np.unique(np.column_stack([p, labels]), axis=0, return_counts=True)
+    weighted = decompose(
+        np.column_stack([1 - kinds[:, 0], kinds[:, 0]]), kinds[:, 1].astype(int), sample_weight=count
+    )
+    assert weighted.nll.calibration == pytest.approx(found.nll.calibration, abs=1e-5)
+
+
+def test_the_probabilities_of_a_decision_tree():
+    X, y = make_classification(6000, 8, n_informative=5, n_classes=3, flip_y=0.2, random_state=0)
+    tree = DecisionTreeClassifier(max_leaf_nodes=12, random_state=0).fit(X[:3000], y[:3000])
+    honest = decompose(tree.predict_proba(X[3000:]), y[3000:])
+    assert abs(honest.nll.calibration) < 0.01
+    assert abs(honest.brier.calibration) < 0.005
+
+
 def test_maps_that_may_change_the_order_find_more_where_there_is_more():
     p, labels, _ = known(1.0, n=1500)
     biased = p * np.array([3.0, 1, 1, 1, 1])
@@ -75,7 +107,7 @@ def test_certain_and_wrong():
 
 def test_refusals():
     with pytest.raises(mc.InputError, match="all rows are alike"):
-        decompose([[0.8, 0.2]] * 10, [0] * 10)
+        decompose([[0.8, 0.2]] * 10, [0] * 8 + [1] * 2)
     with pytest.raises(mc.InputError, match="cv must be a whole number of at least 2"):
         decompose([[0.8, 0.2], [0.5, 0.5]], [0, 1], cv=1)
     with pytest.raises(mc.InputError, match="needs the probabilities of all classes"):

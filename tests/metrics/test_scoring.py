@@ -54,6 +54,11 @@ def test_a_fold_may_lack_a_class(problem):
     assert -scorer("nll")(model, X[some], y[some] + 1) == pytest.approx(expected, abs=1e-12)
     with pytest.raises(mc.InputError, match="the label 9 is none of the 3 classes"):
         scorer("nll")(model, X[:1], [9])
+    order = np.argsort(y, kind="stable")  # so that each part is trained without the class it is judged on
+    with pytest.raises(mc.InputError, match="Use folds that share out every class"):
+        cross_validate(
+            GaussianNB(), X[order], y[order], scoring=scorer("nll"), cv=KFold(3), error_score="raise"
+        )
 
 
 def test_cross_validation_and_searches(problem):
@@ -114,5 +119,15 @@ def test_a_scorer_like_any_other(problem):
     model = GaussianNB().fit(X, y)
     value = mc.metrics.ece(model.predict_proba(X), y, n_bins=5)
     assert pickle.loads(pickle.dumps(one))(model, X, y) == -value
+
+
+@pytest.mark.parametrize("make", [scorer, scorers])
+def test_what_is_wrong_is_said_when_a_scorer_is_made(make):
+    """In a cross-validation it would only be a NaN."""
     with pytest.raises(mc.InputError, match="expected names out of accuracy"):
-        scorer("ecee")
+        make("ecee")
+    with pytest.raises(mc.InputError, match=r"expected options out of n_bins, .*; got nbins"):
+        make("ece", nbins=10)
+    for wrong in ({"n_bins": 0}, {"top_k": 1.5}, {"bin_size": -1}, {"bandwidth": "wide"}):
+        with pytest.raises(mc.InputError, match=next(iter(wrong))):
+            make("ece", **wrong)

@@ -372,6 +372,17 @@ def test_risk_against_coverage(fitted, pyplot):
     assert best.get_ydata()[-1] == pytest.approx(100 * (1 - mc.metrics.accuracy(cal.predict_proba(x), y)))
     alone = RiskCoverageDisplay.from_predictions(y, cal.predict_proba(x))
     assert list(alone.curves) == ["model"]
+    # Names and colours are those of the other displays.
+    for several in ({"before": ts, "other": cal}, {"after": ts}, {"model": ts, "a": cal}):
+        own, other = (one.from_estimator(several, x, y) for one in (RiskCoverageDisplay, ReliabilityDisplay))
+        colours = [line.get_color() for line in own.plot().ax_.lines[:-1]]
+        assert colours == list(other._colours().values())
+    for named in (
+        RiskCoverageDisplay.from_estimator(cal, x, y, name="mine"),
+        RiskCoverageDisplay.from_predictions(y, cal.predict_proba(x), name="mine"),
+    ):
+        assert list(named.curves) == ["mine"]
+        assert named.plot().ax_.lines[0].get_label().startswith("mine: AURC")
     with pytest.raises(mc.InputError, match="at least one"):
         RiskCoverageDisplay({})
 

@@ -159,7 +159,7 @@ def test_evaluate(rows):
     lazy = da.from_array(p, chunks=(1500, 30))
     result = mc.evaluate(lazy, da.from_array(y, chunks=N), sample_weight=weight)
     whole = mc.evaluate(p, y, sample_weight=weight)
-    assert set(whole.estimates) - set(result.estimates) == {"adaptive_ece", "eq_bin_ece"}
+    assert set(whole.estimates) - set(result.estimates) == {"adaptive_ece", "eq_bin_ece", "aurc", "e_aurc"}
     for name, estimate in result.estimates.items():
         assert estimate.value == pytest.approx(whole[name].value, abs=1e-10), name
     assert list(mc.evaluate(lazy, y, metrics="nll").estimates) == ["nll"]

@@ -49,12 +49,15 @@ def test_gathered_rows_are_those_of_a_copy(ndim, data):
     array = np.arange(float(np.prod(shape))).reshape(shape)
     copy = np.moveaxis(array, axis, -1).reshape(-1, shape[axis])
     rows = GatheredRows(array, axis)
-    some = slice(*sorted(data.draw(st.tuples(st.integers(0, len(copy)), st.integers(0, len(copy))))))
+    some = slice(*data.draw(st.tuples(st.integers(0, len(copy)), st.integers(0, len(copy)))))
     np.testing.assert_array_equal(rows[some], copy[some])
     other = GatheredRows(np.zeros(shape), axis)
     other[some] = copy[some]
     np.testing.assert_array_equal(np.asarray(other)[some], copy[some])
     assert other.array.sum() == copy[some].sum()
+    for refused in (lambda: rows[::2], lambda: other.__setitem__(slice(None, None, -1), copy)):
+        with pytest.raises(mc.InputError, match="slices of neighbouring rows, but the step is"):
+            refused()
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2, 3, -1, -2, -4])
@@ -238,3 +241,19 @@ def test_metrics_of_a_server_with_padding():
     assert cal.score(top, [7, 4, -100]) == pytest.approx(cal.score(top[:2], [7, 4]), rel=1e-12)
     found = mc.evaluate(top, [7, 4, -100], ignore_index=-100)
     assert found.to_dict() == mc.evaluate(top[:2], [7, 4]).to_dict()
+
+
+def test_context_that_can_be_read_in_two_ways_is_refused():
+    """H columns for each image, or one value for each line of pixels: the shape is the same."""
+    either = np.random.default_rng(2).normal(size=(N, H))
+    cal = mc.ConditionalMCCT(class_axis=1)
+    with pytest.raises(mc.InputError, match="Give a dict of columns, or one value for each place"):
+        cal.fit(IMAGES, PLACES, context=either)
+    lines = np.repeat(either.ravel(), W)
+    expected = mc.ConditionalMCCT().fit(ROWS, LABELS, context={"line": lines})
+    cal.fit(IMAGES, PLACES, context={"line": either})
+    found = cal.predict_proba(IMAGES, context={"line": either})
+    np.testing.assert_array_equal(found, images(expected.predict_proba(ROWS, context={"line": lines})))
+    columns = np.random.default_rng(2).normal(size=(N, H + 1))  # no other way to read these
+    assert len(cal.fit(IMAGES, PLACES, context=columns).context_.columns) == H + 1
+    assert len(cal.fit(IMAGES, PLACES, context=lines.reshape(N, H, W)).context_.columns) == 1

@@ -281,7 +281,7 @@ def test_files_and_batches(tmp_path):
     with pytest.raises(mc.InputError, match=r"response 3 of the batch is an error .*too long"):
         mc.TopK.from_openai(batch)
     (tmp_path / "bad.jsonl").write_text('{"choices": []}\n{"choices": [\n')
-    with pytest.raises(mc.FileError, match=r"line 1 \(counting from 0\), is no JSON"):
+    with pytest.raises(mc.FileError, match=r"bad\.jsonl, line 2, is no JSON"):
         mc.TopK.from_openai(tmp_path / "bad.jsonl")
     with pytest.raises(mc.FileError, match="There is no file"):
         mc.TopK.from_openai(tmp_path / "none.json")

@@ -8,6 +8,8 @@ from scipy.optimize import minimize as scipy_minimize
 from scipy.optimize import nnls
 
 from monocal.solver import ConeProblem, Expansion, Status, minimize
+from monocal.solver.certificate import Goal, Iterate
+from monocal.solver.newton import Newton
 
 
 class NonNegativeProblem(ConeProblem):
@@ -134,6 +136,19 @@ def test_why_it_stopped():
     assert f"{Status.STALLED}" == "stopped: no further decrease is possible in this precision"
     one = Poisson(np.ones((10, 1)), np.zeros(10))
     assert minimize(one, max_iter=0, start=np.ones(1)).status is Status.ITERATIONS
+
+
+def test_a_point_that_nobody_has_looked_at_claims_nothing():
+    rng = np.random.default_rng(0)
+    problem = LeastSquares(rng.normal(size=(60, 5)), rng.normal(size=60))
+    start = Iterate.of(problem, np.ones(5), np.arange(5))
+    # The first point passes the tolerance, but not the bound of the excess: its certificate is not that of the next.
+    found = Newton(problem, Goal(1e9, gap_tol=0.0), start, max_iter=10, sure=np.inf).run()
+    assert found.status is Status.UNCHECKED
+    assert not found.converged
+    assert np.isnan([found.kkt, found.objective, found.duality_gap]).all()
+    assert not np.array_equal(found.coefficients, start.coefficients)
+    assert f"{found.status}".startswith("stopped")
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -431,3 +431,19 @@ def test_an_estimate_of_few_rows_of_the_same_population_changes_nothing():
         cal.adapt(4 * np.eye(m)[labels] + rng.normal(size=(30, m)))
         shifted += cal.shifted_
     assert shifted <= 1
+
+
+@pytest.mark.parametrize("make", [mc.Stacked, mc.StructuredMCCT])
+def test_few_different_rows_with_many_labels(make):
+    """Rows that repeat with other labels are held out together: the truth stays the truth."""
+    rng = np.random.default_rng(0)
+    z = 1.5 * rng.normal(size=(15, 4))
+    p = softmax(z, axis=1)
+    count = np.array([rng.multinomial(400, row) for row in p]).ravel()
+    some, y = np.repeat(z, 4, axis=0), np.tile(np.arange(4), 15)
+    cal = make().fit(some, y, count)
+    assert (p * np.log(p / cal.predict_proba(z))).sum(axis=1).mean() < 0.003
+    again = rng.permutation(np.repeat(np.arange(60), count))
+    np.testing.assert_allclose(
+        make().fit(some[again], y[again]).predict_proba(z), cal.predict_proba(z), atol=1e-4
+    )

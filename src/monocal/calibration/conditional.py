@@ -175,7 +175,7 @@ class ConditionalMCCT(ConeCalibrator):
             norm of an embedding. Floating-point columns are numbers; integer, boolean and text columns are categories.
         start : Calibrator, optional
             An old calibrator to go on from, of the same classes: its probabilities of these rows count as ``start_rows`` rows
-            more. Few new rows then change little; updated again and again, what is old is forgotten bit by bit.
+            more. Some 30 new rows then change little; updated again and again, what is old is forgotten bit by bit.
         start_rows : float
             How many rows the old calibrator counts for.
 

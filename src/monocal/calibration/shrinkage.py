@@ -5,7 +5,8 @@
 
 The difference is taken fold by fold, so what all strengths share cancels. Folds are dealt by the content of a row, not by its
 place: neither the order of the rows nor how they are cut into blocks matters, and equal rows stay together, so that a weight of
-2 is two rows here as well. Where rows are few, the deal is repeated.
+2 is two rows here as well. The label does not count: where rows repeat, a fit without one label of a row has learnt the contrary
+of the truth, and every strength but the strongest would look bad. Where different rows are few, the deal is repeated.
 """
 
 from __future__ import annotations
@@ -21,16 +22,16 @@ from ..rows.gathered import Gathered
 from ..solver import minimize
 
 FOLDS = 5
-# Deals of the folds are repeated until so many rows have been held out, or so often.
+# Deals of the folds are repeated until so many different rows have been held out, or so often.
 _HELD_OUT, _DEALS = 1000, 4
 # Ranks that tell one row from another, counted from the top.
 _RANKS = 64
 
 
 def _keys_of_block(block: Block) -> Gathered[np.ndarray]:
-    """A number for each row, made of its content."""
+    """A number for each row, made of its content without its label."""
     rows = block.rows
-    parts = [rows.depth[:, -_RANKS:], rows.height[:, None], block.label_depth[:, None]]
+    parts = [rows.depth[:, -_RANKS:], rows.height[:, None]]
     return Gathered(
         (row_keys(np.concatenate([to_numpy(part).astype(np.float64) for part in parts], axis=1).T),)
     )
@@ -67,10 +68,11 @@ def choose_shrinkage(
     """A strength of the path, which goes from strong to weak: each fit is the next one's start."""
     rows = problem.rows
     keys = np.concatenate(rows.sum(_keys_of_block).parts)
-    folds = min(FOLDS, len(np.unique(keys)))
+    different = len(np.unique(keys))
+    folds = min(FOLDS, different)
     if folds < 2:
         return default
-    deals = int(np.clip(_HELD_OUT // rows.n_rows, 1, _DEALS))
+    deals = int(np.clip(_HELD_OUT // different, 1, _DEALS))
     nothing = np.zeros(0, dtype=np.intp)
     loss = np.zeros((deals * folds, len(path)))
     share = np.zeros(deals * folds)

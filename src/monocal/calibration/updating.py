@@ -6,8 +6,9 @@ which is the likelihood plus ``start_rows`` times the mean Kullback-Leibler dive
 rows are few the fit stays near the old one; as they grow in number they take over. Updated again and again with a fixed
 ``start_rows``, what is old is forgotten exponentially: every update keeps ``start_rows / (start_rows + n)`` of it.
 
-Labels are drawn rather than split: of a row, ``R`` classes at equal distances in the cumulated probabilities, from a beginning
-that the content of the row decides. It works for every calibrator, and gives the same whatever the order of the rows.
+A row stands for its likeliest classes, each with its old probability as the weight, and for one of the others with what is left.
+Which of the others depends on the content of the row and on how often that content came before: equal rows share the others
+evenly, and the order of the rows does not matter.
 """
 
 from __future__ import annotations
@@ -22,11 +23,17 @@ from ..arrays import to_numpy
 from ..data.labels import by_column
 from ..errors import InputError
 from ..rows.inputs import elsewhere
-from ..validation import check_number, check_weights, ignored_rows
+from ..validation import check_count, check_number, check_weights, ignored_rows, read_numbers
 from .shrinkage import row_keys
 
-# Rows to add, about: more of them make the draws finer, and the fit slower.
-_DRAWN, _MOST_EACH = 20_000, 16
+# New rows below which a fit would leave the old map where it is not held by them.
+_FEWEST = 30
+# Rows to add, about, and how many classes a row stands for: more of them are finer, and make the fit slower.
+_ADDED, _LEAST_EACH, _MOST_EACH = 40_000, 4, 16
+# Weights below this are none.
+_FORGOTTEN = 1e-12
+# Probabilities that are left out, and how much further the next of equal rows goes among the others.
+_NOTHING, _GOLDEN = 1e-9, 0.6180339887498949
 
 
 @dataclass(frozen=True)
@@ -45,23 +52,29 @@ class OldCalibrator:
             raise InputError(
                 "start: the new rows must be arrays in memory. Rows since the change are enough."
             )
-        p = self._probabilities(X, context)
-        n = len(p)
         y = np.asarray(to_numpy(by_column(y, X)))
-        if y.shape != (n,):
-            raise InputError(f"y must have one label for each of the {n} rows, but has shape {y.shape}.")
-        y, sample_weight, _ = ignored_rows(y, sample_weight, n, ignore_index)
-        given = check_weights(sample_weight, p)
-        weight = np.ones(n) if given is None else given
-        if self.rows == 0:
-            return X, y, weight, context
-        each = int(np.clip(_DRAWN // n, 1, _MOST_EACH))
-        share = self.rows / (each * float(weight.sum()))
-        rows = np.concatenate([np.arange(n), np.repeat(np.arange(n), each)])
+        n = len(y)
+        if y.shape not in ((n,), (n, 1)) or n != len(X):
+            raise InputError(f"y must have one label for each of the {len(X)} rows, but has shape {y.shape}.")
+        y, sample_weight, _ = ignored_rows(y.reshape(n), sample_weight, n, ignore_index)
+        given = check_weights(sample_weight, y)
+        counted = np.arange(n) if given is None else np.flatnonzero(given)
+        if len(counted) < _FEWEST:
+            raise InputError(
+                f"start: {len(counted)} new rows say too little to change a calibrator by. Keep the old one until there are "
+                f"{_FEWEST}."
+            )
+        X, y, context = _some(X, counted), y[counted], None if context is None else _some(context, counted)
+        weight = np.ones(n) if given is None else given[counted]
+        p = self._probabilities(X, context)
+        labels, shares = old_labels(p, int(np.clip(_ADDED // len(p), _LEAST_EACH, _MOST_EACH)))
+        shares = shares * (self.rows * weight / float(weight.sum()))[:, None]
+        row, place = np.nonzero(shares > 0)
+        rows = np.concatenate([np.arange(len(p)), row])
         return (
             _some(X, rows),
-            np.concatenate([y, drawn_labels(p, each).ravel()]),
-            np.concatenate([weight, np.repeat(weight * share, each)]),
+            np.concatenate([y, labels[row, place]]),
+            np.concatenate([weight, shares[row, place]]),
             None if context is None else _some(context, rows),
         )
 
@@ -79,17 +92,33 @@ class OldCalibrator:
         return np.asarray(to_numpy(old.predict_proba(X, **known)), dtype=np.float64)
 
 
-def drawn_labels(p: np.ndarray, each: int) -> np.ndarray:
-    """Classes (n, each) of probabilities (n, m), evenly spread over what the probabilities add up to."""
+def old_labels(p: np.ndarray, each: int) -> tuple[np.ndarray, np.ndarray]:
+    """Classes (n, R) that stand for probabilities (n, m), R at most ``each``, and their shares (n, R), which sum to 1."""
     order = np.argsort(-p, axis=1, kind="stable")
     sorted_p = np.take_along_axis(p, order, axis=1)
+    if p.shape[1] > each:
+        others = sorted_p[:, each - 1 :]
+        total = np.cumsum(others, axis=1)
+        at = _places(sorted_p) * total[:, -1]
+        chosen = np.minimum((total <= at[:, None]).sum(axis=1), others.shape[1] - 1) + each - 1
+        one_of_them = np.take_along_axis(order, chosen[:, None], axis=1)
+        order = np.concatenate([order[:, : each - 1], one_of_them], axis=1)
+        sorted_p = np.concatenate([sorted_p[:, : each - 1], total[:, -1:]], axis=1)
+    shares = np.where(sorted_p > _NOTHING, sorted_p, 0.0)
+    return order, shares / shares.sum(axis=1, keepdims=True)
+
+
+def _places(sorted_p: np.ndarray) -> np.ndarray:
+    """A number in [0, 1) for each row: of its content, and evenly spread over equal rows."""
     seen = np.round(sorted_p[:, :64], 4)  # the same in single and in double precision
-    begin = row_keys(np.ascontiguousarray(seen.T)) / 2.0**64
-    total = np.cumsum(sorted_p, axis=1)
-    at = (np.arange(each) + begin[:, None]) / each * total[:, -1:]
-    place = np.stack([(total <= at[:, j : j + 1]).sum(axis=1) for j in range(each)], axis=1)
-    labels: np.ndarray = np.take_along_axis(order, np.minimum(place, p.shape[1] - 1), axis=1)
-    return labels
+    keys = row_keys(np.ascontiguousarray(seen.T))
+    _, group, count = np.unique(keys, return_inverse=True, return_counts=True)
+    before = np.empty(len(keys))
+    before[np.argsort(group, kind="stable")] = np.arange(len(keys)) - np.repeat(
+        np.cumsum(count) - count, count
+    )
+    places: np.ndarray = (keys / 2.0**64 + _GOLDEN * before) % 1.0
+    return places
 
 
 def _some(x: Any, rows: np.ndarray) -> Any:
@@ -98,19 +127,22 @@ def _some(x: Any, rows: np.ndarray) -> Any:
         return {name: _some(column, rows) for name, column in x.items()}
     if hasattr(x, "iloc"):
         return x.iloc[rows]
+    if type(x).__module__.startswith("pyarrow"):
+        return x.take(rows)
     return x[rows] if hasattr(x, "shape") else np.asarray(x)[rows]
 
 
-def forgetting_weights(age: Any, half_life: float) -> np.ndarray:
+def forgetting_weights(age: Any = None, *, half_life: float, n_rows: int | None = None) -> np.ndarray:
     """Weights of rows by their age, ``2 ** (-age / half_life)``: for `fit` on rows that were kept, old ones among them.
 
     Parameters
     ----------
-    age : array-like of shape (n,), or int
-        How old each row is, 0 for the newest, in any unit; or the number of rows, oldest first, whose age is then counted in
-        rows.
+    age : array-like of shape (n,)
+        How old each row is, 0 for the newest, in any unit.
     half_life : float
         The age at which a row counts half, in the same unit.
+    n_rows : int, optional
+        Instead of ``age``: so many rows, oldest first, their age counted in rows.
 
     Returns
     -------
@@ -119,13 +151,17 @@ def forgetting_weights(age: Any, half_life: float) -> np.ndarray:
     Examples
     --------
     >>> import monocal as mc
-    >>> mc.forgetting_weights(5, half_life=2).round(2)
+    >>> mc.forgetting_weights(n_rows=5, half_life=2).round(2)
     array([0.25, 0.35, 0.5 , 0.71, 1.  ])
     """
     check_number(half_life, "half_life", above=0)
-    ages = (
-        np.arange(age)[::-1] if isinstance(age, (int, np.integer)) else np.asarray(to_numpy(age), dtype=float)
-    )
+    if (age is None) == (n_rows is None):
+        raise InputError("Give either age, one for each row, or n_rows.")
+    if age is None:
+        ages = np.arange(check_count(n_rows, "n_rows"))[::-1]
+    else:
+        ages = to_numpy(read_numbers(age, "age", "a number")).astype(float)
     if ages.ndim != 1 or not np.isfinite(ages).all() or (ages < 0).any():
-        raise InputError("age must be a number of rows, or one age of at least 0 for each row.")
-    return np.exp2(-ages / half_life)
+        raise InputError("age must be one number of at least 0 for each row.")
+    weights = np.exp2(-ages / half_life)
+    return np.where(weights < _FORGOTTEN, 0.0, weights)

@@ -33,22 +33,13 @@ from sklearn.utils.validation import (
     has_fit_parameter,
 )
 
-from ..calibration import MCCT, Calibrator, ConditionalMCCT, MCCTInverse, TemperatureScaling
+from ..calibration import Calibrator
 from ..errors import InputError, require, warn
-from ..structured import StructuredMCCT
+from ..registry import find_method
 from ..validation import check_weights
 from .ensemble import mean_of_members
 from .folds import Fold, FoldWork, deal, encode, fit_on_labels, tell_of_places
 from .scores import response_method, scores_of
-
-METHODS: dict[str, type[Calibrator]] = {
-    "mcct": MCCT,
-    "mcct_inverse": MCCTInverse,
-    "conditional": ConditionalMCCT,
-    "structured": StructuredMCCT,
-    "temperature": TemperatureScaling,
-}
-
 
 # What a classifier is said to have been fitted on, where its model knows.
 _OF_THE_MODEL = ("n_features_in_", "feature_names_in_")
@@ -61,9 +52,14 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     ----------
     estimator : classifier
         With ``decision_function`` (preferred) or ``predict_proba``, whose logarithm is used.
-    method : {"mcct", "mcct_inverse", "conditional", "temperature", "structured"} or Calibrator
-        "structured" (`StructuredMCCT`) may change the order of the classes, the others keep it.
+    method : str or Calibrator
+        A calibrator, or a name that the command line takes: "mcct", "mcct-inverse", "conditional-mcct", "temperature-scaling",
+        "structured-mcct" and all others; "conditional", "temperature" and "structured" for short. Those whose
+        ``preserves_order`` is true keep the order of the classes, as the first four do.
         A calibrator with ``input="probabilities"`` is given ``predict_proba``.
+
+        The default is not that of the command line, "conditional-mcct", which takes several times as long to fit: a classifier
+        is fitted many times over, in folds and in searches.
     cv : int, "prefit", splitter or iterable of (train, test)
         Folds to train without in turn. "prefit", or an estimator in a ``FrozenEstimator``: it is fitted already, on other
         data than `fit` is now given.
@@ -145,7 +141,8 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             For a calibrator that takes it (`ConditionalMCCT`): what is known of each row beside its scores. Then `predict_proba`
             and `predict` want it, too.
         **fit_params
-            For the ``fit`` of the estimator (not with "prefit"); what has a value for every row is split with the rows.
+            For the ``fit`` of the estimator; what has a value for every row is split with the rows. Refused where the estimator
+            is fitted already.
 
         Returns
         -------
@@ -163,6 +160,10 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         for name in ("estimator_", "calibrator_", "calibrated_classifiers_", *_OF_THE_MODEL):
             self.__dict__.pop(name, None)
         if self._is_prefit():
+            if fit_params:
+                raise InputError(
+                    f"fit: {', '.join(fit_params)} would go to the fit of the estimator, which is fitted already. Leave it out."
+                )
             model, encoded = self.estimator, False
             check_is_fitted(model)
             classes, labels = np.asarray(model.classes_), encode(y, model.classes_)
@@ -269,12 +270,17 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
 
     def _calibrator(self) -> Calibrator:
         if isinstance(self.method, Calibrator):
+            if self.method.ignore_index is not None or self.method.class_axis not in (-1, 1):
+                raise InputError(
+                    f"method: {type(self.method).__name__} has ignore_index={self.method.ignore_index} and "
+                    f"class_axis={self.method.class_axis}, which mean nothing here: the estimator gives one row of classes for "
+                    "each sample, and all labels are classes. Leave both out, and drop rows that do not count."
+                )
             return clone(self.method)
-        if isinstance(self.method, str) and self.method in METHODS:
-            return METHODS[self.method]()
+        if isinstance(self.method, str):
+            return find_method(self.method)[1]
         raise InputError(
-            f"method must be one of {', '.join(map(repr, METHODS))} or a calibrator such as MCCT(shrinkage='cv'), but is "
-            f"{self.method!r}."
+            f"method must be a name such as 'mcct' or a calibrator such as MCCT(shrinkage='cv'), but is {self.method!r}."
         )
 
     def _routed(self, sample_weight: Any, fit_params: dict[str, Any]) -> Bunch:
@@ -320,7 +326,11 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         weight: np.ndarray | None,
         context: Any,
     ) -> Calibrator:
-        """The calibrator, fitted on the scores of some rows; weights and context are those of all."""
+        """The calibrator, fitted on the scores of some rows; weights and context are those of all.
+
+        A row that several folds hold out counts as one row: its weight is divided among its scores. Otherwise 20 repeats would
+        pass for 20 times the rows, and the fit would trust them so much more.
+        """
         calibrator = self._calibrator()
         if response == "predict_proba":
             calibrator.set_params(input="probabilities")
@@ -331,7 +341,11 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
                     f"context: {type(calibrator).__name__} takes none. Use method='conditional', or leave the context out."
                 )
             known = {"context": _safe_indexing(context, rows)}
-        return calibrator.fit(scores, labels, None if weight is None else weight[rows], **known)
+        own = None if weight is None else weight[rows]
+        times = np.bincount(rows)[rows]
+        if times.max() > 1:
+            own = (1.0 if own is None else own) / times
+        return calibrator.fit(scores, labels, own, **known)
 
     def _complete(
         self, classes: np.ndarray, model: Any, calibrator: Calibrator, response: str, encoded: bool

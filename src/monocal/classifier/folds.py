@@ -13,11 +13,10 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import clone
-from sklearn.utils import _safe_indexing
-from sklearn.utils.validation import _check_method_params
 
 from ..data.labels import places_among
 from ..errors import InputError, warn
+from ..sklearn_private import params_of_rows, rows_of
 from .scores import scores_of
 
 
@@ -97,15 +96,15 @@ class FoldWork:
         seen = np.unique(self.labels[train])
         if len(seen) < min(2, n_classes):
             return None  # hardly any classifier can be trained on a single class, and none learns from it
-        keywords = _check_method_params(self.X, self.fit_params, indices=train)
-        model, encoded = fit_on_labels(self.estimator, _safe_indexing(self.X, train), self.y[train], keywords)
+        keywords = params_of_rows(self.X, self.fit_params, indices=train)
+        model, encoded = fit_on_labels(self.estimator, rows_of(self.X, train), self.y[train], keywords)
         test = np.asarray(test)
         if test.dtype == bool:
             test = np.flatnonzero(test)
         test = test[np.isin(self.labels[test], seen)]
         if not len(test):
             return None
-        scores = scores_of(model, _safe_indexing(self.X, test), self.response, len(seen))
+        scores = scores_of(model, rows_of(self.X, test), self.response, len(seen))
         return Fold(test, seen, scores, model if self.keep_model else None, encoded)
 
 

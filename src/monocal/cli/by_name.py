@@ -1,10 +1,8 @@
-"""Calibrators by name and with parameters from the command line."""
+"""Calibrators by name (`registry.find_method`) and with parameters from the command line."""
 
 from __future__ import annotations
 
-import difflib
 import json
-import re
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError
@@ -15,43 +13,10 @@ if TYPE_CHECKING:
 DEFAULT = "conditional-mcct"
 
 
-def methods() -> dict[str, Calibrator]:
-    """Every method by its name here, not fitted: ``temperature-scaling`` is `TemperatureScaling()`.
-
-    Classes under their own names, then the names of `monocal.calibrators`: ``ts-mse``, ``isotonic-ovr``, ...
-    """
-    from ..registry import calibrators
-
-    listed = calibrators()
-    own = {_hyphenated(info.cls.__name__): info.cls() for info in listed if not info.published}
-    return own | {info.name.lower().replace(" ", "-"): info.make() for info in listed}
-
-
-def _hyphenated(name: str) -> str:
-    return re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", name).lower()
-
-
-def find_method(name: str) -> tuple[str, Calibrator]:
-    """The name as listed and a new calibrator, for a name whole or begun, with or without hyphens and capitals."""
-    known = methods()
-    plain = letters(name)
-    same = [spelt for spelt in known if letters(spelt) == plain]
-    begun = [spelt for spelt in known if plain and letters(spelt).startswith(plain)]
-    if same or len({repr(known[spelt]) for spelt in begun}) == 1:
-        spelt = (same or begun)[0]
-        return spelt, known[spelt]
-    near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.5)
-    perhaps = f" (perhaps {near[0]})" if near else ""
-    raise InputError(f"There is no method {name!r}{perhaps}: choose one of {', '.join(known)}.")
-
-
-def letters(name: str) -> str:
-    """A name without hyphens, underscores, spaces and capitals."""
-    return re.sub(r"[^a-z0-9]", "", name.lower())
-
-
 def make(name: str, kind: str, parameters: dict[str, Any] | None = None) -> Calibrator:
     """A calibrator of logits or probabilities that is not fitted yet."""
+    from ..registry import find_method
+
     calibrator = find_method(name)[1]
     known = calibrator.get_params()
     for parameter in parameters or {}:

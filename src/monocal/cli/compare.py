@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .by_name import find_method, make
+from .by_name import make
 from .output import (
     Boot,
     Json,
@@ -66,6 +66,7 @@ def compare(
     Example: monocal compare cal.npz --test test.npz
     """
     from ..metrics import label_shift_test
+    from ..registry import find_method
     from ..report import Trial, as_set, compare_methods, default_methods
     from ..report.advice import recommendation
     from ..report.selection import UNCALIBRATED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -58,6 +59,12 @@ def monitor(
             "--state", help="What was seen so far: read if the file is there, and written at the end."
         ),
     ] = None,
+    restart: Annotated[
+        bool,
+        typer.Option(
+            "--restart", help="Go on from --state, but begin the tests anew: after a refit, with the new -c."
+        ),
+    ] = False,
     plot: Annotated[
         Path | None, typer.Option("--plot", help="A picture over time: .png, .svg or .pdf.")
     ] = None,
@@ -78,7 +85,10 @@ def monitor(
         check_not_read(plot, *paths, calibrator, reference, state)
     model = None if calibrator is None else load(calibrator)
     given = {"window": window, "alpha": alpha, "tolerance": tolerance}
-    watch = _begin(reading, model, reference, state, {k: v for k, v in given.items() if v is not None})
+    watch = _begin(
+        reading, model, reference, state, {k: v for k, v in given.items() if v is not None}, restart
+    )
+    _check_calibrator(watch, calibrator, state, restart)
     for path in paths:
         data, probs = _probabilities(reading, model, path)
         if watch.class_names is None:
@@ -106,17 +116,36 @@ def _begin(
     reference: Path | None,
     state: Path | None,
     given: dict[str, Any],
+    restart: bool,
 ) -> Monitor:
     from ..monitoring import Monitor
 
     if state is not None and state.exists():
-        if given or reference is not None:
+        if given or (reference is not None and not restart):
             named = ", ".join(f"--{name}" for name in [*given, *(["reference"] if reference else [])])
             raise InputError(f"{state} goes on as it began: leave out {named}, or name another --state.")
-        return Monitor.load(state)
+        watch = Monitor.load(state)
+        return (
+            watch
+            if not restart
+            else watch.restart(reference and _probabilities(reading, model, reference)[1])
+        )
+    if restart:
+        raise InputError("--restart goes on from a --state that is there: leave it out to begin.")
     if reference is not None:
         given["reference"] = _probabilities(reading, model, reference)[1]
     return Monitor(**given)
+
+
+def _check_calibrator(watch: Monitor, calibrator: Path | None, state: Path | None, restart: bool) -> None:
+    """A state is of one calibrator: what another says would be judged by what was seen of the first."""
+    now = None if calibrator is None else hashlib.sha256(calibrator.read_bytes()).hexdigest()
+    if watch.n_rows and not restart and watch.calibrator != now:
+        raise InputError(
+            f"{state} was begun with another calibrator. After a refit give --restart, so that the tests begin anew; or name "
+            "another --state."
+        )
+    watch.calibrator = now
 
 
 def _probabilities(reading: Reading, model: Calibrator | None, path: Path) -> tuple[LogitsSet, Any]:

@@ -116,7 +116,7 @@ def _show_beside(beside: Beside) -> None:
 def _method(name: str) -> str:
     """A column of the tables by its name in any spelling: mcct-published, mcct_published, MCCT published."""
     from ..paper.columns import METHODS
-    from .by_name import letters
+    from ..registry import letters
 
     plain = letters(name)
     found = [key for key, method in METHODS.items() if plain in (letters(key), letters(method.label))]

@@ -24,7 +24,7 @@ def read_json(path: str | os.PathLike[str]) -> list[Any]:
         with opener(path, "rt", encoding="utf-8-sig") as file:
             text = file.read()
     if extension(path).startswith(".jsonl") or extension(path).startswith(".ndjson"):
-        return [_parsed(line, path, i) for i, line in enumerate(text.split("\n")) if line.strip()]
+        return [_parsed(line, path, i) for i, line in enumerate(text.split("\n"), 1) if line.strip()]
     found = _parsed(text, path)
     return found if isinstance(found, list) else [found]
 
@@ -33,7 +33,7 @@ def _parsed(text: str, path: Path, line: int | None = None) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        where = "" if line is None else f", line {line} (counting from 0),"
+        where = "" if line is None else f", line {line},"
         raise FileError(
             f"{path}{where} is no JSON ({str(error)[:100]}): write it again; a value in each line needs the ending .jsonl."
         ) from error

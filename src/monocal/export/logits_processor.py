@@ -21,7 +21,7 @@ import torch
 
 from ..errors import InputError
 from .plain_scale import is_plain, scaled
-from .torch import CalibratorModule, to_torch
+from .torch import CalibratorModule, module_for_logits
 
 # Calls before a graph is made, kinds of calls that are counted, and scores beyond which a launch does not matter.
 _CALLS, _SHAPES, _LARGEST = 3, 16, 2**25
@@ -55,17 +55,8 @@ class LogitsProcessor:
     """
 
     def __init__(self, calibrator: Any, *, pad: bool = False, normalize: bool = True):
-        self.module = calibrator if isinstance(calibrator, torch.nn.Module) else to_torch(calibrator)
-        if getattr(self.module, "n_context", 0):
-            raise InputError(
-                "The calibrator was fitted with context, but a logits processor is given scores alone. Fit it without, or call "
-                "to_torch() and give the module both."
-            )
-        if self.module.smallest_probability is not None:
-            raise InputError(
-                "The calibrator was fitted on probabilities, but the scores of a language model are logits. Fit it with "
-                "input='logits'."
-            )
+        self.module = module_for_logits(calibrator)
+        self._fitted = self.module  # ``module`` may come to be one for more columns
         self.pad, self.normalize = pad, normalize
         # What stands for a kind of call: how often it has come, then its graph.
         self._graphs: dict[Any, int | _Graph] = {}
@@ -113,7 +104,7 @@ class LogitsProcessor:
 
     def _for_columns(self, m: int) -> torch.nn.Module:
         """The module for rows of ``m`` columns, more than it was fitted with: its ranks are counted from the top, as before."""
-        fitted = getattr(self, "_fitted", None) or self.module
+        fitted = self._fitted
         if not self.pad or m < fitted.n_classes:
             more = " Give pad=True if the model fills its vocabulary up." if m > fitted.n_classes else ""
             raise InputError(
@@ -124,7 +115,6 @@ class LogitsProcessor:
                 "pad=True needs a calibrator by rank: this one has parameters for each class. Use MCCT, ConditionalMCCT or "
                 "TemperatureScaling, or fit it on all columns."
             )
-        self._fitted = fitted
         module = copy.deepcopy(fitted)
         module.n_classes = m
         if module.adjustment is not None and module.adjustment.class_scales is not None:

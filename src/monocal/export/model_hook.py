@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from ..errors import InputError
-from .torch import to_torch
+from .torch import module_for_logits
 
 
 class _Calibrate:
@@ -67,15 +67,7 @@ def attach(model: torch.nn.Module, calibrator: Any) -> Any:
     >>> bool(torch.allclose(network(x).softmax(-1), torch.tensor(cal.predict_proba(x.numpy()))))
     True
     """
-    module = calibrator if isinstance(calibrator, torch.nn.Module) else to_torch(calibrator)
-    if module.smallest_probability is not None:
-        raise InputError(
-            "The calibrator was fitted on probabilities, but models give logits. Fit it with input='logits'."
-        )
-    if getattr(module, "n_context", 0):
-        raise InputError(
-            "The calibrator was fitted with context, which a model does not give. Fit it without."
-        )
+    module = module_for_logits(calibrator)
     if any(isinstance(hook, _Calibrate) for hook in model._forward_hooks.values()):
         raise InputError("attach: the model has a calibrator already. Call remove() of its handle first.")
     return model.register_forward_hook(_Calibrate(module))

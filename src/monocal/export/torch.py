@@ -69,6 +69,21 @@ def to_torch(calibrator: Any, *, dtype: torch.dtype = torch.float32) -> Any:
     return ChainModule(plan, dtype)
 
 
+def module_for_logits(calibrator: Any) -> Any:
+    """The module of a calibrator, or the one given, for a place where there are logits and nothing else."""
+    module = calibrator if isinstance(calibrator, torch.nn.Module) else to_torch(calibrator)
+    if module.smallest_probability is not None:
+        raise InputError(
+            "The calibrator was fitted on probabilities, but models give logits. Fit it with input='logits'."
+        )
+    if getattr(module, "n_context", 0):
+        raise InputError(
+            "The calibrator was fitted with context, which a model does not give. Fit it without, or call to_torch() and give "
+            "its module both."
+        )
+    return module
+
+
 def from_state_dict(state: Mapping[str, Any], prefix: str = "") -> Any:
     """The module that a ``state_dict`` was taken of, from the state alone.
 

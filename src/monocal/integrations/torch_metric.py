@@ -15,6 +15,7 @@ import numpy as np
 
 from ..errors import InputError, MissingExtraError
 from ..metrics import METRICS, Evaluator
+from ..metrics.binning import check_two_classes
 from ..metrics.packing import pack, unpack
 from ..metrics.registry import chosen
 from ..validation import check_choice, check_count
@@ -36,7 +37,7 @@ class CalibrationMetric(Metric):
     num_classes : int
     metrics : str or sequence of str
         Names of `monocal.metrics.METRICS` that add over batches: all but ``adaptive_ece``, ``eq_bin_ece``, ``aurc`` and
-        ``e_aurc``.
+        ``e_aurc``; ``positive_ece`` of two classes only.
     input : {"probabilities", "logits"}
         What ``preds`` are; logits get a softmax.
     class_axis : int
@@ -76,15 +77,17 @@ class CalibrationMetric(Metric):
     ):
         super().__init__(**kwargs)
         check_choice(input, "input", ("probabilities", "logits"))
+        self.num_classes = check_count(num_classes, "num_classes", least=2)
         self.names = chosen(metrics)
         apart = [name for name in self.names if not METRICS[name].merges]
         if apart:
             raise InputError(
                 f"metrics: {', '.join(apart)} need all rows at once. Collect the probabilities and use monocal.evaluate."
             )
+        if any(METRICS[name].binary for name in self.names):
+            check_two_classes(self.num_classes)
         self.single = isinstance(metrics, str)
         self.input, self.class_axis, self.ignore_index = input, class_axis, ignore_index
-        self.num_classes = check_count(num_classes, "num_classes", least=2)
         self.options = {"n_bins": n_bins, "top_k": top_k}
         size = len(pack(self._nothing())) + 1  # and the number of rows
         self.add_state("totals", torch.zeros(size, dtype=torch.float64), dist_reduce_fx="sum")
@@ -95,12 +98,15 @@ class CalibrationMetric(Metric):
         return METRICS[self.names[0]].higher_is_better if self.single else None
 
     def update(self, preds: Any, target: Any) -> None:
-        """Add a batch of probabilities or logits, (n, m) or with more axes, and labels."""
-        p = preds.detach()
-        if p.ndim < 2 or p.shape[self.class_axis] != self.num_classes:
+        """Add a batch of probabilities or logits, (n, m) or with more axes, and labels; one without rows adds nothing."""
+        p = torch.as_tensor(preds).detach()
+        axes = range(-p.ndim, p.ndim)
+        if p.ndim < 2 or self.class_axis not in axes or p.shape[self.class_axis] != self.num_classes:
             raise InputError(
                 f"preds: expected {self.num_classes} classes in axis {self.class_axis}, got shape {tuple(p.shape)}."
             )
+        if p.numel() == 0:
+            return
         if self.input == "logits":
             p = torch.softmax(p.double(), dim=self.class_axis)
         part = Evaluator(**self.options)
@@ -109,8 +115,15 @@ class CalibrationMetric(Metric):
         self.totals += torch.as_tensor(found, device=self.totals.device)
 
     def compute(self) -> Any:
-        """A tensor for a single name, a dict of tensors by name for several."""
+        """A tensor for a single name, a dict of tensors by name for several; nan of batches that held no rows."""
         totals = self.totals.detach().cpu().numpy()
+        if totals[-1] == 0 and not self._update_count:
+            raise InputError("compute: no rows were seen yet. Call update(preds, target) first.")
+        if (
+            totals[-1] == 0
+        ):  # batches without rows: an error here would cost `forward` what it has seen before
+            nothing = {name: torch.tensor(float("nan"), device=self.totals.device) for name in self.names}
+            return nothing[self.names[0]] if self.single else nothing
         whole = Evaluator(**self.options)
         whole.add(unpack(totals[:-1], self._nothing()), int(totals[-1]))
         result = whole.result()

@@ -108,7 +108,9 @@ def decompose(
         Whose maps are tried; ``ConditionalMCCT()`` when None, so that the calibration part is what a map that keeps the order
         of the classes can remove. `StructuredMCCT` may change it.
     cv : int
-        Folds. They are dealt by what is in a row, so that neither the order of rows nor repeated ones matter.
+        Folds. They are dealt by the probabilities of a row, whatever its label, so that neither the order of rows nor
+        repeated ones matter: a row of weight 2 is two rows. All rows with the same probabilities share a fold, so there must
+        be at least two different ones.
     sample_weight : (n,) array, optional
     class_axis, ignore_index
         As in `evaluate`.
@@ -140,7 +142,7 @@ def decompose(
     p = np.asarray(rows.probs.rows[:])[rows.kept]
     model = ConditionalMCCT() if calibrator is None else clone(calibrator)
     model.set_params(input="probabilities")
-    fold = _folds(p, rows.labels, check_count(cv, "cv", least=2))
+    fold = _folds(p, check_count(cv, "cv", least=2))
     mapped = np.empty(p.shape, dtype=np.float64)
     for k in np.unique(fold):
         held_out = fold == k
@@ -153,13 +155,17 @@ def decompose(
     )
 
 
-def _folds(p: Floats, labels: Integers, cv: int) -> Integers:
-    """The fold of each row; rows that are alike share one."""
+def _folds(p: Floats, cv: int) -> Integers:
+    """The fold of each row; rows of equal probabilities share one.
+
+    The label is no part of the key: the map that judges rows of one label would have seen the same probabilities with the other
+    labels only, and would have learnt the contrary of the truth.
+    """
     ordered = np.sort(p.astype(np.float64), axis=1)[:, :-65:-1]
-    keys = row_keys(np.column_stack([ordered, labels]).T)
+    keys = row_keys(np.column_stack([ordered, p.argmax(axis=1)]).T)
     if len(np.unique(keys)) < 2:
         raise InputError(
-            "decompose: all rows are alike, so that none can judge what is learnt from the others."
+            "decompose: all rows are alike in their probabilities, so that none can judge what is learnt from the others."
         )
     return deal(keys, min(cv, len(np.unique(keys))), 0)
 

@@ -4,7 +4,7 @@
 
 What ``make_scorer`` makes sees labels and probabilities and must guess which column is which label; it guesses wrong where a
 class is absent from a fold. These ask the estimator for its ``classes_``, and otherwise are scorers like any other: weights are
-routed, and of more than two classes several of them share one prediction.
+routed. With more than two classes, several scorers reuse one call of ``predict_proba``.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import is_classifier
-from sklearn.metrics._scorer import _BaseScorer
 
 from ..data.labels import places_among
 from ..errors import InputError
+from ..sklearn_private import BaseScorer
 from .evaluation import evaluate
-from .registry import METRICS, chosen
+from .registry import METRICS, Options, chosen, make_options
 
 
-class MetricScorer(_BaseScorer):
+class MetricScorer(BaseScorer):
     """One metric as a scorer, ``scorer(estimator, X, y)``; larger is better. Made by `scorer`.
 
     Parameters
@@ -29,7 +29,7 @@ class MetricScorer(_BaseScorer):
     metric : str
         A name of `METRICS`.
     **options
-        Of `evaluate`.
+        ``n_bins``, ``top_k``, ``bin_size`` and ``bandwidth`` of `evaluate`.
 
     Examples
     --------
@@ -40,6 +40,7 @@ class MetricScorer(_BaseScorer):
 
     def __init__(self, metric: str, **options: Any):
         (self.metric,) = chosen(metric)
+        _check(options)
         sign = 1 if METRICS[metric].higher_is_better else -1
         super().__init__(_value, sign, {"metric": metric, **options}, "predict_proba")
 
@@ -54,6 +55,15 @@ class MetricScorer(_BaseScorer):
     def __repr__(self) -> str:
         rest = "".join(f", {key}={value!r}" for key, value in self._kwargs.items() if key != "metric")
         return f"scorer({self.metric!r}{rest})"
+
+
+def _check(options: dict[str, Any]) -> None:
+    """Refuse at once what would fail when scores are taken, where scikit-learn makes NaN of it."""
+    usual = Options()._asdict()
+    unknown = sorted(set(options) - set(usual))
+    if unknown:
+        raise InputError(f"scorer: expected options out of {', '.join(usual)}; got {', '.join(unknown)}.")
+    make_options(**{**usual, **options})
 
 
 def _value(probs: Any, labels: Any, metric: str, sample_weight: Any = None, **options: Any) -> float:

@@ -1,15 +1,17 @@
 """Risk and coverage: how often the answers are wrong when only the surest rows are answered.
 
-Sort the rows by confidence, the surest first, and let ``E(t)`` be the weight of the wrong ones among the first ``t``:
+Take the different confidences c_1 > c_2 > ... as thresholds. At c_k the rows of at least this confidence are answered: they weigh
+T_k, the wrong ones among them E_k, and all rows T. With T_0 = E_0 = 0
 
-    risk(t) = E(t) / t        AURC = mean of risk(t) over t = 1..n        E-AURC = AURC - AURC of the best order
+    risk_k = E_k / T_k
+    AURC   = sum_k (T_k - T_{k-1}) / T * risk_k
+    best   = sum_k (E_k - E_{k-1}) / T * E_k / (R + E_k),      R = weight of all right answers
+    E-AURC = AURC - best >= 0
 
-The best order has all right answers first. ``E`` is linear across rows of equal confidence, which is the mean over all orders
-they could have, so no value depends on how rows are arranged. With slope ``s`` from ``a`` to ``b``
-
-    sum_{t = a+1..b} E(t) / t = s (b - a) + (E(a) - s a) (H_b - H_a),        H_t = 1 + 1/2 + ... + 1/t = psi(t + 1) + const
-
-and ``psi``, the digamma function, says what ``H`` is where weights are no whole numbers: a row of weight 2 is two rows.
+AURC is the mean over the rows of the risk at their own confidence as threshold. ``best`` is the AURC where all right answers come
+first and the wrong ones keep their order. Without weights and ties both are the published sums over 1..n. No threshold parts rows
+of equal confidence, so no value depends on how rows are arranged; a row of weight 2 is two rows, and a factor common to all
+weights cancels.
 """
 
 from __future__ import annotations
@@ -18,7 +20,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import psi
 
 from ..layout import Layout
 from ..validation import check_number
@@ -69,15 +70,15 @@ class RiskCoverage:
 
     @property
     def aurc(self) -> float:
-        """Mean risk over all coverages."""
-        return _area(self.mass, self.errors)
+        """Mean over the rows of the risk at their own confidence as threshold."""
+        return _sum(self.mass, self.errors, self.mass) / float(self.mass[-1])
 
     @property
     def e_aurc(self) -> float:
         """What of `aurc` a better order of the rows could save."""
         right = self.mass[-1] - self.errors[-1]
-        best = _area(np.array([right, self.mass[-1]]), np.array([0.0, self.errors[-1]]))
-        return max(0.0, self.aurc - best)
+        best = _sum(self.errors, self.errors, right + self.errors) / float(self.mass[-1])
+        return max(0.0, self.aurc - best)  # rounding
 
     def risk_at(self, coverage: float) -> float:
         """Share of wrong answers when this share of the rows is answered."""
@@ -99,13 +100,10 @@ class RiskCoverage:
         }
 
 
-def _area(mass: Floats, errors: Floats) -> float:
-    """Mean of ``E(t) / t``, where ``E`` is linear between the given points, from (0, 0)."""
-    b, a = mass, np.append(0.0, mass[:-1])
-    before, width = np.append(0.0, errors[:-1]), b - a
-    slope = np.divide(errors - before, width, out=np.zeros_like(width), where=width > 0)
-    parts = slope * width + (before - slope * a) * (psi(b + 1) - psi(a + 1))
-    return float(parts.sum() / mass[-1])
+def _sum(steps: Floats, errors: Floats, answered: Floats) -> float:
+    """Sum of the risks ``errors / answered``, each times what ``steps`` has grown by."""
+    risk = np.divide(errors, answered, out=np.zeros_like(errors), where=answered > 0)
+    return float(np.diff(steps, prepend=0.0) @ risk)
 
 
 def risk_coverage_curve(
@@ -150,7 +148,9 @@ def risk_coverage_curve(
 
 
 def aurc(probs: Any, labels: Any, **options: Any) -> float:
-    """Area under the risk-coverage curve: the mean risk over all shares of rows that could be answered.
+    """Area under the risk-coverage curve: the mean over the rows of the risk when they and all surer ones are answered.
+
+    Rows of equal confidence are answered together. A row of weight 2 is two rows, and a factor common to all weights cancels.
 
     It asks whether the rows with the larger confidence are those that are right, not how large it is: a map of the confidence
     alone that rises leaves it as it is.
@@ -176,7 +176,8 @@ def aurc(probs: Any, labels: Any, **options: Any) -> float:
 def e_aurc(probs: Any, labels: Any, **options: Any) -> float:
     """`aurc` less that of the best order with the same accuracy, in which all right answers come first.
 
-    The published figure takes ``r + (1 - r) log(1 - r)`` of the error rate ``r`` for the best; here it is summed exactly.
+    The published figure takes ``r + (1 - r) log(1 - r)`` of the error rate ``r`` for the best; here it is summed exactly. Weights
+    count as in `aurc`.
 
     Parameters
     ----------

@@ -4,6 +4,8 @@ What is bet against, for every row t, given all rows before it:
 
     H0:   | P(right_t) - c_t | <= tolerance          c_t: probability of the predicted class
 
+Rows without a label are not played; that a label is known must not depend on whether the prediction was right.
+
 Bet k says that the truth is ``q_k = (1 - e_k) sigmoid(a_k + b_k logit c)``: shifted or stretched, or with a share of errors that
 confidence knows nothing of. On a row it multiplies its money by
 
@@ -132,5 +134,7 @@ class Bets:
     def from_dict(cls, state: dict[str, Any]) -> Bets:
         arrays = {n: np.array(state[n], dtype=float) for n in ("log_money", "won", "since", "rows", "gap")}
         if any(x.shape != (len(BETS),) or not np.isfinite(x).all() for x in arrays.values()):
+            raise ValueError("bets")
+        if int(state["windows"]) < 0 or (arrays["rows"] < 0).any() or (arrays["since"] < 0).any():
             raise ValueError("bets")
         return cls(tolerance=float(state["tolerance"]), windows=int(state["windows"]), **arrays)

@@ -89,12 +89,15 @@ class FrequencyWatch:
         }
 
     @classmethod
-    def from_dict(cls, state: dict[str, Any]) -> FrequencyWatch:
+    def from_dict(cls, state: dict[str, Any], n_classes: int) -> FrequencyWatch:
         def counts(given: Any) -> Counts:
             found = np.array(given, dtype=np.int64)
-            if found.ndim != 1 or not len(found) or (found < 0).any() or not found.any():
+            if found.shape != (n_classes,) or (found < 0).any() or not found.any():
                 raise ValueError("counts")
             return found
 
         waiting = [None if given is None else counts(given) for given in state["waiting"]]
-        return cls(float(state["alpha"]), counts(state["reference"]), int(state["tests"]), waiting)
+        found = cls(float(state["alpha"]), counts(state["reference"]), int(state["tests"]), waiting)
+        if not (0 < found.alpha < 1 and found.tests >= 0):
+            raise ValueError("frequencies")
+        return found

@@ -13,7 +13,8 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import InitVar, asdict, dataclass, field, fields
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,65 +22,18 @@ import numpy as np
 from ..arrays import to_numpy
 from ..data.atomic import atomic_path
 from ..errors import FileError, InputError
-from ..metrics.floor import ece_by_chance
-from ..metrics.outcomes import Outcomes, bin_index, equal_width_edges
+from ..metrics.outcomes import Outcomes
 from ..metrics.units import count, percent, points
-from ..validation import check_count, check_fraction, check_number
+from ..validation import check_count, check_fraction, check_number, read_numbers
 from .betting import Bets
 from .frequencies import FrequencyTest, FrequencyWatch
+from .window import WaitingRows, Window, seen_in
 
-_BINS = 15
-_DRAWS = 200
 # Rows that a fit needs to be judged by itself; with fewer, let it lean on the old one.
 _ENOUGH = 500
+# Counts of a reference that are more than needed.
+_MOST = 10**9
 _KIND = "monocal monitor 1"
-
-
-@dataclass(frozen=True)
-class Window:
-    """What one window of the stream showed; numbers that need labels are None where it has none.
-
-    Attributes
-    ----------
-    first_row, rows, labelled : int
-        Where it begins in the stream, its rows, and those whose label is known.
-    accuracy, confidence, nll : float or None
-        Of its labelled rows.
-    over_confidence, low, high : float or None
-        Confidence less accuracy, and its 95 % interval.
-    ece, floor, floor_high : float or None
-        ECE, what perfect calibration shows on these rows (median), and what it exceeds one time in forty.
-    evidence : float
-        Logarithm (base 10) of the wealth of the bet against calibration after this window.
-    frequency_p, frequency_level : float or None
-        p-value of the predicted classes' frequencies, and what it must not fall below; None before there is a reference.
-
-    Examples
-    --------
-    >>> import monocal as mc
-    >>> data = mc.data.synthetic(2000, 4, seed=1)
-    >>> wrong = (data.values[1000:], 3 - data.labels[1000:])
-    >>> cal = mc.MCCT().fit(data.values[:1000], data.labels[:1000])
-    >>> found = mc.monitor([(data.values[:1000], data.labels[:1000]), wrong], calibrator=cal)
-    >>> [(window.first_row, window.rows) for window in found.windows]
-    [(0, 500), (500, 500), (1000, 500), (1500, 500)]
-    """
-
-    first_row: int
-    rows: int
-    labelled: int
-    accuracy: float | None
-    confidence: float | None
-    nll: float | None
-    over_confidence: float | None
-    low: float | None
-    high: float | None
-    ece: float | None
-    floor: float | None
-    floor_high: float | None
-    evidence: float
-    frequency_p: float | None
-    frequency_level: float | None
 
 
 @dataclass(frozen=True)
@@ -113,33 +67,7 @@ class Alarm:
     sentence: str
 
 
-@dataclass
-class _Waiting:
-    """Rows of a window that is not full yet."""
-
-    predicted: np.ndarray
-    confidence: np.ndarray
-    label_prob: np.ndarray
-    right: np.ndarray
-    known: np.ndarray
-
-    @classmethod
-    def none(cls) -> _Waiting:
-        return cls(np.zeros(0, np.int64), np.zeros(0), np.zeros(0), np.zeros(0), np.zeros(0, bool))
-
-    def __add__(self, other: _Waiting) -> _Waiting:
-        return _Waiting(
-            *(np.concatenate([getattr(self, f.name), getattr(other, f.name)]) for f in fields(_Waiting))
-        )
-
-    def __getitem__(self, rows: slice) -> _Waiting:
-        return _Waiting(*(getattr(self, f.name)[rows] for f in fields(_Waiting)))
-
-    def __len__(self) -> int:
-        return len(self.predicted)
-
-
-@dataclass
+@dataclass(repr=False)
 class Monitor:
     """Watches probabilities over time; feed it with `update`.
 
@@ -178,26 +106,39 @@ class Monitor:
     'calibration'
     """
 
-    reference: Any = None
+    reference: InitVar[Any] = None
     window: int = 500
     alpha: float = 0.05
     tolerance: float = 0.01
     class_names: Sequence[str] | None = None
     windows: list[Window] = field(default_factory=list, init=False)
     alarms: list[Alarm] = field(default_factory=list, init=False)
+    calibrator: str | None = field(
+        default=None, init=False
+    )  # what makes the probabilities, by a name that changes with it
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, reference: Any) -> None:
         self.window, self.alpha = check_count(self.window, "window"), check_fraction(self.alpha, "alpha")
         check_number(self.tolerance, "tolerance", least=0, most=0.5)
+        self.tolerance = float(self.tolerance)
         self._bets = Bets.begin(float(self.tolerance))
         self._watch: FrequencyWatch | None = None
-        self._waiting = _Waiting.none()
+        self._waiting = WaitingRows.none()
         self._n_classes: int | None = None
         self._rows = 0
-        if self.reference is not None:
-            counts = _reference_counts(self.reference)
-            self._n_classes, self.reference = len(counts), None
+        if reference is not None:
+            counts = _reference_counts(reference)
+            self._n_classes = len(counts)
             self._watch = FrequencyWatch(self.alpha / 2, counts)
+
+    def _check_names(self) -> None:
+        if self.class_names is not None and len(self.class_names) != self._n_classes:
+            raise InputError(
+                f"class_names has {len(self.class_names)} names, but there are {self._n_classes} classes."
+            )
+
+    def __repr__(self) -> str:
+        return f"Monitor({self.n_rows:,} rows, {len(self.windows)} windows, {len(self.alarms)} alarms)"
 
     @property
     def n_rows(self) -> int:
@@ -212,24 +153,45 @@ class Monitor:
         probs : array-like of shape (n, m)
             Probabilities as they were given to users: calibrated ones, if there is a calibrator.
         labels : array-like of shape (n,), optional
-            True classes; -1 where one is not known. None: none is.
+            True classes; -1 where one is not known. None: none is. Which labels are known must not depend on whether the
+            prediction was right: if errors are looked up more often than successes, honest probabilities seem too large. Rows
+            whose labels come later are best fed when these have come.
         """
-        shape = np.shape(probs)
-        if len(shape) == 2 and shape[0] == 0:
+        n = len(probs)
+        if n == 0:
             return self
         if labels is None:
-            known, y = np.zeros(shape[:1], bool), np.zeros(shape[:1], np.int64)
+            known, y = np.zeros(n, bool), np.zeros(n, np.int64)
         else:
-            given = np.asarray(to_numpy(labels))
-            known = given != -1
-            y = np.where(known, given, 0)
+            given = to_numpy(read_numbers(labels, "labels", "a class number"))
+            if given.shape not in ((n,), (n, 1)):
+                raise InputError(
+                    f"labels must have one entry for each of the {n} rows, but have shape {given.shape}."
+                )
+            known = given.reshape(n) != -1
+            y = np.where(known, given.reshape(n), 0)
         rows = Outcomes.of(probs, y)
         if self._n_classes not in (None, rows.n_classes):
             raise InputError(f"probs has {rows.n_classes} classes, but those before had {self._n_classes}.")
         self._n_classes = rows.n_classes
-        self._waiting += _Waiting(rows.predicted, rows.confidence, rows.label_prob, rows.correct, known)
+        self._check_names()
+        self._waiting += WaitingRows(rows.predicted, rows.confidence, rows.label_prob, rows.correct, known)
         while len(self._waiting) >= self.window:
             self._close(self.window)
+        return self
+
+    def restart(self, reference: Any = None) -> Monitor:
+        """Begin anew after an alarm, with a calibrator that was refitted; returns the monitor itself.
+
+        What was seen stays in ``windows``; the tests begin again, with a new chance ``alpha`` of a false alarm. Without a
+        ``reference``, as in `Monitor`, the next window is what frequencies are compared with.
+        """
+        self.finish()
+        self.alarms = []
+        self._bets = Bets.begin(float(self.tolerance))
+        self._watch = (
+            None if reference is None else FrequencyWatch(self.alpha / 2, _reference_counts(reference))
+        )
         return self
 
     def finish(self) -> Monitor:
@@ -249,7 +211,7 @@ class Monitor:
         some = rows.known
         if some.any():
             self._bets.update(rows.confidence[some], rows.right[some] > 0, self._rows)
-        self.windows.append(_window(rows, self._rows, self._bets, test, len(self.windows)))
+        self.windows.append(seen_in(rows, self._rows, self._bets, test, len(self.windows)))
         self._rows += size
         self._raise_alarms(test)
 
@@ -289,11 +251,7 @@ class Monitor:
     def verdict(self) -> str:
         """What is to be known now, in a sentence or two."""
         if self.alarms:
-            # Of calibration more is known by now than when the alarm was raised.
-            return " ".join(
-                self._off_in_words() if alarm.kind == "calibration" else alarm.sentence
-                for alarm in self.alarms
-            )
+            return " ".join(f"{alarm.sentence} (Seen at row {alarm.row:,}.)" for alarm in self.alarms)
         if not self.windows:
             return f"No window is full yet: {self.n_rows:,} of {self.window:,} rows."
         labelled = sum(window.labelled for window in self.windows)
@@ -306,7 +264,7 @@ class Monitor:
 
     def to_dict(self) -> dict[str, Any]:
         """All there is to go on from, as plain values ready for JSON."""
-        waiting = {f.name: getattr(self._waiting, f.name).tolist() for f in fields(_Waiting)}
+        waiting = {f.name: getattr(self._waiting, f.name).tolist() for f in fields(WaitingRows)}
         return {
             "kind": _KIND,
             "window": self.window,
@@ -314,6 +272,7 @@ class Monitor:
             "tolerance": self.tolerance,
             "class_names": None if self.class_names is None else list(self.class_names),
             "n_classes": self._n_classes,
+            "calibrator": self.calibrator,
             "rows": self._rows,
             "bets": self._bets.to_dict(),
             "frequencies": None if self._watch is None else self._watch.to_dict(),
@@ -331,9 +290,12 @@ class Monitor:
     def load(cls, path: str | os.PathLike[str]) -> Monitor:
         """The monitor that `save` wrote."""
         try:
-            with open(path, encoding="utf-8") as file:
-                return cls._restored(json.load(file))
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            text = Path(path).read_text(encoding="utf-8")
+        except OSError as error:
+            raise FileError(f"{os.fspath(path)} cannot be read: {error.strerror}; check the name.") from error
+        try:
+            return cls._restored(json.loads(text, parse_constant=_refuse))
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise FileError(
                 f"{os.fspath(path)} is no file that Monitor.save wrote, or damaged: begin a new one under another name."
             ) from error
@@ -344,15 +306,25 @@ class Monitor:
             raise ValueError(state["kind"])
         monitor = cls(**{name: state[name] for name in ("window", "alpha", "tolerance", "class_names")})
         monitor._n_classes, monitor._rows = state["n_classes"], int(state["rows"])
+        monitor.calibrator = state.get("calibrator")
         monitor._bets = Bets.from_dict(state["bets"])
-        if state["frequencies"] is not None:
-            monitor._watch = FrequencyWatch.from_dict(state["frequencies"])
-            if len(monitor._watch.reference) != monitor._n_classes:
-                raise ValueError("n_classes")
-        empty = _Waiting.none()
-        monitor._waiting = _Waiting(
-            *(np.array(state["waiting"][f.name], getattr(empty, f.name).dtype) for f in fields(_Waiting))
+        empty = WaitingRows.none()
+        waiting = monitor._waiting = WaitingRows(
+            *(np.array(state["waiting"][f.name], getattr(empty, f.name).dtype) for f in fields(WaitingRows))
         )
+        m = monitor._n_classes
+        if state["frequencies"] is not None:
+            monitor._watch = FrequencyWatch.from_dict(state["frequencies"], m)
+        numbers = np.concatenate([waiting.confidence, waiting.label_prob, waiting.right])
+        whole = (
+            monitor._bets.tolerance == monitor.tolerance
+            and monitor._rows >= 0
+            and all(getattr(waiting, f.name).shape == (len(waiting),) for f in fields(WaitingRows))
+            and ((numbers >= 0) & (numbers <= 1)).all()
+            and (not len(waiting) or (waiting.predicted.min() >= 0 and waiting.predicted.max() < m))
+        )
+        if not whole:
+            raise ValueError("state")
         monitor.windows = [Window(**window) for window in state["windows"]]
         monitor.alarms = [Alarm(**alarm) for alarm in state["alarms"]]
         return monitor
@@ -408,12 +380,16 @@ def monitor(
         told = len(found.alarms)
 
     for block in stream:
-        X, labels = block if isinstance(block, (tuple, list)) and len(block) == 2 else (block, None)
+        X, labels = block if isinstance(block, tuple) else (block, None)
         found.update(X if calibrator is None else calibrator.predict_proba(X), labels)
         tell()
     found.finish()
     tell()
     return found
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(constant)
 
 
 def _reference_counts(given: Any) -> np.ndarray:
@@ -429,39 +405,5 @@ def _reference_counts(given: Any) -> np.ndarray:
         )
     if not counts.any():
         raise InputError("reference: all counts are 0.")
-    return counts
-
-
-def _window(rows: _Waiting, first_row: int, bets: Bets, test: FrequencyTest | None, number: int) -> Window:
-    some, n = rows.known, int(rows.known.sum())
-    seen: dict[str, float | None] = dict.fromkeys(
-        ("accuracy", "confidence", "nll", "over_confidence", "low", "high", "ece", "floor", "floor_high")
-    )
-    if n:
-        c, right = rows.confidence[some], rows.right[some]
-        gap = float((c - right).mean())
-        # The larger of what was seen and what honest confidences have: a window without errors has no spread.
-        spread = max(float(np.mean((c - right - gap) ** 2)), float(np.mean(c * (1 - c))))
-        half = 1.96 * np.sqrt(spread / n)
-        cell = bin_index(c, equal_width_edges(_BINS))
-        ece, draws = ece_by_chance(c, right, np.ones(n), cell, _DRAWS, number)
-        seen = {
-            "accuracy": float(right.mean()),
-            "confidence": float(c.mean()),
-            "nll": float(-np.log(np.maximum(rows.label_prob[some], np.finfo(float).tiny)).mean()),
-            "over_confidence": gap,
-            "low": gap - half,
-            "high": gap + half,
-            "ece": ece,
-            "floor": float(np.median(draws)),
-            "floor_high": float(np.quantile(draws, 0.975)),
-        }
-    return Window(
-        first_row=first_row,
-        rows=len(rows),
-        labelled=n,
-        **seen,
-        evidence=bets.log_wealth / np.log(10.0),
-        frequency_p=None if test is None else test.p_value,
-        frequency_level=None if test is None else test.level,
-    )
+    # So many are as good as known frequencies, and tables of more take long.
+    return counts if counts.sum() <= _MOST else np.floor(counts * (_MOST / counts.sum())).astype(np.int64)

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
 from ..errors import InputError
 from ._axes import AFTER, BEFORE, SERIES
-from .curves import CalibrationCurve
+
+Curve = TypeVar("Curve")
 
 
-class CurvesDisplay:
-    """Named calibration curves, drawn later; see scikit-learn's displays."""
+class CurvesDisplay(Generic[Curve]):
+    """Named curves of one kind, drawn later; see scikit-learn's displays."""
 
-    def __init__(self, curves: dict[str, CalibrationCurve]):
+    def __init__(self, curves: dict[str, Curve]):
         if not curves:
             raise InputError("curves: expected at least one, by name")
         self.curves = curves

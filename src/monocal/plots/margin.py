@@ -9,10 +9,10 @@ import numpy as np
 
 from ._axes import LINE, legend, panels, points, tidy
 from ._predictors import CurvesDisplay, before_probabilities, by_name, is_calibrator
-from .curves import margin_curve, margins
+from .curves import CalibrationCurve, margin_curve, margins
 
 
-class MarginDisplay(CurvesDisplay):
+class MarginDisplay(CurvesDisplay[CalibrationCurve]):
     """Calibration error against the margin: confidence minus accuracy in bins with as many rows each.
 
     Parameters

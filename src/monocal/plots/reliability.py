@@ -23,7 +23,7 @@ from .smooth_curve import SmoothCurve, smooth_reliability_curve
 _FEW = 5  # rows
 
 
-class ReliabilityDisplay(CurvesDisplay):
+class ReliabilityDisplay(CurvesDisplay[CalibrationCurve]):
     """Reliability diagrams side by side or over one another, each with its confidence histogram.
 
     Parameters

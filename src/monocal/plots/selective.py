@@ -11,13 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InputError
 from ..metrics import RiskCoverage, risk_coverage_curve
-from ._axes import AFTER, BEFORE, LINE, SERIES, legend, panels, tidy
-from ._predictors import before_probabilities
+from ._axes import LINE, legend, panels, tidy
+from ._predictors import CurvesDisplay, before_probabilities, by_name
 
 
-class RiskCoverageDisplay:
+class RiskCoverageDisplay(CurvesDisplay[RiskCoverage]):
     """Risk-coverage curves over one another.
 
     Parameters
@@ -40,51 +39,47 @@ class RiskCoverageDisplay:
     ['before', 'after']
     """
 
-    figure_: Any
-    ax_: Any
-
-    def __init__(self, curves: dict[str, RiskCoverage]):
-        if not curves:
-            raise InputError("curves: expected at least one, by name")
-        self.curves = curves
-
     @classmethod
     def from_estimator(
-        cls, estimator: Any, X: Any, y: Any, *, sample_weight: Any = None
+        cls, estimator: Any, X: Any, y: Any, *, name: str | None = None, sample_weight: Any = None
     ) -> RiskCoverageDisplay:
         """From a fitted calibrator (before and after it), any fitted classifier with ``predict_proba``, or several by name.
 
-        Labels are the numbers of the columns.
+        Labels are the numbers of the columns; ``name`` is the title of the one curve there is.
         """
         if isinstance(estimator, Mapping):
             several = {title: one.predict_proba(X) for title, one in estimator.items()}
             return cls.from_predictions(y, several, sample_weight=sample_weight)
-        before = before_probabilities(estimator, X)
-        return cls.from_predictions(y, estimator.predict_proba(X), before=before, sample_weight=sample_weight)
+        before = before_probabilities(estimator, X) if name is None else None
+        return cls.from_predictions(
+            y, estimator.predict_proba(X), before=before, name=name, sample_weight=sample_weight
+        )
 
     @classmethod
     def from_predictions(
-        cls, y_true: Any, y_prob: Any, *, before: Any = None, sample_weight: Any = None
+        cls,
+        y_true: Any,
+        y_prob: Any,
+        *,
+        before: Any = None,
+        name: str | None = None,
+        sample_weight: Any = None,
     ) -> RiskCoverageDisplay:
         """From labels (n,) and probabilities (n, m), several of these by name, and those before calibration if given."""
-        if isinstance(y_prob, Mapping):
-            parts = dict(y_prob)
-        else:
-            parts = {"model": y_prob} if before is None else {"before": before, "after": y_prob}
         return cls(
             {
-                name: risk_coverage_curve(probs, y_true, sample_weight=sample_weight)
-                for name, probs in parts.items()
+                title: risk_coverage_curve(probs, y_true, sample_weight=sample_weight)
+                for title, probs in by_name(y_prob, before, name).items()
             }
         )
 
     def plot(self, ax: Any = None, **kwargs: Any) -> RiskCoverageDisplay:
         """Draw into a new figure or into ``ax``; keyword arguments go to the lines."""
         self.figure_, ((self.ax_,),) = panels(ax, 1, (1.0,), (5.2, 4.0))
-        own = {"before": BEFORE, "after": AFTER, "model": AFTER}
-        for i, (name, curve) in enumerate(self.curves.items()):
+        colours = self._colours()
+        for name, curve in self.curves.items():
             style = {
-                "color": own.get(name, SERIES[i % len(SERIES)]),
+                "color": colours[name],
                 "linewidth": 1.4,
                 "label": f"{name}: AURC {100 * curve.aurc:.2f} %",
                 **kwargs,

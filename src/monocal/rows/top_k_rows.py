@@ -29,7 +29,8 @@ _NEEDS_ALL = (
     "needs all logits, but got the largest only (TopK). Use TemperatureScaling, MCCT or MCCTInverse, or ConditionalMCCT fitted "
     "on such rows."
 )
-# Statistics that are the same whatever is known of the classes below: the others see a flat rest where all logits have a tail.
+# Statistics that are the same whatever is known of the classes below. The other statistics differ, because the unnamed classes
+# are treated as equal.
 EXACT = ("margin", "log_odds")
 
 

@@ -12,7 +12,7 @@ keeps it finite; the certificate is for the objective without the floor.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 from scipy.linalg import solve_triangular
@@ -20,7 +20,7 @@ from scipy.optimize import nnls
 
 from .certificate import Goal, Iterate
 from .problem import ConeProblem
-from .solution import Solution, Status, Step
+from .solution import Solution, Status, Step, unchecked
 
 _RIDGE = 1e-10
 # The part of the decrease that the slope promises which a step must bring.
@@ -54,7 +54,7 @@ class Newton:
     trust : float
         Stop where the model has moved this far from where it began.
     sure : float
-        Stop with a step that moves the model by less than this, without a look at where it leads: whoever asked for it looks.
+        Accept a step shorter than this without evaluating the new point; the caller evaluates it.
     patience : int
         Steps in a row that rounding alone may decide.
     n_iter : int
@@ -92,11 +92,7 @@ class Newton:
             self.n_iter += 1
             move = self._propose()
             if move.leap < self.sure and self._has_all():
-                last = self._trial(move, 1.0)
-                found = self.here.solution(
-                    self.problem, self.goal.tol, Status.ITERATIONS, self.n_iter, self.history
-                )
-                return replace(found, coefficients=last)
+                return unchecked(self._trial(move, 1.0), self.n_iter, self.history)
             there = self._search(move)
             if there is None:
                 status = Status.STALLED

@@ -32,6 +32,7 @@ class Status(StrEnum):
     LAST_SCALE = f"converged: at the last scale looked at, where the error still falls, {_VALLEY}"
     ITERATIONS = "stopped: the iteration limit was reached before the tolerance"
     STALLED = "stopped: no further decrease is possible in this precision"
+    UNCHECKED = "stopped: the last step was too small to check, and nothing was measured where it leads"
 
 
 @dataclass(frozen=True)
@@ -107,3 +108,11 @@ class Solution:
     def __post_init__(self) -> None:
         if self.status in list(Status):  # from a file, where it is a sentence
             object.__setattr__(self, "status", Status(self.status))
+
+
+def unchecked(coefficients: np.ndarray, n_iter: int, history: list[Step]) -> Solution:
+    """A point at which nothing was measured: whoever goes on from it has to."""
+    nothing = float("nan")
+    return Solution(
+        coefficients, False, Status.UNCHECKED, nothing, nothing, nothing, n_iter, history=tuple(history)
+    )
