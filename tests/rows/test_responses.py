@@ -490,6 +490,44 @@ def test_shapes_that_no_server_writes_are_refused_in_a_sentence():
     )
 
 
+JUNK = (5, -1, 10**30, "x", None, [], {}, [[1, 2]], True, np.nan, np.inf, [None], {"a": 1}, -9999.0)
+
+
+def within(value, path=()):
+    """Paths to everything within parsed JSON."""
+    members = (
+        value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    )
+    for key, member in members:
+        yield (*path, key)
+        yield from within(member, (*path, key))
+
+
+@pytest.mark.filterwarnings("ignore:logsumexp")
+@pytest.mark.parametrize("form", ["chat", "completion", "prompt", "outputs"])
+def test_junk_anywhere_in_a_response_is_read_or_refused(form):
+    z, y = rows(1)
+    response = {
+        "chat": chat(z, k=2),
+        "completion": completion(z, y, k=2),
+        "prompt": {"choices": [{"prompt_logprobs": prompt(z, y, k=2), "prompt_token_ids": [0, *y.tolist()]}]},
+        "outputs": {"outputs": [{"logprobs": prompt(z, y, k=2)[1:], "token_ids": y.tolist()}]},
+    }[form]
+    refused = 0
+    for *path, last in within(response):
+        for junk in JUNK:
+            broken = copy.deepcopy(response)
+            holder = broken
+            for key in path:
+                holder = holder[key]
+            holder[last] = junk
+            try:
+                mc.TopK.from_vllm(broken).probabilities().to_response()
+            except mc.InputError:
+                refused += 1
+    assert refused > 50
+
+
 @pytest.mark.parametrize(
     ("vocabulary", "message"),
     [

@@ -217,7 +217,7 @@ def _name(holder: Any, where: str) -> Any:
 
 
 def _text(token: Any, where: str) -> Any:
-    if not isinstance(token, str | int):
+    if not isinstance(token, str) and number_of(token) is None:
         raise InputError(f"responses: {where} has the token {token!r:.40}: expected text.")
     return token
 
