@@ -140,6 +140,44 @@ def test_frames_out_on_request(calibrator, library):
         np.testing.assert_array_equal(again.predict_proba(frame), cal.predict_proba(frame))
 
 
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_frames_out_of_other_kinds(library):
+    arrow, torch, xarray = map(pytest.importorskip, ("pyarrow", "torch", "xarray"))
+    data = synthetic(60, 4, seed=0)
+    z, y = data.values, data.labels
+    cal = mc.MCCT().fit(z, y)
+    expected = cal.transform(z)
+    cal.set_output(transform=library)
+    table = arrow.table({str(i): column for i, column in enumerate(z.T)})
+    lists = pandas.Series(z.tolist())
+    for X, within in (
+        (table, 0),
+        (arrow.array(z.tolist()), 1e-5),
+        (lists, 1e-5),
+        (xarray.DataArray(z), 0),
+        (torch.tensor(z), 1e-5),
+        (torch.tensor(z).bfloat16(), 0.2),
+    ):
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "X has feature names", UserWarning)  # the fit had none
+            found = cal.transform(X)
+        assert type(found).__module__.partition(".")[0] == library
+        np.testing.assert_allclose(found.to_numpy(), expected, atol=within, rtol=0)
+
+
+def test_what_is_no_frame_is_not_made_one():
+    data = synthetic(60, 4, seed=0)
+    images = np.moveaxis(data.values.reshape(5, 12, 4), -1, 1)
+    dense = mc.MCCT(class_axis=1).fit(images, data.labels.reshape(5, 12)).set_output(transform="pandas")
+    turned = mc.MCCT(class_axis=0).fit(data.values.T, data.labels).set_output(transform="polars")
+    top = mc.TopK(np.log([[0.6, 0.2], [0.5, 0.3], [0.7, 0.1]]), [[7, 3], [3, 9], [1, 2]], n_classes=100)
+    served = mc.TemperatureScaling().fit(top, [7, 9, 1]).set_output(transform="pandas")
+    for cal, X in ((dense, images), (turned, data.values.T), (served, top)):
+        with pytest.raises(mc.InputError, match="set_output: what comes out has"):
+            cal.transform(X)
+        cal.predict_proba(X)
+
+
 def test_predictions_out_of_fold():
     data = synthetic(90, 4, seed=0)
     folds = KFold(3)

@@ -96,6 +96,10 @@ def _names(calibrator: Calibrator, given: Any, name: str) -> None:
     _require(len(set(given)) == len(given), name, given, "names that differ")
 
 
+def _word(calibrator: Calibrator, given: Any, name: str) -> None:
+    _require(isinstance(given, str), name, given, "a name")
+
+
 def _rank_map(calibrator: Calibrator, given: Any, name: str) -> None:
     _require(isinstance(given, RankMap), name, given, "a rank map")
     starts = np.asarray(given.starts)
@@ -270,6 +274,7 @@ def _probability_lines(calibrator: Calibrator, given: Any, name: str) -> None:
 
 _RULES: dict[str, Callable[[Calibrator, Any, str], None]] = {
     "feature_names_in_": _names,
+    "class_dim_": _word,
     "rank_map_": _rank_map,
     "factors_": _factors,
     "context_": _context,

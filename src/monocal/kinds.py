@@ -202,6 +202,71 @@ def _xarray_back(values: Any, x: Any, axis: int) -> Any:
     return x.isel({x.dims[axis]: 0}, drop=True).copy(data=values)
 
 
+@dataclass(frozen=True)
+class ClassDim:
+    """What a labelled array calls its classes.
+
+    Attributes
+    ----------
+    name : str or None
+        Of the dimension; None where it is a number of xarray's, such as ``dim_1``.
+    classes : DataFrame or None
+        An empty frame whose columns are the coordinates of the dimension, for scikit-learn to compare; None where there are none.
+    """
+
+    name: str | None
+    classes: Any
+
+    @classmethod
+    def of(cls, x: Any, axis: int) -> ClassDim | None:
+        """The dimension of the classes; None where ``x`` is no labelled array, or has no such axis."""
+        if not _is_labelled(x) or not -x.ndim <= axis < x.ndim:
+            return None
+        dim = x.dims[axis]
+        names = [str(name) for name in x.coords[dim].values.tolist()] if dim in x.coords else []
+        told = bool(names) and len(set(names)) == len(names)
+        return cls(_given_name(dim), sys.modules["pandas"].DataFrame(columns=names) if told else None)
+
+
+def _is_labelled(x: Any) -> bool:
+    return library_of(x) == "xarray" and hasattr(x, "dims")
+
+
+def _given_name(dim: Any) -> str | None:
+    """The name of a dimension as the caller gave it; None for those that xarray makes up."""
+    name = str(dim)
+    return None if name.startswith("dim_") and name[4:].isdecimal() else name
+
+
+def in_dims_of(x: Any, values: Any, axis: int, name: str, of: str = "X") -> Any:
+    """Labels or weights with their dimensions in the order of those of ``x``, by name; as they are where one has no names.
+
+    Where the two share a name, and it is in another place, places cannot be told by their order.
+    """
+    if not (_is_labelled(x) and _is_labelled(values) and -x.ndim <= axis < x.ndim):
+        return values
+    lead = [dim for i, dim in enumerate(x.dims) if i != axis % x.ndim]
+    if set(values.dims) == set(lead):
+        return values.transpose(*lead)
+    shared = [dim for dim in values.dims if _given_name(dim) is not None and dim in x.dims]
+    if any(dim not in lead or lead.index(dim) != values.dims.index(dim) for dim in shared):
+        raise InputError(
+            f"{name} has the dimensions {values.dims} and {of} has {x.dims}, of which {x.dims[axis]!r} is that of the classes: "
+            f"give {name} the dimensions {tuple(lead)}."
+        )
+    return values
+
+
+def _jax_array(x: Any) -> np.ndarray:
+    try:
+        return np.asarray(x)
+    except sys.modules["jax"].errors.TracerArrayConversionError as error:
+        raise InputError(
+            "X: jax is tracing a function (jit, vmap, grad), so that there are no numbers yet, and calibrators compute on the "
+            "host. Call it outside of the function, or use to_onnx() or to_torch() for a map that runs elsewhere."
+        ) from error
+
+
 def _jax_back(values: np.ndarray, x: Any, axis: int) -> Any:
     jax = sys.modules["jax"]
     return jax.device_put(values.astype(jax.dtypes.canonicalize_dtype(values.dtype)), x.sharding)
@@ -218,8 +283,8 @@ KINDS = (
     Kind("polars", ("DataFrame", "Series"), _polars_array, _polars_back),
     Kind("pyarrow", (), _arrow_array, _arrow_back),
     Kind("xarray", ("DataArray",), lambda x: x.data, _xarray_back),
-    Kind("jax", (), np.asarray, _jax_back),
-    Kind("jaxlib", (), np.asarray, _jax_back),
+    Kind("jax", (), _jax_array, _jax_back),
+    Kind("jaxlib", (), _jax_array, _jax_back),
     Kind("cupy", ("ndarray",), lambda x: x.get(), _cupy_back),
     # A column of a Hugging Face dataset is read; it cannot be made.
     Kind("datasets", ("Column",), lambda x: _entries(x[:]), _as_it_is),

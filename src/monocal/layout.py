@@ -60,6 +60,11 @@ class Layout:
                 f"{spoken('class_axis=', self.class_axis)} is no axis of {name}, which has shape {shape}: give a number from "
                 f"{-len(shape)} to {len(shape) - 1}."
             )
+        if hasattr(array, "columns"):
+            raise InputError(
+                f"{name} is a {type(array).__name__}, which has a column for each class, but {spoken('class_axis=')} is "
+                f"{self.class_axis}. Turn it so that it has one row for each sample and leave class_axis out, or pass an array."
+            )
         axis = self.class_axis % len(shape)
         return Flat(array, axis, _rows(array, axis))
 

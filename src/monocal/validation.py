@@ -330,7 +330,8 @@ def read_numbers(x: Any, name: str, what: str) -> Array:
         raise InputError(f"{name}: every entry must be {what}, in rows of one length. {error}") from error
     if values.dtype.kind == "c":
         raise InputError(f"{name}: Complex data not supported. Every entry must be {what}.")
-    if values.dtype.kind not in "fiub" and values.dtype.name != "bfloat16":
+    known = values.dtype.kind in "iub" or (values.dtype.kind == "f" and values.dtype.itemsize > 1)
+    if not known and values.dtype.name != "bfloat16":
         such = f", such as {values.ravel()[:1].tolist()[0]!r}" if values.size else ""
         raise InputError(f"{name}: every entry must be {what}, but they are of type {values.dtype}{such}.")
     # Numbers in the other byte order are of another type to every comparison of types.

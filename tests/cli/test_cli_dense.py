@@ -72,3 +72,41 @@ def test_tokens_need_no_axis(run, tmp_path):
 def test_what_does_not_fit_is_said_in_the_words_of_the_command_line(run, images, options, words):
     result = run("fit", images / "cal.npz", "-o", images / "cal.json", *options, code=1)
     assert words in " ".join(result.stderr.split())
+
+
+def test_what_belongs_to_places_goes_along(run, tmp_path):
+    names = np.array([f"image {i}" for i in range(N)])
+    np.savez(tmp_path / "d.npz", logits=IMAGES, labels=PLACES, ids=names, weights=np.ones(7))
+    run("fit", tmp_path / "d.npz", "-o", tmp_path / "cal.json", *HOW, "--method", "ts")
+    said = run("apply", tmp_path / "cal.json", tmp_path / "d.npz", "-o", tmp_path / "p.npz")
+    assert "'weights' has another number of rows and is left out" in said.stderr
+    assert "'labels'" not in said.stderr
+    with np.load(tmp_path / "p.npz") as file:
+        np.testing.assert_array_equal(file["labels"], PLACES)
+        np.testing.assert_array_equal(file["ids"], names)
+        assert file["probabilities"].shape == IMAGES.shape
+        assert "weights" not in file
+    # What came out can be read in turn.
+    run("evaluate", tmp_path / "p.npz", *HOW, "--n-boot", "0")
+
+
+def test_the_number_of_axes_of_a_graph(run, images):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    run("fit", images / "cal.npz", "-o", images / "cal.json", *HOW, "--method", "ts")
+    export = ("export", images / "cal.json", "--to")
+    assert "--ndim 4 for (N, C, H, W), or --ndim any" in " ".join(
+        run(*export, "onnx", "-o", images / "c.onnx", code=1).stderr.split()
+    )
+    run(*export, "onnx", "-o", images / "c.onnx", "--ndim", "any")
+    session = onnxruntime.InferenceSession(images / "c.onnx")
+    expected = mc.load(images / "cal.json").predict_proba(IMAGES)
+    (found,) = session.run(None, {session.get_inputs()[0].name: IMAGES.astype(np.float32)})
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    for target, ndim, words in (
+        ("torch", "any", "--ndim any works with --to onnx only"),
+        ("onnx", "1", "--ndim must be a whole number of at least 2, or any, but is '1'"),
+        ("onnx", "four", "--ndim must be a whole number of at least 2, or any, but is 'four'"),
+    ):
+        out = images / ("c.pt2" if target == "torch" else "c.onnx")
+        told = run(*export, target, "-o", out, "--ndim", ndim, "--force", code=1).stderr
+        assert words in " ".join(told.split())

@@ -61,3 +61,60 @@ def test_wrong_files_are_refused(days, run):
     for arguments in (["missing.npz"], ["day1.npz", "--state", "bad.json"], ["day1.npz", "--plot", "x.txt"]):
         found = run("monitor", *arguments, code=1)
         assert "error:" in found.output
+
+
+@pytest.mark.parametrize("suffix", ["npz", "csv"])
+def test_labels_that_are_not_known(days, run, suffix):
+    """-1, or what --ignore-index says: the rows still count for the frequencies."""
+    data = mc.data.synthetic(3000, 4, seed=2)
+    known = np.arange(3000) % 3 > 0
+    for name, mark in (("minus", -1), ("void", 255)):
+        labels = np.where(known, data.labels, mark)
+        if suffix == "npz":
+            np.savez(days / f"{name}.npz", logits=data.values, labels=labels)
+        else:
+            columns = [f"logit_{i}" for i in range(4)]
+            table = pytest.importorskip("pandas").DataFrame(data.values, columns=columns)
+            table.assign(label=labels).to_csv(days / f"{name}.csv", index=False)
+    expected = mc.monitor(
+        [(data.values, np.where(known, data.labels, -1))], calibrator=mc.load(days / "cal.json"), window=600
+    )
+    for name, options in (
+        ("minus", ()),
+        ("minus", ("--ignore-index", "-1")),
+        ("void", ("--ignore-index", "255")),
+        ("minus", ("--ignore-index", "255")),
+    ):
+        found = run("monitor", f"{name}.{suffix}", "-c", "cal.json", "--window", "600", "--json", *options)
+        windows = json.loads(found.stdout)["windows"]
+        assert [(w["rows"], w["labelled"]) for w in windows] == [(600, 400)] * 5
+        assert windows[-1]["nll"] == pytest.approx(expected.windows[-1].nll, rel=1e-5)
+        assert "1,000 rows have a label that is not known" in found.stderr
+    assert (
+        "expected a whole number from 0 to 3"
+        in run("monitor", f"void.{suffix}", "-c", "cal.json", code=1).output
+    )
+
+
+def test_without_any_known_label(days, run):
+    data = mc.data.synthetic(600, 4, seed=2)
+    np.savez(days / "none.npz", logits=data.values, labels=np.full(600, -1))
+    found = run("monitor", "none.npz", "-c", "cal.json", "--reference", "ref.npz")
+    assert "Calibration cannot be judged without labels" in " ".join(found.output.split())
+
+
+def test_unknown_labels_in_another_order_of_columns(days, run):
+    pandas = pytest.importorskip("pandas")
+    data = mc.data.synthetic(1000, 3, seed=2)
+    frame = pandas.DataFrame(data.values, columns=["logit_cat", "logit_dog", "logit_owl"])
+    frame.assign(label=np.array(["cat", "dog", "owl"])[data.labels]).to_csv(days / "fit.csv", index=False)
+    run("fit", "fit.csv", "-o", "named.json", "--method", "ts")
+    words = np.where(np.arange(1000) % 2, np.array(["cat", "dog", "owl"])[data.labels], "-1")
+    for name, order in (("same", [0, 1, 2]), ("other", [2, 0, 1])):
+        frame.iloc[:, order].assign(label=words).to_csv(days / f"{name}.csv", index=False)
+    same, other = (
+        json.loads(run("monitor", f"{name}.csv", "-c", "named.json", "--json").stdout)["windows"]
+        for name in ("same", "other")
+    )
+    assert [w["labelled"] for w in same] == [250, 250]
+    assert same == other

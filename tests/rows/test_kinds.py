@@ -241,3 +241,105 @@ def test_lists_of_different_lengths_are_refused(name):
 
 def _frame(ragged):
     return pytest.importorskip("pandas").DataFrame({"logits": ragged})
+
+
+def test_classes_of_a_labelled_array_are_those_of_the_fit(tmp_path):
+    X = labelled(Z)
+    cal = mc.MCCT().fit(X, Y)
+    assert list(cal.feature_names_in_) == NAMES
+    assert cal.class_dim_ == "class"
+    for known in (cal, mc.load(cal.save(tmp_path / "cal.json"))):
+        for use in (known.predict_proba, known.predict, lambda x, known=known: known.score(x, Y)):
+            with pytest.raises(ValueError, match="same order"):
+                use(X.isel({"class": [3, 2, 1, 0]}))
+        with pytest.raises(ValueError, match="feature names should match"):
+            known.predict_proba(X.assign_coords({"class": list("abce")}))
+        with pytest.raises(ValueError, match="same order"):
+            list(known.predict_blocks([X.isel({"class": [3, 2, 1, 0]})]))
+    again = mc.MCCT().fit(X, Y, start=cal)
+    assert list(again.feature_names_in_) == NAMES
+    with pytest.raises(ValueError, match="same order"):
+        mc.MCCT().fit(X.isel({"class": [3, 2, 1, 0]}), 3 - Y, start=cal)
+    numbered = X.assign_coords({"class": [5, 6, 7, 8]})
+    with pytest.raises(ValueError, match="same order"):
+        mc.MCCT().fit(numbered, Y).predict_proba(numbered.isel({"class": [1, 0, 2, 3]}))
+    assert not hasattr(cal.fit(Z, Y), "class_dim_")
+    assert not hasattr(cal, "feature_names_in_")
+
+
+def test_context_beside_a_labelled_array():
+    X, site = labelled(Z), np.array(["a", "b", "c"])[np.arange(N) % 3]
+    cal = mc.ConditionalMCCT().fit(X, Y, context={"site": site})
+    other = np.where(site == "c", "elsewhere", site)
+    found = cal.predict_proba(X, context={"site": other})
+    assert cal.unseen_ == np.count_nonzero(site == "c")
+    expected = (
+        mc.ConditionalMCCT().fit(Z, Y, context={"site": site}).predict_proba(Z, context={"site": other})
+    )
+    np.testing.assert_array_equal(np.asarray(found), expected)
+
+
+def test_places_of_labelled_arrays_go_by_name():
+    """Four classes in 5 images of 4 x 4 pixels: of the sizes alone no order of the dimensions is wrong."""
+    xr = pytest.importorskip("xarray")
+    z = np.moveaxis(Z[:80].reshape(5, 4, 4, M), -1, 1)
+    X = xr.DataArray(z, dims=("n", "c", "h", "w"))
+    y = xr.DataArray(Y[:80].reshape(5, 4, 4), dims=("n", "h", "w"))
+    weight = xr.DataArray(np.linspace(1, 2, 80).reshape(5, 4, 4), dims=("n", "h", "w"))
+    expected = mc.MCCT(class_axis=1).fit(z, y.values, weight.values)
+    turned = [x.transpose("w", "n", "h") for x in (y, weight)]
+    cal = mc.MCCT(class_axis=1).fit(X, *turned)
+    np.testing.assert_array_equal(cal.weights_, expected.weights_)
+    assert cal.score(X, *turned) == expected.score(z, y.values, weight.values)
+    p = cal.predict_proba(X)
+    plain = mc.evaluate(p.values, y.values, sample_weight=weight.values, class_axis=1).to_dict()
+    assert mc.evaluate(p, turned[0], sample_weight=turned[1], class_axis=1).to_dict() == plain
+    assert mc.metrics.nll(p, turned[0], class_axis=1) == mc.metrics.nll(p.values, y.values, class_axis=1)
+    for wrong in (y.rename(h="c"), y.rename(h="w", w="v")):
+        with pytest.raises(mc.InputError, match=r"give y the dimensions \('n', 'h', 'w'\)"):
+            mc.MCCT(class_axis=1).fit(X, wrong)
+    with pytest.raises(mc.InputError, match=r"the dimension 'c'\. Transpose it"):
+        cal.predict_proba(X.transpose("n", "h", "w", "c"))
+    with pytest.raises(mc.InputError, match=r"the dimension 'c'\. Rename it"):
+        cal.predict_proba(X.rename(c="k"))
+    # Other dimensions may be in any order: every place is a row of its own.
+    flipped = cal.predict_proba(X.transpose("n", "c", "w", "h"))
+    xr.testing.assert_equal(flipped.transpose(*p.dims), p)
+    # Without names of one's own, places go by their order.
+    bare = xr.DataArray(z)
+    np.testing.assert_array_equal(
+        mc.MCCT(class_axis=1).fit(bare, xr.DataArray(y.values), xr.DataArray(weight.values)).weights_,
+        cal.weights_,
+    )
+
+
+@pytest.mark.parametrize("name", ["pandas", "polars", "pyarrow", "pyarrow, batch"])
+def test_frames_have_their_classes_in_columns(name):
+    turned = KINDS[name][0](Z)
+    for use in (mc.MCCT(class_axis=0).fit, mc.MCCT(class_axis=0).fit(Z.T, Y).score):
+        with pytest.raises(mc.InputError, match="has a column for each class, but class_axis= is 0"):
+            use(turned, Y)
+
+
+def test_what_jax_cannot_do_is_said():
+    jax = pytest.importorskip("jax")
+    import jax.numpy as jnp
+
+    cal = mc.MCCT().fit(Z, Y)
+    X = jnp.asarray(Z, dtype=jnp.float32)
+    for z in (X, Z):
+        with pytest.raises(mc.InputError, match="an array of jax, which cannot be written to"):
+            cal.predict_proba(z, out=X)
+    for wrapped in (jax.jit(cal.predict_proba), jax.vmap(lambda x: cal.transform(x[None]))):
+        with pytest.raises(mc.InputError, match="jax is tracing a function"):
+            wrapped(X)
+
+
+@pytest.mark.parametrize("dtype", ["float8_e5m2", "float8_e4m3fn", "int4"])
+def test_types_of_a_byte_are_refused(dtype):
+    types = pytest.importorskip("ml_dtypes")
+    narrow = np.clip(Z, -7, 7).astype(getattr(types, dtype))
+    with pytest.raises(
+        mc.InputError, match=f"every entry must be a real number, but they are of type {dtype}"
+    ):
+        mc.MCCT().fit(Z, Y).predict_proba(narrow)

@@ -23,12 +23,13 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from scipy.special import logsumexp
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
+from sklearn.utils._set_output import _get_output_config
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter, validate_data
 
 from ..arrays import Array, array_namespace, is_torch, keep_argmax, ordered_softmax, to_numpy, widened
 from ..data.labels import by_column
 from ..errors import InputError, require, spoken
-from ..kinds import as_array, kind_of
+from ..kinds import ClassDim, as_array, in_dims_of, kind_of
 from ..layout import Flat, GatheredRows, Layout
 from ..rows.context import ContextReader, check_context_rows
 from ..rows.files import check_out, context_blocks, is_empty, plain_blocks
@@ -60,7 +61,10 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
     n_features_in_ : int
         Number of classes seen in `fit`.
     feature_names_in_ : ndarray of shape (m,)
-        Names of the classes, where `fit` was given a frame; later frames must have the same columns.
+        Names of the classes, where `fit` was given a frame, or an array of xarray with coordinates for its classes; later ones
+        must have the same, in the same order.
+    class_dim_ : str
+        Name of the dimension of the classes, where `fit` was given an array of xarray; later ones must have it in the same place.
     classes_ : ndarray of shape (m,)
         What `predict` gives: the numbers 0..m-1 of the columns.
 
@@ -170,6 +174,10 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
     ) -> None:
         check_choice(self.input, "input", ("logits", "probabilities"))
         layout = self._layout
+        dim = ClassDim.of(X, layout.class_axis)
+        if isinstance(start, Calibrator):
+            start = start._compared(X, layout.class_axis)
+        y, sample_weight = self._in_dims_of(X, y, sample_weight)
         X, y, sample_weight = (as_array(x) for x in (X, y, sample_weight))
         flat = laid_out(X, y, layout)
         if flat is not None:
@@ -199,8 +207,12 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
                 validate_data(self, place.names, reset=True, skip_check_array=True)
             source = place.open(reader)
             self.n_features_in_ = source.shape[1]
-        for name in ("smallest_probability_", "context_", "unseen_"):
+        for name in ("smallest_probability_", "context_", "unseen_", "class_dim_"):
             self.__dict__.pop(name, None)
+        if dim is not None and dim.classes is not None:
+            validate_data(self, dim.classes, reset=True, skip_check_array=True)
+        if dim is not None and dim.name is not None:
+            self.class_dim_ = dim.name
         if self.input == "probabilities":
             self.smallest_probability_ = source.reader.smallest
         if source.reader.context is not None:
@@ -271,7 +283,7 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
             given = kind.array(block)
             flat = self._laid_out(given)
             rows = given if flat is None else flat.rows[:]
-            found = self._on_rows("predict_proba", rows, first_row, context=codes)
+            found = self._compared(block)._on_rows("predict_proba", rows, first_row, context=codes)
             yield kind.back(found if flat is None else flat.back(found), block, self.class_axis)
             first_row += len(rows)
 
@@ -304,6 +316,8 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
             y, sample_weight, _ = ignored_rows(y, sample_weight, len(X), self.ignore_index)
             log_p = self._apply(X, "predict_proba", None, context).log_likelihood(X.class_numbers(y))
             return _mean(log_p, check_weights(sample_weight, X.values))
+        compared = self._compared(X)
+        y, sample_weight = self._in_dims_of(X, y, sample_weight)
         X, y, sample_weight = (as_array(x) for x in (X, y, sample_weight))
         flat = self._laid_out(X)
         if flat is not None:
@@ -318,7 +332,7 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
         y, sample_weight, ignored = ignored_rows(
             by_column(y, X), sample_weight, len(given.values), self.ignore_index
         )
-        given = self._read(X if ignored is None else self.reader.without(given, ignored))
+        given = compared._read(X if ignored is None else self.reader.without(given, ignored))
         labels = to_numpy(check_labels(y, given.values))
         weight = check_weights(sample_weight, given.values)
         check_context_rows(codes, len(labels))
@@ -355,8 +369,49 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
     def _apply(self, X: Any, method: str, out: Any, context: Any = None) -> Any:
         self._check_fitted()
         kind = kind_of(X)
-        found = self._apply_to_arrays(kind.array(X), method, out, context)
+        compared = self._compared(X)
+        found = compared._apply_to_arrays(kind.array(X), method, out, context)
+        if context is not None:
+            self.unseen_ = compared.unseen_
+        if method == "transform" and _get_output_config("transform", self)["dense"] != "default":
+            return self._for_a_frame(found)
         return found if out is not None else kind.back(found, X, self.class_axis)
+
+    def _for_a_frame(self, found: Any) -> Any:
+        """Calibrated logits as scikit-learn takes them where `set_output` asks for frames: rows of classes, of numpy."""
+        if isinstance(found, TopK) or not self._layout.is_plain(found):
+            shape = "the largest logits only" if isinstance(found, TopK) else f"shape {tuple(found.shape)}"
+            raise InputError(
+                f"set_output: what comes out has {shape}, and a frame has one row for each sample and one column for each class. "
+                "Say set_output(transform='default')."
+            )
+        return to_numpy(found)
+
+    def _compared(self, X: Any, axis: int | None = None) -> Calibrator:
+        """Itself; or, where an array of xarray names its classes and they are those of the fit, a copy that asks for no names."""
+        dim = ClassDim.of(X, self.class_axis if axis is None else axis)
+        if dim is None or "n_features_in_" not in self.__dict__:
+            return self
+        known = getattr(self, "class_dim_", None)
+        if None not in (known, dim.name) and dim.name != known:
+            advice = "Transpose it" if known in X.dims else "Rename it"
+            raise InputError(
+                f"X has the dimensions {X.dims}, of which {spoken('class_axis=', self.class_axis)} is {dim.name!r}, but the "
+                f"classes of the fit were the dimension {known!r}. {advice}, so that the two agree."
+            )
+        if dim.classes is None:
+            return self
+        validate_data(self, dim.classes, reset=False, skip_check_array=True)
+        return self._without_names()
+
+    def _without_names(self) -> Calibrator:
+        now = copy(self)
+        now.__dict__.pop("feature_names_in_", None)
+        return now
+
+    def _in_dims_of(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any]:
+        axis = self.class_axis
+        return in_dims_of(X, y, axis, "y"), in_dims_of(X, sample_weight, axis, "sample_weight")
 
     def _apply_to_arrays(self, X: Any, method: str, out: Any, context: Any) -> Any:
         flat = self._laid_out(X)
@@ -434,9 +489,8 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
         return self._counted(known, _context_rows(context, flat))
 
     def _row_map(self, method: str, named: bool, codes: np.ndarray | None) -> RowMap:
-        now = copy(self)  # what is computed later is of the map as it is now
-        if named:  # blocks have no names, and those of the whole have been compared
-            now.__dict__.pop("feature_names_in_", None)
+        # What is computed later is of the map as it is now. Blocks have no names, and those of the whole have been compared.
+        now = self._without_names() if named else copy(self)
         # What comes after it looks at classes, not at ranks.
         rank_map = (
             None if getattr(self, "adjustment_", None) is not None else getattr(self, "rank_map_", None)

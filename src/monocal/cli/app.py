@@ -44,6 +44,7 @@ _IN_COMMANDS = {
     "weights=": "--weights-name",
     "kind=": "--kind",
     "class_axis=": "--class-axis",
+    "ndim=": "--ndim",
     "ignore_index=": "--ignore-index",
     "part=": "--part",
     "group=": "--group",

@@ -127,7 +127,14 @@ def _beside(data: LogitsSet) -> dict[str, Any]:
     if data.path is None or not data.aside:
         return {}
     found = to_carry(data.path, data.aside)
-    uneven = [name for name, column in found.items() if len(column) != data.n_samples]
+    # Of images and tokens, what goes along has an entry for each place, or for each entry of the first axes.
+    lead = (data.n_samples,) if data.places_of is None else data.places_of.lead
+    uneven = [name for name, column in found.items() if not _fits(column, lead)]
     if uneven:
         note(f"{data.path}: {uneven[0]!r} has another number of rows and is left out")
     return {name: column for name, column in found.items() if name not in uneven}
+
+
+def _fits(column: Any, lead: tuple[int, ...]) -> bool:
+    shape = tuple(getattr(column, "shape", (len(column),)))[: len(lead)]
+    return shape == lead[: len(shape)] or len(column) == math.prod(lead)

@@ -38,9 +38,11 @@ def export(
         ),
     ] = None,
     ndim: Annotated[
-        int | None,
+        str | None,
         typer.Option(
-            "--ndim", min=2, help="How many axes its input has: 4 for images (N, C, H, W). Two when left out."
+            "--ndim",
+            metavar="NUMBER|any",
+            help="How many axes its input has: 4 for images (N, C, H, W), any (onnx only). Two when left out.",
         ),
     ] = None,
     force: Force = False,
@@ -57,6 +59,7 @@ def export(
 
     if append_to is not None and to is not Target.onnx:
         raise InputError("--append-to works with --to onnx only.")
+    axes = _axes(ndim)
     check_extension(out, ".onnx" if to is Target.onnx else ".pt2")
     check_not_read(out, calibrator, append_to)
     if append_to is not None and out.exists():
@@ -64,13 +67,22 @@ def export(
     with atomic_path(out, force=force) as temporary:
         model = load(calibrator)
         if to is Target.onnx:
-            _write_onnx(model, temporary, append_to, ndim)
+            _write_onnx(model, temporary, append_to, axes)
         else:
-            _write_torch(model, temporary, ndim or 2)
+            _write_torch(model, temporary, axes)
     if as_json:
         print_json({"out": out, "to": to.value, "class": type(model).__name__})
     else:
         note(f"{type(model).__name__} written to {out} for {to.value}.")
+
+
+def _axes(ndim: str | None) -> int | str | None:
+    """The number of axes that was typed, or ``any``."""
+    if ndim is None or ndim == "any":
+        return ndim
+    if not ndim.isdecimal() or int(ndim) < 2:
+        raise InputError(f"--ndim must be a whole number of at least 2, or any, but is {ndim!r}.")
+    return int(ndim)
 
 
 def _weights_of(model: Path) -> list[Path]:
@@ -81,19 +93,22 @@ def _weights_of(model: Path) -> list[Path]:
     return external_files(model)
 
 
-def _write_onnx(model: Calibrator, path: Path, append_to: Path | None, ndim: int | None) -> None:
+def _write_onnx(model: Calibrator, path: Path, append_to: Path | None, ndim: int | str | None) -> None:
     graph = model.to_onnx(append_to=append_to, ndim=ndim)
     import onnx
 
     onnx.save(graph, str(path))
 
 
-def _write_torch(model: Calibrator, path: Path, ndim: int) -> None:
+def _write_torch(model: Calibrator, path: Path, axes: int | str | None) -> None:
     import io
     import warnings
 
     import torch
 
+    if axes == "any":
+        raise InputError("--ndim any works with --to onnx only: an exported program has one number of axes.")
+    ndim = int(axes or 2)
     warnings.filterwarnings("ignore", module="torch")  # its own affairs
     module = model.to_torch()
     for name, buffer in module.named_buffers():

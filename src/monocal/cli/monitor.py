@@ -74,7 +74,7 @@ def monitor(
 
     Windows of rows: over-confidence, ECE against what chance does, and two tests, of calibration (with labels) and of the
     frequencies of the predicted classes (without). Over the whole stream a false alarm has the probability alpha at most, however
-    often one looks. Ends with code 3 when there is an alarm.
+    often one looks. A label of -1, or that of --ignore-index, is not known. Ends with code 3 when there is an alarm.
 
     Example: monocal monitor monday.npz tuesday.npz -c cal.json --state watch.json
     """
@@ -153,9 +153,9 @@ def _probabilities(reading: Reading, model: Calibrator | None, path: Path) -> tu
     from .probabilities import in_blocks, joined, uncalibrated
 
     if model is None:
-        data = reading.read(path)
+        data = reading.read(path, unknown=True)
         return data, uncalibrated(data.values, data.kind)
-    data = reading.read_for(model, path, with_labels=True)
+    data = reading.read_for(model, path, with_labels=True, unknown=True)
     before = uncalibrated(data.values[:1], data.kind)
     return data, joined(in_blocks(model.predict_proba, data.values), data.values.shape, before.dtype)
 

@@ -107,8 +107,12 @@ class Reading:
         need_labels: bool = False,
         with_labels: bool = True,
         mmap: bool = False,
+        unknown: bool = False,
     ) -> LogitsSet:
-        """One set; of a file with two parts the preferred one unless ``--part`` says otherwise."""
+        """One set; of a file with two parts the preferred one unless ``--part`` says otherwise.
+
+        With ``unknown``, rows with a label that does not count, or with -1, stay: their label is not known.
+        """
         from .. import data
         from ..data.naming import as_kind, as_part
 
@@ -130,7 +134,8 @@ class Reading:
             need_labels=need_labels,
             with_labels=with_labels,
             class_axis=self.class_axis,
-            ignore_index=self.ignore_index,
+            ignore_index=None if unknown else self.ignore_index,
+            unknown=(-1, -1 if self.ignore_index is None else self.ignore_index) if unknown else (),
         )
         for told in found.notes:
             note(f"{path}: {told}")
@@ -158,6 +163,7 @@ class Reading:
         need_labels: bool = False,
         with_labels: bool = False,
         mmap: bool = False,
+        unknown: bool = False,
     ) -> LogitsSet:
         """A set that a fitted calibrator can take; labels are read only where they are needed or asked for."""
         from ..data.naming import classes_of
@@ -170,7 +176,12 @@ class Reading:
         )
         calibrator.set_params(class_axis=-1)  # what is read are rows
         read = functools.partial(
-            asked.read, path, need_labels=need_labels, with_labels=need_labels or with_labels, mmap=mmap
+            asked.read,
+            path,
+            need_labels=need_labels,
+            with_labels=need_labels or with_labels,
+            mmap=mmap,
+            unknown=unknown,
         )
         try:
             found = read(kind=None if self.kind else calibrator.input)

@@ -39,6 +39,7 @@ def read(
     with_labels: bool = True,
     class_axis: int | None = None,
     ignore_index: int | None = None,
+    unknown: Sequence[int] = (),
 ) -> LogitsSet:
     """Read classifier outputs, and labels where there are any.
 
@@ -82,6 +83,8 @@ def read(
         not be said of sequences (n, t, m) with labels (n, t).
     ignore_index : int, optional
         Rows with this label are left out.
+    unknown : sequence of int, optional
+        Rows with such a label stay, with the label -1: it is not known.
 
     Returns
     -------
@@ -116,6 +119,7 @@ def read(
         with_labels=with_labels,
         class_axis=class_axis,
         ignore_index=ignore_index,
+        unknown=unknown,
     )
 
 
@@ -135,6 +139,7 @@ def _read(
     with_labels: bool = True,
     class_axis: int | None = None,
     ignore_index: int | None = None,
+    unknown: Sequence[int] = (),
 ) -> LogitsSet:
     stated_kind, stated_part = as_kind(kind), as_part(part)
     if first_label not in (None, 0, 1):
@@ -186,6 +191,7 @@ def _read(
         weights_where=f"{choice.weights!r} in {source.title}",
         class_axis=class_axis,
         ignore_index=ignore_index,
+        unknown=unknown,
     )
     kept = {*choice.aside, *(() if with_labels or labels_file is not None else choice.labels)}
     return replace(

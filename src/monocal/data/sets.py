@@ -33,7 +33,7 @@ class LogitsSet:
     values : ndarray of shape (n, m)
         One row per sample, one column per class.
     labels : ndarray of shape (n,) and dtype int64, or None
-        Class of each sample, 0 to m-1.
+        Class of each sample, 0 to m-1; -1 where it was said not to be known.
     kind : {"logits", "probabilities"}
         What ``values`` are; pass it on as ``input=`` of a calibrator.
     name : str
@@ -103,7 +103,9 @@ class LogitsSet:
                 f"of the same classifier, or name the columns with {spoken('values=')} in the order of the classes."
             )
         places = tuple(here.index(name) for name in wanted)
-        labels = None if self.labels is None else np.argsort(places)[self.labels]
+        labels = (
+            None if self.labels is None else np.where(self.labels < 0, -1, np.argsort(places)[self.labels])
+        )
         told = f"the columns were put in the order {listing(names)}, by their names"
         return replace(
             self,
@@ -165,10 +167,12 @@ def make_set(
     weights_where: str = "weights",
     class_axis: int | None = None,
     ignore_index: int | None = None,
+    unknown: Sequence[int] = (),
 ) -> LogitsSet:
     """Bring raw arrays into the one form, or say what is wrong with them.
 
-    An array of more axes becomes rows of its classes, of which those with the label ``ignore_index`` are left out.
+    An array of more axes becomes rows of its classes, of which those with the label ``ignore_index`` are left out. Labels
+    that are ``unknown`` become -1.
 
     A memory-mapped array is looked at in its first block only; the rest is checked when a calibrator reads
     it.
@@ -188,6 +192,8 @@ def make_set(
         )
     if labels is not None and layout.ignore_index is not None:
         values, labels, weights = _counted(values, np.asarray(labels), weights, layout, labels_where, stated)
+    unnamed = [label for label in unknown if str(label) not in (class_names or ())]
+    labels, hidden = _known(labels, unnamed, stated)
     values = _as_values(values, kind, where, stated)
     if check_values(values, kind, where) and kind == "logits":
         _warn_of_probabilities(where, "lie in [0, 1] and sum to 1")
@@ -202,6 +208,7 @@ def make_set(
             first_column=first_column,
             first_label=first_label,
         )
+        labels = labels if hidden is None else np.where(hidden, -1, labels)
     if weights is not None:
         weights = _as_weights(weights, len(values), weights_where)
     found = LogitsSet(values, labels, kind, name, path, part, tuple(stated), class_names, None, weights)
@@ -238,6 +245,25 @@ def _counted(
     notes.append(f"{np.count_nonzero(~counts):,} rows with the label {layout.ignore_index} were left out")
     weights = weights if weights is None else np.asarray(weights).reshape(-1)[counts]
     return np.asarray(values)[counts], labels.reshape(-1)[counts], weights
+
+
+def _known(
+    labels: Any, unknown: Sequence[int], notes: list[str]
+) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """Labels with one that is known in the place of those that are not, and which these are; None where all, or none, are."""
+    if labels is None or not unknown:
+        return labels, None
+    given = np.asarray(labels)
+    if given.ndim == 2 and given.shape[1] > 1:  # one-hot rows
+        return given, None
+    given = given.reshape(-1)
+    words = {str(label) for label in unknown}
+    numbers = given.dtype.kind in "fiub"
+    hidden = np.isin(given, unknown) if numbers else np.array([str(word).strip() in words for word in given])
+    if not hidden.any():
+        return labels, None
+    notes.append(f"{np.count_nonzero(hidden):,} rows have a label that is not known")
+    return (None, None) if hidden.all() else (np.where(hidden, given[~hidden][0], given), hidden)
 
 
 def _both_classes(

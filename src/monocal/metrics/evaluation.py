@@ -17,7 +17,7 @@ import numpy as np
 from .. import errors
 from ..arrays import is_dask
 from ..errors import InputError
-from ..kinds import as_array
+from ..kinds import as_array, in_dims_of
 from ..layout import Layout
 from ..rows.files import is_large_file
 from ..rows.top_k import TopK, TopKProbabilities
@@ -245,6 +245,8 @@ def evaluate(
     n_boot, level = check_count(n_boot, "n_boot", least=0), check_fraction(level, "level")
     options = make_options(n_bins, top_k, bin_size, bandwidth)
     layout = Layout(class_axis, ignore_index)
+    labels = in_dims_of(probs, labels, class_axis, "labels", "probs")
+    sample_weight = in_dims_of(probs, sample_weight, class_axis, "sample_weight", "probs")
     probs = as_array(probs)
     if is_dask(probs):
         from .dask import evaluate as evaluate_chunks

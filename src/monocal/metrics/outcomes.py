@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from ..arrays import to_numpy
 from ..errors import InputError
+from ..kinds import in_dims_of
 from ..layout import ROWS, Flat, Layout
 from ..rows.top_k import TopK, TopKProbabilities
 from ..validation import (
@@ -158,6 +159,8 @@ class Outcomes:
                 names=names,
                 part=part,
             )
+        labels = in_dims_of(probs, labels, layout.class_axis, names[1], names[0])
+        sample_weight = in_dims_of(probs, sample_weight, layout.class_axis, "sample_weight", names[0])
         given, eps = read_scores(probs, names[0], layout)
         array = given.rows
         n, m = array.shape

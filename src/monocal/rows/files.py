@@ -18,6 +18,7 @@ import numpy as np
 
 from ..arrays import array_namespace, device_of, is_torch, on_host, to_numpy
 from ..errors import InputError
+from ..kinds import library_of
 from ..layout import ROWS, GatheredRows, Layout
 from ..validation import check_some_weight
 from .context import ContextReader, find_context
@@ -339,6 +340,10 @@ def check_out(out: Any, shape: tuple[int, ...], dtype: Any) -> Any:
         raise InputError(f"out must be an array of floating-point numbers, but has type {out.dtype}.")
     if isinstance(out, np.ndarray) and not out.flags.writeable:
         raise InputError("out is read-only.")
+    if library_of(out) in ("jax", "jaxlib"):
+        raise InputError(
+            "out is an array of jax, which cannot be written to. Leave it out, and take what is returned."
+        )
     return getattr(out, "dtype", dtype)
 
 
