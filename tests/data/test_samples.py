@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,45 @@ def test_targets_as_text(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("metric", ["acc", "acc_norm", "acc_bytes"])
+def test_options_that_are_numbers_of_options(tmp_path: Path, metric: str) -> None:
+    """Every accuracy beside the target "2" tells whether it is the option 2 or the option called 2."""
+    rng = np.random.default_rng(4)
+    names = ["0", "1", "2 or more", "2"] if metric != "acc" else ["1", "2", "3"]
+    records, labels = [], []
+    for i in range(30):
+        values = -5 - 3 * rng.random(len(names))
+        gold = int(rng.choice([j for j, name in enumerate(names) if name in ("1", "2")]))
+        lengths = [1 if metric == "acc" else len(name) for name in names]
+        labels.append(gold)
+        records.append({
+            "doc_id": i, "target": names[gold], metric: float(np.argmax(values / lengths) == gold),
+            "arguments": [["Question", f" {name}"] for name in names],
+            "filtered_resps": [[str(v), "False"] for v in values],
+        })  # fmt: skip
+    np.testing.assert_array_equal(mc.read(written(tmp_path / "a.jsonl", records)).labels, labels)
+    bare = [{k: v for k, v in record.items() if k != metric} for record in records]
+    with pytest.raises(mc.FileError, match=r"no accuracy tells which is meant\. Keep 'acc' in the records"):
+        mc.read(written(tmp_path / "b.jsonl", bare))
+    for record, label in zip(bare, labels, strict=True):
+        del record["arguments"]
+        record["target"] = str(label)
+    np.testing.assert_array_equal(mc.read(written(tmp_path / "c.jsonl", bare)).labels, labels)
+
+
+def test_accuracies_that_contradict_the_labels(tmp_path: Path) -> None:
+    values, labels = questions(60, 5)
+    records = [sample(i, v, y) for i, (v, y) in enumerate(zip(values, labels, strict=True))]
+    records[0]["acc"] = 1 - records[0]["acc"]  # a tie that was broken otherwise
+    np.testing.assert_array_equal(mc.read(written(tmp_path / "a.jsonl", records)).labels, labels)
+    for record, y, v in zip(records, labels, values, strict=True):
+        record["target"] = str((y + 1) % len(v))
+    with pytest.warns(
+        UserWarning, match=r"contradict the labels .* of 60 cases\. Do the targets count from 0"
+    ):
+        mc.read(written(tmp_path / "b.jsonl", records))
+
+
 def test_mutual_information_and_filters(tmp_path: Path) -> None:
     values, labels = questions(30, 2)
     records = []
@@ -132,13 +172,20 @@ def test_plain_records(tmp_path: Path) -> None:
             [{"target": "0", "filtered_resps": [["nan", "False"], ["-1.0", "False"]]}],
             "expected a log-likelihood",
         ),
+        ([{"target": "0", "filtered_resps": ["18", "17"]}], "expected a log-likelihood for each of two"),
+        (
+            [sample(0, np.array([-1.0, -2.0]), 0), {"doc_id": 1, "target": "0"}],
+            "record 1, has no 'filtered_resps', others have",
+        ),
+        ([sample(0, np.array([-1.0, -2.0]), 0) | {"doc_id": [1, 2]}], "has the doc_id '[1, 2]': expected"),
+        ([sample(0, np.array([-1.0, -2.0]), "7" * 5000)], "expected the number or the text of one of its 2"),
         ([{"choices": [{"logprobs": None}]}], "monocal.TopK.from_openai"),
         ([{"logits": [1.0, 2.0]}, {"logits": [1.0]}], "'logits' of different kinds or lengths"),
         ([{"logits": [1.0, 2.0], "y": 0}, {"logits": [1.0, 0.0]}], "record 1, has no 'y'"),
     ],
 )
 def test_what_is_wrong_is_said(tmp_path: Path, records: list[dict[str, Any]], message: str) -> None:
-    with pytest.raises(mc.FileError, match=message.replace("(", r"\(")):
+    with pytest.raises(mc.FileError, match=re.escape(message)):
         mc.read(written(tmp_path / "samples.jsonl", records), need_labels=True)
 
 

@@ -144,6 +144,12 @@ def test_vllm_samples_from_calibrated_probabilities(vllm, fitted):
     torch.testing.assert_close(engine.step(z[:4])[1][0], module(z[:1])[0], rtol=0, atol=3e-6)
     with pytest.raises(ValueError, match="'monocal' must be true or false, but is 'no'"):
         engine.update(added=[(1, request(monocal="no"), None, [])])
+    for temperature in (np.inf, np.nan):
+        with pytest.raises(ValueError, match="temperature must be a finite number, but is"):
+            engine.update(added=[(1, request(temperature), None, [])])
+        # Where nobody asks the class, such a request has calibrated logits of the temperature 1.
+        engine.made.update_state(vllm.BatchUpdate(1, added=[(0, request(temperature), None, [])]))
+        torch.testing.assert_close(engine.made.apply(z[:1]).softmax(-1), module(z[:1]), rtol=0, atol=3e-6)
 
 
 def test_vllm_keeps_the_order_on_hard_rows(vllm, rows, fitted):

@@ -3,6 +3,7 @@
 import copy
 import gzip
 import json
+import re
 from dataclasses import dataclass
 from types import SimpleNamespace
 
@@ -445,6 +446,102 @@ def test_what_is_wrong_is_said():
         mc.TemperatureScaling().fit(top, ["yes"] * 20)
     with pytest.raises(mc.InputError, match="to_response: these rows came from arrays"):
         mc.TopK(top.values, top.ids).probabilities().to_response()
+
+
+def test_shapes_that_no_server_writes_are_refused_in_a_sentence():
+    def of_chat(**item):
+        entry = {"token": "A", "logprob": -0.5, **item}
+        return {
+            "choices": [{"logprobs": {"content": [{"token": "A", "logprob": -0.5, "top_logprobs": [entry]}]}}]
+        }
+
+    def of_texts(**more):
+        return {"choices": [{"logprobs": {"tokens": ["A"], "top_logprobs": [{"A": -0.5}], **more}}]}
+
+    row = {"5": {"logprob": -0.5, "rank": 1}}
+    texts = {
+        "response 0 has 5 under 'choices': expected a list": {"choices": 5},
+        "response 0 has 5 under 'outputs': expected a list": {"outputs": 5},
+        "has 5 under 'content': expected a list": {"choices": [{"logprobs": {"content": 5}}]},
+        "has 'A' under 'top_logprobs'": {"choices": [{"logprobs": {"content": [{"top_logprobs": "A"}]}}]},
+        "has [1, 2] for its likely tokens": of_texts(top_logprobs=[[1, 2]]),
+        "has the token None: expected text": {"choices": [{"logprobs": {"content": [{"top_logprobs": [[1, 2]]}]}}]},
+        "has the token ['A']: expected text": of_chat(token=["A"]),
+        "has [300] under 'bytes'": of_chat(bytes=[300]),
+        "has 5 under 'tokens'": of_texts(tokens=5),
+        "has the token ['A']": of_texts(tokens=[["A"]]),
+        "has the rank '1': expected a whole number": {"prompt_logprobs": [{"5": {"logprob": -1.0, "rank": "1"}}]},
+        "position 1 has no number in 'prompt_token_ids'": {"prompt_logprobs": [None, row], "prompt_token_ids": [1]},
+        "position 0 has no number in 'prompt_token_ids'": {"prompt_logprobs": [row], "prompt_token_ids": ["x"]},
+        "has 5 for its likely tokens": {"prompt_logprobs": [5]},
+        "has 'x' under 'prompt_logprobs'": {"prompt_logprobs": "x"},
+        "has the key '9999999999999999999": {"prompt_logprobs": [{"9" * 5000: -0.5}]},
+        "stands for the log-probability of 'A'": of_chat(logprob=10**400),
+    }  # fmt: skip
+    for text, response in texts.items():
+        with pytest.raises(mc.InputError, match=re.escape(text)):
+            mc.TopK.from_vllm(response)
+    short = mc.TopK.from_openai(of_texts(token_logprobs=[]))
+    assert short.probabilities().to_response()["choices"][0]["logprobs"]["token_logprobs"] == []
+    z, _ = rows(4)
+    responses = [chat(z[i : i + 1]) for i in range(4)]
+    np.testing.assert_array_equal(
+        mc.TopK.from_openai(r for r in responses).values, mc.TopK.from_openai(responses).values
+    )
+
+
+JUNK = (5, -1, 10**30, "x", None, [], {}, [[1, 2]], True, np.nan, np.inf, [None], {"a": 1}, -9999.0)
+
+
+def within(value, path=()):
+    """Paths to everything within parsed JSON."""
+    members = (
+        value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    )
+    for key, member in members:
+        yield (*path, key)
+        yield from within(member, (*path, key))
+
+
+@pytest.mark.filterwarnings("ignore:logsumexp")
+@pytest.mark.parametrize("form", ["chat", "completion", "prompt", "outputs"])
+def test_junk_anywhere_in_a_response_is_read_or_refused(form):
+    z, y = rows(1)
+    response = {
+        "chat": chat(z, k=2),
+        "completion": completion(z, y, k=2),
+        "prompt": {"choices": [{"prompt_logprobs": prompt(z, y, k=2), "prompt_token_ids": [0, *y.tolist()]}]},
+        "outputs": {"outputs": [{"logprobs": prompt(z, y, k=2)[1:], "token_ids": y.tolist()}]},
+    }[form]
+    refused = 0
+    for *path, last in within(response):
+        for junk in JUNK:
+            broken = copy.deepcopy(response)
+            holder = broken
+            for key in path:
+                holder = holder[key]
+            holder[last] = junk
+            try:
+                mc.TopK.from_vllm(broken).probabilities().to_response()
+            except mc.InputError:
+                refused += 1
+    assert refused > 50
+
+
+@pytest.mark.parametrize(
+    ("vocabulary", "message"),
+    [
+        ({"A": 0.5}, "vocabulary has 0.5 for the token 'A': expected a whole number"),
+        ({"A": "0"}, "vocabulary has '0' for the token 'A'"),
+        ({"A": -1}, "vocabulary has -1 for the token 'A'"),
+        ({"A": 2**63}, "for the token 'A': expected a whole number"),
+        ({"A": 1, "B": 1}, "the number 1 for 'A' and for 'B'"),
+        (["A", "B", "A"], "the token 'A' twice"),
+    ],
+)
+def test_vocabularies_that_are_none(vocabulary, message):
+    with pytest.raises(mc.InputError, match=re.escape(message)):
+        mc.TopK.from_openai(chat(rows(3)[0]), vocabulary=vocabulary)
 
 
 def test_metrics_are_those_of_all_probabilities_where_the_tail_is_flat():

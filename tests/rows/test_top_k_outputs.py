@@ -96,6 +96,7 @@ def test_the_fit_is_the_minimum_of_the_likelihood_it_states():
     np.testing.assert_allclose(mass + np.exp(values).sum(axis=1), np.exp(top.logsumexp), rtol=1e-9)
 
 
+@pytest.mark.filterwarnings("ignore:logsumexp")  # some totals are more than 50 classes can hold
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_order_is_kept_and_the_rest_stays_below(data):
@@ -191,6 +192,21 @@ def test_wrong_input_says_what():
         mc.MCCT().fit(top)
     with pytest.raises(mc.InputError, match="19 labels"):
         mc.MCCT().fit(top, y[1:])
+
+
+def test_a_total_that_the_classes_cannot_hold_is_told():
+    logs = np.log([[0.05, 0.01], [0.6, 0.38]])
+    with pytest.warns(
+        UserWarning, match=r"in row 0 the named classes and 1 others.* 7\.0% of the total .*\(1 such rows"
+    ):
+        mc.TopK(logs, [[0, 1], [0, 1]], n_classes=3)
+    with pytest.warns(UserWarning, match="Is n_classes, or logsumexp, that of all classes"):
+        mc.TopK(logs[1:], [[0, 1]], 3.0, n_classes=2)
+    for n_classes in (None, 97, 1000):
+        mc.TopK(logs, [[0, 1], [0, 1]], n_classes=n_classes)  # 94 classes of 1 % each, and more
+    for wrong in (2.5, "x", True, np.nan):
+        with pytest.raises(mc.InputError, match="n_classes must be a whole number"):
+            mc.TopK(logs, [[0, 1], [0, 1]], n_classes=wrong)
 
 
 def test_weights_count_rows():

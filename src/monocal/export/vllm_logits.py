@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import math
 import os
 from typing import Any
 
@@ -88,10 +89,13 @@ class CalibratedLogits(_base()):  # type: ignore[misc]
 
     @classmethod
     def validate_params(cls, sampling_params: Any) -> None:
-        """Refuse a request that says of calibration something else than true or false."""
+        """Refuse a request that says of calibration something else than true or false, or has no finite temperature."""
         wanted = (getattr(sampling_params, "extra_args", None) or {}).get(_REQUEST, True)
         if not isinstance(wanted, bool):
             raise InputError(f"extra_args: {_REQUEST!r} must be true or false, but is {wanted!r}.")
+        temperature = getattr(sampling_params, "temperature", None)
+        if temperature is not None and not math.isfinite(temperature):
+            raise InputError(f"temperature must be a finite number, but is {temperature!r}.")
 
     def is_argmax_invariant(self) -> bool:
         """True for every calibrator that keeps the order of the classes."""
@@ -106,7 +110,8 @@ class CalibratedLogits(_base()):  # type: ignore[misc]
         for index, params, *_ in batch_update.added:
             wanted = (getattr(params, "extra_args", None) or {}).get(_REQUEST, True)
             temperature = float(getattr(params, "temperature", None) or 0.0)
-            self._requests[index] = (1.0 if temperature < _GREEDY else temperature) if wanted else None
+            usual = _GREEDY <= temperature <= torch.finfo(torch.float32).max
+            self._requests[index] = (temperature if usual else 1.0) if wanted else None
         for start, end, how in batch_update.moved:
             one, other = self._requests.pop(start, 1.0), self._requests.pop(end, 1.0)
             self._requests[end] = one

@@ -24,10 +24,12 @@ import numpy as np
 
 from ..data.json_lines import read_json
 from ..errors import InputError
-from .vocabulary import Vocabulary, number_of
+from .vocabulary import Vocabulary, number_in, number_of
 
 # What servers write for "very unlikely", and for -inf: no logarithm of anything.
 SENTINEL = -9999.0
+# No log-probability, and no number that is not one, is below it.
+_LARGEST = 1e300
 
 
 def _get(holder: Any, key: Any) -> Any:
@@ -57,7 +59,9 @@ class Entry:
     def value(self) -> float:
         """The log-probability, -inf for a sentinel."""
         found = _get(self.holder, self.key)
-        if found is not None and (isinstance(found, bool) or not isinstance(found, int | float)):
+        if found is not None and (
+            isinstance(found, bool) or not isinstance(found, int | float) or not found < _LARGEST
+        ):
             raise InputError(
                 f"responses: {found!r} stands for the log-probability of {self.name!r}: expected a number."
             )
@@ -77,8 +81,7 @@ class Position:
 
     @property
     def where(self) -> str:
-        response, choice, index = self.place
-        return f"response {response}, choice {choice}, position {index}"
+        return _where(self.place)
 
     @property
     def own_place(self) -> int | None:
@@ -89,6 +92,11 @@ class Position:
         if len(alike) > 1 and self.own is not None:
             alike = [i for i in alike if self.entries[i].value == self.own.value] or alike
         return alike[0] if alike else None
+
+
+def _where(place: tuple[int, int, int]) -> str:
+    response, choice, index = place
+    return f"response {response}, choice {choice}, position {index}"
 
 
 def _body(i: int, response: Any) -> Any:
@@ -154,14 +162,16 @@ def _chosen(text: list[Position], at: int | None) -> list[Position]:
 
 def _generated(i: int, response: Any) -> list[list[Position]]:
     texts = []
-    for c, choice in enumerate(_get(response, "choices") or _get(response, "outputs") or ()):
+    name = "choices" if _get(response, "choices") else "outputs"
+    for c, choice in enumerate(_listed(response, name, f"response {i}")):
         found = _get(choice, "logprobs")
         if found is None:
             continue
-        if _get_content(found) is not None:
-            text = [_chat(found_at, (i, c, j)) for j, found_at in enumerate(_get_content(found))]
-        elif not isinstance(found, Mapping) and isinstance(found, Sequence):
-            text = list(_by_number(found, _get(choice, "token_ids"), i, c))
+        if isinstance(found, Sequence):
+            text = list(_by_number(choice, "logprobs", "token_ids", i, c))
+        elif _get(found, "content") is not None:
+            content = _listed(found, "content", f"response {i}, choice {c}")
+            text = [_chat(item, (i, c, j)) for j, item in enumerate(content)]
         else:
             text = list(_completion(found, i, c))
         texts.append(text)
@@ -170,61 +180,95 @@ def _generated(i: int, response: Any) -> list[list[Position]]:
 
 def _prompts(i: int, response: Any) -> list[list[Position]]:
     """Of a response (chat, and vLLM's own objects) or of its choices (completions)."""
-    holders = [response, *(_get(response, "choices") or ())]
-    texts = []
-    for c, holder in enumerate(holders):
-        found = _get(holder, "prompt_logprobs")
-        if found:
-            texts.append(list(_by_number(found, _get(holder, "prompt_token_ids"), i, max(c - 1, 0))))
+    holders = [response, *_listed(response, "choices", f"response {i}")]
+    texts = [
+        list(_by_number(holder, "prompt_logprobs", "prompt_token_ids", i, max(c - 1, 0)))
+        for c, holder in enumerate(holders)
+    ]
     return [text for text in texts if text]
 
 
-def _get_content(logprobs: Any) -> Any:
-    return None if isinstance(logprobs, list) else _get(logprobs, "content")
+def _listed(holder: Any, key: str, where: str) -> Sequence[Any]:
+    """A list under a name; an empty one where there is nothing."""
+    found = _get(holder, key)
+    if found is None:
+        return ()
+    if isinstance(found, str) or not isinstance(found, Sequence):
+        raise InputError(f"responses: {where} has {found!r:.40} under {key!r}: expected a list.")
+    return found
 
 
 def _chat(item: Any, place: tuple[int, int, int]) -> Position:
-    entries = [Entry(e, "logprob", _name(e)) for e in _get(item, "top_logprobs") or ()]
-    return Position(place, entries, _name(item), Entry(item, "logprob", _name(item)), falling=True)
+    where = _where(place)
+    entries = [Entry(e, "logprob", _name(e, where)) for e in _listed(item, "top_logprobs", where)]
+    name = _name(item, where) if entries else None
+    return Position(place, entries, name, Entry(item, "logprob", name), falling=True)
 
 
-def _name(holder: Any) -> Any:
+def _name(holder: Any, where: str) -> Any:
     """A token's text; with its bytes, where these are not those of the text."""
-    text, given = _get(holder, "token"), _get(holder, "bytes")
-    if not isinstance(text, str) or given is None or number_of(text) is not None:
+    text = _text(_get(holder, "token"), where)
+    given = _listed(holder, "bytes", where)
+    if not given or number_of(text) is not None or list(text.encode(errors="replace")) == list(given):
         return text
-    return text if list(text.encode(errors="replace")) == list(given) else (text, bytes(given))
+    if not all(isinstance(byte, int) and 0 <= byte < 256 for byte in given):
+        raise InputError(f"responses: {where} has {given!r:.40} under 'bytes': expected numbers of 0 to 255.")
+    return (text, bytes(given))
+
+
+def _text(token: Any, where: str) -> Any:
+    if not isinstance(token, str) and number_of(token) is None:
+        raise InputError(f"responses: {where} has the token {token!r:.40}: expected text.")
+    return token
 
 
 def _completion(logprobs: Any, i: int, c: int) -> Iterator[Position]:
     """The first token of an echoed prompt has no log-probability: null."""
-    tokens, own = _get(logprobs, "tokens") or (), _get(logprobs, "token_logprobs")
-    for j, found in enumerate(_get(logprobs, "top_logprobs") or ()):
+    where = f"response {i}, choice {c}"
+    tokens, own = (_listed(logprobs, name, where) for name in ("tokens", "token_logprobs"))
+    for j, found in enumerate(_listed(logprobs, "top_logprobs", where)):
         if found is not None:
-            name = tokens[j] if j < len(tokens) else None
-            entries = [Entry(found, token, token) for token in found]
-            yield Position((i, c, j), entries, name, Entry(own, j, name) if own else None)
+            where = _where((i, c, j))
+            name = _text(tokens[j], where) if j < len(tokens) else None
+            entries = [Entry(found, token, _text(token, where)) for token in _mapping(found, where)]
+            yield Position((i, c, j), entries, name, Entry(own, j, name) if j < len(own) else None)
 
 
-def _by_number(found: Sequence[Any], token_ids: Any, i: int, c: int) -> Iterator[Position]:
+def _mapping(found: Any, where: str) -> Mapping[Any, Any]:
+    if not isinstance(found, Mapping):
+        raise InputError(
+            f"responses: {where} has {found!r:.40} for its likely tokens: expected log-probabilities by token."
+        )
+    return found
+
+
+def _by_number(holder: Any, name: str, ids_name: str, i: int, c: int) -> Iterator[Position]:
     """vLLM's own form. The actual token is the first of its row; the first token of a prompt has no row."""
-    for j, row in enumerate(found):
+    token_ids = _get(holder, ids_name)
+    given = _listed(holder, ids_name, f"response {i}, choice {c}")
+    for j, row in enumerate(_listed(holder, name, f"response {i}, choice {c}")):
         if not row:
             continue
+        where = _where((i, c, j))
         entries = []
-        for key, entry in row.items():
-            number = int(key) if isinstance(key, int) or str(key).isdecimal() else number_of(key)
+        for key, entry in _mapping(row, where).items():
+            number = number_of(key) if isinstance(key, int) else number_in(str(key))
             if number is None:
                 raise InputError(
-                    f"responses: response {i}, choice {c}, position {j} has the key {key!r}: expected a token's number."
+                    f"responses: {where} has the key {str(key)[:40]!r}: expected a token's number."
                 )
-            plain = isinstance(entry, int | float)
-            entries.append(
-                Entry(row, key, number)
-                if plain
-                else Entry(entry, "logprob", number, rank=_get(entry, "rank"))
+            if isinstance(entry, int | float):
+                entries.append(Entry(row, key, number))
+                continue
+            rank = _get(entry, "rank")
+            if rank is not None and (isinstance(rank, bool) or not isinstance(rank, int)):
+                raise InputError(f"responses: {where} has the rank {rank!r:.40}: expected a whole number.")
+            entries.append(Entry(entry, "logprob", number, rank=rank))
+        if token_ids is not None and (j >= len(given) or not isinstance(given[j], int)):
+            raise InputError(
+                f"responses: {where} has no number in {ids_name!r}: expected one for every token."
             )
-        actual = entries[0].name if token_ids is None else int(token_ids[j])
+        actual = entries[0].name if token_ids is None else given[j]
         yield Position((i, c, j), entries, actual, by_order=token_ids is None)
 
 
@@ -301,7 +345,7 @@ def read_top(
     """Log-probabilities (n, k), largest first, -inf in filled places; numbers of their tokens (n, k); where they came from."""
     if isinstance(given, str | os.PathLike):
         given = read_json(given)
-    single = not isinstance(given, Sequence)
+    single = not isinstance(given, Sequence | Iterator)
     responses = [given] if single else list(given)
     if not responses:
         raise InputError("responses: there are none.")

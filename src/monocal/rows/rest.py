@@ -18,7 +18,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import logsumexp
 
-from ..errors import InputError
+from ..errors import InputError, warn
 
 # Single precision cannot tell a smaller part of the total from nothing.
 _LEAST_REST = np.log(2.0**-24)
@@ -37,6 +37,20 @@ def check_total(z: np.ndarray, total: np.ndarray) -> None:
         raise InputError(
             f"logsumexp: in row {row} it is {total[row]:.6g}, but the named classes alone have {named[row]:.6g}. It must be "
             "that of all classes (0 for log-probabilities)."
+        )
+
+
+def check_room(named: np.ndarray, total: np.ndarray, count: np.ndarray, value: np.ndarray) -> None:
+    """The rest must be able to hold the remaining mass and lie below the named classes."""
+    with np.errstate(divide="ignore"):
+        held = np.logaddexp(logsumexp(named, axis=1), value + np.log(count))
+    short = held < total - _SLACK
+    if short.any():
+        row = int(np.argmax(short))
+        warn(
+            f"logsumexp: in row {row} the named classes and {count[row]:.0f} others, none above them, have "
+            f"{np.exp(held - total)[row]:.1%} of the total at most ({short.sum()} such rows). Their probabilities were scaled "
+            "to 1. Is n_classes, or logsumexp, that of all classes?"
         )
 
 

@@ -25,7 +25,7 @@ from ..validation import (
     read_numbers,
 )
 from .responses import SENTINEL, Origin, read_top
-from .rest import MOST, among_largest, check_total, rest_of
+from .rest import MOST, among_largest, check_room, check_total, rest_of
 from .vocabulary import Vocabulary
 
 # More than any server names of a row: a map of more ranks was fitted on all logits.
@@ -96,6 +96,8 @@ class TopK:
             check_number(self.k, "k", least=1, whole=True)
             largest = np.argsort(-z, axis=1, kind="stable")[:, : self.k]
             z, ids = (np.take_along_axis(a, largest, axis=1) for a in (z, ids))
+        if self.n_classes is not None:
+            check_number(self.n_classes, "n_classes", least=1, whole=True)
         if self.n_classes is not None and self.n_classes < z.shape[1]:
             raise InputError(f"n_classes is {self.n_classes}, but values name {z.shape[1]} classes a row.")
         valid = np.isfinite(z)
@@ -109,6 +111,7 @@ class TopK:
         check_total(z, total)
         named = np.where(among_largest(z, total, self.n_classes or MOST), z, -np.inf)
         count, value = rest_of(named, total, self.n_classes, (np.isfinite(z) & np.isinf(named)).sum(axis=1))
+        check_room(named, total, count, value)
         found = {"values": z, "ids": ids, "logsumexp": total}
         for name, array in {**found, "named": named, "rest_count": count, "rest_value": value}.items():
             object.__setattr__(self, name, array)

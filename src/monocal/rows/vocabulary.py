@@ -8,12 +8,16 @@ gets a number of its own.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from numbers import Integral
 from typing import Any
 
 from ..errors import InputError
 
 _NUMBERED = "token_id:"
+# Numbers that arrays hold, and of how many digits all are such.
+_MOST, _DIGITS = 2**63, 18
 
 
 class Vocabulary(dict[Any, int]):
@@ -31,7 +35,12 @@ class Vocabulary(dict[Any, int]):
             return cls()
         if isinstance(given, Mapping):
             made = cls(given)
+            if not isinstance(given, Vocabulary):
+                _check_numbers(made)
         elif isinstance(given, Sequence) and not isinstance(given, str | bytes):
+            twice = next((token for token, n in Counter(map(str, given)).items() if n > 1), None)
+            if twice is not None:
+                raise InputError(f"vocabulary has the token {twice!r:.40} twice: its number is not known.")
             made = cls({token: i for i, token in enumerate(given)})
         else:
             raise InputError(
@@ -86,10 +95,28 @@ class Vocabulary(dict[Any, int]):
         return alike[0] if len(alike) == 1 else None
 
 
+def _check_numbers(vocabulary: Mapping[Any, Any]) -> None:
+    met: dict[int, Any] = {}
+    for token, number in vocabulary.items():
+        if isinstance(number, bool) or not isinstance(number, Integral) or number_of(int(number)) is None:
+            raise InputError(
+                f"vocabulary has {number!r:.40} for the token {token!r:.40}: expected a whole number from 0 on."
+            )
+        if met.setdefault(int(number), token) != token:
+            raise InputError(
+                f"vocabulary has the number {number} for {met[int(number)]!r:.40} and for {token!r:.40}: every token has one of "
+                "its own."
+            )
+
+
 def number_of(name: Any) -> int | None:
-    """The number that a name is by itself; None for text."""
+    """The number that a name is by itself; None for text, and for what no array can hold."""
     if isinstance(name, int):
-        return name
-    if isinstance(name, str) and name.startswith(_NUMBERED) and name[len(_NUMBERED) :].isdecimal():
-        return int(name[len(_NUMBERED) :])
-    return None
+        return name if 0 <= name < _MOST else None
+    return number_in(name) if isinstance(name, str) and name.startswith(_NUMBERED) else None
+
+
+def number_in(text: str) -> int | None:
+    """The number that text such as ``"15"`` or ``"token_id:15"`` stands for."""
+    digits = text.removeprefix(_NUMBERED)
+    return int(digits) if digits.isdecimal() and len(digits) <= _DIGITS else None
