@@ -157,6 +157,20 @@ def test_ties_get_the_mean_of_their_ranks():
     )
 
 
+def test_only_minus_infinity_hides_a_class():
+    """A large negative number is the lowest logit of its row, from which the others are measured."""
+    z, y, mask = masked_set(8)
+    cal = mc.MCCT(shrinkage=0.1).fit(z, y)
+    assert np.ptp(cal.weights_) > 0
+    number = np.where(mask, -3e38, z)
+    hidden, shown = cal.predict_proba(z), cal.predict_proba(number)
+    assert_order_kept(number, shown)
+    some = mask.any(axis=1)
+    assert (shown.max(axis=1) >= hidden.max(axis=1) - 1e-12).all()
+    assert shown[some].max(axis=1).min() > 0.99
+    assert hidden[some].max(axis=1).min() < 0.9
+
+
 @pytest.mark.parametrize("top_k", [None, 3, 5])
 def test_masked_classes_stay_at_zero(top_k):
     z, y, mask = masked_set(8)
