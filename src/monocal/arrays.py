@@ -62,6 +62,7 @@ class Array(Protocol):
     def __le__(self, other: Any, /) -> Array: ...
     def __gt__(self, other: Any, /) -> Array: ...
     def __ge__(self, other: Any, /) -> Array: ...
+    # An object's own comparison gives one truth value, that of arrays one for each entry.
     def __eq__(self, other: object, /) -> Array: ...  # type: ignore[override]
     def __ne__(self, other: object, /) -> Array: ...  # type: ignore[override]
 
@@ -185,9 +186,8 @@ def _has_triton(device: str) -> bool:
 
         with torch.cuda.device(device):
             one[(1,)](torch.zeros(1, device=device))
-    except (
-        Exception
-    ) as error:  # a compiler, a driver, a linker: what fails has no common type, and there is another way
+    # A compiler, a driver, a linker: what fails has no common type, and there is another way.
+    except Exception as error:
         warn(f"Triton cannot be used ({error}): fits on this device take the slower way.", RuntimeWarning)
         return False
     return True

@@ -170,9 +170,9 @@ def _arrow_array(x: Any) -> Any:
     if hasattr(x, "column_names"):
         name = list_column(x)
         return x if name is None else _arrow_array(x.column(name))
-    if str(x.type).startswith(("list", "large_list", "fixed_size_list")):
-        return _stacked(x.to_numpy(zero_copy_only=False) if hasattr(x, "buffers") else x.to_numpy())
-    return x.to_numpy(zero_copy_only=False) if hasattr(x, "buffers") else x.to_numpy()
+    values = x.to_numpy(zero_copy_only=False) if hasattr(x, "buffers") else x.to_numpy()
+    lists = str(x.type).startswith(("list", "large_list", "fixed_size_list"))
+    return _stacked(values) if lists else values
 
 
 def _arrow_back(values: np.ndarray, x: Any, axis: int) -> Any:

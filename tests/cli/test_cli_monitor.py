@@ -118,3 +118,33 @@ def test_unknown_labels_in_another_order_of_columns(days, run):
     )
     assert [w["labelled"] for w in same] == [250, 250]
     assert same == other
+
+
+@pytest.mark.parametrize(("calibrator", "code"), [(("-c", "named.json"), 0), ((), 3)])
+def test_every_file_has_its_classes_matched_by_name(days, run, calibrator, code):
+    pandas = pytest.importorskip("pandas")
+    data = mc.data.synthetic(2000, 3, seed=2)
+    frame = pandas.DataFrame(data.values, columns=["logit_cat", "logit_dog", "logit_owl"])
+    frame = frame.assign(label=np.array(["cat", "dog", "owl"])[data.labels])
+    frame.to_csv(days / "fit.csv", index=False)
+    run("fit", "fit.csv", "-o", "named.json", "--method", "structured-scaling")
+    turned = frame.iloc[:, [2, 0, 1, 3]]
+    for name, rows in (("first", frame[:1000]), ("same", frame[1000:]), ("other", turned[1000:])):
+        rows.to_csv(days / f"{name}.csv", index=False)
+    same, other = (
+        json.loads(run("monitor", "first.csv", f"{name}.csv", *calibrator, "--json", code=code).stdout)
+        for name in ("same", "other")
+    )
+    assert same["windows"] == other["windows"]
+    told = run("monitor", "other.csv", *calibrator, "--reference", "fit.csv", "--json", code=code).stdout
+    assert "frequencies" not in {alarm["kind"] for alarm in json.loads(told)["alarms"]}
+
+
+def test_every_file_is_read_as_in_the_fit(days, run):
+    data = mc.data.synthetic(2000, 3, seed=2)
+    for name, rows in (("one", slice(0, 1000)), ("two", slice(1000, 2000))):
+        images = np.moveaxis(data.values[rows].reshape(10, 20, 5, 3), -1, 1)
+        np.savez(days / f"{name}.npz", logits=images, labels=data.labels[rows].reshape(10, 20, 5))
+    run("fit", "one.npz", "-o", "dense.json", "--class-axis", "1")
+    both = run("monitor", "one.npz", "two.npz", "-c", "dense.json", "--json")
+    assert json.loads(both.stdout)["rows"] == 2000

@@ -226,3 +226,7 @@ def test_what_metrics_take_is_watched(tmp_path):
     with pytest.raises(mc.InputError, match="class_names"):
         mc.Monitor(class_names=["a"]).update(np.full((2, 2), 0.5))
     mc.Monitor(reference=[10**18, 10**18, 5], window=50).update(np.full((100, 3), 1 / 3))
+    with pytest.raises(mc.InputError, match="class_names"):
+        mc.Monitor(reference=[3, 4], class_names=["a"])
+    with pytest.raises(mc.InputError, match="reference has 3 classes, but those before had 2"):
+        mc.Monitor().update(np.full((2, 2), 0.5)).restart(reference=[1, 2, 3])

@@ -54,9 +54,11 @@ def apply(
     check_writable(out)
     check_not_read(out, path, calibrator, reading.labels)
     with atomic_path(out, force=force) as temporary:
-        model = load(calibrator)
-        data = reading.read_for(
-            model, path, need_labels=reading.labels is not None, mmap=path.suffix.lower() == ".npy"
+        model, data = reading.read_for(
+            load(calibrator),
+            path,
+            need_labels=reading.labels is not None,
+            mmap=path.suffix.lower() == ".npy",
         )
         if data.places_of is not None and reading.labels is not None:
             raise InputError("--labels go along with rows of a table; of pixels and tokens leave them out.")

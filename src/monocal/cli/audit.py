@@ -60,8 +60,7 @@ def _of_calibrator(reading: Reading, path: Path, calibrator: Path) -> OrderAudit
     from ..metrics import order_audit
     from ..persistence import load
 
-    model = load(calibrator)
-    data = reading.read_for(model, path)
+    model, data = reading.read_for(load(calibrator), path)
     with progress(f"Auditing {data.n_samples:,} x {data.n_classes:,}"):
         function = model.predict_proba if data.kind == "probabilities" else model.transform
         return order_audit(data.values, function(data.values), input=data.kind)

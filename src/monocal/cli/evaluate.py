@@ -59,8 +59,7 @@ def evaluate(
         data = reading.read(path, need_labels=True)
         sides = {"value": uncalibrated(data.values, data.kind)}
     else:
-        model = load(calibrator)
-        data = reading.read_for(model, path, need_labels=True)
+        model, data = reading.read_for(load(calibrator), path, need_labels=True)
         _warn_if_fitted_on(calibrator, data)
         shift = None if isinstance(model, LabelShift) else _shift_since_fit(calibrator, data)
         known = context_for(model, context, data, path, reading.group)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -90,7 +91,7 @@ def monitor(
     )
     _check_calibrator(watch, calibrator, state, restart)
     for path in paths:
-        data, probs = _probabilities(reading, model, path)
+        data, probs = _probabilities(reading, model, path, watch.class_names)
         if watch.class_names is None:
             watch.class_names = data.class_names
         watch.update(probs, data.labels)
@@ -125,15 +126,16 @@ def _begin(
             named = ", ".join(f"--{name}" for name in [*given, *(["reference"] if reference else [])])
             raise InputError(f"{state} goes on as it began: leave out {named}, or name another --state.")
         watch = Monitor.load(state)
-        return (
-            watch
-            if not restart
-            else watch.restart(reference and _probabilities(reading, model, reference)[1])
-        )
+        if not restart:
+            return watch
+        if reference is None:
+            return watch.restart()
+        return watch.restart(_probabilities(reading, model, reference, watch.class_names)[1])
     if restart:
         raise InputError("--restart goes on from a --state that is there: leave it out to begin.")
     if reference is not None:
-        given["reference"] = _probabilities(reading, model, reference)[1]
+        data, given["reference"] = _probabilities(reading, model, reference, None)
+        given["class_names"] = data.class_names
     return Monitor(**given)
 
 
@@ -148,16 +150,19 @@ def _check_calibrator(watch: Monitor, calibrator: Path | None, state: Path | Non
     watch.calibrator = now
 
 
-def _probabilities(reading: Reading, model: Calibrator | None, path: Path) -> tuple[LogitsSet, Any]:
-    """The set of a file, and what users were told of its rows."""
+def _probabilities(
+    reading: Reading, model: Calibrator | None, path: Path, names: Sequence[str] | None
+) -> tuple[LogitsSet, Any]:
+    """The set of a file, its classes in the order of ``names``, and what users were told of its rows."""
     from .probabilities import in_blocks, joined, uncalibrated
 
     if model is None:
-        data = reading.read(path, unknown=True)
+        data = reading.ordered(reading.read(path, unknown=True), names)
         return data, uncalibrated(data.values, data.kind)
-    data = reading.read_for(model, path, with_labels=True, unknown=True)
+    of_rows, data = reading.read_for(model, path, with_labels=True, unknown=True)
+    data = reading.ordered(data, names)
     before = uncalibrated(data.values[:1], data.kind)
-    return data, joined(in_blocks(model.predict_proba, data.values), data.values.shape, before.dtype)
+    return data, joined(in_blocks(of_rows.predict_proba, data.values), data.values.shape, before.dtype)
 
 
 def _draw(watch: Monitor, path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 from collections.abc import Callable
@@ -164,8 +165,11 @@ class Reading:
         with_labels: bool = False,
         mmap: bool = False,
         unknown: bool = False,
-    ) -> LogitsSet:
-        """A set that a fitted calibrator can take; labels are read only where they are needed or asked for."""
+    ) -> tuple[Calibrator, LogitsSet]:
+        """A set that a fitted calibrator can take, and the calibrator as it takes it: rows, in columns without names.
+
+        Labels are read only where they are needed or asked for.
+        """
         from ..data.naming import classes_of
 
         # Where nothing is said, classes and labels are as they were in the fit.
@@ -174,7 +178,6 @@ class Reading:
             class_axis=calibrator.class_axis if self.class_axis is None else self.class_axis,
             ignore_index=calibrator.ignore_index if self.ignore_index is None else self.ignore_index,
         )
-        calibrator.set_params(class_axis=-1)  # what is read are rows
         read = functools.partial(
             asked.read,
             path,
@@ -200,11 +203,12 @@ class Reading:
                 f"{path} has {found.n_classes} classes, but the calibrator was fitted on {calibrator.n_features_in_}: "
                 f"give it outputs of the same classifier."
             )
-        # Once the columns are matched they are those of the fit, and go on as an array without names.
-        names = calibrator.__dict__.pop("feature_names_in_", None)
+        # A copy: the next file is matched with the names, and read along the axis, of the fit again.
+        of_rows = copy.copy(calibrator).set_params(class_axis=-1)
+        names = of_rows.__dict__.pop("feature_names_in_", None)
         if found.class_names is None and names is not None:
-            return replace(found, class_names=classes_of(tuple(map(str, names))))
-        return self._ordered(found, names)
+            return of_rows, replace(found, class_names=classes_of(tuple(map(str, names))))
+        return of_rows, self.ordered(found, names)
 
     def read_both(self, path: Path, test: Path | None) -> tuple[LogitsSet, LogitsSet | None]:
         """A set to fit on and one to judge on: a second file, or the test part of the first, or none."""
@@ -212,7 +216,7 @@ class Reading:
         if test is not None:
             judge = self.read(test, kind=cal.kind, need_labels=True).with_classes(cal.n_classes)
             cal = cal.with_classes(judge.n_classes)
-            return cal, self._ordered(judge, cal.class_names) if judge.n_classes == cal.n_classes else judge
+            return cal, self.ordered(judge, cal.class_names) if judge.n_classes == cal.n_classes else judge
         if self.part is None and len(_parts(path)) > 1:
             return cal, self.read(path, prefer="test", need_labels=True)
         return cal, None
@@ -229,7 +233,7 @@ class Reading:
         ]
 
     @staticmethod
-    def _ordered(found: LogitsSet, names: Any) -> LogitsSet:
+    def ordered(found: LogitsSet, names: Any) -> LogitsSet:
         """The classes in the order of ``names``, by name, where both have names."""
         ordered = found.in_order_of(None if names is None else tuple(map(str, names)))
         for told in ordered.notes[len(found.notes) :]:

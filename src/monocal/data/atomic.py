@@ -151,7 +151,7 @@ def library_writes() -> Iterator[None]:
         yield
     except (InputError, MissingExtraError, MemoryError, OSError):
         raise
-    except Exception as error:
+    except Exception as error:  # each library has its own
         raise OSError(str(error) or type(error).__name__) from error
 
 

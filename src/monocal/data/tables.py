@@ -21,6 +21,7 @@ import numpy as np
 from monocal.data.headers import is_number, is_row_index, lacks_names
 from monocal.data.sources import NamedArrays, check_magic, extension, reading
 from monocal.errors import FileError, require
+from monocal.kinds import library_of
 
 _WIDE = 10_000  # columns, above which numpy parses a table by rows: pyarrow handles each column by itself
 _LOOKED_AT = 100  # rows, to tell columns of words from columns of numbers
@@ -207,7 +208,7 @@ def is_frame(given: Any) -> bool:
 def open_frame(frame: Any) -> NamedArrays:
     """A frame in memory, read as a file of the same columns would be."""
     arrow = require("pyarrow", "data")
-    title = f"the {type(frame).__module__.partition('.')[0]} frame"
+    title = f"the {library_of(frame)} frame"
     with reading(title, "a frame"):
         found = arrow.table(frame)
     return _of_arrow(None, title, found.schema, lambda wanted: found.select(list(wanted)))

@@ -121,21 +121,28 @@ class Monitor:
         self.window, self.alpha = check_count(self.window, "window"), check_fraction(self.alpha, "alpha")
         check_number(self.tolerance, "tolerance", least=0, most=0.5)
         self.tolerance = float(self.tolerance)
-        self._bets = Bets.begin(float(self.tolerance))
-        self._watch: FrequencyWatch | None = None
         self._waiting = WaitingRows.none()
         self._n_classes: int | None = None
         self._rows = 0
-        if reference is not None:
-            counts = _reference_counts(reference)
-            self._n_classes = len(counts)
-            self._watch = FrequencyWatch(self.alpha / 2, counts)
+        self._begin(reference)
 
-    def _check_names(self) -> None:
-        if self.class_names is not None and len(self.class_names) != self._n_classes:
+    def _begin(self, reference: Any) -> None:
+        """The tests before their first window."""
+        counts = None if reference is None else _reference_counts(reference)
+        if counts is not None:
+            self._check_classes(len(counts), "reference")
+        self._bets = Bets.begin(self.tolerance)
+        self._watch = None if counts is None else FrequencyWatch(self.alpha / 2, counts)
+
+    def _check_classes(self, n_classes: int, name: str) -> None:
+        """As many classes as before, and as many names."""
+        if self._n_classes not in (None, n_classes):
+            raise InputError(f"{name} has {n_classes} classes, but those before had {self._n_classes}.")
+        if self.class_names is not None and len(self.class_names) != n_classes:
             raise InputError(
-                f"class_names has {len(self.class_names)} names, but there are {self._n_classes} classes."
+                f"class_names has {len(self.class_names)} names, but there are {n_classes} classes."
             )
+        self._n_classes = n_classes
 
     def __repr__(self) -> str:
         return f"Monitor({self.n_rows:,} rows, {len(self.windows)} windows, {len(self.alarms)} alarms)"
@@ -171,10 +178,7 @@ class Monitor:
             known = given.reshape(n) != -1
             y = np.where(known, given.reshape(n), 0)
         rows = Outcomes.of(probs, y)
-        if self._n_classes not in (None, rows.n_classes):
-            raise InputError(f"probs has {rows.n_classes} classes, but those before had {self._n_classes}.")
-        self._n_classes = rows.n_classes
-        self._check_names()
+        self._check_classes(rows.n_classes, "probs")
         self._waiting += WaitingRows(rows.predicted, rows.confidence, rows.label_prob, rows.correct, known)
         while len(self._waiting) >= self.window:
             self._close(self.window)
@@ -187,11 +191,8 @@ class Monitor:
         ``reference``, as in `Monitor`, the next window is what frequencies are compared with.
         """
         self.finish()
+        self._begin(reference)
         self.alarms = []
-        self._bets = Bets.begin(float(self.tolerance))
-        self._watch = (
-            None if reference is None else FrequencyWatch(self.alpha / 2, _reference_counts(reference))
-        )
         return self
 
     def finish(self) -> Monitor:

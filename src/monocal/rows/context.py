@@ -17,6 +17,7 @@ import numpy as np
 
 from ..arrays import is_torch, to_numpy
 from ..errors import InputError
+from ..kinds import library_of
 
 NUMBER, CATEGORY = "number", "category"
 _PLURAL = {NUMBER: "numbers", CATEGORY: "categories"}
@@ -212,7 +213,7 @@ def _array(x: Any) -> np.ndarray:
         return np.asarray(gaps.filled(None) if np.any(x.mask) else gaps)
     if is_torch(x):
         return to_numpy(x)
-    if type(x).__module__.partition(".")[0] in ("h5py", "zarr"):
+    if library_of(x) in ("h5py", "zarr"):
         x = x[...]
     if hasattr(x, "compute") and hasattr(x, "dask"):  # small beside the logits
         return _array(x.compute())

@@ -132,7 +132,7 @@ class DaskSource:
     """Checked rows in the chunks of a Dask array that have rows with weight; implements `interface.Source`."""
 
     reader: Reader
-    chunks: list[tuple[Delayed, Delayed, Delayed, int]]
+    chunks: list[tuple[Any, ...]]  # those of `chunks_of`
     sizes: list[int]
     first: np.ndarray  # a few of the logits
     shape: tuple[int, int]
@@ -284,7 +284,7 @@ def _weights(blocks: list[Block]) -> list[float]:
 
 
 def _with_factors(blocks: list[Block], factors: Box) -> list[Block]:
-    return [replace(block, factors=factors.value(block.statistics)) for block in blocks]
+    return [replace(block, factors=factors.value(block.measured)) for block in blocks]
 
 
 def _apply_to_frame(frame: Any, row_map: RowMap, like: Any) -> Any:

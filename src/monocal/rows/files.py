@@ -56,7 +56,7 @@ def _is_file(x: Any) -> bool:
         return _is_file(x.array)
     if isinstance(x, np.ndarray):
         return _memmap(x) is not None
-    return type(x).__module__.partition(".")[0] in ("zarr", "h5py") and hasattr(x, "shape")
+    return library_of(x) in ("zarr", "h5py") and hasattr(x, "shape")
 
 
 def _is_iterable_of_blocks(x: Any) -> bool:
@@ -322,6 +322,7 @@ def _forget(x: Any) -> None:
     found = _memmap(x.array if isinstance(x, GatheredRows) else x)
     # Pages of a private map (mode "c") may hold changes that are nowhere else.
     if found is not None and found.mode != "c" and hasattr(mmap, "MADV_DONTNEED"):
+        # The base is an mmap, as `_memmap` has seen to; numpy's types say that it is an array.
         found.base.madvise(mmap.MADV_DONTNEED)  # type: ignore[union-attr]
 
 

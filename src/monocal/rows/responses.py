@@ -274,15 +274,14 @@ def _by_number(holder: Any, name: str, ids_name: str, i: int, c: int) -> Iterato
 
 def _added(row: Position, k: int | None) -> set[int]:
     """Which entries of a row, by their places, are not among its k largest: at most the actual token, where k is not given."""
-    ranks = [entry.rank for entry in row.entries]
-    ranked = None not in ranks
-    if k is not None and ranked:
-        return {i for i, rank in enumerate(ranks) if rank > k}  # type: ignore[operator]
+    ranks = [entry.rank for entry in row.entries if entry.rank is not None]
+    if len(ranks) == len(row.entries):
+        beyond = {i for i, rank in enumerate(ranks) if rank > (len(ranks) if k is None else k)}
+        if beyond or k is not None:
+            return beyond
     values = np.array([entry.value for entry in row.entries])
     if k is not None:
         return set(np.argsort(-values, kind="stable")[k:].tolist())
-    if ranked and max(ranks) > len(ranks):  # type: ignore[type-var, operator]
-        return {i for i, rank in enumerate(ranks) if rank > len(ranks)}  # type: ignore[operator]
     own = row.own_place
     if own is None or len(values) == 1 or (row.falling and own != 0):
         return set()
@@ -352,33 +351,26 @@ def read_top(
     rows = positions(responses, part, position)
     known = Vocabulary.of(vocabulary)
     of_rows = [_numbers(known, row) for row in rows]
-    numbers = {
-        id(e): n
-        for row, of_row in zip(rows, of_rows, strict=True)
-        for e, n in zip(row.entries, of_row, strict=True)
-    }
     added = [_added(row, k) for row in rows]
-    kept = [
-        [entry for i, entry in enumerate(row.entries) if i not in beyond]
-        for row, beyond in zip(rows, added, strict=True)
-    ]
-    width = max(map(len, kept))
+    width = max(len(row.entries) - len(beyond) for row, beyond in zip(rows, added, strict=True))
     values, ids = np.full((len(rows), width), -np.inf), np.zeros((len(rows), width), dtype=np.int64)
-    for i, of_row in enumerate(kept):
-        entries = sorted(of_row, key=lambda entry: -entry.value)
-        values[i, : len(entries)] = [entry.value for entry in entries]
-        ids[i, : len(entries)] = [numbers[id(entry)] for entry in entries]
+    for i, (row, of_row, beyond) in enumerate(zip(rows, of_rows, added, strict=True)):
+        logs = [entry.value for entry in row.entries]
+        falling = sorted(set(range(len(logs))) - beyond, key=lambda j: (-logs[j], j))
+        values[i, : len(falling)] = [logs[j] for j in falling]
+        ids[i, : len(falling)] = [of_row[j] for j in falling]
     # Where the order of the keys, which tells the actual token, is not the server's, it is not known.
     known_tokens = all(row.actual is not None for row in rows) and not any(
         row.by_order and beyond - {0} for row, beyond in zip(rows, added, strict=True)
     )
     tokens = None
     if known_tokens:
-        places_of = [row.own_place for row in rows]
+        by_name = known.labels([row.actual for row in rows])
+        own_places = [row.own_place for row in rows]
         tokens = np.array(
             [
-                known.labels([row.actual])[0] if place is None else of_row[place]
-                for row, of_row, place in zip(rows, of_rows, places_of, strict=True)
+                number if place is None else of_row[place]
+                for number, of_row, place in zip(by_name, of_rows, own_places, strict=True)
             ],
             dtype=np.int64,
         )

@@ -16,9 +16,6 @@ from .parallel import CPU_BLOCK, rows_of_size
 # A coarse copy has one row in eight where that leaves at least this many rows, and a smaller share of very many rows. A copy
 # of more than one row in four saves nothing.
 _COARSE = 1024
-_COARSE_BLOCKS = (
-    1.0  # blocks of a coarse copy are as large as others, so that there are enough of them for many cores
-)
 # Logits of a coarse copy, at the most; above, it costs more than it improves a step (and memory, where rows are in a file).
 _COARSE_LOGITS = 2**24
 # Up to this many logits, double precision costs nothing that anyone would notice.
@@ -45,9 +42,11 @@ def in_sample(n_rows: int, n_classes: int, step: int) -> np.ndarray:
 
 
 def join_samples(thin: Sequence[Block], step: int) -> list[Block]:
-    """Blocks of which one row in ``step`` is left, joined again: thin blocks would cost more in calls than in arithmetic."""
-    together = max(1, int(step * _COARSE_BLOCKS))
-    groups = [thin[i : i + together] for i in range(0, len(thin), together)]
+    """Blocks of which one row in ``step`` is left, joined to blocks as large as others.
+
+    Thin blocks would cost more in calls than in arithmetic, and larger ones would be too few for many cores.
+    """
+    groups = [thin[i : i + step] for i in range(0, len(thin), step)]
     return [join_blocks(group) if len(group) > 1 else group[0].every(1) for group in groups]
 
 

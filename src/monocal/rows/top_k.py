@@ -228,15 +228,16 @@ class TopK:
 
     def class_numbers(self, y: Any, name: str = "y", rows: str = "X") -> np.ndarray:
         """Labels (n,) as class numbers, given as such or, after `from_openai` and `from_vllm`, as text."""
-        texts = np.asarray(y, dtype=object) if self.vocabulary is not None and _is_text(y) else None
-        if texts is not None:
-            assert self.vocabulary is not None
-            if all(self.vocabulary.find(text) is None for text in set(texts.ravel())):
+        vocabulary = self.vocabulary
+        if vocabulary is not None and _is_text(y):
+            texts = np.asarray(y, dtype=object)
+            words = texts.ravel().tolist()
+            if all(number is None for number in vocabulary.find(words)):
                 raise InputError(
-                    f"{name}: no label is a token of these responses; the first is {texts.ravel()[0]!r}. Tokens often "
+                    f"{name}: no label is a token of these responses; the first is {words[0]!r}. Tokens often "
                     "begin with a space, and top.vocabulary lists them."
                 )
-            y = np.reshape(self.vocabulary.labels(texts.ravel().tolist()), texts.shape)
+            y = np.reshape(vocabulary.labels(words), texts.shape)
         like = np.broadcast_to(0.0, (len(self), self.n_classes or ANY_CLASS))
         numbers: np.ndarray = to_numpy(check_labels(y, like, name, rows=rows))
         return numbers

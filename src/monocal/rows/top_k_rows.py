@@ -152,15 +152,17 @@ class TopKSource:
 
     def prepare(self, **how: Any) -> MemoryRows:
         check_top_k(how.get("top_k"), self.shape[1])
+        counted = np.average(self.top.rest_count, weights=self.weight)
+        n_classes = self.top.n_classes or round(self.shape[1] + float(counted))
         # In double precision throughout: the rows are short.
         return MemoryRows(
             [
-                self._block(rows, how.get("top_k"), how.get("statistics", ()))
+                self._block(rows, how.get("top_k"), how.get("statistics", ()), n_classes)
                 for rows in row_slices(self.top.values)
             ]
         )
 
-    def _block(self, rows: slice, top_k: int | None, statistics: Sequence[Any]) -> Block:
+    def _block(self, rows: slice, top_k: int | None, statistics: Sequence[Any], n_classes: int) -> Block:
         z, column = self.top.named[rows], self.columns[rows]
         count, value = self.top.rest_count[rows], self.top.rest_value[rows]
         outside = column == z.shape[1]
@@ -170,8 +172,6 @@ class TopKSource:
         ranked = block.rows
         rest = Rest(_rest_depth(ranked, z, value), count)
         tail = ranked.tail or Tail(None, np.zeros(len(z), dtype=np.int64), False)
-        counted = np.average(self.top.rest_count, weights=self.weight)
-        n_classes = self.top.n_classes or round(z.shape[1] + float(counted))
         ranked = replace(ranked, tail=replace(tail, rest=rest), n_classes=n_classes)
         return replace(
             block,

@@ -82,17 +82,23 @@ class Vocabulary(dict[Any, int]):
 
     def labels(self, names: Sequence[Any]) -> list[int]:
         """Numbers of labels given as text; one that no row names gets a number that no token has."""
-        found = [self.find(name) for name in names]
-        return [self.free if number is None else number for number in found]
+        return [self.free if number is None else number for number in self.find(names)]
 
-    def find(self, name: Any) -> int | None:
-        """The number of a token: of its text, too, where one token alone has it; None where there is none."""
-        if name in self or number_of(name) is not None:
-            return self.get(name, number_of(name))
-        if isinstance(name, tuple):
-            return None if self.grows else self.get(name[0])
-        alike = [number for key, number in self.items() if isinstance(key, tuple) and key[0] == name]
-        return alike[0] if len(alike) == 1 else None
+    def find(self, names: Sequence[Any]) -> list[int | None]:
+        """Numbers of tokens: by their text, too, where one token alone has it; None where there is none."""
+        by_text: dict[Any, int | None] = {}
+        for key, number in self.items():
+            if isinstance(key, tuple):
+                by_text[key[0]] = None if key[0] in by_text else number
+
+        def one(name: Any) -> int | None:
+            if name in self or number_of(name) is not None:
+                return self.get(name, number_of(name))
+            if isinstance(name, tuple):
+                return None if self.grows else self.get(name[0])
+            return by_text.get(name)
+
+        return [one(name) for name in names]
 
 
 def _check_numbers(vocabulary: Mapping[Any, Any]) -> None:
