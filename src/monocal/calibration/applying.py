@@ -14,7 +14,6 @@ from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.utils._set_output import _get_output_config
 from sklearn.utils.validation import validate_data
 
 from ..arrays import Array, array_namespace, is_torch, keep_argmax, ordered_softmax, to_numpy
@@ -26,6 +25,7 @@ from ..rows.files import check_out, context_blocks, is_empty, plain_blocks
 from ..rows.inputs import elsewhere
 from ..rows.interface import RowMap
 from ..rows.top_k import TopK
+from ..sklearn_private import output_config
 from .given_rows import TakesRows, gathered
 
 
@@ -56,7 +56,7 @@ class AppliesMap(TakesRows, ABC):
         found = compared._apply_to_arrays(kind.array(X), method, out, context)
         if context is not None:
             self.unseen_ = compared.unseen_
-        if method == "transform" and _get_output_config("transform", self)["dense"] != "default":
+        if method == "transform" and output_config("transform", self)["dense"] != "default":
             return self._for_a_frame(found)
         return found if out is not None else kind.back(found, X, self.class_axis)
 
