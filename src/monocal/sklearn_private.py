@@ -6,13 +6,28 @@ of scikit-learn moves one, this file is the only one to change.
 
 from __future__ import annotations
 
-# The base of scorers: routes weights, and lets several scorers share one prediction. `make_scorer` hides the estimator.
-from sklearn.metrics._scorer import _BaseScorer as BaseScorer
+from typing import Any
 
 # Rows of whatever an estimator takes: arrays, sparse matrices, frames, lists.
 from sklearn.utils import _safe_indexing as rows_of
 
-# The same for keyword arguments of fit: those with a value for each row are cut, others are passed on.
+# What `set_output` asks of an estimator. `transform` is wrapped by it, and has to hand over what the wrapper takes.
+from sklearn.utils._set_output import _get_output_config as output_config
+
+# Whether keyword arguments of fit go where they are requested, or to the estimator alone.
+from sklearn.utils.metadata_routing import _routing_enabled as routing_enabled
+
+# Rows of keyword arguments of fit: those with a value for each row are cut, others are passed on.
 from sklearn.utils.validation import _check_method_params as params_of_rows
 
-__all__ = ["BaseScorer", "params_of_rows", "rows_of"]
+__all__ = ["BaseScorer", "output_config", "params_of_rows", "routing_enabled", "rows_of"]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "BaseScorer":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    # The base of scorers: routes weights, and lets several scorers share one prediction. `make_scorer` hides the estimator.
+    # Imported where it is asked for: calibrators, which ask for others of these names, need none of scikit-learn's metrics.
+    from sklearn.metrics._scorer import _BaseScorer
+
+    return _BaseScorer

@@ -36,9 +36,9 @@ from ..rows.interface import Rows, Source
 from ..rows.top_k_rows import TopKSource, same_on_all
 from ..validation import check_number
 from .adjustment import Adjustment, fit_adjustment
-from .base import START_ROWS
 from .cone import BIAS_EMPHASIS, PRIOR_ROWS, SCALE_EMPHASIS, ConeCalibrator, warn_if_unfinished
 from .explanation import Explanation, explain
+from .fitting import START_ROWS
 from .ramps import RampFactors, choose_ramps, statistic_functions
 from .rank_map import RankMap
 from .statistics import STATISTICS

@@ -17,11 +17,10 @@ from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clo
 from sklearn.frozen import FrozenEstimator
 from sklearn.metrics import accuracy_score
 from sklearn.model_selection import check_cv
-from sklearn.utils import Bunch, _safe_indexing, get_tags, indexable
+from sklearn.utils import Bunch, get_tags, indexable
 from sklearn.utils.metadata_routing import (
     MetadataRouter,
     MethodMapping,
-    _routing_enabled,
     process_routing,
 )
 from sklearn.utils.multiclass import check_classification_targets
@@ -36,6 +35,7 @@ from sklearn.utils.validation import (
 from ..calibration import Calibrator
 from ..errors import InputError, require, warn
 from ..registry import find_method
+from ..sklearn_private import routing_enabled, rows_of
 from ..validation import check_weights
 from .ensemble import mean_of_members
 from .folds import Fold, FoldWork, deal, encode, fit_on_labels, tell_of_places
@@ -285,7 +285,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
 
     def _routed(self, sample_weight: Any, fit_params: dict[str, Any]) -> Bunch:
         """Keywords for the estimator's ``fit`` and the splitter's ``split``."""
-        if _routing_enabled():
+        if routing_enabled():
             routed = process_routing(self, "fit", sample_weight=sample_weight, **fit_params)
             routed.setdefault("splitter", Bunch(split={}))
             return routed
@@ -340,7 +340,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
                 raise InputError(
                     f"context: {type(calibrator).__name__} takes none. Use method='conditional', or leave the context out."
                 )
-            known = {"context": _safe_indexing(context, rows)}
+            known = {"context": rows_of(context, rows)}
         own = None if weight is None else weight[rows]
         times = np.bincount(rows)[rows]
         if times.max() > 1:

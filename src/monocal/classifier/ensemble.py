@@ -21,16 +21,20 @@ from .folds import encode
 
 def mean_of_members(members: Sequence[Any], classes: np.ndarray, X: Any, context: Any) -> np.ndarray:
     """Probabilities (n, m) of all classes; a member gives nothing to a class it has not seen."""
-    total, first, agreed = np.zeros(0), np.zeros(0), np.zeros(0, dtype=bool)
-    for number, member in enumerate(members):
+
+    def of_all_classes(member: Any) -> np.ndarray:
         own = member.predict_proba(X, context)
         p = np.zeros((len(own), len(classes)), dtype=own.dtype)
         p[:, encode(member.classes_, classes)] = own
-        if number == 0:
-            total, first, agreed = p.copy(), p, np.ones(len(p), dtype=bool)
-        else:
-            total = total + p
-            agreed &= p.argmax(axis=1) == first.argmax(axis=1)
-    total /= len(members)
-    total[agreed] = keep_argmax(total[agreed], first[agreed])
-    return total
+        return p
+
+    first = of_all_classes(members[0])
+    total, named = first, first.argmax(axis=1)
+    agreed = np.ones(len(first), dtype=bool)
+    for member in members[1:]:
+        p = of_all_classes(member)
+        total = total + p
+        agreed &= p.argmax(axis=1) == named
+    mean: np.ndarray = total / len(members)
+    mean[agreed] = keep_argmax(mean[agreed], first[agreed])
+    return mean

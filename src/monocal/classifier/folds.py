@@ -30,8 +30,9 @@ def fit_on_labels(estimator: Any, X: Any, y: np.ndarray, keywords: dict[str, Any
             raise
         try:
             return clone(estimator).fit(X, places, **keywords), True
-        except Exception:
-            raise refusal from None  # it was not for the labels
+        except Exception:  # an estimator may raise anything
+            # It was not for the labels, so the first refusal is the one to tell.
+            raise refusal from None
 
 
 def encode(y: np.ndarray, classes: Any) -> np.ndarray:

@@ -99,14 +99,17 @@ class AdjustmentModule(ExactModule):
     ) -> tuple[torch.Tensor | None, list[torch.Tensor]]:
         """The scale that the categories of each row (...) have together, None where there are none; and its numbers."""
         scale, numbers = None, []
+        if not self.n_columns:
+            return scale, numbers
+        given = self._checked(context, f)
         for i, count in enumerate(self.categories):
-            codes = self._column(context, i, f)
             if count is None:
                 assert self.typical is not None
                 # In double precision: a time, say, is large beside its differences.
-                away = context[..., i].double() - self.typical[i].double()  # type: ignore[index]
+                away = given[..., i].double() - self.typical[i].double()
                 numbers.append(torch.where(torch.isnan(away), 0.0, away).to(f.dtype))
                 continue
+            codes = given[..., i].to(f.dtype)
             known = (codes >= 0) & (codes < count)
             index = torch.where(known, codes, float(count)).long()
             found = getattr(self, f"column_{i}").to(f.dtype)[index]
@@ -128,14 +131,14 @@ class AdjustmentModule(ExactModule):
             weight, lift = ((psi * s[1:]).sum(-1) + s[0] for s in self.steps.to(dtype))
         return weight, lift
 
-    def _column(self, context: torch.Tensor | None, i: int, f: torch.Tensor) -> torch.Tensor:
+    def _checked(self, context: torch.Tensor | None, f: torch.Tensor) -> torch.Tensor:
         if context is None or tuple(context.shape) != (*f.shape[:-1], self.n_columns):
             shape = None if context is None else tuple(context.shape)
             raise InputError(
                 f"context must have shape {(*f.shape[:-1], self.n_columns)}, what calibrator.context_.codes() gives, but "
                 + ("is missing." if shape is None else f"has shape {shape}.")
             )
-        return context[..., i].to(f.dtype)
+        return context
 
 
 def blank_adjustment(n_classes: int, meaning: dict[str, Any] | None) -> AdjustmentPlan | None:

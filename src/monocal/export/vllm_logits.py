@@ -44,7 +44,7 @@ def _base() -> type:
     return found
 
 
-class CalibratedLogits(_base()):  # type: ignore[misc]
+class CalibratedLogits(_base()):  # type: ignore[misc]  # known only where vLLM is installed
     """A logits processor of vLLM that calibrates every request.
 
     Parameters

@@ -123,10 +123,9 @@ class StructuredScaling(Calibrator):
         self.max_iter = max_iter
 
     @property
-    def _streams(self) -> bool:  # type: ignore[override]
-        return self.kind == "vector" and not isinstance(
-            self.shrinkage, str
-        )  # cross-validation reads too often
+    def _streams(self) -> bool:  # type: ignore[override]  # it hangs on parameters
+        # Cross-validation reads the rows too often.
+        return self.kind == "vector" and not isinstance(self.shrinkage, str)
 
     def _fit_source(self, source: Source) -> None:
         check_choice(self.kind, "kind", ("matrix", "vector"))
