@@ -11,7 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from .tables import Row, markdown
+import pages
+
+from .tables import Row
 
 ROWS = [(n, 100) for n in (1000, 2000, 4000, 8000, 16_000, 32_000, 64_000)]
 CLASSES = [(2000, m) for m in (10, 32, 100, 320, 1000, 3200, 10_000, 32_000)]
@@ -69,7 +71,7 @@ def table(rows: list[Row]) -> str:
         return [name, *cells]
 
     header = ["method", "fit, ms, by rows", "exponent", "fit, ms, by classes", "exponent"]
-    return "### Growth\n\n" + markdown(header, map(line, LINES))
+    return "### Growth\n\n" + pages.table(header, map(line, LINES))
 
 
 def draw(rows: list[Row], folder: Path) -> None:
