@@ -102,17 +102,19 @@ def table(found: dict[str, list[dict[str, str]]]) -> str:
 
     loss, brier, ece, accuracy = map(column, ("logloss", "brier", "ece-15", "accuracy"))
     by_loss, by_brier = win_rates(loss), win_rates(brier)
+    header = ["method", "wins by log-loss", "wins by Brier", "log-loss", "ECE, %", "accuracy, %"]
     lines = [
-        "| method | wins by log-loss | wins by Brier | log-loss | ECE, % | accuracy, % |",
-        "|---|---:|---:|---:|---:|---:|",
+        [
+            f"**{name}**" if name.startswith("monocal") else name,
+            f"{by_loss[name]:.2f}",
+            f"{by_brier[name]:.2f}",
+            f"{loss[name].mean():.4f}",
+            f"{100 * ece[name].mean():.2f}",
+            f"{100 * accuracy[name].mean():.2f}",
+        ]
+        for name in sorted(found, key=lambda name: -by_loss[name])
     ]
-    for name in sorted(found, key=lambda name: -by_loss[name]):
-        shown = f"**{name}**" if name.startswith("monocal") else name
-        lines.append(
-            f"| {shown} | {by_loss[name]:.2f} | {by_brier[name]:.2f} | {loss[name].mean():.4f} | {100 * ece[name].mean():.2f} "
-            f"| {100 * accuracy[name].mean():.2f} |"
-        )
-    return "\n".join(lines)
+    return pages.table(header, lines)
 
 
 def main() -> None:

@@ -31,10 +31,10 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
     from matplotlib.figure import Figure
     from matplotlib.ticker import FuncFormatter, NullFormatter
 
-    from monocal.paper.figures import _STYLE
+    from monocal.paper.figures import STYLE
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(7.2, 2.8), layout="constrained")
         FigureCanvasAgg(figure)
         handles: dict[str, Any] = {}

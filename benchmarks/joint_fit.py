@@ -22,8 +22,8 @@ from scipy.optimize import minimize
 from scipy.special import log_softmax, softmax
 
 import monocal as mc
+import pages
 from monocal import data
-from peers.tables import markdown
 
 SETS = ["mmlu_mistral-7b", "text_agnews_gpt2", "netcal_cifar10_lenet-5"]
 STRENGTHS = (1.0, 10.0)
@@ -110,7 +110,7 @@ def main() -> None:
                     found[name].append(nll(way(z[fit], y[fit], strength)(z[rest]), y[rest]))
             lines.append([cal.name, f"{size:,}", *(f"{np.mean(values):.4f}" for values in found.values())])
             print(lines[-1], flush=True)
-    print(markdown(["set", "rows", "temperature", *ways], lines))
+    print(pages.table(["set", "rows", "temperature", *ways], lines))
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ Honest streams: labels are drawn from the probabilities themselves; the share wi
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +20,7 @@ BEFORE, AFTER = 5_000, 20_000
 
 
 def rows(
-    rng: np.random.Generator, n: int, power: float = 1.0, weights: object = 1.0
+    rng: np.random.Generator, n: int, power: float = 1.0, weights: Any = 1.0
 ) -> tuple[np.ndarray, np.ndarray]:
     truth = rng.dirichlet(np.ones(5) / 2, size=n) * weights
     truth /= truth.sum(axis=1, keepdims=True)
@@ -40,7 +41,7 @@ def false_alarms(streams: int, tolerance: float) -> dict[str, float]:
     return {kind: number / streams for kind, number in found.items()}
 
 
-def delay(streams: int, **drift: object) -> tuple[float, float]:
+def delay(streams: int, **drift: Any) -> tuple[float, float]:
     """Rows from the drift to the alarm (median), and the share of streams in which there was one."""
     found = []
     for seed in range(streams):
@@ -48,7 +49,7 @@ def delay(streams: int, **drift: object) -> tuple[float, float]:
         monitor = mc.Monitor(reference=rows(rng, 5_000)[0], window=250)
         monitor.update(*rows(rng, BEFORE))
         early = len(monitor.alarms)
-        probs, labels = rows(rng, AFTER, **drift)  # type: ignore[arg-type]
+        probs, labels = rows(rng, AFTER, **drift)
         monitor.update(probs, None if "weights" in drift else labels)
         late = monitor.alarms[early:]
         found.append(late[0].row - BEFORE if late else np.inf)
@@ -62,13 +63,12 @@ def main() -> None:
     parser.add_argument("--streams", type=int, default=1000)
     parser.add_argument("--docs", action="store_true", help="write the table into the documentation")
     given = parser.parse_args()
-    lines = ["| stream | what happened |", "|---|---|"]
+    lines = []
     for tolerance in (0.0, 0.01):
         shares = false_alarms(given.streams, tolerance)
         told = ", ".join(f"{kind} {100 * share:.1f} %" for kind, share in shares.items())
-        lines.append(
-            f"| honest, {given.streams:,} streams of 20,000 rows, tolerance {tolerance:g} | false alarms: {told} (alpha: 5 %) |"
-        )
+        stream = f"honest, {given.streams:,} streams of 20,000 rows, tolerance {tolerance:g}"
+        lines.append([stream, f"false alarms: {told} (alpha: 5 %)"])
     few = max(20, given.streams // 10)
     for name, drift in (
         ("too sure, power 1.2", {"power": 1.2}),
@@ -78,10 +78,9 @@ def main() -> None:
         ("one class of five twice as frequent, no labels", {"weights": np.array([2.0, 1, 1, 1, 1])}),
     ):
         rows_, share = delay(few, **drift)
-        lines.append(
-            f"| {name} | alarm after {rows_:,.0f} rows (median of {few}); in {100 * share:.0f} % of streams |"
-        )
-    table = "\n".join(lines)
+        seen = f"alarm after {rows_:,.0f} rows (median of {few}); in {100 * share:.0f} % of streams"
+        lines.append([name, seen])
+    table = pages.table(["stream", "what happened"], lines, words=2)
     print(table)
     if given.docs:
         pages.write_into("docs/examples/monitoring.md", "monitoring", table)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Iterable
 from datetime import date
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -21,10 +22,11 @@ def write_into(page: str, name: str, text: str) -> None:
     path.write_text(before + mark + text.strip() + "\n" + end + after, encoding="utf-8")
 
 
-def table(header: list[str], rows: list[list[str]], words: int = 1) -> str:
+def table(header: Iterable[str], rows: Iterable[Iterable[str]], words: int = 1) -> str:
     """Markdown; the first ``words`` columns are left-aligned, the others are numbers."""
-    rule = ["---"] * words + ["---:"] * (len(header) - words)
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in [header, rule, *rows])
+    head = list(header)
+    rule = ["---"] * words + ["---:"] * (len(head) - words)
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in [head, rule, *rows])
 
 
 def setting(*packages: str) -> str:

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 import monocal as mc
+import pages
 from monocal.export import LogitsProcessor
 
 
@@ -31,10 +32,8 @@ def best(functions: dict[str, Callable[[], Any]], rounds: int = 40) -> dict[str,
 
 def main() -> None:
     torch.set_num_threads(1)
-    print(
-        "| rows x tokens, type | log-probabilities | logits (`normalize=False`) | the module's own `log_probabilities` |"
-    )
-    print("| --- | ---: | ---: | ---: |")
+    header = ["log-probabilities", "logits (`normalize=False`)", "the module's own `log_probabilities`"]
+    lines = []
     for tokens in (50_257, 128_256):
         data = mc.data.synthetic(60, tokens, seed=0, dtype=np.float32, keep_truth=False)
         cal = mc.TemperatureScaling().fit(data.values, data.labels)
@@ -52,8 +51,9 @@ def main() -> None:
                     },
                     rounds=15,
                 )
-            ratios = " | ".join(f"{times[name] / times['one']:.1f}" for name in ("logs", "logits", "module"))
-            print(f"| 16 x {tokens:,}, {str(dtype).removeprefix('torch.')} | {ratios} |")
+            ratios = (f"{times[name] / times['one']:.1f}" for name in ("logs", "logits", "module"))
+            lines.append([f"16 x {tokens:,}, {str(dtype).removeprefix('torch.')}", *ratios])
+    print(pages.table(["rows x tokens, type", *header], lines))
 
 
 if __name__ == "__main__":

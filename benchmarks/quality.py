@@ -86,12 +86,6 @@ def few_samples(splits: data.Splits, size: int, draws: int) -> dict[str, float |
     return row | {f"NLL {name}": value for name, value in total.items()}
 
 
-def markdown(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    head = list(header)
-    lines = [head, ["---"] + ["---:"] * (len(head) - 1), *map(list, rows)]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
 def quality_table(rows: list[dict]) -> str:
     names = ["uncalibrated", *METHODS]
     kept = [r for r in rows if not r["label_shift"]]
@@ -110,7 +104,7 @@ def quality_table(rows: list[dict]) -> str:
         *(f"{what} {n}" for what in ("NLL", "ECE %", "top-label %") for n in names),
         "floor (95 %)",
     ]
-    return markdown(header, [line(r) for r in rows] + ([line(mean)] if kept else []))
+    return pages.table(header, [line(r) for r in rows] + ([line(mean)] if kept else []))
 
 
 def small_table(rows: list[dict]) -> str:
@@ -120,7 +114,7 @@ def small_table(rows: list[dict]) -> str:
         return [r["set"], str(r["samples"]), *(f"{x:.4f}" for x in nll), *above]
 
     header = ["set", "samples", *SMALL, *(f"{name} - temperature" for name in JUDGED)]
-    return markdown(header, map(line, rows))
+    return pages.table(header, map(line, rows))
 
 
 def summary(rows: list[dict], small: list[dict]) -> str:
@@ -184,7 +178,7 @@ def means(rows: list[dict], names: Iterable[str], within: bool) -> str:
     of = [f"{len(groups[0])} image sets", f"{len(groups[1])} of text, astronomy, language models"]
     header = ["mean over sets of real outputs"]
     header += [cell for name in of for cell in (f"NLL, {name}", *errors.values())]
-    return markdown(header, [*map(line, names), perfect])
+    return pages.table(header, [*map(line, names), perfect])
 
 
 def for_readme(rows: list[dict]) -> str:
@@ -213,7 +207,7 @@ def for_page(rows: list[dict], small: list[dict]) -> str:
     header = ["set", *(f"NLL{name}" for name in (" temperature", " first", ""))]
     header += [*(f"ECE %{name}" for name in (" temperature", " first", ""))]
     header += ["within class % first", "within class %", "floor (95 %)"]
-    tables = f"{means(rows, SHOWN, within=True)}\n\n{markdown(header, map(line, rows))}"
+    tables = f"{means(rows, SHOWN, within=True)}\n\n{pages.table(header, map(line, rows))}"
     return f"{tables}\n\nThe command adds:\n\n{summary(rows, small)}"
 
 

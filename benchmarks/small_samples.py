@@ -25,6 +25,7 @@ import numpy as np
 from scipy.special import log_softmax
 
 import monocal as mc
+import pages
 from monocal import data
 from monocal.objective import cone as problem
 
@@ -68,11 +69,6 @@ def draw(n_rows: int, size: int, number: int) -> np.ndarray:
     return np.random.default_rng([size, number]).permutation(n_rows)[:size]
 
 
-def markdown(header: list[str], rows: list[list[str]]) -> str:
-    lines = [header, ["---"] + ["---:"] * (len(header) - 1), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
 def table(sets: list[data.Splits], sizes: list[int], draws: int) -> str:
     header = ["rows", "largest allowed"]
     for name in METHODS:
@@ -98,7 +94,7 @@ def table(sets: list[data.Splits], sizes: list[int], draws: int) -> str:
             cells += [f"{values.mean():+.3f}", f"{values.max():+.3f}", worst]
         lines.append(cells)
     print(file=sys.stderr)
-    return markdown(header, lines)
+    return pages.table(header, lines)
 
 
 def full_size(sets: list[data.Splits]) -> str:
@@ -111,7 +107,7 @@ def full_size(sets: list[data.Splits]) -> str:
             for s in sets
         ]
         lines.append([name, f"{np.mean(change):+.5f}", f"{min(change):+.5f}", f"{max(change):+.5f}"])
-    return markdown(["change of NLL by the prior, all rows", "mean", "lowest", "highest"], lines)
+    return pages.table(["change of NLL by the prior, all rows", "mean", "lowest", "highest"], lines)
 
 
 @contextmanager
@@ -152,7 +148,7 @@ def search(
             ]
         lines.append([f"{value:g}", *cells])
         print(lines[-1], file=sys.stderr, flush=True)
-    return markdown(header, lines)
+    return pages.table(header, lines)
 
 
 def main() -> None:

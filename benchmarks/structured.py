@@ -14,8 +14,8 @@ from collections.abc import Callable
 import numpy as np
 
 import monocal as mc
+import pages
 from monocal.data import synthetic
-from peers.tables import markdown
 from speed import best_time, peak_memory
 
 SIZES = ["5000x10", "5000x100", "8000x100", "8000x200", "25000x1000"]
@@ -62,7 +62,7 @@ def main() -> None:
     for size in options.sizes:
         lines += measure(*map(int, size.split("x")), options.repeats)
     header = ["rows x classes", "method", "fit, s", "in fits of ConditionalMCCT", "memory"]
-    print(markdown(header, lines))
+    print(pages.table(header, lines))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 
-from .tables import ENOUGH, Row, markdown, number, pairs, sizes_of
+import pages
+
+from .tables import ENOUGH, Row, number, pairs, sizes_of
 
 PICKED = {
     "monocal/TemperatureScaling": "monocal `TemperatureScaling`",
@@ -39,7 +41,7 @@ def table(rows: list[Row]) -> str:
         ]
 
     header = ["", "keeps the order", "reaches its optimum", *(f"{n:,} x {m:,}" for n, m in sizes)]
-    return markdown(header, [line(name) for name in PICKED if name in by_name], words=3)
+    return pages.table(header, [line(name) for name in PICKED if name in by_name], words=3)
 
 
 def kept(rows: list[Row]) -> str:

@@ -11,7 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from .tables import Row, markdown
+import pages
+
+from .tables import Row
 
 ROWS = [(n, 100) for n in (1000, 2000, 4000, 8000, 16_000, 32_000, 64_000)]
 CLASSES = [(2000, m) for m in (10, 32, 100, 320, 1000, 3200, 10_000, 32_000)]
@@ -69,7 +71,7 @@ def table(rows: list[Row]) -> str:
         return [name, *cells]
 
     header = ["method", "fit, ms, by rows", "exponent", "fit, ms, by classes", "exponent"]
-    return "### Growth\n\n" + markdown(header, map(line, LINES))
+    return "### Growth\n\n" + pages.table(header, map(line, LINES))
 
 
 def draw(rows: list[Row], folder: Path) -> None:
@@ -79,10 +81,10 @@ def draw(rows: list[Row], folder: Path) -> None:
     from matplotlib.figure import Figure
     from matplotlib.ticker import FuncFormatter, NullFormatter
 
-    from monocal.paper.figures import _STYLE
+    from monocal.paper.figures import STYLE
 
     folder.mkdir(parents=True, exist_ok=True)
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(7.2, 3.4), layout="constrained")
         FigureCanvasAgg(figure)
         handles: dict[str, Any] = {}

@@ -13,8 +13,10 @@ from typing import Any
 
 import numpy as np
 
+import pages
+
 from .methods import METHODS
-from .tables import Row, markdown
+from .tables import Row
 
 COMPARED = (
     "monocal/TemperatureScaling",
@@ -85,7 +87,7 @@ def table(rows: list[Row]) -> str:
 
     body = [line(name) for name in sets]
     if not kept:
-        return markdown(["NLL", *COMPARED], body)
+        return pages.table(["NLL", *COMPARED], body)
     body += [
         [f"mean NLL of {len(kept)}", *mean("nll", 1, 4)],
         ["mean ECE, %", *mean("ece", 100, 2)],
@@ -93,4 +95,4 @@ def table(rows: list[Row]) -> str:
     ]
     below = sum(cell[s, OWN]["nll"] < cell[s, RIVAL]["nll"] for s in kept)
     told = f"{OWN} has a lower NLL than {RIVAL} on {below} of {len(kept)} sets without label shift."
-    return f"{markdown(['NLL', *COMPARED], body)}\n\n{told}"
+    return f"{pages.table(['NLL', *COMPARED], body)}\n\n{told}"

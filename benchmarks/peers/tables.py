@@ -5,9 +5,10 @@ from __future__ import annotations
 import csv
 import json
 import math
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+
+import pages
 
 from .environment import PEERS
 from .methods import RIVALS
@@ -27,13 +28,6 @@ HEADER = [
     "order",
 ]
 NAMED = ("monocal", "numpy", "scipy", "torch", *PEERS)
-
-
-def markdown(header: Iterable[str], rows: Iterable[Iterable[str]], words: int = 1) -> str:
-    """The first ``words`` columns are text, the others numbers."""
-    head = list(header)
-    lines = [head, ["---"] * words + ["---:"] * (len(head) - words), *map(list, rows)]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def number(value: Any) -> str:
@@ -94,7 +88,7 @@ def size_table(rows: list[Row]) -> str:
             *judged,
         ]
 
-    return markdown(HEADER, map(line, rows), words=2)
+    return pages.table(HEADER, map(line, rows), words=2)
 
 
 def sizes_of(rows: list[Row]) -> list[tuple[int, int]]:
@@ -137,7 +131,7 @@ def pair_table(rows: list[Row]) -> str:
         return f"{r['who failed']}: {r['note']}"
 
     lines = [[own, rival, *(cell(at.get((own, rival, n, m))) for n, m in sizes)] for own, rival in names]
-    return markdown(["monocal", "instead of", *(f"{n} x {m}" for n, m in sizes)], lines, words=2)
+    return pages.table(["monocal", "instead of", *(f"{n} x {m}" for n, m in sizes)], lines, words=2)
 
 
 def slower(rows: list[Row]) -> list[str]:

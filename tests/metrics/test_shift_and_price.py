@@ -102,3 +102,8 @@ def test_an_image_set_where_the_order_costs_nothing():
     price = mc.price_of_order(p, q, data.y_test)
     assert not price.costs
     assert str(price).startswith("Keeping the order costs nothing that could be measured here")
+
+
+def test_messages_of_the_price_count_rows_that_are_ignored():
+    with pytest.raises(mc.InputError, match="keeping.*row 1"):
+        mc.price_of_order([[9.0, 9.0], [0.5, 0.4]], [[0.5, 0.5]] * 2, [-100, 0], ignore_index=-100)

@@ -119,17 +119,16 @@ class CalibrationMetric(Metric):
         totals = self.totals.detach().cpu().numpy()
         if totals[-1] == 0 and not self._update_count:
             raise InputError("compute: no rows were seen yet. Call update(preds, target) first.")
-        if (
-            totals[-1] == 0
-        ):  # batches without rows: an error here would cost `forward` what it has seen before
-            nothing = {name: torch.tensor(float("nan"), device=self.totals.device) for name in self.names}
-            return nothing[self.names[0]] if self.single else nothing
-        whole = Evaluator(**self.options)
-        whole.add(unpack(totals[:-1], self._nothing()), int(totals[-1]))
-        result = whole.result()
+        # Of batches without rows nan: an error here would cost `forward` what it has seen before.
+        values = dict.fromkeys(self.names, float("nan"))
+        if totals[-1] > 0:
+            whole = Evaluator(**self.options)
+            whole.add(unpack(totals[:-1], self._nothing()), int(totals[-1]))
+            result = whole.result()
+            values = {name: result[name].value for name in self.names}
         found = {
-            name: torch.tensor(result[name].value, dtype=torch.float32, device=self.totals.device)
-            for name in self.names
+            name: torch.tensor(value, dtype=torch.float32, device=self.totals.device)
+            for name, value in values.items()
         }
         return found[self.names[0]] if self.single else found
 

@@ -112,11 +112,11 @@ def _factors(block: Block, point: Point) -> tuple[Any, Any]:
     if block.factors is None:
         return None, None
     key = None if point.own is None else point.own.tobytes()
-    kept = block.__dict__.setdefault("_kept", {})
+    kept: dict[bytes | None, tuple[Any, Any]] = block.__dict__.setdefault("_kept", {})
     if key not in kept:
         psi: Any = block.factors
         kept[key] = psi.double(), psi if point.own is None else psi[:, point.own].contiguous()
-    return kept[key]  # type: ignore[no-any-return]
+    return kept[key]
 
 
 @dataclass(frozen=True)

@@ -34,19 +34,18 @@ def evaluate(
         given.column(labels, "labels", "probs"),
         given.column(sample_weight, "sample_weight", "probs"),
     )
-    options["ignore_index"] = layout.ignore_index
     shared = once(options)
     chunks = chunks_of(whole_rows(probs), labels, sample_weight)
-    tasks = [task(_evaluate, shared, *chunk) for chunk in chunks]
+    tasks = [task(_evaluate, shared, layout.ignore_index, *chunk) for chunk in chunks]
     result: Evaluation = reduce_tasks(tasks, _merge).result()
     return asked_for(result, names, metrics)
 
 
-def _evaluate(options: Box, probs: Any, labels: Any, weight: Any, first_row: int) -> Evaluator:
+def _evaluate(
+    options: Box, ignore_index: int | None, probs: Any, labels: Any, weight: Any, first_row: int
+) -> Evaluator:
     try:
-        how = dict(options.value)
-        ignore_index = how.pop("ignore_index")
-        return Evaluator(**how).update(probs, labels, weight, ignore_index=ignore_index)
+        return Evaluator(**options.value).update(probs, labels, weight, ignore_index=ignore_index)
     except InputError as error:
         raise InputError(f"In the chunk that begins at row {first_row}: {error}") from None
 

@@ -19,7 +19,7 @@ from ..arrays import to_numpy, widened
 from ..errors import InputError
 from ..layout import Flat, Layout
 from ..validation import check_choice, check_logits, check_some_weight
-from .outcomes import Integers, check_probability_block, read_scores
+from .outcomes import Integers, check_probability_block, passed_over, read_two
 
 _BLOCK_ENTRIES = 1 << 19
 
@@ -158,11 +158,7 @@ def order_audit(
     """
     check_choice(input, "input", ("probabilities", "logits"))
     layout = Layout(class_axis, ignore_index)
-    (one, old_eps), (other, new_eps) = (
-        read_scores(x, name, layout) for x, name in ((before, "before"), (after, "after"))
-    )
-    if one.array.shape != other.array.shape:
-        raise InputError(f"after: expected the shape of before, {one.array.shape}, got {other.array.shape}")
+    (one, old_eps), (other, new_eps) = read_two((before, after), ("before", "after"), layout)
     old, new = one.rows, other.rows
     n, m = old.shape
     counted = _counted(one, labels, layout)
@@ -171,10 +167,7 @@ def order_audit(
     step = max(1, _BLOCK_ENTRIES // m)
     for start in range(0, n, step):
         rows = slice(start, min(start + step, n))
-        was, now = old[rows], new[rows]
-        if not counted[rows].all():
-            # Whatever stands in a row that does not count, it is the same before and after.
-            was, now = (np.where(counted[rows, None], x, x.dtype.type(1.0 / m)) for x in (was, now))
+        was, now = (passed_over(x[rows], ~counted[rows]) for x in (old, new))
         for block, eps, name in ((was, old_eps, "before"), (now, new_eps, "after")):
             if input == "probabilities":
                 check_probability_block(block, eps, name, start)

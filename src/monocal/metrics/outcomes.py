@@ -52,6 +52,24 @@ def read_scores(values: Any, name: str, layout: Layout = ROWS) -> tuple[Flat, fl
     return layout.flat(to_numpy(values), name), eps
 
 
+def read_two(
+    pair: tuple[Any, Any], names: tuple[str, str], layout: Layout
+) -> tuple[tuple[Flat, float], tuple[Flat, float]]:
+    """Two predictors of the same rows; see `read_scores`."""
+    one, other = (read_scores(values, name, layout) for values, name in zip(pair, names, strict=True))
+    shape, found = one[0].array.shape, other[0].array.shape
+    if found != shape:
+        raise InputError(f"{names[1]}: expected the shape of {names[0]}, {shape}, got {found}.")
+    return one, other
+
+
+def passed_over(block: NDArray[Any], ignored: NDArray[np.bool_] | None) -> NDArray[Any]:
+    """A block in which rows that do not count are uniform, whatever stood there: it is not looked at."""
+    if ignored is None or not ignored.any():
+        return block
+    return np.where(ignored[:, None], block.dtype.type(1.0 / block.shape[1]), block)
+
+
 _SOFTMAX = "Logits need a softmax first, for instance scipy.special.softmax(logits, axis=1)."
 
 
@@ -189,8 +207,7 @@ class Outcomes:
         start = 0
         for block_rows in _row_blocks(n, m):
             block = np.ascontiguousarray(array[block_rows], dtype=np.float64)
-            if ignored is not None:  # whatever stands there, it is not looked at
-                block = np.where(ignored[block_rows, None], 1.0 / m, block)
+            block = passed_over(block, None if ignored is None else ignored[block_rows])
             check_probability_block(block, eps, names[0], block_rows.start)
             if counts is not None:
                 block = block[counts[block_rows]]

@@ -13,10 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InputError
 from ..layout import Layout
 from ..validation import check_fraction, check_labels, check_some_weight, ignored_rows
-from .outcomes import check_probability_block, read_scores
+from .outcomes import check_probability_block, passed_over, read_two
 from .paired import NEGLIGIBLE, Difference, paired_difference
 from .units import count, number, points, with_interval
 
@@ -191,19 +190,15 @@ def price_of_order(
     """
     check_fraction(level, "level")
     layout = Layout(class_axis, ignore_index)
-    (one, p_eps), (other, q_eps) = (
-        read_scores(x, name, layout) for x, name in ((keeping, "keeping"), (free, "free"))
-    )
-    if one.array.shape != other.array.shape:
-        raise InputError(f"free: expected the shape of keeping, {one.array.shape}, got {other.array.shape}.")
+    (one, p_eps), (other, q_eps) = read_two((keeping, free), ("keeping", "free"), layout)
     p, q = (np.asarray(flat.rows) for flat in (one, other))
     y, weight, ignored = ignored_rows(one.column(labels, "labels", "keeping"), None, len(p), ignore_index)
     y = np.asarray(check_labels(y, p))
+    for block, eps, name in ((p, p_eps, "keeping"), (q, q_eps, "free")):
+        check_probability_block(passed_over(block, ignored), eps, name, 0)
     if ignored is not None:
         check_some_weight(bool(weight.any()), ignore_index)
         p, q, y = p[~ignored], q[~ignored], y[~ignored]
-    for block, eps, name in ((p, p_eps, "keeping"), (q, q_eps, "free")):
-        check_probability_block(block, eps, name, 0)
     at_label = (np.arange(len(y)), y)
     with np.errstate(divide="ignore"):
         row_nll = [-np.log(x[at_label].astype(np.float64)) for x in (p, q)]

@@ -9,6 +9,7 @@ import numpy as np
 
 from monocal.data import atomic_path
 from monocal.errors import require
+from monocal.plots._axes import widest
 
 from .curves import Panel, Picture
 
@@ -30,7 +31,7 @@ _LOOK = {
     "dirichlet": (_BLACK, "X"),
     "matrix": (_BROWN, "*"),
 }
-_STYLE = {
+STYLE = {
     "font.size": 8,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -47,7 +48,7 @@ def draw(picture: Picture, folder: Path) -> None:
     figure_module = require("matplotlib.figure", "plots")
     agg = require("matplotlib.backends.backend_agg", "plots")
     n_rows, n_columns = len(picture.panels), max(map(len, picture.panels))
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(STYLE):
         figure = figure_module.Figure(
             figsize=(1.0 + 3.1 * n_columns, 0.9 + 2.2 * n_rows), layout="constrained"
         )
@@ -66,13 +67,13 @@ def draw(picture: Picture, folder: Path) -> None:
 
 def _legend(figure: Any, handles: dict[str, Any]) -> None:
     """Below the panels, in as many columns as the figure is wide: one more would be cut."""
-    for columns in range(len(handles), 0, -1):
-        legend = figure.legend(
-            handles.values(), handles.keys(), loc="outside lower center", ncols=columns, frameon=False
-        )
-        if legend.get_window_extent(figure.canvas.get_renderer()).width <= figure.bbox.width or columns == 1:
-            return
-        legend.remove()
+    style = {"loc": "outside lower center", "frameon": False}
+    widest(
+        lambda columns: figure.legend(handles.values(), handles.keys(), ncols=columns, **style),
+        len(handles),
+        figure.bbox.width,
+        figure,
+    )
 
 
 def _draw_panel(axes: Any, panel: Panel, *, first_row: bool, last_row: bool) -> dict[str, Any]:

@@ -38,6 +38,13 @@ def by_name(y_prob: Any, before: Any, name: str | None) -> dict[str, Any]:
     return {name or "model": y_prob} if before is None else {"before": before, "after": y_prob}
 
 
+def predicted(estimator: Any, X: Any, name: str | None) -> tuple[Any, Any]:
+    """Probabilities of one predictor, or of several by name; and those before a calibrator that is not called by a name."""
+    if isinstance(estimator, Mapping):
+        return {title: one.predict_proba(X) for title, one in estimator.items()}, None
+    return estimator.predict_proba(X), before_probabilities(estimator, X) if name is None else None
+
+
 def is_calibrator(estimator: Any) -> bool:
     """Whether it maps scores to probabilities, so that there is a before to show."""
     return hasattr(estimator, "preserves_order") and hasattr(estimator, "input")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ._axes import LINE, legend, panels, points, tidy
-from ._predictors import CurvesDisplay, before_probabilities, by_name, is_calibrator
+from ._predictors import CurvesDisplay, by_name, is_calibrator, predicted
 from .curves import CalibrationCurve, margin_curve, margins
 
 
@@ -50,13 +50,12 @@ class MarginDisplay(CurvesDisplay[CalibrationCurve]):
         sample_weight: Any = None,
     ) -> MarginDisplay:
         """From a fitted calibrator (before and after it), any fitted classifier with ``predict_proba``, or several by name."""
-        several = isinstance(estimator, Mapping)
-        one = next(iter(estimator.values())) if several else estimator
-        predictions = {title: each.predict_proba(X) for title, each in estimator.items()} if several else None
+        y_prob, before = predicted(estimator, X, name)
+        one = next(iter(estimator.values())) if isinstance(estimator, Mapping) else estimator
         return cls.from_predictions(
             y,
-            one.predict_proba(X) if predictions is None else predictions,
-            before=None if several or name is not None else before_probabilities(one, X),
+            y_prob,
+            before=before,
             name=name,
             margin=margins(X, input=one.input) if is_calibrator(one) else None,
             n_bins=n_bins,

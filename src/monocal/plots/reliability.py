@@ -15,7 +15,7 @@ from ..errors import InputError
 from ..metrics.within import GROUP_BINS
 from ..validation import check_count
 from ._axes import AFTER, BAND, BEFORE, LINE, legend, panels, points, tidy
-from ._predictors import CurvesDisplay, before_probabilities, by_name
+from ._predictors import CurvesDisplay, by_name, predicted
 from .curves import CalibrationCurve, reliability_curve
 from .groups import GroupCurves, group_curves
 from .smooth_curve import SmoothCurve, smooth_reliability_curve
@@ -86,12 +86,8 @@ class ReliabilityDisplay(CurvesDisplay[CalibrationCurve]):
 
         ``options`` are those of `from_predictions`.
         """
-        if isinstance(estimator, Mapping):
-            predictions = {title: one.predict_proba(X) for title, one in estimator.items()}
-            return cls.from_predictions(y, predictions, **options)
-        # A classifier's name is its class, as with scikit-learn's displays.
-        before = before_probabilities(estimator, X) if name is None else None
-        return cls.from_predictions(y, estimator.predict_proba(X), before=before, name=name, **options)
+        y_prob, before = predicted(estimator, X, name)
+        return cls.from_predictions(y, y_prob, before=before, name=name, **options)
 
     @classmethod
     def from_predictions(

@@ -6,14 +6,13 @@ be with the same accuracy: all right answers first.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from ..metrics import RiskCoverage, risk_coverage_curve
 from ._axes import LINE, legend, panels, tidy
-from ._predictors import CurvesDisplay, before_probabilities, by_name
+from ._predictors import CurvesDisplay, by_name, predicted
 
 
 class RiskCoverageDisplay(CurvesDisplay[RiskCoverage]):
@@ -47,13 +46,8 @@ class RiskCoverageDisplay(CurvesDisplay[RiskCoverage]):
 
         Labels are the numbers of the columns; ``name`` is the title of the one curve there is.
         """
-        if isinstance(estimator, Mapping):
-            several = {title: one.predict_proba(X) for title, one in estimator.items()}
-            return cls.from_predictions(y, several, sample_weight=sample_weight)
-        before = before_probabilities(estimator, X) if name is None else None
-        return cls.from_predictions(
-            y, estimator.predict_proba(X), before=before, name=name, sample_weight=sample_weight
-        )
+        y_prob, before = predicted(estimator, X, name)
+        return cls.from_predictions(y, y_prob, before=before, name=name, sample_weight=sample_weight)
 
     @classmethod
     def from_predictions(

@@ -134,7 +134,7 @@ def as_set(given: Any, name: str, kind: str = "logits") -> LogitsSet:
             raise InputError(
                 f"{name}: expected a LogitsSet (see monocal.read) or a pair (values, labels), got {type(given).__name__}"
             )
-        found = LogitsSet(given[0], given[1], kind, "data")  # type: ignore[arg-type]
+        found = LogitsSet(given[0], given[1], kind, "data")  # type: ignore[arg-type]  # the kind is checked below
     check_choice(found.kind, f"kind of {name}", ("logits", "probabilities"))
     check = check_probabilities if found.kind == "probabilities" else check_logits
     values = to_numpy(check(found.values, name).values)
