@@ -1,12 +1,11 @@
-"""The names of scikit-learn that are used here and that it does not promise to keep, all in one place.
+"""The names of scikit-learn that are used here and that it does not promise to keep.
 
-Each of them is what scikit-learn's own meta-estimators and scorers are made of, and none has a public substitute. Where a version
-of scikit-learn moves one, this file is the only one to change.
+Each of them is what scikit-learn's own meta-estimators are made of, and none has a public substitute. Where a version of
+scikit-learn moves one, this file is the one to change. The base of scorers is not here but in `metrics.scoring`: calibrators,
+which ask for these names, need none of scikit-learn's metrics.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 # Rows of whatever an estimator takes: arrays, sparse matrices, frames, lists.
 from sklearn.utils import _safe_indexing as rows_of
@@ -20,14 +19,4 @@ from sklearn.utils.metadata_routing import _routing_enabled as routing_enabled
 # Rows of keyword arguments of fit: those with a value for each row are cut, others are passed on.
 from sklearn.utils.validation import _check_method_params as params_of_rows
 
-__all__ = ["BaseScorer", "output_config", "params_of_rows", "routing_enabled", "rows_of"]
-
-
-def __getattr__(name: str) -> Any:
-    if name != "BaseScorer":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    # The base of scorers: routes weights, and lets several scorers share one prediction. `make_scorer` hides the estimator.
-    # Imported where it is asked for: calibrators, which ask for others of these names, need none of scikit-learn's metrics.
-    from sklearn.metrics._scorer import _BaseScorer
-
-    return _BaseScorer
+__all__ = ["output_config", "params_of_rows", "routing_enabled", "rows_of"]

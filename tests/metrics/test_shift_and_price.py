@@ -105,5 +105,5 @@ def test_an_image_set_where_the_order_costs_nothing():
 
 
 def test_messages_of_the_price_count_rows_that_are_ignored():
-    with pytest.raises(mc.InputError, match="keeping.*row 1"):
+    with pytest.raises(mc.InputError, match=r"keeping.*row 1"):
         mc.price_of_order([[9.0, 9.0], [0.5, 0.4]], [[0.5, 0.5]] * 2, [-100, 0], ignore_index=-100)

@@ -98,7 +98,8 @@ class AdjustmentModule(ExactModule):
         self, context: torch.Tensor | None, f: torch.Tensor
     ) -> tuple[torch.Tensor | None, list[torch.Tensor]]:
         """The scale that the categories of each row (...) have together, None where there are none; and its numbers."""
-        scale, numbers = None, []
+        scale: torch.Tensor | None = None
+        numbers: list[torch.Tensor] = []
         if not self.n_columns:
             return scale, numbers
         given = self._checked(context, f)

@@ -14,14 +14,16 @@ from typing import Any
 import numpy as np
 from sklearn.base import is_classifier
 
+# Routes weights, and lets several scorers share one prediction; not promised by scikit-learn (`make_scorer` hides the estimator).
+from sklearn.metrics._scorer import _BaseScorer
+
 from ..data.labels import places_among
 from ..errors import InputError
-from ..sklearn_private import BaseScorer
 from .evaluation import evaluate
 from .registry import METRICS, Options, chosen, make_options
 
 
-class MetricScorer(BaseScorer):
+class MetricScorer(_BaseScorer):
     """One metric as a scorer, ``scorer(estimator, X, y)``; larger is better. Made by `scorer`.
 
     Parameters
