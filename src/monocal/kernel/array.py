@@ -54,10 +54,7 @@ class ArrayEngine:
         into: np.ndarray | None = None,
     ) -> Block:
         xp = array_namespace(logits)
-        if into is None:
-            rows = self._ranked(logits, top_k, dtype, ordered)
-        else:
-            rows = rank_rows(logits, top_k, dtype, ordered, into=into)
+        rows = self._ranked(logits, top_k, dtype, ordered, into)
         depth, tail = rows.depth, rows.tail
         z_label = xp.astype(xp.take_along_axis(logits, labels[:, None], axis=1), depth.dtype)
         with np.errstate(over="ignore"):
@@ -78,8 +75,10 @@ class ArrayEngine:
         )
         return Block(self, rows, xp.astype(weight, depth.dtype), label_depth, below, held, size, stats)
 
-    def _ranked(self, logits: Array, top_k: int | None, dtype: object, ordered: bool) -> Ranked:
-        return rank_rows(logits, top_k, dtype, ordered)
+    def _ranked(
+        self, logits: Array, top_k: int | None, dtype: object, ordered: bool, into: np.ndarray | None
+    ) -> Ranked:
+        return rank_rows(logits, top_k, dtype, ordered, into=into)
 
     def _find_labels(
         self, depth: Array, label_depth: Array, ordered: bool

@@ -45,7 +45,9 @@ class TritonEngine(ArrayEngine):
         left = psi * block.weight[:, None]
         return triton_totals.totals(block, self._moments_by_rank(block, [left, psi * left], whole_scales))
 
-    def _ranked(self, logits: Array, top_k: int | None, dtype: object, ordered: bool) -> Ranked:
+    def _ranked(
+        self, logits: Array, top_k: int | None, dtype: object, ordered: bool, into: np.ndarray | None
+    ) -> Ranked:
         return rank_rows(logits, top_k, dtype, ordered, triton_tail.look_at_tail)
 
     def tail_sums(self, block: Block, weights: list[Array], base: Array, count: int) -> list[Array]:
