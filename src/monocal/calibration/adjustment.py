@@ -254,7 +254,7 @@ def fit_adjustment(
         prepared,
         allowed,
         emphasis=emphasis,
-        unit=information(prepared, 1.0).unit(total, PSEUDO_ERRORS),
+        unit=information(prepared, 1.0, whole_scales=True).unit(total, PSEUDO_ERRORS),
         mirrors=factors.mirrors,
         scale=1.0,
     )

@@ -17,7 +17,7 @@ from sklearn.exceptions import ConvergenceWarning
 from ..arrays import Array, array_namespace, to_numpy
 from ..errors import InputError, spoken, warn
 from ..kernel.point import SCALE
-from ..objective.cone import RankCone
+from ..objective.cone import RankCone, whole_scales
 from ..objective.information import information
 from ..rows.interface import Rows, Source
 from ..rows.parallel import one_blas_thread
@@ -99,7 +99,9 @@ class ConeCalibrator(Calibrator):
         return RankCone(
             rows,
             allowed,
-            unit=information(some_rows(rows), scale, begins).unit(rows.total_weight(), PSEUDO_ERRORS),
+            unit=information(some_rows(rows), scale, begins, whole_scales(allowed)).unit(
+                rows.total_weight(), PSEUDO_ERRORS
+            ),
             prior_rows=self.prior_rows,
             scale=scale,
             begins=begins,

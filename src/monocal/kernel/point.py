@@ -68,6 +68,17 @@ class Point:
         r = self.weights.shape[1] if self.begins is None else self.n_ranks
         return np.concatenate([[0], self.jumps, [r]]), np.append(self.columns[0], r)
 
+    @cached_property
+    def table(self) -> tuple[np.ndarray, np.ndarray]:
+        """Which factors count (K',), and ``-w``, ``-(w_top - w)`` and ``-(b_top - b)`` of theirs in each piece, (3, K', D)."""
+        first = np.append(0, self.jumps)
+        at = first if self.begins is None else np.searchsorted(self.begins, first)
+        weights, biases = self.weights[:, at], self.biases[:, at]
+        drops = biases - biases[:, -1:]
+        used = np.flatnonzero(weights.any(axis=1) | drops.any(axis=1))
+        weights = weights[used]
+        return used, np.stack([-weights, weights - weights[:, -1:], drops[used]])
+
     def shared(self, other: Array) -> Shared:
         """What all rows share, beside ``other`` and for its precision; made once for all blocks."""
         key = other.dtype if isinstance(other, np.ndarray) else (str(other.dtype), str(device_of(other)))
@@ -77,14 +88,11 @@ class Point:
 
     def _make_shared(self, other: Array) -> Shared:
         xp = array_namespace(other)
-        weights, biases = self.weights, self.biases
-        drops = [weights[:, -1:] - weights, biases[:, -1:] - biases]
-        used = np.flatnonzero(weights.any(axis=1) | drops[1].any(axis=1))
+        used, table = self.table
         starts = np.append(0, self.jumps)
-        at = np.ix_(used, starts if self.begins is None else np.searchsorted(self.begins, starts))
-        lengths = np.diff(np.append(starts, weights.shape[1] if self.begins is None else self.n_ranks))
+        lengths = np.diff(self.pieces[0])
         # Brought over together: a device makes one wait each time.
-        minus = xp.asarray(-np.concatenate([x[at] for x in (weights, *drops)]), **device_of(other))
+        minus = xp.asarray(table.reshape(-1, table.shape[2]), **device_of(other))
         piece = np.repeat(np.arange(len(starts), dtype=np.int32), lengths)
         ranks = xp.asarray(np.concatenate([lengths.astype(np.int32), piece]), **device_of(other))
         k, d = len(used), len(starts)

@@ -7,7 +7,7 @@ Pieces between jumps are many and short. A compiler that is left to itself takes
 which for a piece of thirty ranks is nearly all of it. Needs numba at once, as `loops` does.
 """
 
-# mypy: disable-error-code="untyped-decorator"
+# mypy: disable-error-code="untyped-decorator, attr-defined"
 
 from __future__ import annotations
 

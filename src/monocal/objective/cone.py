@@ -97,7 +97,7 @@ class RankCone:
         self.rounding = 1e-8 if rows.single_precision else 1e-14
         self.allowed = allowed
         self.atoms = np.flatnonzero(allowed.ravel())
-        self.whole_scales = not allowed[SCALE, 1:, 1:].any()
+        self.whole_scales = whole_scales(allowed)
         self._only_scale = np.array_equal(self.atoms, [0]) and not rows.has_tail
         self.totals: Totals = (
             rows.sum(scale_totals)
@@ -380,6 +380,11 @@ class RankCone:
         # The copy is solved for the penalty of the whole, and needs no floor of its own.
         small.penalty, small.floor = self.penalty, np.zeros_like(self.floor)
         return small
+
+
+def whole_scales(allowed: np.ndarray) -> bool:
+    """Whether scales of all factors but the first begin at the lowest rank."""
+    return not allowed[SCALE, 1:, 1:].any()
 
 
 def _from_start(by_rank: np.ndarray) -> np.ndarray:

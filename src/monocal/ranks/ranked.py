@@ -78,7 +78,7 @@ class Ranked:
     def __getitem__(self, index: slice | Array) -> Ranked:
         return replace(
             self,
-            depth=self.depth[index],
+            depth=_rows_of(self.depth, index),
             height=self.height[index],
             top=self.top[index],
             valid=None if self.valid is None else self.valid[index],
@@ -88,6 +88,18 @@ class Ranked:
     def in_use(self) -> Ranked:
         """Without the logits of the tail, so that taking some of the rows does not copy them."""
         return self if self.tail is None else replace(self, tail=replace(self.tail, logits=None))
+
+
+def _rows_of(depth: Array, index: slice | Array) -> Array:
+    """Some of the rows, in the order in memory that all have."""
+    if (
+        isinstance(index, np.ndarray)
+        and isinstance(depth, np.ndarray)
+        and depth.strides[0] < depth.strides[1]
+    ):
+        some: Array = np.take(depth.T, index, axis=1).T
+        return some
+    return depth[index]
 
 
 def _look_at_tail(logits: Array, top: Array, height: Array) -> tuple[Array, bool]:
