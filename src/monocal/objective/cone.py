@@ -22,7 +22,7 @@ from functools import cached_property
 
 import numpy as np
 
-from ..kernel.interface import Sums, scale_sums, sums, totals
+from ..kernel.interface import Sums, hessian, scale_sums, sums, totals
 from ..kernel.point import BIAS, SCALE, Point
 from ..kernel.totals import DEPTH, HEIGHT, MASS, Totals, scale_totals
 from ..rows.interface import Rows
@@ -257,6 +257,12 @@ class RankCone:
             hessian=found.hessian / n,
             predicted=found,
         )
+
+    def hessian(self, coefficients: np.ndarray, working: np.ndarray) -> np.ndarray:
+        if self._only_scale:
+            return self.evaluate(coefficients, working).hessian
+        found: np.ndarray = self.rows.sum(hessian, self.point(self.grid(coefficients), working))
+        return found / self.totals.weight
 
     def point(self, grid: np.ndarray, working: np.ndarray) -> Point:
         """Coefficients (2, K, r) as the kernel takes them, with the atoms of a working set."""

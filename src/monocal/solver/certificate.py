@@ -15,6 +15,8 @@ import numpy as np
 from .problem import ConeProblem, Expansion
 from .solution import Solution, Status, Step
 
+# A violation, in tolerances, at which the optimum with the floor is reached: no step leads any further from there.
+_REACHED = 0.1
 # Steps for a smaller bound of the excess that may fail to halve it.
 _PATIENCE = 3
 
@@ -84,4 +86,8 @@ class Goal:
         excess = 0.0 if self.gap_tol == np.inf else problem.excess(here.coefficients, here.expansion)
         self._in_vain = 0 if excess < 0.5 * self._smallest else self._in_vain + 1
         self._smallest = min(self._smallest, excess)
-        return bool(excess <= self.gap_tol) or self._in_vain >= _PATIENCE
+        if excess <= self.gap_tol or self._in_vain >= _PATIENCE:
+            return True
+        g = here.expansion.gradient + problem.penalty
+        left = np.where(here.coefficients > problem.lower, np.abs(g), np.maximum(-g, 0.0))
+        return bool(left.max(initial=0.0) <= _REACHED * self.tol)

@@ -7,15 +7,17 @@ With ``G`` the gradient of the whole at ``c`` and ``G_s`` that of the part, the 
 a linear term, which a penalty already is. A fixed point is optimal for the whole. The error falls by the relative sampling error
 of the Hessian in each round, and a round costs one pass over all rows, without Hessian. Far from ``c`` the correction means
 nothing (it may even leave the part without a minimum), so a round does not go far; the next may go farther if that was the way
-down. Where rounds do not help any more, Newton steps on the whole finish.
+down. Where the part says too little about the Hessian, Newton steps on the whole finish.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 import numpy as np
 
 from .certificate import Goal, Iterate
-from .newton import Newton
+from .newton import SHORTEST, Move, Newton
 from .problem import ConeProblem, Expansion
 from .solution import Solution, Status, Step
 
@@ -23,8 +25,9 @@ from .solution import Solution, Status, Step
 _TRUST = 6.0
 # A Newton step that moves the model by less leaves about this part of the violation, which is all that a round is asked for.
 _SURE = 0.05
-# A round that leaves more than this part of the violation was the last.
-_PROGRESS = 0.8
+# A round that leaves more than this part of the violation was the last: a Newton step costs two passes, and leaves less than
+# two such rounds would.
+_PROGRESS = 0.25
 
 
 class _Tilted(ConeProblem):
@@ -40,8 +43,41 @@ class _Tilted(ConeProblem):
     def evaluate(self, coefficients: np.ndarray, working: np.ndarray) -> Expansion:
         return self.problem.evaluate(coefficients, working)
 
+    def hessian(self, coefficients: np.ndarray, working: np.ndarray) -> np.ndarray:
+        return self.problem.hessian(coefficients, working)
+
     def candidates(self, gradient: np.ndarray, size: int) -> np.ndarray:
         return self.problem.candidates(gradient, size)
+
+
+@dataclass
+class _LooksTwice(Newton):
+    """Newton's method where gradients are cheap: the gradient of a point says first which atoms its Hessian must have.
+
+    So an atom takes part in the step from the point at which it asks to be let in, not in the one after, and no Hessian is made
+    of a point from which no step is taken.
+    """
+
+    def _propose(self) -> Move:
+        problem, here = self.problem, self.here
+        above = here.coefficients > problem.lower
+        free = np.where(above, 0.0, here.expansion.gradient + problem.penalty)
+        working = np.union1d(np.flatnonzero(above), problem.candidates(free, self.n_candidates))
+        hessian = problem.hessian(here.coefficients, working)
+        self.here = replace(here, working=working, expansion=replace(here.expansion, hessian=hessian))
+        return super()._propose()
+
+    def _search(self, move: Move) -> Iterate | None:
+        self._step_size = 1.0
+        while self._step_size >= SHORTEST:
+            there = Iterate.of(self.problem, self._trial(move, self._step_size), _NOTHING)
+            if self._is_better(there, move):
+                return there
+            self._step_size /= 2
+        return None
+
+
+_NOTHING = np.zeros(0, dtype=np.intp)
 
 
 def minimize_corrected(
@@ -54,28 +90,25 @@ def minimize_corrected(
     history: list[Step],
 ) -> Solution:
     """From ``c``, the solution of the part ``small``, to that of the whole."""
-    nothing = np.zeros(0, dtype=np.intp)
     last_kkt = lowest = np.inf
     trust, cut_short = _TRUST, False
     for n_iter in range(max_iter):
-        here = Iterate.of(problem, c, nothing)
-        history.append(here.step(problem))
+        here = Iterate.of(problem, c, _NOTHING)
         if goal.met(problem, here):
+            history.append(here.step(problem))
             return here.solution(problem, goal.tol, Status.CONVERGED, n_iter, history)
         if cut_short and here.objective < lowest:
             trust *= 4
         elif here.kkt > _PROGRESS * last_kkt:
             break
+        history.append(here.step(problem))
         last_kkt, lowest = here.kkt, here.objective
-        # Atoms that the whole asks for take part at once.
-        free = np.where(c > problem.lower, 0.0, here.expansion.gradient + problem.penalty)
-        active = np.union1d(np.flatnonzero(c > problem.lower), problem.candidates(free, n_candidates))
-        part = small.evaluate(c, active)
+        part = small.evaluate(c, _NOTHING)
         tilted = _Tilted(small, problem.penalty + here.expansion.gradient - part.gradient)
-        inner = Newton(
+        inner = _LooksTwice(
             tilted,
-            Goal(max(_SURE * here.kkt, 0.3 * goal.tol)),
-            Iterate.of(tilted, c, active, part),
+            Goal(max(_SURE * _violation(problem, here), 0.3 * goal.tol)),
+            Iterate.of(tilted, c, _NOTHING, part),
             max_iter,
             n_candidates,
             trust=trust,
@@ -85,5 +118,13 @@ def minimize_corrected(
         cut_short = bool(np.abs((inner.coefficients - c) * small.reach).max() >= 0.99 * trust)
         c = inner.coefficients
         history += inner.history
-    here = Iterate.of(problem, c, np.flatnonzero(c > problem.lower))
-    return Newton(problem, goal, here, max_iter, n_candidates, n_iter=n_iter, history=history).run()
+    else:
+        here = Iterate.of(problem, c, _NOTHING)
+    return _LooksTwice(problem, goal, here, max_iter, n_candidates, n_iter=n_iter, history=history).run()
+
+
+def _violation(problem: ConeProblem, here: Iterate) -> float:
+    """The violation where atoms that move the model by more than one count for less: a plain scale would hide all others."""
+    g = here.expansion.gradient + problem.penalty - problem.floor
+    violation = np.where(here.coefficients > problem.lower, np.abs(g), np.maximum(-g, 0.0))
+    return float((violation / np.maximum(problem.reach, 1.0)).max(initial=0.0))

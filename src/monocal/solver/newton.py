@@ -26,11 +26,11 @@ _RIDGE = 1e-10
 # The part of the decrease that the slope promises which a step must bring.
 _DESCENT = 1e-4
 # A step cut below this is none.
-_SHORTEST = 1e-6
+SHORTEST = 1e-6
 
 
 @dataclass(frozen=True)
-class _Move:
+class Move:
     """A proposed change of the coefficients."""
 
     delta: np.ndarray
@@ -110,7 +110,7 @@ class Newton:
         moved = np.abs((self.here.coefficients - self._origin) * self.problem.reach).max(initial=0.0)
         return Status.STALLED if self._idle == self.patience or moved >= self.trust else None
 
-    def _propose(self) -> _Move:
+    def _propose(self) -> Move:
         """The Newton step on the working set, cut where it would leap.
 
         Where the curvature has all but vanished a full step may lead far away: no atom moves the model by more than the radius.
@@ -124,15 +124,15 @@ class Newton:
         leap = float(np.abs(step * problem.reach[working]).max(initial=0.0))
         delta = np.zeros_like(here.coefficients)
         delta[working] = step * min(1.0, min(self._radius, self.trust) / max(leap, 1e-300))
-        return _Move(delta, float(g @ delta), leap)
+        return Move(delta, float(g @ delta), leap)
 
-    def _search(self, move: _Move) -> Iterate | None:
+    def _search(self, move: Move) -> Iterate | None:
         """The first of the halved steps that is good enough; None where there is none."""
         problem, c = self.problem, self.here.coefficients
         g = self.here.expansion.gradient + problem.penalty
         wanted = problem.candidates(np.where(c > problem.lower, 0.0, g), self.n_candidates)
         self._step_size = 1.0
-        while self._step_size >= _SHORTEST:
+        while self._step_size >= SHORTEST:
             trial = self._trial(move, self._step_size)
             there = Iterate.of(problem, trial, np.union1d(np.flatnonzero(trial > problem.lower), wanted))
             if self._is_better(there, move):
@@ -140,7 +140,7 @@ class Newton:
             self._step_size /= 2
         return None
 
-    def _trial(self, move: _Move, step_size: float) -> np.ndarray:
+    def _trial(self, move: Move, step_size: float) -> np.ndarray:
         lower, c = self.problem.lower, self.here.coefficients
         trial = c + step_size * move.delta
         # What the step takes to its bound arrives there up to rounding; put it there exactly.
@@ -152,7 +152,7 @@ class Newton:
         asks[self.here.working] = False
         return not asks.any()
 
-    def _is_better(self, there: Iterate, move: _Move) -> bool:
+    def _is_better(self, there: Iterate, move: Move) -> bool:
         before, after, penalty = self.here.expansion, there.expansion, self.problem.penalty
         change = after.value - before.value + float(penalty @ (there.coefficients - self.here.coefficients))
         if change <= _DESCENT * self._step_size * move.slope:
@@ -161,7 +161,7 @@ class Newton:
         flat = abs(float((after.gradient + penalty) @ move.delta)) <= 0.9 * abs(move.slope)
         return abs(change) <= self._noise and (abs(move.slope) <= self._noise or flat)
 
-    def _learn(self, move: _Move) -> None:
+    def _learn(self, move: Move) -> None:
         """A step of full length may be longer next time; one that had to be cut has trusted curvature that was rounding."""
         if self._step_size == 1.0:
             self._radius *= 4 if move.leap > self._radius else 1

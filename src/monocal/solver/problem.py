@@ -112,6 +112,10 @@ class ConeProblem(Protocol):
         """``F`` at ``coefficients``, with the Hessian of the atoms in ``working`` (sorted indices)."""
         ...
 
+    def hessian(self, coefficients: np.ndarray, working: np.ndarray) -> np.ndarray:
+        """The Hessian alone, (n_working, n_working)."""
+        return self.evaluate(coefficients, working).hessian
+
     def start(self) -> np.ndarray:
         """A feasible point; by default the lower bounds."""
         return self.lower
