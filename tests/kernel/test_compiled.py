@@ -215,3 +215,19 @@ def test_ties_across_jumps_as_in_plain_operations(step, monkeypatch):
     plain = mc.MCCT(shrinkage=0.1).fit(z, y)
     assert abs(fast.solution_.objective - plain.solution_.objective) < 2e-7
     np.testing.assert_allclose(fast.predict_proba(z[:500]), plain.predict_proba(z[:500]), atol=2e-5)
+
+
+@pytest.mark.parametrize("classes", [1, 2, 7, 8, 9, 16, 31, 100, 129, 513, 1000, 5000])
+def test_rows_are_sorted_as_numpy_sorts_them(classes):
+    """Any number of places and of rows, with ties, constant rows and masks; and the largest alone."""
+    rng = np.random.default_rng(classes)
+    z = rng.normal(size=(37, classes)).astype(np.float32)
+    z[::3] = np.round(z[::3], 1)
+    z[5], z[7, ::2] = 1.0, -np.inf
+    expected = np.sort(z, axis=1)
+    np.testing.assert_array_equal(compiled.in_order(z, classes), expected)
+    np.testing.assert_array_equal(compiled.in_order(z, classes, np.empty_like(z)), expected)
+    r = -(-classes // 3)
+    largest = compiled.in_order(z, r)
+    np.testing.assert_array_equal(largest, expected[:, -r:])
+    assert largest.flags.c_contiguous

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..arrays import Array
-from ..ranks.ranked import Ranked
+from ..ranks.ranked import Ranked, in_order, rank_rows
 from . import compiled
 from .array import ArrayEngine, Exponentials
 from .block import Block
@@ -23,6 +23,12 @@ class CompiledEngine(ArrayEngine):
 
     def takes(self, logits: Array, dtype: object) -> bool:
         return isinstance(logits, np.ndarray) and dtype == np.float32 and compiled.available()
+
+    def _ranked(
+        self, logits: Array, top_k: int | None, dtype: object, ordered: bool, into: np.ndarray | None
+    ) -> Ranked:
+        sort = compiled.in_order if compiled.suits(logits) else in_order
+        return rank_rows(logits, top_k, dtype, ordered, into=into, in_order=sort)
 
     def _find_labels(
         self, depth: Array, label_depth: Array, ordered: bool
