@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..arrays import Array, array_namespace, to_numpy
+from ..arrays import Array, array_namespace, beside, to_numpy
 from ..ranks.ranked import Ranked, Rest, Tail
 
 if TYPE_CHECKING:
@@ -68,16 +68,18 @@ class Block:
         return replace(self, rows=rows, weight=wide(self.weight), factors=wide(self.factors))
 
     def __getitem__(self, index: slice | Array) -> Block:
+        # To a device once for all arrays.
+        there = index if isinstance(index, slice) else beside(index, self.weight)
         return Block(
             self.engine,
-            self.rows[index],
-            self.weight[index],
-            self.label_depth[index],
-            self.label_rank[index],
-            self.label_held[index],
-            self.label_size[index],
-            None if self.statistics is None else self.statistics[index],
-            None if self.factors is None else self.factors[index],
+            self.rows[there],
+            self.weight[there],
+            self.label_depth[there],
+            self.label_rank[there],
+            self.label_held[there],
+            self.label_size[there],
+            None if self.statistics is None else self.statistics[there],
+            None if self.factors is None else self.factors[there],
             *(None if x is None else x[_on_host(index)] for x in (self.top_class, self.context)),
         )
 

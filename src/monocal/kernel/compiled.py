@@ -142,8 +142,44 @@ def find_jumps(
     over, many = np.empty(depth.shape, dtype=np.uint32), np.empty(depth.shape, dtype=np.uint32)
     n_buckets = min(max(-(-m // 8) * 8, 64), 2**15)
     found = np.zeros((n if statistics else 0, len(STATISTICS)), dtype=z.dtype)
-    predict_loops().find_jumps(z, wanted, r < m, n_buckets, top, height, depth, over, many, done, found)
+    search_loops().find_jumps(z, wanted, r < m, n_buckets, top, height, depth, over, many, done, found)
     return Jumps(ranks, top, height, depth, over, many, done, found)
+
+
+@dataclass(frozen=True)
+class SecondStage:
+    """The numbers of ``f' = W f + A 1[top]`` (`calibration.adjustment`), single precision."""
+
+    class_scales: np.ndarray  # (m,), or none
+    zeros: np.ndarray  # (R,), of the ramps of the log-odds of the top
+    widths: np.ndarray
+    steps: np.ndarray  # (2, R): of weight and lift
+    terms: (
+        np.ndarray
+    )  # (1 or n, 3): a scale, and the parts of weight and lift without the log-odds; (0, 3): no second stage
+
+
+_NOTHING = np.zeros(0, dtype=np.float32)
+_NO_STAGE = SecondStage(_NOTHING, _NOTHING, _NOTHING, _NOTHING.reshape(2, 0), _NOTHING.reshape(0, 3))
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """How weights and biases of rows are made of factors: the constant 1, and ramps of `STATISTICS` of a row."""
+
+    which: np.ndarray  # (K - 1,): place of the statistic of each ramp; none: factors are given
+    zeros: np.ndarray
+    widths: np.ndarray
+    steps: np.ndarray  # (2, K, J + 1): increments of weights and biases
+
+
+def mix(mixture: Mixture, statistics: np.ndarray, factors: np.ndarray | None) -> np.ndarray:
+    """Weights and biases (2, n, J + 1) of rows, from their statistics (n, 3), or from factors (n, K)."""
+    n = len(statistics) if factors is None else len(factors)
+    out = np.empty((2, n, mixture.steps.shape[2]), dtype=np.float32)
+    given = _NOTHING.reshape(0, 1) if factors is None else np.ascontiguousarray(factors, dtype=np.float32)
+    predict_loops().mix(statistics, mixture.which, mixture.zeros, mixture.widths, given, mixture.steps, out)
+    return out
 
 
 def calibrate(
@@ -153,28 +189,18 @@ def calibrate(
     biases: np.ndarray,
     out: np.ndarray,
     normalise: bool = True,
+    stage: SecondStage = _NO_STAGE,
 ) -> np.ndarray:
     """``w_d u + b_d``, or its softmax, to ``out`` (n, m), of the rows that are done; weights and biases (1 or n, J + 1).
 
-    Returns (n,) in which rows rounding has made another class as probable as the top, so that ``argmax`` would change.
+    Returns (n,) in which rows rounding has made another class as probable as the top, so that ``argmax`` may change.
     """
     lost = np.empty(len(z), dtype=bool)
     predict_loops().calibrate(
-        z, jumps.top, jumps.height, jumps.ranks, jumps.depth, jumps.over, jumps.many, jumps.done, weights, biases, normalise,
-        out, lost,
+        z, jumps.top, jumps.height, jumps.ranks, jumps.depth, jumps.over, jumps.many, jumps.done, weights, biases,
+        stage.class_scales, stage.zeros, stage.widths, stage.steps, stage.terms, normalise, out, lost,
     )  # fmt: skip
     return lost
-
-
-def top_odds(
-    z: np.ndarray, jumps: Jumps, weights: np.ndarray, biases: np.ndarray, at: np.ndarray
-) -> np.ndarray:
-    """Logarithm of the odds (n,) of the class ``at`` on top, after ``w_d u + b_d``; 0 in rows that are not done."""
-    odds = np.empty(len(z), dtype=z.dtype)
-    predict_loops().top_odds(
-        z, jumps.top, jumps.height, jumps.ranks, jumps.depth, jumps.over, jumps.many, jumps.done, weights, biases, at, odds
-    )  # fmt: skip
-    return odds
 
 
 def loops() -> Any:
@@ -184,8 +210,15 @@ def loops() -> Any:
     return module
 
 
+def search_loops() -> Any:
+    """The same for what predictions look for in rows."""
+    from . import search_loops as module
+
+    return module
+
+
 def predict_loops() -> Any:
-    """The same for predictions."""
+    """The same for predictions themselves."""
     from . import predict_loops as module
 
     return module

@@ -1,4 +1,4 @@
-"""The loops of `compiled` for fitting, in numba, which is needed at once: only `compiled` and `predict_loops` import this."""
+"""The loops of `compiled` for fitting, in numba, which is needed at once: only `compiled` and other loops import this."""
 
 # mypy: disable-error-code="no-untyped-def, call-arg, misc, assignment"
 

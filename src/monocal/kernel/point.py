@@ -37,6 +37,39 @@ class Point:
     n_ranks: int = 0
     _shared: dict[Any, Shared] = field(default_factory=dict, repr=False, compare=False)
 
+    @classmethod
+    def of_steps(
+        cls,
+        shape: tuple[int, int],
+        places: np.ndarray,
+        steps: np.ndarray,
+        working: np.ndarray,
+        *,
+        begins: np.ndarray | None = None,
+        **rest: Any,
+    ) -> Point:
+        """From coefficients at kind, factor and start, (3, ...) each, in a grid of K factors and r ranks or columns.
+
+        Few factors have any, and weights change where these begin: the tables by piece are made of them alone.
+        """
+        kind, factor, start = places
+        used = np.unique(factor)
+        first = np.unique(np.append(0, start))
+        by_piece = np.zeros((2, len(used), len(first)))
+        by_piece[kind, np.searchsorted(used, factor), np.searchsorted(first, start)] = steps
+        by_piece = np.cumsum(by_piece, axis=2)
+        by_rank = np.zeros((2, *shape))
+        by_rank[:, used] = np.repeat(by_piece, np.diff(np.append(first, shape[1])), axis=2)
+        at = working[2] if begins is None else begins[working[2]]
+        point = cls(*by_rank, working[0], working[1], at, begins=begins, **rest)
+        weights, biases = by_piece
+        point.__dict__["jumps"] = first[1:] if begins is None else begins[first[1:]]
+        point.__dict__["table"] = (
+            used,
+            np.stack([-weights, weights - weights[:, -1:], biases - biases[:, -1:]]),
+        )
+        return point
+
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_shared": {}}  # workers make their own
 

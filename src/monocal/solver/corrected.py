@@ -60,9 +60,9 @@ class _LooksTwice(Newton):
 
     def _propose(self) -> Move:
         problem, here = self.problem, self.here
-        above = here.coefficients > problem.lower
-        free = np.where(above, 0.0, here.expansion.gradient + problem.penalty)
-        working = np.union1d(np.flatnonzero(above), problem.candidates(free, self.n_candidates))
+        free = here.slope.copy()
+        free[here.active] = 0.0
+        working = np.union1d(here.active, problem.candidates(free, self.n_candidates))
         hessian = problem.hessian(here.coefficients, working)
         self.here = replace(here, working=working, expansion=replace(here.expansion, hessian=hessian))
         return super()._propose()
@@ -125,6 +125,5 @@ def minimize_corrected(
 
 def _violation(problem: ConeProblem, here: Iterate) -> float:
     """The violation where atoms that move the model by more than one count for less: a plain scale would hide all others."""
-    g = here.expansion.gradient + problem.penalty - problem.floor
-    violation = np.where(here.coefficients > problem.lower, np.abs(g), np.maximum(-g, 0.0))
-    return float((violation / np.maximum(problem.reach, 1.0)).max(initial=0.0))
+    g = (here.slope - problem.floor) / np.maximum(problem.reach, 1.0)
+    return float(max(-g.min(initial=0.0), g[here.active].max(initial=0.0)))
