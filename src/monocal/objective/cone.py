@@ -69,6 +69,8 @@ class RankCone:
         the r ranks then have one for each of these (`kernel.columns`).
     """
 
+    cheap_hessian = True
+
     def __init__(
         self,
         rows: Rows,

@@ -7,12 +7,12 @@ With ``G`` the gradient of the whole at ``c`` and ``G_s`` that of the part, the 
 a linear term, which a penalty already is. A fixed point is optimal for the whole. The error falls by the relative sampling error
 of the Hessian in each round, and a round costs one pass over all rows, without Hessian. Far from ``c`` the correction means
 nothing (it may even leave the part without a minimum), so a round does not go far; the next may go farther if that was the way
-down. Where the part says too little about the Hessian, Newton steps on the whole finish.
+down. Where the part says too little about the Hessian of the whole, Newton steps on that finish.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -25,9 +25,9 @@ from .solution import Solution, Status, Step
 _TRUST = 6.0
 # A Newton step that moves the model by less leaves about this part of the violation, which is all that a round is asked for.
 _SURE = 0.05
-# A round that leaves more than this part of the violation was the last: a Newton step costs two passes, and leaves less than
-# two such rounds would.
-_PROGRESS = 0.25
+# A round that leaves more than this part of the violation was the last; the second number is for a problem whose Hessian is cheap:
+# a Newton step costs two passes, and leaves less than two such rounds would.
+_PROGRESS, _QUICK_PROGRESS = 0.8, 0.4
 
 
 class _Tilted(ConeProblem):
@@ -55,24 +55,30 @@ class _LooksTwice(Newton):
     """Newton's method where gradients are cheap: the gradient of a point says first which atoms its Hessian must have.
 
     So an atom takes part in the step from the point at which it asks to be let in, not in the one after, and no Hessian is made
-    of a point from which no step is taken.
+    of a point from which no step is taken. One that is known serves again after a small step that brought nobody new.
     """
 
+    _leap: float = field(default=np.inf, init=False)
+
     def _propose(self) -> Move:
-        problem, here = self.problem, self.here
-        free = here.slope.copy()
-        free[here.active] = 0.0
-        working = np.union1d(here.active, problem.candidates(free, self.n_candidates))
-        hessian = problem.hessian(here.coefficients, working)
-        self.here = replace(here, working=working, expansion=replace(here.expansion, hessian=hessian))
-        return super()._propose()
+        if self._leap > _SURE or not self._has_all():
+            problem, here = self.problem, self.here
+            free = here.slope.copy()
+            free[here.active] = 0.0
+            working = np.union1d(here.active, problem.candidates(free, self.n_candidates))
+            hessian = problem.hessian(here.coefficients, working)
+            self.here = replace(here, working=working, expansion=replace(here.expansion, hessian=hessian))
+        move = super()._propose()
+        self._leap = move.leap
+        return move
 
     def _search(self, move: Move) -> Iterate | None:
         self._step_size = 1.0
         while self._step_size >= SHORTEST:
             there = Iterate.of(self.problem, self._trial(move, self._step_size), _NOTHING)
             if self._is_better(there, move):
-                return there
+                known = replace(there.expansion, hessian=self.here.expansion.hessian)
+                return replace(there, working=move.working, expansion=known)
             self._step_size /= 2
         return None
 
@@ -91,6 +97,7 @@ def minimize_corrected(
 ) -> Solution:
     """From ``c``, the solution of the part ``small``, to that of the whole."""
     last_kkt = lowest = np.inf
+    progress = _QUICK_PROGRESS if problem.cheap_hessian else _PROGRESS
     trust, cut_short = _TRUST, False
     for n_iter in range(max_iter):
         here = Iterate.of(problem, c, _NOTHING)
@@ -99,7 +106,7 @@ def minimize_corrected(
             return here.solution(problem, goal.tol, Status.CONVERGED, n_iter, history)
         if cut_short and here.objective < lowest:
             trust *= 4
-        elif here.kkt > _PROGRESS * last_kkt:
+        elif here.kkt > progress * last_kkt:
             break
         history.append(here.step(problem))
         last_kkt, lowest = here.kkt, here.objective
