@@ -23,6 +23,7 @@ from ..arrays import (
 from ..ranks.ranked import LARGEST, Ranked, rank_rows
 from ..ranks.ties import average_ties, largest_tie
 from .block import Block
+from .compiled_sums import Cut
 from .curvature import hessian_of, within_ties
 from .interface import Sums
 from .point import Point, from_top, in_parts, weighted
@@ -156,7 +157,7 @@ class ArrayEngine:
     def hessian(self, block: Block, point: Point) -> np.ndarray:
         return self.sums(block, point).hessian
 
-    def row_by_row(self, block: Block, point: Point) -> bool:
+    def row_by_row(self, block: Block, whole_scales: bool) -> bool:
         return False
 
     def sums_of_each(self, block: Block, ends: np.ndarray, point: Point) -> list[Sums]:
@@ -174,6 +175,11 @@ class ArrayEngine:
         share = block.weight / total
         p *= share[:, None]
         return block, p, logs, None if tail is None else [t * share for t in tail]
+
+    def shorten(
+        self, block: Block, point: Point, kept: int, own_scales: Sequence[tuple[float, float]]
+    ) -> Cut | None:
+        return None
 
     def within_ties(self, block: Block, point: Point, p: Array) -> np.ndarray | float:
         return within_ties(block, point, p)

@@ -69,13 +69,6 @@ def find_labels(depth: np.ndarray, label_depth: np.ndarray) -> tuple[np.ndarray,
     return first, held, tied > 0
 
 
-def scale_moments(v: np.ndarray, height: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """Sums over rows of ``weight u`` and ``weight u^2`` at each rank, (2, r), with ``u = U - v``."""
-    out = np.zeros((2, v.shape[1]))
-    loops().scale_moments(v, height, weight, out)
-    return out
-
-
 def scratch(n: int, r: int) -> np.ndarray:
     """Room for (n, r) numbers that belongs to the thread: the system hands out fresh memory to one thread at a time."""
     if getattr(_room, "size", 0) < n * r:
