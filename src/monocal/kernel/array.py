@@ -154,6 +154,18 @@ class ArrayEngine:
             by_rank, whole = _sums_by_rank(left, rows.height, p, v, tail, point.whole_scales)
         return Sums(float(value), by_rank.astype(np.float64), whole.astype(np.float64), hessian)
 
+    def hessian(self, block: Block, point: Point) -> np.ndarray:
+        return self.sums(block, point).hessian
+
+    def row_by_row(self, block: Block, point: Point) -> bool:
+        return False
+
+    def sums_of_each(self, block: Block, ends: np.ndarray, point: Point) -> list[Sums]:
+        return [self.sums(part, point) for part in block.split(ends)]
+
+    def hessians_of_each(self, block: Block, ends: np.ndarray, point: Point) -> list[np.ndarray]:
+        return [self.hessian(part, point) for part in block.split(ends)]
+
     def probabilities(self, block: Block, point: Point) -> tuple[Block, Array, Array, list[Array] | None]:
         block = self._precise(block)
         p, total, shift, tail = self._exponentials(block, point)

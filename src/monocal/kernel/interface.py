@@ -22,8 +22,8 @@ of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -54,6 +54,15 @@ class Sums:
             self.whole + other.whole,
             self.hessian + other.hessian,
         )
+
+    def __iadd__(self, other: Sums) -> Sums:
+        for own, more in zip(self._arrays, other._arrays, strict=True):
+            own += more
+        return replace(self, value=self.value + other.value)
+
+    @property
+    def _arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        return self.by_rank, self.whole, self.hessian
 
 
 class Engine(Protocol):
@@ -88,6 +97,18 @@ class Engine(Protocol):
 
     def sums(self, block: Block, point: Point) -> Sums:
         """Value, gradient by rank and working-set Hessian of one block's log-partition."""
+
+    def hessian(self, block: Block, point: Point) -> np.ndarray:
+        """The Hessian alone."""
+
+    def row_by_row(self, block: Block, point: Point) -> bool:
+        """Whether sums at a point take room for a few rows only, however many a block has."""
+
+    def sums_of_each(self, block: Block, ends: np.ndarray, point: Point) -> list[Sums]:
+        """Sums of the blocks that lie one after another in this one, up to each of the ends (B,), in one call."""
+
+    def hessians_of_each(self, block: Block, ends: np.ndarray, point: Point) -> list[np.ndarray]:
+        """Their Hessians alone."""
 
     def exponentials(
         self, block: Block, point: Point
@@ -136,6 +157,27 @@ def sums(block: Block, point: Point) -> Sums:
     return block.engine.sums(block, point)
 
 
+def hessian(block: Block, point: Point) -> np.ndarray:
+    """`Engine.hessian` of a block by its own engine, or by column."""
+    return sums(block, point).hessian if point.begins is not None else block.engine.hessian(block, point)
+
+
 def scale_sums(block: Block, scale: float) -> np.ndarray:
     """`Engine.scale_sums` of a block by its own engine."""
     return block.engine.scale_sums(block, scale)
+
+
+# For many blocks that lie one after another, in one call.
+
+
+def sums_of_each(block: Block, ends: np.ndarray, point: Point) -> list[Sums]:
+    """`Engine.sums_of_each` by the engine of the blocks."""
+    return block.engine.sums_of_each(block, ends, point)
+
+
+def hessians_of_each(block: Block, ends: np.ndarray, point: Point) -> list[np.ndarray]:
+    """`Engine.hessians_of_each` by the engine of the blocks."""
+    return block.engine.hessians_of_each(block, ends, point)
+
+
+OF_EACH: dict[Callable[..., Any], Callable[..., list[Any]]] = {sums: sums_of_each, hessian: hessians_of_each}
