@@ -259,6 +259,8 @@ def sums_along(x: Array) -> Array:
 
 def sums_up_to(x: Array) -> Array:
     """Sums over the columns up to each, this one included, (n, r)."""
+    if _by_columns(x):
+        return _added_on(x, range(1, x.shape[1]), -1)
     if is_torch(x) or x.shape[1] > _FEW_COLUMNS:
         return array_namespace(x).cumulative_sum(x, axis=1)
     return x @ np.triu(np.ones((x.shape[1], x.shape[1]), dtype=x.dtype))
@@ -266,10 +268,25 @@ def sums_up_to(x: Array) -> Array:
 
 def sums_from(x: Array) -> Array:
     """Sums over the columns from each on, (n, r)."""
+    if _by_columns(x):
+        return _added_on(x, range(x.shape[1] - 2, -1, -1), 1)
     if is_torch(x) or x.shape[1] > _FEW_COLUMNS:
         xp = array_namespace(x)
         return xp.flip(xp.cumulative_sum(xp.flip(x, axis=1), axis=1), axis=1)
     return x @ np.tril(np.ones((x.shape[1], x.shape[1]), dtype=x.dtype))
+
+
+def _by_columns(x: Any) -> bool:
+    """Whether one column after another lies in memory, and each is long."""
+    return not is_torch(x) and len(x) > 64 and bool(x.strides[0] < x.strides[1])
+
+
+def _added_on(x: Any, columns: range, before: int) -> Any:
+    """Each of the columns in turn with the one before it, which has been added on already."""
+    out = x.copy(order="K")
+    for column in columns:
+        out[:, column] += out[:, column + before]
+    return out
 
 
 # Columns up to which a product with a triangle is faster than running sums, which wait for each other.

@@ -3,6 +3,7 @@
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.base import clone
 from threadpoolctl import threadpool_info
@@ -215,3 +216,50 @@ def test_ties_across_jumps_as_in_plain_operations(step, monkeypatch):
     plain = mc.MCCT(shrinkage=0.1).fit(z, y)
     assert abs(fast.solution_.objective - plain.solution_.objective) < 2e-7
     np.testing.assert_allclose(fast.predict_proba(z[:500]), plain.predict_proba(z[:500]), atol=2e-5)
+
+
+@pytest.mark.parametrize("step", [None, 0.5])
+@pytest.mark.parametrize("statistics", [("margin", "mean_gap", "spread"), ("entropy",), ()], ids=str)
+def test_the_second_stage_as_in_plain_operations(step, statistics, monkeypatch):
+    """Scales by class and category, ramps of odds and numbers: in the loops as in arrays, with ties at the top and masks."""
+    rng = np.random.default_rng(0)
+    z = (3 * rng.normal(size=(4000, 12))).astype(np.float32)
+    group, number = rng.integers(0, 3, 4000), rng.normal(size=4000)
+    sure = (0.3 + 0.3 * group + 0.2 * (number > 0) + 0.2 * (z.argmax(axis=1) % 2))[:, None]
+    y = (sure * z + rng.gumbel(size=z.shape)).argmax(axis=1)
+    cal = mc.ConditionalMCCT(shrinkage=1.0, by_class=True, statistics=statistics)
+    cal.fit(z, y, context=as_frame(group, number))
+    assert cal.adjustment_.class_scales.variance > 0
+    assert cal.adjustment_.column_scales[0].variance > 0
+    assert {ramp.statistic for ramp in cal.adjustment_.factors.ramps} == {0, 1}
+    z = z if step is None else np.round(z / step) * step
+    z[::7, :3] = -np.inf
+    z[1::7, 0] = -3e38
+    plain = [f(z, context=as_frame(group, number)) for f in (cal.predict_proba, cal.transform)]
+    monkeypatch.setattr(compiled, "LARGE", 1)
+    fast = [f(z, context=as_frame(group, number)) for f in (cal.predict_proba, cal.transform)]
+    assert any((a != b).any() for a, b in zip(plain, fast, strict=True))
+    for values in fast:
+        assert_order_kept(z, values)
+    np.testing.assert_allclose(fast[0], plain[0], rtol=1e-4, atol=1e-30)
+    np.testing.assert_allclose(fast[1], plain[1], rtol=1e-5, atol=1e-4)
+
+
+def as_frame(group, number):
+    return pd.DataFrame({"group": group, "number": number})
+
+
+@pytest.mark.parametrize("classes", [1, 2, 7, 8, 9, 16, 31, 100, 129, 513, 1000, 5000])
+def test_rows_are_sorted_as_numpy_sorts_them(classes):
+    """Any number of places and of rows, with ties, constant rows and masks; and the largest alone."""
+    rng = np.random.default_rng(classes)
+    z = rng.normal(size=(37, classes)).astype(np.float32)
+    z[::3] = np.round(z[::3], 1)
+    z[5], z[7, ::2] = 1.0, -np.inf
+    expected = np.sort(z, axis=1)
+    np.testing.assert_array_equal(compiled.in_order(z, classes), expected)
+    np.testing.assert_array_equal(compiled.in_order(z, classes, np.empty_like(z)), expected)
+    r = -(-classes // 3)
+    largest = compiled.in_order(z, r)
+    np.testing.assert_array_equal(largest, expected[:, -r:])
+    assert largest.flags.c_contiguous

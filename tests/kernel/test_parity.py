@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from kernel.rank_oracle import BIAS, SCALE, objective
-from monocal.kernel.choice import ARRAY, COMPILED, TRITON, engine_for
+from monocal.kernel.choice import ARRAY, COMPILED, RANK_MAJOR, TRITON, engine_for
 from monocal.objective.cone import RankCone
 from monocal.ranks.ranked import Rest, Tail
 from monocal.rows.memory import MemoryRows
@@ -35,6 +35,7 @@ def numpy_array(dtype):
 # name: engine, how to make its arrays, tolerance of the gradient
 ENGINES = {
     "numpy-float64": (ARRAY, lambda: numpy_array("float64"), 1e-12),
+    "rank-major-float64": (RANK_MAJOR, lambda: numpy_array("float64"), 1e-12),
     "numpy-float32": (ARRAY, lambda: numpy_array("float32"), 1e-5),
     "compiled-float32": (COMPILED, lambda: numpy_array("float32"), 1e-5),
     "torch-float64": (ARRAY, lambda: torch_array("cpu", "float64"), 1e-12),
@@ -208,8 +209,8 @@ def test_the_plain_scale_alone(name, rows):
 
 def test_the_choice_of_an_engine():
     small, large = np.zeros((2, 3)), np.zeros((2, 3), dtype=np.float32)
-    assert engine_for(small) is ARRAY
-    assert engine_for(large, np.float64) is ARRAY
+    assert engine_for(small) is RANK_MAJOR
+    assert engine_for(large, np.float64) is RANK_MAJOR
     pytest.importorskip("numba")
     assert engine_for(large) is COMPILED
     torch = pytest.importorskip("torch")

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays import Array, array_namespace, like, to_numpy
-from ..kernel import triton_map
+from ..kernel import compiled, triton_map
 from ..kernel.point import BIAS, SCALE
 from ..objective.cone import RankCone
 from ..objective.information import information
@@ -128,9 +128,29 @@ class Adjustment(FieldsOnly):
         terms = np.stack(self._terms(context), axis=1).astype(np.float32)
         return replace(kept, terms=torch.from_numpy(terms).to(device))
 
-    def _terms(self, context: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def in_loops(self, context: np.ndarray | None) -> compiled.SecondStage:
+        """The same for the compiled loops."""
+        if "loops" not in self._kept:
+            by_class = self.class_scales is not None and self.class_scales.variance > 0
+            of_odds = np.array([ramp.statistic == 0 for ramp in self.factors.ramps], dtype=bool)
+            parts = (
+                self.class_scales.scales if by_class and self.class_scales is not None else np.zeros(0),
+                self.factors.zeros[of_odds],
+                self.factors.widths[of_odds],
+                self.steps[:, 1:][:, of_odds],
+                np.stack(self._terms(None), axis=1) if not self.column_scales else np.zeros((0, 3)),
+            )
+            self._kept["loops"] = compiled.SecondStage(
+                *(np.ascontiguousarray(x, dtype=np.float32) for x in parts)
+            )
+        kept: compiled.SecondStage = self._kept["loops"]
+        if context is None:
+            return kept
+        return replace(kept, terms=np.stack(self._terms(context), axis=1).astype(np.float32))
+
+    def _terms(self, context: np.ndarray | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """What the context alone gives each row (n,): its scale, and the parts of weight and lift without the log-odds."""
-        none = np.zeros(len(context))
+        none = np.zeros(1 if context is None else len(context))
         scale = self.scales(none.astype(np.intp), none + 2.0, context)
         numbers = [self._column(context, i) for i, c in enumerate(self.column_scales) if c is None]
         psi = self.factors.of_statistics(np.stack([none, *numbers], axis=1))
@@ -254,7 +274,7 @@ def fit_adjustment(
         prepared,
         allowed,
         emphasis=emphasis,
-        unit=information(prepared, 1.0).unit(total, PSEUDO_ERRORS),
+        unit=information(prepared, 1.0, whole_scales=True).unit(total, PSEUDO_ERRORS),
         mirrors=factors.mirrors,
         scale=1.0,
     )

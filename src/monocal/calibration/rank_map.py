@@ -45,7 +45,7 @@ from ..arrays import (
 from ..kernel import compiled, triton_map
 from ..ranks.ranked import LARGEST, Ranked, Rest, Tail, rank_rows
 from ..ranks.ties import average_ties
-from ..rows.parallel import block_rows, map_rows, parallel_map, row_slices
+from ..rows.parallel import block_rows, map_rows, parallel_map, row_slices, rows_of_size
 from .fields_only import FieldsOnly
 from .ramps import RampFactors
 
@@ -54,8 +54,8 @@ if TYPE_CHECKING:
 
 # With FEW rows, calls take more time than arithmetic: a call may touch up to CALL numbers, and nobody will notice.
 FEW, CALL = 16, 4096
-# Log-odds beyond this cannot be told apart in single precision.
-_FARTHEST = 100.0
+# Logits that the loops are given at a time: they stay in the cache between the search for jumps and the result.
+_LOOP_BLOCK = 2**17
 
 
 @dataclass(frozen=True)
@@ -90,14 +90,17 @@ class RankMap(FieldsOnly):
         """Calibrated logits (n, m) in compute precision; masked classes stay -inf."""
         if self.has_kernels(logits):
             return self._by_kernels(logits, triton_map.LOGITS)
-        return self._by_block(logits, self._way(logits))
+        if self._in_loops(logits):
+            return self._by_loops(logits, False)
+        return self._by_block(logits, self._block)
 
     def adjusted(self, logits: Array, adjust: Adjustment, context: np.ndarray | None) -> Array:
         """The calibrated logits (n, m) after a second stage."""
         if self.has_kernels(logits):
             return self._by_kernels(logits, triton_map.LOGITS, adjust.on_device(logits.device, context))
-        way = self._way(logits)
-        return self._by_block(logits, lambda *rows: _adjusted(way, adjust, *rows), context)
+        if self._in_loops(logits):
+            return self._by_loops(logits, False, adjust, context)
+        return self._by_block(logits, lambda *rows: _adjusted(self._block, adjust, *rows), context)
 
     def adjusted_probabilities(self, logits: Array, adjust: Adjustment, context: np.ndarray | None) -> Array:
         """The probabilities (n, m) of that, with the argmax of the logits."""
@@ -105,16 +108,9 @@ class RankMap(FieldsOnly):
             return self._by_kernels(
                 logits, triton_map.PROBABILITIES, adjust.on_device(logits.device, context)
             )
-        if not self._in_loops(logits):
-            return self._by_block(logits, lambda *rows: self._adjusted_block(adjust, *rows), context)
-        out = np.empty_like(logits)
-
-        def one(rows: slice) -> None:
-            some = None if context is None else context[rows]
-            self._compiled_adjusted(logits[rows], adjust, some, out[rows])
-
-        parallel_map(one, row_slices(logits))
-        return out
+        if self._in_loops(logits):
+            return self._by_loops(logits, True, adjust, context)
+        return self._by_block(logits, lambda *rows: self._adjusted_block(adjust, *rows), context)
 
     def _adjusted_block(self, adjust: Adjustment, z: Array, context: np.ndarray | None = None) -> Array:
         f = _adjusted(self._block, adjust, z, context, from_top=True)
@@ -125,9 +121,7 @@ class RankMap(FieldsOnly):
         if self.has_kernels(logits):
             return self._by_kernels(logits, triton_map.PROBABILITIES)
         if self._in_loops(logits):
-            out = np.empty_like(logits)
-            parallel_map(lambda b: self._compiled_probabilities(logits[b], out[b]), row_slices(logits))
-            return out
+            return self._by_loops(logits, True)
         if not self._needs_ranks:
             return self._by_block(logits, self._scaled_probabilities)
         return self._by_block(logits, self._ranked_probabilities)
@@ -194,74 +188,76 @@ class RankMap(FieldsOnly):
         large = logits.shape[0] * logits.shape[1] >= compiled.LARGE
         return large and self._needs_ranks and compiled.suits(logits)
 
-    def _way(self, logits: Array) -> Callable[[Any], Any]:
-        """How blocks of an array become calibrated logits."""
-        return self._compiled_block if self._in_loops(logits) else self._block
-
-    def _compiled_probabilities(self, z: np.ndarray, out: np.ndarray) -> None:
+    def _by_loops(
+        self,
+        logits: np.ndarray,
+        normalise: bool,
+        adjust: Adjustment | None = None,
+        context: np.ndarray | None = None,
+    ) -> np.ndarray:
         """The same in loops, which look for the values at the jumps alone, ties included."""
-        jumps, w, b = self._compiled_parameters(z)
-        lost = compiled.calibrate(z, jumps, w, b, out)
-        rest = np.flatnonzero(lost | ~jumps.done)
-        if len(rest):
-            far = rest[~jumps.done[rest]]
-            if len(far):
-                out[far] = self._ranked_probabilities(z[far])
-            out[rest] = keep_argmax(out[rest], z[rest])
+        out = np.empty_like(logits)
 
-    def _compiled_adjusted(
-        self, z: np.ndarray, adjust: Adjustment, context: np.ndarray | None, out: np.ndarray
+        def one(rows: slice) -> None:
+            some = None if context is None else context[rows]
+            self._block_by_loops(logits[rows], normalise, adjust, some, out[rows])
+
+        parallel_map(one, row_slices(logits, rows_of_size(_LOOP_BLOCK, logits.shape[1])))
+        return out
+
+    def _block_by_loops(
+        self,
+        z: np.ndarray,
+        normalise: bool,
+        adjust: Adjustment | None,
+        context: np.ndarray | None,
+        out: np.ndarray,
     ) -> None:
-        """The same in two sweeps: one for the log-odds of the top class, one for the result. The top is a piece of its own."""
-        r = min(self.top_k or z.shape[1], z.shape[1])
-        starts = np.union1d(self.starts, r - 1)
-        jumps, w, b = self._compiled_parameters(z, starts)
-        piece = np.searchsorted(self.starts, starts, side="right") - 1
-        w, b = w[:, piece], b[:, piece]
-        top = z.argmax(axis=1)
-        n_top = jumps.many[:, 0].astype(z.dtype) if len(starts) > 1 else np.ones_like(jumps.top)
-        scale = to_numpy(adjust.scales(top, n_top, context))[:, None]
-        odds = compiled.top_odds(z, jumps, w * scale, b * scale, top)
-        weight, lift = adjust.weight_and_lift(np.clip(odds, -_FARTHEST, _FARTHEST), context)
-        both = to_numpy(weight)[:, None] * scale
-        b = b * both
-        b[:, -1:] += np.where(n_top > 1, 0.0, to_numpy(lift))[:, None]
-        lost = compiled.calibrate(z, jumps, w * both, b, out)
+        mixture = self._mixture
+        from_statistics = mixture is not None and len(mixture.which) > 0
+        jumps = compiled.find_jumps(z, self.starts[1:], self.top_k, from_statistics)
+        if mixture is None:
+            w, b = self._cumulated(None, z)
+        else:
+            factors = self._in_use.factors
+            psi = None if from_statistics or factors is None else to_numpy(factors(self._ranked(z)))
+            w, b = compiled.mix(mixture, jumps.statistics, psi)
+        stage = () if adjust is None else (adjust.in_loops(context),)
+        lost = compiled.calibrate(z, jumps, w, b, out, normalise, *stage)
         far = np.flatnonzero(~jumps.done)
         if len(far):
-            out[far] = self._adjusted_block(adjust, z[far], None if context is None else context[far])
+            out[far] = self._by_arrays(z[far], normalise, adjust, None if context is None else context[far])
         near = np.flatnonzero(lost & jumps.done)
         if len(near):
             out[near] = keep_argmax(out[near], z[near])
 
-    def _compiled_block(self, z: np.ndarray) -> np.ndarray:
-        """`_block` in loops."""
-        out = np.empty_like(z)
-        jumps, w, b = self._compiled_parameters(z)
-        compiled.calibrate(z, jumps, w, b, out, normalise=False)
-        far = np.flatnonzero(~jumps.done)
-        if len(far):
-            out[far] = self._block(z[far])
-        return out
+    @cached_property
+    def _mixture(self) -> compiled.Mixture | None:
+        """How the loops make weights and biases; None where all rows have the same."""
+        mapped = self._in_use
+        if mapped.factors is None:
+            return None
+        steps = np.stack([mapped.scale_steps, mapped.bias_steps]).astype(np.float32)
+        which, ends = np.zeros(0, dtype=np.intp), (np.zeros(0, dtype=np.float32),) * 2
+        if isinstance(mapped.factors, RampFactors):
+            ramps = mapped.factors
+            if all(isinstance(s, str) and s in compiled.STATISTICS for s in ramps.statistics):
+                places = np.array([compiled.STATISTICS.index(str(s)) for s in ramps.statistics])
+                which = places[[ramp.statistic for ramp in ramps.ramps]]
+                ends = ramps.zeros.astype(np.float32), ramps.widths.astype(np.float32)
+        return compiled.Mixture(which, *ends, steps)
 
-    def _compiled_parameters(
-        self, z: np.ndarray, starts: np.ndarray | None = None
-    ) -> tuple[compiled.Jumps, Any, Any]:
-        """The jumps of rows at these starts (by default those of the map), and weights and biases of the map's own pieces."""
-        factors = self._in_use.factors
-        ramps = factors if isinstance(factors, RampFactors) else None
-        unsorted = ramps is not None and all(
-            isinstance(s, str) and s in compiled.STATISTICS for s in ramps.statistics
+    def _by_arrays(
+        self, z: Array, normalise: bool, adjust: Adjustment | None, context: np.ndarray | None
+    ) -> Any:
+        """Calibrated logits or probabilities of a block, in array operations."""
+        if adjust is None:
+            return self._ranked_probabilities(z) if normalise else self._block(z)
+        return (
+            self._adjusted_block(adjust, z, context)
+            if normalise
+            else _adjusted(self._block, adjust, z, context)
         )
-        at = self.starts if starts is None else starts
-        jumps = compiled.find_jumps(z, at[1:], self.top_k, unsorted)
-        psi = None
-        if ramps is not None and unsorted:
-            where = [compiled.STATISTICS.index(str(name)) for name in ramps.statistics]
-            psi = ramps.of_statistics(jumps.statistics[:, where])
-        elif factors is not None:
-            psi = factors(self._ranked(z))
-        return jumps, *self._cumulated(psi, z)
 
     def _block(self, z: Array) -> Array:
         z = widened(z)

@@ -54,10 +54,7 @@ class ArrayEngine:
         into: np.ndarray | None = None,
     ) -> Block:
         xp = array_namespace(logits)
-        if into is None:
-            rows = self._ranked(logits, top_k, dtype, ordered)
-        else:
-            rows = rank_rows(logits, top_k, dtype, ordered, into=into)
+        rows = self._ranked(logits, top_k, dtype, ordered, into)
         depth, tail = rows.depth, rows.tail
         z_label = xp.astype(xp.take_along_axis(logits, labels[:, None], axis=1), depth.dtype)
         with np.errstate(over="ignore"):
@@ -78,8 +75,10 @@ class ArrayEngine:
         )
         return Block(self, rows, xp.astype(weight, depth.dtype), label_depth, below, held, size, stats)
 
-    def _ranked(self, logits: Array, top_k: int | None, dtype: object, ordered: bool) -> Ranked:
-        return rank_rows(logits, top_k, dtype, ordered)
+    def _ranked(
+        self, logits: Array, top_k: int | None, dtype: object, ordered: bool, into: np.ndarray | None
+    ) -> Ranked:
+        return rank_rows(logits, top_k, dtype, ordered, into=into)
 
     def _find_labels(
         self, depth: Array, label_depth: Array, ordered: bool
@@ -153,6 +152,18 @@ class ArrayEngine:
             hessian = hessian_of(block, point, p, tail) if len(point.start) else np.zeros((0, 0))
             by_rank, whole = _sums_by_rank(left, rows.height, p, v, tail, point.whole_scales)
         return Sums(float(value), by_rank.astype(np.float64), whole.astype(np.float64), hessian)
+
+    def hessian(self, block: Block, point: Point) -> np.ndarray:
+        return self.sums(block, point).hessian
+
+    def row_by_row(self, block: Block, point: Point) -> bool:
+        return False
+
+    def sums_of_each(self, block: Block, ends: np.ndarray, point: Point) -> list[Sums]:
+        return [self.sums(part, point) for part in block.split(ends)]
+
+    def hessians_of_each(self, block: Block, ends: np.ndarray, point: Point) -> list[np.ndarray]:
+        return [self.hessian(part, point) for part in block.split(ends)]
 
     def probabilities(self, block: Block, point: Point) -> tuple[Block, Array, Array, list[Array] | None]:
         block = self._precise(block)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -82,6 +83,10 @@ class Block:
             *(None if x is None else x[_on_host(index)] for x in (self.top_class, self.context)),
         )
 
+    def split(self, ends: np.ndarray) -> list[Block]:
+        """Blocks of the same rows, one up to each of the ends."""
+        return [self[slice(i, j)] for i, j in pairwise([0, *ends])]
+
 
 def join_blocks(blocks: Sequence[Block], logits: Array | None = None) -> Block:
     """One block with the rows of several; ``logits`` are theirs, where they lie together already."""
@@ -91,7 +96,10 @@ def join_blocks(blocks: Sequence[Block], logits: Array | None = None) -> Block:
 
     def join(get: Callable[[Block], Any]) -> Any:
         parts = [get(b) for b in blocks]
-        return None if parts[0] is None else xp.concat(parts, axis=0)
+        if parts[0] is None:
+            return None
+        together = _as_they_lie(parts)
+        return xp.concat(parts, axis=0) if together is None else together
 
     tail = blocks[0].rows.tail
     if tail is not None:
@@ -123,6 +131,19 @@ def join_blocks(blocks: Sequence[Block], logits: Array | None = None) -> Block:
         join(lambda b: b.factors),
         *(_join_on_host([getattr(b, name) for b in blocks]) for name in ("top_class", "context")),
     )
+
+
+def _as_they_lie(parts: Sequence[Any]) -> np.ndarray | None:
+    """The rows of several arrays without a copy, where they are neighbours in one."""
+    whole = getattr(parts[0], "base", None)
+    if not (isinstance(whole, np.ndarray) and whole.flags.c_contiguous and whole.ndim == parts[0].ndim):
+        return None
+    ends = [(part.ctypes.data, part.ctypes.data + part.nbytes) for part in parts]
+    beside = all(end == begin for (_, end), (begin, _) in pairwise(ends))
+    if not beside or any(part.base is not whole or part.shape[1:] != whole.shape[1:] for part in parts):
+        return None
+    first = (ends[0][0] - whole.ctypes.data) // whole.strides[0]
+    return whole[first : first + sum(map(len, parts))]
 
 
 def _on_host(index: slice | Array) -> slice | np.ndarray:

@@ -6,11 +6,12 @@ from ..arrays import Array, compute_dtype
 from .array import ArrayEngine
 from .compiled_engine import CompiledEngine
 from .interface import Engine
+from .rank_major import RankMajorEngine
 from .triton_engine import TritonEngine
 
-ARRAY, COMPILED, TRITON = ArrayEngine(), CompiledEngine(), TritonEngine()
+ARRAY, COMPILED, RANK_MAJOR, TRITON = ArrayEngine(), CompiledEngine(), RankMajorEngine(), TritonEngine()
 # The last takes every array.
-ENGINES: list[Engine] = [TRITON, COMPILED, ARRAY]
+ENGINES: list[Engine] = [TRITON, COMPILED, RANK_MAJOR, ARRAY]
 
 
 def engine_for(logits: Array, dtype: object = None) -> Engine:

@@ -1,15 +1,14 @@
 """Loops for large single-precision arrays in memory, compiled by numba where it is installed (the extra ``fast``).
 
-    p_i = exp(-w_d v_i + base_d),         d the piece of rank i
-    sum_n p_i,  sum_n p_i v_i,  sum_n p_i U           over rows, p normalised                (`sums_of_rows`)
-    sum_i p_i,  sum_i p_i v_i,  sum_i p_i v_i^2   over each piece                            (`piece_moments`)
+    z_(1) <= ... <= z_(r)                 the largest of each row, in order                  (`in_order`)
     sum_i p_i,  sum_i p_i v_i,  sum_i p_i v_i^2   over a tail that is not sorted             (`tail_sums`)
     v at some ranks, and its ties         of rows that are not sorted                        (`find_jumps`)
     softmax(w_d u_i + b_d),               d the number of jumps at or below the rank of i     (`calibrate`)
 
-The same numbers are made by ordinary array operations in `kernel` and `rank_map`, which write and read an array for each step
-of the arithmetic; a loop keeps a row in the cache. Order survives for the same reasons as there: every step rounds
-monotonely, and ``exp`` is taken on a grid so coarse that its error cannot swap neighbours (see `arrays.ordered_exp`).
+`compiled_sums` has what a fit sums over rows at a point. The same numbers are made by ordinary array operations in `kernel` and
+`rank_map`, which write and read an array for each step of the arithmetic; a loop keeps a row in the cache. Order survives for the
+same reasons as there: every step rounds monotonely, and ``exp`` is taken on a grid so coarse that its error cannot swap
+neighbours (see `arrays.ordered_exp`).
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ import numpy as np
 
 from ..arrays import Array
 from ..errors import warn
-from .point import Point
 
 # Statistics of a row that need no sorting, in the order in which `find_jumps` has them.
 STATISTICS = ("margin", "mean_gap", "spread")
@@ -53,6 +51,16 @@ def suits(x: Array) -> bool:
     return isinstance(x, np.ndarray) and x.dtype == np.float32 and x.flags.c_contiguous and available()
 
 
+def in_order(z: np.ndarray, r: int, into: np.ndarray | None = None) -> np.ndarray:
+    """The r largest of each row, rising: `ranks.ranked.in_order` by a sorting network."""
+    from .sorting import sort_rows
+
+    n, m = z.shape
+    out = into if r == m and into is not None else np.empty_like(z) if r == m else scratch(n, m)
+    sort_rows(z, out)
+    return out if r == m else np.ascontiguousarray(out[:, m - r :])
+
+
 def find_labels(depth: np.ndarray, label_depth: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """In rows sorted downwards: values above the label's and equal to it, (n,) each; which neighbours tie in some row."""
     first, held = np.empty(len(depth), dtype=np.intp), np.empty(len(depth), dtype=np.intp)
@@ -68,68 +76,6 @@ def scale_moments(v: np.ndarray, height: np.ndarray, weight: np.ndarray) -> np.n
     return out
 
 
-@dataclass(frozen=True)
-class Atoms:
-    """A working set for the loops, in order of its starts: columns among (kind, start), kinds, factors, (a,) each."""
-
-    order: np.ndarray
-    column: np.ndarray
-    is_scale: np.ndarray
-    factor: np.ndarray
-
-    @classmethod
-    def of(cls, point: Point) -> Atoms:
-        return cls(*point.by_start)
-
-    def whole(self, upper: np.ndarray) -> np.ndarray:
-        """A symmetric matrix (a, a) in the order of the working set, from its upper half."""
-        both = np.empty_like(upper)
-        both[np.ix_(self.order, self.order)] = np.triu(upper) + np.triu(upper, 1).T
-        return both
-
-
-@dataclass(frozen=True)
-class RowSums:
-    """What one reading of sorted rows gives."""
-
-    value: float  # sum of the weighted log-partitions
-    by_rank: np.ndarray  # (3, r): sums over rows of ``p v``, ``p U``, ``p`` at each rank
-    logs: np.ndarray  # (n,): the log-partition from the top
-    depth: np.ndarray  # (n,): sums of ``p v``, where there are factors
-    hessian: np.ndarray  # (a, a), as if no ranks were tied
-
-
-def sums_of_rows(
-    v: np.ndarray,
-    height: np.ndarray,
-    weight: np.ndarray,
-    psi: np.ndarray | None,
-    point: Point,
-    kept: np.ndarray | None = None,
-) -> RowSums:
-    """Sums with probabilities ``p`` that are normalised and weighted, which are ``kept`` (n, r) on demand.
-
-    All between one call of Python and the next is done in the loop: many threads would wait for each other's calls.
-    """
-    n, r = v.shape
-    shared, atoms = point.shared(v), Atoms.of(point)
-    if kept is None:
-        kept = np.empty((1, r), dtype=v.dtype)
-    out, logs = np.zeros((3, r)), np.empty(n)
-    depth = np.empty(0 if psi is None else n, dtype=v.dtype)
-    a = len(point.start)
-    hessian = np.zeros((a, a))
-    starts, ends = point.pieces
-    used = shared.used
-    if psi is None:
-        psi, used = np.ones((1, 1), dtype=v.dtype), np.zeros(1, dtype=np.intp)
-    value = loops().sums_of_rows(
-        v, starts, psi, used, shared.weights, shared.drops, weight, height, ends, atoms.column, atoms.is_scale,
-        atoms.factor, kept, out, logs, depth, hessian,
-    )  # fmt: skip
-    return RowSums(value, out, logs, depth, atoms.whole(hessian) if a else hessian)
-
-
 def scratch(n: int, r: int) -> np.ndarray:
     """Room for (n, r) numbers that belongs to the thread: the system hands out fresh memory to one thread at a time."""
     if getattr(_room, "size", 0) < n * r:
@@ -139,31 +85,6 @@ def scratch(n: int, r: int) -> np.ndarray:
 
 
 _room = threading.local()
-
-
-def exponentials(
-    v: np.ndarray, height: np.ndarray, psi: np.ndarray | None, point: Point
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """``exp(f - shift)`` (n, r), tied ranks alike, their total and the shift, (n,) each."""
-    shared, used = point.shared(v), point.shared(v).used
-    if psi is None:
-        psi, used = np.ones((1, 1), dtype=v.dtype), np.zeros(1, dtype=np.intp)
-    p, total, shift = np.empty_like(v), np.empty(len(v), dtype=v.dtype), np.empty(len(v), dtype=v.dtype)
-    loops().exponentials(v, point.pieces[0], psi, used, shared.weights, shared.drops, height, p, total, shift)
-    return p, total, shift
-
-
-def products_in_ties(
-    p: np.ndarray, v: np.ndarray, height: np.ndarray, psi: np.ndarray | None, point: Point
-) -> np.ndarray:
-    """What products of atoms (a, a) count too much inside groups of ties: see `curvature`."""
-    atoms = Atoms.of(point)
-    out = np.zeros((len(atoms.order), len(atoms.order)))
-    if psi is None:
-        psi = np.ones((1, 1), dtype=v.dtype)
-    starts, at, _ = point.columns
-    loops().products_in_ties(p, v, height, starts, at[atoms.order], atoms.is_scale, atoms.factor, psi, out)
-    return atoms.whole(out)
 
 
 def largest_tie(v: np.ndarray) -> int:
@@ -176,13 +97,6 @@ def scale_moments_of_rows(v: np.ndarray, weights: list[np.ndarray]) -> np.ndarra
     out = np.empty((3, len(v)), dtype=v.dtype)
     leading, lesser = (w[0, 0] for w in weights)
     loops().scale_moments_of_rows(v, leading, lesser, out)
-    return out
-
-
-def piece_moments(p: np.ndarray, v: np.ndarray, starts: np.ndarray) -> np.ndarray:
-    """Sums of ``p``, ``p v``, ``p v^2`` over the pieces that begin at ``starts``, (3, n, D)."""
-    out = np.empty((3, len(p), len(starts)), dtype=p.dtype)
-    loops().piece_moments(p, v, np.append(starts, v.shape[1]), out)
     return out
 
 
@@ -228,8 +142,44 @@ def find_jumps(
     over, many = np.empty(depth.shape, dtype=np.uint32), np.empty(depth.shape, dtype=np.uint32)
     n_buckets = min(max(-(-m // 8) * 8, 64), 2**15)
     found = np.zeros((n if statistics else 0, len(STATISTICS)), dtype=z.dtype)
-    predict_loops().find_jumps(z, wanted, r < m, n_buckets, top, height, depth, over, many, done, found)
+    search_loops().find_jumps(z, wanted, r < m, n_buckets, top, height, depth, over, many, done, found)
     return Jumps(ranks, top, height, depth, over, many, done, found)
+
+
+@dataclass(frozen=True)
+class SecondStage:
+    """The numbers of ``f' = W f + A 1[top]`` (`calibration.adjustment`), single precision."""
+
+    class_scales: np.ndarray  # (m,), or none
+    zeros: np.ndarray  # (R,), of the ramps of the log-odds of the top
+    widths: np.ndarray
+    steps: np.ndarray  # (2, R): of weight and lift
+    terms: (
+        np.ndarray
+    )  # (1 or n, 3): a scale, and the parts of weight and lift without the log-odds; (0, 3): no second stage
+
+
+_NOTHING = np.zeros(0, dtype=np.float32)
+_NO_STAGE = SecondStage(_NOTHING, _NOTHING, _NOTHING, _NOTHING.reshape(2, 0), _NOTHING.reshape(0, 3))
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """How weights and biases of rows are made of factors: the constant 1, and ramps of `STATISTICS` of a row."""
+
+    which: np.ndarray  # (K - 1,): place of the statistic of each ramp; none: factors are given
+    zeros: np.ndarray
+    widths: np.ndarray
+    steps: np.ndarray  # (2, K, J + 1): increments of weights and biases
+
+
+def mix(mixture: Mixture, statistics: np.ndarray, factors: np.ndarray | None) -> np.ndarray:
+    """Weights and biases (2, n, J + 1) of rows, from their statistics (n, 3), or from factors (n, K)."""
+    n = len(statistics) if factors is None else len(factors)
+    out = np.empty((2, n, mixture.steps.shape[2]), dtype=np.float32)
+    given = _NOTHING.reshape(0, 1) if factors is None else np.ascontiguousarray(factors, dtype=np.float32)
+    predict_loops().mix(statistics, mixture.which, mixture.zeros, mixture.widths, given, mixture.steps, out)
+    return out
 
 
 def calibrate(
@@ -239,28 +189,18 @@ def calibrate(
     biases: np.ndarray,
     out: np.ndarray,
     normalise: bool = True,
+    stage: SecondStage = _NO_STAGE,
 ) -> np.ndarray:
     """``w_d u + b_d``, or its softmax, to ``out`` (n, m), of the rows that are done; weights and biases (1 or n, J + 1).
 
-    Returns (n,) in which rows rounding has made another class as probable as the top, so that ``argmax`` would change.
+    Returns (n,) in which rows rounding has made another class as probable as the top, so that ``argmax`` may change.
     """
     lost = np.empty(len(z), dtype=bool)
     predict_loops().calibrate(
-        z, jumps.top, jumps.height, jumps.ranks, jumps.depth, jumps.over, jumps.many, jumps.done, weights, biases, normalise,
-        out, lost,
+        z, jumps.top, jumps.height, jumps.ranks, jumps.depth, jumps.over, jumps.many, jumps.done, weights, biases,
+        stage.class_scales, stage.zeros, stage.widths, stage.steps, stage.terms, normalise, out, lost,
     )  # fmt: skip
     return lost
-
-
-def top_odds(
-    z: np.ndarray, jumps: Jumps, weights: np.ndarray, biases: np.ndarray, at: np.ndarray
-) -> np.ndarray:
-    """Logarithm of the odds (n,) of the class ``at`` on top, after ``w_d u + b_d``; 0 in rows that are not done."""
-    odds = np.empty(len(z), dtype=z.dtype)
-    predict_loops().top_odds(
-        z, jumps.top, jumps.height, jumps.ranks, jumps.depth, jumps.over, jumps.many, jumps.done, weights, biases, at, odds
-    )  # fmt: skip
-    return odds
 
 
 def loops() -> Any:
@@ -270,8 +210,15 @@ def loops() -> Any:
     return module
 
 
+def search_loops() -> Any:
+    """The same for what predictions look for in rows."""
+    from . import search_loops as module
+
+    return module
+
+
 def predict_loops() -> Any:
-    """The same for predictions."""
+    """The same for predictions themselves."""
     from . import predict_loops as module
 
     return module

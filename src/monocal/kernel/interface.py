@@ -14,15 +14,16 @@ objective ``sum_n weight_n [log sum_i exp(f_(i) - f_top) + f_top - f_label]`` ha
 
 What is returned has a fixed size and adds up, so rows may live anywhere.
 
-`array` has the engine for every array library. `compiled` (numba) and `triton` (CUDA) are the same engine with some steps
-replaced by faster ones. An engine says which arrays it takes; `choice` has the table of them.
+`array` has the engine for every array library. `rank_major` (numpy in double precision), `compiled` (numba) and `triton`
+(CUDA) are the same engine with some steps replaced by faster ones. An engine says which arrays it takes; `choice` has the table
+of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -53,6 +54,15 @@ class Sums:
             self.whole + other.whole,
             self.hessian + other.hessian,
         )
+
+    def __iadd__(self, other: Sums) -> Sums:
+        for own, more in zip(self._arrays, other._arrays, strict=True):
+            own += more
+        return replace(self, value=self.value + other.value)
+
+    @property
+    def _arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        return self.by_rank, self.whole, self.hessian
 
 
 class Engine(Protocol):
@@ -87,6 +97,18 @@ class Engine(Protocol):
 
     def sums(self, block: Block, point: Point) -> Sums:
         """Value, gradient by rank and working-set Hessian of one block's log-partition."""
+
+    def hessian(self, block: Block, point: Point) -> np.ndarray:
+        """The Hessian alone."""
+
+    def row_by_row(self, block: Block, point: Point) -> bool:
+        """Whether sums at a point take room for a few rows only, however many a block has."""
+
+    def sums_of_each(self, block: Block, ends: np.ndarray, point: Point) -> list[Sums]:
+        """Sums of the blocks that lie one after another in this one, up to each of the ends (B,), in one call."""
+
+    def hessians_of_each(self, block: Block, ends: np.ndarray, point: Point) -> list[np.ndarray]:
+        """Their Hessians alone."""
 
     def exponentials(
         self, block: Block, point: Point
@@ -134,6 +156,27 @@ def sums(block: Block, point: Point) -> Sums:
     return block.engine.sums(block, point)
 
 
+def hessian(block: Block, point: Point) -> np.ndarray:
+    """`Engine.hessian` of a block by its own engine, or by column."""
+    return sums(block, point).hessian if point.begins is not None else block.engine.hessian(block, point)
+
+
 def scale_sums(block: Block, scale: float) -> np.ndarray:
     """`Engine.scale_sums` of a block by its own engine."""
     return block.engine.scale_sums(block, scale)
+
+
+# For many blocks that lie one after another, in one call.
+
+
+def sums_of_each(block: Block, ends: np.ndarray, point: Point) -> list[Sums]:
+    """`Engine.sums_of_each` by the engine of the blocks."""
+    return block.engine.sums_of_each(block, ends, point)
+
+
+def hessians_of_each(block: Block, ends: np.ndarray, point: Point) -> list[np.ndarray]:
+    """`Engine.hessians_of_each` by the engine of the blocks."""
+    return block.engine.hessians_of_each(block, ends, point)
+
+
+OF_EACH: dict[Callable[..., Any], Callable[..., list[Any]]] = {sums: sums_of_each, hessian: hessians_of_each}

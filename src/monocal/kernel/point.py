@@ -37,6 +37,39 @@ class Point:
     n_ranks: int = 0
     _shared: dict[Any, Shared] = field(default_factory=dict, repr=False, compare=False)
 
+    @classmethod
+    def of_steps(
+        cls,
+        shape: tuple[int, int],
+        places: np.ndarray,
+        steps: np.ndarray,
+        working: np.ndarray,
+        *,
+        begins: np.ndarray | None = None,
+        **rest: Any,
+    ) -> Point:
+        """From coefficients at kind, factor and start, (3, ...) each, in a grid of K factors and r ranks or columns.
+
+        Few factors have any, and weights change where these begin: the tables by piece are made of them alone.
+        """
+        kind, factor, start = places
+        used = np.unique(factor)
+        first = np.unique(np.append(0, start))
+        by_piece = np.zeros((2, len(used), len(first)))
+        by_piece[kind, np.searchsorted(used, factor), np.searchsorted(first, start)] = steps
+        by_piece = np.cumsum(by_piece, axis=2)
+        by_rank = np.zeros((2, *shape))
+        by_rank[:, used] = np.repeat(by_piece, np.diff(np.append(first, shape[1])), axis=2)
+        at = working[2] if begins is None else begins[working[2]]
+        point = cls(*by_rank, working[0], working[1], at, begins=begins, **rest)
+        weights, biases = by_piece
+        point.__dict__["jumps"] = first[1:] if begins is None else begins[first[1:]]
+        point.__dict__["table"] = (
+            used,
+            np.stack([-weights, weights - weights[:, -1:], biases - biases[:, -1:]]),
+        )
+        return point
+
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_shared": {}}  # workers make their own
 
@@ -68,6 +101,17 @@ class Point:
         r = self.weights.shape[1] if self.begins is None else self.n_ranks
         return np.concatenate([[0], self.jumps, [r]]), np.append(self.columns[0], r)
 
+    @cached_property
+    def table(self) -> tuple[np.ndarray, np.ndarray]:
+        """Which factors count (K',), and ``-w``, ``-(w_top - w)`` and ``-(b_top - b)`` of theirs in each piece, (3, K', D)."""
+        first = np.append(0, self.jumps)
+        at = first if self.begins is None else np.searchsorted(self.begins, first)
+        weights, biases = self.weights[:, at], self.biases[:, at]
+        drops = biases - biases[:, -1:]
+        used = np.flatnonzero(weights.any(axis=1) | drops.any(axis=1))
+        weights = weights[used]
+        return used, np.stack([-weights, weights - weights[:, -1:], drops[used]])
+
     def shared(self, other: Array) -> Shared:
         """What all rows share, beside ``other`` and for its precision; made once for all blocks."""
         key = other.dtype if isinstance(other, np.ndarray) else (str(other.dtype), str(device_of(other)))
@@ -77,14 +121,11 @@ class Point:
 
     def _make_shared(self, other: Array) -> Shared:
         xp = array_namespace(other)
-        weights, biases = self.weights, self.biases
-        drops = [weights[:, -1:] - weights, biases[:, -1:] - biases]
-        used = np.flatnonzero(weights.any(axis=1) | drops[1].any(axis=1))
+        used, table = self.table
         starts = np.append(0, self.jumps)
-        at = np.ix_(used, starts if self.begins is None else np.searchsorted(self.begins, starts))
-        lengths = np.diff(np.append(starts, weights.shape[1] if self.begins is None else self.n_ranks))
+        lengths = np.diff(self.pieces[0])
         # Brought over together: a device makes one wait each time.
-        minus = xp.asarray(-np.concatenate([x[at] for x in (weights, *drops)]), **device_of(other))
+        minus = xp.asarray(table.reshape(-1, table.shape[2]), **device_of(other))
         piece = np.repeat(np.arange(len(starts), dtype=np.int32), lengths)
         ranks = xp.asarray(np.concatenate([lengths.astype(np.int32), piece]), **device_of(other))
         k, d = len(used), len(starts)

@@ -1,239 +1,48 @@
-"""The loops of `compiled` for predicting, in numba: rows are searched for the values at the jumps, never sorted.
+"""The loops of `compiled` that apply a map to rows in which the jumps have been found, in numba.
 
-    t_j = depth at the rank of jump j                    a class lies above the jump where v <= t_j
-    f   = w_d u + b_d,   d the jumps it lies above;      a group of ties that a jump falls into: the mean over its ranks
+    psi_k = min(max((q - zero_k) / width_k, 0), 1)      factors, ramps of statistics q of the row
+    w_d, b_d = running sums of  sum_k psi_k steps_kd
+    f  = w_d u + b_d,   d the jumps a class lies above;      a group of ties that a jump falls into: the mean over its ranks
+    f' = W f + A 1[top]                                 a second stage, which looks at the odds of the top after ``f``
 
-Values are dealt into buckets by their depth, and only what shares a bucket with a jump is put in order. A bucket into which many
-values crowd (a few very low logits make all the others crowd) is dealt out anew, alone.
-
-Jumps come in the order of their ranks from the top: ``ranks[j]`` classes lie at or above jump j, and ``over[j]``, ``many[j]``
-classes lie above its value, and at or above it. Where ``many[j] > ranks[j]`` the jump falls among ties.
+A row stays in the cache from its depths to its probabilities. Depths, and where the jumps fall, are those of `search_loops`.
+A loop is given every array once: where two of its arrays are one, it cannot take several numbers at a time.
 """
 
 # mypy: disable-error-code="no-untyped-def, call-arg, misc, assignment"
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
 from ..arrays import EXP_GRID
-from .loops import F32, HOW, MOST, PART, exp, strict_loop, total_of
+from .loops import F32, MOST, exp, loop, strict_loop, total_of
+from .search_loops import INF, NONE, depths_of
 
 UP, DOWN = F32(EXP_GRID["float32"]), F32(1.0 / EXP_GRID["float32"])
-# Rows that differ by less are one bucket: there is nothing to divide by.
-LEAST = F32(1e-30)
-# Values in one bucket that are put in order one by one; more are dealt out anew, at most so often.
-CROWD, ZOOMS = np.uint32(64), 3
-# Buckets are counted in groups, so that few steps lead from one jump to the next.
-GROUP = np.uint32(8)
-# Indices are unsigned: a signed one would be checked for being negative, which counts from the end.
-NONE, ONE = np.uint32(0), np.uint32(1)
-INF = F32(np.inf)
-any_order = numba.njit(
-    fastmath={"reassoc", "contract", "nsz"}, **HOW
-)  # sums in any order, of numbers that may be infinite
-
-
-@numba.njit(fastmath={"nnan", "nsz"}, **HOW)
-def ends_of(x):
-    low, high = x[0], x[0]
-    for i in range(x.size):
-        low, high = min(low, x[i]), max(high, x[i])
-    return low, high
+# Log-odds beyond this cannot be told apart in single precision.
+FARTHEST = F32(100.0)
 
 
 @strict_loop
-def available_in(x):
-    """How many are not masked, and the lowest of them."""
-    low, count = INF, NONE
-    for i in range(x.size):
-        if x[i] != -INF:
-            low = min(low, x[i])
-            count += ONE
-    return low, count
-
-
-@strict_loop
-def find_buckets(z, top, near, scale, last, bucket):
-    for i in range(z.size):
-        depth = top - z[i]
-        inside = min(max((depth - near) * scale, F32(0)), last)
-        bucket[i] = np.uint16(last + F32(1) if depth > MOST else inside)
-
-
-@strict_loop
-def count_buckets(bucket, held, grouped):
-    held[:] = NONE
-    for i in range(bucket.size):
-        held[bucket[i]] += ONE
-    for g in range(grouped.size):
-        s = NONE
-        for i in range(GROUP):
-            s += held[g * GROUP + i]
-        grouped[g] = s
-
-
-@strict_loop
-def window_of(row, top, bucket, b):
-    """The least and the largest depth in a bucket."""
-    near, far = INF, -INF
-    for i in range(row.size):
-        if bucket[i] == b:
-            near, far = min(near, top - row[i]), max(far, top - row[i])
-    return near, far
-
-
-@strict_loop
-def put_in_order(x, first, beyond):
-    # Shell's sort: one value after the other, and where there are many in wide steps before.
-    gap = ONE
-    while beyond - first > CROWD and gap * np.uint32(9) < beyond - first:
-        gap = np.uint32(3) * gap + ONE
-    while gap > NONE:
-        for t in range(first + gap, beyond):
-            here, s = x[t], np.uint32(t)
-            while s >= first + gap and x[s - gap] > here:
-                x[s] = x[s - gap]
-                s -= gap
-            x[s] = here
-        gap //= np.uint32(3)
-
-
-@strict_loop
-def jumps_of_row(
-    row, top, height, ranks, bucket, held, grouped, wanted, end, inside, depths, found, depth, over, many
-):
-    # `found`: for each bucket wanted where it begins and ends in `depths`, how many values lie above it, and its number.
-    last = F32(held.size - 2)
-    near, far = F32(0), height
-    for zoom in range(ZOOMS):
-        find_buckets(row, top, near, last / (far - near) if far - near > LEAST else F32(0), last, bucket)
-        count_buckets(bucket, held, grouped)
-        wanted[:] = np.uint8(0)
-        above_group, group, listed, k, crowd = NONE, NONE, NONE, NONE, NONE
-        for j in range(ranks.size):
-            while above_group + grouped[group] < ranks[j]:
-                above_group += grouped[group]
-                group += ONE
-            above, b = above_group, group * GROUP
-            while above + held[b] < ranks[j]:
-                above += held[b]
-                b += ONE
-            if not wanted[b]:
-                wanted[b], end[b] = np.uint8(1), listed
-                found[0, k], found[1, k], found[2, k] = listed, listed + held[b], above
-                listed += held[b]
-                k += ONE
-                if held[b] > held[crowd] or not wanted[crowd]:
-                    crowd = b
-        if ranks.size == 0 or held[crowd] <= CROWD:
-            break
-        least, most = window_of(row, top, bucket, crowd)
-        if not most > least or (least == near and most == far):
-            break
-        if zoom + 1 < ZOOMS:
-            near, far = least, most
-    count = NONE
-    for i in range(row.size):
-        inside[count] = np.uint32(i)
-        count += np.uint32(wanted[bucket[i]])
-    for t in range(count):
-        i = inside[t]
-        b = bucket[i]
-        depths[end[b]] = top - row[i]
-        end[b] += ONE
-    for j in range(k):
-        if found[1, j] - found[0, j] > ONE:
-            put_in_order(depths, found[0, j], found[1, j])
-    k = NONE
-    for j in range(ranks.size):
-        while found[2, k] + found[1, k] - found[0, k] < ranks[j]:
-            k += ONE
-        first, beyond, above = found[0, k], found[1, k], found[2, k]
-        low = first + ranks[j] - ONE - above
-        high, here = low + ONE, depths[low]
-        while low > first and depths[low - ONE] == here:
-            low -= ONE
-        while high < beyond and depths[high] == here:
-            high += ONE
-        depth[j], over[j], many[j] = here, above + low - first, above + high - first
-
-
-@any_order
-def part_from(x, top, mean):
-    # Sums of ``v - mean`` and of its square over the classes that are not masked.
-    s1, s2 = F32(0), F32(0)
-    for i in range(x.size):
-        # In double precision: ``top - mean`` may be taken first, and must not lose the digits that ``x`` shares with ``top``.
-        away = F32(0) if x[i] == -INF else F32((np.float64(top) - np.float64(x[i])) - np.float64(mean))
-        s1 += away
-        s2 += away * away
-    return s1, s2
-
-
-@strict_loop
-def sums_from(x, top, mean):
-    # In parts, because long sums in single precision lose digits.
-    s1, s2 = 0.0, 0.0
-    for begin in range(0, x.size, PART):
-        t1, t2 = part_from(x[begin : begin + PART], top, mean)
-        s1, s2 = s1 + t1, s2 + t2
-    return s1, s2
-
-
-@numba.njit(fastmath={"nnan", "nsz"}, **HOW)
-def below_top(x, top):
-    """The largest value below the top (-inf: none), and how many share the top."""
-    second, tops = -INF, np.int32(0)
-    for i in range(x.size):
-        first = x[i] == top
-        second = max(second, -INF if first else x[i])
-        tops += np.int32(first)
-    return second, tops
-
-
-@strict_loop
-def statistics_of_row(row, top, available, out):
-    # Margin, mean gap, spread.
-    second, tops = below_top(row, top)
-    out[0] = F32(0) if tops > 1 or second == -INF else top - second
-    mean = F32(sums_from(row, top, F32(0))[0] / available)
-    out[1] = mean
-    first, square = sums_from(row, top, mean)
-    out[2] = F32(np.sqrt(max(square / available - (first / available) ** 2, 0.0)))
-
-
-@strict_loop
-def find_jumps(z, ranks, cut, n_buckets, top, height, depth, over, many, done, statistics):
-    # `cut`: whether the last rank is that of the lowest class in use.
-    m = z.shape[1]
-    bucket, inside, depths = np.empty(m, np.uint16), np.empty(m + 1, np.uint32), np.empty(m, np.float32)
-    held, end = np.empty(n_buckets, np.uint32), np.empty(n_buckets, np.uint32)
-    wanted, grouped = np.empty(n_buckets, np.uint8), np.empty(n_buckets // GROUP, np.uint32)
-    found = np.empty((3, ranks.size), np.uint32)
-    for n in range(z.shape[0]):
-        low, high = ends_of(z[n])
-        available = np.uint32(m)
-        if low == -INF:
-            low, available = available_in(z[n])
-        top[n], height[n] = high, high - low
-        done[n] = height[n] < MOST
-        if not done[n]:
-            continue
-        few = ranks.size  # ranks below which there are classes that are not masked
-        while few > 0 and ranks[few - 1] > available:
-            few -= 1
-        jumps_of_row(
-            z[n], high, height[n], ranks[:few], bucket, held, grouped, wanted, end, inside, depths, found, depth[n],
-            over[n], many[n],
-        )  # fmt: skip
-        if statistics.shape[0]:
-            statistics_of_row(z[n], high, available, statistics[n])
-        for j in range(few, ranks.size):
-            depth[n, j], over[n, j], many[n, j] = INF, NONE, NONE
-        if cut and few == ranks.size:
-            height[n] = depth[n, few - 1]
+def mix(statistics, which, zeros, widths, factors, steps, out):
+    """Weights and biases (2, n, D) of rows, from factors (n, K), or from statistics (n, S) where there are no factors."""
+    kinds, pieces = steps.shape[0], steps.shape[2]
+    psi = np.ones(steps.shape[1], np.float32)
+    for n in range(out.shape[1]):
+        for k in range(zeros.size):
+            risen = (statistics[n, which[k]] - zeros[k]) / widths[k]
+            psi[k + 1] = min(max(risen, F32(0)), F32(1))
+        if factors.shape[0]:
+            psi[:] = factors[n]
+        for kind in range(kinds):
+            row = out[kind, n]
+            row[:] = F32(0)
+            for k in range(psi.size):
+                for d in range(pieces):
+                    row[d] += psi[k] * steps[kind, k, d]
+            for d in range(1, pieces):
+                row[d] += row[d - 1]
 
 
 @strict_loop
@@ -292,18 +101,22 @@ def jump_lists(depth, w, t, x):
 
 
 @strict_loop
-def logits_of_row(row, top, height, ranks, depth, over, many, w, b, t, x, v, w_i, b_i, result):
+def logits_of_row(v, height, ranks, depth, over, many, w, b, t, x, w_i, result):
     """Calibrated logits of all classes, masked ones too; returns the highest."""
-    for i in range(row.size):
-        v[i] = min(top - row[i], MOST)
-        w_i[i] = w[0]
-        b_i[i] = b[0]
-    for begin in range(0, jump_lists(depth, w, t, x), 4):
-        pass_on(v, begin, t, x, w_i)
+    result[:] = b[0]
     for begin in range(0, jump_lists(depth, b, t, x), 4):
-        pass_on(v, begin, t, x, b_i)
-    for i in range(row.size):
-        result[i] = (height - v[i]) * w_i[i] + b_i[i]
+        pass_on(v, begin, t, x, result)
+    jumps = jump_lists(depth, w, t, x)
+    if jumps:
+        w_i[:] = w[0]
+        for begin in range(0, jumps, 4):
+            pass_on(v, begin, t, x, w_i)
+        for i in range(v.size):
+            result[i] = (height - v[i]) * w_i[i] + result[i]
+    else:
+        only = w[0]
+        for i in range(v.size):
+            result[i] = (height - v[i]) * only + result[i]
     highest = height * w[w.size - 1] + b[b.size - 1]
     k, known = 0, NONE
     for j in range(ranks.size):
@@ -323,72 +136,104 @@ def logits_of_row(row, top, height, ranks, depth, over, many, w, b, t, x, v, w_i
 
 
 @strict_loop
-def exponentials_of_row(row, highest, result):
-    for i in range(row.size):
-        result[i] = np.rint((result[i] - highest) * UP) * DOWN
-    for i in range(row.size):
-        result[i] = F32(0) if row[i] == -INF else exp(result[i])
+def tops_of(v):
+    """How many classes are on top, and the first of them."""
+    tops, first = np.int32(0), np.int32(v.size)
+    for i in range(v.size):
+        on_top = v[i] == F32(0)
+        tops += np.int32(on_top)
+        first = min(first, np.int32(i) if on_top else np.int32(v.size))
+    return tops, first
+
+
+@loop
+def exponentials(v, x, scale, result):
+    # Masked classes have none. Products may be fused with sums here: what the order rests on has been rounded before.
+    for i in range(v.size):
+        result[i] = F32(0) if v[i] >= MOST else exp(x[i] * scale)
 
 
 @strict_loop
-def softmax_of_row(row, highest, result):
-    exponentials_of_row(row, highest, result)
-    share = F32(1) / total_of(result)
-    for i in range(row.size):
-        result[i] *= share
-
-
-@numba.njit(fastmath={"nnan", "nsz"}, **HOW)
-def loses_top(row, top, result):
-    """Whether a class before the first on top has come to equal it."""
-    at = row.size
-    for i in range(row.size):
-        at = min(at, i if row[i] == top else row.size)
-    before = np.int32(0)
-    for i in range(at):
-        before += np.int32(result[i] >= result[at])
-    return before > 0
+def odds_of_top(v, f, highest, scale, first, x, e):
+    """Logarithm of the odds of the class ``first``, which is on top, under the softmax of ``scale f``."""
+    for i in range(v.size):
+        x[i] = f[i] - highest
+    exponentials(v, x, scale, e)
+    e[first] = F32(0)
+    return min(max(-np.log(total_of(e)), -FARTHEST), FARTHEST)
 
 
 @strict_loop
-def top_odds(z, top, height, ranks, depth, over, many, done, weights, biases, at, odds):
-    # Logarithm of the odds of the class `at` on top, under the softmax of the calibrated logits.
+def second_stage_of(odds, zeros, widths, steps, term):
+    """Weight and lift of a row: what its context gives, and ramps of the odds."""
+    weight, lift = term[1], term[2]
+    for k in range(zeros.size):
+        psi = min(max((odds - zeros[k]) / widths[k], F32(0)), F32(1))
+        weight += psi * steps[0, k]
+        lift += psi * steps[1, k]
+    return weight, lift
+
+
+@strict_loop
+def to_grid(v, f, highest, weight, lift, result):
+    """``weight (f - highest) - lift`` on the grid of `arrays.ordered_exp`; how many are at 0, and how many are on top."""
+    at_zero, tops = np.int32(0), np.int32(0)
+    for i in range(v.size):
+        x = (f[i] - highest) * weight
+        x = F32(0) if v[i] == F32(0) else x - lift
+        x = np.rint(x * UP) * DOWN
+        result[i] = x
+        at_zero += np.int32(x == F32(0))
+        tops += np.int32(v[i] == F32(0))
+    return at_zero, tops
+
+
+@strict_loop
+def scaled(v, f, weight, lift, result):
+    for i in range(v.size):
+        x = f[i] * weight
+        x = x + lift if v[i] == F32(0) else x
+        result[i] = -INF if v[i] >= MOST else x
+
+
+@strict_loop
+def calibrate(
+    z, top, height, ranks, depth, over, many, done, weights, biases, class_scales, zeros, widths, steps, terms, normalise,
+    out, lost,
+):  # fmt: skip
+    # A second stage: where there are terms, one row of them or as many as rows.
     m = z.shape[1]
-    step = 0 if weights.shape[0] == 1 else 1
-    v, w_i, b_i = np.empty(m, np.float32), np.empty(m, np.float32), np.empty(m, np.float32)
-    t, x = np.empty(ranks.size + 4, np.float32), np.empty(ranks.size + 4, np.float32)
-    result = np.empty(m, np.float32)
-    for n in range(z.shape[0]):
-        odds[n] = F32(0)
-        if not done[n]:
-            continue
-        row, w, b = z[n], weights[n * step], biases[n * step]
-        highest = logits_of_row(
-            row, top[n], height[n], ranks, depth[n], over[n], many[n], w, b, t, x, v, w_i, b_i, result
-        )
-        exponentials_of_row(row, highest, result)
-        of_top = result[at[n]]
-        result[at[n]] = F32(0)
-        odds[n] = np.log(of_top) - np.log(total_of(result))
-
-
-@strict_loop
-def calibrate(z, top, height, ranks, depth, over, many, done, weights, biases, normalise, out, lost):
-    m = z.shape[1]
-    step = 0 if weights.shape[0] == 1 else 1
-    v, w_i, b_i = np.empty(m, np.float32), np.empty(m, np.float32), np.empty(m, np.float32)
+    step, term_step = np.intp(weights.shape[0] > 1), np.intp(terms.shape[0] > 1)
+    v, w_i, f, e = (
+        np.empty(m, np.float32),
+        np.empty(m, np.float32),
+        np.empty(m, np.float32),
+        np.empty(m, np.float32),
+    )
     t, x = np.empty(ranks.size + 4, np.float32), np.empty(ranks.size + 4, np.float32)
     for n in range(z.shape[0]):
         lost[n] = False
         if not done[n]:
             continue
-        row, result, w, b = z[n], out[n], weights[n * step], biases[n * step]
-        highest = logits_of_row(
-            row, top[n], height[n], ranks, depth[n], over[n], many[n], w, b, t, x, v, w_i, b_i, result
-        )
+        result, w, b = out[n], weights[n * step], biases[n * step]
+        depths_of(z[n], top[n], v)
+        highest = logits_of_row(v, height[n], ranks, depth[n], over[n], many[n], w, b, t, x, w_i, f)
+        weight, lift = F32(1), F32(0)
+        if terms.shape[0]:
+            term = terms[n * term_step]
+            tops, first = tops_of(v)
+            scale = term[0] * (class_scales[first] if tops == 1 and class_scales.size else F32(1))
+            weight, lift = second_stage_of(
+                odds_of_top(v, f, highest, scale, first, e, result), zeros, widths, steps, term
+            )
+            weight, lift = weight * scale, lift if tops == 1 else F32(0)
         if normalise:
-            softmax_of_row(row, highest, result)
-            lost[n] = loses_top(row, top[n], result)
-        else:
+            at_zero, tops = to_grid(v, f, highest, weight, lift, e)
+            exponentials(v, e, F32(1), result)
+            share = F32(1) / total_of(result)
             for i in range(m):
-                result[i] = -INF if row[i] == -INF else result[i]
+                result[i] *= share
+            # Another class has come to equal the top: `argmax` may name it.
+            lost[n] = at_zero > tops
+        else:
+            scaled(v, f, weight, lift, result)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.sparse import csc_array
 
 from ..arrays import array_namespace, count_true, to_numpy
 from .block import Block
@@ -48,23 +49,29 @@ def label_totals(block: Block, psi: np.ndarray, r: int) -> np.ndarray:
     """
     weight = to_numpy(block.weight).astype(np.float64)
     rank, held, size = (to_numpy(x) for x in (block.label_rank, block.label_held, block.label_size))
-    ends = rank + held
-    outside = 1.0 - held / size
-    values = (to_numpy(block.label_depth), to_numpy(block.rows.height), np.ones(len(rank)))
-    share = np.concatenate([psi * (weight * value / size)[:, None] for value in values], axis=1)
-    edges = np.zeros((share.shape[1], r + 1))
-    for place, sign in ((rank, 1.0), (ends, -1.0)):
-        # Rows in the order of their places are added up place by place.
-        order = np.argsort(place, kind="stable")
-        there = place[order]
-        first = np.flatnonzero(np.append(True, there[1:] != there[:-1]))
-        edges[:, there[first]] += sign * np.add.reduceat(share[order], first, axis=0).T
-    lowest = (size * outside) @ share
-    edges[:, 0] += lowest
-    if r > 1:
-        edges[:, 1] -= lowest
-    by_factor: np.ndarray = edges[:, :r].reshape(3, psi.shape[1], r)
-    return by_factor
+    share = weight / size
+    values = np.stack([to_numpy(block.label_depth) * share, to_numpy(block.rows.height) * share, share])
+
+    def added_at(places: np.ndarray) -> np.ndarray:
+        """Sums of the three values times the factors at each place, (3, r + 1, K): a sparse product adds row after row."""
+        at = (places[:, None] + (r + 1) * np.arange(3)).ravel()
+        entries = (values.T.ravel(), at, np.arange(0, len(at) + 1, 3))
+        added = csc_array(entries, shape=(3 * (r + 1), len(places))) @ psi
+        return np.asarray(added).reshape(3, r + 1, -1)
+
+    edges = added_at(rank)
+    if (held == 1).all():  # what begins at a rank ends at the next
+        edges[:, 1:] -= edges[:, :-1].copy()
+    else:
+        edges -= added_at(rank + held)
+    edges = np.ascontiguousarray(edges[:, :r].swapaxes(1, 2))
+    outside = size - held
+    if outside.any():
+        lowest = (values * outside) @ psi
+        edges[:, :, 0] += lowest
+        if r > 1:
+            edges[:, :, 1] -= lowest
+    return edges
 
 
 def with_top_labels(block: Block) -> Block:

@@ -72,7 +72,9 @@ class TritonEngine(ArrayEngine):
         moments: list[Any] = self._moments_by_rank(block, [left, block.factors * left], whole_scales)
         return triton_totals.totals(block, [x.double() for x in moments])
 
-    def _ranked(self, logits: Array, top_k: int | None, dtype: object, ordered: bool) -> Ranked:
+    def _ranked(
+        self, logits: Array, top_k: int | None, dtype: object, ordered: bool, into: np.ndarray | None
+    ) -> Ranked:
         return rank_rows(logits, top_k, dtype, ordered, triton_tail.look_at_tail)
 
     def tail_sums(self, block: Block, weights: list[Array], base: Array, count: int) -> list[Array]:

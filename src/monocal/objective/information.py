@@ -22,10 +22,10 @@ from operator import add
 
 import numpy as np
 
-from ..arrays import array_namespace, exp_, on_host, sums_along, sums_from, sums_up_to, to_numpy
+from ..arrays import array_namespace, device_of, exp_, on_host, sums_along, sums_from, sums_up_to, to_numpy
 from ..kernel.block import Block
 from ..kernel.columns import column_moments
-from ..kernel.point import Point, from_top
+from ..kernel.point import Point, in_parts, weighted
 from ..kernel.tail import tail_moments
 from ..rows.interface import Rows
 
@@ -55,11 +55,16 @@ class Information:
         return np.sqrt(self.variances / self.weight * (1.0 + pseudo_errors / errors)[:, None])
 
 
-def information(rows: Rows, scale: float, begins: np.ndarray | None = None) -> Information:
-    """Information on every atom where all logits are multiplied by ``scale``; of those that begin a column (`kernel.columns`)."""
+def information(
+    rows: Rows, scale: float, begins: np.ndarray | None = None, whole_scales: bool = False
+) -> Information:
+    """Information on every atom where all logits are multiplied by ``scale``; of those that begin a column (`kernel.columns`).
+
+    With ``whole_scales``, scales of factors but the first begin at the lowest rank, and nothing is said of others.
+    """
     if begins is not None:
         return rows.sum(_column_information, scale, begins, rows.n_ranks)
-    return rows.sum(_block_information, scale)
+    return rows.sum(_block_information, scale, whole_scales)
 
 
 def _column_information(block: Block, scale: float, begins: np.ndarray, n_ranks: int) -> Information:
@@ -82,46 +87,58 @@ def _column_information(block: Block, scale: float, begins: np.ndarray, n_ranks:
     return Information(float(weight.sum()), np.stack([left @ x for x in variances]), left @ below[:, -1])
 
 
-def _block_information(block: Block, scale: float) -> Information:
+def _block_information(block: Block, scale: float, whole_scales: bool) -> Information:
     """On the host in parts: it takes a dozen arrays, and those of a whole block would not fit the cache."""
     n, r = block.rows.depth.shape
     size = max(1, _PART // r) if on_host(block.weight) else n
     if size >= n:
-        return _part_information(block, scale)
-    parts = [_part_information(block[slice(i, i + size)], scale) for i in range(0, n, size)]
+        return _part_information(block, scale, whole_scales)
+    parts = [_part_information(block[slice(i, i + size)], scale, whole_scales) for i in range(0, n, size)]
     return reduce(add, parts)
 
 
-def _part_information(block: Block, scale: float) -> Information:
+def _part_information(block: Block, scale: float, whole_scales: bool) -> Information:
     rows, v, height = block.rows, block.rows.depth, block.rows.height[:, None]
     xp = array_namespace(v)
     psi = xp.ones_like(height) if block.factors is None else block.factors
-    plain = np.zeros((psi.shape[1], v.shape[1]))
-    plain[0] = scale
-    none = np.zeros(0, dtype=np.intp)
-    point = Point(plain, np.zeros_like(plain), none, none, none)
     with np.errstate(under="ignore", over="ignore"):
-        f = from_top(block, point, v)
-        tail = [0 * height[:, 0]] * 3 if rows.tail is None else tail_moments(block, point, f, None)
+        f = weighted(v, in_parts(xp.asarray([[-scale]], dtype=xp.float64, **device_of(v)), v.dtype))
+        tail = [0 * height[:, 0]] * 3
+        if rows.tail is not None:
+            plain = np.zeros((psi.shape[1], v.shape[1]))
+            plain[0] = scale
+            none = np.zeros(0, dtype=np.intp)
+            tail = tail_moments(block, Point(plain, np.zeros_like(plain), none, none, none), f, None)
         p = exp_(f)
         if rows.valid is not None:
             p *= xp.astype(rows.valid, p.dtype)
         total = sums_along(p) + tail[0]
         p /= total[:, None]
         tail = [(t / total)[:, None] for t in tail]
-        below = sums_up_to(p) - p + tail[0]  # probability below each start
+        below = sums_up_to(p)  # probability below each start
+        below -= p
+        below += tail[0]
         p *= v
-        first = sums_from(p) + height * below
+        first = sums_from(p)
+        first += height * below
         p *= v
         # At the lowest start nothing lies below, and the tail drops by its own depths.
         first[:, :1] += tail[1] - height * tail[0]
         left = (psi * psi * block.weight[:, None]).T
+        part = left[:1] if whole_scales else left
         # Means of squares add up over the rows before they are added up over the ranks; squares of means do not.
-        square = sums_from(left @ p) + (left * height.T**2) @ below
-        square[:, :1] += left @ (tail[2] - height**2 * tail[0])
-        variances = [square - left @ first**2, left @ below - left @ below**2]
+        square = sums_from(part @ p) + (part * height.T**2) @ below
+        square[:, :1] += part @ (tail[2] - height**2 * tail[0])
+        first *= first
+        scales = square - part @ first
+        if whole_scales:
+            others = xp.zeros((left.shape[0] - 1, v.shape[1]), dtype=v.dtype, **device_of(v))
+            others[:, :1] = left[1:] @ (sums_along(p)[:, None] + tail[2] - first[:, :1])
+            scales = xp.concat([scales, others])
+        errors = left @ below[:, -1]
+        variances = [scales, left @ (below - below * below)]
         return Information(
             float(xp.sum(block.weight, dtype=xp.float64)),
             np.stack([to_numpy(xp.clip(x, min=0.0)).astype(np.float64) for x in variances]),
-            to_numpy(left @ below[:, -1]).astype(np.float64),
+            to_numpy(errors).astype(np.float64),
         )

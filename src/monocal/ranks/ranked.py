@@ -78,7 +78,7 @@ class Ranked:
     def __getitem__(self, index: slice | Array) -> Ranked:
         return replace(
             self,
-            depth=self.depth[index],
+            depth=_rows_of(self.depth, index),
             height=self.height[index],
             top=self.top[index],
             valid=None if self.valid is None else self.valid[index],
@@ -88,6 +88,18 @@ class Ranked:
     def in_use(self) -> Ranked:
         """Without the logits of the tail, so that taking some of the rows does not copy them."""
         return self if self.tail is None else replace(self, tail=replace(self.tail, logits=None))
+
+
+def _rows_of(depth: Array, index: slice | Array) -> Array:
+    """Some of the rows, in the order in memory that all have."""
+    if (
+        isinstance(index, np.ndarray)
+        and isinstance(depth, np.ndarray)
+        and depth.strides[0] < depth.strides[1]
+    ):
+        some: Array = np.take(depth.T, index, axis=1).T
+        return some
+    return depth[index]
 
 
 def _look_at_tail(logits: Array, top: Array, height: Array) -> tuple[Array, bool]:
@@ -100,6 +112,20 @@ def _look_at_tail(logits: Array, top: Array, height: Array) -> tuple[Array, bool
     return count_true(below == height[:, None]), bool(xp.any(xp.isinf(logits)))
 
 
+def in_order(z: Array, r: int, into: np.ndarray | None = None) -> Array:
+    """The r largest of each row, rising, in an array of their own: that one ``into`` which all of a row may go."""
+    m = z.shape[1]
+    if is_torch(z):
+        return z.sort(dim=1).values if r == m else z.topk(r, dim=1).values.flip(1)
+    if r < m:
+        return np.sort(np.partition(z, m - r, axis=1)[:, m - r :], axis=1)
+    if into is None:
+        return np.sort(z, axis=1)
+    into[:] = z
+    into.sort(axis=1)
+    return into
+
+
 def rank_rows(
     logits: Array,
     top_k: int | None = None,
@@ -107,29 +133,19 @@ def rank_rows(
     ordered: bool = True,
     look_at_tail: Callable[[Array, Array, Array], tuple[Array, bool]] = _look_at_tail,
     into: np.ndarray | None = None,
+    in_order: Callable[[Array, int, np.ndarray | None], Array] = in_order,
 ) -> Ranked:
     """Sort rows of logits (n, m); computed in ``dtype`` (default: float32, float64 for float64).
 
     Without ``ordered`` only the lowest and the largest are put in their places, at either end. The depths of all ranks, in
-    order, may have a place ``into`` which they go.
+    order, may have a place ``into`` which they go. There may be a faster way to put rows ``in_order``.
     """
     xp = array_namespace(logits)
     dtype = dtype or compute_dtype(logits)
     m = logits.shape[1]
     r = m if top_k is None else min(top_k, m)
     z = widened(logits)
-    if not ordered:
-        z = _ends_in_place(z)
-    elif into is not None:
-        into[:] = z
-        into.sort(axis=1)
-        z = into
-    elif r == m:
-        z = xp.sort(z, axis=1, stable=False) if is_torch(z) else np.sort(z, axis=1)
-    elif is_torch(z):
-        z = z.topk(r, dim=1).values.flip(1)
-    else:
-        z = np.sort(np.partition(z, m - r, axis=1)[:, m - r :], axis=1)
+    z = in_order(z, r, into) if ordered else _ends_in_place(z)
     z = xp.astype(z, dtype, copy=False)
     top = copied(z[:, -1:])
     with np.errstate(over="ignore"):

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
+from itertools import chain, pairwise
+from operator import iadd
 from typing import Any, TypeVar
 
 import numpy as np
@@ -11,12 +14,16 @@ import numpy as np
 from ..arrays import Array, compute_dtype, is_torch, on_host, to_numpy
 from ..kernel.block import Block, join_blocks
 from ..kernel.choice import engine_for
+from ..kernel.interface import OF_EACH
 from .block import prepare_block
-from .parallel import GPU_BLOCK, block_rows, parallel_map, parallel_sum, row_slices
+from .parallel import GPU_BLOCK, available_threads, block_rows, parallel_map, parallel_sum, row_slices
 from .reader import Checked, Reader
 from .sampling import blocks_between, choose_rows, in_sample, join_samples, one_in, sample_step
 
 T = TypeVar("T")
+
+# Elements that are worth a thread.
+_LEAST_RUN = 2**19
 
 
 class MemoryRows:
@@ -31,6 +38,7 @@ class MemoryRows:
         self._on_host = on_host(self.blocks[0].rows.depth)
         self.single_precision = not str(self.blocks[0].rows.depth.dtype).endswith("float64")
         self._sample: MemoryRows | None = None
+        self._kept_runs: dict[int, list[tuple[Block, np.ndarray]]] = {}
 
     @classmethod
     def prepare(
@@ -72,7 +80,24 @@ class MemoryRows:
 
     def sum(self, function: Callable[..., T], *args: Any) -> T:
         serial = is_torch(self.blocks[0].weight)  # torch has its own parallelism, on every device
+        of_each = OF_EACH.get(function)
+        if of_each and all(b.engine.row_by_row(b, *args) for b in self.blocks):
+            each = parallel_map(lambda run: of_each(*run, *args), self._runs(available_threads()), serial)
+            added: T = reduce(iadd, chain.from_iterable(each))
+            return added
         return parallel_sum(lambda block: function(block, *args), self.blocks, serial)
+
+    def _runs(self, threads: int) -> list[tuple[Block, np.ndarray]]:
+        """For each thread its blocks as one, with their ends: threads that call Python wait for one another."""
+        if threads not in self._kept_runs:
+            few = -(-self.n_rows * self.n_ranks // _LEAST_RUN)
+            count = max(1, min(threads, few, len(self.blocks)))
+            edges = [len(self.blocks) * i // count for i in range(count + 1)]
+            runs = [self.blocks[i:j] for i, j in pairwise(edges)]
+            self._kept_runs = {
+                threads: [(join_blocks(run), np.cumsum([block.n_rows for block in run])) for run in runs]
+            }
+        return self._kept_runs[threads]
 
     def sample(self) -> MemoryRows | None:
         step = sample_step(self.n_rows, self.n_classes)

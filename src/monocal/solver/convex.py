@@ -69,9 +69,8 @@ def minimize(
     goal = Goal(tol, gap_tol)
     small = problem.coarse()
     history: list[Step] = []
-    if small is None:
-        first = np.maximum(problem.start() if start is None else start, problem.lower)
-    else:
+    first = np.maximum(problem.start() if start is None else start, problem.lower)
+    if small is not None and not problem.starts_near:
         # The optimum of a part of the rows is off by its sampling error: nothing is gained by going closer.
         rough_tol = max(tol, float(small.reach.max()) / small.n_rows**0.5)
         rough = minimize(small, tol=rough_tol, max_iter=max_iter, start=start, n_candidates=n_candidates)

@@ -70,6 +70,8 @@ class ConeProblem(Protocol):
         Relative error of the value.
     n_rows : int
         Rows that one evaluation sums over, for the history.
+    starts_near : bool
+        Whether `start` is about as near to the solution as that of a coarse copy would be.
 
     Examples
     --------
@@ -98,6 +100,7 @@ class ConeProblem(Protocol):
     reach: np.ndarray
     rounding: float
     n_rows: int
+    starts_near: bool = False
 
     def __init__(self, n_atoms: int, *, lower: np.ndarray | float = 0.0, penalty: np.ndarray | float = 0.0):
         self.lower = np.full(n_atoms, lower, dtype=np.float64)
