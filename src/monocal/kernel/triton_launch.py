@@ -20,6 +20,16 @@ def power(x: int) -> int:
     return 1 << max(x - 1, 1).bit_length()
 
 
+def sorted_each(log: int) -> int:
+    """How many of ``2^log`` numbers a thread holds that sorts them (`triton_sort_kernels`)."""
+    return min(max(2**log // 32, 1), 32)
+
+
+def sorting_warps(log: int) -> int:
+    """How many warps sort ``2^log`` numbers."""
+    return max(2**log // 1024, 1)
+
+
 def to_host(xs: list[Any]) -> list[np.ndarray]:
     """Tensors as numpy arrays, with one wait for all of them; through memory that the device writes itself."""
     import torch
