@@ -123,6 +123,7 @@ class ConeCalibrator(Calibrator):
         tol = self.tol * min(1.0, max(size, _SMALLEST)) if size > 0 else self.tol
         solution = minimize(
             problem.with_strength(shrinkage, tol),
+            start=problem.start(),  # near enough: a coarse copy need not be asked
             tol=tol,
             gap_tol=_GAP * self.tol,
             max_iter=self.max_iter,

@@ -96,11 +96,12 @@ class ArrayEngine:
         xp = array_namespace(w)
         psi = xp.ones_like(w)[:, None] if block.factors is None else block.factors
         # First and second moments of the scales, and of the biases, which are the same at every rank.
-        lefts = [psi * w[:, None], psi * psi * w[:, None]]
+        left = psi * w[:, None]
+        lefts = [left, psi * left]
         scales = self._scale_moments(block, lefts, whole_scales)
         biases = [np.repeat(to_numpy(xp.sum(left, axis=0))[:, None], r, axis=1) for left in lefts]
         mean, square = (np.stack(pair).astype(np.float64) for pair in zip(scales, biases, strict=True))
-        psi = to_numpy(psi).astype(np.float64)
+        psi = to_numpy(psi).astype(np.float64, copy=False)
         label = label_totals(block, psi, r)
         top = np.zeros_like(label)  # nothing of it lies below the top
         tied = block.rows.tied
@@ -256,10 +257,12 @@ class ArrayEngine:
             sums.append(xp.sum(e, axis=1))
         return sums
 
-    def piece_moments(self, p: Array, v: Array, starts: np.ndarray) -> list[Array]:
+    def piece_moments(self, p: Array, v: Array, starts: np.ndarray, count: int = 3) -> list[Array]:
         xp = array_namespace(p)
-        pv = p * v
-        return [xp.astype(x, xp.float64) for x in segment_sums([p, pv, pv * v], starts)]
+        moments = [p]
+        while len(moments) < count:
+            moments.append(moments[-1] * v)
+        return [xp.astype(x, xp.float64, copy=False) for x in segment_sums(moments, starts)]
 
 
 def _sums_by_rank(

@@ -125,10 +125,10 @@ class CompiledEngine(ArrayEngine):
         *parts, offset = [np.ascontiguousarray(x[:, 0]) for x in (*weights, base)]
         return list(compiled.tail_sums(tail.logits, rows.top[:, 0], rows.height, parts, offset)[:count])
 
-    def piece_moments(self, p: Array, v: Array, starts: np.ndarray) -> list[Array]:
-        if not compiled.suits(p):
-            return super().piece_moments(p, v, starts)
-        return list(compiled_sums.piece_moments(p, v, starts))
+    def piece_moments(self, p: Array, v: Array, starts: np.ndarray, count: int = 3) -> list[Array]:
+        if not (compiled.suits(p) and compiled.suits(v)):
+            return super().piece_moments(p, v, starts, count)
+        return list(compiled_sums.piece_moments(p, v, starts)[:count])
 
 
 def _is_plain(block: Block) -> bool:

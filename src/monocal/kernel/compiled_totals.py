@@ -38,8 +38,9 @@ def totals_of_runs(
     tied = np.zeros(r, dtype=bool) if tied is None else tied.astype(bool)
     label = _labels(block, ends, r)
     top = _labels_on_top(runs, r) if tied[-1] else np.zeros_like(label)
-    parts = pairwise([0, *ends])
-    weight = sum(float(block.weight[i:j].sum(dtype=np.float64)) for i, j in parts)
+    weight = 0.0
+    for i, j in pairwise([0, *ends]):
+        weight += float(np.sum(block.weight[i:j], dtype=np.float64))
     return Totals(weight, label, top, max(ties), tied, mean, square)
 
 
@@ -52,7 +53,7 @@ def joined(runs: Sequence[Run]) -> Run:
 
 def _in_order(parts: Sequence[np.ndarray]) -> np.ndarray:
     """Sums of blocks, which lie along the first axis, from first to last."""
-    total = parts[0][0].copy()
+    total: np.ndarray = parts[0][0].copy()
     for i, part in enumerate(parts):
         for more in part[0 if i else 1 :]:
             total += more
@@ -91,12 +92,11 @@ def _labels(block: Block, ends: np.ndarray, r: int) -> np.ndarray:
 def _labels_on_top(runs: Sequence[Run], r: int) -> np.ndarray:
     """The same as if every label were the top class, in blocks where some rows share it."""
     blocks = [b for run in runs for b in run[0].split(run[1])]
-    shared = [with_top_labels(b) for b in blocks if (b.rows.depth[:, -2:-1] == 0).any()]
+    shared = [with_top_labels(b) for b in blocks if np.any(b.rows.depth[:, -2:-1] == 0)]
     if not shared:
         return np.zeros((3, _factors(blocks[0]).shape[1], r))
     return _labels(join_blocks(shared), np.cumsum([b.n_rows for b in shared]), r)
 
 
 def _factors(block: Block) -> np.ndarray:
-    psi: np.ndarray = np.ones((1, 1), dtype=np.float32) if block.factors is None else block.factors
-    return psi
+    return np.ones((1, 1), dtype=np.float32) if block.factors is None else np.asarray(block.factors)

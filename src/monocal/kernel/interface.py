@@ -137,8 +137,9 @@ class Engine(Protocol):
     def tail_sums(self, block: Block, weights: list[Array], base: Array, count: int) -> list[Array]:
         """``sum exp(f) v^t`` for ``t < count`` over all classes, with depths cut at the height; (n,) each."""
 
-    def piece_moments(self, p: Array, v: Array, starts: np.ndarray) -> list[Array]:
-        """Sums of ``p``, ``p v``, ``p v^2`` over the pieces that begin at ``starts``, (n, D) each, in double precision."""
+    def piece_moments(self, p: Array, v: Array, starts: np.ndarray, count: int = 3) -> list[Array]:
+        """Sums of ``p``, ``p v``, ``p v^2``, the first ``count`` of them, over the pieces that begin at ``starts``, (n, D) each,
+        in double precision."""
 
 
 # The same as functions of a block, for `Rows.sum`.

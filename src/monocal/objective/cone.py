@@ -254,10 +254,6 @@ class RankCone:
         square = _from_start(self.totals.square) / count
         return self._take(np.sqrt(np.maximum(square - mean**2, 0.0)))
 
-    @property
-    def starts_near(self) -> bool:
-        return self.scale is not None
-
     def start(self) -> np.ndarray:
         """Temperature scaling, where its scale is known.
 

@@ -90,7 +90,8 @@ def _column_information(block: Block, scale: float, begins: np.ndarray, n_ranks:
 def _block_information(block: Block, scale: float, whole_scales: bool) -> Information:
     """On the host in parts: it takes a dozen arrays, and those of a whole block would not fit the cache."""
     n, r = block.rows.depth.shape
-    size = max(1, _PART // r) if on_host(block.weight) else n
+    width = r if block.factors is None else max(r, block.factors.shape[1])
+    size = max(1, _PART // width) if on_host(block.weight) else n
     if size >= n:
         return _part_information(block, scale, whole_scales)
     parts = [_part_information(block[slice(i, i + size)], scale, whole_scales) for i in range(0, n, size)]

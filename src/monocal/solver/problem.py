@@ -70,8 +70,6 @@ class ConeProblem(Protocol):
         Relative error of the value.
     n_rows : int
         Rows that one evaluation sums over, for the history.
-    starts_near : bool
-        Whether `start` is about as near to the solution as that of a coarse copy would be.
     cheap_hessian : bool
         Whether a Hessian of all rows costs no more than a pass or two. Where there is a coarse copy, the solver then asks for one
         if that copy says too little about it.
@@ -103,7 +101,6 @@ class ConeProblem(Protocol):
     reach: np.ndarray
     rounding: float
     n_rows: int
-    starts_near: bool = False
     cheap_hessian: bool = False
 
     def __init__(self, n_atoms: int, *, lower: np.ndarray | float = 0.0, penalty: np.ndarray | float = 0.0):
