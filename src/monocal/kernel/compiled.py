@@ -71,6 +71,15 @@ def find_labels(depth: np.ndarray, label_depth: np.ndarray) -> tuple[np.ndarray,
     return first, held, tied > 0
 
 
+def measured(depth: np.ndarray) -> dict[str, np.ndarray]:
+    """`STATISTICS` of sorted rows, (n,) each."""
+    from .total_loops import measure_rows
+
+    out = np.empty((len(depth), len(STATISTICS)), dtype=depth.dtype)
+    measure_rows(depth, out)
+    return dict(zip(STATISTICS, out.T, strict=True))
+
+
 def scratch(n: int, r: int) -> np.ndarray:
     """Room for (n, r) numbers that belongs to the thread: the system hands out fresh memory to one thread at a time."""
     if getattr(_room, "size", 0) < n * r:

@@ -6,6 +6,7 @@ Rows with masked classes and rows with a tail take the way of arrays, but for th
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,10 @@ class CompiledEngine(ArrayEngine):
     ) -> Ranked:
         sort = compiled.in_order if compiled.suits(logits) else in_order
         return rank_rows(logits, top_k, dtype, ordered, into=into, in_order=sort)
+
+    def _measured(self, rows: Ranked) -> Ranked:
+        plain = rows.valid is None and rows.tail is None and compiled.suits(rows.depth)
+        return replace(rows, measured=compiled.measured(rows.depth)) if plain else rows
 
     def _find_labels(
         self, depth: Array, label_depth: Array, ordered: bool

@@ -10,6 +10,25 @@ from .loops import F32, equals, flush, loop, sum_loop
 
 
 @sum_loop
+def mean_and_deviation(v):
+    total = 0.0
+    for i in range(v.size):
+        total += v[i]
+    mean, square = total / v.size, 0.0
+    for i in range(v.size):
+        square += (v[i] - mean) * (v[i] - mean)
+    return mean, np.sqrt(square / v.size)
+
+
+@loop
+def measure_rows(v, out):
+    # The statistics of `compiled.STATISTICS` of sorted rows, (n, 3).
+    for n in range(v.shape[0]):
+        out[n, 0] = v[n, v.shape[1] - 2] if v.shape[1] > 1 else F32(0)
+        out[n, 1], out[n, 2] = mean_and_deviation(v[n])
+
+
+@sum_loop
 def add_moments(v, height, weight, first, second):
     # Adds ``weight u`` and ``weight u^2`` at each rank; returns the sums of ``u`` and ``u^2`` over all but the top.
     s1, s2 = F32(0), F32(0)

@@ -74,6 +74,7 @@ class Ranked:
     n_classes: int
     # (r,) bool: whether a rank equals the one below it in some row; None if nobody looked
     tied: np.ndarray | None = None
+    measured: dict[str, np.ndarray] | None = None  # statistics that are known already, (n,) each by name
 
     def __getitem__(self, index: slice | Array) -> Ranked:
         return replace(

@@ -27,7 +27,7 @@ _TRUST = 6.0
 _SURE = 0.05
 # A round that leaves more than this part of the violation was the last. The second number is for a problem whose Hessian is
 # cheap: a Newton step costs two passes, and leaves less than two such rounds would.
-_PROGRESS, _QUICK_PROGRESS = 0.8, 0.4
+_PROGRESS, _QUICK_PROGRESS = 0.8, 0.1
 
 
 class _Tilted(ConeProblem):
