@@ -71,9 +71,13 @@ def test_order_on_hostile_rows(cal, rounded):
 
 
 @pytest.mark.parametrize("cut", [False, True])
-@pytest.mark.parametrize("classes", [3, 40, 1000, 20_000])
-def test_jumps_are_found_without_sorting_as_if_sorted(classes, cut, monkeypatch):
+@pytest.mark.parametrize(
+    ("classes", "longest"), [(3, None), (40, None), (40, 0), (1000, None), (1000, 0), (20_000, None)]
+)
+def test_jumps_are_found_in_rows_of_every_kind(classes, longest, cut, monkeypatch):
     """Crowds beside outliers, ties, constant rows, masks and the smallest numbers there are: same answer, same order."""
+    if longest is not None:  # the longest rows that are sorted and not searched
+        monkeypatch.setattr(compiled, "_SORTED", longest)
     rng = np.random.default_rng(classes)
     n = compiled.LARGE // classes + 1
     top_k = 2 * classes // 3 if cut else None

@@ -26,6 +26,8 @@ from ..errors import warn
 
 # Statistics of a row that need no sorting, in the order in which `find_jumps` has them.
 STATISTICS = ("margin", "mean_gap", "spread")
+# Longer rows are searched for the values at jumps, shorter ones sorted.
+_SORTED = 2048
 # Loading the compiled loops is worth it for a prediction of at least so many logits.
 LARGE = 3 * 2**20
 
@@ -140,9 +142,13 @@ def find_jumps(
     top, height, done = np.empty_like(z[:, 0]), np.empty_like(z[:, 0]), np.empty(n, dtype=bool)
     depth = np.empty((n, len(wanted)), dtype=z.dtype)
     over, many = np.empty(depth.shape, dtype=np.uint32), np.empty(depth.shape, dtype=np.uint32)
-    n_buckets = min(max(-(-m // 8) * 8, 64), 2**15)
     found = np.zeros((n if statistics else 0, len(STATISTICS)), dtype=z.dtype)
-    search_loops().find_jumps(z, wanted, r < m, n_buckets, top, height, depth, over, many, done, found)
+    if m <= _SORTED:
+        rows = in_order(z, m, scratch(n, m))
+        search_loops().read_jumps(rows, wanted, r < m, top, height, depth, over, many, done, found)
+    else:
+        n_buckets = min(-(-m // 8) * 8, 2**15)
+        search_loops().find_jumps(z, wanted, r < m, n_buckets, top, height, depth, over, many, done, found)
     return Jumps(ranks, top, height, depth, over, many, done, found)
 
 

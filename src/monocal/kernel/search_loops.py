@@ -1,11 +1,12 @@
-"""The loops of `compiled` that look at rows, in numba: rows are searched for the values at the jumps, never sorted.
+"""The loops of `compiled` that look at rows, in numba: the values at the jumps, and statistics.
 
-    v_i = z_top - z_i                                    depths, of classes in any order
+    v_i = z_top - z_i                                    depths
     t_j = depth at the rank of jump j                    a class lies above the jump where v <= t_j
     margin, mean and standard deviation of v             statistics, on demand
 
-Depths are dealt into buckets, and only what shares a bucket with a jump is put in order. A bucket into which many values crowd
-(a few very low logits make all the others crowd) is dealt out anew, alone.
+Rows that are not too long are sorted by a network (`sorting`), which is faster than any search, and read where the jumps fall
+(`read_jumps`). Longer ones are searched (`find_jumps`): depths are dealt into buckets, and only what shares a bucket with a jump
+is put in order. A bucket into which many values crowd (a few very low logits make all the others crowd) is dealt out anew, alone.
 
 Jumps come in the order of their ranks from the top: ``ranks[j]`` classes lie at or above jump j, and ``over[j]``, ``many[j]``
 classes lie above its value, and at or above it. Where ``many[j] > ranks[j]`` the jump falls among ties.
@@ -281,3 +282,35 @@ def find_jumps(z, ranks, cut, n_buckets, top, height, depth, over, many, done, s
             depth[n, j], over[n, j], many[n, j] = INF, NONE, NONE
         if cut and few == ranks.size:
             height[n] = depth[n, few - 1]
+
+
+@strict_loop
+def read_jumps(z, ranks, cut, top, height, depth, over, many, done, statistics):
+    # The same of rows in rising order.
+    m = z.shape[1]
+    v = np.empty(m, np.float32)
+    for n in range(z.shape[0]):
+        masked = 0
+        while masked < m - 1 and z[n, masked] == -INF:
+            masked += 1
+        high = z[n, m - 1]
+        top[n], height[n] = high, high - z[n, masked]
+        done[n] = height[n] < MOST
+        if not done[n]:
+            continue
+        for j in range(ranks.size):
+            at = m - np.intp(ranks[j])
+            if at < masked:
+                depth[n, j], over[n, j], many[n, j] = INF, NONE, NONE
+                continue
+            here, first, last = high - z[n, at], at, at
+            while first > masked and high - z[n, first - 1] == here:
+                first -= 1
+            while last < m - 1 and high - z[n, last + 1] == here:
+                last += 1
+            depth[n, j], over[n, j], many[n, j] = here, np.uint32(m - 1 - last), np.uint32(m - first)
+        if statistics.shape[0]:
+            depths_of(z[n], high, v)
+            statistics_of_row(v, np.uint32(m - masked), statistics[n])
+        if cut and depth[n, ranks.size - 1] < INF:
+            height[n] = depth[n, ranks.size - 1]

@@ -15,10 +15,10 @@ import numpy as np
 
 from ..arrays import takes_triton
 from ..ranks.ranked import LARGEST, Ranked
-from .triton_launch import device_of_kernel, power
+from .triton_launch import device_of_kernel, power, sorted_each, sorting_warps
 
 # Classes of a row that a kernel sorts in registers, and those that it holds.
-_SORTED, _LONGEST = 1024, 8192
+_SORTED, _LONGEST = 4096, 8192
 
 
 @dataclass(frozen=True)
@@ -46,10 +46,11 @@ def prepare(logits: Any, labels: Any) -> Prepared | None:
     # Which ranks equal the one below in some row; and last, whether something is wanted that this does not do.
     seen = torch.zeros(m + 1, dtype=torch.int8, device=z.device)
     size = power(m)
+    log = size.bit_length() - 1 if m <= _SORTED else 0
     with device_of_kernel(z):
         _kernels().prepare[(n,)](
             z, z.stride(0), ordered, ordered.stride(0), n, m, labels, LARGEST, depth, of_rows, counts, seen,
-            sort=m <= _SORTED, block=size, num_warps=1 if m <= _SORTED else min(size // 512, 8),
+            log=log, each=sorted_each(log), block=size, num_warps=sorting_warps(log) if log else size // 512,
         )  # fmt: skip
     found: np.ndarray = seen.cpu().numpy()
     if found[m]:

@@ -8,18 +8,21 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from .triton_sort_kernels import sorted_row
+
 
 @triton.jit(do_not_specialize=["n"])
 def prepare(
     z, stride, ordered, ordered_stride, n, m, labels, largest, depth, of_rows, counts, seen,
-    sort: tl.constexpr, block: tl.constexpr,
+    log: tl.constexpr, each: tl.constexpr, block: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     rank = tl.arange(0, block)
     used = rank < m
-    x = tl.load(ordered + row * ordered_stride + rank, mask=used, other=float("inf")).to(tl.float32)
-    if sort:
-        x = tl.sort(x)
+    if log > 0:  # nobody has sorted the row yet
+        x = sorted_row(ordered + row * ordered_stride, m, log, each)
+    else:
+        x = tl.load(ordered + row * ordered_stride + rank, mask=used, other=float("inf")).to(tl.float32)
     z_top = tl.max(tl.where(used, x, -float("inf")), axis=0)
     v = z_top - x
     depth += row * m + rank

@@ -23,10 +23,10 @@ import numpy as np
 
 from ..arrays import takes_triton
 from .block import Block
-from .curvature import covariance, few
+from .curvature import few
 from .interface import Sums
 from .point import SCALE, Point
-from .triton_launch import device_of_kernel, power
+from .triton_launch import device_of_kernel, power, to_host
 from .triton_tail import tail_sums
 
 # Ranks of a row that a kernel holds at a time.
@@ -72,9 +72,9 @@ def sums(block: Block, point: Point) -> Sums:
     together = min(power(n // _PROGRAMS), _ROWS)
     parts = -(-n // together)
     # Beside the probabilities of a row stands the sum of its depths; what is not looked at may be anything.
-    n_own, q, stride = 0, v, 0
+    q, stride = v, 0
     if own is not None:
-        n_own, stride = own.shape[1], -(-(r + 1) // 8) * 8
+        stride = -(-(r + 1) // 8) * 8
         q = v.new_empty((n, stride))
     moments = v.new_empty((n if a else 1, 4, starts), dtype=torch.float64)
     products = v.new_empty((n if a else 1, 5 * a), dtype=torch.float64)
@@ -89,27 +89,28 @@ def sums(block: Block, point: Point) -> Sums:
             moments, products, out, factors=own is not None, tail=kind, curved=a > 0, jump_pad=_pad(jumps),
             start_pad=_pad(starts), atom_pad=_pad(a), block=size, num_warps=min(max(size // _LANES, 1), 16),
         )  # fmt: skip
-    # Everything into one array, which is copied to the host at once.
-    ends = np.cumsum([3 * r + 2, n_own * (r + 1), 6 * a * a])
-    found = v.new_empty(int(ends[-1]), dtype=torch.float64)
-    torch.sum(out, dim=0, out=found[: ends[0]])
+    # Everything into two arrays, which are copied to the host together.
+    found = v.new_empty(3 * r + 2 + a * a, dtype=torch.float64)
+    torch.sum(out, dim=0, out=found[: 3 * r + 2])
+    wanted = [found]
     if own is not None:
-        found[ends[0] : ends[1]].view(n_own, r + 1).copy_(own.T @ q[:, : r + 1])
+        wanted.append(own.T @ q[:, : r + 1])
     if a:
         # Sums over rows of products of the atoms' numbers.
-        torch.mm(products[:, : 3 * a].T, products[:, 3 * a :], out=found[ends[1] :].view(3 * a, 2 * a))
-    by_rank, of_factors, x = np.split(found.cpu().numpy(), ends[:-1])
-    (value, n_tied), by_rank = by_rank[3 * r :], by_rank[: 3 * r].reshape(3, r)
+        of_atoms = torch.mm(products[:, : 3 * a].T, products[:, 3 * a :])
+        _, at, _, scale = there.split(point)
+        tiles = -(-a // _TILE)
+        with device_of_kernel(v):
+            _kernels().covariances[(tiles, tiles)](of_atoms, at, scale, a, found[3 * r + 2 :], tile=_TILE)
+    flat, *of_factors = to_host(wanted)
+    (value, n_tied), by_rank = flat[3 * r : 3 * r + 2], flat[: 3 * r].reshape(3, r)
     whole = np.zeros(0)
     if own is not None:
-        of_factors = of_factors.reshape(n_own, r + 1)
-        by_rank, whole = np.concatenate([by_rank[:2], of_factors[:, :r]]), of_factors[1:, r]
-    hessian = np.zeros((0, 0))
-    if a:
-        x = x.reshape(3 * a, 2 * a)
-        hessian = covariance(point, x[:a, :a], x[a : 2 * a, :a], x[2 * a :, :a].T, x[:a, a:])
-        if not few(int(n_tied), n):
-            hessian -= _within_ties(block, point, there, moments)
+        (x,) = of_factors
+        by_rank, whole = np.concatenate([by_rank[:2], x[:, :r]]), x[1:, r].astype(np.float64)
+    hessian = flat[3 * r + 2 :].reshape(a, a)
+    if a and not few(int(n_tied), n):
+        hessian = hessian - _within_ties(block, point, there, moments)
     return Sums(float(value), by_rank, whole, hessian)
 
 
@@ -161,6 +162,11 @@ class _Parameters:
         there = torch.from_numpy(flat).to(other.device, non_blocking=True)
         return cls(there[: table.size].view(k, -1), len(first), there[table.size :], starts)
 
+    def split(self, point: Point) -> Any:
+        """The starts (D,), and of each atom its place among them, its factor and whether it is a scale, (a,) each."""
+        r, a = point.weights.shape[1], len(point.start)
+        return self.numbers[2 * r + len(point.jumps) :].split([len(self.starts), a, a, a])
+
 
 def _within_ties(block: Block, point: Point, there: _Parameters, moments: Any) -> np.ndarray:
     rows = block.rows
@@ -170,7 +176,7 @@ def _within_ties(block: Block, point: Point, there: _Parameters, moments: Any) -
     starts, parts, tiles = len(there.starts), -(-n // _TOGETHER), -(-a // _TILE)
     of_groups = v.new_empty((n, 4, starts))
     out = v.new_empty((parts, a, a))
-    at_start, at, factor, scale = there.numbers[2 * r + len(point.jumps) :].split([starts, a, a, a])
+    at_start, at, factor, scale = there.split(point)
     with device_of_kernel(moments):
         _kernels().groups[(-(-n // 4),)](
             v, n, r, moments, starts, rows.height, rows.height if rows.tail is None else rows.tail.ties,
@@ -208,7 +214,7 @@ def scale_sums(block: Block, scale: float) -> np.ndarray:
             v, r, block.weight, block.rows.height, leading, scale - leading, out,
             block=size, num_warps=min(max(size // 512, 1), 8),
         )  # fmt: skip
-    found: np.ndarray = out.sum(dim=0).cpu().numpy()
+    (found,) = to_host([out.sum(dim=0)])
     return found
 
 

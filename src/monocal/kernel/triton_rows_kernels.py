@@ -17,7 +17,8 @@ def add_both(a, b, c, d):
 
 
 @triton.jit(
-    do_not_specialize=["n", "rows", "pieces", "n_jumps", "n_starts", "n_atoms", "q_stride", "psi_stride"]
+    do_not_specialize=["n", "rows", "pieces", "n_jumps", "n_starts", "n_atoms", "q_stride", "psi_stride"],
+    do_not_specialize_on_alignment=["table", "numbers"],
 )
 def sums(
     v, n, r, rows, table, pieces, numbers, n_jumps, n_starts, n_atoms, weight, height, tails, tail_ties, counts,
@@ -44,10 +45,6 @@ def sums(
         atom_start = tl.load(of_atom, mask=is_atom, other=0.0).to(tl.int32)
         atom_factor = tl.load(of_atom + n_atoms, mask=is_atom, other=0.0).to(tl.int32)
         is_scale = tl.load(of_atom + 2 * n_atoms, mask=is_atom, other=0.0) > 0
-    if not factors:
-        w = tl.load(table + d)
-        w_drop = tl.load(table + pieces + d)
-        b_drop = tl.load(table + 2 * pieces + d)
     depth = tl.zeros([block], dtype=tl.float32)
     high = tl.zeros([block], dtype=tl.float32)
     mass = tl.zeros([block], dtype=tl.float32)
@@ -57,14 +54,16 @@ def sums(
         of_row = v + row * r
         x = tl.load(of_row + rank, mask=used, other=-1.0)
         u = tl.load(height + row)
+        u64 = u.to(tl.float64)
         of_table = table
         if factors:
             of_table = table + row * 3 * pieces
-            w = tl.load(of_table + d)
-            w_drop = tl.load(of_table + pieces + d)
-            b_drop = tl.load(of_table + 2 * pieces + d)
-        f = (w * x.to(tl.float64) + (w_drop * u.to(tl.float64) + b_drop)).to(tl.float32)
+        # Read again for every row: kept, they would leave no registers for anything else.
+        f = tl.load(of_table + d) * x.to(tl.float64)
+        f += tl.load(of_table + pieces + d) * u64 + tl.load(of_table + 2 * pieces + d)
+        f = f.to(tl.float32)
         valid = used & (x <= u)
+        top = u * 0.0
         if tail > 0:
             low = valid & (x == u)
             lowest = tl.min(tl.where(low, f, float("inf")), axis=0)
@@ -76,21 +75,26 @@ def sums(
                 s = tl.load(jumps + j).to(tl.int32)
                 xs = tl.load(of_row + s)
                 if xs == tl.load(of_row + s - 1):
+                    # Measured from what the jump itself has, so that sums of many stay small.
+                    own = tl.load(of_table + j + 1) * xs.to(tl.float64)
+                    own += tl.load(of_table + pieces + j + 1) * u64 + tl.load(of_table + 2 * pieces + j + 1)
+                    here = own.to(tl.float32)
                     same = used & (x == xs)
-                    mean = tl.sum(tl.where(same, f, 0.0).to(tl.float64), axis=0)
-                    f = tl.where(same, (mean / tl.sum(same.to(tl.float64), axis=0)).to(tl.float32), f)
+                    away = tl.where(same, f - here, 0.0)
+                    total, count = tl.reduce((away, same.to(tl.float32)), 0, add_both)
+                    f = tl.where(same, here + total / count, f)
+            top = tl.sum(tl.where(rank == r - 1, f, 0.0), axis=0)
         if tail > 0:  # classes of the tail that equal the lowest logit in use belong to its group
             equal = tl.load(tail_ties + row).to(tl.float32)
             n_low = tl.sum(low.to(tl.float32), axis=0)
             group = tl.max(tl.where(low, f, -float("inf")), axis=0)
             group = lowest + (group - lowest) * (n_low / (n_low + equal))
             f = tl.where(low, group, f)
-        top = tl.sum(tl.where(rank == r - 1, f, 0.0), axis=0)
+            top = tl.sum(tl.where(rank == r - 1, f, 0.0), axis=0)
         e = tl.where(valid, exponential(tl.minimum(f - top, 0.0)), 0.0)
         ev = tl.where(valid, e * x, 0.0)
         evv = ev * x
         if tail > 0:  # the lowest rank stands for the tail, whose sums are in units of its own value
-            u64 = u.to(tl.float64)
             steep = tl.load(of_table)
             own = steep * u64 + (tl.load(of_table + pieces) * u64 + tl.load(of_table + 2 * pieces))
             unit = exponential(tl.minimum(own.to(tl.float32) - top, 0.0))
@@ -140,7 +144,6 @@ def sums(
             below = tl.load(to + atom_start, mask=is_atom, other=0.0)
             depths = tl.load(to + n_starts + atom_start, mask=is_atom, other=0.0)
             squares = tl.load(to + 2 * n_starts + atom_start, mask=is_atom, other=0.0)
-            u64 = u.to(tl.float64)
             mean_drop = tl.where(is_scale, u64 * below + depths, below)
             later = tl.where(is_scale, squares - u64 * depths, -depths)
             one = below * 0.0 + 1.0
@@ -163,7 +166,26 @@ def sums(
     tl.store(out + 3 * r + 1 + one, tied)
 
 
-@triton.jit(do_not_specialize=["n", "n_starts"])
+@triton.jit(do_not_specialize=["n_atoms"], do_not_specialize_on_alignment=["at", "scale", "out"])
+def covariances(x, at, scale, n_atoms, out, tile: tl.constexpr):
+    # `curvature.covariance` of the products (3 a, 2 a) of the atoms' numbers.
+    a = (tl.program_id(0) * tile + tl.arange(0, tile))[:, None]
+    b = (tl.program_id(1) * tile + tl.arange(0, tile))[None, :]
+    used = (a < n_atoms) & (b < n_atoms)
+    in_order = tl.load(at + a, mask=a < n_atoms, other=0.0) <= tl.load(at + b, mask=b < n_atoms, other=0.0)
+    first = tl.where(in_order, a, b)
+    later = tl.where(in_order, b, a)
+    width = 2 * n_atoms
+    to_bias = tl.load(x + first * width + later, mask=used, other=0.0)
+    to_scale = tl.load(x + (n_atoms + first) * width + later, mask=used, other=0.0)
+    from_scale = tl.load(x + (width + later) * width + first, mask=used, other=0.0)
+    product = tl.where(tl.load(scale + later, mask=used, other=0.0) > 0, to_scale, to_bias)
+    product += tl.where(tl.load(scale + first, mask=used, other=0.0) > 0, from_scale, 0.0)
+    product -= tl.load(x + a * width + n_atoms + b, mask=used, other=0.0)
+    tl.store(out + a * n_atoms + b, product, mask=used)
+
+
+@triton.jit(do_not_specialize=["n", "n_starts"], do_not_specialize_on_alignment=["starts"])
 def groups(
     v, n, r, moments, n_starts, height, tail_ties, starts, out,
     tail: tl.constexpr, steps: tl.constexpr, rows: tl.constexpr, pad: tl.constexpr,
@@ -206,7 +228,10 @@ def groups(
     tl.store(to + 3 * n_starts, u - x, mask=used)
 
 
-@triton.jit(do_not_specialize=["n", "n_starts", "stride", "n_atoms"])
+@triton.jit(
+    do_not_specialize=["n", "n_starts", "stride", "n_atoms"],
+    do_not_specialize_on_alignment=["at", "factor", "scale"],
+)
 def ties(
     of_groups, n, n_starts, psi, stride, at, factor, scale, n_atoms, out,
     factors: tl.constexpr, rows: tl.constexpr, tile: tl.constexpr,

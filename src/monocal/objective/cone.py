@@ -23,7 +23,7 @@ from functools import cached_property
 
 import numpy as np
 
-from ..kernel.interface import Sums, scale_sums, sums, totals
+from ..kernel.interface import Sums, hessian, scale_sums, sums, totals
 from ..kernel.point import BIAS, SCALE, Point
 from ..kernel.totals import DEPTH, HEIGHT, MASS, Totals, label_sums, scale_totals
 from ..rows.interface import Rows
@@ -69,6 +69,8 @@ class RankCone:
         The ranks where atoms may begin, 0 and the top rank among them; by default all ranks. Arrays with an entry for each of
         the r ranks then have one for each of these (`kernel.columns`).
     """
+
+    cheap_hessian = True
 
     def __init__(
         self,
@@ -273,6 +275,12 @@ class RankCone:
         # Every term is positive: depths of a million do not cancel, and the value keeps its last digits.
         lost = float(self._losses @ coefficients)
         return Expansion((found.value + lost) / n, self._gradient(found) / n, found.hessian / n, found)
+
+    def hessian(self, coefficients: np.ndarray, working: np.ndarray) -> np.ndarray:
+        if self._only_scale:
+            return self.evaluate(coefficients, working).hessian
+        found: np.ndarray = self.rows.sum(hessian, self.point(coefficients, working))
+        return found / self.totals.weight
 
     def point(self, coefficients: np.ndarray, working: np.ndarray) -> Point:
         """Coefficients (a,) as the kernel takes them, with the atoms of a working set."""

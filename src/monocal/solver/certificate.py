@@ -16,6 +16,8 @@ import numpy as np
 from .problem import ConeProblem, Expansion
 from .solution import Solution, Status, Step
 
+# A violation, in parts of the floor, at which the optimum with the floor is reached: no step leads any further from there.
+_REACHED = 0.2
 # Steps for a smaller bound of the excess that may fail to halve it.
 _PATIENCE = 3
 
@@ -103,4 +105,7 @@ class Goal:
         excess = 0.0 if self.gap_tol == np.inf else here.excess
         self._in_vain = 0 if excess < 0.5 * self._smallest else self._in_vain + 1
         self._smallest = min(self._smallest, excess)
-        return bool(excess <= self.gap_tol) or self._in_vain >= _PATIENCE
+        if excess <= self.gap_tol or self._in_vain >= _PATIENCE:
+            return True
+        left = max(-here.slope.min(initial=0.0), here.slope[here.active].max(initial=0.0))
+        return bool(left <= _REACHED * problem.floor.max(initial=0.0))

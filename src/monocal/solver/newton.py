@@ -26,11 +26,11 @@ _RIDGE = 1e-10
 # The part of the decrease that the slope promises which a step must bring.
 _DESCENT = 1e-4
 # A step cut below this is none.
-_SHORTEST = 1e-6
+SHORTEST = 1e-6
 
 
 @dataclass(frozen=True)
-class _Move:
+class Move:
     """A proposed change of the coefficients of the working set."""
 
     working: np.ndarray
@@ -118,7 +118,7 @@ class Newton:
         at = np.flatnonzero(here != origin)
         return float(np.abs((here[at] - origin[at]) * self.problem.reach[at]).max(initial=0.0))
 
-    def _propose(self) -> _Move:
+    def _propose(self) -> Move:
         """The Newton step on the working set, cut where it would leap.
 
         Where the curvature has all but vanished a full step may lead far away: no atom moves the model by more than the radius.
@@ -129,16 +129,16 @@ class Newton:
         step = _bounded_newton_step(g, here.expansion.hessian, room, problem.spread[working], self._ridge)
         leap = float(np.abs(step * problem.reach[working]).max(initial=0.0))
         delta = step * min(1.0, min(self._radius, self.trust) / max(leap, 1e-300))
-        return _Move(working, delta, float(g @ delta), leap)
+        return Move(working, delta, float(g @ delta), leap)
 
-    def _search(self, move: _Move) -> Iterate | None:
+    def _search(self, move: Move) -> Iterate | None:
         """The first of the halved steps that is good enough; None where there is none."""
         problem = self.problem
         free = self.here.slope.copy()
         free[self.here.active] = 0.0
         wanted = problem.candidates(free, self.n_candidates)
         self._step_size = 1.0
-        while self._step_size >= _SHORTEST:
+        while self._step_size >= SHORTEST:
             trial = self._trial(move, self._step_size)
             there = Iterate.of(problem, trial, np.union1d(np.flatnonzero(trial > problem.lower), wanted))
             if self._is_better(there, move):
@@ -146,7 +146,7 @@ class Newton:
             self._step_size /= 2
         return None
 
-    def _trial(self, move: _Move, step_size: float) -> np.ndarray:
+    def _trial(self, move: Move, step_size: float) -> np.ndarray:
         trial = self.here.coefficients.copy()
         c, lower = trial[move.working], self.problem.lower[move.working]
         to = c + step_size * move.delta
@@ -160,7 +160,7 @@ class Newton:
         asks[self.here.working] = False
         return not asks.any()
 
-    def _is_better(self, there: Iterate, move: _Move) -> bool:
+    def _is_better(self, there: Iterate, move: Move) -> bool:
         at = move.working
         moved = there.coefficients[at] - self.here.coefficients[at]
         change = there.expansion.value - self.here.expansion.value + float(self.problem.penalty[at] @ moved)
@@ -170,7 +170,7 @@ class Newton:
         flat = abs(float(there.slope[at] @ move.delta)) <= 0.9 * abs(move.slope)
         return abs(change) <= self._noise and (abs(move.slope) <= self._noise or flat)
 
-    def _learn(self, move: _Move) -> None:
+    def _learn(self, move: Move) -> None:
         """A step of full length may be longer next time; one that had to be cut has trusted curvature that was rounding."""
         if self._step_size == 1.0:
             self._radius *= 4 if move.leap > self._radius else 1
