@@ -22,6 +22,8 @@ from .reader import Checked, Reader
 from .sampling import blocks_between, choose_rows, in_sample, join_samples, one_in, sample_step
 
 T = TypeVar("T")
+# Up to this many logits, what is left of rows is one block: to share it among threads would cost more than it saves.
+_ONE_BLOCK = 2**21
 
 # Elements that are worth a thread.
 _LEAST_RUN = 2**19
@@ -136,7 +138,10 @@ class MemoryRows:
         return MemoryRows(join_samples([b[slice(None, None, step)] for b in some], step))
 
     def part(self, chosen: np.ndarray) -> MemoryRows:
-        return MemoryRows(choose_rows(self.blocks, chosen))
+        kept = choose_rows(self.blocks, chosen)
+        if self._on_host and np.count_nonzero(chosen) * self.n_classes <= _ONE_BLOCK:
+            kept = join_samples(kept, len(kept))
+        return MemoryRows(kept)
 
     def total_weight(self) -> float:
         return sum(float(to_numpy(b.weight).sum(dtype=np.float64)) for b in self.blocks)
