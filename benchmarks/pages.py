@@ -1,8 +1,12 @@
-"""Put what a benchmark measured where the documentation shows it: between ``<!-- name -->`` and ``<!-- /name -->``."""
+"""Put what a benchmark measured where the documentation shows it: between ``<!-- name -->`` and ``<!-- /name -->``.
+
+    python benchmarks/pages.py docs/performance.md scaling FILE      what was measured on another machine
+"""
 
 from __future__ import annotations
 
 import platform
+import sys
 from collections.abc import Iterable
 from datetime import date
 from importlib.metadata import version
@@ -46,3 +50,8 @@ def _processor() -> str:
         return platform.processor() or platform.machine()
     wide = any(line.startswith("flags") and " avx512f " in f"{line} " for line in lines)
     return f"{len(names)} cores of an {names[0]} processor ({platform.machine()}{' with AVX-512' if wide else ''})"
+
+
+if __name__ == "__main__":
+    page, name, file = sys.argv[1:]
+    write_into(page, name, Path(file).read_text(encoding="utf-8"))

@@ -27,7 +27,7 @@ from scipy.special import log_softmax
 import monocal as mc
 import pages
 from monocal import data
-from monocal.objective import cone as problem
+from monocal.objective import own_targets as prior
 
 METHODS: dict[str, type[mc.Calibrator]] = {
     "temperature": mc.TemperatureScaling,
@@ -113,11 +113,11 @@ def full_size(sets: list[data.Splits]) -> str:
 @contextmanager
 def milder(share: float) -> Iterator[None]:
     """Another share of the milder part of the prior."""
-    before, problem.MILD_SHARE = problem.MILD_SHARE, share
+    before, prior.MILD_SHARE = prior.MILD_SHARE, share
     try:
         yield
     finally:
-        problem.MILD_SHARE = before
+        prior.MILD_SHARE = before
 
 
 def search(
@@ -142,7 +142,7 @@ def search(
     lines = []
     for value in values:
         given = {} if parameter == "mild" else {parameter: value}
-        with milder(value if parameter == "mild" else problem.MILD_SHARE):
+        with milder(value if parameter == "mild" else prior.MILD_SHARE):
             cells = [
                 measured(lambda n=name, g=given: METHODS[n](**g), size) for name in names for size in sizes
             ]

@@ -281,7 +281,11 @@ def fit_adjustment(
     if prior_rows > 0:
         problem = problem.leaning_on(rows.own_targets(prepared), own_share)
     solution = minimize(
-        problem.with_strength(_SHARE * shrinkage, tol), tol=tol, gap_tol=100.0 * tol, max_iter=max_iter
+        problem.with_strength(_SHARE * shrinkage, tol),
+        start=problem.start(),
+        tol=tol,
+        gap_tol=100.0 * tol,
+        max_iter=max_iter,
     )
     grid = problem.grid(solution.coefficients)
     return Adjustment(

@@ -277,7 +277,7 @@ class ConditionalMCCT(ConeCalibrator):
         self.coefficients_ = grid
         self.n_atoms_ = len(problem.atoms)
         self.rank_map_ = RankMap.from_grid(grid, top_k=self.top_k, factors=factors if ramps else None)
-        self.adjustment_ = self._adjustment(rows, problem, solved)
+        self.adjustment_ = self._adjustment(rows, problem)
         if self.adjustment_ is not None:
             warn_if_unfinished(self, self.adjustment_.solution)
             if self.adjustment_.residual > self.tol:
@@ -293,7 +293,7 @@ class ConditionalMCCT(ConeCalibrator):
             why = "there is one rank alone" if rows.n_ranks < 2 else "no row has one class on top"
             self.by_class_ = f"left out: {why}" if self.by_class else "not asked for"
 
-    def _adjustment(self, rows: Rows, problem: RankCone, solved: np.ndarray) -> Adjustment | None:
+    def _adjustment(self, rows: Rows, problem: RankCone) -> Adjustment | None:
         known = getattr(self, "context_", None)
         if known is not None and rows.n_ranks < 2:
             raise InputError(
@@ -303,7 +303,7 @@ class ConditionalMCCT(ConeCalibrator):
             return None
         nothing = np.zeros(0, dtype=np.intp)
         found = fit_adjustment(
-            shorten(rows, problem.point(solved, nothing), problem.own_scales),
+            shorten(rows, problem.point(self.solution_.coefficients, nothing), problem.own_scales),
             known,
             rows.n_classes,
             by_class=self.by_class,

@@ -17,7 +17,7 @@ from sklearn.exceptions import ConvergenceWarning
 from ..arrays import Array, array_namespace, to_numpy
 from ..errors import InputError, spoken, warn
 from ..kernel.point import SCALE
-from ..objective.cone import RankCone, whole_scales
+from ..objective.cone import RankCone
 from ..objective.information import information
 from ..rows.interface import Rows, Source
 from ..rows.parallel import one_blas_thread
@@ -84,29 +84,28 @@ class ConeCalibrator(Calibrator):
         with one_blas_thread:  # small matrix products between passes would wake all cores
             self._fit_rows(source.prepare(top_k=self.top_k, dtype=dtype, **self._preparation()))
 
-    def _plain_scale(self, rows: Rows) -> float:
-        """Temperature scaling, of some rows where they are many."""
+    def _plain_scale(self, rows: Rows) -> float | None:
+        """Temperature scaling of some rows, where they are many or have a tail; None: `_problem` knows a shorter way."""
         some = some_rows(rows)
+        if some is rows and not rows.has_tail:
+            return None
         allowed = np.zeros((2, 1, some.n_ranks), dtype=bool)
         allowed[SCALE, 0, 0] = True
-        problem = RankCone(some, allowed, prior_rows=self.prior_rows)
-        return float(minimize(problem, tol=1e-6 * min(1.0, problem.reach[0] or 1.0)).coefficients[0])
+        return _scale_of(RankCone(some, allowed, prior_rows=self.prior_rows))
 
     def _problem(
-        self, rows: Rows, allowed: np.ndarray, scale: float, begins: np.ndarray | None = None, **rest: Any
+        self,
+        rows: Rows,
+        allowed: np.ndarray,
+        scale: float | None,
+        begins: np.ndarray | None = None,
+        **rest: Any,
     ) -> RankCone:
         """The cone of these atoms, with shrinkage in units of what the rows tell of each (`objective.information`)."""
-        return RankCone(
-            rows,
-            allowed,
-            unit=information(some_rows(rows), scale, begins, whole_scales(allowed)).unit(
-                rows.total_weight(), PSEUDO_ERRORS
-            ),
-            prior_rows=self.prior_rows,
-            scale=scale,
-            begins=begins,
-            **rest,
-        )
+        problem = RankCone(rows, allowed, prior_rows=self.prior_rows, begins=begins, **rest)
+        scale = _scale_of(problem.plain()) if scale is None else scale
+        known = information(some_rows(rows), scale, begins, problem.whole_scales)
+        return problem.in_units(known.unit(rows.total_weight(), PSEUDO_ERRORS), scale)
 
     def _solve(self, problem: RankCone, shrinkage: Any) -> Solution:
         """Certified solution, with the shrinkage given or chosen by cross-validation."""
@@ -124,6 +123,7 @@ class ConeCalibrator(Calibrator):
         tol = self.tol * min(1.0, max(size, _SMALLEST)) if size > 0 else self.tol
         solution = minimize(
             problem.with_strength(shrinkage, tol),
+            start=problem.start(),  # near enough: a coarse copy need not be asked
             tol=tol,
             gap_tol=_GAP * self.tol,
             max_iter=self.max_iter,
@@ -151,6 +151,11 @@ class ConeCalibrator(Calibrator):
     def _keeps_argmax(self, logits: Array, method: str) -> bool:
         own = type(self)._probabilities is not ConeCalibrator._probabilities  # a family may add to the map
         return not own and (method != "transform" or self.rank_map_.has_kernels(logits))
+
+
+def _scale_of(problem: RankCone) -> float:
+    """The solution where the plain scale is the only atom."""
+    return float(minimize(problem, tol=1e-6 * min(1.0, problem.reach[0] or 1.0)).coefficients[0])
 
 
 def _check_unit(logits: Array) -> None:

@@ -23,6 +23,7 @@ from ..arrays import (
 from ..ranks.ranked import LARGEST, Ranked, rank_rows
 from ..ranks.ties import average_ties, largest_tie
 from .block import Block
+from .compiled_sums import Cut
 from .curvature import hessian_of, within_ties
 from .interface import Sums
 from .point import Point, from_top, in_parts, weighted
@@ -70,15 +71,20 @@ class ArrayEngine:
             size = held + xp.where(label_depth == rows.height, tail.ties, 0 * held)
         if weight is None:
             weight = xp.ones(depth.shape[0], dtype=depth.dtype, **device_of(depth))
-        stats = (
-            xp.stack([xp.astype(s(rows), depth.dtype) for s in statistics], axis=1) if statistics else None
-        )
+        stats = None
+        if statistics:
+            known = self._measured(rows)
+            stats = xp.stack([xp.astype(s(known), depth.dtype) for s in statistics], axis=1)
         return Block(self, rows, xp.astype(weight, depth.dtype), label_depth, below, held, size, stats)
 
     def _ranked(
         self, logits: Array, top_k: int | None, dtype: object, ordered: bool, into: np.ndarray | None
     ) -> Ranked:
         return rank_rows(logits, top_k, dtype, ordered, into=into)
+
+    def _measured(self, rows: Ranked) -> Ranked:
+        """The same rows with what a faster way knows of their statistics."""
+        return rows
 
     def _find_labels(
         self, depth: Array, label_depth: Array, ordered: bool
@@ -95,11 +101,12 @@ class ArrayEngine:
         xp = array_namespace(w)
         psi = xp.ones_like(w)[:, None] if block.factors is None else block.factors
         # First and second moments of the scales, and of the biases, which are the same at every rank.
-        lefts = [psi * w[:, None], psi * psi * w[:, None]]
+        left = psi * w[:, None]
+        lefts = [left, psi * left]
         scales = self._scale_moments(block, lefts, whole_scales)
         biases = [np.repeat(to_numpy(xp.sum(left, axis=0))[:, None], r, axis=1) for left in lefts]
         mean, square = (np.stack(pair).astype(np.float64) for pair in zip(scales, biases, strict=True))
-        psi = to_numpy(psi).astype(np.float64)
+        psi = to_numpy(psi).astype(np.float64, copy=False)
         label = label_totals(block, psi, r)
         top = np.zeros_like(label)  # nothing of it lies below the top
         tied = block.rows.tied
@@ -153,6 +160,18 @@ class ArrayEngine:
             by_rank, whole = _sums_by_rank(left, rows.height, p, v, tail, point.whole_scales)
         return Sums(float(value), by_rank.astype(np.float64), whole.astype(np.float64), hessian)
 
+    def hessian(self, block: Block, point: Point) -> np.ndarray:
+        return self.sums(block, point).hessian
+
+    def row_by_row(self, block: Block, whole_scales: bool) -> bool:
+        return False
+
+    def sums_of_each(self, block: Block, ends: np.ndarray, point: Point) -> list[Sums]:
+        return [self.sums(part, point) for part in block.split(ends)]
+
+    def hessians_of_each(self, block: Block, ends: np.ndarray, point: Point) -> list[np.ndarray]:
+        return [self.hessian(part, point) for part in block.split(ends)]
+
     def probabilities(self, block: Block, point: Point) -> tuple[Block, Array, Array, list[Array] | None]:
         block = self._precise(block)
         p, total, shift, tail = self._exponentials(block, point)
@@ -162,6 +181,11 @@ class ArrayEngine:
         share = block.weight / total
         p *= share[:, None]
         return block, p, logs, None if tail is None else [t * share for t in tail]
+
+    def shorten(
+        self, block: Block, point: Point, kept: int, own_scales: Sequence[tuple[float, float]]
+    ) -> Cut | None:
+        return None
 
     def within_ties(self, block: Block, point: Point, p: Array) -> np.ndarray | float:
         return within_ties(block, point, p)
@@ -238,10 +262,12 @@ class ArrayEngine:
             sums.append(xp.sum(e, axis=1))
         return sums
 
-    def piece_moments(self, p: Array, v: Array, starts: np.ndarray) -> list[Array]:
+    def piece_moments(self, p: Array, v: Array, starts: np.ndarray, count: int = 3) -> list[Array]:
         xp = array_namespace(p)
-        pv = p * v
-        return [xp.astype(x, xp.float64) for x in segment_sums([p, pv, pv * v], starts)]
+        moments = [p]
+        while len(moments) < count:
+            moments.append(moments[-1] * v)
+        return [xp.astype(x, xp.float64, copy=False) for x in segment_sums(moments, starts)]
 
 
 def _sums_by_rank(

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..arrays import Array, array_namespace, to_numpy
+from ..arrays import Array, array_namespace, beside, to_numpy
 from ..ranks.ranked import Ranked, Rest, Tail
 
 if TYPE_CHECKING:
@@ -67,18 +68,24 @@ class Block:
         return replace(self, rows=rows, weight=wide(self.weight), factors=wide(self.factors))
 
     def __getitem__(self, index: slice | Array) -> Block:
+        # To a device once for all arrays.
+        there = index if isinstance(index, slice) else beside(index, self.weight)
         return Block(
             self.engine,
-            self.rows[index],
-            self.weight[index],
-            self.label_depth[index],
-            self.label_rank[index],
-            self.label_held[index],
-            self.label_size[index],
-            None if self.statistics is None else self.statistics[index],
-            None if self.factors is None else self.factors[index],
+            self.rows[there],
+            self.weight[there],
+            self.label_depth[there],
+            self.label_rank[there],
+            self.label_held[there],
+            self.label_size[there],
+            None if self.statistics is None else self.statistics[there],
+            None if self.factors is None else self.factors[there],
             *(None if x is None else x[_on_host(index)] for x in (self.top_class, self.context)),
         )
+
+    def split(self, ends: np.ndarray) -> list[Block]:
+        """Blocks of the same rows, one up to each of the ends."""
+        return [self[slice(i, j)] for i, j in pairwise([0, *ends])]
 
 
 def join_blocks(blocks: Sequence[Block], logits: Array | None = None) -> Block:
@@ -89,7 +96,10 @@ def join_blocks(blocks: Sequence[Block], logits: Array | None = None) -> Block:
 
     def join(get: Callable[[Block], Any]) -> Any:
         parts = [get(b) for b in blocks]
-        return None if parts[0] is None else xp.concat(parts, axis=0)
+        if parts[0] is None:
+            return None
+        together = _as_they_lie(parts)
+        return xp.concat(parts, axis=0) if together is None else together
 
     tail = blocks[0].rows.tail
     if tail is not None:
@@ -121,6 +131,19 @@ def join_blocks(blocks: Sequence[Block], logits: Array | None = None) -> Block:
         join(lambda b: b.factors),
         *(_join_on_host([getattr(b, name) for b in blocks]) for name in ("top_class", "context")),
     )
+
+
+def _as_they_lie(parts: Sequence[Any]) -> np.ndarray | None:
+    """The rows of several arrays without a copy, where they are neighbours in one."""
+    whole = getattr(parts[0], "base", None)
+    if not (isinstance(whole, np.ndarray) and whole.flags.c_contiguous and whole.ndim == parts[0].ndim):
+        return None
+    ends = [(part.ctypes.data, part.ctypes.data + part.nbytes) for part in parts]
+    beside = all(end == begin for (_, end), (begin, _) in pairwise(ends))
+    if not beside or any(part.base is not whole or part.shape[1:] != whole.shape[1:] for part in parts):
+        return None
+    first = (ends[0][0] - whole.ctypes.data) // whole.strides[0]
+    return whole[first : first + sum(map(len, parts))]
 
 
 def _on_host(index: slice | Array) -> slice | np.ndarray:

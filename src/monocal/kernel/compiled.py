@@ -1,16 +1,14 @@
 """Loops for large single-precision arrays in memory, compiled by numba where it is installed (the extra ``fast``).
 
     z_(1) <= ... <= z_(r)                 the largest of each row, in order                  (`in_order`)
-    p_i = exp(-w_d v_i + base_d),         d the piece of rank i
-    sum_n p_i,  sum_n p_i v_i,  sum_n p_i U           over rows, p normalised                (`sums_of_rows`)
-    sum_i p_i,  sum_i p_i v_i,  sum_i p_i v_i^2   over each piece                            (`piece_moments`)
     sum_i p_i,  sum_i p_i v_i,  sum_i p_i v_i^2   over a tail that is not sorted             (`tail_sums`)
     v at some ranks, and its ties         of rows that are not sorted                        (`find_jumps`)
     softmax(w_d u_i + b_d),               d the number of jumps at or below the rank of i     (`calibrate`)
 
-The same numbers are made by ordinary array operations in `kernel` and `rank_map`, which write and read an array for each step
-of the arithmetic; a loop keeps a row in the cache. Order survives for the same reasons as there: every step rounds
-monotonely, and ``exp`` is taken on a grid so coarse that its error cannot swap neighbours (see `arrays.ordered_exp`).
+`compiled_sums` has what a fit sums over rows at a point. The same numbers are made by ordinary array operations in `kernel` and
+`rank_map`, which write and read an array for each step of the arithmetic; a loop keeps a row in the cache. Order survives for the
+same reasons as there: every step rounds monotonely, and ``exp`` is taken on a grid so coarse that its error cannot swap
+neighbours (see `arrays.ordered_exp`).
 """
 
 from __future__ import annotations
@@ -25,7 +23,6 @@ import numpy as np
 
 from ..arrays import Array
 from ..errors import warn
-from .point import Point
 
 # Statistics of a row that need no sorting, in the order in which `find_jumps` has them.
 STATISTICS = ("margin", "mean_gap", "spread")
@@ -74,73 +71,13 @@ def find_labels(depth: np.ndarray, label_depth: np.ndarray) -> tuple[np.ndarray,
     return first, held, tied > 0
 
 
-def scale_moments(v: np.ndarray, height: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """Sums over rows of ``weight u`` and ``weight u^2`` at each rank, (2, r), with ``u = U - v``."""
-    out = np.zeros((2, v.shape[1]))
-    loops().scale_moments(v, height, weight, out)
-    return out
+def measured(depth: np.ndarray) -> dict[str, np.ndarray]:
+    """`STATISTICS` of sorted rows, (n,) each."""
+    from .total_loops import measure_rows
 
-
-@dataclass(frozen=True)
-class Atoms:
-    """A working set for the loops, in order of its starts: columns among (kind, start), kinds, factors, (a,) each."""
-
-    order: np.ndarray
-    column: np.ndarray
-    is_scale: np.ndarray
-    factor: np.ndarray
-
-    @classmethod
-    def of(cls, point: Point) -> Atoms:
-        return cls(*point.by_start)
-
-    def whole(self, upper: np.ndarray) -> np.ndarray:
-        """A symmetric matrix (a, a) in the order of the working set, from its upper half."""
-        both = np.empty_like(upper)
-        both[np.ix_(self.order, self.order)] = np.triu(upper) + np.triu(upper, 1).T
-        return both
-
-
-@dataclass(frozen=True)
-class RowSums:
-    """What one reading of sorted rows gives."""
-
-    value: float  # sum of the weighted log-partitions
-    by_rank: np.ndarray  # (3, r): sums over rows of ``p v``, ``p U``, ``p`` at each rank
-    logs: np.ndarray  # (n,): the log-partition from the top
-    depth: np.ndarray  # (n,): sums of ``p v``, where there are factors
-    hessian: np.ndarray  # (a, a), as if no ranks were tied
-
-
-def sums_of_rows(
-    v: np.ndarray,
-    height: np.ndarray,
-    weight: np.ndarray,
-    psi: np.ndarray | None,
-    point: Point,
-    kept: np.ndarray | None = None,
-) -> RowSums:
-    """Sums with probabilities ``p`` that are normalised and weighted, which are ``kept`` (n, r) on demand.
-
-    All between one call of Python and the next is done in the loop: many threads would wait for each other's calls.
-    """
-    n, r = v.shape
-    shared, atoms = point.shared(v), Atoms.of(point)
-    if kept is None:
-        kept = np.empty((1, r), dtype=v.dtype)
-    out, logs = np.zeros((3, r)), np.empty(n)
-    depth = np.empty(0 if psi is None else n, dtype=v.dtype)
-    a = len(point.start)
-    hessian = np.zeros((a, a))
-    starts, ends = point.pieces
-    used = shared.used
-    if psi is None:
-        psi, used = np.ones((1, 1), dtype=v.dtype), np.zeros(1, dtype=np.intp)
-    value = loops().sums_of_rows(
-        v, starts, psi, used, shared.weights, shared.drops, weight, height, ends, atoms.column, atoms.is_scale,
-        atoms.factor, kept, out, logs, depth, hessian,
-    )  # fmt: skip
-    return RowSums(value, out, logs, depth, atoms.whole(hessian) if a else hessian)
+    out = np.empty((len(depth), len(STATISTICS)), dtype=depth.dtype)
+    measure_rows(depth, out)
+    return dict(zip(STATISTICS, out.T, strict=True))
 
 
 def scratch(n: int, r: int) -> np.ndarray:
@@ -154,31 +91,6 @@ def scratch(n: int, r: int) -> np.ndarray:
 _room = threading.local()
 
 
-def exponentials(
-    v: np.ndarray, height: np.ndarray, psi: np.ndarray | None, point: Point
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """``exp(f - shift)`` (n, r), tied ranks alike, their total and the shift, (n,) each."""
-    shared, used = point.shared(v), point.shared(v).used
-    if psi is None:
-        psi, used = np.ones((1, 1), dtype=v.dtype), np.zeros(1, dtype=np.intp)
-    p, total, shift = np.empty_like(v), np.empty(len(v), dtype=v.dtype), np.empty(len(v), dtype=v.dtype)
-    loops().exponentials(v, point.pieces[0], psi, used, shared.weights, shared.drops, height, p, total, shift)
-    return p, total, shift
-
-
-def products_in_ties(
-    p: np.ndarray, v: np.ndarray, height: np.ndarray, psi: np.ndarray | None, point: Point
-) -> np.ndarray:
-    """What products of atoms (a, a) count too much inside groups of ties: see `curvature`."""
-    atoms = Atoms.of(point)
-    out = np.zeros((len(atoms.order), len(atoms.order)))
-    if psi is None:
-        psi = np.ones((1, 1), dtype=v.dtype)
-    starts, at, _ = point.columns
-    loops().products_in_ties(p, v, height, starts, at[atoms.order], atoms.is_scale, atoms.factor, psi, out)
-    return atoms.whole(out)
-
-
 def largest_tie(v: np.ndarray) -> int:
     """Ranks of the largest group of equal values in sorted rows."""
     return int(loops().largest_tie(v))
@@ -189,13 +101,6 @@ def scale_moments_of_rows(v: np.ndarray, weights: list[np.ndarray]) -> np.ndarra
     out = np.empty((3, len(v)), dtype=v.dtype)
     leading, lesser = (w[0, 0] for w in weights)
     loops().scale_moments_of_rows(v, leading, lesser, out)
-    return out
-
-
-def piece_moments(p: np.ndarray, v: np.ndarray, starts: np.ndarray) -> np.ndarray:
-    """Sums of ``p``, ``p v``, ``p v^2`` over the pieces that begin at ``starts``, (3, n, D)."""
-    out = np.empty((3, len(p), len(starts)), dtype=p.dtype)
-    loops().piece_moments(p, v, np.append(starts, v.shape[1]), out)
     return out
 
 

@@ -5,17 +5,20 @@ Rows with masked classes and rows with a tail take the way of arrays, but for th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from ..arrays import Array
 from ..ranks.ranked import Ranked, in_order, rank_rows
-from . import compiled
+from . import compiled, compiled_sums, compiled_totals
 from .array import ArrayEngine, Exponentials
 from .block import Block
 from .interface import Sums
 from .point import Point
+from .totals import Totals
 
 
 class CompiledEngine(ArrayEngine):
@@ -30,6 +33,10 @@ class CompiledEngine(ArrayEngine):
         sort = compiled.in_order if compiled.suits(logits) else in_order
         return rank_rows(logits, top_k, dtype, ordered, into=into, in_order=sort)
 
+    def _measured(self, rows: Ranked) -> Ranked:
+        plain = rows.valid is None and rows.tail is None and compiled.suits(rows.depth)
+        return replace(rows, measured=compiled.measured(rows.depth)) if plain else rows
+
     def _find_labels(
         self, depth: Array, label_depth: Array, ordered: bool
     ) -> tuple[Array, Array, np.ndarray | None]:
@@ -37,59 +44,71 @@ class CompiledEngine(ArrayEngine):
             return compiled.find_labels(depth, label_depth)
         return super()._find_labels(depth, label_depth, ordered)
 
-    def _scale_moments(self, block: Block, lefts: list[Array], whole_scales: bool) -> list[np.ndarray]:
-        rows = block.rows
-        if block.factors is None and rows.valid is None and compiled.suits(rows.depth):
-            return list(compiled.scale_moments(rows.depth, rows.height, block.weight)[:, None])
-        return super()._scale_moments(block, lefts, whole_scales)
-
     def largest_tie(self, rows: Ranked) -> int:
         if rows.tied is None or rows.valid is not None or not compiled.suits(rows.depth):
             return super().largest_tie(rows)
         return compiled.largest_tie(rows.depth)
 
     def sums(self, block: Block, point: Point) -> Sums:
-        """One loop over the rows; with factors a matrix product of the probabilities, too."""
-        if not _is_plain(block):
-            return super().sums(block, point)
-        psi, rows = block.factors, block.rows
-        if psi is not None and not point.whole_scales:
-            return super().sums(block.in_double(), point)
-        starts = point.columns[0]
-        ties = len(point.start) > 0 and bool(rows.tied is None or rows.tied[starts].any())
-        p = compiled.scratch(*rows.depth.shape) if psi is not None or ties else None
-        found = compiled.sums_of_rows(rows.depth, rows.height, block.weight, psi, point, p)
-        hessian = found.hessian
-        if ties and p is not None:
-            hessian = hessian - self.within_ties(block, point, p)
-        by_rank, whole = found.by_rank, np.zeros(0)
-        if psi is not None and p is not None:
-            others = psi[:, 1:] if point.own is None else psi[:, point.own[1:]]
-            by_rank = np.concatenate([by_rank, others.T @ p])
-            whole = np.asarray(others.T @ found.depth, dtype=np.float64)
-        return Sums(found.value, by_rank, whole, hessian)
+        """One loop over the rows, and one more where a Hessian is wanted."""
+        if not self.row_by_row(block, point.whole_scales):
+            return super().sums(block.in_double() if _is_plain(block) else block, point)
+        (found,) = self.sums_of_each(block, np.array([block.n_rows]), point)
+        return found
+
+    def sums_of_each(self, block: Block, ends: np.ndarray, point: Point) -> list[Sums]:
+        values, by_rank, whole = compiled_sums.gradients_of_blocks(*_numbers(block), point, ends)
+        none = np.zeros((0, 0))
+        hessians = self.hessians_of_each(block, ends, point) if len(point.start) else [none] * len(ends)
+        return [Sums(*each) for each in zip(values.tolist(), by_rank, whole[:, 1:], hessians, strict=True)]
+
+    def hessian(self, block: Block, point: Point) -> np.ndarray:
+        if not self.row_by_row(block, point.whole_scales):
+            return super().hessian(block, point)
+        return self.hessians_of_each(block, np.array([block.n_rows]), point)[0]
+
+    def hessians_of_each(self, block: Block, ends: np.ndarray, point: Point) -> list[np.ndarray]:
+        tied = block.rows.tied
+        among_ties = tied is None or bool(tied[point.columns[0]].any())
+        return compiled_sums.hessians_of_blocks(*_numbers(block), point, ends, among_ties)
+
+    def row_by_row(self, block: Block, whole_scales: bool) -> bool:
+        return _is_plain(block) and (block.factors is None or whole_scales)
+
+    def totals(self, block: Block, whole_scales: bool) -> Totals:
+        if not self.row_by_row(block, whole_scales):
+            return super().totals(block, whole_scales)
+        run = block, np.array([block.n_rows])
+        return compiled_totals.totals_of_runs([run], lambda function, runs: [function(r) for r in runs])
 
     def probabilities(self, block: Block, point: Point) -> tuple[Block, Array, Array, list[Array] | None]:
         if not _is_plain(block):
             return super().probabilities(block, point)
         rows = block.rows
-        alone = replace(point, kind=point.kind[:0], factor=point.factor[:0], start=point.start[:0])
-        p = np.empty_like(rows.depth)
-        found = compiled.sums_of_rows(rows.depth, rows.height, block.weight, block.factors, alone, p)
-        return block, p, found.logs, None
+        p, total, shift = compiled_sums.exponentials(rows.depth, rows.height, block.factors, point)
+        p *= (block.weight / total)[:, None]
+        return block, p, np.log(total, dtype=np.float64) + shift, None
 
     def exponentials(self, block: Block, point: Point) -> Exponentials:
         if not _is_plain(block):
             return super().exponentials(block, point)
         rows = block.rows
-        p, total, shift = compiled.exponentials(rows.depth, rows.height, block.factors, point)
+        p, total, shift = compiled_sums.exponentials(rows.depth, rows.height, block.factors, point)
         return p, total, shift[:, None], None
+
+    def shorten(
+        self, block: Block, point: Point, kept: int, own_scales: Sequence[tuple[float, float]]
+    ) -> compiled_sums.Cut | None:
+        if not _is_plain(block):
+            return None
+        rows, label = block.rows, (block.label_depth, block.label_rank)
+        return compiled_sums.shorten(rows.depth, rows.height, block.factors, point, label, kept, own_scales)
 
     def within_ties(self, block: Block, point: Point, p: Array) -> np.ndarray | float:
         if not (_is_plain(block) and compiled.suits(p)):
             return super().within_ties(block, point, p)
         rows = block.rows
-        return compiled.products_in_ties(p, rows.depth, rows.height, block.factors, point)
+        return compiled_sums.products_in_ties(p, rows.depth, rows.height, block.factors, point)
 
     def _precise(self, block: Block) -> Block:
         return (
@@ -111,13 +130,18 @@ class CompiledEngine(ArrayEngine):
         *parts, offset = [np.ascontiguousarray(x[:, 0]) for x in (*weights, base)]
         return list(compiled.tail_sums(tail.logits, rows.top[:, 0], rows.height, parts, offset)[:count])
 
-    def piece_moments(self, p: Array, v: Array, starts: np.ndarray) -> list[Array]:
-        if not compiled.suits(p):
-            return super().piece_moments(p, v, starts)
-        return list(compiled.piece_moments(p, v, starts).astype(np.float64))
+    def piece_moments(self, p: Array, v: Array, starts: np.ndarray, count: int = 3) -> list[Array]:
+        if not (compiled.suits(p) and compiled.suits(v)):
+            return super().piece_moments(p, v, starts, count)
+        return list(compiled_sums.piece_moments(p, v, starts)[:count])
 
 
 def _is_plain(block: Block) -> bool:
     """Whether the loops take rows like these: nothing masked, no tail."""
     rows = block.rows
     return rows.valid is None and rows.tail is None and compiled.suits(rows.depth)
+
+
+def _numbers(block: Block) -> tuple[Any, Any, Any, Any]:
+    """Depths, heights, weights and factors of the rows."""
+    return block.rows.depth, block.rows.height, block.weight, block.factors

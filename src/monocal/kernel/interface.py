@@ -22,8 +22,8 @@ of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -32,6 +32,7 @@ from ..arrays import Array
 if TYPE_CHECKING:
     from ..ranks.ranked import Ranked
     from .block import Block
+    from .compiled_sums import Cut
     from .point import Point
     from .totals import Totals
 
@@ -54,6 +55,15 @@ class Sums:
             self.whole + other.whole,
             self.hessian + other.hessian,
         )
+
+    def __iadd__(self, other: Sums) -> Sums:
+        for own, more in zip(self._arrays, other._arrays, strict=True):
+            own += more
+        return replace(self, value=self.value + other.value)
+
+    @property
+    def _arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        return self.by_rank, self.whole, self.hessian
 
 
 class Engine(Protocol):
@@ -89,11 +99,28 @@ class Engine(Protocol):
     def sums(self, block: Block, point: Point) -> Sums:
         """Value, gradient by rank and working-set Hessian of one block's log-partition."""
 
+    def hessian(self, block: Block, point: Point) -> np.ndarray:
+        """The Hessian alone."""
+
+    def row_by_row(self, block: Block, whole_scales: bool) -> bool:
+        """Whether its sums take room for a few rows only, however many a block has; ``whole_scales`` as in `Point`."""
+
+    def sums_of_each(self, block: Block, ends: np.ndarray, point: Point) -> list[Sums]:
+        """Sums of the blocks that lie one after another in this one, up to each of the ends (B,), in one call."""
+
+    def hessians_of_each(self, block: Block, ends: np.ndarray, point: Point) -> list[np.ndarray]:
+        """Their Hessians alone."""
+
     def exponentials(
         self, block: Block, point: Point
     ) -> tuple[Array, Array, Array | None, list[Array] | None]:
         """``exp(f - shift)`` (n, r), tied ranks alike; their total (n,) with the tail's; the shift (n, 1) where it is not the
         top; the tail's ``sum exp(f - shift)`` and ``sum exp(f - shift) v``, (n,) each, where there is one."""
+
+    def shorten(
+        self, block: Block, point: Point, kept: int, own_scales: Sequence[tuple[float, float]]
+    ) -> Cut | None:
+        """Calibrated rows without their lower ranks, where an engine makes them in one reading."""
 
     def probabilities(self, block: Block, point: Point) -> tuple[Block, Array, Array, list[Array] | None]:
         """Rows in the precision of what follows: ``weight p`` (n, r), the log-partition (n,), ``weight p v^t`` of a tail."""
@@ -110,8 +137,9 @@ class Engine(Protocol):
     def tail_sums(self, block: Block, weights: list[Array], base: Array, count: int) -> list[Array]:
         """``sum exp(f) v^t`` for ``t < count`` over all classes, with depths cut at the height; (n,) each."""
 
-    def piece_moments(self, p: Array, v: Array, starts: np.ndarray) -> list[Array]:
-        """Sums of ``p``, ``p v``, ``p v^2`` over the pieces that begin at ``starts``, (n, D) each, in double precision."""
+    def piece_moments(self, p: Array, v: Array, starts: np.ndarray, count: int = 3) -> list[Array]:
+        """Sums of ``p``, ``p v``, ``p v^2``, the first ``count`` of them, over the pieces that begin at ``starts``, (n, D) each,
+        in double precision."""
 
 
 # The same as functions of a block, for `Rows.sum`.
@@ -135,6 +163,29 @@ def sums(block: Block, point: Point) -> Sums:
     return block.engine.sums(block, point)
 
 
+def hessian(block: Block, point: Point) -> np.ndarray:
+    """`Engine.hessian` of a block by its own engine, or by column."""
+    return sums(block, point).hessian if point.begins is not None else block.engine.hessian(block, point)
+
+
 def scale_sums(block: Block, scale: float) -> np.ndarray:
     """`Engine.scale_sums` of a block by its own engine."""
     return block.engine.scale_sums(block, scale)
+
+
+# For many blocks that lie one after another, in one call.
+
+
+def sums_of_each(block: Block, ends: np.ndarray, point: Point) -> list[Sums]:
+    """`Engine.sums_of_each` by the engine of the blocks."""
+    return block.engine.sums_of_each(block, ends, point)
+
+
+def hessians_of_each(block: Block, ends: np.ndarray, point: Point) -> list[np.ndarray]:
+    """`Engine.hessians_of_each` by the engine of the blocks."""
+    return block.engine.hessians_of_each(block, ends, point)
+
+
+OF_EACH: dict[Callable[..., Any], Callable[..., list[Any]]] = {sums: sums_of_each, hessian: hessians_of_each}
+# Functions of a block and a point that treat every row alone: of many blocks at once they give what they give of each.
+ROWS_ALONE: set[Callable[..., Any]] = set()

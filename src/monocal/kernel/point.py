@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Array, array_namespace, device_of, spread_out
+from ..arrays import Array, array_namespace, device_of, distinct, spread_out
 from .block import Block
 
 SCALE, BIAS = 0, 1
@@ -37,6 +37,35 @@ class Point:
     n_ranks: int = 0
     _shared: dict[Any, Shared] = field(default_factory=dict, repr=False, compare=False)
 
+    @classmethod
+    def of_steps(
+        cls,
+        shape: tuple[int, int],
+        places: np.ndarray,
+        steps: np.ndarray,
+        working: np.ndarray,
+        *,
+        begins: np.ndarray | None = None,
+        **rest: Any,
+    ) -> Point:
+        """From coefficients at kind, factor and start, (3, ...) each, in a grid of K factors and r ranks or columns.
+
+        Few factors have any, and weights change where these begin: the tables by piece are made of them alone.
+        """
+        kind, factor, start = places
+        used, first = distinct(factor), distinct(start, 0)
+        by_piece = np.zeros((2, len(used), len(first)))
+        by_piece[kind, used.searchsorted(factor), first.searchsorted(start)] = steps
+        by_piece = by_piece.cumsum(axis=2)
+        by_rank = np.zeros((2, *shape))
+        by_rank[:, used] = by_piece.repeat(np.diff(first, append=shape[1]), axis=2)
+        at = working[2] if begins is None else begins[working[2]]
+        point = cls(by_rank[SCALE], by_rank[BIAS], working[0], working[1], at, begins=begins, **rest)
+        drops = by_piece - by_piece[:, :, -1:]
+        point.__dict__["jumps"] = first[1:] if begins is None else begins[first[1:]]
+        point.__dict__["table"] = used, np.stack([-by_piece[SCALE], drops[SCALE], drops[BIAS]])
+        return point
+
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_shared": {}}  # workers make their own
 
@@ -52,8 +81,8 @@ class Point:
     @cached_property
     def columns(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Where atoms start (D,), with 0 among them; which start each atom has, and its column among (kind, start), (a,) each."""
-        starts, at = np.unique(np.append(0, self.start), return_inverse=True)
-        at = at[1:]
+        starts = distinct(self.start, 0)
+        at = starts.searchsorted(self.start)
         return starts, at, at + np.where(self.kind == SCALE, 0, len(starts))
 
     @cached_property
@@ -144,16 +173,20 @@ def in_parts(x: Array, dtype: Any) -> list[Array]:
     return [leading, xp.astype(x - xp.astype(leading, xp.float64), dtype)]
 
 
-def parameters(block: Block, point: Point, other: Array) -> tuple[list[Array], Array]:
+def parameters(block: Block, point: Point, other: Array, lowest: bool = False) -> tuple[list[Array], Array]:
     """``-w`` (in parts that add up) and ``-(w_top - w) U - (b_top - b)`` of each piece, so that ``f - f_top = -w v + base``.
 
-    They change at few ranks, so double precision costs nothing; what rounding is left is that of a row and averages out.
+    They change at few ranks, so double precision costs nothing; what rounding is left is that of a row and averages out. The
+    lowest piece may be all that is wanted.
     """
     shared, xp = point.shared(other), array_namespace(other)
-    height = xp.astype(block.rows.height[:, None], xp.float64)
+    weights, drops, parts = shared.weights, shared.drops, shared.parts
+    if lowest:
+        weights, drops, parts = weights[:, :1], drops[:, :1], [x[:, :1] for x in parts]
+    height = xp.astype(block.rows.height[:, None], xp.float64, copy=False)
+    k = len(shared.used)
     if block.factors is None:
-        psi, parts = xp.ones_like(height), shared.parts
-    else:
-        psi = xp.astype(block.factors[:, shared.used], xp.float64)
-        parts = in_parts(psi @ shared.weights, other.dtype)
-    return parts, xp.astype(xp.concat([psi * height, psi], axis=1) @ shared.drops, other.dtype)
+        return parts, xp.astype(height * drops[:1] + drops[1:], other.dtype, copy=False)
+    psi = xp.astype(block.factors[:, shared.used], xp.float64, copy=False)
+    base = height * (psi @ drops[:k]) + psi @ drops[k:]
+    return in_parts(psi @ weights, other.dtype), xp.astype(base, other.dtype, copy=False)

@@ -3,8 +3,8 @@
     f_i = w_d v_i + base_d,        rank i in piece d;        v_i, f_i, w_d, base_d of all rows, (n,) each
 
 Rows are short and many. What is done rank by rank, or piece by piece, then runs over thousands of numbers in a line: parameters
-of a piece, sums over the ranks of a row, and sums between the starts of a working set. Arrays are written into room that
-belongs to the thread: fresh memory from the system costs as much as the arithmetic.
+of a piece, sums over the ranks of a row, and sums between the starts of a working set. Fresh memory from the system costs as
+much as the arithmetic: large arrays are written into room that belongs to the thread, and the system is told to leave us ours.
 """
 
 from __future__ import annotations
@@ -39,13 +39,16 @@ class RankMajorEngine(ArrayEngine):
         return replace(rows, depth=np.asfortranarray(rows.depth))
 
     def sums(self, block: Block, point: Point) -> Sums:
-        rows, weight = block.rows, block.weight
-        v = rows.depth.T
+        rows, weight = block.rows, np.asarray(block.weight)
+        v = np.asarray(rows.depth).T
         with np.errstate(under="ignore"):
             p, total, shift, tail = self._exponentials_into(_room("p", v.shape), block, point)
             value = np.dot(weight, np.log(total) if shift is None else np.log(total) + shift)
             share = weight / total  # makes probabilities of `p`, times the row's weight
-            left = share[None] if block.factors is None else _factors(block, point.own) * share
+            left = share[None]
+            if block.factors is not None:
+                psi = _factors(block, point.own)
+                left = np.multiply(psi, share, out=_room("left", psi.shape))
             part = left[:1] if point.whole_scales else left
             pv = np.multiply(p, v, out=_room("pv", v.shape))
             depth = np.ones(len(v)) @ pv
@@ -60,6 +63,13 @@ class RankMajorEngine(ArrayEngine):
                 self._hessian(block, point, p, pv, share, tail) if len(point.start) else np.zeros((0, 0))
             )
         return Sums(float(value), by_rank, left[len(part) :] @ depth, hessian)
+
+    def hessian(self, block: Block, point: Point) -> np.ndarray:
+        v = np.asarray(block.rows.depth).T
+        with np.errstate(under="ignore"):
+            p, total, _, tail = self._exponentials_into(_room("p", v.shape), block, point)
+            pv = np.multiply(p, v, out=_room("pv", v.shape))
+            return self._hessian(block, point, p, pv, np.asarray(block.weight) / total, tail)
 
     def scale_sums(self, block: Block, scale: float) -> np.ndarray:
         v, valid = block.rows.depth.T, block.rows.valid
@@ -76,13 +86,20 @@ class RankMajorEngine(ArrayEngine):
             curvature = (ones @ p) / total - mean * mean
         return np.stack([np.log(total), mean, curvature]) @ block.weight
 
+    def piece_moments(self, p: Array, v: Array, starts: np.ndarray, count: int = 3) -> list[Array]:
+        moments: list[Array] = []
+        for power in range(count):
+            p = p * v if power else p
+            moments.append(_between(np.asarray(p).T, starts).T)
+        return moments
+
     def _exponentials(self, block: Block, point: Point) -> Exponentials:
         p, total, shift, tail = self._exponentials_into(np.empty(block.rows.depth.T.shape), block, point)
         return p.T, total, None if shift is None else shift[:, None], tail
 
     def _exponentials_into(
         self, f: np.ndarray, block: Block, point: Point
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, list[np.ndarray] | None]:
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, list[Array] | None]:
         """`exponentials` with ranks first: (r, n), written into ``f``; the shift is (n,)."""
         rows = block.rows
         v = rows.depth.T
@@ -108,7 +125,9 @@ class RankMajorEngine(ArrayEngine):
         if rows.valid is not None:
             f *= rows.valid.T
         total = np.ones(len(v)) @ f
-        return f, total if tail is None else total + tail[0], shift, tail
+        if tail is not None:
+            total += tail[0]
+        return f, total, shift, tail
 
     def _hessian(
         self,
@@ -117,24 +136,31 @@ class RankMajorEngine(ArrayEngine):
         p: np.ndarray,
         pv: np.ndarray,
         share: np.ndarray,
-        tail: list[np.ndarray] | None,
+        tail: list[Array] | None,
     ) -> np.ndarray:
         """`curvature.hessian_of`. Changes ``pv``."""
         rows, height = block.rows, block.rows.height
         starts, _, column = point.columns
+        lower = np.tril(np.ones((len(starts), len(starts))))
         mass, depth = _between(p, starts), _between(pv, starts)
         pv *= rows.depth.T
-        moments = [mass, depth, _between(pv, starts)]
-        for moment, t in zip(moments, tail or (), strict=False):
-            moment[0] += t
-        mass, depth, square = (moment * share for moment in moments)
-        lower = np.tril(np.ones((len(starts), len(starts))))
-        below, depth, square = lower @ mass - mass, lower.T @ depth, lower.T @ square
+        alone = block.factors is None
+        # Squares enter by their sums over rows; factors differ from row to row.
+        square = np.add.reduceat(pv @ share, starts) if alone else _between(pv, starts)
+        if tail is not None:
+            mass[0] += tail[0]
+            depth[0] += tail[1]
+            square[0] += tail[2] @ share if alone else tail[2]
+        mass *= share
+        depth *= share
+        below, depth = lower @ mass - mass, lower.T @ depth
         mean = np.concatenate([height * below + depth, below])[column]
-        later = np.concatenate([square - height * depth, -depth])[column]
-        if block.factors is None:
-            products = [mean.sum(axis=1)[:, None], (mean @ height)[:, None], later.sum(axis=1)[None]]
+        if alone:
+            later = np.append(lower.T @ square - depth @ height, -depth.sum(axis=1))[column]
+            products = (mean.sum(axis=1)[:, None], (mean @ height)[:, None], later[None])
         else:
+            square *= share
+            later = np.concatenate([lower.T @ square - height * depth, -depth])[column]
             factor = _factors(block, None)[point.factor]
             mean *= factor
             later *= factor
@@ -142,7 +168,7 @@ class RankMajorEngine(ArrayEngine):
             to_scale, from_scale = np.zeros((2, len(mean), len(mean)))
             to_scale[:, scales] = mean @ (factor[scales] * height).T
             from_scale[scales] = factor[scales] @ later.T
-            products = [mean @ factor.T, to_scale, from_scale]
+            products = (mean @ factor.T, to_scale, from_scale)
         found = covariance(point, *products, mean @ (mean / block.weight).T)
         if rows.tied is None or rows.tied[starts].any():
             found = found - self.within_ties(block, point, (p * share).T)
@@ -176,3 +202,12 @@ def _room(name: str, shape: tuple[int, ...]) -> np.ndarray:
 
 
 _rooms = threading.local()
+
+
+def _keep_freed_memory() -> None:
+    """The C library of Linux keeps what is freed, unless it is much larger than any array that was freed before. One of 16 MiB,
+    which is never touched, saves thousands of new pages in every fit."""
+    np.empty(2**21)
+
+
+_keep_freed_memory()

@@ -10,7 +10,7 @@ hold infinity and never move, so they are left out. Two or three steps are taken
 Needs numba at once, as `loops` does.
 """
 
-# mypy: disable-error-code="no-untyped-def, call-arg, misc, assignment"
+# mypy: disable-error-code="no-untyped-def, call-arg, misc, assignment, untyped-decorator"
 
 from __future__ import annotations
 
@@ -23,18 +23,7 @@ from numba.core import types
 from numba.extending import intrinsic
 
 from .loops import strict_loop
-
-LANES = 16
-_VECTOR = ir.VectorType(ir.FloatType(), LANES)
-_INDEX = ir.IntType(64)
-
-
-def _vector_at(builder: Any, data: Any, offset: Any) -> Any:
-    return builder.bitcast(builder.gep(data, [offset]), ir.PointerType(_VECTOR))
-
-
-def _data_of(context: Any, builder: Any, kind: Any, array: Any) -> Any:
-    return context.make_array(kind)(context, builder, array).data
+from .vectors import INDEX, LANES, data_of, vector_at
 
 
 def _comparing(pairs: Sequence[tuple[int, int]], count: int) -> Any:
@@ -42,10 +31,10 @@ def _comparing(pairs: Sequence[tuple[int, int]], count: int) -> Any:
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         data, lanes = (
-            _data_of(context, builder, signature.args[0], args[0]),
-            ir.Constant(_INDEX, LANES),
+            data_of(context, builder, signature.args[0], args[0]),
+            ir.Constant(INDEX, LANES),
         )
-        places = [_vector_at(builder, data, builder.mul(at, lanes)) for at in args[1:]]
+        places = [vector_at(builder, data, builder.mul(at, lanes)) for at in args[1:]]
         values = [builder.load(place, align=4) for place in places]
         for low, high in pairs:
             a, b = values[low], values[high]
@@ -84,11 +73,11 @@ def transpose(context: Any, source: Any, source_step: Any, target: Any, target_s
     """The first 16 x 16 values of one array, transposed, to another; steps are from row to row."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        data = [_data_of(context, builder, signature.args[i], args[i]) for i in (0, 2)]
+        data = [data_of(context, builder, signature.args[i], args[i]) for i in (0, 2)]
         rows = []
         for i in range(LANES):
-            offset = builder.mul(args[1], ir.Constant(_INDEX, i))
-            rows.append(builder.load(_vector_at(builder, data[0], offset), align=4))
+            offset = builder.mul(args[1], ir.Constant(INDEX, i))
+            rows.append(builder.load(vector_at(builder, data[0], offset), align=4))
         k = LANES // 2
         while k:  # blocks of k x k beside the diagonal change places
             upper = [LANES + c - k if c & k else c for c in range(LANES)]
@@ -99,8 +88,8 @@ def transpose(context: Any, source: Any, source_step: Any, target: Any, target_s
                 rows[i], rows[i + k] = (builder.shuffle_vector(*pair, mask) for mask in masks)
             k //= 2
         for i, row in enumerate(rows):
-            offset = builder.mul(args[3], ir.Constant(_INDEX, i))
-            builder.store(row, _vector_at(builder, data[1], offset), align=4)
+            offset = builder.mul(args[3], ir.Constant(INDEX, i))
+            builder.store(row, vector_at(builder, data[1], offset), align=4)
         return context.get_dummy_value()
 
     return types.void(source, types.intp, target, types.intp), generate

@@ -19,8 +19,7 @@ def tail_moments(block: Block, point: Point, f: Array, shift: Array | None, coun
     rows, tail = block.rows, block.rows.tail
     assert tail is not None
     xp = array_namespace(f)
-    weights, base = parameters(block, point, f)
-    weights, base = [w[:, :1] for w in weights], base[:, :1]
+    weights, base = parameters(block, point, f, lowest=True)
     if shift is not None:
         base = base - shift
     rest = _rest_moments(block, weights, base, count)

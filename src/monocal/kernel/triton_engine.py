@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 import numpy as np
 
 from ..arrays import Array, array_namespace, takes_triton
 from ..ranks.ranked import Ranked, rank_rows
-from . import triton_rows, triton_tail, triton_totals
+from . import triton_prepare, triton_rows, triton_tail, triton_totals
 from .array import ArrayEngine
 from .block import Block
 from .interface import Sums
@@ -21,6 +24,32 @@ class TritonEngine(ArrayEngine):
 
     def takes(self, logits: Array, dtype: object) -> bool:
         return takes_triton(logits) and dtype == array_namespace(logits).float32
+
+    def prepare(
+        self,
+        logits: Array,
+        labels: Array,
+        weight: Array | None,
+        *,
+        top_k: int | None = None,
+        statistics: Sequence[Callable[[Ranked], Array]] = (),
+        dtype: object = None,
+        ordered: bool = True,
+        into: np.ndarray | None = None,
+    ) -> Block:
+        all_ranks = ordered and min(top_k or logits.shape[1], logits.shape[1]) == logits.shape[1]
+        found = triton_prepare.prepare(logits, labels) if all_ranks else None
+        if found is None:
+            return super().prepare(
+                logits, labels, weight, top_k=top_k, statistics=statistics, dtype=dtype, ordered=ordered
+            )
+        rows = found.rows
+        xp = array_namespace(rows.depth)
+        weight = xp.ones_like(rows.height) if weight is None else xp.astype(weight, rows.height.dtype)
+        values = [xp.astype(s(rows), rows.depth.dtype) for s in statistics]
+        stats = xp.stack(values, axis=1) if values else None
+        of_label = (found.label_depth, found.label_rank, found.label_held)
+        return Block(self, rows, weight, *of_label, found.label_held, stats)
 
     def sums(self, block: Block, point: Point) -> Sums:
         if not triton_rows.suits(block, point):
@@ -37,13 +66,11 @@ class TritonEngine(ArrayEngine):
     def totals(self, block: Block, whole_scales: bool) -> Totals:
         if not triton_rows.readable(block):
             return super().totals(block, whole_scales)
-        psi = (
-            array_namespace(block.weight).ones_like(block.weight)[:, None]
-            if block.factors is None
-            else block.factors
-        )
-        left = psi * block.weight[:, None]
-        return triton_totals.totals(block, self._moments_by_rank(block, [left, psi * left], whole_scales))
+        if whole_scales or block.factors is None:
+            return triton_totals.totals(block, triton_totals.scale_moments(block))
+        left: Any = block.factors * block.weight[:, None]
+        moments: list[Any] = self._moments_by_rank(block, [left, block.factors * left], whole_scales)
+        return triton_totals.totals(block, [x.double() for x in moments])
 
     def _ranked(
         self, logits: Array, top_k: int | None, dtype: object, ordered: bool, into: np.ndarray | None

@@ -9,14 +9,7 @@ import triton
 import triton.language as tl
 
 from .triton_functions import exponential, ramp
-
-
-@triton.jit
-def sort(z, stride, m, out, block: tl.constexpr):
-    row = tl.program_id(0).to(tl.int64)
-    column = tl.arange(0, block)
-    x = tl.load(z + row * stride + column, mask=column < m, other=float("inf"))
-    tl.store(out + row * m + column, tl.sort(x.to(tl.float32)), mask=column < m)
+from .triton_sort_kernels import sorted_row
 
 
 @triton.jit
@@ -55,12 +48,16 @@ def facts(
     ramp_zero, ramp_width, class_scales, terms, largest, out, head, downwards: tl.constexpr,
     tail: tl.constexpr, in_order: tl.constexpr, statistics: tl.constexpr, places: tl.constexpr,
     adjusted: tl.constexpr, by_class: tl.constexpr, context: tl.constexpr, steps: tl.constexpr, pad: tl.constexpr,
-    block: tl.constexpr,
+    block: tl.constexpr, log: tl.constexpr, each: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     z += row * stride
     ranked += row * ranked_stride
     infinity = float("inf")
+    if log > 0:  # nobody has sorted the row yet
+        rank = tl.arange(0, 2**log)
+        tl.store(ranked + rank, sorted_row(z, m, log, each).to(ranked.dtype.element_ty), mask=rank < m)
+        tl.debug_barrier()  # other threads have stored what is read
     # Top, and depth of the lowest class that is available: of the ranks in use, where these are not all.
     if in_order:
         highest = 0 if downwards else r - 1

@@ -4,12 +4,12 @@
 
     D_d = (w_top - w_d) U + (b_top - b_d),            bound_d = the largest g of any class above.
 
-A row goes through two kernels. `facts` reads what depends on the row as a whole: its height ``U``, its statistics, the depth
-``t_j`` at every jump, weights and drops ``D``. Where a jump falls inside a group of tied classes, these lack the part of the step
-that their ranks below the jump would not have: the mean over their ranks. `whole` then finds the piece of every class by the
-depths at the jumps and writes its value. Rows longer than a kernel holds are cut into parts: `partial` sums them, `write` writes
-them, all rows and parts at once. A second stage (`calibration.adjustment`) is ``g' = W g + A`` below the top; its log-odds are
-sums over the row, of parts in `odds`.
+A row goes through two kernels. `facts` sorts it, into the place of the result, and finds what depends on the row as a whole: its
+height ``U``, its statistics, the depth ``t_j`` at every jump, weights and drops ``D``. Where a jump falls inside a group of tied
+classes, these lack the part of the step that their ranks below the jump would not have: the mean over their ranks. `whole` then
+finds the piece of every class by the depths at the jumps and writes its value. Rows longer than a kernel holds are cut into
+parts: `partial` sums them, `write` writes them, all rows and parts at once. A second stage (`calibration.adjustment`) is
+``g' = W g + A`` below the top; its log-odds are sums over the row, of parts in `odds`.
 
 Order. Everything is measured from the top, where single precision keeps what matters, however far away the lowest class is (a
 number such as -3e38 that hides a class). A depth is a rounded monotone function of the logit, and within a piece
@@ -30,18 +30,18 @@ import numpy as np
 
 from ..arrays import EXP_GRID, takes_triton
 from ..ranks.ranked import LARGEST
-from .triton_launch import device_of_kernel, power
+from .triton_launch import device_of_kernel, power, sorted_each, sorting_warps
 
 PROBABILITIES, LOGITS, LOGS = 0, 1, 2
 STATISTICS = ("margin", "mean_gap", "spread", "entropy", "log_odds")
 
 # Classes of a row that a kernel holds at a time, and those of a part of a longer row.
 _LONGEST, _PART = 8192, 4096
-# Rows that one kernel sorts in registers; longer ones are sorted by torch.
-_SORTED = 1024
+# Rows that a kernel sorts in registers; longer ones are sorted by torch.
+_SORTED = 4096
 # Jumps that a kernel holds.
 _JUMPS = 1023
-# Logits of rows that are worked on together: enough to fill a device, and few beside the result.
+# Numbers beside the result for rows that are worked on together: enough to fill a device, and few.
 _TOGETHER = 2**23
 
 
@@ -129,7 +129,8 @@ def apply(z: Any, table: Tables, mode: int, stage: SecondStage | None = None) ->
         z = z.contiguous()
     n, m = z.shape
     out = torch.empty((n, m), dtype=z.dtype, device=z.device)
-    size = max(16, _TOGETHER // m)
+    beside = 5 * (table.n_jumps + 1)
+    size = max(16, _TOGETHER // (beside if _needs_no_place(m, table) else max(beside, m)))
     if m > _LONGEST:
         size = max(size, 4096)
     for begin in range(0, n, size):
@@ -144,7 +145,7 @@ def _apply(z: Any, table: Tables, mode: int, stage: SecondStage | None, terms: A
 
     n, m = z.shape
     r, jumps = table.n_ranks, table.n_jumps
-    ranked, downwards = _ranked(z, r, jumps)
+    ranked, downwards, log = _ranked(z, r, jumps, out)
     width = jumps + 1
     facts = torch.empty((n, 5, width), dtype=torch.float32, device=z.device)
     head = torch.empty((n, 5), dtype=torch.float32, device=z.device)
@@ -153,7 +154,7 @@ def _apply(z: Any, table: Tables, mode: int, stage: SecondStage | None, terms: A
     # What is not looked at may be anything.
     second = (head, head, head, head, 0) if stage is None else _arguments(stage)
     beside = head if terms is None else terms
-    pad = 16 if width <= 16 else max(64, power(width))  # few sizes, so that few kernels are compiled
+    pad = max(16, power(width))  # few sizes, so that few kernels are compiled
     block = min(power(m), _LONGEST)
     of_row = {"adjusted": stage is not None, "context": terms is not None, "enable_fp_fusion": False}
     common = {**of_row, "cells": EXP_GRID["float32"], "steps": pad.bit_length() - 1 if jumps else 0}
@@ -163,7 +164,8 @@ def _apply(z: Any, table: Tables, mode: int, stage: SecondStage | None, terms: A
             table.n_factors, table.ramp_statistic, table.ramp_zero, table.ramp_width, head if scales is None else scales,
             beside, LARGEST, facts, head, downwards=downwards, tail=r < m, in_order=r < m or jumps > 0,
             statistics=_needs(places), places=tuple(places), by_class=scales is not None, steps=r.bit_length() + 1,
-            pad=pad, block=block, num_warps=min(max(block // 512, 1), 16), **of_row,
+            pad=pad, block=min(block, 256 * sorting_warps(log)) if log else block, log=log, each=sorted_each(log),
+            num_warps=sorting_warps(log) if log else min(max(block // 512, 1), 16), **of_row,
         )  # fmt: skip
         k = _kernels()
         given = (z, z.stride(0), m, facts, width, head, LARGEST)
@@ -197,21 +199,24 @@ def _needs(places: list[int]) -> int:
     return max((min(p, 3) if p >= 2 else 1 for p in places), default=0)
 
 
-def _ranked(z: Any, r: int, jumps: int) -> tuple[Any, bool]:
-    """The largest ``r`` logits of each row in order, and whether they go downwards; the rows themselves where none is needed."""
-    import torch
+def _needs_no_place(m: int, table: Tables) -> bool:
+    """Whether nothing but the result needs a place for every class."""
+    return table.n_ranks == m and (m <= _SORTED or not table.n_jumps)
 
-    n, m = z.shape
+
+def _ranked(z: Any, r: int, jumps: int, out: Any) -> tuple[Any, bool, int]:
+    """The largest ``r`` logits of each row in order, and whether they go downwards; the rows themselves where none is needed.
+
+    Rows that `facts` is to sort go where the result will be; then the last is the logarithm of their size, else 0.
+    """
+    m = z.shape[1]
     if r < m:
-        return z.topk(r, dim=1).values, True
+        return z.topk(r, dim=1).values, True, 0
     if not jumps:
-        return z, False
+        return z, False, 0
     if m > _SORTED:
-        return z.sort(dim=1).values, False
-    out = torch.empty((n, m), dtype=z.dtype, device=z.device)
-    with device_of_kernel(z):
-        _first_kernels().sort[(n,)](z, z.stride(0), m, out, block=power(m), num_warps=1)
-    return out, False
+        return z.sort(dim=1).values, False, 0
+    return out, False, power(m).bit_length() - 1
 
 
 def _first_kernels() -> Any:

@@ -7,7 +7,7 @@ A pass over an image classifier's logits takes a modern device less time than th
 every row once and writes what value, gradient and Hessian need of it, and the sums come back in one piece.
 
     sums     by rank:  p v,  p U,  p      by row, at the starts of the working set:  P, V, Q of `curvature`, and p
-    atoms    by row and atom:  mean drop, U times it, what a later start takes off, the factor, mean / weight;
+             by row and atom:  mean drop, U times it, what a later start takes off, the factor, mean / weight;
              one matrix product of these over all rows gives the Hessian
     ties     what that counts too much where a start falls among ties (`curvature.within_ties`)
 
@@ -23,19 +23,21 @@ import numpy as np
 
 from ..arrays import takes_triton
 from .block import Block
-from .curvature import covariance, few
+from .curvature import few
 from .interface import Sums
 from .point import SCALE, Point
-from .triton_launch import device_of_kernel, power
+from .triton_launch import device_of_kernel, power, to_host
 from .triton_tail import tail_sums
 
 # Ranks of a row that a kernel holds at a time.
 _LONGEST = 8192
+# Registers of a thread, so that many rows are under way at a time.
+_REGISTERS = 128
 # Jumps, and atoms of a working set, that are looked at together.
 _JUMPS, _ATOMS = 1024, 512
 _TILE = 32
-# Ranks for each warp.
-_LANES = 512
+# Ranks for each warp; programs to keep a device busy; rows that one of them adds up in single precision, at the most.
+_LANES, _PROGRAMS, _ROWS = 256, 2048, 32
 # Rows whose ties are added up together.
 _TOGETHER = 32
 # Few sizes, so that few kernels are compiled.
@@ -63,48 +65,69 @@ def sums(block: Block, point: Point) -> Sums:
     import torch
 
     v: Any = block.rows.depth
+    height: Any = block.rows.height
     psi, own = _factors(block, point)
     n, r = v.shape
     there = _Parameters.of(point, v)
     table = there.table if psi is None else psi @ there.table
-    a = len(point.start)
-    together = min(power(n // 4096), 32)
+    a, starts, jumps = len(point.start), len(there.starts), len(point.jumps)
+    together = min(power(n // _PROGRAMS), _ROWS)
     parts = -(-n // together)
-    q, depths = (v, v) if own is None else (torch.empty_like(v), torch.empty_like(v[:, 0]))
-    moments = v.new_empty((n if a else 1, 4, len(there.starts)), dtype=torch.float64)
-    out = v.new_empty((parts, 3 * r + 3))
-    tails, tail_ties = _tail(block, table)
+    # Beside the probabilities of a row stands the sum of its depths; what is not looked at may be anything.
+    q, stride = v, 0
+    if own is not None:
+        stride = -(-(r + 1) // 8) * 8
+        q = v.new_empty((n, stride))
+    moments = v.new_empty((n if a else 1, 4, starts), dtype=torch.float64)
+    products = v.new_empty((n if a else 1, 5 * a), dtype=torch.float64)
+    out = v.new_empty((parts, 3 * r + 2), dtype=torch.float64)
+    kind, tails, counts = _tail(block, table)
+    factors: Any = height if block.factors is None else block.factors
     size = power(r)
     with device_of_kernel(v):
         _kernels().sums[(parts,)](
-            v, n, r, table, there.pieces, there.piece, there.place, there.jumps, len(point.jumps), there.starts,
-            len(there.starts), block.weight, block.rows.height, tails, tail_ties, q, depths, moments, out,
-            factors=own is not None, tail=block.rows.tail is not None, curved=a > 0,
-            jump_pad=max(_LEAST_PAD, power(len(point.jumps))), start_pad=max(_LEAST_PAD, power(len(there.starts))),
-            rows=together, block=size,
-            num_warps=min(max(size // _LANES, 1), 16),
+            v, n, r, together, table, there.pieces, there.numbers, jumps, starts, a, block.weight, height, tails,
+            height if block.rows.tail is None else block.rows.tail.ties, counts, q, stride, factors, factors.stride(0),
+            moments, products, out, factors=own is not None, tail=kind, curved=a > 0, jump_pad=_pad(jumps),
+            start_pad=_pad(starts), atom_pad=_pad(a), block=size, num_warps=min(max(size // _LANES, 1), 16),
+            maxnreg=_REGISTERS,
         )  # fmt: skip
-    # Everything into one array, which is copied to the host at once.
-    n_own = 0 if own is None else own.shape[1]
-    ends = np.cumsum([3 * r + 3, n_own * r, max(n_own - 1, 0), 6 * a * a])
-    found = v.new_empty(int(ends[-1]), dtype=torch.float64)
-    torch.sum(out, dim=0, dtype=torch.float64, out=found[: ends[0]])
+    # Everything into two arrays, which are copied to the host together.
+    found = v.new_empty(3 * r + 2 + a * a, dtype=torch.float64)
+    torch.sum(out, dim=0, out=found[: 3 * r + 2])
+    wanted = [found]
     if own is not None:
-        found[ends[0] : ends[1]].view(n_own, r).copy_(own.T @ q)
-        found[ends[1] : ends[2]].copy_(own[:, 1:].T @ depths)
+        wanted.append(own.T @ q[:, : r + 1])
     if a:
-        _products(block, there, moments, found[ends[2] :].view(3 * a, 2 * a))
-    by_rank, of_factors, whole, x = np.split(found.cpu().numpy(), ends[:-1])
-    (leading, lesser, n_tied), by_rank = by_rank[3 * r :], by_rank[: 3 * r].reshape(3, r)
+        # Sums over rows of products of the atoms' numbers.
+        of_atoms = torch.mm(products[:, : 3 * a].T, products[:, 3 * a :])
+        _, at, _, scale = there.split(point)
+        tiles = -(-a // _TILE)
+        with device_of_kernel(v):
+            _kernels().covariances[(tiles, tiles)](of_atoms, at, scale, a, found[3 * r + 2 :], tile=_TILE)
+    # Where many rows had ties at a start in the last pass, they will again.
+    kept: dict[str, bool] = block.__dict__.setdefault("_many_ties", {})
+    if a and kept.get("last"):
+        wanted.append(_within_ties(block, point, there, moments))
+    flat, *others = to_host(wanted)
+    (value, n_tied), by_rank = flat[3 * r : 3 * r + 2], flat[: 3 * r].reshape(3, r)
+    whole = np.zeros(0)
     if own is not None:
-        by_rank = np.concatenate([by_rank[:2], of_factors.reshape(n_own, r)])
-    hessian = np.zeros((0, 0))
+        x = others[0]
+        by_rank, whole = np.concatenate([by_rank[:2], x[:, :r]]), x[1:, r].astype(np.float64)
+    hessian = flat[3 * r + 2 :].reshape(a, a)
+    if a and not few(int(n_tied), n):
+        known = len(wanted) > (1 if own is None else 2)
+        hessian = hessian - (
+            others[-1] if known else to_host([_within_ties(block, point, there, moments)])[0]
+        )
     if a:
-        x = x.reshape(3 * a, 2 * a)
-        hessian = covariance(point, x[:a, :a], x[a : 2 * a, :a], x[2 * a :, :a].T, x[:a, a:])
-        if not few(int(n_tied), n):
-            hessian -= _within_ties(block, there, moments)
-    return Sums(float(leading + lesser), by_rank, whole, hessian)
+        kept["last"] = not few(int(n_tied), n)
+    return Sums(float(value), by_rank, whole, hessian)
+
+
+def _pad(count: int) -> int:
+    return max(_LEAST_PAD, power(count))
 
 
 def _factors(block: Block, point: Point) -> tuple[Any, Any]:
@@ -125,13 +148,10 @@ class _Parameters:
 
     table: Any  # (K, 3 D): -w, -(w_top - w), -(b_top - b) of each piece
     pieces: int
-    piece: Any  # (r,)
-    place: Any  # (r,): which start a rank is, or -1
-    jumps: Any
-    starts: Any
-    at: Any  # (a,): the place of each atom's start
-    factor: Any  # (a,)
-    scale: Any  # (a,): 1 for scales, 0 for biases
+    # The piece of each rank (r,), which start it is or -1 (r,), jumps, starts, and of each atom its start, its factor and
+    # whether it is a scale, (a,) each.
+    numbers: Any
+    starts: np.ndarray
 
     @classmethod
     def of(cls, point: Point, other: Any) -> _Parameters:
@@ -139,92 +159,57 @@ class _Parameters:
 
         k, r = point.weights.shape
         first = np.append(0, point.jumps)
-        weights, biases = point.weights[:, first], point.biases[:, first]
-        drops = weights - point.weights[:, -1:], biases - point.biases[:, -1:]
         starts, at, _ = point.columns
+        table = np.empty((k, 3, len(first)))
+        np.negative(point.weights[:, first], out=table[:, 0])
+        np.subtract(-table[:, 0], point.weights[:, -1:], out=table[:, 1])
+        np.subtract(point.biases[:, first], point.biases[:, -1:], out=table[:, 2])
         piece = np.zeros(r)
         piece[point.jumps] = 1.0
         place = np.full(r, -1.0)
         place[starts] = np.arange(len(starts))
-        parts = [
-            np.concatenate([-weights, *drops], axis=1).ravel(),
-            np.cumsum(piece),
-            place,
-            point.jumps,
-            starts,
-        ]
-        parts += [at, point.factor, point.kind == SCALE]
-        flat = torch.from_numpy(np.concatenate(parts, dtype=np.float64)).to(other.device)
-        table, *rest = flat.split([len(part) for part in parts])
-        return cls(table.view(k, -1), len(first), *rest)
+        parts = [table.ravel(), np.cumsum(piece), place, point.jumps, starts, at, point.factor]
+        flat = np.concatenate([*parts, point.kind == SCALE], dtype=np.float64)
+        # The driver takes a copy before this returns.
+        there = torch.from_numpy(flat).to(other.device, non_blocking=True)
+        return cls(there[: table.size].view(k, -1), len(first), there[table.size :], starts)
+
+    def split(self, point: Point) -> Any:
+        """The starts (D,), and of each atom its place among them, its factor and whether it is a scale, (a,) each."""
+        r, a = point.weights.shape[1], len(point.start)
+        return self.numbers[2 * r + len(point.jumps) :].split([len(self.starts), a, a, a])
 
 
-def _products(block: Block, there: _Parameters, moments: Any, to: Any) -> None:
-    """Sums over rows of products of the atoms' numbers, (3 a, 2 a); see `triton_rows_kernels.atoms`."""
-    import torch
-
-    n, a = block.n_rows, len(there.at)
-    psi: Any = block.factors
-    out = moments.new_empty((n, 5 * a))
-    pad = max(_LEAST_PAD, power(a))
-    rows = max(1, 1024 // pad)
-    with device_of_kernel(moments):
-        _kernels().atoms[(-(-n // rows),)](
-            moments, n, moments.shape[2], block.weight, block.rows.height, block.weight if psi is None else psi,
-            0 if psi is None else psi.stride(0), there.at, there.factor, there.scale, a, out,
-            factors=psi is not None, rows=rows, pad=pad, num_warps=4,
-        )  # fmt: skip
-    torch.mm(out[:, : 3 * a].T, out[:, 3 * a :], out=to)
-
-
-def _within_ties(block: Block, there: _Parameters, moments: Any) -> np.ndarray:
+def _within_ties(block: Block, point: Point, there: _Parameters, moments: Any) -> Any:
+    """`curvature.within_ties`, (a, a) on the device."""
     rows = block.rows
     v: Any = rows.depth
     psi: Any = block.factors
-    (n, r), a = v.shape, len(there.at)
-    starts, parts, tiles = moments.shape[2], -(-n // _TOGETHER), -(-a // _TILE)
+    (n, r), a = v.shape, len(point.start)
+    starts, parts, tiles = len(there.starts), -(-n // _TOGETHER), -(-a // _TILE)
     of_groups = v.new_empty((n, 4, starts))
     out = v.new_empty((parts, a, a))
-    pad = max(_LEAST_PAD, power(starts))
+    at_start, at, factor, scale = there.split(point)
     with device_of_kernel(moments):
         _kernels().groups[(-(-n // 4),)](
             v, n, r, moments, starts, rows.height, rows.height if rows.tail is None else rows.tail.ties,
-            there.starts, of_groups, tail=rows.tail is not None, steps=r.bit_length() + 1, rows=4, pad=pad,
+            at_start, of_groups, tail=rows.tail is not None, steps=r.bit_length() + 1, rows=4, pad=_pad(starts),
         )  # fmt: skip
         _kernels().ties[(parts, tiles, tiles)](
             of_groups, n, starts, block.weight if psi is None else psi, 0 if psi is None else psi.stride(0),
-            there.at, there.factor, there.scale, a, out, factors=psi is not None, rows=_TOGETHER, tile=_TILE,
+            at, factor, scale, a, out, factors=psi is not None, rows=_TOGETHER, tile=_TILE,
         )  # fmt: skip
-    excess: np.ndarray = out.sum(dim=0).cpu().numpy()
-    return excess
+    return out.sum(dim=0)
 
 
-def _tail(block: Block, table: Any) -> tuple[Any, Any]:
-    """Sums over the tail (n, 3), and how many of its classes equal the lowest in use (n,); anything where there is none."""
+def _tail(block: Block, table: Any) -> tuple[int, Any, Any]:
+    """What is known of a tail: nothing, its sums (n, 3), or its depth and the number of its classes, (n,) each."""
     rows, tail = block.rows, block.rows.tail
     if tail is None:
-        return rows.height, rows.height
+        return 0, rows.height, rows.height
     if tail.rest is not None:
-        return _rest_sums(block, table), tail.ties
-    return tail_sums(tail.logits, rows.top, rows.height, table), tail.ties
-
-
-def _rest_sums(block: Block, table: Any) -> Any:
-    """`tail_sums` where only the number of the classes and their common depth are known: with those in use at the height."""
-    import torch
-
-    rows, tail = block.rows, block.rows.tail
-    assert tail is not None
-    assert tail.rest is not None
-    rest: tuple[Any, Any] = tail.rest.depth, tail.rest.count
-    depth, count = (x.double() for x in rest)
-    height: Any = rows.height
-    valid: Any = rows.valid
-    height = height.double()
-    kept = torch.full_like(height, rows.depth.shape[1]) if valid is None else valid.sum(dim=1).double()
-    mass = count * torch.exp(table[:, 0] * (depth - height))
-    powers = [kept * height**t + mass * depth**t for t in range(3)]
-    return torch.stack(powers, dim=1).float()
+        return 2, tail.rest.depth, tail.rest.count
+    return 1, tail_sums(tail.logits, rows.top, rows.height, table), rows.height
 
 
 def scale_sums(block: Block, scale: float) -> np.ndarray:
@@ -235,12 +220,13 @@ def scale_sums(block: Block, scale: float) -> np.ndarray:
     n, r = v.shape
     out = v.new_empty((n, 3), dtype=torch.float64)
     size = min(power(r), 4096)
+    leading = float(np.float32(scale))
     with device_of_kernel(v):
         _kernels().scale_moments[(n,)](
-            v, r, block.weight, block.rows.height, torch.tensor([-scale], dtype=torch.float64, device=v.device), out,
+            v, r, block.weight, block.rows.height, leading, scale - leading, out,
             block=size, num_warps=min(max(size // 512, 1), 8),
         )  # fmt: skip
-    found: np.ndarray = out.sum(dim=0).cpu().numpy()
+    (found,) = to_host([out.sum(dim=0)])
     return found
 
 

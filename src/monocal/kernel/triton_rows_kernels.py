@@ -16,44 +16,55 @@ def add_both(a, b, c, d):
     return a + c, b + d
 
 
-@triton.jit(do_not_specialize=["n", "pieces", "n_jumps", "n_starts"])
+@triton.jit(
+    do_not_specialize=["n", "rows", "pieces", "n_jumps", "n_starts", "n_atoms", "q_stride", "psi_stride"],
+    do_not_specialize_on_alignment=["table", "numbers"],
+)
 def sums(
-    v, n, r, table, pieces, piece, place, jumps, n_jumps, starts, n_starts, weight, height, tails, tail_ties,
-    q_out, depths, moments, out, factors: tl.constexpr, tail: tl.constexpr, curved: tl.constexpr,
-    jump_pad: tl.constexpr, start_pad: tl.constexpr, rows: tl.constexpr, block: tl.constexpr,
+    v, n, r, rows, table, pieces, numbers, n_jumps, n_starts, n_atoms, weight, height, tails, tail_ties, counts,
+    q_out, q_stride, psi, psi_stride, moments, products, out,
+    factors: tl.constexpr, tail: tl.constexpr, curved: tl.constexpr,
+    jump_pad: tl.constexpr, start_pad: tl.constexpr, atom_pad: tl.constexpr, block: tl.constexpr,
 ):  # fmt: skip
+    # ``numbers``: the piece of each rank, which start it is (or -1), jumps, starts, and of each atom its start, factor, kind.
     part = tl.program_id(0).to(tl.int64)
     rank = tl.arange(0, block)
     used = rank < r
-    d = tl.load(piece + rank, mask=used, other=0.0).to(tl.int32)
-    if curved:
-        at = tl.load(place + rank, mask=used, other=-1.0).to(tl.int32)
-        each_start = tl.arange(0, start_pad)
-        start = tl.load(starts + each_start, mask=each_start < n_starts, other=0.0).to(tl.int32)
+    d = tl.load(numbers + rank, mask=used, other=0.0).to(tl.int32)
+    jumps = numbers + 2 * r
+    starts = jumps + n_jumps
     each_jump = tl.arange(0, jump_pad)
     jump = tl.load(jumps + each_jump, mask=each_jump < n_jumps, other=0.0).to(tl.int32)
-    if not factors:
-        w = tl.load(table + d)
-        w_drop = tl.load(table + pieces + d)
-        b_drop = tl.load(table + 2 * pieces + d)
+    if curved:
+        at = tl.load(numbers + r + rank, mask=used, other=-1.0).to(tl.int32)
+        each_start = tl.arange(0, start_pad)
+        start = tl.load(starts + each_start, mask=each_start < n_starts, other=0.0).to(tl.int32)
+        atom = tl.arange(0, atom_pad)
+        is_atom = atom < n_atoms
+        of_atom = starts + n_starts + atom
+        atom_start = tl.load(of_atom, mask=is_atom, other=0.0).to(tl.int32)
+        atom_factor = tl.load(of_atom + n_atoms, mask=is_atom, other=0.0).to(tl.int32)
+        is_scale = tl.load(of_atom + 2 * n_atoms, mask=is_atom, other=0.0) > 0
     depth = tl.zeros([block], dtype=tl.float32)
     high = tl.zeros([block], dtype=tl.float32)
     mass = tl.zeros([block], dtype=tl.float32)
     value = tl.zeros([1], dtype=tl.float64)
-    tied = tl.zeros([1], dtype=tl.float32)
+    tied = tl.zeros([1], dtype=tl.float64)
     for row in range(part * rows, tl.minimum(part * rows + rows, n)):
         of_row = v + row * r
         x = tl.load(of_row + rank, mask=used, other=-1.0)
         u = tl.load(height + row)
+        u64 = u.to(tl.float64)
         of_table = table
         if factors:
             of_table = table + row * 3 * pieces
-            w = tl.load(of_table + d)
-            w_drop = tl.load(of_table + pieces + d)
-            b_drop = tl.load(of_table + 2 * pieces + d)
-        f = (w * x.to(tl.float64) + (w_drop * u.to(tl.float64) + b_drop)).to(tl.float32)
+        # Read again for every row: kept, they would leave no registers for anything else.
+        f = tl.load(of_table + d) * x.to(tl.float64)
+        f += tl.load(of_table + pieces + d) * u64 + tl.load(of_table + 2 * pieces + d)
+        f = f.to(tl.float32)
         valid = used & (x <= u)
-        if tail:
+        top = u * 0.0
+        if tail > 0:
             low = valid & (x == u)
             lowest = tl.min(tl.where(low, f, float("inf")), axis=0)
         # Ties that a jump splits share their mean.
@@ -64,101 +75,117 @@ def sums(
                 s = tl.load(jumps + j).to(tl.int32)
                 xs = tl.load(of_row + s)
                 if xs == tl.load(of_row + s - 1):
+                    # Measured from what the jump itself has, so that sums of many stay small.
+                    own = tl.load(of_table + j + 1) * xs.to(tl.float64)
+                    own += tl.load(of_table + pieces + j + 1) * u64 + tl.load(of_table + 2 * pieces + j + 1)
+                    here = own.to(tl.float32)
                     same = used & (x == xs)
-                    mean = tl.sum(tl.where(same, f, 0.0).to(tl.float64), axis=0)
-                    f = tl.where(same, (mean / tl.sum(same.to(tl.float64), axis=0)).to(tl.float32), f)
-        if tail:  # classes of the tail that equal the lowest logit in use belong to its group
+                    away = tl.where(same, f - here, 0.0)
+                    total, count = tl.reduce((away, same.to(tl.float32)), 0, add_both)
+                    f = tl.where(same, here + total / count, f)
+            top = tl.sum(tl.where(rank == r - 1, f, 0.0), axis=0)
+        if tail > 0:  # classes of the tail that equal the lowest logit in use belong to its group
             equal = tl.load(tail_ties + row).to(tl.float32)
             n_low = tl.sum(low.to(tl.float32), axis=0)
             group = tl.max(tl.where(low, f, -float("inf")), axis=0)
             group = lowest + (group - lowest) * (n_low / (n_low + equal))
             f = tl.where(low, group, f)
-        top = tl.sum(tl.where(rank == r - 1, f, 0.0), axis=0)
+            top = tl.sum(tl.where(rank == r - 1, f, 0.0), axis=0)
         e = tl.where(valid, exponential(tl.minimum(f - top, 0.0)), 0.0)
         ev = tl.where(valid, e * x, 0.0)
         evv = ev * x
-        if tail:  # the lowest rank stands for the tail, whose sums are in units of its own value
-            kept = tl.sum(valid.to(tl.float32), axis=0)
-            u64 = u.to(tl.float64)
-            own = tl.load(of_table) * u64 + (
-                tl.load(of_table + pieces) * u64 + tl.load(of_table + 2 * pieces)
-            )
+        if tail > 0:  # the lowest rank stands for the tail, whose sums are in units of its own value
+            steep = tl.load(of_table)
+            own = steep * u64 + (tl.load(of_table + pieces) * u64 + tl.load(of_table + 2 * pieces))
             unit = exponential(tl.minimum(own.to(tl.float32) - top, 0.0))
             extra = equal * (exponential(tl.minimum(group - top, 0.0)) - unit)
+            if tail == 1:  # sums over all classes, with those in use at the height
+                kept = tl.sum(valid.to(tl.float32), axis=0)
+                t0 = tl.maximum(unit * (tl.load(tails + row * 3) - kept), 0.0)
+                t1 = tl.maximum(unit * (tl.load(tails + row * 3 + 1) - kept * u), 0.0)
+                t2 = tl.maximum(unit * (tl.load(tails + row * 3 + 2) - kept * u * u), 0.0)
+            else:  # classes of which the number and the common depth are known
+                away = tl.load(tails + row).to(tl.float64)
+                many = unit.to(tl.float64) * tl.load(counts + row).to(tl.float64)
+                many *= tl.exp(steep * (away - u64))
+                t0 = many.to(tl.float32)
+                t1 = (many * away).to(tl.float32)
+                t2 = (many * away * away).to(tl.float32)
             first = rank == 0
-            e += tl.where(first, tl.maximum(unit * (tl.load(tails + row * 3) - kept), 0.0) + extra, 0.0)
-            t = tl.maximum(unit * (tl.load(tails + row * 3 + 1) - kept * u), 0.0) + extra * u
-            ev += tl.where(first, t, 0.0)
-            t = tl.maximum(unit * (tl.load(tails + row * 3 + 2) - kept * u * u), 0.0) + extra * u * u
-            evv += tl.where(first, t, 0.0)
+            e += tl.where(first, t0 + extra, 0.0)
+            ev += tl.where(first, t1 + extra * u, 0.0)
+            evv += tl.where(first, t2 + extra * u * u, 0.0)
         total = tl.sum(e, axis=0)
-        share = tl.load(weight + row)
-        value += share * (tl.log(total.to(tl.float64)) + top)
-        share = share / total
+        whole = tl.load(weight + row)
+        value += whole * (tl.log(total.to(tl.float64)) + top)
+        share = whole / total
         q = e * share
         qv = ev * share
         depth += qv
         high += q * u
         if factors:
-            tl.store(q_out + row * r + rank, q, mask=used)
-            tl.store(depths + row, tl.sum(qv, axis=0))
+            tl.store(q_out + row * q_stride + rank, q, mask=used)
+            tl.store(q_out + row * q_stride + r, tl.sum(qv, axis=0))
         else:
             mass += q
         if curved:
             begins = used & (at >= 0)
-            to = moments + row * 4 * n_starts + at
+            to = moments + row * 4 * n_starts
             first, second = tl.associative_scan((qv, evv * share), 0, add_both, reverse=True)
-            tl.store(to, tl.cumsum(q, 0) - q, mask=begins)
-            tl.store(to + n_starts, first, mask=begins)
-            tl.store(to + 2 * n_starts, second, mask=begins)
-            tl.store(to + 3 * n_starts, q, mask=begins)
+            tl.store(to + at, tl.cumsum(q, 0) - q, mask=begins)
+            tl.store(to + n_starts + at, first, mask=begins)
+            tl.store(to + 2 * n_starts + at, second, mask=begins)
+            tl.store(to + 3 * n_starts + at, q, mask=begins)
             upper = tl.load(of_row + start, mask=start > 0, other=-1.0)
             lower = tl.load(of_row + start - 1, mask=start > 0, other=-2.0)
-            tied += tl.max((upper == lower).to(tl.float32), axis=0)
-    out += part * (3 * r + 3)
-    tl.store(out + rank, depth, mask=used)
-    tl.store(out + r + rank, high, mask=used)
-    tl.store(out + 2 * r + rank, mass, mask=used)
+            tied += tl.max((upper == lower).to(tl.float64), axis=0)
+            # What the Hessian needs of every atom.
+            tl.debug_barrier()  # other threads have stored what is read
+            below = tl.load(to + atom_start, mask=is_atom, other=0.0)
+            depths = tl.load(to + n_starts + atom_start, mask=is_atom, other=0.0)
+            squares = tl.load(to + 2 * n_starts + atom_start, mask=is_atom, other=0.0)
+            mean_drop = tl.where(is_scale, u64 * below + depths, below)
+            later = tl.where(is_scale, squares - u64 * depths, -depths)
+            one = below * 0.0 + 1.0
+            if factors:
+                one = tl.load(psi + row * psi_stride + atom_factor, mask=is_atom, other=0.0).to(tl.float64)
+                mean_drop *= one
+                later *= one
+            to = products + row * 5 * n_atoms + atom
+            tl.store(to, mean_drop, mask=is_atom)
+            tl.store(to + n_atoms, u64 * mean_drop, mask=is_atom)
+            tl.store(to + 2 * n_atoms, later, mask=is_atom)
+            tl.store(to + 3 * n_atoms, one, mask=is_atom)
+            tl.store(to + 4 * n_atoms, mean_drop / whole.to(tl.float64), mask=is_atom)
+    out += part * (3 * r + 2)
+    tl.store(out + rank, depth.to(tl.float64), mask=used)
+    tl.store(out + r + rank, high.to(tl.float64), mask=used)
+    tl.store(out + 2 * r + rank, mass.to(tl.float64), mask=used)
     one = tl.arange(0, 1)
-    leading = value.to(tl.float32)
-    tl.store(out + 3 * r + one, leading)
-    tl.store(out + 3 * r + 1 + one, (value - leading.to(tl.float64)).to(tl.float32))
-    tl.store(out + 3 * r + 2 + one, tied)
+    tl.store(out + 3 * r + one, value)
+    tl.store(out + 3 * r + 1 + one, tied)
 
 
-@triton.jit(do_not_specialize=["n", "n_starts", "stride", "n_atoms"])
-def atoms(
-    moments, n, n_starts, weight, height, psi, stride, at, factor, scale, n_atoms, out,
-    factors: tl.constexpr, rows: tl.constexpr, pad: tl.constexpr,
-):  # fmt: skip
-    row = (tl.program_id(0) * rows + tl.arange(0, rows))[:, None].to(tl.int64)
-    a = tl.arange(0, pad)[None, :]
-    used = (row < n) & (a < n_atoms)
-    d = tl.load(at + a, mask=a < n_atoms, other=0.0).to(tl.int32)
-    is_scale = tl.load(scale + a, mask=a < n_atoms, other=0.0) > 0
-    of_row = moments + row * 4 * n_starts + d
-    below = tl.load(of_row, mask=used, other=0.0)
-    first = tl.load(of_row + n_starts, mask=used, other=0.0)
-    second = tl.load(of_row + 2 * n_starts, mask=used, other=0.0)
-    u = tl.load(height + row, mask=row < n, other=0.0).to(tl.float64)
-    share = tl.load(weight + row, mask=row < n, other=1.0).to(tl.float64)
-    mean = tl.where(is_scale, u * below + first, below)
-    later = tl.where(is_scale, second - u * first, -first)
-    one = below * 0.0 + 1.0
-    if factors:
-        k = tl.load(factor + a, mask=a < n_atoms, other=0.0).to(tl.int32)
-        one = tl.load(psi + row * stride + k, mask=used, other=0.0).to(tl.float64)
-        mean *= one
-        later *= one
-    to = out + row * 5 * n_atoms + a
-    tl.store(to, mean, mask=used)
-    tl.store(to + n_atoms, u * mean, mask=used)
-    tl.store(to + 2 * n_atoms, later, mask=used)
-    tl.store(to + 3 * n_atoms, one, mask=used)
-    tl.store(to + 4 * n_atoms, mean / share, mask=used)
+@triton.jit(do_not_specialize=["n_atoms"], do_not_specialize_on_alignment=["at", "scale", "out"])
+def covariances(x, at, scale, n_atoms, out, tile: tl.constexpr):
+    # `curvature.covariance` of the products (3 a, 2 a) of the atoms' numbers.
+    a = (tl.program_id(0) * tile + tl.arange(0, tile))[:, None]
+    b = (tl.program_id(1) * tile + tl.arange(0, tile))[None, :]
+    used = (a < n_atoms) & (b < n_atoms)
+    in_order = tl.load(at + a, mask=a < n_atoms, other=0.0) <= tl.load(at + b, mask=b < n_atoms, other=0.0)
+    first = tl.where(in_order, a, b)
+    later = tl.where(in_order, b, a)
+    width = 2 * n_atoms
+    to_bias = tl.load(x + first * width + later, mask=used, other=0.0)
+    to_scale = tl.load(x + (n_atoms + first) * width + later, mask=used, other=0.0)
+    from_scale = tl.load(x + (width + later) * width + first, mask=used, other=0.0)
+    product = tl.where(tl.load(scale + later, mask=used, other=0.0) > 0, to_scale, to_bias)
+    product += tl.where(tl.load(scale + first, mask=used, other=0.0) > 0, from_scale, 0.0)
+    product -= tl.load(x + a * width + n_atoms + b, mask=used, other=0.0)
+    tl.store(out + a * n_atoms + b, product, mask=used)
 
 
-@triton.jit(do_not_specialize=["n", "n_starts"])
+@triton.jit(do_not_specialize=["n", "n_starts"], do_not_specialize_on_alignment=["starts"])
 def groups(
     v, n, r, moments, n_starts, height, tail_ties, starts, out,
     tail: tl.constexpr, steps: tl.constexpr, rows: tl.constexpr, pad: tl.constexpr,
@@ -201,7 +228,10 @@ def groups(
     tl.store(to + 3 * n_starts, u - x, mask=used)
 
 
-@triton.jit(do_not_specialize=["n", "n_starts", "stride", "n_atoms"])
+@triton.jit(
+    do_not_specialize=["n", "n_starts", "stride", "n_atoms"],
+    do_not_specialize_on_alignment=["at", "factor", "scale"],
+)
 def ties(
     of_groups, n, n_starts, psi, stride, at, factor, scale, n_atoms, out,
     factors: tl.constexpr, rows: tl.constexpr, tile: tl.constexpr,
@@ -286,11 +316,11 @@ def tail_ties(logits, stride, m, top, height, largest, equal, masked, block: tl.
 
 
 @triton.jit
-def scale_moments(v, r, weight, height, scale, out, block: tl.constexpr):
-    # Of one row: log sum p, E v and E v^2 - (E v)^2, p = exp(-scale v), times the weight. Ranks may be in any order.
+def scale_moments(v, r, weight, height, leading, lesser, out, block: tl.constexpr):
+    # Of one row: log sum p, E v and E v^2 - (E v)^2, p = exp(-scale v), times the weight. Ranks may be in any order, and the
+    # scale is given in two parts.
     row = tl.program_id(0).to(tl.int64)
     u = tl.load(height + row)
-    minus = tl.load(scale)
     s0 = tl.zeros([block], dtype=tl.float32)
     s1 = tl.zeros([block], dtype=tl.float32)
     s2 = tl.zeros([block], dtype=tl.float32)
@@ -298,7 +328,8 @@ def scale_moments(v, r, weight, height, scale, out, block: tl.constexpr):
         rank = begin + tl.arange(0, block)
         x = tl.load(v + row * r + rank, mask=rank < r, other=0.0)
         valid = (rank < r) & (x <= u)
-        e = tl.where(valid, exponential((minus * x.to(tl.float64)).to(tl.float32)), 0.0)
+        x64 = x.to(tl.float64)
+        e = tl.where(valid, exponential(-(leading * x64 + lesser * x64).to(tl.float32)), 0.0)
         x = tl.where(valid, x, 0.0)
         s0 += e
         s1 += e * x
@@ -310,27 +341,3 @@ def scale_moments(v, r, weight, height, scale, out, block: tl.constexpr):
     tl.store(out + row * 3, share * tl.log(total))
     tl.store(out + row * 3 + 1, share * mean)
     tl.store(out + row * 3 + 2, share * (square - mean * mean))
-
-
-@triton.jit
-def larger(a, b):
-    return tl.maximum(a, b)
-
-
-@triton.jit
-def longest_ties(v, r, height, out, block: tl.constexpr):
-    # Ranks of the largest group of equal depths in a row, masked classes apart.
-    row = tl.program_id(0).to(tl.int64)
-    u = tl.load(height + row)
-    longest = 1
-    since = 0
-    for begin in range(0, r, block):
-        rank = begin + tl.arange(0, block)
-        x = tl.load(v + row * r + rank, mask=rank < r, other=-1.0)
-        below = tl.load(v + row * r + rank - 1, mask=(rank > 0) & (rank < r), other=-2.0)
-        begins = tl.where(x != below, rank, since)
-        begins = tl.associative_scan(begins, 0, larger)
-        valid = (rank < r) & (x <= u)
-        longest = tl.maximum(longest, tl.max(tl.where(valid, rank - begins + 1, 1), axis=0))
-        since = tl.max(begins, axis=0)
-    tl.store(out + row, longest)

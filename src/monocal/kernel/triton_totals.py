@@ -15,6 +15,9 @@ from .block import Block
 from .totals import Totals, with_top_labels
 from .triton_launch import device_of_kernel, power
 
+# Ranks that a program looks at, and rows that it adds up in single precision, at the most.
+_RANKS, _TOGETHER = 1024, 32
+
 
 def totals(block: Block, scale_moments: list[Any]) -> Totals:
     """`interface.Engine.totals`; ``scale_moments`` are sums of ``psi u`` and its square at each rank, (K, r) each."""
@@ -30,17 +33,55 @@ def totals(block: Block, scale_moments: list[Any]) -> Totals:
     blocks = [block, with_top_labels(block)] if tied[-1] else [block]
     labels = [_label_totals(b, psi, r) for b in blocks]
     biases = [w @ psi, w @ (psi * psi)]
-    flat = to_numpy_together([torch.sum(w), *biases, *[s.double() for s in scale_moments], *labels])
-    total, mean, square, first, second, label, *top = flat
+    flat = to_numpy_together([*biases, *scale_moments, *labels])
+    mean, square, first, second, label, *top = flat
     moments = [np.stack([s, np.repeat(b[:, None], r, axis=1)]) for s, b in ((first, mean), (second, square))]
     return Totals(
-        float(total),
+        float(mean[0]),  # the first factor is 1
         label,
         top[0] if top else np.zeros_like(label),
         _largest_tie(block, tied),
         tied,
         *moments,
     )
+
+
+def scale_moments(block: Block) -> list[Any]:
+    """Sums over rows of ``psi u`` and its square at each rank, (K, r) each; of factors but the first only all of it, at the
+    lowest rank and at the top."""
+    import torch
+
+    from . import triton_totals_kernels
+
+    v: Any = block.rows.depth
+    parts: list[Any] = [block.weight, block.rows.height, block.factors]
+    weight, height, psi = parts
+    n, r = v.shape
+    size = min(power(r), _RANKS)
+    many = -(-r // size)
+    together = min(power(n // 4096), _TOGETHER)
+    by_rank = v.new_empty((-(-n // together), 2, 1, r), dtype=torch.float64)
+    by_row = v.new_empty((many, 2, n), dtype=torch.float64)
+    with device_of_kernel(v):
+        triton_totals_kernels.moments[(len(by_rank), many)](
+            v, n, r, together, weight, height, by_row, by_rank, rows_too=psi is not None, block=size,
+            num_warps=min(max(size // 256, 1), 8),
+        )  # fmt: skip
+    first = by_rank.sum(dim=0)
+    if psi is None:
+        return list(first)
+    out = []
+    below = by_row.sum(dim=0)
+    left = psi.double() * weight.double()[:, None]
+    for k in range(2):
+        at_ends = left.T @ torch.stack([below[k], height.double() ** (k + 1)], dim=1)
+        scales = torch.zeros((psi.shape[1], r), dtype=torch.float64, device=v.device)
+        scales[:, 0] = at_ends[:, 0]
+        scales[:, -1] = at_ends[:, 1]
+        scales[:1] = first[k]
+        out.append(scales)
+        left = left * psi
+    return out
 
 
 def _label_totals(block: Block, psi: Any, r: int) -> Any:
@@ -68,7 +109,7 @@ def _label_totals(block: Block, psi: Any, r: int) -> Any:
 
 def _largest_tie(block: Block, tied: np.ndarray) -> int:
     """`ties.largest_tie`."""
-    from . import triton_rows_kernels
+    from . import triton_totals_kernels
 
     if not tied.any():
         return 1
@@ -78,7 +119,7 @@ def _largest_tie(block: Block, tied: np.ndarray) -> int:
     out = rank.new_empty(n)
     size = min(power(r), 4096)
     with device_of_kernel(v):
-        triton_rows_kernels.longest_ties[(n,)](
+        triton_totals_kernels.longest_ties[(n,)](
             v, r, block.rows.height, out, block=size, num_warps=min(max(size // 512, 1), 8)
         )
     return max(2, int(to_numpy(out.max())))

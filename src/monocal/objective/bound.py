@@ -63,16 +63,19 @@ class Certificate:
         return (1.0 - share) * slack + share * (self.objective - float(self.worth @ self.lower))
 
     def _moved_by_rank(self, predicted: np.ndarray) -> float:
-        kind, factor, start = self.where
+        # Atoms that ask for nothing and have nothing to lose play no part.
+        some = np.flatnonzero((self.gradient < 0) | (self.size > 0))
+        gradient, size = self.gradient[some], self.size[some]
+        kind, factor, start = self.where[:, some]
         r = predicted.shape[2]
         rank = np.arange(r)
         # Ranks from `head` on may share the top; nothing is moved from there. An atom that begins among them is not at its
         # full height where they do, but at no less than its part of them.
         lowest, highest = self._tied_with()
         head = lowest[-1]
-        need = np.maximum(-self.gradient, 0.0) * np.where(start > head, self.ties, 1)
+        need = np.maximum(-gradient, 0.0) * np.where(start > head, self.ties, 1)
         unsure = (kind == SCALE) & (factor > 0) & self.whole_scales
-        known = _moved(predicted, (rank < head).astype(np.float64), self.where)
+        known = _moved(predicted, (rank < head).astype(np.float64), kind, factor, start)
         beyond = float(predicted[DEPTH, 0, head:].sum())
         available = np.where(unsure, predicted[DEPTH, factor, 0] - beyond, known)
         wanting = need > 0
@@ -85,16 +88,16 @@ class Certificate:
         share = np.maximum.accumulate(share[::-1])[::-1][1:]
         # Tied classes give the same share, that of the lowest of them. They may lie as high as the highest.
         share = share[lowest]
-        bias = np.bincount(start, np.where((kind == BIAS) & (factor == 0), self.size, 0.0), r).cumsum()
+        bias = np.bincount(start, np.where((kind == BIAS) & (factor == 0), size, 0.0), r).cumsum()
         below_top = np.exp(np.minimum(bias[highest] - bias[head], 0.0))
-        more = _moved(predicted, share, self.where)
+        more = _moved(predicted, share, kind, factor, start)
         at_most = np.minimum(predicted[DEPTH, 0] @ share, share[0] * predicted[DEPTH, factor, 0])
         more = np.where(unsure, at_most, more)
         moved = float(predicted[MASS, 0] @ share)
         lengths = np.broadcast_to(self.lengths, r)
         outside = self.n_classes - int(lengths.sum())
         of_classes = float((lengths * share) @ below_top) + outside * share[0] * below_top[0]
-        return float((self.gradient + more) @ self.size + moved * (1.0 + of_classes))
+        return float((gradient + more) @ size + moved * (1.0 + of_classes))
 
     def _tied_with(self) -> tuple[np.ndarray, np.ndarray]:
         """The lowest and the highest rank that each may be tied with, (r,) each."""
@@ -106,12 +109,14 @@ class Certificate:
         return np.maximum(begins, rank - self.ties + 1), np.minimum(ends, rank + self.ties - 1)
 
 
-def _moved(predicted: np.ndarray, share: np.ndarray, where: np.ndarray) -> np.ndarray:
+def _moved(
+    predicted: np.ndarray, share: np.ndarray, kind: np.ndarray, factor: np.ndarray, start: np.ndarray
+) -> np.ndarray:
     """How much the mean drop of each atom falls when every rank gives its share to the top, (a,)."""
-    kind, factor, start = where
-    given = predicted * share
-    before = np.cumsum(given, axis=2) - given
+    used, factor = np.unique(factor, return_inverse=True)
+    given = predicted[:, used] * share
+    before = np.cumsum(given[HEIGHT:], axis=2) - given[HEIGHT:]
     after = np.cumsum(given[DEPTH, :, ::-1], axis=1)[:, ::-1]
-    scale = before[HEIGHT, factor, start] + after[factor, start]
-    less: np.ndarray = np.where(kind == SCALE, scale, before[MASS, factor, start])
+    scale = before[HEIGHT - 1, factor, start] + after[factor, start]
+    less: np.ndarray = np.where(kind == SCALE, scale, before[MASS - 1, factor, start])
     return less

@@ -18,30 +18,28 @@ falls), and the answer is still optimal for the unpenalised objective to within 
 from __future__ import annotations
 
 from copy import copy
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
 
-from ..kernel.interface import Sums, scale_sums, sums, totals
+from ..kernel.interface import Sums, hessian, scale_sums, sums, totals
 from ..kernel.point import BIAS, SCALE, Point
-from ..kernel.totals import DEPTH, HEIGHT, MASS, Totals, scale_totals
+from ..kernel.totals import DEPTH, HEIGHT, MASS, Totals, label_sums, scale_totals
 from ..rows.interface import Rows
 from ..rows.sampling import some_rows
 from ..solver import Expansion
 from .bound import Certificate
+from .candidates import Neighbourhood
+from .own_targets import own_scales
 
-# The classifier's own probabilities: softmax(z), and a small part said ten times more mildly, because a network that is sure of
-# everything is wrong more often than it says.
-MILD, MILD_SHARE = 0.1, 1 / 16
-_ALIKE = 1e-12  # a scale at which all classes have one probability
 # The smallest weight: strictly positive, so that the map stays injective and 1/weight finite.
 MIN_SCALE = 1e-6
 # The plain scale, (scale, factor 0, start 0), is in every dictionary and comes first.
 _PLAIN = 0
 # The solver starts this far from temperature scaling. At that optimum, rounding alone would decide about the first step.
 _BESIDE = 1.01
-# How many ranks around a local minimum of the gradient are tried with it.
-_AROUND = np.array([-8, -3, -1, 1, 3, 8])
+_NOTHING = np.zeros(0, dtype=np.intp)
 
 
 class RankCone:
@@ -72,6 +70,8 @@ class RankCone:
         the r ranks then have one for each of these (`kernel.columns`).
     """
 
+    cheap_hessian = True
+
     def __init__(
         self,
         rows: Rows,
@@ -89,7 +89,8 @@ class RankCone:
         self.rows = rows
         self.begins = begins
         self.mirrors = np.arange(allowed.shape[1]) if mirrors is None else mirrors
-        self.own = np.flatnonzero(self.mirrors == np.arange(len(self.mirrors)))
+        itself = self.mirrors == np.arange(len(self.mirrors))
+        self.own, self.mirrored = np.flatnonzero(itself), np.flatnonzero(~itself)
         self.emphasis = emphasis
         self.unit = unit
         self.scale = scale
@@ -97,7 +98,7 @@ class RankCone:
         self.rounding = 1e-8 if rows.single_precision else 1e-14
         self.allowed = allowed
         self.atoms = np.flatnonzero(allowed.ravel())
-        self.whole_scales = whole_scales(allowed)
+        self.whole_scales = not allowed[SCALE, 1:, 1:].any()
         self._only_scale = np.array_equal(self.atoms, [0]) and not rows.has_tail
         self.totals: Totals = (
             rows.sum(scale_totals)
@@ -108,6 +109,7 @@ class RankCone:
         self.spread = self._spread()
         self.prior_rows, self.prior_share = prior_rows, 0.0
         self.own_targets: np.ndarray | None = None
+        self._of_fewer: list[np.ndarray] = []
         # What the classifier itself says: shares of it, and the scale at which each is said.
         self.own_scales: tuple[tuple[float, float], ...] = ()
         if prior_rows > 0:
@@ -118,6 +120,22 @@ class RankCone:
         self.lower = np.zeros(len(self.atoms))
         self.lower[_PLAIN] = MIN_SCALE
         self.penalty, self.floor = self._penalty(shrinkage, tol)
+
+    def plain(self) -> RankCone:
+        """Temperature scaling by the sums of this problem. The rows may have no tail."""
+        other = copy(self)
+        other.atoms, other._only_scale, other.scale = self.atoms[:1], True, None
+        other.spread, other.reach, other.lower = self.spread[:1], self.reach[:1], self.lower[:1]
+        other._forget("drop", "_losses", "_places")
+        other.penalty, other.floor = other._penalty(0.0, 1e-6)
+        return other
+
+    def in_units(self, unit: np.ndarray, scale: float) -> RankCone:
+        """The same problem with a penalty in other units, which is to begin at another scale."""
+        other = copy(self)
+        other.unit, other.scale = unit, scale
+        other._forget("_neighbourhood")
+        return other
 
     def with_strength(self, shrinkage: float, tol: float) -> RankCone:
         """The same problem, sums over rows included, with another shrinkage and another tolerance."""
@@ -153,7 +171,12 @@ class RankCone:
         """Sums of the targets (3, K, r), and of their depths over all ranks."""
         self.target = target
         self._target_depths = target[DEPTH].sum(axis=1)
-        self.__dict__.pop("drop", None)
+        self._forget("drop", "_losses")
+
+    def _forget(self, *names: str) -> None:
+        """What was computed once has to be computed anew."""
+        for name in names:
+            self.__dict__.pop(name, None)
 
     def prior_tilt(self) -> np.ndarray:
         """What the prior adds to the objective: linear in weights and biases by rank, (2, K, r)."""
@@ -169,25 +192,22 @@ class RankCone:
         weight = self.totals.weight if some is self.rows else some.total_weight()
 
         def said(scale: float) -> np.ndarray:
-            plain = np.zeros(self.allowed.shape)
-            plain[SCALE, 0, 0] = scale
-            found = some.sum(sums, self.point(plain, np.zeros(0, dtype=np.intp)))
-            return self._of_all_factors(found) / weight
+            plain = np.zeros(len(self.atoms))
+            plain[_PLAIN] = scale
+            return self._of_all_factors(some.sum(sums, self.point(plain, _NOTHING))) / weight
 
         def mean_depth(scale: float) -> float:
+            if some.has_tail:
+                return float(said(scale)[DEPTH, 0].sum())
             return float(some.sum(scale_sums, scale)[1]) / weight
 
-        # The softmax of logits that differ by much less than one (cosines, say) says nothing: they are first brought to a
-        # deviation of about one. The largest of m normal numbers lies roughly sqrt(2 log m) / 1.5 deviations above their mean.
-        depth = said(_ALIKE)[DEPTH, 0].sum() if some.has_tail else mean_depth(_ALIKE)
-        unit = min(1.0, 1.5 * depth / np.sqrt(2.0 * np.log(max(self.rows.n_classes, 2)))) or 1.0
-        self.own_scales = ((1.0 - MILD_SHARE, 1.0 / unit), (MILD_SHARE, MILD / unit))
+        self.own_scales = own_scales(mean_depth, self.rows.n_classes)
         if self._only_scale:  # the total is all that counts
             targets = np.zeros((3, *self.allowed.shape[1:]))
             targets[DEPTH, 0, 0] = sum(share * mean_depth(scale) for share, scale in self.own_scales)
             return targets
-        own: np.ndarray = np.sum([share * said(scale) for share, scale in self.own_scales], axis=0)
-        return own
+        (share, scale), (mild_share, mild_scale) = self.own_scales
+        return share * said(scale) + mild_share * said(mild_scale)
 
     def _penalty(self, shrinkage: float, tol: float) -> tuple[np.ndarray, np.ndarray]:
         """The penalty of each atom, and how much of it is the floor."""
@@ -211,8 +231,15 @@ class RankCone:
     @cached_property
     def drop(self) -> np.ndarray:
         """How far the targets lie below the top class on average, as each atom sees it: never negative."""
+        if not self.totals.top.any():
+            return self._losses / self.totals.weight
         top = np.cumsum(self.totals.top, axis=2)
         return np.maximum(self._take(_atom_sums(top - self.target)) / self.totals.weight, 0.0)
+
+    @cached_property
+    def _losses(self) -> np.ndarray:
+        """What a unit of each atom takes from the logits of all targets, measured from the top, (a,)."""
+        return -self._take(_atom_sums(self.target))
 
     def _take(self, grid: np.ndarray) -> np.ndarray:
         return grid.reshape(-1)[self.atoms]
@@ -244,40 +271,35 @@ class RankCone:
     def evaluate(self, coefficients: np.ndarray, working: np.ndarray) -> Expansion:
         if self._only_scale:
             return self._evaluate_scale(float(coefficients[0]), working)
-        grid = self.grid(coefficients)
-        found = self.rows.sum(sums, self.point(grid, working))
-        n, used = self.totals.weight, np.flatnonzero(grid.any(axis=(0, 2)))
-        target, by_rank = self.target[:, used], np.cumsum(grid[:, used], axis=2)
+        found, n = self.rows.sum(sums, self.point(coefficients, working)), self.totals.weight
         # Every term is positive: depths of a million do not cancel, and the value keeps its last digits.
-        drop = by_rank[:, :, -1:] - by_rank
-        lost = target[DEPTH] * by_rank[SCALE] + target[HEIGHT] * drop[SCALE] + target[MASS] * drop[BIAS]
-        return Expansion(
-            value=(found.value + float(lost.sum())) / n,
-            gradient=self._gradient(found) / n,
-            hessian=found.hessian / n,
-            predicted=found,
+        lost = float(self._losses @ coefficients)
+        return Expansion((found.value + lost) / n, self._gradient(found) / n, found.hessian / n, found)
+
+    def hessian(self, coefficients: np.ndarray, working: np.ndarray) -> np.ndarray:
+        if self._only_scale:
+            return self.evaluate(coefficients, working).hessian
+        found: np.ndarray = self.rows.sum(hessian, self.point(coefficients, working))
+        return found / self.totals.weight
+
+    def point(self, coefficients: np.ndarray, working: np.ndarray) -> Point:
+        """Coefficients (a,) as the kernel takes them, with the atoms of a working set."""
+        some = np.flatnonzero(coefficients)
+        return Point.of_steps(
+            self.allowed.shape[1:],
+            self._places[:, some],
+            coefficients[some],
+            self._places[:, working],
+            whole_scales=self.whole_scales,
+            own=self.own if len(self.own) < len(self.mirrors) else None,
+            begins=self.begins,
+            n_ranks=self.rows.n_ranks,
         )
 
-    def point(self, grid: np.ndarray, working: np.ndarray) -> Point:
-        """Coefficients (2, K, r) as the kernel takes them, with the atoms of a working set."""
-        by_rank, used = np.zeros_like(grid), np.flatnonzero(grid.any(axis=(0, 2)))
-        by_rank[:, used] = np.cumsum(grid[:, used], axis=2)
-        kind, factor, start = np.unravel_index(self.atoms[working], self.allowed.shape)
-        own = self.own if len(self.own) < len(self.mirrors) else None
-        begins = self.begins
-        if begins is not None:
-            start = begins[start]
-        return Point(
-            by_rank[SCALE],
-            by_rank[BIAS],
-            kind,
-            factor,
-            start,
-            self.whole_scales,
-            own,
-            begins,
-            self.rows.n_ranks,
-        )
+    @cached_property
+    def _places(self) -> np.ndarray:
+        """Kind, factor and start of each atom, (3, a)."""
+        return np.stack(np.unravel_index(self.atoms, self.allowed.shape))
 
     def _gradient(self, found: Sums) -> np.ndarray:
         """Sums of ``p`` less the targets times every atom, less its value at the top class, (a,).
@@ -287,20 +309,25 @@ class RankCone:
         if not self.whole_scales:
             return self._take(_atom_sums(self._of_all_factors(found) - self.target))
         # Rank by rank there are scales of the first factor alone, and a factor and its mirror add up to that one.
-        first = found.by_rank[:3]
-        mirrored = np.flatnonzero(self.mirrors != np.arange(len(self.mirrors)))
+        first, mirrored = found.by_rank[:3], self.mirrored
         depth = np.zeros(len(self.mirrors))
         depth[self.own[1:]] = found.whole
         depth[mirrored] = first[DEPTH].sum() - depth[self.mirrors[mirrored]]
         out = np.zeros(self.allowed.shape)
-        out[SCALE, 0] = _atom_sums(first[:, None] - self.target[:, :1])[SCALE, 0]
+        apart = first - self.target[:, 0]
+        out[SCALE, 0] = apart[HEIGHT] - np.cumsum(apart[HEIGHT]) - _from_start(apart[DEPTH])
         out[SCALE, 1:, 0] = self._target_depths[1:] - depth[1:]
         mass = found.by_rank[2:] - self.target[MASS, self.own]
-        before = mass - np.cumsum(mass, axis=1)
+        before = np.subtract(mass, np.cumsum(mass, axis=1), out=mass)
         out[BIAS, self.own] = before
         if len(mirrored):
-            out[BIAS, mirrored] = before[0] - before[np.searchsorted(self.own, self.mirrors[mirrored])]
+            out[BIAS, mirrored] = before[0] - before[self._partners]
         return self._take(out)
+
+    @cached_property
+    def _partners(self) -> np.ndarray:
+        """Where among the factors of their own those are that mirrored ones mirror."""
+        return np.searchsorted(self.own, self.mirrors[self.mirrored])
 
     def excess(self, coefficients: np.ndarray, here: Expansion) -> float:
         """An upper bound of the objective (without the floor) at ``coefficients``, evaluated ``here``, less its infimum."""
@@ -311,7 +338,7 @@ class RankCone:
             worth=self.worth,
             lower=self.lower,
             size=coefficients - self.lower,
-            where=np.stack(np.unravel_index(self.atoms, self.allowed.shape)),
+            where=self._places,
             predicted=None
             if here.predicted is None
             else self._of_all_factors(here.predicted) / self.totals.weight,
@@ -329,7 +356,7 @@ class RankCone:
         out[DEPTH, self.own[:k]], out[HEIGHT, self.own[:k]] = found.by_rank[:k], found.by_rank[k : 2 * k]
         out[MASS, self.own] = found.by_rank[2 * k :]
         out[DEPTH, self.own[k:], 0] = found.whole
-        mirrored = np.flatnonzero(self.mirrors != np.arange(len(self.mirrors)))
+        mirrored = self.mirrored
         if len(mirrored):
             whole = out[:, 0].copy()
             if self.whole_scales:
@@ -339,52 +366,35 @@ class RankCone:
 
     def _evaluate_scale(self, scale: float, working: np.ndarray) -> Expansion:
         value, mean, curvature = self.rows.sum(scale_sums, scale) / self.totals.weight
-        target = self._target_depths.sum() / self.totals.weight
+        target = self._target_depths[0] / self.totals.weight
         hessian = np.array([[curvature]])[: len(working), : len(working)]
         return Expansion(float(value + scale * target), np.array([target - mean]), hessian)
 
     def candidates(self, gradient: np.ndarray, size: int) -> np.ndarray:
-        """The most negative local minima along the ranks, in the metric of the penalty, and what is negative around them.
-
-        A minimum tells only roughly where a jump belongs: with its neighbours at hand the next step can move it.
-        """
-        family, apart, metric = self._neighbourhood
-        scaled = gradient / metric
-        falls = scaled[1:] <= scaled[:-1]
-        rises = scaled[:-1] <= scaled[1:]
-        lowest = scaled < 0
-        lowest[1:] &= falls | apart
-        lowest[:-1] &= rises | apart
-        found = np.flatnonzero(lowest)
-        found = found[np.argsort(scaled[found], kind="stable")[:size]]
-        around = np.clip(found[:, None] + _AROUND, 0, len(scaled) - 1)
-        around = around[(family[around] == family[found][:, None]) & (scaled[around] < 0)]
-        chosen = np.concatenate([found, around])
-        first = np.unique(chosen, return_index=True)[1]
-        return np.sort(chosen[np.sort(first)[:size]])
+        return self._neighbourhood.candidates(gradient, size)
 
     @cached_property
-    def _neighbourhood(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Kind and factor of each atom as a number; whether it and the next are no neighbours; the metric of the penalty."""
-        family = self.atoms // self.allowed.shape[2]
-        apart = (np.diff(self.atoms) > 1) | (np.diff(family) > 0)
-        return family, apart, np.maximum(self.spread if self.unit is None else self._take(self.unit), 1e-12)
+    def _neighbourhood(self) -> Neighbourhood:
+        metric = self.spread if self.unit is None else self._take(self.unit)
+        return Neighbourhood.of(self.atoms, self.allowed.shape[2], metric)
 
     def coarse(self) -> RankCone | None:
         rows = self.rows.coarse()
         if rows is None:
             return None
-        small = self.on_rows(rows)
+        if not self._of_fewer:  # kept for all copies of this problem
+            begins = () if self.begins is None else (self.begins,)
+            self._of_fewer.append(rows.sum(label_sums, *begins))
+        label, weight = self._of_fewer[0][:-1], float(self._of_fewer[0][-1])
+        small = copy(self)
+        small.rows, small.n_rows, small._of_fewer = rows, rows.n_rows, []
+        small.totals = replace(self.totals, weight=weight, label=np.reshape(label, self.totals.label.shape))
+        small._aim_at(np.cumsum(small.totals.label, axis=2))
         if self.own_targets is not None:
             small._lean_on(self.own_targets, self.prior_share)
         # The copy is solved for the penalty of the whole, and needs no floor of its own.
-        small.penalty, small.floor = self.penalty, np.zeros_like(self.floor)
+        small.floor = np.zeros_like(self.floor)
         return small
-
-
-def whole_scales(allowed: np.ndarray) -> bool:
-    """Whether scales of all factors but the first begin at the lowest rank."""
-    return not allowed[SCALE, 1:, 1:].any()
 
 
 def _from_start(by_rank: np.ndarray) -> np.ndarray:

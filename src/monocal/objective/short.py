@@ -31,7 +31,8 @@ from ..arrays import (
     to_numpy_together,
 )
 from ..kernel.block import Block
-from ..kernel.choice import ARRAY, engine_for
+from ..kernel.choice import engine_for
+from ..kernel.interface import ROWS_ALONE
 from ..kernel.point import Point, from_top, parameters
 from ..kernel.tail import tail_moments
 from ..kernel.totals import DEPTH, HEIGHT, MASS
@@ -171,7 +172,9 @@ class ShortRows:
         depth = xp.where(valid, self.depth, 2.0 * height[:, None] + 1.0) if masked else self.depth
         rest = Rest(xp.maximum(self.rest_depth, height), self.rest_count)
         label_depth, weight = self.label_depth, like(self.weight, self.depth)
-        if not on_host(depth):
+        if isinstance(depth, np.ndarray):
+            depth = np.asfortranarray(depth)  # rank by rank, as its engine wants them
+        else:
             single = [xp.astype(x, xp.float32) for x in (depth, height, label_depth, weight)]
             depth, height, label_depth, weight = single
         has_rest = bool(xp.any(self.rest_count > 0))
@@ -188,9 +191,8 @@ class ShortRows:
             n_classes=r + (1 if has_rest else 0),
             tied=np.append(False, to_numpy(xp.any(depth[:, 1:] == depth[:, :-1], axis=0))),
         )
-        engine = engine_for(depth) if not on_host(depth) else ARRAY
         values = like(statistics, depth)
-        block = Block(engine, ranked, weight, label_depth, rank, nothing + 1, nothing + 1, values)
+        block = Block(engine_for(depth), ranked, weight, label_depth, rank, nothing + 1, nothing + 1, values)
         return MemoryRows([block]).with_factors(factors)
 
 
@@ -211,8 +213,15 @@ def _shorten(
         block = block.every(step)
     rows, v = block.rows, block.rows.depth
     xp = array_namespace(v)
+    arrays: list[Any]
     r = v.shape[1]
-    kept = r if whole else min(RANKS, r)
+    # Below the ranks that are kept, sums by piece will do, unless tied ranks share a value across pieces.
+    across = rows.tied is None or bool(rows.tied[point.jumps].any())
+    kept = r if whole and across else min(RANKS, r)
+    cut = None if whole else block.engine.shorten(block, point, kept, own_scales)
+    if cut is not None:
+        arrays = [cut.depth, cut.mass, cut.first, cut.label, cut.own_depth, cut.own_top]
+        return Gathered((_cut_short(block, cut.n_top, *arrays),))
     with np.errstate(under="ignore"):
         p, _, shift, tail = block.engine.exponentials(block, point)
         pieces = _Pieces.of(block, point, shift)
@@ -224,7 +233,7 @@ def _shorten(
         depth = pieces.depths(v[:, -kept:], p[:, -kept:], r - kept)
         if rows.valid is not None:
             depth = xp.where(rows.valid[:, -kept:], depth, xp.inf + 0 * depth)
-        own_depth, own_top = _own(block, depth, own_scales, pieces)
+        own_depth, own_top = _own(block, depth, own_scales, pieces, whole)
     rank = xp.astype(block.label_rank, xp.int64)
     inside = xp.clip(rank - (r - kept), min=0)
     label = pieces.depth_of(block.label_depth, xp.ones_like(block.label_depth), rank)
@@ -235,11 +244,14 @@ def _shorten(
     n_top = xp.sum(xp.astype(v == 0, xp.int64), axis=1)
     if rows.tail is not None:
         n_top = n_top + xp.where(rows.height == 0, xp.astype(rows.tail.ties, xp.int64), 0 * n_top)
-    arrays: list[Any] = [depth, mass, first, label, own_depth, own_top]
+    arrays = [depth, mass, first, label, own_depth, own_top]
     if on_host(depth):
         arrays = [to_numpy(x) for x in arrays]
     arrays = [array_namespace(x).astype(x, array_namespace(x).float64) for x in arrays]
     return Gathered((_cut_short(block, to_numpy(n_top), *arrays),))
+
+
+ROWS_ALONE.add(_shorten)
 
 
 def _cut_short(
@@ -313,14 +325,14 @@ class _Pieces:
         return w * v - b * share
 
     def sums_below(self, block: Block, p: Array, cut: int) -> tuple[Array, Array]:
-        """Mass and mass times depth of the ranks below ``cut``, (n,) each."""
+        """Mass and mass times depth of the ranks below ``cut``, (n,) each; ``p`` may have these alone."""
         xp = array_namespace(p)
         starts = np.union1d(self.starts, cut)
-        mass, first = block.engine.piece_moments(p, block.rows.depth, starts)[:2]
-        below = np.flatnonzero(starts < cut)
-        piece = np.searchsorted(self.starts, starts[below], side="right") - 1
-        mass, first = mass[:, below], first[:, below]
-        depth = self.weight[:, piece] * first - self.base[:, piece] * mass
+        starts = starts[starts < p.shape[1]]
+        mass, first = block.engine.piece_moments(p, block.rows.depth[:, : p.shape[1]], starts, 2)
+        d = int(np.searchsorted(self.starts, cut))  # pieces that begin below
+        mass, first = mass[:, :d], first[:, :d]
+        depth = self.weight[:, :d] * first - self.base[:, :d] * mass
         return xp.sum(mass, axis=1), xp.sum(depth, axis=1)
 
     def depths(self, v: Array, p: Array, cut: int) -> Array:
@@ -334,17 +346,28 @@ class _Pieces:
 
 
 def _own(
-    block: Block, depth: Array, own_scales: Sequence[tuple[float, float]], pieces: _Pieces
+    block: Block, depth: Array, own_scales: Sequence[tuple[float, float]], pieces: _Pieces, whole: bool
 ) -> tuple[Array, Array]:
-    """Mean depth and probability of the top under what the classifier itself says, (n,) each, from the ranks of ``depth``."""
+    """Mean depth and probability of the top under what the classifier itself says, (n,) each.
+
+    From the ranks of ``depth`` or, where the whole row counts, from those below as well.
+    """
     xp = array_namespace(depth)
     there, none = ~xp.isinf(depth), xp.zeros_like(depth)
     finite = xp.where(there, depth, none)
     own_depth, own_top = none[:, 0], none[:, 0]
-    v = block.rows.depth[:, -depth.shape[1] :]
+    below = block.rows.depth.shape[1] - depth.shape[1]
+    v = block.rows.depth[:, below:]
     for share, scale in own_scales:
         e = xp.where(there, xp.exp(-scale * xp.astype(v, depth.dtype)), none)
         total, drop = xp.sum(e, axis=1), xp.sum(finite * e, axis=1)
+        if whole and below:
+            lower = block.rows.depth[:, :below]
+            said = xp.exp(-scale * xp.astype(lower, depth.dtype))
+            if block.rows.valid is not None:
+                said *= xp.astype(block.rows.valid[:, :below], said.dtype)
+            mass, first = pieces.sums_below(block, said, below)
+            total, drop = total + mass, drop + first
         if block.rows.tail is not None:
             plain = np.zeros(
                 (1 if block.factors is None else block.factors.shape[1], block.rows.depth.shape[1])

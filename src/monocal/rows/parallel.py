@@ -81,7 +81,7 @@ def sum_rows(function: Callable[[slice], T], rows: np.ndarray) -> T:
 # Threads.
 
 
-def _available_threads() -> int:
+def available_threads() -> int:
     """OMP_NUM_THREADS where it is set, else the cores this process may use."""
     given = os.environ.get("OMP_NUM_THREADS", "")
     if given.isdigit() and int(given) > 0:
@@ -100,7 +100,7 @@ def parallel_sum(function: Callable[[Any], T], items: Sequence[Any], serial: boo
 
 
 def _results(function: Callable[[Any], T], items: Sequence[Any], serial: bool) -> Iterator[T]:
-    threads = _available_threads()
+    threads = available_threads()
     # A pool that waits for itself would wait for ever.
     if serial or min(threads, len(items)) <= 1 or getattr(_this_thread, "works_for_pool", False):
         yield from map(function, items)
@@ -151,7 +151,7 @@ _this_thread = threading.local()
 
 def map_in_order(function: Callable[[Any], T], items: Iterable[Any]) -> Iterator[T]:
     """``map(function, items)`` on threads, reading only a few items ahead."""
-    threads = _available_threads()
+    threads = available_threads()
     items = iter(items)
     first = list(islice(items, 2))
     items = chain(first, items)

@@ -20,6 +20,8 @@ _COARSE = 1024
 _COARSE_LOGITS = 2**24
 # Up to this many logits, double precision costs nothing that anyone would notice.
 DOUBLE_BELOW = 2**22
+# Up to this many, what need not be exact is computed from all rows.
+_ALL_BELOW = 2**19
 
 
 def sample_step(n_rows: int, n_classes: int, most_logits: int = _COARSE_LOGITS) -> int:
@@ -71,7 +73,7 @@ def choose_rows(blocks: Sequence[Block], chosen: np.ndarray) -> list[Block]:
 
 def some_rows(rows: Rows) -> Rows:
     """About a thousand rows of many: enough for what need not be exact."""
-    many = rows.n_rows * rows.n_classes > DOUBLE_BELOW
+    many = rows.n_rows * rows.n_classes > _ALL_BELOW
     sample = rows.sample() if many else None
     if sample is None:
         return rows

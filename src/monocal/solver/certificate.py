@@ -9,12 +9,15 @@ infimum (``excess``), and as long as that bound is too large and falls, further 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from .problem import ConeProblem, Expansion
 from .solution import Solution, Status, Step
 
+# A violation, in parts of the floor, at which the optimum with the floor is reached: no step leads any further from there.
+_REACHED = 0.2
 # Steps for a smaller bound of the excess that may fail to halve it.
 _PATIENCE = 3
 
@@ -23,9 +26,12 @@ _PATIENCE = 3
 class Iterate:
     """A feasible point, what is known of the problem there, and how well it does."""
 
+    problem: ConeProblem
     coefficients: np.ndarray
     working: np.ndarray  # the atoms of the Hessian
     expansion: Expansion
+    slope: np.ndarray  # the gradient with the penalty
+    active: np.ndarray  # the atoms above their lower bounds
     objective: float  # without the floor
     kkt: float
 
@@ -40,16 +46,31 @@ class Iterate:
         """Evaluate the problem, where ``expansion`` is not known yet."""
         if expansion is None:
             expansion = problem.evaluate(coefficients, working)
-        linear = problem.penalty - problem.floor
-        g = expansion.gradient + linear
-        violation = np.where(coefficients > problem.lower, np.abs(g), np.maximum(-g, 0.0))
-        objective = expansion.value + float(linear @ coefficients)
-        return cls(coefficients, working, expansion, objective, float(violation.max(initial=0.0)))
+        slope = expansion.gradient + problem.penalty
+        g = slope - problem.floor
+        active = np.flatnonzero(coefficients > problem.lower)
+        # A negative gradient violates the conditions wherever the atom is, a positive one above the bound alone.
+        kkt = max(-g.min(initial=0.0), g[active].max(initial=0.0))
+        linear = float(problem.penalty @ coefficients) - float(problem.floor @ coefficients)
+        return cls(
+            problem,
+            coefficients,
+            working,
+            expansion,
+            slope,
+            active,
+            expansion.value + linear,
+            float(kkt),
+        )
+
+    @cached_property
+    def excess(self) -> float:
+        """The bound of the objective over its infimum."""
+        return self.problem.excess(self.coefficients, self.expansion)
 
     def step(self, problem: ConeProblem, step_size: float = 1.0) -> Step:
         """The line of the history."""
-        n_active = int((self.coefficients > problem.lower).sum())
-        return Step(self.objective, self.kkt, n_active, step_size, problem.n_rows)
+        return Step(self.objective, self.kkt, len(self.active), step_size, problem.n_rows)
 
     def solution(
         self, problem: ConeProblem, tol: float, status: Status, n_iter: int, history: list[Step]
@@ -62,7 +83,7 @@ class Iterate:
             converged=status == Status.CONVERGED,
             status=status,
             kkt=self.kkt,
-            duality_gap=problem.excess(self.coefficients, self.expansion),
+            duality_gap=self.excess,
             objective=self.objective,
             n_iter=n_iter,
             history=tuple(history),
@@ -81,7 +102,10 @@ class Goal:
     def met(self, problem: ConeProblem, here: Iterate) -> bool:
         if here.kkt > self.tol:
             return False
-        excess = 0.0 if self.gap_tol == np.inf else problem.excess(here.coefficients, here.expansion)
+        excess = 0.0 if self.gap_tol == np.inf else here.excess
         self._in_vain = 0 if excess < 0.5 * self._smallest else self._in_vain + 1
         self._smallest = min(self._smallest, excess)
-        return bool(excess <= self.gap_tol) or self._in_vain >= _PATIENCE
+        if excess <= self.gap_tol or self._in_vain >= _PATIENCE:
+            return True
+        left = max(-here.slope.min(initial=0.0), here.slope[here.active].max(initial=0.0))
+        return bool(left <= _REACHED * problem.floor.max(initial=0.0))

@@ -40,7 +40,7 @@ def minimize(
     gap_tol : float
         Largest excess over the infimum to accept.
     start : ndarray of shape (n_atoms,), optional
-        Where to begin.
+        Where to begin; by default where the problem says, or at the solution of its coarse copy.
     n_candidates : int
         Atoms that may join the working set in one iteration.
 
@@ -69,12 +69,11 @@ def minimize(
     goal = Goal(tol, gap_tol)
     small = problem.coarse()
     history: list[Step] = []
-    if small is None:
-        first = np.maximum(problem.start() if start is None else start, problem.lower)
-    else:
+    first = np.maximum(problem.start() if start is None else start, problem.lower)
+    if small is not None and start is None:
         # The optimum of a part of the rows is off by its sampling error: nothing is gained by going closer.
         rough_tol = max(tol, float(small.reach.max()) / small.n_rows**0.5)
-        rough = minimize(small, tol=rough_tol, max_iter=max_iter, start=start, n_candidates=n_candidates)
+        rough = minimize(small, tol=rough_tol, max_iter=max_iter, n_candidates=n_candidates)
         first, history = rough.coefficients, list(rough.history)
     if len(problem.lower) == 1:
         return minimize_one(problem, first, goal, max_iter, history)

@@ -7,15 +7,17 @@ With ``G`` the gradient of the whole at ``c`` and ``G_s`` that of the part, the 
 a linear term, which a penalty already is. A fixed point is optimal for the whole. The error falls by the relative sampling error
 of the Hessian in each round, and a round costs one pass over all rows, without Hessian. Far from ``c`` the correction means
 nothing (it may even leave the part without a minimum), so a round does not go far; the next may go farther if that was the way
-down. Where rounds do not help any more, Newton steps on the whole finish.
+down. Where the part says too little about the Hessian of the whole, Newton steps on that finish.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field, replace
+
 import numpy as np
 
 from .certificate import Goal, Iterate
-from .newton import Newton
+from .newton import SHORTEST, Move, Newton
 from .problem import ConeProblem, Expansion
 from .solution import Solution, Status, Step
 
@@ -23,8 +25,9 @@ from .solution import Solution, Status, Step
 _TRUST = 6.0
 # A Newton step that moves the model by less leaves about this part of the violation, which is all that a round is asked for.
 _SURE = 0.05
-# A round that leaves more than this part of the violation was the last.
-_PROGRESS = 0.8
+# A round that leaves more than this part of the violation was the last. The second number is for a problem whose Hessian is
+# cheap: a Newton step costs two passes, and leaves less than two such rounds would.
+_PROGRESS, _QUICK_PROGRESS = 0.8, 0.1
 
 
 class _Tilted(ConeProblem):
@@ -40,8 +43,47 @@ class _Tilted(ConeProblem):
     def evaluate(self, coefficients: np.ndarray, working: np.ndarray) -> Expansion:
         return self.problem.evaluate(coefficients, working)
 
+    def hessian(self, coefficients: np.ndarray, working: np.ndarray) -> np.ndarray:
+        return self.problem.hessian(coefficients, working)
+
     def candidates(self, gradient: np.ndarray, size: int) -> np.ndarray:
         return self.problem.candidates(gradient, size)
+
+
+@dataclass
+class _LooksTwice(Newton):
+    """Newton's method where gradients are cheap: the gradient of a point says first which atoms its Hessian must have.
+
+    So an atom takes part in the step from the point at which it asks to be let in, not in the one after, and no Hessian is made
+    of a point from which no step is taken. One that is known serves again after a small step that brought nobody new.
+    """
+
+    _leap: float = field(default=np.inf, init=False)
+
+    def _propose(self) -> Move:
+        if self._leap > _SURE or not self._has_all():
+            problem, here = self.problem, self.here
+            free = here.slope.copy()
+            free[here.active] = 0.0
+            working = np.union1d(here.active, problem.candidates(free, self.n_candidates))
+            hessian = problem.hessian(here.coefficients, working)
+            self.here = replace(here, working=working, expansion=replace(here.expansion, hessian=hessian))
+        move = super()._propose()
+        self._leap = move.leap
+        return move
+
+    def _search(self, move: Move) -> Iterate | None:
+        self._step_size = 1.0
+        while self._step_size >= SHORTEST:
+            there = Iterate.of(self.problem, self._trial(move, self._step_size), _NOTHING)
+            if self._is_better(there, move):
+                known = replace(there.expansion, hessian=self.here.expansion.hessian)
+                return replace(there, working=move.working, expansion=known)
+            self._step_size /= 2
+        return None
+
+
+_NOTHING = np.zeros(0, dtype=np.intp)
 
 
 def minimize_corrected(
@@ -54,28 +96,26 @@ def minimize_corrected(
     history: list[Step],
 ) -> Solution:
     """From ``c``, the solution of the part ``small``, to that of the whole."""
-    nothing = np.zeros(0, dtype=np.intp)
     last_kkt = lowest = np.inf
+    progress = _QUICK_PROGRESS if problem.cheap_hessian else _PROGRESS
     trust, cut_short = _TRUST, False
     for n_iter in range(max_iter):
-        here = Iterate.of(problem, c, nothing)
-        history.append(here.step(problem))
+        here = Iterate.of(problem, c, _NOTHING)
         if goal.met(problem, here):
+            history.append(here.step(problem))
             return here.solution(problem, goal.tol, Status.CONVERGED, n_iter, history)
         if cut_short and here.objective < lowest:
             trust *= 4
-        elif here.kkt > _PROGRESS * last_kkt:
+        elif here.kkt > progress * last_kkt:
             break
+        history.append(here.step(problem))
         last_kkt, lowest = here.kkt, here.objective
-        # Atoms that the whole asks for take part at once.
-        free = np.where(c > problem.lower, 0.0, here.expansion.gradient + problem.penalty)
-        active = np.union1d(np.flatnonzero(c > problem.lower), problem.candidates(free, n_candidates))
-        part = small.evaluate(c, active)
+        part = small.evaluate(c, _NOTHING)
         tilted = _Tilted(small, problem.penalty + here.expansion.gradient - part.gradient)
-        inner = Newton(
+        inner = _LooksTwice(
             tilted,
-            Goal(max(_SURE * here.kkt, 0.3 * goal.tol)),
-            Iterate.of(tilted, c, active, part),
+            Goal(max(_SURE * _violation(problem, here), 0.3 * goal.tol)),
+            Iterate.of(tilted, c, _NOTHING, part),
             max_iter,
             n_candidates,
             trust=trust,
@@ -85,5 +125,12 @@ def minimize_corrected(
         cut_short = bool(np.abs((inner.coefficients - c) * small.reach).max() >= 0.99 * trust)
         c = inner.coefficients
         history += inner.history
-    here = Iterate.of(problem, c, np.flatnonzero(c > problem.lower))
-    return Newton(problem, goal, here, max_iter, n_candidates, n_iter=n_iter, history=history).run()
+    else:
+        here = Iterate.of(problem, c, _NOTHING)
+    return _LooksTwice(problem, goal, here, max_iter, n_candidates, n_iter=n_iter, history=history).run()
+
+
+def _violation(problem: ConeProblem, here: Iterate) -> float:
+    """The violation where atoms that move the model by more than one count for less: a plain scale would hide all others."""
+    g = (here.slope - problem.floor) / np.maximum(problem.reach, 1.0)
+    return float(max(-g.min(initial=0.0), g[here.active].max(initial=0.0)))

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-from scipy.linalg import solve_triangular
+from scipy.linalg.lapack import dtrtrs
 from scipy.optimize import nnls
 
 from .certificate import Goal, Iterate
@@ -26,13 +26,14 @@ _RIDGE = 1e-10
 # The part of the decrease that the slope promises which a step must bring.
 _DESCENT = 1e-4
 # A step cut below this is none.
-_SHORTEST = 1e-6
+SHORTEST = 1e-6
 
 
 @dataclass(frozen=True)
-class _Move:
-    """A proposed change of the coefficients."""
+class Move:
+    """A proposed change of the coefficients of the working set."""
 
+    working: np.ndarray
     delta: np.ndarray
     slope: float  # of the objective along it
     leap: float  # how far the plain Newton step would have moved the model
@@ -107,32 +108,37 @@ class Newton:
             return Status.CONVERGED
         if self.n_iter >= self.max_iter:
             return Status.ITERATIONS
-        moved = np.abs((self.here.coefficients - self._origin) * self.problem.reach).max(initial=0.0)
-        return Status.STALLED if self._idle == self.patience or moved >= self.trust else None
+        return Status.STALLED if self._idle == self.patience or self._moved() >= self.trust else None
 
-    def _propose(self) -> _Move:
+    def _moved(self) -> float:
+        """How far the model has moved from where it began."""
+        if self.trust == np.inf:
+            return 0.0
+        here, origin = self.here.coefficients, self._origin
+        at = np.flatnonzero(here != origin)
+        return float(np.abs((here[at] - origin[at]) * self.problem.reach[at]).max(initial=0.0))
+
+    def _propose(self) -> Move:
         """The Newton step on the working set, cut where it would leap.
 
         Where the curvature has all but vanished a full step may lead far away: no atom moves the model by more than the radius.
         """
         problem, here, working = self.problem, self.here, self.here.working
-        g = here.expansion.gradient + problem.penalty
-        room = (here.coefficients - problem.lower)[working]
-        step = _bounded_newton_step(
-            g[working], here.expansion.hessian, room, problem.spread[working], self._ridge
-        )
+        g = here.slope[working]
+        room = here.coefficients[working] - problem.lower[working]
+        step = _bounded_newton_step(g, here.expansion.hessian, room, problem.spread[working], self._ridge)
         leap = float(np.abs(step * problem.reach[working]).max(initial=0.0))
-        delta = np.zeros_like(here.coefficients)
-        delta[working] = step * min(1.0, min(self._radius, self.trust) / max(leap, 1e-300))
-        return _Move(delta, float(g @ delta), leap)
+        delta = step * min(1.0, min(self._radius, self.trust) / max(leap, 1e-300))
+        return Move(working, delta, float(g @ delta), leap)
 
-    def _search(self, move: _Move) -> Iterate | None:
+    def _search(self, move: Move) -> Iterate | None:
         """The first of the halved steps that is good enough; None where there is none."""
-        problem, c = self.problem, self.here.coefficients
-        g = self.here.expansion.gradient + problem.penalty
-        wanted = problem.candidates(np.where(c > problem.lower, 0.0, g), self.n_candidates)
+        problem = self.problem
+        free = self.here.slope.copy()
+        free[self.here.active] = 0.0
+        wanted = problem.candidates(free, self.n_candidates)
         self._step_size = 1.0
-        while self._step_size >= _SHORTEST:
+        while self._step_size >= SHORTEST:
             trial = self._trial(move, self._step_size)
             there = Iterate.of(problem, trial, np.union1d(np.flatnonzero(trial > problem.lower), wanted))
             if self._is_better(there, move):
@@ -140,28 +146,31 @@ class Newton:
             self._step_size /= 2
         return None
 
-    def _trial(self, move: _Move, step_size: float) -> np.ndarray:
-        lower, c = self.problem.lower, self.here.coefficients
-        trial = c + step_size * move.delta
+    def _trial(self, move: Move, step_size: float) -> np.ndarray:
+        trial = self.here.coefficients.copy()
+        c, lower = trial[move.working], self.problem.lower[move.working]
+        to = c + step_size * move.delta
         # What the step takes to its bound arrives there up to rounding; put it there exactly.
-        return np.where(trial - lower <= 1e-12 * (c - lower), lower, trial)
+        trial[move.working] = np.where(to - lower <= 1e-12 * (c - lower), lower, to)
+        return trial
 
     def _has_all(self) -> bool:
         """Whether no atom beyond the working set asks to be let in."""
-        asks = self.here.expansion.gradient + self.problem.penalty < -self.goal.tol
+        asks = self.here.slope < -self.goal.tol
         asks[self.here.working] = False
         return not asks.any()
 
-    def _is_better(self, there: Iterate, move: _Move) -> bool:
-        before, after, penalty = self.here.expansion, there.expansion, self.problem.penalty
-        change = after.value - before.value + float(penalty @ (there.coefficients - self.here.coefficients))
+    def _is_better(self, there: Iterate, move: Move) -> bool:
+        at = move.working
+        moved = there.coefficients[at] - self.here.coefficients[at]
+        change = there.expansion.value - self.here.expansion.value + float(self.problem.penalty[at] @ moved)
         if change <= _DESCENT * self._step_size * move.slope:
             return True
         # Below the rounding of the value the gradient decides: the step promised nothing, or has flattened it.
-        flat = abs(float((after.gradient + penalty) @ move.delta)) <= 0.9 * abs(move.slope)
+        flat = abs(float(there.slope[at] @ move.delta)) <= 0.9 * abs(move.slope)
         return abs(change) <= self._noise and (abs(move.slope) <= self._noise or flat)
 
-    def _learn(self, move: _Move) -> None:
+    def _learn(self, move: Move) -> None:
         """A step of full length may be longer next time; one that had to be cut has trusted curvature that was rounding."""
         if self._step_size == 1.0:
             self._radius *= 4 if move.leap > self._radius else 1
@@ -197,7 +206,7 @@ def _bounded_newton_step(
             break
         except np.linalg.LinAlgError:
             ridge *= 10
-    target = factor.T @ (room * scale) - solve_triangular(factor, g / scale, lower=True)
+    target = factor.T @ (room * scale) - dtrtrs(factor, g / scale, lower=1)[0]
     moved: np.ndarray
     try:
         moved, _ = nnls(factor.T, target, maxiter=50 * len(g))

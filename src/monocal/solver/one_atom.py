@@ -2,9 +2,10 @@
 
     minimise F(c) + penalty c  over c >= lower:      g(c) = F'(c) + penalty = 0,   or g(lower) >= 0.
 
-Far out ``g`` rises to its ``worth`` like an exponential, so Newton's step is taken for ``log(worth - g)``. Where that leaves the
-bracket, or the gradient does not fall, the bracket is cut in half, by ratio: any start reaches any root in
-double precision within a few dozen evaluations, and mostly within five. One atom needs no floor and no working set.
+Far out ``g`` rises to its ``worth`` like an exponential, so steps are taken for ``h = log(worth - g) - log(worth)``: Newton's
+first, then to the root of the cubic that has the values and slopes of the last two points. Where that leaves the bracket, or the
+gradient does not fall, the bracket is cut in half, by ratio: any start reaches any root in double precision within a few
+dozen evaluations, and mostly within four. One atom needs no floor and no working set.
 """
 
 from __future__ import annotations
@@ -69,6 +70,7 @@ def minimize_one(
     bracket = _Bracket(lower - zero, lower - zero)
     working = np.zeros(1, dtype=np.intp)
     c, n_iter = first, 0
+    before = None
     while True:
         here = Iterate.of(problem, c, working)
         history.append(here.step(problem))
@@ -85,16 +87,36 @@ def minimize_one(
             status = Status.STALLED
             break
         n_iter += 1
-        wanted = newton_step(at, g, float(here.expansion.hessian[0, 0]), float(problem.worth[0]))
-        c = np.array([bracket.next(at, g, wanted) + zero])
+        known = _Known.of(at, g, float(here.expansion.hessian[0, 0]), float(problem.worth[0]))
+        c = np.array([bracket.next(at, g, known.root(before)) + zero])
+        before = known
     return here.solution(problem, goal.tol, status, n_iter, history)
 
 
-def newton_step(c: float, g: float, curvature: float, worth: float) -> float:
-    """Where ``log(worth - g)`` meets ``log(worth)`` if it goes on straight; infinity where there is no telling."""
-    left = worth - g
-    if not (curvature > 0 and left > 0 and worth > 0):
-        return float("inf") if g < 0 else 0.0
-    if worth == np.inf:  # the limit
-        return c - g / curvature
-    return float(c + left / curvature * np.log(left / worth))
+@dataclass(frozen=True)
+class _Known:
+    """What a point tells of ``h``, whose root is wanted: value and slope, which is 0 where there is no telling."""
+
+    at: float
+    h: float
+    slope: float
+
+    @classmethod
+    def of(cls, at: float, g: float, curvature: float, worth: float) -> _Known:
+        left = worth - g
+        if not (curvature > 0 and left > 0 and worth > 0):
+            return cls(at, -g, 0.0)
+        if worth == np.inf:  # the limit, in another unit
+            return cls(at, -g, -curvature)
+        return cls(at, float(np.log(left / worth)), -curvature / left)
+
+    def root(self, before: _Known | None) -> float:
+        """By the cubic ``c(h)`` through this point and the one before, if that was much farther off; else by Newton's step."""
+        if self.slope == 0.0:
+            return np.inf if self.h > 0 else 0.0
+        if before is None or before.slope == 0.0 or abs(self.h) > 0.3 * abs(before.h):
+            return self.at - self.h / self.slope
+        span = before.h - self.h
+        t = -self.h / span
+        here = (1 + 2 * t) * (1 - t) ** 2 * self.at + t * (1 - t) ** 2 * span / self.slope
+        return here + t * t * (3 - 2 * t) * before.at - t * t * (1 - t) * span / before.slope

@@ -70,6 +70,9 @@ class ConeProblem(Protocol):
         Relative error of the value.
     n_rows : int
         Rows that one evaluation sums over, for the history.
+    cheap_hessian : bool
+        Whether a Hessian of all rows costs no more than a pass or two. Where there is a coarse copy, the solver then asks for one
+        if that copy says too little about it.
 
     Examples
     --------
@@ -98,6 +101,7 @@ class ConeProblem(Protocol):
     reach: np.ndarray
     rounding: float
     n_rows: int
+    cheap_hessian: bool = False
 
     def __init__(self, n_atoms: int, *, lower: np.ndarray | float = 0.0, penalty: np.ndarray | float = 0.0):
         self.lower = np.full(n_atoms, lower, dtype=np.float64)
@@ -111,6 +115,10 @@ class ConeProblem(Protocol):
     def evaluate(self, coefficients: np.ndarray, working: np.ndarray) -> Expansion:
         """``F`` at ``coefficients``, with the Hessian of the atoms in ``working`` (sorted indices)."""
         ...
+
+    def hessian(self, coefficients: np.ndarray, working: np.ndarray) -> np.ndarray:
+        """The Hessian alone, (n_working, n_working)."""
+        return self.evaluate(coefficients, working).hessian
 
     def start(self) -> np.ndarray:
         """A feasible point; by default the lower bounds."""

@@ -35,7 +35,7 @@ from ..calibration.temperature import TemperatureScaling
 from ..errors import InputError
 from ..metrics.label_shift import chi_squared
 from ..rows.parallel import one_blas_thread
-from ..solver import Expansion, Solution, minimize
+from ..solver import ConeProblem, Expansion, Solution, minimize
 from ..validation import check_number
 from .stacked import check_stages
 
@@ -204,7 +204,7 @@ def _most_likely_prior(ratio: np.ndarray, start: np.ndarray, tol: float, max_ite
     return found
 
 
-class PriorProblem:
+class PriorProblem(ConeProblem):
     """``F(w)`` above as a problem over the cone of all classes.
 
     Parameters
@@ -214,17 +214,12 @@ class PriorProblem:
     start : ndarray of shape (m,)
     """
 
-    rounding = 1e-13
-
     def __init__(self, ratio: np.ndarray, start: np.ndarray):
-        self.n_rows, m = ratio.shape
+        n, m = ratio.shape
+        super().__init__(m, penalty=1.0)
+        self.rounding, self.n_rows = 1e-13, n
         # Classes that no row can belong to would leave the Hessian without curvature; they stay at zero all the same.
         self.ratio = ratio
-        self.penalty = np.ones(m)
-        self.floor = np.zeros(m)
-        self.lower = np.zeros(m)
-        self.spread = np.ones(m)
-        self.reach = np.ones(m)
         self._start = start
 
     def start(self) -> np.ndarray:
@@ -251,9 +246,6 @@ class PriorProblem:
         # Convex: F(w) - F(w*) <= g . (w - w*), and a minimiser sums to 1, because scaling it must not help.
         g = here.gradient + self.penalty
         return max(float(g @ coefficients) + max(-float(g.min()), 0.0), 0.0)
-
-    def coarse(self) -> None:
-        return None
 
 
 def _differ(before: np.ndarray, after: np.ndarray) -> bool:
