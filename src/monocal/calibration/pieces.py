@@ -85,22 +85,38 @@ class Pieces(FieldsOnly):
         if psi is None:
             return tables.shared
         if len(psi) <= FEW:  # the same sums, in fewer calls
-            w, b = (np.cumsum(_mix(psi, *x), axis=1) for x in tables.steps)
-            return w, b
+            mixed = np.cumsum(np.asarray(psi)[:, None, :, None] * tables.steps, axis=2)[:, :, -1]
+            both = np.cumsum(mixed, axis=2)
+            return both[:, 0], both[:, 1]
         columns = np.ascontiguousarray(np.asarray(psi).T)
         w, b = (_running_sums(x, columns) for x in tables.by_start)
         return w, b
 
+    def lengths(self, n_ranks: int) -> np.ndarray:
+        """Ranks of each piece, of so many in all."""
+        if n_ranks not in self._kept:
+            self._kept[n_ranks] = np.diff(self.starts, append=n_ranks)
+        known: np.ndarray = self._kept[n_ranks]
+        return known
+
+    def by_rank(self, dtype: Any, n_ranks: int) -> tuple[np.ndarray, np.ndarray]:
+        """Weights and biases (1, r) of each rank, where all rows have the same."""
+        key = dtype, n_ranks
+        if key not in self._kept:
+            w, b = (np.repeat(x, self.lengths(n_ranks), axis=1) for x in self._tables_of(dtype).shared)
+            self._kept[key] = w, b
+        known: tuple[np.ndarray, np.ndarray] = self._kept[key]
+        return known
+
     def _tables_of(self, dtype: Any) -> _Tables:
         if dtype not in self._kept:
-            used = self._steps_like(np.zeros(0, dtype=dtype))
             of_both = [x.astype(dtype) for x in (self.in_use.scale_steps, self.in_use.bias_steps)]
             by_start = [
                 [[(int(k), x[k, d]) for k in np.flatnonzero(x[:, d])] for d in range(x.shape[1])]
                 for x in of_both
             ]
             w, b = (np.cumsum(x[:1], axis=1) for x in of_both)
-            self._kept[dtype] = _Tables((w, b), used, by_start)
+            self._kept[dtype] = _Tables((w, b), np.stack(of_both), by_start)
         known: _Tables = self._kept[dtype]
         return known
 
@@ -136,7 +152,7 @@ class _Tables:
     """Increments in one of numpy's types."""
 
     shared: tuple[np.ndarray, np.ndarray]  # weights and biases (1, D) of the constant factor
-    steps: list[tuple[np.ndarray, Any]]  # of weights and of biases: factors in use, and their increments
+    steps: np.ndarray  # (2, K, D), of weights and of biases
     by_start: list[
         list[list[tuple[int, Any]]]
     ]  # the same: at each start the factors with increments there, and these
@@ -149,8 +165,6 @@ def _mix(psi: Array | None, used: np.ndarray, table: Array) -> Array:
     """
     if psi is None:
         return table
-    if type(psi) is np.ndarray:
-        return np.cumsum(psi[:, used, None] * table, axis=1)[:, -1] if len(used) > 1 else psi[:, :1] * table
     total: Any = psi[:, :1] * table[0]
     for place, k in enumerate(used[1:], 1):
         total += psi[:, k : k + 1] * table[place]

@@ -23,7 +23,7 @@ from ..ranks.ranked import LARGEST, Ranked
 from ..ranks.ties import average_ties
 from ..rows.parallel import parallel_map, row_slices
 from .depths import ArrayDepths
-from .pieces import Pieces
+from .pieces import FEW, Pieces
 from .ramps import RampFactors
 from .statistics import STATISTICS
 
@@ -64,11 +64,10 @@ def calibrated(
         some = None if context is None else context[block]
         plain[block] = _calibrate(pieces, logits[block], normalise, adjust, some, out[block])
 
-    blocks = row_slices(logits)
-    if len(blocks) == 1:
-        one(blocks[0])
+    if len(logits) <= FEW:
+        one(slice(None))
     else:
-        parallel_map(one, blocks)
+        parallel_map(one, row_slices(logits))
     if not plain.all():  # what was made of them is nothing
         rest = np.flatnonzero(~plain)
         out[rest] = otherwise(logits[rest], None if context is None else context[rest])
@@ -166,9 +165,15 @@ def _logits(pieces: Pieces, v: np.ndarray, height: np.ndarray, w: np.ndarray, b:
             depth = v[tied]
     scales, biases = pieces.kinds
     f: np.ndarray = np.subtract(height, v, out=v)
-    f *= _by_rank(pieces, w, v) if scales else w[:, :1]
-    if biases:
-        f += _by_rank(pieces, b, v)
+    if pieces.in_use.factors is None:
+        w, b = pieces.by_rank(v.dtype, v.shape[1])
+        f *= w
+        f += b
+    else:
+        lengths = pieces.lengths(v.shape[1])
+        f *= _by_rank(w, lengths, v) if scales else w[:, :1]
+        if biases:
+            f += _by_rank(b, lengths, v)
     if len(tied):
         some = f[tied]
         average_ties(some, Ranked(depth, height[tied, 0], height[tied], None, None, v.shape[1]), jumps)
@@ -176,9 +181,8 @@ def _logits(pieces: Pieces, v: np.ndarray, height: np.ndarray, w: np.ndarray, b:
     return f
 
 
-def _by_rank(pieces: Pieces, table: np.ndarray, v: np.ndarray) -> np.ndarray:
-    """What each rank has (n, m) of tables (1 or n, D), laid out as the depths are."""
-    lengths = np.diff(pieces.starts, append=v.shape[1])
+def _by_rank(table: np.ndarray, lengths: np.ndarray, v: np.ndarray) -> np.ndarray:
+    """What each rank has (n, m) of tables (n, D), laid out as the depths are."""
     if v.flags.c_contiguous:
         return np.repeat(table, lengths, axis=1)
     return np.repeat(table.T, lengths, axis=0).T
@@ -194,17 +198,21 @@ def _adjusted(
 ) -> np.ndarray:
     """The second stage by rank, in place; measured from the top or not. Where the top is ``shared`` nothing is lifted."""
     g = np.subtract(f, f[:, -1:].copy(), out=f if from_top else None)
-    scale = adjust.scales(top_class, shared + np.ones(1, dtype=f.dtype), context)[:, None]
     # Relative to the second class, as in `statistics.log_odds`; the top is left out.
-    second = g[:, -2:-1] * -scale
-    e = g * scale
-    e += second
+    second = -g[:, -2:-1]
+    if adjust.has_scales:
+        scale = adjust.scales(top_class, shared + np.ones(1, dtype=f.dtype), context)[:, None]
+        second *= scale
+        e = g * scale
+        e += second
+    else:
+        e = g + second
     np.exp(e, out=e)
     e[:, -1] = 0.0
     odds = second - np.log(np.maximum(row_sums(e), 1.0))
     weight, lift = adjust.weight_and_lift(odds[:, 0], context)
     lift = np.where(shared, 0, lift)[:, None]
-    f *= weight[:, None] * scale
+    f *= weight[:, None] * scale if adjust.has_scales else weight[:, None]
     if from_top:
         f -= lift
         f[:, -1] = 0.0
