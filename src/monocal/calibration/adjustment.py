@@ -108,7 +108,7 @@ class Adjustment(FieldsOnly):
         values = array_namespace(odds).stack([odds, *numbers], axis=1) if numbers else odds[:, None]
         psi = self.factors.of_statistics(values)
         if type(psi) is np.ndarray and len(psi) <= FEW:  # the same sums, in fewer calls
-            both = np.cumsum(psi[:, None, :] * self._steps_in(psi.dtype), axis=2)
+            both = np.add.accumulate(psi[:, None, :] * self._steps_in(psi.dtype), axis=2)
             return both[:, 0, -1], both[:, 1, -1]
         weight, lift = (_mixed(psi, steps) for steps in self.steps)
         return weight, lift

@@ -42,10 +42,7 @@ def suits(pieces: Pieces, logits: Any) -> bool:
         or pieces.starts[-1] >= m
     ):
         return False
-    factors = pieces.in_use.factors
-    return factors is None or (
-        isinstance(factors, RampFactors) and all(isinstance(s, str) for s in factors.statistics)
-    )
+    return pieces.has_named_statistics
 
 
 def calibrated(
@@ -151,7 +148,7 @@ def _parameters(pieces: Pieces, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     values = np.empty((len(v), len(factors.statistics)), dtype=v.dtype)
     for k, name in enumerate(factors.statistics):
         values[:, k] = STATISTICS[str(name)](depths)[:, 0]
-    return pieces.cumulated(factors.of_statistics(values), v)
+    return pieces.cumulated(factors.where_nothing_warns(values), v)
 
 
 def _logits(pieces: Pieces, v: np.ndarray, height: np.ndarray, w: np.ndarray, b: np.ndarray) -> np.ndarray:
