@@ -40,6 +40,7 @@ from ..ranks.ranked import Ranked, Rest, Tail
 from ..rows.gathered import Gathered
 from ..rows.interface import Rows
 from ..rows.memory import MemoryRows
+from ..rows.parallel import row_slices
 from ..rows.sampling import DOUBLE_BELOW
 
 RANKS = 32
@@ -135,13 +136,10 @@ class ShortRows:
 
         No row may share its top among several classes, as in `rows`.
         """
-        (block,) = rows.blocks
-        assert block.factors is not None
         xp = array_namespace(self.depth)
-        share = (
-            xp.astype(block.factors, xp.float64) * like(self.weight / self.weight.sum(), self.depth)[:, None]
-        )
-        height = xp.astype(block.rows.height, xp.float64)
+        share = xp.concat([xp.astype(block.factors, xp.float64) for block in rows.blocks])
+        share *= like(self.weight / self.weight.sum(), self.depth)[:, None]
+        height = xp.concat([xp.astype(block.rows.height, xp.float64) for block in rows.blocks])
         parts = [self.own_depth]
         for q in (1.0 - self.own_top, self.own_top):
             parts += [height * q, q]
@@ -193,7 +191,9 @@ class ShortRows:
         )
         values = like(statistics, depth)
         block = Block(engine_for(depth), ranked, weight, label_depth, rank, nothing + 1, nothing + 1, values)
-        return MemoryRows([block]).with_factors(factors)
+        # On the host in blocks that fit the cache, and can be shared among threads.
+        blocks = [block[part] for part in row_slices(depth)] if on_host(depth) else [block]
+        return MemoryRows(blocks).with_factors(factors)
 
 
 def shorten(rows: Rows, point: Point, own_scales: Sequence[tuple[float, float]]) -> ShortRows:
