@@ -9,10 +9,11 @@ import numpy as np
 
 
 def device_of_kernel(x: Any) -> AbstractContextManager[Any]:
-    """The device of ``x`` as the current one; on the host, where Triton interprets kernels, nothing is to be done."""
+    """The device of ``x`` as the current one. Mostly it is; on the host, where Triton interprets kernels, there is none."""
     import torch
 
-    return torch.cuda.device(x.device) if x.is_cuda else nullcontext()
+    there = x.is_cuda and x.device.index != torch.cuda.current_device()
+    return torch.cuda.device(x.device) if there else nullcontext()
 
 
 def power(x: int) -> int:
