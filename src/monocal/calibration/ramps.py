@@ -140,13 +140,27 @@ def choose_ramps(values: np.ndarray, weight: np.ndarray, n_knots: int) -> tuple[
     levels = np.linspace(0.0, 1.0, n_knots + 2)
     ramps = []
     for s, q in enumerate(np.asarray(values, dtype=np.float64).T):
-        knots = np.unique(np.quantile(q, levels, weights=weight, method="inverted_cdf")).tolist()
+        knots = np.unique(_quantiles(q, weight, levels)).tolist()
         for i in range(1, len(knots) - 1):
             low, high = knots[max(i - _REACH, 0)], knots[min(i + _REACH, len(knots) - 1)]
             ramps += [Ramp(s, low, high), Ramp(s, high, low)]
         if len(knots) == 2:  # a statistic of few values, such as a count: one ramp between the two
             ramps += [Ramp(s, *knots), Ramp(s, *knots[::-1])]
     return tuple(ramp for ramp in ramps if ramp.wide)
+
+
+def _quantiles(values: np.ndarray, weight: np.ndarray, levels: np.ndarray) -> np.ndarray:
+    """``np.quantile`` with weights, method "inverted_cdf", at less cost: the first values that reach each level."""
+    if (weight == weight[0]).all():
+        ordered = np.sort(values)
+    else:
+        order = np.argsort(values)
+        ordered, weight = values[order], weight[order]
+    reached = np.cumsum(weight, dtype=np.float64)
+    reached /= reached[-1]
+    lowest = np.searchsorted(reached, 0.0, side="right")  # rows without weight are none
+    places = np.maximum(np.searchsorted(reached, levels), lowest)
+    return ordered[np.minimum(places, len(ordered) - 1)]
 
 
 def statistic_functions(

@@ -81,9 +81,15 @@ def compute(statistic: str | Callable[[Array], Any], rows: Ranked) -> Array:
 
 def compute_all(statistics: Sequence[str | Callable[[Array], Any]], rows: Ranked) -> list[Array]:
     """Several statistics, (n,) each."""
-    v = RankedDepths(rows)
+    known, v = rows.measured or {}, RankedDepths(rows)
+
+    def one(s: str | Callable[[Array], Any]) -> Array:
+        if not isinstance(s, str):
+            return _own(s, rows)
+        return known[s] if s in known else STATISTICS[s](v)[:, 0]
+
     with np.errstate(under="ignore"):
-        return [STATISTICS[s](v)[:, 0] if isinstance(s, str) else _own(s, rows) for s in statistics]
+        return [one(s) for s in statistics]
 
 
 def _own(statistic: Callable[[Array], Any], rows: Ranked) -> Array:

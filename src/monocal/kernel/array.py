@@ -23,6 +23,7 @@ from ..arrays import (
 from ..ranks.ranked import LARGEST, Ranked, rank_rows
 from ..ranks.ties import average_ties, largest_tie
 from .block import Block
+from .compiled_sums import Cut
 from .curvature import hessian_of, within_ties
 from .interface import Sums
 from .point import Point, from_top, in_parts, weighted
@@ -70,15 +71,20 @@ class ArrayEngine:
             size = held + xp.where(label_depth == rows.height, tail.ties, 0 * held)
         if weight is None:
             weight = xp.ones(depth.shape[0], dtype=depth.dtype, **device_of(depth))
-        stats = (
-            xp.stack([xp.astype(s(rows), depth.dtype) for s in statistics], axis=1) if statistics else None
-        )
+        stats = None
+        if statistics:
+            known = self._measured(rows)
+            stats = xp.stack([xp.astype(s(known), depth.dtype) for s in statistics], axis=1)
         return Block(self, rows, xp.astype(weight, depth.dtype), label_depth, below, held, size, stats)
 
     def _ranked(
         self, logits: Array, top_k: int | None, dtype: object, ordered: bool, into: np.ndarray | None
     ) -> Ranked:
         return rank_rows(logits, top_k, dtype, ordered, into=into)
+
+    def _measured(self, rows: Ranked) -> Ranked:
+        """The same rows with what a faster way knows of their statistics."""
+        return rows
 
     def _find_labels(
         self, depth: Array, label_depth: Array, ordered: bool
@@ -162,7 +168,7 @@ class ArrayEngine:
     def hessian(self, block: Block, point: Point) -> np.ndarray:
         return self.sums(block, point).hessian
 
-    def row_by_row(self, block: Block, point: Point) -> bool:
+    def row_by_row(self, block: Block, whole_scales: bool) -> bool:
         return False
 
     def sums_of_each(self, block: Block, ends: np.ndarray, point: Point) -> list[Sums]:
@@ -180,6 +186,11 @@ class ArrayEngine:
         share = block.weight / total
         p *= share[:, None]
         return block, p, logs, None if tail is None else [t * share for t in tail]
+
+    def shorten(
+        self, block: Block, point: Point, kept: int, own_scales: Sequence[tuple[float, float]]
+    ) -> Cut | None:
+        return None
 
     def within_ties(self, block: Block, point: Point, p: Array) -> np.ndarray | float:
         return within_ties(block, point, p)

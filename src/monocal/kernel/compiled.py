@@ -71,11 +71,13 @@ def find_labels(depth: np.ndarray, label_depth: np.ndarray) -> tuple[np.ndarray,
     return first, held, tied > 0
 
 
-def scale_moments(v: np.ndarray, height: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """Sums over rows of ``weight u`` and ``weight u^2`` at each rank, (2, r), with ``u = U - v``."""
-    out = np.zeros((2, v.shape[1]))
-    loops().scale_moments(v, height, weight, out)
-    return out
+def measured(depth: np.ndarray) -> dict[str, np.ndarray]:
+    """`STATISTICS` of sorted rows, (n,) each."""
+    from .total_loops import measure_rows
+
+    out = np.empty((len(depth), len(STATISTICS)), dtype=depth.dtype)
+    measure_rows(depth, out)
+    return dict(zip(STATISTICS, out.T, strict=True))
 
 
 def scratch(n: int, r: int) -> np.ndarray:

@@ -5,17 +5,20 @@ Rows with masked classes and rows with a tail take the way of arrays, but for th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from ..arrays import Array
 from ..ranks.ranked import Ranked, in_order, rank_rows
-from . import compiled, compiled_sums
+from . import compiled, compiled_sums, compiled_totals
 from .array import ArrayEngine, Exponentials
 from .block import Block
 from .interface import Sums
 from .point import Point
+from .totals import Totals
 
 
 class CompiledEngine(ArrayEngine):
@@ -30,18 +33,16 @@ class CompiledEngine(ArrayEngine):
         sort = compiled.in_order if compiled.suits(logits) else in_order
         return rank_rows(logits, top_k, dtype, ordered, into=into, in_order=sort)
 
+    def _measured(self, rows: Ranked) -> Ranked:
+        plain = rows.valid is None and rows.tail is None and compiled.suits(rows.depth)
+        return replace(rows, measured=compiled.measured(rows.depth)) if plain else rows
+
     def _find_labels(
         self, depth: Array, label_depth: Array, ordered: bool
     ) -> tuple[Array, Array, np.ndarray | None]:
         if ordered and compiled.suits(depth):
             return compiled.find_labels(depth, label_depth)
         return super()._find_labels(depth, label_depth, ordered)
-
-    def _scale_moments(self, block: Block, lefts: list[Array], whole_scales: bool) -> list[np.ndarray]:
-        rows = block.rows
-        if block.factors is None and rows.valid is None and compiled.suits(rows.depth):
-            return list(compiled.scale_moments(rows.depth, rows.height, block.weight)[:, None])
-        return super()._scale_moments(block, lefts, whole_scales)
 
     def largest_tie(self, rows: Ranked) -> int:
         if rows.tied is None or rows.valid is not None or not compiled.suits(rows.depth):
@@ -50,7 +51,7 @@ class CompiledEngine(ArrayEngine):
 
     def sums(self, block: Block, point: Point) -> Sums:
         """One loop over the rows, and one more where a Hessian is wanted."""
-        if not self.row_by_row(block, point):
+        if not self.row_by_row(block, point.whole_scales):
             return super().sums(block.in_double() if _is_plain(block) else block, point)
         (found,) = self.sums_of_each(block, np.array([block.n_rows]), point)
         return found
@@ -62,7 +63,7 @@ class CompiledEngine(ArrayEngine):
         return [Sums(*each) for each in zip(values.tolist(), by_rank, whole[:, 1:], hessians, strict=True)]
 
     def hessian(self, block: Block, point: Point) -> np.ndarray:
-        if not self.row_by_row(block, point):
+        if not self.row_by_row(block, point.whole_scales):
             return super().hessian(block, point)
         return self.hessians_of_each(block, np.array([block.n_rows]), point)[0]
 
@@ -71,8 +72,14 @@ class CompiledEngine(ArrayEngine):
         among_ties = tied is None or bool(tied[point.columns[0]].any())
         return compiled_sums.hessians_of_blocks(*_numbers(block), point, ends, among_ties)
 
-    def row_by_row(self, block: Block, point: Point) -> bool:
-        return _is_plain(block) and point.begins is None and (block.factors is None or point.whole_scales)
+    def row_by_row(self, block: Block, whole_scales: bool) -> bool:
+        return _is_plain(block) and (block.factors is None or whole_scales)
+
+    def totals(self, block: Block, whole_scales: bool) -> Totals:
+        if not self.row_by_row(block, whole_scales):
+            return super().totals(block, whole_scales)
+        run = block, np.array([block.n_rows])
+        return compiled_totals.totals_of_runs([run], lambda function, runs: [function(r) for r in runs])
 
     def probabilities(self, block: Block, point: Point) -> tuple[Block, Array, Array, list[Array] | None]:
         if not _is_plain(block):
@@ -88,6 +95,14 @@ class CompiledEngine(ArrayEngine):
         rows = block.rows
         p, total, shift = compiled_sums.exponentials(rows.depth, rows.height, block.factors, point)
         return p, total, shift[:, None], None
+
+    def shorten(
+        self, block: Block, point: Point, kept: int, own_scales: Sequence[tuple[float, float]]
+    ) -> compiled_sums.Cut | None:
+        if not _is_plain(block):
+            return None
+        rows, label = block.rows, (block.label_depth, block.label_rank)
+        return compiled_sums.shorten(rows.depth, rows.height, block.factors, point, label, kept, own_scales)
 
     def within_ties(self, block: Block, point: Point, p: Array) -> np.ndarray | float:
         if not (_is_plain(block) and compiled.suits(p)):

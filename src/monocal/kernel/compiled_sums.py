@@ -10,6 +10,7 @@ All between one call of Python and the next is done in the loop: many threads wo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -116,6 +117,38 @@ def piece_moments(p: np.ndarray, v: np.ndarray, starts: np.ndarray) -> np.ndarra
     out = np.empty((3, len(p), len(starts)))
     loops().piece_moments(p, v, np.append(starts, v.shape[1]), out)
     return out
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Calibrated rows cut short, in double precision."""
+
+    depth: np.ndarray  # (n, kept), of the highest ranks
+    mass: np.ndarray  # (n,), sum of ``exp(-depth)`` of the ranks below
+    first: np.ndarray  # (n,), the same times the depths
+    label: np.ndarray  # (n,), depth of the label
+    own_depth: np.ndarray  # (n,), mean depth under what the classifier itself says, from the highest ranks
+    own_top: np.ndarray  # (n,), its probability of the top
+    n_top: np.ndarray  # (n,), classes that share the top
+
+
+def shorten(
+    v: np.ndarray,
+    height: np.ndarray,
+    psi: np.ndarray | None,
+    point: Point,
+    label: tuple[np.ndarray, np.ndarray],
+    kept: int,
+    own_scales: Sequence[tuple[float, float]],
+) -> Cut:
+    """The ``kept`` highest ranks of calibrated rows and what lies below; of the labels, depths and ranks are known."""
+    from .short_loops import shorten_rows
+
+    depth, out = np.empty((len(v), kept)), np.empty((len(v), 6))
+    shares, scales = np.array(own_scales, dtype=np.float64).reshape(-1, 2).T.copy()
+    shorten_rows(v, *_parameters(v, psi, point), height, kept, shares, scales, *label, depth, out)
+    mass, first, at_label, own_depth, own_top, n_top = out.T
+    return Cut(depth, mass, first, at_label, own_depth, own_top, n_top.astype(np.int64))
 
 
 def loops() -> Any:

@@ -32,6 +32,7 @@ from ..arrays import Array
 if TYPE_CHECKING:
     from ..ranks.ranked import Ranked
     from .block import Block
+    from .compiled_sums import Cut
     from .point import Point
     from .totals import Totals
 
@@ -101,8 +102,8 @@ class Engine(Protocol):
     def hessian(self, block: Block, point: Point) -> np.ndarray:
         """The Hessian alone."""
 
-    def row_by_row(self, block: Block, point: Point) -> bool:
-        """Whether sums at a point take room for a few rows only, however many a block has."""
+    def row_by_row(self, block: Block, whole_scales: bool) -> bool:
+        """Whether its sums take room for a few rows only, however many a block has; ``whole_scales`` as in `Point`."""
 
     def sums_of_each(self, block: Block, ends: np.ndarray, point: Point) -> list[Sums]:
         """Sums of the blocks that lie one after another in this one, up to each of the ends (B,), in one call."""
@@ -115,6 +116,11 @@ class Engine(Protocol):
     ) -> tuple[Array, Array, Array | None, list[Array] | None]:
         """``exp(f - shift)`` (n, r), tied ranks alike; their total (n,) with the tail's; the shift (n, 1) where it is not the
         top; the tail's ``sum exp(f - shift)`` and ``sum exp(f - shift) v``, (n,) each, where there is one."""
+
+    def shorten(
+        self, block: Block, point: Point, kept: int, own_scales: Sequence[tuple[float, float]]
+    ) -> Cut | None:
+        """Calibrated rows without their lower ranks, where an engine makes them in one reading."""
 
     def probabilities(self, block: Block, point: Point) -> tuple[Block, Array, Array, list[Array] | None]:
         """Rows in the precision of what follows: ``weight p`` (n, r), the log-partition (n,), ``weight p v^t`` of a tail."""
@@ -186,3 +192,5 @@ def hessians_of_each(block: Block, ends: np.ndarray, point: Point) -> list[np.nd
 
 
 OF_EACH: dict[Callable[..., Any], Callable[..., list[Any]]] = {sums: sums_of_each, hessian: hessians_of_each}
+# Functions of a block and a point that treat every row alone: of many blocks at once they give what they give of each.
+ROWS_ALONE: set[Callable[..., Any]] = set()

@@ -184,15 +184,3 @@ def find_labels(depth, label_depth, first, held, tied):
         held[n] = high - low
         for i in range(row.size - 1):
             tied[i] |= np.uint8(row[i] == row[i + 1])
-
-
-@loop
-def scale_moments(v, height, weight, out):
-    some = np.zeros((2, v.shape[1]), dtype=np.float32)
-    for n in range(v.shape[0]):
-        row, first, second, w = v[n], some[0], some[1], weight[n]
-        for i in range(row.size):
-            u = height[n] - row[i]
-            first[i] += w * u
-            second[i] += w * u * u
-        flush(some, out, n, v.shape[0])

@@ -64,6 +64,13 @@ class RankMajorEngine(ArrayEngine):
             )
         return Sums(float(value), by_rank, left[len(part) :] @ depth, hessian)
 
+    def hessian(self, block: Block, point: Point) -> np.ndarray:
+        v = np.asarray(block.rows.depth).T
+        with np.errstate(under="ignore"):
+            p, total, _, tail = self._exponentials_into(_room("p", v.shape), block, point)
+            pv = np.multiply(p, v, out=_room("pv", v.shape))
+            return self._hessian(block, point, p, pv, np.asarray(block.weight) / total, tail)
+
     def scale_sums(self, block: Block, scale: float) -> np.ndarray:
         v, valid = block.rows.depth.T, block.rows.valid
         ones = np.ones(len(v))

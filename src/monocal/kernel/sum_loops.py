@@ -32,16 +32,16 @@ TOGETHER = 64
 
 @numba.njit(inline="always")
 def exp_in_sums(x):
-    # As `exp`, but what is below the smallest number with an exponent of its own becomes that number: no sum notices.
+    # As `exp`, but what is below the smallest number with an exponent of its own becomes that number: no sum notices. The
+    # polynomial is the one of its degree with the smallest relative error, 3e-9.
     x = max(x, F32(-87.0))
     k = np.rint(x * PER_LN2)
     r = (x - k * LN2_HIGH) - k * LN2_LOW
-    y = F32(1 / 5040)
-    y = y * r + F32(1 / 720)
-    y = y * r + F32(1 / 120)
-    y = y * r + F32(1 / 24)
-    y = y * r + F32(1 / 6)
-    y = y * r + F32(1 / 2)
+    y = F32(0.0013813144394)
+    y = y * r + F32(0.0083694188465)
+    y = y * r + F32(0.0416684567898)
+    y = y * r + F32(0.1666651479128)
+    y = y * r + F32(0.4999999305071)
     y = y * r * r + r + F32(1)
     return y * power_of_two(np.int32(k))
 
@@ -111,6 +111,8 @@ def parameters_of_row(psi, used, weights, drops, height, w, b, leading, lesser, 
     b[:] = 0.0
     for k in range(used.size):
         size = np.float64(psi[used[k]])
+        if size == 0:
+            continue
         high = size * np.float64(height)
         for d in range(w.size):
             w[d] += size * weights[k, d]

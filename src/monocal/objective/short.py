@@ -32,6 +32,7 @@ from ..arrays import (
 )
 from ..kernel.block import Block
 from ..kernel.choice import engine_for
+from ..kernel.interface import ROWS_ALONE
 from ..kernel.point import Point, from_top, parameters
 from ..kernel.tail import tail_moments
 from ..kernel.totals import DEPTH, HEIGHT, MASS
@@ -212,10 +213,15 @@ def _shorten(
         block = block.every(step)
     rows, v = block.rows, block.rows.depth
     xp = array_namespace(v)
+    arrays: list[Any]
     r = v.shape[1]
     # Below the ranks that are kept, sums by piece will do, unless tied ranks share a value across pieces.
     across = rows.tied is None or bool(rows.tied[point.jumps].any())
     kept = r if whole and across else min(RANKS, r)
+    cut = None if whole else block.engine.shorten(block, point, kept, own_scales)
+    if cut is not None:
+        arrays = [cut.depth, cut.mass, cut.first, cut.label, cut.own_depth, cut.own_top]
+        return Gathered((_cut_short(block, cut.n_top, *arrays),))
     with np.errstate(under="ignore"):
         p, _, shift, tail = block.engine.exponentials(block, point)
         pieces = _Pieces.of(block, point, shift)
@@ -238,11 +244,14 @@ def _shorten(
     n_top = xp.sum(xp.astype(v == 0, xp.int64), axis=1)
     if rows.tail is not None:
         n_top = n_top + xp.where(rows.height == 0, xp.astype(rows.tail.ties, xp.int64), 0 * n_top)
-    arrays: list[Any] = [depth, mass, first, label, own_depth, own_top]
+    arrays = [depth, mass, first, label, own_depth, own_top]
     if on_host(depth):
         arrays = [to_numpy(x) for x in arrays]
     arrays = [array_namespace(x).astype(x, array_namespace(x).float64) for x in arrays]
     return Gathered((_cut_short(block, to_numpy(n_top), *arrays),))
+
+
+ROWS_ALONE.add(_shorten)
 
 
 def _cut_short(

@@ -74,6 +74,7 @@ class Ranked:
     n_classes: int
     # (r,) bool: whether a rank equals the one below it in some row; None if nobody looked
     tied: np.ndarray | None = None
+    measured: dict[str, np.ndarray] | None = None  # statistics that are known already, (n,) each by name
 
     def __getitem__(self, index: slice | Array) -> Ranked:
         return replace(
@@ -116,7 +117,8 @@ def in_order(z: Array, r: int, into: np.ndarray | None = None) -> Array:
     """The r largest of each row, rising, in an array of their own: that one ``into`` which all of a row may go."""
     m = z.shape[1]
     if is_torch(z):
-        return z.sort(dim=1).values if r == m else z.topk(r, dim=1).values.flip(1)
+        largest: Array = z.sort(dim=1).values if r == m else z.topk(r, dim=1).values.flip(1)
+        return largest
     if r < m:
         return np.sort(np.partition(z, m - r, axis=1)[:, m - r :], axis=1)
     if into is None:

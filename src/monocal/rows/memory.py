@@ -7,20 +7,23 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import chain, pairwise
 from operator import iadd
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
 from ..arrays import Array, compute_dtype, is_torch, on_host, to_numpy
 from ..kernel.block import Block, join_blocks
 from ..kernel.choice import engine_for
-from ..kernel.interface import OF_EACH
+from ..kernel.compiled_totals import totals_of_runs
+from ..kernel.interface import OF_EACH, ROWS_ALONE, totals
 from .block import prepare_block
 from .parallel import GPU_BLOCK, available_threads, block_rows, parallel_map, parallel_sum, row_slices
 from .reader import Checked, Reader
 from .sampling import blocks_between, choose_rows, in_sample, join_samples, one_in, sample_step
 
 T = TypeVar("T")
+# Up to this many logits, what is left of rows is one block: to share it among threads would cost more than it saves.
+_ONE_BLOCK = 2**21
 
 # Elements that are worth a thread.
 _LEAST_RUN = 2**19
@@ -80,12 +83,27 @@ class MemoryRows:
 
     def sum(self, function: Callable[..., T], *args: Any) -> T:
         serial = is_torch(self.blocks[0].weight)  # torch has its own parallelism, on every device
-        of_each = OF_EACH.get(function)
-        if of_each and all(b.engine.row_by_row(b, *args) for b in self.blocks):
-            each = parallel_map(lambda run: of_each(*run, *args), self._runs(available_threads()), serial)
-            added: T = reduce(iadd, chain.from_iterable(each))
-            return added
+        if self._in_runs(function, args):
+            runs = self._runs(available_threads())
+            if function is totals:
+                summed: Any = totals_of_runs(runs, parallel_map)
+            elif function in OF_EACH:
+                each = parallel_map(lambda run: OF_EACH[function](*run, *args), runs)
+                summed = reduce(iadd, chain.from_iterable(each))
+            else:
+                summed = parallel_sum(lambda run: function(run[0], *args), runs)
+            return cast(T, summed)
         return parallel_sum(lambda block: function(block, *args), self.blocks, serial)
+
+    def _in_runs(self, function: Callable[..., T], args: tuple[Any, ...]) -> bool:
+        """Whether the engine takes many blocks at once for this, as if one after another."""
+        if function is totals:
+            whole_scales, by_column = args[0], len(args) > 1
+        elif function in OF_EACH or function in ROWS_ALONE:
+            whole_scales, by_column = args[0].whole_scales, args[0].begins is not None
+        else:
+            return False
+        return not by_column and all(b.engine.row_by_row(b, whole_scales) for b in self.blocks)
 
     def _runs(self, threads: int) -> list[tuple[Block, np.ndarray]]:
         """For each thread its blocks as one, with their ends: threads that call Python wait for one another."""
@@ -120,7 +138,10 @@ class MemoryRows:
         return MemoryRows(join_samples([b[slice(None, None, step)] for b in some], step))
 
     def part(self, chosen: np.ndarray) -> MemoryRows:
-        return MemoryRows(choose_rows(self.blocks, chosen))
+        kept = choose_rows(self.blocks, chosen)
+        if self._on_host and np.count_nonzero(chosen) * self.n_classes <= _ONE_BLOCK:
+            kept = join_samples(kept, len(kept))
+        return MemoryRows(kept)
 
     def total_weight(self) -> float:
         return sum(float(to_numpy(b.weight).sum(dtype=np.float64)) for b in self.blocks)

@@ -25,9 +25,9 @@ from .solution import Solution, Status, Step
 _TRUST = 6.0
 # A Newton step that moves the model by less leaves about this part of the violation, which is all that a round is asked for.
 _SURE = 0.05
-# A round that leaves more than this part of the violation was the last; the second number is for a problem whose Hessian is cheap:
-# a Newton step costs two passes, and leaves less than two such rounds would.
-_PROGRESS, _QUICK_PROGRESS = 0.8, 0.4
+# A round that leaves more than this part of the violation was the last. The second number is for a problem whose Hessian is
+# cheap: a Newton step costs two passes, and leaves less than two such rounds would.
+_PROGRESS, _QUICK_PROGRESS = 0.8, 0.1
 
 
 class _Tilted(ConeProblem):

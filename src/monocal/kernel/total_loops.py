@@ -1,0 +1,115 @@
+"""The loops of `compiled_totals`, in numba, which is needed at once."""
+
+# mypy: disable-error-code="no-untyped-def, call-arg, misc, assignment"
+
+from __future__ import annotations
+
+import numpy as np
+
+from .loops import F32, equals, flush, loop, sum_loop
+
+
+@sum_loop
+def mean_and_deviation(v):
+    total = 0.0
+    for i in range(v.size):
+        total += v[i]
+    mean, square = total / v.size, 0.0
+    for i in range(v.size):
+        square += (v[i] - mean) * (v[i] - mean)
+    return mean, np.sqrt(square / v.size)
+
+
+@loop
+def measure_rows(v, out):
+    # The statistics of `compiled.STATISTICS` of sorted rows, (n, 3).
+    for n in range(v.shape[0]):
+        out[n, 0] = v[n, v.shape[1] - 2] if v.shape[1] > 1 else F32(0)
+        out[n, 1], out[n, 2] = mean_and_deviation(v[n])
+
+
+@sum_loop
+def add_moments(v, height, weight, first, second):
+    # Adds ``weight u`` and ``weight u^2`` at each rank; returns the sums of ``u`` and ``u^2`` over all but the top.
+    s1, s2 = F32(0), F32(0)
+    for i in range(v.size - 1):
+        u = height - v[i]
+        first[i] += weight * u
+        second[i] += weight * u * u
+        s1 += u
+        s2 += u * u
+    first[v.size - 1] += weight * height
+    second[v.size - 1] += weight * height * height
+    return s1, s2
+
+
+@loop
+def largest_tie_of_row(row, best):
+    if best >= row.size or not equals(row, best):  # in order, so what lies between is equal as well
+        return best
+    run = 1
+    for i in range(1, row.size):
+        run = run + 1 if row[i] == row[i - 1] else 1
+        best = max(best, run)
+    return best
+
+
+@loop
+def moments_of_blocks(v, height, weight, psi, ends, by_rank, by_factor):
+    # Of each block ``u`` and ``u^2`` at each rank (B, 2, r); and by factor (B, 3, 2, K) their sums over all ranks but the top,
+    # at the top, and of ones. Returns the size of the largest tie.
+    step, k, block, ties = (0 if psi.shape[0] == 1 else 1), psi.shape[1], 0, 1
+    some = np.zeros((2, v.shape[1]), dtype=np.float32)
+    begin = 0
+    for n in range(v.shape[0]):
+        row, high, factors, found = v[n], height[n], psi[n * step], by_factor[block]
+        s1, s2 = add_moments(row, high, weight[n], some[0], some[1])
+        tall, w = np.float64(high), np.float64(weight[n])
+        for j in range(k):
+            x = w * np.float64(factors[j])
+            y = x * np.float64(factors[j])
+            found[0, 0, j] += x * s1
+            found[0, 1, j] += y * s2
+            found[1, 0, j] += x * tall
+            found[1, 1, j] += y * (tall * tall)
+            found[2, 0, j] += x
+            found[2, 1, j] += y
+        flush(some, by_rank[block], n - begin, ends[block] - begin)
+        ties = largest_tie_of_row(row, ties)
+        if n + 1 == ends[block]:
+            begin = ends[block]
+            block += 1
+    return ties
+
+
+@loop
+def add_labels(psi, weight, depth, height, rank, held, ends, out):
+    # Each label in equal shares on the ranks that hold it: what begins and ends at each rank, to `out` (r + 1, 3, K). Block by
+    # block, so that it does not matter how many blocks are added in one call.
+    step, k = (0 if psi.shape[0] == 1 else 1), psi.shape[1]
+    some, waits = np.zeros_like(out), np.zeros(out.shape[0], dtype=np.uint8)
+    places = np.empty(out.shape[0], dtype=np.intp)
+    begin = 0
+    for block in range(ends.size):
+        count = 0
+        for n in range(begin, ends[block]):
+            factors, share = psi[n * step], np.float64(weight[n]) / held[n]
+            for end in range(2):
+                place = rank[n] + end * held[n]
+                if not waits[place]:
+                    waits[place] = 1
+                    places[count] = place
+                    count += 1
+                here = some[place]
+                one = -share if end else share
+                deep, high = one * np.float64(depth[n]), one * np.float64(height[n])
+                for j in range(k):
+                    x = np.float64(factors[j])
+                    here[0, j] += deep * x
+                    here[1, j] += high * x
+                    here[2, j] += one * x
+        for i in range(count):
+            waits[places[i]] = 0
+            out[places[i]] += some[places[i]]
+            some[places[i]] = 0.0
+        begin = ends[block]
