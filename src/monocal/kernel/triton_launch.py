@@ -23,12 +23,12 @@ def power(x: int) -> int:
 
 def sorted_each(log: int) -> int:
     """How many of ``2^log`` numbers a thread holds that sorts them (`triton_sort_kernels`)."""
-    return min(max(2**log // 32, 1), 32)
+    return min(max((1 << log) // 32, 1), 32)
 
 
 def sorting_warps(log: int) -> int:
     """How many warps sort ``2^log`` numbers."""
-    return max(2**log // 1024, 1)
+    return max((1 << log) // 1024, 1)
 
 
 def to_host(xs: list[Any]) -> list[np.ndarray]:

@@ -30,7 +30,7 @@ from .triton_launch import device_of_kernel, power, to_host
 from .triton_tail import tail_sums
 
 # Ranks of a row that a kernel holds at a time.
-LONGEST = 8192
+LONGEST = 16384
 # Registers of a thread, so that many rows are under way at a time.
 _REGISTERS = 128
 # Jumps, and atoms of a working set, that are looked at together.
