@@ -38,7 +38,9 @@ class TritonEngine(ArrayEngine):
         into: np.ndarray | None = None,
         ranked: Ranked | None = None,
     ) -> Block:
-        all_ranks = ranked is None and ordered and min(top_k or logits.shape[1], logits.shape[1]) == logits.shape[1]
+        all_ranks = (
+            ranked is None and ordered and min(top_k or logits.shape[1], logits.shape[1]) == logits.shape[1]
+        )
         found = triton_prepare.prepare(logits, labels) if all_ranks else None
         if found is None:
             return super().prepare(
