@@ -13,6 +13,7 @@ from scipy.special import log_softmax, softmax
 import monocal as mc
 from hostile import DTYPES, assert_order_kept, calibration_set, hard_rows, narrow
 from monocal.calibration import conditional
+from monocal.calibration.ramps import _quantiles
 from monocal.calibration.statistics import STATISTICS, compute
 from monocal.data import synthetic
 from monocal.ranks.ranked import rank_rows
@@ -456,3 +457,15 @@ def test_a_second_stage_after_one_scale(dtype):
     assert cal.adjustment_.steps[0, 0] > 1.0
     z = np.array([[-0.2, 0.0], [3.0, 1.0], [0.5, 0.5], [0.0, -np.inf]], dtype=dtype)
     np.testing.assert_allclose(cal.predict_proba(z), softmax(cal.transform(z), axis=1), rtol=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_knots_are_weighted_quantiles(seed):
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(2, 60))
+    values = rng.normal(size=n).round(seed % 3 + 1)
+    weight = np.ones(n) if seed % 2 else rng.random(n) * (rng.random(n) < 0.7)
+    weight[0] = 1.0
+    levels = np.linspace(0.0, 1.0, 9)
+    expected = np.quantile(values, levels, weights=weight, method="inverted_cdf")
+    np.testing.assert_array_equal(_quantiles(values, weight, levels), expected)
