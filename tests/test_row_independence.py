@@ -510,3 +510,21 @@ def test_rows_that_lie_in_memory_class_by_class(name, form, kind):
         assert_sound(rows, result, method)
         if method == "predict_proba":
             np.testing.assert_allclose(result, expected, rtol=rounding, atol=rounding)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("classes", [2, 33, 64, 65, 100, 301, 4096, 4097])
+def test_sums_do_not_depend_on_the_number_of_rows(classes, dtype):
+    """Rows of few, of more and of many classes are laid out and summed in different ways: each as if it were alone."""
+    data = mc.data.synthetic(60, classes, seed=classes)
+    z = data.values.astype(dtype)
+    for cal in (mc.TemperatureScaling(), mc.MCCT(shrinkage=0.1), mc.ConditionalMCCT(shrinkage=0.1)):
+        if classes > 1000:  # what is fitted matters less than what is summed
+            cal.set_params(max_iter=2, tol=1.0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            cal.fit(data.values, data.labels)
+        for method in (cal.predict_proba, cal.transform):
+            batch, alone = in_batch_and_alone(method, z)
+            np.testing.assert_array_equal(batch, alone)
+            np.testing.assert_array_equal(double(method(z[7:27])), alone[7:27])
