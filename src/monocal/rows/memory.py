@@ -19,12 +19,20 @@ from ..kernel.interface import OF_EACH, ROWS_ALONE, totals
 from .block import prepare_block
 from .parallel import GPU_BLOCK, available_threads, block_rows, parallel_map, parallel_sum, row_slices
 from .reader import Checked, Reader
-from .sampling import blocks_between, choose_rows, in_sample, join_samples, one_in, sample_step
+from .sampling import (
+    blocks_between,
+    choose_rows,
+    in_sample,
+    join_samples,
+    join_small,
+    one_in,
+    sample_step,
+)
 
 T = TypeVar("T")
 
-# Elements that are worth a thread.
-_LEAST_RUN = 2**19
+# Elements that are worth a thread: of a run, and of blocks, where more is done with each.
+_LEAST_RUN, _LEAST_BLOCKS = 2**19, 2**18
 
 
 class MemoryRows:
@@ -98,7 +106,9 @@ class MemoryRows:
             else:
                 summed = parallel_sum(lambda run: function(run[0], *args), runs)
             return cast(T, summed)
-        return parallel_sum(lambda block: function(block, *args), self.blocks, serial)
+        # Threads that have little to do cost more than they bring.
+        most = -(-self.n_rows * self.n_ranks // _LEAST_BLOCKS)
+        return parallel_sum(lambda block: function(block, *args), self.blocks, serial, most)
 
     def _in_runs(self, function: Callable[..., T], args: tuple[Any, ...]) -> bool:
         """Whether the engine takes many blocks at once for this, as if one after another."""
@@ -137,10 +147,17 @@ class MemoryRows:
         if not step:
             return None
         some = self.blocks[:: blocks_between(step, self.n_classes)]
-        return MemoryRows(join_samples([b[slice(None, None, step)] for b in some], step))
+        groups = [some[i : i + step] for i in range(0, len(some), step)]
+        joined = parallel_map(
+            lambda group: join_samples([b[slice(None, None, step)] for b in group], step),
+            groups,
+            serial=is_torch(some[0].weight),
+        )
+        return MemoryRows([*chain.from_iterable(joined)])
 
     def part(self, chosen: np.ndarray) -> MemoryRows:
-        return MemoryRows(choose_rows(self.blocks, chosen))
+        blocks = choose_rows(self.blocks, chosen)
+        return MemoryRows(join_small(blocks, self.n_classes) if self._on_host else blocks)
 
     def total_weight(self) -> float:
         return sum(float(to_numpy(b.weight).sum(dtype=np.float64)) for b in self.blocks)
