@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Array, array_namespace, clip_, device_of, like
+from ..arrays import Array, array_namespace, clip_, like
 from ..ranks.ranked import Ranked
 from .fields_only import FieldsOnly
 from .statistics import compute, compute_all
@@ -31,6 +31,8 @@ _REACH = 2
 # The least width of a ramp, in parts of the larger of its ends (a thousand times the error of a statistic in single precision:
 # a narrower ramp would tell rounding errors apart) and in numbers that single precision cannot lose.
 _LEAST_PART, _LEAST_WIDTH = 1e-3, 1e-30
+# Below any statistic.
+_FAR_BELOW = -1e38
 
 
 @dataclass(frozen=True)
@@ -109,23 +111,23 @@ class RampFactors(FieldsOnly):
     def of_statistics(self, values: Array) -> Array:
         """Factors (n, K) of statistics (n, S)."""
         which, zeros, widths = self._ends_like(values)
-        factors = array_namespace(values).ones(
-            (values.shape[0], self.n_factors), dtype=values.dtype, **device_of(values)
-        )
         with np.errstate(over="ignore"):
             risen: Any = values[:, which]
             risen -= zeros
             risen /= widths
-        factors[:, 1:] = clip_(risen, 0.0, 1.0)
-        return factors
+        return clip_(risen, 0.0, 1.0)
 
     def _ends_like(self, other: Array) -> tuple[np.ndarray, Array, Array]:
-        """Statistic, zero and width of each ramp, in the library and type of ``other``; kept for numpy."""
+        """Statistic, zero and width of each factor, in the library and type of ``other``; kept for numpy.
+
+        The constant 1 is a ramp that has risen wherever a statistic may be.
+        """
         key = other.dtype if type(other) is np.ndarray else None
         known = self._ends.get(key)
         if known is None:
-            which = np.array([ramp.statistic for ramp in self.ramps], dtype=np.intp)
-            known = which, like(self.zeros, other), like(self.widths, other)
+            which = np.array([0, *(ramp.statistic for ramp in self.ramps)], dtype=np.intp)
+            zeros = np.append(_FAR_BELOW, self.zeros)
+            known = which, like(zeros, other), like(np.append(1.0, self.widths), other)
             if key is not None:
                 self._ends[key] = known
         return known
@@ -140,13 +142,27 @@ def choose_ramps(values: np.ndarray, weight: np.ndarray, n_knots: int) -> tuple[
     levels = np.linspace(0.0, 1.0, n_knots + 2)
     ramps = []
     for s, q in enumerate(np.asarray(values, dtype=np.float64).T):
-        knots = np.unique(np.quantile(q, levels, weights=weight, method="inverted_cdf")).tolist()
+        knots = np.unique(_quantiles(q, weight, levels)).tolist()
         for i in range(1, len(knots) - 1):
             low, high = knots[max(i - _REACH, 0)], knots[min(i + _REACH, len(knots) - 1)]
             ramps += [Ramp(s, low, high), Ramp(s, high, low)]
         if len(knots) == 2:  # a statistic of few values, such as a count: one ramp between the two
             ramps += [Ramp(s, *knots), Ramp(s, *knots[::-1])]
     return tuple(ramp for ramp in ramps if ramp.wide)
+
+
+def _quantiles(values: np.ndarray, weight: np.ndarray, levels: np.ndarray) -> np.ndarray:
+    """``np.quantile`` with weights, method "inverted_cdf", at less cost: the first values that reach each level."""
+    if (weight == weight[0]).all():
+        ordered = np.sort(values)
+    else:
+        order = np.argsort(values)
+        ordered, weight = values[order], weight[order]
+    reached = np.cumsum(weight, dtype=np.float64)
+    reached /= reached[-1]
+    lowest = np.searchsorted(reached, 0.0, side="right")  # rows without weight are none
+    places = np.maximum(np.searchsorted(reached, levels), lowest)
+    return ordered[np.minimum(places, len(ordered) - 1)]
 
 
 def statistic_functions(

@@ -123,6 +123,11 @@ class ArrayEngine:
     def largest_tie(self, rows: Ranked) -> int:
         return largest_tie(rows)
 
+    def information(
+        self, block: Block, scale: float, whole_scales: bool
+    ) -> tuple[float, np.ndarray, np.ndarray] | None:
+        return None
+
     def _scale_moments(self, block: Block, lefts: list[Array], whole_scales: bool) -> list[np.ndarray]:
         return [to_numpy(x) for x in self._moments_by_rank(block, lefts, whole_scales)]
 

@@ -64,16 +64,16 @@ def column_totals(block: Block, begins: np.ndarray) -> Totals:
         np.stack([left.T @ scale, left.sum(axis=0)[:, None] * lengths])
         for left, scale in zip(lefts, scales, strict=True)
     )
-    label = _label_totals(block, psi, begins, r)
+    label = label_totals_of_columns(block, psi, begins, r)
     top = np.zeros_like(label)
     tied = np.zeros(r, dtype=bool) if rows.tied is None else rows.tied.astype(bool)
     if tied[-1]:
-        top = _label_totals(with_top_labels(block), psi, begins, r)
+        top = label_totals_of_columns(with_top_labels(block), psi, begins, r)
     ties = block.engine.largest_tie(rows)
     return Totals(float(weight.sum()), label, top, ties, tied[begins], mean, psi_square)
 
 
-def _label_totals(block: Block, psi: np.ndarray, begins: np.ndarray, r: int) -> np.ndarray:
+def label_totals_of_columns(block: Block, psi: np.ndarray, begins: np.ndarray, r: int) -> np.ndarray:
     """`totals.label_totals` by column: what begins and ends at each."""
     weight = to_numpy(block.weight).astype(np.float64)
     rank, held, size = (to_numpy(x) for x in (block.label_rank, block.label_held, block.label_size))

@@ -135,6 +135,11 @@ class Engine(Protocol):
     def largest_tie(self, rows: Ranked) -> int:
         """Ranks of the largest group of equal values."""
 
+    def information(
+        self, block: Block, scale: float, whole_scales: bool
+    ) -> tuple[float, np.ndarray, np.ndarray] | None:
+        """The numbers of `objective.information.Information`; None where its array operations make them as well."""
+
     def scale_sums(self, block: Block, scale: float) -> np.ndarray:
         """The same where there is no atom but the plain scale: value, slope and curvature, without the labels."""
 

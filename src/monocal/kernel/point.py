@@ -53,21 +53,17 @@ class Point:
         Few factors have any, and weights change where these begin: the tables by piece are made of them alone.
         """
         kind, factor, start = places
-        used = distinct(factor)
-        first = distinct(np.append(start, 0))
+        used, first = distinct(factor), distinct(start, 0)
         by_piece = np.zeros((2, len(used), len(first)))
-        by_piece[kind, np.searchsorted(used, factor), np.searchsorted(first, start)] = steps
-        by_piece = np.cumsum(by_piece, axis=2)
+        by_piece[kind, used.searchsorted(factor), first.searchsorted(start)] = steps
+        by_piece = by_piece.cumsum(axis=2)
         by_rank = np.zeros((2, *shape))
-        by_rank[:, used] = np.repeat(by_piece, np.diff(np.append(first, shape[1])), axis=2)
+        by_rank[:, used] = by_piece.repeat(np.diff(first, append=shape[1]), axis=2)
         at = working[2] if begins is None else begins[working[2]]
         point = cls(by_rank[SCALE], by_rank[BIAS], working[0], working[1], at, begins=begins, **rest)
-        weights, biases = by_piece
+        drops = by_piece - by_piece[:, :, -1:]
         point.__dict__["jumps"] = first[1:] if begins is None else begins[first[1:]]
-        point.__dict__["table"] = (
-            used,
-            np.stack([-weights, weights - weights[:, -1:], biases - biases[:, -1:]]),
-        )
+        point.__dict__["table"] = used, np.stack([-by_piece[SCALE], drops[SCALE], drops[BIAS]])
         return point
 
     def __getstate__(self) -> dict[str, Any]:
@@ -85,8 +81,8 @@ class Point:
     @cached_property
     def columns(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Where atoms start (D,), with 0 among them; which start each atom has, and its column among (kind, start), (a,) each."""
-        starts = distinct(np.append(self.start, 0))
-        at = np.searchsorted(starts, self.start)
+        starts = distinct(self.start, 0)
+        at = starts.searchsorted(self.start)
         return starts, at, at + np.where(self.kind == SCALE, 0, len(starts))
 
     @cached_property

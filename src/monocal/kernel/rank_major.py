@@ -25,6 +25,9 @@ from .interface import Sums
 from .point import SCALE, Point
 from .tail import tail_moments
 
+# Numbers of an array for which room is kept.
+_MOST_ROOM = 2**20
+
 
 class RankMajorEngine(ArrayEngine):
     """Implements `interface.Engine`."""
@@ -63,6 +66,13 @@ class RankMajorEngine(ArrayEngine):
                 self._hessian(block, point, p, pv, share, tail) if len(point.start) else np.zeros((0, 0))
             )
         return Sums(float(value), by_rank, left[len(part) :] @ depth, hessian)
+
+    def hessian(self, block: Block, point: Point) -> np.ndarray:
+        v = np.asarray(block.rows.depth).T
+        with np.errstate(under="ignore"):
+            p, total, _, tail = self._exponentials_into(_room("p", v.shape), block, point)
+            pv = np.multiply(p, v, out=_room("pv", v.shape))
+            return self._hessian(block, point, p, pv, np.asarray(block.weight) / total, tail)
 
     def scale_sums(self, block: Block, scale: float) -> np.ndarray:
         v, valid = block.rows.depth.T, block.rows.valid
@@ -185,8 +195,10 @@ def _factors(block: Block, own: np.ndarray | None) -> np.ndarray:
 
 
 def _room(name: str, shape: tuple[int, ...]) -> np.ndarray:
-    """Room for an array that belongs to the thread."""
+    """Room for an array that belongs to the thread; very large ones are not kept."""
     size = shape[0] * shape[1]
+    if size > _MOST_ROOM:
+        return np.empty(shape)
     known: np.ndarray | None = getattr(_rooms, name, None)
     if known is None or len(known) < size:
         known = np.empty(size)

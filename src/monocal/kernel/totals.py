@@ -74,6 +74,21 @@ def label_totals(block: Block, psi: np.ndarray, r: int) -> np.ndarray:
     return edges
 
 
+def label_sums(block: Block, begins: np.ndarray | None = None) -> np.ndarray:
+    """The label sums (3, K, r) alone, by column where it is said where these begin, in a row with the weight of all behind."""
+    weight = to_numpy(block.weight).astype(np.float64, copy=False)
+    psi = np.ones((len(weight), 1)) if block.factors is None else to_numpy(block.factors)
+    psi = psi.astype(np.float64, copy=False)
+    r = block.rows.depth.shape[1]
+    if begins is None:
+        label = label_totals(block, psi, r)
+    else:
+        from .columns import label_totals_of_columns
+
+        label = label_totals_of_columns(block, psi, begins, r)
+    return np.append(label, weight.sum())
+
+
 def with_top_labels(block: Block) -> Block:
     """The same rows, each with its top class as its label."""
     rows, xp = block.rows, array_namespace(block.weight)

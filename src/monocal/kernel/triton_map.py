@@ -154,7 +154,7 @@ def _apply(z: Any, table: Tables, mode: int, stage: SecondStage | None, terms: A
     # What is not looked at may be anything.
     second = (head, head, head, head, 0) if stage is None else _arguments(stage)
     beside = head if terms is None else terms
-    pad = 16 if width <= 16 else max(64, power(width))  # few sizes, so that few kernels are compiled
+    pad = max(16, power(width))  # few sizes, so that few kernels are compiled
     block = min(power(m), _LONGEST)
     of_row = {"adjusted": stage is not None, "context": terms is not None, "enable_fp_fusion": False}
     common = {**of_row, "cells": EXP_GRID["float32"], "steps": pad.bit_length() - 1 if jumps else 0}
@@ -164,7 +164,7 @@ def _apply(z: Any, table: Tables, mode: int, stage: SecondStage | None, terms: A
             table.n_factors, table.ramp_statistic, table.ramp_zero, table.ramp_width, head if scales is None else scales,
             beside, LARGEST, facts, head, downwards=downwards, tail=r < m, in_order=r < m or jumps > 0,
             statistics=_needs(places), places=tuple(places), by_class=scales is not None, steps=r.bit_length() + 1,
-            pad=pad, block=block, log=log, each=sorted_each(log),
+            pad=pad, block=min(block, 256 * sorting_warps(log)) if log else block, log=log, each=sorted_each(log),
             num_warps=sorting_warps(log) if log else min(max(block // 512, 1), 16), **of_row,
         )  # fmt: skip
         k = _kernels()

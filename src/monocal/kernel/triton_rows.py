@@ -30,12 +30,14 @@ from .triton_launch import device_of_kernel, power, to_host
 from .triton_tail import tail_sums
 
 # Ranks of a row that a kernel holds at a time.
-_LONGEST = 8192
+LONGEST = 16384
+# Registers of a thread, so that many rows are under way at a time.
+_REGISTERS = 128
 # Jumps, and atoms of a working set, that are looked at together.
 _JUMPS, _ATOMS = 1024, 512
 _TILE = 32
 # Ranks for each warp; programs to keep a device busy; rows that one of them adds up in single precision, at the most.
-_LANES, _PROGRAMS, _ROWS = 256, 4096, 32
+_LANES, _PROGRAMS, _ROWS = 256, 2048, 32
 # Rows whose ties are added up together.
 _TOGETHER = 32
 # Few sizes, so that few kernels are compiled.
@@ -53,7 +55,7 @@ def suits(block: Block, point: Point) -> bool:
     tail = block.rows.tail
     known = tail is None or (tail.logits is None) != (tail.rest is None)
     r = block.rows.depth.shape[1]
-    short = r <= _LONGEST and len(point.jumps) <= _JUMPS and len(point.start) <= _ATOMS
+    short = r <= LONGEST and len(point.jumps) <= _JUMPS and len(point.start) <= _ATOMS
     plain = block.factors is None or point.whole_scales
     return known and short and plain and readable(block)
 
@@ -88,6 +90,7 @@ def sums(block: Block, point: Point) -> Sums:
             height if block.rows.tail is None else block.rows.tail.ties, counts, q, stride, factors, factors.stride(0),
             moments, products, out, factors=own is not None, tail=kind, curved=a > 0, jump_pad=_pad(jumps),
             start_pad=_pad(starts), atom_pad=_pad(a), block=size, num_warps=min(max(size // _LANES, 1), 16),
+            maxnreg=_REGISTERS,
         )  # fmt: skip
     # Everything into two arrays, which are copied to the host together.
     found = v.new_empty(3 * r + 2 + a * a, dtype=torch.float64)
@@ -102,15 +105,24 @@ def sums(block: Block, point: Point) -> Sums:
         tiles = -(-a // _TILE)
         with device_of_kernel(v):
             _kernels().covariances[(tiles, tiles)](of_atoms, at, scale, a, found[3 * r + 2 :], tile=_TILE)
-    flat, *of_factors = to_host(wanted)
+    # Where many rows had ties at a start in the last pass, they will again.
+    kept: dict[str, bool] = block.__dict__.setdefault("_many_ties", {})
+    if a and kept.get("last"):
+        wanted.append(_within_ties(block, point, there, moments))
+    flat, *others = to_host(wanted)
     (value, n_tied), by_rank = flat[3 * r : 3 * r + 2], flat[: 3 * r].reshape(3, r)
     whole = np.zeros(0)
     if own is not None:
-        (x,) = of_factors
+        x = others[0]
         by_rank, whole = np.concatenate([by_rank[:2], x[:, :r]]), x[1:, r].astype(np.float64)
     hessian = flat[3 * r + 2 :].reshape(a, a)
     if a and not few(int(n_tied), n):
-        hessian = hessian - _within_ties(block, point, there, moments)
+        known = len(wanted) > (1 if own is None else 2)
+        hessian = hessian - (
+            others[-1] if known else to_host([_within_ties(block, point, there, moments)])[0]
+        )
+    if a:
+        kept["last"] = not few(int(n_tied), n)
     return Sums(float(value), by_rank, whole, hessian)
 
 
@@ -168,7 +180,8 @@ class _Parameters:
         return self.numbers[2 * r + len(point.jumps) :].split([len(self.starts), a, a, a])
 
 
-def _within_ties(block: Block, point: Point, there: _Parameters, moments: Any) -> np.ndarray:
+def _within_ties(block: Block, point: Point, there: _Parameters, moments: Any) -> Any:
+    """`curvature.within_ties`, (a, a) on the device."""
     rows = block.rows
     v: Any = rows.depth
     psi: Any = block.factors
@@ -186,8 +199,7 @@ def _within_ties(block: Block, point: Point, there: _Parameters, moments: Any) -
             of_groups, n, starts, block.weight if psi is None else psi, 0 if psi is None else psi.stride(0),
             at, factor, scale, a, out, factors=psi is not None, rows=_TOGETHER, tile=_TILE,
         )  # fmt: skip
-    excess: np.ndarray = out.sum(dim=0).cpu().numpy()
-    return excess
+    return out.sum(dim=0)
 
 
 def _tail(block: Block, table: Any) -> tuple[int, Any, Any]:

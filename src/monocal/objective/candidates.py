@@ -43,9 +43,8 @@ class Neighbourhood:
         found = found[np.argsort(depth, kind="stable")[:size]]
         around = np.clip(found[:, None] + _AROUND, 0, len(gradient) - 1)
         around = around[(self.family[around] == self.family[found][:, None]) & (gradient[around] < 0)]
-        chosen = np.concatenate([found, around])
-        first = np.unique(chosen, return_index=True)[1]
-        return np.sort(chosen[np.sort(first)[:size]])
+        chosen = list(dict.fromkeys([*found.tolist(), *around.tolist()]))  # each once, the lowest first
+        return np.array(sorted(chosen[:size]), dtype=np.intp)
 
     def _scaled(self, gradient: np.ndarray, at: np.ndarray) -> np.ndarray:
         scaled: np.ndarray = gradient[at] / self.metric[at]

@@ -18,13 +18,14 @@ falls), and the answer is still optimal for the unpenalised objective to within 
 from __future__ import annotations
 
 from copy import copy
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
 
 from ..kernel.interface import Sums, hessian, scale_sums, sums, totals
 from ..kernel.point import BIAS, SCALE, Point
-from ..kernel.totals import DEPTH, HEIGHT, MASS, Totals, scale_totals
+from ..kernel.totals import DEPTH, HEIGHT, MASS, Totals, label_sums, scale_totals
 from ..rows.interface import Rows
 from ..rows.sampling import some_rows
 from ..solver import Expansion
@@ -88,7 +89,8 @@ class RankCone:
         self.rows = rows
         self.begins = begins
         self.mirrors = np.arange(allowed.shape[1]) if mirrors is None else mirrors
-        self.own = np.flatnonzero(self.mirrors == np.arange(len(self.mirrors)))
+        itself = self.mirrors == np.arange(len(self.mirrors))
+        self.own, self.mirrored = np.flatnonzero(itself), np.flatnonzero(~itself)
         self.emphasis = emphasis
         self.unit = unit
         self.scale = scale
@@ -107,7 +109,7 @@ class RankCone:
         self.spread = self._spread()
         self.prior_rows, self.prior_share = prior_rows, 0.0
         self.own_targets: np.ndarray | None = None
-        self._on_fewer: list[RankCone] = []
+        self._of_fewer: list[np.ndarray] = []
         # What the classifier itself says: shares of it, and the scale at which each is said.
         self.own_scales: tuple[tuple[float, float], ...] = ()
         if prior_rows > 0:
@@ -307,20 +309,25 @@ class RankCone:
         if not self.whole_scales:
             return self._take(_atom_sums(self._of_all_factors(found) - self.target))
         # Rank by rank there are scales of the first factor alone, and a factor and its mirror add up to that one.
-        first = found.by_rank[:3]
-        mirrored = np.flatnonzero(self.mirrors != np.arange(len(self.mirrors)))
+        first, mirrored = found.by_rank[:3], self.mirrored
         depth = np.zeros(len(self.mirrors))
         depth[self.own[1:]] = found.whole
         depth[mirrored] = first[DEPTH].sum() - depth[self.mirrors[mirrored]]
         out = np.zeros(self.allowed.shape)
-        out[SCALE, 0] = _atom_sums(first[:, None] - self.target[:, :1])[SCALE, 0]
+        apart = first - self.target[:, 0]
+        out[SCALE, 0] = apart[HEIGHT] - np.cumsum(apart[HEIGHT]) - _from_start(apart[DEPTH])
         out[SCALE, 1:, 0] = self._target_depths[1:] - depth[1:]
         mass = found.by_rank[2:] - self.target[MASS, self.own]
-        before = mass - np.cumsum(mass, axis=1)
+        before = np.subtract(mass, np.cumsum(mass, axis=1), out=mass)
         out[BIAS, self.own] = before
         if len(mirrored):
-            out[BIAS, mirrored] = before[0] - before[np.searchsorted(self.own, self.mirrors[mirrored])]
+            out[BIAS, mirrored] = before[0] - before[self._partners]
         return self._take(out)
+
+    @cached_property
+    def _partners(self) -> np.ndarray:
+        """Where among the factors of their own those are that mirrored ones mirror."""
+        return np.searchsorted(self.own, self.mirrors[self.mirrored])
 
     def excess(self, coefficients: np.ndarray, here: Expansion) -> float:
         """An upper bound of the objective (without the floor) at ``coefficients``, evaluated ``here``, less its infimum."""
@@ -349,7 +356,7 @@ class RankCone:
         out[DEPTH, self.own[:k]], out[HEIGHT, self.own[:k]] = found.by_rank[:k], found.by_rank[k : 2 * k]
         out[MASS, self.own] = found.by_rank[2 * k :]
         out[DEPTH, self.own[k:], 0] = found.whole
-        mirrored = np.flatnonzero(self.mirrors != np.arange(len(self.mirrors)))
+        mirrored = self.mirrored
         if len(mirrored):
             whole = out[:, 0].copy()
             if self.whole_scales:
@@ -375,16 +382,18 @@ class RankCone:
         rows = self.rows.coarse()
         if rows is None:
             return None
-        if not self._on_fewer:  # kept for all copies of this problem
-            self._on_fewer.append(self.on_rows(rows))
-        small = copy(self._on_fewer[0])
-        small.unit, small.scale = self.unit, self.scale
+        if not self._of_fewer:  # kept for all copies of this problem
+            begins = () if self.begins is None else (self.begins,)
+            self._of_fewer.append(rows.sum(label_sums, *begins))
+        label, weight = self._of_fewer[0][:-1], float(self._of_fewer[0][-1])
+        small = copy(self)
+        small.rows, small.n_rows, small._of_fewer = rows, rows.n_rows, []
+        small.totals = replace(self.totals, weight=weight, label=np.reshape(label, self.totals.label.shape))
+        small._aim_at(np.cumsum(small.totals.label, axis=2))
         if self.own_targets is not None:
             small._lean_on(self.own_targets, self.prior_share)
         # The copy is solved for the penalty of the whole, and needs no floor of its own.
-        if len(self.atoms) < len(small.atoms):
-            small = small.plain()
-        small.penalty, small.floor = self.penalty, np.zeros_like(self.floor)
+        small.floor = np.zeros_like(self.floor)
         return small
 
 

@@ -22,7 +22,17 @@ from operator import add
 
 import numpy as np
 
-from ..arrays import array_namespace, device_of, exp_, on_host, sums_along, sums_from, sums_up_to, to_numpy
+from ..arrays import (
+    array_namespace,
+    by_columns,
+    device_of,
+    exp_,
+    on_host,
+    sums_along,
+    sums_from,
+    sums_up_to,
+    to_numpy,
+)
 from ..kernel.block import Block
 from ..kernel.columns import column_moments
 from ..kernel.point import Point, in_parts, weighted
@@ -30,7 +40,7 @@ from ..kernel.tail import tail_moments
 from ..rows.interface import Rows
 
 # Elements that are worked on at a time.
-_PART = 2**16
+_PART = 2**19
 
 
 @dataclass(frozen=True)
@@ -89,6 +99,9 @@ def _column_information(block: Block, scale: float, begins: np.ndarray, n_ranks:
 
 def _block_information(block: Block, scale: float, whole_scales: bool) -> Information:
     """On the host in parts: it takes a dozen arrays, and those of a whole block would not fit the cache."""
+    found = block.engine.information(block, scale, whole_scales)
+    if found is not None:
+        return Information(*found)
     n, r = block.rows.depth.shape
     width = r if block.factors is None else max(r, block.factors.shape[1])
     size = max(1, _PART // width) if on_host(block.weight) else n
@@ -99,7 +112,8 @@ def _block_information(block: Block, scale: float, whole_scales: bool) -> Inform
 
 
 def _part_information(block: Block, scale: float, whole_scales: bool) -> Information:
-    rows, v, height = block.rows, block.rows.depth, block.rows.height[:, None]
+    rows, height = block.rows, block.rows.height[:, None]
+    v = by_columns(rows.depth)
     xp = array_namespace(v)
     psi = xp.ones_like(height) if block.factors is None else block.factors
     with np.errstate(under="ignore", over="ignore"):

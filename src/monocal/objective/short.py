@@ -138,11 +138,9 @@ class ShortRows:
         No row may share its top among several classes, as in `rows`.
         """
         xp = array_namespace(self.depth)
-        psi, height = (
-            xp.astype(xp.concat(parts, axis=0), xp.float64)
-            for parts in ([b.factors for b in rows.blocks], [b.rows.height for b in rows.blocks])
-        )
-        share = psi * like(self.weight / self.weight.sum(), self.depth)[:, None]
+        share = xp.concat([xp.astype(block.factors, xp.float64) for block in rows.blocks])
+        share *= like(self.weight / self.weight.sum(), self.depth)[:, None]
+        height = xp.concat([xp.astype(block.rows.height, xp.float64) for block in rows.blocks])
         parts = [self.own_depth]
         for q in (1.0 - self.own_top, self.own_top):
             parts += [height * q, q]

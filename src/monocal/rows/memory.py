@@ -24,12 +24,13 @@ from .sampling import (
     choose_rows,
     in_sample,
     join_samples,
-    join_small,
     one_in,
     sample_step,
 )
 
 T = TypeVar("T")
+# Up to this many logits, what is left of rows is one block: to share it among threads would cost more than it saves.
+_ONE_BLOCK = 2**21
 
 # Elements that are worth a thread: of a run, and of blocks, where more is done with each.
 _LEAST_RUN, _LEAST_BLOCKS = 2**19, 2**18
@@ -156,8 +157,10 @@ class MemoryRows:
         return MemoryRows([*chain.from_iterable(joined)])
 
     def part(self, chosen: np.ndarray) -> MemoryRows:
-        blocks = choose_rows(self.blocks, chosen)
-        return MemoryRows(join_small(blocks, self.n_classes) if self._on_host else blocks)
+        kept = choose_rows(self.blocks, chosen)
+        if self._on_host and np.count_nonzero(chosen) * self.n_classes <= _ONE_BLOCK:
+            kept = join_samples(kept, len(kept))
+        return MemoryRows(kept)
 
     def total_weight(self) -> float:
         return sum(float(to_numpy(b.weight).sum(dtype=np.float64)) for b in self.blocks)

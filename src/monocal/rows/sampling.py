@@ -52,19 +52,6 @@ def join_samples(thin: Sequence[Block], step: int) -> list[Block]:
     return [join_blocks(group) if len(group) > 1 else group[0].every(1) for group in groups]
 
 
-def join_small(blocks: Sequence[Block], n_classes: int) -> list[Block]:
-    """Neighbours joined, as long as they have no more rows than a block that fits the cache."""
-    most, groups, rows = rows_of_size(CPU_BLOCK, n_classes), [[blocks[0]]], blocks[0].n_rows
-    for block in blocks[1:]:
-        rows += block.n_rows
-        if rows <= most:
-            groups[-1].append(block)
-        else:
-            groups.append([block])
-            rows = block.n_rows
-    return [join_blocks(group) for group in groups]
-
-
 def one_in(
     step: int, parts: Iterable[tuple[np.ndarray, np.ndarray]], first: int = 0
 ) -> tuple[np.ndarray, np.ndarray]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-from scipy.linalg import solve_triangular
+from scipy.linalg.lapack import dtrtrs
 from scipy.optimize import nnls
 
 from .certificate import Goal, Iterate
@@ -206,7 +206,7 @@ def _bounded_newton_step(
             break
         except np.linalg.LinAlgError:
             ridge *= 10
-    target = factor.T @ (room * scale) - solve_triangular(factor, g / scale, lower=True)
+    target = factor.T @ (room * scale) - dtrtrs(factor, g / scale, lower=1)[0]
     moved: np.ndarray
     try:
         moved, _ = nnls(factor.T, target, maxiter=50 * len(g))
