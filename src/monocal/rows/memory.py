@@ -149,12 +149,23 @@ class MemoryRows:
             return None
         some = self.blocks[:: blocks_between(step, self.n_classes)]
         groups = [some[i : i + step] for i in range(0, len(some), step)]
-        joined = parallel_map(
-            lambda group: join_samples([b[slice(None, None, step)] for b in group], step),
-            groups,
-            serial=is_torch(some[0].weight),
-        )
-        return MemoryRows([*chain.from_iterable(joined)])
+        thin = [sum(-(-block.n_rows // step) for block in group) for group in groups]
+        first = some[0].rows.depth
+        # In one array, so that the blocks of a thread lie one after another (`_runs`).
+        row_after_row = isinstance(first, np.ndarray) and first.flags.c_contiguous
+        depths = np.empty((sum(thin), self.n_ranks), first.dtype) if row_after_row else None
+
+        def join(item: tuple[Sequence[Block], tuple[int, int]]) -> Block:
+            group, (begin, end) = item
+            (block,) = join_samples([b[slice(None, None, step)] for b in group], step)
+            if depths is None:
+                return block
+            depths[begin:end] = block.rows.depth
+            return replace(block, rows=replace(block.rows, depth=depths[begin:end]))
+
+        places = pairwise(np.cumsum([0, *thin]).tolist())
+        serial = is_torch(some[0].weight)
+        return MemoryRows(parallel_map(join, [*zip(groups, places, strict=True)], serial))
 
     def part(self, chosen: np.ndarray) -> MemoryRows:
         kept = choose_rows(self.blocks, chosen)
