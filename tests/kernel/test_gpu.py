@@ -10,6 +10,7 @@ from monocal.data import synthetic
 
 torch = pytest.importorskip("torch")
 from monocal.export import LogitsProcessor, to_torch  # noqa: E402  # they need torch
+from monocal.kernel.triton_prepare import prepare  # noqa: E402
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 
@@ -223,10 +224,35 @@ def test_a_logits_processor_that_is_called_often(fitted):
         assert torch.equal(process(None, rows), wanted)
 
 
-def test_more_ranks_than_the_kernels_of_a_fit_hold():
-    data = synthetic(600, 9000, seed=4)
+@pytest.mark.parametrize("classes", [9000, 17_000])
+def test_many_ranks(classes):
+    """Nearly as many as the kernels of a fit hold, and more."""
+    data = synthetic(600 if classes < 10_000 else 250, classes, seed=4)
     z, y = data.values.astype(np.float32), data.labels
     host = mc.MCCT().fit(z, y)
     there = mc.MCCT().fit(torch.as_tensor(z).cuda(), torch.as_tensor(y).cuda())
     assert there.solution_.converged
     assert there.solution_.objective == pytest.approx(host.solution_.objective, abs=2e-6)
+
+
+@pytest.mark.parametrize("m", [1, 2, 33, 100, 1024, 1500, 4096, 5000])
+def test_rows_of_every_length_are_sorted(m):
+    rng = np.random.default_rng(m)
+    z = torch.as_tensor(rng.normal(size=(7, m)).astype(np.float32))
+    z[1] = z[1].round()  # ties
+    z[2] = z[2, :1]
+    z[3] = z[3].sort().values
+    z[4] = z[3].flip(0)
+    y = torch.as_tensor(rng.integers(0, m, 7))
+    found = prepare(z.cuda(), y.cuda())
+    depth = z.max(dim=1, keepdim=True).values - z.sort(dim=1).values
+    assert torch.equal(found.rows.depth.cpu(), depth)
+    label = z.max(dim=1, keepdim=True).values - z.gather(1, y[:, None])
+    assert torch.equal(found.label_depth.cpu(), label[:, 0])
+    assert torch.equal(found.label_rank.cpu(), (depth > label).sum(dim=1))
+    assert torch.equal(found.label_held.cpu(), (depth == label).sum(dim=1))
+    tied = (depth[:, 1:] == depth[:, :-1]).any(dim=0).numpy()
+    assert (found.rows.tied == np.append(False, tied)).all()
+    if m > 1:
+        z[5, 0] = -np.inf  # masked rows take another way
+        assert prepare(z.cuda(), y.cuda()) is None

@@ -13,6 +13,7 @@ import pytest
 from kernel.rank_oracle import BIAS, SCALE, objective
 from monocal.kernel.choice import ARRAY, COMPILED, RANK_MAJOR, TRITON, engine_for
 from monocal.objective.cone import RankCone
+from monocal.objective.information import information
 from monocal.ranks.ranked import Rest, Tail
 from monocal.rows.memory import MemoryRows
 
@@ -205,6 +206,58 @@ def test_the_plain_scale_alone(name, rows):
         assert abs(found.value - value) < tol
         np.testing.assert_allclose(found.gradient, gradient, atol=tol)
         np.testing.assert_allclose(found.hessian, hessian, atol=10 * tol)
+
+
+def informed(z, w, psi, scale, rest=None):
+    """`objective.information` row by row: weight, variances (2, K, r) and errors (K,)."""
+    r = z.shape[1]
+    variances, errors = np.zeros((2, psi.shape[1], r)), np.zeros(psi.shape[1])
+    for i, row in enumerate(z):
+        ranked = np.sort(row)
+        v = ranked[-1] - ranked
+        height = v[np.isfinite(v)].max()
+        p = np.exp(-scale * v)
+        v = np.where(np.isfinite(v), v, 0.0)
+        away, count = (0.0, 0) if rest is None else (rest[0][i], rest[1])
+        others = count * np.exp(-scale * away)
+        p, others = p / (p.sum() + others), others / (p.sum() + others)
+        for start in range(r):
+            upper = np.arange(r) >= start
+            for kind, drop in enumerate((np.where(upper, v, height), np.where(upper, 0.0, 1.0))):
+                below = (away if start == 0 else height) if kind == 0 else 1.0
+                mean, square = p @ drop + others * below, p @ drop**2 + others * below**2
+                variances[kind, :, start] += w[i] * psi[i] ** 2 * (square - mean**2)
+        errors += w[i] * psi[i] ** 2 * (1.0 - p[-1])
+    return w.sum(), variances, errors
+
+
+@pytest.mark.parametrize("with_rest", [False, True])
+@pytest.mark.parametrize("name", ENGINES)
+def test_information(name, rows, with_rest):
+    engine, make, tol = ENGINES[name]
+    if engine is COMPILED:
+        pytest.importorskip("numba")
+    array = make()
+    z, _, w = rows
+    y = z.argmax(axis=1)
+    height = z.max(axis=1) - np.where(np.isinf(z), np.inf, z).min(axis=1)
+    psi = np.stack([np.ones(N), height / (1 + height), 1 / (1 + height)], axis=1)
+    rest = (height + 0.5, 3) if with_rest else None
+    block = engine.prepare(array(z), array(y), array(w), statistics=[share_of_row])
+    if rest is not None:
+        known = Rest(array(rest[0]), array(np.full(N, float(rest[1]))))
+        tail = Tail(None, array(np.zeros(N, dtype=np.int64)), False, known)
+        block = replace(block, rows=replace(block.rows, tail=tail, n_classes=M + rest[1]))
+    for given, factors in ((psi[:, :1], None), (psi, factors_of(block.statistics))):
+        some = MemoryRows([replace(block, factors=factors)])
+        found = information(some, 0.7, whole_scales=True)
+        weight, variances, errors = informed(z, w, given, 0.7, rest)
+        assert found.weight == pytest.approx(weight)
+        tol_of_sums = max(1e-9, 10 * tol) * N
+        np.testing.assert_allclose(found.errors, errors, atol=tol_of_sums)
+        np.testing.assert_allclose(found.variances[BIAS], variances[BIAS], atol=tol_of_sums)
+        np.testing.assert_allclose(found.variances[SCALE, 0], variances[SCALE, 0], atol=tol_of_sums)
+        np.testing.assert_allclose(found.variances[SCALE, 1:, 0], variances[SCALE, 1:, 0], atol=tol_of_sums)
 
 
 def test_the_choice_of_an_engine():

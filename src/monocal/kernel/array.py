@@ -53,9 +53,10 @@ class ArrayEngine:
         dtype: object = None,
         ordered: bool = True,
         into: np.ndarray | None = None,
+        ranked: Ranked | None = None,
     ) -> Block:
         xp = array_namespace(logits)
-        rows = self._ranked(logits, top_k, dtype, ordered, into)
+        rows = ranked or self._ranked(logits, top_k, dtype, ordered, into)
         depth, tail = rows.depth, rows.tail
         z_label = xp.astype(xp.take_along_axis(logits, labels[:, None], axis=1), depth.dtype)
         with np.errstate(over="ignore"):
@@ -76,6 +77,9 @@ class ArrayEngine:
             known = self._measured(rows)
             stats = xp.stack([xp.astype(s(known), depth.dtype) for s in statistics], axis=1)
         return Block(self, rows, xp.astype(weight, depth.dtype), label_depth, below, held, size, stats)
+
+    def rank_in_place(self, logits: Array, into: np.ndarray) -> Ranked | None:
+        return None
 
     def _ranked(
         self, logits: Array, top_k: int | None, dtype: object, ordered: bool, into: np.ndarray | None
@@ -118,6 +122,11 @@ class ArrayEngine:
 
     def largest_tie(self, rows: Ranked) -> int:
         return largest_tie(rows)
+
+    def information(
+        self, block: Block, scale: float, whole_scales: bool
+    ) -> tuple[float, np.ndarray, np.ndarray] | None:
+        return None
 
     def _scale_moments(self, block: Block, lefts: list[Array], whole_scales: bool) -> list[np.ndarray]:
         return [to_numpy(x) for x in self._moments_by_rank(block, lefts, whole_scales)]

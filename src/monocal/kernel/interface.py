@@ -86,12 +86,16 @@ class Engine(Protocol):
         dtype: object = None,
         ordered: bool = True,
         into: np.ndarray | None = None,
+        ranked: Ranked | None = None,
     ) -> Block:
         """Sort rows of logits (n, m) and find their labels (n,).
 
         ``ordered=False`` will do where no atom begins above the lowest rank. The depths of all ranks may have a place ``into``
-        which they go.
+        which they go. Rows that are ``ranked`` already are not sorted again.
         """
+
+    def rank_in_place(self, logits: Array, into: np.ndarray) -> Ranked | None:
+        """All ranks of any number of rows, ``into`` an array; None where rows need more room than that."""
 
     def totals(self, block: Block, whole_scales: bool) -> Totals:
         """Label sums and atom moments; ``whole_scales`` as in `Point`."""
@@ -130,6 +134,11 @@ class Engine(Protocol):
 
     def largest_tie(self, rows: Ranked) -> int:
         """Ranks of the largest group of equal values."""
+
+    def information(
+        self, block: Block, scale: float, whole_scales: bool
+    ) -> tuple[float, np.ndarray, np.ndarray] | None:
+        """The numbers of `objective.information.Information`; None where its array operations make them as well."""
 
     def scale_sums(self, block: Block, scale: float) -> np.ndarray:
         """The same where there is no atom but the plain scale: value, slope and curvature, without the labels."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..arrays import Array, array_namespace, takes_triton
 from ..ranks.ranked import Ranked, rank_rows
-from . import triton_prepare, triton_rows, triton_tail, triton_totals
+from . import triton_information, triton_prepare, triton_rows, triton_tail, triton_totals
 from .array import ArrayEngine
 from .block import Block
 from .interface import Sums
@@ -36,12 +36,22 @@ class TritonEngine(ArrayEngine):
         dtype: object = None,
         ordered: bool = True,
         into: np.ndarray | None = None,
+        ranked: Ranked | None = None,
     ) -> Block:
-        all_ranks = ordered and min(top_k or logits.shape[1], logits.shape[1]) == logits.shape[1]
+        all_ranks = (
+            ranked is None and ordered and min(top_k or logits.shape[1], logits.shape[1]) == logits.shape[1]
+        )
         found = triton_prepare.prepare(logits, labels) if all_ranks else None
         if found is None:
             return super().prepare(
-                logits, labels, weight, top_k=top_k, statistics=statistics, dtype=dtype, ordered=ordered
+                logits,
+                labels,
+                weight,
+                top_k=top_k,
+                statistics=statistics,
+                dtype=dtype,
+                ordered=ordered,
+                ranked=ranked,
             )
         rows = found.rows
         xp = array_namespace(rows.depth)
@@ -71,6 +81,15 @@ class TritonEngine(ArrayEngine):
         left: Any = block.factors * block.weight[:, None]
         moments: list[Any] = self._moments_by_rank(block, [left, block.factors * left], whole_scales)
         return triton_totals.totals(block, [x.double() for x in moments])
+
+    def information(
+        self, block: Block, scale: float, whole_scales: bool
+    ) -> tuple[float, np.ndarray, np.ndarray] | None:
+        return (
+            triton_information.information(block, scale)
+            if triton_information.suits(block, whole_scales)
+            else None
+        )
 
     def _ranked(
         self, logits: Array, top_k: int | None, dtype: object, ordered: bool, into: np.ndarray | None

@@ -9,10 +9,11 @@ import numpy as np
 
 
 def device_of_kernel(x: Any) -> AbstractContextManager[Any]:
-    """The device of ``x`` as the current one; on the host, where Triton interprets kernels, nothing is to be done."""
+    """The device of ``x`` as the current one. Mostly it is; on the host, where Triton interprets kernels, there is none."""
     import torch
 
-    return torch.cuda.device(x.device) if x.is_cuda else nullcontext()
+    there = x.is_cuda and x.device.index != torch.cuda.current_device()
+    return torch.cuda.device(x.device) if there else nullcontext()
 
 
 def power(x: int) -> int:
@@ -22,12 +23,12 @@ def power(x: int) -> int:
 
 def sorted_each(log: int) -> int:
     """How many of ``2^log`` numbers a thread holds that sorts them (`triton_sort_kernels`)."""
-    return min(max(2**log // 32, 1), 32)
+    return min(max((1 << log) // 32, 1), 32)
 
 
 def sorting_warps(log: int) -> int:
     """How many warps sort ``2^log`` numbers."""
-    return max(2**log // 1024, 1)
+    return max((1 << log) // 1024, 1)
 
 
 def to_host(xs: list[Any]) -> list[np.ndarray]:

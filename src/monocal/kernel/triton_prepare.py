@@ -18,7 +18,7 @@ from ..ranks.ranked import LARGEST, Ranked
 from .triton_launch import device_of_kernel, power, sorted_each, sorting_warps
 
 # Classes of a row that a kernel sorts in registers, and those that it holds.
-_SORTED, _LONGEST = 4096, 8192
+_SORTED, _LONGEST = 4096, 16384
 
 
 @dataclass(frozen=True)

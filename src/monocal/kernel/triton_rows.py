@@ -30,7 +30,7 @@ from .triton_launch import device_of_kernel, power, to_host
 from .triton_tail import tail_sums
 
 # Ranks of a row that a kernel holds at a time.
-_LONGEST = 8192
+LONGEST = 16384
 # Registers of a thread, so that many rows are under way at a time.
 _REGISTERS = 128
 # Jumps, and atoms of a working set, that are looked at together.
@@ -55,7 +55,7 @@ def suits(block: Block, point: Point) -> bool:
     tail = block.rows.tail
     known = tail is None or (tail.logits is None) != (tail.rest is None)
     r = block.rows.depth.shape[1]
-    short = r <= _LONGEST and len(point.jumps) <= _JUMPS and len(point.start) <= _ATOMS
+    short = r <= LONGEST and len(point.jumps) <= _JUMPS and len(point.start) <= _ATOMS
     plain = block.factors is None or point.whole_scales
     return known and short and plain and readable(block)
 

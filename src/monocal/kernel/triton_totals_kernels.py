@@ -8,6 +8,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from .triton_functions import exponential
+
 
 @triton.jit(do_not_specialize=["n", "rows"])
 def moments(v, n, r, rows, weight, height, by_row, by_rank, rows_too: tl.constexpr, block: tl.constexpr):
@@ -55,3 +57,57 @@ def longest_ties(v, r, height, out, block: tl.constexpr):
         longest = tl.maximum(longest, tl.max(tl.where(valid, rank - begins + 1, 1), axis=0))
         since = tl.max(begins, axis=0)
     tl.store(out + row, longest)
+
+
+@triton.jit(do_not_specialize=["n", "rows"])
+def information(
+    v, n, r, rows, weight, height, leading, lesser, rest_depth, rest_count, biases, by_row, by_rank,
+    factors: tl.constexpr, rest: tl.constexpr, block: tl.constexpr,
+):  # fmt: skip
+    # See `triton_information`; the scale is given in two parts.
+    part = tl.program_id(0).to(tl.int64)
+    rank = tl.arange(0, block)
+    used = rank < r
+    depth = tl.zeros([block], dtype=tl.float32)
+    others = tl.zeros([block], dtype=tl.float32)
+    bias = tl.zeros([block], dtype=tl.float32)
+    for row in range(part * rows, tl.minimum(part * rows + rows, n)):
+        x = tl.load(v + row * r + rank, mask=used, other=0.0)
+        u = tl.load(height + row)
+        valid = used & (x <= u)
+        x = tl.where(valid, x, 0.0)
+        x64 = x.to(tl.float64)
+        p = tl.where(valid, exponential(-(leading * x64 + lesser * x64).to(tl.float32)), 0.0)
+        # The rest lies below all starts, and at the lowest it drops by its own depth.
+        t0 = u * 0.0
+        t1 = t0
+        t2 = t0
+        if rest:
+            away = tl.load(rest_depth + row).to(tl.float64)
+            many = tl.load(rest_count + row).to(tl.float64) * tl.exp(-(leading * away + lesser * away))
+            t0 = many.to(tl.float32)
+            t1 = (many * away).to(tl.float32)
+            t2 = (many * away * away).to(tl.float32)
+        total = tl.sum(p, axis=0) + t0
+        p = p / total
+        below = tl.cumsum(p, 0) - p + t0 / total
+        pv = p * x
+        lowest = rank == 0
+        pvv = pv * x + tl.where(lowest, t2 / total, 0.0)
+        upwards = tl.cumsum(pv, 0, reverse=True)
+        first = tl.where(lowest, upwards + t1 / total, upwards + u * below)
+        second = tl.where(lowest, 0.0, u * u * below) - first * first
+        spread = tl.where(used, below - below * below, 0.0)
+        w = tl.load(weight + row)
+        depth += w * pvv
+        others += tl.where(used, w * second, 0.0)
+        bias += w * spread
+        if factors:
+            tl.store(biases + row * r + rank, spread, mask=used)
+        whole = tl.sum(pvv + tl.where(lowest, second, 0.0), axis=0)
+        tl.store(by_row + row * 3, whole.to(tl.float64))
+        tl.store(by_row + row * 3 + 1, tl.sum(tl.where(rank == r - 1, below, 0.0), axis=0).to(tl.float64))
+    by_rank += part * 3 * r + rank
+    tl.store(by_rank, depth.to(tl.float64), mask=used)
+    tl.store(by_rank + r, others.to(tl.float64), mask=used)
+    tl.store(by_rank + 2 * r, bias.to(tl.float64), mask=used)

@@ -99,6 +99,9 @@ def _column_information(block: Block, scale: float, begins: np.ndarray, n_ranks:
 
 def _block_information(block: Block, scale: float, whole_scales: bool) -> Information:
     """On the host in parts: it takes a dozen arrays, and those of a whole block would not fit the cache."""
+    found = block.engine.information(block, scale, whole_scales)
+    if found is not None:
+        return Information(*found)
     n, r = block.rows.depth.shape
     width = r if block.factors is None else max(r, block.factors.shape[1])
     size = max(1, _PART // width) if on_host(block.weight) else n

@@ -40,12 +40,13 @@ from ..ranks.ranked import Ranked, Rest, Tail
 from ..rows.gathered import Gathered
 from ..rows.interface import Rows
 from ..rows.memory import MemoryRows
-from ..rows.parallel import row_slices
 from ..rows.sampling import DOUBLE_BELOW
 
 RANKS = 32
 # The largest number of rows to gather. Of more rows, one in so many is taken.
 _MOST_ROWS = 2**20
+# Rows of a block of short rows.
+_BLOCK = 4096
 # A depth at which a class has no probability in double precision.
 _NOTHING = 600.0
 # The same at every scale that groups may have.
@@ -191,9 +192,14 @@ class ShortRows:
         )
         values = like(statistics, depth)
         block = Block(engine_for(depth), ranked, weight, label_depth, rank, nothing + 1, nothing + 1, values)
-        # On the host in blocks that fit the cache, and can be shared among threads.
-        blocks = [block[part] for part in row_slices(depth)] if on_host(depth) else [block]
-        return MemoryRows(blocks).with_factors(factors)
+        return MemoryRows(_for_the_cache(block) if on_host(depth) else [block]).with_factors(factors)
+
+
+def _for_the_cache(block: Block) -> list[Block]:
+    """The same rows in blocks of which a core's cache holds several arrays, rank by rank as the engine reads them."""
+    ends = np.append(np.arange(_BLOCK, block.n_rows, _BLOCK), block.n_rows)
+    parts = block.split(ends)
+    return [replace(b, rows=replace(b.rows, depth=np.asfortranarray(b.rows.depth))) for b in parts]
 
 
 def shorten(rows: Rows, point: Point, own_scales: Sequence[tuple[float, float]]) -> ShortRows:
