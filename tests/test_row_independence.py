@@ -491,3 +491,22 @@ def test_renaming_the_classes_renames_the_result_up_to_the_order_of_sums(name, f
         double(c.predict_proba(x)) for c, x in ((cal, rows), (with_names(cal, names), rows[:, names]))
     )
     np.testing.assert_allclose(renamed, p[:, names], rtol=rounding, atol=rounding)
+
+
+@pytest.mark.parametrize("kind", ["mixed", "tied"])
+@pytest.mark.parametrize("form", ["numpy float64", "numpy float32", "torch float64"])
+@pytest.mark.parametrize(
+    "name", ["TS", "MCCT, many jumps", "MCCT, top 5", "conditional, all statistics", "conditional, top 5"]
+)
+def test_rows_that_lie_in_memory_class_by_class(name, form, kind):
+    """As decision functions of scikit-learn and transposed arrays do. All that differs is the order of sums."""
+    dtype, _ = FORMS[form]
+    tied = np.round(4 * np.random.default_rng(0).normal(size=(200, M)))
+    rows = in_form(tied if kind == "tied" else mixed_rows(M, seed=13, each=5), dtype)
+    other = rows.T.contiguous().T if isinstance(rows, torch.Tensor) else np.asfortranarray(rows)
+    rounding = 1e-13 if epsilon(rows) < 1e-12 else 2e-6
+    for method in ("predict_proba", "transform"):
+        expected, result = (double(getattr(fitted(name), method)(x)) for x in (rows, other))
+        assert_sound(rows, result, method)
+        if method == "predict_proba":
+            np.testing.assert_allclose(result, expected, rtol=rounding, atol=rounding)

@@ -348,7 +348,7 @@ def _next_up(x: Array) -> Array:
 # A library's exp is accurate to a few units in the last place but need not be monotone there. On a grid so coarse
 # that neighbours differ by more than the error, it must be: 2^-20 is 8 units of float32, 2^-48 is 16 of float64.
 EXP_GRID = {"float32": 2.0**20, "float64": 2.0**48}
-_GRID_OF_SIZE = {4: EXP_GRID["float32"], 8: EXP_GRID["float64"]}
+GRID_OF_SIZE = {4: EXP_GRID["float32"], 8: EXP_GRID["float64"]}
 
 
 def ordered_exp(x: A) -> A:
@@ -365,7 +365,7 @@ def ordered_exp(x: A) -> A:
 
 def _ordered_exp_(x: Any) -> Any:
     """The same in place, where overflow and underflow are nothing to warn of."""
-    grid = _GRID_OF_SIZE[x.dtype.itemsize]
+    grid = GRID_OF_SIZE[x.dtype.itemsize]
     x *= grid
     x = x.round_() if is_torch(x) else _np.rint(x, out=x)
     x *= 1.0 / grid
@@ -392,12 +392,36 @@ def anchored_softmax_and_top_(f: Any) -> tuple[Any, Any]:
         return _softmax_and_top_(f)
 
 
+# Up to so many classes it pays to lay rows out class by class: operations then run along thousands of rows.
+FEW_CLASSES = 64
+# Up to so many, sums need no care for their last digits.
+_SHORT = 4096
+
+
+def by_class(z: np.ndarray) -> np.ndarray:
+    """Rows of few classes laid out class by class in memory, other rows as they are."""
+    return np.asfortranarray(z) if z.shape[1] <= FEW_CLASSES else z
+
+
 def row_sums(x: Any) -> Any:
-    """Sums over the classes (n, 1). A device adds in an order that depends on the number of rows: there in double precision, so
-    that it leaves no trace."""
-    if on_host(x):
+    """Sums over the classes (n, 1), each in an order that does not depend on how many rows there are or how they lie.
+
+    A device adds in an order that depends on the number of rows: there in double precision, so that it leaves no trace.
+    """
+    if not on_host(x):
+        return x.sum(-1, keepdim=True, dtype=array_namespace(x).float64).to(x.dtype)
+    m = x.shape[-1]
+    if type(x) is not np.ndarray or x.ndim != 2 or m > _SHORT:
         return array_namespace(x).sum(x, axis=-1, keepdims=True)
-    return x.sum(-1, keepdim=True, dtype=array_namespace(x).float64).to(x.dtype)
+    if m > FEW_CLASSES:
+        return np.einsum("ij->i", x)[:, None]
+    while m > 1:  # halves on halves
+        half = m // 2
+        folded = x[:, :half] + x[:, half : 2 * half]
+        if m % 2:
+            folded[:, :1] += x[:, m - 1 : m]
+        x, m = folded, half
+    return x
 
 
 def _softmax_and_top_(f: Any) -> tuple[Any, Any]:

@@ -46,7 +46,7 @@ def read_matrix(x: Any, name: str = "X") -> Given:
         raise InputError(
             f"{name}: found array with 0 {what} (shape={tuple(values.shape)}) while a minimum of 1 is required."
         )
-    return Given(values, eps, x.dtype if _is_bfloat16(x) else values.dtype)
+    return Given(values, eps, x.dtype if values is not x and _is_bfloat16(x) else values.dtype)
 
 
 def check_logits(x: Any, name: str = "X", first_row: int = 0) -> Given:
@@ -59,7 +59,10 @@ def check_logits(x: Any, name: str = "X", first_row: int = 0) -> Given:
     xp = array_namespace(z)
     with np.errstate(over="ignore", invalid="ignore"):
         # In a wider type than half precision, where the sum of many would overflow.
-        fine = math.isfinite(xp.sum(z, dtype=compute_dtype(z)))
+        dtype = compute_dtype(z)
+        fine = math.isfinite(
+            np.add.reduce(z, axis=None, dtype=dtype) if type(z) is np.ndarray else xp.sum(z, dtype=dtype)
+        )
     if not fine:
         repair, leave = "Remove or repair such rows first.", "Leave at least one class available."
         only = "Only -inf is allowed (the class is not available in that row)."

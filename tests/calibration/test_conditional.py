@@ -13,6 +13,7 @@ from scipy.special import log_softmax, softmax
 import monocal as mc
 from hostile import DTYPES, assert_order_kept, calibration_set, hard_rows, narrow
 from monocal.calibration import conditional
+from monocal.calibration.ramps import _quantiles
 from monocal.calibration.statistics import STATISTICS, compute
 from monocal.data import synthetic
 from monocal.ranks.ranked import rank_rows
@@ -445,3 +446,15 @@ def test_the_explained_scale_is_the_scale(fitted):
     z, _ = two_kinds()
     weights = fitted.factors_(rank_rows(z)) @ fitted.coefficients_[0].sum(axis=1)
     assert fitted.explain().mean_scale == pytest.approx(weights.mean(), rel=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_knots_are_weighted_quantiles(seed):
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(2, 60))
+    values = rng.normal(size=n).round(seed % 3 + 1)
+    weight = np.ones(n) if seed % 2 else rng.random(n) * (rng.random(n) < 0.7)
+    weight[0] = 1.0
+    levels = np.linspace(0.0, 1.0, 9)
+    expected = np.quantile(values, levels, weights=weight, method="inverted_cdf")
+    np.testing.assert_array_equal(_quantiles(values, weight, levels), expected)

@@ -11,6 +11,7 @@ from sklearn.naive_bayes import GaussianNB
 
 import monocal as mc
 from monocal import metrics
+from monocal.rows import sampling
 
 SETS = [
     "nncal_cifar10_densenet40",
@@ -410,3 +411,17 @@ def test_a_failed_fit_leaves_no_trace():
     with pytest.raises(mc.InputError):
         fresh.fit(z, y)
     assert not [name for name in vars(fresh) if name.endswith("_")]
+
+
+@pytest.mark.parametrize("kind", [mc.MCCT, mc.ConditionalMCCT])
+def test_a_sample_says_what_need_not_be_exact(kind, monkeypatch):
+    """Above half a million logits: another unit of the penalty by a few percent, and a map as good as with all rows."""
+    z, y = example(9000, 60)
+    half = slice(None, None, 2)
+    some = kind().fit(z, y)
+    monkeypatch.setattr(sampling, "_ALL_BELOW", 2**22)
+    every = kind().fit(z, y)
+    assert some.solution_.converged
+    assert every.solution_.converged
+    assert some.score(z[half], y[half]) == pytest.approx(every.score(z[half], y[half]), abs=2e-4)
+    assert some.solution_.objective != every.solution_.objective

@@ -117,6 +117,15 @@ def test_one_coefficient_cannot_be_missed():
     assert solution.coefficients[0] == pytest.approx(np.log(1e6), abs=1e-6)
 
 
+@pytest.mark.parametrize(("rate", "most"), [(1.7, 5), (3.4, 4), (10.2, 6), (34.0, 6)])
+def test_one_coefficient_takes_few_evaluations(rate, most):
+    """The last two points together tell where the root is. Newton's steps alone would take one or two evaluations more."""
+    problem = TunedPoisson(np.linspace(0.5, 1.5, 50)[:, None], np.full(50, rate))
+    solution = minimize(problem, start=np.array([1.0]), tol=1e-11)
+    assert solution.converged
+    assert problem.calls <= most
+
+
 @pytest.mark.parametrize("lower", [-5.0, -1e-3, 0.0, 1e-6, 4.0])
 @pytest.mark.parametrize("root", [-3.0, -1e-4, 1e-5, 2.0, 50.0])
 def test_one_coefficient_with_any_lower_bound(lower, root):

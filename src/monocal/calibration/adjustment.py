@@ -32,6 +32,7 @@ from .cone import BIAS_EMPHASIS, PSEUDO_ERRORS, SCALE_EMPHASIS
 from .depths import ArrayDepths
 from .fields_only import FieldsOnly
 from .group_scales import GroupScales, group_scales, spread_of_groups
+from .pieces import FEW
 from .ramps import RampFactors, choose_ramps
 from .statistics import log_odds
 
@@ -104,7 +105,11 @@ class Adjustment(FieldsOnly):
         numbers = [
             like(self._column(context, i), odds) for i, c in enumerate(self.column_scales) if c is None
         ]
-        psi = self.factors.of_statistics(array_namespace(odds).stack([odds, *numbers], axis=1))
+        values = array_namespace(odds).stack([odds, *numbers], axis=1) if numbers else odds[:, None]
+        psi = self.factors.of_statistics(values)
+        if type(psi) is np.ndarray and len(psi) <= FEW:  # the same sums, in fewer calls
+            both = np.cumsum(psi[:, None, :] * self._steps_in(psi.dtype), axis=2)
+            return both[:, 0, -1], both[:, 1, -1]
         weight, lift = (_mixed(psi, steps) for steps in self.steps)
         return weight, lift
 
@@ -158,8 +163,20 @@ class Adjustment(FieldsOnly):
         weight, lift = (_mixed(psi, steps) for steps in self.steps)
         return to_numpy(scale), to_numpy(weight), to_numpy(lift)
 
+    def _steps_in(self, dtype: Any) -> np.ndarray:
+        if dtype not in self._kept:
+            self._kept[dtype] = self.steps.astype(dtype)
+        steps: np.ndarray = self._kept[dtype]
+        return steps
+
     @cached_property
-    def _kept(self) -> dict[str, Any]:
+    def has_scales(self) -> bool:
+        """Whether any group has a scale of its own."""
+        groups = (self.class_scales, *self.column_scales)
+        return any(g is not None and g.variance > 0 for g in groups)
+
+    @cached_property
+    def _kept(self) -> dict[Any, Any]:
         return {}
 
     @property

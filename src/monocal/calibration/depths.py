@@ -54,6 +54,7 @@ class ArrayDepths:
         self._depth, self._at_top, self._second = depth, at_top, second
         self._valid: Array | None = None
         self._n_top: Array | None = None
+        self._total: Any = None
 
     @property
     def depth(self) -> Array:
@@ -97,11 +98,19 @@ class ArrayDepths:
         return m if self._valid is None else self._counted(self._valid)
 
     def sum(self, x: Array) -> Array:
-        total: Array = row_sums(self._available(x))
+        if x is self._depth:  # which several statistics need
+            if self._total is None:
+                self._total = row_sums(self._available(x))
+            total: Array = self._total
+        else:
+            total = row_sums(self._available(x))
         return total
 
     def largest(self, x: Array) -> Array:
-        return array_namespace(x).max(abs(self._available(x)), axis=1, keepdims=True)
+        size: Any = abs(self._available(x))
+        if type(size) is np.ndarray:  # the short way, for the many small calls
+            return np.maximum.reduce(size, axis=1, keepdims=True)
+        return array_namespace(x).max(size, axis=1, keepdims=True)
 
     def sum_but_one(self, x: Array) -> Array:
         n_top = self.n_top

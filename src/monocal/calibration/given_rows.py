@@ -93,7 +93,7 @@ class TakesRows(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
 
     def _logits_of(self, given: Given) -> Array:
         """Logits in a library that the family can work with."""
-        logits = self.reader.logits(given.values)
+        logits = given.values if self.input == "logits" else self.reader.logits(given.values)
         return logits if self._any_array else widened(to_numpy(logits))
 
     def _codes(self, context: Any, flat: Flat | None = None) -> np.ndarray | None:

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Array, array_namespace, clip_, device_of, like
+from ..arrays import Array, array_namespace, clip_, like
 from ..ranks.ranked import Ranked
 from .fields_only import FieldsOnly
 from .statistics import compute, compute_all
@@ -31,6 +31,8 @@ _REACH = 2
 # The least width of a ramp, in parts of the larger of its ends (a thousand times the error of a statistic in single precision:
 # a narrower ramp would tell rounding errors apart) and in numbers that single precision cannot lose.
 _LEAST_PART, _LEAST_WIDTH = 1e-3, 1e-30
+# Below any statistic.
+_FAR_BELOW = -1e38
 
 
 @dataclass(frozen=True)
@@ -109,23 +111,23 @@ class RampFactors(FieldsOnly):
     def of_statistics(self, values: Array) -> Array:
         """Factors (n, K) of statistics (n, S)."""
         which, zeros, widths = self._ends_like(values)
-        factors = array_namespace(values).ones(
-            (values.shape[0], self.n_factors), dtype=values.dtype, **device_of(values)
-        )
         with np.errstate(over="ignore"):
             risen: Any = values[:, which]
             risen -= zeros
             risen /= widths
-        factors[:, 1:] = clip_(risen, 0.0, 1.0)
-        return factors
+        return clip_(risen, 0.0, 1.0)
 
     def _ends_like(self, other: Array) -> tuple[np.ndarray, Array, Array]:
-        """Statistic, zero and width of each ramp, in the library and type of ``other``; kept for numpy."""
+        """Statistic, zero and width of each factor, in the library and type of ``other``; kept for numpy.
+
+        The constant 1 is a ramp that has risen wherever a statistic may be.
+        """
         key = other.dtype if type(other) is np.ndarray else None
         known = self._ends.get(key)
         if known is None:
-            which = np.array([ramp.statistic for ramp in self.ramps], dtype=np.intp)
-            known = which, like(self.zeros, other), like(self.widths, other)
+            which = np.array([0, *(ramp.statistic for ramp in self.ramps)], dtype=np.intp)
+            zeros = np.append(_FAR_BELOW, self.zeros)
+            known = which, like(zeros, other), like(np.append(1.0, self.widths), other)
             if key is not None:
                 self._ends[key] = known
         return known

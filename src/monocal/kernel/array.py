@@ -53,9 +53,10 @@ class ArrayEngine:
         dtype: object = None,
         ordered: bool = True,
         into: np.ndarray | None = None,
+        ranked: Ranked | None = None,
     ) -> Block:
         xp = array_namespace(logits)
-        rows = self._ranked(logits, top_k, dtype, ordered, into)
+        rows = ranked or self._ranked(logits, top_k, dtype, ordered, into)
         depth, tail = rows.depth, rows.tail
         z_label = xp.astype(xp.take_along_axis(logits, labels[:, None], axis=1), depth.dtype)
         with np.errstate(over="ignore"):
@@ -76,6 +77,9 @@ class ArrayEngine:
             known = self._measured(rows)
             stats = xp.stack([xp.astype(s(known), depth.dtype) for s in statistics], axis=1)
         return Block(self, rows, xp.astype(weight, depth.dtype), label_depth, below, held, size, stats)
+
+    def rank_in_place(self, logits: Array, into: np.ndarray) -> Ranked | None:
+        return None
 
     def _ranked(
         self, logits: Array, top_k: int | None, dtype: object, ordered: bool, into: np.ndarray | None

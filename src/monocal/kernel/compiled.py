@@ -59,8 +59,20 @@ def in_order(z: np.ndarray, r: int, into: np.ndarray | None = None) -> np.ndarra
 
     n, m = z.shape
     out = into if r == m and into is not None else np.empty_like(z) if r == m else scratch(n, m)
-    sort_rows(z, out)
+    sort_rows(z, out, _NONE)
     return out if r == m else np.ascontiguousarray(out[:, m - r :])
+
+
+def depths_in_order(z: np.ndarray, into: np.ndarray) -> np.ndarray:
+    """Depths below the top of each row, in order, ``into`` an array; returns the tops, (n,)."""
+    from .sorting import sort_rows
+
+    top = np.empty(len(z), dtype=z.dtype)
+    sort_rows(z, into, top)
+    return top
+
+
+_NONE = np.empty(0, dtype=np.float32)
 
 
 def find_labels(depth: np.ndarray, label_depth: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays import Array
-from ..ranks.ranked import Ranked, in_order, rank_rows
+from ..ranks.ranked import LARGEST, Ranked, in_order, rank_rows
 from . import compiled, compiled_sums, compiled_totals
 from .array import ArrayEngine, Exponentials
 from .block import Block
@@ -32,6 +32,16 @@ class CompiledEngine(ArrayEngine):
     ) -> Ranked:
         sort = compiled.in_order if compiled.suits(logits) else in_order
         return rank_rows(logits, top_k, dtype, ordered, into=into, in_order=sort)
+
+    def rank_in_place(self, logits: Array, into: np.ndarray) -> Ranked | None:
+        if not compiled.suits(logits):
+            return None
+        z = np.asarray(logits)
+        with np.errstate(over="ignore"):
+            top = compiled.depths_in_order(z, into)
+        height = into[:, 0].copy()
+        plain = bool((height <= LARGEST).all())  # nothing is masked, and nothing must be cut
+        return Ranked(into, height, top[:, None], None, None, z.shape[1]) if plain else None
 
     def _measured(self, rows: Ranked) -> Ranked:
         plain = rows.valid is None and rows.tail is None and compiled.suits(rows.depth)

@@ -86,12 +86,16 @@ class Engine(Protocol):
         dtype: object = None,
         ordered: bool = True,
         into: np.ndarray | None = None,
+        ranked: Ranked | None = None,
     ) -> Block:
         """Sort rows of logits (n, m) and find their labels (n,).
 
         ``ordered=False`` will do where no atom begins above the lowest rank. The depths of all ranks may have a place ``into``
-        which they go.
+        which they go. Rows that are ``ranked`` already are not sorted again.
         """
+
+    def rank_in_place(self, logits: Array, into: np.ndarray) -> Ranked | None:
+        """All ranks of any number of rows, ``into`` an array; None where rows need more room than that."""
 
     def totals(self, block: Block, whole_scales: bool) -> Totals:
         """Label sums and atom moments; ``whole_scales`` as in `Point`."""

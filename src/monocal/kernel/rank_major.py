@@ -25,6 +25,9 @@ from .interface import Sums
 from .point import SCALE, Point
 from .tail import tail_moments
 
+# Numbers of an array for which room is kept.
+_MOST_ROOM = 2**20
+
 
 class RankMajorEngine(ArrayEngine):
     """Implements `interface.Engine`."""
@@ -192,8 +195,10 @@ def _factors(block: Block, own: np.ndarray | None) -> np.ndarray:
 
 
 def _room(name: str, shape: tuple[int, ...]) -> np.ndarray:
-    """Room for an array that belongs to the thread."""
+    """Room for an array that belongs to the thread; very large ones are not kept."""
     size = shape[0] * shape[1]
+    if size > _MOST_ROOM:
+        return np.empty(shape)
     known: np.ndarray | None = getattr(_rooms, name, None)
     if known is None or len(known) < size:
         known = np.empty(size)

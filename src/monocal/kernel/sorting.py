@@ -120,9 +120,23 @@ def sort_lanes(x, n):
         half = size
 
 
+@intrinsic
+def take_from(context: Any, x: Any, top: Any, at: Any) -> Any:
+    """``x_at = x_top - x_at``, at two places of an array (places, 16)."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        data, lanes = data_of(context, builder, signature.args[0], args[0]), ir.Constant(INDEX, LANES)
+        high, place = (vector_at(builder, data, builder.mul(i, lanes)) for i in args[1:])
+        less = builder.fsub(builder.load(high, align=4), builder.load(place, align=4))
+        builder.store(less, place, align=4)
+        return context.get_dummy_value()
+
+    return types.void(x, types.intp, types.intp), generate
+
+
 @strict_loop
-def sort_rows(z, out):
-    # Rows of z in rising order, to out, which may be z.
+def sort_rows(z, out, top):
+    # Rows of z in rising order, to out, which may be z. Where there is room for the tops (n,), out gets the depths below them.
     n, room = z.shape[1], 8
     while room < n:
         room *= 2
@@ -136,6 +150,11 @@ def sort_rows(z, out):
             for j in range(done, n):
                 x[j, i] = z[r + i, j]
         sort_lanes(x, n)
+        if top.size:
+            for i in range(many):
+                top[r + i] = x[n - 1, i]
+            for i in range(n):
+                take_from(x, n - 1, i)
         for i in range(0, done, LANES):
             transpose(x[i:], LANES, out[r:, i:], n)
         for i in range(many):

@@ -36,12 +36,22 @@ class TritonEngine(ArrayEngine):
         dtype: object = None,
         ordered: bool = True,
         into: np.ndarray | None = None,
+        ranked: Ranked | None = None,
     ) -> Block:
-        all_ranks = ordered and min(top_k or logits.shape[1], logits.shape[1]) == logits.shape[1]
+        all_ranks = (
+            ranked is None and ordered and min(top_k or logits.shape[1], logits.shape[1]) == logits.shape[1]
+        )
         found = triton_prepare.prepare(logits, labels) if all_ranks else None
         if found is None:
             return super().prepare(
-                logits, labels, weight, top_k=top_k, statistics=statistics, dtype=dtype, ordered=ordered
+                logits,
+                labels,
+                weight,
+                top_k=top_k,
+                statistics=statistics,
+                dtype=dtype,
+                ordered=ordered,
+                ranked=ranked,
             )
         rows = found.rows
         xp = array_namespace(rows.depth)

@@ -45,6 +45,8 @@ from ..rows.sampling import DOUBLE_BELOW
 RANKS = 32
 # The largest number of rows to gather. Of more rows, one in so many is taken.
 _MOST_ROWS = 2**20
+# Rows of a block of short rows.
+_BLOCK = 4096
 # A depth at which a class has no probability in double precision.
 _NOTHING = 600.0
 # The same at every scale that groups may have.
@@ -135,13 +137,10 @@ class ShortRows:
 
         No row may share its top among several classes, as in `rows`.
         """
-        (block,) = rows.blocks
-        assert block.factors is not None
         xp = array_namespace(self.depth)
-        share = (
-            xp.astype(block.factors, xp.float64) * like(self.weight / self.weight.sum(), self.depth)[:, None]
-        )
-        height = xp.astype(block.rows.height, xp.float64)
+        share = xp.concat([xp.astype(block.factors, xp.float64) for block in rows.blocks])
+        share *= like(self.weight / self.weight.sum(), self.depth)[:, None]
+        height = xp.concat([xp.astype(block.rows.height, xp.float64) for block in rows.blocks])
         parts = [self.own_depth]
         for q in (1.0 - self.own_top, self.own_top):
             parts += [height * q, q]
@@ -193,7 +192,14 @@ class ShortRows:
         )
         values = like(statistics, depth)
         block = Block(engine_for(depth), ranked, weight, label_depth, rank, nothing + 1, nothing + 1, values)
-        return MemoryRows([block]).with_factors(factors)
+        return MemoryRows(_for_the_cache(block) if on_host(depth) else [block]).with_factors(factors)
+
+
+def _for_the_cache(block: Block) -> list[Block]:
+    """The same rows in blocks of which a core's cache holds several arrays, rank by rank as the engine reads them."""
+    ends = np.append(np.arange(_BLOCK, block.n_rows, _BLOCK), block.n_rows)
+    parts = block.split(ends)
+    return [replace(b, rows=replace(b.rows, depth=np.asfortranarray(b.rows.depth))) for b in parts]
 
 
 def shorten(rows: Rows, point: Point, own_scales: Sequence[tuple[float, float]]) -> ShortRows:

@@ -98,7 +98,8 @@ def _rows_of(depth: Array, index: slice | Array) -> Array:
         and isinstance(depth, np.ndarray)
         and depth.strides[0] < depth.strides[1]
     ):
-        some: Array = np.take(depth.T, index, axis=1).T
+        numbers = np.flatnonzero(index) if index.dtype == bool else index
+        some: Array = np.take(depth.T, numbers, axis=1).T
         return some
     return depth[index]
 

@@ -69,9 +69,11 @@ def elsewhere(
     streams: bool = True,
 ) -> Elsewhere | None:
     """A way to work on ``X`` where it is, or None where it is an array in memory or may as well become one."""
-    # The short way, for the many small calls: an array that owns its memory is there.
-    if type(X) is np.ndarray and X.base is None and layout.ignore_index is None:
-        return None
+    # The short way, for the many small calls: an array that owns its memory is there, and so is a part of such a one.
+    if type(X) is np.ndarray and layout.ignore_index is None:
+        owner = X if X.base is None else X.base
+        if type(owner) is np.ndarray and owner.base is None:
+            return None
     _refuse_unread(X)
     given = Input(X, y, sample_weight, context, layout, streams)
     for kind in KINDS:

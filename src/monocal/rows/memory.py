@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from ..arrays import Array, compute_dtype, is_torch, on_host, to_numpy
+from ..arrays import Array, array_namespace, compute_dtype, is_torch, on_host, to_numpy
 from ..kernel.block import Block, join_blocks
 from ..kernel.choice import engine_for
 from ..kernel.compiled_totals import totals_of_runs
@@ -64,15 +64,22 @@ class MemoryRows:
             into = None if depths is None else depths[rows]
             return prepare_block(checked[rows], **how, into=into)
 
+        engine = engine_for(logits, how.get("dtype"))
+
+        def run(slices: Sequence[slice]) -> list[Block]:
+            rows = slice(slices[0].start, slices[-1].stop)
+            ranked = None if depths is None else engine.rank_in_place(logits[rows], depths[rows])
+            if ranked is None:
+                return [one(each) for each in slices]
+            block = prepare_block(checked[rows], ranked=ranked, **how)
+            return block.split(np.array([each.stop - rows.start for each in slices]))
+
         # Where nothing of the width of a tail is written, many rows are prepared at once.
-        narrow = (
-            engine_for(logits, how.get("dtype")).reads_tail_in_place
-            and how.get("top_k")
-            and not how.get("statistics")
-        )
+        narrow = engine.reads_tail_in_place and how.get("top_k") and not how.get("statistics")
         slices = row_slices(logits, 16 * block_rows(logits) if narrow else block_rows(logits))
         if on_host(logits):
-            return cls(parallel_map(one, slices, serial=is_torch(logits)))
+            runs = _for_threads(slices, available_threads())
+            return cls([*chain.from_iterable(parallel_map(run, runs, serial=is_torch(logits)))])
         # A device sorts in small blocks, to save memory, and sums in large ones, to save calls.
         blocks = [one(rows) for rows in slices]
         depth = blocks[0].rows.depth
@@ -108,10 +115,7 @@ class MemoryRows:
     def _runs(self, threads: int) -> list[tuple[Block, np.ndarray]]:
         """For each thread its blocks as one, with their ends: threads that call Python wait for one another."""
         if threads not in self._kept_runs:
-            few = -(-self.n_rows * self.n_ranks // _LEAST_RUN)
-            count = max(1, min(threads, few, len(self.blocks)))
-            edges = [len(self.blocks) * i // count for i in range(count + 1)]
-            runs = [self.blocks[i:j] for i, j in pairwise(edges)]
+            runs = _for_threads(self.blocks, min(threads, -(-self.n_rows * self.n_ranks // _LEAST_RUN)))
             self._kept_runs = {
                 threads: [(join_blocks(run), np.cumsum([block.n_rows for block in run])) for run in runs]
             }
@@ -150,10 +154,22 @@ class MemoryRows:
         return one_in(step, ((to_numpy(b.measured), to_numpy(b.weight)) for b in self.blocks))
 
     def with_factors(self, factors: Callable[[Array], Array]) -> MemoryRows:
-        rows = MemoryRows([replace(b, factors=factors(b.measured)) for b in self.blocks])
+        values = [b.measured for b in self.blocks]
+        psi = factors(
+            array_namespace(values[0]).concat(values, axis=0)
+        )  # in one call: they are few numbers a row
+        ends = np.cumsum([b.n_rows for b in self.blocks]).tolist()
+        parts = zip(self.blocks, pairwise([0, *ends]), strict=True)
+        rows = MemoryRows([replace(b, factors=psi[i:j]) for b, (i, j) in parts])
         if self._sample is not None:
             rows._sample = self._sample.with_factors(factors)
         return rows
+
+
+def _for_threads(items: Sequence[T], threads: int) -> list[Sequence[T]]:
+    """Neighbours in as many parts, none of them empty."""
+    count = max(1, min(threads, len(items)))
+    return [items[i:j] for i, j in pairwise([len(items) * i // count for i in range(count + 1)])]
 
 
 class HeldBlocks:

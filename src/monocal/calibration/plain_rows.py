@@ -1,0 +1,233 @@
+"""The map in array operations of numpy, for rows of which all classes are ranked, none is masked and none lies a million below
+the top. `ranked_rows` has a way for all the others.
+
+    z_(1) <= ... <= z_(m), and where each came from       one sort of double precision, in whose last bits the places travel
+    f_(i) = w_d (U - v_(i)) + b_d                         d the piece of rank i: nothing is compared, nothing is looked up
+    g = f - f_top,     f' = W g - A 1[not the last]       a second stage, measured from the top
+    p                                                     written to where it belongs
+
+What an operation costs decides here. Rows of few classes are laid out rank by rank, so that every operation runs along thousands
+of rows and not along ten classes. Which way a row goes depends on the row alone, and so does the order in which it is summed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..arrays import GRID_OF_SIZE, by_class, compute_dtype, keep_argmax, row_sums
+from ..ranks.ranked import LARGEST, Ranked
+from ..ranks.ties import average_ties
+from ..rows.parallel import parallel_map, row_slices
+from .depths import ArrayDepths
+from .pieces import FEW, Pieces
+from .ramps import RampFactors
+from .statistics import STATISTICS
+
+if TYPE_CHECKING:
+    from .adjustment import Adjustment
+
+
+def suits(pieces: Pieces, logits: Any) -> bool:
+    """Whether rows may be plain: numpy's, with all ranks in use, and statistics that have names."""
+    m = logits.shape[1]
+    if (
+        not pieces.needs_ranks
+        or type(logits) is not np.ndarray
+        or m < 2
+        or (pieces.top_k or m) < m
+        or pieces.starts[-1] >= m
+    ):
+        return False
+    factors = pieces.in_use.factors
+    return factors is None or (
+        isinstance(factors, RampFactors) and all(isinstance(s, str) for s in factors.statistics)
+    )
+
+
+def calibrated(
+    pieces: Pieces,
+    logits: np.ndarray,
+    normalise: bool,
+    adjust: Adjustment | None,
+    context: np.ndarray | None,
+    otherwise: Callable[[np.ndarray, np.ndarray | None], Any],
+) -> np.ndarray:
+    """Probabilities of rows, or calibrated logits; those of rows that are not plain are made ``otherwise``."""
+    out = np.empty(logits.shape, dtype=compute_dtype(logits))
+    plain = np.empty(len(logits), dtype=bool)
+
+    def one(block: slice) -> None:
+        some = None if context is None else context[block]
+        plain[block] = _calibrate(pieces, logits[block], normalise, adjust, some, out[block])
+
+    if len(logits) <= FEW:
+        one(slice(None))
+    else:
+        parallel_map(one, row_slices(logits))
+    if not plain.all():  # what was made of them is nothing
+        rest = np.flatnonzero(~plain)
+        out[rest] = otherwise(logits[rest], None if context is None else context[rest])
+    return out
+
+
+def _calibrate(
+    pieces: Pieces,
+    z: np.ndarray,
+    normalise: bool,
+    adjust: Adjustment | None,
+    context: np.ndarray | None,
+    out: np.ndarray,
+) -> np.ndarray:
+    """The same of a block, to ``out``; returns which rows are plain."""
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        z = z.astype(out.dtype, copy=False)
+        ordered, places = _in_order(z)
+        ordered = by_class(ordered)
+        v = np.subtract(ordered[:, -1:].copy(), ordered, out=ordered)
+        height, shared = v[:, :1].copy(), v[:, -2] == 0
+        w, b = _parameters(pieces, v)
+        f = _logits(pieces, v, height, w, b)
+        if adjust is not None:
+            top_class = places[:, -1] % z.shape[1]
+            f = _adjusted(f, top_class, shared, normalise, adjust, context)
+        elif normalise:
+            f -= f[:, -1:].copy()
+        if normalise:
+            level = _to_probabilities(f)
+        out.reshape(-1)[places] = f
+    if normalise and level.any():
+        some = np.flatnonzero(level)
+        out[some] = keep_argmax(out[some], z[some])
+    plain: np.ndarray = height[:, 0] <= LARGEST
+    return plain
+
+
+def _in_order(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Rows in rising order, and the place of each value in the flattened array."""
+    n, m = z.shape
+    places = _places(n, m)
+    if z.dtype != np.float32 or n * m > _MOST_PLACES:
+        index = np.argsort(z, axis=1)
+        index += places[:, :1]
+        return z.reshape(-1)[index], index
+    # Double precision has 29 bits more than single: what is written into the last of them changes no value when it is rounded.
+    wide = z.astype(np.float64)
+    bits = wide.view(np.int64)
+    bits |= places
+    wide.sort(axis=1)
+    ordered = wide.astype(np.float32)
+    bits &= 2 ** int(n * m).bit_length() - 1
+    lost = np.isnan(
+        ordered[:, -1]
+    )  # minus infinity with a place in its last bits is no number, and forgets it
+    if lost.any():
+        bits[lost] = places[lost]
+    return ordered, bits
+
+
+@lru_cache(maxsize=2)
+def _places(n: int, m: int) -> np.ndarray:
+    """Places in a flattened array; kept, because blocks are mostly of one size."""
+    places = np.arange(n * m).reshape(n, m)
+    places.flags.writeable = False
+    return places
+
+
+# Places of this many values fit into bits that rounding to single precision takes away.
+_MOST_PLACES = 2**26
+
+
+def _parameters(pieces: Pieces, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Weights and biases of the pieces, (n, D), or (1, D) where all rows have the same."""
+    factors = pieces.in_use.factors
+    if factors is None:
+        return pieces.cumulated(None, v)
+    assert isinstance(factors, RampFactors)
+    depths = ArrayDepths(v, None, v[:, -2:-1])
+    values = np.empty((len(v), len(factors.statistics)), dtype=v.dtype)
+    for k, name in enumerate(factors.statistics):
+        values[:, k] = STATISTICS[str(name)](depths)[:, 0]
+    return pieces.cumulated(factors.of_statistics(values), v)
+
+
+def _logits(pieces: Pieces, v: np.ndarray, height: np.ndarray, w: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Calibrated logits by rank, in the place of the depths."""
+    jumps = pieces.starts[1:]
+    tied, depth = np.zeros(0, dtype=np.intp), v[:0]
+    if len(jumps):
+        equal = v[:, jumps] == v[:, jumps - 1]
+        if equal.any():
+            tied = np.flatnonzero(equal.any(axis=1))
+            depth = v[tied]
+    scales, biases = pieces.kinds
+    f: np.ndarray = np.subtract(height, v, out=v)
+    if pieces.in_use.factors is None:
+        w, b = pieces.by_rank(v.dtype, v.shape[1])
+        f *= w
+        f += b
+    else:
+        lengths = pieces.lengths(v.shape[1])
+        f *= _by_rank(w, lengths, v) if scales else w[:, :1]
+        if biases:
+            f += _by_rank(b, lengths, v)
+    if len(tied):
+        some = f[tied]
+        average_ties(some, Ranked(depth, height[tied, 0], height[tied], None, None, v.shape[1]), jumps)
+        f[tied] = some
+    return f
+
+
+def _by_rank(table: np.ndarray, lengths: np.ndarray, v: np.ndarray) -> np.ndarray:
+    """What each rank has (n, m) of tables (n, D), laid out as the depths are."""
+    if v.flags.c_contiguous:
+        return np.repeat(table, lengths, axis=1)
+    return np.repeat(table.T, lengths, axis=0).T
+
+
+def _adjusted(
+    f: np.ndarray,
+    top_class: np.ndarray,
+    shared: np.ndarray,
+    from_top: bool,
+    adjust: Adjustment,
+    context: np.ndarray | None,
+) -> np.ndarray:
+    """The second stage by rank, in place; measured from the top or not. Where the top is ``shared`` nothing is lifted."""
+    g = np.subtract(f, f[:, -1:].copy(), out=f if from_top else None)
+    # Relative to the second class, as in `statistics.log_odds`; the top is left out.
+    second = -g[:, -2:-1]
+    if adjust.has_scales:
+        scale = adjust.scales(top_class, shared + np.ones(1, dtype=f.dtype), context)[:, None]
+        second *= scale
+        e = g * scale
+        e += second
+    else:
+        e = g + second
+    np.exp(e, out=e)
+    e[:, -1] = 0.0
+    odds = second - np.log(np.maximum(row_sums(e), 1.0))
+    weight, lift = adjust.weight_and_lift(odds[:, 0], context)
+    lift = np.where(shared, 0, lift)[:, None]
+    f *= weight[:, None] * scale if adjust.has_scales else weight[:, None]
+    if from_top:
+        f -= lift
+        f[:, -1] = 0.0
+    else:
+        f[:, -1:] += lift
+    return f
+
+
+def _to_probabilities(g: np.ndarray) -> np.ndarray:
+    """Softmax by rank, in place, of rows whose top is at 0; returns where the rank below has come level with the top (n,)."""
+    grid = GRID_OF_SIZE[g.dtype.itemsize]
+    g *= grid
+    np.rint(g, out=g)
+    level: np.ndarray = g[:, -2] == 0
+    g *= 1.0 / grid
+    np.exp(g, out=g)
+    g *= 1.0 / row_sums(g)
+    return level
