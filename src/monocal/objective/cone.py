@@ -29,6 +29,7 @@ from ..kernel.totals import DEPTH, HEIGHT, MASS, Totals, label_sums, scale_total
 from ..rows.interface import Rows
 from ..rows.sampling import some_rows
 from ..solver import Expansion
+from .atom_sums import Mirrors, atom_sums, from_start
 from .bound import Certificate
 from .candidates import Neighbourhood
 from .own_targets import own_scales
@@ -40,6 +41,8 @@ _PLAIN = 0
 # The solver starts this far from temperature scaling. At that optimum, rounding alone would decide about the first step.
 _BESIDE = 1.01
 _NOTHING = np.zeros(0, dtype=np.intp)
+# A Hessian of so few atoms on so few rows costs less than the rounds that a coarse copy takes.
+_FEW_ATOMS, _FEW_ROWS = 64, 8192
 
 
 class RankCone:
@@ -88,9 +91,7 @@ class RankCone:
     ):
         self.rows = rows
         self.begins = begins
-        self.mirrors = np.arange(allowed.shape[1]) if mirrors is None else mirrors
-        itself = self.mirrors == np.arange(len(self.mirrors))
-        self.own, self.mirrored = np.flatnonzero(itself), np.flatnonzero(~itself)
+        self.mirrors = Mirrors.of(np.arange(allowed.shape[1]) if mirrors is None else mirrors)
         self.emphasis = emphasis
         self.unit = unit
         self.scale = scale
@@ -150,7 +151,7 @@ class RankCone:
             self.allowed,
             emphasis=self.emphasis,
             unit=self.unit,
-            mirrors=self.mirrors,
+            mirrors=self.mirrors.of_each,
             prior_rows=prior_rows,
             scale=self.scale,
             begins=self.begins,
@@ -234,12 +235,12 @@ class RankCone:
         if not self.totals.top.any():
             return self._losses / self.totals.weight
         top = np.cumsum(self.totals.top, axis=2)
-        return np.maximum(self._take(_atom_sums(top - self.target)) / self.totals.weight, 0.0)
+        return np.maximum(self._take(atom_sums(top - self.target)) / self.totals.weight, 0.0)
 
     @cached_property
     def _losses(self) -> np.ndarray:
         """What a unit of each atom takes from the logits of all targets, measured from the top, (a,)."""
-        return -self._take(_atom_sums(self.target))
+        return -self._take(atom_sums(self.target))
 
     def _take(self, grid: np.ndarray) -> np.ndarray:
         return grid.reshape(-1)[self.atoms]
@@ -252,8 +253,8 @@ class RankCone:
 
     def _spread(self) -> np.ndarray:
         count = self.totals.weight * self.rows.n_classes
-        mean = _from_start(self.totals.mean) / count
-        square = _from_start(self.totals.square) / count
+        mean = from_start(self.totals.mean) / count
+        square = from_start(self.totals.square) / count
         return self._take(np.sqrt(np.maximum(square - mean**2, 0.0)))
 
     def start(self) -> np.ndarray:
@@ -291,7 +292,7 @@ class RankCone:
             coefficients[some],
             self._places[:, working],
             whole_scales=self.whole_scales,
-            own=self.own if len(self.own) < len(self.mirrors) else None,
+            own=self.mirrors.own if len(self.mirrors.mirrored) else None,
             begins=self.begins,
             n_ranks=self.rows.n_ranks,
         )
@@ -307,27 +308,20 @@ class RankCone:
         Differences are taken before anything is added up: sums of depths of a million would take the last digits with them.
         """
         if not self.whole_scales:
-            return self._take(_atom_sums(self._of_all_factors(found) - self.target))
+            return self._take(atom_sums(self._of_all_factors(found) - self.target))
         # Rank by rank there are scales of the first factor alone, and a factor and its mirror add up to that one.
-        first, mirrored = found.by_rank[:3], self.mirrored
-        depth = np.zeros(len(self.mirrors))
-        depth[self.own[1:]] = found.whole
-        depth[mirrored] = first[DEPTH].sum() - depth[self.mirrors[mirrored]]
+        first, own, mirrored = found.by_rank[:3], self.mirrors.own, self.mirrors.mirrored
+        depth = np.append(first[DEPTH].sum(), found.whole)
         out = np.zeros(self.allowed.shape)
         apart = first - self.target[:, 0]
-        out[SCALE, 0] = apart[HEIGHT] - np.cumsum(apart[HEIGHT]) - _from_start(apart[DEPTH])
-        out[SCALE, 1:, 0] = self._target_depths[1:] - depth[1:]
-        mass = found.by_rank[2:] - self.target[MASS, self.own]
+        out[SCALE, 0] = apart[HEIGHT] - np.cumsum(apart[HEIGHT]) - from_start(apart[DEPTH])
+        out[SCALE, 1:, 0] = (self._target_depths - self.mirrors.spread_over(depth))[1:]
+        mass = found.by_rank[2:] - self.target[MASS, own]
         before = np.subtract(mass, np.cumsum(mass, axis=1), out=mass)
-        out[BIAS, self.own] = before
+        out[BIAS, own] = before
         if len(mirrored):
-            out[BIAS, mirrored] = before[0] - before[self._partners]
+            out[BIAS, mirrored] = before[0] - before[self.mirrors.partners]
         return self._take(out)
-
-    @cached_property
-    def _partners(self) -> np.ndarray:
-        """Where among the factors of their own those are that mirrored ones mirror."""
-        return np.searchsorted(self.own, self.mirrors[self.mirrored])
 
     def excess(self, coefficients: np.ndarray, here: Expansion) -> float:
         """An upper bound of the objective (without the floor) at ``coefficients``, evaluated ``here``, less its infimum."""
@@ -351,18 +345,7 @@ class RankCone:
 
     def _of_all_factors(self, found: Sums) -> np.ndarray:
         """Sums of ``psi p v``, ``psi p U`` and ``psi p`` at each rank, (3, K, r); where only totals are known, at the lowest."""
-        out = np.zeros((3, *self.allowed.shape[1:]))
-        k = (len(found.by_rank) - len(self.own)) // 2
-        out[DEPTH, self.own[:k]], out[HEIGHT, self.own[:k]] = found.by_rank[:k], found.by_rank[k : 2 * k]
-        out[MASS, self.own] = found.by_rank[2 * k :]
-        out[DEPTH, self.own[k:], 0] = found.whole
-        mirrored = self.mirrored
-        if len(mirrored):
-            whole = out[:, 0].copy()
-            if self.whole_scales:
-                whole[DEPTH, 0], whole[DEPTH, 1:], whole[HEIGHT] = whole[DEPTH].sum(), 0.0, 0.0
-            out[:, mirrored] = whole[:, None] - out[:, self.mirrors[mirrored]]
-        return out
+        return self.mirrors.of_all_factors(found, self.allowed.shape[2], self.whole_scales)
 
     def _evaluate_scale(self, scale: float, working: np.ndarray) -> Expansion:
         value, mean, curvature = self.rows.sum(scale_sums, scale) / self.totals.weight
@@ -379,7 +362,8 @@ class RankCone:
         return Neighbourhood.of(self.atoms, self.allowed.shape[2], metric)
 
     def coarse(self) -> RankCone | None:
-        rows = self.rows.coarse()
+        few = len(self.atoms) <= _FEW_ATOMS and self.n_rows < _FEW_ROWS
+        rows = None if few else self.rows.coarse()
         if rows is None:
             return None
         if not self._of_fewer:  # kept for all copies of this problem
@@ -395,17 +379,3 @@ class RankCone:
         # The copy is solved for the penalty of the whole, and needs no floor of its own.
         small.floor = np.zeros_like(self.floor)
         return small
-
-
-def _from_start(by_rank: np.ndarray) -> np.ndarray:
-    """Sums over the ranks from each start upwards."""
-    return np.cumsum(by_rank[..., ::-1], axis=-1)[..., ::-1]
-
-
-def _atom_sums(by_rank: np.ndarray) -> np.ndarray:
-    """From sums of ``v``, ``U``, 1 at each rank to sums of every atom less its value at the top class.
-
-    That is ``1[i >= s] u_i - U``: ``-v_i`` from the start on and ``-U`` before it; for a bias, -1 before it.
-    """
-    before = np.cumsum(by_rank[1:], axis=-1) - by_rank[1:]
-    return -np.stack([_from_start(by_rank[DEPTH]) + before[0], before[1]])

@@ -22,6 +22,7 @@ from ..arrays import (
     Array,
     array_namespace,
     beside,
+    count_true,
     device_of,
     exp_,
     like,
@@ -122,7 +123,8 @@ class ShortRows:
             total = sums_along(p) + rest
             p *= v
             mean = (sums_along(p) + rest * self.rest_depth) / total
-            square = (xp.vecdot(p, v) + rest * self.rest_depth**2) / total
+            p *= v
+            square = (sums_along(p) + rest * self.rest_depth**2) / total
         target = (1.0 - own_share) * self.label_depth + own_share * self.own_depth
         slope, curvature = to_numpy_together([target - mean, xp.clip(square - mean**2, min=0.0)])
         return slope, curvature
@@ -155,7 +157,7 @@ class ShortRows:
         xp = array_namespace(self.depth)
         second = xp.where(xp.isinf(self.depth[:, -2]), 0 * self.rest_depth, self.depth[:, -2])
         with np.errstate(under="ignore", divide="ignore"):
-            others = xp.sum(xp.exp(second[:, None] - self.depth[:, :-1]), axis=1)
+            others = sums_along(exp_(second[:, None] - self.depth[:, :-1]))
             others = others + self.rest_count * xp.exp(xp.clip(second - self.rest_depth, max=0.0))
         return to_numpy(xp.where(others > 0, second - xp.log(xp.clip(others, min=1e-300)), 0 * second))
 
@@ -359,19 +361,22 @@ def _own(
     From the ranks of ``depth`` or, where the whole row counts, from those below as well.
     """
     xp = array_namespace(depth)
-    there, none = ~xp.isinf(depth), xp.zeros_like(depth)
-    finite = xp.where(there, depth, none)
-    own_depth, own_top = none[:, 0], none[:, 0]
+    valid = block.rows.valid
+    finite = depth if valid is None else xp.where(xp.isinf(depth), xp.zeros_like(depth), depth)
+    own_depth = own_top = xp.zeros_like(depth[:, 0])
     below = block.rows.depth.shape[1] - depth.shape[1]
     v = block.rows.depth[:, below:]
+    at_top = xp.astype(count_true(v == 0), depth.dtype)
     for share, scale in own_scales:
-        e = xp.where(there, xp.exp(-scale * xp.astype(v, depth.dtype)), none)
-        total, drop = xp.sum(e, axis=1), xp.sum(finite * e, axis=1)
+        e = exp_(xp.astype(v, depth.dtype) * -scale)
+        if valid is not None:
+            e *= xp.astype(valid[:, below:], e.dtype)
+        total, drop = sums_along(e), sums_along(finite * e)
         if whole and below:
             lower = block.rows.depth[:, :below]
             said = xp.exp(-scale * xp.astype(lower, depth.dtype))
-            if block.rows.valid is not None:
-                said *= xp.astype(block.rows.valid[:, :below], said.dtype)
+            if valid is not None:
+                said *= xp.astype(valid[:, :below], said.dtype)
             mass, first = pieces.sums_below(block, said, below)
             total, drop = total + mass, drop + first
         if block.rows.tail is not None:
@@ -384,5 +389,5 @@ def _own(
             tail = tail_moments(block, point, from_top(block, point, block.rows.depth), None, 2)
             total, drop = total + tail[0], drop + pieces.depth_of(tail[1], tail[0], 0)
         own_depth = own_depth + share * drop / total
-        own_top = own_top + share * xp.sum(xp.where(v == 0, e, 0 * e), axis=1) / total
+        own_top = own_top + share * at_top / total
     return own_depth, own_top
