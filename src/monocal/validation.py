@@ -49,6 +49,10 @@ def read_matrix(x: Any, name: str = "X") -> Given:
     return Given(values, eps, x.dtype if values is not x and _is_bfloat16(x) else values.dtype)
 
 
+# Numbers that Python adds up before an array operation has begun.
+_FEW_NUMBERS = 64
+
+
 def check_logits(x: Any, name: str = "X", first_row: int = 0) -> Given:
     """Logits (n, m): no NaN, no +inf, at least one finite value a row; ``-inf`` marks a class as not available.
 
@@ -57,12 +61,12 @@ def check_logits(x: Any, name: str = "X", first_row: int = 0) -> Given:
     given = read_matrix(x, name)
     z = given.values
     xp = array_namespace(z)
-    with np.errstate(over="ignore", invalid="ignore"):
-        # In a wider type than half precision, where the sum of many would overflow.
-        dtype = compute_dtype(z)
-        fine = math.isfinite(
-            np.add.reduce(z, axis=None, dtype=dtype) if type(z) is np.ndarray else xp.sum(z, dtype=dtype)
-        )
+    if type(z) is np.ndarray and z.size <= _FEW_NUMBERS:
+        fine = math.isfinite(sum(z.ravel().tolist()))
+    else:
+        with np.errstate(over="ignore", invalid="ignore"):
+            # In a wider type than half precision, where the sum of many would overflow.
+            fine = math.isfinite(xp.sum(z, dtype=compute_dtype(z)))
     if not fine:
         repair, leave = "Remove or repair such rows first.", "Leave at least one class available."
         only = "Only -inf is allowed (the class is not available in that row)."

@@ -448,6 +448,17 @@ def test_the_explained_scale_is_the_scale(fitted):
     assert fitted.explain().mean_scale == pytest.approx(weights.mean(), rel=1e-9)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_second_stage_after_one_scale(dtype):
+    """From one row only one scale is learnt, which needs no ranks; the second stage has a scale of its own."""
+    cal = mc.ConditionalMCCT().fit(np.array([[-np.inf, 0.0]]), [1])
+    assert len(cal.rank_map_.starts) == 1
+    assert cal.rank_map_.factors is None
+    assert cal.adjustment_.steps[0, 0] > 1.0
+    z = np.array([[-0.2, 0.0], [3.0, 1.0], [0.5, 0.5], [0.0, -np.inf]], dtype=dtype)
+    np.testing.assert_allclose(cal.predict_proba(z), softmax(cal.transform(z), axis=1), rtol=1e-6)
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_knots_are_weighted_quantiles(seed):
     rng = np.random.default_rng(seed)

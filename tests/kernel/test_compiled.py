@@ -11,8 +11,10 @@ from threadpoolctl import threadpool_info
 import monocal as mc
 from hostile import assert_order_kept, hard_rows
 from monocal.calibration.rank_map import RankMap
+from monocal.calibration.statistics import compute_all
 from monocal.data import synthetic
 from monocal.kernel import compiled
+from monocal.ranks.ranked import rank_rows
 
 pytest.importorskip("numba")
 
@@ -267,3 +269,23 @@ def test_rows_are_sorted_as_numpy_sorts_them(classes):
     largest = compiled.in_order(z, r)
     np.testing.assert_array_equal(largest, expected[:, -r:])
     assert largest.flags.c_contiguous
+
+
+@pytest.mark.parametrize("cal", [mc.MCCT(), mc.ConditionalMCCT()], ids=str)
+def test_the_number_of_threads_changes_no_bit(rows, cal, monkeypatch):
+    """Every thread reads its blocks in one call, but they are added one by one in their order."""
+    found = []
+    for threads in "1", "3":
+        monkeypatch.setenv("OMP_NUM_THREADS", threads)
+        found.append(clone(cal).fit(*rows).solution_.coefficients)
+    np.testing.assert_array_equal(*found)
+
+
+@pytest.mark.parametrize("classes", [1, 2, 3, 10, 1000])
+def test_statistics_of_sorted_rows_are_those_of_arrays(classes):
+    z = np.random.default_rng(classes).normal(size=(50, classes)).astype(np.float32)
+    z[5], z[6], z[7] = 1.0, z[6] * 1e-20, z[7] * 1e5
+    ranked = rank_rows(z)
+    known = compiled.measured(ranked.depth)
+    for name, expected in zip(known, compute_all(tuple(known), ranked), strict=True):
+        np.testing.assert_allclose(known[name], expected, rtol=1e-6, atol=0)

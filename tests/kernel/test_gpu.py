@@ -138,6 +138,18 @@ def test_each_row_alone_equals_the_row_in_the_batch(fitted, dtype):
             assert torch.equal(cal.transform(rows[i : i + 1])[0], f[i])
 
 
+@pytest.mark.parametrize("m", [1500, 3000])
+def test_rows_that_several_warps_sort(m):
+    z, y = bent(m, n=60)
+    rows = hostile_rows(m, torch.float32)
+    for cal in (mc.MCCT(), mc.ConditionalMCCT(shrinkage=1.0)):
+        cal.fit(z, y)
+        p = cal.predict_proba(rows.cuda()).cpu().double().numpy()
+        assert_order_kept(rows.double().numpy(), p)
+        host = cal.predict_proba(rows.double()).numpy()
+        assert (np.abs(p - host) <= 2e-6 + 2 * torch.finfo(torch.float32).eps * host).all(), cal
+
+
 @pytest.fixture(scope="module", params=WIDTHS)
 def with_context(request):
     """Rows, labels, and what is known of them: a category and a number that both matter."""

@@ -181,6 +181,46 @@ def test_a_problem_that_shows_a_part_of_its_rows_is_asked_for_no_hessian_of_all(
     assert coarse.hessians == 0
 
 
+@pytest.mark.parametrize("seed", [2, 3, 5])
+def test_a_hessian_of_all_rows_that_is_cheap_is_asked_for_where_a_part_says_too_little(seed):
+    rng = np.random.default_rng(seed)
+    A = rng.uniform(size=(4000, 30))
+    y = rng.poisson(np.exp(A @ np.where(np.arange(30) < 3, 0.8, 0.0))).astype(float)
+
+    class Coarse(TunedPoisson):
+        def coarse(self):
+            small = TunedPoisson(self.A[::8], self.y[::8], self.penalty)
+            small.n_rows = len(small.y)
+            return small
+
+    dear, cheap = Coarse(A, y, 0.02), Coarse(A, y, 0.02)
+    cheap.cheap_hessian = True
+    one, other = minimize(dear, tol=1e-8), minimize(cheap, tol=1e-8)
+    assert one.converged
+    assert other.converged
+    np.testing.assert_allclose(one.coefficients, other.coefficients, atol=1e-5)
+    assert dear.hessians == 0
+    assert 0 < cheap.hessians <= 2
+    assert cheap.calls < dear.calls
+
+
+def test_no_step_is_taken_from_the_optimum_with_the_floor():
+    """A bound of the excess that the floor keeps up is not waited for."""
+
+    class Floored(LeastSquares):
+        def excess(self, coefficients, here):
+            return 1.0
+
+    rng = np.random.default_rng(0)
+    problem = Floored(rng.normal(size=(60, 5)), rng.normal(size=60))
+    problem.floor = np.full(5, 0.5e-6)
+    problem.penalty = problem.penalty + problem.floor
+    solution = minimize(problem, tol=1e-6, gap_tol=1e-4)
+    assert solution.converged
+    after = [step.kkt for step in solution.history if step.kkt <= 1e-6]
+    assert len(after) == 1
+
+
 def test_a_gradient_that_leads_uphill_is_followed_nowhere():
     class Wrong(LeastSquares):
         def evaluate(self, coefficients, working):

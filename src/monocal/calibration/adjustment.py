@@ -84,7 +84,8 @@ class Adjustment(FieldsOnly):
         scale = self.scales(xp.argmax(xp.astype(at_top, xp.int8), axis=1), n_top, context)
         with np.errstate(under="ignore"):
             odds = log_odds(ArrayDepths((top - f) * scale[:, None], at_top))[:, 0]
-        weight, lift = self.weight_and_lift(odds, context)
+        with np.errstate(over="ignore"):
+            weight, lift = self.weight_and_lift(odds, context)
         lift = xp.where(n_top > 1, 0 * lift, lift)
         return f * (weight * scale)[:, None] + xp.where(at_top, lift[:, None], 0 * top)
 
@@ -101,14 +102,14 @@ class Adjustment(FieldsOnly):
         return scale
 
     def weight_and_lift(self, odds: Array, context: np.ndarray | None) -> tuple[Array, Array]:
-        """``sum_k psi_k c_k`` and ``A`` of rows (n,) with these log-odds."""
+        """``sum_k psi_k c_k`` and ``A`` of rows (n,) with these log-odds; a ramp that is a step may overflow on its way to 1."""
         numbers = [
             like(self._column(context, i), odds) for i, c in enumerate(self.column_scales) if c is None
         ]
         values = array_namespace(odds).stack([odds, *numbers], axis=1) if numbers else odds[:, None]
-        psi = self.factors.of_statistics(values)
+        psi = self.factors.where_nothing_warns(values)
         if type(psi) is np.ndarray and len(psi) <= FEW:  # the same sums, in fewer calls
-            both = np.cumsum(psi[:, None, :] * self._steps_in(psi.dtype), axis=2)
+            both = np.add.accumulate(psi[:, None, :] * self._steps_in(psi.dtype), axis=2)
             return both[:, 0, -1], both[:, 1, -1]
         weight, lift = (_mixed(psi, steps) for steps in self.steps)
         return weight, lift

@@ -20,7 +20,7 @@ from ..layout import Flat, GatheredRows, Layout
 from ..rows.context import ContextReader
 from ..rows.inputs import laid_out
 from ..rows.reader import Reader
-from ..validation import Given
+from ..validation import Given, check_logits
 
 
 class TakesRows(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -84,7 +84,8 @@ class TakesRows(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
 
     def _read(self, X: Any, first_row: int = 0) -> Given:
         self._check_fitted()
-        given = self.reader.values(X, first_row)
+        logits = self.input == "logits"  # the short way, for the many small calls
+        given = check_logits(X, first_row=first_row) if logits else self.reader.values(X, first_row)
         named = hasattr(X, "columns")
         # scikit-learn's words for wrong columns; where there are as many, and no names, it has nothing to say.
         if named or hasattr(self, "feature_names_in_") or given.values.shape[1] != self.n_features_in_:

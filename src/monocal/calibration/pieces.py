@@ -57,6 +57,14 @@ class Pieces(FieldsOnly):
         return bool(self.scale_steps[:, 1:].any()), bool(self.bias_steps.any())
 
     @cached_property
+    def has_named_statistics(self) -> bool:
+        """Whether factors are ramps of statistics that have names, or all constant."""
+        factors = self.in_use.factors
+        if not isinstance(factors, RampFactors):
+            return factors is None
+        return all(isinstance(s, str) for s in factors.statistics)
+
+    @cached_property
     def in_use(self) -> Self:
         """The same map without the factors that have no increments."""
         if not isinstance(self.factors, RampFactors):
@@ -85,8 +93,8 @@ class Pieces(FieldsOnly):
         if psi is None:
             return tables.shared
         if len(psi) <= FEW:  # the same sums, in fewer calls
-            mixed = np.cumsum(np.asarray(psi)[:, None, :, None] * tables.steps, axis=2)[:, :, -1]
-            both = np.cumsum(mixed, axis=2)
+            mixed = np.add.accumulate(np.asarray(psi)[:, None, :, None] * tables.steps, axis=2)[:, :, -1]
+            both = np.add.accumulate(mixed, axis=2)
             return both[:, 0], both[:, 1]
         columns = np.ascontiguousarray(np.asarray(psi).T)
         w, b = (_running_sums(x, columns) for x in tables.by_start)

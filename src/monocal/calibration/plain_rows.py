@@ -42,10 +42,7 @@ def suits(pieces: Pieces, logits: Any) -> bool:
         or pieces.starts[-1] >= m
     ):
         return False
-    factors = pieces.in_use.factors
-    return factors is None or (
-        isinstance(factors, RampFactors) and all(isinstance(s, str) for s in factors.statistics)
-    )
+    return pieces.has_named_statistics
 
 
 def calibrated(
@@ -58,15 +55,15 @@ def calibrated(
 ) -> np.ndarray:
     """Probabilities of rows, or calibrated logits; those of rows that are not plain are made ``otherwise``."""
     out = np.empty(logits.shape, dtype=compute_dtype(logits))
-    plain = np.empty(len(logits), dtype=bool)
-
-    def one(block: slice) -> None:
-        some = None if context is None else context[block]
-        plain[block] = _calibrate(pieces, logits[block], normalise, adjust, some, out[block])
-
     if len(logits) <= FEW:
-        one(slice(None))
+        plain = _calibrate(pieces, logits, normalise, adjust, context, out)
     else:
+        plain = np.empty(len(logits), dtype=bool)
+
+        def one(block: slice) -> None:
+            some = None if context is None else context[block]
+            plain[block] = _calibrate(pieces, logits[block], normalise, adjust, some, out[block])
+
         parallel_map(one, row_slices(logits))
     if not plain.all():  # what was made of them is nothing
         rest = np.flatnonzero(~plain)
@@ -92,8 +89,7 @@ def _calibrate(
         w, b = _parameters(pieces, v)
         f = _logits(pieces, v, height, w, b)
         if adjust is not None:
-            top_class = places[:, -1] % z.shape[1]
-            f = _adjusted(f, top_class, shared, normalise, adjust, context)
+            f = _adjusted(f, places[:, -1], shared, normalise, adjust, context)
         elif normalise:
             f -= f[:, -1:].copy()
         if normalise:
@@ -151,7 +147,7 @@ def _parameters(pieces: Pieces, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     values = np.empty((len(v), len(factors.statistics)), dtype=v.dtype)
     for k, name in enumerate(factors.statistics):
         values[:, k] = STATISTICS[str(name)](depths)[:, 0]
-    return pieces.cumulated(factors.of_statistics(values), v)
+    return pieces.cumulated(factors.where_nothing_warns(values), v)
 
 
 def _logits(pieces: Pieces, v: np.ndarray, height: np.ndarray, w: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -190,7 +186,7 @@ def _by_rank(table: np.ndarray, lengths: np.ndarray, v: np.ndarray) -> np.ndarra
 
 def _adjusted(
     f: np.ndarray,
-    top_class: np.ndarray,
+    top_place: np.ndarray,
     shared: np.ndarray,
     from_top: bool,
     adjust: Adjustment,
@@ -201,6 +197,7 @@ def _adjusted(
     # Relative to the second class, as in `statistics.log_odds`; the top is left out.
     second = -g[:, -2:-1]
     if adjust.has_scales:
+        top_class = top_place % f.shape[1]
         scale = adjust.scales(top_class, shared + np.ones(1, dtype=f.dtype), context)[:, None]
         second *= scale
         e = g * scale

@@ -31,8 +31,6 @@ _REACH = 2
 # The least width of a ramp, in parts of the larger of its ends (a thousand times the error of a statistic in single precision:
 # a narrower ramp would tell rounding errors apart) and in numbers that single precision cannot lose.
 _LEAST_PART, _LEAST_WIDTH = 1e-3, 1e-30
-# Below any statistic.
-_FAR_BELOW = -1e38
 
 
 @dataclass(frozen=True)
@@ -110,24 +108,30 @@ class RampFactors(FieldsOnly):
 
     def of_statistics(self, values: Array) -> Array:
         """Factors (n, K) of statistics (n, S)."""
-        which, zeros, widths = self._ends_like(values)
         with np.errstate(over="ignore"):
-            risen: Any = values[:, which]
-            risen -= zeros
-            risen /= widths
-        return clip_(risen, 0.0, 1.0)
+            return self.where_nothing_warns(values)
+
+    def where_nothing_warns(self, values: Array) -> Array:
+        """The same, where numpy has been told that a number too large is nothing to warn of."""
+        which, zeros, widths = self._ends_like(values)
+        risen: Any = values[:, which]
+        risen -= zeros
+        risen /= widths
+        factors: Array = clip_(risen, 0.0, 1.0)
+        factors[:, 0] = 1.0
+        return factors
 
     def _ends_like(self, other: Array) -> tuple[np.ndarray, Array, Array]:
         """Statistic, zero and width of each factor, in the library and type of ``other``; kept for numpy.
 
-        The constant 1 is a ramp that has risen wherever a statistic may be.
+        The constant 1 has the room of a ramp, so that one operation makes all factors.
         """
         key = other.dtype if type(other) is np.ndarray else None
         known = self._ends.get(key)
         if known is None:
             which = np.array([0, *(ramp.statistic for ramp in self.ramps)], dtype=np.intp)
-            zeros = np.append(_FAR_BELOW, self.zeros)
-            known = which, like(zeros, other), like(np.append(1.0, self.widths), other)
+            zeros, widths = np.append(0.0, self.zeros), np.append(1.0, self.widths)
+            known = which, like(zeros, other), like(widths, other)
             if key is not None:
                 self._ends[key] = known
         return known

@@ -54,7 +54,7 @@ def calibrated(
 ) -> Any:
     """Probabilities (n, m) of a block of rows, with the argmax of the logits; or calibrated logits."""
     z = widened(z)
-    if normalise and not pieces.needs_ranks:
+    if normalise and adjust is None and not pieces.needs_ranks:
         return _scaled(float(pieces.scale_steps[0, 0]), z)
     if adjust is None:
         rows = rank(pieces, z)

@@ -78,9 +78,9 @@ def hessians_of_blocks(
     out = np.zeros((len(ends), a, a))
     loops().hessians_of_blocks(
         v, *_parameters(v, psi, point), weight, height, point.pieces[1], atoms.column, atoms.is_scale, atoms.factor,
-        tied, point.start[atoms.order], ends, out,
+        tied, point.start[atoms.order], atoms.order, ends, out,
     )  # fmt: skip
-    return [atoms.whole(x) for x in out]
+    return list(out)
 
 
 def exponentials(

@@ -214,15 +214,33 @@ def moments_of(p, v, begin, end):
 
 @loop
 def hessians_of_blocks(
-    v, starts, psi, used, weights, drops, weight, height, atoms, at, is_scale, factor, tied, ranks, ends, out
+    v,
+    starts,
+    psi,
+    used,
+    weights,
+    drops,
+    weight,
+    height,
+    atoms,
+    at,
+    is_scale,
+    factor,
+    tied,
+    ranks,
+    order,
+    ends,
+    out,
 ):
     # Products of the drops of two atoms less the product of their means, as `curvature` has them: the half of the matrix in
-    # which the first starts no later than the second. Atoms are in order of their starts, which are `ranks`.
+    # which the first starts no later than the second. Atoms are in order of their starts, which are `ranks`. To `out` (B, a, a)
+    # goes the whole matrix in the order of the working set.
     step, a, block = (0 if psi.shape[0] == 1 else 1), at.size, 0
     room, p = room_for(starts.size - 1), np.empty(v.shape[1], dtype=np.float32)
     mean, later = np.empty(2 * atoms.size), np.empty(2 * atoms.size)
     first, second = np.empty((3 * TOGETHER, a)), np.empty((3 * TOGETHER, a))
     product, part, value = np.empty((a, a)), np.empty(a), np.empty(a)
+    upper = np.zeros((a, a))
     begin = 0
     while block < ends.size:
         rows = min(TOGETHER, ends[block] - begin)
@@ -230,20 +248,25 @@ def hessians_of_blocks(
             row, factors, high = v[begin + i], psi[(begin + i) * step], height[begin + i]
             total, _ = exponentials_of_row(row, starts, factors, used, weights, drops, high, room, p)
             whole, tall = np.float64(weight[begin + i]), np.float64(high)
-            share = whole / np.float64(total)
+            share, minus = whole / np.float64(total), -1.0 / whole
             drops_of_row(p, row, high, atoms, share, mean, later)
             for b in range(a):
                 size = np.float64(factors[factor[b]])
                 drop = size * mean[at[b]]
                 first[3 * i, b], second[3 * i, b] = drop, size * tall if is_scale[b] else size
                 first[3 * i + 1, b], second[3 * i + 1, b] = size if is_scale[b] else 0.0, size * later[at[b]]
-                first[3 * i + 2, b], second[3 * i + 2, b] = -drop / whole, drop
+                first[3 * i + 2, b], second[3 * i + 2, b] = minus * drop, drop
             if tied:
-                take_off_ties(p, row, high, share, factors, is_scale, factor, ranks, part, value, out[block])
+                take_off_ties(p, row, high, share, factors, is_scale, factor, ranks, part, value, upper)
         np.dot(first[: 3 * rows].T, second[: 3 * rows], product)
-        out[block] += product
+        upper += product
         begin += rows
         if begin == ends[block]:
+            for i in range(a):
+                for j in range(i, a):
+                    out[block, order[i], order[j]] = upper[i, j]
+                    out[block, order[j], order[i]] = upper[i, j]
+            upper[:] = 0.0
             block += 1
 
 

@@ -158,21 +158,24 @@ class _Parameters:
         import torch
 
         k, r = point.weights.shape
-        first = np.append(0, point.jumps)
+        used, of_used = point.table
         starts, at, _ = point.columns
-        table = np.empty((k, 3, len(first)))
-        np.negative(point.weights[:, first], out=table[:, 0])
-        np.subtract(-table[:, 0], point.weights[:, -1:], out=table[:, 1])
-        np.subtract(point.biases[:, first], point.biases[:, -1:], out=table[:, 2])
-        piece = np.zeros(r)
+        pieces, size, a = of_used.shape[2], k * 3 * of_used.shape[2], len(at)
+        ends = np.cumsum([size, r, r, pieces - 1, len(starts), a, a, a])
+        flat = np.zeros(ends[-1])
+        table, piece, place, *rest = np.split(flat, ends[:-1])
+        table.reshape(k, 3, pieces)[used] = of_used.swapaxes(0, 1)
         piece[point.jumps] = 1.0
-        place = np.full(r, -1.0)
+        piece.cumsum(out=piece)
+        place -= 1.0
         place[starts] = np.arange(len(starts))
-        parts = [table.ravel(), np.cumsum(piece), place, point.jumps, starts, at, point.factor]
-        flat = np.concatenate([*parts, point.kind == SCALE], dtype=np.float64)
+        for to, numbers in zip(
+            rest, (point.jumps, starts, at, point.factor, point.kind == SCALE), strict=True
+        ):
+            to[:] = numbers
         # The driver takes a copy before this returns.
         there = torch.from_numpy(flat).to(other.device, non_blocking=True)
-        return cls(there[: table.size].view(k, -1), len(first), there[table.size :], starts)
+        return cls(there[:size].view(k, -1), pieces, there[size:], starts)
 
     def split(self, point: Point) -> Any:
         """The starts (D,), and of each atom its place among them, its factor and whether it is a scale, (a,) each."""

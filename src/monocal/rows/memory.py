@@ -19,14 +19,21 @@ from ..kernel.interface import OF_EACH, ROWS_ALONE, totals
 from .block import prepare_block
 from .parallel import GPU_BLOCK, available_threads, block_rows, parallel_map, parallel_sum, row_slices
 from .reader import Checked, Reader
-from .sampling import blocks_between, choose_rows, in_sample, join_samples, one_in, sample_step
+from .sampling import (
+    blocks_between,
+    choose_rows,
+    in_sample,
+    join_samples,
+    one_in,
+    sample_step,
+)
 
 T = TypeVar("T")
 # Up to this many logits, what is left of rows is one block: to share it among threads would cost more than it saves.
 _ONE_BLOCK = 2**21
 
-# Elements that are worth a thread.
-_LEAST_RUN = 2**19
+# Elements that are worth a thread: of a run, and of blocks, where more is done with each.
+_LEAST_RUN, _LEAST_BLOCKS = 2**19, 2**18
 
 
 class MemoryRows:
@@ -102,7 +109,9 @@ class MemoryRows:
             else:
                 summed = parallel_sum(lambda run: function(run[0], *args), runs)
             return cast(T, summed)
-        return parallel_sum(lambda block: function(block, *args), self.blocks, serial)
+        # Threads that have little to do cost more than they bring.
+        most = -(-self.n_rows * self.n_ranks // _LEAST_BLOCKS)
+        return parallel_sum(lambda block: function(block, *args), self.blocks, serial, most)
 
     def _in_runs(self, function: Callable[..., T], args: tuple[Any, ...]) -> bool:
         """Whether the engine takes many blocks at once for this, as if one after another."""
@@ -141,7 +150,24 @@ class MemoryRows:
         if not step:
             return None
         some = self.blocks[:: blocks_between(step, self.n_classes)]
-        return MemoryRows(join_samples([b[slice(None, None, step)] for b in some], step))
+        groups = [some[i : i + step] for i in range(0, len(some), step)]
+        thin = [sum(-(-block.n_rows // step) for block in group) for group in groups]
+        first = some[0].rows.depth
+        # In one array, so that the blocks of a thread lie one after another (`_runs`).
+        row_after_row = isinstance(first, np.ndarray) and first.flags.c_contiguous
+        depths = np.empty((sum(thin), self.n_ranks), first.dtype) if row_after_row else None
+
+        def join(item: tuple[Sequence[Block], tuple[int, int]]) -> Block:
+            group, (begin, end) = item
+            (block,) = join_samples([b[slice(None, None, step)] for b in group], step)
+            if depths is None:
+                return block
+            depths[begin:end] = block.rows.depth
+            return replace(block, rows=replace(block.rows, depth=depths[begin:end]))
+
+        places = pairwise(np.cumsum([0, *thin]).tolist())
+        serial = is_torch(some[0].weight)
+        return MemoryRows(parallel_map(join, [*zip(groups, places, strict=True)], serial))
 
     def part(self, chosen: np.ndarray) -> MemoryRows:
         kept = choose_rows(self.blocks, chosen)

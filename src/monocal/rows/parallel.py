@@ -94,19 +94,23 @@ def parallel_map(function: Callable[[Any], T], items: Sequence[Any], serial: boo
     return list(_results(function, items, serial))
 
 
-def parallel_sum(function: Callable[[Any], T], items: Sequence[Any], serial: bool = False) -> T:
-    """The same added up, from first to last, while later ones are being made."""
-    return reduce(add, _results(function, items, serial))
+def parallel_sum(
+    function: Callable[[Any], T], items: Sequence[Any], serial: bool = False, most: int | None = None
+) -> T:
+    """The same added up, from first to last, while later ones are being made; on so many threads at the most."""
+    return reduce(add, _results(function, items, serial, most))
 
 
-def _results(function: Callable[[Any], T], items: Sequence[Any], serial: bool) -> Iterator[T]:
+def _results(
+    function: Callable[[Any], T], items: Sequence[Any], serial: bool, most: int | None = None
+) -> Iterator[T]:
     threads = available_threads()
     # A pool that waits for itself would wait for ever.
     if serial or min(threads, len(items)) <= 1 or getattr(_this_thread, "works_for_pool", False):
         yield from map(function, items)
         return
     # A task is a run of neighbours: each time a thread hands over to another, all the others wait.
-    size = -(-len(items) // threads)
+    size = -(-len(items) // min(threads, most or threads))
     runs = [items[i : i + size] for i in range(0, len(items), size)]
     with one_blas_thread:
         for results in _pool(os.getpid(), threads).map(lambda run: [function(x) for x in run], runs):
