@@ -40,7 +40,7 @@ from ..kernel.tail import tail_moments
 from ..rows.interface import Rows
 
 # Elements that are worked on at a time.
-_PART = 2**19
+_PART = 2**18
 
 
 @dataclass(frozen=True)

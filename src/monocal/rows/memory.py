@@ -62,10 +62,12 @@ class MemoryRows:
         """Rows of logits (n, m); the keywords are those of `prepare_block`."""
         checked = Checked(logits, labels, weight, context)
 
-        # One array for all depths: the system hands out large ones in large pages, which threads need not wait for.
+        # One array for all depths: the system hands out large ones in large pages, which threads need not wait for. Double
+        # precision is laid out anew, block by block.
         m, dtype = logits.shape[1], how.get("dtype") or compute_dtype(logits)
         whole = how.get("ordered", True) and min(how.get("top_k") or m, m) == m and logits.dtype == dtype
-        depths = np.empty(logits.shape, dtype) if whole and isinstance(logits, np.ndarray) else None
+        single = isinstance(logits, np.ndarray) and dtype == np.float32
+        depths = np.empty(logits.shape, dtype) if whole and single else None
 
         def one(rows: slice) -> Block:
             into = None if depths is None else depths[rows]
