@@ -17,8 +17,6 @@ small drops are summed, so nothing cancels where one class has nearly all the pr
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import reduce
-from operator import add
 
 import numpy as np
 
@@ -27,6 +25,7 @@ from ..arrays import (
     by_columns,
     device_of,
     exp_,
+    is_torch,
     on_host,
     sums_along,
     sums_from,
@@ -38,6 +37,7 @@ from ..kernel.columns import column_moments
 from ..kernel.point import Point, in_parts, weighted
 from ..kernel.tail import tail_moments
 from ..rows.interface import Rows
+from ..rows.parallel import parallel_sum
 
 # Elements that are worked on at a time.
 _PART = 2**18
@@ -98,7 +98,7 @@ def _column_information(block: Block, scale: float, begins: np.ndarray, n_ranks:
 
 
 def _block_information(block: Block, scale: float, whole_scales: bool) -> Information:
-    """On the host in parts: it takes a dozen arrays, and those of a whole block would not fit the cache."""
+    """On the host in parts, shared among threads: it takes a dozen arrays, and those of a whole block would not fit the cache."""
     found = block.engine.information(block, scale, whole_scales)
     if found is not None:
         return Information(*found)
@@ -107,8 +107,10 @@ def _block_information(block: Block, scale: float, whole_scales: bool) -> Inform
     size = max(1, _PART // width) if on_host(block.weight) else n
     if size >= n:
         return _part_information(block, scale, whole_scales)
-    parts = [_part_information(block[slice(i, i + size)], scale, whole_scales) for i in range(0, n, size)]
-    return reduce(add, parts)
+    parts = [slice(i, i + size) for i in range(0, n, size)]
+    return parallel_sum(
+        lambda part: _part_information(block[part], scale, whole_scales), parts, serial=is_torch(block.weight)
+    )
 
 
 def _part_information(block: Block, scale: float, whole_scales: bool) -> Information:
