@@ -271,6 +271,13 @@ def test_rows_are_sorted_as_numpy_sorts_them(classes):
     assert largest.flags.c_contiguous
 
 
+def test_the_largest_of_a_single_row_are_its_own():
+    """A block may be one row long, and the next block of the thread is sorted in the same room."""
+    z = np.random.default_rng(0).normal(size=(2, 50)).astype(np.float32)
+    kept = [compiled.in_order(row[None], 10) for row in z]
+    np.testing.assert_array_equal(np.concatenate(kept), np.sort(z, axis=1)[:, -10:])
+
+
 @pytest.mark.parametrize("cal", [mc.MCCT(), mc.ConditionalMCCT()], ids=str)
 def test_the_number_of_threads_changes_no_bit(rows, cal, monkeypatch):
     """Every thread reads its blocks in one call, but they are added one by one in their order."""

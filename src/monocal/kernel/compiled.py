@@ -60,7 +60,7 @@ def in_order(z: np.ndarray, r: int, into: np.ndarray | None = None) -> np.ndarra
     n, m = z.shape
     out = into if r == m and into is not None else np.empty_like(z) if r == m else scratch(n, m)
     sort_rows(z, out, _NONE)
-    return out if r == m else np.ascontiguousarray(out[:, m - r :])
+    return out if r == m else out[:, m - r :].copy()  # the room is wanted again
 
 
 def depths_in_order(z: np.ndarray, into: np.ndarray) -> np.ndarray:
