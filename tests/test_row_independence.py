@@ -528,3 +528,14 @@ def test_sums_do_not_depend_on_the_number_of_rows(classes, dtype):
             batch, alone = in_batch_and_alone(method, z)
             np.testing.assert_array_equal(batch, alone)
             np.testing.assert_array_equal(double(method(z[7:27])), alone[7:27])
+
+
+@pytest.mark.parametrize("classes", [20, 65, 5000])
+@pytest.mark.parametrize("make", [mc.TemperatureScaling, mc.MCCT, mc.ConditionalMCCT])
+def test_how_rows_lie_in_memory_changes_no_bit(make, classes):
+    data = mc.data.synthetic(40, classes, seed=classes)
+    cal = make().fit(data.values, data.labels)
+    for dtype in (np.float32, np.float64):
+        z = data.values.astype(dtype)
+        for method in (cal.predict_proba, cal.transform):
+            np.testing.assert_array_equal(method(np.asfortranarray(z)), method(z))
