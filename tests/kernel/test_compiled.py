@@ -14,6 +14,7 @@ from monocal.calibration.rank_map import RankMap
 from monocal.calibration.statistics import compute_all
 from monocal.data import synthetic
 from monocal.kernel import compiled
+from monocal.objective import short
 from monocal.ranks.ranked import rank_rows
 
 pytest.importorskip("numba")
@@ -285,6 +286,18 @@ def test_the_number_of_threads_changes_no_bit(rows, cal, monkeypatch):
     for threads in "1", "3":
         monkeypatch.setenv("OMP_NUM_THREADS", threads)
         found.append(clone(cal).fit(*rows).solution_.coefficients)
+    np.testing.assert_array_equal(*found)
+
+
+def test_the_number_of_threads_does_not_choose_rows_of_the_second_stage(rows, monkeypatch):
+    """Of very many rows, some are taken in each block, however many blocks a thread reads in one call."""
+    monkeypatch.setattr(short, "_MOST_ROWS", 1000)
+    found = []
+    for threads in "1", "3":
+        monkeypatch.setenv("OMP_NUM_THREADS", threads)
+        cal = mc.ConditionalMCCT(by_class=True).fit(*rows)
+        found.append(cal.predict_proba(rows[0][:50]))
+    assert cal.adjustment_ is not None
     np.testing.assert_array_equal(*found)
 
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import ClassVar
+from functools import reduce
+from itertools import chain
+from operator import add
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -29,6 +32,9 @@ from .interface import Sums
 from .point import Point, from_top, in_parts, weighted
 from .tail import tail_moments
 from .totals import Totals, label_totals, with_top_labels
+
+if TYPE_CHECKING:
+    from .runs import Run, RunMap
 
 # ``exp(f - shift)`` (n, r), its total (n,) with the tail, the shift (n, 1) where it is not the top, the tail's moments.
 Exponentials = tuple[Array, Array, Array | None, list[Array] | None]
@@ -174,6 +180,13 @@ class ArrayEngine:
 
     def row_by_row(self, block: Block, whole_scales: bool) -> bool:
         return False
+
+    def totals_of_runs(self, runs: Sequence[Run], run_map: RunMap, whole_scales: bool) -> Totals:
+        def of_each(run: Run) -> list[Totals]:
+            return [self.totals(part, whole_scales) for part in run[0].split(run[1])]
+
+        parts: list[list[Totals]] = run_map(of_each, runs)
+        return reduce(add, chain.from_iterable(parts))
 
     def sums_of_each(self, block: Block, ends: np.ndarray, point: Point) -> list[Sums]:
         return [self.sums(part, point) for part in block.split(ends)]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from .block import Block
 from .interface import Sums
 from .point import Point
 from .totals import Totals
+
+if TYPE_CHECKING:
+    from .runs import Run, RunMap
 
 
 class CompiledEngine(ArrayEngine):
@@ -89,7 +92,10 @@ class CompiledEngine(ArrayEngine):
         if not self.row_by_row(block, whole_scales):
             return super().totals(block, whole_scales)
         run = block, np.array([block.n_rows])
-        return compiled_totals.totals_of_runs([run], lambda function, runs: [function(r) for r in runs])
+        return self.totals_of_runs([run], lambda function, runs: [*map(function, runs)], whole_scales)
+
+    def totals_of_runs(self, runs: Sequence[Run], run_map: RunMap, whole_scales: bool) -> Totals:
+        return compiled_totals.totals_of_runs(runs, run_map)
 
     def probabilities(self, block: Block, point: Point) -> tuple[Block, Array, Array, list[Array] | None]:
         if not _is_plain(block):

@@ -6,23 +6,21 @@ all: it writes only the ranks at which some label begins or ends, where a sum of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from .block import Block, join_blocks
 from .totals import Totals, with_top_labels
 
-# Blocks that lie one after another as one, and their ends.
-Run = tuple[Block, np.ndarray]
+if TYPE_CHECKING:
+    from .runs import Run, RunMap
 
 
-def totals_of_runs(
-    runs: Sequence[Run], run_map: Callable[[Callable[[Run], Any], Sequence[Run]], list[Any]]
-) -> Totals:
-    """`Engine.totals` of all blocks, added in their order; scales of all factors but the first begin at the lowest rank."""
+def totals_of_runs(runs: Sequence[Run], run_map: RunMap) -> Totals:
+    """`Engine.totals_of_runs`; scales of all factors but the first begin at the lowest rank."""
     by_rank, by_factor, ties = zip(*run_map(_moments, runs), strict=True)
     block, ends = joined(runs)
     r, k = block.rows.depth.shape[1], _factors(block).shape[1]

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import numpy as np
 
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from .block import Block
     from .compiled_sums import Cut
     from .point import Point
+    from .runs import Run, RunMap
     from .totals import Totals
 
 
@@ -107,7 +108,13 @@ class Engine(Protocol):
         """The Hessian alone."""
 
     def row_by_row(self, block: Block, whole_scales: bool) -> bool:
-        """Whether its sums take room for a few rows only, however many a block has; ``whole_scales`` as in `Point`."""
+        """Whether its sums take room for a few rows only, however many a block has; ``whole_scales`` as in `Point`.
+
+        Then it is given many blocks at once (`runs`).
+        """
+
+    def totals_of_runs(self, runs: Sequence[Run], run_map: RunMap, whole_scales: bool) -> Totals:
+        """Totals of the blocks of all runs, added in their order."""
 
     def sums_of_each(self, block: Block, ends: np.ndarray, point: Point) -> list[Sums]:
         """Sums of the blocks that lie one after another in this one, up to each of the ends (B,), in one call."""
@@ -180,21 +187,3 @@ def hessian(block: Block, point: Point) -> np.ndarray:
 def scale_sums(block: Block, scale: float) -> np.ndarray:
     """`Engine.scale_sums` of a block by its own engine."""
     return block.engine.scale_sums(block, scale)
-
-
-# For many blocks that lie one after another, in one call.
-
-
-def sums_of_each(block: Block, ends: np.ndarray, point: Point) -> list[Sums]:
-    """`Engine.sums_of_each` by the engine of the blocks."""
-    return block.engine.sums_of_each(block, ends, point)
-
-
-def hessians_of_each(block: Block, ends: np.ndarray, point: Point) -> list[np.ndarray]:
-    """`Engine.hessians_of_each` by the engine of the blocks."""
-    return block.engine.hessians_of_each(block, ends, point)
-
-
-OF_EACH: dict[Callable[..., Any], Callable[..., list[Any]]] = {sums: sums_of_each, hessian: hessians_of_each}
-# Functions of a block and a point that treat every row alone: of many blocks at once they give what they give of each.
-ROWS_ALONE: set[Callable[..., Any]] = set()

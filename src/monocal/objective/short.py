@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -33,8 +34,8 @@ from ..arrays import (
 )
 from ..kernel.block import Block
 from ..kernel.choice import engine_for
-from ..kernel.interface import ROWS_ALONE
 from ..kernel.point import Point, from_top, parameters
+from ..kernel.runs import IN_RUNS, at_point
 from ..kernel.tail import tail_moments
 from ..kernel.totals import DEPTH, HEIGHT, MASS
 from ..ranks.ranked import Ranked, Rest, Tail
@@ -259,7 +260,21 @@ def _shorten(
     return Gathered((_cut_short(block, to_numpy(n_top), *arrays),))
 
 
-ROWS_ALONE.add(_shorten)
+def _shorten_each(
+    block: Block,
+    ends: np.ndarray,
+    point: Point,
+    own_scales: Sequence[tuple[float, float]],
+    whole: bool,
+    step: int,
+) -> list[Gathered[ShortRows]]:
+    """The same of blocks that lie one after another: every row is cut short alone, but each block begins to count anew."""
+    if step > 1:
+        block = block[np.concatenate([np.arange(i, j, step) for i, j in pairwise([0, *ends])])]
+    return [_shorten(block, point, own_scales, whole, 1)]
+
+
+IN_RUNS[_shorten] = at_point(_shorten_each)
 
 
 def _cut_short(

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
 from itertools import chain, pairwise
-from operator import iadd
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -14,8 +12,7 @@ import numpy as np
 from ..arrays import Array, array_namespace, compute_dtype, is_torch, on_host, to_numpy
 from ..kernel.block import Block, join_blocks
 from ..kernel.choice import engine_for
-from ..kernel.compiled_totals import totals_of_runs
-from ..kernel.interface import OF_EACH, ROWS_ALONE, totals
+from ..kernel.runs import IN_RUNS, Run
 from .block import prepare_block
 from .parallel import GPU_BLOCK, available_threads, block_rows, parallel_map, parallel_sum, row_slices
 from .reader import Checked, Reader
@@ -48,7 +45,7 @@ class MemoryRows:
         self._on_host = on_host(self.blocks[0].rows.depth)
         self.single_precision = not str(self.blocks[0].rows.depth.dtype).endswith("float64")
         self._sample: MemoryRows | None = None
-        self._kept_runs: dict[int, list[tuple[Block, np.ndarray]]] = {}
+        self._kept_runs: dict[int, list[Run]] = {}
 
     @classmethod
     def prepare(
@@ -98,33 +95,16 @@ class MemoryRows:
         return cls([join_blocks(blocks[g], logits[slices[g][0].start : slices[g][-1].stop]) for g in groups])
 
     def sum(self, function: Callable[..., T], *args: Any) -> T:
+        in_runs = IN_RUNS.get(function)
+        if in_runs is not None and in_runs.suits(self.blocks, args):
+            return cast(T, in_runs.total(self._runs(available_threads()), parallel_map, *args))
         serial = is_torch(self.blocks[0].weight)  # torch has its own parallelism, on every device
-        if self._in_runs(function, args):
-            runs = self._runs(available_threads())
-            if function is totals:
-                summed: Any = totals_of_runs(runs, parallel_map)
-            elif function in OF_EACH:
-                each = parallel_map(lambda run: OF_EACH[function](*run, *args), runs)
-                summed = reduce(iadd, chain.from_iterable(each))
-            else:
-                summed = parallel_sum(lambda run: function(run[0], *args), runs)
-            return cast(T, summed)
         # Threads that have little to do cost more than they bring.
         most = -(-self.n_rows * self.n_ranks // _LEAST_BLOCKS)
         return parallel_sum(lambda block: function(block, *args), self.blocks, serial, most)
 
-    def _in_runs(self, function: Callable[..., T], args: tuple[Any, ...]) -> bool:
-        """Whether the engine takes many blocks at once for this, as if one after another."""
-        if function is totals:
-            whole_scales, by_column = args[0], len(args) > 1
-        elif function in OF_EACH or function in ROWS_ALONE:
-            whole_scales, by_column = args[0].whole_scales, args[0].begins is not None
-        else:
-            return False
-        return not by_column and all(b.engine.row_by_row(b, whole_scales) for b in self.blocks)
-
-    def _runs(self, threads: int) -> list[tuple[Block, np.ndarray]]:
-        """For each thread its blocks as one, with their ends: threads that call Python wait for one another."""
+    def _runs(self, threads: int) -> list[Run]:
+        """One for each thread that is worth waking."""
         if threads not in self._kept_runs:
             runs = _for_threads(self.blocks, min(threads, -(-self.n_rows * self.n_ranks // _LEAST_RUN)))
             self._kept_runs = {
