@@ -204,6 +204,24 @@ def test_a_hessian_of_all_rows_that_is_cheap_is_asked_for_where_a_part_says_too_
     assert cheap.calls < dear.calls
 
 
+@pytest.mark.parametrize("most", [0, 1])
+def test_no_more_iterations_are_taken_on_all_rows_than_are_allowed(most):
+    rng = np.random.default_rng(0)
+    A = rng.uniform(size=(400, 5))
+
+    class Coarse(TunedPoisson):
+        def coarse(self):
+            small = TunedPoisson(self.A[::8], self.y[::8], self.penalty)
+            small.n_rows = len(small.y)
+            return small
+
+    problem = Coarse(A, rng.poisson(np.exp(A.sum(axis=1))).astype(float), 0.02)
+    solution = minimize(problem, tol=1e-12, max_iter=most)
+    assert solution.n_iter == most
+    assert problem.calls == most + 1
+    assert not solution.converged
+
+
 def test_no_step_is_taken_from_the_optimum_with_the_floor():
     """A bound of the excess that the floor keeps up is not waited for."""
 

@@ -126,7 +126,7 @@ def minimize_corrected(
         c = inner.coefficients
         history += inner.history
     else:
-        here = Iterate.of(problem, c, _NOTHING)
+        here, n_iter = Iterate.of(problem, c, _NOTHING), max_iter
     return _LooksTwice(problem, goal, here, max_iter, n_candidates, n_iter=n_iter, history=history).run()
 
 
