@@ -1,5 +1,6 @@
 """The compiled loops give what ordinary array operations give, and keep the order as strictly."""
 
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -277,6 +278,17 @@ def test_the_largest_of_a_single_row_are_its_own():
     z = np.random.default_rng(0).normal(size=(2, 50)).astype(np.float32)
     kept = [compiled.in_order(row[None], 10) for row in z]
     np.testing.assert_array_equal(np.concatenate(kept), np.sort(z, axis=1)[:, -10:])
+
+
+def test_very_large_rows_leave_no_room_behind():
+    """Rows are sorted in room that the thread keeps, as long as that is small."""
+    compiled.in_order(np.zeros((2, 100), dtype=np.float32), 1)  # compiled code stays
+    z = np.zeros((2, 2**21), dtype=np.float32)
+    tracemalloc.start()
+    compiled.in_order(z, 1)
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept < 2**20
 
 
 @pytest.mark.parametrize("cal", [mc.MCCT(), mc.ConditionalMCCT()], ids=str)

@@ -13,7 +13,6 @@ neighbours (see `arrays.ordered_exp`).
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
@@ -23,6 +22,7 @@ import numpy as np
 
 from ..arrays import Array
 from ..errors import warn
+from .room import room
 
 # Statistics of a row that need no sorting, in the order in which `find_jumps` has them.
 STATISTICS = ("margin", "mean_gap", "spread")
@@ -57,8 +57,8 @@ def in_order(z: np.ndarray, r: int, into: np.ndarray | None = None) -> np.ndarra
     """The r largest of each row, rising: `ranks.ranked.in_order` by a sorting network."""
     from .sorting import sort_rows
 
-    n, m = z.shape
-    out = into if r == m and into is not None else np.empty_like(z) if r == m else scratch(n, m)
+    m = z.shape[1]
+    out = into if r == m and into is not None else np.empty_like(z) if r == m else _room_for(z)
     sort_rows(z, out, _NONE)
     return out if r == m else out[:, m - r :].copy()  # the room is wanted again
 
@@ -73,6 +73,10 @@ def depths_in_order(z: np.ndarray, into: np.ndarray) -> np.ndarray:
 
 
 _NONE = np.empty(0, dtype=np.float32)
+
+
+def _room_for(z: np.ndarray) -> np.ndarray:
+    return room("in_order", (len(z), z.shape[1]), z.dtype)
 
 
 def find_labels(depth: np.ndarray, label_depth: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -90,17 +94,6 @@ def measured(depth: np.ndarray) -> dict[str, np.ndarray]:
     out = np.empty((len(depth), len(STATISTICS)), dtype=depth.dtype)
     measure_rows(depth, out)
     return dict(zip(STATISTICS, out.T, strict=True))
-
-
-def scratch(n: int, r: int) -> np.ndarray:
-    """Room for (n, r) numbers that belongs to the thread: the system hands out fresh memory to one thread at a time."""
-    if getattr(_room, "size", 0) < n * r:
-        _room.numbers, _room.size = np.empty(n * r, dtype=np.float32), n * r
-    own: np.ndarray = _room.numbers[: n * r].reshape(n, r)
-    return own
-
-
-_room = threading.local()
 
 
 def largest_tie(v: np.ndarray) -> int:
@@ -158,7 +151,7 @@ def find_jumps(
     over, many = np.empty(depth.shape, dtype=np.uint32), np.empty(depth.shape, dtype=np.uint32)
     found = np.zeros((n if statistics else 0, len(STATISTICS)), dtype=z.dtype)
     if m <= _SORTED:
-        rows = in_order(z, m, scratch(n, m))
+        rows = in_order(z, m, _room_for(z))
         search_loops().read_jumps(rows, wanted, r < m, top, height, depth, over, many, done, found)
     else:
         n_buckets = min(-(-m // 8) * 8, 2**15)

@@ -4,12 +4,11 @@
 
 Rows are short and many. What is done rank by rank, or piece by piece, then runs over thousands of numbers in a line: parameters
 of a piece, sums over the ranks of a row, and sums between the starts of a working set. Fresh memory from the system costs as
-much as the arithmetic: large arrays are written into room that belongs to the thread, and the system is told to leave us ours.
+much as the arithmetic: large arrays are written into `room` that belongs to the thread, and the system is told to leave us ours.
 """
 
 from __future__ import annotations
 
-import threading
 from dataclasses import replace
 from itertools import pairwise
 
@@ -23,10 +22,8 @@ from .block import Block
 from .curvature import covariance
 from .interface import Sums
 from .point import SCALE, Point
+from .room import room
 from .tail import tail_moments
-
-# Numbers of an array for which room is kept.
-_MOST_ROOM = 2**20
 
 
 class RankMajorEngine(ArrayEngine):
@@ -45,15 +42,15 @@ class RankMajorEngine(ArrayEngine):
         rows, weight = block.rows, np.asarray(block.weight)
         v = np.asarray(rows.depth).T
         with np.errstate(under="ignore"):
-            p, total, shift, tail = self._exponentials_into(_room("p", v.shape), block, point)
+            p, total, shift, tail = self._exponentials_into(room("p", v.shape), block, point)
             value = np.dot(weight, np.log(total) if shift is None else np.log(total) + shift)
             share = weight / total  # makes probabilities of `p`, times the row's weight
             left = share[None]
             if block.factors is not None:
                 psi = _factors(block, point.own)
-                left = np.multiply(psi, share, out=_room("left", psi.shape))
+                left = np.multiply(psi, share, out=room("left", psi.shape))
             part = left[:1] if point.whole_scales else left
-            pv = np.multiply(p, v, out=_room("pv", v.shape))
+            pv = np.multiply(p, v, out=room("pv", v.shape))
             depth = np.ones(len(v)) @ pv
             by_rank = np.concatenate([part @ pv.T, (part * rows.height) @ p.T, left @ p.T])
             if tail is not None:
@@ -70,15 +67,15 @@ class RankMajorEngine(ArrayEngine):
     def hessian(self, block: Block, point: Point) -> np.ndarray:
         v = np.asarray(block.rows.depth).T
         with np.errstate(under="ignore"):
-            p, total, _, tail = self._exponentials_into(_room("p", v.shape), block, point)
-            pv = np.multiply(p, v, out=_room("pv", v.shape))
+            p, total, _, tail = self._exponentials_into(room("p", v.shape), block, point)
+            pv = np.multiply(p, v, out=room("pv", v.shape))
             return self._hessian(block, point, p, pv, np.asarray(block.weight) / total, tail)
 
     def scale_sums(self, block: Block, scale: float) -> np.ndarray:
         v, valid = block.rows.depth.T, block.rows.valid
         ones = np.ones(len(v))
         with np.errstate(under="ignore"):
-            p = np.multiply(v, -scale, out=_room("p", v.shape))
+            p = np.multiply(v, -scale, out=room("p", v.shape))
             np.exp(p, out=p)
             if valid is not None:
                 p *= valid.T
@@ -192,21 +189,6 @@ def _factors(block: Block, own: np.ndarray | None) -> np.ndarray:
         assert isinstance(block.factors, np.ndarray)
         kept[key] = np.ascontiguousarray((block.factors if own is None else block.factors[:, own]).T)
     return kept[key]
-
-
-def _room(name: str, shape: tuple[int, ...]) -> np.ndarray:
-    """Room for an array that belongs to the thread; very large ones are not kept."""
-    size = shape[0] * shape[1]
-    if size > _MOST_ROOM:
-        return np.empty(shape)
-    known: np.ndarray | None = getattr(_rooms, name, None)
-    if known is None or len(known) < size:
-        known = np.empty(size)
-        setattr(_rooms, name, known)
-    return known[:size].reshape(shape)
-
-
-_rooms = threading.local()
 
 
 def _keep_freed_memory() -> None:
