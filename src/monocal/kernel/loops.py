@@ -130,16 +130,21 @@ def equals(x, apart):
 
 
 @loop
+def largest_tie_of_row(row, best):
+    if best >= row.size or not equals(row, best):  # in order, so what lies between is equal as well
+        return best
+    run = 1
+    for i in range(1, row.size):
+        run = run + 1 if row[i] == row[i - 1] else 1
+        best = max(best, run)
+    return best
+
+
+@loop
 def largest_tie(v):
     best = 1
     for n in range(v.shape[0]):
-        row = v[n]
-        if best >= row.size or not equals(row, best):  # in order, so what lies between is equal as well
-            continue
-        run = 1
-        for i in range(1, row.size):
-            run = run + 1 if row[i] == row[i - 1] else 1
-            best = max(best, run)
+        best = largest_tie_of_row(v[n], best)
     return best
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .loops import F32, equals, flush, loop, sum_loop
+from .loops import F32, flush, largest_tie_of_row, loop, sum_loop
 
 
 @sum_loop
@@ -41,17 +41,6 @@ def add_moments(v, height, weight, first, second):
     first[v.size - 1] += weight * height
     second[v.size - 1] += weight * height * height
     return s1, s2
-
-
-@loop
-def largest_tie_of_row(row, best):
-    if best >= row.size or not equals(row, best):  # in order, so what lies between is equal as well
-        return best
-    run = 1
-    for i in range(1, row.size):
-        run = run + 1 if row[i] == row[i - 1] else 1
-        best = max(best, run)
-    return best
 
 
 @loop
