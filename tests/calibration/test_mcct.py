@@ -1,5 +1,6 @@
 """MCCT, MCCT-I and temperature scaling: optima, limits, the paper's figures, small and odd calibration sets."""
 
+import tracemalloc
 import warnings
 
 import numpy as np
@@ -11,6 +12,7 @@ from sklearn.naive_bayes import GaussianNB
 
 import monocal as mc
 from monocal import metrics
+from monocal.calibration.rank_map import RankMap
 from monocal.rows import sampling
 
 SETS = [
@@ -425,3 +427,13 @@ def test_a_sample_says_what_need_not_be_exact(kind, monkeypatch):
     assert every.solution_.converged
     assert some.score(z[half], y[half]) == pytest.approx(every.score(z[half], y[half]), abs=2e-4)
     assert some.solution_.objective != every.solution_.objective
+
+
+def test_a_prediction_of_few_rows_of_very_many_classes_leaves_nothing_behind():
+    rank_map = RankMap(np.array([0, 5]), np.ones((1, 2)), np.zeros((1, 2)))
+    z = np.random.default_rng(0).normal(size=(2, 2**20)).astype(np.float32)
+    tracemalloc.start()
+    rank_map.probabilities(z)
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept < 2 * z.nbytes  # what belongs to the map, by rank

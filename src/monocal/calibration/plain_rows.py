@@ -105,11 +105,11 @@ def _calibrate(
 def _in_order(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Rows in rising order, and the place of each value in the flattened array."""
     n, m = z.shape
-    places = _places(n, m)
     if z.dtype != np.float32 or n * m > _MOST_PLACES:
         index = np.argsort(z, axis=1)
-        index += places[:, :1]
+        index += m * np.arange(n)[:, None]
         return z.reshape(-1)[index], index
+    places = _kept_places(n, m) if n * m <= _MOST_KEPT else _places(n, m)
     # Double precision has 29 bits more than single: what is written into the last of them changes no value when it is rounded.
     wide = z.astype(np.float64)
     bits = wide.view(np.int64)
@@ -125,16 +125,18 @@ def _in_order(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return ordered, bits
 
 
-@lru_cache(maxsize=2)
 def _places(n: int, m: int) -> np.ndarray:
-    """Places in a flattened array; kept, because blocks are mostly of one size."""
+    """Places in a flattened array."""
     places = np.arange(n * m).reshape(n, m)
     places.flags.writeable = False
     return places
 
 
-# Places of this many values fit into bits that rounding to single precision takes away.
-_MOST_PLACES = 2**26
+# Blocks are mostly of one size.
+_kept_places = lru_cache(maxsize=2)(_places)
+
+# Places of this many values fit into bits that rounding to single precision takes away; of so many they are kept.
+_MOST_PLACES, _MOST_KEPT = 2**26, 2**19
 
 
 def _parameters(pieces: Pieces, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
