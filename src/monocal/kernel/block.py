@@ -142,6 +142,8 @@ def _as_they_lie(parts: Sequence[Any]) -> np.ndarray | None:
     beside = all(end == begin for (_, end), (begin, _) in pairwise(ends))
     if not beside or any(part.base is not whole or part.shape[1:] != whole.shape[1:] for part in parts):
         return None
+    if not all(part.flags.c_contiguous for part in parts):  # one row in a few
+        return None
     first = (ends[0][0] - whole.ctypes.data) // whole.strides[0]
     return whole[first : first + sum(map(len, parts))]
 

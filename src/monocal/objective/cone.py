@@ -127,7 +127,7 @@ class RankCone:
         other = copy(self)
         other.atoms, other._only_scale, other.scale = self.atoms[:1], True, None
         other.spread, other.reach, other.lower = self.spread[:1], self.reach[:1], self.lower[:1]
-        other._forget("drop", "_losses", "_places")
+        other._forget("drop", "_losses", "_places", "_neighbourhood")
         other.penalty, other.floor = other._penalty(0.0, 1e-6)
         return other
 

@@ -84,6 +84,7 @@ class Ranked:
             top=self.top[index],
             valid=None if self.valid is None else self.valid[index],
             tail=None if self.tail is None else self.tail[index],
+            measured=self.measured and {name: x[index] for name, x in self.measured.items()},
         )
 
     def in_use(self) -> Ranked:
