@@ -68,13 +68,11 @@ class Iterate:
         """The bound of the objective over its infimum."""
         return self.problem.excess(self.coefficients, self.expansion)
 
-    def step(self, problem: ConeProblem, step_size: float = 1.0) -> Step:
+    def step(self, step_size: float = 1.0) -> Step:
         """The line of the history."""
-        return Step(self.objective, self.kkt, len(self.active), step_size, problem.n_rows)
+        return Step(self.objective, self.kkt, len(self.active), step_size, self.problem.n_rows)
 
-    def solution(
-        self, problem: ConeProblem, tol: float, status: Status, n_iter: int, history: list[Step]
-    ) -> Solution:
+    def solution(self, tol: float, status: Status, n_iter: int, history: list[Step]) -> Solution:
         """The point with its certificate, which holds for whatever reason the solver stopped."""
         if self.kkt <= tol:
             status = Status.CONVERGED
@@ -99,7 +97,7 @@ class Goal:
     _smallest: float = np.inf
     _in_vain: int = 0
 
-    def met(self, problem: ConeProblem, here: Iterate) -> bool:
+    def met(self, here: Iterate) -> bool:
         if here.kkt > self.tol:
             return False
         excess = 0.0 if self.gap_tol == np.inf else here.excess
@@ -108,4 +106,4 @@ class Goal:
         if excess <= self.gap_tol or self._in_vain >= _PATIENCE:
             return True
         left = max(-here.slope.min(initial=0.0), here.slope[here.active].max(initial=0.0))
-        return bool(left <= _REACHED * problem.floor.max(initial=0.0))
+        return bool(left <= _REACHED * here.problem.floor.max(initial=0.0))

@@ -101,20 +101,20 @@ def minimize_corrected(
     trust, cut_short = _TRUST, False
     for n_iter in range(max_iter):
         here = Iterate.of(problem, c, _NOTHING)
-        if goal.met(problem, here):
-            history.append(here.step(problem))
-            return here.solution(problem, goal.tol, Status.CONVERGED, n_iter, history)
+        if goal.met(here):
+            history.append(here.step())
+            return here.solution(goal.tol, Status.CONVERGED, n_iter, history)
         if cut_short and here.objective < lowest:
             trust *= 4
         elif here.kkt > progress * last_kkt:
             break
-        history.append(here.step(problem))
+        history.append(here.step())
         last_kkt, lowest = here.kkt, here.objective
         part = small.evaluate(c, _NOTHING)
         tilted = _Tilted(small, problem.penalty + here.expansion.gradient - part.gradient)
         inner = _LooksTwice(
             tilted,
-            Goal(max(_SURE * _violation(problem, here), 0.3 * goal.tol)),
+            Goal(max(_SURE * _violation(here), 0.3 * goal.tol)),
             Iterate.of(tilted, c, _NOTHING, part),
             max_iter,
             n_candidates,
@@ -130,7 +130,7 @@ def minimize_corrected(
     return _LooksTwice(problem, goal, here, max_iter, n_candidates, n_iter=n_iter, history=history).run()
 
 
-def _violation(problem: ConeProblem, here: Iterate) -> float:
+def _violation(here: Iterate) -> float:
     """The violation where atoms that move the model by more than one count for less: a plain scale would hide all others."""
-    g = (here.slope - problem.floor) / np.maximum(problem.reach, 1.0)
+    g = (here.slope - here.problem.floor) / np.maximum(here.problem.reach, 1.0)
     return float(max(-g.min(initial=0.0), g[here.active].max(initial=0.0)))

@@ -86,7 +86,7 @@ class Newton:
         """Steps until the goal is met, or until no step leads further."""
         self._origin = self.here.coefficients
         while True:
-            self.history.append(self.here.step(self.problem, self._step_size))
+            self.history.append(self.here.step(self._step_size))
             status = self._verdict()
             if status is not None:
                 break
@@ -100,11 +100,11 @@ class Newton:
                 break
             self._learn(move)
             self.here = there
-        return self.here.solution(self.problem, self.goal.tol, status, self.n_iter, self.history)
+        return self.here.solution(self.goal.tol, status, self.n_iter, self.history)
 
     def _verdict(self) -> Status | None:
         """Why to stop here; None: go on."""
-        if self.goal.met(self.problem, self.here):
+        if self.goal.met(self.here):
             return Status.CONVERGED
         if self.n_iter >= self.max_iter:
             return Status.ITERATIONS

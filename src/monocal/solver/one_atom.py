@@ -73,11 +73,11 @@ def minimize_one(
     before = None
     while True:
         here = Iterate.of(problem, c, working)
-        history.append(here.step(problem))
+        history.append(here.step())
         at = float(c[0]) - zero
         g = float(here.expansion.gradient[0] + problem.penalty[0] - problem.floor[0])
         bracket.narrow(at, g)
-        if goal.met(problem, here):
+        if goal.met(here):
             status = Status.CONVERGED
             break
         if n_iter >= max_iter:
@@ -90,7 +90,7 @@ def minimize_one(
         known = _Known.of(at, g, float(here.expansion.hessian[0, 0]), float(problem.worth[0]))
         c = np.array([bracket.next(at, g, known.root(before)) + zero])
         before = known
-    return here.solution(problem, goal.tol, status, n_iter, history)
+    return here.solution(goal.tol, status, n_iter, history)
 
 
 @dataclass(frozen=True)
