@@ -80,6 +80,35 @@ def test_an_engine_is_one_entry(data, monkeypatch):
     np.testing.assert_allclose(found.predict_proba(z), expected.predict_proba(z), atol=1e-6)
 
 
+class PatientEngine(ArrayEngine):
+    """An engine for arrays in double precision that takes any number of blocks at once."""
+
+    def __init__(self):
+        self.runs = []
+
+    def takes(self, logits, dtype):
+        return isinstance(logits, np.ndarray) and dtype == np.float64
+
+    def row_by_row(self, block, whole_scales):
+        return True
+
+    def sums_of_each(self, block, ends, point):
+        self.runs.append(len(ends))
+        return super().sums_of_each(block, ends, point)
+
+
+def test_an_engine_may_take_many_blocks_at_once(monkeypatch):
+    """All else of it is that of an engine that takes them one by one, and so is the result."""
+    data = mc.data.synthetic(3000, 100, seed=0)
+    z, y = data.values.astype(np.float64), data.labels
+    found = []
+    for engine in (ArrayEngine(), PatientEngine()):
+        monkeypatch.setattr(choice, "ENGINES", [engine])
+        found.append(mc.ConditionalMCCT().fit(z, y).predict_proba(z))
+    assert max(engine.runs) > 1
+    np.testing.assert_array_equal(*found)
+
+
 class Shards:
     """A kind of input: rows that lie in several files of numpy."""
 
