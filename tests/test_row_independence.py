@@ -539,3 +539,5 @@ def test_how_rows_lie_in_memory_changes_no_bit(make, classes):
         z = data.values.astype(dtype)
         for method in (cal.predict_proba, cal.transform):
             np.testing.assert_array_equal(method(np.asfortranarray(z)), method(z))
+            t = torch.from_numpy(z)
+            np.testing.assert_array_equal(method(t.T.contiguous().T), method(t))

@@ -411,8 +411,11 @@ def row_sums(x: Any) -> Any:
     if not on_host(x):
         return x.sum(-1, keepdim=True, dtype=array_namespace(x).float64).to(x.dtype)
     m = x.shape[-1]
-    if type(x) is np.ndarray and m > FEW_CLASSES:
-        x = np.ascontiguousarray(x)  # numpy adds in the order in which numbers lie
+    # A library adds in the order in which numbers lie.
+    if is_torch(x):
+        x = x.contiguous()
+    elif type(x) is np.ndarray and m > FEW_CLASSES:
+        x = np.ascontiguousarray(x)
     if type(x) is not np.ndarray or x.ndim != 2 or m > _SHORT:
         return array_namespace(x).sum(x, axis=-1, keepdims=True)
     if m > FEW_CLASSES:

@@ -2,7 +2,7 @@
 
     kind.array(X)  ->  rows of classes  ->  in memory, in parts of a file, or on workers: `_on_rows`  ->  as ``X`` was
 
-Whatever the way to `_on_rows`, a row gets the same result there as alone.
+Whatever the way to `_on_rows`, a row gets the same result there as alone, up to the rounding of compiled loops for large arrays.
 """
 
 from __future__ import annotations
