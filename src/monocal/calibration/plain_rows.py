@@ -111,7 +111,9 @@ def _in_order(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         index += places[:, :1]
         return z.reshape(-1)[index], index
     # Double precision has 29 bits more than single: what is written into the last of them changes no value when it is rounded.
-    wide = z.astype(np.float64)
+    # Into those of 0 it would make a subnormal number, which a processor may be told to take for 0: torch.set_flush_denormal.
+    wide = z.astype(np.float64, order="C")
+    wide += _NEXT_TO_NOTHING
     bits = wide.view(np.int64)
     bits |= places
     wide.sort(axis=1)
@@ -133,6 +135,8 @@ def _places(n: int, m: int) -> np.ndarray:
     return places
 
 
+# Far less than half a unit of any other number that single precision has.
+_NEXT_TO_NOTHING = 2.0**-1000
 # Places of this many values fit into bits that rounding to single precision takes away.
 _MOST_PLACES = 2**26
 
