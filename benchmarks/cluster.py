@@ -22,6 +22,7 @@ from dask.utils import parse_bytes
 from distributed import Client, LocalCluster, wait
 
 import monocal as mc
+import pages
 
 # Dask has workers give memory back at once, and then every temporary array is fetched from the system anew: three times the time.
 KEEP_MEMORY = {
@@ -62,7 +63,9 @@ def main() -> None:
     )
     X, y = arrays(args.rows, args.classes, chunk)
     here = dask.compute(X, y)
-    print(f"MCCT, {args.rows:,} x {args.classes:,} float32, chunks of {chunk:,} rows")
+    print(
+        f"{pages.setting('dask')} MCCT, {args.rows:,} x {args.classes:,} float32, chunks of {chunk:,} rows.\n"
+    )
     print(
         "| where | seconds, best of repeats | all | times faster than one worker | difference to one process |"
     )

@@ -1,6 +1,6 @@
 """Put what a benchmark measured where the documentation shows it: between ``<!-- name -->`` and ``<!-- /name -->``.
 
-    python benchmarks/pages.py docs/performance.md scaling FILE      what was measured on another machine
+python benchmarks/pages.py docs/performance.md scaling FILE      what was measured on another machine
 """
 
 from __future__ import annotations

@@ -37,8 +37,8 @@ STATISTICS = ("margin", "mean_gap", "spread", "entropy", "log_odds")
 
 # Classes of a row that a kernel holds at a time, and those of a part of a longer row.
 _LONGEST, _PART = 8192, 4096
-# Rows that a kernel sorts in registers; longer ones are sorted by torch.
-_SORTED = 4096
+# Rows that a warp sorts in registers; longer ones are sorted by torch.
+_SORTED = 1024
 # Jumps that a kernel holds.
 _JUMPS = 1023
 # Numbers beside the result for rows that are worked on together: enough to fill a device, and few.

@@ -184,7 +184,9 @@ class DaskRows:
         if not step:
             return None
         if self._sample is None:
-            chosen = self.part(in_sample(self.n_rows, self.n_classes, step)).chunks
+            first = np.cumsum([0, *self.sizes[:-1]]).tolist()
+            how = (self.n_classes, step)
+            chosen = [task(_sampled, chunk, n, *how) for chunk, n in zip(self.chunks, first, strict=True)]
             blocks = [block for blocks in compute(chosen) for block in blocks]
             self._sample = MemoryRows(join_samples(blocks, step))
         return self._sample
@@ -277,6 +279,12 @@ def _sum_blocks(blocks: list[Block], function: Callable[..., Any], args: Box) ->
 
 def _measured(blocks: list[Block], step: int, first: int) -> tuple[np.ndarray, np.ndarray]:
     return one_in(step, ((to_numpy(b.measured), to_numpy(b.weight)) for b in blocks), first)
+
+
+def _sampled(blocks: list[Block], first: int, n_classes: int, step: int) -> list[Block]:
+    """Which rows are in a sample is told here, where they lie: a mask of all rows would travel with the tasks."""
+    n_rows = sum(block.n_rows for block in blocks)
+    return choose_rows(blocks, in_sample(n_rows, n_classes, step, first))
 
 
 def _weights(blocks: list[Block]) -> list[float]:

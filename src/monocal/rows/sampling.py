@@ -36,9 +36,12 @@ def blocks_between(step: int, n_classes: int) -> int:
     return -(-step // rows_of_size(CPU_BLOCK, n_classes))
 
 
-def in_sample(n_rows: int, n_classes: int, step: int) -> np.ndarray:
-    """Which rows are in a sample of one in ``step``, where the host would cut them into blocks, (n_rows,)."""
-    block, place = np.divmod(np.arange(n_rows), rows_of_size(CPU_BLOCK, n_classes))
+def in_sample(n_rows: int, n_classes: int, step: int, first: int = 0) -> np.ndarray:
+    """Which rows are in a sample of one in ``step``, where the host would cut them into blocks, (n_rows,).
+
+    ``first`` is the number of the first of them.
+    """
+    block, place = np.divmod(np.arange(first, first + n_rows), rows_of_size(CPU_BLOCK, n_classes))
     chosen: np.ndarray = (place % step == 0) & (block % blocks_between(step, n_classes) == 0)
     return chosen
 
