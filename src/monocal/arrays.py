@@ -412,12 +412,12 @@ def row_sums(x: Any) -> Any:
         return x.sum(-1, keepdim=True, dtype=array_namespace(x).float64).to(x.dtype)
     m = x.shape[-1]
     # A library adds in the order in which numbers lie.
-    if is_torch(x):
-        x = x.contiguous()
-    elif type(x) is np.ndarray and m > FEW_CLASSES:
+    if type(x) is not np.ndarray:
+        return array_namespace(x).sum(x.contiguous() if is_torch(x) else x, axis=-1, keepdims=True)
+    if x.ndim != 2 or m > FEW_CLASSES:
         x = np.ascontiguousarray(x)
-    if type(x) is not np.ndarray or x.ndim != 2 or m > _SHORT:
-        return array_namespace(x).sum(x, axis=-1, keepdims=True)
+    if x.ndim != 2 or m > _SHORT:
+        return x.sum(axis=-1, keepdims=True)
     if m > FEW_CLASSES:
         return np.einsum("ij->i", x)[:, None]
     while m > 1:  # halves on halves

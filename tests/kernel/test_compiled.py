@@ -321,3 +321,25 @@ def test_statistics_of_sorted_rows_are_those_of_arrays(classes):
     known = compiled.measured(ranked.depth)
     for name, expected in zip(known, compute_all(tuple(known), ranked), strict=True):
         np.testing.assert_allclose(known[name], expected, rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("classes", [2, 8, 20])
+def test_a_negative_zero_on_top_ties_with_zero(classes, monkeypatch):
+    data = synthetic(2000, classes, seed=0)
+    cal = mc.ConditionalMCCT(statistics=("margin",), shrinkage=0.1).fit(data.values / 8, data.labels)
+    z = -np.abs(data.values.astype(np.float32) / 8)
+    z[:, 0], z[:, 1] = 0.0, -0.0
+    z[::2] = z[::2, ::-1]
+    expected = cal.predict_proba(z)
+    monkeypatch.setattr(compiled, "LARGE", 0)
+    np.testing.assert_allclose(cal.predict_proba(z), expected, atol=2e-6)
+
+
+def test_a_class_that_alone_is_available_has_no_odds(monkeypatch):
+    data = synthetic(2000, 8, seed=0)
+    cal = mc.ConditionalMCCT(shrinkage=0.1).fit(data.values, data.labels)
+    z = np.full((8, 8), -np.inf, dtype=np.float32)
+    np.fill_diagonal(z, 1.0)
+    expected = cal.transform(z)
+    monkeypatch.setattr(compiled, "LARGE", 0)
+    np.testing.assert_allclose(cal.transform(z), expected, rtol=1e-5)

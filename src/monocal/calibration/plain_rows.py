@@ -111,7 +111,9 @@ def _in_order(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return z.reshape(-1)[index], index
     places = _kept_places(n, m) if n * m <= _MOST_KEPT else _places(n, m)
     # Double precision has 29 bits more than single: what is written into the last of them changes no value when it is rounded.
-    wide = z.astype(np.float64)
+    # Into those of 0 it would make a subnormal number, which a processor may be told to take for 0: torch.set_flush_denormal.
+    wide = z.astype(np.float64, order="C")
+    wide += _NEXT_TO_NOTHING
     bits = wide.view(np.int64)
     bits |= places
     wide.sort(axis=1)
@@ -135,6 +137,8 @@ def _places(n: int, m: int) -> np.ndarray:
 # Blocks are mostly of one size.
 _kept_places = lru_cache(maxsize=2)(_places)
 
+# Far less than half a unit of any other number that single precision has.
+_NEXT_TO_NOTHING = 2.0**-1000
 # Places of this many values fit into bits that rounding to single precision takes away; of so many they are kept.
 _MOST_PLACES, _MOST_KEPT = 2**26, 2**19
 

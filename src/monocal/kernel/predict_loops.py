@@ -154,13 +154,25 @@ def exponentials(v, x, scale, result):
 
 
 @strict_loop
+def is_alone(v):
+    """Whether all classes but the one on top are masked."""
+    others = NONE
+    for i in range(v.size):
+        others += np.uint32(v[i] > F32(0) and v[i] < MOST)
+    return others == NONE
+
+
+@strict_loop
 def odds_of_top(v, f, highest, scale, first, x, e):
     """Logarithm of the odds of the class ``first``, which is on top, under the softmax of ``scale f``."""
     for i in range(v.size):
         x[i] = f[i] - highest
     exponentials(v, x, scale, e)
     e[first] = F32(0)
-    return min(max(-np.log(total_of(e)), -FARTHEST), FARTHEST)
+    others = total_of(e)
+    if others == F32(0) and is_alone(v):
+        return F32(0)
+    return min(max(-np.log(others), -FARTHEST), FARTHEST)
 
 
 @strict_loop

@@ -293,7 +293,8 @@ def read_jumps(z, ranks, cut, top, height, depth, over, many, done, statistics):
         masked = 0
         while masked < m - 1 and z[n, masked] == -INF:
             masked += 1
-        high = z[n, m - 1]
+        # A negative zero less a zero is a negative zero, whose bits are not those of 0.
+        high = z[n, m - 1] + F32(0)
         top[n], height[n] = high, high - z[n, masked]
         done[n] = height[n] < MOST
         if not done[n]:
