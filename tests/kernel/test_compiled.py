@@ -301,6 +301,19 @@ def test_the_number_of_threads_changes_no_bit(rows, cal, monkeypatch):
     np.testing.assert_array_equal(*found)
 
 
+def test_a_loop_is_compiled_once_however_rows_are_dealt_out(rows, monkeypatch):
+    """One more kind of array would be one more way to add, and which is taken would hang on what ran before."""
+    for threads in "1", "3":
+        monkeypatch.setenv("OMP_NUM_THREADS", threads)
+        for cal in (mc.MCCT(), mc.ConditionalMCCT()):
+            cal.fit(*rows)
+    from monocal.kernel import short_loops, sum_loops, total_loops
+
+    loops = (sum_loops.gradients_of_blocks, sum_loops.hessians_of_blocks, total_loops.moments_of_blocks)
+    for loop in (*loops, total_loops.add_labels, short_loops.shorten_rows):
+        assert len(loop.signatures) == 1, loop
+
+
 def test_the_number_of_threads_does_not_choose_rows_of_the_second_stage(rows, monkeypatch):
     """Of very many rows, some are taken in each block, however many blocks a thread reads in one call."""
     monkeypatch.setattr(short, "_MOST_ROWS", 1000)

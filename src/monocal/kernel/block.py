@@ -47,6 +47,10 @@ class Block:
         assert self.statistics is not None
         return self.statistics
 
+    def with_factors(self, factors: Callable[[Array], Array]) -> Block:
+        """The same rows with the factors of their statistics."""
+        return replace(self, factors=row_by_row(factors(self.measured)))
+
     def every(self, step: int) -> Block:
         """One row in ``step``, copied side by side: loops want them so, and the others need not stay in memory."""
         return self[np.arange(0, self.n_rows, step)]
@@ -171,3 +175,11 @@ def _rest(block: Block) -> Rest:
 def _valid(rows: Ranked) -> Array:
     xp = array_namespace(rows.depth)
     return xp.ones_like(rows.depth, dtype=xp.bool) if rows.valid is None else rows.valid
+
+
+def row_by_row(x: Array) -> Array:
+    """The same numbers, those of a row side by side in memory.
+
+    A loop is compiled anew for each way in which an array may lie, and the last digits of its sums would hang on that.
+    """
+    return np.ascontiguousarray(x) if isinstance(x, np.ndarray) else x

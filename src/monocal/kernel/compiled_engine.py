@@ -15,7 +15,7 @@ from ..arrays import Array
 from ..ranks.ranked import LARGEST, Ranked, in_order, rank_rows
 from . import compiled, compiled_sums, compiled_totals
 from .array import ArrayEngine, Exponentials
-from .block import Block
+from .block import Block, row_by_row
 from .interface import Sums
 from .point import Point
 from .totals import Totals
@@ -101,7 +101,7 @@ class CompiledEngine(ArrayEngine):
         if not _is_plain(block):
             return super().probabilities(block, point)
         rows = block.rows
-        p, total, shift = compiled_sums.exponentials(rows.depth, rows.height, block.factors, point)
+        p, total, shift = compiled_sums.exponentials(rows.depth, rows.height, _factors(block), point)
         p *= (block.weight / total)[:, None]
         return block, p, np.log(total, dtype=np.float64) + shift, None
 
@@ -109,7 +109,7 @@ class CompiledEngine(ArrayEngine):
         if not _is_plain(block):
             return super().exponentials(block, point)
         rows = block.rows
-        p, total, shift = compiled_sums.exponentials(rows.depth, rows.height, block.factors, point)
+        p, total, shift = compiled_sums.exponentials(rows.depth, rows.height, _factors(block), point)
         return p, total, shift[:, None], None
 
     def shorten(
@@ -118,13 +118,13 @@ class CompiledEngine(ArrayEngine):
         if not _is_plain(block):
             return None
         rows, label = block.rows, (block.label_depth, block.label_rank)
-        return compiled_sums.shorten(rows.depth, rows.height, block.factors, point, label, kept, own_scales)
+        return compiled_sums.shorten(rows.depth, rows.height, _factors(block), point, label, kept, own_scales)
 
     def within_ties(self, block: Block, point: Point, p: Array) -> np.ndarray | float:
         if not (_is_plain(block) and compiled.suits(p)):
             return super().within_ties(block, point, p)
         rows = block.rows
-        return compiled_sums.products_in_ties(p, rows.depth, rows.height, block.factors, point)
+        return compiled_sums.products_in_ties(p, rows.depth, rows.height, _factors(block), point)
 
     def _precise(self, block: Block) -> Block:
         return (
@@ -160,4 +160,8 @@ def _is_plain(block: Block) -> bool:
 
 def _numbers(block: Block) -> tuple[Any, Any, Any, Any]:
     """Depths, heights, weights and factors of the rows."""
-    return block.rows.depth, block.rows.height, block.weight, block.factors
+    return block.rows.depth, block.rows.height, block.weight, _factors(block)
+
+
+def _factors(block: Block) -> Any:
+    return None if block.factors is None else row_by_row(block.factors)

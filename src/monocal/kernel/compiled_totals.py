@@ -97,4 +97,4 @@ def _labels_on_top(runs: Sequence[Run], r: int) -> np.ndarray:
 
 
 def _factors(block: Block) -> np.ndarray:
-    return np.ones((1, 1), dtype=np.float32) if block.factors is None else np.asarray(block.factors)
+    return np.ones((1, 1), dtype=np.float32) if block.factors is None else np.ascontiguousarray(block.factors)

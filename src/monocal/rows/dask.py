@@ -292,7 +292,7 @@ def _weights(blocks: list[Block]) -> list[float]:
 
 
 def _with_factors(blocks: list[Block], factors: Box) -> list[Block]:
-    return [replace(block, factors=factors.value(block.measured)) for block in blocks]
+    return [block.with_factors(factors.value) for block in blocks]
 
 
 def _apply_to_frame(frame: Any, row_map: RowMap, like: Any) -> Any:

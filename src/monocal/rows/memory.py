@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from ..arrays import Array, array_namespace, compute_dtype, is_torch, on_host, to_numpy
-from ..kernel.block import Block, join_blocks
+from ..kernel.block import Block, join_blocks, row_by_row
 from ..kernel.choice import engine_for
 from ..kernel.runs import IN_RUNS, Run
 from .block import prepare_block
@@ -163,9 +163,8 @@ class MemoryRows:
 
     def with_factors(self, factors: Callable[[Array], Array]) -> MemoryRows:
         values = [b.measured for b in self.blocks]
-        psi = factors(
-            array_namespace(values[0]).concat(values, axis=0)
-        )  # in one call: they are few numbers a row
+        # In one call: they are few numbers a row.
+        psi = row_by_row(factors(array_namespace(values[0]).concat(values, axis=0)))
         ends = np.cumsum([b.n_rows for b in self.blocks]).tolist()
         parts = zip(self.blocks, pairwise([0, *ends]), strict=True)
         rows = MemoryRows([replace(b, factors=psi[i:j]) for b, (i, j) in parts])

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial, reduce
 from itertools import islice
 from operator import add
@@ -186,7 +186,7 @@ class StreamingRows:
 
         def one(part: Checked) -> Block:
             block = self._prepare(part)
-            return replace(block, factors=factors(block.measured))
+            return block.with_factors(factors)
 
         rows = self._like(one, self._chosen)
         if self._sample is not None:
