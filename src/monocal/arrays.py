@@ -394,8 +394,8 @@ def anchored_softmax_and_top_(f: Any) -> tuple[Any, Any]:
 
 # Up to so many classes it pays to lay rows out class by class: operations then run along thousands of rows.
 FEW_CLASSES = 64
-# Up to so many, sums need no care for their last digits.
-_SHORT = 4096
+# Up to so many, sums one after another are as exact as sums in pairs, and three times as fast.
+_SHORT = 512
 
 
 def by_class(z: np.ndarray) -> np.ndarray:

@@ -31,28 +31,14 @@ class TritonEngine(ArrayEngine):
         labels: Array,
         weight: Array | None,
         *,
-        top_k: int | None = None,
         statistics: Sequence[Callable[[Ranked], Array]] = (),
-        dtype: object = None,
-        ordered: bool = True,
-        into: np.ndarray | None = None,
-        ranked: Ranked | None = None,
+        **how: Any,
     ) -> Block:
-        all_ranks = (
-            ranked is None and ordered and min(top_k or logits.shape[1], logits.shape[1]) == logits.shape[1]
-        )
-        found = triton_prepare.prepare(logits, labels) if all_ranks else None
+        m = logits.shape[1]
+        all_ranks = how.get("ordered", True) and min(how.get("top_k") or m, m) == m
+        found = triton_prepare.prepare(logits, labels) if all_ranks and how.get("ranked") is None else None
         if found is None:
-            return super().prepare(
-                logits,
-                labels,
-                weight,
-                top_k=top_k,
-                statistics=statistics,
-                dtype=dtype,
-                ordered=ordered,
-                ranked=ranked,
-            )
+            return super().prepare(logits, labels, weight, statistics=statistics, **how)
         rows = found.rows
         xp = array_namespace(rows.depth)
         weight = xp.ones_like(rows.height) if weight is None else xp.astype(weight, rows.height.dtype)

@@ -14,7 +14,7 @@ from ..kernel.block import Block, join_blocks, row_by_row
 from ..kernel.choice import engine_for
 from ..kernel.runs import IN_RUNS, Run
 from .block import prepare_block
-from .parallel import GPU_BLOCK, available_threads, block_rows, parallel_map, parallel_sum, row_slices
+from .parallel import GPU_BLOCK, available_threads, block_rows, deal, parallel_map, parallel_sum, row_slices
 from .reader import Checked, Reader
 from .sampling import (
     blocks_between,
@@ -45,6 +45,7 @@ class MemoryRows:
         self._on_host = on_host(self.blocks[0].rows.depth)
         self.single_precision = not str(self.blocks[0].rows.depth.dtype).endswith("float64")
         self._sample: MemoryRows | None = None
+        self._coarse: MemoryRows | None = None
         self._kept_runs: dict[int, list[Run]] = {}
 
     @classmethod
@@ -84,7 +85,7 @@ class MemoryRows:
         narrow = engine.reads_tail_in_place and how.get("top_k") and not how.get("statistics")
         slices = row_slices(logits, 16 * block_rows(logits) if narrow else block_rows(logits))
         if on_host(logits):
-            runs = _for_threads(slices, available_threads())
+            runs = deal(slices, available_threads())
             return cls([*chain.from_iterable(parallel_map(run, runs, serial=is_torch(logits)))])
         # A device sorts in small blocks, to save memory, and sums in large ones, to save calls.
         blocks = [one(rows) for rows in slices]
@@ -106,7 +107,7 @@ class MemoryRows:
     def _runs(self, threads: int) -> list[Run]:
         """One for each thread that is worth waking."""
         if threads not in self._kept_runs:
-            runs = _for_threads(self.blocks, min(threads, -(-self.n_rows * self.n_ranks // _LEAST_RUN)))
+            runs = deal(self.blocks, min(threads, -(-self.n_rows * self.n_ranks // _LEAST_RUN)))
             self._kept_runs = {
                 threads: [(join_blocks(run), np.cumsum([block.n_rows for block in run])) for run in runs]
             }
@@ -124,7 +125,9 @@ class MemoryRows:
             return self.sample()
         logits = self.n_rows * self.n_classes
         # On a device, a pass over one block costs little more than its calls do.
-        return self._thinned(sample_step(self.n_rows, self.n_classes, logits) if logits > GPU_BLOCK else 0)
+        if self._coarse is None and logits > GPU_BLOCK:
+            self._coarse = self._thinned(sample_step(self.n_rows, self.n_classes, logits))
+        return self._coarse
 
     def _thinned(self, step: int) -> MemoryRows | None:
         if not step:
@@ -171,12 +174,6 @@ class MemoryRows:
         if self._sample is not None:
             rows._sample = self._sample.with_factors(factors)
         return rows
-
-
-def _for_threads(items: Sequence[T], threads: int) -> list[Sequence[T]]:
-    """Neighbours in as many parts, none of them empty."""
-    count = max(1, min(threads, len(items)))
-    return [items[i:j] for i, j in pairwise([len(items) * i // count for i in range(count + 1)])]
 
 
 class HeldBlocks:

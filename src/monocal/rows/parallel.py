@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache, reduce
-from itertools import chain, islice
+from itertools import chain, islice, pairwise
 from operator import add
 from typing import Any, TypeVar
 
@@ -110,11 +110,16 @@ def _results(
         yield from map(function, items)
         return
     # A task is a run of neighbours: each time a thread hands over to another, all the others wait.
-    size = -(-len(items) // min(threads, most or threads))
-    runs = [items[i : i + size] for i in range(0, len(items), size)]
+    runs = deal(items, min(threads, most or threads))
     with one_blas_thread:
         for results in _pool(os.getpid(), threads).map(lambda run: [function(x) for x in run], runs):
             yield from results
+
+
+def deal(items: Sequence[T], threads: int) -> list[Sequence[T]]:
+    """Neighbours in as many parts, none of them empty."""
+    count = max(1, min(threads, len(items)))
+    return [items[i:j] for i, j in pairwise([len(items) * i // count for i in range(count + 1)])]
 
 
 @cache
