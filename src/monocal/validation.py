@@ -12,12 +12,14 @@ from __future__ import annotations
 import math
 import numbers
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from .arrays import A, Array, array_namespace, beside, compute_dtype, is_torch, to_numpy
+from .arrays import A, Array, array_namespace, beside, compute_dtype, is_torch, on_its_way, to_numpy
 from .errors import InputError, InputTypeError, spoken
 from .kinds import as_array
 
@@ -58,22 +60,36 @@ def check_logits(x: Any, name: str = "X", first_row: int = 0) -> Given:
 
     Rows may be a part of more: the first has number ``first_row`` in messages.
     """
+    given, check = read_logits(x, name, first_row)
+    check()
+    return given
+
+
+def read_logits(x: Any, name: str = "X", first_row: int = 0) -> tuple[Given, Callable[[], None]]:
+    """The same in two steps: logits as they come, and their check, to be called before anything made of them is given away.
+
+    The sum that it looks at is under way by then: who first gives a device more to do need not wait for it.
+    """
     given = read_matrix(x, name)
     z = given.values
-    xp = array_namespace(z)
     if type(z) is np.ndarray and z.size <= _FEW_NUMBERS:
-        fine = math.isfinite(sum(z.ravel().tolist()))
+        total: Callable[[], float] = partial(sum, z.ravel().tolist())
     else:
         with np.errstate(over="ignore", invalid="ignore"):
             # In a wider type than half precision, where the sum of many would overflow.
-            fine = math.isfinite(xp.sum(z, dtype=compute_dtype(z)))
-    if not fine:
-        repair, leave = "Remove or repair such rows first.", "Leave at least one class available."
-        only = "Only -inf is allowed (the class is not available in that row)."
-        _reject_rows(xp.any(xp.isnan(z), axis=1), name, "contains NaN", repair, first_row)
-        _reject_rows(xp.any(z == np.inf, axis=1), name, "contains infinity", only, first_row)
-        _reject_rows(xp.all(z == -np.inf, axis=1), name, "has -inf for every class", leave, first_row)
-    return given
+            total = on_its_way(array_namespace(z).sum(z, dtype=compute_dtype(z)))
+    return given, partial(_check_total, total, z, name, first_row)
+
+
+def _check_total(total: Callable[[], float], z: Array, name: str, first_row: int) -> None:
+    if math.isfinite(total()):
+        return
+    xp = array_namespace(z)
+    repair, leave = "Remove or repair such rows first.", "Leave at least one class available."
+    only = "Only -inf is allowed (the class is not available in that row)."
+    _reject_rows(xp.any(xp.isnan(z), axis=1), name, "contains NaN", repair, first_row)
+    _reject_rows(xp.any(z == np.inf, axis=1), name, "contains infinity", only, first_row)
+    _reject_rows(xp.all(z == -np.inf, axis=1), name, "has -inf for every class", leave, first_row)
 
 
 def check_probabilities(x: Any, name: str = "X", first_row: int = 0) -> Given:
