@@ -70,6 +70,16 @@ def masked_set(m, share=0.3):
     return np.where(mask, -np.inf, z), y, mask
 
 
+def two_kinds(m=10, n=3000, seed=0):
+    """Rows with a small margin are honest, those with a large one over-confident: one temperature cannot serve both."""
+    rng = np.random.default_rng(seed)
+    z = rng.normal(size=(n, m)) * 3
+    top = np.sort(z, axis=1)
+    wide = (top[:, -1] - top[:, -2])[:, None] > 1.5
+    truth = np.where(wide, z / 4, z)
+    return z, (truth + rng.gumbel(size=(n, m))).argmax(axis=1)
+
+
 # Kinds of rows that have to stand side by side in one batch: (rng, n, m) -> rows (n, m) in double precision. A new kind joins
 # by a line here, and every test of mixed batches has it.
 def _normal(rng, n, m):

@@ -11,11 +11,12 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
-from uneven_rows import fitted_with_context, nll, numbers_of, uneven
+from uneven_rows import fitted_with_context, numbers_of, uneven
 
 import monocal as mc
 from hostile import bent
 from monocal.errors import InputError
+from monocal.metrics import nll
 from real_logits import load_shared_logits
 
 

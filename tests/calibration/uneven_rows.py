@@ -20,12 +20,8 @@ def uneven(n=2400, m=M, seed=0):
     return z, y, pd.DataFrame({"site": pd.Categorical(SITES[site]), "age": age})
 
 
-def nll(probs, labels):
-    return float(-np.log(np.asarray(probs, dtype=np.float64)[np.arange(len(labels)), labels]).mean())
-
-
 def fitted_with_context():
-    """Told of site and age, with so little shrinkage that it makes much of both."""
+    """Told of site and age, and shrunk little, so that it makes much of both."""
     return mc.ConditionalMCCT(shrinkage=2.0).fit(*uneven()[:2], context=uneven()[2])
 
 
