@@ -38,7 +38,7 @@ def called(work: Callable[[], Any]) -> list[tuple[str, str]]:
         work()
     finally:
         sys.setprofile(None)
-        threading.setprofile(None)  # type: ignore[arg-type]  # None is what takes it off
+        threading.setprofile(None)  # None is what takes it off
     return list(found)
 
 
