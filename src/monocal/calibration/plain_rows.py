@@ -26,6 +26,7 @@ from .depths import ArrayDepths
 from .pieces import FEW, Pieces
 from .ramps import RampFactors
 from .statistics import STATISTICS
+from .wanted import Wanted
 
 if TYPE_CHECKING:
     from .adjustment import Adjustment
@@ -46,40 +47,28 @@ def suits(pieces: Pieces, logits: Any) -> bool:
 
 
 def calibrated(
-    pieces: Pieces,
-    logits: np.ndarray,
-    normalise: bool,
-    adjust: Adjustment | None,
-    context: np.ndarray | None,
-    otherwise: Callable[[np.ndarray, np.ndarray | None], Any],
+    logits: np.ndarray, wanted: Wanted, otherwise: Callable[[np.ndarray, Wanted], Any]
 ) -> np.ndarray:
     """Probabilities of rows, or calibrated logits; those of rows that are not plain are made ``otherwise``."""
     out = np.empty(logits.shape, dtype=compute_dtype(logits))
     if len(logits) <= FEW:
-        plain = _calibrate(pieces, logits, normalise, adjust, context, out)
+        plain = _calibrate(logits, wanted, out)
     else:
         plain = np.empty(len(logits), dtype=bool)
 
         def one(block: slice) -> None:
-            some = None if context is None else context[block]
-            plain[block] = _calibrate(pieces, logits[block], normalise, adjust, some, out[block])
+            plain[block] = _calibrate(logits[block], wanted.of(block), out[block])
 
         parallel_map(one, row_slices(logits))
     if not plain.all():  # what was made of them is nothing
         rest = np.flatnonzero(~plain)
-        out[rest] = otherwise(logits[rest], None if context is None else context[rest])
+        out[rest] = otherwise(logits[rest], wanted.of(rest))
     return out
 
 
-def _calibrate(
-    pieces: Pieces,
-    z: np.ndarray,
-    normalise: bool,
-    adjust: Adjustment | None,
-    context: np.ndarray | None,
-    out: np.ndarray,
-) -> np.ndarray:
+def _calibrate(z: np.ndarray, wanted: Wanted, out: np.ndarray) -> np.ndarray:
     """The same of a block, to ``out``; returns which rows are plain."""
+    pieces, normalise, adjust, context = wanted
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         z = z.astype(out.dtype, copy=False)
         ordered, places = _in_order(z)
