@@ -46,6 +46,16 @@ def hard_rows(m, seed=1):
     )
 
 
+def finite_rows(most, m):
+    """A strategy of hypothesis: up to so many rows of finite numbers of any size."""
+    # Here, since a machine with a device may lack hypothesis.
+    from hypothesis import strategies as st
+    from hypothesis.extra import numpy as hnp
+
+    elements = st.floats(-1e308, 1e308) | st.sampled_from([0.0, -0.0, 1.0, 1e-300, -1e6, 1e6])
+    return hnp.arrays(np.float64, st.tuples(st.integers(1, most), st.just(m)), elements=elements)
+
+
 def calibration_set(m, seed=0, n=400, temperature=2.0):
     """Over-confident logits (n, m) and labels: the truth has the given temperature."""
     rng = np.random.default_rng(seed)
