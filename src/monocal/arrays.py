@@ -62,7 +62,7 @@ class Array(Protocol):
     def __le__(self, other: Any, /) -> Array: ...
     def __gt__(self, other: Any, /) -> Array: ...
     def __ge__(self, other: Any, /) -> Array: ...
-    # An object's own comparison gives one truth value, that of arrays one for each entry.
+    # Other objects compare to one truth value, arrays to one for each entry.
     def __eq__(self, other: object, /) -> Array: ...  # type: ignore[override]
     def __ne__(self, other: object, /) -> Array: ...  # type: ignore[override]
 
@@ -186,7 +186,7 @@ def _has_triton(device: str) -> bool:
 
         with torch.cuda.device(device):
             one[(1,)](torch.zeros(1, device=device))
-    # A compiler, a driver, a linker: what fails has no common type, and there is another way.
+    # A compiler, a driver or a linker may fail. Their errors have no common type, and fits have another way.
     except Exception as error:
         warn(f"Triton cannot be used ({error}): fits on this device take the slower way.", RuntimeWarning)
         return False
@@ -329,7 +329,7 @@ def anchored_softmax_and_top_(f: Any) -> tuple[Any, Any]:
 
 # Up to so many classes it pays to lay rows out class by class: operations then run along thousands of rows.
 FEW_CLASSES = 64
-# Up to so many, sums one after another are as exact as sums in pairs, and three times as fast.
+# Up to so many classes, adding one after another is as exact as adding in pairs, and three times as fast.
 _SHORT = 512
 
 

@@ -100,7 +100,7 @@ def _in_order(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return z.reshape(-1)[index], index
     places = _kept_places(n, m) if n * m <= _MOST_KEPT else _places(n, m)
     # Double precision has 29 bits more than single: what is written into the last of them changes no value when it is rounded.
-    # Into those of 0 it would make a subnormal number, which a processor may be told to take for 0: torch.set_flush_denormal.
+    # Written into those of 0 it would be a subnormal number, which torch.set_flush_denormal tells a processor to take for 0.
     wide = z.astype(np.float64, order="C")
     wide += _NEXT_TO_NOTHING
     bits = wide.view(np.int64)
@@ -108,9 +108,8 @@ def _in_order(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     wide.sort(axis=1)
     ordered = wide.astype(np.float32)
     bits &= 2 ** int(n * m).bit_length() - 1
-    lost = np.isnan(
-        ordered[:, -1]
-    )  # minus infinity with a place in its last bits is no number, and forgets it
+    # Minus infinity with a place in its last bits is NaN, and loses the place.
+    lost = np.isnan(ordered[:, -1])
     if lost.any():
         bits[lost] = places[lost]
     return ordered, bits
@@ -128,7 +127,7 @@ _kept_places = lru_cache(maxsize=2)(_places)
 
 # Far less than half a unit of any other number that single precision has.
 _NEXT_TO_NOTHING = 2.0**-1000
-# Places of this many values fit into bits that rounding to single precision takes away; of so many they are kept.
+# The places of so many values fit into the bits that single precision lacks; those of so many are kept for the next call.
 _MOST_PLACES, _MOST_KEPT = 2**26, 2**19
 
 

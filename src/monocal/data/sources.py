@@ -201,7 +201,7 @@ def open_source(given: Any, *, mmap: bool = False) -> NamedArrays:
     return openers[ending](path)
 
 
-# What is looked for in folders: .txt and .pt are read where they are named, for in folders they are mostly something else.
+# What is looked for in folders. Files .txt and .pt are read only by their name: in folders they are mostly something else.
 READABLE = (
     *(".npz", ".safetensors", ".h5", ".hdf5", ".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet", ".feather"),
     *(".p", ".pkl", ".pickle"),
