@@ -18,11 +18,10 @@ from ..arrays import (
     count_true,
     device_of,
     exp_,
-    segment_sums,
-    sums_along,
     to_numpy,
     to_numpy_together,
 )
+from ..column_sums import segment_sums, sums_along
 from ..ranks.ranked import LARGEST, Ranked, rank_rows
 from ..ranks.ties import average_ties, largest_tie
 from .block import Block

@@ -28,10 +28,10 @@ from ..arrays import (
     exp_,
     like,
     on_host,
-    sums_along,
     to_numpy,
     to_numpy_together,
 )
+from ..column_sums import sums_along
 from ..kernel.block import Block
 from ..kernel.choice import engine_for
 from ..kernel.point import Point, from_top, parameters
