@@ -139,6 +139,23 @@ def _each(
             errors.clear()  # an error knows its frame, which must not know the error
 
 
+class Shared:
+    """All threads there are; implements `kernel.run.Threads`."""
+
+    def share(self, work: Callable[[], object], pieces: int) -> None:
+        with one_blas_thread:
+            together(work, min(available_threads(), pieces))
+
+    def sum(self, function: Callable[[Any], T], items: Sequence[Any]) -> T:
+        return parallel_sum(function, items)
+
+    def count(self) -> int:
+        return available_threads()
+
+
+SHARED = Shared()
+
+
 class _AddedInOrder:
     """What comes in any order, added up from first to last."""
 
