@@ -266,3 +266,22 @@ def test_a_hessian_that_rounding_has_left_indefinite():
     solution = minimize(Rounded(A, y), tol=1e-8)
     assert solution.converged
     np.testing.assert_allclose(A @ solution.coefficients, y, atol=1e-6)
+
+
+@pytest.mark.parametrize("far_off", [False, True])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_problem_with_slow_calls_comes_to_the_same_point_in_fewer_steps(seed, far_off):
+    rng = np.random.default_rng(seed)
+    A = rng.uniform(size=(400, 300))
+    y = rng.poisson(np.exp(A @ np.where(np.arange(300) < 40, 0.02, 0.0))).astype(float)
+    quick, slow = TunedPoisson(A, y, 0.002), TunedPoisson(A, y, 0.002)
+    slow.slow_calls = True
+    # Far off, three hundred atoms add up: each step moves every one of them by little, and the sum by much.
+    start = quick.start() if far_off else np.zeros(300)
+    one, other = (minimize(p, tol=1e-8, start=start) for p in (quick, slow))
+    assert one.converged
+    assert other.converged
+    assert other.objective == pytest.approx(one.objective, abs=1e-9)
+    np.testing.assert_allclose(one.coefficients, other.coefficients, atol=1e-5)
+    if not far_off:
+        assert other.n_iter < one.n_iter

@@ -395,12 +395,8 @@ def _own(
             mass, first = pieces.sums_below(block, said, below)
             total, drop = total + mass, drop + first
         if block.rows.tail is not None:
-            plain = np.zeros(
-                (1 if block.factors is None else block.factors.shape[1], block.rows.depth.shape[1])
-            )
-            plain[0] = scale
-            empty = np.zeros(0, dtype=np.intp)
-            point = Point(plain, 0 * plain, empty, empty, empty)
+            n_factors = 1 if block.factors is None else block.factors.shape[1]
+            point = Point.of_scale((n_factors, block.rows.depth.shape[1]), scale)
             tail = tail_moments(block, point, from_top(block, point, block.rows.depth), None, 2)
             total, drop = total + tail[0], drop + pieces.depth_of(tail[1], tail[0], 0)
         own_depth = own_depth + share * drop / total

@@ -53,7 +53,7 @@ class MemoryRows:
         self.n_classes = self.blocks[0].rows.n_classes
         self.n_ranks = self.blocks[0].rows.depth.shape[1]
         self.has_tail = any(b.rows.tail is not None for b in self.blocks)
-        self._on_host = on_host(self.blocks[0].rows.depth)
+        self.slow_calls = not on_host(self.blocks[0].rows.depth)
         self.single_precision = not str(self.blocks[0].rows.depth.dtype).endswith("float64")
         self._sample: MemoryRows | None = None
         self._coarse: MemoryRows | None = None
@@ -132,11 +132,11 @@ class MemoryRows:
         step = sample_step(self.n_rows, self.n_classes)
         if step and self._sample is None:
             chosen = in_sample(self.n_rows, self.n_classes, step)
-            self._sample = self._thinned(step) if self._on_host else self.part(chosen)
+            self._sample = self.part(chosen) if self.slow_calls else self._thinned(step)
         return self._sample
 
     def coarse(self) -> MemoryRows | None:
-        if self._on_host:
+        if not self.slow_calls:
             return self.sample()
         logits = self.n_rows * self.n_classes
         # On a device, a pass over one block costs little more than its calls do.
@@ -169,7 +169,7 @@ class MemoryRows:
 
     def part(self, chosen: np.ndarray) -> MemoryRows:
         kept = choose_rows(self.blocks, chosen)
-        if self._on_host and np.count_nonzero(chosen) * self.n_classes <= _ONE_BLOCK:
+        if not self.slow_calls and np.count_nonzero(chosen) * self.n_classes <= _ONE_BLOCK:
             kept = join_samples(kept, len(kept))
         return MemoryRows(kept)
 
