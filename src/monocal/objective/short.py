@@ -267,11 +267,11 @@ def _shorten_each(
     own_scales: Sequence[tuple[float, float]],
     whole: bool,
     step: int,
-) -> list[Gathered[ShortRows]]:
+) -> Gathered[ShortRows]:
     """The same of blocks that lie one after another: every row is cut short alone, but each block begins to count anew."""
     if step > 1:
         block = block[np.concatenate([np.arange(i, j, step) for i, j in pairwise([0, *ends])])]
-    return [_shorten(block, point, own_scales, whole, 1)]
+    return _shorten(block, point, own_scales, whole, 1)
 
 
 IN_RUNS[_shorten] = at_point(_shorten_each)
