@@ -32,7 +32,7 @@ STATISTICS = ("margin", "mean_gap", "spread")
 # Longer rows are searched for the values at jumps, shorter ones sorted.
 _SORTED = 2048
 # Loading the compiled loops is worth it for a prediction of at least so many logits.
-LARGE = 3 * 2**20
+LARGE = 2**20
 
 
 @cache
