@@ -24,15 +24,17 @@ SCALE, BIAS = 0, 1
 class Point:
     """Where to evaluate, and for which atoms the Hessian is wanted."""
 
-    weights: np.ndarray  # (K, r): scale coefficients, summed up to each rank
-    biases: np.ndarray  # (K, r)
+    shape: tuple[int, int]  # K factors, r ranks or columns
+    jumps: np.ndarray  # ranks at which a weight or a bias changes, (D - 1,)
+    # Which factors count (K',), and -w, -(w_top - w) and -(b_top - b) of theirs in each of the pieces between jumps, (3, K', D).
+    table: tuple[np.ndarray, np.ndarray]
     kind: np.ndarray  # (a,) of the working set
     factor: np.ndarray  # (a,)
     start: np.ndarray  # (a,)
     # Scales of all factors but the first begin at the lowest rank: their sums are wanted, but not rank by rank.
     whole_scales: bool = False
     own: np.ndarray | None = None  # factors whose sums are wanted; None: all
-    # First rank of each column, where weights and biases have columns and not ranks (see `columns`), and the number of ranks.
+    # First rank of each column, where there are columns and not ranks (see `columns`), and the number of ranks.
     begins: np.ndarray | None = None
     n_ranks: int = 0
     _shared: dict[Any, Shared] = field(default_factory=dict, repr=False, compare=False)
@@ -50,33 +52,26 @@ class Point:
     ) -> Point:
         """From coefficients at kind, factor and start, (3, ...) each, in a grid of K factors and r ranks or columns.
 
-        Few factors have any, and weights change where these begin: the tables by piece are made of them alone.
+        Few factors have any, and weights change where these begin: nothing is made that has an entry for every rank.
         """
         kind, factor, start = places
         used, first = distinct(factor), distinct(start, 0)
         by_piece = np.zeros((2, len(used), len(first)))
         by_piece[kind, used.searchsorted(factor), first.searchsorted(start)] = steps
         by_piece = by_piece.cumsum(axis=2)
-        by_rank = np.zeros((2, *shape))
-        by_rank[:, used] = by_piece.repeat(np.diff(first, append=shape[1]), axis=2)
-        at = working[2] if begins is None else begins[working[2]]
-        point = cls(by_rank[SCALE], by_rank[BIAS], working[0], working[1], at, begins=begins, **rest)
         drops = by_piece - by_piece[:, :, -1:]
-        point.__dict__["jumps"] = first[1:] if begins is None else begins[first[1:]]
-        point.__dict__["table"] = used, np.stack([-by_piece[SCALE], drops[SCALE], drops[BIAS]])
-        return point
+        table = used, np.stack([-by_piece[SCALE], drops[SCALE], drops[BIAS]])
+        jumps, at = (x if begins is None else begins[x] for x in (first[1:], working[2]))
+        return cls(shape, jumps, table, working[0], working[1], at, begins=begins, **rest)
+
+    @classmethod
+    def of_scale(cls, shape: tuple[int, int], scale: float, **rest: Any) -> Point:
+        """All logits multiplied by one number."""
+        plain = np.array([[SCALE], [0], [0]])
+        return cls.of_steps(shape, plain, np.array([scale]), plain[:, :0], **rest)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_shared": {}}  # workers make their own
-
-    @cached_property
-    def jumps(self) -> np.ndarray:
-        """Ranks at which a weight or a bias changes."""
-        used = self.weights.any(axis=1) | self.biases.any(axis=1)
-        change = np.diff(self.weights[used], axis=1).any(axis=0)
-        change |= np.diff(self.biases[used], axis=1).any(axis=0)
-        places = np.flatnonzero(change) + 1
-        return places if self.begins is None else self.begins[places]
 
     @cached_property
     def columns(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -94,19 +89,8 @@ class Point:
     @cached_property
     def pieces(self) -> tuple[np.ndarray, np.ndarray]:
         """Where the pieces between jumps begin, and those between starts of atoms; each with the end of the last."""
-        r = self.weights.shape[1] if self.begins is None else self.n_ranks
+        r = self.shape[1] if self.begins is None else self.n_ranks
         return np.concatenate([[0], self.jumps, [r]]), np.append(self.columns[0], r)
-
-    @cached_property
-    def table(self) -> tuple[np.ndarray, np.ndarray]:
-        """Which factors count (K',), and ``-w``, ``-(w_top - w)`` and ``-(b_top - b)`` of theirs in each piece, (3, K', D)."""
-        first = np.append(0, self.jumps)
-        at = first if self.begins is None else np.searchsorted(self.begins, first)
-        weights, biases = self.weights[:, at], self.biases[:, at]
-        drops = biases - biases[:, -1:]
-        used = np.flatnonzero(weights.any(axis=1) | drops.any(axis=1))
-        weights = weights[used]
-        return used, np.stack([-weights, weights - weights[:, -1:], drops[used]])
 
     def shared(self, other: Array) -> Shared:
         """What all rows share, beside ``other`` and for its precision; made once for all blocks."""

@@ -52,6 +52,11 @@ class TritonEngine(ArrayEngine):
             return super().sums(block, point)
         return triton_rows.sums(block, point)
 
+    def hessian(self, block: Block, point: Point) -> np.ndarray:
+        if not triton_rows.suits(block, point):
+            return super().hessian(block, point)
+        return triton_rows.sums(block, point, gradient=False).hessian
+
     def scale_sums(self, block: Block, scale: float) -> np.ndarray:
         return (
             triton_rows.scale_sums(block, scale)

@@ -60,13 +60,14 @@ def suits(block: Block, point: Point) -> bool:
     return known and short and plain and readable(block)
 
 
-def sums(block: Block, point: Point) -> Sums:
-    """`interface.Engine.sums`."""
+def sums(block: Block, point: Point, gradient: bool = True) -> Sums:
+    """`interface.Engine.sums`; without the gradient what is not the Hessian means nothing."""
     import torch
 
     v: Any = block.rows.depth
     height: Any = block.rows.height
     psi, own = _factors(block, point)
+    own = own if gradient else None
     n, r = v.shape
     there = _Parameters.of(point, v)
     table = there.table if psi is None else psi @ there.table
@@ -88,14 +89,17 @@ def sums(block: Block, point: Point) -> Sums:
         _kernels().sums[(parts,)](
             v, n, r, together, table, there.pieces, there.numbers, jumps, starts, a, block.weight, height, tails,
             height if block.rows.tail is None else block.rows.tail.ties, counts, q, stride, factors, factors.stride(0),
-            moments, products, out, factors=own is not None, tail=kind, curved=a > 0, jump_pad=_pad(jumps),
+            moments, products, out, factors=psi is not None, by_rank=gradient, tail=kind, curved=a > 0, jump_pad=_pad(jumps),
             start_pad=_pad(starts), atom_pad=_pad(a), block=size, num_warps=min(max(size // _LANES, 1), 16),
             maxnreg=_REGISTERS,
         )  # fmt: skip
     # Everything into two arrays, which are copied to the host together.
     found = v.new_empty(3 * r + 2 + a * a, dtype=torch.float64)
-    torch.sum(out, dim=0, out=found[: 3 * r + 2])
-    wanted = [found]
+    if gradient:
+        torch.sum(out, dim=0, out=found[: 3 * r + 2])
+    else:
+        torch.sum(out[:, 3 * r :], dim=0, out=found[3 * r : 3 * r + 2])
+    wanted = [found if gradient else found[3 * r :]]
     if own is not None:
         wanted.append(own.T @ q[:, : r + 1])
     if a:
@@ -110,14 +114,16 @@ def sums(block: Block, point: Point) -> Sums:
     if a and kept.get("last"):
         wanted.append(_within_ties(block, point, there, moments))
     flat, *others = to_host(wanted)
-    (value, n_tied), by_rank = flat[3 * r : 3 * r + 2], flat[: 3 * r].reshape(3, r)
-    whole = np.zeros(0)
+    by_rank, whole = np.zeros((3, 0)), np.zeros(0)
+    if gradient:
+        by_rank, flat = flat[: 3 * r].reshape(3, r), flat[3 * r :]
+    value, n_tied = flat[:2]
     if own is not None:
         x = others[0]
         by_rank, whole = np.concatenate([by_rank[:2], x[:, :r]]), x[1:, r].astype(np.float64)
-    hessian = flat[3 * r + 2 :].reshape(a, a)
+    hessian = flat[2:].reshape(a, a)
     if a and not few(int(n_tied), n):
-        known = len(wanted) > (1 if own is None else 2)
+        known = len(wanted) > (2 if own is not None else 1)
         hessian = hessian - (
             others[-1] if known else to_host([_within_ties(block, point, there, moments)])[0]
         )
@@ -157,7 +163,7 @@ class _Parameters:
     def of(cls, point: Point, other: Any) -> _Parameters:
         import torch
 
-        k, r = point.weights.shape
+        k, r = point.shape
         used, of_used = point.table
         starts, at, _ = point.columns
         pieces, size, a = of_used.shape[2], k * 3 * of_used.shape[2], len(at)
@@ -179,7 +185,7 @@ class _Parameters:
 
     def split(self, point: Point) -> Any:
         """The starts (D,), and of each atom its place among them, its factor and whether it is a scale, (a,) each."""
-        r, a = point.weights.shape[1], len(point.start)
+        r, a = point.shape[1], len(point.start)
         return self.numbers[2 * r + len(point.jumps) :].split([len(self.starts), a, a, a])
 
 

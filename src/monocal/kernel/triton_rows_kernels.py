@@ -23,7 +23,7 @@ def add_both(a, b, c, d):
 def sums(
     v, n, r, rows, table, pieces, numbers, n_jumps, n_starts, n_atoms, weight, height, tails, tail_ties, counts,
     q_out, q_stride, psi, psi_stride, moments, products, out,
-    factors: tl.constexpr, tail: tl.constexpr, curved: tl.constexpr,
+    factors: tl.constexpr, by_rank: tl.constexpr, tail: tl.constexpr, curved: tl.constexpr,
     jump_pad: tl.constexpr, start_pad: tl.constexpr, atom_pad: tl.constexpr, block: tl.constexpr,
 ):  # fmt: skip
     # ``numbers``: the piece of each rank, which start it is (or -1), jumps, starts, and of each atom its start, factor, kind.
@@ -121,13 +121,14 @@ def sums(
         share = whole / total
         q = e * share
         qv = ev * share
-        depth += qv
-        high += q * u
-        if factors:
-            tl.store(q_out + row * q_stride + rank, q, mask=used)
-            tl.store(q_out + row * q_stride + r, tl.sum(qv, axis=0))
-        else:
-            mass += q
+        if by_rank:
+            depth += qv
+            high += q * u
+            if factors:
+                tl.store(q_out + row * q_stride + rank, q, mask=used)
+                tl.store(q_out + row * q_stride + r, tl.sum(qv, axis=0))
+            else:
+                mass += q
         if curved:
             begins = used & (at >= 0)
             to = moments + row * 4 * n_starts
@@ -158,9 +159,10 @@ def sums(
             tl.store(to + 3 * n_atoms, one, mask=is_atom)
             tl.store(to + 4 * n_atoms, mean_drop / whole.to(tl.float64), mask=is_atom)
     out += part * (3 * r + 2)
-    tl.store(out + rank, depth.to(tl.float64), mask=used)
-    tl.store(out + r + rank, high.to(tl.float64), mask=used)
-    tl.store(out + 2 * r + rank, mass.to(tl.float64), mask=used)
+    if by_rank:
+        tl.store(out + rank, depth.to(tl.float64), mask=used)
+        tl.store(out + r + rank, high.to(tl.float64), mask=used)
+        tl.store(out + 2 * r + rank, mass.to(tl.float64), mask=used)
     one = tl.arange(0, 1)
     tl.store(out + 3 * r + one, value)
     tl.store(out + 3 * r + 1 + one, tied)

@@ -96,6 +96,7 @@ class RankCone:
         self.unit = unit
         self.scale = scale
         self.n_rows = rows.n_rows
+        self.slow_calls = rows.slow_calls
         self.rounding = 1e-8 if rows.single_precision else 1e-14
         self.allowed = allowed
         self.atoms = np.flatnonzero(allowed.ravel())

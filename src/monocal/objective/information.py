@@ -22,16 +22,13 @@ import numpy as np
 
 from ..arrays import (
     array_namespace,
-    by_columns,
     device_of,
     exp_,
     is_torch,
     on_host,
-    sums_along,
-    sums_from,
-    sums_up_to,
     to_numpy,
 )
+from ..column_sums import by_columns, sums_along, sums_from, sums_up_to
 from ..kernel.block import Block
 from ..kernel.columns import column_moments
 from ..kernel.point import Point, in_parts, weighted
@@ -79,10 +76,7 @@ def information(
 
 def _column_information(block: Block, scale: float, begins: np.ndarray, n_ranks: int) -> Information:
     n_factors = 1 if block.factors is None else block.factors.shape[1]
-    plain = np.zeros((n_factors, len(begins)))
-    plain[0] = scale
-    none = np.zeros(0, dtype=np.intp)
-    point = Point(plain, np.zeros_like(plain), none, none, none, begins=begins, n_ranks=n_ranks)
+    point = Point.of_scale((n_factors, len(begins)), scale, begins=begins, n_ranks=n_ranks)
     with np.errstate(under="ignore", over="ignore"):
         block, p, _, tail = block.engine.probabilities(block, point)
         weight = to_numpy(block.weight).astype(np.float64)[:, None]
@@ -122,10 +116,7 @@ def _part_information(block: Block, scale: float, whole_scales: bool) -> Informa
         f = weighted(v, in_parts(xp.asarray([[-scale]], dtype=xp.float64, **device_of(v)), v.dtype))
         tail = [0 * height[:, 0]] * 3
         if rows.tail is not None:
-            plain = np.zeros((psi.shape[1], v.shape[1]))
-            plain[0] = scale
-            none = np.zeros(0, dtype=np.intp)
-            tail = tail_moments(block, Point(plain, np.zeros_like(plain), none, none, none), f, None)
+            tail = tail_moments(block, Point.of_scale((psi.shape[1], v.shape[1]), scale), f, None)
         p = exp_(f)
         if rows.valid is not None:
             p *= xp.astype(rows.valid, p.dtype)

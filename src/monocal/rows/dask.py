@@ -165,6 +165,8 @@ class DaskSource:
 class DaskRows:
     """Prepared blocks, one list of them a chunk, on the workers."""
 
+    slow_calls = False
+
     def __init__(
         self, chunks: list[Delayed], sizes: list[int], n_classes: int, n_ranks: int, single_precision: bool
     ):

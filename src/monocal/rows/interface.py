@@ -26,6 +26,7 @@ class Rows(Protocol):
     n_ranks: int
     has_tail: bool  # whether there are classes below the ranks in use
     single_precision: bool
+    slow_calls: bool  # whether a call takes longer than what it computes, as on a GPU
 
     def sum(self, function: Callable[..., T], *args: Any) -> T:
         """``function(block, *args)`` added up over all blocks, in a fixed order."""

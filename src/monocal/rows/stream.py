@@ -98,6 +98,8 @@ class StreamSource:
 class StreamingRows:
     """Rows prepared anew in every pass."""
 
+    slow_calls = False
+
     def __init__(
         self,
         read: Callable[[], Iterator[Checked]],

@@ -2,9 +2,10 @@
 
     minimise  F(c) + (penalty - floor) . c    subject to  c >= lower,        F convex and smooth.
 
-There are three ways, and the problem decides. One atom: a bracketed root (`one_atom`). Many: active-set Newton (`newton`). A
-problem that can show a smaller copy of itself (``coarse``: some of the rows) is solved there again and again, with the gradient
-corrected to that of the whole (`corrected`): the whole then needs a handful of passes, and no Hessian.
+There are three ways, and the problem decides. One atom: a bracketed root (`one_atom`). Many: active-set Newton (`newton`, or
+`looks_twice` where calls are slow). A problem that can show a smaller copy of itself (``coarse``: some of the rows) is solved
+there again and again, with the gradient corrected to that of the whole (`corrected`): the whole then needs a handful of passes,
+and no Hessian.
 """
 
 from __future__ import annotations
@@ -13,10 +14,14 @@ import numpy as np
 
 from .certificate import Goal, Iterate
 from .corrected import minimize_corrected
+from .looks_twice import NOTHING, LooksTwice
 from .newton import Newton
 from .one_atom import minimize_one
 from .problem import ConeProblem
 from .solution import Solution, Step
+
+# Atoms that may join the working set in one iteration: more of them make fewer iterations, and larger Hessians.
+_FEW, _MANY = 24, 96
 
 
 def minimize(
@@ -26,7 +31,7 @@ def minimize(
     max_iter: int = 100,
     gap_tol: float = np.inf,
     start: np.ndarray | None = None,
-    n_candidates: int = 24,
+    n_candidates: int | None = None,
 ) -> Solution:
     """Minimise a cone problem to a certified optimum.
 
@@ -42,7 +47,7 @@ def minimize(
     start : ndarray of shape (n_atoms,), optional
         Where to begin; by default where the problem says, or at the solution of its coarse copy.
     n_candidates : int
-        Atoms that may join the working set in one iteration.
+        Atoms that may join the working set in one iteration; by default 24, or 96 where the calls of a problem are slow.
 
     Returns
     -------
@@ -67,6 +72,7 @@ def minimize(
     True
     """
     goal = Goal(tol, gap_tol)
+    n_candidates = n_candidates or (_MANY if problem.slow_calls else _FEW)
     small = problem.coarse()
     history: list[Step] = []
     first = np.maximum(problem.start() if start is None else start, problem.lower)
@@ -79,5 +85,7 @@ def minimize(
         return minimize_one(problem, first, goal, max_iter, history)
     if small is not None:
         return minimize_corrected(problem, small, first, goal, max_iter, n_candidates, history)
+    if problem.slow_calls and len(first) > n_candidates:
+        return LooksTwice(problem, goal, Iterate.of(problem, first, NOTHING), max_iter, n_candidates).run()
     here = Iterate.of(problem, first, np.flatnonzero(first > problem.lower))
     return Newton(problem, goal, here, max_iter, n_candidates).run()

@@ -12,19 +12,15 @@ down. Where the part says too little about the Hessian of the whole, Newton step
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-
 import numpy as np
 
 from .certificate import Goal, Iterate
-from .newton import SHORTEST, Move, Newton
+from .looks_twice import NOTHING, SURE, LooksTwice
 from .problem import ConeProblem, Expansion
 from .solution import Solution, Status, Step
 
 # How far the first round may move the model.
 _TRUST = 6.0
-# A Newton step that moves the model by less leaves about this part of the violation, which is all that a round is asked for.
-_SURE = 0.05
 # A round that leaves more than this part of the violation was the last. The second number is for a problem whose Hessian is
 # cheap: a Newton step costs two passes, and leaves less than two such rounds would.
 _PROGRESS, _QUICK_PROGRESS = 0.8, 0.1
@@ -50,42 +46,6 @@ class _Tilted(ConeProblem):
         return self.problem.candidates(gradient, size)
 
 
-@dataclass
-class _LooksTwice(Newton):
-    """Newton's method where gradients are cheap: the gradient of a point says first which atoms its Hessian must have.
-
-    So an atom takes part in the step from the point at which it asks to be let in, not in the one after, and no Hessian is made
-    of a point from which no step is taken. One that is known serves again after a small step that brought nobody new.
-    """
-
-    _leap: float = field(default=np.inf, init=False)
-
-    def _propose(self) -> Move:
-        if self._leap > _SURE or not self._has_all():
-            problem, here = self.problem, self.here
-            free = here.slope.copy()
-            free[here.active] = 0.0
-            working = np.union1d(here.active, problem.candidates(free, self.n_candidates))
-            hessian = problem.hessian(here.coefficients, working)
-            self.here = replace(here, working=working, expansion=replace(here.expansion, hessian=hessian))
-        move = super()._propose()
-        self._leap = move.leap
-        return move
-
-    def _search(self, move: Move) -> Iterate | None:
-        self._step_size = 1.0
-        while self._step_size >= SHORTEST:
-            there = Iterate.of(self.problem, self._trial(move, self._step_size), _NOTHING)
-            if self._is_better(there, move):
-                known = replace(there.expansion, hessian=self.here.expansion.hessian)
-                return replace(there, working=move.working, expansion=known)
-            self._step_size /= 2
-        return None
-
-
-_NOTHING = np.zeros(0, dtype=np.intp)
-
-
 def minimize_corrected(
     problem: ConeProblem,
     small: ConeProblem,
@@ -100,7 +60,7 @@ def minimize_corrected(
     progress = _QUICK_PROGRESS if problem.cheap_hessian else _PROGRESS
     trust, cut_short = _TRUST, False
     for n_iter in range(max_iter):
-        here = Iterate.of(problem, c, _NOTHING)
+        here = Iterate.of(problem, c, NOTHING)
         if goal.met(here):
             history.append(here.step())
             return here.solution(goal.tol, Status.CONVERGED, n_iter, history)
@@ -110,24 +70,24 @@ def minimize_corrected(
             break
         history.append(here.step())
         last_kkt, lowest = here.kkt, here.objective
-        part = small.evaluate(c, _NOTHING)
+        part = small.evaluate(c, NOTHING)
         tilted = _Tilted(small, problem.penalty + here.expansion.gradient - part.gradient)
-        inner = _LooksTwice(
+        inner = LooksTwice(
             tilted,
-            Goal(max(_SURE * _violation(here), 0.3 * goal.tol)),
-            Iterate.of(tilted, c, _NOTHING, part),
+            Goal(max(SURE * _violation(here), 0.3 * goal.tol)),
+            Iterate.of(tilted, c, NOTHING, part),
             max_iter,
             n_candidates,
             trust=trust,
-            sure=_SURE,
+            sure=SURE,
             patience=2,
         ).run()
         cut_short = bool(np.abs((inner.coefficients - c) * small.reach).max() >= 0.99 * trust)
         c = inner.coefficients
         history += inner.history
     else:
-        here, n_iter = Iterate.of(problem, c, _NOTHING), max_iter
-    return _LooksTwice(problem, goal, here, max_iter, n_candidates, n_iter=n_iter, history=history).run()
+        here, n_iter = Iterate.of(problem, c, NOTHING), max_iter
+    return LooksTwice(problem, goal, here, max_iter, n_candidates, n_iter=n_iter, history=history).run()
 
 
 def _violation(here: Iterate) -> float:

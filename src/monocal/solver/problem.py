@@ -73,6 +73,8 @@ class ConeProblem(Protocol):
     cheap_hessian : bool
         Whether a Hessian of all rows costs no more than a pass or two. Where there is a coarse copy, the solver then asks for one
         if that copy says too little about it.
+    slow_calls : bool
+        Whether a call takes longer than what it computes, as on a GPU. The solver then takes fewer steps, with more atoms each.
 
     Examples
     --------
@@ -102,6 +104,7 @@ class ConeProblem(Protocol):
     rounding: float
     n_rows: int
     cheap_hessian: bool = False
+    slow_calls: bool = False
 
     def __init__(self, n_atoms: int, *, lower: np.ndarray | float = 0.0, penalty: np.ndarray | float = 0.0):
         self.lower = np.full(n_atoms, lower, dtype=np.float64)
