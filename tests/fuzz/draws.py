@@ -34,7 +34,7 @@ CUSTOM = (
 CLASSES = (2, 3, 4, 5, 6, 7, 10, 10, 12, 20, 33, 60, 100, 100)
 CROWDED = (300, 1000, 5000)
 # Entries of a large batch; and of one that goes through compiled loops, where numba is there.
-LARGE, COMPILED = 2**15, 3 * 2**20 + 2**16
+LARGE, COMPILED = 2**15, 2**20 + 2**16
 HAS = {name: find_spec(name) is not None for name in ("torch", "onnxruntime", "numba")}
 
 

@@ -45,31 +45,33 @@ class RankMajorEngine(ArrayEngine):
             p, total, shift, tail = self._exponentials_into(room("p", v.shape), block, point)
             value = np.dot(weight, np.log(total) if shift is None else np.log(total) + shift)
             share = weight / total  # makes probabilities of `p`, times the row's weight
-            left = share[None]
-            if block.factors is not None:
-                psi = _factors(block, point.own)
-                left = np.multiply(psi, share, out=room("left", psi.shape))
-            part = left[:1] if point.whole_scales else left
+            p *= share
             pv = np.multiply(p, v, out=room("pv", v.shape))
+            if tail is not None:
+                tail = [x * share for x in tail]
+            psi = np.ones((1, len(share))) if block.factors is None else _factors(block, point.own)
+            part = psi[:1] if point.whole_scales else psi
             depth = np.ones(len(v)) @ pv
-            by_rank = np.concatenate([part @ pv.T, (part * rows.height) @ p.T, left @ p.T])
+            by_rank = np.concatenate(
+                [_products(part, pv), _products(part * rows.height, p), _products(psi, p)]
+            )
             if tail is not None:
                 k = len(part)
                 depth += tail[1]
                 by_rank[:k, 0] += part @ tail[1]
                 by_rank[k : 2 * k, 0] += part @ (tail[0] * rows.height)
-                by_rank[2 * k :, 0] += left @ tail[0]
-            hessian = (
-                self._hessian(block, point, p, pv, share, tail) if len(point.start) else np.zeros((0, 0))
-            )
-        return Sums(float(value), by_rank, left[len(part) :] @ depth, hessian)
+                by_rank[2 * k :, 0] += psi @ tail[0]
+            hessian = self._hessian(block, point, p, pv, tail) if len(point.start) else np.zeros((0, 0))
+        return Sums(float(value), by_rank, psi[len(part) :] @ depth, hessian)
 
     def hessian(self, block: Block, point: Point) -> np.ndarray:
         v = np.asarray(block.rows.depth).T
         with np.errstate(under="ignore"):
             p, total, _, tail = self._exponentials_into(room("p", v.shape), block, point)
+            share = np.asarray(block.weight) / total
+            p *= share
             pv = np.multiply(p, v, out=room("pv", v.shape))
-            return self._hessian(block, point, p, pv, np.asarray(block.weight) / total, tail)
+            return self._hessian(block, point, p, pv, None if tail is None else [x * share for x in tail])
 
     def scale_sums(self, block: Block, scale: float) -> np.ndarray:
         v, valid = block.rows.depth.T, block.rows.valid
@@ -135,32 +137,26 @@ class RankMajorEngine(ArrayEngine):
         point: Point,
         p: np.ndarray,
         pv: np.ndarray,
-        share: np.ndarray,
         tail: list[Array] | None,
     ) -> np.ndarray:
-        """`curvature.hessian_of`. Changes ``pv``."""
+        """`curvature.hessian_of` of probabilities times the row's weight, (r, n). Changes ``pv``."""
         rows, height = block.rows, block.rows.height
         starts, _, column = point.columns
-        lower = np.tril(np.ones((len(starts), len(starts))))
-        mass, depth = _between(p, starts), _between(pv, starts)
+        below, depth = _sums_below(p, starts), _sums_from(pv, starts)
         pv *= rows.depth.T
         alone = block.factors is None
         # Squares enter by their sums over rows; factors differ from row to row.
-        square = np.add.reduceat(pv @ share, starts) if alone else _between(pv, starts)
+        square = _sums_from(pv.sum(axis=1) if alone else pv, starts)
         if tail is not None:
-            mass[0] += tail[0]
+            below[1:] += tail[0]
             depth[0] += tail[1]
-            square[0] += tail[2] @ share if alone else tail[2]
-        mass *= share
-        depth *= share
-        below, depth = lower @ mass - mass, lower.T @ depth
+            square[0] += np.asarray(tail[2]).sum() if alone else tail[2]
         mean = np.concatenate([height * below + depth, below])[column]
         if alone:
-            later = np.append(lower.T @ square - depth @ height, -depth.sum(axis=1))[column]
+            later = np.append(square - depth @ height, -depth.sum(axis=1))[column]
             products = (mean.sum(axis=1)[:, None], (mean @ height)[:, None], later[None])
         else:
-            square *= share
-            later = np.concatenate([lower.T @ square - height * depth, -depth])[column]
+            later = np.concatenate([square - height * depth, -depth])[column]
             factor = _factors(block, None)[point.factor]
             mean *= factor
             later *= factor
@@ -171,12 +167,50 @@ class RankMajorEngine(ArrayEngine):
             products = (mean @ factor.T, to_scale, from_scale)
         found = covariance(point, *products, mean @ (mean / block.weight).T)
         if rows.tied is None or rows.tied[starts].any():
-            found = found - self.within_ties(block, point, (p * share).T)
+            found = found - self.within_ties(block, point, p.T)
         return found
 
 
+def _products(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """``a @ b.T`` of a few long rows each: in parts so small that BLAS multiplies them as they lie and copies nothing."""
+    n, most = a.shape[1], _AS_IT_LIES // (len(a) * len(b))
+    step = most if _LEAST_PART <= most < n else n
+    total: np.ndarray = a[:, :step] @ b[:, :step].T
+    for i in range(step, n, step):
+        total += a[:, i : i + step] @ b[:, i : i + step].T
+    return total
+
+
+# Multiplications of a product that OpenBLAS makes without copies, and the length of a part that is worth a call.
+_AS_IT_LIES, _LEAST_PART = 10**6, 1000
+
+
+def _sums_from(x: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """Sums of ``x`` (r, ...) over the ranks from each start on, (D, ...)."""
+    found: np.ndarray
+    if len(x) <= _FEW_RANKS:
+        found = (starts[:, None] <= np.arange(len(x))).astype(np.float64) @ x
+    else:
+        found = np.triu(np.ones((len(starts), len(starts)))) @ _between(x, starts)
+    return found
+
+
+def _sums_below(x: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """The same over the ranks below each start."""
+    found: np.ndarray
+    if len(x) <= _FEW_RANKS:
+        found = (starts[:, None] > np.arange(len(x))).astype(np.float64) @ x
+    else:
+        found = np.tril(np.ones((len(starts), len(starts))), -1) @ _between(x, starts)
+    return found
+
+
+# Up to so many, one product with zeros and ones is faster than a sum for each start.
+_FEW_RANKS = 32
+
+
 def _between(x: np.ndarray, starts: np.ndarray) -> np.ndarray:
-    """Sums of ``x`` (r, n) over the ranks from each start to the next, (D, n)."""
+    """Sums of ``x`` (r, ...) over the ranks from each start to the next, (D, ...)."""
     ends = np.append(starts[1:], len(x))
     return np.stack([np.add.reduce(x[i:j], axis=0) for i, j in zip(starts, ends, strict=True)])
 

@@ -42,13 +42,14 @@ from ..ranks.ranked import Ranked, Rest, Tail
 from ..rows.gathered import Gathered
 from ..rows.interface import Rows
 from ..rows.memory import MemoryRows
+from ..rows.parallel import rows_of_size
 from ..rows.sampling import DOUBLE_BELOW
 
 RANKS = 32
 # The largest number of rows to gather. Of more rows, one in so many is taken.
 _MOST_ROWS = 2**20
-# Rows of a block of short rows.
-_BLOCK = 4096
+# Numbers in a block of short rows.
+_BLOCK = 2**17
 # A depth at which a class has no probability in double precision.
 _NOTHING = 600.0
 # The same at every scale that groups may have.
@@ -200,7 +201,8 @@ class ShortRows:
 
 def _for_the_cache(block: Block) -> list[Block]:
     """The same rows in blocks of which a core's cache holds several arrays, rank by rank as the engine reads them."""
-    ends = np.append(np.arange(_BLOCK, block.n_rows, _BLOCK), block.n_rows)
+    size = rows_of_size(_BLOCK, block.rows.depth.shape[1])
+    ends = np.append(np.arange(size, block.n_rows, size), block.n_rows)
     parts = block.split(ends)
     return [replace(b, rows=replace(b.rows, depth=np.asfortranarray(b.rows.depth))) for b in parts]
 
@@ -267,11 +269,11 @@ def _shorten_each(
     own_scales: Sequence[tuple[float, float]],
     whole: bool,
     step: int,
-) -> list[Gathered[ShortRows]]:
+) -> Gathered[ShortRows]:
     """The same of blocks that lie one after another: every row is cut short alone, but each block begins to count anew."""
     if step > 1:
         block = block[np.concatenate([np.arange(i, j, step) for i, j in pairwise([0, *ends])])]
-    return [_shorten(block, point, own_scales, whole, 1)]
+    return _shorten(block, point, own_scales, whole, 1)
 
 
 IN_RUNS[_shorten] = at_point(_shorten_each)
