@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import numbers
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,11 +25,12 @@ from .kinds import as_array
 
 @dataclass(frozen=True)
 class Given:
-    """Checked values, the machine epsilon of the type they came in, and the type of results."""
+    """Checked values, the machine epsilon of the type they came in, the type of results; whether all are known to be finite."""
 
     values: Array
     eps: float
     dtype: Any
+    finite: bool = False
 
 
 def read_matrix(x: Any, name: str = "X") -> Given:
@@ -53,10 +55,18 @@ def read_matrix(x: Any, name: str = "X") -> Given:
 _FEW_NUMBERS = 64
 
 
-def check_logits(x: Any, name: str = "X", first_row: int = 0) -> Given:
+def total(z: Array) -> float:
+    """All numbers added up, in a wider type than half precision, where the sum of many would overflow."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return float(array_namespace(z).sum(z, dtype=compute_dtype(z)))
+
+
+def check_logits(
+    x: Any, name: str = "X", first_row: int = 0, total: Callable[[Array], float] = total
+) -> Given:
     """Logits (n, m): no NaN, no +inf, at least one finite value a row; ``-inf`` marks a class as not available.
 
-    Rows may be a part of more: the first has number ``first_row`` in messages.
+    Rows may be a part of more: the first has number ``first_row`` in messages. There may be a faster way to their ``total``.
     """
     given = read_matrix(x, name)
     z = given.values
@@ -64,16 +74,14 @@ def check_logits(x: Any, name: str = "X", first_row: int = 0) -> Given:
     if type(z) is np.ndarray and z.size <= _FEW_NUMBERS:
         fine = math.isfinite(sum(z.ravel().tolist()))
     else:
-        with np.errstate(over="ignore", invalid="ignore"):
-            # In a wider type than half precision, where the sum of many would overflow.
-            fine = math.isfinite(xp.sum(z, dtype=compute_dtype(z)))
+        fine = math.isfinite(total(z))
     if not fine:
         repair, leave = "Remove or repair such rows first.", "Leave at least one class available."
         only = "Only -inf is allowed (the class is not available in that row)."
         _reject_rows(xp.any(xp.isnan(z), axis=1), name, "contains NaN", repair, first_row)
         _reject_rows(xp.any(z == np.inf, axis=1), name, "contains infinity", only, first_row)
         _reject_rows(xp.all(z == -np.inf, axis=1), name, "has -inf for every class", leave, first_row)
-    return given
+    return Given(z, given.eps, given.dtype, fine)
 
 
 def check_probabilities(x: Any, name: str = "X", first_row: int = 0) -> Given:

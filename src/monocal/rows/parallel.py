@@ -19,6 +19,7 @@ import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from ..arrays import Array, array_namespace, device_of, is_torch, on_host
+from ..validation import total
 from .crew import at_work, together
 
 T = TypeVar("T")
@@ -27,6 +28,8 @@ B = TypeVar("B", bound=Array)
 # Elements of a block: small enough for the cache of one core, large enough to drown the cost of the calls.
 CPU_BLOCK = 2**18
 GPU_BLOCK = 2**26
+# Numbers that one thread adds up about as fast as others can be woken.
+_WORTH_SHARING = 2**20
 
 
 # How rows are cut.
@@ -76,6 +79,14 @@ def map_rows(function: Callable[..., B], rows: Array, size: int | None = None, b
 def sum_rows(function: Callable[[slice], T], rows: np.ndarray) -> T:
     """``function(block)`` added up over the blocks of rows, in a fixed order."""
     return parallel_sum(function, row_slices(rows))
+
+
+def shared_total(z: Array) -> float:
+    """`validation.total` on threads, where there is much to add."""
+    if not isinstance(z, np.ndarray) or z.size < _WORTH_SHARING:
+        return total(z)
+    # Two for each thread: threads that call Python often wait for one another.
+    return parallel_sum(lambda block: total(z[block]), row_slices(z, -(-len(z) // (2 * available_threads()))))
 
 
 # Threads.
