@@ -5,16 +5,15 @@
 
 CALARENA is a checkout of https://github.com/probkit/CalArena; run this in an environment that has what it needs (``probmetrics``,
 ``h5py``, ``pandas``, ``tqdm``). With ``--logits`` the ``.npz`` files of a folder (``logits_val``, ``y_val``, ``logits_test``,
-``y_test``) are written in its format first: HDF5, ``{dataset}/{model}/probas_cal`` and so on, and a list of experiments. The
-runner is copied beside our ``custom_calibrators.py`` and not changed; every calibrator is a process of its own. What is
-finished is kept.
+``y_test``) are written in its format first, if they have 3 to 100 classes: HDF5, ``{dataset}/{model}/probas_cal`` and so on, and
+a list of experiments. The runner is copied beside our ``custom_calibrators.py`` and not changed; every calibrator is a process of
+its own. What is finished is kept.
 
 The win rate of a method is the share of (experiment, other method) pairs in which it has the lower log-loss or Brier score.
 """
 
 from __future__ import annotations
 
-import argparse
 import csv
 import os
 import shutil
@@ -25,6 +24,7 @@ from pathlib import Path
 import numpy as np
 
 import pages
+from command_line import parser_of
 
 ROOT = Path(__file__).resolve().parents[1]
 ITS = ("Base-model", "Isotonic", "TS", "ETS", "VS", "SVS", "SMS")
@@ -118,15 +118,15 @@ def table(found: dict[str, list[dict[str, str]]]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("arena", type=Path, help="a checkout of CalArena")
     parser.add_argument("--logits", type=Path, help="a folder of .npz files to write in its format")
-    parser.add_argument("--benchmark", default="ours-multiclass")
-    parser.add_argument("--benchmarks-dir", type=Path)
-    parser.add_argument("--methods", nargs="+", default=[*ITS, *OURS])
-    parser.add_argument("--out", type=Path, default=Path("out/arena"))
+    parser.add_argument("--benchmark", default="ours-multiclass", help="name of the benchmark")
+    parser.add_argument(
+        "--benchmarks-dir", type=Path, help="where benchmarks lie; a folder in --out by default"
+    )
+    parser.add_argument("--methods", nargs="+", default=[*ITS, *OURS], help="its calibrators and ours")
+    parser.add_argument("--out", type=Path, default=Path("out/arena"), help="what is finished is kept here")
     parser.add_argument("--docs", action="store_true", help="write the table into docs/peers.md")
     given = parser.parse_args()
     benchmarks = given.benchmarks_dir or given.out / "benchmarks"

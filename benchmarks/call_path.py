@@ -8,7 +8,6 @@ Counted are functions and methods with a name of their own; lambdas and comprehe
 
 from __future__ import annotations
 
-import argparse
 import sys
 import threading
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from types import FrameType
 from typing import Any
 
 import monocal as mc
+from command_line import parser_of
 from monocal.data import synthetic
 
 ROOT = Path(mc.__file__).parent
@@ -38,7 +38,7 @@ def called(work: Callable[[], Any]) -> list[tuple[str, str]]:
         work()
     finally:
         sys.setprofile(None)
-        threading.setprofile(None)  # type: ignore[arg-type]  # None is what takes it off
+        threading.setprofile(None)  # None is what takes it off
     return list(found)
 
 
@@ -55,8 +55,8 @@ def show(title: str, calls: list[tuple[str, str]], in_order: bool) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--order", action="store_true", help="in the order of the calls")
+    parser = parser_of(__doc__)
+    parser.add_argument("--order", action="store_true", help="list the functions in the order of the calls")
     in_order = parser.parse_args().order
     data = synthetic(500, 5, seed=0)
     model = mc.ConditionalMCCT()

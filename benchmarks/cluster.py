@@ -4,12 +4,11 @@
 
 Every worker has one thread. The rows are made by the workers (nothing is sent), and the largest difference of the coefficients
 to those of one process is shown. Chunks are as large as Dask makes them by itself (128 MiB): a task costs the scheduler about
-a millisecond, in which a worker reads a million logits.
+a millisecond, in which a worker reads a million logits. Small data have ``--chunks`` of them.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import time
 
@@ -23,6 +22,7 @@ from distributed import Client, LocalCluster, wait
 
 import monocal as mc
 import pages
+from command_line import parser_of
 
 # Dask has workers give memory back at once, and then every temporary array is fetched from the system anew: three times the time.
 KEEP_MEMORY = {
@@ -51,11 +51,11 @@ def arrays(rows: int, classes: int, chunk: int) -> tuple[da.Array, da.Array]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rows", type=int, default=200_000)
-    parser.add_argument("--classes", type=int, default=200)
-    parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--chunks", type=int, default=8, help="at least so many, for data that are small")
+    parser = parser_of(__doc__)
+    parser.add_argument("--rows", type=int, default=200_000, help="rows of the data")
+    parser.add_argument("--classes", type=int, default=200, help="classes of the data")
+    parser.add_argument("--repeat", type=int, default=3, help="fits, of which the fastest counts")
+    parser.add_argument("--chunks", type=int, default=8, help="at least so many chunks")
     args = parser.parse_args()
     dask.config.set(KEEP_MEMORY)
     chunk = min(

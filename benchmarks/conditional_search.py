@@ -4,21 +4,20 @@
 
 Only the calibration part of each set is read. For each variant: NLL, ECE and top-label ECE (within each predicted class) of
 five-fold held-out predictions, mean over the sets; on how many sets its NLL is below that of the first stage alone, and by how
-much it is above at most; then, fitted on a few of the calibration rows and judged on the others, the largest excess over
-temperature scaling's.
+much it is above at most; then, with ``--sizes``, fitted on a few of the calibration rows and judged on the others, the
+largest excess over temperature scaling's.
 """
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import numpy as np
 
 import monocal as mc
+from command_line import add_logits, parser_of
 from monocal import data, metrics
 from monocal.calibration import adjustment, conditional, cone, group_scales, ramps
 from monocal.kernel.point import BIAS, SCALE
@@ -137,10 +136,10 @@ def from_few(make: Callable[[], mc.Calibrator], rows: data.LogitsSet, size: int)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--data", type=Path, default=Path(__file__).parents[2] / "shared" / "logits")
-    parser.add_argument("--only", nargs="*", choices=[*VARIANTS], metavar="NAME")
-    parser.add_argument("--sizes", type=int, nargs="*", default=[])
+    parser = parser_of(__doc__)
+    add_logits(parser)
+    parser.add_argument("--only", nargs="*", choices=[*VARIANTS], metavar="NAME", help="some of the variants")
+    parser.add_argument("--sizes", type=int, nargs="*", default=[], help="few rows to fit on, as well")
     options = parser.parse_args()
     sets = [place.read().cal for place in data.find(options.data)] if options.data.is_dir() else []
     if not sets:

@@ -5,8 +5,8 @@
 
 Each number of images is worked on by a process of its own, stage by stage, and what counts is how its peak of resident memory
 grows with the number of images: it should not. With ``--distinct`` the file holds so many images, which the array repeats (a view
-with stride 0 along an axis more), so that 2000 images of 19 x 512 x 512, 40 GB, need 0.4 GB of disk; results are then not written
-but measured block by block.
+with stride 0 along an axis more), so that 2000 images of 19 x 512 x 512, 40 GB, need 0.4 GB of disk. Then no results
+are written; the distinct images are calibrated and measured one by one.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ import time
 from pathlib import Path
 
 import numpy as np
+
+from command_line import parser_of
 
 IGNORED = 255
 CLASSES = 19
@@ -91,16 +93,16 @@ def work(folder: Path, images: int, method: str) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    parser = parser_of(__doc__)
+    parser.add_argument(
+        "--images", type=int, action="append", help="how many, 40 and 160 if not said; may be repeated"
     )
-    parser.add_argument("--images", type=int, action="append", help="how many; may be repeated")
     parser.add_argument(
         "--distinct", type=int, help="images in the file, which are repeated where more are asked for"
     )
-    parser.add_argument("--size", type=int, default=512)
-    parser.add_argument("--dtype", default="float32")
-    parser.add_argument("--method", default="MCCT")
+    parser.add_argument("--size", type=int, default=512, help="height and width of an image")
+    parser.add_argument("--dtype", default="float32", help="type of the logits in the file")
+    parser.add_argument("--method", default="MCCT", help="name of a calibrator in monocal")
     parser.add_argument("--work", help=argparse.SUPPRESS)
     given = parser.parse_args()
     sizes = given.images or [40, 160]

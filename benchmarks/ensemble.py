@@ -7,7 +7,6 @@ Sets of scikit-learn and made ones, half of each to fit on and half to judge on,
 
 from __future__ import annotations
 
-import argparse
 import warnings
 from typing import Any
 
@@ -24,6 +23,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 import monocal as mc
 import pages
+from command_line import parser_of
 
 METHODS = ("temperature", "mcct", "conditional")
 REPEATS = 2
@@ -92,8 +92,6 @@ def main(docs: bool) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--docs", action="store_true", help="write the table into docs/scikit-learn.md")
     main(parser.parse_args().docs)

@@ -11,7 +11,6 @@ synchronised; memory is the peak that torch allocated beyond the input. On a mac
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import sys
 import time
@@ -23,6 +22,7 @@ import torch
 
 import monocal as mc
 import pages
+from command_line import parser_of
 from monocal.export import LogitsProcessor
 
 
@@ -184,11 +184,9 @@ def processor_lines(small):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--small", action="store_true", help="small sizes, to try the script")
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--repeats", type=int, default=5, help="runs, of which the median counts")
     parser.add_argument("--markdown", help="a file to write the table to, for --docs where the repository is")
     parser.add_argument("--docs", metavar="FILE", help="write such a file into docs/performance.md, and end")
     options = parser.parse_args()

@@ -9,11 +9,12 @@ A cost that is linear in what grows is a level line; the dashed line is ``log m`
 from __future__ import annotations
 
 import csv
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from command_line import parser_of
 
 PANELS = {
     "rows": ("rows", "rows, at 100 classes"),
@@ -71,4 +72,8 @@ def read(path: str) -> list[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    draw(read(sys.argv[1]), Path(sys.argv[2]))
+    parser = parser_of(__doc__)
+    parser.add_argument("csv", help="what speed.py wrote")
+    parser.add_argument("picture", type=Path, help="the file to draw, by its ending an .svg, .png or .pdf")
+    given = parser.parse_args()
+    draw(read(given.csv), given.picture)

@@ -6,13 +6,12 @@ Logits ``z`` are normal, labels are drawn from ``softmax(z)``, and the predictor
 too sure above, too modest below. "wave" is wrong in both directions: ``s`` goes up and down with the margin of the row. The
 truth is the metric of the population: of 100,000 rows with the probability of being right in place of the outcome.
 
-The second table compares two predictors that are equally good in truth, ``softmax(s z + noise)`` with noise of their own, and
-counts how often the paired test says otherwise at 5 %.
+The last table compares two predictors that are equally good in truth, ``softmax(s z + noise)`` with noise of their own, on the
+first of the sizes, and counts in five times as many trials how often the paired test says otherwise at 5 %.
 """
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
@@ -23,6 +22,7 @@ import numpy as np
 from scipy.special import softmax
 
 import monocal as mc
+from command_line import parser_of
 from monocal.metrics import METRICS
 from monocal.metrics.outcomes import Outcomes
 from monocal.metrics.registry import Options, Statistics
@@ -107,14 +107,14 @@ def table(title: list[str], lines: Iterable[list[str]]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    parser = parser_of(__doc__)
+    parser.add_argument("--trials", type=int, default=200, help="samples for each line of the tables")
+    parser.add_argument("--boot", type=int, default=200, help="draws of the bootstrap")
+    parser.add_argument("--jobs", type=int, default=2, help="processes")
+    parser.add_argument("--rows", type=int, nargs="+", default=SIZES, help="sizes of a sample")
+    parser.add_argument(
+        "--metrics", nargs="+", default=SHOWN, choices=SHOWN, metavar="NAME", help="which metrics"
     )
-    parser.add_argument("--trials", type=int, default=200)
-    parser.add_argument("--boot", type=int, default=200)
-    parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--rows", type=int, nargs="+", default=SIZES)
-    parser.add_argument("--metrics", nargs="+", default=SHOWN, choices=SHOWN)
     args = parser.parse_args()
     names = args.metrics
 

@@ -13,9 +13,7 @@ mean NLL.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 from scipy.optimize import minimize
@@ -23,6 +21,7 @@ from scipy.special import log_softmax, softmax
 
 import monocal as mc
 import pages
+from command_line import add_logits, parser_of
 from monocal import data
 
 SETS = ["mmlu_mistral-7b", "text_agnews_gpt2", "netcal_cifar10_lenet-5"]
@@ -87,10 +86,12 @@ def nll(logits: np.ndarray, labels: np.ndarray) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--data", type=Path, default=Path(__file__).parents[2] / "shared" / "logits")
-    parser.add_argument("--sets", nargs="+", default=SETS)
-    parser.add_argument("--sizes", type=int, nargs="+", default=[100, 300, 1000])
+    parser = parser_of(__doc__)
+    add_logits(parser)
+    parser.add_argument("--sets", nargs="+", default=SETS, help="names of sets in the folder")
+    parser.add_argument(
+        "--sizes", type=int, nargs="+", default=[100, 300, 1000], help="rows to fit on, beside half of all"
+    )
     options = parser.parse_args()
     ways = {f"{way.__name__}, {s:g}": (way, s) for s in STRENGTHS for way in (stages, joint)}
     lines = []

@@ -15,12 +15,11 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import mlflow
 import numpy as np
-from mlflow.sklearn import load_model, log_model
 from sklearn.linear_model import LogisticRegression
 
 import monocal as mc
+from command_line import parser_of
 
 FORMATS: dict[str, dict[str, Any]] = {
     "cloudpickle": {"serialization_format": "cloudpickle"},
@@ -45,6 +44,10 @@ def models() -> dict[str, Any]:
 
 
 def main() -> int:
+    parser_of(__doc__).parse_args()
+    import mlflow  # here, so that --help needs no MLflow
+    from mlflow.sklearn import load_model, log_model
+
     X = mc.data.synthetic(100, 4, seed=1)
     failed = 0
     os.environ["MLFLOW_ALLOW_FILE_STORE"] = "true"  # mlflow-skinny has no database

@@ -3,18 +3,19 @@
     python benchmarks/monitoring.py [--streams 1000] [--docs]
 
 Honest streams: labels are drawn from the probabilities themselves; the share with any alarm must not exceed alpha. Drifts: after
-5,000 honest rows all probabilities are raised to a power and normalised; rows until the alarm, median over the streams.
+5,000 honest rows all probabilities are raised to a power and normalised, or one class becomes twice as frequent and there are no
+labels; rows until the alarm, median over the streams.
 """
 
 from __future__ import annotations
 
-import argparse
 from typing import Any
 
 import numpy as np
 
 import monocal as mc
 import pages
+from command_line import parser_of
 
 BEFORE, AFTER = 5_000, 20_000
 
@@ -57,11 +58,13 @@ def delay(streams: int, **drift: Any) -> tuple[float, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    parser = parser_of(__doc__)
+    parser.add_argument(
+        "--streams", type=int, default=1000, help="honest streams; a tenth of them, 20 at least, drift"
     )
-    parser.add_argument("--streams", type=int, default=1000)
-    parser.add_argument("--docs", action="store_true", help="write the table into the documentation")
+    parser.add_argument(
+        "--docs", action="store_true", help="write the table into docs/examples/monitoring.md"
+    )
     given = parser.parse_args()
     lines = []
     for tolerance in (0.0, 0.01):

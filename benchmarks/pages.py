@@ -6,12 +6,13 @@ python benchmarks/pages.py docs/performance.md scaling FILE      what was measur
 from __future__ import annotations
 
 import platform
-import sys
 from collections.abc import Iterable
 from datetime import date
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
+
+from command_line import parser_of
 
 ROOT = Path(__file__).parents[1]
 
@@ -53,5 +54,9 @@ def _processor() -> str:
 
 
 if __name__ == "__main__":
-    page, name, file = sys.argv[1:]
-    write_into(page, name, Path(file).read_text(encoding="utf-8"))
+    parser = parser_of(__doc__)
+    parser.add_argument("page", help="relative to the repository")
+    parser.add_argument("name", help="of the marked part")
+    parser.add_argument("file", type=Path, help="what the part shall hold")
+    given = parser.parse_args()
+    write_into(given.page, given.name, given.file.read_text(encoding="utf-8"))

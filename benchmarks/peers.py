@@ -22,6 +22,7 @@ import sys
 from pathlib import Path
 
 import pages
+from command_line import parser_of
 from peers import environment
 
 SIZES = ["5000x10", "5000x100", "25000x1000", "2000x32000", "500x128256"]
@@ -38,17 +39,25 @@ def read_size(text: str) -> tuple[int, int]:
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    parser = parser_of(__doc__)
+    parser.add_argument(
+        "--env", type=Path, default=environment.ROOT / ".venv-peers", help="environment of the peers"
     )
-    parser.add_argument("--env", type=Path, default=environment.ROOT / ".venv-peers")
-    parser.add_argument("--sizes", type=read_size, nargs="+", default=[read_size(s) for s in SIZES])
+    parser.add_argument(
+        "--sizes",
+        type=read_size,
+        nargs="+",
+        default=[read_size(s) for s in SIZES],
+        help="rows x classes, as 5000x100",
+    )
     parser.add_argument(
         "--methods", nargs="+", default=[], help="patterns as 'netcal/*'; all where not given"
     )
     parser.add_argument("--limit", type=float, default=300, help="seconds for one method on one size")
     parser.add_argument("--memory", type=float, default=12, help="gigabytes for one process; 0: no limit")
-    parser.add_argument("--out", type=Path, default=environment.ROOT / "out" / "peers")
+    parser.add_argument(
+        "--out", type=Path, default=environment.ROOT / "out" / "peers", help="where results are kept"
+    )
     parser.add_argument("--figures", type=Path, help="where growth.svg and growth.png go; --out by default")
     parser.add_argument(
         "--no-growth", dest="growth", action="store_false", help="leave the growth of fits out"

@@ -14,6 +14,7 @@ import torch
 
 import monocal as mc
 import pages
+from command_line import parser_of
 from monocal.export import LogitsProcessor
 
 
@@ -31,6 +32,7 @@ def best(functions: dict[str, Callable[[], Any]], rounds: int = 40) -> dict[str,
 
 
 def main() -> None:
+    parser_of(__doc__).parse_args()
     torch.set_num_threads(1)
     header = ["log-probabilities", "logits (`normalize=False`)", "the module's own `log_probabilities`"]
     lines = []

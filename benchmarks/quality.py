@@ -11,7 +11,6 @@ temperature scaling. Sets whose two parts differ in class frequencies are shown 
 
 from __future__ import annotations
 
-import argparse
 import csv
 import sys
 from collections.abc import Callable, Iterable
@@ -23,6 +22,7 @@ from scipy.stats import chi2_contingency
 
 import monocal as mc
 import pages
+from command_line import add_logits, parser_of
 from monocal import data, metrics
 
 METHODS: dict[str, Callable[[], mc.Calibrator]] = {
@@ -219,11 +219,13 @@ def write_csv(path: Path, rows: list[dict]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--data", type=Path, default=Path(__file__).parents[2] / "shared" / "logits")
+    parser = parser_of(__doc__)
+    add_logits(parser)
     parser.add_argument("--csv", type=Path, help="folder for quality.csv and few_samples.csv")
-    parser.add_argument("--draws", type=int, default=5)
-    parser.add_argument("--sizes", type=int, nargs="*", default=[100, 300, 1000])
+    parser.add_argument("--draws", type=int, default=5, help="draws of a few rows")
+    parser.add_argument(
+        "--sizes", type=int, nargs="*", default=[100, 300, 1000], help="how many are few rows"
+    )
     parser.add_argument(
         "--docs", action="store_true", help="write the tables into README.md and docs/conditional.md"
     )

@@ -1,11 +1,11 @@
 """Few calibration rows: is any calibrator ever much worse than none? And how the default of ``prior_rows`` was chosen.
 
     python benchmarks/small_samples.py [--data ../shared/logits] [--draws 30] [--sizes 20 50 100 200]
-    python benchmarks/small_samples.py --search PARAMETER VALUE ...
+    python benchmarks/small_samples.py --search PARAMETER VALUE ... [--methods MCCT ...]
 
 The first prints a Markdown table: NLL on the test part, less that of the uncalibrated classifier, mean and worst over all sets
-and draws of a few calibration rows, and how often a worst case is above its limit; then the change that ``prior_rows`` makes
-when all rows are used.
+and draws of a few calibration rows, and worst over the draws in which all labels are right; the largest loss that is allowed
+stands beside them. Then the change that ``prior_rows`` makes when all rows are used.
 
 With ``--search`` the test part is not read: fits on a few rows of the calibration part are judged on its other rows, once for
 each value of the parameter (``prior_rows``, ``shrinkage``, or ``mild``: the share of the milder part of the prior).
@@ -13,19 +13,18 @@ each value of the parameter (``prior_rows``, ``shrinkage``, or ``mild``: the sha
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 from scipy.special import log_softmax
 
 import monocal as mc
 import pages
+from command_line import add_logits, parser_of
 from monocal import data
 from monocal.objective import own_targets as prior
 
@@ -152,12 +151,21 @@ def search(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--data", type=Path, default=Path(__file__).parents[2] / "shared" / "logits")
-    parser.add_argument("--draws", type=int, default=30)
-    parser.add_argument("--sizes", type=int, nargs="*", default=list(LIMITS))
-    parser.add_argument("--search", nargs="+", metavar=("PARAMETER", "VALUE"))
-    parser.add_argument("--methods", nargs="*", default=list(METHODS), choices=list(METHODS))
+    parser = parser_of(__doc__)
+    add_logits(parser)
+    parser.add_argument("--draws", type=int, default=30, help="draws of a few rows")
+    parser.add_argument("--sizes", type=int, nargs="*", default=list(LIMITS), help="how many are few rows")
+    parser.add_argument(
+        "--search", nargs="+", metavar=("PARAMETER", "VALUE"), help="compare values of a parameter instead"
+    )
+    parser.add_argument(
+        "--methods",
+        nargs="*",
+        default=list(METHODS),
+        choices=list(METHODS),
+        metavar="NAME",
+        help="with --search: which of temperature, MCCT and conditional",
+    )
     options = parser.parse_args()
     sets = [place.read() for place in data.find(options.data)] if options.data.is_dir() else []
     if not sets:

@@ -24,6 +24,7 @@ import tracemalloc
 from contextlib import contextmanager
 
 import pages
+from command_line import parser_of
 
 SIZES = [(5000, 10), (5000, 100), (25_000, 1000)]
 ROUNDED = "rounded logits"
@@ -378,16 +379,16 @@ def summary(by_threads):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--repeats", type=int, default=3)
+    parser = parser_of(__doc__)
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2], help="how many; each has a process")
+    parser.add_argument("--repeats", type=int, default=3, help="runs, of which the fastest counts")
     parser.add_argument(
         "--sizes", nargs="+", default=[f"{n}x{m}" for n, m in SIZES], help="rows x classes, as 5000x100"
     )
-    parser.add_argument("--only", nargs="+", choices=PARTS, default=[p for p in PARTS if p != "scaling"])
-    parser.add_argument("--csv")
+    parser.add_argument(
+        "--only", nargs="+", choices=PARTS, default=[p for p in PARTS if p != "scaling"], help="which tables"
+    )
+    parser.add_argument("--csv", help="a file for the numbers of the tables")
     parser.add_argument(
         "--docs", action="store_true", help="write the tables into README.md and docs/performance.md"
     )

@@ -2,7 +2,7 @@
 
     python benchmarks/streaming.py                                      a minute: 200,000 x 1000 in a file, 0.8 GB
     python benchmarks/streaming.py --rows 10000000                      40 GB in a file (twice that on the disk with the result)
-    python benchmarks/streaming.py --rows 10000000 --generated          the same from a function that makes blocks, without a file
+    python benchmarks/streaming.py --rows 10000000 --generated          as many from a function that gives blocks, without a file
 
 Every stage runs in a process of its own, whose peak resident memory the system reports. The fit in memory, to compare
 with, runs where the rows take less than 4 GB.
@@ -22,6 +22,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from command_line import parser_of
 
 
 def make(rows: int, classes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -89,13 +91,13 @@ def stage(path: Path | None, rows: int, classes: int, what: str) -> dict[str, ob
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rows", type=int, default=200_000)
-    parser.add_argument("--classes", type=int, default=1000)
+    parser = parser_of(__doc__)
+    parser.add_argument("--rows", type=int, default=200_000, help="rows of the data")
+    parser.add_argument("--classes", type=int, default=1000, help="classes of the data")
     parser.add_argument(
-        "--generated", action="store_true", help="from a function that makes blocks, not from a file"
+        "--generated", action="store_true", help="from a function that gives blocks, not from a file"
     )
-    parser.add_argument("--folder", type=Path, help="where to put the file (default: the temporary folder)")
+    parser.add_argument("--folder", type=Path, help="where to put the file; the temporary folder if not said")
     parser.add_argument("--stage", help=argparse.SUPPRESS)
     parser.add_argument("--path", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()

@@ -8,13 +8,13 @@ Python and numpy allocate beyond the input (tracemalloc), as a multiple of the i
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
 
 import numpy as np
 
 import monocal as mc
 import pages
+from command_line import parser_of
 from monocal.data import synthetic
 from speed import best_time, peak_memory
 
@@ -54,9 +54,9 @@ def measure(n: int, m: int, repeats: int) -> list[list[str]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--sizes", nargs="+", default=SIZES)
-    parser.add_argument("--repeats", type=int, default=3)
+    parser = parser_of(__doc__)
+    parser.add_argument("--sizes", nargs="+", default=SIZES, help="rows x classes, as 5000x100")
+    parser.add_argument("--repeats", type=int, default=3, help="fits, of which the fastest counts")
     options = parser.parse_args()
     lines = []
     for size in options.sizes:

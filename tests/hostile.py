@@ -46,6 +46,16 @@ def hard_rows(m, seed=1):
     )
 
 
+def finite_rows(most, m):
+    """A strategy of hypothesis: up to so many rows of finite numbers of any size."""
+    # Here, since a machine with a device may lack hypothesis.
+    from hypothesis import strategies as st
+    from hypothesis.extra import numpy as hnp
+
+    elements = st.floats(-1e308, 1e308) | st.sampled_from([0.0, -0.0, 1.0, 1e-300, -1e6, 1e6])
+    return hnp.arrays(np.float64, st.tuples(st.integers(1, most), st.just(m)), elements=elements)
+
+
 def calibration_set(m, seed=0, n=400, temperature=2.0):
     """Over-confident logits (n, m) and labels: the truth has the given temperature."""
     rng = np.random.default_rng(seed)
@@ -68,6 +78,16 @@ def masked_set(m, share=0.3):
     mask = np.random.default_rng(5).random(z.shape) < share
     mask[np.arange(len(y)), y] = False
     return np.where(mask, -np.inf, z), y, mask
+
+
+def two_kinds(m=10, n=3000, seed=0):
+    """Rows with a small margin are honest, those with a large one over-confident: one temperature cannot serve both."""
+    rng = np.random.default_rng(seed)
+    z = rng.normal(size=(n, m)) * 3
+    top = np.sort(z, axis=1)
+    wide = (top[:, -1] - top[:, -2])[:, None] > 1.5
+    truth = np.where(wide, z / 4, z)
+    return z, (truth + rng.gumbel(size=(n, m))).argmax(axis=1)
 
 
 # Kinds of rows that have to stand side by side in one batch: (rng, n, m) -> rows (n, m) in double precision. A new kind joins

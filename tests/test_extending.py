@@ -92,9 +92,9 @@ class PatientEngine(ArrayEngine):
     def row_by_row(self, block, whole_scales):
         return True
 
-    def sums_of_each(self, block, ends, point):
-        self.runs.append(len(ends))
-        return super().sums_of_each(block, ends, point)
+    def sums_of_run(self, run, point):
+        self.runs.append(len(run.ends))
+        return super().sums_of_run(run, point)
 
 
 def test_an_engine_may_take_many_blocks_at_once(monkeypatch):

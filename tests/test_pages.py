@@ -34,7 +34,10 @@ def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
     monkeypatch.setattr(
         "monocal.report.selection.TimedTrial.judge", lambda self, method, seconds: self._trial.judge(method)
     )
-    few = lambda kind="logits", **rest: {"temperature scaling": mc.TemperatureScaling(input=kind)}  # noqa: E731
+
+    def few(kind="logits", **rest):
+        return {"temperature scaling": mc.TemperatureScaling(input=kind)}
+
     for place in ("monocal.report.selection", "monocal.report"):
         monkeypatch.setattr(f"{place}.default_methods", few)
     yield

@@ -48,7 +48,7 @@ def fitted(kind: type[mc.Calibrator], **parameters: object) -> mc.Calibrator:
 
 @pytest.fixture(scope="module")
 def mcct() -> mc.MCCT:
-    return fitted(mc.MCCT)  # type: ignore[return-value]
+    return fitted(mc.MCCT)
 
 
 @pytest.mark.parametrize("kind", families(), ids=lambda kind: kind.__name__)
@@ -138,14 +138,14 @@ def assert_same(a: object, b: object) -> None:
     if isinstance(a, np.ndarray):
         np.testing.assert_array_equal(a, b, strict=True)
         if a.dtype.kind == "f":
-            np.testing.assert_array_equal(np.signbit(a[~np.isnan(a)]), np.signbit(b[~np.isnan(b)]))  # type: ignore[index]
+            np.testing.assert_array_equal(np.signbit(a[~np.isnan(a)]), np.signbit(b[~np.isnan(b)]))
     elif isinstance(a, dict):
-        assert list(a) == list(b)  # type: ignore[call-overload]
+        assert list(a) == list(b)
         for key in a:
-            assert_same(a[key], b[key])  # type: ignore[index]
+            assert_same(a[key], b[key])
     elif isinstance(a, (list, tuple)):
-        assert len(a) == len(b)  # type: ignore[arg-type]
-        for one, other in zip(a, b, strict=True):  # type: ignore[call-overload]
+        assert len(a) == len(b)
+        for one, other in zip(a, b, strict=True):
             assert_same(one, other)
     else:
         assert a == b or (a != a and b != b)
@@ -155,10 +155,10 @@ def assert_same(a: object, b: object) -> None:
 @given(VALUES)
 def test_any_plain_state_comes_back(value: object) -> None:
     calibrator = fitted(mc.TemperatureScaling)
-    calibrator.extra_ = value  # type: ignore[attr-defined]
+    calibrator.extra_ = value
     text = persistence.to_json(calibrator)
     json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
-    assert_same(persistence.from_json(text).extra_, value)  # type: ignore[attr-defined]
+    assert_same(persistence.from_json(text).extra_, value)
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_any_plain_state_comes_back(value: object) -> None:
 )
 def test_what_json_cannot_hold_is_refused_by_name(value: object, tmp_path: Path) -> None:
     calibrator = fitted(mc.TemperatureScaling)
-    calibrator.extra_ = {"deep": [value]}  # type: ignore[attr-defined]
+    calibrator.extra_ = {"deep": [value]}
     with pytest.raises(InputError, match=r"extra_\['deep'\].* cannot hold"):
         calibrator.save(tmp_path / "cal.json")
     assert os.listdir(tmp_path) == []
@@ -178,7 +178,7 @@ def test_only_fitted_calibrators_are_saved(tmp_path: Path) -> None:
     with pytest.raises(NotFittedError):
         mc.MCCT().save(tmp_path / "cal.json")
     with pytest.raises(InputError, match="one of monocal's, got dict"):
-        mc.save({}, tmp_path / "cal.json")  # type: ignore[arg-type]
+        mc.save({}, tmp_path / "cal.json")
     assert os.listdir(tmp_path) == []
 
 
@@ -188,7 +188,7 @@ def test_existing_files_stay_unless_forced(mcct: mc.MCCT, tmp_path: Path) -> Non
     with pytest.raises(FileError, match="exists already"):
         mcct.save(path)
     assert path.read_text() == "precious"
-    assert mc.load(mcct.save(path, force=True)).solution_.converged  # type: ignore[attr-defined]
+    assert mc.load(mcct.save(path, force=True)).solution_.converged
 
 
 # The fingerprint and the metrics.

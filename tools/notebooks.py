@@ -18,7 +18,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests"))  # where the code of pages is read, for tests too
 
-from page_code import BLOCK, Block, PageRun, blocks  # noqa: E402
+from page_code import BLOCK, Block, PageRun, blocks  # noqa: E402  it stands in tests
 
 REPORT = "sample-report.html"
 TUTORIALS = ("examples/digits.md", "examples/language-model.md")

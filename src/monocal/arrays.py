@@ -62,7 +62,7 @@ class Array(Protocol):
     def __le__(self, other: Any, /) -> Array: ...
     def __gt__(self, other: Any, /) -> Array: ...
     def __ge__(self, other: Any, /) -> Array: ...
-    # An object's own comparison gives one truth value, that of arrays one for each entry.
+    # Other objects compare to one truth value, arrays to one for each entry.
     def __eq__(self, other: object, /) -> Array: ...  # type: ignore[override]
     def __ne__(self, other: object, /) -> Array: ...  # type: ignore[override]
 
@@ -186,7 +186,7 @@ def _has_triton(device: str) -> bool:
 
         with torch.cuda.device(device):
             one[(1,)](torch.zeros(1, device=device))
-    # A compiler, a driver, a linker: what fails has no common type, and there is another way.
+    # A compiler, a driver or a linker may fail. Their errors have no common type, and fits have another way.
     except Exception as error:
         warn(f"Triton cannot be used ({error}): fits on this device take the slower way.", RuntimeWarning)
         return False
@@ -249,71 +249,6 @@ def spread_out(x: A, lengths: Array, total: int) -> A:
     if is_torch(x):  # without the total torch would have to wait for the device to know the shape
         return x.repeat_interleave(lengths, dim=1, output_size=total)
     return _np.repeat(x, lengths, axis=1)
-
-
-# Sums over columns as matrix products: several times faster than a library's own reductions where rows are short, but added
-# in an order that may depend on the number of rows. So they are for fits, never for predictions.
-
-
-def sums_along(x: Array) -> Array:
-    """The sum of each row, (n,)."""
-    if is_torch(x):
-        return x.sum(dim=1)
-    return _np.asarray(x @ np.ones(x.shape[1], dtype=x.dtype))
-
-
-def sums_up_to(x: Array) -> Array:
-    """Sums over the columns up to each, this one included, (n, r)."""
-    if _by_columns(x):
-        return _added_on(x, range(1, x.shape[1]), -1)
-    if is_torch(x) or x.shape[1] > _FEW_COLUMNS:
-        return array_namespace(x).cumulative_sum(x, axis=1)
-    return x @ np.triu(np.ones((x.shape[1], x.shape[1]), dtype=x.dtype))
-
-
-def sums_from(x: Array) -> Array:
-    """Sums over the columns from each on, (n, r)."""
-    if _by_columns(x):
-        return _added_on(x, range(x.shape[1] - 2, -1, -1), 1)
-    if is_torch(x) or x.shape[1] > _FEW_COLUMNS:
-        xp = array_namespace(x)
-        return xp.flip(xp.cumulative_sum(xp.flip(x, axis=1), axis=1), axis=1)
-    return x @ np.tril(np.ones((x.shape[1], x.shape[1]), dtype=x.dtype))
-
-
-def by_columns(x: A) -> A:
-    """An array of numpy with one column after another in memory, for running sums over them; others as they are."""
-    return x if is_torch(x) else _np.asfortranarray(x)
-
-
-def _by_columns(x: Any) -> bool:
-    """Whether one column after another lies in memory, and each is long."""
-    return not is_torch(x) and len(x) > 64 and bool(x.strides[0] < x.strides[1])
-
-
-def _added_on(x: Any, columns: range, before: int) -> Any:
-    """Each of the columns in turn with the one before it, which has been added on already."""
-    out = x.copy(order="K").T
-    for column in columns:
-        _np.add(out[column], out[column + before], out=out[column])
-    return out.T
-
-
-# Columns up to which a product with a triangle is faster than running sums, which wait for each other.
-_FEW_COLUMNS = 64
-
-
-def segment_sums(xs: list[Array], starts: np.ndarray) -> list[Array]:
-    """Sums of each ``x`` (n, r) over the column segments that begin at ``starts`` (sorted, first is 0)."""
-    r = xs[0].shape[1]
-    # numpy takes about 0.4 ns a column and 8 ns a segment, a product 0.07 ns for each column times segment.
-    if not is_torch(xs[0]) and 0.07 * r * len(starts) > 0.4 * r + 8 * len(starts):
-        return [_np.add.reduceat(x, starts, axis=1) for x in xs]
-    # A 0/1 matrix product: the fastest reduction over ragged segments that torch has on every device.
-    ones = np.zeros((r, len(starts)))
-    ones[np.arange(r), np.searchsorted(starts, np.arange(r), side="right") - 1] = 1.0
-    member = like(ones, xs[0])
-    return [x @ member for x in xs]
 
 
 def scatter(values: A, index: Array) -> A:
@@ -394,7 +329,7 @@ def anchored_softmax_and_top_(f: Any) -> tuple[Any, Any]:
 
 # Up to so many classes it pays to lay rows out class by class: operations then run along thousands of rows.
 FEW_CLASSES = 64
-# Up to so many, sums one after another are as exact as sums in pairs, and three times as fast.
+# Up to so many classes, adding one after another is as exact as adding in pairs, and three times as fast.
 _SHORT = 512
 
 

@@ -56,7 +56,7 @@ def check_state(calibrator: Calibrator) -> None:
     check_choice(calibrator.input, "input", ("logits", "probabilities"))
     own = type(calibrator).__module__.partition(".")[0] == __package__
     for name, value in vars(calibrator).items():
-        if own and name in _RULES:  # the attributes of somebody else's family mean what they will
+        if own and name in _RULES:  # nobody knows here what attributes of a family from outside mean
             _check_finite(value, name)
             _RULES[name](calibrator, value, name)
     if calibrator.input == "probabilities":

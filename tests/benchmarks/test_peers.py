@@ -21,9 +21,9 @@ from monocal.data import synthetic
 FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
 sys.path.insert(0, str(FOLDER))
 
-from peers import cell, environment, glance, growth, optimum, tables  # noqa: E402
-from peers.methods import METHODS, RIVALS, choose  # noqa: E402
-from peers.runner import Runner, ending  # noqa: E402
+from peers import cell, environment, glance, growth, optimum, tables  # noqa: E402  it stands in benchmarks
+from peers.methods import METHODS, RIVALS, choose  # noqa: E402  it stands in benchmarks
+from peers.runner import Runner, ending  # noqa: E402  it stands in benchmarks
 
 MEASURED = {"unit_ms": 1.0, "fit_memory": 1.25, "predict_memory": 1.0, "nll": 0.5, "inverted": 0.0}
 

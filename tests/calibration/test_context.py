@@ -1,4 +1,4 @@
-"""By predicted class and by context: the order stands, every form and export agrees, and what is not known is shared."""
+"""By predicted class and by context: what it learns, that it is the optimum, in words, and what is refused."""
 
 import numpy as np
 import pandas as pd
@@ -11,44 +11,18 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
+from uneven_rows import fitted_with_context, numbers_of, uneven
 
 import monocal as mc
-from hostile import DTYPES, assert_order_kept, bent, hard_rows, mixed_rows, narrow
+from hostile import bent
 from monocal.errors import InputError
-from monocal.rows import files
+from monocal.metrics import nll
 from real_logits import load_shared_logits
-
-torch = pytest.importorskip("torch")
-M = 7
-SITES = np.array(["a", "b", "c", "d"])
-
-
-def uneven(n=2400, m=M, seed=0):
-    """Rows whose confidence is wrong by class, by site and by age: logits, labels and context."""
-    rng = np.random.default_rng(seed)
-    z = rng.normal(size=(n, m)) * 3
-    site, age = rng.integers(0, 4, n), rng.uniform(20, 80, n)
-    sure = np.array([0.3, 0.6, 1.0, 1.3])[site] * np.where(age > 50, 1.0, 0.5)
-    sure = sure * np.linspace(0.5, 1.5, m)[z.argmax(axis=1)]
-    y = (z * sure[:, None] + rng.gumbel(size=z.shape)).argmax(axis=1)
-    return z, y, pd.DataFrame({"site": pd.Categorical(SITES[site]), "age": age})
-
-
-def nll(probs, labels):
-    return float(-np.log(np.asarray(probs, dtype=np.float64)[np.arange(len(labels)), labels]).mean())
 
 
 @pytest.fixture(scope="module")
 def fitted():
-    return mc.ConditionalMCCT(shrinkage=2.0).fit(*uneven()[:2], context=uneven()[2])
-
-
-def any_context(n, seed=7):
-    """Context of every kind: known, unknown, missing, far away."""
-    rng = np.random.default_rng(seed)
-    site = rng.choice(np.array([*SITES, "elsewhere", None], dtype=object), n)
-    age = rng.choice([21.0, 50.0, 77.0, np.nan, np.inf, -np.inf, -1e30], n)
-    return pd.DataFrame({"site": site, "age": age})
+    return fitted_with_context()
 
 
 # What it is for.
@@ -96,241 +70,6 @@ def test_noise_costs_nothing(n):
         assert nll(cal.predict_proba(held_out, context=noise[n:]), labels) < base + 0.002
 
 
-# Order, ties, masks; a row alone and in its batch.
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("parameters", [{}, {"top_k": 4}, {"top_k": 2}, {"by_class": True, "statistics": ()}])
-def test_the_order_stands_whatever_is_known(parameters, dtype):
-    z, y, context = uneven()
-    cal = mc.ConditionalMCCT(shrinkage=0.5, **parameters).fit(z, y, context=context)
-    for rows in (hard_rows(M), mixed_rows(M)):
-        rows = narrow(rows, dtype) if np.isfinite(rows).all() else rows.astype(np.float64)
-        known = any_context(len(rows))
-        probs = cal.predict_proba(rows, context=known)
-        assert_order_kept(rows, probs)
-        np.testing.assert_allclose(np.asarray(probs, dtype=np.float64).sum(axis=1), 1.0, atol=2e-2)
-        np.testing.assert_array_equal(cal.predict(rows, context=known), rows.argmax(axis=1))
-        assert cal.unseen_ == int((known["age"].isna() | ~known["site"].isin(SITES)).sum())
-
-
-@pytest.mark.parametrize("form", ["numpy", "torch", "torch module", "onnx"])
-def test_a_row_alone_is_the_row_in_its_batch(fitted, form):
-    rows = mixed_rows(M)
-    rows = np.where(np.isinf(rows), rows, np.clip(rows, -3e38, 3e38)).astype(np.float32)
-    known = any_context(len(rows))
-    predict = in_form(fitted, form)
-    whole = predict(rows, known)
-    for i in range(0, len(rows), 11):
-        np.testing.assert_array_equal(predict(rows[i : i + 1], known.iloc[i : i + 1])[0], whole[i])
-
-
-def test_large_arrays_take_the_loops_to_the_same(fitted, monkeypatch):
-    from monocal.kernel import compiled
-
-    z = uneven(n=500, seed=5)[0].astype(np.float32)
-    z[::3] = np.round(z[::3])
-    known = any_context(500)
-    expected = fitted.predict_proba(z, context=known)
-    monkeypatch.setattr(compiled, "LARGE", 1)
-    np.testing.assert_allclose(fitted.predict_proba(z, context=known), expected, atol=2e-6)
-
-
-def in_form(cal, form):
-    """``predict(rows, context)`` of a calibrator in another form."""
-    codes = cal.context_.codes
-    if form == "numpy":
-        return lambda rows, known: cal.predict_proba(rows, context=known)
-    if form == "torch":
-        return lambda rows, known: cal.predict_proba(torch.as_tensor(rows), context=known).numpy()
-    if form == "torch module":
-        module = cal.to_torch()
-        return lambda rows, known: module(torch.as_tensor(rows), torch.as_tensor(codes(known))).numpy()
-    ort = pytest.importorskip("onnxruntime")
-    session = ort.InferenceSession(cal.to_onnx().SerializeToString(), providers=["CPUExecutionProvider"])
-    return lambda rows, known: session.run(None, {"logits": rows, "context": codes(known)})[0]
-
-
-@pytest.mark.parametrize("form", ["torch", "torch module", "onnx"])
-def test_every_form_gives_the_same(fitted, form):
-    z, _, context = uneven(seed=3, n=500)
-    z[::5] = np.round(z[::5])
-    z[::7, 2] = -np.inf
-    z = z.astype(np.float32)
-    context.loc[::9, "age"] = np.nan
-    expected = fitted.predict_proba(z, context=context)
-    found = in_form(fitted, form)(z, context)
-    np.testing.assert_allclose(found, expected, atol=3e-6)
-    hard = narrow(hard_rows(M), np.float32)
-    assert_order_kept(hard, in_form(fitted, form)(hard, any_context(len(hard))))
-
-
-def test_a_module_is_its_state(fitted):
-    from monocal.export import from_state_dict
-
-    z, _, context = uneven(n=50)
-    module = fitted.to_torch()
-    codes = torch.as_tensor(fitted.context_.codes(context))
-    again = from_state_dict(module.state_dict())
-    rows = torch.as_tensor(z.astype(np.float32))
-    assert torch.equal(module(rows, codes), again(rows, codes))
-    with pytest.raises(InputError, match="context must have shape"):
-        module(rows)
-    with pytest.raises(InputError, match="has adjustment"):
-        mc.ConditionalMCCT(shrinkage=2.0).fit(*uneven()[:2]).to_torch().load_state_dict(module.state_dict())
-
-
-# Where rows live.
-
-
-def numbers_of(context):
-    """The same context as one table of numbers."""
-    codes = np.searchsorted(SITES, context["site"].astype(str))
-    return np.stack([codes, context["age"]], axis=1)
-
-
-def in_blocks(z, y, table, tmp_path):
-    return (
-        (lambda: ((z[i : i + 501], y[i : i + 501], table[i : i + 501]) for i in range(0, len(z), 501))),
-        None,
-        None,
-    )
-
-
-def in_weighted_blocks(z, y, table, tmp_path):
-    ones = np.ones(len(z))
-    return (
-        (
-            lambda: (
-                (z[i : i + 501], y[i : i + 501], ones[i : i + 501], table[i : i + 501])
-                for i in range(0, len(z), 501)
-            )
-        ),
-        None,
-        None,
-    )
-
-
-def in_memmap(z, y, table, tmp_path):
-    np.save(tmp_path / "z.npy", z)
-    np.save(tmp_path / "c.npy", table)
-    return np.load(tmp_path / "z.npy", mmap_mode="r"), y, np.load(tmp_path / "c.npy", mmap_mode="r")
-
-
-def in_h5py(z, y, table, tmp_path):
-    file = pytest.importorskip("h5py").File(tmp_path / "z.h5", "w")
-    file["z"], file["y"], file["c"] = z, y, table
-    return file["z"], file["y"], file["c"]
-
-
-def in_zarr(z, y, table, tmp_path):
-    zarr = pytest.importorskip("zarr")
-    made = [
-        zarr.create_array(store=str(tmp_path / name), shape=x.shape, dtype=x.dtype)
-        for name, x in (("z", z), ("c", table))
-    ]
-    for array, x in zip(made, (z, table), strict=True):
-        array[:] = x
-    return made[0], y, made[1]
-
-
-def in_dask(z, y, table, tmp_path):
-    da = pytest.importorskip("dask.array")
-    return (
-        da.from_array(z, chunks=(700, 3)),
-        da.from_array(y, chunks=900),
-        da.from_array(table, chunks=(500, 1)),
-    )
-
-
-def in_torch(z, y, table, tmp_path):
-    return torch.as_tensor(z), torch.as_tensor(y), torch.as_tensor(table)
-
-
-PLACES = [in_blocks, in_weighted_blocks, in_memmap, in_h5py, in_zarr, in_dask, in_torch]
-
-
-@pytest.mark.parametrize("place", PLACES, ids=lambda f: f.__name__)
-def test_wherever_rows_live_the_fit_is_the_same(place, tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "IN_MEMORY", 1000)
-    z, y, context = uneven(n=2400)
-    z, table = z.astype(np.float32), numbers_of(context)
-    here = mc.ConditionalMCCT().fit(z, y, context=table)
-    X, labels, known = place(z, y, table, tmp_path)
-    there = mc.ConditionalMCCT().fit(X, labels, context=known)
-    atol = 1e-4 if place is in_torch else 1e-12
-    expected = here.predict_proba(z, context=table)
-    np.testing.assert_allclose(there.predict_proba(z, context=table), expected, atol=atol)
-    if callable(X):
-        found = np.concatenate(list(there.predict_blocks(X)))
-    else:
-        found = np.asarray(there.predict_proba(X, context=known))
-    np.testing.assert_allclose(found, expected, atol=atol)
-
-
-@pytest.mark.parametrize(
-    "as_columns",
-    [
-        lambda c: c,
-        lambda c: c.to_dict("list") and pd.DataFrame({"age": c["age"], "site": c["site"].astype(object)}),
-        lambda c: c.assign(site=c["site"].astype("string")),
-        lambda c: c.assign(age=c["age"].astype(object)),
-    ],
-    ids=["category", "another order", "string dtype", "objects"],
-)
-def test_frames_of_all_kinds_say_the_same(fitted, as_columns):
-    z, y, context = uneven()
-    other = mc.ConditionalMCCT(shrinkage=2.0).fit(z, y, context=as_columns(context))
-    expected = fitted.predict_proba(z, context=context)
-    np.testing.assert_allclose(other.predict_proba(z, context=as_columns(context)), expected, atol=1e-9)
-    np.testing.assert_array_equal(fitted.predict_proba(z, context=as_columns(context)), expected)
-
-
-def test_whole_numbers_and_truth_values_are_categories():
-    z, y, context = uneven()
-    young = context["age"].to_numpy() < 50
-    cal = mc.ConditionalMCCT().fit(z, y, context=young)
-    expected = cal.predict_proba(z, context=young)
-    for other in (
-        young.astype(int),
-        young.astype(np.int8)[:, None],
-        young.astype(float),
-        young.tolist(),
-        torch.as_tensor(young),
-    ):
-        np.testing.assert_array_equal(cal.predict_proba(z, context=other), expected)
-    assert cal.context_.columns[0].categories == (0, 1)
-
-
-def test_what_is_not_known_gets_the_shared_map(fitted):
-    z = uneven(n=40)[0]
-    nothing = pd.DataFrame({"site": ["?"] * 40, "age": [np.nan] * 40})
-    probs = fitted.predict_proba(z, context=nothing)
-    assert fitted.unseen_ == 40
-    typical = nothing.assign(age=fitted.adjustment_.typical[1])
-    np.testing.assert_array_equal(fitted.predict_proba(z, context=typical), probs)
-
-
-@pytest.mark.parametrize(
-    "column",
-    [
-        pd.Categorical([1, 2, None] * 100),
-        pd.Categorical([1.5, 2.0, None] * 100),
-        pd.array([1, 2, None] * 100, dtype="Int64"),
-        pd.array([True, False, None] * 100, dtype="boolean"),
-        pd.array(["a", "b", None] * 100, dtype="string"),
-    ],
-    ids=["whole", "fractions", "Int64", "boolean", "string"],
-)
-def test_categories_with_gaps_stay_categories(column):
-    z, y, _ = uneven(n=300)
-    cal = mc.ConditionalMCCT().fit(z, y, context=pd.DataFrame({"ward": column}))
-    (found,) = cal.context_.columns
-    assert (found.kind, len(found.categories)) == ("category", 2)
-    cal.predict_proba(z, context=pd.DataFrame({"ward": column}))
-    assert cal.unseen_ == 100
-
-
 @pytest.mark.parametrize("values", [[0.0, 1.0], [0.0, 0.0, 0.0, 0.0, 1.0], [0.0, 1.0, 2.0]], ids=str)
 def test_numbers_of_few_values_are_used(values):
     rng = np.random.default_rng(0)
@@ -339,17 +78,6 @@ def test_numbers_of_few_values_are_used(values):
     y = np.where(x > 0, z.argmax(axis=1), rng.integers(0, 4, 2000))
     plain, known = mc.ConditionalMCCT().fit(z, y), mc.ConditionalMCCT().fit(z, y, context=x)
     assert known.score(z, y, context=x) > plain.score(z, y) + 0.05
-
-
-def test_a_number_may_be_measured_from_anywhere(fitted):
-    z, y, context = uneven()
-    moved = context.assign(age=context["age"] + 2.0**30)
-    far = mc.ConditionalMCCT(shrinkage=2.0).fit(z, y, context=moved)
-    expected = fitted.predict_proba(z, context=context)
-    np.testing.assert_allclose(far.predict_proba(z, context=moved), expected, atol=1e-5)
-    z = z.astype(np.float32)
-    for form in ("torch module", "onnx"):
-        np.testing.assert_allclose(in_form(far, form)(z, moved), expected, atol=1e-5)
 
 
 def test_the_second_stage_never_fits_worse_among_ties():
@@ -494,47 +222,6 @@ def test_forgetting_and_changing_the_context_is_refused(fitted):
         mc.ConditionalMCCT().fit(lambda: iter([(z, y, np.ones((20, 1))), (z, y)]))
     with pytest.raises(TypeError):
         mc.MCCT().fit(z, y, context=context)
-
-
-def test_blocks_say_what_is_weight_and_what_is_context():
-    z, y, context = uneven(n=600)
-    site = context["site"].astype(str).to_numpy()
-    here = mc.ConditionalMCCT().fit(z, y, context={"context": site})
-    for known in (site, {"context": site}, pd.DataFrame({"context": site})):
-        there = mc.ConditionalMCCT().fit(lambda known=known: iter([(z, y, None, known)]))
-        assert there.context_.columns[0].categories == here.context_.columns[0].categories
-    weighted = mc.ConditionalMCCT().fit(lambda: iter([(z, y, np.arange(600) % 3)]))
-    assert not hasattr(weighted, "context_")
-    with pytest.raises(InputError, match="hold a context, and MCCT takes none"):
-        mc.MCCT().fit(lambda: iter([(z, y, np.ones((600, 2)))]))
-    with pytest.raises(InputError, match="a top_k of 2 or more"):
-        mc.ConditionalMCCT(top_k=1).fit(z, y, context=site)
-
-
-def test_a_category_that_no_row_of_weight_had_is_not_known():
-    z, y, context = uneven(n=300)
-    site = context["site"].astype(str).to_numpy().astype(object)
-    site[:5] = "z"
-    weight = np.where(site == "z", 0.0, 1.0)
-    with_none = mc.ConditionalMCCT().fit(z, y, sample_weight=weight, context=site)
-    without = mc.ConditionalMCCT().fit(z[5:], y[5:], context=site[5:])
-    for cal in (with_none, without):
-        assert cal.context_.columns[0].categories == ("a", "b", "c", "d")
-    np.testing.assert_allclose(
-        with_none.predict_proba(z, context=site), without.predict_proba(z, context=site), atol=1e-9
-    )
-    assert with_none.unseen_ == without.unseen_ == 5
-
-
-def test_what_was_not_known_is_counted_anew():
-    z, y, context = uneven(n=300)
-    cal = mc.ConditionalMCCT().fit(z, y, context=context)
-    assert cal.unseen_ == 0
-    strange = numbers_of(context).astype(object)
-    strange[:, 0] = "?"
-    list(cal.predict_blocks(iter([(z[:100], strange[:100]), (z[100:], strange[100:])])))
-    assert cal.unseen_ == 300
-    assert not hasattr(cal.fit(z, y), "unseen_")
 
 
 # scikit-learn.

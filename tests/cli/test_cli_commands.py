@@ -72,7 +72,7 @@ def test_fit_that_does_not_converge_ends_with_3(run: Run) -> None:
     )
     assert "warning: MCCT did not converge" in result.stderr
     assert "--set max_iter" in result.stderr
-    assert mc.load("cal.json").solution_.converged is False  # type: ignore[attr-defined]
+    assert mc.load("cal.json").solution_.converged is False
 
 
 def test_fit_on_probabilities(run: Run, folder: Path) -> None:

@@ -106,7 +106,7 @@ def test_options_that_say_what_is_what(run: Run, folder: Path) -> None:
 
     def fitted(*options: object) -> Any:
         run("fit", *options, "-m", "ts", "-o", "cal.json", "--force")
-        return mc.load("cal.json").temperature_  # type: ignore[attr-defined]
+        return mc.load("cal.json").temperature_
 
     expected = mc.TemperatureScaling(input="probabilities").fit(plain.values, plain.labels).temperature_
     kind = ("--kind", "probabilities")
@@ -185,7 +185,7 @@ def test_every_command_for_a_file_runs_as_pasted(run: Run, folder: Path) -> None
     found = {}
     for command in commands:
         run(*shlex.split(command), "-m", "ts", "--force")
-        found[command.split()[1]] = mc.load("cal.json").temperature_  # type: ignore[attr-defined]
+        found[command.split()[1]] = mc.load("cal.json").temperature_
     alike = {
         name: value
         for name, value in found.items()

@@ -17,7 +17,7 @@ import monocal as mc
 from monocal.cli.app import app
 
 Run = Callable[..., Any]
-COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+COMMANDS = typer.main.get_command(app).commands
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "cli.md"
 
 

@@ -71,7 +71,7 @@ def test_rows_do_not_depend_on_how_many_there_are(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("monocal.data.generator._BLOCK", 700)  # 70 rows a block
     short, long = synthetic(100, 10, seed=4), synthetic(333, 10, seed=4)
     np.testing.assert_array_equal(short.values, long.values[:100])
-    np.testing.assert_array_equal(short.labels, long.labels[:100])  # type: ignore[index]
+    np.testing.assert_array_equal(short.labels, long.labels[:100])
     assert not np.array_equal(short.values, synthetic(100, 10, seed=5).values)
     assert not np.array_equal(long.values[:70], long.values[70:140])
 

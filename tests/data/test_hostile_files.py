@@ -25,7 +25,7 @@ LABELS = np.arange(20) % 3
 
 def refused(path: Path | str, match: str, **options: object) -> str:
     with pytest.raises(FileError, match=match) as caught:
-        read(path, **options)  # type: ignore[arg-type]
+        read(path, **options)
     message = str(caught.value)
     assert Path(path).name in message
     assert "\n" not in message
@@ -47,7 +47,7 @@ def test_missing_empty_directory_and_unknown(tmp_path: Path) -> None:
     refused(tmp_path / "plain", "extension")
     for nonsense in (None, 3, "", "a\0b", b"a.npz"):
         with pytest.raises(InputError, match="path must be a file name"):
-            read(nonsense)  # type: ignore[arg-type]
+            read(nonsense)
 
 
 def test_special_files_are_not_waited_for(tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ def test_missing_and_ambiguous_names(tmp_path: Path) -> None:
     refused(path, "has no test part", part="test")
     refused(path, "has no group 'x'", group="x")
     with pytest.raises(InputError, match="part must be"):
-        read(path, part="train")  # type: ignore[arg-type]
+        read(path, part="train")
     with pytest.raises(InputError, match="at least one"):
         read(path, values=[])
 
@@ -260,7 +260,7 @@ def survives(content: bytes, suffix: str) -> None:
         path.write_bytes(content)
         for part in (None, "cal"):
             try:
-                outcome = str(read(path, part=part).path)  # type: ignore[arg-type]
+                outcome = str(read(path, part=part).path)
             except FileError as error:
                 outcome = str(error)
             assert path.name in outcome

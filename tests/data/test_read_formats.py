@@ -39,7 +39,7 @@ def same(got: LogitsSet, values: np.ndarray = LOGITS, labels: np.ndarray | None 
 @pytest.mark.parametrize("kind", ["logits", "probabilities"])
 def test_written_sets_come_back_bit_for_bit(tmp_path: Path, suffix: str, dtype: str, kind: str) -> None:
     values = (LOGITS if kind == "logits" else PROBS).astype(dtype)
-    path = write(tmp_path / f"net{suffix}", LogitsSet(values, LABELS, kind))  # type: ignore[arg-type]
+    path = write(tmp_path / f"net{suffix}", LogitsSet(values, LABELS, kind))
     got = read(path)
     assert (got.kind, got.name, got.path, got.part) == (kind, "net", path, None)
     assert got.values.dtype == ("float64" if suffix in (".csv", ".tsv") else dtype)
@@ -217,7 +217,7 @@ def test_kind_is_stated_never_guessed(tmp_path: Path) -> None:
     with pytest.raises(FileError, match="said to be probabilities, but row 0 has minimum"):
         read(path)
     with pytest.raises(InputError, match="kind must be 'logits' or 'probabilities', got 'odds'"):
-        read(path, kind="odds")  # type: ignore[arg-type]
+        read(path, kind="odds")
 
 
 def test_log_probabilities_are_logits(tmp_path: Path) -> None:
@@ -281,7 +281,7 @@ def test_nn_calibration_pickle(tmp_path: Path) -> None:
     assert read(tmp_path / "probs_net_c10_logits.p", part="test", kind="logits").part == "test"
 
 
-def test_real_sets(shared_logits) -> None:  # type: ignore[no-untyped-def]
+def test_real_sets(shared_logits) -> None:
     real = shared_logits("nncal_cifar10_densenet40")
     places = {place.name: place for place in find(Path(__file__).resolve().parents[3] / "shared" / "logits")}
     splits = places["nncal_cifar10_densenet40"].read()

@@ -33,7 +33,7 @@ def test_a_failure_midway_leaves_nothing(tmp_path: Path, failure: BaseException,
     path = tmp_path / "report.html"
     if force:
         path.write_text("old")
-    with pytest.raises(type(failure)), atomic_path(path, force=force) as temporary:  # noqa: PT012
+    with pytest.raises(type(failure)), atomic_path(path, force=force) as temporary:  # noqa: PT012  fails within, or at its end
         temporary.write_text("half")
         assert temporary.parent.parent == tmp_path
         assert temporary.parent.stat().st_mode & 0o777 == 0o700
@@ -57,7 +57,7 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path, suffix: str, monkeypatch: py
 
 def test_somebody_else_was_faster(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
-    with pytest.raises(FileError, match="exists already"), atomic_path(path) as temporary:  # noqa: PT012
+    with pytest.raises(FileError, match="exists already"), atomic_path(path) as temporary:  # noqa: PT012  fails within, or at its end
         temporary.write_text("mine")
         path.write_text("theirs")
     assert path.read_text() == "theirs"

@@ -14,7 +14,7 @@ from hostile import assert_order_kept
 
 torch = pytest.importorskip("torch")
 
-from monocal.export import LogitsProcessor, plain_scale  # noqa: E402
+from monocal.export import LogitsProcessor, plain_scale  # noqa: E402  needs torch
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from monocal.calibration import ConditionalMCCT
 
 torch = pytest.importorskip("torch")
 
-from monocal.export import LogitsProcessor  # noqa: E402
+from monocal.export import LogitsProcessor  # noqa: E402  needs torch
 
 NARROW = [torch.float16, torch.bfloat16]
 

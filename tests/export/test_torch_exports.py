@@ -13,7 +13,7 @@ from hostile import assert_order_kept
 torch = pytest.importorskip("torch")
 onnxruntime = pytest.importorskip("onnxruntime")
 
-from monocal.export import LogitsProcessor, attach, from_state_dict  # noqa: E402
+from monocal.export import LogitsProcessor, attach, from_state_dict  # noqa: E402  needs torch
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import monocal as mc
 
 torch = pytest.importorskip("torch")
 
-from monocal.export import from_state_dict  # noqa: E402
+from monocal.export import from_state_dict  # noqa: E402  needs torch
 
 
 def softmax(z):

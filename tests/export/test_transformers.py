@@ -10,7 +10,7 @@ from hostile import assert_order_kept
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from monocal.export import LogitsProcessor, attach  # noqa: E402
+from monocal.export import LogitsProcessor, attach  # noqa: E402  needs torch
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *(f"w{i}" for i in range(40))]
 NAMES = ["bad", "fair", "good"]

@@ -356,3 +356,17 @@ def test_a_class_that_alone_is_available_has_no_odds(monkeypatch):
     expected = cal.transform(z)
     monkeypatch.setattr(compiled, "LARGE", 0)
     np.testing.assert_allclose(cal.transform(z), expected, rtol=1e-5)
+
+
+def test_odds_that_single_precision_cannot_hold_are_told_apart(monkeypatch):
+    """Log-odds of some hundreds: the exponentials of all other classes are 0, and ramps still rise between them."""
+    rng = np.random.default_rng(3)
+    z = rng.normal(size=(200, 30)) * 8
+    weight = rng.choice([1e-9, 1.0, 1e6], size=200)
+    cal = mc.ConditionalMCCT(shrinkage=0.3, by_class=True).fit(z, z.argmax(axis=1), sample_weight=weight)
+    assert max(ramp.one for ramp in cal.adjustment_.factors.ramps) > 200
+    z = (z * rng.choice([1.0, 3.0, 10.0], size=(200, 1))).astype(np.float32)
+    z[::5, 3:] = -np.inf
+    expected = cal.transform(z)
+    monkeypatch.setattr(compiled, "LARGE", 0)
+    np.testing.assert_allclose(cal.transform(z), expected, rtol=1e-5)

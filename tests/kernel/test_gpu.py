@@ -9,8 +9,8 @@ from hostile import assert_order_kept, bent, mixed_rows
 from monocal.data import synthetic
 
 torch = pytest.importorskip("torch")
-from monocal.export import LogitsProcessor, to_torch  # noqa: E402  # they need torch
-from monocal.kernel.triton_prepare import prepare  # noqa: E402
+from monocal.export import LogitsProcessor, to_torch  # noqa: E402  needs torch
+from monocal.kernel.triton_prepare import prepare  # noqa: E402  needs torch
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 

@@ -313,3 +313,41 @@ def test_statistics_see_the_rest(statistics, tmp_path):
     cal.save(tmp_path / "cal.json")
     again = mc.load(tmp_path / "cal.json").predict_proba(top)
     np.testing.assert_array_equal(again.probabilities, got.probabilities)
+
+
+def test_metrics_are_those_of_all_probabilities_where_the_tail_is_flat():
+    rng = np.random.default_rng(3)
+    z = np.full((300, 40), -2.0)
+    z[:, :6] = 3 * rng.random((300, 6))
+    z = rng.permuted(z, axis=1)
+    y = np.array([rng.choice(40, p=p) for p in softmax(0.6 * z, axis=1)])
+    top = largest(z, 6, n_classes=40)
+    weight = rng.integers(0, 3, 300)
+    for cal in (None, mc.TemperatureScaling().fit(z, y), mc.MCCT(top_k=6).fit(z, y)):
+        whole = softmax(z, axis=1) if cal is None else cal.predict_proba(z)
+        named = top if cal is None else cal.predict_proba(top)
+        got = mc.evaluate(named, y, n_boot=20, sample_weight=weight)
+        expected = mc.evaluate(whole, y, n_boot=20, sample_weight=weight)
+        assert {"nll", "brier", "ece", "accuracy", "top_k_accuracy", "smooth_ece"} <= set(got.estimates)
+        assert "classwise_ece" not in got.estimates
+        assert (got.n_samples, got.n_classes) == (expected.n_samples, 40)
+        for name, estimate in got.estimates.items():
+            for end in ("value", "low", "high"):
+                a, b = getattr(estimate, end), getattr(expected[name], end)
+                assert a is b is None or a == pytest.approx(b, abs=1e-6), name
+        if cal is not None:
+            assert cal.score(top, y, weight) == pytest.approx(cal.score(z, y, weight), abs=1e-6)
+            assert mc.metrics.nll(named, y) == pytest.approx(-cal.score(top, y), abs=1e-9)
+    with pytest.raises(mc.InputError, match=r"metrics by class need all\. Leave out brier_calibration"):
+        mc.metrics.classwise_ece(top, y)
+    for call in (
+        lambda: mc.evaluate(top, y, metrics="top_k_accuracy", top_k=7),
+        lambda: mc.metrics.top_k_accuracy(top, y, k=7),
+    ):
+        with pytest.raises(
+            mc.InputError, match="top_k_accuracy: the rows name 6 classes, and 7 are asked for"
+        ):
+            call()
+    assert "top_k_accuracy" not in mc.evaluate(top, y, top_k=7).estimates
+    with pytest.raises(mc.InputError, match="label 40 in row 0"):
+        mc.evaluate(top, [40] * 300)

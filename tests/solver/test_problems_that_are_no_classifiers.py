@@ -75,6 +75,22 @@ class TunedPoisson(PoissonLoss, TunedProblem):
     pass
 
 
+class Coarse(TunedPoisson):
+    """Shows one row in eight."""
+
+    def coarse(self):
+        small = TunedPoisson(self.A[::8], self.y[::8], self.penalty)
+        small.n_rows = len(small.y)
+        return small
+
+
+def counts(seed, rows, columns):
+    """Covariates, and counts that depend on the first three of them."""
+    rng = np.random.default_rng(seed)
+    A = rng.uniform(size=(rows, columns))
+    return A, rng.poisson(np.exp(A @ np.where(np.arange(columns) < 3, 0.8, 0.0))).astype(float)
+
+
 @pytest.mark.parametrize("kind", [LeastSquares, TunedLeastSquares])
 @pytest.mark.parametrize("seed", range(5))
 def test_non_negative_least_squares_as_scipy(seed, kind):
@@ -91,9 +107,7 @@ def test_non_negative_least_squares_as_scipy(seed, kind):
 @pytest.mark.parametrize("penalty", [0.0, 0.05])
 @pytest.mark.parametrize("seed", range(3))
 def test_a_poisson_regression_with_coefficients_that_are_not_negative(seed, penalty):
-    rng = np.random.default_rng(seed)
-    A = rng.uniform(size=(300, 12))
-    y = rng.poisson(np.exp(A @ np.where(np.arange(12) < 3, 0.8, 0.0))).astype(float)
+    A, y = counts(seed, 300, 12)
     problem = TunedPoisson(A, y, penalty)
     solution = minimize(problem, tol=1e-9)
     assert solution.converged
@@ -162,16 +176,7 @@ def test_a_point_that_nobody_has_looked_at_claims_nothing():
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_problem_that_shows_a_part_of_its_rows_is_asked_for_no_hessian_of_all(seed):
-    rng = np.random.default_rng(seed)
-    A = rng.uniform(size=(4000, 30))
-    y = rng.poisson(np.exp(A @ np.where(np.arange(30) < 3, 0.8, 0.0))).astype(float)
-
-    class Coarse(TunedPoisson):
-        def coarse(self):
-            small = TunedPoisson(self.A[::8], self.y[::8], self.penalty)
-            small.n_rows = len(small.y)
-            return small
-
+    A, y = counts(seed, 4000, 30)
     whole, coarse = TunedPoisson(A, y, 0.02), Coarse(A, y, 0.02)
     one, other = minimize(whole, tol=1e-8), minimize(coarse, tol=1e-8)
     assert one.converged
@@ -183,16 +188,7 @@ def test_a_problem_that_shows_a_part_of_its_rows_is_asked_for_no_hessian_of_all(
 
 @pytest.mark.parametrize("seed", [2, 3, 5])
 def test_a_hessian_of_all_rows_that_is_cheap_is_asked_for_where_a_part_says_too_little(seed):
-    rng = np.random.default_rng(seed)
-    A = rng.uniform(size=(4000, 30))
-    y = rng.poisson(np.exp(A @ np.where(np.arange(30) < 3, 0.8, 0.0))).astype(float)
-
-    class Coarse(TunedPoisson):
-        def coarse(self):
-            small = TunedPoisson(self.A[::8], self.y[::8], self.penalty)
-            small.n_rows = len(small.y)
-            return small
-
+    A, y = counts(seed, 4000, 30)
     dear, cheap = Coarse(A, y, 0.02), Coarse(A, y, 0.02)
     cheap.cheap_hessian = True
     one, other = minimize(dear, tol=1e-8), minimize(cheap, tol=1e-8)
@@ -208,13 +204,6 @@ def test_a_hessian_of_all_rows_that_is_cheap_is_asked_for_where_a_part_says_too_
 def test_no_more_iterations_are_taken_on_all_rows_than_are_allowed(most):
     rng = np.random.default_rng(0)
     A = rng.uniform(size=(400, 5))
-
-    class Coarse(TunedPoisson):
-        def coarse(self):
-            small = TunedPoisson(self.A[::8], self.y[::8], self.penalty)
-            small.n_rows = len(small.y)
-            return small
-
     problem = Coarse(A, rng.poisson(np.exp(A.sum(axis=1))).astype(float), 0.02)
     solution = minimize(problem, tol=1e-12, max_iter=most)
     assert solution.n_iter == most

@@ -24,7 +24,7 @@ from ..rows.sampling import DOUBLE_BELOW
 from ..validation import check_number
 from .affine_problem import AffineProblem, MatrixProblem, VectorProblem
 
-# Beyond this a logit says no more; sums of so many times a weight stay finite in single precision.
+# Logits are cut at this depth: a deeper one says no more, and sums of weights times this stay finite in single precision.
 _LARGEST = 1e15
 # A parameter for every pair, and two dozen vectors of them in the solver: five gigabytes at this many.
 _MOST_CLASSES = 5000

@@ -144,7 +144,7 @@ class MatrixProblem(AffineProblem):
     """A weight for every pair of classes, and a bias."""
 
     def _block_size(self) -> int:
-        # A product needs rows enough to be worth its (m, m) result.
+        # A matrix product pays only with many rows, because its result is (m, m).
         return max(block_rows(self.x), 2 * self.x.shape[1])
 
     def _find_units(self) -> None:

@@ -73,12 +73,12 @@ class IsotonicCalibration(ProbabilityCalibrator):
         self.ignore_index = ignore_index
 
     @property
-    def preserves_order(self) -> bool:  # type: ignore[override]  # it hangs on the mode
+    def preserves_order(self) -> bool:  # type: ignore[override]  # it depends on the mode
         """True in mode "multiclass"."""
         return getattr(self, "mode_", self.mode) == "multiclass"
 
     @property
-    def preserves_top1(self) -> bool:  # type: ignore[override]  # it hangs on the mode
+    def preserves_top1(self) -> bool:  # type: ignore[override]  # it depends on the mode
         """True in mode "multiclass"."""
         return getattr(self, "mode_", self.mode) == "multiclass"
 

@@ -19,7 +19,7 @@ from ..validation import check_choice, check_number
 from .one_vs_rest import OneVsRestCalibrator, bin_sums
 from .probability_map import softmax
 
-_EDGE = 1e-15  # the logit of probabilities closer to 0 or 1 than this is not told apart
+_EDGE = 1e-15  # probabilities closer to 0 or 1 than this are taken for this
 
 
 class ScalingBinning(OneVsRestCalibrator):

@@ -64,7 +64,7 @@ class ArrayDepths:
 
     def _read(self) -> tuple[Array, Array | None]:
         """Depths that were not given, and which of them are of available classes; None for all."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must write _read, or be given the depths")
 
     @property
     def second(self) -> Array:

@@ -23,7 +23,7 @@ from .group_scales import GroupScales
 from .ramps import RampFactors
 from .statistics import statistic_name
 
-# Scales of groups nearer to 1 than this are not told, and in words no more groups than these.
+# Groups whose scale is nearer to 1 than this are not listed; and the most groups that are listed in words.
 _LEAST_EFFECT, _MOST_GROUPS = 0.005, 12
 
 

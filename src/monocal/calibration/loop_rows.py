@@ -8,7 +8,7 @@ The rows of a block stay in the cache from one loop to the next.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -17,9 +17,7 @@ from ..kernel import compiled
 from ..rows.parallel import parallel_map, row_slices, rows_of_size
 from .pieces import Pieces
 from .ranked_rows import rank
-
-if TYPE_CHECKING:
-    from .adjustment import Adjustment
+from .wanted import Wanted
 
 # Logits of a block.
 _BLOCK = 2**17
@@ -32,33 +30,22 @@ def suits(pieces: Pieces, logits: Array) -> bool:
 
 
 def calibrated(
-    pieces: Pieces,
-    logits: np.ndarray,
-    normalise: bool,
-    adjust: Adjustment | None,
-    context: np.ndarray | None,
-    otherwise: Callable[[np.ndarray, np.ndarray | None], Any],
+    logits: np.ndarray, wanted: Wanted, otherwise: Callable[[np.ndarray, Wanted], Any]
 ) -> np.ndarray:
     """Probabilities (n, m), with the argmax of the logits, or calibrated logits; of rows too deep for the loops ``otherwise``."""
     out = np.empty_like(logits)
 
     def one(block: slice) -> None:
-        some = None if context is None else context[block]
-        _calibrate(pieces, logits[block], normalise, adjust, some, otherwise, out[block])
+        _calibrate(logits[block], wanted.of(block), otherwise, out[block])
 
     parallel_map(one, row_slices(logits, rows_of_size(_BLOCK, logits.shape[1])))
     return out
 
 
 def _calibrate(
-    pieces: Pieces,
-    z: np.ndarray,
-    normalise: bool,
-    adjust: Adjustment | None,
-    context: np.ndarray | None,
-    otherwise: Callable[[np.ndarray, np.ndarray | None], Any],
-    out: np.ndarray,
+    z: np.ndarray, wanted: Wanted, otherwise: Callable[[np.ndarray, Wanted], Any], out: np.ndarray
 ) -> None:
+    pieces, normalise, adjust, context = wanted
     mixture = pieces.mixture
     from_statistics = mixture is not None and len(mixture.which) > 0
     jumps = compiled.find_jumps(z, pieces.starts[1:], pieces.top_k, from_statistics)
@@ -72,7 +59,7 @@ def _calibrate(
     lost = compiled.calibrate(z, jumps, w, b, out, normalise, *stage)
     far = np.flatnonzero(~jumps.done)
     if len(far):
-        out[far] = otherwise(z[far], None if context is None else context[far])
+        out[far] = otherwise(z[far], wanted.of(far))
     near = np.flatnonzero(lost & jumps.done)
     if len(near):
         out[near] = keep_argmax(out[near], z[near])

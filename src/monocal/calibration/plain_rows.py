@@ -26,6 +26,7 @@ from .depths import ArrayDepths
 from .pieces import FEW, Pieces
 from .ramps import RampFactors
 from .statistics import STATISTICS
+from .wanted import Wanted
 
 if TYPE_CHECKING:
     from .adjustment import Adjustment
@@ -46,40 +47,28 @@ def suits(pieces: Pieces, logits: Any) -> bool:
 
 
 def calibrated(
-    pieces: Pieces,
-    logits: np.ndarray,
-    normalise: bool,
-    adjust: Adjustment | None,
-    context: np.ndarray | None,
-    otherwise: Callable[[np.ndarray, np.ndarray | None], Any],
+    logits: np.ndarray, wanted: Wanted, otherwise: Callable[[np.ndarray, Wanted], Any]
 ) -> np.ndarray:
     """Probabilities of rows, or calibrated logits; those of rows that are not plain are made ``otherwise``."""
     out = np.empty(logits.shape, dtype=compute_dtype(logits))
     if len(logits) <= FEW:
-        plain = _calibrate(pieces, logits, normalise, adjust, context, out)
+        plain = _calibrate(logits, wanted, out)
     else:
         plain = np.empty(len(logits), dtype=bool)
 
         def one(block: slice) -> None:
-            some = None if context is None else context[block]
-            plain[block] = _calibrate(pieces, logits[block], normalise, adjust, some, out[block])
+            plain[block] = _calibrate(logits[block], wanted.of(block), out[block])
 
         parallel_map(one, row_slices(logits))
     if not plain.all():  # what was made of them is nothing
         rest = np.flatnonzero(~plain)
-        out[rest] = otherwise(logits[rest], None if context is None else context[rest])
+        out[rest] = otherwise(logits[rest], wanted.of(rest))
     return out
 
 
-def _calibrate(
-    pieces: Pieces,
-    z: np.ndarray,
-    normalise: bool,
-    adjust: Adjustment | None,
-    context: np.ndarray | None,
-    out: np.ndarray,
-) -> np.ndarray:
+def _calibrate(z: np.ndarray, wanted: Wanted, out: np.ndarray) -> np.ndarray:
     """The same of a block, to ``out``; returns which rows are plain."""
+    pieces, normalise, adjust, context = wanted
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         z = z.astype(out.dtype, copy=False)
         ordered, places = _in_order(z)
@@ -111,7 +100,7 @@ def _in_order(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return z.reshape(-1)[index], index
     places = _kept_places(n, m) if n * m <= _MOST_KEPT else _places(n, m)
     # Double precision has 29 bits more than single: what is written into the last of them changes no value when it is rounded.
-    # Into those of 0 it would make a subnormal number, which a processor may be told to take for 0: torch.set_flush_denormal.
+    # Written into those of 0 it would be a subnormal number, which torch.set_flush_denormal tells a processor to take for 0.
     wide = z.astype(np.float64, order="C")
     wide += _NEXT_TO_NOTHING
     bits = wide.view(np.int64)
@@ -119,9 +108,8 @@ def _in_order(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     wide.sort(axis=1)
     ordered = wide.astype(np.float32)
     bits &= 2 ** int(n * m).bit_length() - 1
-    lost = np.isnan(
-        ordered[:, -1]
-    )  # minus infinity with a place in its last bits is no number, and forgets it
+    # Minus infinity with a place in its last bits is NaN, and loses the place.
+    lost = np.isnan(ordered[:, -1])
     if lost.any():
         bits[lost] = places[lost]
     return ordered, bits
@@ -139,7 +127,7 @@ _kept_places = lru_cache(maxsize=2)(_places)
 
 # Far less than half a unit of any other number that single precision has.
 _NEXT_TO_NOTHING = 2.0**-1000
-# Places of this many values fit into bits that rounding to single precision takes away; of so many they are kept.
+# The places of so many values fit into the bits that single precision lacks; those of so many are kept for the next call.
 _MOST_PLACES, _MOST_KEPT = 2**26, 2**19
 
 

@@ -28,6 +28,7 @@ from ..rows.parallel import block_rows, map_rows
 from . import loop_rows, plain_rows, ranked_rows
 from .pieces import FEW, Pieces
 from .ramps import RampFactors
+from .wanted import Wanted
 
 if TYPE_CHECKING:
     from .adjustment import Adjustment
@@ -76,24 +77,12 @@ class RankMap(Pieces):
             return self._by_kernels(
                 logits, triton_map.PROBABILITIES if normalise else triton_map.LOGITS, stage
             )
-
-        def of_any_kind(z: Any, context: np.ndarray | None) -> Any:
-            def one(z: Any, context: np.ndarray | None = None) -> Any:
-                return ranked_rows.calibrated(self, z, normalise, adjust, context)
-
-            if z.shape[0] <= FEW:
-                return one(z, context)
-            # Predicting on a device needs half a dozen arrays of a block's size beside the result: smaller blocks there.
-            size = block_rows(z) if on_host(z) else max(1, block_rows(z) // 4)
-            return map_rows(one, z, size, context)
-
-        found: Any = None
+        wanted = Wanted(self, normalise, adjust, context)
         for way in (loop_rows, plain_rows):
             if way.suits(self, logits):
-                found = way.calibrated(self, logits, normalise, adjust, context, of_any_kind)
-                break
-        done: Array = of_any_kind(logits, context) if found is None else found
-        return done
+                done: Array = way.calibrated(logits, wanted, _of_any_kind)
+                return done
+        return _of_any_kind(logits, wanted)
 
     def has_kernels(self, logits: Array) -> bool:
         """Whether the map has kernels for an array like this: their results are in its type, with the argmax it had."""
@@ -125,3 +114,18 @@ class RankMap(Pieces):
             ramps, statistics = (places, factors.zeros, factors.widths), factors.statistics
         steps = mapped.scale_steps[:, used], mapped.bias_steps[:, used]
         return triton_map.tables(logits.device, self.starts[used][1:], *steps, ramps, r, statistics)
+
+
+def _of_any_kind(z: Any, wanted: Wanted) -> Array:
+    """Block by block in the way for rows of any kind."""
+    if z.shape[0] <= FEW:
+        few: Array = ranked_rows.calibrated(z, wanted)
+        return few
+
+    def one(block: Array, context: np.ndarray | None = None) -> Any:
+        return ranked_rows.calibrated(block, wanted._replace(context=context))
+
+    # Predicting on a device needs half a dozen arrays of a block's size beside the result: smaller blocks there.
+    size = block_rows(z) if on_host(z) else max(1, block_rows(z) // 4)
+    done: Array = map_rows(one, z, size, wanted.context)
+    return done

@@ -13,7 +13,7 @@ which of two ways to the same bits is taken, or whether anything has to be cut o
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -37,22 +37,15 @@ from ..arrays import (
 from ..ranks.ranked import LARGEST, Ranked, Rest, Tail, rank_rows
 from ..ranks.ties import average_ties
 from .pieces import FEW, Pieces
-
-if TYPE_CHECKING:
-    from .adjustment import Adjustment
+from .wanted import Wanted
 
 # Up to so many numbers, a call may touch more of them than it must, and nobody will notice.
 _CALL = 4096
 
 
-def calibrated(
-    pieces: Pieces,
-    z: Array,
-    normalise: bool,
-    adjust: Adjustment | None = None,
-    context: np.ndarray | None = None,
-) -> Any:
+def calibrated(z: Array, wanted: Wanted) -> Any:
     """Probabilities (n, m) of a block of rows, with the argmax of the logits; or calibrated logits."""
+    pieces, normalise, adjust, context = wanted
     z = widened(z)
     if normalise and adjust is None and not pieces.needs_ranks:
         return _scaled(float(pieces.scale_steps[0, 0]), z)

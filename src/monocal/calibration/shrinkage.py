@@ -22,7 +22,7 @@ from ..rows.gathered import Gathered
 from ..solver import minimize
 
 FOLDS = 5
-# Deals of the folds are repeated until so many different rows have been held out, or so often.
+# Rows are dealt into folds again until so many have been held out, but at most so often.
 _HELD_OUT, _DEALS = 1000, 4
 # Ranks that tell one row from another, counted from the top.
 _RANKS = 64
@@ -89,6 +89,6 @@ def choose_shrinkage(
     share /= share.sum()
     excess = loss - loss[:, [int(np.argmin(share @ loss))]]
     mean = share @ excess
-    # Of the folds of one deal; other deals are of the same rows.
+    # Only the folds of one deal count: other deals hold out the same rows.
     error = np.sqrt(share @ (excess - mean) ** 2 / folds)
     return float(path[int(np.argmax(mean <= error))])

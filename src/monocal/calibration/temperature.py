@@ -95,7 +95,7 @@ class TemperatureScaling(ConeCalibrator):
         self.max_iter = max_iter
 
     @property
-    def _streams(self) -> bool:  # type: ignore[override]  # it hangs on the loss
+    def _streams(self) -> bool:  # type: ignore[override]  # it depends on the loss
         return self.loss != "mse"  # the search over scales reads the rows too often
 
     def _preparation(self) -> dict[str, Any]:

@@ -26,13 +26,13 @@ from ..rows.inputs import elsewhere
 from ..validation import check_count, check_number, check_weights, ignored_rows, read_numbers
 from .shrinkage import row_keys
 
-# New rows below which a fit would leave the old map where it is not held by them.
+# With fewer new rows than this, a fit would leave the old map wherever they do not hold it there.
 _FEWEST = 30
-# Rows to add, about, and how many classes a row stands for: more of them are finer, and make the fit slower.
+# About how many rows to add; and the least and the most labels that each new row gets: more are finer, and slower to fit.
 _ADDED, _LEAST_EACH, _MOST_EACH = 40_000, 4, 16
 # Weights below this are none.
 _FORGOTTEN = 1e-12
-# Probabilities that are left out, and how much further the next of equal rows goes among the others.
+# Smaller probabilities are left out; and how far apart the places of equal rows are among the others.
 _NOTHING, _GOLDEN = 1e-9, 0.6180339887498949
 
 

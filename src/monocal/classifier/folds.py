@@ -31,7 +31,7 @@ def fit_on_labels(estimator: Any, X: Any, y: np.ndarray, keywords: dict[str, Any
         try:
             return clone(estimator).fit(X, places, **keywords), True
         except Exception:  # an estimator may raise anything
-            # It was not for the labels, so the first refusal is the one to tell.
+            # The labels were not the reason, so the first error is the one to report.
             raise refusal from None
 
 

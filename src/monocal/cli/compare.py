@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _SHOWN = ("nll", "ece", "brier", "accuracy")
 _WITH_INTERVAL = ("nll", "ece")
-# What a narrow terminal goes without, in this order.
+# Columns that a narrow terminal does not show, the first to go first.
 _DROPPED = ("ECE, 95 %", "fit, s", "Brier", "accuracy", "NLL, 95 %", "rows re-ordered", "ECE")
 
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 from monocal.data.atomic import atomic_path
 from monocal.data.columns import find_columns, read_columns
 from monocal.data.examples import digits_example
+from monocal.data.finding import Location, find
 from monocal.data.generator import Synthetic, synthetic
-from monocal.data.reading import Location, find, read, read_splits
+from monocal.data.reading import read, read_splits
 from monocal.data.sets import LogitsSet, Splits
 from monocal.data.writing import check_writable, write
 

@@ -113,8 +113,8 @@ for _core in ("numpy.core", "numpy._core"):  # renamed in NumPy 2
     _ADMITTED[f"{_core}.numeric", "_frombuffer"] = _ArrayFromBuffer
 
 
-# The unpickler written in Python: unlike the one in C it does not reserve the memory that a file merely
-# claims, but for one instruction, which is mended here.
+# The unpickler written in Python. Unlike the one in C, it does not reserve memory just because a file claims to need it. One
+# instruction does so all the same, and is mended here.
 class _ArraysOnly(pickle._Unpickler):
     def load_bytearray8(self: Any) -> None:
         (size,) = struct.unpack("<Q", self.read(8))

@@ -7,19 +7,17 @@ values are taken as logits, the library's one convention. The numbers themselves
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
 
 from monocal.data.choosing import Choice, Names, choose, find_labels, find_names
-from monocal.data.naming import as_kind, as_part, listing, meaning, split_part
+from monocal.data.naming import Part, as_kind, as_part, listing, meaning, split_part
 from monocal.data.sets import LogitsSet, Splits, make_set, refuse_words
-from monocal.data.sources import READABLE, NamedArrays, as_path, extension, open_source
-from monocal.errors import FileError, InputError, MissingExtraError, spoken, warn
+from monocal.data.sources import NamedArrays, open_source, stem
+from monocal.errors import FileError, InputError, spoken
 
 
 def read(
@@ -104,43 +102,6 @@ def read(
     ('probabilities', ('cat', 'dog'), [0, 1])
     """
     source = open_source(path, mmap=mmap)
-    return _read(
-        source,
-        values=values,
-        labels=labels,
-        labels_file=labels_file,
-        first_label=first_label,
-        classes=classes,
-        weights=weights,
-        kind=kind,
-        part=part,
-        group=group,
-        need_labels=need_labels,
-        with_labels=with_labels,
-        class_axis=class_axis,
-        ignore_index=ignore_index,
-        unknown=unknown,
-    )
-
-
-def _read(
-    source: NamedArrays,
-    *,
-    values: Names | None = None,
-    labels: Names | None = None,
-    labels_file: str | os.PathLike[str] | None = None,
-    first_label: int | None = None,
-    classes: Sequence[str] | None = None,
-    weights: str | None = None,
-    kind: str | None = None,
-    part: str | None = None,
-    group: str | None = None,
-    need_labels: bool = False,
-    with_labels: bool = True,
-    class_axis: int | None = None,
-    ignore_index: int | None = None,
-    unknown: Sequence[int] = (),
-) -> LogitsSet:
     stated_kind, stated_part = as_kind(kind), as_part(part)
     if first_label not in (None, 0, 1):
         raise InputError(f"{spoken('first_label=')} must be 0 or 1, got {first_label!r}.")
@@ -178,7 +139,7 @@ def _read(
         _joined([found[name] for name in choice.values], choice.values, source.title, "classes"),
         label_array,
         kind=choice.kind,
-        name=group or (source.title if source.path is None else _stem(source.path)),
+        name=group or (source.title if source.path is None else stem(source.path)),
         path=source.path,
         part=choice.part,
         notes=source.notes,
@@ -233,14 +194,6 @@ def _taken(source: NamedArrays, choice: Choice, made: LogitsSet, labels_where: s
         said.append(f"weights in {choice.weights!r}")
     left = f"; left aside: {listing(choice.aside, 3)}" if choice.aside else ""
     return f"{source.title}: {made.n_samples:,} rows, {', '.join(said)}{left}."
-
-
-def _stem(path: Path) -> str:
-    path = path.resolve()
-    name = path.name if path.is_dir() else path.name.removesuffix(path.suffix)
-    if extension(path).endswith(".gz"):
-        name = Path(name).stem
-    return os.fsencode(name).decode("utf-8", "backslashreplace")  # a name to show, on any system
 
 
 def _joined(arrays: list[np.ndarray], names: Sequence[str], title: str, what: str) -> np.ndarray:
@@ -321,7 +274,8 @@ def read_splits(
     source = open_source(path, mmap=mmap)
     other = source if test is None else open_source(test, mmap=mmap)
     parts = []
-    for held_in, part in ((source, "cal"), (other, "test")):
+    where: list[tuple[NamedArrays, Part]] = [(source, "cal"), (other, "test")]
+    for held_in, part in where:
         has_parts = any(meaning(name).part for name in held_in.names)
         if test is None and not has_parts:
             raise FileError(
@@ -330,7 +284,7 @@ def read_splits(
                 f"it holds {listing(held_in.names)}; give the test set {spoken('as a second file')}."
             )
         part_or_all = part if has_parts else None
-        parts.append(_read(held_in, kind=kind, part=part_or_all, group=group, need_labels=True))
+        parts.append(read(held_in, kind=kind, part=part_or_all, group=group, need_labels=True))
     cal, held_out = parts
     if cal.n_classes != held_out.n_classes or cal.kind != held_out.kind:
         raise FileError(
@@ -342,125 +296,3 @@ def read_splits(
     if test is not None and source.path is not None:
         name = split_part(name)[0] or source.path.resolve().parent.name
     return Splits(replace(cal, name=name, part="cal"), replace(held_out, name=name, part="test"), name)
-
-
-@dataclass(frozen=True)
-class Location:
-    """Where a calibration set and its test set are; small, picklable, read when wanted.
-
-    Attributes
-    ----------
-    name : str
-    path : Path
-        Of the file (or folder) with both parts, or with the calibration set.
-    group : str or None
-        Within an HDF5 file.
-    test : Path or None
-        Of the test set, where it has a file of its own.
-
-    Examples
-    --------
-    >>> from monocal.data import Splits, find, synthetic, write
-    >>> _ = write("both.npz", Splits(synthetic(300, 4), synthetic(200, 4, seed=1), "both"))
-    >>> place = find(".")[0]
-    >>> place.name, place.read().test.n_samples
-    ('both', 200)
-    """
-
-    name: str
-    path: Path
-    group: str | None = None
-    test: Path | None = None
-
-    def read(self, *, mmap: bool = False) -> Splits:
-        """Read both sets."""
-        splits = read_splits(self.path, self.test, group=self.group, mmap=mmap)
-        return Splits(replace(splits.cal, name=self.name), replace(splits.test, name=self.name), self.name)
-
-
-def find(folder: str | os.PathLike[str]) -> list[Location]:
-    """Every pair of calibration and test sets in a folder and the folders below it, sorted by path.
-
-    Pairs are within one file (several in an HDF5 file with groups), in the ``.npy`` files of one folder, or
-    in two files called alike, ``resnet_cal.csv`` and ``resnet_test.csv``. A file that holds no pair, or
-    cannot be read, is left out with a ``UserWarning``. Only names are read here, no values
-    (pickles apart, which open whole or not at all).
-
-    Parameters
-    ----------
-    folder : path
-        A file is a folder of one.
-
-    Raises
-    ------
-    FileError
-        There is no such folder, or no pair in it.
-
-    Examples
-    --------
-    >>> from monocal.data import Splits, find, synthetic, write
-    >>> _ = write("both.npz", Splits(synthetic(300, 4), synthetic(200, 4, seed=1), "both"))
-    >>> [place.name for place in find(".")]
-    ['both']
-    """
-    root = as_path(folder)
-    if not root.exists():
-        raise FileError(f"There is no folder {root}: check the name.")
-    found: list[Location] = []
-    halves: dict[tuple[Path, str], dict[str, Path]] = {}
-    for path in _candidates(root):
-        try:
-            source = open_source(path)
-        except (FileError, MissingExtraError) as error:
-            _left_out(str(error))
-            continue
-        pairs = [
-            Location(group or _stem(path), path, group or None)
-            for group, names in source.groups().items()
-            if {"cal", "test"} <= {m.part for m in map(meaning, names) if m.holds_values}
-        ]
-        found += pairs
-        if not pairs:
-            stem, part = split_part(_stem(path))
-            if part is None:
-                _left_out(f"{path} holds no calibration and test parts, and its name ends in neither.")
-            else:
-                halves.setdefault((path.parent, stem), {})[part] = path
-    for (parent, stem), half in halves.items():
-        if len(half) == 2:
-            found.append(Location(stem or parent.resolve().name, half["cal"], test=half["test"]))
-        else:
-            (only,) = half.values()
-            _left_out(f"{only} is one part of a pair, and the other part is not beside it.")
-    if not found:
-        raise FileError(
-            f"{root} holds no pair of calibration and test sets: expected files with logits_val, y_val, "
-            f"logits_test, y_test (or pairs such as a_cal.npz and a_test.npz)."
-        )
-    return _with_unique_names(sorted(found, key=lambda place: (str(place.path), place.group or "")), root)
-
-
-def _candidates(root: Path) -> list[Path]:
-    if root.is_file():
-        return [root]
-    files = [
-        p for p in root.rglob("*") if not any(part.startswith(".") for part in p.relative_to(root).parts)
-    ]
-    readable = [p for p in files if extension(p) in READABLE and p.is_file()]
-    return sorted({*readable, *(p.parent for p in files if p.suffix == ".npy" and p.is_file())})
-
-
-def _left_out(why: str) -> None:
-    warn(f"Left out: {why}")
-
-
-def _with_unique_names(places: list[Location], root: Path) -> list[Location]:
-    count = Counter(place.name for place in places)
-    base = root if root.is_dir() else root.parent
-
-    def longer(place: Location) -> Location:
-        relative = place.path.relative_to(base)
-        name = "/".join(filter(None, (str(relative), place.group)))
-        return replace(place, name=name)
-
-    return [longer(place) if count[place.name] > 1 else place for place in places]

@@ -21,7 +21,7 @@ from monocal.errors import FileError, warn
 _RESPONSES = ("filtered_resps", "resps")
 # How far above 0 a log-likelihood may be.
 _ROUNDING = 1e-3
-# Of how many records the accuracy may contradict the label: options can tie, and lengths are not known exactly.
+# In which share of the records the accuracy may contradict the label: options can tie, and lengths are not known exactly.
 _FEW = 0.1
 
 

@@ -145,10 +145,21 @@ def extension(path: Path) -> str:
     return "".join(endings) if endings[-1:] == [".gz"] else "".join(endings[-1:])
 
 
+def stem(path: Path) -> str:
+    """The name of a file without its ending, or of a folder, in letters that can be shown on any system."""
+    path = path.resolve()
+    name = path.name if path.is_dir() else path.name.removesuffix(path.suffix)
+    if extension(path).endswith(".gz"):
+        name = Path(name).stem
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
+
+
 def open_source(given: Any, *, mmap: bool = False) -> NamedArrays:
-    """Open a file by its extension, a folder of ``.npy`` files, or a frame in memory."""
+    """Open a file by its extension, a folder of ``.npy`` files, or a frame in memory; what is open already stays as it is."""
     from monocal.data import archives, pickles, samples, tables, tensors, texts
 
+    if isinstance(given, NamedArrays):
+        return given
     if tables.is_frame(given):
         return tables.open_frame(given)
     path = as_path(given)
@@ -190,7 +201,7 @@ def open_source(given: Any, *, mmap: bool = False) -> NamedArrays:
     return openers[ending](path)
 
 
-# What is looked for in folders: .txt and .pt are read where they are named, for in folders they are mostly something else.
+# What is looked for in folders. Files .txt and .pt are read only by their name: in folders they are mostly something else.
 READABLE = (
     *(".npz", ".safetensors", ".h5", ".hdf5", ".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet", ".feather"),
     *(".p", ".pkl", ".pickle"),

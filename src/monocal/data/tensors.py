@@ -15,7 +15,7 @@ import numpy as np
 from monocal.data.sources import NamedArrays, check_magic, reading
 from monocal.errors import FileError, require
 
-_OLDEST = (2, 6)  # before it a file could get round weights_only
+_OLDEST = (2, 6)  # in older versions of torch a file could get around weights_only
 
 
 def open_tensors(path: Path) -> NamedArrays:

@@ -33,7 +33,7 @@ from .exact import ExactModule, along_classes
 from .plan import Plan
 from .torch_adjustment import AdjustmentModule, blank_adjustment
 from .torch_depths import TorchDepths
-from .torch_order import count_lower, lift_top, log_of, narrow, ordered_softmax, summed, with_a_row_more
+from .torch_order import as_logits, count_lower, lift_top, narrow, ordered_softmax, summed, with_a_row_more
 
 
 def to_torch(calibrator: Any, *, dtype: torch.dtype = torch.float32) -> Any:
@@ -326,13 +326,11 @@ class CalibratorModule(ExactModule):
     def _adjusted(
         self, logits: torch.Tensor, context: torch.Tensor | None, from_top: bool = False
     ) -> torch.Tensor:
-        z = logits if logits.dtype == torch.float64 else logits.float()
         f = self._calibrate(logits, from_top)
         self._check_context(context)
         if self.adjustment is None:
             return f
-        if self.smallest_probability is not None:
-            z = log_of(z, self.smallest_probability)
+        z = as_logits(logits, self.n_classes, self.smallest_probability)
         if from_top:
             f = f - f.amax(-1, keepdim=True)
         return self.adjustment(f, z == z.amax(-1, keepdim=True), context)
@@ -346,13 +344,7 @@ class CalibratorModule(ExactModule):
 
         Measured from the lowest, a class that a large number hides (-1e9) would take the last digits of all others.
         """
-        if logits.shape[-1] != self.n_classes:
-            raise InputError(
-                f"logits have {logits.shape[-1]} columns, but the calibrator was fitted on {self.n_classes} classes."
-            )
-        z = logits if logits.dtype == torch.float64 else logits.float()
-        if self.smallest_probability is not None:
-            z = log_of(z, self.smallest_probability)
+        z = as_logits(logits, self.n_classes, self.smallest_probability)
         masked = torch.isinf(z)
         # A masked class lies below all others and takes part in nothing; -inf itself would make gradients nan.
         x = torch.where(masked, 0.0, z)

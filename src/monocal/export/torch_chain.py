@@ -12,7 +12,7 @@ from ..ranks.ranked import LARGEST
 from .chain import AffinePlan, Chain
 from .exact import ExactModule, along_classes
 from .torch import CalibratorModule, from_state_dict, read_meaning, written_meaning
-from .torch_order import log_of, narrow, ordered_softmax
+from .torch_order import as_logits, narrow, ordered_softmax
 
 
 class AffineModule(ExactModule):
@@ -108,13 +108,7 @@ class ChainModule(torch.nn.Module):
         return narrow(f - f.logsumexp(-1, keepdim=True), logits.dtype)
 
     def _before_last(self, logits: torch.Tensor) -> torch.Tensor:
-        if logits.shape[-1] != self.n_classes:
-            raise InputError(
-                f"logits have {logits.shape[-1]} columns, but the calibrator was fitted on {self.n_classes} classes."
-            )
-        z = logits if logits.dtype == torch.float64 else logits.float()
-        if self.smallest_probability is not None:
-            z = log_of(z, self.smallest_probability)
+        z = as_logits(logits, self.n_classes, self.smallest_probability)
         for step in self.steps[:-1]:
             z = step.transform(z)
         return z

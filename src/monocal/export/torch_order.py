@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from ..arrays import EXP_GRID
+from ..errors import InputError
 from .exact import BITS
 
 # exp(-1000) is zero in every precision.
@@ -26,6 +27,16 @@ def ordered_softmax(f: torch.Tensor) -> torch.Tensor:
     d = d + (torch.round(d.detach() * grid) / grid - d.detach())
     e = torch.exp(d)
     return e * (1.0 / e.sum(-1, keepdim=True))
+
+
+def as_logits(given: torch.Tensor, n_classes: int, smallest_probability: float | None) -> torch.Tensor:
+    """What a module was given (..., m), as logits in single or double precision; their logarithms, if they are probabilities."""
+    if given.shape[-1] != n_classes:
+        raise InputError(
+            f"logits have {given.shape[-1]} columns, but the calibrator was fitted on {n_classes} classes."
+        )
+    z = given if given.dtype == torch.float64 else given.float()
+    return z if smallest_probability is None else log_of(z, smallest_probability)
 
 
 def log_of(p: torch.Tensor, smallest: float) -> torch.Tensor:

@@ -119,7 +119,7 @@ class CalibrationMetric(Metric):
         totals = self.totals.detach().cpu().numpy()
         if totals[-1] == 0 and not self._update_count:
             raise InputError("compute: no rows were seen yet. Call update(preds, target) first.")
-        # Of batches without rows nan: an error here would cost `forward` what it has seen before.
+        # Batches without rows give NaN: with an error here, `forward` would lose what it has seen before.
         values = dict.fromkeys(self.names, float("nan"))
         if totals[-1] > 0:
             whole = Evaluator(**self.options)

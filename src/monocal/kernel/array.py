@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import reduce
-from itertools import chain
-from operator import add
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -18,11 +15,10 @@ from ..arrays import (
     count_true,
     device_of,
     exp_,
-    segment_sums,
-    sums_along,
     to_numpy,
     to_numpy_together,
 )
+from ..column_sums import segment_sums, sums_along
 from ..ranks.ranked import LARGEST, Ranked, rank_rows
 from ..ranks.ties import average_ties, largest_tie
 from .block import Block
@@ -30,11 +26,9 @@ from .compiled_sums import Cut
 from .curvature import hessian_of, within_ties
 from .interface import Sums
 from .point import Point, from_top, in_parts, weighted
+from .run import Alone, Run, Threads
 from .tail import tail_moments
-from .totals import Totals, label_totals, with_top_labels
-
-if TYPE_CHECKING:
-    from .runs import Run, RunMap
+from .totals import Totals, label_sums, label_totals, scale_totals, with_top_labels
 
 # ``exp(f - shift)`` (n, r), its total (n,) with the tail, the shift (n, 1) where it is not the top, the tail's moments.
 Exponentials = tuple[Array, Array, Array | None, list[Array] | None]
@@ -181,18 +175,23 @@ class ArrayEngine:
     def row_by_row(self, block: Block, whole_scales: bool) -> bool:
         return False
 
-    def totals_of_runs(self, runs: Sequence[Run], run_map: RunMap, whole_scales: bool) -> Totals:
-        def of_each(run: Run) -> list[Totals]:
-            return [self.totals(part, whole_scales) for part in run[0].split(run[1])]
+    def totals_of_run(self, run: Run, whole_scales: bool) -> Totals:
+        return run.sum(lambda block: self.totals(block, whole_scales))
 
-        parts: list[list[Totals]] = run_map(of_each, runs)
-        return reduce(add, chain.from_iterable(parts))
+    def sums_of_run(self, run: Run, point: Point) -> Sums:
+        return run.sum(lambda block: self.sums(block, point))
 
-    def sums_of_each(self, block: Block, ends: np.ndarray, point: Point) -> list[Sums]:
-        return [self.sums(part, point) for part in block.split(ends)]
+    def hessian_of_run(self, run: Run, point: Point) -> np.ndarray:
+        return run.sum(lambda block: self.hessian(block, point))
 
-    def hessians_of_each(self, block: Block, ends: np.ndarray, point: Point) -> list[np.ndarray]:
-        return [self.hessian(part, point) for part in block.split(ends)]
+    def scale_sums_of_run(self, run: Run, scale: float) -> np.ndarray:
+        return run.sum(lambda block: self.scale_sums(block, scale))
+
+    def scale_totals_of_run(self, run: Run) -> Totals:
+        return run.sum(scale_totals)
+
+    def label_sums_of_run(self, run: Run) -> np.ndarray:
+        return run.sum(label_sums)
 
     def probabilities(self, block: Block, point: Point) -> tuple[Block, Array, Array, list[Array] | None]:
         block = self._precise(block)
@@ -241,19 +240,24 @@ class ArrayEngine:
         return p, total + tail[0], shift, tail
 
     def scale_sums(self, block: Block, scale: float) -> np.ndarray:
+        return self._scale_sums(block, scale, Alone())
+
+    def _scale_sums(self, block: Block, scale: float, threads: Threads) -> np.ndarray:
         block = self._precise(block)
         # ``log sum_i exp(-scale v_i)``, minus its slope ``E_p[v]``, and ``E_p[v^2] - E_p[v]^2``. The order plays no part.
         v = block.rows.depth
         xp = array_namespace(v)
         with np.errstate(under="ignore"):
             weights = in_parts(xp.asarray([[-scale]], dtype=xp.float64, **device_of(v)), v.dtype)
-            total, first, second = self._scale_moments_of_rows(block, weights)
+            total, first, second = self._scale_moments_of_rows(block, weights, threads)
             mean = first / total
             curvature = second / total - mean * mean
         rows = xp.stack([xp.log(total), mean, curvature])
         return to_numpy(xp.sum(rows * block.weight, axis=1, dtype=xp.float64))
 
-    def _scale_moments_of_rows(self, block: Block, weights: list[Array]) -> tuple[Array, Array, Array]:
+    def _scale_moments_of_rows(
+        self, block: Block, weights: list[Array], threads: Threads
+    ) -> tuple[Array, Array, Array]:
         """``sum p``, ``sum p v``, ``sum p v^2`` of each row, ``p = exp(sum(weights) v)``."""
         v, valid = block.rows.depth, block.rows.valid
         xp = array_namespace(v)

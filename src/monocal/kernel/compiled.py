@@ -16,13 +16,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..arrays import Array
 from ..errors import warn
 from .room import room
+
+if TYPE_CHECKING:
+    from .run import Threads
 
 # Statistics of a row that need no sorting, in the order in which `find_jumps` has them.
 STATISTICS = ("margin", "mean_gap", "spread")
@@ -101,12 +104,22 @@ def largest_tie(v: np.ndarray) -> int:
     return int(loops().largest_tie(v))
 
 
-def scale_moments_of_rows(v: np.ndarray, weights: list[np.ndarray]) -> np.ndarray:
+def scale_moments_of_rows(v: np.ndarray, weights: list[np.ndarray], threads: Threads) -> np.ndarray:
     """``sum p``, ``sum p v``, ``sum p v^2`` of each row (3, n), ``p = exp(sum(weights) v)``; weights (1, 1) each."""
     out = np.empty((3, len(v)), dtype=v.dtype)
-    leading, lesser = (w[0, 0] for w in weights)
-    loops().scale_moments_of_rows(v, leading, lesser, out)
+    (leading, lesser), loop, turn = (w[0, 0] for w in weights), loops().scale_moments_of_rows, first_turn()
+    threads.share(lambda: loop(v, leading, lesser, out, turn), pieces_of(len(v)))
     return out
+
+
+def first_turn() -> np.ndarray:
+    """Where threads count the pieces of work that they take (`loops.next_of`)."""
+    return np.zeros(1, dtype=np.int64)
+
+
+def pieces_of(n_rows: int) -> int:
+    """In how many pieces threads take rows that are not added up."""
+    return -(-n_rows // int(loops().ROWS))
 
 
 def tail_sums(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -18,10 +18,8 @@ from .array import ArrayEngine, Exponentials
 from .block import Block, row_by_row
 from .interface import Sums
 from .point import Point
+from .run import Alone, Run, Threads
 from .totals import Totals
-
-if TYPE_CHECKING:
-    from .runs import Run, RunMap
 
 
 class CompiledEngine(ArrayEngine):
@@ -66,24 +64,28 @@ class CompiledEngine(ArrayEngine):
         """One loop over the rows, and one more where a Hessian is wanted."""
         if not self.row_by_row(block, point.whole_scales):
             return super().sums(block.in_double() if _is_plain(block) else block, point)
-        (found,) = self.sums_of_each(block, np.array([block.n_rows]), point)
-        return found
+        return self.sums_of_run(Run(block, np.array([block.n_rows]), Alone()), point)
 
-    def sums_of_each(self, block: Block, ends: np.ndarray, point: Point) -> list[Sums]:
-        values, by_rank, whole = compiled_sums.gradients_of_blocks(*_numbers(block), point, ends)
-        none = np.zeros((0, 0))
-        hessians = self.hessians_of_each(block, ends, point) if len(point.start) else [none] * len(ends)
-        return [Sums(*each) for each in zip(values.tolist(), by_rank, whole[:, 1:], hessians, strict=True)]
+    def sums_of_run(self, run: Run, point: Point) -> Sums:
+        values, by_rank, whole = compiled_sums.gradients_of_blocks(
+            *_numbers(run.block), point, run.ends, run.threads
+        )
+        hessian = self.hessian_of_run(run, point) if len(point.start) else np.zeros((0, 0))
+        return Sums(float(values.sum()), by_rank.sum(axis=0), whole[:, 1:].sum(axis=0), hessian)
 
     def hessian(self, block: Block, point: Point) -> np.ndarray:
         if not self.row_by_row(block, point.whole_scales):
             return super().hessian(block, point)
-        return self.hessians_of_each(block, np.array([block.n_rows]), point)[0]
+        return self.hessian_of_run(Run(block, np.array([block.n_rows]), Alone()), point)
 
-    def hessians_of_each(self, block: Block, ends: np.ndarray, point: Point) -> list[np.ndarray]:
-        tied = block.rows.tied
+    def hessian_of_run(self, run: Run, point: Point) -> np.ndarray:
+        tied = run.block.rows.tied
         among_ties = tied is None or bool(tied[point.columns[0]].any())
-        return compiled_sums.hessians_of_blocks(*_numbers(block), point, ends, among_ties)
+        found = compiled_sums.hessians_of_blocks(
+            *_numbers(run.block), point, run.ends, among_ties, run.threads
+        )
+        total: np.ndarray = found.sum(axis=0)
+        return total
 
     def row_by_row(self, block: Block, whole_scales: bool) -> bool:
         return _is_plain(block) and (block.factors is None or whole_scales)
@@ -91,11 +93,19 @@ class CompiledEngine(ArrayEngine):
     def totals(self, block: Block, whole_scales: bool) -> Totals:
         if not self.row_by_row(block, whole_scales):
             return super().totals(block, whole_scales)
-        run = block, np.array([block.n_rows])
-        return self.totals_of_runs([run], lambda function, runs: [*map(function, runs)], whole_scales)
+        return self.totals_of_run(Run(block, np.array([block.n_rows]), Alone()), whole_scales)
 
-    def totals_of_runs(self, runs: Sequence[Run], run_map: RunMap, whole_scales: bool) -> Totals:
-        return compiled_totals.totals_of_runs(runs, run_map)
+    def totals_of_run(self, run: Run, whole_scales: bool) -> Totals:
+        return compiled_totals.totals_of_run(run)
+
+    def label_sums_of_run(self, run: Run) -> np.ndarray:
+        return compiled_totals.label_sums_of_run(run)
+
+    def scale_totals_of_run(self, run: Run) -> Totals:
+        return compiled_totals.scale_totals_of_run(run)
+
+    def scale_sums_of_run(self, run: Run, scale: float) -> np.ndarray:
+        return self._scale_sums(run.block, scale, run.threads)
 
     def probabilities(self, block: Block, point: Point) -> tuple[Block, Array, Array, list[Array] | None]:
         if not _is_plain(block):
@@ -131,11 +141,13 @@ class CompiledEngine(ArrayEngine):
             block if compiled.suits(block.rows.depth) else super()._precise(block)
         )  # loops keep products exact
 
-    def _scale_moments_of_rows(self, block: Block, weights: list[Array]) -> tuple[Array, Array, Array]:
+    def _scale_moments_of_rows(
+        self, block: Block, weights: list[Array], threads: Threads
+    ) -> tuple[Array, Array, Array]:
         v = block.rows.depth
         if block.rows.valid is not None or not compiled.suits(v):
-            return super()._scale_moments_of_rows(block, weights)
-        total, first, second = compiled.scale_moments_of_rows(v, weights)
+            return super()._scale_moments_of_rows(block, weights, threads)
+        total, first, second = compiled.scale_moments_of_rows(v, weights, threads)
         return total, first, second
 
     def tail_sums(self, block: Block, weights: list[Array], base: Array, count: int) -> list[Array]:

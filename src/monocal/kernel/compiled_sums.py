@@ -12,11 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .compiled import first_turn
 from .point import Point
+
+if TYPE_CHECKING:
+    from .run import Threads
 
 
 @dataclass(frozen=True)
@@ -46,8 +50,9 @@ def gradients_of_blocks(
     psi: np.ndarray | None,
     point: Point,
     ends: np.ndarray,
+    threads: Threads,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Sums over the rows of each block, of which the last rows are followed by those at ``ends`` (B,).
+    """Sums over the rows of each block, of which the last rows are followed by those at ``ends`` (B,), by some threads.
 
     Weighted log-partitions (B,); ``p v``, ``p U`` and ``psi p`` at each rank (B, 2 + K, r); ``psi p v`` over all ranks (B, K).
     The factors are those of ``point.own``, or all.
@@ -55,10 +60,12 @@ def gradients_of_blocks(
     own = point.own
     if own is None:
         own = np.arange(1 if psi is None else psi.shape[1])
-    values, whole = np.zeros(len(ends)), np.zeros((len(ends), len(own)))
-    by_rank = np.zeros((len(ends), 2 + len(own), v.shape[1]))
-    loops().gradients_of_blocks(
-        v, *_parameters(v, psi, point), weight, height, own, ends, values, by_rank, whole
+    # What is in them, the loop writes: fresh memory costs less where it is used.
+    values, whole = np.empty(len(ends)), np.empty((len(ends), len(own)))
+    by_rank = np.empty((len(ends), 2 + len(own), v.shape[1]))
+    loop, parameters, turn = loops().gradients_of_blocks, _parameters(v, psi, point), first_turn()
+    threads.share(
+        lambda: loop(v, *parameters, weight, height, own, ends, values, by_rank, whole, turn), len(ends)
     )
     return values, by_rank, whole
 
@@ -71,16 +78,19 @@ def hessians_of_blocks(
     point: Point,
     ends: np.ndarray,
     tied: bool,
-) -> list[np.ndarray]:
-    """Covariances (a, a) of the working set, of each block; whether some rank at which an atom begins is tied in some row."""
+    threads: Threads,
+) -> np.ndarray:
+    """Covariances of the working set, of each block (B, a, a); ``tied``: some rank at which an atom begins is, in some row."""
     atoms = Atoms.of(point)
     a = len(atoms.order)
-    out = np.zeros((len(ends), a, a))
-    loops().hessians_of_blocks(
+    out = np.empty((len(ends), a, a))
+    args = (
         v, *_parameters(v, psi, point), weight, height, point.pieces[1], atoms.column, atoms.is_scale, atoms.factor,
-        tied, point.start[atoms.order], atoms.order, ends, out,
+        tied, point.start[atoms.order], atoms.order, ends, out, first_turn(),
     )  # fmt: skip
-    return list(out)
+    loop = loops().hessians_of_blocks
+    threads.share(lambda: loop(*args), len(ends))
+    return out
 
 
 def exponentials(

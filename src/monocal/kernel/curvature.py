@@ -16,7 +16,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..arrays import Array, array_namespace, like, sums_from, sums_up_to, to_numpy, to_numpy_together
+from ..arrays import Array, array_namespace, like, to_numpy, to_numpy_together
+from ..column_sums import sums_from, sums_up_to
 from ..ranks.ties import tie_bounds
 from .block import Block
 from .point import SCALE, Point

@@ -22,7 +22,7 @@ of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import numpy as np
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from .block import Block
     from .compiled_sums import Cut
     from .point import Point
-    from .runs import Run, RunMap
+    from .run import Run
     from .totals import Totals
 
 
@@ -56,15 +56,6 @@ class Sums:
             self.whole + other.whole,
             self.hessian + other.hessian,
         )
-
-    def __iadd__(self, other: Sums) -> Sums:
-        for own, more in zip(self._arrays, other._arrays, strict=True):
-            own += more
-        return replace(self, value=self.value + other.value)
-
-    @property
-    def _arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        return self.by_rank, self.whole, self.hessian
 
 
 class Engine(Protocol):
@@ -110,17 +101,28 @@ class Engine(Protocol):
     def row_by_row(self, block: Block, whole_scales: bool) -> bool:
         """Whether its sums take room for a few rows only, however many a block has; ``whole_scales`` as in `Point`.
 
-        Then it is given many blocks at once (`runs`).
+        Then it is given many blocks at once (`run`).
         """
 
-    def totals_of_runs(self, runs: Sequence[Run], run_map: RunMap, whole_scales: bool) -> Totals:
-        """Totals of the blocks of all runs, added in their order."""
+    # Of a run the same as of its blocks, added up in their order.
 
-    def sums_of_each(self, block: Block, ends: np.ndarray, point: Point) -> list[Sums]:
-        """Sums of the blocks that lie one after another in this one, up to each of the ends (B,), in one call."""
+    def totals_of_run(self, run: Run, whole_scales: bool) -> Totals:
+        """`totals`."""
 
-    def hessians_of_each(self, block: Block, ends: np.ndarray, point: Point) -> list[np.ndarray]:
-        """Their Hessians alone."""
+    def sums_of_run(self, run: Run, point: Point) -> Sums:
+        """`sums`."""
+
+    def hessian_of_run(self, run: Run, point: Point) -> np.ndarray:
+        """`hessian`."""
+
+    def scale_sums_of_run(self, run: Run, scale: float) -> np.ndarray:
+        """`scale_sums`."""
+
+    def scale_totals_of_run(self, run: Run) -> Totals:
+        """`totals.scale_totals`."""
+
+    def label_sums_of_run(self, run: Run) -> np.ndarray:
+        """`totals.label_sums`, by rank."""
 
     def exponentials(
         self, block: Block, point: Point

@@ -17,6 +17,7 @@ from ..ranks.ranked import LARGEST
 F32 = np.float32
 MOST = F32(LARGEST)  # depths are cut here
 PART = 4096
+ROWS = 64  # that a thread takes at a time, where nothing is added up over them
 # log(2) as a sum of two: the first has few bits, so its multiples are exact.
 PER_LN2, LN2_HIGH, LN2_LOW = F32(1 / np.log(2)), F32(355 / 512), F32(np.log(2) - 355 / 512)
 
@@ -46,6 +47,17 @@ def float_of_bits(context: Any, bits: Any) -> Any:
     return types.float32(types.int32), generate
 
 
+@intrinsic
+def next_of(context: Any, turn: Any) -> Any:
+    """The number in an array (1,), which goes up by one. Threads that count so take every piece of work once."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        place = context.make_array(signature.args[0])(context, builder, args[0]).data
+        return builder.atomic_rmw("add", place, ir.Constant(ir.IntType(64), 1), "monotonic")
+
+    return types.int64(turn), generate
+
+
 @numba.njit(inline="always")
 def power_of_two(k):
     return float_of_bits((k + np.int32(127)) << np.int32(23))
@@ -67,6 +79,12 @@ def exp(x):
     k = np.int32(k)
     half = k >> np.int32(1)  # in two steps, because the smallest numbers have no exponent of their own
     return y * power_of_two(half) * power_of_two(k - half)
+
+
+@loop
+def rows_of(block, ends):
+    # The first row of a block, and the one behind its last.
+    return (ends[block - 1] if block else 0), ends[block]
 
 
 @loop
@@ -149,13 +167,15 @@ def largest_tie(v):
 
 
 @loop
-def scale_moments_of_rows(v, weight, lesser, out):
-    p = np.empty(v.shape[1], dtype=np.float32)
-    for n in range(v.shape[0]):
-        row = v[n]
-        for i in range(row.size):
-            p[i] = exp(weight * row[i] + lesser * row[i])
-        out[0, n], out[1, n], out[2, n] = moments_of(p, row)
+def scale_moments_of_rows(v, weight, lesser, out, turn):
+    p, begin = np.empty(v.shape[1], dtype=np.float32), ROWS * next_of(turn)
+    while begin < v.shape[0]:
+        for n in range(begin, min(begin + ROWS, v.shape[0])):
+            row = v[n]
+            for i in range(row.size):
+                p[i] = exp(weight * row[i] + lesser * row[i])
+            out[0, n], out[1, n], out[2, n] = moments_of(p, row)
+        begin = ROWS * next_of(turn)
 
 
 @loop

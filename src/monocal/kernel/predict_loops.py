@@ -20,8 +20,8 @@ from .loops import F32, MOST, exp, loop, strict_loop, total_of
 from .search_loops import INF, NONE, depths_of
 
 UP, DOWN = F32(EXP_GRID["float32"]), F32(1.0 / EXP_GRID["float32"])
-# Log-odds beyond this cannot be told apart in single precision.
-FARTHEST = F32(100.0)
+# Exponentials that add up to no more than this may have lost digits, or all of them.
+FAINT = F32(1e-25)
 
 
 @strict_loop
@@ -154,25 +154,28 @@ def exponentials(v, x, scale, result):
 
 
 @strict_loop
-def is_alone(v):
-    """Whether all classes but the one on top are masked."""
-    others = NONE
-    for i in range(v.size):
-        others += np.uint32(v[i] > F32(0) and v[i] < MOST)
-    return others == NONE
-
-
-@strict_loop
 def odds_of_top(v, f, highest, scale, first, x, e):
-    """Logarithm of the odds of the class ``first``, which is on top, under the softmax of ``scale f``."""
+    """Logarithm of the odds of the class ``first``, which is on top, under the softmax of ``scale f``; 0 where it is alone."""
     for i in range(v.size):
         x[i] = f[i] - highest
     exponentials(v, x, scale, e)
     e[first] = F32(0)
     others = total_of(e)
-    if others == F32(0) and is_alone(v):
+    if others > FAINT:
+        return -np.log(others)
+    # Nothing may be left of them: measure from the second class.
+    second = -INF
+    for i in range(v.size):
+        if i != first and v[i] < MOST:
+            second = max(second, x[i])
+    if second == -INF:
         return F32(0)
-    return min(max(-np.log(others), -FARTHEST), FARTHEST)
+    x[first] = second
+    for i in range(v.size):
+        x[i] -= second
+    exponentials(v, x, scale, e)
+    e[first] = F32(0)
+    return -second * scale - np.log(max(total_of(e), F32(1)))
 
 
 @strict_loop

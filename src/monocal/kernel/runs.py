@@ -1,51 +1,39 @@
-"""Many blocks that lie one after another, in one call: threads that call Python for every block wait for one another.
+"""What is summed over a run (`run`) in one call, where the engine works row by row.
 
-    a run:   the blocks of a thread as one block, and the ends of each in it, (B,)
-
-What is summed over rows is a function of a block. `IN_RUNS` says of some of these functions how they are summed over runs where
-the engine works row by row. The sum is that of block after block, to the last bit, however blocks are dealt out to runs.
+What is summed over rows is a function of a block, and of other arguments. `IN_RUNS` says of some of these functions how.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import reduce
-from itertools import chain
-from operator import iadd
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from .block import Block
-from .interface import hessian, sums, totals
+from .interface import hessian, scale_sums, sums, totals
 from .point import Point
+from .run import Run
+from .totals import label_sums, scale_totals
 
-Run = tuple[Block, np.ndarray]
-# ``[function(run) for run in runs]``, on threads or not.
-RunMap = Callable[[Callable[[Run], Any], Sequence[Run]], list[Any]]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class InRuns:
-    """How a function of a block and other arguments is summed over runs."""
+    """How a function of a block and other arguments is summed over a run."""
 
     # Of the other arguments: ``whole_scales`` as in `Point`; None where ranks are in columns, which go block by block.
     whole_scales: Callable[..., bool | None]
-    # Of the runs, how to map them, and the other arguments: the sum.
+    # Of the run and the other arguments: the sum.
     total: Callable[..., Any]
 
-    def suits(self, blocks: Sequence[Block], args: tuple[Any, ...]) -> bool:
-        """Whether blocks may be taken in runs."""
-        whole_scales = self.whole_scales(*args)
-        return whole_scales is not None and all(b.engine.row_by_row(b, whole_scales) for b in blocks)
 
+def at_point(of_part: Callable[..., Any]) -> InRuns:
+    """Of a function of a block, a point and more; ``of_part(block, ends, point, ...)`` is that of many blocks."""
 
-def at_point(of_each: Callable[..., list[Any]]) -> InRuns:
-    """Of a function of a block, a point and more; ``of_each(block, ends, point, ...)`` gives a list that adds up."""
-
-    def total(runs: Sequence[Run], run_map: RunMap, *args: Any) -> Any:
-        return reduce(iadd, chain.from_iterable(run_map(lambda run: of_each(*run, *args), runs)))
+    def total(run: Run, *args: Any) -> Any:
+        return run.sum_of_parts(lambda block, ends: of_part(block, ends, *args))
 
     return InRuns(_whole_scales_at, total)
 
@@ -58,8 +46,19 @@ def _whole_scales(whole_scales: bool, begins: np.ndarray | None = None) -> bool 
     return whole_scales if begins is None else None
 
 
+def _one_scale(*args: Any) -> bool:
+    return True
+
+
+def _by_rank(begins: np.ndarray | None = None) -> bool | None:
+    return True if begins is None else None
+
+
 IN_RUNS: dict[Callable[..., Any], InRuns] = {
-    totals: InRuns(_whole_scales, lambda runs, *args: runs[0][0].engine.totals_of_runs(runs, *args)),
-    sums: at_point(lambda block, ends, point: block.engine.sums_of_each(block, ends, point)),
-    hessian: at_point(lambda block, ends, point: block.engine.hessians_of_each(block, ends, point)),
+    totals: InRuns(_whole_scales, lambda run, *args: run.block.engine.totals_of_run(run, *args)),
+    sums: InRuns(_whole_scales_at, lambda run, point: run.block.engine.sums_of_run(run, point)),
+    hessian: InRuns(_whole_scales_at, lambda run, point: run.block.engine.hessian_of_run(run, point)),
+    scale_sums: InRuns(_one_scale, lambda run, scale: run.block.engine.scale_sums_of_run(run, scale)),
+    scale_totals: InRuns(_one_scale, lambda run: run.block.engine.scale_totals_of_run(run)),
+    label_sums: InRuns(_by_rank, lambda run: run.block.engine.label_sums_of_run(run)),
 }

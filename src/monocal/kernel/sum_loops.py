@@ -20,7 +20,9 @@ from .loops import (
     exp,
     flush,
     loop,
+    next_of,
     power_of_two,
+    rows_of,
     sum_loop,
     total_of,
 )
@@ -147,39 +149,43 @@ def add_depths(p, v, share, out):
 
 @loop
 def gradients_of_blocks(
-    v, starts, psi, used, weights, drops, weight, height, own, ends, values, by_rank, whole
+    v, starts, psi, used, weights, drops, weight, height, own, ends, values, by_rank, whole, turn
 ):
     # Of each block of rows the value (B,), sums of ``p v``, ``p U`` and ``psi p`` at each rank (B, 2 + K, r), and of ``psi p v``
-    # over all ranks (B, K).
-    r, k, step, block = v.shape[1], own.size, (0 if psi.shape[0] == 1 else 1), 0
+    # over all ranks (B, K). Threads take turns.
+    r, k, step = v.shape[1], own.size, (0 if psi.shape[0] == 1 else 1)
     room, depths = room_for(starts.size - 1), np.zeros((1, r), dtype=np.float32)
     columns, ranks = -(-(1 + k) // FACTORS) * FACTORS, odd_lanes(r) * LANES
     p, left = np.zeros((TOGETHER, ranks), dtype=np.float32), np.zeros((TOGETHER, columns), dtype=np.float32)
     product = np.empty((columns, ranks), dtype=np.float32)
-    begin = 0
+    block = next_of(turn)
     while block < ends.size:
-        rows = min(TOGETHER, ends[block] - begin)
-        for i in range(rows):
-            row, factors, high = v[begin + i], psi[(begin + i) * step], height[begin + i]
-            e = p[i, :r]
-            total, shift = exponentials_of_row(row, starts, factors, used, weights, drops, high, room, e)
-            values[block] += weight[begin + i] * (np.log(np.float64(total)) + shift)
-            share = weight[begin + i] / total
-            depth = add_depths(e, row, share, depths[0])
-            left[i, 0] = share * high
-            for j in range(k):
-                left[i, 1 + j] = share * factors[own[j]]
-                whole[block, j] += left[i, 1 + j] * depth
-            flush(depths, by_rank[block], i, rows)
-        for i in range(0, r, LANES):
-            for j in range(0, columns, FACTORS):
-                product_tile(left, p, rows, j, i, product)
-        for j in range(1 + k):
-            for i in range(r):
-                by_rank[block, 1 + j, i] += product[j, i]
-        begin += rows
-        if begin == ends[block]:
-            block += 1
+        begin, end = rows_of(block, ends)
+        values[block] = 0.0
+        by_rank[block] = 0.0
+        whole[block] = 0.0
+        while begin < end:
+            rows = min(TOGETHER, end - begin)
+            for i in range(rows):
+                row, factors, high = v[begin + i], psi[(begin + i) * step], height[begin + i]
+                e = p[i, :r]
+                total, shift = exponentials_of_row(row, starts, factors, used, weights, drops, high, room, e)
+                values[block] += weight[begin + i] * (np.log(np.float64(total)) + shift)
+                share = weight[begin + i] / total
+                depth = add_depths(e, row, share, depths[0])
+                left[i, 0] = share * high
+                for j in range(k):
+                    left[i, 1 + j] = share * factors[own[j]]
+                    whole[block, j] += left[i, 1 + j] * depth
+                flush(depths, by_rank[block], i, rows)
+            for i in range(0, r, LANES):
+                for j in range(0, columns, FACTORS):
+                    product_tile(left, p, rows, j, i, product)
+            for j in range(1 + k):
+                for i in range(r):
+                    by_rank[block, 1 + j, i] += product[j, i]
+            begin += rows
+        block = next_of(turn)
 
 
 @loop
@@ -231,43 +237,48 @@ def hessians_of_blocks(
     order,
     ends,
     out,
+    turn,
 ):
     # Products of the drops of two atoms less the product of their means, as `curvature` has them: the half of the matrix in
     # which the first starts no later than the second. Atoms are in order of their starts, which are `ranks`. To `out` (B, a, a)
-    # goes the whole matrix in the order of the working set.
-    step, a, block = (0 if psi.shape[0] == 1 else 1), at.size, 0
+    # goes the whole matrix in the order of the working set. Threads take turns.
+    step, a = (0 if psi.shape[0] == 1 else 1), at.size
     room, p = room_for(starts.size - 1), np.empty(v.shape[1], dtype=np.float32)
     mean, later = np.empty(2 * atoms.size), np.empty(2 * atoms.size)
     first, second = np.empty((3 * TOGETHER, a)), np.empty((3 * TOGETHER, a))
     product, part, value = np.empty((a, a)), np.empty(a), np.empty(a)
-    upper = np.zeros((a, a))
-    begin = 0
+    upper = np.empty((a, a))
+    block = next_of(turn)
     while block < ends.size:
-        rows = min(TOGETHER, ends[block] - begin)
-        for i in range(rows):
-            row, factors, high = v[begin + i], psi[(begin + i) * step], height[begin + i]
-            total, _ = exponentials_of_row(row, starts, factors, used, weights, drops, high, room, p)
-            whole, tall = np.float64(weight[begin + i]), np.float64(high)
-            share, minus = whole / np.float64(total), -1.0 / whole
-            drops_of_row(p, row, high, atoms, share, mean, later)
-            for b in range(a):
-                size = np.float64(factors[factor[b]])
-                drop = size * mean[at[b]]
-                first[3 * i, b], second[3 * i, b] = drop, size * tall if is_scale[b] else size
-                first[3 * i + 1, b], second[3 * i + 1, b] = size if is_scale[b] else 0.0, size * later[at[b]]
-                first[3 * i + 2, b], second[3 * i + 2, b] = minus * drop, drop
-            if tied:
-                take_off_ties(p, row, high, share, factors, is_scale, factor, ranks, part, value, upper)
-        np.dot(first[: 3 * rows].T, second[: 3 * rows], product)
-        upper += product
-        begin += rows
-        if begin == ends[block]:
-            for i in range(a):
-                for j in range(i, a):
-                    out[block, order[i], order[j]] = upper[i, j]
-                    out[block, order[j], order[i]] = upper[i, j]
-            upper[:] = 0.0
-            block += 1
+        begin, end = rows_of(block, ends)
+        upper[:] = 0.0
+        while begin < end:
+            rows = min(TOGETHER, end - begin)
+            for i in range(rows):
+                row, factors, high = v[begin + i], psi[(begin + i) * step], height[begin + i]
+                total, _ = exponentials_of_row(row, starts, factors, used, weights, drops, high, room, p)
+                whole, tall = np.float64(weight[begin + i]), np.float64(high)
+                share, minus = whole / np.float64(total), -1.0 / whole
+                drops_of_row(p, row, high, atoms, share, mean, later)
+                for b in range(a):
+                    size = np.float64(factors[factor[b]])
+                    drop = size * mean[at[b]]
+                    first[3 * i, b], second[3 * i, b] = drop, size * tall if is_scale[b] else size
+                    first[3 * i + 1, b], second[3 * i + 1, b] = (
+                        size if is_scale[b] else 0.0,
+                        size * later[at[b]],
+                    )
+                    first[3 * i + 2, b], second[3 * i + 2, b] = minus * drop, drop
+                if tied:
+                    take_off_ties(p, row, high, share, factors, is_scale, factor, ranks, part, value, upper)
+            np.dot(first[: 3 * rows].T, second[: 3 * rows], product)
+            upper += product
+            begin += rows
+        for i in range(a):
+            for j in range(i, a):
+                out[block, order[i], order[j]] = upper[i, j]
+                out[block, order[j], order[i]] = upper[i, j]
+        block = next_of(turn)
 
 
 @loop

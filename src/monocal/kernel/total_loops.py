@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .loops import F32, flush, largest_tie_of_row, loop, sum_loop
+from .loops import F32, PART, ROWS, flush, largest_tie_of_row, loop, next_of, rows_of, sum_loop
 
 
 @sum_loop
@@ -44,31 +44,58 @@ def add_moments(v, height, weight, first, second):
 
 
 @loop
-def moments_of_blocks(v, height, weight, psi, ends, by_rank, by_factor):
+def moments_of_blocks(v, height, weight, psi, ends, by_rank, by_factor, ties, turn):
     # Of each block ``u`` and ``u^2`` at each rank (B, 2, r); and by factor (B, 3, 2, K) their sums over all ranks but the top,
-    # at the top, and of ones. Returns the size of the largest tie.
-    step, k, block, ties = (0 if psi.shape[0] == 1 else 1), psi.shape[1], 0, 1
+    # at the top, and of ones; and the size of the largest tie so far (B,). Threads take turns.
+    step, k, most = (0 if psi.shape[0] == 1 else 1), psi.shape[1], 1
     some = np.zeros((2, v.shape[1]), dtype=np.float32)
-    begin = 0
-    for n in range(v.shape[0]):
-        row, high, factors, found = v[n], height[n], psi[n * step], by_factor[block]
-        s1, s2 = add_moments(row, high, weight[n], some[0], some[1])
-        tall, w = np.float64(high), np.float64(weight[n])
-        for j in range(k):
-            x = w * np.float64(factors[j])
-            y = x * np.float64(factors[j])
-            found[0, 0, j] += x * s1
-            found[0, 1, j] += y * s2
-            found[1, 0, j] += x * tall
-            found[1, 1, j] += y * (tall * tall)
-            found[2, 0, j] += x
-            found[2, 1, j] += y
-        flush(some, by_rank[block], n - begin, ends[block] - begin)
-        ties = largest_tie_of_row(row, ties)
-        if n + 1 == ends[block]:
-            begin = ends[block]
-            block += 1
-    return ties
+    block = next_of(turn)
+    while block < ends.size:
+        begin, end = rows_of(block, ends)
+        found = by_factor[block]
+        found[:] = 0.0
+        by_rank[block] = 0.0
+        for n in range(begin, end):
+            row, high, factors = v[n], height[n], psi[n * step]
+            s1, s2 = add_moments(row, high, weight[n], some[0], some[1])
+            tall, w = np.float64(high), np.float64(weight[n])
+            for j in range(k):
+                x = w * np.float64(factors[j])
+                y = x * np.float64(factors[j])
+                found[0, 0, j] += x * s1
+                found[0, 1, j] += y * s2
+                found[1, 0, j] += x * tall
+                found[1, 1, j] += y * (tall * tall)
+                found[2, 0, j] += x
+                found[2, 1, j] += y
+            flush(some, by_rank[block], n - begin, end - begin)
+            most = largest_tie_of_row(row, most)
+        ties[block] = most
+        block = next_of(turn)
+
+
+@sum_loop
+def part_of_heights(v, height):
+    s1, s2 = F32(0), F32(0)
+    for i in range(v.size):
+        u = height - v[i]
+        s1 += u
+        s2 += u * u
+    return s1, s2
+
+
+@loop
+def sums_of_heights(v, height, out, turn):
+    # Sums of ``u`` and ``u^2`` over all ranks of each row, (2, n). Threads take turns.
+    begin = ROWS * next_of(turn)
+    while begin < v.shape[0]:
+        for n in range(begin, min(begin + ROWS, v.shape[0])):
+            out[0, n], out[1, n] = 0.0, 0.0
+            for i in range(0, v.shape[1], PART):
+                s1, s2 = part_of_heights(v[n, i : i + PART], height[n])
+                out[0, n] += s1
+                out[1, n] += s2
+        begin = ROWS * next_of(turn)
 
 
 @loop

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.sparse import csc_array
 
-from ..arrays import array_namespace, count_true, to_numpy
+from ..arrays import Array, array_namespace, count_true, to_numpy
+from ..ranks.ranked import Ranked
 from .block import Block
 
 DEPTH, HEIGHT, MASS = 0, 1, 2
@@ -100,13 +101,13 @@ def with_top_labels(block: Block) -> Block:
     return replace(block, label_depth=0 * rows.height, label_rank=rank, label_held=held, label_size=size)
 
 
-def scale_totals(block: Block) -> Totals:
-    """The totals where the plain scale is the only atom: sums over all ranks, which stand at the lowest, and at the top."""
+def scale_totals(block: Block, known: np.ndarray | None = None) -> Totals:
+    """The totals where the plain scale is the only atom: sums over all ranks, which stand at the lowest, and at the top.
+
+    The sums of ``u`` and ``u^2`` of each row (2, n) may be ``known``.
+    """
     rows, w, xp = block.rows, block.weight, array_namespace(block.weight)
-    u = rows.height[:, None] - rows.depth
-    if rows.valid is not None:
-        u = xp.clip(u, min=0.0)
-    of_rows = [block.label_depth, rows.height**2, xp.sum(u, axis=1), xp.sum(u * u, axis=1)]
+    of_rows = [block.label_depth, rows.height**2, *(_heights(rows) if known is None else known)]
     sums = xp.stack([xp.astype(x, xp.float64, copy=False) for x in (*of_rows, xp.ones_like(w))])
     label_depth, at_top, first, second, weight = to_numpy(sums @ xp.astype(w, xp.float64, copy=False))
     r = rows.depth.shape[1]
@@ -118,3 +119,12 @@ def scale_totals(block: Block) -> Totals:
     square[0, 0, 0] += second - at_top
     mean[1], square[1] = weight, weight
     return Totals(float(weight), label, np.zeros_like(label), 1, np.zeros(r, dtype=bool), mean, square)
+
+
+def _heights(rows: Ranked) -> tuple[Array, Array]:
+    """Sums of ``u`` and ``u^2`` over all ranks of each row."""
+    xp = array_namespace(rows.depth)
+    u = rows.height[:, None] - rows.depth
+    if rows.valid is not None:
+        u = xp.clip(u, min=0.0)
+    return xp.sum(u, axis=1), xp.sum(u * u, axis=1)

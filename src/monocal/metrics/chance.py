@@ -28,7 +28,7 @@ _LEAST_ERROR = 1e-6
 _SLICES = 4  # of a bin
 _ENOUGH = 20  # draws that reach what was seen, after which a p-value is known well enough
 _BATCH = 1 << 21  # numbers drawn at a time
-_MOST = 1 << 23  # numbers drawn in all, for the floor and again for small p-values, if that is
+_MOST = 1 << 23  # numbers drawn in all: for the floor, and as many again for small p-values
 _LEAST_SURPLUS, _SURPLUS = 5, 100  # how much smaller a p-value can get than the false discovery rate asks for
 
 

@@ -48,7 +48,7 @@ class MetricScorer(_BaseScorer):
 
     def _score(self, method_caller: Any, estimator: Any, X: Any, y_true: Any, **kwargs: Any) -> float:
         self._warn_overlap("A keyword of the scorer is also passed as metadata.", kwargs)
-        # scikit-learn shares one column where there are two classes, and nothing of what is no classifier.
+        # From two classes scikit-learn shares one column only, and from what is no classifier nothing.
         shared = is_classifier(estimator) and len(estimator.classes_) > 2
         probs = method_caller(estimator, "predict_proba", X) if shared else estimator.predict_proba(X)
         places = _places(y_true, estimator.classes_)

@@ -31,7 +31,7 @@ from .window import WaitingRows, Window, seen_in
 
 # Rows that a fit needs to be judged by itself; with fewer, let it lean on the old one.
 _ENOUGH = 500
-# Counts of a reference that are more than needed.
+# A reference needs no more counts than this.
 _MOST = 10**9
 _KIND = "monocal monitor 1"
 

@@ -44,9 +44,8 @@ class Window:
     --------
     >>> import monocal as mc
     >>> data = mc.data.synthetic(2000, 4, seed=1)
-    >>> wrong = (data.values[1000:], 3 - data.labels[1000:])
     >>> cal = mc.MCCT().fit(data.values[:1000], data.labels[:1000])
-    >>> found = mc.monitor([(data.values[:1000], data.labels[:1000]), wrong], calibrator=cal)
+    >>> found = mc.monitor([(data.values, data.labels)], calibrator=cal)
     >>> [(window.first_row, window.rows) for window in found.windows]
     [(0, 500), (500, 500), (1000, 500), (1500, 500)]
     """

@@ -22,16 +22,13 @@ import numpy as np
 
 from ..arrays import (
     array_namespace,
-    by_columns,
     device_of,
     exp_,
     is_torch,
     on_host,
-    sums_along,
-    sums_from,
-    sums_up_to,
     to_numpy,
 )
+from ..column_sums import by_columns, sums_along, sums_from, sums_up_to
 from ..kernel.block import Block
 from ..kernel.columns import column_moments
 from ..kernel.point import Point, in_parts, weighted

@@ -29,10 +29,10 @@ from ..arrays import (
     exp_,
     like,
     on_host,
-    sums_along,
     to_numpy,
     to_numpy_together,
 )
+from ..column_sums import sums_along
 from ..kernel.block import Block
 from ..kernel.choice import engine_for
 from ..kernel.point import Point, from_top, parameters
@@ -275,11 +275,11 @@ def _shorten_each(
     own_scales: Sequence[tuple[float, float]],
     whole: bool,
     step: int,
-) -> list[Gathered[ShortRows]]:
+) -> Gathered[ShortRows]:
     """The same of blocks that lie one after another: every row is cut short alone, but each block begins to count anew."""
     if step > 1:
         block = block[np.concatenate([np.arange(i, j, step) for i, j in pairwise([0, *ends])])]
-    return [_shorten(block, point, own_scales, whole, 1)]
+    return _shorten(block, point, own_scales, whole, 1)
 
 
 IN_RUNS[_shorten] = at_point(_shorten_each)

@@ -205,8 +205,10 @@ class MethodComparison:
         keeping, free = self.best(keeping=True), self.best(keeping=False)
         if keeping is None or free is None:
             return None
-        assert keeping.row_nll is not None and free.row_nll is not None  # noqa: PT018
-        assert keeping.row_top is not None and free.row_top is not None  # noqa: PT018
+        assert keeping.row_nll is not None
+        assert keeping.row_top is not None
+        assert free.row_nll is not None
+        assert free.row_top is not None
         assert self.labels is not None
         level = 1 - (1 - self.level) / len(self._candidates(keeping=False))
         return free.name, price_of_rows(

@@ -23,7 +23,7 @@ NUMBER, CATEGORY = "number", "category"
 _PLURAL = {NUMBER: "numbers", CATEGORY: "categories"}
 # What stands for a category that the calibration rows did not have.
 _UNSEEN = -1.0
-# How types of frames begin that hold categories.
+# Columns of a frame hold categories if the name of their type begins so.
 _CATEGORIES = ("category", "categorical", "enum", "int", "uint", "bool", "str", "utf8", "large_str")
 # Numbers are cut here, so that their differences stay finite in single precision.
 _LARGEST = 1e30

@@ -69,7 +69,7 @@ def elsewhere(
     streams: bool = True,
 ) -> Elsewhere | None:
     """A way to work on ``X`` where it is, or None where it is an array in memory or may as well become one."""
-    # The short way, for the many small calls: an array that owns its memory is there, and so is a part of such a one.
+    # The short way, for the many small calls: an array that owns its memory is in memory, and so is a part of it.
     if type(X) is np.ndarray and layout.ignore_index is None:
         owner = X if X.base is None else X.base
         if type(owner) is np.ndarray and owner.base is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import chain, pairwise
 from typing import Any, TypeVar, cast
 
@@ -12,9 +13,19 @@ import numpy as np
 from ..arrays import Array, array_namespace, compute_dtype, is_torch, on_host, to_numpy
 from ..kernel.block import Block, join_blocks, row_by_row
 from ..kernel.choice import engine_for
-from ..kernel.runs import IN_RUNS, Run
+from ..kernel.run import Run
+from ..kernel.runs import IN_RUNS
 from .block import prepare_block
-from .parallel import GPU_BLOCK, available_threads, block_rows, deal, parallel_map, parallel_sum, row_slices
+from .parallel import (
+    GPU_BLOCK,
+    SHARED,
+    available_threads,
+    block_rows,
+    deal,
+    parallel_map,
+    parallel_sum,
+    row_slices,
+)
 from .reader import Checked, Reader
 from .sampling import (
     blocks_between,
@@ -29,8 +40,8 @@ T = TypeVar("T")
 # Up to this many logits, what is left of rows is one block: to share it among threads would cost more than it saves.
 _ONE_BLOCK = 2**21
 
-# Elements that are worth a thread: of a run, and of blocks, where more is done with each.
-_LEAST_RUN, _LEAST_BLOCKS = 2**19, 2**18
+# Elements of blocks that are worth a thread.
+_LEAST_BLOCKS = 2**18
 
 
 class MemoryRows:
@@ -46,7 +57,7 @@ class MemoryRows:
         self.single_precision = not str(self.blocks[0].rows.depth.dtype).endswith("float64")
         self._sample: MemoryRows | None = None
         self._coarse: MemoryRows | None = None
-        self._kept_runs: dict[int, list[Run]] = {}
+        self._known_row_by_row: dict[bool | None, bool] = {}
 
     @classmethod
     def prepare(
@@ -97,21 +108,25 @@ class MemoryRows:
 
     def sum(self, function: Callable[..., T], *args: Any) -> T:
         in_runs = IN_RUNS.get(function)
-        if in_runs is not None and in_runs.suits(self.blocks, args):
-            return cast(T, in_runs.total(self._runs(available_threads()), parallel_map, *args))
+        if in_runs is not None and self._row_by_row(in_runs.whole_scales(*args)):
+            return cast(T, in_runs.total(self._run, *args))
         serial = is_torch(self.blocks[0].weight)  # torch has its own parallelism, on every device
         # Threads that have little to do cost more than they bring.
         most = -(-self.n_rows * self.n_ranks // _LEAST_BLOCKS)
         return parallel_sum(lambda block: function(block, *args), self.blocks, serial, most)
 
-    def _runs(self, threads: int) -> list[Run]:
-        """One for each thread that is worth waking."""
-        if threads not in self._kept_runs:
-            runs = deal(self.blocks, min(threads, -(-self.n_rows * self.n_ranks // _LEAST_RUN)))
-            self._kept_runs = {
-                threads: [(join_blocks(run), np.cumsum([block.n_rows for block in run])) for run in runs]
-            }
-        return self._kept_runs[threads]
+    def _row_by_row(self, whole_scales: bool | None) -> bool:
+        """Whether blocks may be taken in one run."""
+        known = self._known_row_by_row
+        if whole_scales not in known:
+            known[whole_scales] = whole_scales is not None and all(
+                b.engine.row_by_row(b, whole_scales) for b in self.blocks
+            )
+        return known[whole_scales]
+
+    @cached_property
+    def _run(self) -> Run:
+        return Run(join_blocks(self.blocks), np.cumsum([block.n_rows for block in self.blocks]), SHARED)
 
     def sample(self) -> MemoryRows | None:
         step = sample_step(self.n_rows, self.n_classes)

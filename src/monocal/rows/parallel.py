@@ -1,7 +1,7 @@
 """Work on rows block by block, on threads: bounded memory, whatever the number of classes.
 
-numpy releases the interpreter's lock, so threads are enough. A pool of them is kept, and BLAS uses only the thread that
-calls it.
+numpy releases the interpreter's lock, so threads are enough. They are kept (`crew`), and BLAS uses only the thread that calls
+it.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import cache, reduce
-from itertools import chain, islice, pairwise
-from operator import add
-from typing import Any, TypeVar
+from functools import cache
+from itertools import chain, count, islice, pairwise
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from ..arrays import Array, array_namespace, device_of, is_torch, on_host
+from .crew import at_work, together
 
 T = TypeVar("T")
 B = TypeVar("B", bound=Array)
@@ -91,41 +91,100 @@ def available_threads() -> int:
 
 def parallel_map(function: Callable[[Any], T], items: Sequence[Any], serial: bool = False) -> list[T]:
     """``[function(x) for x in items]`` on threads (unless ``serial``), with BLAS held to one thread each."""
-    return list(_results(function, items, serial))
+    found: dict[int, T] = {}
+    _each(function, items, serial, None, found.__setitem__)
+    return [found[i] for i in range(len(items))]
 
 
 def parallel_sum(
     function: Callable[[Any], T], items: Sequence[Any], serial: bool = False, most: int | None = None
 ) -> T:
     """The same added up, from first to last, while later ones are being made; on so many threads at the most."""
-    return reduce(add, _results(function, items, serial, most))
+    added = _AddedInOrder()
+    _each(function, items, serial, most, added.take)
+    return cast(T, added.total())
 
 
-def _results(
-    function: Callable[[Any], T], items: Sequence[Any], serial: bool, most: int | None = None
-) -> Iterator[T]:
-    threads = available_threads()
-    # A pool that waits for itself would wait for ever.
-    if serial or min(threads, len(items)) <= 1 or getattr(_this_thread, "works_for_pool", False):
-        yield from map(function, items)
-        return
-    # A task is a run of neighbours: each time a thread hands over to another, all the others wait.
-    runs = deal(items, min(threads, most or threads))
-    with one_blas_thread:
-        for results in _pool(os.getpid(), threads).map(lambda run: [function(x) for x in run], runs):
-            yield from results
+def _each(
+    function: Callable[[Any], T],
+    items: Sequence[Any],
+    serial: bool,
+    most: int | None,
+    take: Callable[[int, T], None],
+) -> None:
+    """``take(i, function(items[i]))`` for all i, in any order. Where some fail, the first of them says so."""
+    numbers, errors = count(), dict[int, BaseException]()
+
+    def work() -> None:
+        i = 0
+        try:
+            while not errors:  # whatever comes before one that fails has begun, and is finished
+                i = next(numbers)
+                if i >= len(items):
+                    return
+                take(i, function(items[i]))
+        except BaseException as error:  # an interrupt, too, is a reason for all to stop
+            errors[i] = error
+
+    threads = 1 if serial or at_work() else min(available_threads(), len(items), most or len(items))
+    if threads > 1:
+        with one_blas_thread:
+            together(work, threads)
+    else:
+        work()
+    if errors:
+        try:
+            raise errors[min(errors)]
+        finally:
+            errors.clear()  # an error knows its frame, which must not know the error
+
+
+class Shared:
+    """All threads there are; implements `kernel.run.Threads`."""
+
+    def share(self, work: Callable[[], object], pieces: int) -> None:
+        with one_blas_thread:
+            together(work, min(available_threads(), pieces))
+
+    def sum(self, function: Callable[[Any], T], items: Sequence[Any]) -> T:
+        return parallel_sum(function, items)
+
+    def count(self) -> int:
+        return available_threads()
+
+
+SHARED = Shared()
+
+
+class _AddedInOrder:
+    """What comes in any order, added up from first to last."""
+
+    def __init__(self) -> None:
+        self._waits: dict[int, Any] = {}
+        self._next = 0
+        self._total: Any = None
+        self._lock = threading.Lock()
+
+    def take(self, i: int, more: Any) -> None:
+        self._waits[i] = more
+        if self._lock.acquire(blocking=False):  # else someone else adds, and nobody need wait for that
+            try:
+                self.total()
+            finally:
+                self._lock.release()
+
+    def total(self) -> Any:
+        while self._next in self._waits:
+            more = self._waits.pop(self._next)
+            self._total = self._total + more if self._next else more
+            self._next += 1
+        return self._total
 
 
 def deal(items: Sequence[T], threads: int) -> list[Sequence[T]]:
     """Neighbours in as many parts, none of them empty."""
-    count = max(1, min(threads, len(items)))
-    return [items[i:j] for i, j in pairwise([len(items) * i // count for i in range(count + 1)])]
-
-
-@cache
-def _pool(process: int, threads: int) -> ThreadPoolExecutor:
-    # Kept, because to start threads costs as much as a pass over a few thousand rows.
-    return ThreadPoolExecutor(threads, initializer=lambda: setattr(_this_thread, "works_for_pool", True))
+    parts = max(1, min(threads, len(items)))
+    return [items[i:j] for i, j in pairwise([len(items) * i // parts for i in range(parts + 1)])]
 
 
 class _OneBlasThread:
@@ -155,7 +214,6 @@ def _blas() -> ThreadpoolController:
 
 
 one_blas_thread = _OneBlasThread()
-_this_thread = threading.local()
 
 
 def map_in_order(function: Callable[[Any], T], items: Iterable[Any]) -> Iterator[T]:

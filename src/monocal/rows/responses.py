@@ -28,7 +28,7 @@ from .vocabulary import Vocabulary, number_in, number_of
 
 # What servers write for "very unlikely", and for -inf: no logarithm of anything.
 SENTINEL = -9999.0
-# No log-probability, and no number that is not one, is below it.
+# Log-probabilities are below it; NaN, infinity and whole numbers that no float can hold are not.
 _LARGEST = 1e300
 
 
@@ -285,7 +285,7 @@ def _added(row: Position, k: int | None) -> set[int]:
     own = row.own_place
     if own is None or len(values) == 1 or (row.falling and own != 0):
         return set()
-    # It is the k-th largest or below. As the k-th it is not missed much.
+    # The lowest entry is the k-th largest or below it. If it is the k-th, little is lost.
     return {own} if values[own] < np.delete(values, own).min() else set()
 
 
@@ -317,7 +317,7 @@ class Origin:
             known = dict(zip(numbers[named].tolist(), new[named].tolist(), strict=True))
             old = [entry.value for entry in at.entries]
             found_at = [known.get(number) for number in _numbers(vocabulary, at)]
-            # What is not in the row has its number by its value: ties stay ties.
+            # A token that is not in the row gets the number of those with its value, so that ties stay ties.
             tied = {value: log for value, log in zip(old, found_at, strict=True) if log is not None}
             written = [
                 tied.get(value, float(other)) if log is None else log
@@ -359,7 +359,7 @@ def read_top(
         falling = sorted(set(range(len(logs))) - beyond, key=lambda j: (-logs[j], j))
         values[i, : len(falling)] = [logs[j] for j in falling]
         ids[i, : len(falling)] = [of_row[j] for j in falling]
-    # Where the order of the keys, which tells the actual token, is not the server's, it is not known.
+    # The order of the keys tells the actual token. If it is not the server's order, the token is not known.
     known_tokens = all(row.actual is not None for row in rows) and not any(
         row.by_order and beyond - {0} for row, beyond in zip(rows, added, strict=True)
     )

@@ -16,7 +16,7 @@ from typing import Any
 from ..errors import InputError
 
 _NUMBERED = "token_id:"
-# Numbers that arrays hold, and of how many digits all are such.
+# Arrays hold numbers below this, so every number of so many digits.
 _MOST, _DIGITS = 2**63, 18
 
 

@@ -23,7 +23,7 @@ from .problem import ConeProblem
 from .solution import Solution, Status, Step, unchecked
 
 _RIDGE = 1e-10
-# The part of the decrease that the slope promises which a step must bring.
+# A step must bring at least this part of the decrease that the slope promises.
 _DESCENT = 1e-4
 # A step cut below this is none.
 SHORTEST = 1e-6

@@ -20,7 +20,7 @@ def folds_of(logits: Array, labels: Array, folds: int) -> np.ndarray:
     """The fold (n,) of each row, 0 to ``folds`` - 1 at most; all 0 where all rows are alike."""
     z, y = to_numpy(logits), to_numpy(labels)
     keys = _keys(z, _shared(_keys(z, z.argmax(axis=1)), y))
-    # Not by the order of the keys: one that changes would move all others.
+    # Not by the order of the keys, where one row that changes could move all others.
     return (keys % np.uint64(folds)).astype(np.intp)
 
 

@@ -123,7 +123,7 @@ class StructuredScaling(Calibrator):
         self.max_iter = max_iter
 
     @property
-    def _streams(self) -> bool:  # type: ignore[override]  # it hangs on parameters
+    def _streams(self) -> bool:  # type: ignore[override]  # it depends on parameters
         # Cross-validation reads the rows too often.
         return self.kind == "vector" and not isinstance(self.shrinkage, str)
 

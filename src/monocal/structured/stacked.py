@@ -75,11 +75,11 @@ class Stacked(Calibrator):
         self.ignore_index = ignore_index
 
     @property
-    def preserves_order(self) -> bool:  # type: ignore[override]  # it hangs on the stages
+    def preserves_order(self) -> bool:  # type: ignore[override]  # it depends on the stages
         return all(stage.preserves_order for stage in self._unfitted())
 
     @property
-    def preserves_top1(self) -> bool:  # type: ignore[override]  # it hangs on the stages
+    def preserves_top1(self) -> bool:  # type: ignore[override]  # it depends on the stages
         return all(stage.preserves_top1 for stage in self._unfitted())
 
     @property

@@ -1,0 +1,144 @@
+"""Threads that are kept, and woken for a few hundred microseconds of work.
+
+    together(work, most):   work() on this thread, and at the same time on as many others as are free, ``most`` in all
+
+Every call of ``work`` takes pieces from one list until none is left, so it does not matter how many others come, or how late. The
+caller begins at once, and waits at the end only for those who hold a piece. A thread that wakes after that finds nothing to do,
+and nobody has waited for it. The interpreter's own pools make an object with a lock for every piece of work, and wait for all.
+
+It is safe to call this from several threads, from inside ``work`` (then the caller works alone), after a fork (a child starts
+threads of its own), and while the interpreter ends. An exception leaves when all threads are done with their pieces.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Callable
+from functools import cache
+
+
+def together(work: Callable[[], object], most: int) -> None:
+    """``work()`` on this thread and on others, ``most`` in all: returns when all have returned that began."""
+    if most <= 1 or at_work():
+        work()
+        return
+    job = _Job(work)
+    _crew(os.getpid()).wake(job, most - 1)
+    _this_thread.at_work = True
+    try:
+        work()
+    finally:
+        _this_thread.at_work = False
+        job.close()
+    if job.error is not None:
+        raise job.error
+
+
+def at_work() -> bool:
+    """Whether this thread is one of several that work together: it must not wait for others."""
+    return getattr(_this_thread, "at_work", False)
+
+
+class _Job:
+    """Work in which other threads than the caller's may take part until it is closed."""
+
+    def __init__(self, work: Callable[[], object]):
+        self._work = work
+        self._lock = threading.Lock()
+        self._busy = 0
+        self._closed = False
+        self._last_is_done = threading.Lock()
+        self._last_is_done.acquire()
+        self.error: BaseException | None = None  # of any of these threads
+
+    def help(self) -> None:
+        with self._lock:
+            if self._closed:
+                return
+            self._busy += 1
+        try:
+            self._work()
+        except BaseException as error:
+            self.error = error
+        with self._lock:
+            self._busy -= 1
+            last = self._closed and not self._busy
+        if last:
+            self._last_is_done.release()
+
+    def close(self) -> None:
+        """Let nobody begin any more, and wait for all who have."""
+        with self._lock:
+            self._closed = True
+            wait = self._busy > 0
+        if wait:
+            self._last_is_done.acquire()
+
+
+class _Crew:
+    """The threads of one process."""
+
+    def __init__(self) -> None:
+        self._free: deque[_Worker] = deque()
+        self._lock = threading.Lock()
+        self._started = 0
+
+    def wake(self, job: _Job, count: int) -> None:
+        """Give a job to so many threads, or to as many as are free; no more than that are ever started."""
+        for _ in range(count):
+            try:
+                worker = self._free.pop()
+            except IndexError:
+                started = self._start(count)
+                if started is None:
+                    return
+                worker = started
+            worker.give(job)
+
+    def _start(self, most: int) -> _Worker | None:
+        with self._lock:
+            if self._started >= most:
+                return None
+            worker = _Worker(self._free)
+            try:
+                worker.start()
+            except RuntimeError:  # the system has no more, or the interpreter is about to end
+                return None
+            self._started += 1
+            return worker
+
+
+class _Worker(threading.Thread):
+    """Waits for a job, takes part in it, and is free again."""
+
+    def __init__(self, free: deque[_Worker]):
+        # A daemon: while it waits, nothing is lost if the interpreter ends.
+        super().__init__(name="monocal", daemon=True)
+        self._free = free
+        self._wake = threading.Lock()
+        self._wake.acquire()
+        self._job: _Job | None = None
+
+    def give(self, job: _Job) -> None:
+        self._job = job
+        self._wake.release()
+
+    def run(self) -> None:
+        _this_thread.at_work = True
+        while True:
+            self._wake.acquire()
+            job, self._job = self._job, None
+            if job is not None:
+                job.help()
+            del job  # what it holds may be large
+            self._free.append(self)
+
+
+_this_thread = threading.local()
+
+
+@cache
+def _crew(process: int) -> _Crew:
+    return _Crew()

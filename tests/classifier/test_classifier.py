@@ -1,0 +1,237 @@
+"""CalibratedClassifier: scikit-learn's own checks, better probabilities in the same order, weights, names and refusals."""
+
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+import sklearn
+from scipy.special import log_softmax
+from sklearn.base import clone
+from sklearn.datasets import load_digits, make_classification
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV, GroupKFold, cross_val_score, train_test_split
+from sklearn.naive_bayes import GaussianNB, MultinomialNB
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC, LinearSVC
+from sklearn.tree import DecisionTreeClassifier
+from sklearn.utils.estimator_checks import check_estimator
+
+import monocal as mc
+from hostile import assert_order_kept
+from monocal.metrics import nll
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        mc.CalibratedClassifier(LogisticRegression()),
+        mc.CalibratedClassifier(LogisticRegression(), "temperature", cv=3),
+        mc.CalibratedClassifier(DecisionTreeClassifier(random_state=0)),
+        mc.CalibratedClassifier(LogisticRegression(), "temperature", cv=3, ensemble=True),
+    ],
+    ids=["logits", "temperature", "probabilities", "ensemble"],
+)
+def test_check_estimator(estimator):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        results = check_estimator(estimator, on_fail=None)
+    assert {r["check_name"]: r["exception"] for r in results if r["status"] == "failed"} == {}
+    assert len(results) > 55
+
+
+@pytest.mark.parametrize(
+    "method", ["mcct", "mcct_inverse", "conditional", "temperature", mc.MCCT(top_k=2)], ids=str
+)
+@pytest.mark.parametrize(
+    "estimator", [LinearSVC(), GaussianNB(), RandomForestClassifier(30, random_state=0)], ids=repr
+)
+def test_better_probabilities_in_the_same_order(problem, estimator, method):
+    X, X_test, y, y_test = problem
+    model = mc.CalibratedClassifier(estimator, method).fit(X, y)
+    p = model.predict_proba(X_test)
+    np.testing.assert_allclose(p.sum(axis=1), 1)
+    plain = clone(estimator).fit(X, y)
+    if hasattr(plain, "decision_function"):
+        before = plain.decision_function(X_test)
+        raw = log_softmax(before, axis=1)
+    else:
+        before = plain.predict_proba(X_test)
+        raw = np.log(np.maximum(before, 1e-3))
+    assert_order_kept(before, p)
+    assert nll(p, y_test) < nll(np.exp(raw) / np.exp(raw).sum(axis=1, keepdims=True), y_test)
+    np.testing.assert_array_equal(model.predict(X_test), p.argmax(axis=1))
+
+
+def test_binary_logits_are_those_of_logistic_regression():
+    X, y = make_classification(600, flip_y=0.2, random_state=1)
+    plain = LogisticRegression(C=100).fit(X[:300], y[:300])
+    model = mc.CalibratedClassifier(plain, "temperature", cv="prefit").fit(X[300:], y[300:])
+    temperature = model.calibrator_.temperature_
+    d = plain.decision_function(X)
+    np.testing.assert_allclose(model.predict_proba(X)[:, 1], 1 / (1 + np.exp(-d / temperature)), rtol=1e-10)
+    # Between samples, too, the order stays: whoever scored higher is at least as probable.
+    p = mc.CalibratedClassifier(plain, "mcct", cv="prefit").fit(X[300:], y[300:]).predict_proba(X)[:, 1]
+    assert (np.diff(p[np.argsort(d)]) >= 0).all()
+
+
+@pytest.mark.parametrize(
+    "wrap", [lambda e: (e, "prefit"), lambda e: (FrozenEstimator(e), 5)], ids=["cv", "frozen"]
+)
+def test_prefit(problem, wrap):
+    X, X_cal, y, y_cal = problem
+    plain = LinearSVC().fit(X, y)
+    estimator, cv = wrap(plain)
+    model = mc.CalibratedClassifier(estimator, cv=cv).fit(X_cal, y_cal)
+    expected = mc.MCCT().fit(plain.decision_function(X_cal), y_cal)
+    np.testing.assert_array_equal(
+        model.predict_proba(X), expected.predict_proba(model.estimator_.decision_function(X))
+    )
+    assert model.estimator_ is estimator
+
+
+def test_weights_stand_for_repetition(problem):
+    X, X_test, y, _ = problem
+    weight = np.random.default_rng(0).integers(0, 3, size=len(y))
+    group = np.arange(len(y)) % 4
+    splits = [(np.flatnonzero(group != k), np.flatnonzero(group == k)) for k in range(4)]
+    again = np.repeat(group, weight)
+    repeated = [(np.flatnonzero(again != k), np.flatnonzero(again == k)) for k in range(4)]
+    exact = LogisticRegression(tol=1e-10, max_iter=5000)
+    a = mc.CalibratedClassifier(exact, cv=splits).fit(X, y, sample_weight=weight)
+    b = mc.CalibratedClassifier(exact, cv=repeated).fit(np.repeat(X, weight, axis=0), np.repeat(y, weight))
+    np.testing.assert_allclose(a.predict_proba(X_test), b.predict_proba(X_test), atol=1e-4)
+
+
+def test_weights_the_estimator_cannot_take(problem):
+    X, _, y, _ = problem
+    pipeline = make_pipeline(StandardScaler(), LogisticRegression())
+    with pytest.warns(UserWarning, match="the weights reach the calibrator alone"):
+        mc.CalibratedClassifier(pipeline).fit(X, y, sample_weight=np.ones(len(y)))
+
+
+def test_metadata_routing(problem):
+    X, _, y, _ = problem
+    weight = np.random.default_rng(0).uniform(size=len(y))
+    groups = np.arange(len(y)) % 30
+    with sklearn.config_context(enable_metadata_routing=True):
+        inner = make_pipeline(
+            StandardScaler().set_fit_request(sample_weight=False),
+            LogisticRegression().set_fit_request(sample_weight=True),
+        )
+        model = mc.CalibratedClassifier(inner, cv=GroupKFold(3)).set_fit_request(sample_weight=True)
+        model.fit(X, y, sample_weight=weight, groups=groups)
+        direct = clone(inner).fit(X, y, sample_weight=weight)
+    np.testing.assert_allclose(model.estimator_[-1].coef_, direct[-1].coef_)
+
+
+def test_pipelines_search_and_scores(problem):
+    X, _, y, _ = problem
+    pipeline = make_pipeline(StandardScaler(), mc.CalibratedClassifier(LinearSVC(), cv=3))
+    assert cross_val_score(pipeline, X, y, scoring="neg_log_loss", cv=3).mean() > -1.2
+    search = GridSearchCV(
+        mc.CalibratedClassifier(LogisticRegression(), mc.MCCT(), cv=3),
+        {"estimator__C": [0.01, 1.0], "method__shrinkage": [0.0, 1.0]},
+        scoring="neg_log_loss",
+        cv=2,
+    ).fit(X, y)
+    assert set(search.best_params_) == {"estimator__C", "method__shrinkage"}
+    again = pickle.loads(pickle.dumps(search.best_estimator_))
+    np.testing.assert_array_equal(again.predict_proba(X), search.predict_proba(X))
+    texts = ["good film", "bad film", "good plot", "bad plot"] * 6
+    words = mc.CalibratedClassifier(make_pipeline(CountVectorizer(), MultinomialNB()))
+    words.fit(texts, ["+", "-"] * 12)
+    assert list(words.predict(["good", "bad"])) == ["+", "-"]
+
+
+def test_frames_keep_their_names(problem):
+    pandas = pytest.importorskip("pandas")
+    X, _, y, _ = problem
+    frame = pandas.DataFrame(X, columns=[f"f{i}" for i in range(X.shape[1])])
+    model = mc.CalibratedClassifier(LogisticRegression()).fit(
+        frame, pandas.Series(y, index=frame.index[::-1])
+    )
+    np.testing.assert_array_equal(model.feature_names_in_, frame.columns)
+    assert model.n_features_in_ == X.shape[1]
+    assert model.predict_proba(frame).shape == (len(X), 4)
+
+
+def test_every_name_of_the_command_line(problem):
+    X, X_test, y, _ = (part[:120] for part in problem)
+    plain = LogisticRegression().fit(X, y)
+    for info in mc.calibrators():
+        name = info.name.lower().replace(" ", "-")
+        if info.extras or info.published:
+            continue
+        model = mc.CalibratedClassifier(plain, name, cv="prefit").fit(X_test, y)
+        assert type(model.calibrator_) is info.cls
+        assert model.predict_proba(X).shape == (len(X), 4)
+    for short, cls in {
+        "mcct_inverse": mc.MCCTInverse,
+        "conditional": mc.ConditionalMCCT,
+        "structured": mc.StructuredMCCT,
+        "temperature": mc.TemperatureScaling,
+    }.items():
+        assert type(mc.CalibratedClassifier(plain, short, cv="prefit").fit(X, y).calibrator_) is cls
+
+
+def test_calibrator_of_probabilities(problem):
+    X, X_test, y, _ = problem
+    model = mc.CalibratedClassifier(LogisticRegression(), mc.MCCT(input="probabilities")).fit(X, y)
+    logits = mc.CalibratedClassifier(LogisticRegression(), mc.MCCT()).fit(X, y)
+    assert model.calibrator_.input == "probabilities"
+    np.testing.assert_allclose(model.predict_proba(X_test), logits.predict_proba(X_test), atol=1e-6)
+
+
+def test_golden_digits():
+    X, y = load_digits(return_X_y=True)
+    X, X_test, y, y_test = train_test_split(X / 16, y, test_size=0.5, random_state=0)
+    # GaussianNB multiplies 64 densities and underflows to 0 and 1: nothing to be had from its probabilities as they are.
+    plain = GaussianNB().fit(X, y).predict_proba(X_test)
+    assert nll(np.clip(plain, 1e-15, 1), y_test) > 2.5
+    golden = {"mcct": 0.5627, "temperature": 0.5687}
+    for method, expected in golden.items():
+        model = mc.CalibratedClassifier(GaussianNB(), method).fit(X, y)
+        assert nll(model.predict_proba(X_test), y_test) == pytest.approx(expected, abs=0.005)
+
+
+def test_refusals(problem):
+    X, _, y, _ = problem
+    with pytest.raises(mc.InputError, match=r"no method 'platt'.*choose one of .*mcct"):
+        mc.CalibratedClassifier(LinearSVC(), "platt").fit(X, y)
+    with pytest.raises(mc.InputError, match="method must be a name such as 'mcct' or a calibrator"):
+        mc.CalibratedClassifier(LinearSVC(), 3).fit(X, y)
+    for fitted, cv in ((LinearSVC().fit(X, y), "prefit"), (FrozenEstimator(LinearSVC().fit(X, y)), 5)):
+        with pytest.raises(mc.InputError, match="fit: nonsense would go to the fit of the estimator"):
+            mc.CalibratedClassifier(fitted, cv=cv).fit(X, y, nonsense=3)
+    with pytest.raises(mc.InputError, match="cv must be a number of folds, 'prefit'"):
+        mc.CalibratedClassifier(LinearSVC(), cv="pre-fit").fit(X, y)
+    with pytest.raises(mc.InputError, match="at least 2 folds"):
+        mc.CalibratedClassifier(LinearSVC(), cv=1).fit(X, y)
+    with pytest.raises(mc.InputError, match="StandardScaler has no decision_function and no predict_proba"):
+        mc.CalibratedClassifier(StandardScaler()).fit(X, y)
+    with pytest.raises(
+        mc.InputError, match=r"gives shape \(\d+, 6\) for 4 classes.*decision_function_shape='ovr'"
+    ):
+        mc.CalibratedClassifier(SVC(decision_function_shape="ovo")).fit(X, y)
+    with pytest.raises(mc.InputError, match="No held-out row belongs to a class its model has seen"):
+        mc.CalibratedClassifier(LinearSVC()).fit(X[:3], [0, 1, 2])
+    with pytest.raises(sklearn.exceptions.NotFittedError):
+        mc.CalibratedClassifier(LinearSVC(), cv="prefit").fit(X, y)
+    with pytest.raises(mc.InputError, match="ensemble: its members are trained on folds"):
+        mc.CalibratedClassifier(LinearSVC().fit(X, y), cv="prefit", ensemble=True).fit(X, y)
+    with pytest.raises(mc.InputError, match="sample_weight: entry 0 is negative"):
+        mc.CalibratedClassifier(LinearSVC()).fit(X, y, sample_weight=-np.ones(len(y)))
+    with pytest.raises(ValueError, match="Unknown label type"):
+        mc.CalibratedClassifier(LinearSVC()).fit(X, X[:, 0])
+
+
+@pytest.mark.parametrize("method", [mc.MCCT(ignore_index=-1), mc.TemperatureScaling(class_axis=0)])
+def test_the_layout_of_arrays_means_nothing_here(problem, method):
+    X, _, y, _ = problem
+    with pytest.raises(mc.InputError, match=r"ignore_index=.* and class_axis=.*, which mean nothing here"):
+        mc.CalibratedClassifier(GaussianNB(), method=method).fit(X, y)

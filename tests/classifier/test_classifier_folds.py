@@ -1,0 +1,170 @@
+"""Honest folds: held-out scores alone are calibrated, repeats are not more rows, an ensemble is the mean of its members."""
+
+import numpy as np
+import pandas
+import pytest
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import KFold, RepeatedKFold, RepeatedStratifiedKFold, cross_val_predict
+from sklearn.svm import LinearSVC
+from sklearn.tree import DecisionTreeClassifier
+
+import monocal as mc
+
+
+def _fold_numbers(y, folds):
+    """The fold of each row: the rows of a class are dealt out in turn."""
+    fold = np.empty(len(y), dtype=int)
+    fold[np.argsort(y, kind="stable")] = np.arange(len(y)) % folds
+    return fold
+
+
+def test_the_calibrator_sees_held_out_scores_only(problem):
+    X, _, y, _ = problem
+    model = mc.CalibratedClassifier(LinearSVC(), cv=5).fit(X, y)
+    fold = _fold_numbers(y, 5)
+    scores = np.empty((len(y), 4))
+    for k in range(5):
+        scores[fold == k] = LinearSVC().fit(X[fold != k], y[fold != k]).decision_function(X[fold == k])
+    order = np.argsort(fold, kind="stable")
+    expected = mc.MCCT().fit(scores[order], y[order])
+    np.testing.assert_allclose(model.calibrator_.weights_, expected.weights_, rtol=1e-6)
+    np.testing.assert_allclose(model.calibrator_.biases_, expected.biases_, atol=1e-6)
+
+
+def test_an_ensemble_is_the_mean_of_its_members(problem):
+    X, X_test, y, _ = problem
+    model = mc.CalibratedClassifier(LinearSVC(), cv=4, ensemble=True).fit(X, y)
+    expected = np.zeros((len(X_test), 4))
+    for train, test in [(m != k, m == k) for m in [_fold_numbers(y, 4)] for k in range(4)]:
+        one = LinearSVC().fit(X[train], y[train])
+        cal = mc.MCCT().fit(one.decision_function(X[test]), y[test])
+        expected += cal.predict_proba(one.decision_function(X_test)) / 4
+    np.testing.assert_allclose(model.predict_proba(X_test), expected, atol=1e-12)
+    assert not hasattr(model, "calibrator_")
+    assert not hasattr(model.fit(X, y).set_params(ensemble=False).fit(X, y), "calibrated_classifiers_")
+
+
+class Fixed(ClassifierMixin, BaseEstimator):
+    """Its logits are the features themselves, plus what the training labels say: members differ."""
+
+    def fit(self, X, y):
+        self.classes_, counts = np.unique(y, return_counts=True)
+        self.shift_ = np.cos(counts.cumsum())
+        return self
+
+    def decision_function(self, X):
+        return X + self.shift_.astype(X.dtype)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_what_an_ensemble_promises_of_the_order(dtype):
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 5, 600)
+    X = rng.normal(size=(600, 5)).round(1) * 8  # ties, and members that disagree
+    X[np.arange(600), y] += 6
+    X = X.astype(dtype)
+    model = mc.CalibratedClassifier(Fixed(), "conditional", cv=KFold(3), ensemble=True).fit(X, y)
+    p = model.predict_proba(X)
+    assert p.dtype == dtype
+    scores = np.stack([m.estimator_.decision_function(X) for m in model.calibrated_classifiers_])
+    all_above = (scores[:, :, :, None] >= scores[:, :, None, :]).all(axis=0)
+    np.testing.assert_array_equal(all_above & (p[:, :, None] < p[:, None, :]), False)
+    tops = scores.argmax(axis=2)
+    agreed = (tops == tops[0]).all(axis=0)
+    assert 0 < agreed.sum() < len(agreed)
+    np.testing.assert_array_equal(p.argmax(axis=1)[agreed], tops[0][agreed])
+
+
+def test_an_ensemble_whose_members_lack_classes():
+    rng = np.random.default_rng(0)
+    y = np.array(["a"] * 40 + ["b"] * 30 + ["c"] * 3 + ["d"])
+    X = rng.normal(size=(len(y), 3)) + np.unique(y, return_inverse=True)[1][:, None]
+    model = mc.CalibratedClassifier(LogisticRegression(), cv=5, ensemble=True).fit(X, y)
+    assert sorted({len(m.classes_) for m in model.calibrated_classifiers_}) == [3, 4]
+    p = model.predict_proba(X)
+    np.testing.assert_allclose(p.sum(axis=1), 1)
+    assert (p > 0).all()
+    split = [(np.arange(73), np.arange(73))]
+    once = mc.CalibratedClassifier(LogisticRegression(), cv=split, ensemble=True)
+    with pytest.warns(UserWarning, match="No member of the ensemble has seen the class 'd'"):
+        once.fit(X, y)
+    assert (once.predict_proba(X)[:, 3] == 0).all()
+
+
+def test_an_ensemble_with_weights_context_and_a_frame(problem):
+    X, X_test, y, _ = problem
+    weight = np.random.default_rng(0).uniform(0.5, 2, len(y))
+    ward = np.array(["east", "west", "north"])[np.arange(len(y)) % 3]
+    frame = pandas.DataFrame(X).add_prefix("f")
+    model = mc.CalibratedClassifier(LogisticRegression(), "conditional", cv=3, ensemble=True)
+    model.fit(frame, y, sample_weight=weight, context=ward)
+    assert model.feature_names_in_.tolist() == frame.columns.tolist()
+    assert model.n_features_in_ == 12
+    wards = ward[: len(X_test)]
+    p = model.predict_proba(pandas.DataFrame(X_test).add_prefix("f"), wards)
+    assert p.shape == (len(X_test), 4)
+    first = model.calibrated_classifiers_[0]
+    fold = _fold_numbers(y, 3) == 0
+    inner = LogisticRegression().fit(frame[~fold], y[~fold], sample_weight=weight[~fold])
+    cal = mc.ConditionalMCCT().fit(
+        inner.decision_function(frame[fold]), y[fold], weight[fold], context=ward[fold]
+    )
+    np.testing.assert_allclose(
+        first.predict_proba(frame, ward),
+        cal.predict_proba(inner.decision_function(frame), context=ward),
+        atol=1e-12,
+    )
+
+
+def test_predictions_out_of_fold(problem):
+    X, _, y, _ = problem
+    names = np.array(["ant", "bee", "cat", "dog"])
+    p = cross_val_predict(
+        mc.CalibratedClassifier(LinearSVC(), cv=3), X, names[y], cv=3, method="predict_proba"
+    )
+    assert p.shape == (len(y), 4)
+    assert (names[p.argmax(axis=1)] == names[y]).mean() > 0.6
+
+
+def test_repeated_and_partial_splits(problem):
+    X, _, y, _ = problem
+    for cv in (
+        RepeatedKFold(n_splits=3, n_repeats=2, random_state=0),
+        [(np.arange(300), np.arange(300, 450))],
+    ):
+        assert mc.CalibratedClassifier(LinearSVC(), cv=cv).fit(X, y).predict_proba(X).shape == (len(X), 4)
+
+
+@pytest.mark.parametrize("method", ["mcct", "conditional"])
+def test_repeats_are_not_more_rows(problem, method):
+    """20 repeats say more of the model, not of the labels: what the fit trusts the rows with must not grow."""
+    X, X_test, y, _ = (part[:200] for part in problem)
+    tree = DecisionTreeClassifier(min_samples_leaf=5, random_state=0)
+    splits = list(RepeatedStratifiedKFold(n_splits=5, n_repeats=20, random_state=0).split(X, y))
+
+    def logs(cv):
+        return np.log(mc.CalibratedClassifier(tree, method, cv=cv).fit(X, y).predict_proba(X_test))
+
+    single = np.array([logs(splits[first : first + 5]) for first in range(0, 100, 5)])
+    usual = np.abs(single - single.mean(axis=0)).mean()
+    assert np.abs(logs(splits) - single.mean(axis=0)).mean() < 0.4 * usual
+
+
+def test_rows_held_out_twice_count_once(problem):
+    X, X_test, y, _ = problem
+    weight = np.random.default_rng(0).uniform(0.5, 2, len(y))
+    once = list(KFold(3).split(X))
+    for weights in (None, weight):
+        a, b = (
+            mc.CalibratedClassifier(LinearSVC(random_state=0), cv=cv).fit(X, y, sample_weight=weights)
+            for cv in (once, once * 4)
+        )
+        np.testing.assert_allclose(a.predict_proba(X_test), b.predict_proba(X_test), atol=1e-6)
+
+
+def test_folds_in_parallel_are_the_same(problem):
+    X, _, y, _ = problem
+    a = mc.CalibratedClassifier(LinearSVC(random_state=0), cv=3).fit(X, y)
+    b = mc.CalibratedClassifier(LinearSVC(random_state=0), cv=3, n_jobs=2).fit(X, y)
+    np.testing.assert_array_equal(a.predict_proba(X), b.predict_proba(X))

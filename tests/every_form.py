@@ -1,0 +1,153 @@
+"""Every method, every form of array and every export, and what must hold of whatever they answer.
+
+A new method joins through the registry, a form or an export by a line in its list, a kind of row by a line in
+`hostile.ROW_KINDS`.
+"""
+
+import warnings
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.exceptions import ConvergenceWarning
+
+import monocal as mc
+from hostile import assert_order_kept
+from monocal.calibration.statistics import STATISTICS
+from monocal.errors import OrderWarning
+
+torch = pytest.importorskip("torch")
+
+M = 20
+ALL_STATISTICS = tuple(STATISTICS)
+METHODS = {info.name: info.make for info in mc.calibrators()} | {
+    "MCCT, many jumps": lambda: mc.MCCT(shrinkage=0),
+    "MCCT, top 5": lambda: mc.MCCT(shrinkage=0, top_k=5),
+    "conditional, all statistics": lambda: mc.ConditionalMCCT(shrinkage=0.1, statistics=ALL_STATISTICS),
+    "conditional, top 5": lambda: mc.ConditionalMCCT(shrinkage=0.1, statistics=ALL_STATISTICS, top_k=5),
+    "conditional, top 1": lambda: mc.ConditionalMCCT(shrinkage=0.1, top_k=1),
+    "conditional, by class": lambda: mc.ConditionalMCCT(shrinkage=0.1, by_class=True),
+    "conditional, not by class": lambda: mc.ConditionalMCCT(shrinkage=0.1, by_class=False),
+}
+# The rounding of a matrix product depends on how many rows it is given; all else is the same to the last bit.
+MATRIX_PRODUCTS = {"MS", "MS published", "Dirichlet", "PTS", "PTS published", "OI", "OP", "SMS", "Stacked"}
+# Forms of array: the type, and whether it goes through the compiled loops.
+FORMS: dict[str, tuple[Any, bool]] = {
+    "numpy float64": (np.float64, False),
+    "numpy float32": (np.float32, False),
+    "numpy float16": (np.float16, False),
+    "compiled float32": (np.float32, True),
+    "torch float64": (torch.float64, False),
+    "torch float32": (torch.float32, False),
+    "torch float16": (torch.float16, False),
+    "torch bfloat16": (torch.bfloat16, False),
+}
+
+
+@dataclass
+class Export:
+    """A calibrator somewhere else: ``make(cal, method)`` gives a function of rows of the type."""
+
+    make: Any
+    dtype: Any
+
+
+def as_module(cal, method):
+    module = cal.to_torch(dtype=torch.float64)
+    return module if method == "predict_proba" else module.transform
+
+
+def as_single_module(cal, method):
+    module = cal.to_torch()
+    return module if method == "predict_proba" else module.transform
+
+
+def as_graph(dtype):
+    def make(cal, method):
+        ort = pytest.importorskip("onnxruntime")
+        output = "probabilities" if method == "predict_proba" else "logits"
+        model = cal.to_onnx(dtype=dtype, output=output)
+        session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+        name = session.get_inputs()[0].name
+        return lambda rows: session.run(None, {name: rows})[0]
+
+    return make
+
+
+EXPORTS = {
+    "torch module float64": Export(as_module, torch.float64),
+    "torch module float32": Export(as_single_module, torch.float32),
+    "torch module float16": Export(as_single_module, torch.float16),
+    "torch module bfloat16": Export(as_single_module, torch.bfloat16),
+    "onnx float32": Export(as_graph("float32"), np.float32),
+    "onnx float64": Export(as_graph("float64"), np.float64),
+}
+
+
+def calibration_rows(m, n=500, seed=0):
+    """Logits and labels that want a map with many jumps, far from temperature scaling."""
+    rng = np.random.default_rng(seed)
+    z = rng.normal(size=(n, m)) * 3
+    return z, np.argsort(-z, axis=1)[np.arange(n), np.minimum(rng.geometric(0.35, n), m) - 1]
+
+
+@cache
+def fitted(name, m=M):
+    cal = METHODS[name]()
+    if "max_epochs" in cal.get_params():
+        cal.set_params(max_epochs=10, validation=0.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", OrderWarning)
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return cal.fit(*calibration_rows(m))
+
+
+def in_form(rows, dtype):
+    """Rows in a type of numpy or torch, cut to its range."""
+    limits = torch.finfo(dtype) if isinstance(dtype, torch.dtype) else np.finfo(dtype)
+    rows = np.where(np.isinf(rows), rows, np.clip(rows, float(limits.min), float(limits.max)))
+    return torch.as_tensor(rows).to(dtype) if isinstance(dtype, torch.dtype) else rows.astype(dtype)
+
+
+def double(values):
+    return (
+        values.double().numpy() if isinstance(values, torch.Tensor) else np.asarray(values, dtype=np.float64)
+    )
+
+
+def epsilon(values):
+    return float((torch if isinstance(values, torch.Tensor) else np).finfo(values.dtype).eps)
+
+
+def in_batch_and_alone(function, rows):
+    """Results of all rows at once and of each by itself, in double precision."""
+    return double(function(rows)), np.concatenate(
+        [double(function(rows[i : i + 1])) for i in range(len(rows))]
+    )
+
+
+def assert_sound(rows, result, method, keeps_order=True):
+    """Order and ties kept; nothing given to masked classes; finite, and probabilities sum to one."""
+    before = double(rows)
+    masked = np.isinf(before)
+    assert (result[masked] == (0.0 if method == "predict_proba" else -np.inf)).all()
+    assert np.isfinite(result[~masked]).all()
+    if method == "predict_proba":
+        np.testing.assert_allclose(result.sum(axis=1), 1.0, atol=16 * epsilon(rows))
+    if keeps_order:
+        assert_order_kept(before, result)
+
+
+def assert_near(got, expected, tolerance):
+    """Equal up to a part of the largest number of the row, and of 1."""
+    np.testing.assert_array_equal(np.isinf(got), np.isinf(expected))
+    got, expected = (np.where(np.isinf(x), 0.0, x) for x in (got, expected))
+    unit = np.maximum(np.abs(expected).max(axis=1, keepdims=True), 1.0)
+    np.testing.assert_allclose(got / unit, expected / unit, rtol=0, atol=tolerance)
+
+
+def sane(rows):
+    """Rows whose logits mean something."""
+    return np.abs(np.where(np.isinf(double(rows)), 0, double(rows))).max(axis=1) < 100

@@ -1,0 +1,163 @@
+"""Work shared among threads: what they make does not depend on them, whatever happens on the way."""
+
+import multiprocessing
+import os
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+import monocal as mc
+from monocal.data import synthetic
+from monocal.rows.crew import together
+from monocal.rows.parallel import map_in_order, parallel_map, parallel_sum
+
+
+@pytest.fixture(params=["2", "5"], autouse=True)
+def threads(request, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", request.param)
+    return int(request.param)
+
+
+@pytest.fixture(scope="module")
+def rows():
+    data = synthetic(9000, 600, seed=0, keep_truth=False)
+    return data.values.astype(np.float32), data.labels
+
+
+def meeting(threads):
+    """A function that returns only when so many threads are inside it at once."""
+    barrier = threading.Barrier(threads, timeout=30)
+    return lambda i: (barrier.wait() >= 0) and i
+
+
+def test_all_threads_take_part(threads):
+    assert parallel_map(meeting(threads), range(threads)) == list(range(threads))
+
+
+def test_as_many_as_are_asked_for_now(threads, monkeypatch):
+    for more in (1, threads + 2, 2, threads):
+        monkeypatch.setenv("OMP_NUM_THREADS", str(more))
+        assert parallel_map(meeting(more), range(more)) == list(range(more))
+
+
+def test_results_keep_their_order():
+    assert parallel_map(lambda i: i * i, range(1000)) == [i * i for i in range(1000)]
+    assert parallel_sum(lambda i: [i], range(1000)) == list(range(1000))  # lists add up to a list in order
+    assert list(map_in_order(lambda i: -i, iter(range(100)))) == [-i for i in range(100)]
+
+
+def test_the_first_of_all_errors_is_raised_and_the_threads_live_on(threads):
+    def fails(i):
+        if i % 7 == 5:
+            raise ValueError(i)
+        return i
+
+    for _ in range(50):
+        with pytest.raises(ValueError, match=r"^5$"):
+            parallel_map(fails, range(100))
+        with pytest.raises(ValueError, match=r"^5$"):
+            parallel_sum(fails, range(100))
+    assert parallel_map(meeting(threads), range(threads)) == list(range(threads))
+
+
+def test_an_interrupt_stops_all_threads(threads):
+    done = []
+
+    def interrupted(i):
+        if i == 3:
+            raise KeyboardInterrupt
+        time.sleep(1e-3)
+        done.append(i)
+
+    with pytest.raises(KeyboardInterrupt):
+        parallel_map(interrupted, range(10_000))
+    assert len(done) < 1000
+    assert parallel_map(meeting(threads), range(threads)) == list(range(threads))
+
+
+def test_work_inside_work_is_done_by_the_thread_itself():
+    def outer(i):
+        here = threading.get_ident()
+        assert parallel_map(lambda j: threading.get_ident(), range(20)) == [here] * 20
+        return parallel_sum(lambda j: i * j, range(20))
+
+    assert parallel_map(outer, range(30)) == [190 * i for i in range(30)]
+
+
+def test_many_callers_at_once():
+    def caller(k):
+        return [parallel_sum(lambda i: k * i, range(50)) for _ in range(40)]
+
+    with ThreadPoolExecutor(6) as pool:
+        for k, found in enumerate(pool.map(caller, range(6))):
+            assert found == [k * 1225] * 40
+
+
+def test_nobody_waits_for_a_thread_that_comes_late(threads):
+    """All the pieces are taken by the caller while the others are held up elsewhere."""
+    hold, held = threading.Event(), threading.Semaphore(0)
+
+    def busy():
+        held.release()
+        hold.wait(30)
+
+    other = threading.Thread(target=together, args=(busy, threads))
+    other.start()
+    for _ in range(threads):
+        assert held.acquire(timeout=30)
+    assert parallel_map(lambda i: i, range(20)) == list(range(20))
+    hold.set()
+    other.join()
+
+
+def test_fits_do_not_depend_on_threads_nor_on_fits_beside_them(rows, monkeypatch):
+    z, y = rows
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    expected = [type(cal)().fit(z, y).solution_.coefficients for cal in (mc.MCCT(), mc.ConditionalMCCT())]
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    with ThreadPoolExecutor(2) as pool:
+        fits = [pool.submit(type(cal)().fit, z, y) for cal in (mc.MCCT(), mc.ConditionalMCCT())]
+        for fit, known in zip(fits, expected, strict=True):
+            np.testing.assert_array_equal(fit.result().solution_.coefficients, known)
+
+
+def _in_child(z, y, to_parent):
+    to_parent.put((mc.MCCT().fit(z, y).solution_.coefficients, parallel_map(meeting(2), range(2))))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_child_has_threads_of_its_own(rows):
+    z, y = (x[:6000] for x in rows)
+    here = (
+        mc.MCCT().fit(z, y).solution_.coefficients
+    )  # the parent's threads wait now; a child has none of them
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    child = context.Process(target=_in_child, args=(z, y, queue))
+    child.start()
+    there, met = queue.get(timeout=60)
+    child.join()
+    np.testing.assert_array_equal(there, here)
+    assert met == [0, 1]
+
+
+AT_EXIT = """
+import atexit, threading
+from monocal.rows.parallel import parallel_map
+print(sum(parallel_map(lambda i: i, range(100))))
+atexit.register(lambda: print(sum(parallel_map(lambda i: i, range(200)))))
+threading.Thread(target=lambda: print(sum(parallel_map(lambda i: i, range(300))))).start()
+"""
+
+
+def test_the_interpreter_ends_while_threads_wait():
+    done = subprocess.run([sys.executable, "-c", AT_EXIT], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert sorted(map(int, done.stdout.split())) == [4950, 19900, 44850]
+    assert not done.stderr
