@@ -14,7 +14,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from ..arrays import Array, sums_from, sums_up_to
+from ..arrays import Array
+from ..column_sums import sums_from, sums_up_to
 from ..ranks.ranked import Ranked
 from ..ranks.ties import average_ties
 from .array import ArrayEngine, Exponentials
