@@ -118,7 +118,7 @@ class ArrayEngine:
         left = psi * w[:, None]
         lefts = [left, psi * left]
         scales = self._scale_moments(block, lefts, whole_scales)
-        biases = [np.repeat(to_numpy(xp.sum(left, axis=0))[:, None], r, axis=1) for left in lefts]
+        biases = [np.repeat(to_numpy(sums_along(left.T))[:, None], r, axis=1) for left in lefts]
         mean, square = (np.stack(pair).astype(np.float64) for pair in zip(scales, biases, strict=True))
         psi = to_numpy(psi).astype(np.float64, copy=False)
         label = label_totals(block, psi, r)
