@@ -138,6 +138,22 @@ def test_each_row_alone_equals_the_row_in_the_batch(fitted, dtype):
             assert torch.equal(cal.transform(rows[i : i + 1])[0], f[i])
 
 
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [(np.nan, "contains NaN"), (np.inf, "contains infinity"), (-np.inf, "has -inf for every class")],
+)
+def test_what_is_wrong_is_refused_though_the_device_was_asked_first(fitted, wrong, message):
+    m, calibrators = fitted
+    rows = hostile_rows(m, torch.float32)
+    rows[3] = wrong
+    rows[5, 0] = wrong if np.isnan(wrong) else 0.0
+    for cal in calibrators:
+        for method in (cal.predict_proba, cal.transform, cal.predict):
+            with pytest.raises(mc.InputError, match=f"{message}: first in row 3"):
+                method(rows.cuda())
+        assert torch.isfinite(cal.predict_proba(rows[6:9].cuda())).all()
+
+
 @pytest.mark.parametrize("m", [1500, 3000])
 def test_rows_that_several_warps_sort(m):
     z, y = bent(m, n=60)

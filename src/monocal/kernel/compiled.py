@@ -140,7 +140,8 @@ def first_turn() -> np.ndarray:
 def worth(v: Array) -> int:
     """How many threads it is worth to wake for something quick with each number of an array."""
     n, m = v.shape
-    return max(1, n * m // 2**17)
+    threads: int = max(1, n * m // 2**17)
+    return threads
 
 
 def tail_sums(

@@ -19,7 +19,7 @@ import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from ..arrays import Array, array_namespace, device_of, is_torch, on_host
-from ..validation import total
+from ..validation import sum_of_all
 from .crew import at_work, together
 
 T = TypeVar("T")
@@ -82,11 +82,12 @@ def sum_rows(function: Callable[[slice], T], rows: np.ndarray) -> T:
 
 
 def shared_total(z: Array) -> float:
-    """`validation.total` on threads, where there is much to add."""
+    """`validation.sum_of_all` as a number, on threads where there is much to add."""
     if not isinstance(z, np.ndarray) or z.size < _WORTH_SHARING:
-        return total(z)
+        return float(sum_of_all(z))
     # Two for each thread: threads that call Python often wait for one another.
-    return parallel_sum(lambda block: total(z[block]), row_slices(z, -(-len(z) // (2 * available_threads()))))
+    size = -(-len(z) // (2 * available_threads()))
+    return float(parallel_sum(lambda block: sum_of_all(z[block]), row_slices(z, size)))
 
 
 # Threads.
