@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
-from itertools import chain, count, islice, pairwise
+from itertools import chain, count, islice
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -191,12 +191,6 @@ class _AddedInOrder:
             self._total = self._total + more if self._next else more
             self._next += 1
         return self._total
-
-
-def deal(items: Sequence[T], threads: int) -> list[Sequence[T]]:
-    """Neighbours in as many parts, none of them empty."""
-    parts = max(1, min(threads, len(items)))
-    return [items[i:j] for i, j in pairwise([len(items) * i // parts for i in range(parts + 1)])]
 
 
 class _OneBlasThread:
