@@ -131,31 +131,6 @@ def test_fits_do_not_depend_on_threads_nor_on_fits_beside_them(rows, monkeypatch
             np.testing.assert_array_equal(fit.result().solution_.coefficients, known)
 
 
-<<<<<<< HEAD
-AFTER_A_FORK = """
-import os, threading, warnings
-import monocal as mc
-from monocal.data import synthetic
-from monocal.rows.parallel import parallel_map
-
-warnings.filterwarnings("ignore", ".*fork.*", DeprecationWarning)
-data = synthetic(6000, 600, seed=0, keep_truth=False)
-def fit():
-    return mc.MCCT().fit(data.values.astype("float32"), data.labels).solution_.coefficients.tobytes()
-here = fit()  # the parent's threads wait now; a child has none of them
-child = os.fork()
-if child:
-    raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-barrier = threading.Barrier(2, timeout=30)
-os._exit(not (fit() == here and parallel_map(lambda i: (barrier.wait() >= 0) and i, range(2)) == [0, 1]))
-"""
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
-def test_a_child_has_threads_of_its_own():
-    done = subprocess.run([sys.executable, "-c", AFTER_A_FORK], capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-=======
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_the_row_that_is_not_finite_is_named(rows, bad):
     z, y = rows[0].copy(), rows[1]
@@ -171,26 +146,30 @@ def test_a_label_on_a_masked_class_is_refused_in_a_large_array(rows):
         mc.MCCT().fit(z, y)
 
 
-def _in_child(z, y, to_parent):
-    to_parent.put((mc.MCCT().fit(z, y).solution_.coefficients, all_meet(2)))
+AFTER_A_FORK = """
+import os, threading, warnings
+import monocal as mc
+from monocal.data import synthetic
+from monocal.rows.parallel import parallel_map
+
+warnings.filterwarnings("ignore", ".*fork.*", DeprecationWarning)
+data = synthetic(6000, 600, seed=0, keep_truth=False)
+def fit():
+    return mc.MCCT().fit(data.values.astype("float32"), data.labels).solution_.coefficients.tobytes()
+here = fit()  # the parent's threads wait now; a child has none of them
+child = os.fork()
+if child:
+    raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+barrier = threading.Barrier(2, timeout=30)
+both = parallel_map(lambda i: (barrier.wait() >= 0) and i, range(2)) == [0, 1]
+os._exit(not (both and fit() == here))
+"""
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_child_has_threads_of_its_own(rows):
-    z, y = (x[:6000] for x in rows)
-    here = (
-        mc.MCCT().fit(z, y).solution_.coefficients
-    )  # the parent's threads wait now; a child has none of them
-    context = multiprocessing.get_context("fork")
-    queue = context.Queue()
-    child = context.Process(target=_in_child, args=(z, y, queue))
-    child.start()
-    there, met = queue.get(timeout=60)
-    child.join()
-    np.testing.assert_array_equal(there, here)
-    assert met
->>>>>>> cores
+def test_a_child_has_threads_of_its_own():
+    done = subprocess.run([sys.executable, "-c", AFTER_A_FORK], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
 
 
 AT_EXIT = """
