@@ -38,8 +38,8 @@ _JUMPS, _ATOMS = 1024, 512
 _TILE = 32
 # Ranks for each warp; programs to keep a device busy; rows that one of them adds up in single precision, at the most.
 _LANES, _PROGRAMS, _ROWS = 256, 2048, 32
-# Rows whose ties are added up together.
-_TOGETHER = 128
+# Rows whose ties are added up together, and atoms: few, because most pairs of atoms share none.
+_TOGETHER, _TIE_TILE = 64, 16
 # Few sizes, so that few kernels are compiled.
 _LEAST_PAD = 64
 
@@ -195,7 +195,7 @@ def _within_ties(block: Block, point: Point, there: _Parameters, moments: Any) -
     v: Any = rows.depth
     psi: Any = block.factors
     (n, r), a = v.shape, len(point.start)
-    starts, parts, tiles = len(there.starts), -(-n // _TOGETHER), -(-a // _TILE)
+    starts, parts, tiles = len(there.starts), -(-n // _TOGETHER), -(-a // _TIE_TILE)
     of_groups = v.new_empty((n, 4, starts))
     out = v.new_empty((parts, a, a))
     at_start, at, factor, scale, order = there.split(point)
@@ -206,7 +206,7 @@ def _within_ties(block: Block, point: Point, there: _Parameters, moments: Any) -
         )  # fmt: skip
         _kernels().ties[(parts, tiles, tiles)](
             of_groups, n, starts, block.weight if psi is None else psi, 0 if psi is None else psi.stride(0),
-            at, factor, scale, order, a, out, factors=psi is not None, rows=_TOGETHER, tile=_TILE,
+            at, factor, scale, order, a, out, factors=psi is not None, rows=_TOGETHER, tile=_TIE_TILE, num_warps=1,
         )  # fmt: skip
     return out.sum(dim=0)
 
