@@ -291,6 +291,37 @@ def test_information(name, rows, with_rest):
         np.testing.assert_allclose(found.variances[SCALE, 1:, 0], variances[SCALE, 1:, 0], atol=tol_of_sums)
 
 
+@pytest.mark.parametrize("kind", ["plain", "ties", "masks"])
+def test_many_rows_and_ranks_in_parts(kind):
+    """Products that are cut into parts, and sums that are taken start by start, hold beside the way of arrays as well."""
+    n, m = 9000, 40
+    rng = np.random.default_rng(7)
+    z = rng.normal(size=(n, m))
+    if kind == "ties":
+        z = np.round(4 * z) / 4
+    elif kind == "masks":
+        z[::3, :5] = -np.inf
+    y, w = z.argmax(axis=1), rng.uniform(0.5, 2.0, n)
+    starts = [0, 1, 7, 33, m - 1]
+    allowed = np.zeros((2, 3, m), dtype=bool)
+    allowed[SCALE, 0, starts] = allowed[SCALE, :, 0] = allowed[BIAS, :, starts[1:]] = True
+    given = rng.uniform(0.05, 0.6, np.count_nonzero(allowed))
+    found = []
+    for engine in (ARRAY, RANK_MAJOR):
+        block = engine.prepare(z, y, w, statistics=[share_of_row])
+        rows = MemoryRows([replace(block, factors=factors_of(block.statistics))])
+        for problem in (RankCone(rows, allowed), RankCone(MemoryRows([block]), allowed[:, :1])):
+            a = len(problem.atoms)
+            here = problem.evaluate(given[:a], np.arange(a))
+            found.append((here.value, here.gradient, here.hessian, problem.hessian(given[:a], np.arange(a))))
+        told = information(rows, 0.7), information(rows, 0.7, whole_scales=True)
+        found.append([x for i in told for x in (i.weight, i.variances / n, i.errors / n)])
+    half = len(found) // 2
+    for expected, other in zip(found[:half], found[half:], strict=True):
+        for x, y in zip(expected, other, strict=True):
+            np.testing.assert_allclose(y, x, rtol=1e-9, atol=1e-12)
+
+
 def test_the_choice_of_an_engine():
     small, large = np.zeros((2, 3)), np.zeros((2, 3), dtype=np.float32)
     assert engine_for(small) is RANK_MAJOR

@@ -88,13 +88,14 @@ class TakesRows(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
         check()
         return given
 
-    def _read_unchecked(self, X: Any, first_row: int = 0) -> tuple[Given, Callable[[], None]]:
+    def _read_unchecked(self, X: Any, first_row: int = 0) -> tuple[Given, Callable[[], object]]:
         """Rows, and what checks their values in the end (`validation.read_logits`)."""
         self._check_fitted()
+        check: Callable[[], object] = _nothing
         if self.input == "logits":  # the short way, for the many small calls
             given, check = read_logits(X, first_row=first_row)
         else:
-            given, check = self.reader.values(X, first_row), _nothing
+            given = self.reader.values(X, first_row)
         named = hasattr(X, "columns")
         # scikit-learn's words for wrong columns; where there are as many, and no names, it has nothing to say.
         if named or hasattr(self, "feature_names_in_") or given.values.shape[1] != self.n_features_in_:

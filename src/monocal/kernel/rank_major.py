@@ -15,13 +15,14 @@ from itertools import pairwise
 import numpy as np
 
 from ..arrays import Array
+from ..column_sums import sums_from, sums_up_to
 from ..ranks.ranked import Ranked
 from ..ranks.ties import average_ties
 from .array import ArrayEngine, Exponentials
 from .block import Block
 from .curvature import covariance
 from .interface import Sums
-from .point import SCALE, Point
+from .point import BIAS, SCALE, Point
 from .room import room
 from .tail import tail_moments
 
@@ -87,6 +88,39 @@ class RankMajorEngine(ArrayEngine):
             p *= v
             curvature = (ones @ p) / total - mean * mean
         return np.stack([np.log(total), mean, curvature]) @ block.weight
+
+    def information(
+        self, block: Block, scale: float, whole_scales: bool
+    ) -> tuple[float, np.ndarray, np.ndarray] | None:
+        rows, weight = block.rows, np.asarray(block.weight)
+        if rows.tail is not None:
+            return None
+        v, height = np.asarray(rows.depth).T, np.asarray(rows.height)
+        with np.errstate(under="ignore", over="ignore"):
+            p = np.multiply(v, -scale, out=room("p", v.shape))
+            np.exp(p, out=p)
+            if rows.valid is not None:
+                p *= np.asarray(rows.valid).T
+            p /= np.ones(len(v)) @ p
+            below = np.asarray(sums_up_to(p.T)).T  # probability below each start
+            below -= p
+            p *= v
+            first = np.asarray(sums_from(p.T)).T
+            first += height * below
+            p *= v
+            square = np.ones((1, len(weight))) if block.factors is None else _factors(block, None) ** 2
+            part = (square[:1] if whole_scales else square) * weight
+            # Means of squares add up over the rows before they are added up over the ranks; squares of means do not.
+            scales = sums_from(_products(part, p)) + _products(part * height**2, below)
+            lowest = weight * (np.ones(len(v)) @ p - first[0] ** 2)
+            first *= first
+            variances = np.zeros((2, len(square), len(v)))
+            variances[SCALE, : len(part)] = scales - _products(part, first)
+            variances[SCALE, len(part) :, 0] = square[len(part) :] @ lowest
+            errors = square @ (weight * below[-1])
+            below *= weight * (1.0 - below)
+            variances[BIAS] = _products(square, below)
+        return float(weight.sum()), np.maximum(variances, 0.0), errors
 
     def piece_moments(self, p: Array, v: Array, starts: np.ndarray, count: int = 3) -> list[Array]:
         moments: list[Array] = []
@@ -218,10 +252,14 @@ def _between(x: np.ndarray, starts: np.ndarray) -> np.ndarray:
 def _factors(block: Block, own: np.ndarray | None) -> np.ndarray:
     """All factors or some of them, one after another in memory, (K, n); made once for a block."""
     kept: dict[bytes | None, np.ndarray] = block.__dict__.setdefault("_by_factor", {})
-    key = None if own is None else own.tobytes()
-    if key not in kept:
+    if None not in kept:
         assert isinstance(block.factors, np.ndarray)
-        kept[key] = np.ascontiguousarray((block.factors if own is None else block.factors[:, own]).T)
+        kept[None] = np.ascontiguousarray(block.factors.T)
+    if own is None:
+        return kept[None]
+    key = own.tobytes()
+    if key not in kept:
+        kept[key] = kept[None][own]
     return kept[key]
 
 

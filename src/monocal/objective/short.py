@@ -23,6 +23,7 @@ from ..arrays import (
     Array,
     array_namespace,
     beside,
+    clip_,
     count_true,
     device_of,
     exp_,
@@ -134,7 +135,7 @@ class ShortRows:
     @cached_property
     def _finite(self) -> Array:
         """Depths (n, R), and where there is no class one at which it has no probability at any scale."""
-        return array_namespace(self.depth).clip(self.depth, max=_BEYOND)
+        return array_namespace(self.depth).minimum(self.depth, 0 * self.rest_depth[:, None] + _BEYOND)
 
     def own_targets(self, rows: MemoryRows) -> np.ndarray:
         """What the classifier itself says, for `RankCone.leaning_on`: all that is below the top at the lowest rank.
@@ -234,21 +235,26 @@ def _shorten(
         arrays = [cut.depth, cut.mass, cut.first, cut.label, cut.own_depth, cut.own_top]
         return Gathered((_cut_short(block, cut.n_top, *arrays),))
     with np.errstate(under="ignore"):
-        p, _, shift, tail = block.engine.exponentials(block, point)
-        pieces = _Pieces.of(block, point, shift)
-        mass, first = 0 * block.weight, 0 * block.weight
-        if kept < r:
-            mass, first = pieces.sums_below(block, p, r - kept)
-        if tail is not None:
-            mass, first = mass + tail[0], first + pieces.depth_of(tail[1], tail[0], 0)
-        depth = pieces.depths(v[:, -kept:], p[:, -kept:], r - kept)
+        pieces, mass, first = _Pieces.of(block, point), 0 * block.weight, 0 * block.weight
+        depth = pieces.depths(v[:, -kept:], r - kept)
+        if across or kept < r or rows.tail is not None:
+            p, _, shift, tail = block.engine.exponentials(block, point)
+            pieces = pieces.shifted(shift)
+            if kept < r:
+                mass, first = pieces.sums_below(block, p, r - kept)
+            if tail is not None:
+                mass, first = mass + tail[0], first + pieces.depth_of(tail[1], tail[0], 0)
+            if across:
+                depth = _depths_of(p[:, -kept:], pieces.depths(v[:, -kept:], r - kept))
         if rows.valid is not None:
             depth = xp.where(rows.valid[:, -kept:], depth, xp.inf + 0 * depth)
         own_depth, own_top = _own(block, depth, own_scales, pieces, whole)
     rank = xp.astype(block.label_rank, xp.int64)
     inside = xp.clip(rank - (r - kept), min=0)
-    label = pieces.depth_of(block.label_depth, xp.ones_like(block.label_depth), rank)
-    label = xp.where(rank >= r - kept, xp.take_along_axis(depth, inside[:, None], axis=1)[:, 0], label)
+    label = xp.take_along_axis(depth, inside[:, None], axis=1)[:, 0]
+    if kept < r:
+        lower = pieces.depth_of(block.label_depth, xp.ones_like(block.label_depth), rank)
+        label = xp.where(rank >= r - kept, label, lower)
     if rows.tail is not None:
         of_tail = pieces.depth_of(block.label_depth, xp.ones_like(block.label_depth), 0)
         label = xp.where(block.label_depth > rows.height, of_tail, label)
@@ -304,17 +310,22 @@ def _cut_short(
         count = xp.where(some, mass * xp.exp(xp.where(some, mean, none)), none)
     n = len(n_top)
     return ShortRows(
-        xp.clip(depth, min=0.0) + 0.0,
+        _not_negative_(depth),
         xp.where(some, xp.clip(mean, min=0.0), none),
         count,
-        xp.clip(label, min=0.0) + 0.0,
-        xp.clip(own_depth, min=0.0) + 0.0,
+        _not_negative_(label),
+        _not_negative_(own_depth),
         own_top,
         n_top,
         to_numpy(block.weight).astype(np.float64),
         np.full(n, -1) if block.top_class is None else block.top_class,
         np.zeros((n, 0)) if block.context is None else block.context,
     )
+
+
+def _not_negative_(x: Array) -> Array:
+    """Depths without what rounding has left below 0, laid out as they were."""
+    return clip_(x, 0.0, np.inf) + 0.0
 
 
 @dataclass(frozen=True)
@@ -326,7 +337,7 @@ class _Pieces:
     base: Array  # (n, D)
 
     @classmethod
-    def of(cls, block: Block, point: Point, shift: Array | None) -> _Pieces:
+    def of(cls, block: Block, point: Point) -> _Pieces:
         v = block.rows.depth
         xp = array_namespace(v)
         weights, base = parameters(block, point, v)
@@ -334,8 +345,11 @@ class _Pieces:
         weight = -leading
         for part in rest:
             weight = weight - part
-        base = xp.astype(base, xp.float64)
-        return cls(np.append(0, point.jumps), weight, base if shift is None else base - shift)
+        return cls(np.append(0, point.jumps), weight, xp.astype(base, xp.float64))
+
+    def shifted(self, shift: Array | None) -> _Pieces:
+        """The same below a top that has come down by ``-shift`` (n, 1) to the mean of its group."""
+        return self if shift is None else replace(self, base=self.base - shift)
 
     def depth_of(self, v: Array, share: Array, rank: Any) -> Array:
         """``w v - base share`` (n,) at a rank of each row, or of all."""
@@ -360,14 +374,19 @@ class _Pieces:
         depth = self.weight[:, :d] * first - self.base[:, :d] * mass
         return xp.sum(mass, axis=1), xp.sum(depth, axis=1)
 
-    def depths(self, v: Array, p: Array, cut: int) -> Array:
-        """Depths (n, r - cut) of the ranks from ``cut`` on, the same for tied ranks: from ``p``, where it is not too small."""
+    def depths(self, v: Array, cut: int) -> Array:
+        """Depths (n, r - cut) of the ranks from ``cut`` on, tied ranks across pieces apart."""
         xp = array_namespace(v)
         piece = np.searchsorted(self.starts, np.arange(cut, cut + v.shape[1]), side="right") - 1
-        far = self.weight[:, piece] * xp.astype(v, xp.float64) - self.base[:, piece]
-        p = xp.astype(p, xp.float64)
-        near = p > _SMALL
-        return xp.where(near, -xp.log(xp.where(near, p, xp.ones_like(p))), far)
+        return self.weight[:, piece] * xp.astype(v, xp.float64) - self.base[:, piece]
+
+
+def _depths_of(p: Array, far: Array) -> Array:
+    """Depths from ``p``, which is the same for tied ranks; where that is too small, ``far``."""
+    xp = array_namespace(p)
+    p = xp.astype(p, xp.float64)
+    near = p > _SMALL
+    return xp.where(near, -xp.log(xp.where(near, p, xp.ones_like(p))), far)
 
 
 def _own(
