@@ -97,7 +97,9 @@ def test_each_row_alone_equals_the_row_in_the_batch_of_an_export(name, export):
             assert_sound(rows, result, method)
         own = double(getattr(cal, method)(rows))
         narrow = epsilon(rows) if epsilon(rows) > 1e-6 else 0.0
-        assert_near(batch[sane(rows)], own[sane(rows)], max(rounding, narrow))
+        # Parameters are sums of coefficients: in single precision, many of them are rounded by more.
+        summed = epsilon(rows) * cal.solution_.coefficients.sum()
+        assert_near(batch[sane(rows)], own[sane(rows)], max(rounding, narrow, summed))
 
 
 @pytest.mark.parametrize("name", ["MCCT, many jumps", "conditional, all statistics", "conditional, top 5"])

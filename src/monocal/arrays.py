@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Protocol, TypeGuard, TypeVar
 
@@ -87,14 +87,18 @@ class Namespace(Protocol):
 A = TypeVar("A", bound=Array)  # as the caller has it: numpy in, numpy out
 # numpy without its types, which do not take an `Array` for ``out``.
 _np: Any = np
-_NUMPY: Namespace = array_api_compat.array_namespace(np.zeros(0))
+_NAMESPACES: dict[type | None, Namespace] = {np.ndarray: array_api_compat.array_namespace(np.zeros(0))}
 
 
 def array_namespace(*arrays: Array | None) -> Namespace:
     """The library that the arrays belong to."""
-    if len(arrays) == 1 and type(arrays[0]) is np.ndarray:  # the short way, for the many small calls
-        return _NUMPY
+    # The short way, for the many small calls.
+    kind = type(arrays[0]) if len(arrays) == 1 else None
+    if kind in _NAMESPACES:
+        return _NAMESPACES[kind]
     found: Namespace = array_api_compat.array_namespace(*arrays)
+    if kind is not None and is_torch(arrays[0]):
+        _NAMESPACES[kind] = found
     return found
 
 
@@ -126,6 +130,24 @@ def to_numpy_together(xs: list[Array]) -> list[np.ndarray]:
     flat = to_numpy(xp.concat([xp.reshape(x, (-1,)) for x in xs]))
     ends = np.cumsum([np.prod(x.shape, dtype=np.intp) for x in xs])
     return [part.reshape(x.shape) for part, x in zip(np.split(flat, ends[:-1]), xs, strict=True)]
+
+
+def on_its_way(x: Array) -> Callable[[], float]:
+    """One number, on its way to the host; call the result to have it. What a CUDA device is given to do later does not delay
+    it."""
+    if not getattr(x, "is_cuda", False):
+        return partial(float, x)
+    import torch
+
+    there: Any = torch.empty((), dtype=x.dtype, pin_memory=True)
+    there.copy_(x, non_blocking=True)
+    arrived = torch.cuda.current_stream(x.device).record_event()
+
+    def number() -> float:
+        arrived.synchronize()
+        return float(there)
+
+    return number
 
 
 def compute_dtype(x: Array) -> Any:

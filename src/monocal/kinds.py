@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -42,16 +43,21 @@ class Kind:
     array: Callable[[Any], Any]
     back: Callable[[Any, Any, int], Any]
 
-    def knows(self, x: Any) -> bool:
-        """Whether ``x`` is of this kind."""
-        return library_of(x) == self.library and (not self.types or type(x).__name__ in self.types)
+    def knows(self, given: type) -> bool:
+        """Whether things of a type are of this kind."""
+        library = given.__module__.partition(".")[0]
+        return library == self.library and (not self.types or given.__name__ in self.types)
 
 
 def kind_of(x: Any) -> Kind:
     """The kind of ``x``: the first of the table, or a plain array."""
-    if type(x) is np.ndarray:
-        return PLAIN
-    return next((kind for kind in KINDS if kind.knows(x)), PLAIN)
+    given: Any = type(x)
+    return PLAIN if given is np.ndarray else _kind_of(given)
+
+
+@cache
+def _kind_of(given: type) -> Kind:
+    return next((kind for kind in KINDS if kind.knows(given)), PLAIN)
 
 
 def as_array(x: Any) -> Any:

@@ -12,23 +12,26 @@ from __future__ import annotations
 import math
 import numbers
 import re
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from .arrays import A, Array, array_namespace, beside, compute_dtype, is_torch, to_numpy
+from .arrays import A, Array, array_namespace, beside, compute_dtype, is_torch, on_its_way, to_numpy
 from .errors import InputError, InputTypeError, spoken
 from .kinds import as_array
 
 
 @dataclass(frozen=True)
 class Given:
-    """Checked values, the machine epsilon of the type they came in, and the type of results."""
+    """Checked values, the machine epsilon of the type they came in, the type of results; whether all are known to be finite."""
 
     values: Array
     eps: float
     dtype: Any
+    finite: bool = False
 
 
 def read_matrix(x: Any, name: str = "X") -> Given:
@@ -53,27 +56,52 @@ def read_matrix(x: Any, name: str = "X") -> Given:
 _FEW_NUMBERS = 64
 
 
-def check_logits(x: Any, name: str = "X", first_row: int = 0) -> Given:
+def sum_of_all(z: Array) -> Array:
+    """All numbers added up, in a wider type than half precision, where the sum of many would overflow."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return array_namespace(z).sum(z, dtype=compute_dtype(z))
+
+
+def check_logits(
+    x: Any, name: str = "X", first_row: int = 0, total: Callable[[Array], float] | None = None
+) -> Given:
     """Logits (n, m): no NaN, no +inf, at least one finite value a row; ``-inf`` marks a class as not available.
 
-    Rows may be a part of more: the first has number ``first_row`` in messages.
+    Rows may be a part of more: the first has number ``first_row`` in messages. There may be a faster way to their ``total``.
+    """
+    given, check = read_logits(x, name, first_row, total)
+    return replace(given, finite=check())
+
+
+def read_logits(
+    x: Any, name: str = "X", first_row: int = 0, total: Callable[[Array], float] | None = None
+) -> tuple[Given, Callable[[], bool]]:
+    """The same in two steps: logits as they come, and their check, to be called before anything made of them is given away.
+
+    The sum that it looks at is under way by then: who first gives a device more to do need not wait for it.
     """
     given = read_matrix(x, name)
     z = given.values
-    xp = array_namespace(z)
     if type(z) is np.ndarray and z.size <= _FEW_NUMBERS:
-        fine = math.isfinite(sum(z.ravel().tolist()))
+        found: Callable[[], float] = partial(sum, z.ravel().tolist())
+    elif total is not None:
+        found = partial(total, z)
     else:
-        with np.errstate(over="ignore", invalid="ignore"):
-            # In a wider type than half precision, where the sum of many would overflow.
-            fine = math.isfinite(xp.sum(z, dtype=compute_dtype(z)))
-    if not fine:
-        repair, leave = "Remove or repair such rows first.", "Leave at least one class available."
-        only = "Only -inf is allowed (the class is not available in that row)."
-        _reject_rows(xp.any(xp.isnan(z), axis=1), name, "contains NaN", repair, first_row)
-        _reject_rows(xp.any(z == np.inf, axis=1), name, "contains infinity", only, first_row)
-        _reject_rows(xp.all(z == -np.inf, axis=1), name, "has -inf for every class", leave, first_row)
-    return given
+        found = on_its_way(sum_of_all(z))
+    return given, partial(_check_total, found, z, name, first_row)
+
+
+def _check_total(total: Callable[[], float], z: Array, name: str, first_row: int) -> bool:
+    """Whether all are finite. What may not be infinite, or is no number, is refused."""
+    if math.isfinite(total()):
+        return True
+    xp = array_namespace(z)
+    repair, leave = "Remove or repair such rows first.", "Leave at least one class available."
+    only = "Only -inf is allowed (the class is not available in that row)."
+    _reject_rows(xp.any(xp.isnan(z), axis=1), name, "contains NaN", repair, first_row)
+    _reject_rows(xp.any(z == np.inf, axis=1), name, "contains infinity", only, first_row)
+    _reject_rows(xp.all(z == -np.inf, axis=1), name, "has -inf for every class", leave, first_row)
+    return False
 
 
 def check_probabilities(x: Any, name: str = "X", first_row: int = 0) -> Given:

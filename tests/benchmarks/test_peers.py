@@ -6,7 +6,6 @@ import argparse
 import importlib.util
 import json
 import math
-import sys
 from datetime import date
 from pathlib import Path
 
@@ -17,13 +16,11 @@ from scipy.special import log_softmax
 
 import monocal as mc
 from monocal.data import synthetic
+from peers import cell, environment, glance, growth, optimum, tables
+from peers.methods import METHODS, RIVALS, choose
+from peers.runner import Runner, ending
 
 FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
-sys.path.insert(0, str(FOLDER))
-
-from peers import cell, environment, glance, growth, optimum, tables  # noqa: E402  it stands in benchmarks
-from peers.methods import METHODS, RIVALS, choose  # noqa: E402  it stands in benchmarks
-from peers.runner import Runner, ending  # noqa: E402  it stands in benchmarks
 
 MEASURED = {"unit_ms": 1.0, "fit_memory": 1.25, "predict_memory": 1.0, "nll": 0.5, "inverted": 0.0}
 

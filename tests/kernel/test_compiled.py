@@ -2,6 +2,7 @@
 
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 
 import numpy as np
 import pandas as pd
@@ -16,7 +17,11 @@ from monocal.calibration.statistics import compute_all
 from monocal.data import synthetic
 from monocal.kernel import compiled
 from monocal.objective import short
+from monocal.objective.information import information
 from monocal.ranks.ranked import rank_rows
+from monocal.rows.block import prepare_block
+from monocal.rows.memory import MemoryRows
+from monocal.rows.reader import Checked
 
 pytest.importorskip("numba")
 
@@ -370,3 +375,46 @@ def test_odds_that_single_precision_cannot_hold_are_told_apart(monkeypatch):
     expected = cal.transform(z)
     monkeypatch.setattr(compiled, "LARGE", 0)
     np.testing.assert_allclose(cal.transform(z), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("threads", ["1", "3"])
+@pytest.mark.parametrize("step", [0.0, 1.0])
+def test_rows_prepared_at_once_are_those_of_each_block(step, threads, monkeypatch):
+    """Some are masked, some are cut: these blocks are prepared by themselves, and all others as ever."""
+    monkeypatch.setenv("OMP_NUM_THREADS", threads)
+    rng = np.random.default_rng(0)
+    z = (rng.normal(size=(3000, 500)) * 3).astype(np.float32)
+    z = np.round(z / step) * step if step else z
+    y, weight = rng.integers(0, 500, len(z)), rng.uniform(0.5, 2.0, len(z)).astype(np.float32)
+    z[700, y[700] - 1], z[2100] = -np.inf, z[2100] * 1e6
+    blocks = MemoryRows.prepare(z, y, weight).blocks
+    ends = np.cumsum([0] + [block.n_rows for block in blocks])
+    assert ends[-1] == len(z)
+    assert [block.rows.valid is not None for block in blocks].count(True) == 1
+    for block, (i, j) in zip(blocks, pairwise(ends), strict=True):
+        alone = prepare_block(Checked(z, y, weight)[slice(i, j)])
+        for name in ("depth", "height", "top"):
+            np.testing.assert_array_equal(getattr(block.rows, name), getattr(alone.rows, name))
+        for name in ("weight", "label_depth", "label_rank", "label_held", "label_size"):
+            np.testing.assert_array_equal(getattr(block, name), getattr(alone, name))
+        assert not (alone.rows.tied & ~block.rows.tied).any()
+
+
+@pytest.mark.parametrize("n_factors", [0, 1, 9])
+def test_information_on_atoms_as_in_plain_operations(n_factors, monkeypatch):
+    rng = np.random.default_rng(n_factors)
+    z = (rng.normal(size=(700, 300)) * rng.uniform(0.1, 30, size=(700, 1))).astype(np.float32)
+    y, weight = rng.integers(0, 300, len(z)), rng.uniform(0.5, 2.0, len(z)).astype(np.float32)
+    statistics = [lambda ranked: ranked.depth[:, -2]]
+    found = []
+    for dtype in (None, np.float64):
+        rows = MemoryRows.prepare(z, y, weight, statistics=statistics, dtype=dtype)
+        if n_factors:
+            rows = rows.with_factors(
+                lambda gap: np.hstack([0 * gap + 1, *(gap % k for k in range(1, n_factors))])
+            )
+        found.append(information(rows, 0.7, whole_scales=True))
+    fast, plain = found
+    assert fast.weight == pytest.approx(plain.weight, rel=1e-6)
+    np.testing.assert_allclose(fast.errors, plain.errors, rtol=1e-5)
+    np.testing.assert_allclose(fast.variances, plain.variances, rtol=1e-4, atol=1e-6 * plain.variances.max())

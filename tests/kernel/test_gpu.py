@@ -10,6 +10,7 @@ from monocal.data import synthetic
 
 torch = pytest.importorskip("torch")
 from monocal.export import LogitsProcessor, to_torch  # noqa: E402  needs torch
+from monocal.kernel.array import ArrayEngine  # noqa: E402
 from monocal.kernel.triton_prepare import prepare  # noqa: E402  needs torch
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
@@ -136,6 +137,22 @@ def test_each_row_alone_equals_the_row_in_the_batch(fitted, dtype):
         for i in range(0, len(rows), 5):
             assert torch.equal(cal.predict_proba(rows[i : i + 1])[0], p[i])
             assert torch.equal(cal.transform(rows[i : i + 1])[0], f[i])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [(np.nan, "contains NaN"), (np.inf, "contains infinity"), (-np.inf, "has -inf for every class")],
+)
+def test_what_is_wrong_is_refused_though_the_device_was_asked_first(fitted, wrong, message):
+    m, calibrators = fitted
+    rows = hostile_rows(m, torch.float32)
+    rows[3] = wrong
+    rows[5, 0] = wrong if np.isnan(wrong) else 0.0
+    for cal in calibrators:
+        for method in (cal.predict_proba, cal.transform, cal.predict):
+            with pytest.raises(mc.InputError, match=f"{message}: first in row 3"):
+                method(rows.cuda())
+        assert torch.isfinite(cal.predict_proba(rows[6:9].cuda())).all()
 
 
 @pytest.mark.parametrize("m", [1500, 3000])
@@ -265,6 +282,20 @@ def test_rows_of_every_length_are_sorted(m):
     assert torch.equal(found.label_held.cpu(), (depth == label).sum(dim=1))
     tied = (depth[:, 1:] == depth[:, :-1]).any(dim=0).numpy()
     assert (found.rows.tied == np.append(False, tied)).all()
-    if m > 1:
-        z[5, 0] = -np.inf  # masked rows take another way
-        assert prepare(z.cuda(), y.cuda()) is None
+
+
+@pytest.mark.parametrize("m", [2, 33, 1500, 5000])
+def test_masked_rows_are_prepared_as_by_array_operations(m):
+    rng = np.random.default_rng(m)
+    z = torch.as_tensor(rng.normal(size=(6, m)).astype(np.float32))
+    z[1:3] = z[1:3].round()  # ties
+    z[::2, : m // 2] = -np.inf
+    z[3, 0] = -3e38  # a depth that is cut
+    z[4, :-1] = -np.inf
+    y = torch.full((6,), m - 1)
+    found, plain = prepare(z.cuda(), y.cuda()), ArrayEngine().prepare(z, y, None)
+    for name in ("depth", "height", "top", "valid"):
+        assert torch.equal(getattr(found.rows, name).cpu(), getattr(plain.rows, name)), name
+    for name in ("label_depth", "label_rank", "label_held"):
+        assert torch.equal(getattr(found, name).cpu(), getattr(plain, name)), name
+    assert (found.rows.tied == plain.rows.tied).all()

@@ -159,6 +159,31 @@ def test_engines_agree_with_the_oracle(name, rows, top_k, with_factors):
     np.testing.assert_allclose(alone.gradient[index], gradient, atol=tol)
 
 
+@pytest.mark.parametrize("kind", ["ties", "mixed"])
+@pytest.mark.parametrize("name", ENGINES)
+def test_many_atoms_among_ties(name, kind):
+    """An engine may take atoms a few at a time: groups of ties reach from one lot to the next."""
+    engine, make, tol = ENGINES[name]
+    if engine is COMPILED:
+        pytest.importorskip("numba")
+    array, rng = make(), np.random.default_rng(8)
+    z = ROWS[kind](rng).astype(np.float32).astype(np.float64)
+    y, w = z.argmax(axis=1), rng.uniform(0.5, 2.0, N).astype(np.float32).astype(np.float64)
+    block = engine.prepare(array(z), array(y), array(w), statistics=[share_of_row])
+    block = replace(block, factors=factors_of(block.statistics))
+    height = z.max(axis=1) - np.where(np.isfinite(z), z, np.inf).min(axis=1)
+    psi = np.stack([np.ones(N), height / (1 + height), 1 / (1 + height)], axis=1)
+    allowed = np.ones((2, 3, M), dtype=bool)
+    allowed[BIAS, :, 0] = allowed[SCALE, 1:, 1:] = False
+    atoms = [tuple(cell) for cell in np.argwhere(allowed).tolist()]
+    coefficients = rng.uniform(0.01, 0.1, len(atoms))
+    found = RankCone(MemoryRows([block]), allowed).evaluate(coefficients, np.arange(len(atoms)))
+    value, gradient, hessian = objective(z, y, w, psi, atoms, coefficients, None)
+    assert abs(found.value - value) < tol
+    np.testing.assert_allclose(found.gradient, gradient, atol=tol)
+    np.testing.assert_allclose(found.hessian, hessian, atol=10 * tol, rtol=2 * tol)
+
+
 @pytest.mark.parametrize("kind", ["plain", "ties", "tied-tops"])
 @pytest.mark.parametrize("name", ENGINES)
 def test_a_rest_of_which_only_number_and_depth_are_known(name, kind):

@@ -5,20 +5,11 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
-
 import numpy as np
 import pytest
 
+import interval_coverage as coverage
 import monocal as mc
-
-path = Path(__file__).parents[2] / "benchmarks" / "interval_coverage.py"
-spec = importlib.util.spec_from_file_location("coverage_benchmark", path)
-assert spec is not None
-assert spec.loader is not None
-coverage = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(coverage)
 
 TRIALS = 80
 # Of 80 trials that cover with 95 %, fewer than 69 succeed once in a thousand times.

@@ -1,4 +1,4 @@
-"""A headless browser that opens a page at a given width and tells what a visitor would see."""
+"""A report, and a headless browser that opens a page at a given width and tells what a visitor would see."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+import monocal as mc
+from monocal.data import LogitsSet
 from monocal.report.deadline import TimedTrial
 
 BINARIES = ("chromium", "chromium-browser", "google-chrome", "chrome")
@@ -78,6 +80,20 @@ addEventListener("load", () => {
 FRAME = """<!DOCTYPE html><meta charset="utf-8"><body style="margin:0"><pre id="found"></pre><script>
 addEventListener("message", (e) => { document.getElementById("found").textContent = e.data; });
 </script><iframe src="page.html" style="border:0;width:WIDTHpx;height:900px"></iframe>"""
+
+
+@pytest.fixture(scope="session")
+def sets():
+    data = mc.data.synthetic(3000, 30, seed=5, overconfidence=2.5)
+    cal = LogitsSet(
+        data.values[:1500], data.labels[:1500], name="made-up data", notes=("labels were one-hot",)
+    )
+    return cal, LogitsSet(data.values[1500:], data.labels[1500:], name="made-up data")
+
+
+@pytest.fixture(scope="session")
+def report(sets):
+    return mc.report.collect(*sets, calibrator=mc.ConditionalMCCT(n_knots=3), n_boot=20)
 
 
 @pytest.fixture(scope="session")

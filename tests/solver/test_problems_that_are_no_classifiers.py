@@ -274,3 +274,11 @@ def test_a_problem_with_slow_calls_comes_to_the_same_point_in_fewer_steps(seed, 
     np.testing.assert_allclose(one.coefficients, other.coefficients, atol=1e-5)
     if not far_off:
         assert other.n_iter < one.n_iter
+
+
+def test_the_longer_it_takes_the_more_atoms_may_join():
+    """Six hundred atoms above their bounds, where twenty-four may join at first: not one hundred iterations."""
+    target = np.linspace(1.0, 2.0, 600)
+    found = minimize(LeastSquares(np.eye(600), target), tol=1e-8, max_iter=24)
+    assert found.converged
+    np.testing.assert_allclose(found.coefficients, target, atol=1e-4)

@@ -16,7 +16,15 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.utils.validation import validate_data
 
-from ..arrays import Array, array_namespace, is_torch, keep_argmax, ordered_softmax, to_numpy
+from ..arrays import (
+    Array,
+    array_namespace,
+    is_torch,
+    keep_argmax,
+    ordered_softmax,
+    takes_triton,
+    to_numpy,
+)
 from ..errors import InputError, spoken
 from ..kinds import kind_of
 from ..layout import Flat, GatheredRows
@@ -163,8 +171,11 @@ class AppliesMap(TakesRows, ABC):
         context: np.ndarray | None = None,
     ) -> Any:
         """The result for rows in memory, an array of the library and type of ``X``; or of type ``dtype``."""
-        given = self._read(X, first_row)
+        given, check = self._read_unchecked(X, first_row)
         values = given.values
+        later = takes_triton(values) and self._any_array and method != "predict"
+        if not later:
+            check()
         check_context_rows(context, values.shape[0], first_row)
         if method == "predict" and self.preserves_top1:
             return array_namespace(values).argmax(values, axis=1)
@@ -172,7 +183,11 @@ class AppliesMap(TakesRows, ABC):
         if dtype is not None and not str(dtype).startswith("torch"):
             values = to_numpy(values)
         logits = self._logits_of(given)
-        found = function(logits, *as_arguments(context))
+        try:
+            found = function(logits, *as_arguments(context))
+        finally:  # a device has got its work; where that failed for what values are, it is the check that says so
+            if later:
+                check()
         result = _back(found, values, dtype or given.dtype)
         kept = logits is values and result.dtype == found.dtype and self._keeps_argmax(logits, method)
         if self.preserves_top1 and not kept:

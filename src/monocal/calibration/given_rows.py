@@ -6,6 +6,7 @@ context  ->  numbers and categories as codes (n, C)
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import copy
 from typing import Any, ClassVar, Self
 
@@ -20,7 +21,7 @@ from ..layout import Flat, GatheredRows, Layout
 from ..rows.context import ContextReader
 from ..rows.inputs import laid_out
 from ..rows.reader import Reader
-from ..validation import Given, check_logits
+from ..validation import Given, read_logits
 
 
 class TakesRows(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -83,14 +84,23 @@ class TakesRows(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
             check_is_fitted(self)
 
     def _read(self, X: Any, first_row: int = 0) -> Given:
+        given, check = self._read_unchecked(X, first_row)
+        check()
+        return given
+
+    def _read_unchecked(self, X: Any, first_row: int = 0) -> tuple[Given, Callable[[], object]]:
+        """Rows, and what checks their values in the end (`validation.read_logits`)."""
         self._check_fitted()
-        logits = self.input == "logits"  # the short way, for the many small calls
-        given = check_logits(X, first_row=first_row) if logits else self.reader.values(X, first_row)
+        check: Callable[[], object] = _nothing
+        if self.input == "logits":  # the short way, for the many small calls
+            given, check = read_logits(X, first_row=first_row)
+        else:
+            given = self.reader.values(X, first_row)
         named = hasattr(X, "columns")
         # scikit-learn's words for wrong columns; where there are as many, and no names, it has nothing to say.
         if named or hasattr(self, "feature_names_in_") or given.values.shape[1] != self.n_features_in_:
             validate_data(self, X if named else given.values, reset=False, skip_check_array=True)
-        return given
+        return given, check
 
     def _logits_of(self, given: Given) -> Array:
         """Logits in a library that the family can work with."""
@@ -119,6 +129,10 @@ class TakesRows(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
         codes = known.codes(context)
         self.unseen_ += known.count_missing(codes)
         return codes
+
+
+def _nothing() -> None:
+    """What is left to check of rows that are checked."""
 
 
 def gathered(rows: Any) -> Any:

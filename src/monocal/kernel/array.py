@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import reduce
+from operator import add
 from typing import ClassVar
 
 import numpy as np
@@ -26,7 +28,7 @@ from .compiled_sums import Cut
 from .curvature import hessian_of, within_ties
 from .interface import Sums
 from .point import Point, from_top, in_parts, weighted
-from .run import Alone, Run, Threads
+from .run import Run, Threads
 from .tail import tail_moments
 from .totals import Totals, label_sums, label_totals, scale_totals, with_top_labels
 
@@ -53,10 +55,9 @@ class ArrayEngine:
         dtype: object = None,
         ordered: bool = True,
         into: np.ndarray | None = None,
-        ranked: Ranked | None = None,
     ) -> Block:
         xp = array_namespace(logits)
-        rows = ranked or self._ranked(logits, top_k, dtype, ordered, into)
+        rows = self._ranked(logits, top_k, dtype, ordered, into)
         depth, tail = rows.depth, rows.tail
         z_label = xp.astype(xp.take_along_axis(logits, labels[:, None], axis=1), depth.dtype)
         with np.errstate(over="ignore"):
@@ -72,14 +73,23 @@ class ArrayEngine:
             size = held + xp.where(label_depth == rows.height, tail.ties, 0 * held)
         if weight is None:
             weight = xp.ones(depth.shape[0], dtype=depth.dtype, **device_of(depth))
-        stats = None
-        if statistics:
-            known = self._measured(rows)
-            stats = xp.stack([xp.astype(s(known), depth.dtype) for s in statistics], axis=1)
+        stats = self.measure(self._measured(rows), statistics) if statistics else None
         return Block(self, rows, xp.astype(weight, depth.dtype), label_depth, below, held, size, stats)
 
-    def rank_in_place(self, logits: Array, into: np.ndarray) -> Ranked | None:
+    def prepare_in_place(
+        self,
+        logits: Array,
+        labels: Array,
+        weight: Array | None,
+        into: np.ndarray,
+        threads: Threads,
+        measured: bool = False,
+    ) -> Block | None:
         return None
+
+    def measure(self, rows: Ranked, statistics: Sequence[Callable[[Ranked], Array]]) -> Array:
+        xp = array_namespace(rows.depth)
+        return xp.stack([xp.astype(s(rows), rows.depth.dtype) for s in statistics], axis=1)
 
     def _ranked(
         self, logits: Array, top_k: int | None, dtype: object, ordered: bool, into: np.ndarray | None
@@ -125,6 +135,11 @@ class ArrayEngine:
 
     def information(
         self, block: Block, scale: float, whole_scales: bool
+    ) -> tuple[float, np.ndarray, np.ndarray] | None:
+        return None
+
+    def information_of_run(
+        self, run: Run, scale: float, whole_scales: bool
     ) -> tuple[float, np.ndarray, np.ndarray] | None:
         return None
 
@@ -240,20 +255,21 @@ class ArrayEngine:
         return p, total + tail[0], shift, tail
 
     def scale_sums(self, block: Block, scale: float) -> np.ndarray:
-        return self._scale_sums(block, scale, Alone())
+        return self._scale_sums(Run.of(block), scale)
 
-    def _scale_sums(self, block: Block, scale: float, threads: Threads) -> np.ndarray:
-        block = self._precise(block)
+    def _scale_sums(self, run: Run, scale: float) -> np.ndarray:
+        block = self._precise(run.block)
         # ``log sum_i exp(-scale v_i)``, minus its slope ``E_p[v]``, and ``E_p[v^2] - E_p[v]^2``. The order plays no part.
         v = block.rows.depth
         xp = array_namespace(v)
         with np.errstate(under="ignore"):
             weights = in_parts(xp.asarray([[-scale]], dtype=xp.float64, **device_of(v)), v.dtype)
-            total, first, second = self._scale_moments_of_rows(block, weights, threads)
+            total, first, second = self._scale_moments_of_rows(block, weights, run.threads)
             mean = first / total
             curvature = second / total - mean * mean
-        rows = xp.stack([xp.log(total), mean, curvature])
-        return to_numpy(xp.sum(rows * block.weight, axis=1, dtype=xp.float64))
+        rows = xp.stack([xp.log(total), mean, curvature]) * block.weight
+        parts = [xp.sum(rows[:, part], axis=1, dtype=xp.float64) for part in run.slices()]
+        return to_numpy(reduce(add, parts))
 
     def _scale_moments_of_rows(
         self, block: Block, weights: list[Array], threads: Threads

@@ -66,13 +66,33 @@ def in_order(z: np.ndarray, r: int, into: np.ndarray | None = None) -> np.ndarra
     return out if r == m else out[:, m - r :].copy()  # the room is wanted again
 
 
-def depths_in_order(z: np.ndarray, into: np.ndarray) -> np.ndarray:
-    """Depths below the top of each row, in order, ``into`` an array; returns the tops, (n,)."""
-    from .sorting import sort_rows
+@dataclass(frozen=True)
+class Prepared:
+    """What is known of rows once they are sorted."""
 
-    top = np.empty(len(z), dtype=z.dtype)
-    sort_rows(z, into, top)
-    return top
+    top: np.ndarray  # (n,)
+    height: np.ndarray  # (n,)
+    label_depth: np.ndarray  # (n,)
+    label_rank: np.ndarray  # (n,), the first of those that hold it
+    label_held: np.ndarray  # (n,), how many do
+    tied: np.ndarray  # (r,) bool: whether a rank equals the one below it in some row
+    measured: dict[str, np.ndarray] | None  # `STATISTICS`, (n,) each, where they were wanted
+
+
+def prepare(
+    z: np.ndarray, labels: np.ndarray, into: np.ndarray, threads: Threads, measured: bool
+) -> Prepared:
+    """Depths below the top of each row, in order, ``into`` an array, and what is known then."""
+    from .prepare_loops import prepare_rows
+
+    n, m = z.shape
+    top, height, label_depth = np.empty((3, n), dtype=z.dtype)
+    rank, held = np.empty((2, n), dtype=np.intp)
+    tied, found = np.zeros(m, np.uint8), np.empty((n if measured else 0, len(STATISTICS)), dtype=z.dtype)
+    args = z, labels, into, top, height, label_depth, rank, held, tied, found, first_turn()
+    threads.share(lambda: prepare_rows(*args), worth(z))
+    known = dict(zip(STATISTICS, found.T, strict=True)) if measured else None
+    return Prepared(top, height, label_depth, rank, held, tied > 0, known)
 
 
 _NONE = np.empty(0, dtype=np.float32)
@@ -108,7 +128,7 @@ def scale_moments_of_rows(v: np.ndarray, weights: list[np.ndarray], threads: Thr
     """``sum p``, ``sum p v``, ``sum p v^2`` of each row (3, n), ``p = exp(sum(weights) v)``; weights (1, 1) each."""
     out = np.empty((3, len(v)), dtype=v.dtype)
     (leading, lesser), loop, turn = (w[0, 0] for w in weights), loops().scale_moments_of_rows, first_turn()
-    threads.share(lambda: loop(v, leading, lesser, out, turn), pieces_of(len(v)))
+    threads.share(lambda: loop(v, leading, lesser, out, turn), worth(v))
     return out
 
 
@@ -117,9 +137,11 @@ def first_turn() -> np.ndarray:
     return np.zeros(1, dtype=np.int64)
 
 
-def pieces_of(n_rows: int) -> int:
-    """In how many pieces threads take rows that are not added up."""
-    return -(-n_rows // int(loops().ROWS))
+def worth(v: Array) -> int:
+    """How many threads it is worth to wake for something quick with each number of an array."""
+    n, m = v.shape
+    threads: int = max(1, n * m // 2**17)
+    return threads
 
 
 def tail_sums(

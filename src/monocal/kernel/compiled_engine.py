@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 
 from ..arrays import Array
-from ..ranks.ranked import LARGEST, Ranked, in_order, rank_rows
-from . import compiled, compiled_sums, compiled_totals
+from ..ranks.ranked import Ranked, in_order, rank_rows
+from . import compiled, compiled_information, compiled_sums, compiled_totals
 from .array import ArrayEngine, Exponentials
 from .block import Block, row_by_row
 from .interface import Sums
 from .point import Point
-from .run import Alone, Run, Threads
+from .run import Run, Threads, added
 from .totals import Totals
 
 
@@ -34,15 +34,25 @@ class CompiledEngine(ArrayEngine):
         sort = compiled.in_order if compiled.suits(logits) else in_order
         return rank_rows(logits, top_k, dtype, ordered, into=into, in_order=sort)
 
-    def rank_in_place(self, logits: Array, into: np.ndarray) -> Ranked | None:
+    def prepare_in_place(
+        self,
+        logits: Array,
+        labels: Array,
+        weight: Array | None,
+        into: np.ndarray,
+        threads: Threads,
+        measured: bool = False,
+    ) -> Block | None:
         if not compiled.suits(logits):
             return None
-        z = np.asarray(logits)
-        with np.errstate(over="ignore"):
-            top = compiled.depths_in_order(z, into)
-        height = into[:, 0].copy()
-        plain = bool((height <= LARGEST).all())  # nothing is masked, and nothing must be cut
-        return Ranked(into, height, top[:, None], None, None, z.shape[1]) if plain else None
+        z, n = np.asarray(logits), len(logits)
+        found = compiled.prepare(z, np.ascontiguousarray(labels, dtype=np.int64), into, threads, measured)
+        rows = Ranked(
+            into, found.height, found.top[:, None], None, None, z.shape[1], found.tied, found.measured
+        )
+        weight = np.ones(n, z.dtype) if weight is None else np.asarray(weight, dtype=z.dtype)
+        held = found.label_held
+        return Block(self, rows, weight, found.label_depth, found.label_rank, held, held)
 
     def _measured(self, rows: Ranked) -> Ranked:
         plain = rows.valid is None and rows.tail is None and compiled.suits(rows.depth)
@@ -64,28 +74,26 @@ class CompiledEngine(ArrayEngine):
         """One loop over the rows, and one more where a Hessian is wanted."""
         if not self.row_by_row(block, point.whole_scales):
             return super().sums(block.in_double() if _is_plain(block) else block, point)
-        return self.sums_of_run(Run(block, np.array([block.n_rows]), Alone()), point)
+        return self.sums_of_run(Run.of(block), point)
 
     def sums_of_run(self, run: Run, point: Point) -> Sums:
         values, by_rank, whole = compiled_sums.gradients_of_blocks(
             *_numbers(run.block), point, run.ends, run.threads
         )
         hessian = self.hessian_of_run(run, point) if len(point.start) else np.zeros((0, 0))
-        return Sums(float(values.sum()), by_rank.sum(axis=0), whole[:, 1:].sum(axis=0), hessian)
+        return Sums(float(added(values)), added(by_rank), added(whole[:, 1:]), hessian)
 
     def hessian(self, block: Block, point: Point) -> np.ndarray:
         if not self.row_by_row(block, point.whole_scales):
             return super().hessian(block, point)
-        return self.hessian_of_run(Run(block, np.array([block.n_rows]), Alone()), point)
+        return self.hessian_of_run(Run.of(block), point)
 
     def hessian_of_run(self, run: Run, point: Point) -> np.ndarray:
         tied = run.block.rows.tied
         among_ties = tied is None or bool(tied[point.columns[0]].any())
-        found = compiled_sums.hessians_of_blocks(
-            *_numbers(run.block), point, run.ends, among_ties, run.threads
+        return added(
+            compiled_sums.hessians_of_blocks(*_numbers(run.block), point, run.ends, among_ties, run.threads)
         )
-        total: np.ndarray = found.sum(axis=0)
-        return total
 
     def row_by_row(self, block: Block, whole_scales: bool) -> bool:
         return _is_plain(block) and (block.factors is None or whole_scales)
@@ -93,7 +101,7 @@ class CompiledEngine(ArrayEngine):
     def totals(self, block: Block, whole_scales: bool) -> Totals:
         if not self.row_by_row(block, whole_scales):
             return super().totals(block, whole_scales)
-        return self.totals_of_run(Run(block, np.array([block.n_rows]), Alone()), whole_scales)
+        return self.totals_of_run(Run.of(block), whole_scales)
 
     def totals_of_run(self, run: Run, whole_scales: bool) -> Totals:
         return compiled_totals.totals_of_run(run)
@@ -101,11 +109,16 @@ class CompiledEngine(ArrayEngine):
     def label_sums_of_run(self, run: Run) -> np.ndarray:
         return compiled_totals.label_sums_of_run(run)
 
+    def information_of_run(
+        self, run: Run, scale: float, whole_scales: bool
+    ) -> tuple[float, np.ndarray, np.ndarray]:
+        return compiled_information.information_of_run(run, scale)
+
     def scale_totals_of_run(self, run: Run) -> Totals:
         return compiled_totals.scale_totals_of_run(run)
 
     def scale_sums_of_run(self, run: Run, scale: float) -> np.ndarray:
-        return self._scale_sums(run.block, scale, run.threads)
+        return self._scale_sums(run, scale)
 
     def probabilities(self, block: Block, point: Point) -> tuple[Block, Array, Array, list[Array] | None]:
         if not _is_plain(block):

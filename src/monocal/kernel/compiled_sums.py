@@ -18,6 +18,7 @@ import numpy as np
 
 from .compiled import first_turn
 from .point import Point
+from .room import room
 
 if TYPE_CHECKING:
     from .run import Threads
@@ -54,15 +55,15 @@ def gradients_of_blocks(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Sums over the rows of each block, of which the last rows are followed by those at ``ends`` (B,), by some threads.
 
-    Weighted log-partitions (B,); ``p v``, ``p U`` and ``psi p`` at each rank (B, 2 + K, r); ``psi p v`` over all ranks (B, K).
-    The factors are those of ``point.own``, or all.
+    Weighted log-partitions (B,); ``p v``, ``p U`` and ``psi p`` at each rank (B, 2 + K, r), in a room of the thread (`room`);
+    ``psi p v`` over all ranks (B, K). The factors are those of ``point.own``, or all.
     """
     own = point.own
     if own is None:
         own = np.arange(1 if psi is None else psi.shape[1])
     # What is in them, the loop writes: fresh memory costs less where it is used.
     values, whole = np.empty(len(ends)), np.empty((len(ends), len(own)))
-    by_rank = np.empty((len(ends), 2 + len(own), v.shape[1]))
+    by_rank = room("by_rank", (len(ends) * (2 + len(own)), v.shape[1])).reshape(len(ends), -1, v.shape[1])
     loop, parameters, turn = loops().gradients_of_blocks, _parameters(v, psi, point), first_turn()
     threads.share(
         lambda: loop(v, *parameters, weight, height, own, ends, values, by_rank, whole, turn), len(ends)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from .block import Block
     from .compiled_sums import Cut
     from .point import Point
-    from .run import Run
+    from .run import Run, Threads
     from .totals import Totals
 
 
@@ -78,16 +78,29 @@ class Engine(Protocol):
         dtype: object = None,
         ordered: bool = True,
         into: np.ndarray | None = None,
-        ranked: Ranked | None = None,
     ) -> Block:
         """Sort rows of logits (n, m) and find their labels (n,).
 
         ``ordered=False`` will do where no atom begins above the lowest rank. The depths of all ranks may have a place ``into``
-        which they go. Rows that are ``ranked`` already are not sorted again.
+        which they go.
         """
 
-    def rank_in_place(self, logits: Array, into: np.ndarray) -> Ranked | None:
-        """All ranks of any number of rows, ``into`` an array; None where rows need more room than that."""
+    def prepare_in_place(
+        self,
+        logits: Array,
+        labels: Array,
+        weight: Array | None,
+        into: np.ndarray,
+        threads: Threads,
+        measured: bool = False,
+    ) -> Block | None:
+        """All ranks of any number of rows, ``into`` an array, with statistics (`Ranked.measured`) where they are wanted.
+
+        None where an engine does not do so. Rows higher than `LARGEST` need more than that, and must be prepared again.
+        """
+
+    def measure(self, rows: Ranked, statistics: Sequence[Callable[[Ranked], Array]]) -> Array:
+        """Statistics (n, S) of rows."""
 
     def totals(self, block: Block, whole_scales: bool) -> Totals:
         """Label sums and atom moments; ``whole_scales`` as in `Point`."""
@@ -117,6 +130,11 @@ class Engine(Protocol):
 
     def scale_sums_of_run(self, run: Run, scale: float) -> np.ndarray:
         """`scale_sums`."""
+
+    def information_of_run(
+        self, run: Run, scale: float, whole_scales: bool
+    ) -> tuple[float, np.ndarray, np.ndarray] | None:
+        """`information`."""
 
     def scale_totals_of_run(self, run: Run) -> Totals:
         """`totals.scale_totals`."""

@@ -196,16 +196,21 @@ def tail_sums(z, top, height, leading, lesser, base, out):
 
 
 @loop
+def place_of(here, row):
+    # In a row sorted downwards: how many values lie above, and how many are equal.
+    low, high = 0, row.size
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (middle + 1, high) if row[middle] > here else (low, middle)
+    while high < row.size and row[high] == here:
+        high += 1
+    return low, high - low
+
+
+@loop
 def find_labels(depth, label_depth, first, held, tied):
     for n in range(depth.shape[0]):
-        row, here = depth[n], label_depth[n]
-        low, high = 0, row.size
-        while low < high:
-            middle = (low + high) // 2
-            low, high = (middle + 1, high) if row[middle] > here else (low, middle)
-        first[n] = low
-        while high < row.size and row[high] == here:
-            high += 1
-        held[n] = high - low
+        row = depth[n]
+        first[n], held[n] = place_of(label_depth[n], row)
         for i in range(row.size - 1):
             tied[i] |= np.uint8(row[i] == row[i + 1])

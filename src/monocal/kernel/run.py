@@ -49,6 +49,13 @@ class Alone:
         return 1
 
 
+def added(parts: np.ndarray) -> np.ndarray:
+    """Sums of blocks, which lie along the first axis, added from first to last."""
+    # A sum over what has one number in each would be taken pair by pair.
+    total: np.ndarray = parts.sum(axis=0) if parts[0].size > 1 else parts.cumsum(axis=0)[-1]
+    return total
+
+
 @dataclass(frozen=True)
 class Run:
     """Blocks that lie one after another, as one."""
@@ -57,8 +64,22 @@ class Run:
     ends: np.ndarray  # (B,), behind the last row of each
     threads: Threads
 
+    @classmethod
+    def of(cls, block: Block) -> Run:
+        """One block alone."""
+        return cls(block, np.array([block.n_rows]), Alone())
+
     def blocks(self) -> list[Block]:
         return self.block.split(self.ends)
+
+    def slices(self) -> list[slice]:
+        """The rows of each block."""
+        return [slice(i, j) for i, j in pairwise([0, *self.ends.tolist()])]
+
+    def weight(self) -> float:
+        """Of all rows, block by block."""
+        weight: Any = self.block.weight
+        return sum(float(weight[rows].sum(dtype=np.float64)) for rows in self.slices())
 
     def sum(self, function: Callable[[Block], T]) -> T:
         """A function of a block, added up."""

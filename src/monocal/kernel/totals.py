@@ -6,7 +6,10 @@ moments   sum_n weight_n psi_k u_(i) and its square, at each rank
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add
 
 import numpy as np
 from scipy.sparse import csc_array
@@ -101,15 +104,19 @@ def with_top_labels(block: Block) -> Block:
     return replace(block, label_depth=0 * rows.height, label_rank=rank, label_held=held, label_size=size)
 
 
-def scale_totals(block: Block, known: np.ndarray | None = None) -> Totals:
+def scale_totals(
+    block: Block, known: np.ndarray | None = None, parts: Sequence[slice] = (slice(None),)
+) -> Totals:
     """The totals where the plain scale is the only atom: sums over all ranks, which stand at the lowest, and at the top.
 
-    The sums of ``u`` and ``u^2`` of each row (2, n) may be ``known``.
+    The sums of ``u`` and ``u^2`` of each row (2, n) may be ``known``. Rows are added up part by part.
     """
     rows, w, xp = block.rows, block.weight, array_namespace(block.weight)
     of_rows = [block.label_depth, rows.height**2, *(_heights(rows) if known is None else known)]
     sums = xp.stack([xp.astype(x, xp.float64, copy=False) for x in (*of_rows, xp.ones_like(w))])
-    label_depth, at_top, first, second, weight = to_numpy(sums @ xp.astype(w, xp.float64, copy=False))
+    w = xp.astype(w, xp.float64, copy=False)
+    total = reduce(add, [sums[:, part] @ w[part] for part in parts])
+    label_depth, at_top, first, second, weight = to_numpy(total)
     r = rows.depth.shape[1]
     label, mean, square = np.zeros((3, 1, r)), np.zeros((2, 1, r)), np.zeros((2, 1, r))
     label[DEPTH, 0, 0] = label_depth

@@ -10,7 +10,7 @@ import numpy as np
 from ..arrays import Array, array_namespace, takes_triton
 from ..ranks.ranked import Ranked, rank_rows
 from . import triton_information, triton_prepare, triton_rows, triton_tail, triton_totals
-from .array import ArrayEngine
+from .array import ArrayEngine, Exponentials
 from .block import Block
 from .interface import Sums
 from .point import Point
@@ -56,6 +56,11 @@ class TritonEngine(ArrayEngine):
         if not triton_rows.suits(block, point):
             return super().hessian(block, point)
         return triton_rows.sums(block, point, gradient=False).hessian
+
+    def _exponentials(self, block: Block, point: Point) -> Exponentials:
+        if block.rows.tail is not None or not triton_rows.suits(block, point):
+            return super()._exponentials(block, point)
+        return triton_rows.exponentials(block, point)
 
     def scale_sums(self, block: Block, scale: float) -> np.ndarray:
         return (

@@ -133,9 +133,11 @@ def facts(
     used = j < width
     weight = tl.load(scale_steps + j, mask=used, other=0.0).to(tl.float32)
     bias = tl.load(bias_steps + j, mask=used, other=0.0).to(tl.float32)
-    for f in range(1, n_factors):
-        which = tl.load(ramp_statistic + f - 1).to(tl.int32)
-        q = 0.0
+    for begin in range(1, n_factors, 8):
+        f = begin + tl.arange(0, 8)
+        of_ramp = f < n_factors
+        which = tl.load(ramp_statistic + f - 1, mask=of_ramp, other=0).to(tl.int32)
+        q = tl.zeros([8], dtype=tl.float32)
         for s in tl.static_range(len(places)):
             if places[s] == 0:
                 q = tl.where(which == s, margin, q)
@@ -147,11 +149,12 @@ def facts(
                 q = tl.where(which == s, entropy, q)
             else:
                 q = tl.where(which == s, odds, q)
-        zero = tl.load(ramp_zero + f - 1).to(tl.float32)
-        psi = ramp(q, zero, tl.load(ramp_width + f - 1).to(tl.float32))
-        own = f * width + j
-        weight += psi * tl.load(scale_steps + own, mask=used, other=0.0).to(tl.float32)
-        bias += psi * tl.load(bias_steps + own, mask=used, other=0.0).to(tl.float32)
+        zero = tl.load(ramp_zero + f - 1, mask=of_ramp, other=0.0).to(tl.float32)
+        psi = ramp(q, zero, tl.load(ramp_width + f - 1, mask=of_ramp, other=1.0).to(tl.float32))[:, None]
+        own = f[:, None] * width + j[None, :]
+        both = of_ramp[:, None] & used[None, :]
+        weight += tl.sum(psi * tl.load(scale_steps + own, mask=both, other=0.0).to(tl.float32), axis=0)
+        bias += tl.sum(psi * tl.load(bias_steps + own, mask=both, other=0.0).to(tl.float32), axis=0)
     begins = used & (j > 0)
     w = tl.cumsum(weight, 0)
     # A piece drops by all steps above it: those of the next one, and that one's drop.
@@ -216,7 +219,7 @@ def facts(
         scale = 1.0
         if by_class:
             first_top = tl.min(place, axis=0)
-            scale = tl.load(class_scales + first_top).to(tl.float32)
+            scale = tl.load(class_scales + tl.minimum(first_top, m - 1)).to(tl.float32)
             scale = tl.where(n_tops > 1.0, 1.0, scale)
         if context:
             scale *= tl.load(terms + row * 3)

@@ -37,8 +37,8 @@ STATISTICS = ("margin", "mean_gap", "spread", "entropy", "log_odds")
 
 # Classes of a row that a kernel holds at a time, and those of a part of a longer row.
 _LONGEST, _PART = 8192, 4096
-# Rows that a warp sorts in registers; longer ones are sorted by torch.
-_SORTED = 1024
+# Rows that are sorted in registers; longer ones are sorted by torch.
+_SORTED = 4096
 # Jumps that a kernel holds.
 _JUMPS = 1023
 # Numbers beside the result for rows that are worked on together: enough to fill a device, and few.
@@ -158,6 +158,7 @@ def _apply(z: Any, table: Tables, mode: int, stage: SecondStage | None, terms: A
     block = min(power(m), _LONGEST)
     of_row = {"adjusted": stage is not None, "context": terms is not None, "enable_fp_fusion": False}
     common = {**of_row, "cells": EXP_GRID["float32"], "steps": pad.bit_length() - 1 if jumps else 0}
+    common["ramp_pad"] = power(0 if stage is None else stage.n_ramps)
     with device_of_kernel(z):
         _first_kernels().facts[(n,)](
             z, z.stride(0), m, ranked, ranked.stride(0), r, table.jumps, jumps, table.scale_steps, table.bias_steps,
@@ -172,7 +173,7 @@ def _apply(z: Any, table: Tables, mode: int, stage: SecondStage | None, terms: A
         if m <= _LONGEST:
             k.whole[(n,)](
                 *given, *second, beside, out, out.stride(0), mode=mode, block=block,
-                num_warps=min(max(block // 256, 1), 16), **common,
+                num_warps=min(max(block // 128, 1), 16), **common,
             )  # fmt: skip
             return
         parts = -(-m // _PART)

@@ -21,16 +21,16 @@ def on_grid(x, cells: tl.constexpr):
 def below_top(v, facts, width, n_split, steps: tl.constexpr):
     # How far classes at depths ``v`` lie below the top: the last jump that each has passed decides.
     low = v.to(tl.int32) * 0
-    high = low + width
-    for _ in range(steps):
-        middle = (low + high) // 2
-        passed = v <= tl.load(facts + middle)
-        low = tl.where(passed, middle, low)
-        high = tl.where(passed, high, middle)
-    piece = facts + low
-    g = tl.maximum(tl.load(piece + width) * v + tl.load(piece + 2 * width), tl.load(piece + 3 * width))
+    left = width
+    for _ in tl.static_range(steps):
+        half = left // 2
+        low = tl.where(v <= tl.load(facts + (low + half)), low + half, low)
+        left -= half
+    g = tl.maximum(
+        tl.load(facts + width + low) * v + tl.load(facts + 2 * width + low), tl.load(facts + 3 * width + low)
+    )
     if n_split > 0.0:
-        g = tl.where(v == tl.load(piece), tl.load(piece + 4 * width), g)
+        g = tl.where(v == tl.load(facts + low), tl.load(facts + 4 * width + low), g)
     return g
 
 
@@ -43,9 +43,11 @@ def seen(z, m, column, facts, width, head, largest, steps: tl.constexpr):
     valid = x != -float("inf")
     z_top = tl.load(head)
     v = tl.where(valid, tl.minimum(z_top - x, largest), 0.0)
-    # Where a jump splits the classes that share the top, the top has come down.
-    least = tl.max(below_top(tl.zeros([16], dtype=tl.float32), facts, width, n_split, steps), axis=0)
-    g = below_top(v, facts, width, n_split, steps) - least
+    g = below_top(v, facts, width, n_split, steps)
+    least = 0.0
+    if n_split > 0.0:  # where a jump splits the classes that share the top, the top has come down
+        least = tl.max(below_top(tl.zeros([16], dtype=tl.float32), facts, width, n_split, steps), axis=0)
+        g -= least
     return given, valid, valid & (x == z_top), g, tl.load(head + 2) - least
 
 
@@ -56,7 +58,7 @@ def others_of(g, lower, head):
     scale = tl.load(head + 3)
     nearest = tl.min(tl.where(lower, g, float("inf")), axis=0)
     base = tl.where((tl.load(head + 4) > 1.0) | (nearest == float("inf")), 0.0, nearest)
-    e = tl.where(lower, exponential(tl.minimum((base - g) * scale, 0.0)), 0.0)
+    e = tl.where(lower, tl.exp(tl.minimum((base - g) * scale, 0.0)), 0.0)
     return nearest * scale, tl.sum(e, axis=0)
 
 
@@ -74,7 +76,8 @@ def others_of_parts(sums, parts, head, some: tl.constexpr):
 
 @triton.jit
 def weight_and_lift(
-    second, others, head, ramp_statistic, ramp_zero, ramp_width, ramp_steps, n_ramps, terms, context: tl.constexpr
+    second, others, head, ramp_statistic, ramp_zero, ramp_width, ramp_steps, n_ramps, terms, context: tl.constexpr,
+    ramp_pad: tl.constexpr,
 ):  # fmt: skip
     # ``W`` and ``A`` of `calibration.adjustment`.
     n_tops = tl.load(head + 4)
@@ -87,12 +90,13 @@ def weight_and_lift(
     else:
         weight = tl.load(ramp_steps).to(tl.float32)
         lift = tl.load(ramp_steps + n_ramps + 1).to(tl.float32)
-    for k in range(n_ramps):
-        zero = tl.load(ramp_zero + k).to(tl.float32)
-        psi = ramp(log_odds, zero, tl.load(ramp_width + k).to(tl.float32))
-        psi = tl.where(tl.load(ramp_statistic + k) == 0, psi, 0.0)  # of the context there are terms
-        weight += psi * tl.load(ramp_steps + 1 + k).to(tl.float32)
-        lift += psi * tl.load(ramp_steps + n_ramps + 2 + k).to(tl.float32)
+    k = tl.arange(0, ramp_pad)
+    # Of ramps of the context there are terms.
+    used = (k < n_ramps) & (tl.load(ramp_statistic + k, mask=k < n_ramps, other=1) == 0)
+    zero = tl.load(ramp_zero + k, mask=used, other=0.0).to(tl.float32)
+    psi = ramp(log_odds, zero, tl.load(ramp_width + k, mask=used, other=1.0).to(tl.float32))
+    weight += tl.sum(psi * tl.load(ramp_steps + 1 + k, mask=used, other=0.0).to(tl.float32), axis=0)
+    lift += tl.sum(psi * tl.load(ramp_steps + n_ramps + 2 + k, mask=used, other=0.0).to(tl.float32), axis=0)
     return weight * tl.load(head + 3), tl.where(n_tops > 1.0, 0.0, lift)
 
 
@@ -127,22 +131,27 @@ def next_up(x):
 
 
 @triton.jit
+def as_high(g, top, total, mode: tl.constexpr, cells: tl.constexpr, like):
+    # Whether rounding makes a class at ``g`` below the top equal to it.
+    beside = result(g, top, total, True, mode, cells, like)
+    return beside.to(tl.float32) == result(0.0 * total, top, total, True, mode, cells, like).to(tl.float32)
+
+
+@triton.jit
 def results(g, top, total, valid, at_top, left, mode: tl.constexpr, cells: tl.constexpr, like):
     # What is written for all: the first of the largest must be where it was, so the top rises by one unit where a class at its
     # left, the nearest of them at ``left``, would equal it.
     value = result(g, top, total, valid, mode, cells, like)
-    highest = result(0.0 * total, top, total, True, mode, cells, like)
-    beside = result(tl.where(left == float("inf"), 0.0, left), top, total, True, mode, cells, like)
-    if (left < float("inf")) & (beside.to(tl.float32) == highest.to(tl.float32)):
-        value = tl.where(at_top, next_up(highest), value)
+    if (left < float("inf")) & as_high(left, top, total, mode, cells, like):
+        value = tl.where(at_top, next_up(result(0.0 * total, top, total, True, mode, cells, like)), value)
     return value
 
 
 @triton.jit(do_not_specialize=["n_ramps"])
 def whole(
     z, stride, m, facts, width, head, largest, ramp_statistic, ramp_zero, ramp_width, ramp_steps, n_ramps, terms,
-    out, out_stride, mode: tl.constexpr, adjusted: tl.constexpr, context: tl.constexpr, cells: tl.constexpr,
-    steps: tl.constexpr, block: tl.constexpr,
+    out, out_stride, mode: tl.constexpr, adjusted: tl.constexpr, context: tl.constexpr, ramp_pad: tl.constexpr,
+    cells: tl.constexpr, steps: tl.constexpr, block: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     column = tl.arange(0, block)
@@ -150,18 +159,22 @@ def whole(
     given, valid, at_top, g, top = seen(
         z + row * stride, m, column, facts + row * 5 * width, width, head, largest, steps
     )
+    lower = valid & ~at_top
     if adjusted:
-        second, others = others_of(g, valid & ~at_top, head)
+        second, others = others_of(g, lower, head)
         weight, lift = weight_and_lift(
-            second, others, head, ramp_statistic, ramp_zero, ramp_width, ramp_steps, n_ramps, terms + row * 3, context
+            second, others, head, ramp_statistic, ramp_zero, ramp_width, ramp_steps, n_ramps, terms + row * 3, context, ramp_pad
         )  # fmt: skip
         g = tl.where(at_top, 0.0, weight * g + lift)
         top = weight * top + lift
     total = 1.0
     if mode != 1:
         total = tl.sum(tl.where(valid, on_grid(-g, cells), 0.0), axis=0)
-    place = tl.min(tl.where(at_top, column, block), axis=0)
-    left = tl.min(tl.where(valid & (column < place), g, float("inf")), axis=0)
+    nearest = tl.min(tl.where(lower, g, float("inf")), axis=0)
+    left = float("inf")
+    if as_high(nearest, top, total, mode, cells, given):  # which is rare: is one of them at its left?
+        place = tl.min(tl.where(at_top, column, block), axis=0)
+        left = tl.min(tl.where(valid & (column < place), g, float("inf")), axis=0)
     value = results(g, top, total, valid, at_top, left, mode, cells, given)
     tl.store(out + row * out_stride + column, value, mask=column < m)
 
@@ -183,8 +196,8 @@ def odds(z, stride, m, facts, width, head, largest, sums, parts, steps: tl.const
 @triton.jit(do_not_specialize=["n_ramps"])
 def partial(
     z, stride, m, facts, width, head, largest, ramp_statistic, ramp_zero, ramp_width, ramp_steps, n_ramps, terms,
-    odds_sums, sums, parts, adjusted: tl.constexpr, context: tl.constexpr, cells: tl.constexpr, steps: tl.constexpr,
-    some: tl.constexpr, block: tl.constexpr,
+    odds_sums, sums, parts, adjusted: tl.constexpr, context: tl.constexpr, ramp_pad: tl.constexpr, cells: tl.constexpr,
+    steps: tl.constexpr, some: tl.constexpr, block: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     part = tl.program_id(1)
@@ -196,7 +209,7 @@ def partial(
     if adjusted:
         second, others = others_of_parts(odds_sums + row * parts * 2, parts, head, some)
         weight, lift = weight_and_lift(
-            second, others, head, ramp_statistic, ramp_zero, ramp_width, ramp_steps, n_ramps, terms + row * 3, context
+            second, others, head, ramp_statistic, ramp_zero, ramp_width, ramp_steps, n_ramps, terms + row * 3, context, ramp_pad
         )  # fmt: skip
         g = tl.where(at_top, 0.0, weight * g + lift)
     total = tl.sum(tl.where(valid, on_grid(-g, cells), 0.0), axis=0)
@@ -211,7 +224,7 @@ def partial(
 def write(
     z, stride, m, facts, width, head, largest, ramp_statistic, ramp_zero, ramp_width, ramp_steps, n_ramps, terms,
     odds_sums, sums, parts, out, out_stride, mode: tl.constexpr, adjusted: tl.constexpr, context: tl.constexpr,
-    cells: tl.constexpr, steps: tl.constexpr, some: tl.constexpr, block: tl.constexpr,
+    ramp_pad: tl.constexpr, cells: tl.constexpr, steps: tl.constexpr, some: tl.constexpr, block: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     part = tl.program_id(1)
@@ -231,7 +244,7 @@ def write(
     if adjusted:
         second, others = others_of_parts(odds_sums + row * parts * 2, parts, head, some)
         weight, lift = weight_and_lift(
-            second, others, head, ramp_statistic, ramp_zero, ramp_width, ramp_steps, n_ramps, terms + row * 3, context
+            second, others, head, ramp_statistic, ramp_zero, ramp_width, ramp_steps, n_ramps, terms + row * 3, context, ramp_pad
         )  # fmt: skip
         g = tl.where(at_top, 0.0, weight * g + lift)
         top = weight * top + lift

@@ -2,8 +2,8 @@
 
     v_(i) = z_top - z_(i),     label:  z_top - z_y,  the ranks below it,  the ranks that hold it
 
-One kernel holds a row: it sorts it (rows that are too long for that are sorted by torch first), writes the depths, and counts.
-Rows with masked classes, or with depths that must be cut, take the array operations of `ranks.ranked`: the kernel says so.
+One kernel holds a row: it sorts it (rows that are too long for that are sorted by torch first), writes the depths as
+`ranks.ranked` has them, masked classes among them, and counts.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Prepared:
 
 
 def prepare(logits: Any, labels: Any) -> Prepared | None:
-    """Rows of logits (n, m) with labels (n,); None where they must be looked at more closely."""
+    """Rows of logits (n, m) with labels (n,); None where the kernel does not take them."""
     import torch
 
     n, m = logits.shape
@@ -43,7 +43,7 @@ def prepare(logits: Any, labels: Any) -> Prepared | None:
     depth = torch.empty((n, m), dtype=torch.float32, device=z.device)
     of_rows = torch.empty((3, n), dtype=torch.float32, device=z.device)
     counts = torch.empty((2, n), dtype=torch.int64, device=z.device)
-    # Which ranks equal the one below in some row; and last, whether something is wanted that this does not do.
+    # Which ranks equal the one below in some row; and last, whether a class is masked.
     seen = torch.zeros(m + 1, dtype=torch.int8, device=z.device)
     size = power(m)
     log = size.bit_length() - 1 if m <= _SORTED else 0
@@ -53,10 +53,9 @@ def prepare(logits: Any, labels: Any) -> Prepared | None:
             log=log, each=sorted_each(log), block=size, num_warps=sorting_warps(log) if log else size // 512,
         )  # fmt: skip
     found: np.ndarray = seen.cpu().numpy()
-    if found[m]:
-        return None
     height, top, label_depth = of_rows.unbind()
-    rows = Ranked(depth, height, top[:, None], None, None, m, found[:m] > 0)
+    valid = depth <= height[:, None] if found[m] else None
+    rows = Ranked(depth, height, top[:, None], valid, None, m, found[:m] > 0)
     return Prepared(rows, label_depth, *counts.unbind())
 
 

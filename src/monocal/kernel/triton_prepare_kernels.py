@@ -24,10 +24,13 @@ def prepare(
     else:
         x = tl.load(ordered + row * ordered_stride + rank, mask=used, other=float("inf")).to(tl.float32)
     z_top = tl.max(tl.where(used, x, -float("inf")), axis=0)
-    v = z_top - x
+    # As in `ranks.ranked`: depths are cut, and masked classes lie below the height.
+    valid = used & (x != -float("inf"))
+    v = tl.minimum(z_top - x, largest)
+    height = tl.max(tl.where(valid, v, 0.0), axis=0)
+    v = tl.where(valid, v, 2.0 * height + 1.0)
     depth += row * m + rank
     tl.store(depth, v, mask=used)
-    height = tl.max(tl.where(used, v, 0.0), axis=0)
     label = tl.minimum(z_top - tl.load(z + row * stride + tl.load(labels + row)).to(tl.float32), largest)
     tl.store(of_rows + row, height)
     tl.store(of_rows + n + row, z_top)
@@ -38,5 +41,5 @@ def prepare(
     tl.debug_barrier()  # other threads have stored what is read
     lower = tl.load(depth - 1, mask=used & (rank > 0), other=-1.0)
     tl.store(seen + rank, (rank >= 0).to(tl.int8), mask=used & (v == lower))
-    if height > largest:
+    if tl.sum((used & ~valid).to(tl.int32), axis=0) > 0:
         tl.store(seen + m, 1)

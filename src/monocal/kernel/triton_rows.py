@@ -38,8 +38,8 @@ _JUMPS, _ATOMS = 1024, 512
 _TILE = 32
 # Ranks for each warp; programs to keep a device busy; rows that one of them adds up in single precision, at the most.
 _LANES, _PROGRAMS, _ROWS = 256, 2048, 32
-# Rows whose ties are added up together.
-_TOGETHER = 32
+# Rows whose ties are added up together, and atoms: few, because most pairs of atoms share none.
+_TOGETHER, _TIE_TILE = 64, 16
 # Few sizes, so that few kernels are compiled.
 _LEAST_PAD = 64
 
@@ -105,7 +105,7 @@ def sums(block: Block, point: Point, gradient: bool = True) -> Sums:
     if a:
         # Sums over rows of products of the atoms' numbers.
         of_atoms = torch.mm(products[:, : 3 * a].T, products[:, 3 * a :])
-        _, at, _, scale = there.split(point)
+        _, at, _, scale, _ = there.split(point)
         tiles = -(-a // _TILE)
         with device_of_kernel(v):
             _kernels().covariances[(tiles, tiles)](of_atoms, at, scale, a, found[3 * r + 2 :], tile=_TILE)
@@ -154,8 +154,8 @@ class _Parameters:
 
     table: Any  # (K, 3 D): -w, -(w_top - w), -(b_top - b) of each piece
     pieces: int
-    # The piece of each rank (r,), which start it is or -1 (r,), jumps, starts, and of each atom its start, its factor and
-    # whether it is a scale, (a,) each.
+    # The piece of each rank (r,), which start it is or -1 (r,), jumps, starts, of each atom its start, its factor and whether it
+    # is a scale, (a,) each, and the atoms in the order of their starts (a,).
     numbers: Any
     starts: np.ndarray
 
@@ -163,11 +163,11 @@ class _Parameters:
     def of(cls, point: Point, other: Any) -> _Parameters:
         import torch
 
-        k, r = point.shape
+        k, r = point.shape[0], other.shape[1]
         used, of_used = point.table
         starts, at, _ = point.columns
         pieces, size, a = of_used.shape[2], k * 3 * of_used.shape[2], len(at)
-        ends = np.cumsum([size, r, r, pieces - 1, len(starts), a, a, a])
+        ends = np.cumsum([size, r, r, pieces - 1, len(starts), a, a, a, a])
         flat = np.zeros(ends[-1])
         table, piece, place, *rest = np.split(flat, ends[:-1])
         table.reshape(k, 3, pieces)[used] = of_used.swapaxes(0, 1)
@@ -175,18 +175,18 @@ class _Parameters:
         piece.cumsum(out=piece)
         place -= 1.0
         place[starts] = np.arange(len(starts))
-        for to, numbers in zip(
-            rest, (point.jumps, starts, at, point.factor, point.kind == SCALE), strict=True
-        ):
+        of_atoms = (at, point.factor, point.kind == SCALE, point.by_start[0])
+        for to, numbers in zip(rest, (point.jumps, starts, *of_atoms), strict=True):
             to[:] = numbers
         # The driver takes a copy before this returns.
         there = torch.from_numpy(flat).to(other.device, non_blocking=True)
         return cls(there[:size].view(k, -1), pieces, there[size:], starts)
 
     def split(self, point: Point) -> Any:
-        """The starts (D,), and of each atom its place among them, its factor and whether it is a scale, (a,) each."""
-        r, a = point.shape[1], len(point.start)
-        return self.numbers[2 * r + len(point.jumps) :].split([len(self.starts), a, a, a])
+        """The starts (D,), of each atom its place among them, its factor and whether it is a scale, and the order of the atoms by
+        their starts, (a,) each."""
+        lengths = [len(self.starts), *[len(point.start)] * 4]
+        return self.numbers[-sum(lengths) :].split(lengths)
 
 
 def _within_ties(block: Block, point: Point, there: _Parameters, moments: Any) -> Any:
@@ -195,10 +195,10 @@ def _within_ties(block: Block, point: Point, there: _Parameters, moments: Any) -
     v: Any = rows.depth
     psi: Any = block.factors
     (n, r), a = v.shape, len(point.start)
-    starts, parts, tiles = len(there.starts), -(-n // _TOGETHER), -(-a // _TILE)
+    starts, parts, tiles = len(there.starts), -(-n // _TOGETHER), -(-a // _TIE_TILE)
     of_groups = v.new_empty((n, 4, starts))
     out = v.new_empty((parts, a, a))
-    at_start, at, factor, scale = there.split(point)
+    at_start, at, factor, scale, order = there.split(point)
     with device_of_kernel(moments):
         _kernels().groups[(-(-n // 4),)](
             v, n, r, moments, starts, rows.height, rows.height if rows.tail is None else rows.tail.ties,
@@ -206,9 +206,28 @@ def _within_ties(block: Block, point: Point, there: _Parameters, moments: Any) -
         )  # fmt: skip
         _kernels().ties[(parts, tiles, tiles)](
             of_groups, n, starts, block.weight if psi is None else psi, 0 if psi is None else psi.stride(0),
-            at, factor, scale, a, out, factors=psi is not None, rows=_TOGETHER, tile=_TILE,
+            at, factor, scale, order, a, out, factors=psi is not None, rows=_TOGETHER, tile=_TIE_TILE, num_warps=1,
         )  # fmt: skip
     return out.sum(dim=0)
+
+
+def exponentials(block: Block, point: Point) -> tuple[Any, Any, Any, None]:
+    """`interface.Engine.exponentials` of rows without a tail."""
+    v: Any = block.rows.depth
+    height: Any = block.rows.height
+    tied = block.rows.tied
+    psi, _ = _factors(block, point)
+    (n, r), there = v.shape, _Parameters.of(point, v)
+    table = there.table if psi is None else psi @ there.table
+    e, of_rows, size = v.new_empty((n, r)), v.new_empty((2, n)), power(r)
+    with device_of_kernel(v):
+        _kernels().exponentials[(n,)](
+            v, r, table, there.pieces, there.numbers, len(point.jumps), height, e, of_rows, n, factors=psi is not None,
+            jump_pad=_pad(len(point.jumps)), block=size, num_warps=min(max(size // _LANES, 1), 16),
+        )  # fmt: skip
+    total, top = of_rows.unbind()
+    lowered = tied is None or tied[point.jumps].any()
+    return e, total, top[:, None] if lowered else None, None
 
 
 def _tail(block: Block, table: Any) -> tuple[int, Any, Any]:

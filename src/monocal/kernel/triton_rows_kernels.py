@@ -16,6 +16,36 @@ def add_both(a, b, c, d):
     return a + c, b + d
 
 
+@triton.jit
+def below_top(x, u, table, pieces, d):
+    # ``f - f_top`` at depths ``x`` of a row of height ``u``, in pieces ``d``. The table is read again for every row: kept, it
+    # would leave no registers for anything else.
+    f = tl.load(table + d) * x.to(tl.float64)
+    f += tl.load(table + pieces + d) * u + tl.load(table + 2 * pieces + d)
+    return f.to(tl.float32)
+
+
+@triton.jit
+def averaged(f, x, u, of_row, used, r, table, pieces, jumps, jump, n_jumps, rank):
+    # Ties that a jump splits share their mean. The same after that, and what the top has come down to.
+    top = 0.0
+    upper = tl.load(of_row + jump, mask=jump > 0, other=-1.0)
+    lower = tl.load(of_row + jump - 1, mask=jump > 0, other=-2.0)
+    if tl.sum((upper == lower).to(tl.int32), axis=0) > 0:
+        for j in range(0, n_jumps):
+            s = tl.load(jumps + j).to(tl.int32)
+            xs = tl.load(of_row + s)
+            if xs == tl.load(of_row + s - 1):
+                # Measured from what the jump itself has, so that sums of many stay small.
+                here = below_top(xs, u, table, pieces, j + 1)
+                same = used & (x == xs)
+                away = tl.where(same, f - here, 0.0)
+                total, count = tl.reduce((away, same.to(tl.float32)), 0, add_both)
+                f = tl.where(same, here + total / count, f)
+        top = tl.sum(tl.where(rank == r - 1, f, 0.0), axis=0)
+    return f, top
+
+
 @triton.jit(
     do_not_specialize=["n", "rows", "pieces", "n_jumps", "n_starts", "n_atoms", "q_stride", "psi_stride"],
     do_not_specialize_on_alignment=["table", "numbers"],
@@ -58,32 +88,12 @@ def sums(
         of_table = table
         if factors:
             of_table = table + row * 3 * pieces
-        # Read again for every row: kept, they would leave no registers for anything else.
-        f = tl.load(of_table + d) * x.to(tl.float64)
-        f += tl.load(of_table + pieces + d) * u64 + tl.load(of_table + 2 * pieces + d)
-        f = f.to(tl.float32)
+        f = below_top(x, u64, of_table, pieces, d)
         valid = used & (x <= u)
-        top = u * 0.0
         if tail > 0:
             low = valid & (x == u)
             lowest = tl.min(tl.where(low, f, float("inf")), axis=0)
-        # Ties that a jump splits share their mean.
-        upper = tl.load(of_row + jump, mask=jump > 0, other=-1.0)
-        lower = tl.load(of_row + jump - 1, mask=jump > 0, other=-2.0)
-        if tl.sum((upper == lower).to(tl.int32), axis=0) > 0:
-            for j in range(0, n_jumps):
-                s = tl.load(jumps + j).to(tl.int32)
-                xs = tl.load(of_row + s)
-                if xs == tl.load(of_row + s - 1):
-                    # Measured from what the jump itself has, so that sums of many stay small.
-                    own = tl.load(of_table + j + 1) * xs.to(tl.float64)
-                    own += tl.load(of_table + pieces + j + 1) * u64 + tl.load(of_table + 2 * pieces + j + 1)
-                    here = own.to(tl.float32)
-                    same = used & (x == xs)
-                    away = tl.where(same, f - here, 0.0)
-                    total, count = tl.reduce((away, same.to(tl.float32)), 0, add_both)
-                    f = tl.where(same, here + total / count, f)
-            top = tl.sum(tl.where(rank == r - 1, f, 0.0), axis=0)
+        f, top = averaged(f, x, u64, of_row, used, r, of_table, pieces, jumps, jump, n_jumps, rank)
         if tail > 0:  # classes of the tail that equal the lowest logit in use belong to its group
             equal = tl.load(tail_ties + row).to(tl.float32)
             n_low = tl.sum(low.to(tl.float32), axis=0)
@@ -168,6 +178,33 @@ def sums(
     tl.store(out + 3 * r + 1 + one, tied)
 
 
+@triton.jit(do_not_specialize=["pieces", "n_jumps"], do_not_specialize_on_alignment=["table", "numbers"])
+def exponentials(
+    v, r, table, pieces, numbers, n_jumps, height, out, of_rows, n,
+    factors: tl.constexpr, jump_pad: tl.constexpr, block: tl.constexpr,
+):  # fmt: skip
+    # ``exp(f - f_top)`` of one row without a tail; their sum, and what the top has.
+    row = tl.program_id(0).to(tl.int64)
+    rank = tl.arange(0, block)
+    used = rank < r
+    d = tl.load(numbers + rank, mask=used, other=0.0).to(tl.int32)
+    jumps = numbers + 2 * r
+    each_jump = tl.arange(0, jump_pad)
+    jump = tl.load(jumps + each_jump, mask=each_jump < n_jumps, other=0.0).to(tl.int32)
+    of_row = v + row * r
+    x = tl.load(of_row + rank, mask=used, other=-1.0)
+    u = tl.load(height + row)
+    u64 = u.to(tl.float64)
+    if factors:
+        table += row * 3 * pieces
+    f = below_top(x, u64, table, pieces, d)
+    f, top = averaged(f, x, u64, of_row, used, r, table, pieces, jumps, jump, n_jumps, rank)
+    e = tl.where(used & (x <= u), exponential(tl.minimum(f - top, 0.0)), 0.0)
+    tl.store(out + row * r + rank, e, mask=used)
+    tl.store(of_rows + row, tl.sum(e, axis=0))
+    tl.store(of_rows + n + row, top)
+
+
 @triton.jit(do_not_specialize=["n_atoms"], do_not_specialize_on_alignment=["at", "scale", "out"])
 def covariances(x, at, scale, n_atoms, out, tile: tl.constexpr):
     # `curvature.covariance` of the products (3 a, 2 a) of the atoms' numbers.
@@ -232,43 +269,60 @@ def groups(
 
 @triton.jit(
     do_not_specialize=["n", "n_starts", "stride", "n_atoms"],
-    do_not_specialize_on_alignment=["at", "factor", "scale"],
+    do_not_specialize_on_alignment=["at", "factor", "scale", "order"],
 )
 def ties(
-    of_groups, n, n_starts, psi, stride, at, factor, scale, n_atoms, out,
+    of_groups, n, n_starts, psi, stride, at, factor, scale, order, n_atoms, out,
     factors: tl.constexpr, rows: tl.constexpr, tile: tl.constexpr,
 ):  # fmt: skip
+    # Atoms are taken in the order of their starts, and each pair of tiles once.
     part = tl.program_id(0).to(tl.int64)
-    a = tl.program_id(1) * tile + tl.arange(0, tile)
-    b = tl.program_id(2) * tile + tl.arange(0, tile)
-    d_a = tl.load(at + a, mask=a < n_atoms, other=0.0).to(tl.int32)
-    d_b = tl.load(at + b, mask=b < n_atoms, other=0.0).to(tl.int32)
-    scale_a = tl.load(scale + a, mask=a < n_atoms, other=0.0) > 0
-    scale_b = tl.load(scale + b, mask=b < n_atoms, other=0.0) > 0
-    if factors:
-        k_a = tl.load(factor + a, mask=a < n_atoms, other=0.0).to(tl.int32)
-        k_b = tl.load(factor + b, mask=b < n_atoms, other=0.0).to(tl.int32)
-    total = tl.zeros([tile, tile], dtype=tl.float32)
-    for row in range(part * rows, tl.minimum(part * rows + rows, n)):
-        of_row = of_groups + row * 4 * n_starts
-        first_a = tl.load(of_row + d_a)
-        first_b = tl.load(of_row + d_b)
-        share_a = tl.load(of_row + n_starts + d_a)
-        share_b = tl.load(of_row + n_starts + d_b)
-        own_a = tl.load(of_row + 2 * n_starts + d_a) * tl.where(
-            scale_a, tl.load(of_row + 3 * n_starts + d_a), 1.0
-        )
-        own_b = tl.where(scale_b, tl.load(of_row + 3 * n_starts + d_b), 1.0)
+    i = tl.program_id(1)
+    j = tl.program_id(2)
+    if i <= j:
+        a_used = i * tile + tl.arange(0, tile) < n_atoms
+        b_used = j * tile + tl.arange(0, tile) < n_atoms
+        a = tl.load(order + i * tile + tl.arange(0, tile), mask=a_used, other=0.0).to(tl.int32)
+        b = tl.load(order + j * tile + tl.arange(0, tile), mask=b_used, other=0.0).to(tl.int32)
+        d_a = tl.load(at + a).to(tl.int32)
+        d_b = tl.load(at + b).to(tl.int32)
+        scale_a = tl.load(scale + a) > 0
+        scale_b = tl.load(scale + b) > 0
         if factors:
-            own_a *= tl.load(psi + row * stride + k_a)
-            own_b *= tl.load(psi + row * stride + k_b)
-        own_a = tl.where(first_a >= 0, own_a, 0.0)
-        least = tl.minimum(share_a[:, None], share_b[None, :])
-        most = tl.maximum(share_a[:, None], share_b[None, :])
-        product = own_a[:, None] * own_b[None, :] * least * (1.0 - most)
-        total += tl.where(first_a[:, None] == first_b[None, :], product, 0.0)
-    used = (a < n_atoms)[:, None] & (b < n_atoms)[None, :]
-    tl.store(out + (part * n_atoms + a[:, None]) * n_atoms + b[None, :], total, mask=used)
+            k_a = tl.load(factor + a).to(tl.int32)
+            k_b = tl.load(factor + b).to(tl.int32)
+        # Groups have ranks side by side: one that reaches from tile to tile has the last start of the one and the first of the
+        # other.
+        each = part * rows + tl.arange(0, rows)
+        end = tl.max(tl.where(a_used, d_a, 0), axis=0)
+        begin = tl.min(tl.where(b_used, d_b, n_starts), axis=0)
+        of_end = tl.load(of_groups + each * 4 * n_starts + end, mask=each < n, other=-1.0)
+        of_begin = tl.load(of_groups + each * 4 * n_starts + begin, mask=each < n, other=-1.0)
+        reaching = tl.sum(((of_end >= 0) & (of_end == of_begin)).to(tl.int32), axis=0)
+        total = tl.zeros([tile, tile], dtype=tl.float32)
+        if (i == j) | (reaching > 0):
+            for row in range(part * rows, tl.minimum(part * rows + rows, n)):
+                of_row = of_groups + row * 4 * n_starts
+                first_a = tl.load(of_row + d_a)
+                first_b = tl.load(of_row + d_b)
+                share_a = tl.load(of_row + n_starts + d_a)
+                share_b = tl.load(of_row + n_starts + d_b)
+                own_a = tl.load(of_row + 2 * n_starts + d_a) * tl.where(
+                    scale_a, tl.load(of_row + 3 * n_starts + d_a), 1.0
+                )
+                own_b = tl.where(scale_b, tl.load(of_row + 3 * n_starts + d_b), 1.0)
+                if factors:
+                    own_a *= tl.load(psi + row * stride + k_a)
+                    own_b *= tl.load(psi + row * stride + k_b)
+                own_a = tl.where(first_a >= 0, own_a, 0.0)
+                least = tl.minimum(share_a[:, None], share_b[None, :])
+                most = tl.maximum(share_a[:, None], share_b[None, :])
+                product = own_a[:, None] * own_b[None, :] * least * (1.0 - most)
+                total += tl.where(first_a[:, None] == first_b[None, :], product, 0.0)
+        used = a_used[:, None] & b_used[None, :]
+        out += part * n_atoms * n_atoms
+        tl.store(out + a[:, None] * n_atoms + b[None, :], total, mask=used)
+        tl.store(out + b[None, :] * n_atoms + a[:, None], total, mask=used & (i < j))
 
 
 @triton.jit

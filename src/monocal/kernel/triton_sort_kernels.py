@@ -43,14 +43,18 @@ def sorted_row(z, m, log: tl.constexpr, each: tl.constexpr):
     x = tl.load(z + column, mask=column < m, other=float("inf")).to(tl.float32)
     x = tl.reshape(x, [size])
     place = tl.arange(0, size)
+    sign = sign_of(place, log)  # of none
     for k in tl.static_range(1, log + 1):
         turn = sign_of(place, k)
-        x *= turn
         for j in tl.static_range(k):
+            # From the signs of the last comparison to those of this one.
             if 2 ** (k - 1 - j) < each:
+                if j == 0 or 2 ** (k - j) >= each:
+                    x *= sign * turn
+                    sign = turn
                 x = compared_within(x, size, 2 ** (k - 1 - j))
             else:
-                upper = sign_of(place, k - 1 - j)
-                x = compared_across(x * upper, size, 2 ** (k - 1 - j)) * upper
-        x *= turn
-    return x
+                wanted = turn * sign_of(place, k - 1 - j)
+                x = compared_across(x * (sign * wanted), size, 2 ** (k - 1 - j))
+                sign = wanted
+    return x * sign

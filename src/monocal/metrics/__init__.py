@@ -10,7 +10,7 @@ what of a loss calibration could remove, `scorers` makes them scikit-learn's.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .binning import BinSums, bin_sums, classwise_ece, debiased_ece, ece, mce, positive_ece
+from .binning import bin_sums, classwise_ece, debiased_ece, ece, mce, positive_ece
 from .bootstrap import Comparison, compare
 from .equal_mass import adaptive_ece, eq_bin_ece
 from .evaluation import Estimate, Evaluation, evaluate
@@ -26,6 +26,7 @@ from .scores import BrierParts, accuracy, brier, brier_parts, nll, top_k_accurac
 from .selective import RiskCoverage, aurc, e_aurc, risk_coverage_curve
 from .smooth import smooth_ece
 from .streaming import Evaluator
+from .sums_of_bins import BinSums
 from .within import top_label_ece
 
 if TYPE_CHECKING:

@@ -13,13 +13,14 @@ from typing import Any, NamedTuple
 
 from ..errors import InputError
 from ..validation import check_count
-from .binning import BinSums, check_two_classes, classwise_sums, top_label_sums
+from .binning import check_two_classes
 from .equal_mass import GapCurve
 from .kde import KdeSums, check_bandwidth
 from .outcomes import Floats, Outcomes
 from .scores import BrierParts, ScoreSums
 from .selective import RiskCoverage
 from .smooth import residual_grid, smooth_ece_of_grid
+from .sums_of_bins import BinSums, classwise_sums, top_label_sums
 from .within import mean_ece, predicted_class_sums
 
 

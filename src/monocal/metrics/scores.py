@@ -16,8 +16,8 @@ import numpy as np
 
 from ..layout import Layout
 from ..validation import check_count
-from .binning import BinSums, classwise_sums
 from .outcomes import Floats, Outcomes
+from .sums_of_bins import BinSums, classwise_sums
 
 
 def score_terms(rows: Outcomes, top_k: int) -> dict[str, Floats]:

@@ -16,8 +16,8 @@ import numpy as np
 
 from ..layout import Layout
 from ..validation import check_count
-from .binning import BinSums
 from .outcomes import Floats, Integers, Outcomes, bin_index, bin_totals, equal_width_edges
+from .sums_of_bins import BinSums
 
 GROUP_BINS = 5  # a group has fewer rows than all have, and every further bin makes the noise larger
 

@@ -32,6 +32,8 @@ from ..column_sums import by_columns, sums_along, sums_from, sums_up_to
 from ..kernel.block import Block
 from ..kernel.columns import column_moments
 from ..kernel.point import Point, in_parts, weighted
+from ..kernel.run import Run
+from ..kernel.runs import IN_RUNS, InRuns
 from ..kernel.tail import tail_moments
 from ..rows.interface import Rows
 from ..rows.parallel import parallel_sum
@@ -105,6 +107,16 @@ def _block_information(block: Block, scale: float, whole_scales: bool) -> Inform
     return parallel_sum(
         lambda part: _part_information(block[part], scale, whole_scales), parts, serial=is_torch(block.weight)
     )
+
+
+def _run_information(run: Run, scale: float, whole_scales: bool) -> Information:
+    found = run.block.engine.information_of_run(run, scale, whole_scales)
+    if found is not None:
+        return Information(*found)
+    return run.sum(lambda block: _block_information(block, scale, whole_scales))
+
+
+IN_RUNS[_block_information] = InRuns(lambda scale, whole_scales: whole_scales, _run_information)
 
 
 def _part_information(block: Block, scale: float, whole_scales: bool) -> Information:

@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..data import atomic_path
-from .collect import Report, Side, collect
+from .collect import collect
+from .contents import Report, Side
 from .selection import MethodComparison, MethodResult, compare_methods, default_methods
 from .trial import Trial, as_set
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..metrics import METRICS as ALL_METRICS
 from ..metrics.units import count, percent
 from . import figures, for_whom, words
-from .collect import METRICS, Report
+from .contents import METRICS, Report
 from .markup import Markup, el, join
 from .parts import bin_table, section, shown_as, symbol, table, value
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from ..metrics.units import count, number, small
 from . import figures, words
-from .collect import Report
+from .contents import Report
 from .markup import Markup, el
 from .parts import details, facts, section, table
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..metrics import PriceOfOrder
 from ..metrics.units import count, in_words, percent
 from . import advice, method_figures
-from .collect import Report
+from .contents import Report
 from .markup import Markup, el, join
 from .parts import section, symbol, table, value
 

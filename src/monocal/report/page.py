@@ -8,7 +8,7 @@ from importlib.resources import files
 
 from ..metrics.units import count, from_to, percent
 from . import error_sections, map_sections, method_sections
-from .collect import Report
+from .contents import Report
 from .markup import Markup, el, join
 from .parts import facts, section, shown_as
 

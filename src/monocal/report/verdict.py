@@ -19,7 +19,7 @@ from . import advice
 from .words import direction
 
 if TYPE_CHECKING:
-    from .collect import Report
+    from .contents import Report
 
 _LITTLE = 0.01  # ECE below which an error is called little
 _SHARP = 0.03  # ECE that chance may explain, up to which rows are many enough to speak of trust

@@ -23,6 +23,7 @@ import numpy as np
 from ..arrays import Array, to_numpy
 from ..errors import InputError, require
 from ..kernel.block import Block
+from ..kernel.runs import of_block
 from ..validation import check_some_weight
 from .block import prepare_block
 from .chunks import (
@@ -190,7 +191,7 @@ class DaskRows:
             how = (self.n_classes, step)
             chosen = [task(_sampled, chunk, n, *how) for chunk, n in zip(self.chunks, first, strict=True)]
             blocks = [block for blocks in compute(chosen) for block in blocks]
-            self._sample = MemoryRows(join_samples(blocks, step))
+            self._sample = MemoryRows.of_sample(join_samples(blocks, step))
         return self._sample
 
     coarse = sample
@@ -276,7 +277,7 @@ def _make_blocks(
 
 
 def _sum_blocks(blocks: list[Block], function: Callable[..., Any], args: Box) -> Any:
-    return add_all(*(function(block, *args.value) for block in blocks))
+    return add_all(*(of_block(function, block, *args.value) for block in blocks))
 
 
 def _measured(blocks: list[Block], step: int, first: int) -> tuple[np.ndarray, np.ndarray]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import chain, pairwise
+from itertools import pairwise
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -14,20 +14,21 @@ from ..arrays import Array, array_namespace, compute_dtype, is_torch, on_host, t
 from ..kernel.block import Block, join_blocks, row_by_row
 from ..kernel.choice import engine_for
 from ..kernel.run import Run
-from ..kernel.runs import IN_RUNS
-from .block import prepare_block
+from ..kernel.runs import IN_RUNS, of_block
+from ..ranks.ranked import LARGEST
+from .block import prepare_block, prepare_in_place
 from .parallel import (
     GPU_BLOCK,
     SHARED,
-    available_threads,
     block_rows,
-    deal,
     parallel_map,
     parallel_sum,
     row_slices,
+    rows_of_size,
 )
 from .reader import Checked, Reader
 from .sampling import (
+    COARSE_LOGITS,
     blocks_between,
     choose_rows,
     in_sample,
@@ -40,24 +41,40 @@ T = TypeVar("T")
 # Up to this many logits, what is left of rows is one block: to share it among threads would cost more than it saves.
 _ONE_BLOCK = 2**21
 
-# Elements of blocks that are worth a thread.
-_LEAST_BLOCKS = 2**18
+# Elements of blocks that are worth a thread; of rows that are copied, or worked on in one run, which costs one call.
+_LEAST_BLOCKS, _PIECE = 2**18, 2**17
 
 
 class MemoryRows:
     """Rows held in memory as prepared blocks (numpy, or torch on any device)."""
 
-    def __init__(self, blocks: Sequence[Block]):
-        self.blocks = list(blocks)
-        self.n_rows = sum(b.n_rows for b in self.blocks)
-        self.n_classes = self.blocks[0].rows.n_classes
-        self.n_ranks = self.blocks[0].rows.depth.shape[1]
-        self.has_tail = any(b.rows.tail is not None for b in self.blocks)
-        self.slow_calls = not on_host(self.blocks[0].rows.depth)
-        self.single_precision = not str(self.blocks[0].rows.depth.dtype).endswith("float64")
+    def __init__(self, blocks: Sequence[Block] = (), run: Run | None = None):
+        """Blocks, or a run of them that lie in one array already."""
+        first = run.block if run else blocks[0]
+        if run:
+            self._run = run
+        else:
+            self.blocks = list(blocks)
+        self._lies_together = run is not None
+        self.n_rows = first.n_rows if run else sum(b.n_rows for b in blocks)
+        self.n_classes = first.rows.n_classes
+        self.n_ranks = first.rows.depth.shape[1]
+        self.has_tail = not run and any(b.rows.tail is not None for b in blocks)
+        self.slow_calls = not on_host(first.rows.depth)
+        self.single_precision = not str(first.rows.depth.dtype).endswith("float64")
         self._sample: MemoryRows | None = None
         self._coarse: MemoryRows | None = None
         self._known_row_by_row: dict[bool | None, bool] = {}
+
+    # Each is made of the other.
+
+    @cached_property
+    def blocks(self) -> list[Block]:
+        return self._run.blocks()
+
+    @cached_property
+    def _run(self) -> Run:
+        return Run(join_blocks(self.blocks), np.cumsum([block.n_rows for block in self.blocks]), SHARED)
 
     @classmethod
     def prepare(
@@ -83,21 +100,16 @@ class MemoryRows:
             return prepare_block(checked[rows], **how, into=into)
 
         engine = engine_for(logits, how.get("dtype"))
-
-        def run(slices: Sequence[slice]) -> list[Block]:
-            rows = slice(slices[0].start, slices[-1].stop)
-            ranked = None if depths is None else engine.rank_in_place(logits[rows], depths[rows])
-            if ranked is None:
-                return [one(each) for each in slices]
-            block = prepare_block(checked[rows], ranked=ranked, **how)
-            return block.split(np.array([each.stop - rows.start for each in slices]))
+        if depths is not None:
+            prepared = prepare_in_place(checked, depths, **how)
+            if prepared is not None:
+                return cls._of_prepared(prepared, one)
 
         # Where nothing of the width of a tail is written, many rows are prepared at once.
         narrow = engine.reads_tail_in_place and how.get("top_k") and not how.get("statistics")
         slices = row_slices(logits, 16 * block_rows(logits) if narrow else block_rows(logits))
         if on_host(logits):
-            runs = deal(slices, available_threads())
-            return cls([*chain.from_iterable(parallel_map(run, runs, serial=is_torch(logits)))])
+            return cls(parallel_map(one, slices, serial=is_torch(logits)))
         # A device sorts in small blocks, to save memory, and sums in large ones, to save calls.
         blocks = [one(rows) for rows in slices]
         depth = blocks[0].rows.depth
@@ -106,6 +118,15 @@ class MemoryRows:
         groups = [slice(i, i + together) for i in range(0, len(blocks), together)]
         return cls([join_blocks(blocks[g], logits[slices[g][0].start : slices[g][-1].stop]) for g in groups])
 
+    @classmethod
+    def _of_prepared(cls, block: Block, one: Callable[[slice], Block]) -> MemoryRows:
+        """All rows as one block; those that need more room than that, because something is masked or cut, ``one`` by one."""
+        slices = row_slices(block.rows.depth)
+        plain: Any = block.rows.height <= LARGEST
+        if plain.all():
+            return cls(run=Run(block, np.array([rows.stop for rows in slices]), SHARED))
+        return cls(parallel_map(lambda rows: block[rows] if plain[rows].all() else one(rows), slices))
+
     def sum(self, function: Callable[..., T], *args: Any) -> T:
         in_runs = IN_RUNS.get(function)
         if in_runs is not None and self._row_by_row(in_runs.whole_scales(*args)):
@@ -113,26 +134,25 @@ class MemoryRows:
         serial = is_torch(self.blocks[0].weight)  # torch has its own parallelism, on every device
         # Threads that have little to do cost more than they bring.
         most = -(-self.n_rows * self.n_ranks // _LEAST_BLOCKS)
-        return parallel_sum(lambda block: function(block, *args), self.blocks, serial, most)
+        return parallel_sum(lambda block: of_block(function, block, *args), self.blocks, serial, most)
 
     def _row_by_row(self, whole_scales: bool | None) -> bool:
         """Whether blocks may be taken in one run."""
         known = self._known_row_by_row
         if whole_scales not in known:
+            blocks = [self._run.block] if self._lies_together else self.blocks
             known[whole_scales] = whole_scales is not None and all(
-                b.engine.row_by_row(b, whole_scales) for b in self.blocks
+                b.engine.row_by_row(b, whole_scales) for b in blocks
             )
         return known[whole_scales]
-
-    @cached_property
-    def _run(self) -> Run:
-        return Run(join_blocks(self.blocks), np.cumsum([block.n_rows for block in self.blocks]), SHARED)
 
     def sample(self) -> MemoryRows | None:
         step = sample_step(self.n_rows, self.n_classes)
         if step and self._sample is None:
-            chosen = in_sample(self.n_rows, self.n_classes, step)
-            self._sample = self.part(chosen) if self.slow_calls else self._thinned(step)
+            if self.slow_calls:
+                self._sample = self.part(in_sample(self.n_rows, self.n_classes, step))
+            else:
+                self._sample = self._thinned(step)
         return self._sample
 
     def coarse(self) -> MemoryRows | None:
@@ -147,45 +167,76 @@ class MemoryRows:
     def _thinned(self, step: int) -> MemoryRows | None:
         if not step:
             return None
-        some = self.blocks[:: blocks_between(step, self.n_classes)]
+        between = blocks_between(step, self.n_classes)
+        if self._lies_together:
+            return self._taken(
+                np.concatenate([np.arange(x.start, x.stop, step) for x in self._run.slices()[::between]])
+            )
+        some = self.blocks[::between]
         groups = [some[i : i + step] for i in range(0, len(some), step)]
-        thin = [sum(-(-block.n_rows // step) for block in group) for group in groups]
-        first = some[0].rows.depth
-        # In one array, so that the blocks of a thread lie one after another (`_runs`).
-        row_after_row = isinstance(first, np.ndarray) and first.flags.c_contiguous
-        depths = np.empty((sum(thin), self.n_ranks), first.dtype) if row_after_row else None
 
-        def join(item: tuple[Sequence[Block], tuple[int, int]]) -> Block:
-            group, (begin, end) = item
+        def join(group: Sequence[Block]) -> Block:
             (block,) = join_samples([b[slice(None, None, step)] for b in group], step)
-            if depths is None:
-                return block
-            depths[begin:end] = block.rows.depth
-            return replace(block, rows=replace(block.rows, depth=depths[begin:end]))
+            return block
 
-        places = pairwise(np.cumsum([0, *thin]).tolist())
-        serial = is_torch(some[0].weight)
-        return MemoryRows(parallel_map(join, [*zip(groups, places, strict=True)], serial))
+        return MemoryRows.of_sample(parallel_map(join, groups, is_torch(some[0].weight)))
+
+    @classmethod
+    def of_sample(cls, blocks: Sequence[Block]) -> MemoryRows:
+        """Some of more rows; where they are taken in runs, they are cut in the same way wherever they come from."""
+        if not all(isinstance(b.weight, np.ndarray) and b.engine.row_by_row(b, True) for b in blocks):
+            return cls(blocks)
+        return cls._cut(join_blocks(blocks))
 
     def part(self, chosen: np.ndarray) -> MemoryRows:
+        if self._lies_together:
+            return self._taken(np.flatnonzero(chosen))
         kept = choose_rows(self.blocks, chosen)
-        if not self.slow_calls and np.count_nonzero(chosen) * self.n_classes <= _ONE_BLOCK:
-            kept = join_samples(kept, len(kept))
-        return MemoryRows(kept)
+        few = not self.slow_calls and np.count_nonzero(chosen) * self.n_classes <= _ONE_BLOCK
+        return MemoryRows(join_samples(kept, len(kept)) if few else kept)
+
+    def _taken(self, places: np.ndarray) -> MemoryRows:
+        """Some of the rows that lie together, copied by all threads."""
+        block = self._run.block
+        depth = np.empty((len(places), self.n_ranks), block.rows.depth.dtype)
+
+        def copy(cut: slice) -> None:
+            # Places are right: other modes than this one would copy twice.
+            np.take(block.rows.depth, places[cut], axis=0, out=depth[cut], mode="clip")
+
+        least = rows_of_size(_PIECE, self.n_ranks)
+        parallel_map(copy, row_slices(depth, max(least, -(-len(places) // SHARED.count()))))
+        narrow = replace(block, rows=replace(block.rows, depth=block.rows.depth[:, :0]))[places]
+        return MemoryRows._cut(replace(narrow, rows=replace(narrow.rows, depth=depth)))
+
+    @classmethod
+    def _cut(cls, block: Block) -> MemoryRows:
+        """Rows that lie together, in blocks: small ones where they are few, so that there is one for every thread."""
+        (n, r), size = block.rows.depth.shape, block_rows(block.rows.depth)
+        if n * r <= COARSE_LOGITS:
+            size = rows_of_size(_PIECE, r)
+            size -= size % 64 if size > 64 else 0  # loops work on 64 rows at a time
+        return cls(run=Run(block, np.append(np.arange(size, n, size), n), SHARED))
 
     def total_weight(self) -> float:
+        if self._lies_together:
+            return self._run.weight()
         return sum(float(to_numpy(b.weight).sum(dtype=np.float64)) for b in self.blocks)
 
     def measured(self, step: int) -> tuple[np.ndarray, np.ndarray]:
         return one_in(step, ((to_numpy(b.measured), to_numpy(b.weight)) for b in self.blocks))
 
     def with_factors(self, factors: Callable[[Array], Array]) -> MemoryRows:
-        values = [b.measured for b in self.blocks]
         # In one call: they are few numbers a row.
-        psi = row_by_row(factors(array_namespace(values[0]).concat(values, axis=0)))
-        ends = np.cumsum([b.n_rows for b in self.blocks]).tolist()
-        parts = zip(self.blocks, pairwise([0, *ends]), strict=True)
-        rows = MemoryRows([replace(b, factors=psi[i:j]) for b, (i, j) in parts])
+        if self._lies_together:
+            block = self._run.block.with_factors(factors)
+            rows = MemoryRows(run=replace(self._run, block=block))
+        else:
+            values = [b.measured for b in self.blocks]
+            psi = row_by_row(factors(array_namespace(values[0]).concat(values, axis=0)))
+            ends = np.cumsum([b.n_rows for b in self.blocks]).tolist()
+            parts = zip(self.blocks, pairwise([0, *ends]), strict=True)
+            rows = MemoryRows([replace(b, factors=psi[i:j]) for b, (i, j) in parts])
         if self._sample is not None:
             rows._sample = self._sample.with_factors(factors)
         return rows

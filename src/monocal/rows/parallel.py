@@ -12,13 +12,14 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
-from itertools import chain, count, islice, pairwise
+from itertools import chain, count, islice
 from typing import Any, TypeVar, cast
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from ..arrays import Array, array_namespace, device_of, is_torch, on_host
+from ..validation import sum_of_all
 from .crew import at_work, together
 
 T = TypeVar("T")
@@ -27,6 +28,8 @@ B = TypeVar("B", bound=Array)
 # Elements of a block: small enough for the cache of one core, large enough to drown the cost of the calls.
 CPU_BLOCK = 2**18
 GPU_BLOCK = 2**26
+# Numbers that one thread adds up about as fast as others can be woken.
+_WORTH_SHARING = 2**20
 
 
 # How rows are cut.
@@ -76,6 +79,15 @@ def map_rows(function: Callable[..., B], rows: Array, size: int | None = None, b
 def sum_rows(function: Callable[[slice], T], rows: np.ndarray) -> T:
     """``function(block)`` added up over the blocks of rows, in a fixed order."""
     return parallel_sum(function, row_slices(rows))
+
+
+def shared_total(z: Array) -> float:
+    """`validation.sum_of_all` as a number, on threads where there is much to add."""
+    if not isinstance(z, np.ndarray) or z.size < _WORTH_SHARING:
+        return float(sum_of_all(z))
+    # Two for each thread: threads that call Python often wait for one another.
+    size = -(-len(z) // (2 * available_threads()))
+    return float(parallel_sum(lambda block: sum_of_all(z[block]), row_slices(z, size)))
 
 
 # Threads.
@@ -179,12 +191,6 @@ class _AddedInOrder:
             self._total = self._total + more if self._next else more
             self._next += 1
         return self._total
-
-
-def deal(items: Sequence[T], threads: int) -> list[Sequence[T]]:
-    """Neighbours in as many parts, none of them empty."""
-    parts = max(1, min(threads, len(items)))
-    return [items[i:j] for i, j in pairwise([len(items) * i // parts for i in range(parts + 1)])]
 
 
 class _OneBlasThread:

@@ -26,6 +26,7 @@ from ..validation import (
     read_matrix,
 )
 from .context import ContextReader, check_context_rows
+from .parallel import shared_total
 
 
 @dataclass(frozen=True)
@@ -86,8 +87,9 @@ class Reader:
 
     def values(self, X: Any, first_row: int = 0) -> Given:
         """Checked values in the caller's library. Rows may be a part of more that begins at ``first_row``."""
-        check = check_probabilities if self.input == "probabilities" else check_logits
-        return check(X, first_row=first_row)
+        if self.input == "probabilities":
+            return check_probabilities(X, first_row=first_row)
+        return check_logits(X, first_row=first_row, total=shared_total)
 
     def checked(
         self,
@@ -108,14 +110,16 @@ class Reader:
         y, sample_weight, ignored = ignored_rows(y, sample_weight, n, self.layout.ignore_index)
         if ignored is not None:
             given = self.without(given, ignored)
-        values = self.values(given, begin).values
+        given = self.values(given, begin)
+        values = given.values
         learnt = self.having_seen(values)
         labels = check_labels(y, values, first_row=begin)
         weight = check_weights(sample_weight, values, first_row=begin)
         if first_row is None and weight is not None:
             check_some_weight(bool(array_namespace(weight).any(weight > 0)), self.layout.ignore_index)
         logits = learnt.logits(values)
-        check_label_available(logits, labels, weight, first_row=begin)
+        if not given.finite:
+            check_label_available(logits, labels, weight, first_row=begin)
         check_context_rows(context, n, begin)
         return learnt, Checked(logits, labels, weight, context)
 

@@ -17,14 +17,14 @@ from .parallel import CPU_BLOCK, rows_of_size
 # of more than one row in four saves nothing.
 _COARSE = 1024
 # Logits of a coarse copy, at the most; above, it costs more than it improves a step (and memory, where rows are in a file).
-_COARSE_LOGITS = 2**24
+COARSE_LOGITS = 2**24
 # Up to this many logits, double precision costs nothing that anyone would notice.
 DOUBLE_BELOW = 2**22
 # Up to this many, what need not be exact is computed from all rows.
 _ALL_BELOW = 2**19
 
 
-def sample_step(n_rows: int, n_classes: int, most_logits: int = _COARSE_LOGITS) -> int:
+def sample_step(n_rows: int, n_classes: int, most_logits: int = COARSE_LOGITS) -> int:
     """The step of a coarse copy, which takes one row in so many; 0 where it would save nothing."""
     most = max(_COARSE, most_logits // n_classes)
     step = max(min(8, n_rows // _COARSE), -(-n_rows // most) if n_rows >= 2 * _COARSE else 0)

@@ -21,6 +21,7 @@ import numpy as np
 from ..arrays import Array, to_numpy
 from ..errors import InputError
 from ..kernel.block import Block
+from ..kernel.runs import of_block
 from .block import prepare_block
 from .memory import HeldBlocks, MemoryRows
 from .parallel import block_rows, map_in_order
@@ -147,7 +148,7 @@ class StreamingRows:
             )
 
     def sum(self, function: Callable[..., T], *args: Any) -> T:
-        return reduce(add, self._map(lambda block: function(block, *args)))
+        return reduce(add, self._map(lambda block: of_block(function, block, *args)))
 
     def sample(self) -> MemoryRows | None:
         step = sample_step(self.n_rows, self.n_classes)
@@ -156,7 +157,7 @@ class StreamingRows:
         if self._sample is None:
             thin = self._map(lambda block: block.every(step))
             some = islice(thin, None, None, blocks_between(step, self.n_classes))
-            self._sample = MemoryRows(join_samples(list(some), step))
+            self._sample = MemoryRows.of_sample(join_samples(list(some), step))
         return self._sample
 
     coarse = sample

@@ -34,7 +34,7 @@ class LooksTwice(Newton):
             problem, here = self.problem, self.here
             free = here.slope.copy()
             free[here.active] = 0.0
-            working = np.union1d(here.active, problem.candidates(free, self.n_candidates))
+            working = np.union1d(here.active, problem.candidates(free, self._n_welcome))
             hessian = problem.hessian(here.coefficients, working)
             self.here = replace(here, working=working, expansion=replace(here.expansion, hessian=hessian))
         move = super()._propose()

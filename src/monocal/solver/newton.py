@@ -27,6 +27,8 @@ _RIDGE = 1e-10
 _DESCENT = 1e-4
 # A step cut below this is none.
 SHORTEST = 1e-6
+# After so many iterations twice as many atoms may join in one.
+_LONG = 16
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ class Newton:
     max_iter : int
         Iterations allowed, ``n_iter`` included.
     n_candidates : int
-        Atoms that may join the working set in one iteration.
+        Atoms that may join the working set in one of the first iterations.
     trust : float
         Stop where the model has moved this far from where it began.
     sure : float
@@ -134,9 +136,10 @@ class Newton:
     def _search(self, move: Move) -> Iterate | None:
         """The first of the halved steps that is good enough; None where there is none."""
         problem = self.problem
+        # Those of the working set have their turn in this step.
         free = self.here.slope.copy()
-        free[self.here.active] = 0.0
-        wanted = problem.candidates(free, self.n_candidates)
+        free[self.here.active] = free[self.here.working] = 0.0
+        wanted = problem.candidates(free, self._n_welcome)
         self._step_size = 1.0
         while self._step_size >= SHORTEST:
             trial = self._trial(move, self._step_size)
@@ -180,6 +183,11 @@ class Newton:
         in_vain = abs(self._step_size * move.slope) <= self._noise and self.here.kkt > 0.9 * self._least_kkt
         self._idle = self._idle + 1 if in_vain else 0
         self._least_kkt = min(self._least_kkt, self.here.kkt)
+
+    @property
+    def _n_welcome(self) -> int:
+        """How many atoms may join now: the more, the longer it takes. An optimum may have a thousand of them."""
+        return self.n_candidates << min(self.n_iter // _LONG, 5)
 
     @property
     def _noise(self) -> float:

@@ -1,0 +1,105 @@
+"""Stages one after another: fitted on out-of-fold outputs, in order when all stages keep it, whole in files and pipelines."""
+
+import warnings
+
+import numpy as np
+import pytest
+from biased_rows import BIASED, DATA
+from sklearn.base import clone
+from sklearn.utils.estimator_checks import check_estimator
+
+import monocal as mc
+from test_sklearn_contract import MORE_LABELS_THAN_COLUMNS
+
+
+class Parrot(mc.Calibrator):
+    """Knows the rows it was fitted on by heart, and nothing else."""
+
+    def __init__(self, input="logits"):
+        self.input = input
+
+    def _fit(self, logits, labels, weight):
+        self.known_ = {row.tobytes(): label for row, label in zip(logits, labels, strict=True)}
+
+    def _calibrate(self, logits):
+        sure = np.array([self.known_.get(row.tobytes(), -1) for row in logits])
+        return np.where(sure[:, None] >= 0, 2.0 * (sure[:, None] == np.arange(logits.shape[1])), logits)
+
+
+def test_the_second_stage_sees_out_of_fold_outputs():
+    z, y = DATA.values.astype(np.float64), DATA.labels
+    cal = mc.Stacked([Parrot(), mc.TemperatureScaling()]).fit(z, y)
+    # What the parrot has not seen it leaves as it is; what it has seen it knows, and a temperature would be next to nothing.
+    assert cal.stages_[1].temperature_ == pytest.approx(mc.TemperatureScaling().fit(z, y).temperature_)
+    in_sample = mc.TemperatureScaling().fit(cal.stages_[0].transform(z), y)
+    assert in_sample.temperature_ < 0.5 * cal.stages_[1].temperature_
+
+
+def test_order_is_kept_exactly_when_all_stages_keep_it():
+    keeps = mc.Stacked([mc.TemperatureScaling(), mc.MCCT(), mc.ConditionalMCCT()])
+    assert keeps.preserves_order
+    assert keeps.preserves_top1
+    assert not mc.Stacked([mc.MCCT(), mc.VectorScaling()]).preserves_order
+    assert not mc.Stacked([mc.StructuredScaling(), mc.MCCT()]).preserves_order
+    z = np.round(DATA.values, 1)
+    keeps.fit(z, DATA.labels)
+    for after in (keeps.transform(z), keeps.predict_proba(z)):
+        audit = mc.order_audit(z, after, input="logits")
+        assert audit.preserved
+
+
+@pytest.mark.parametrize("make", [mc.Stacked, mc.StructuredMCCT])
+def test_neither_arrangement_nor_shift_nor_weights_matter(make):
+    z, y = BIASED[:400], DATA.labels[:400]
+    cal = make().fit(z, y)
+    p = cal.predict_proba(z)
+    mixed = np.random.default_rng(0).permutation(400)
+    np.testing.assert_allclose(make().fit(z[mixed], y[mixed]).predict_proba(z), p, atol=1e-6)
+    shifted = z + 2.0 * np.random.default_rng(1).normal(size=(400, 1))
+    np.testing.assert_allclose(make().fit(shifted, y).predict_proba(z), p, atol=1e-6)
+    w = np.arange(400) % 3
+    twice = np.repeat(np.arange(400), w)
+    np.testing.assert_allclose(
+        make().fit(z, y, sample_weight=w).predict_proba(z),
+        make().fit(z[twice], y[twice]).predict_proba(z),
+        atol=1e-6,
+    )
+
+
+def test_stacked_is_cloned_saved_and_loaded(tmp_path):
+    cal = mc.Stacked(
+        [mc.StructuredScaling(kind="vector", shrinkage="cv"), mc.HistogramBinning(), mc.MCCT()], folds=3
+    )
+    assert repr(clone(cal)) == repr(cal)
+    cal.fit(BIASED, DATA.labels)
+    cal.save(tmp_path / "a.json")
+    loaded = mc.load(tmp_path / "a.json")
+    assert repr(loaded) == repr(cal)
+    np.testing.assert_array_equal(loaded.predict_proba(BIASED), cal.predict_proba(BIASED))
+    assert not hasattr(loaded.stages[0], "coef_")
+    shift = (
+        mc.LabelShift(mc.Stacked([mc.StructuredScaling(), mc.MCCT()]))
+        .fit(BIASED, DATA.labels)
+        .adapt(BIASED[:200])
+    )
+    shift.save(tmp_path / "b.json")
+    np.testing.assert_array_equal(
+        mc.load(tmp_path / "b.json").predict_proba(BIASED), shift.predict_proba(BIASED)
+    )
+
+
+def test_scikit_learn_checks_of_the_recommended_combination():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        results = check_estimator(mc.StructuredMCCT(), on_fail=None)
+    assert {r["check_name"] for r in results if r["status"] == "failed"} == set(MORE_LABELS_THAN_COLUMNS)
+
+
+def test_calibrated_classifier_takes_it_by_name():
+    from sklearn.datasets import load_iris
+    from sklearn.linear_model import LogisticRegression
+
+    X, y = load_iris(return_X_y=True)
+    model = mc.CalibratedClassifier(LogisticRegression(max_iter=500), "structured").fit(X, y)
+    assert type(model.calibrator_) is mc.StructuredMCCT
+    assert model.score(X, y) > 0.9
