@@ -350,7 +350,7 @@ def anchored_softmax_and_top_(f: Any) -> tuple[Any, Any]:
 
 
 # Up to so many classes it pays to lay rows out class by class: operations then run along thousands of rows.
-FEW_CLASSES = 64
+FEW_CLASSES = 48
 # Up to so many classes, adding one after another is as exact as adding in pairs, and three times as fast.
 _SHORT = 512
 
@@ -365,23 +365,28 @@ def row_sums(x: Any) -> Any:
 
     A device adds in an order that depends on the number of rows: there in double precision, so that it leaves no trace.
     """
-    if not on_host(x):
-        return x.sum(-1, keepdim=True, dtype=array_namespace(x).float64).to(x.dtype)
     m = x.shape[-1]
-    # A library adds in the order in which numbers lie.
     if type(x) is not np.ndarray:
+        if not on_host(x):
+            return x.sum(-1, keepdim=True, dtype=array_namespace(x).float64).to(x.dtype)
+        # A library adds in the order in which numbers lie.
         return array_namespace(x).sum(x.contiguous() if is_torch(x) else x, axis=-1, keepdims=True)
-    if x.ndim != 2 or m > FEW_CLASSES:
-        x = np.ascontiguousarray(x)
+    if x.ndim == 2 and m <= FEW_CLASSES:
+        return _halves_on_halves(x)
+    x = np.ascontiguousarray(x)
     if x.ndim != 2 or m > _SHORT:
         return x.sum(axis=-1, keepdims=True)
-    if m > FEW_CLASSES:
-        return np.einsum("ij->i", x)[:, None]
-    while m > 1:  # halves on halves
+    return np.einsum("ij->i", x)[:, None]
+
+
+def _halves_on_halves(x: np.ndarray) -> np.ndarray:
+    m = x.shape[1]
+    while m > 1:
         half = m // 2
         folded = x[:, :half] + x[:, half : 2 * half]
         if m % 2:
-            folded[:, :1] += x[:, m - 1 : m]
+            first = folded[:, :1]
+            np.add(first, x[:, m - 1 :], out=first)
         x, m = folded, half
     return x
 

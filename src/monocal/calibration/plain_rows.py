@@ -149,9 +149,10 @@ def _logits(pieces: Pieces, v: np.ndarray, height: np.ndarray, w: np.ndarray, b:
     jumps = pieces.starts[1:]
     tied, depth = np.zeros(0, dtype=np.intp), v[:0]
     if len(jumps):
-        equal = v[:, jumps] == v[:, jumps - 1]
+        few = len(v) <= FEW  # it is faster to look at all ranks
+        equal = v[:, 1:] == v[:, :-1] if few else v[:, jumps] == v[:, jumps - 1]
         if equal.any():
-            tied = np.flatnonzero(equal.any(axis=1))
+            tied = np.flatnonzero((equal[:, jumps - 1] if few else equal).any(axis=1))
             depth = v[tied]
     scales, biases = pieces.kinds
     f: np.ndarray = np.subtract(height, v, out=v)

@@ -114,8 +114,12 @@ class RampFactors(FieldsOnly):
     def where_nothing_warns(self, values: Array) -> Array:
         """The same, where numpy has been told that a number too large is nothing to warn of."""
         which, zeros, widths = self._ends_like(values)
-        risen: Any = values[:, which]
-        risen -= zeros
+        risen: Any
+        if tuple(values.shape) == (1, 1):  # a single number: no places need be looked up
+            risen = values - zeros
+        else:
+            risen = values[:, which]
+            risen -= zeros
         risen /= widths
         factors: Array = clip_(risen, 0.0, 1.0)
         factors[:, 0] = 1.0

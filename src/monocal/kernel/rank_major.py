@@ -46,11 +46,11 @@ class RankMajorEngine(ArrayEngine):
             p, total, shift, tail = self._exponentials_into(room("p", v.shape), block, point)
             value = np.dot(weight, np.log(total) if shift is None else np.log(total) + shift)
             share = weight / total  # makes probabilities of `p`, times the row's weight
-            p *= share
+            psi = share[None]  # alone, the constant factor takes it along
+            if block.factors is not None:
+                psi = _factors(block, point.own)
+                tail = _shared_out(p, tail, share)
             pv = np.multiply(p, v, out=room("pv", v.shape))
-            if tail is not None:
-                tail = [x * share for x in tail]
-            psi = np.ones((1, len(share))) if block.factors is None else _factors(block, point.own)
             part = psi[:1] if point.whole_scales else psi
             depth = np.ones(len(v)) @ pv
             by_rank = np.concatenate(
@@ -62,7 +62,9 @@ class RankMajorEngine(ArrayEngine):
                 by_rank[:k, 0] += part @ tail[1]
                 by_rank[k : 2 * k, 0] += part @ (tail[0] * rows.height)
                 by_rank[2 * k :, 0] += psi @ tail[0]
-            hessian = self._hessian(block, point, p, pv, tail) if len(point.start) else np.zeros((0, 0))
+            hessian = (
+                self._hessian(block, point, p, pv, tail, share) if len(point.start) else np.zeros((0, 0))
+            )
         return Sums(float(value), by_rank, psi[len(part) :] @ depth, hessian)
 
     def hessian(self, block: Block, point: Point) -> np.ndarray:
@@ -70,9 +72,10 @@ class RankMajorEngine(ArrayEngine):
         with np.errstate(under="ignore"):
             p, total, _, tail = self._exponentials_into(room("p", v.shape), block, point)
             share = np.asarray(block.weight) / total
-            p *= share
+            if block.factors is not None:
+                tail = _shared_out(p, tail, share)
             pv = np.multiply(p, v, out=room("pv", v.shape))
-            return self._hessian(block, point, p, pv, None if tail is None else [x * share for x in tail])
+            return self._hessian(block, point, p, pv, tail, share)
 
     def scale_sums(self, block: Block, scale: float) -> np.ndarray:
         v, valid = block.rows.depth.T, block.rows.valid
@@ -172,19 +175,23 @@ class RankMajorEngine(ArrayEngine):
         p: np.ndarray,
         pv: np.ndarray,
         tail: list[Array] | None,
+        share: np.ndarray,
     ) -> np.ndarray:
-        """`curvature.hessian_of` of probabilities times the row's weight, (r, n). Changes ``pv``."""
+        """`curvature.hessian_of`; with factors, ``p`` has its share already. Changes ``pv``."""
         rows, height = block.rows, block.rows.height
         starts, _, column = point.columns
         below, depth = _sums_below(p, starts), _sums_from(pv, starts)
         pv *= rows.depth.T
         alone = block.factors is None
         # Squares enter by their sums over rows; factors differ from row to row.
-        square = _sums_from(pv.sum(axis=1) if alone else pv, starts)
+        square = _sums_from(pv @ share if alone else pv, starts)
         if tail is not None:
             below[1:] += tail[0]
             depth[0] += tail[1]
-            square[0] += np.asarray(tail[2]).sum() if alone else tail[2]
+            square[0] += tail[2] @ share if alone else tail[2]
+        if alone:
+            below *= share
+            depth *= share
         mean = np.concatenate([height * below + depth, below])[column]
         if alone:
             later = np.append(square - depth @ height, -depth.sum(axis=1))[column]
@@ -201,8 +208,14 @@ class RankMajorEngine(ArrayEngine):
             products = (mean @ factor.T, to_scale, from_scale)
         found = covariance(point, *products, mean @ (mean / block.weight).T)
         if rows.tied is None or rows.tied[starts].any():
-            found = found - self.within_ties(block, point, p.T)
+            found = found - self.within_ties(block, point, (p * share if alone else p).T)
         return found
+
+
+def _shared_out(p: np.ndarray, tail: list[Array] | None, share: np.ndarray) -> list[Array] | None:
+    """Exponentials (r, n) times the ``share`` of their row, in place; returns the same of a tail."""
+    p *= share
+    return None if tail is None else [x * share for x in tail]
 
 
 def _products(a: np.ndarray, b: np.ndarray) -> np.ndarray:
