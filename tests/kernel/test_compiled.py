@@ -418,3 +418,27 @@ def test_information_on_atoms_as_in_plain_operations(n_factors, monkeypatch):
     assert fast.weight == pytest.approx(plain.weight, rel=1e-6)
     np.testing.assert_allclose(fast.errors, plain.errors, rtol=1e-5)
     np.testing.assert_allclose(fast.variances, plain.variances, rtol=1e-4, atol=1e-6 * plain.variances.max())
+
+
+def test_a_loop_has_one_version_whether_compiled_or_loaded():
+    """A loop that stood beside its caller could be called in two versions, which add up in different orders."""
+    from monocal.kernel import (
+        information_loops,
+        loops,
+        predict_loops,
+        prepare_loops,
+        search_loops,
+        short_loops,
+        sorting,
+        sum_loops,
+        total_loops,
+        vectors,
+    )
+
+    modules = (
+        information_loops, loops, predict_loops, prepare_loops, search_loops, short_loops, sorting, sum_loops,
+        total_loops, vectors,
+    )  # fmt: skip
+    found = [f for module in modules for f in vars(module).values() if hasattr(f, "targetoptions")]
+    assert len(found) > 40
+    assert all(f.targetoptions.get("forceinline") or f.targetoptions["inline"] == "always" for f in found)

@@ -1,6 +1,7 @@
 """Work shared among threads: what they make does not depend on them, whatever happens on the way."""
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -9,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+import threadpoolctl
 
 import monocal as mc
 from monocal.data import synthetic
@@ -144,6 +146,65 @@ def test_a_label_on_a_masked_class_is_refused_in_a_large_array(rows):
     z[8765, y[8765]] = -np.inf
     with pytest.raises(mc.errors.InputError, match="row 8765"):
         mc.MCCT().fit(z, y)
+
+
+def blas_threads():
+    return [pool["num_threads"] for pool in threadpoolctl.threadpool_info() if pool["user_api"] == "blas"]
+
+
+def test_a_fit_on_any_thread_gives_the_same_bits_and_leaves_blas_as_it_was():
+    data = synthetic(2000, 100, seed=0)
+
+    def fit(i):
+        return mc.ConditionalMCCT().fit(data.values, data.labels).solution_.coefficients
+
+    before, here = blas_threads(), fit(0)
+    with ThreadPoolExecutor(1) as other:
+        (there,) = other.map(fit, range(1))
+    np.testing.assert_array_equal(there, here)
+    with ThreadPoolExecutor(2) as both:
+        for found in both.map(fit, range(4)):
+            np.testing.assert_array_equal(found, here)
+    assert blas_threads() == before
+
+
+def test_an_interrupt_while_the_caller_waits_leaves_nobody_at_work():
+    """A thread that went on would write where the next fit writes."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    main, done, other_began = threading.current_thread(), [], threading.Event()
+
+    def slow_elsewhere(i):
+        if threading.current_thread() is main:
+            other_began.wait(30)
+            return
+        other_began.set()
+        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+        time.sleep(0.5)
+        done.append(i)
+
+    def until_another_thread_has_come_in_time():
+        for _ in range(100):
+            other_began.clear()
+            parallel_map(slow_elsewhere, range(2))
+
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            until_another_thread_has_come_in_time()
+        assert done
+        assert all_meet(2)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_logits_whose_sum_overflows_are_no_reason_to_warn():
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=(120_000, 10)).astype(np.float32)
+    labels = z.argmax(axis=1)
+    z[[5, 70_000, 110_000], 3] = -1.7e38
+    z[[6, 50_000, 100_000], 4] = -3e38
+    z[9, 5] = -np.inf
+    labels[[5, 6, 9, 50_000, 70_000, 100_000, 110_000]] = 0
+    assert mc.MCCT().fit(z, labels).solution_.converged
 
 
 AFTER_A_FORK = """

@@ -3,7 +3,8 @@
     drop_i = sum_j p_j v_j + sum_{j < i} p_j (U - v_j)          mean drop of a scale that begins at rank i
     variance_i = sum_{j >= i} p_j v_j^2 + U^2 below_i - drop_i^2
 
-Every sum has positive terms only. Sums over rows of ``p v^2`` are taken at each rank, and over the ranks once for all rows.
+All that is summed is positive; the difference is taken of two such sums. Sums over rows of ``p v^2`` are taken at each rank, and
+over the ranks once for all rows.
 """
 
 from __future__ import annotations

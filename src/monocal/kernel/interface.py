@@ -14,9 +14,9 @@ objective ``sum_n weight_n [log sum_i exp(f_(i) - f_top) + f_top - f_label]`` ha
 
 What is returned has a fixed size and adds up, so rows may live anywhere.
 
-`array` has the engine for every array library. `rank_major` (numpy in double precision), `compiled` (numba) and `triton`
-(CUDA) are the same engine with some steps replaced by faster ones. An engine says which arrays it takes; `choice` has the table
-of them.
+`array` has the engine for every array library. `rank_major` (numpy in double precision), `compiled_engine` (numba) and
+`triton_engine` (CUDA) are the same engine with some steps replaced by faster ones. An engine says which arrays it takes; `choice`
+has the table of them.
 """
 
 from __future__ import annotations

@@ -17,7 +17,8 @@ from ..ranks.ranked import LARGEST
 F32 = np.float32
 MOST = F32(LARGEST)  # depths are cut here
 PART = 4096
-ROWS = 64  # that a thread takes at a time, where nothing is added up over them
+# Numbers that a thread takes at a time, where nothing is added up over rows.
+PIECE = 2**17
 # log(2) as a sum of two: the first has few bits, so its multiples are exact.
 PER_LN2, LN2_HIGH, LN2_LOW = F32(1 / np.log(2)), F32(355 / 512), F32(np.log(2) - 355 / 512)
 
@@ -31,7 +32,9 @@ try:
     KEEPS = True
 except RuntimeError:  # no folder to keep compiled code in
     KEEPS = False
-HOW = {"nogil": True, "error_model": "numpy", "cache": KEEPS}
+# Loops are put into the loops that call them. Else there would be two versions of each, its own and one made for its caller, and
+# it would depend on what was compiled in this process and what was loaded which of the two is called: sums differ in last digits.
+HOW = {"nogil": True, "error_model": "numpy", "cache": KEEPS, "forceinline": True}
 # Sums may be taken in any order. Nothing else may be rearranged, least of all what rests on a rounding; where the order
 # of classes is at stake, products are not even fused with sums.
 sum_loop = numba.njit(fastmath=True, **HOW)
@@ -85,6 +88,12 @@ def exp(x):
 def rows_of(block, ends):
     # The first row of a block, and the one behind its last.
     return (ends[block - 1] if block else 0), ends[block]
+
+
+@loop
+def rows_of_a_piece(m):
+    # Rows of m numbers that a thread takes at a time; no fewer than are sorted together.
+    return min(max(PIECE // m, 16), 64)
 
 
 @loop
@@ -168,14 +177,15 @@ def largest_tie(v):
 
 @loop
 def scale_moments_of_rows(v, weight, lesser, out, turn):
-    p, begin = np.empty(v.shape[1], dtype=np.float32), ROWS * next_of(turn)
+    p, piece = np.empty(v.shape[1], dtype=np.float32), rows_of_a_piece(v.shape[1])
+    begin = piece * next_of(turn)
     while begin < v.shape[0]:
-        for n in range(begin, min(begin + ROWS, v.shape[0])):
+        for n in range(begin, min(begin + piece, v.shape[0])):
             row = v[n]
             for i in range(row.size):
                 p[i] = exp(weight * row[i] + lesser * row[i])
             out[0, n], out[1, n], out[2, n] = moments_of(p, row)
-        begin = ROWS * next_of(turn)
+        begin = piece * next_of(turn)
 
 
 @loop

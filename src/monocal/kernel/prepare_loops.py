@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .loops import MOST, ROWS, loop, next_of, place_of
+from .loops import MOST, loop, next_of, place_of, rows_of_a_piece
 from .sorting import sort_rows
 from .total_loops import measure_rows
 
@@ -17,9 +17,10 @@ def prepare_rows(z, labels, depth, top, height, label_depth, first, held, tied, 
     # in some row; statistics where there is room for them (n, 3). Threads take turns.
     n, r = z.shape
     own = np.zeros(r, dtype=np.uint8)
-    begin = ROWS * next_of(turn)
+    piece = rows_of_a_piece(r)
+    begin = piece * next_of(turn)
     while begin < n:
-        end = min(begin + ROWS, n)
+        end = min(begin + piece, n)
         sort_rows(z[begin:end], depth[begin:end], top[begin:end])
         for i in range(begin, end):
             row = depth[i]
@@ -27,10 +28,10 @@ def prepare_rows(z, labels, depth, top, height, label_depth, first, held, tied, 
             label_depth[i] = min(top[i] - z[i, labels[i]], MOST)
             first[i], held[i] = place_of(label_depth[i], row)
             for j in range(1, r):
-                own[j] |= np.uint8(row[j - 1] == row[j])
+                own[j] |= np.uint8(row[j - 1] == row[j] and row[j] < MOST)  # masked classes tie with nothing
         if measured.shape[0]:
             measure_rows(depth[begin:end], measured[begin:end])
-        begin = ROWS * next_of(turn)
+        begin = piece * next_of(turn)
     for j in range(r):
         if own[j]:  # whoever else writes there writes the same
             tied[j] = 1

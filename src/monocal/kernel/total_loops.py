@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .loops import F32, PART, ROWS, flush, largest_tie_of_row, loop, next_of, rows_of, sum_loop
+from .loops import F32, PART, flush, largest_tie_of_row, loop, next_of, rows_of, rows_of_a_piece, sum_loop
 
 
 @sum_loop
@@ -46,7 +46,8 @@ def add_moments(v, height, weight, first, second):
 @loop
 def moments_of_blocks(v, height, weight, psi, ends, by_rank, by_factor, ties, turn):
     # Of each block ``u`` and ``u^2`` at each rank (B, 2, r); and by factor (B, 3, 2, K) their sums over all ranks but the top,
-    # at the top, and of ones; and the size of the largest tie so far (B,). Threads take turns.
+    # at the top, and of ones; and the size of the largest tie in it, or in
+    # blocks that the same thread had before (B,): only the largest of all means anything. Threads take turns.
     step, k, most = (0 if psi.shape[0] == 1 else 1), psi.shape[1], 1
     some = np.zeros((2, v.shape[1]), dtype=np.float32)
     block = next_of(turn)
@@ -87,15 +88,16 @@ def part_of_heights(v, height):
 @loop
 def sums_of_heights(v, height, out, turn):
     # Sums of ``u`` and ``u^2`` over all ranks of each row, (2, n). Threads take turns.
-    begin = ROWS * next_of(turn)
+    piece = rows_of_a_piece(v.shape[1])
+    begin = piece * next_of(turn)
     while begin < v.shape[0]:
-        for n in range(begin, min(begin + ROWS, v.shape[0])):
+        for n in range(begin, min(begin + piece, v.shape[0])):
             out[0, n], out[1, n] = 0.0, 0.0
             for i in range(0, v.shape[1], PART):
                 s1, s2 = part_of_heights(v[n, i : i + PART], height[n])
                 out[0, n] += s1
                 out[1, n] += s2
-        begin = ROWS * next_of(turn)
+        begin = piece * next_of(turn)
 
 
 @loop

@@ -36,7 +36,7 @@ class TritonEngine(ArrayEngine):
     ) -> Block:
         m = logits.shape[1]
         all_ranks = how.get("ordered", True) and min(how.get("top_k") or m, m) == m
-        found = triton_prepare.prepare(logits, labels) if all_ranks and how.get("ranked") is None else None
+        found = triton_prepare.prepare(logits, labels) if all_ranks else None
         if found is None:
             return super().prepare(logits, labels, weight, statistics=statistics, **how)
         rows = found.rows

@@ -16,7 +16,6 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable
-from functools import cache
 
 
 def together(work: Callable[[], object], most: int) -> None:
@@ -25,15 +24,20 @@ def together(work: Callable[[], object], most: int) -> None:
         work()
         return
     job = _Job(work)
-    _crew(os.getpid()).wake(job, most - 1)
-    _this_thread.at_work = True
     try:
+        _this_thread.at_work = True
+        _crew.wake(job, most - 1)
         work()
     finally:
-        _this_thread.at_work = False
-        job.close()
+        try:
+            job.close()
+        finally:
+            _this_thread.at_work = False
     if job.error is not None:
-        raise job.error
+        try:
+            raise job.error
+        finally:
+            job.error = None  # an error knows its frames, which must not know the error
 
 
 def at_work() -> bool:
@@ -69,12 +73,21 @@ class _Job:
             self._last_is_done.release()
 
     def close(self) -> None:
-        """Let nobody begin any more, and wait for all who have."""
+        """Let nobody begin any more, and wait for all who have, even if that is interrupted: they write where others may."""
+        interrupt: BaseException | None = None
+        while not self._is_over():
+            try:
+                self._last_is_done.acquire()
+                break
+            except BaseException as error:
+                interrupt = error
+        if interrupt is not None:
+            raise interrupt
+
+    def _is_over(self) -> bool:
         with self._lock:
             self._closed = True
-            wait = self._busy > 0
-        if wait:
-            self._last_is_done.acquire()
+            return self._busy == 0
 
 
 class _Crew:
@@ -88,14 +101,19 @@ class _Crew:
     def wake(self, job: _Job, count: int) -> None:
         """Give a job to so many threads, or to as many as are free; no more than that are ever started."""
         for _ in range(count):
+            worker: _Worker | None = None
             try:
-                worker = self._free.pop()
-            except IndexError:
-                started = self._start(count)
-                if started is None:
-                    return
-                worker = started
-            worker.give(job)
+                try:
+                    worker = self._free.pop()
+                except IndexError:
+                    worker = self._start(count)
+                    if worker is None:
+                        return
+                worker.give(job)
+                worker = None
+            finally:
+                if worker is not None:  # an interrupt came between: it is still free
+                    self._free.append(worker)
 
     def _start(self, most: int) -> _Worker | None:
         with self._lock:
@@ -137,8 +155,15 @@ class _Worker(threading.Thread):
 
 
 _this_thread = threading.local()
+_crew = _Crew()
 
 
-@cache
-def _crew(process: int) -> _Crew:
-    return _Crew()
+def _begin_anew() -> None:
+    """In a child, after a fork: it has no thread but the one that forked, which works for nobody."""
+    global _crew
+    _crew = _Crew()
+    _this_thread.at_work = False
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_anew)

@@ -16,7 +16,7 @@ from itertools import chain, count, islice
 from typing import Any, TypeVar, cast
 
 import numpy as np
-from threadpoolctl import ThreadpoolController
+import threadpoolctl
 
 from ..arrays import Array, array_namespace, device_of, is_torch, on_host
 from ..validation import sum_of_all
@@ -87,7 +87,8 @@ def shared_total(z: Array) -> float:
         return float(sum_of_all(z))
     # Two for each thread: threads that call Python often wait for one another.
     size = -(-len(z) // (2 * available_threads()))
-    return float(parallel_sum(lambda block: sum_of_all(z[block]), row_slices(z, size)))
+    # Python's own numbers overflow without a warning.
+    return parallel_sum(lambda block: float(sum_of_all(z[block])), row_slices(z, size))
 
 
 # Threads.
@@ -112,6 +113,8 @@ def parallel_sum(
     function: Callable[[Any], T], items: Sequence[Any], serial: bool = False, most: int | None = None
 ) -> T:
     """The same added up, from first to last, while later ones are being made; on so many threads at the most."""
+    if not items:
+        raise ValueError("There is nothing to add up.")
     added = _AddedInOrder()
     _each(function, items, serial, most, added.take)
     return cast(T, added.total())
@@ -146,7 +149,8 @@ def _each(
         work()
     if errors:
         try:
-            raise errors[min(errors)]
+            # An interrupt before all, then what comes first.
+            raise errors[min(errors, key=lambda i: (isinstance(errors[i], Exception), i))]
         finally:
             errors.clear()  # an error knows its frame, which must not know the error
 
@@ -197,6 +201,10 @@ class _OneBlasThread:
     """Keep BLAS to the thread that calls it. The limit is for the process: the first to enter sets it, the last lifts it."""
 
     def __init__(self) -> None:
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """Nobody is inside: what a child is told after a fork, where those who were are not."""
         self._lock = threading.Lock()
         self._inside = 0
         self._limit: Any = None
@@ -204,6 +212,7 @@ class _OneBlasThread:
     def __enter__(self) -> None:
         with self._lock:
             if not self._inside:
+                _let_any_thread_speak()
                 self._limit = _blas().limit(limits=1, user_api="blas")
             self._inside += 1
 
@@ -211,15 +220,27 @@ class _OneBlasThread:
         with self._lock:
             self._inside -= 1
             if not self._inside:
+                _let_any_thread_speak()  # it need not be the one that came first
                 self._limit.restore_original_limits()
+                _let_any_thread_speak()
+
+
+def _let_any_thread_speak() -> None:
+    """Newer versions of threadpoolctl listen to the first thread that asks, and to no other until it is told to."""
+    openblas = getattr(threadpoolctl, "OpenBLASController", None)
+    forget = getattr(openblas, "clear_controlling_thread", None)
+    if forget is not None:
+        forget(force=True)
 
 
 @cache
-def _blas() -> ThreadpoolController:
-    return ThreadpoolController()  # looks through all loaded libraries, so once only
+def _blas() -> threadpoolctl.ThreadpoolController:
+    return threadpoolctl.ThreadpoolController()  # looks through all loaded libraries, so once only
 
 
 one_blas_thread = _OneBlasThread()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=one_blas_thread.begin_anew)
 
 
 def map_in_order(function: Callable[[Any], T], items: Iterable[Any]) -> Iterator[T]:

@@ -46,8 +46,9 @@ def minimize(
         Largest excess over the infimum to accept.
     start : ndarray of shape (n_atoms,), optional
         Where to begin; by default where the problem says, or at the solution of its coarse copy.
-    n_candidates : int
-        Atoms that may join the working set in one iteration; by default 24, or 96 where the calls of a problem are slow.
+    n_candidates : int, optional
+        Atoms that may join the working set in one of the first iterations, and more the longer it takes; by default 24, or 96
+        where the calls of a problem are slow.
 
     Returns
     -------
@@ -72,7 +73,8 @@ def minimize(
     True
     """
     goal = Goal(tol, gap_tol)
-    n_candidates = n_candidates or (_MANY if problem.slow_calls else _FEW)
+    if n_candidates is None:
+        n_candidates = _MANY if problem.slow_calls else _FEW
     small = problem.coarse()
     history: list[Step] = []
     first = np.maximum(problem.start() if start is None else start, problem.lower)
