@@ -78,11 +78,12 @@ def sentences(rows: list[Row]) -> str:
         if ratios:
             faster = sum(ratio < 1 for ratio in ratios)
             told.append(f"- Of {len(ratios)} pairs of {what}, monocal's is the faster one in {faster}.")
-    own = [r for r in rows if r["library"] == "monocal" and r.get("certified") is not None]
+    families = ("MCCT", "ConditionalMCCT")
+    own = [r for r in rows if r["library"] == "monocal" and r["method"] in families and "inverted" in r]
     if own:
         swapped = sum(r["inverted"] > 0 for r in own)
         told.append(
-            f"- Of {len(own)} fits of `MCCT` and `ConditionalMCCT`, {sum(r['certified'] for r in own)} carry a certificate of "
+            f"- Of {len(own)} fits of `MCCT` and `ConditionalMCCT`, {sum(bool(r.get('certified')) for r in own)} carry a certificate of "
             f"optimality, and {swapped or 'none'} swapped two classes in any row."
         )
     return "\n".join(told)
