@@ -82,8 +82,9 @@ def sentences(rows: list[Row]) -> str:
     own = [r for r in rows if r["library"] == "monocal" and r["method"] in families and "inverted" in r]
     if own:
         swapped = sum(r["inverted"] > 0 for r in own)
+        certified = sum(bool(r.get("certified")) for r in own)
         told.append(
-            f"- Of {len(own)} fits of `MCCT` and `ConditionalMCCT`, {sum(bool(r.get('certified')) for r in own)} carry a certificate of "
+            f"- Of {len(own)} fits of `MCCT` and `ConditionalMCCT`, {certified} carry a certificate of "
             f"optimality, and {swapped or 'none'} swapped two classes in any row."
         )
     return "\n".join(told)
