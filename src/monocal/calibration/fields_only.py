@@ -7,7 +7,7 @@ from typing import Any
 
 
 class FieldsOnly:
-    """Mixin for dataclasses with cached properties. The caches hang on what was predicted so far, the object does not."""
+    """Mixin for dataclasses with cached properties. The caches depend on what was predicted so far, the object does not."""
 
     def __getstate__(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]  # every class it joins is a dataclass
