@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
@@ -22,24 +23,34 @@ from monocal.data import synthetic
 ROOT = Path(mc.__file__).parent
 
 
-def called(work: Callable[[], Any]) -> list[tuple[str, str]]:
-    """File and qualified name of every function of monocal that ``work`` calls, first calls first."""
-    found: dict[tuple[str, str], None] = {}
+def trace(work: Callable[[], Any]) -> Counter[tuple[str, str]]:
+    """File and qualified name of every function of monocal that ``work`` calls, first calls first, and how often."""
+    calls: Counter[tuple[str, str]] = Counter()
 
-    def note(frame: FrameType, event: str, _: Any) -> None:
+    def count(frame: FrameType, event: str, _: Any) -> None:
         code = frame.f_code
         path = Path(code.co_filename)
         if event == "call" and not code.co_name.startswith("<") and path.is_relative_to(ROOT):
-            found.setdefault((str(path.relative_to(ROOT)), code.co_qualname))
+            calls[str(path.relative_to(ROOT)), code.co_qualname] += 1
 
-    threading.setprofile(note)
-    sys.setprofile(note)
+    threading.setprofile(count)
+    sys.setprofile(count)
     try:
         work()
     finally:
         sys.setprofile(None)
-        threading.setprofile(None)  # None is what takes it off
-    return list(found)
+        threading.setprofile(None)  # None removes it
+    return calls
+
+
+def called(work: Callable[[], Any]) -> list[tuple[str, str]]:
+    """File and qualified name of every function of monocal that ``work`` calls, first calls first."""
+    return list(trace(work))
+
+
+def count_calls(work: Callable[[], Any]) -> int:
+    """How many calls of functions of monocal ``work`` makes."""
+    return trace(work).total()
 
 
 def show(title: str, calls: list[tuple[str, str]], in_order: bool) -> None:
