@@ -94,7 +94,7 @@ def engine_methods(source: Path) -> int | None:
 def measure(root: Path) -> dict[str, str]:
     """The table, row by row."""
     source = root / "src" / "monocal"
-    files = [path for path in source.rglob("*.py")]
+    files = list(source.rglob("*.py"))
     functions, classes = definitions(source)
     names = [path.name for path in files if path.name != "__init__.py"]
     fit, fit_files, predict, predict_files, one_row = call_path(root)
