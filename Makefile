@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint bare fuzz docs wheel release clean
+.PHONY: demo test lint bare fuzz reproduce docs wheel release clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -50,6 +50,12 @@ bare: .venv-newest/.done .venv-lowest/.done
 FUZZ ?= --rows 10_000_000
 fuzz: $(VENV)/.test
 	PYTHONPATH=tests $(BIN)/python -m fuzz $(FUZZ)
+
+# The paper's experiments on your own logits: make reproduce DATA=my_logits/ OUT=results/
+DATA ?=
+OUT ?= monocal-results
+reproduce: $(VENV)/.test
+	$(BIN)/python -m experiments.reproduce $(if $(DATA),--data $(DATA)) --out $(OUT) $(ARGS)
 
 docs: $(VENV)/.test
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

@@ -32,7 +32,7 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
     from matplotlib.figure import Figure
     from matplotlib.ticker import FuncFormatter, NullFormatter
 
-    from monocal.paper.figures import STYLE
+    from experiments.figures import STYLE
 
     path.parent.mkdir(parents=True, exist_ok=True)
     with matplotlib.rc_context(STYLE):

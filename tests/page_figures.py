@@ -13,7 +13,7 @@ import numpy as np
 from scipy.special import softmax
 
 import monocal as mc
-from monocal.paper.columns import METHODS
+from experiments.methods import METHODS
 from real_logits import load_shared_logits
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -27,7 +27,6 @@ MODULES = (
     "plots",
     "data",
     "report",
-    "paper",
     "solver",
     "monitoring",
 )

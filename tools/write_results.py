@@ -2,7 +2,7 @@
 
 LOGITS is the folder that holds the sets; OUT, by default out/results, keeps the fits, so that a run that was stopped goes on.
 Three seeds and draws, and the published optimiser at the top 400 ranks that its paper recommends beyond 500 classes, make it
-about twenty minutes of one core; `monocal reproduce` alone runs ten of each, and all ranks, for more than an hour.
+about twenty minutes of one core; `make reproduce` alone runs ten of each, and all ranks, for more than an hour.
 """
 
 from __future__ import annotations
@@ -11,9 +11,12 @@ import sys
 import tempfile
 from pathlib import Path
 
-from monocal.paper import Settings, reproduce
-
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from experiments.plan import Settings  # noqa: E402 -- after the root is on the path
+from experiments.reproduce import reproduce  # noqa: E402
+
 SETTINGS = Settings(seeds=3, draws=3, table_ranks=400)
 SETS = (
     "imagenet5k_efficientnet_lite0",
@@ -33,7 +36,7 @@ def main(logits: Path, out: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         for name in SETS:
             (Path(folder) / f"{name}.npz").symlink_to((logits / f"{name}.npz").resolve(strict=True))
-        reproduce(folder, out, settings=SETTINGS, jobs=1, markdown=ROOT / "docs" / "results.md")
+        reproduce(Path(folder), out, settings=SETTINGS, jobs=1, markdown=ROOT / "docs" / "results.md")
 
 
 if __name__ == "__main__":

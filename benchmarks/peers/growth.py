@@ -81,7 +81,7 @@ def draw(rows: list[Row], folder: Path) -> None:
     from matplotlib.figure import Figure
     from matplotlib.ticker import FuncFormatter, NullFormatter
 
-    from monocal.paper.figures import STYLE
+    from experiments.figures import STYLE
 
     folder.mkdir(parents=True, exist_ok=True)
     with matplotlib.rc_context(STYLE):

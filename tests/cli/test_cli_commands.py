@@ -320,15 +320,3 @@ def test_infinity_in_json_is_a_string_that_float_reads(run: Run, folder: Path) -
     estimate = told["value"]["metrics"]["nll"]
     assert estimate["value"] == "Infinity"
     assert float(estimate["value"]) == np.inf
-
-
-def test_reproduce_writes_a_page_and_goes_on_from_what_is_there(run: Run, folder: Path) -> None:
-    command = ("reproduce", "--data", "both.npz", "-o", "results", "--methods", "uncalibrated,ts", "--quick")
-    result = run(*command, "--jobs", 1, "--markdown", "page.md")
-    assert (folder / "results" / "index.html").resolve().as_uri() in result.stdout
-    assert " were there already" in result.stdout
-    assert "fits done" in result.stderr  # no terminal: lines that a log can keep
-    assert (folder / "page.md").read_text().startswith("# Results of monocal reproduce")
-    again = json.loads(run(*command, "--json").stdout)
-    assert again["n_reused"] == again["n_cells"] > 2
-    assert again["n_failed"] == 0

@@ -117,9 +117,6 @@ CASES = [
     (("export", "no.json", "--to", "torch", "-o", "x.onnx"), "ends in .pt2"),
     (("export", "cal.json", "--to", "torch", "--append-to", "m.onnx", "-o", "x.pt2"), "--to onnx only"),
     (("export", "cal.json", "--to", "onnx", "--append-to", "no.onnx", "-o", "x.onnx"), "no.onnx"),
-    (("reproduce", "--data", "nowhere", "-o", "results"), "nowhere"),
-    (("reproduce", "-o", "results", "--markdown", "page.html"), "should end in .md"),
-    (("reproduce", "-o", "."), "holds other files"),
     (("demo", "-o", "cal.npz"), "is a file"),
     (("demo", "-o", "."), "which no demo wrote"),
 ]

@@ -133,33 +133,6 @@ def test_an_output_is_not_the_weights_of_a_model(run: Run, folder: Path, calibra
         run(*command, "out.onnx")
 
 
-def test_results_do_not_go_where_the_data_are(run: Run, folder: Path) -> None:
-    assert "is what is being read" in run("reproduce", "--data", folder, "-o", folder, code=1).stderr
-
-
-@posix
-def test_a_page_as_markdown_replaces_only_pages(run: Run, folder: Path) -> None:
-    os.symlink("both.npz", "link.md")
-    (folder / "parts").mkdir()
-    os.link("both.npz", "parts/both.npz")
-    (folder / "notes.md").write_text("mine")
-    before = (folder / "both.npz").read_bytes()
-    for data, page, told in (
-        ("both.npz", "link.md", "is what is being read"),
-        ("parts", "link.md", "is what is being read"),
-        ("both.npz", "notes.md", "is no page of an earlier run: choose another name or use --force"),
-    ):
-        result = run("reproduce", "--data", data, "-o", "results", "--markdown", page, code=1)
-        assert told in result.stderr
-        assert not (folder / "results").exists()
-    assert (folder / "both.npz").read_bytes() == before
-    command = ("reproduce", "--data", "both.npz", "-o", "results", "--methods", "ts", "--quick", "--jobs", 1)
-    for _ in range(2):  # the second run replaces the page of the first
-        run(*command, "--markdown", "page.md")
-    run(*command, "--markdown", "notes.md", "--force")
-    assert (folder / "notes.md").read_text().startswith("# Results of monocal reproduce")
-
-
 @posix
 def test_an_output_is_no_file_that_an_input_folder_links_to(
     run: Run, folder: Path, calibrator: mc.MCCT
@@ -285,7 +258,6 @@ def test_any_numbers_are_applied_to(run: Run, folder: Path, calibrator: mc.MCCT,
         ("evaluate test.npz --n-boot 99999999999999999999", 2, "--n-boot"),
         ("evaluate test.npz --seed 99999999999999999999", 2, "--seed"),
         ("compare cal.npz --time-limit nan", 2, "--time-limit"),
-        ("reproduce -o results --jobs 100000", 2, "--jobs"),
     ],
 )
 def test_numbers_have_bounds(run: Run, folder: Path, arguments: str, code: int, told: str) -> None:

@@ -22,9 +22,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "cli.md"
 
 
 def test_all_commands_are_there() -> None:
-    assert {"fit", "apply", "evaluate", "compare", "audit", "report", "export", "demo", "reproduce"} <= set(
-        COMMANDS
-    )
+    assert {"fit", "apply", "evaluate", "compare", "audit", "report", "export", "demo"} <= set(COMMANDS)
 
 
 @pytest.mark.parametrize("name", COMMANDS)

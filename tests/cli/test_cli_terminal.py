@@ -18,7 +18,6 @@ from monocal.cli.forecast import forecast
 from monocal.cli.glosses import GLOSSES, SHARES
 from monocal.cli.output import show_p, time_told
 from monocal.metrics.registry import METRICS
-from monocal.paper.columns import METHODS
 
 Run = Callable[..., Any]
 ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -223,23 +222,3 @@ def test_the_last_line_of_compare_can_be_pasted(run: Run, folder: Path) -> None:
         "-o",
         "cal.json",
     )
-
-
-@pytest.mark.parametrize("name", ["mcct-published", "mcct_published", "MCCT published"])
-def test_one_spelling_of_methods(run: Run, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    asked: list[Any] = []
-
-    def stop(*arguments: Any, methods: Any, **rest: Any) -> None:
-        asked.extend(methods)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("monocal.paper.reproduce", stop)
-    run("reproduce", "-o", "results", "--methods", f"{name},conditional-mcct", code=130)
-    assert asked == ["mcct_published", "conditional"]
-    run("fit", "cal.npz", "-m", name.replace("published", ""), "-o", "cal.json")
-
-
-def test_every_method_of_reproduce_is_listed_with_hyphens(run: Run) -> None:
-    told = run("reproduce", "-o", "results", "--methods", "magic", code=1).stderr
-    assert "There is no method 'magic': choose of uncalibrated, ts, vs," in told
-    assert all(key.replace("_", "-") in told for key in METHODS)

@@ -14,7 +14,7 @@ from typer.core import TyperGroup
 
 from .. import __version__
 from ..errors import InputError, MissingExtraError, speaking
-from . import apply, audit, compare, demo, evaluate, export, fit, monitor, report, reproduce
+from . import apply, audit, compare, demo, evaluate, export, fit, monitor, report
 from .messages import in_words, speak_of
 from .output import one_line
 
@@ -161,6 +161,5 @@ for _command in (
     monitor.monitor,
     export.export,
     demo.demo,
-    reproduce.reproduce,
 ):
     app.command()(_command)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from experiments.plan import Settings
 from monocal.data import Splits, synthetic, write
-from monocal.paper import Settings
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ import warnings
 import pytest
 
 import monocal as mc
-from monocal.paper.columns import METHODS
+from experiments.methods import METHODS
 from page_figures import SMALL, assert_current, probabilities, shown, tables
 from real_logits import load_shared_logits
 

@@ -1,20 +1,20 @@
-"""Which cells a run consists of.
+"""Which trials a run consists of.
 
     tables    every method on every set, as many seeds as it needs
     sizes     methods on growing parts of the calibration set, several draws of each
     ranks     methods with a top-k, over k
 
-A cell that two of them need is one cell. Nothing here is random or depends on time: the same data and settings give the
+A cell that two of them need is one trial. Nothing here is random or depends on time: the same data and settings give the
 same plan.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import zip_longest
 
-from .cells import Cell, Dataset
-from .columns import METHODS, ORDER_CURVES, RANK_CURVES, SIZE_CURVES
+from .methods import METHODS, ORDER_CURVES, RANK_CURVES, SIZE_CURVES
+from .trials import Dataset, Trial
 
 
 @dataclass(frozen=True)
@@ -38,12 +38,6 @@ class Settings:
         curves over sizes. Beyond, it runs with its top-k at this number, and the output says so.
     table_pairs, curve_pairs : int
         Most classes for which methods with a parameter for every pair of classes are run, in tables and in curves.
-
-    Examples
-    --------
-    >>> from monocal.paper import FULL, QUICK
-    >>> FULL.seeds, QUICK.seeds
-    (10, 1)
     """
 
     seeds: int = 10
@@ -75,79 +69,72 @@ QUICK = Settings(
 
 @dataclass(frozen=True)
 class Plan:
-    """The cells by what they are for; ``cells`` are all of them, once, the costly ones first."""
+    """The trials by what they are for; `trials` are all of them, once, the costly ones first."""
 
     datasets: tuple[Dataset, ...]
     settings: Settings
     seed: int
     methods: tuple[str, ...]
-    tables: tuple[Cell, ...]
-    sizes: tuple[Cell, ...]
-    ranks: tuple[Cell, ...]
-    cells: tuple[Cell, ...] = field(init=False)
+    tables: tuple[Trial, ...]
+    sizes: tuple[Trial, ...]
+    ranks: tuple[Trial, ...]
 
-    def __post_init__(self) -> None:
-        unique = dict.fromkeys((*self.tables, *self.sizes, *self.ranks))
-        object.__setattr__(self, "cells", tuple(sorted(unique, key=_cost, reverse=True)))
+    @property
+    def trials(self) -> list[Trial]:
+        """Long trials first leave no core idle at the end."""
+        return sorted({*self.tables, *self.sizes, *self.ranks}, key=lambda t: (-_cost(t), t.file_name))
 
 
-def make_plan(
-    datasets: tuple[Dataset, ...], settings: Settings, seed: int, methods: tuple[str, ...] | None = None
-) -> Plan:
-    """All cells for these sets."""
-    names = tuple(METHODS) if methods is None else methods
+def make_plan(datasets: tuple[Dataset, ...], settings: Settings, seed: int, methods: tuple[str, ...]) -> Plan:
+    """All trials for these sets."""
     curve_sets = _varied(datasets)[: settings.curve_sets]
+    rank_sets = sorted(_varied(datasets), key=lambda d: -d.n_classes)[: settings.rank_sets]
     return Plan(
         datasets,
         settings,
         seed,
-        names,
-        tuple(c for d in datasets for m in names for c in _full_cells(d, m, settings, seed)),
-        tuple(c for d in curve_sets for m in names for c in _size_cells(d, m, settings, seed)),
-        tuple(
-            c
-            for d in _many_classes(datasets, settings)
-            for m in names
-            for c in _rank_cells(d, m, settings, seed)
-        ),
+        methods,
+        tuple(t for d in datasets for m in methods for t in _full_trials(d, m, settings, seed)),
+        tuple(t for d in curve_sets for m in methods for t in _size_trials(d, m, settings, seed)),
+        tuple(t for d in rank_sets for m in methods for t in _rank_trials(d, m, settings, seed)),
     )
 
 
-def _full_cells(dataset: Dataset, method: str, settings: Settings, seed: int) -> list[Cell]:
+def _full_trials(dataset: Dataset, method: str, settings: Settings, seed: int) -> list[Trial]:
     if METHODS[method].pairwise and dataset.n_classes > settings.table_pairs:
         return []
     cap = _cap(dataset, method, settings.table_ranks)
     return [
-        Cell(dataset, method, s, None, cap, examine=METHODS[method].slow_ranks)
+        Trial(dataset, method, s, None, cap, examine=METHODS[method].slow_ranks)
         for s in _seeds(method, settings.seeds, seed)
     ]
 
 
-def _size_cells(dataset: Dataset, method: str, settings: Settings, seed: int) -> list[Cell]:
+def _size_trials(dataset: Dataset, method: str, settings: Settings, seed: int) -> list[Trial]:
     too_many = METHODS[method].pairwise and dataset.n_classes > settings.curve_pairs
     if method not in ORDER_CURVES + SIZE_CURVES or too_many:
         return []
     cap = _cap(dataset, method, settings.curve_ranks)
     wanted = {*settings.counts, *(round(f * dataset.n_cal) for f in settings.fractions)}
     parts = [
-        Cell(dataset, method, seed + draw, n, cap)
+        Trial(dataset, method, seed + draw, n, cap)
         for n in sorted(wanted)
         if 0 < n < dataset.n_cal
         for draw in range(settings.draws)
     ]
-    whole = _full_cells(dataset, method, settings, seed)
+    whole = _full_trials(dataset, method, settings, seed)
     if cap != _cap(dataset, method, settings.table_ranks):
-        whole = [Cell(dataset, method, seed, None, cap)]
+        whole = [Trial(dataset, method, seed, None, cap)]
     return parts + whole
 
 
-def _rank_cells(dataset: Dataset, method: str, settings: Settings, seed: int) -> list[Cell]:
+def _rank_trials(dataset: Dataset, method: str, settings: Settings, seed: int) -> list[Trial]:
     if method not in RANK_CURVES:
         return []
     ks = sorted({max(2, round(f * dataset.n_classes)) for f in settings.rank_fractions})
     most = settings.table_ranks if METHODS[method].slow_ranks else dataset.n_classes
-    whole = _full_cells(dataset, method, settings, seed)  # k at its largest: all ranks, or the cap
-    return [Cell(dataset, method, seed, None, k) for k in ks if k < min(most, dataset.n_classes)] + whole
+    whole = _full_trials(dataset, method, settings, seed)  # k at its largest: all ranks, or the cap
+    return [Trial(dataset, method, seed, None, k) for k in ks if k < min(most, dataset.n_classes)] + whole
 
 
 def _seeds(method: str, many: int, seed: int) -> range:
@@ -167,15 +154,10 @@ def _varied(datasets: tuple[Dataset, ...]) -> list[Dataset]:
     return [d for one in rounds for d in one if d is not None]
 
 
-def _many_classes(datasets: tuple[Dataset, ...], settings: Settings) -> list[Dataset]:
-    """Sets for the curves over k: of the varied ones those with the most classes."""
-    return sorted(_varied(datasets), key=lambda d: -d.n_classes)[: settings.rank_sets]
-
-
-def _cost(cell: Cell) -> float:
-    """Rough, for the order only: long cells first leave no core idle at the end."""
-    ranks = cell.top_k or cell.dataset.n_classes
-    cost = float((cell.n_cal or cell.dataset.n_cal) * cell.dataset.n_classes)
-    if METHODS[cell.method].slow_ranks:
+def _cost(trial: Trial) -> float:
+    """Rough, for the order only."""
+    ranks = trial.top_k or trial.dataset.n_classes
+    cost = float((trial.n_cal or trial.dataset.n_cal) * trial.dataset.n_classes)
+    if METHODS[trial.method].slow_ranks:
         cost += 100.0 * ranks**3
-    return cost * (100.0 if METHODS[cell.method].random else 1.0)
+    return cost * (100.0 if METHODS[trial.method].random else 1.0)

@@ -8,7 +8,7 @@ from html import unescape
 
 import pytest
 
-from monocal.paper import reproduce
+from experiments.reproduce import reproduce
 
 # Added to a copy of the page: what went wrong, and how large every figure is.
 WATCH = '<script>var failures = []; addEventListener("error", e => failures.push(String(e.message || e.target)), true);</script>'
@@ -26,9 +26,9 @@ TELL = """<script>addEventListener("load", () => {
 @pytest.fixture(scope="module")
 def page(small_sets, tiny, tmp_path_factory):
     methods = ("uncalibrated", "ts", "mcct_published", "mcct_i_published", "mcct")
-    return reproduce(
-        small_sets, tmp_path_factory.mktemp("page") / "out", settings=tiny, methods=methods, jobs=1
-    ).page
+    out = tmp_path_factory.mktemp("page") / "out"
+    reproduce(small_sets, out, settings=tiny, methods=methods, jobs=1)
+    return out / "index.html"
 
 
 def test_the_page_needs_nothing_else(page):

@@ -1,4 +1,4 @@
-"""What the paper printed: Tables 1 to 3, by network, in the columns that `columns.METHODS` marks as the paper's.
+"""What the paper printed: Tables 1 to 3, by network, in the columns that `methods.METHODS` marks as the paper's.
 
 A set of logits is one of the paper's when its uncalibrated values are those of a row, to the digit, in all three tables: such a
 triple belongs to one network, however the file is called.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from .columns import METHODS
+from .methods import METHODS
 
 MEASURES = {"ece": "ECE, %", "kde_ece": "ECE-KDE, %", "eq_bin_ece": "EQ-BIN ECE, times 10"}
 COLUMNS = tuple(key for key, method in METHODS.items() if method.in_paper)

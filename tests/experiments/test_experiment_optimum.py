@@ -7,8 +7,8 @@ import pytest
 from scipy.special import log_softmax
 
 import monocal as mc
+from experiments.optimum import continued_nll
 from monocal.data import synthetic
-from monocal.paper.optimum import continued_nll
 
 
 def fit(which, data, **options):

@@ -1,0 +1,222 @@
+"""What the run shows, in sentences written from its own numbers. A finding whose trials were not run is left out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from .figures import constant_from
+from .methods import BY_RANK, METHODS, SIZE_CURVES
+from .plan import Plan
+from .tables import number
+
+PUBLISHED, OURS = ("mcct_published", "mcct_i_published"), ("mcct", "conditional")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A heading, sentences, and the figures they rest on."""
+
+    title: str
+    text: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+def make_findings(plan: Plan, trials: pd.DataFrame) -> list[Finding]:
+    """All findings of a run."""
+    done = trials[trials.message == ""]
+    whole = done[done.file.isin([t.file_name for t in plan.tables])]
+    makers = (_order, _distance, _one_optimum, _band, _seeds, _ranks)
+    findings = [make(whole) for make in makers] + [_small_sets(plan, done), _not_run(plan, trials)]
+    return [finding for finding in findings if finding is not None and finding.rows]
+
+
+def _percent(value: float) -> str:
+    return f"{number(100 * value)} %"
+
+
+def _of(trials: pd.DataFrame, methods: Sequence[str]) -> pd.DataFrame:
+    return trials[trials.method.isin(methods)]
+
+
+def _order(whole: pd.DataFrame) -> Finding | None:
+    published, ours = _of(whole, PUBLISHED), _of(whole, OURS)
+    if published.empty:
+        return None
+    worst, top = (published.loc[published[m].idxmax()] for m in ("rows_reordered", "top_changed"))
+    sets = published.groupby("set").rows_reordered.max()
+    text = (
+        f"The published procedure re-orders classes on {(sets > 0).sum()} of {len(sets)} sets, in up to "
+        f"{_percent(worst.rows_reordered)} of the test rows ({worst.set}). "
+    )
+    changed = f"It changes the predicted class of up to {_percent(top.top_changed)} of them ({top.set})."
+    text += changed if top.top_changed > 0 else "The predicted class stayed."
+    for label, group in ours.groupby("label", sort=False):
+        swapped = int((group.rows_reordered * group.n_test).round().sum())
+        text += f" {label}: {swapped} of {group.n_test.sum():,} rows re-ordered."
+    rows = [
+        (t.set, t.label, _percent(t.rows_reordered), _percent(t.top_changed))
+        for t in _of(whole, PUBLISHED + OURS).itertuples()
+    ]
+    header = ("set", "method", "rows re-ordered", "top class changed")
+    return Finding("The published procedure does not keep the order", text, header, rows)
+
+
+def _distance(whole: pd.DataFrame) -> Finding | None:
+    published, ours = _of(whole, PUBLISHED), _of(whole, OURS)
+    if published.empty:
+        return None
+    gap = published.fitted.map(lambda f: f["stopped_nll"] - f["lowest_nll"])
+    farthest = published.loc[gap.idxmax()]
+    text = (
+        f"Of {len(gap)} published fits, {(~published.fitted.map(lambda f: f['converged']).astype(bool)).sum()} ended at the "
+        f"iteration limit, and {(gap > 1e-6).sum()} stopped more than 1e-6 nats above a value that their own convex objective "
+        f"reaches when the optimisation continues from there; the farthest {gap.max():.1e} nats ({farthest.label}, "
+        f"{farthest.set}). These are lower bounds of the distance to the optimum."
+    )
+    if len(ours):
+        text += (
+            f" monocal's own fits carry a certificate: {sum(f['converged'] for f in ours.fitted)} of {len(ours)} converged, "
+            f"largest violation of the optimality conditions {max(f['kkt'] for f in ours.fitted):.1e}."
+        )
+    rows = [
+        (
+            t.set,
+            t.label,
+            str(t.fitted["iterations"]),
+            "its own criterion" if t.fitted["converged"] else "iteration limit",
+            number(t.fitted["stopped_nll"], 6),
+            number(t.fitted["lowest_nll"], 6),
+            f"{gap[t.Index]:.1e}",
+        )
+        for t in published.itertuples()
+    ]
+    header = (
+        "set",
+        "method",
+        "iterations",
+        "ended by",
+        "NLL where it stopped",
+        "NLL continued",
+        "difference",
+    )
+    return Finding("How far from the optimum the published procedure stopped", text, header, rows)
+
+
+def _one_optimum(whole: pd.DataFrame) -> Finding | None:
+    one, other = (_of(whole, [m]).drop_duplicates("set").set_index("set") for m in PUBLISHED)
+    names = [name for name in one.index if name in other.index]
+    if not names:
+        return None
+
+    def apart(what: str) -> np.ndarray:
+        return np.array([abs(one.fitted[n][what] - other.fitted[n][what]) for n in names])
+
+    stopped, lowest = apart("stopped_nll"), apart("lowest_nll")
+    ece = 100 * np.abs(one.ece[names].to_numpy() - other.ece[names].to_numpy())
+    text = (
+        f"MCCT and MCCT-I are one family (v = 1/w) with one optimum. As published their NLL differs by up to {stopped.max():.1e} "
+        f"nats and their ECE by up to {ece.max():.3f} points ({names[int(ece.argmax())]}): they differ in where the optimiser "
+        f"stopped. Continued from either, the two values agree within {lowest.max():.1e} nats on every set."
+    )
+    numbers = zip(names, stopped, lowest, ece, strict=True)
+    rows = [(name, f"{a:.1e}", f"{b:.1e}", number(c, 3)) for name, a, b, c in numbers]
+    header = ("set", "NLL difference as published", "NLL difference continued", "ECE difference, points")
+    return Finding("MCCT and MCCT-I share one optimum", text, header, rows)
+
+
+def _band(whole: pd.DataFrame) -> Finding | None:
+    groups = [(label, g, (g.ece <= g.ece_band).sum()) for label, g in whole.groupby("label", sort=False)]
+    best = max((inside / len(g) for _, g, inside in groups), default=0.0)
+    leaders = ", ".join(str(label) for label, g, inside in groups if inside == best * len(g))
+    text = (
+        "On a finite test set even perfectly calibrated probabilities have an ECE above zero. A run is within the band of "
+        "perfect calibration when its ECE is no larger than what 97.5 % of outcomes drawn from its own confidences show. "
+        + (f"Most often there: {leaders} ({100 * best:.0f} % of runs)." if best > 0 else "No run is there.")
+    )
+    rows = [
+        (str(label), f"{inside} of {len(g)}", number(100 * g.ece.mean()), number(100 * g.ece_floor.mean()))
+        for label, g, inside in groups
+    ]
+    header = ("method", "runs within the band", "mean ECE, %", "mean ECE if calibrated, %")
+    return Finding("How often a method is within the band of perfect calibration", text, header, rows)
+
+
+def _seeds(whole: pd.DataFrame) -> Finding | None:
+    random = whole[whole.method.map(lambda m: METHODS[m].random)]
+    table = (
+        100 * random.groupby(["label", "set"], sort=False).ece.agg(["mean", "std", "min", "max"])
+    ).dropna()
+    if table.empty:
+        return None
+    label, name = table["std"].idxmax()
+    text = (
+        f"The seed moves the ECE of {label} on {name} by {table['std'].max():.2f} points (standard deviation), the most seen. "
+        "Methods that are not listed do not use one."
+    )
+    rows = [(*key, *map(number, values)) for key, *values in table.itertuples()]
+    header = ("method", "set", "mean ECE, %", "standard deviation", "lowest", "highest")
+    return Finding("What depends on the seed", text, header, [tuple(map(str, row)) for row in rows])
+
+
+def _ranks(whole: pd.DataFrame) -> Finding | None:
+    rows = []
+    for t in _of(whole, BY_RANK).itertuples():
+        w, b = t.fitted["weights"], t.fitted["biases"]
+        rows.append(
+            (t.set, t.label, str(len(w)), str(constant_from(w, b)), number(w[-1], 3), number(w[0], 3))
+        )
+    text = "Weights and biases stop changing at some rank, below which the logits carry nothing more for calibration."
+    most = max(
+        (row for row in rows if row[1] == METHODS["mcct"].label), key=lambda r: int(r[2]), default=None
+    )
+    if most is not None:
+        text += f" With the most classes ({most[0]}) that is rank {most[3]} of {most[2]} for {most[1]}."
+    header = ("set", "method", "ranks", "constant from rank", "w at the top", "w at the bottom")
+    return Finding("Where the parameters become constant", text, header, rows)
+
+
+def _small_sets(plan: Plan, done: pd.DataFrame) -> Finding | None:
+    parts = done[done.file.isin([t.file_name for t in plan.sizes if t.n_cal is not None])]
+    parts = _of(parts, SIZE_CURVES)
+    if parts.empty:
+        return None
+    smallest = parts[parts.n_cal == parts.groupby("set").n_cal.transform("min")]
+    nll = smallest.pivot_table(index=["set", "n_cal"], columns="method", values="nll", sort=False)
+    methods = [m for m in plan.methods if m in nll]
+    text = "Test NLL with the smallest calibration sets tried."
+    if {"mcct", "mcct_published"} <= set(methods):
+        wins = (nll.mcct < nll.mcct_published).sum()
+        text += (
+            f" Shrinkage makes MCCT better than the published procedure there on {wins} of {len(nll)} sets."
+        )
+    rows = [(name, str(n), *(number(row[m], 4) for m in methods)) for (name, n), row in nll.iterrows()]
+    return Finding(
+        "Very small calibration sets", text, ("set", "samples", *(METHODS[m].label for m in methods)), rows
+    )
+
+
+def _not_run(plan: Plan, trials: pd.DataFrame) -> Finding | None:
+    rows = []
+    for part, what in ((plan.tables, "in the tables"), (plan.sizes, "in the curves over sizes")):
+        capped = dict.fromkeys((t.method, t.dataset.name, t.top_k) for t in part if t.top_k is not None)
+        rows += [
+            (METHODS[m].label, name, f"{what}: the top {k} ranks only, for time") for m, name, k in capped
+        ]
+    run = {(t.method, t.dataset) for t in plan.tables}
+    rows += [
+        (METHODS[m].label, d.name, "not run: a parameter for every pair of classes")
+        for m in plan.methods
+        for d in plan.datasets
+        if (m, d) not in run
+    ]
+    failed = trials[trials.message != ""]
+    rows += [
+        (t.label, t.set, f"failed with {t.n_cal} samples: {t.message[:300]}") for t in failed.itertuples()
+    ]
+    text = "Everything else in the tables ran as described, to its own end."
+    return Finding("What was capped, left out or failed", text, ("method", "set", "what"), rows)

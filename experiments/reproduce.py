@@ -1,0 +1,203 @@
+"""Run the experiments of the MCCT paper on every set in a folder, and write tables, figures and a page.
+
+    python -m experiments.reproduce --data my_logits/ --out results/          everything; --quick is shorter
+    python -m experiments.reproduce --out results/                            on example data
+
+OUT/trials/*.json          one result for each fit: configuration, numbers, versions, times
+OUT/results.csv           all of them as a table
+OUT/tables.md, tables.tex the paper's tables and the further ones
+OUT/figures/*.svg, *.png
+OUT/index.html            everything, in one file; results.md the same as Markdown
+
+A run that was stopped continues when it is started again with the same folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import shutil
+import sys
+import warnings
+from pathlib import Path
+
+import jinja2
+import joblib
+import pandas as pd
+
+from monocal.data import Splits, atomic_path, digits_example, find, synthetic, write
+from monocal.errors import FileError, InputError
+
+from .figures import Picture, draw, make_pictures
+from .findings import make_findings
+from .methods import METHODS
+from .plan import FULL, QUICK, Plan, Settings, make_plan
+from .tables import Comparison, Table, escape_markdown, make_comparisons, make_tables, markdown_table
+from .trials import Dataset, run_trials, versions
+
+TEMPLATES = jinja2.Environment(
+    loader=jinja2.FileSystemLoader(Path(__file__).parent),
+    autoescape=lambda name: name.endswith(".html"),
+    trim_blocks=True,
+)
+TEMPLATES.filters["md"] = escape_markdown
+TEMPLATES.globals["table"] = markdown_table
+
+
+def reproduce(
+    data: Path | None,
+    out: Path,
+    *,
+    settings: Settings = FULL,
+    methods: tuple[str, ...] = tuple(METHODS),
+    seed: int = 0,
+    jobs: int | None = None,
+    markdown: Path | None = None,
+) -> tuple[pd.DataFrame, list[Comparison]]:
+    """Run what is missing and write everything; the data frame of trials, and the comparisons with the paper's numbers."""
+    if out.exists() and any(out.iterdir()) and not (out / "trials").is_dir():
+        raise FileError(f"{out} holds other files: give an empty folder, or one of an earlier run.")
+    if markdown is not None and markdown.suffix != ".md":
+        raise FileError(f"{markdown} should end in .md.")
+    for name in ("trials", "figures"):
+        (out / name).mkdir(parents=True, exist_ok=True)
+    datasets, left_out = find_datasets(data or example(out / "example-data", seed))
+    plan = make_plan(datasets, settings, seed, methods)
+    trials, reused = run_trials(plan.trials, out / "trials", jobs or joblib.cpu_count(), progress)
+    print(f"{len(trials):,} fits on {len(datasets)} sets, {reused:,} of them done before.", file=sys.stderr)
+    tables = make_tables(plan, trials)
+    comparisons = make_comparisons(plan, tables)
+    write_all(plan, trials, tables, comparisons, left_out, out, markdown)
+    return trials, comparisons
+
+
+def progress(done: int, total: int) -> None:
+    """A line now and then, so that a log shows how far the run is."""
+    if done == total or done % max(1, total // 20) == 0:
+        print(f"{done} of {total} fits done", file=sys.stderr)
+
+
+def example(folder: Path, seed: int) -> Path:
+    """Example data: a network on images of digits, and distorted logits with a hundred classes."""
+    folder.mkdir(exist_ok=True)
+    cal, test = (synthetic(n, 100, seed=2 * seed + i, overconfidence=1.8) for i, n in enumerate((2000, 4000)))
+    write(folder / "digits.npz", digits_example(seed), force=True)
+    write(folder / "synthetic.npz", Splits(cal, test, "synthetic"), force=True)
+    return folder
+
+
+def find_datasets(data: Path) -> tuple[tuple[Dataset, ...], list[str]]:
+    """Sets that can be used, and why others cannot."""
+    datasets, left_out = [], []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        for location in find(data):
+            try:
+                datasets.append(Dataset.of(location))
+            except InputError as error:
+                left_out.append(str(error))
+    left_out += [str(w.message) for w in caught]
+    if not datasets:
+        raise FileError(f"{data} holds no set that can be used: {' '.join(left_out)}")
+    return tuple(datasets), left_out
+
+
+def write_all(
+    plan: Plan,
+    trials: pd.DataFrame,
+    tables: list[Table],
+    comparisons: list[Comparison],
+    left_out: list[str],
+    out: Path,
+    markdown: Path | None,
+) -> None:
+    """Everything that `reproduce` promises, from the data frame of trials."""
+    pictures, findings = make_pictures(plan, trials), make_findings(plan, trials)
+    for picture in pictures:
+        draw(picture, out / "figures")
+    trials.drop(columns="fitted").to_csv(out / "results.csv", index=False)
+    sections = (f"## {t.measure.title}\n\n{escape_markdown(t.caption)}\n\n{t.to_markdown()}" for t in tables)
+    write_text(out / "tables.md", "\n\n".join(sections))
+    write_text(out / "tables.tex", "\n".join(t.to_latex(f"tab:monocal-{i}") for i, t in enumerate(tables, 1)))
+    page = {
+        "tables": tables,
+        "findings": findings,
+        "comparisons": comparisons,
+        "summary": make_summary(plan, trials, left_out),
+        "sets": [(d.name, str(d.n_classes), f"{d.n_cal:,}", f"{d.n_test:,}") for d in plan.datasets],
+        "pictures": pictures,
+        "svg": {p.name: base64.b64encode(_svg(out, p).read_bytes()).decode() for p in pictures},
+    }
+    write_text(out / "index.html", TEMPLATES.get_template("page.html").render(page))
+    as_markdown = TEMPLATES.get_template("page.md")
+    write_text(out / "results.md", as_markdown.render(page, figures="figures"))
+    if markdown is not None:
+        folder = markdown.with_suffix("")
+        folder.mkdir(parents=True, exist_ok=True)
+        for picture in pictures:
+            shutil.copyfile(_svg(out, picture), folder / f"{picture.name}.svg")
+        write_text(markdown, as_markdown.render(page, figures=folder.name))
+
+
+def _svg(out: Path, picture: Picture) -> Path:
+    return out / "figures" / f"{picture.name}.svg"
+
+
+def make_summary(plan: Plan, trials: pd.DataFrame, left_out: list[str]) -> list[str]:
+    s = plan.settings
+    seeds = (
+        f"with {s.seeds} seeds; the values are means, with ± the standard deviation"
+        if s.seeds > 1
+        else "with one seed"
+    )
+    return [
+        f"Written by make reproduce (seed {plan.seed}) from {len(trials):,} fits on {len(plan.datasets)} sets, which took "
+        f"{trials.total_cpu_seconds.sum() / 60:.1f} processor minutes. Methods that are random ran {seeds}. Each part of a "
+        f"calibration set in the figures is a random one; the number of draws is {s.draws}.",
+        "Best of a row in bold. Ranks and the best are of the values as shown; ties share the mean rank.",
+        "Made with " + ", ".join(f"{name} {v}" for name, v in versions().items()) + ".",
+        *(f"Not used: {why}" for why in left_out),
+    ]
+
+
+def write_text(path: Path, text: str) -> None:
+    with atomic_path(path, force=True) as temporary:
+        temporary.write_text(text + "\n", encoding="utf-8", errors="backslashreplace")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m experiments.reproduce",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--data", type=Path, help="folder (or file) with logits and labels; default: example data"
+    )
+    parser.add_argument("-o", "--out", type=Path, default=Path("monocal-results"), help="folder for results")
+    parser.add_argument("--quick", action="store_true", help="fewer seeds, sizes and sets in the figures")
+    parser.add_argument("--methods", help=f"names with commas between, out of {', '.join(METHODS)}")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--jobs", type=int, help="worker processes; default: one per core")
+    parser.add_argument(
+        "--markdown", type=Path, help="also write the page as Markdown here, its figures next to it"
+    )
+    options = parser.parse_args()
+    names = tuple(options.methods.replace("-", "_").split(",")) if options.methods else tuple(METHODS)
+    if unknown := [name for name in names if name not in METHODS]:
+        parser.error(f"unknown methods {', '.join(unknown)}: choose from {', '.join(METHODS)}")
+    settings = QUICK if options.quick else FULL
+    rest = {"seed": options.seed, "jobs": options.jobs, "markdown": options.markdown}
+    try:
+        trials, comparisons = reproduce(options.data, options.out, settings=settings, methods=names, **rest)
+    except (InputError, OSError) as error:
+        parser.exit(2, f"{error}\n")
+    for comparison in comparisons:
+        print(comparison.text)
+        print(*("  ".join(text for text, _ in row[:-1]) for row in comparison.rows()), sep="\n")
+    print(f"Open the page in a browser: {(options.out / 'index.html').resolve().as_uri()}")
+    sys.exit(int((trials.message != "").any()))
+
+
+if __name__ == "__main__":
+    main()
