@@ -45,6 +45,7 @@ _PUBLIC = {
     "ece_floor": "monocal.metrics",
     "label_shift_test": "monocal.metrics",
     "price_of_order": "monocal.metrics",
+    "review_rule": "monocal.metrics",
     "SKOPS_TRUSTED": "monocal.integrations.trusted",
     "load": "monocal.persistence",
     "save": "monocal.persistence",

@@ -320,3 +320,16 @@ def test_infinity_in_json_is_a_string_that_float_reads(run: Run, folder: Path) -
     estimate = told["value"]["metrics"]["nll"]
     assert estimate["value"] == "Infinity"
     assert float(estimate["value"]) == np.inf
+
+
+def test_review_finds_a_threshold_or_ends_with_code_3(run: Run, folder: Path) -> None:
+    run("fit", "cal.npz", "-o", "cal.json", "-m", "mcct")
+    told = json.loads(run("review", "test.npz", "-c", "cal.json", "--max-error", 0.3, "--json").stdout)
+    assert 0 < told["automated"] <= 1
+    assert told["error"] <= 0.3
+    text = run(
+        "review", "test.npz", "--max-error", 0.3, "--groups", "predicted", "--picture", "rule.png"
+    ).stdout
+    assert "may go out without review" in text
+    assert (folder / "rule.png").stat().st_size > 1000
+    assert "No threshold can promise" in run("review", "test.npz", "--max-error", 0.00001, code=3).stdout

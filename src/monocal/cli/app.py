@@ -14,7 +14,7 @@ from typer.core import TyperGroup
 
 from .. import __version__
 from ..errors import InputError, MissingExtraError, speaking
-from . import apply, audit, compare, demo, evaluate, export, fit, monitor, report
+from . import apply, audit, compare, demo, evaluate, export, fit, monitor, report, review
 from .messages import in_words, speak_of
 from .output import one_line
 
@@ -157,6 +157,7 @@ for _command in (
     evaluate.evaluate,
     compare.compare,
     audit.audit,
+    review.review,
     report.report,
     monitor.monitor,
     export.export,

@@ -22,6 +22,7 @@ from .obstacles import Obstacle
 from .order import OrderAudit, OrderCounts, order_audit
 from .price import Move, Price, PriceOfOrder, price_of_order
 from .registry import METRICS, Metric
+from .review import ReviewRule, review_rule
 from .scores import BrierParts, accuracy, brier, brier_parts, nll, top_k_accuracy
 from .selective import RiskCoverage, aurc, e_aurc, risk_coverage_curve
 from .smooth import smooth_ece
@@ -65,6 +66,7 @@ __all__ = [
     "OrderCounts",
     "Price",
     "PriceOfOrder",
+    "ReviewRule",
     "RiskCoverage",
     "accuracy",
     "adaptive_ece",
@@ -88,6 +90,7 @@ __all__ = [
     "order_audit",
     "positive_ece",
     "price_of_order",
+    "review_rule",
     "risk_coverage_curve",
     "scorer",
     "scorers",

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..metrics import RiskCoverage, risk_coverage_curve
+from ..metrics import ReviewRule, RiskCoverage, risk_coverage_curve
 from ._axes import LINE, legend, panels, tidy
 from ._predictors import CurvesDisplay, by_name, predicted
 
@@ -37,6 +37,8 @@ class RiskCoverageDisplay(CurvesDisplay[RiskCoverage]):
     >>> list(display.curves)
     ['before', 'after']
     """
+
+    rule: ReviewRule | None = None
 
     @classmethod
     def from_estimator(
@@ -67,6 +69,13 @@ class RiskCoverageDisplay(CurvesDisplay[RiskCoverage]):
             }
         )
 
+    @classmethod
+    def from_rule(cls, rule: ReviewRule) -> RiskCoverageDisplay:
+        """From a rule of `monocal.metrics.review_rule`, with what goes out and the error that was allowed."""
+        display = cls({"answers": rule.curve})
+        display.rule = rule
+        return display
+
     def plot(self, ax: Any = None, **kwargs: Any) -> RiskCoverageDisplay:
         """Draw into a new figure or into ``ax``; keyword arguments go to the lines."""
         self.figure_, ((self.ax_,),) = panels(ax, 1, (1.0,), (5.2, 4.0))
@@ -82,6 +91,8 @@ class RiskCoverageDisplay(CurvesDisplay[RiskCoverage]):
             x, y = np.append(0.0, curve.coverage), np.append(curve.risk[0], curve.risk)
             self.ax_.plot(100 * x, 100 * y, **style)
         self._best()
+        if self.rule is not None:
+            self._mark(self.rule)
         self.ax_.set(
             xlim=(0, 100),
             ylim=(0, None),
@@ -91,6 +102,15 @@ class RiskCoverageDisplay(CurvesDisplay[RiskCoverage]):
         tidy(self.ax_)
         legend(ax, self.figure_, self.ax_)
         return self
+
+    def _mark(self, rule: ReviewRule) -> None:
+        share = 100 * rule.automated
+        self.ax_.axvline(share, color=LINE, linewidth=1, label=f"go out without review: {share:.1f} %")
+        if rule.max_error is not None:
+            allowed = 100 * rule.max_error
+            self.ax_.axhline(
+                allowed, color=LINE, linewidth=1, linestyle=":", label=f"allowed: {allowed:g} % wrong"
+            )
 
     def _best(self) -> None:
         """What the best order of the most accurate predictor would show."""

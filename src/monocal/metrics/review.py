@@ -1,0 +1,300 @@
+"""When a person must look: the threshold above which answers may go out unreviewed, with a guarantee on their error.
+
+Answers whose confidence exceeds a threshold t go out automatically. Let r(t) be the share of wrong ones among them. The rule is
+the lowest t for which "r(t) <= max_error" can be shown with the requested confidence:
+
+    H_j : r(t_j) > max_error,        thresholds t_1 > t_2 > ... chosen by the confidences alone
+    p_j = P(Binomial(n_j, max_error) <= e_j),      n_j automated rows at t_j, e_j wrong ones
+
+H_j is rejected where p_j is at most its level. The levels are those of the fallback procedure: half of ``1 - confidence`` belongs
+to the safest threshold, the other half is shared by the others, and a level whose hypothesis is rejected passes to the next.
+The probability that any rejected hypothesis is true is then at most ``1 - confidence``, so the lowest rejected threshold may be
+taken. This holds for independent rows of the distribution in which the rule will be used. With costs instead of an error, the
+cheapest threshold on these rows is returned, without a guarantee.
+
+References: Clopper and Pearson (1934); Wiens and Dmitrienko (2005), The fallback procedure for evaluating a single family of
+hypotheses; Angelopoulos et al. (2021), Learn then Test.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from scipy.stats import beta, binom
+
+from ..errors import InputError
+from ..validation import check_number
+from .grouping import read_groups
+from .outcomes import Floats, Outcomes
+from .selective import RiskCoverage
+
+# Thresholds that are tried; more of them leave less of the level to each.
+_THRESHOLDS = 24
+
+
+@dataclass(frozen=True)
+class ReviewRule:
+    """A threshold, and what it does on the rows it was chosen on.
+
+    Attributes
+    ----------
+    threshold : float
+        Answers with a confidence above it go out; inf where no threshold can be shown to be safe, -inf where all may go out.
+    n, n_automated, n_wrong : int
+        Rows, automated rows, and wrong ones among these.
+    upper : float
+        Upper confidence limit of the error among automated answers, at this threshold alone (Clopper-Pearson); nan without any.
+    max_error, confidence : float or None
+        What was asked for; None where costs were given.
+    cost : float or None
+        Mean cost per row, where costs were given.
+    reason : str
+        Why there is no threshold; empty where there is one.
+    curve : RiskCoverage
+        Error against the share of automated rows, for `RiskCoverageDisplay`.
+    groups : dict of str to ReviewRule
+        A rule for each group, where groups were given; each holds with the requested confidence on its own.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import monocal as mc
+    >>> rng = np.random.default_rng(0)
+    >>> p = rng.uniform(0.5, 1, 5000)
+    >>> rule = mc.metrics.review_rule(p, rng.random(5000) < p, max_error=0.1)
+    >>> bool(rule.error < rule.upper <= 0.1), rule.n_automated > 1000
+    (True, True)
+    """
+
+    threshold: float
+    n: int
+    n_automated: int
+    n_wrong: int
+    upper: float
+    max_error: float | None
+    confidence: float | None
+    cost: float | None
+    reason: str
+    curve: RiskCoverage = field(repr=False)
+    groups: dict[str, ReviewRule] = field(default_factory=dict, repr=False)
+
+    @property
+    def automated(self) -> float:
+        """Share of the rows that goes out without review."""
+        return self.n_automated / self.n
+
+    @property
+    def error(self) -> float:
+        """Share of wrong answers among those that go out, on these rows; nan without any."""
+        return self.n_wrong / self.n_automated if self.n_automated else math.nan
+
+    def __str__(self) -> str:
+        lines = [self._sentence()]
+        lines += [f"{name}: {rule._sentence()}" for name, rule in self.groups.items()]
+        return "\n".join(lines)
+
+    def _sentence(self) -> str:
+        if not self.n_automated:
+            return self.reason
+        which = (
+            f"Answers with a confidence above {self.threshold:.4g}"
+            if self.threshold > -math.inf
+            else "All answers"
+        )
+        text = (
+            f"{which} may go out without review: {_percent(self.automated)} of {self.n:,} rows, {_percent(self.error)} of these "
+            "are wrong here"
+        )
+        if self.max_error is None or self.confidence is None:
+            return f"{text}; the mean cost is {self.cost:.4g} per row, the lowest of all thresholds."
+        return f"{text}, at most {100 * self.max_error:g} % with {100 * self.confidence:g} % confidence."
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        names = (
+            "threshold",
+            "n",
+            "n_automated",
+            "n_wrong",
+            "automated",
+            "error",
+            "upper",
+            "max_error",
+            "confidence",
+        )
+        result = {name: getattr(self, name) for name in (*names, "cost", "reason")}
+        return result | {"groups": {name: rule.to_dict() for name, rule in self.groups.items()}}
+
+
+def review_rule(
+    probs: Any,
+    labels: Any,
+    *,
+    max_error: float | None = None,
+    confidence: float = 0.95,
+    cost_error: float | None = None,
+    cost_review: float | None = None,
+    groups: Any = None,
+) -> ReviewRule:
+    """The threshold above which answers may go out without a person looking.
+
+    Parameters
+    ----------
+    probs : array of shape (n,) or (n, m)
+        One column: the probability that the answer is right (a calibrated confidence, or P(class 1) where only class 1 is acted
+        on). Several columns: class probabilities, of which the largest is the answer.
+    labels : array of shape (n,)
+        One column of ``probs``: whether the answer was right (0 or 1). Several: the true classes, 0..m-1. These rows must not be
+        those that the calibrator was fitted on.
+    max_error : float, default=0.02
+        The largest share of wrong answers allowed among those that go out.
+    confidence : float
+        Probability with which the rule keeps that promise.
+    cost_error, cost_review : float, optional
+        Costs of a wrong answer that goes out, and of a review: gives the cheapest threshold instead.
+    groups : array of shape (n,), optional
+        A rule for each group as well.
+
+    Returns
+    -------
+    ReviewRule
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import monocal as mc
+    >>> rng = np.random.default_rng(0)
+    >>> p = rng.uniform(0.5, 1, 100)
+    >>> rule = mc.metrics.review_rule(p, rng.random(100) < p, max_error=0.02)
+    >>> rule.threshold, rule.reason[:70]
+    (inf, 'No threshold can promise at most 2 % wrong answers with 95 % confidenc')
+    """
+    wrong, confidences = _answers(probs, labels)
+    costs = _check(max_error, confidence, cost_error, cost_review)
+    max_error = 0.02 if max_error is None else max_error
+
+    def rule(rows: np.ndarray) -> ReviewRule:
+        if costs is not None:
+            return _cheapest(confidences[rows], wrong[rows], *costs)
+        return _safe(confidences[rows], wrong[rows], max_error, confidence)
+
+    whole = rule(np.arange(len(wrong)))
+    if groups is None:
+        return whole
+    grouping = read_groups(groups, len(wrong))
+    by_group = {name: rule(np.flatnonzero(grouping.number == i)) for i, name in enumerate(grouping.names)}
+    return ReviewRule(**(vars(whole) | {"groups": by_group}))
+
+
+def _check(
+    max_error: float | None, confidence: float, cost_error: float | None, cost_review: float | None
+) -> tuple[float, float] | None:
+    """The two costs, where they are what was asked for."""
+    check_number(confidence, "confidence", above=0, below=1)
+    if cost_error is None and cost_review is None:
+        check_number(0.02 if max_error is None else max_error, "max_error", above=0, below=1)
+        return None
+    if cost_error is None or cost_review is None or max_error is not None:
+        raise InputError("Give either max_error, or both cost_error and cost_review.")
+    check_number(cost_error, "cost_error", above=0)
+    check_number(cost_review, "cost_review", above=0)
+    return float(cost_error), float(cost_review)
+
+
+def _answers(probs: Any, labels: Any) -> tuple[np.ndarray, Floats]:
+    """Whether each answer is wrong, and its confidence."""
+    values = np.asarray(probs, dtype=np.float64) if np.ndim(probs) < 2 or np.shape(probs)[1] == 1 else None
+    if values is None:
+        rows = Outcomes.of(probs, labels)
+        return rows.correct == 0, rows.confidence
+    values, right = values.ravel(), np.asarray(labels).ravel()
+    if values.shape != right.shape or not len(values):
+        raise InputError(
+            f"probs has {len(values)} rows and labels {len(right)}: give one label for each row."
+        )
+    if not ((values >= 0) & (values <= 1)).all():
+        raise InputError("probs: a confidence must be between 0 and 1. Divide percentages by 100.")
+    if not np.isin(right, (0, 1)).all():
+        raise InputError(
+            "labels: with one column of probabilities, a label says whether the answer was right: 0 or 1."
+        )
+    return right == 0, values
+
+
+def _rule(confidences: Floats, wrong: np.ndarray, threshold: float, **rest: Any) -> ReviewRule:
+    out = confidences > threshold
+    k, e = int(out.sum()), int(wrong[out].sum())
+    level = rest.get("confidence") or 0.95
+    upper = math.nan if k == 0 else 1.0 if e == k else float(beta.ppf(level, e + 1, k - e))
+    terms = {"max_error": None, "confidence": None, "cost": None, "reason": ""} | rest
+    return ReviewRule(threshold, len(wrong), k, e, upper, curve=_curve(confidences, wrong), **terms)
+
+
+def _curve(confidences: Floats, wrong: np.ndarray) -> RiskCoverage:
+    values, index = np.unique(-confidences, return_inverse=True)
+    mass, errors = np.bincount(index), np.bincount(index, wrong)
+    return RiskCoverage(-values, np.cumsum(mass).astype(float), np.cumsum(errors))
+
+
+def _safe(confidences: Floats, wrong: np.ndarray, max_error: float, confidence: float) -> ReviewRule:
+    """The lowest threshold that the fallback procedure shows to be safe."""
+    terms = {"max_error": max_error, "confidence": confidence}
+    level = 1 - confidence
+    least = math.ceil(
+        math.log(level / 2) / math.log1p(-max_error)
+    )  # rows without a mistake that the first test needs
+    thresholds = _thresholds(confidences, least)
+    spare = 0.0
+    best = math.inf
+    for j, threshold in enumerate(thresholds):
+        out = confidences > threshold
+        own = level if len(thresholds) == 1 else level / 2 if j == 0 else level / 2 / (len(thresholds) - 1)
+        spare += own
+        if binom.cdf(wrong[out].sum(), out.sum(), max_error) <= spare:
+            best = float(threshold)
+        else:
+            spare = 0.0
+    alone = math.ceil(math.log(level) / math.log1p(-max_error))
+    promise = f"No threshold can promise at most {100 * max_error:g} % wrong answers with {100 * confidence:g} % confidence"
+    few = f"{promise}: it takes {alone:,} rows without a mistake, and there are {len(wrong):,}."
+    many = (
+        f"{promise}: even the most confident answers are wrong too often, or too few rows show the contrary."
+    )
+    reason = "" if best < math.inf else few if len(wrong) < alone else many
+    return _rule(confidences, wrong, best, reason=reason, **terms)
+
+
+def _thresholds(confidences: Floats, least: int) -> Floats:
+    """Thresholds from the safest down, each passed by clearly more rows than the one before; by the confidences alone."""
+    ordered = np.sort(confidences)[::-1]
+    n = len(ordered)
+    if n <= least:  # a single test, at the whole level
+        return np.array([-math.inf])
+    counts = np.unique(np.geomspace(least, n, _THRESHOLDS).astype(int))
+    # Rows above the (k + 1)-th largest confidence are k, or fewer where there are ties. -inf lets all pass.
+    after = np.append(ordered, -math.inf)[counts]
+    passed = np.array([(confidences > t).sum() for t in after])
+    keep = passed > 0
+    return np.unique(after[keep])[::-1]
+
+
+def _cheapest(confidences: Floats, wrong: np.ndarray, cost_error: float, cost_review: float) -> ReviewRule:
+    curve, n = _curve(confidences, wrong), len(wrong)
+    costs = np.append(cost_review * n, cost_error * curve.errors + cost_review * (n - curve.mass)) / n
+    best = int(np.argmin(costs))  # 0: everything is reviewed
+    below = np.append(curve.threshold, -math.inf)
+    reason = "" if best else "Reviewing every answer is the cheapest on these rows."
+    return _rule(
+        confidences,
+        wrong,
+        math.inf if best == 0 else float(below[best]),
+        cost=float(costs[best]),
+        reason=reason,
+    )
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
