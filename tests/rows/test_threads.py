@@ -14,8 +14,8 @@ import threadpoolctl
 
 import monocal as mc
 from monocal.data import synthetic
-from monocal.rows.crew import together
 from monocal.rows.parallel import map_in_order, parallel_map, parallel_sum
+from monocal.rows.thread_pool import run_parallel
 
 
 @pytest.fixture(params=["2", "5"], autouse=True)
@@ -113,7 +113,7 @@ def test_nobody_waits_for_a_thread_that_comes_late(threads):
         held.release()
         hold.wait(30)
 
-    other = threading.Thread(target=together, args=(busy, threads))
+    other = threading.Thread(target=run_parallel, args=(busy, threads))
     other.start()
     for _ in range(threads):
         held.acquire(timeout=1)  # all, but for one that may be on its way back from earlier work
@@ -235,6 +235,7 @@ def test_a_child_has_threads_of_its_own():
 
 AT_EXIT = """
 import atexit, threading
+from monocal.rows.thread_pool import run_parallel
 from monocal.rows.parallel import parallel_map
 print(sum(parallel_map(lambda i: i, range(100))))
 atexit.register(lambda: print(sum(parallel_map(lambda i: i, range(200)))))

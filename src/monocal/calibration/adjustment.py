@@ -297,7 +297,7 @@ def fit_adjustment(
         scale=1.0,
     )
     if prior_rows > 0:
-        problem = problem.leaning_on(rows.own_targets(prepared), own_share)
+        problem = problem.leaning_on(rows.prior_targets(prepared), own_share)
     solution = minimize(
         problem.with_strength(_SHARE * shrinkage, tol),
         start=problem.start(),

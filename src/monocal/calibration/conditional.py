@@ -303,7 +303,7 @@ class ConditionalMCCT(ConeCalibrator):
             return None
         nothing = np.zeros(0, dtype=np.intp)
         found = fit_adjustment(
-            shorten(rows, problem.point(self.solution_.coefficients, nothing), problem.own_scales),
+            shorten(rows, problem.point(self.solution_.coefficients, nothing), problem.prior_scales),
             known,
             rows.n_classes,
             by_class=self.by_class,

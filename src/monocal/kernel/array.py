@@ -219,7 +219,7 @@ class ArrayEngine:
         return block, p, logs, None if tail is None else [t * share for t in tail]
 
     def shorten(
-        self, block: Block, point: Point, kept: int, own_scales: Sequence[tuple[float, float]]
+        self, block: Block, point: Point, kept: int, prior_scales: Sequence[tuple[float, float]]
     ) -> Cut | None:
         return None
 

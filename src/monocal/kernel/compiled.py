@@ -22,7 +22,7 @@ import numpy as np
 
 from ..arrays import Array
 from ..errors import warn
-from .room import room
+from .scratch import scratch_buffer
 
 if TYPE_CHECKING:
     from .run import Threads
@@ -61,9 +61,9 @@ def in_order(z: np.ndarray, r: int, into: np.ndarray | None = None) -> np.ndarra
     from .sorting import sort_rows
 
     m = z.shape[1]
-    out = into if r == m and into is not None else np.empty_like(z) if r == m else _room_for(z)
+    out = into if r == m and into is not None else np.empty_like(z) if r == m else _sorted_buffer(z)
     sort_rows(z, out, _NONE)
-    return out if r == m else out[:, m - r :].copy()  # the room is wanted again
+    return out if r == m else out[:, m - r :].copy()  # the buffer is used again
 
 
 @dataclass(frozen=True)
@@ -98,8 +98,8 @@ def prepare(
 _NONE = np.empty(0, dtype=np.float32)
 
 
-def _room_for(z: np.ndarray) -> np.ndarray:
-    return room("in_order", (len(z), z.shape[1]), z.dtype)
+def _sorted_buffer(z: np.ndarray) -> np.ndarray:
+    return scratch_buffer("in_order", (len(z), z.shape[1]), z.dtype)
 
 
 def find_labels(depth: np.ndarray, label_depth: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -186,7 +186,7 @@ def find_jumps(
     over, many = np.empty(depth.shape, dtype=np.uint32), np.empty(depth.shape, dtype=np.uint32)
     found = np.zeros((n if statistics else 0, len(STATISTICS)), dtype=z.dtype)
     if m <= _SORTED:
-        rows = in_order(z, m, _room_for(z))
+        rows = in_order(z, m, _sorted_buffer(z))
         search_loops().read_jumps(rows, wanted, r < m, top, height, depth, over, many, done, found)
     else:
         n_buckets = min(-(-m // 8) * 8, 2**15)

@@ -136,12 +136,14 @@ class CompiledEngine(ArrayEngine):
         return p, total, shift[:, None], None
 
     def shorten(
-        self, block: Block, point: Point, kept: int, own_scales: Sequence[tuple[float, float]]
+        self, block: Block, point: Point, kept: int, prior_scales: Sequence[tuple[float, float]]
     ) -> compiled_sums.Cut | None:
         if not _is_plain(block):
             return None
         rows, label = block.rows, (block.label_depth, block.label_rank)
-        return compiled_sums.shorten(rows.depth, rows.height, _factors(block), point, label, kept, own_scales)
+        return compiled_sums.shorten(
+            rows.depth, rows.height, _factors(block), point, label, kept, prior_scales
+        )
 
     def within_ties(self, block: Block, point: Point, p: Array) -> np.ndarray | float:
         if not (_is_plain(block) and compiled.suits(p)):

@@ -18,7 +18,7 @@ import numpy as np
 
 from .compiled import first_turn
 from .point import Point
-from .room import room
+from .scratch import scratch_buffer
 
 if TYPE_CHECKING:
     from .run import Threads
@@ -55,7 +55,7 @@ def gradients_of_blocks(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Sums over the rows of each block, of which the last rows are followed by those at ``ends`` (B,), by some threads.
 
-    Weighted log-partitions (B,); ``p v``, ``p U`` and ``psi p`` at each rank (B, 2 + K, r), in a room of the thread (`room`);
+    Weighted log-partitions (B,); ``p v``, ``p U`` and ``psi p`` at each rank (B, 2 + K, r), in a scratch buffer;
     ``psi p v`` over all ranks (B, K). The factors are those of ``point.own``, or all.
     """
     own = point.own
@@ -63,7 +63,9 @@ def gradients_of_blocks(
         own = np.arange(1 if psi is None else psi.shape[1])
     # What is in them, the loop writes: fresh memory costs less where it is used.
     values, whole = np.empty(len(ends)), np.empty((len(ends), len(own)))
-    by_rank = room("by_rank", (len(ends) * (2 + len(own)), v.shape[1])).reshape(len(ends), -1, v.shape[1])
+    by_rank = scratch_buffer("by_rank", (len(ends) * (2 + len(own)), v.shape[1])).reshape(
+        len(ends), -1, v.shape[1]
+    )
     loop, parameters, turn = loops().gradients_of_blocks, _parameters(v, psi, point), first_turn()
     threads.share(
         lambda: loop(v, *parameters, weight, height, own, ends, values, by_rank, whole, turn), len(ends)
@@ -150,13 +152,13 @@ def shorten(
     point: Point,
     label: tuple[np.ndarray, np.ndarray],
     kept: int,
-    own_scales: Sequence[tuple[float, float]],
+    prior_scales: Sequence[tuple[float, float]],
 ) -> Cut:
     """The ``kept`` highest ranks of calibrated rows and what lies below; of the labels, depths and ranks are known."""
     from .short_loops import shorten_rows
 
     depth, out = np.empty((len(v), kept)), np.empty((len(v), 6))
-    shares, scales = np.array(own_scales, dtype=np.float64).reshape(-1, 2).T.copy()
+    shares, scales = np.array(prior_scales, dtype=np.float64).reshape(-1, 2).T.copy()
     shorten_rows(v, *_parameters(v, psi, point), height, kept, shares, scales, *label, depth, out)
     mass, first, at_label, own_depth, own_top, n_top = out.T
     return Cut(depth, mass, first, at_label, own_depth, own_top, n_top.astype(np.int64))

@@ -149,7 +149,7 @@ class Engine(Protocol):
         top; the tail's ``sum exp(f - shift)`` and ``sum exp(f - shift) v``, (n,) each, where there is one."""
 
     def shorten(
-        self, block: Block, point: Point, kept: int, own_scales: Sequence[tuple[float, float]]
+        self, block: Block, point: Point, kept: int, prior_scales: Sequence[tuple[float, float]]
     ) -> Cut | None:
         """Calibrated rows without their lower ranks, where an engine makes them in one reading."""
 

@@ -4,7 +4,7 @@
 
 Rows are short and many. What is done rank by rank, or piece by piece, then runs over thousands of numbers in a line: parameters
 of a piece, sums over the ranks of a row, and sums between the starts of a working set. Fresh memory from the system costs as
-much as the arithmetic: large arrays are written into `room` that belongs to the thread, and the system is told to leave us ours.
+much as the arithmetic: large arrays are written into scratch buffers of the thread, and the system is told to leave us ours.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .block import Block
 from .curvature import covariance
 from .interface import Sums
 from .point import BIAS, SCALE, Point
-from .room import room
+from .scratch import scratch_buffer
 from .tail import tail_moments
 
 
@@ -43,14 +43,14 @@ class RankMajorEngine(ArrayEngine):
         rows, weight = block.rows, np.asarray(block.weight)
         v = np.asarray(rows.depth).T
         with np.errstate(under="ignore"):
-            p, total, shift, tail = self._exponentials_into(room("p", v.shape), block, point)
+            p, total, shift, tail = self._exponentials_into(scratch_buffer("p", v.shape), block, point)
             value = np.dot(weight, np.log(total) if shift is None else np.log(total) + shift)
             share = weight / total  # makes probabilities of `p`, times the row's weight
             psi = share[None]  # alone, the constant factor takes it along
             if block.factors is not None:
                 psi = _factors(block, point.own)
                 tail = _shared_out(p, tail, share)
-            pv = np.multiply(p, v, out=room("pv", v.shape))
+            pv = np.multiply(p, v, out=scratch_buffer("pv", v.shape))
             part = psi[:1] if point.whole_scales else psi
             depth = np.ones(len(v)) @ pv
             by_rank = np.concatenate(
@@ -70,18 +70,18 @@ class RankMajorEngine(ArrayEngine):
     def hessian(self, block: Block, point: Point) -> np.ndarray:
         v = np.asarray(block.rows.depth).T
         with np.errstate(under="ignore"):
-            p, total, _, tail = self._exponentials_into(room("p", v.shape), block, point)
+            p, total, _, tail = self._exponentials_into(scratch_buffer("p", v.shape), block, point)
             share = np.asarray(block.weight) / total
             if block.factors is not None:
                 tail = _shared_out(p, tail, share)
-            pv = np.multiply(p, v, out=room("pv", v.shape))
+            pv = np.multiply(p, v, out=scratch_buffer("pv", v.shape))
             return self._hessian(block, point, p, pv, tail, share)
 
     def scale_sums(self, block: Block, scale: float) -> np.ndarray:
         v, valid = block.rows.depth.T, block.rows.valid
         ones = np.ones(len(v))
         with np.errstate(under="ignore"):
-            p = np.multiply(v, -scale, out=room("p", v.shape))
+            p = np.multiply(v, -scale, out=scratch_buffer("p", v.shape))
             np.exp(p, out=p)
             if valid is not None:
                 p *= valid.T
@@ -100,7 +100,7 @@ class RankMajorEngine(ArrayEngine):
             return None
         v, height = np.asarray(rows.depth).T, np.asarray(rows.height)
         with np.errstate(under="ignore", over="ignore"):
-            p = np.multiply(v, -scale, out=room("p", v.shape))
+            p = np.multiply(v, -scale, out=scratch_buffer("p", v.shape))
             np.exp(p, out=p)
             if rows.valid is not None:
                 p *= np.asarray(rows.valid).T

@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 
 from .loops import exp, loop, sum_loop
-from .sum_loops import exponentials_of_row, moments_of, room_for
+from .sum_loops import exponentials_of_row, moments_of, row_buffers
 
 # A probability whose logarithm single precision still knows.
 SMALL = 1e-30
@@ -32,11 +32,13 @@ def shorten_rows(
     # depth of the label; mean depth and probability of the top under what the classifier itself says; classes on top.
     n, r = v.shape
     step, cut, pieces = (0 if psi.shape[0] == 1 else 1), r - kept, starts.size - 1
-    room, p = room_for(pieces), np.empty(r, dtype=np.float32)
-    w, b = room[0], room[1]  # minus the weights, and the bases before the shift
+    buffers, p = row_buffers(pieces), np.empty(r, dtype=np.float32)
+    w, b = buffers[0], buffers[1]  # minus the weights, and the bases before the shift
     for i in range(n):
         row, depth, found = v[i], depths[i], out[i]
-        _, shift = exponentials_of_row(row, starts, psi[i * step], used, weights, drops, height[i], room, p)
+        _, shift = exponentials_of_row(
+            row, starts, psi[i * step], used, weights, drops, height[i], buffers, p
+        )
         found[0], found[1] = 0.0, 0.0
         d = 0
         while d < pieces and starts[d] < cut:

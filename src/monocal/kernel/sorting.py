@@ -136,11 +136,11 @@ def take_from(context: Any, x: Any, top: Any, at: Any) -> Any:
 
 @strict_loop
 def sort_rows(z, out, top):
-    # Rows of z in rising order, to out, which may be z. Where there is room for the tops (n,), out gets the depths below them.
-    n, room = z.shape[1], 8
-    while room < n:
-        room *= 2
-    x = np.full((room, LANES), np.float32(np.inf), dtype=np.float32)
+    # Rows of z in rising order, to out, which may be z. With an array for the tops (n,), out gets the depths below them.
+    n, width = z.shape[1], 8
+    while width < n:
+        width *= 2
+    x = np.full((width, LANES), np.float32(np.inf), dtype=np.float32)
     for r in range(0, z.shape[0], LANES):
         many = min(LANES, z.shape[0] - r)
         done = n // LANES * LANES if many == LANES else 0

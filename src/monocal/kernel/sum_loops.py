@@ -92,9 +92,9 @@ def average_ties(v, starts, leading, lesser, base, p):
 
 
 @loop
-def exponentials_of_row(v, starts, psi, used, weights, drops, height, room, p):
+def exponentials_of_row(v, starts, psi, used, weights, drops, height, buffers, p):
     # ``exp(f - f_top)``, its total, and ``f_top``.
-    w, b, leading, lesser, base = room
+    w, b, leading, lesser, base = buffers
     parameters_of_row(psi, used, weights, drops, height, w, b, leading, lesser, base)
     shift = shift_of_top(v, starts, base)
     for d in range(starts.size - 1):
@@ -126,7 +126,7 @@ def parameters_of_row(psi, used, weights, drops, height, w, b, leading, lesser, 
 
 
 @loop
-def room_for(pieces):
+def row_buffers(pieces):
     single = np.empty((3, pieces), dtype=np.float32)
     return np.empty(pieces), np.empty(pieces), single[0], single[1], single[2]
 
@@ -154,7 +154,7 @@ def gradients_of_blocks(
     # Of each block of rows the value (B,), sums of ``p v``, ``p U`` and ``psi p`` at each rank (B, 2 + K, r), and of ``psi p v``
     # over all ranks (B, K). Threads take turns.
     r, k, step = v.shape[1], own.size, (0 if psi.shape[0] == 1 else 1)
-    room, depths = room_for(starts.size - 1), np.zeros((1, r), dtype=np.float32)
+    buffers, depths = row_buffers(starts.size - 1), np.zeros((1, r), dtype=np.float32)
     columns, ranks = -(-(1 + k) // FACTORS) * FACTORS, odd_lanes(r) * LANES
     p, left = np.zeros((TOGETHER, ranks), dtype=np.float32), np.zeros((TOGETHER, columns), dtype=np.float32)
     product = np.empty((columns, ranks), dtype=np.float32)
@@ -169,7 +169,9 @@ def gradients_of_blocks(
             for i in range(rows):
                 row, factors, high = v[begin + i], psi[(begin + i) * step], height[begin + i]
                 e = p[i, :r]
-                total, shift = exponentials_of_row(row, starts, factors, used, weights, drops, high, room, e)
+                total, shift = exponentials_of_row(
+                    row, starts, factors, used, weights, drops, high, buffers, e
+                )
                 values[block] += weight[begin + i] * (np.log(np.float64(total)) + shift)
                 share = weight[begin + i] / total
                 depth = add_depths(e, row, share, depths[0])
@@ -243,7 +245,7 @@ def hessians_of_blocks(
     # which the first starts no later than the second. Atoms are in order of their starts, which are `ranks`. To `out` (B, a, a)
     # goes the whole matrix in the order of the working set. Threads take turns.
     step, a = (0 if psi.shape[0] == 1 else 1), at.size
-    room, p = room_for(starts.size - 1), np.empty(v.shape[1], dtype=np.float32)
+    buffers, p = row_buffers(starts.size - 1), np.empty(v.shape[1], dtype=np.float32)
     mean, later = np.empty(2 * atoms.size), np.empty(2 * atoms.size)
     first, second = np.empty((3 * TOGETHER, a)), np.empty((3 * TOGETHER, a))
     product, part, value = np.empty((a, a)), np.empty(a), np.empty(a)
@@ -256,7 +258,7 @@ def hessians_of_blocks(
             rows = min(TOGETHER, end - begin)
             for i in range(rows):
                 row, factors, high = v[begin + i], psi[(begin + i) * step], height[begin + i]
-                total, _ = exponentials_of_row(row, starts, factors, used, weights, drops, high, room, p)
+                total, _ = exponentials_of_row(row, starts, factors, used, weights, drops, high, buffers, p)
                 whole, tall = np.float64(weight[begin + i]), np.float64(high)
                 share, minus = whole / np.float64(total), -1.0 / whole
                 drops_of_row(p, row, high, atoms, share, mean, later)
@@ -317,10 +319,10 @@ def products_in_ties(p, v, height, psi, is_scale, factor, ranks, out):
 
 @loop
 def exponentials(v, starts, psi, used, weights, drops, height, p, total, shift):
-    step, room = (0 if psi.shape[0] == 1 else 1), room_for(starts.size - 1)
+    step, buffers = (0 if psi.shape[0] == 1 else 1), row_buffers(starts.size - 1)
     for n in range(v.shape[0]):
         total[n], shift[n] = exponentials_of_row(
-            v[n], starts, psi[n * step], used, weights, drops, height[n], room, p[n]
+            v[n], starts, psi[n * step], used, weights, drops, height[n], buffers, p[n]
         )
 
 

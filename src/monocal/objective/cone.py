@@ -4,7 +4,7 @@
 
     target = (1 - s) label + s q,       s = prior_rows / (N + prior_rows),
 
-with ``q`` what the classifier itself says (`RankCone._own_targets`). ``f`` is linear in ``c``, so the targets enter through one
+with ``q`` what the classifier itself says (`RankCone._prior_targets`). ``f`` is linear in ``c``, so the targets enter through one
 vector computed once, ``sum_n weight_n atom(target)``; the rest is the log-partition that `kernel` sums. The penalty is
 shrinkage towards temperature scaling,
 
@@ -32,7 +32,7 @@ from ..solver import Expansion
 from .atom_sums import Mirrors, atom_sums, from_start
 from .bound import Certificate
 from .candidates import Neighbourhood
-from .own_targets import own_scales
+from .prior_targets import prior_scales
 
 # The smallest weight: strictly positive, so that the map stays injective and 1/weight finite.
 MIN_SCALE = 1e-6
@@ -61,7 +61,7 @@ class RankCone:
         For each factor, an earlier one with which it adds up to 1; its own index where there is none. The sums of one give those
         of the other.
     prior_rows : float
-        Every label gives a share ``prior_rows / (N + prior_rows)`` to what the classifier itself says (see `_own_targets`).
+        Every label gives a share ``prior_rows / (N + prior_rows)`` to what the classifier itself says (see `_prior_targets`).
     shrinkage : float
         Strength of the penalty.
     tol : float
@@ -110,12 +110,12 @@ class RankCone:
         self._aim_at(np.cumsum(self.totals.label, axis=2))  # the label's shares at each rank
         self.spread = self._spread()
         self.prior_rows, self.prior_share = prior_rows, 0.0
-        self.own_targets: np.ndarray | None = None
+        self.prior_targets: np.ndarray | None = None
         self._of_fewer: list[np.ndarray] = []
         # What the classifier itself says: shares of it, and the scale at which each is said.
-        self.own_scales: tuple[tuple[float, float], ...] = ()
+        self.prior_scales: tuple[tuple[float, float], ...] = ()
         if prior_rows > 0:
-            self._lean_on(self._own_targets(), prior_rows / (self.totals.weight + prior_rows))
+            self._lean_on(self._prior_targets(), prior_rows / (self.totals.weight + prior_rows))
         # Root mean square of each atom at the top class: what a step in it does to the largest logit.
         top = self.totals.square[:, :, -1:] / self.totals.weight
         self.reach = self._take(np.sqrt(np.broadcast_to(top, allowed.shape)))
@@ -159,14 +159,14 @@ class RankCone:
         )
 
     def leaning_on(self, own: np.ndarray, share: float) -> RankCone:
-        """The problem in which every label gives a share to targets (3, K, r), which are sums like those of `_own_targets`."""
+        """The problem in which every label gives a share to targets (3, K, r), which are sums like those of `_prior_targets`."""
         other = copy(self)
         other._lean_on(own, share)
         return other
 
     def _lean_on(self, own: np.ndarray, share: float) -> None:
         """Every label gives its share to targets that are the same, on average, for all rows."""
-        self.own_targets, self.prior_share = own, share
+        self.prior_targets, self.prior_share = own, share
         self._aim_at((1.0 - share) * self.target + share * self.totals.weight * own)
 
     def _aim_at(self, target: np.ndarray) -> None:
@@ -185,7 +185,7 @@ class RankCone:
         depth, height, mass = (np.cumsum(self.totals.label, axis=2) - self.target) / self.totals.weight
         return np.stack([height - depth, mass])
 
-    def _own_targets(self) -> np.ndarray:
+    def _prior_targets(self) -> np.ndarray:
         """Sums of ``psi q v``, ``psi q U`` and ``psi q`` at each rank (3, K, r), a row.
 
         The kernel makes these sums. Where there are many rows, a sample of them is enough.
@@ -203,12 +203,12 @@ class RankCone:
                 return float(said(scale)[DEPTH, 0].sum())
             return float(some.sum(scale_sums, scale)[1]) / weight
 
-        self.own_scales = own_scales(mean_depth, self.rows.n_classes)
+        self.prior_scales = prior_scales(mean_depth, self.rows.n_classes)
         if self._only_scale:  # the total is all that counts
             targets = np.zeros((3, *self.allowed.shape[1:]))
-            targets[DEPTH, 0, 0] = sum(share * mean_depth(scale) for share, scale in self.own_scales)
+            targets[DEPTH, 0, 0] = sum(share * mean_depth(scale) for share, scale in self.prior_scales)
             return targets
-        (share, scale), (mild_share, mild_scale) = self.own_scales
+        (share, scale), (mild_share, mild_scale) = self.prior_scales
         return share * said(scale) + mild_share * said(mild_scale)
 
     def _penalty(self, shrinkage: float, tol: float) -> tuple[np.ndarray, np.ndarray]:
@@ -375,8 +375,8 @@ class RankCone:
         small.rows, small.n_rows, small._of_fewer = rows, rows.n_rows, []
         small.totals = replace(self.totals, weight=weight, label=np.reshape(label, self.totals.label.shape))
         small._aim_at(np.cumsum(small.totals.label, axis=2))
-        if self.own_targets is not None:
-            small._lean_on(self.own_targets, self.prior_share)
+        if self.prior_targets is not None:
+            small._lean_on(self.prior_targets, self.prior_share)
         # The copy is solved for the penalty of the whole, and needs no floor of its own.
         small.floor = np.zeros_like(self.floor)
         return small

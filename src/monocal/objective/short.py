@@ -137,7 +137,7 @@ class ShortRows:
         """Depths (n, R), and where there is no class one at which it has no probability at any scale."""
         return array_namespace(self.depth).minimum(self.depth, 0 * self.rest_depth[:, None] + _BEYOND)
 
-    def own_targets(self, rows: MemoryRows) -> np.ndarray:
+    def prior_targets(self, rows: MemoryRows) -> np.ndarray:
         """What the classifier itself says, for `RankCone.leaning_on`: all that is below the top at the lowest rank.
 
         No row may share its top among several classes, as in `rows`.
@@ -208,18 +208,18 @@ def _for_the_cache(block: Block) -> list[Block]:
     return [replace(b, rows=replace(b.rows, depth=np.asfortranarray(b.rows.depth))) for b in parts]
 
 
-def shorten(rows: Rows, point: Point, own_scales: Sequence[tuple[float, float]]) -> ShortRows:
-    """Rows calibrated by the parameters of ``point``, cut short; ``own_scales`` as `RankCone` has them.
+def shorten(rows: Rows, point: Point, prior_scales: Sequence[tuple[float, float]]) -> ShortRows:
+    """Rows calibrated by the parameters of ``point``, cut short; ``prior_scales`` as `RankCone` has them.
 
     Among many rows, what the classifier itself says hardly counts: it is computed from the ranks that are kept.
     """
     whole = rows.n_rows * rows.n_classes <= DOUBLE_BELOW
-    found: Gathered[ShortRows] = rows.sum(_shorten, point, own_scales, whole, -(-rows.n_rows // _MOST_ROWS))
+    found: Gathered[ShortRows] = rows.sum(_shorten, point, prior_scales, whole, -(-rows.n_rows // _MOST_ROWS))
     return ShortRows.join(found.parts)
 
 
 def _shorten(
-    block: Block, point: Point, own_scales: Sequence[tuple[float, float]], whole: bool, step: int
+    block: Block, point: Point, prior_scales: Sequence[tuple[float, float]], whole: bool, step: int
 ) -> Gathered[ShortRows]:
     if step > 1:
         block = block.every(step)
@@ -230,7 +230,7 @@ def _shorten(
     # Below the ranks that are kept, sums by piece will do, unless tied ranks share a value across pieces.
     across = rows.tied is None or bool(rows.tied[point.jumps].any())
     kept = r if whole and across else min(RANKS, r)
-    cut = None if whole else block.engine.shorten(block, point, kept, own_scales)
+    cut = None if whole else block.engine.shorten(block, point, kept, prior_scales)
     if cut is not None:
         arrays = [cut.depth, cut.mass, cut.first, cut.label, cut.own_depth, cut.own_top]
         return Gathered((_cut_short(block, cut.n_top, *arrays),))
@@ -248,7 +248,7 @@ def _shorten(
                 depth = _depths_of(p[:, -kept:], pieces.depths(v[:, -kept:], r - kept))
         if rows.valid is not None:
             depth = xp.where(rows.valid[:, -kept:], depth, xp.inf + 0 * depth)
-        own_depth, own_top = _own(block, depth, own_scales, pieces, whole)
+        own_depth, own_top = _own(block, depth, prior_scales, pieces, whole)
     rank = xp.astype(block.label_rank, xp.int64)
     inside = xp.clip(rank - (r - kept), min=0)
     label = xp.take_along_axis(depth, inside[:, None], axis=1)[:, 0]
@@ -272,14 +272,14 @@ def _shorten_each(
     block: Block,
     ends: np.ndarray,
     point: Point,
-    own_scales: Sequence[tuple[float, float]],
+    prior_scales: Sequence[tuple[float, float]],
     whole: bool,
     step: int,
 ) -> Gathered[ShortRows]:
     """The same of blocks that lie one after another: every row is cut short alone, but each block begins to count anew."""
     if step > 1:
         block = block[np.concatenate([np.arange(i, j, step) for i, j in pairwise([0, *ends])])]
-    return _shorten(block, point, own_scales, whole, 1)
+    return _shorten(block, point, prior_scales, whole, 1)
 
 
 IN_RUNS[_shorten] = at_point(_shorten_each)
@@ -390,7 +390,7 @@ def _depths_of(p: Array, far: Array) -> Array:
 
 
 def _own(
-    block: Block, depth: Array, own_scales: Sequence[tuple[float, float]], pieces: _Pieces, whole: bool
+    block: Block, depth: Array, prior_scales: Sequence[tuple[float, float]], pieces: _Pieces, whole: bool
 ) -> tuple[Array, Array]:
     """Mean depth and probability of the top under what the classifier itself says, (n,) each.
 
@@ -403,7 +403,7 @@ def _own(
     below = block.rows.depth.shape[1] - depth.shape[1]
     v = block.rows.depth[:, below:]
     at_top = xp.astype(count_true(v == 0), depth.dtype)
-    for share, scale in own_scales:
+    for share, scale in prior_scales:
         e = exp_(xp.astype(v, depth.dtype) * -scale)
         if valid is not None:
             e *= xp.astype(valid[:, below:], e.dtype)

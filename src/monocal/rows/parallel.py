@@ -1,7 +1,7 @@
 """Work on rows block by block, on threads: bounded memory, whatever the number of classes.
 
-numpy releases the interpreter's lock, so threads are enough. They are kept (`crew`), and BLAS uses only the thread that calls
-it.
+numpy releases the interpreter's lock, so threads are enough. They come from `thread_pool`, and BLAS uses only the thread that
+calls it.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ import threadpoolctl
 
 from ..arrays import Array, array_namespace, device_of, is_torch, on_host
 from ..validation import sum_of_all
-from .crew import at_work, together
+from .thread_pool import at_work, run_parallel
 
 T = TypeVar("T")
 B = TypeVar("B", bound=Array)
 
-# Elements of a block: small enough for the cache of one core, large enough to drown the cost of the calls.
+# Elements of a block: small enough for the cache of one core, large enough to amortise the cost of the calls.
 CPU_BLOCK = 2**18
 GPU_BLOCK = 2**26
 # Numbers that one thread adds up about as fast as others can be woken.
@@ -112,7 +112,7 @@ def parallel_map(function: Callable[[Any], T], items: Sequence[Any], serial: boo
 def parallel_sum(
     function: Callable[[Any], T], items: Sequence[Any], serial: bool = False, most: int | None = None
 ) -> T:
-    """The same added up, from first to last, while later ones are being made; on so many threads at the most."""
+    """The sum of ``function(x)``, from first to last, on at most ``most`` threads; later terms are computed meanwhile."""
     if not items:
         raise ValueError("There is nothing to add up.")
     added = _AddedInOrder()
@@ -127,7 +127,7 @@ def _each(
     most: int | None,
     take: Callable[[int, T], None],
 ) -> None:
-    """``take(i, function(items[i]))`` for all i, in any order. Where some fail, the first of them says so."""
+    """``take(i, function(items[i]))`` for all i, in any order. Where several fail, the first error is raised."""
     numbers, errors = count(), dict[int, BaseException]()
 
     def work() -> None:
@@ -144,7 +144,7 @@ def _each(
     threads = 1 if serial or at_work() else min(available_threads(), len(items), most or len(items))
     if threads > 1:
         with one_blas_thread:
-            together(work, threads)
+            run_parallel(work, threads)
     else:
         work()
     if errors:
@@ -152,7 +152,7 @@ def _each(
             # An interrupt before all, then what comes first.
             raise errors[min(errors, key=lambda i: (isinstance(errors[i], Exception), i))]
         finally:
-            errors.clear()  # an error knows its frame, which must not know the error
+            errors.clear()  # breaks the reference cycle between an error and its frame
 
 
 class Shared:
@@ -160,7 +160,7 @@ class Shared:
 
     def share(self, work: Callable[[], object], pieces: int) -> None:
         with one_blas_thread:
-            together(work, min(available_threads(), pieces))
+            run_parallel(work, min(available_threads(), pieces))
 
     def sum(self, function: Callable[[Any], T], items: Sequence[Any]) -> T:
         return parallel_sum(function, items)
@@ -183,7 +183,7 @@ class _AddedInOrder:
 
     def take(self, i: int, more: Any) -> None:
         self._waits[i] = more
-        if self._lock.acquire(blocking=False):  # else someone else adds, and nobody need wait for that
+        if self._lock.acquire(blocking=False):  # else another thread adds, and there is no need to wait
             try:
                 self.total()
             finally:
@@ -201,10 +201,10 @@ class _OneBlasThread:
     """Keep BLAS to the thread that calls it. The limit is for the process: the first to enter sets it, the last lifts it."""
 
     def __init__(self) -> None:
-        self.begin_anew()
+        self.reset()
 
-    def begin_anew(self) -> None:
-        """Nobody is inside: what a child is told after a fork, where those who were are not."""
+    def reset(self) -> None:
+        """No thread is inside: the state of a child after a fork, where the threads of the parent do not exist."""
         self._lock = threading.Lock()
         self._inside = 0
         self._limit: Any = None
@@ -212,7 +212,7 @@ class _OneBlasThread:
     def __enter__(self) -> None:
         with self._lock:
             if not self._inside:
-                _let_any_thread_speak()
+                _forget_controlling_thread()
                 self._limit = _blas().limit(limits=1, user_api="blas")
             self._inside += 1
 
@@ -220,13 +220,13 @@ class _OneBlasThread:
         with self._lock:
             self._inside -= 1
             if not self._inside:
-                _let_any_thread_speak()  # it need not be the one that came first
+                _forget_controlling_thread()  # it need not be the one that came first
                 self._limit.restore_original_limits()
-                _let_any_thread_speak()
+                _forget_controlling_thread()
 
 
-def _let_any_thread_speak() -> None:
-    """Newer versions of threadpoolctl listen to the first thread that asks, and to no other until it is told to."""
+def _forget_controlling_thread() -> None:
+    """Newer versions of threadpoolctl obey only the first thread that sets a limit, until this is cleared."""
     openblas = getattr(threadpoolctl, "OpenBLASController", None)
     forget = getattr(openblas, "clear_controlling_thread", None)
     if forget is not None:
@@ -240,7 +240,7 @@ def _blas() -> threadpoolctl.ThreadpoolController:
 
 one_blas_thread = _OneBlasThread()
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=one_blas_thread.begin_anew)
+    os.register_at_fork(after_in_child=one_blas_thread.reset)
 
 
 def map_in_order(function: Callable[[Any], T], items: Iterable[Any]) -> Iterator[T]:

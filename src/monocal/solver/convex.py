@@ -3,7 +3,7 @@
     minimise  F(c) + (penalty - floor) . c    subject to  c >= lower,        F convex and smooth.
 
 There are three ways, and the problem decides. One atom: a bracketed root (`one_atom`). Many: active-set Newton (`newton`, or
-`looks_twice` where calls are slow). A problem that can show a smaller copy of itself (``coarse``: some of the rows) is solved
+`two_phase` where calls are slow). A problem that can show a smaller copy of itself (``coarse``: some of the rows) is solved
 there again and again, with the gradient corrected to that of the whole (`corrected`): the whole then needs a handful of passes,
 and no Hessian.
 """
@@ -14,11 +14,11 @@ import numpy as np
 
 from .certificate import Goal, Iterate
 from .corrected import minimize_corrected
-from .looks_twice import NOTHING, LooksTwice
 from .newton import Newton
 from .one_atom import minimize_one
 from .problem import ConeProblem
 from .solution import Solution, Step
+from .two_phase import NOTHING, TwoPhaseNewton
 
 # Atoms that may join the working set in one iteration: more of them make fewer iterations, and larger Hessians.
 _FEW, _MANY = 24, 96
@@ -88,6 +88,8 @@ def minimize(
     if small is not None:
         return minimize_corrected(problem, small, first, goal, max_iter, n_candidates, history)
     if problem.slow_calls and len(first) > n_candidates:
-        return LooksTwice(problem, goal, Iterate.of(problem, first, NOTHING), max_iter, n_candidates).run()
+        return TwoPhaseNewton(
+            problem, goal, Iterate.of(problem, first, NOTHING), max_iter, n_candidates
+        ).run()
     here = Iterate.of(problem, first, np.flatnonzero(first > problem.lower))
     return Newton(problem, goal, here, max_iter, n_candidates).run()

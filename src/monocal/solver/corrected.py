@@ -15,9 +15,9 @@ from __future__ import annotations
 import numpy as np
 
 from .certificate import Goal, Iterate
-from .looks_twice import NOTHING, SURE, LooksTwice
 from .problem import ConeProblem, Expansion
 from .solution import Solution, Status, Step
+from .two_phase import NOTHING, SURE, TwoPhaseNewton
 
 # How far the first round may move the model.
 _TRUST = 6.0
@@ -72,7 +72,7 @@ def minimize_corrected(
         last_kkt, lowest = here.kkt, here.objective
         part = small.evaluate(c, NOTHING)
         tilted = _Tilted(small, problem.penalty + here.expansion.gradient - part.gradient)
-        inner = LooksTwice(
+        inner = TwoPhaseNewton(
             tilted,
             Goal(max(SURE * _violation(here), 0.3 * goal.tol)),
             Iterate.of(tilted, c, NOTHING, part),
@@ -87,7 +87,7 @@ def minimize_corrected(
         history += inner.history
     else:
         here, n_iter = Iterate.of(problem, c, NOTHING), max_iter
-    return LooksTwice(problem, goal, here, max_iter, n_candidates, n_iter=n_iter, history=history).run()
+    return TwoPhaseNewton(problem, goal, here, max_iter, n_candidates, n_iter=n_iter, history=history).run()
 
 
 def _violation(here: Iterate) -> float:

@@ -1,13 +1,13 @@
-"""Threads that are kept, and woken for a few hundred microseconds of work.
+"""A thread pool for pieces of a few hundred microseconds.
 
-    together(work, most):   work() on this thread, and at the same time on as many others as are free, ``most`` in all
+    run_parallel(work, most):   work() on this thread, and at the same time on as many idle threads as there are, ``most`` in all
 
-Every call of ``work`` takes pieces from one list until none is left, so it does not matter how many others come, or how late. The
-caller begins at once, and waits at the end only for those who hold a piece. A thread that wakes after that finds nothing to do,
-and nobody has waited for it. The interpreter's own pools make an object with a lock for every piece of work, and wait for all.
+Every call of ``work`` takes pieces from one list until none is left, so it does not matter how many threads join, or how late.
+The caller starts at once, and waits at the end only for threads that hold a piece. A thread that wakes after that finds nothing
+to do and has delayed no one. The executors of `concurrent.futures` create a lock for every piece, and wait for all.
 
-It is safe to call this from several threads, from inside ``work`` (then the caller works alone), after a fork (a child starts
-threads of its own), and while the interpreter ends. An exception leaves when all threads are done with their pieces.
+It is safe to call this from several threads, from inside ``work`` (the caller then works alone), after a fork (a child starts
+threads of its own), and while the interpreter ends. An exception is raised when all threads have finished their pieces.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable
 
 
-def together(work: Callable[[], object], most: int) -> None:
+def run_parallel(work: Callable[[], object], most: int) -> None:
     """``work()`` on this thread and on others, ``most`` in all: returns when all have returned that began."""
     if most <= 1 or at_work():
         work()
@@ -26,7 +26,7 @@ def together(work: Callable[[], object], most: int) -> None:
     job = _Job(work)
     try:
         _this_thread.at_work = True
-        _crew.wake(job, most - 1)
+        _pool.wake(job, most - 1)
         work()
     finally:
         try:
@@ -37,11 +37,11 @@ def together(work: Callable[[], object], most: int) -> None:
         try:
             raise job.error
         finally:
-            job.error = None  # an error knows its frames, which must not know the error
+            job.error = None  # breaks the reference cycle between an error and its frames
 
 
 def at_work() -> bool:
-    """Whether this thread is one of several that work together: it must not wait for others."""
+    """Whether this thread runs a piece of `run_parallel`: it must not wait for others."""
     return getattr(_this_thread, "at_work", False)
 
 
@@ -57,7 +57,7 @@ class _Job:
         self._last_is_done.acquire()
         self.error: BaseException | None = None  # of any of these threads
 
-    def help(self) -> None:
+    def join(self) -> None:
         with self._lock:
             if self._closed:
                 return
@@ -73,7 +73,7 @@ class _Job:
             self._last_is_done.release()
 
     def close(self) -> None:
-        """Let nobody begin any more, and wait for all who have, even if that is interrupted: they write where others may."""
+        """Admit no further thread, and wait for those that run, even if interrupted: they write to shared memory."""
         interrupt: BaseException | None = None
         while not self._is_over():
             try:
@@ -90,7 +90,7 @@ class _Job:
             return self._busy == 0
 
 
-class _Crew:
+class _ThreadPool:
     """The threads of one process."""
 
     def __init__(self) -> None:
@@ -99,7 +99,7 @@ class _Crew:
         self._started = 0
 
     def wake(self, job: _Job, count: int) -> None:
-        """Give a job to so many threads, or to as many as are free; no more than that are ever started."""
+        """Give a job to ``count`` threads, or to as many as are idle; no more than that are ever started."""
         for _ in range(count):
             worker: _Worker | None = None
             try:
@@ -112,7 +112,7 @@ class _Crew:
                 worker.give(job)
                 worker = None
             finally:
-                if worker is not None:  # an interrupt came between: it is still free
+                if worker is not None:  # an interrupt came in between: it is still idle
                     self._free.append(worker)
 
     def _start(self, most: int) -> _Worker | None:
@@ -129,7 +129,7 @@ class _Crew:
 
 
 class _Worker(threading.Thread):
-    """Waits for a job, takes part in it, and is free again."""
+    """Waits for a job, takes part in it, and is idle again."""
 
     def __init__(self, free: deque[_Worker]):
         # A daemon: while it waits, nothing is lost if the interpreter ends.
@@ -149,21 +149,21 @@ class _Worker(threading.Thread):
             self._wake.acquire()
             job, self._job = self._job, None
             if job is not None:
-                job.help()
+                job.join()
             del job  # what it holds may be large
             self._free.append(self)
 
 
 _this_thread = threading.local()
-_crew = _Crew()
+_pool = _ThreadPool()
 
 
-def _begin_anew() -> None:
-    """In a child, after a fork: it has no thread but the one that forked, which works for nobody."""
-    global _crew
-    _crew = _Crew()
+def _reset_after_fork() -> None:
+    """In a child, after a fork: only the thread that forked exists there, and it is idle."""
+    global _pool
+    _pool = _ThreadPool()
     _this_thread.at_work = False
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_begin_anew)
+    os.register_at_fork(after_in_child=_reset_after_fork)

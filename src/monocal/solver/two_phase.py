@@ -1,7 +1,7 @@
-"""Newton's method that looks twice at a point: its gradient says which atoms the Hessian must have, and then that is made.
+"""Two-phase Newton: the gradient at a point chooses the working set, and the Hessian of that set is computed on demand.
 
-So an atom takes part in the step from the point at which it asks to be let in, not in the one after, and no Hessian is made of
-a point from which no step is taken. That pays where a gradient is much cheaper than a Hessian, or where it is steps that cost.
+An atom takes part in the step from the point at which it is first wanted, not in the one after, and no Hessian is computed at a
+point from which no step is taken. That pays where a gradient is much cheaper than a Hessian, or where steps are costly.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ NOTHING = np.zeros(0, dtype=np.intp)
 
 
 @dataclass
-class LooksTwice(Newton):
-    """A Hessian that is known serves again after a small step that did well and brought nobody new."""
+class TwoPhaseNewton(Newton):
+    """The last Hessian is used again after a small step that did well and added no atom."""
 
     _leap: float = field(default=np.inf, init=False)
     _kkt_before: float = field(default=0.0, init=False)

@@ -1,8 +1,8 @@
-"""What the classifier itself says: targets that every label gives a small share to.
+"""Prior targets: the probabilities of the classifier itself, to which every label gives a small share.
 
     q = (1 - 1/16) softmax(z / unit)  +  1/16 softmax(z / (10 unit))
 
-The second part says the same ten times more mildly, because a network that is sure of everything is wrong more often than it
+The second part is ten times softer, because an over-confident network is wrong more often than it
 says. The unit is 1, or smaller where logits differ by much less than one.
 """
 
@@ -16,7 +16,7 @@ MILD, MILD_SHARE = 0.1, 1 / 16
 _ALIKE = 1e-12  # a scale at which all classes have one probability
 
 
-def own_scales(mean_depth: Callable[[float], float], n_classes: int) -> tuple[tuple[float, float], ...]:
+def prior_scales(mean_depth: Callable[[float], float], n_classes: int) -> tuple[tuple[float, float], ...]:
     """Shares and the scale at which each is said, from the mean depth of the classes at any scale.
 
     The softmax of logits that differ by much less than one (cosines, say) says nothing: they are first brought to a
