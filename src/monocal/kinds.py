@@ -65,9 +65,40 @@ def as_array(x: Any) -> Any:
     return kind_of(x).array(x)
 
 
+def without_names(x: Any) -> Any:
+    """``x`` as something that the package works on, a frame as an array of its numbers."""
+    x = as_array(x)
+    return np.asarray(x) if hasattr(x, "columns") and not hasattr(x, "dask") else x
+
+
 def column_names(frame: Any) -> list[Any]:
     """Names of the columns of a frame."""
     return list(frame.column_names if hasattr(frame, "column_names") else frame.columns)
+
+
+def class_names(x: Any, axis: int = -1) -> tuple[str, ...] | None:
+    """What a frame or a labelled array calls the classes, as text; None where it has no names."""
+    if _is_labelled(x):
+        dim = x.dims[axis] if -x.ndim <= axis < x.ndim else None
+        return tuple(map(_name, x.coords[dim].values.tolist())) if dim in x.coords else None
+    if not hasattr(x, "columns") or (not hasattr(x, "dask") and list_column(x) is not None):
+        return None
+    return tuple(map(_name, column_names(x)))
+
+
+def _name(name: Any) -> str:
+    """A name as text; 2.0 and True, which frames make of 2 and 1, as these."""
+    number = isinstance(name, int | float | np.number | np.bool_) and name == name // 1
+    return str(int(name)) if number else str(name)
+
+
+def with_text_names(frame: Any) -> Any:
+    """What scikit-learn is to read the names of columns from: the frame; an empty one with texts for whole numbers that say more
+    than the places of the columns, for scikit-learn reads no names that are numbers."""
+    names = column_names(frame)
+    if all(isinstance(name, str) for name in names) or names == list(range(len(names))):
+        return frame
+    return sys.modules["pandas"].DataFrame(columns=list(map(_name, names)))
 
 
 def _itself(x: Any) -> Any:

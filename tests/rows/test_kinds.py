@@ -260,9 +260,9 @@ def test_classes_of_a_labelled_array_are_those_of_the_fit(tmp_path):
     assert list(again.feature_names_in_) == NAMES
     with pytest.raises(ValueError, match="same order"):
         mc.MCCT().fit(X.isel({"class": [3, 2, 1, 0]}), 3 - Y, start=cal)
-    numbered = X.assign_coords({"class": [5, 6, 7, 8]})
+    numbered = X.assign_coords({"class": [8, 7, 6, 5]})
     with pytest.raises(ValueError, match="same order"):
-        mc.MCCT().fit(numbered, Y).predict_proba(numbered.isel({"class": [1, 0, 2, 3]}))
+        mc.MCCT().fit(numbered, 8 - Y).predict_proba(numbered.isel({"class": [1, 0, 2, 3]}))
     assert not hasattr(cal.fit(Z, Y), "class_dim_")
     assert not hasattr(cal, "feature_names_in_")
 
