@@ -170,7 +170,7 @@ def test_a_killed_run_goes_on_where_it_was(small_sets, tiny, tmp_path, finished)
         [sys.executable, "-c", RUN, *arguments], env={**os.environ, "OMP_NUM_THREADS": "1"}
     )
     try:
-        end = time.monotonic() + 60
+        end = time.monotonic() + 300
         while time.monotonic() < end and len(list(out.glob("cells/*.json"))) < 5:
             assert process.poll() is None
             time.sleep(0.01)
@@ -212,7 +212,7 @@ def test_a_worker_that_dies_costs_time_only(small_sets, tiny, tmp_path, finished
 def test_workers_end_with_a_run_that_was_killed(small_sets, tiny, tmp_path):
     arguments = [str(small_sets), str(tmp_path / "out"), json.dumps(asdict(tiny)), ",".join(FEW)]
     process = subprocess.Popen([sys.executable, "-c", RUN.replace("jobs=1", "jobs=2"), *arguments])
-    end = time.monotonic() + 60
+    end = time.monotonic() + 300
     while time.monotonic() < end and not list(tmp_path.glob("out/cells/*.json")):
         assert process.poll() is None
         time.sleep(0.01)
@@ -220,7 +220,7 @@ def test_workers_end_with_a_run_that_was_killed(small_sets, tiny, tmp_path):
     process.kill()
     process.wait()
     assert len(workers) == 2
-    assert psutil.wait_procs(workers, timeout=20)[1] == []
+    assert psutil.wait_procs(workers, timeout=120)[1] == []
 
 
 def test_a_result_is_the_same_when_it_is_read_again(small_sets, tmp_path, monkeypatch):
