@@ -5,7 +5,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -72,6 +71,8 @@ FORGERIES = {
     "negative": lambda a: -1.0 - abs(a),
     "backwards": lambda a: a[::-1],
     "huge": lambda a: 1e308 * np.sign(a + 0.5),
+    "one huge": lambda a: np.where(np.arange(a.size).reshape(a.shape) == a.size // 2, -1e300, a),
+    "the first huge": lambda a: np.where(np.arange(a.size).reshape(a.shape) == 0, 1e308, a),
     "shorter": lambda a: a[:-1],
     "longer": lambda a: np.concatenate([a, a[-1:] + 1]),
     "another shape": lambda a: a[None],
@@ -97,7 +98,7 @@ def test_a_forged_array_is_refused_or_harmless(name):
             original = np.array(entry["values"], dtype=entry["$array"]).reshape(entry["shape"])
             if not original.size:
                 continue
-            if original.dtype.kind == "i" and kind in ("nan", "inf", "huge"):
+            if original.dtype.kind == "i" and (kind in ("nan", "inf") or "huge" in kind):
                 continue
             changed = np.asarray(forge(original)).astype(original.dtype, copy=False)
             entry.update(json.loads(json.dumps(plain_data.encode(changed, "x"))))
@@ -108,6 +109,7 @@ def test_a_forged_array_is_refused_or_harmless(name):
                 refused += 1
                 continue
             assert kind not in ("nan", "inf"), path
+            assert np.isfinite(calibrator.predict_proba(1e4 * ROWS.astype(np.float32))).all(), (path, kind)
             p = calibrator.predict_proba(ROWS)
             assert np.isfinite(p).all(), (path, kind)
             np.testing.assert_allclose(p.sum(axis=1), 1, atol=1e-6, err_msg=f"{path} {kind}")
@@ -173,6 +175,13 @@ def test_what_is_missing_is_refused(name):
         load(forged)
 
 
+@pytest.mark.parametrize("name", METHODS)
+def test_a_file_without_state_is_refused(name):
+    forged = document(made("TS")) | {"class": type(METHODS[name].make()).__name__, "state": {}}
+    with pytest.raises(FileError, match="never fitted: fit it, and write it again"):
+        load(forged)
+
+
 @pytest.mark.parametrize("smallest", [0.0, -1.0, 2.0, {"$float": "inf"}])
 def test_the_smallest_probability_is_one(smallest):
     forged = document(mc.MCCT(input="probabilities").fit(PROBABILITIES, LABELS))
@@ -205,10 +214,8 @@ def test_what_never_ends_is_no_calibrator(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     np.save(tmp_path / "x.npy", LOGITS)
     for path in (tmp_path / "pipe", "/dev/zero", "/dev/null"):
-        began = time.monotonic()
         with pytest.raises(FileError, match=r"is no plain file: give the \.json"):
             mc.load(path)
-        assert time.monotonic() - began < 1
     command = [sys.executable, "-m", "monocal", "apply", str(tmp_path / "pipe")]
     done = subprocess.run(
         [*command, str(tmp_path / "x.npy"), "-o", str(tmp_path / "p.npy")],

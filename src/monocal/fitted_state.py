@@ -1,6 +1,6 @@
 """What must hold of a fitted calibrator, whoever wrote it down.
 
-    every number of a map   finite
+    every number of a map   finite; of an affine map and a network at most 1e30, so that products stay finite in single precision
     a rank map              starts 0 = s_0 < s_1 < ... < m; increments >= 0, one column per start, one row per factor
     a ramp                  zero != one, of a statistic that is there
     a temperature, a scale  > 0
@@ -47,6 +47,8 @@ _ABOUT_THE_FIT = {
 }
 # Rows of more classes than this are not tried: they would take longer than reading the file.
 _MOST_TRIED = 2**22
+# Numbers that multiply logits, or are added to them, without being measured from the top of the row.
+_LARGEST = 1e30
 
 
 def check_state(calibrator: Calibrator) -> None:
@@ -203,6 +205,8 @@ def _by_rank(calibrator: Calibrator, given: Any, name: str) -> None:
     _require(np.shape(given) == (ranks,), name, given, f"one number for each of {ranks} ranks")
     if calibrator.preserves_order:  # the published procedure meets its constraints to rounding only
         _rising(calibrator, given, name)
+    else:
+        _moderate(given, name, _LARGEST)
 
 
 def _stages(calibrator: Calibrator, given: Any, name: str) -> None:
@@ -241,6 +245,14 @@ def _per_class(calibrator: Calibrator, given: Any, name: str) -> None:
     m = calibrator.n_features_in_
     square_or_row = np.shape(given) in ((m,), (m, m))
     _require(square_or_row, name, given, f"one entry for each of {m} classes")
+    _moderate(
+        given, name, 1e38 if name == "centre_" else _LARGEST
+    )  # a mean of logits, which may be masks of -3e38
+
+
+def _moderate(given: Any, name: str, largest: float) -> None:
+    """Numbers whose products with logits are finite: a row may otherwise hold an infinity, and become NaN."""
+    _require(np.abs(given) <= largest, name, given, f"numbers of at most {largest:g}")
 
 
 def _chained(calibrator: Calibrator, given: Any, name: str) -> None:
@@ -250,6 +262,8 @@ def _chained(calibrator: Calibrator, given: Any, name: str) -> None:
     for i, (w, b) in enumerate(zip(weights, biases, strict=True)):
         _require(w.ndim == 2 and b.shape == w.shape[1:], name, w, "layers whose sizes fit")
         _require(i == 0 or w.shape[0] == weights[i - 1].shape[1], name, w, "layers whose sizes fit")
+        for numbers_of_layer in (w, b):
+            _moderate(numbers_of_layer, name, _LARGEST)
 
 
 def _lines(given: Any) -> list[np.ndarray]:

@@ -65,9 +65,46 @@ def as_array(x: Any) -> Any:
     return kind_of(x).array(x)
 
 
+def without_names(x: Any) -> Any:
+    """``x`` as something that the package works on, a frame as an array of its numbers."""
+    x = as_array(x)
+    return np.asarray(x) if hasattr(x, "columns") and not hasattr(x, "dask") else x
+
+
 def column_names(frame: Any) -> list[Any]:
     """Names of the columns of a frame."""
     return list(frame.column_names if hasattr(frame, "column_names") else frame.columns)
+
+
+def class_names(x: Any, axis: int = -1) -> tuple[str, ...] | None:
+    """What a frame or a labelled array calls the classes, as text; None where it has no names."""
+    if _is_labelled(x):
+        dim = x.dims[axis] if -x.ndim <= axis < x.ndim else None
+        return tuple(map(_name, x.coords[dim].values.tolist())) if dim in x.coords else None
+    if not hasattr(x, "columns"):
+        return None
+    if library_of(x) != "duckdb" and not hasattr(x, "dask") and list_column(x) is not None:
+        return None
+    return tuple(map(_name, column_names(x)))
+
+
+def _name(name: Any) -> str:
+    """A name as text; 2.0 and True, which frames make of 2 and 1, as these."""
+    number = name.item() if isinstance(name, np.generic) else name
+    return (
+        str(int(number))
+        if isinstance(number, int) or (isinstance(number, float) and number.is_integer())
+        else str(name)
+    )
+
+
+def with_text_names(frame: Any) -> Any:
+    """What scikit-learn is to read the names of columns from: the frame; an empty one with texts for whole numbers that say more
+    than the places of the columns, for scikit-learn reads no names that are numbers."""
+    names = column_names(frame)
+    if all(isinstance(name, str) for name in names) or names == list(range(len(names))):
+        return frame
+    return sys.modules["pandas"].DataFrame(columns=list(map(_name, names)))
 
 
 def _itself(x: Any) -> Any:
@@ -91,8 +128,11 @@ def _stacked(entries: Any) -> np.ndarray:
     return np.stack(rows) if rows else np.zeros((0, 0))
 
 
-def _entries(entries: list[Any]) -> np.ndarray:
-    """A column of numbers, or of lists."""
+def _entries(entries: Any) -> Any:
+    """A column of numbers, or of lists; in the format of numpy, torch or jax an array already, unless rows differ in length."""
+    if not isinstance(entries, list) and str(entries.dtype) != "object":
+        return as_array(entries)
+    entries = list(entries)
     return _stacked(entries) if entries and np.ndim(entries[0]) == 1 else np.asarray(entries)
 
 
@@ -199,6 +239,21 @@ def _arrow_back(values: np.ndarray, x: Any, axis: int) -> Any:
     return arrow.chunked_array([found]) if hasattr(x, "chunks") else found
 
 
+# DuckDB
+
+
+def _duckdb_array(x: Any) -> Any:
+    frame = x.df()
+    return _pandas_array(frame if len(x.columns) > 1 else frame[x.columns[0]])
+
+
+def _duckdb_back(values: np.ndarray, x: Any, axis: int) -> Any:
+    pandas = sys.modules["pandas"]
+    if values.ndim == 2 and len(x.columns) > 1:
+        return pandas.DataFrame(values, columns=x.columns)
+    return pandas.Series(list(values))
+
+
 # Arrays of other libraries
 
 
@@ -294,4 +349,6 @@ KINDS = (
     Kind("cupy", ("ndarray",), lambda x: x.get(), _cupy_back),
     # A column of a Hugging Face dataset is read; it cannot be made.
     Kind("datasets", ("Column",), lambda x: _entries(x[:]), _as_it_is),
+    # So is a relation of DuckDB, whose rows a query makes; results are a frame of pandas, or a column.
+    Kind("duckdb", ("DuckDBPyRelation",), _duckdb_array, _duckdb_back),
 )

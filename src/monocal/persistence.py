@@ -320,6 +320,10 @@ def _no_constant(name: str) -> None:
 
 def _calibrator(document: Mapping[str, Any], where: str) -> Calibrator:
     with _restoring(where):
+        if not document["state"]:
+            raise FileError(
+                f"{where} holds a calibrator that was never fitted: fit it, and write it again with save()."
+            )
         return restored(document["class"], document, where)
 
 

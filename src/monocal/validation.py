@@ -358,7 +358,7 @@ def read_numbers(x: Any, name: str, what: str) -> Array:
         values = np.asarray(x)
         if values.dtype.kind == "O":
             given, values = values, values.astype(np.float64)
-            _refuse_large_whole(np.where(given != values, values, 0.0), name)
+            _refuse_lost(given, values, name)
     except TypeError as error:
         raise InputTypeError(f"{name}: every entry must be {what}. {error}") from error
     except ValueError as error:
@@ -410,6 +410,23 @@ def _refuse_large_whole(values: Array, name: str) -> None:
             f"{name}: whole numbers of 2**53 and more cannot all be told apart in double precision. Subtract the largest of each "
             "row first, and convert to floating point."
         )
+
+
+def _refuse_lost(given: np.ndarray, values: np.ndarray, name: str) -> None:
+    """Raise where objects that differ, such as whole numbers, decimals or fractions, have become one floating-point number."""
+    _refuse_large_whole(np.where(given != values, values, 0.0), name)
+    rows = given.reshape(len(given), -1) if given.ndim else given.reshape(1, 1)
+    for row, found in zip(rows, values.reshape(rows.shape), strict=True):
+        both = [
+            (a, b)
+            for a, b in zip(row, found.tolist(), strict=True)
+            if isinstance(a, numbers.Number) and b == b
+        ]
+        if len({a for a, _ in both}) > len({b for _, b in both}):
+            raise InputError(
+                f"{name}: some numbers of type {type(row[0]).__name__} differ, but not in double precision, and another class "
+                "would become the first of the largest. Round them first, or subtract the largest of each row."
+            )
 
 
 def _is_bfloat16(x: Any) -> bool:

@@ -198,3 +198,36 @@ def test_what_was_not_known_is_counted_anew():
     list(cal.predict_blocks(iter([(z[:100], strange[:100]), (z[100:], strange[100:])])))
     assert cal.unseen_ == 300
     assert not hasattr(cal.fit(z, y), "unseen_")
+
+
+def test_values_of_a_text_column_with_an_axis_more():
+    """As pandas 3 makes them without pyarrow: an array of its own with two axes."""
+    pandas = pytest.importorskip("pandas")
+    z, y, _ = uneven()
+    words = np.array(["north", "south", None], dtype=object)[np.arange(len(z)) % 3]
+    column = pandas.array(words, dtype=pandas.StringDtype("python"))
+    expected = mc.ConditionalMCCT().fit(z, y, context=column)
+    cal = mc.ConditionalMCCT().fit(z, y, context=column[:, None])
+    assert cal.context_ == expected.context_
+    assert cal.context_.columns[0].categories == ("north", "south")
+    np.testing.assert_array_equal(
+        cal.predict_proba(z, context=column[:, None]), expected.predict_proba(z, context=column)
+    )
+
+
+def test_rows_of_the_largest_logits_take_no_context():
+    z, y, context = uneven()
+    ids = np.argsort(-z, axis=1)[:, :3]
+    top = mc.TopK(
+        np.take_along_axis(z, ids, axis=1), ids, np.logaddexp.reduce(z, axis=1), n_classes=z.shape[1]
+    )
+    cal = mc.ConditionalMCCT().fit(z, y, context=context)
+    for call in (
+        lambda: mc.ConditionalMCCT().fit(top, y, context=context),
+        lambda: cal.predict_proba(top, context=context),
+        lambda: cal.score(top, y, context=context),
+    ):
+        with pytest.raises(
+            mc.InputError, match=r"\(TopK\) take none, in a fit and after it. Give all logits"
+        ):
+            call()

@@ -49,6 +49,7 @@ main()
 
 
 @posix
+@pytest.mark.usefixtures("default_signals")
 @pytest.mark.parametrize("module", ["typer", "numpy", "scipy.special", "sklearn.base", "monocal.metrics"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_while_modules_load(folder: Path, module: str, number: int) -> None:
@@ -60,19 +61,20 @@ def test_a_signal_while_modules_load(folder: Path, module: str, number: int) -> 
 
 
 @posix
+@pytest.mark.usefixtures("default_signals")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_while_a_network_is_trained(folder: Path, number: int) -> None:
     command = [sys.executable, "-m", "monocal", "report", "cal.npz", "--all", "-o", "page.html"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        end, workers = time.monotonic() + 60, []
+        end, workers = time.monotonic() + 300, []
         while time.monotonic() < end and not any("torch" in file.path for w in workers for file in maps(w)):
             assert process.poll() is None
             time.sleep(0.02)
             workers = psutil.Process(process.pid).children()
         process.send_signal(number)
-        stdout, stderr = process.communicate(timeout=60)
+        stdout, stderr = process.communicate(timeout=300)
     assert (process.returncode, stdout, stderr) == (128 + number, "", "")
-    assert psutil.wait_procs(workers, timeout=20)[1] == []
+    assert psutil.wait_procs(workers, timeout=120)[1] == []
     assert sorted(os.listdir(folder)) == ["both.npz", "cal.npz", "test.npz", "unlabelled.npz"]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -55,22 +54,20 @@ def test_version(run: Run) -> None:
     assert run("--version").stdout == f"monocal {mc.__version__}\n"
 
 
-def test_help_is_quick_and_light() -> None:
+def test_help_is_light() -> None:
+    """What takes long is loading modules; how long depends on the machine."""
     script = (
         "import sys, atexit\n"
         "sys.argv = ['monocal', '--help']\n"
         "heavy = {'torch', 'numpy', 'sklearn', 'scipy', 'matplotlib', 'pandas', 'onnx', 'dask'}\n"
-        "atexit.register(lambda: print('LOADED', sorted(heavy & set(sys.modules))))\n"
+        "atexit.register(lambda: print('LOADED', sorted(heavy & set(sys.modules)), len(sys.modules)))\n"
         "from monocal.cli import main; main()\n"
     )
-    times = []
-    for _ in range(3):
-        begin = time.perf_counter()
-        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-        times.append(time.perf_counter() - begin)
-        assert done.returncode == 0
-        assert done.stdout.endswith("LOADED []\n")
-    assert min(times) < 1.5  # half a second on a quiet machine
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0
+    loaded, _, count = done.stdout.splitlines()[-1].rpartition(" ")
+    assert loaded == "LOADED []"
+    assert int(count) < 500  # typer and rich are most of them
 
 
 @pytest.mark.parametrize("missing", ["typer", "rich"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -15,9 +14,7 @@ from monocal.errors import InputError
 
 
 def test_digits_network_is_good_and_far_too_sure() -> None:
-    began = time.perf_counter()
     splits = digits_example()
-    assert time.perf_counter() - began < 20
     assert (splits.cal.values.shape, splits.test.values.shape) == ((600, 10), (797, 10))
     for part in (splits.cal, splits.test):
         accuracy = (part.values.argmax(axis=1) == part.labels).mean()

@@ -233,7 +233,22 @@ def test_a_graph_that_computes_something_else_is_refused():
     X, y = load_breast_cancer(return_X_y=True)
     X = StandardScaler().fit_transform(X)
     model = mc.CalibratedClassifier(LinearDiscriminantAnalysis(), mc.MCCT(input="probabilities")).fit(X, y)
-    with pytest.raises(mc.InputError, match="gives another predict_proba than the estimator itself"):
+    with pytest.raises(
+        mc.InputError, match=r"gives another predict_proba than the estimator itself.*input='probabilities'"
+    ):
+        model.to_onnx()
+
+
+def test_an_estimator_that_skl2onnx_does_not_know():
+    """As LightGBM's, of which another package makes a graph."""
+
+    class Booster(GaussianNB):
+        pass
+
+    X, y = load_breast_cancer(return_X_y=True)
+    model = mc.CalibratedClassifier(Booster(), mc.MCCT()).fit(X, y)
+    words = r"cannot convert the Booster.*to_onnx\(append_to=graph\); behind probabilities, .*input='probabilities'"
+    with pytest.raises(mc.InputError, match=words):
         model.to_onnx()
 
 

@@ -82,9 +82,9 @@ def test_evaluating_a_thousand_classes_costs_few_log_softmax_passes():
     probs, labels = softmax(logits, axis=1), generator.integers(1000, size=25_000)
 
     def seconds(call):
-        start = time.perf_counter()
+        start = time.process_time()  # of this process alone, whatever else the machine does
         call()
-        return time.perf_counter() - start
+        return time.process_time() - start
 
     unit = min(seconds(lambda: log_softmax(logits, axis=1)) for _ in range(3))
     cost = min(seconds(lambda: mc.evaluate(probs, labels)) for _ in range(3))

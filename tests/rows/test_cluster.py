@@ -2,8 +2,6 @@
 
 import os
 import signal
-import threading
-import time
 
 import numpy as np
 import pytest
@@ -244,9 +242,7 @@ def test_a_killed_worker_costs_time_not_the_result(rows, client, monkeypatch):
     def sum_and_kill(self, function, *args):
         passes.append(function)
         if len(passes) == 2:  # the blocks have been prepared, and one pass made over them
-            killer = threading.Timer(0.01, os.kill, (victims[0], signal.SIGKILL))
-            killer.start()
-            time.sleep(0.02)
+            os.kill(victims[0], signal.SIGKILL)
         return plain(self, function, *args)
 
     monkeypatch.setattr(DaskRows, "sum", sum_and_kill)

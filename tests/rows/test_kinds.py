@@ -181,6 +181,58 @@ def test_bfloat16_of_numpy_stays():
     assert (cal.predict_proba(near).argmax(axis=1) == 1).all()
 
 
+@pytest.mark.parametrize("form", ["numpy", "torch", "jax"])
+def test_a_column_of_a_dataset_in_a_format(form):
+    datasets = pytest.importorskip("datasets")
+    pytest.importorskip(form)
+    rows = datasets.Dataset.from_dict({"logits": Z.tolist(), "label": Y.tolist()}).with_format(form)
+    expected = mc.MCCT().fit(Z.astype(np.float32), Y)
+    cal = mc.MCCT().fit(rows["logits"], rows["label"])
+    np.testing.assert_allclose(cal.weights_, expected.weights_, atol=1e-6)
+    p = cal.predict_proba(rows["logits"])
+    np.testing.assert_allclose(np.asarray(p), expected.predict_proba(Z), atol=1e-5)
+    assert mc.evaluate(p, rows["label"])["nll"].value == pytest.approx(-expected.score(Z, Y), abs=1e-5)
+
+
+class DuckDBPyRelation:
+    """As DuckDB has it: a query, whose rows come with `df`."""
+
+    __module__ = "duckdb._relation"
+
+    def __init__(self, frame):
+        self.frame, self.columns, self.shape = frame, list(frame.columns), frame.shape
+
+    def df(self):
+        return self.frame.copy()
+
+    def __getitem__(self, name):
+        return DuckDBPyRelation(self.frame[[name]])
+
+    def __len__(self):
+        return len(self.frame)
+
+
+def test_a_relation_of_duckdb():
+    pandas = pytest.importorskip("pandas")
+    site = np.array(["a", "b"])[np.arange(N) % 2]
+    frame = pandas.DataFrame(Z, columns=NAMES).assign(label=Y, weight=1.0, site=site, all=list(Z))
+    X, y, weight, context, lists = (
+        DuckDBPyRelation(frame[names]) for names in (NAMES, ["label"], ["weight"], ["site"], ["all"])
+    )
+    expected = mc.MCCT().fit(Z, Y)
+    cal = mc.MCCT().fit(X, y, weight)
+    assert list(cal.feature_names_in_) == NAMES
+    p = cal.predict_proba(X)
+    assert list(p.columns) == NAMES
+    np.testing.assert_allclose(p, expected.predict_proba(Z), atol=1e-9)
+    np.testing.assert_array_equal(cal.predict(X), expected.predict(Z))
+    assert cal.score(X, y) == pytest.approx(expected.score(Z, Y))
+    assert mc.evaluate(p, y)["nll"].value == pytest.approx(-expected.score(Z, Y))
+    np.testing.assert_allclose(np.stack(expected.predict_proba(lists)), expected.predict_proba(Z))
+    known = mc.ConditionalMCCT().fit(X, y, context=context)
+    assert known.context_.columns[0].categories == ("a", "b")
+
+
 def test_a_column_of_a_hugging_face_dataset():
     datasets = pytest.importorskip("datasets")
     rows = datasets.Dataset.from_dict({"logits": Z.tolist(), "label": Y.tolist()})
@@ -260,9 +312,9 @@ def test_classes_of_a_labelled_array_are_those_of_the_fit(tmp_path):
     assert list(again.feature_names_in_) == NAMES
     with pytest.raises(ValueError, match="same order"):
         mc.MCCT().fit(X.isel({"class": [3, 2, 1, 0]}), 3 - Y, start=cal)
-    numbered = X.assign_coords({"class": [5, 6, 7, 8]})
+    numbered = X.assign_coords({"class": [8, 7, 6, 5]})
     with pytest.raises(ValueError, match="same order"):
-        mc.MCCT().fit(numbered, Y).predict_proba(numbered.isel({"class": [1, 0, 2, 3]}))
+        mc.MCCT().fit(numbered, 8 - Y).predict_proba(numbered.isel({"class": [1, 0, 2, 3]}))
     assert not hasattr(cal.fit(Z, Y), "class_dim_")
     assert not hasattr(cal, "feature_names_in_")
 

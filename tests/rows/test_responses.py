@@ -38,6 +38,27 @@ def test_chat_is_the_same_as_arrays():
     np.testing.assert_array_equal(sampled.tokens, z.argmax(axis=1))
 
 
+def test_the_responses_api_is_the_same_as_chat():
+    z, y = rows()
+    tokens = chat(z)["choices"][0]["logprobs"]["content"]
+    text = {"type": "output_text", "text": "...", "annotations": [], "logprobs": tokens}
+    message = {"type": "message", "role": "assistant", "content": [text]}
+    reply = {"object": "response", "output": [{"type": "reasoning", "summary": []}, message]}
+    top, expected = (mc.TopK.from_openai(found, n_classes=50) for found in (reply, chat(z)))
+    np.testing.assert_array_equal(top.values, expected.values)
+    np.testing.assert_array_equal(top.tokens, expected.tokens)
+    assert top.places[:2].tolist() == [[0, 0, 0], [0, 0, 1]]
+    cal = mc.MCCT().fit(top, np.array(LETTERS)[y])
+    again = cal.predict_proba(top).to_response()
+    other = cal.predict_proba(expected).to_response()
+    assert again["output"][1]["content"][0]["logprobs"] == other["choices"][0]["logprobs"]["content"]
+    objects = SimpleNamespace(output=[SimpleNamespace(content=[SimpleNamespace(logprobs=tokens)])])
+    np.testing.assert_array_equal(mc.TopK.from_openai(objects).values, top.values)
+    text["logprobs"] = []
+    with pytest.raises(mc.InputError, match=r"include=\['message\.output_text\.logprobs'\]"):
+        mc.TopK.from_openai(reply)
+
+
 def test_prompts_of_vllm_are_calibrated_on_their_own_text():
     z, y = rows(1000)
     found = prompt(z, y)

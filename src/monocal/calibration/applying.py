@@ -14,7 +14,6 @@ from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.utils.validation import validate_data
 
 from ..arrays import (
     Array,
@@ -115,7 +114,7 @@ class AppliesMap(TakesRows, ABC):
             if isinstance(n_rows, int):
                 check_context_rows(codes, n_rows)
             if place.names is not None:
-                validate_data(self, place.names, reset=False, skip_check_array=True)
+                self._check_columns(place.names)
             return place.apply(self._row_map(method, place.names is not None, codes), out)
         if out is None:
             return self._on_rows(method, X, context=codes)

@@ -78,7 +78,8 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, LearnsMap, ScoresLabels
             need not fit in memory: memory-mapped, zarr, h5py and Dask arrays, Dask DataFrames, or a function that returns an
             iterator of blocks ``(X, y)`` or ``(X, y, sample_weight)``.
         y : array-like of shape (n,)
-            True classes, 0..m-1; or their names, where X is a frame whose columns are called so.
+            True classes, 0..m-1; or their names, where X is a frame whose columns are called so. Columns called by whole numbers
+            other than 0..m-1 in order are such names: label 2 is the column called 2.
         sample_weight : array-like of shape (n,), optional
             A row of weight 2 counts as two rows, one of weight 0 as none. Weights that sum to less than the number of rows
             therefore mean less data, and more shrinkage.
@@ -135,7 +136,7 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, LearnsMap, ScoresLabels
         return self._apply_to_blocks(blocks)
 
     def predict(self, X: Any) -> Any:
-        """The most probable class of each row."""
+        """The most probable class of each row, by the place of its column, whatever that is called."""
         return self._apply(X, "predict", None)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
@@ -148,7 +149,7 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, LearnsMap, ScoresLabels
         X : array-like of shape (n, m)
             As in `fit`, in memory; or `TopK`.
         y : array-like of shape (n,)
-            True classes, 0..m-1.
+            True classes, as in `fit`.
         sample_weight : array-like of shape (n,), optional
 
         Returns

@@ -13,9 +13,8 @@ from typing import Any, ClassVar, Self
 from sklearn.utils.validation import has_fit_parameter, validate_data
 
 from ..arrays import widened
-from ..data.labels import by_column
 from ..errors import InputError
-from ..kinds import ClassDim
+from ..kinds import ClassDim, with_text_names
 from ..rows.context import ContextReader
 from ..rows.inputs import elsewhere, laid_out
 from ..rows.interface import Source
@@ -90,16 +89,16 @@ class LearnsMap(TakesRows):
         source: Source
         if place is None:
             X = gathered(X)
-            reader, checked = reader.checked(X, by_column(y, X), sample_weight, context=codes)
+            reader, checked = reader.checked(X, y, sample_weight, context=codes)
             source = ArraySource(reader, checked.that_count)
-            named = X if hasattr(X, "columns") else checked.logits
+            named = with_text_names(X) if hasattr(X, "columns") else checked.logits
             validate_data(self, named, reset=True, skip_check_array=True)
         elif not self._streams:
             raise InputError(place.refusal)
         else:
             self.__dict__.pop("feature_names_in_", None)
             if place.names is not None:
-                validate_data(self, place.names, reset=True, skip_check_array=True)
+                validate_data(self, with_text_names(place.names), reset=True, skip_check_array=True)
             source = place.open(reader)
             self.n_features_in_ = source.shape[1]
         self._remember(source, dim)

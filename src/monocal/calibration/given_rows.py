@@ -15,8 +15,9 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..arrays import Array, to_numpy, widened
+from ..data.labels import by_column
 from ..errors import InputError, spoken
-from ..kinds import ClassDim, as_array, in_dims_of
+from ..kinds import ClassDim, as_array, in_dims_of, with_text_names
 from ..layout import Flat, GatheredRows, Layout
 from ..rows.context import ContextReader
 from ..rows.inputs import laid_out
@@ -52,7 +53,7 @@ class TakesRows(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
 
     def _arrays(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
         """Rows, labels and weights as something that the package works on, their dimensions in one order."""
-        y = in_dims_of(X, y, self.class_axis, "y")
+        y = by_column(in_dims_of(X, y, self.class_axis, "y"), X, self.class_axis, self.ignore_index)
         sample_weight = in_dims_of(X, sample_weight, self.class_axis, "sample_weight")
         return as_array(X), as_array(y), as_array(sample_weight)
 
@@ -99,8 +100,22 @@ class TakesRows(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
         named = hasattr(X, "columns")
         # scikit-learn's words for wrong columns; where there are as many, and no names, it has nothing to say.
         if named or hasattr(self, "feature_names_in_") or given.values.shape[1] != self.n_features_in_:
-            validate_data(self, X if named else given.values, reset=False, skip_check_array=True)
+            self._check_columns(X if named else given.values)
         return given, check
+
+    def _check_columns(self, X: Any) -> None:
+        """Refuse rows whose columns are not those of the fit, by their names where there are some."""
+        frame = with_text_names(X) if hasattr(X, "columns") else X
+        names = () if frame is X else frame.columns
+        if (
+            not hasattr(self, "feature_names_in_")
+            and sorted(names) == sorted(map(str, range(len(names)))) != []
+        ):
+            raise InputError(
+                f"X: its columns are in the order {', '.join(names)}, and the calibrator's classes in that of their numbers. Put "
+                "the columns in order, X[sorted(X.columns)]."
+            )
+        validate_data(self, frame, reset=False, skip_check_array=True)
 
     def _logits_of(self, given: Given) -> Array:
         """Logits in a library that the family can work with."""

@@ -8,7 +8,6 @@ import numpy as np
 from scipy.special import logsumexp
 
 from ..arrays import Array, to_numpy
-from ..data.labels import by_column
 from ..errors import InputError
 from ..rows.context import check_context_rows
 from ..rows.inputs import elsewhere
@@ -38,9 +37,7 @@ class ScoresLabels(AppliesMap):
             )
         codes = self._codes(context, flat)
         given = read_matrix(X)
-        y, sample_weight, ignored = ignored_rows(
-            by_column(y, X), sample_weight, len(given.values), self.ignore_index
-        )
+        y, sample_weight, ignored = ignored_rows(y, sample_weight, len(given.values), self.ignore_index)
         given = compared._read(X if ignored is None else self.reader.without(given, ignored))
         labels = to_numpy(check_labels(y, given.values))
         weight = check_weights(sample_weight, given.values)

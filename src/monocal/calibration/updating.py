@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 
 from ..arrays import to_numpy
-from ..data.labels import by_column
 from ..errors import InputError
 from ..rows.inputs import elsewhere
 from ..validation import check_count, check_number, check_weights, ignored_rows, read_numbers
@@ -52,7 +51,7 @@ class OldCalibrator:
             raise InputError(
                 "start: the new rows must be arrays in memory. Rows since the change are enough."
             )
-        y = np.asarray(to_numpy(by_column(y, X)))
+        y = np.asarray(to_numpy(y))
         n = len(y)
         if y.shape not in ((n,), (n, 1)) or n != len(X):
             raise InputError(f"y must have one label for each of the {len(X)} rows, but has shape {y.shape}.")

@@ -206,9 +206,10 @@ class Reading:
         # A copy: the next file is matched with the names, and read along the axis, of the fit again.
         of_rows = copy.copy(calibrator).set_params(class_axis=-1)
         names = of_rows.__dict__.pop("feature_names_in_", None)
+        found = self.ordered(found, names)
         if found.class_names is None and names is not None:
-            return of_rows, replace(found, class_names=classes_of(tuple(map(str, names))))
-        return of_rows, self.ordered(found, names)
+            found = replace(found, class_names=classes_of(tuple(map(str, names))))
+        return of_rows, found
 
     def read_both(self, path: Path, test: Path | None) -> tuple[LogitsSet, LogitsSet | None]:
         """A set to fit on and one to judge on: a second file, or the test part of the first, or none."""

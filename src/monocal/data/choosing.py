@@ -34,7 +34,7 @@ class Choice:
     """Which arrays are what.
 
     ``values`` and ``labels`` are one array of all classes, or a column for each; ``classes`` are the names that columns give
-    their classes and ``first`` the number of the first where they number them; ``aside`` are columns that go with the rows.
+    their classes and ``first`` the number of the first where they only number them; ``aside`` are columns that go with the rows.
     """
 
     values: tuple[str, ...]
@@ -43,7 +43,7 @@ class Choice:
     weights: str | None
     part: Part | None
     classes: tuple[str, ...] | None
-    first: int
+    first: int | None
     classes_array: str | None
     aside: tuple[str, ...]
 
@@ -72,11 +72,10 @@ def choose(
         part = part or said[chosen[0]].part
         kind = kind or kind_of(said[chosen[0]].role)
     else:
-        explicit = False
         part = _which_part(said, part, where)
         here = {n: m for n, m in said.items() if m.part == part and n not in told}
         chosen, kind = _find_values(source, here, kind, where)
-    classes, first = _classes(source, chosen, explicit)
+    classes, first = _classes(source, chosen)
     used = {*chosen, *told}
     beside = chosen[0].rpartition("/")[0]  # labels of another group belong to other values
     others = [n for n in names if n not in used and (source.table or n.rpartition("/")[0] == beside)]
@@ -236,18 +235,12 @@ def _numbered(classes: Sequence[str]) -> list[int] | None:
     return order if plain else None
 
 
-def _classes(
-    source: NamedArrays, columns: Sequence[str], explicit: bool
-) -> tuple[tuple[str, ...] | None, int]:
-    """Names of the classes (None where columns only number them in order) and the number of the first column."""
+def _classes(source: NamedArrays, columns: Sequence[str]) -> tuple[tuple[str, ...] | None, int | None]:
+    """Names of the classes, None where columns only number them in order; and the number of the first column where they do."""
     names = classes_of(columns)
     if source.headless:
-        return None, 0
+        return None, None
     if len(columns) == 1:
-        return (None if meaning(columns[0]).plain or is_around_a_class(names[0]) else names), 0
-    order = _numbered(names)
-    if order is None:
-        return names, 0
-    if order == list(range(len(names))):
-        return None, 0 if explicit else int(names[0])
-    return tuple(columns), 0  # numbers in an order that the caller gave: the labels number the columns
+        return (None if meaning(columns[0]).plain or is_around_a_class(names[0]) else names), None
+    in_order = _numbered(names) == list(range(len(names)))
+    return (None, int(names[0])) if in_order else (names, None)

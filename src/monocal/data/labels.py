@@ -1,20 +1,23 @@
 """Labels as they come -> class numbers 0..m-1.
 
-They come as numbers from 0 (or from 1, where the caller or the columns say so), as one-hot rows, or as names of classes, which
-are those of the columns. Every change on the way is stated in ``notes``.
+They come as numbers from 0 (or from 1, where the caller says so), as one-hot rows, or as names of classes, which are those of the
+columns. Columns whose names are whole numbers other than 0..m-1 in order are such names: labels 2, 0, 1 are the columns called
+2, 0 and 1, wherever they stand. Every change on the way is stated in ``notes``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from monocal.arrays import to_numpy
 from monocal.data.headers import parses
 from monocal.data.naming import classes_of, listing, same_class
-from monocal.errors import FileError, spoken
-from monocal.kinds import column_names
+from monocal.errors import FileError, InputError, spoken
+from monocal.kinds import as_array, class_names
 
 
 def class_numbers(
@@ -24,12 +27,13 @@ def class_numbers(
     notes: list[str],
     *,
     classes: Sequence[str] | None = None,
-    first_column: int = 0,
+    first_column: int | None = None,
     first_label: int | None = None,
 ) -> np.ndarray:
     """Labels as int64 of shape (n,), from names or numbers of shape (n,) or (n, 1), or from one-hot rows (n, m).
 
-    ``classes`` are the names of the columns; where columns only number the classes, ``first_column`` is the first number.
+    ``classes`` are the names of the columns; where columns only number the classes, ``first_column`` is the first number. With
+    ``first_label`` labels number the columns, whatever these are called.
     """
     n, m = shape
     labels = np.asarray(labels)
@@ -49,8 +53,8 @@ def class_numbers(
             f"{where} has {len(labels)} rows and the values have {n}: expected one label per row."
         )
     if labels.ndim == 2 and labels.shape[1] == m:
-        labels = _from_one_hot(labels, where, notes)
-    elif labels.ndim == 2:
+        return _from_one_hot(labels, where, notes)
+    if labels.ndim == 2:
         notes.append(f"labels of shape {labels.shape} were flattened")
         labels = labels.reshape(-1)
     if labels.dtype.kind in "UOS":
@@ -58,12 +62,23 @@ def class_numbers(
         if found is not None:
             return found
         labels = labels.astype(np.float64)
-    elif classes is not None and first_label is None and all(name.isdecimal() for name in classes):
-        found = _from_numbered_names(labels, classes)
-        if found is not None:
-            notes.append("labels are those by which the columns are called")
-            return found
-    return _from_numbers(labels, m, where, notes, first_column, first_label)
+    names = classes or ([] if first_column is None else [str(first_column + j) for j in range(m)])
+    columns = None if first_label is not None else _numbered_columns(names)
+    if columns is None:
+        return _from_numbers(labels, m, where, first_label)
+    places, row = _places(labels, columns)
+    if row is not None:
+        raise FileError(
+            f"{where} has {labels[row]:g} in row {row}, and the columns are called {listing(names)}: labels are the names of the "
+            f"columns where these are whole numbers. Correct the label, or say {spoken('first_label=', 0)} if labels count the "
+            "columns from 0."
+        )
+    notes.append(
+        "labels count from 1, as the columns do"
+        if first_column == 1
+        else "labels are those by which the columns are called"
+    )
+    return places
 
 
 def _from_one_hot(labels: np.ndarray, where: str, notes: list[str]) -> np.ndarray:
@@ -117,38 +132,72 @@ def _numbers_of(words: Sequence[str], classes: Sequence[str]) -> list[int | None
     return [known.get(word, other.get(same_class(word))) for word in words]
 
 
-def by_column(y: Any, frame: Any) -> Any:
-    """Labels that name the columns of a frame, as class numbers; any others as they are."""
-    if not hasattr(frame, "columns") or hasattr(y, "dask"):
+def by_column(y: Any, X: Any, class_axis: int = -1, ignore_index: int | None = None, name: str = "y") -> Any:
+    """Labels that name the columns of a frame (the coordinates of a labelled array) as class numbers; any others as they are."""
+    names = class_names(X, class_axis)
+    if names is None or y is None:
         return y
-    words = np.asarray(y)
-    if words.ndim != 1 or words.dtype.kind not in "OUT" or not all(isinstance(word, str) for word in words):
+    classes = classes_of(names)
+    columns = _numbered_columns(classes)
+    if hasattr(y, "dask"):
+        if columns is None:
+            return y
+        raise InputError(
+            f"X: its columns are called {listing(names)}, so that labels are names of columns, and {name} is a Dask collection. "
+            "Put the columns in order, and number classes and columns 0..m-1."
+        )
+    labels = np.asarray(to_numpy(as_array(y)))
+    if labels.dtype.kind in "OUT" and all(isinstance(word, str) for word in labels.ravel()):
+        numbers = _numbers_of(labels.ravel().tolist(), classes)
+        if None not in numbers:
+            return np.array(numbers, dtype=np.int64).reshape(labels.shape)
+    if columns is None:
         return y
-    numbers = _numbers_of(words.tolist(), classes_of(tuple(map(str, column_names(frame)))))
-    return y if None in numbers else np.array(numbers, dtype=np.int64)
+    if labels.dtype.kind not in "fiub":
+        try:
+            labels = labels.astype(np.float64)
+        except (TypeError, ValueError):
+            return y  # refused where labels are checked
+    places, row = _places(labels.ravel(), columns, ignore_index)
+    if row is not None:
+        raise InputError(
+            f"{name}: label {labels.ravel()[row]} in row {row} is none of the columns {listing(names)}: labels are the names of "
+            "the columns where these are whole numbers. Correct the label; or, if labels count the columns from 0, pass an array "
+            "without names of columns."
+        )
+    return places.reshape(labels.shape)
 
 
-def _from_numbered_names(labels: np.ndarray, classes: Sequence[str]) -> np.ndarray | None:
-    """Columns called 200, 404, 500 and labels 200, 404, 500."""
-    order = np.argsort(np.array([int(name) for name in classes], dtype=np.float64))
-    numbers = np.array([int(classes[i]) for i in order], dtype=np.float64)
-    with np.errstate(invalid="ignore"):
-        place = np.minimum(np.searchsorted(numbers, labels), len(numbers) - 1)
-    return order[place].astype(np.int64) if np.array_equal(numbers[place], labels) else None
+def _numbered_columns(classes: Sequence[str]) -> dict[int, int] | None:
+    """The place of each column by its number, where names are whole numbers other than 0..m-1 in order."""
+    if not all(re.fullmatch(r"-?\d{1,15}", name) for name in classes):
+        return None
+    columns = {int(name): place for place, name in enumerate(classes)}
+    in_order = all(number == place for number, place in columns.items())
+    return None if in_order or len(columns) < len(classes) else columns
 
 
-def _from_numbers(
-    labels: np.ndarray,
-    m: int,
-    where: str,
-    notes: list[str],
-    first_column: int,
-    first_label: int | None,
-) -> np.ndarray:
+def _places(
+    labels: np.ndarray, columns: Mapping[int, int], ignore_index: int | None = None
+) -> tuple[np.ndarray, int | None]:
+    """The column that each label (n,) names, and the first row whose label names none; ``ignore_index`` stays as it is."""
+    distinct, which = np.unique(labels, return_inverse=True)
+    # A label whose column stands where ``ignore_index`` points would be ignored as well.
+    place = {number: at for number, at in columns.items() if at != ignore_index}
+    if ignore_index is not None:
+        place[ignore_index] = ignore_index
+    found = np.array([place.get(label, _NONE) for label in distinct.tolist()], dtype=np.int64)[
+        which.reshape(-1)
+    ]
+    strange = found == _NONE
+    return found, int(np.argmax(strange)) if strange.any() else None
+
+
+_NONE = np.iinfo(np.int64).min
+
+
+def _from_numbers(labels: np.ndarray, m: int, where: str, first_label: int | None) -> np.ndarray:
     from_one = labels.size > 0 and not np.isnan(labels).any() and labels.min() >= 1 and labels.max() == m
-    if first_label is None and first_column == 1 and from_one:
-        notes.append("labels count from 1, as the columns do")
-        first_label = 1
     first = first_label or 0
     with np.errstate(invalid="ignore"):
         bad = ~((labels >= first) & (labels < m + first) & (labels == np.floor(labels)))

@@ -46,6 +46,8 @@ class LogitsSet:
         What was done to bring the file into this form.
     class_names : tuple of str or None
         Names of the classes in the order of the columns, where the file has a column for each or names them.
+    first_column : int or None
+        The number of the first column, where the columns of the file only number the classes.
     places : tuple of int or None
         Which column of the file each column of ``values`` was, after `in_order_of`.
     weights : ndarray of shape (n,), or None
@@ -82,6 +84,7 @@ class LogitsSet:
     taken: str = ""
     places_of: Flat | None = None
     ragged: bool = False
+    first_column: int | None = None
 
     def with_classes(self, m: int) -> LogitsSet:
         """The same with classes that no row has, up to ``m``, where rows may lack some at the end; else as it is."""
@@ -92,14 +95,15 @@ class LogitsSet:
 
     def in_order_of(self, names: Sequence[str] | None) -> LogitsSet:
         """The same with the classes, and so the labels, in the order of ``names``; as it is where one side has no names."""
-        if names is None or self.class_names is None:
+        here = self._names_beside(names)
+        if names is None or here is None:
             return self
-        wanted, here = (tuple(map(same_class, classes_of(tuple(ns)))) for ns in (names, self.class_names))
+        wanted, here = (tuple(map(same_class, classes_of(tuple(ns)))) for ns in (names, here))
         if wanted == here:
             return self
         if sorted(wanted) != sorted(here):
             raise FileError(
-                f"{self.path or self.name} has the classes {listing(self.class_names)}, expected {listing(names)}: give outputs "
+                f"{self.path or self.name} has the classes {listing(here)}, expected {listing(names)}: give outputs "
                 f"of the same classifier, or name the columns with {spoken('values=')} in the order of the classes."
             )
         places = tuple(here.index(name) for name in wanted)
@@ -112,9 +116,18 @@ class LogitsSet:
             values=self.values[:, places],
             labels=labels,
             notes=(*self.notes, told),
-            class_names=tuple(self.class_names[place] for place in places),
+            class_names=None
+            if self.class_names is None
+            else tuple(self.class_names[place] for place in places),
             places=places,
         )
+
+    def _names_beside(self, names: Sequence[str] | None) -> tuple[str, ...] | None:
+        """Names of the classes to compare with these; numbers of columns are such where these are numbers, too."""
+        numbers = names is not None and all(name.isdecimal() for name in classes_of(tuple(names)))
+        if self.class_names is not None or self.first_column is None or not numbers:
+            return self.class_names
+        return tuple(str(self.first_column + j) for j in range(self.n_classes))
 
     @property
     def n_samples(self) -> int:
@@ -161,7 +174,7 @@ def make_set(
     where: str = "values",
     labels_where: str = "labels",
     class_names: tuple[str, ...] | None = None,
-    first_column: int = 0,
+    first_column: int | None = None,
     first_label: int | None = None,
     weights: np.ndarray | None = None,
     weights_where: str = "weights",
@@ -212,7 +225,7 @@ def make_set(
     if weights is not None:
         weights = _as_weights(weights, len(values), weights_where)
     found = LogitsSet(values, labels, kind, name, path, part, tuple(stated), class_names, None, weights)
-    return replace(found, places_of=places)
+    return replace(found, places_of=places, first_column=first_column)
 
 
 def _class_axis(values: np.ndarray, labels: np.ndarray | None, class_axis: int | None, where: str) -> int:

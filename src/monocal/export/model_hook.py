@@ -3,7 +3,8 @@
     outputs.logits  ->  module.transform(outputs.logits)
 
 Whatever takes the model's logits then has calibrated ones: a pipeline of transformers, a trainer that predicts, a server. The
-softmax of these logits are the calibrated probabilities, in the same order.
+softmax of these logits are the calibrated probabilities, in the same order. Hooks are no part of a model's weights, so that
+whatever saves these warns that the calibrator is not among them.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 
 import torch
 
-from ..errors import InputError
+from ..errors import InputError, warn
 from .torch import module_for_logits
 
 
@@ -39,7 +40,45 @@ class _Calibrate:
         return outputs
 
 
-def attach(model: torch.nn.Module, calibrator: Any) -> Any:
+def _warn_of_saving(model: torch.nn.Module, prefix: str, keep_vars: bool) -> None:
+    """Before weights are collected, as ``save_pretrained`` and ``torch.save(model.state_dict())`` do."""
+    warn(
+        "The weights of a model do not hold the calibrator that attach() has put behind it: save that with "
+        "calibrator.save(path), and attach(model, monocal.load(path)) after loading the weights."
+    )
+
+
+class AttachedCalibrator:
+    """What `attach` returns.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import monocal as mc
+    >>> from monocal.export import attach
+    >>> data = mc.data.synthetic(500, 5)
+    >>> cal = mc.MCCT().fit(data.values, data.labels)
+    >>> with attach(torch.nn.Identity(), cal) as attached:
+    ...     type(attached).__name__
+    'AttachedCalibrator'
+    """
+
+    def __init__(self, *handles: Any):
+        self._handles = handles
+
+    def remove(self) -> None:
+        """Take the calibrator off again."""
+        for handle in self._handles:
+            handle.remove()
+
+    def __enter__(self) -> AttachedCalibrator:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.remove()
+
+
+def attach(model: torch.nn.Module, calibrator: Any) -> AttachedCalibrator:
     """Let a classifier of torch give calibrated logits.
 
     Parameters
@@ -51,8 +90,8 @@ def attach(model: torch.nn.Module, calibrator: Any) -> Any:
 
     Returns
     -------
-    handle
-        ``handle.remove()`` takes the calibrator off again.
+    AttachedCalibrator
+        Its ``remove()`` takes the calibrator off again.
 
     Examples
     --------
@@ -70,4 +109,6 @@ def attach(model: torch.nn.Module, calibrator: Any) -> Any:
     module = module_for_logits(calibrator)
     if any(isinstance(hook, _Calibrate) for hook in model._forward_hooks.values()):
         raise InputError("attach: the model has a calibrator already. Call remove() of its handle first.")
-    return model.register_forward_hook(_Calibrate(module))
+    return AttachedCalibrator(
+        model.register_forward_hook(_Calibrate(module)), model.register_state_dict_pre_hook(_warn_of_saving)
+    )

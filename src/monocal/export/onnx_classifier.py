@@ -37,6 +37,11 @@ _CHECKED_ROWS = 200
 # How far scores in single precision may be off, in units of their size, and in which share of the rows: near a split of a
 # tree the two may take different sides.
 _TOLERANCE, _STRAY = 1e-3, 0.05
+_ADVICE = (
+    "Export model.calibrator_ alone, and feed it the estimator's scores. Or, where another package makes the estimator's graph "
+    "(onnxmltools that of LightGBM), use model.calibrator_.to_onnx(append_to=graph); behind probabilities, fit with a calibrator "
+    "of input='probabilities'."
+)
 
 
 def classifier_to_onnx(
@@ -127,8 +132,8 @@ def _converted(skl2onnx: Any, model: CalibratedClassifier, rows: Any) -> onnx.Mo
             refused = error
             break
     raise InputError(
-        f"skl2onnx cannot convert the {type(last).__name__} with its {model._response}: {refused}. Export "
-        "model.calibrator_ alone, and feed it these scores."
+        f"skl2onnx cannot convert the {type(last).__name__} with its {model._response}: {' '.join(str(refused).split())} "
+        f"{_ADVICE}"
     ) from refused
 
 
@@ -178,6 +183,5 @@ def _check(runtime: Any, graph: onnx.ModelProto, model: CalibratedClassifier, ro
     if np.mean(~(off <= _TOLERANCE)) > _STRAY:
         raise InputError(
             f"The graph that skl2onnx makes of {type(model.estimator_).__name__} gives another {model._response} than the "
-            f"estimator itself (by up to {off.max():.2g} of its size), so nothing is exported. Export model.calibrator_ alone, "
-            "and feed it the estimator's scores."
+            f"estimator itself (by up to {off.max():.2g} of its size), so nothing is exported. {_ADVICE}"
         )

@@ -16,8 +16,9 @@ import numpy as np
 
 from .. import errors
 from ..arrays import is_dask
+from ..data.labels import by_column
 from ..errors import InputError
-from ..kinds import as_array, in_dims_of
+from ..kinds import in_dims_of, without_names
 from ..layout import Layout
 from ..rows.files import is_large_file
 from ..rows.top_k import TopK, TopKProbabilities
@@ -187,7 +188,8 @@ def evaluate(
         metrics that merge are computed part by part, without intervals. Of `TopK` rows, or what a calibrator makes of
         them, those that need no more than the largest probabilities are computed.
     labels : (n,) array
-        True classes, integers from 0 to m - 1; with more axes in the shape of ``probs`` without the classes, as are
+        True classes, integers from 0 to m - 1, or names of the columns of a frame, as in `Calibrator.fit`;
+        with more axes in the shape of ``probs`` without the classes, as are
         ``sample_weight`` and ``groups``.
     metrics : str or sequence of str, optional
         Names to compute; all of `METRICS` that rows of so many classes have when None.
@@ -247,7 +249,8 @@ def evaluate(
     layout = Layout(class_axis, ignore_index)
     labels = in_dims_of(probs, labels, class_axis, "labels", "probs")
     sample_weight = in_dims_of(probs, sample_weight, class_axis, "sample_weight", "probs")
-    probs = as_array(probs)
+    labels = by_column(labels, probs, class_axis, ignore_index, "labels")
+    probs = without_names(probs)
     if is_dask(probs):
         from .dask import evaluate as evaluate_chunks
 

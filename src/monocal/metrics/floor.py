@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ..kinds import without_names
 from ..layout import Layout
 from ..validation import check_choice, check_count, check_fraction
 from .outcomes import Floats, Integers, Outcomes, read_scores
@@ -126,6 +127,7 @@ def ece_floor(
     layout = Layout(class_axis, ignore_index)
     labels_or_any = labels
     if labels is None:
+        probs = without_names(probs)
         labels_or_any = np.zeros(read_scores(probs, "probs", layout)[0].lead, dtype=np.int64)
     check_choice(metric, "metric", ("ece", "top_label_ece"))
     by_class = metric == "top_label_ece"

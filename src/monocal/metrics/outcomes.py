@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays import to_numpy
+from ..data.labels import by_column
 from ..errors import InputError
 from ..kinds import in_dims_of
 from ..layout import ROWS, Flat, Layout
@@ -178,6 +179,7 @@ class Outcomes:
                 part=part,
             )
         labels = in_dims_of(probs, labels, layout.class_axis, names[1], names[0])
+        labels = by_column(labels, probs, layout.class_axis, layout.ignore_index, names[1])
         sample_weight = in_dims_of(probs, sample_weight, layout.class_axis, "sample_weight", names[0])
         given, eps = read_scores(probs, names[0], layout)
         array = given.rows

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ..data.labels import by_column
 from ..layout import Layout
 from ..validation import check_fraction, check_labels, check_some_weight, ignored_rows
 from .outcomes import check_probability_block, passed_over, read_two
@@ -192,6 +193,7 @@ def price_of_order(
     layout = Layout(class_axis, ignore_index)
     (one, p_eps), (other, q_eps) = read_two((keeping, free), ("keeping", "free"), layout)
     p, q = (np.asarray(flat.rows) for flat in (one, other))
+    labels = by_column(labels, keeping, class_axis, ignore_index, "labels")
     y, weight, ignored = ignored_rows(one.column(labels, "labels", "keeping"), None, len(p), ignore_index)
     y = np.asarray(check_labels(y, p))
     for block, eps, name in ((p, p_eps, "keeping"), (q, q_eps, "free")):

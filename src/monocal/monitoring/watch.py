@@ -21,7 +21,9 @@ import numpy as np
 
 from ..arrays import to_numpy
 from ..data.atomic import atomic_path
+from ..data.labels import by_column
 from ..errors import FileError, InputError
+from ..kinds import without_names
 from ..metrics.outcomes import Outcomes
 from ..metrics.units import count, percent, points
 from ..validation import check_count, check_fraction, check_number, read_numbers
@@ -170,6 +172,7 @@ class Monitor:
         if labels is None:
             known, y = np.zeros(n, bool), np.zeros(n, np.int64)
         else:
+            labels = by_column(labels, probs, ignore_index=-1, name="labels")
             given = to_numpy(read_numbers(labels, "labels", "a class number"))
             if given.shape not in ((n,), (n, 1)):
                 raise InputError(
@@ -177,7 +180,7 @@ class Monitor:
                 )
             known = given.reshape(n) != -1
             y = np.where(known, given.reshape(n), 0)
-        rows = Outcomes.of(probs, y)
+        rows = Outcomes.of(without_names(probs), y)
         self._check_classes(rows.n_classes, "probs")
         self._waiting += WaitingRows(rows.predicted, rows.confidence, rows.label_prob, rows.correct, known)
         while len(self._waiting) >= self.window:

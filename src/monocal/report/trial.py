@@ -17,6 +17,7 @@ from sklearn.model_selection import KFold
 
 from ..arrays import to_numpy
 from ..data import LogitsSet
+from ..data.labels import by_column
 from ..errors import InputError
 from ..metrics import OrderAudit, order_audit
 from ..validation import check_choice, check_labels, check_logits, check_probabilities
@@ -134,7 +135,8 @@ def as_set(given: Any, name: str, kind: str = "logits") -> LogitsSet:
             raise InputError(
                 f"{name}: expected a LogitsSet (see monocal.read) or a pair (values, labels), got {type(given).__name__}"
             )
-        found = LogitsSet(given[0], given[1], kind, "data")  # type: ignore[arg-type]  # the kind is checked below
+        labels = by_column(given[1], given[0], name=f"labels of {name}")
+        found = LogitsSet(given[0], labels, kind, "data")  # type: ignore[arg-type]  # the kind is checked below
     check_choice(found.kind, f"kind of {name}", ("logits", "probabilities"))
     check = check_probabilities if found.kind == "probabilities" else check_logits
     values = to_numpy(check(found.values, name).values)

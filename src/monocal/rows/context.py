@@ -148,6 +148,8 @@ def check_context_rows(context: np.ndarray | None, n_rows: int, first_row: int =
 
 def _split_columns(context: Any) -> tuple[list[tuple[str, np.ndarray]], bool]:
     """Columns with their names, from arrays, frames, tensors, files and lists; and whether the names were given."""
+    if library_of(context) == "duckdb":
+        context = context.df()
     if hasattr(context, "column_names"):  # pyarrow
         context = {name: context.column(name).to_numpy() for name in context.column_names}
     if hasattr(context, "columns") and not isinstance(context, np.ndarray):  # pandas, polars
@@ -197,6 +199,10 @@ def _checked(columns: list[tuple[str, np.ndarray]]) -> list[tuple[str, np.ndarra
 
 def _of_frame(column: Any) -> np.ndarray:
     """A column of a frame. What the frame calls whole numbers, truth values, texts or categories stays so where it has gaps."""
+    if (
+        getattr(column, "ndim", 1) == 2 and column.shape[1]
+    ):  # what pandas makes of the values of a column and [:, None]
+        return np.stack([_of_frame(column[:, j]) for j in range(column.shape[1])], axis=1)
     name = str(column.dtype).lower()
     if isinstance(column.dtype, np.dtype) or not name.startswith(_CATEGORIES):
         return _array(column)

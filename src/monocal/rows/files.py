@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays import array_namespace, device_of, is_torch, on_host, to_numpy
+from ..data.labels import by_column
 from ..errors import InputError
 from ..kinds import library_of
 from ..layout import ROWS, GatheredRows, Layout
@@ -233,6 +234,7 @@ class BlockLogits(_Parts):
             X, y, weight, context = (*block, None, None)[:4]
             if len(block) == 3 and find_context([weight]) is not None:  # a table is no weights
                 weight, context = None, weight
+            y = by_column(y, X, self.layout.class_axis, self.layout.ignore_index)
             if not self.layout.is_plain(X):
                 flat = self.layout.flat(X)
                 X, y, weight = flat.rows[:], flat.column(y, "y"), flat.column(weight, "sample_weight")

@@ -1,6 +1,7 @@
 """Responses of language-model servers as rows of top-k log-probabilities, and calibrated ones back into their places.
 
     chat          choices[].logprobs.content[] = {token, logprob, top_logprobs: [{token, logprob}, ...]}
+    responses     output[].content[].logprobs[] = {token, logprob, top_logprobs: [{token, logprob}, ...]}
     completions   choices[].logprobs = {tokens, token_logprobs, top_logprobs: [{token: logprob, ...}, ...]}
     vLLM          prompt_logprobs[] and outputs[].logprobs[] = {id: {logprob, rank, decoded_token}, ...}
 
@@ -130,7 +131,8 @@ def positions(responses: Sequence[Any], part: str | None, at: int | None) -> lis
         what = f"of the {part} part " if part else ""
         raise InputError(
             f"responses: there are no log-probabilities {what}in them. Ask the server for some: logprobs=true and "
-            "top_logprobs=20 (chat), logprobs=20 (completions), prompt_logprobs=20 (vLLM)."
+            "top_logprobs=20 (chat), include=['message.output_text.logprobs'] and top_logprobs=20 (Responses API), logprobs=20 "
+            "(completions), prompt_logprobs=20 (vLLM)."
         )
     texts = found[there[0]]
     lacking = next((i for i, of_response in enumerate(texts) if not of_response), None)
@@ -161,7 +163,7 @@ def _chosen(text: list[Position], at: int | None) -> list[Position]:
 
 
 def _generated(i: int, response: Any) -> list[list[Position]]:
-    texts = []
+    texts = list(_responses_api(i, response))
     name = "choices" if _get(response, "choices") else "outputs"
     for c, choice in enumerate(_listed(response, name, f"response {i}")):
         found = _get(choice, "logprobs")
@@ -176,6 +178,18 @@ def _generated(i: int, response: Any) -> list[list[Position]]:
             text = list(_completion(found, i, c))
         texts.append(text)
     return [text for text in texts if text]
+
+
+def _responses_api(i: int, response: Any) -> Iterator[list[Position]]:
+    """The texts of OpenAI's Responses API. Its output also holds reasoning and calls of tools, which have no texts."""
+    c = 0
+    for item in _listed(response, "output", f"response {i}"):
+        where = f"response {i}, choice {c}"
+        for part in _listed(item, "content", where):
+            tokens = _listed(part, "logprobs", where)
+            if tokens:
+                yield [_chat(token, (i, c, j)) for j, token in enumerate(tokens)]
+                c += 1
 
 
 def _prompts(i: int, response: Any) -> list[list[Position]]:

@@ -29,6 +29,10 @@ _NEEDS_ALL = (
     "needs all logits, but got the largest only (TopK). Use TemperatureScaling, MCCT or MCCTInverse, or ConditionalMCCT fitted "
     "on such rows."
 )
+_NO_CONTEXT = (
+    "rows that name their largest logits alone (TopK) take none, in a fit and after it. Give all logits, or fit a calibrator "
+    "without context on the rows of each category."
+)
 # Statistics that are the same whatever is known of the classes below. The other statistics differ, because the unnamed classes
 # are treated as equal.
 EXACT = ("margin", "log_odds")
@@ -62,6 +66,8 @@ class TopKLogits:
         if out is not None:
             raise InputError("out: the result for TopK is an object of its own. Call the method without out.")
         rank_map = row_map.rank_map
+        if row_map.has_context:
+            raise InputError(f"context: {_NO_CONTEXT}")
         if rank_map is None:
             raise InputError(f"X: {row_map.name} {_NEEDS_ALL}")
         _check_logits_wanted(row_map.input)
@@ -143,9 +149,7 @@ class TopKSource:
     def check_context(self) -> None:
         """A second stage looks at which class is on top and needs all logits."""
         if self.reader.context is not None:
-            raise InputError(
-                "context: rows that name their largest logits alone (TopK) take none. Leave it out."
-            )
+            raise InputError(f"context: {_NO_CONTEXT}")
 
     def hold(self, make: Any) -> HeldBlocks:
         raise InputError(TopKLogits.refusal)
