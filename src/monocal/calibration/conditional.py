@@ -169,7 +169,8 @@ class ConditionalMCCT(ConeCalibrator):
             True classes, 0..m-1.
         sample_weight : array-like of shape (n,), optional
             A row of weight 2 counts as two rows, one of weight 0 as none. Weights that sum to less than the number of rows
-            therefore mean less data, and more shrinkage.
+            therefore mean less data, and more shrinkage. Whether classes or categories differ is judged by the effective number
+            of rows, ``(sum w)^2 / sum w^2``.
         context : array-like of shape (n,) or (n, C), optional
             What is known of each row beside its logits, also when predicting: a subject, a group, a camera, a position, the
             norm of an embedding. Floating-point columns are numbers; integer, boolean and text columns are categories.
