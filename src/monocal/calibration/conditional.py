@@ -21,6 +21,7 @@ a row (its *context*).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ from sklearn.utils.validation import check_is_fitted
 from ..arrays import Array
 from ..errors import InputError, spoken, warn
 from ..kernel.point import BIAS, SCALE
+from ..kinds import as_array
 from ..objective.cone import RankCone
 from ..objective.short import shorten
 from ..rows.interface import Rows, Source
@@ -39,9 +41,11 @@ from .adjustment import Adjustment, fit_adjustment
 from .cone import BIAS_EMPHASIS, PRIOR_ROWS, SCALE_EMPHASIS, ConeCalibrator, warn_if_unfinished
 from .explanation import Explanation, explain
 from .fitting import START_ROWS
+from .given_rows import context_rows
 from .ramps import RampFactors, choose_ramps, statistic_functions
 from .rank_map import RankMap
 from .statistics import STATISTICS
+from .updating import effective_rows
 
 # With more ranks than this, atoms begin at the upper ones, and below them at ranks that lie apart by a ratio.
 _MANY, _EVERY, _RATIO = 4096, 128, 1.04
@@ -176,7 +180,9 @@ class ConditionalMCCT(ConeCalibrator):
             norm of an embedding. Floating-point columns are numbers; integer, boolean and text columns are categories.
         start : Calibrator, optional
             An old calibrator to go on from, of the same classes: its probabilities of these rows count as ``start_rows`` rows
-            more. Some 30 new rows then change little; updated again and again, what is old is forgotten bit by bit.
+            more. Some 30 new rows then change little; updated again and again, what is old is forgotten bit by bit. The second
+            stage of an old `ConditionalMCCT` (scales by class and context) stays as it is until the new rows are more than
+            ``start_rows``: it takes many rows to learn.
         start_rows : float
             How many rows the old calibrator counts for.
 
@@ -249,6 +255,42 @@ class ConditionalMCCT(ConeCalibrator):
         self.by_class_ = "left out: rows name their largest logits alone"
         if not same_on_all(self.factors_):
             self.n_features_in_ = source.shape[1]
+
+    def _checked_fit(
+        self, X: Any, y: Any, sample_weight: Any, context: Any, start: Any, start_rows: float
+    ) -> None:
+        if not self._keeps_second_stage(y, sample_weight, context, start, start_rows):
+            super()._checked_fit(X, y, sample_weight, context, start, start_rows)
+            return
+        # The old first stage counts for the new one alone: its probabilities after the scales of few rows' groups would be
+        # fitted as if they belonged to all rows.
+        if context is not None:  # other columns are refused
+            start.context_.codes(context_rows(context, self._laid_out(as_array(X))))
+        first = copy(start)
+        first.adjustment_ = first.context_ = None
+        asked, self.by_class = self.by_class, False
+        try:
+            super()._checked_fit(X, y, sample_weight, None, first, start_rows)
+        finally:
+            self.by_class = asked
+        self.adjustment_ = start.adjustment_
+        if start.adjustment_.class_scales is not None:
+            self.by_class_ = f"of the old calibrator: {start.adjustment_.class_scales.in_words('classes')}"
+        if context is not None:
+            self.context_, self.unseen_ = start.context_, 0
+
+    def _keeps_second_stage(
+        self, y: Any, sample_weight: Any, context: Any, start: Any, start_rows: float
+    ) -> bool:
+        """Whether the old calibrator has a second stage of the same groups, and counts for more than the new rows."""
+        if not isinstance(start, ConditionalMCCT) or getattr(start, "adjustment_", None) is None:
+            return False
+        if bool(self.by_class) != (start.adjustment_.class_scales is not None):
+            return False
+        known = getattr(start, "context_", None)
+        if (known is None) != (context is None):
+            return False
+        return effective_rows(y, sample_weight, self.ignore_index) <= start_rows
 
     def _fit_rows(self, rows: Rows) -> None:
         check_number(self.n_knots, "n_knots", least=1, most=1000, whole=True)
