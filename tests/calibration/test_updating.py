@@ -98,6 +98,7 @@ def test_context_goes_with_its_rows():
     assert plain.predict_proba(NEW.values[:5]).shape == (5, 6)
 
 
+@pytest.mark.filterwarnings("ignore::monocal.CalibrationWarning")
 @pytest.mark.parametrize("with_context", [False, True])
 def test_scales_by_class_and_context_stay_with_few_rows_and_go_with_many(with_context):
     bias = np.array([3.0, 0.0, 0.0, 0.0, -3.0, 0.0])

@@ -112,6 +112,15 @@ class Adjustment(FieldsOnly):
         weight, lift = (_mixed(psi, steps) for steps in self.steps)
         return weight, lift
 
+    def log_odds(self, rows: ShortRows) -> np.ndarray:
+        """Log-odds (n,) of the top class of calibrated rows, each with one class on top, after this stage."""
+        context = rows.context if self.column_scales else None
+        scale = to_numpy(self.scales(rows.top_class, np.ones(len(rows)), context))
+        rows = rows.scaled(scale)
+        weight, lift = (to_numpy(x) for x in self.weight_and_lift(rows.log_odds(), context))
+        odds: np.ndarray = rows.scaled(weight).log_odds() + lift
+        return odds
+
     def on_device(self, device: Any, context: np.ndarray | None) -> triton_map.SecondStage:
         """The same for the kernels of a CUDA device: numbers brought over once, and what the context (n, C) gives each row."""
         key = str(device)

@@ -29,11 +29,11 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from ..arrays import Array
-from ..errors import InputError, spoken, warn
+from ..errors import CalibrationWarning, InputError, spoken, warn
 from ..kernel.point import BIAS, SCALE
 from ..kinds import as_array
 from ..objective.cone import RankCone
-from ..objective.short import shorten
+from ..objective.short import ShortRows, shorten
 from ..rows.interface import Rows, Source
 from ..rows.top_k_rows import TopKSource, same_on_all
 from ..validation import check_number
@@ -42,6 +42,7 @@ from .cone import BIAS_EMPHASIS, PRIOR_ROWS, SCALE_EMPHASIS, ConeCalibrator, war
 from .explanation import Explanation, explain
 from .fitting import START_ROWS
 from .given_rows import context_rows
+from .off_classes import off_class
 from .ramps import RampFactors, choose_ramps, statistic_functions
 from .rank_map import RankMap
 from .statistics import STATISTICS
@@ -102,7 +103,8 @@ class ConditionalMCCT(ConeCalibrator):
     adjustment_ : Adjustment or None
         The second stage, with its own ``solution``: scales by class and category, ramps of the log-odds and of numbers.
     by_class_ : str
-        Whether classes have scales of their own, and why.
+        Whether classes have scales of their own, and why; and which predicted class is wrong all the same, if one is (the fit
+        then warns, with `CalibrationWarning`).
     context_ : ContextReader
         The columns of the context, where there was one in `fit`.
     unseen_ : int
@@ -329,10 +331,7 @@ class ConditionalMCCT(ConeCalibrator):
                     f"Raise {spoken('tol')}.",
                     ConvergenceWarning,
                 )
-        found = None if self.adjustment_ is None else self.adjustment_.class_scales
-        if found is not None:
-            self.by_class_ = found.in_words("classes")
-        else:
+        if self.adjustment_ is None or self.adjustment_.class_scales is None:
             why = "there is one rank alone" if rows.n_ranks < 2 else "no row has one class on top"
             self.by_class_ = f"left out: {why}" if self.by_class else "not asked for"
 
@@ -345,8 +344,9 @@ class ConditionalMCCT(ConeCalibrator):
         if not (self.by_class or known) or rows.n_ranks < 2:
             return None
         nothing = np.zeros(0, dtype=np.intp)
+        short = shorten(rows, problem.point(self.solution_.coefficients, nothing), problem.own_scales)
         found = fit_adjustment(
-            shorten(rows, problem.point(self.solution_.coefficients, nothing), problem.own_scales),
+            short,
             known,
             rows.n_classes,
             by_class=self.by_class,
@@ -360,9 +360,24 @@ class ConditionalMCCT(ConeCalibrator):
             raise InputError(
                 "context: in every calibration row several classes share the largest logit, so nothing can be learnt by it."
             )
+        if found is not None and found.class_scales is not None:
+            self._say_what_is_off(short.of(short.n_top == 1), found, rows.n_classes)
         if found is not None and known is not None:
             found, self.context_ = found.without_empty(known)
         return found
+
+    def _say_what_is_off(self, rows: ShortRows, found: Adjustment, n_classes: int) -> None:
+        """Set `by_class_`, and warn of a predicted class that the map leaves wrong."""
+        assert found.class_scales is not None
+        self.by_class_ = found.class_scales.in_words("classes")
+        off = off_class(rows, found.log_odds(rows), n_classes)
+        if off is not None:
+            self.by_class_ += f"; yet {off}"
+            remedy = "BinaryMCCT" if n_classes == 2 else "StructuredMCCT"
+            warn(
+                f"{type(self).__name__}: {off}. It cannot put that right; try {remedy}, which may change the order.",
+                CalibrationWarning,
+            )
 
     @property
     def _second_stage(self) -> Adjustment | None:

@@ -71,7 +71,7 @@ class GroupScales:
     def in_words(self, groups: str) -> str:
         """What was decided about these groups (in the plural), and why."""
         if self.variance == 0:
-            return f"one scale for all: {groups} differ by no more than chance"
+            return f"one scale for all: scales of {groups} differ by no more than chance"
         scales = self.scales[self.rows > 0]
         why = f"{groups} differ by more than chance" if self.p_value <= self.level else "wanted in any case"
         return f"scales from {scales.min():.3g} to {scales.max():.3g}: {why} (p = {self.p_value:.1g})"
@@ -131,16 +131,14 @@ def spread_of_groups(
     """The most likely variance of the groups' scales, and the p-value of none; 0 and 1 where fewer than two groups count."""
     slopes, curvatures = rows.moments(1.0, own_share)
     w, noise = rows.weight, rows.weight**2 * curvatures
-    slope, curvature, variance = (
-        np.bincount(group, x, n_groups) for x in (w * slopes, w * curvatures, noise)
-    )
+    slope, curvature, squares = (np.bincount(group, x, n_groups) for x in (w * slopes, w * curvatures, noise))
     some = curvature > _NOTHING
     degrees = int(some.sum()) - 1
     if degrees < 1:
         return 0.0, 1.0
     # A fit follows rows of large weight closely: their slopes scatter less than those of the others.
     scatter = max(1.0, float(slopes @ slopes / curvatures.sum()), float(w**2 @ slopes**2 / noise.sum()))
-    step, variance = -slope[some] / curvature[some], scatter * variance[some]
+    step, variance = -slope[some] / curvature[some], scatter * squares[some]
     information = curvature[some] ** 2 / variance
     q = float(information @ (step - information @ step / information.sum()) ** 2)
     normal = float(noise @ noise)
@@ -162,7 +160,8 @@ def _effective_weight(rows: ShortRows, group: np.ndarray, n_groups: int, own_sha
     curvature = rows.moments(1.0, own_share)[1]
     plain, square = (np.bincount(group, rows.weight**k * curvature, n_groups) for k in (1, 2))
     factor = np.divide(plain, square, out=np.ones(n_groups), where=square > 0)
-    return rows.weight * factor[group]
+    effective: np.ndarray = rows.weight * factor[group]
+    return effective
 
 
 def _common_scale(rows: ShortRows, own_share: float) -> float:
