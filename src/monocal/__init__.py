@@ -39,6 +39,7 @@ _PUBLIC = {
     "InputError": "monocal.errors",
     "FileError": "monocal.errors",
     "MissingExtraError": "monocal.errors",
+    "CalibrationWarning": "monocal.errors",
     "OrderWarning": "monocal.errors",
     "evaluate": "monocal.metrics",
     "order_audit": "monocal.metrics",

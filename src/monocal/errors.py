@@ -106,6 +106,21 @@ class OrderWarning(UserWarning):
     """
 
 
+class CalibrationWarning(UserWarning):
+    """A fitted map leaves a predicted class wrong beyond chance, since it keeps the order; the message names what helps.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> import monocal as mc
+    >>> data = mc.data.synthetic(4000, 4)
+    >>> with warnings.catch_warnings(record=True, action="always") as caught:
+    ...     cal = mc.ConditionalMCCT().fit(data.values - [0, 0, 0, 8], data.labels)
+    >>> [warning.category.__name__ for warning in caught]
+    ['CalibrationWarning']
+    """
+
+
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
     """Warn at the caller's own line: the nearest one outside this package that led here."""
     level, frame = 1, sys._getframe()

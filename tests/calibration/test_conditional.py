@@ -368,3 +368,37 @@ def test_a_second_stage_after_one_scale(dtype):
     assert cal.adjustment_.steps[0, 0] > 1.0
     z = np.array([[-0.2, 0.0], [3.0, 1.0], [0.5, 0.5], [0.0, -np.inf]], dtype=dtype)
     np.testing.assert_allclose(cal.predict_proba(z), softmax(cal.transform(z), axis=1), rtol=1e-6)
+
+
+# What it cannot put right.
+
+BIASED = [(2, 1, -3.0, "BinaryMCCT"), (3, 0, 3.0, "StructuredMCCT"), (4, 3, -4.0, "StructuredMCCT")]
+
+
+@pytest.mark.parametrize(("m", "j", "by", "remedy"), BIASED)
+def test_a_predicted_class_that_stays_wrong_is_named_with_what_helps(m, j, by, remedy):
+    data = mc.data.synthetic(4000, m, overconfidence=1.0)
+    with pytest.warns(mc.CalibrationWarning, match=f"rows that predict class .* try {remedy}"):
+        cal = mc.ConditionalMCCT().fit(data.values + by * np.eye(m)[j], data.labels)
+    assert "; yet the " in cal.by_class_
+
+
+@pytest.mark.parametrize("weight", [None, "unequal"])
+@pytest.mark.parametrize("m", [2, 4, 30])
+def test_nothing_is_named_where_nothing_is_wrong(m, weight):
+    for seed in range(6):  # a warning is an error here
+        data = mc.data.synthetic(500, m, seed=seed)
+        some = None if weight is None else np.where(np.arange(500) % 20, 1.0, 20.0)
+        cal = mc.ConditionalMCCT().fit(data.values, data.labels, some)
+        assert "; yet" not in cal.by_class_
+
+
+def test_the_least_confident_rows_tell_of_the_order():
+    """Right on average by predicted class, but of the doubtful rows that predict 0 the class ranked second is right."""
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=(6000, 3)) * 2
+    order = np.argsort(-z, axis=1)
+    low = (np.diff(np.sort(z, axis=1)[:, -2:], axis=1)[:, 0] < 0.7) & (order[:, 0] == 0)
+    y = np.where(low & (rng.random(6000) < 0.9), order[:, 1], order[:, 0])
+    with pytest.warns(mc.CalibrationWarning, match="class 0"):
+        mc.ConditionalMCCT().fit(z, y)

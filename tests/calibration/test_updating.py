@@ -98,6 +98,33 @@ def test_context_goes_with_its_rows():
     assert plain.predict_proba(NEW.values[:5]).shape == (5, 6)
 
 
+@pytest.mark.filterwarnings("ignore::monocal.CalibrationWarning")
+@pytest.mark.parametrize("with_context", [False, True])
+def test_scales_by_class_and_context_stay_with_few_rows_and_go_with_many(with_context):
+    bias = np.array([3.0, 0.0, 0.0, 0.0, -3.0, 0.0])
+    sure = np.array([0.5, 2.0])
+    site = np.arange(5000) % 2
+
+    def rows(data, n):
+        known = {"context": {"site": site[:n]}} if with_context else {}
+        return (data.values[:n] + bias) * sure[site[:n], None], data.labels[:n], known
+
+    x, y, known = rows(OLD, 5000)
+    old = mc.ConditionalMCCT().fit(x, y, **known)
+    assert old.adjustment_.has_scales
+    x, y, known = rows(NEW, 40)
+    few = mc.ConditionalMCCT().fit(x, y, start=old, **known)
+    assert few.adjustment_ is old.adjustment_
+    assert "of the old calibrator: scales from" in few.by_class_
+    all_x, all_y, all_known = rows(NEW, 5000)
+    assert few.score(all_x, all_y, **all_known) > old.score(all_x, all_y, **all_known) - 0.01
+    many = mc.ConditionalMCCT().fit(all_x, all_y, start=old, **all_known)
+    assert many.adjustment_ is not old.adjustment_
+    if with_context:
+        with pytest.raises(mc.InputError, match="site"):
+            mc.ConditionalMCCT().fit(x, y, start=old, context={"age": site[:40], "site": site[:40]})
+
+
 def test_dense_outputs_go_on_from_an_old_calibrator():
     images, labels = NEW.values[:240].reshape(10, 4, 6, 6).swapaxes(1, 3), NEW.labels[:240].reshape(10, 4, 6)
     labels = labels.swapaxes(1, 2).copy()

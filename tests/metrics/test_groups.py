@@ -359,6 +359,23 @@ def test_where_the_order_is_the_obstacle():
     assert by_group("predicted", guesses, generator.integers(1000, size=3000)).obstacles == ()
 
 
+@pytest.mark.parametrize(
+    ("m", "bias", "remedy"), [(2, 3.0, "BinaryMCCT"), (3, 3.0, "StructuredMCCT"), (10, 3.0, "StructuredMCCT")]
+)
+def test_a_biased_class_is_an_obstacle_among_the_least_confident_rows(m, bias, remedy):
+    data = mc.data.synthetic(4000, m, overconfidence=1.0)
+    biased = softmax(data.values + bias * np.eye(m)[0], axis=1)
+    (found,) = by_group("predicted", biased, data.labels).obstacles
+    assert found.predicted == "0"
+    assert found.truth_share > found.accuracy
+    assert found.remedy == remedy
+    assert f"see {remedy}" in str(found)
+    if m == 2:
+        assert found.at_most < 1
+        assert "'0' with a confidence of at most" in str(found)
+    assert by_group("predicted", softmax(data.values, axis=1), data.labels).obstacles == ()
+
+
 def test_options_are_checked():
     with pytest.raises(mc.InputError, match="class_names: expected 4 names"):
         by_group("predicted", class_names=["a"])

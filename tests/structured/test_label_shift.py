@@ -151,3 +151,14 @@ def test_an_estimate_of_few_rows_of_the_same_population_changes_nothing():
         cal.adapt(4 * np.eye(m)[labels] + rng.normal(size=(30, m)))
         shifted += cal.shifted_
     assert shifted <= 1
+
+
+def test_unequal_weights_are_no_shift_and_hide_none():
+    rng = np.random.default_rng(0)
+    for trial in range(20):
+        data = synthetic(2000, 5, seed=trial)
+        z, y = data.values, data.labels
+        weight = np.where(rng.random(1000) < 0.05, 20.0, 1.0)
+        cal = mc.LabelShift().fit(z[:1000], y[:1000], weight)
+        assert not cal.adapt(z[1000:]).shifted_
+        assert cal.adapt(z[1000:][y[1000:] < 3]).shifted_

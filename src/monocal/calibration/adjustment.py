@@ -31,15 +31,13 @@ from ..solver import Solution, minimize
 from .cone import BIAS_EMPHASIS, PSEUDO_ERRORS, SCALE_EMPHASIS
 from .depths import ArrayDepths
 from .fields_only import FieldsOnly
-from .group_scales import GroupScales, group_scales, spread_of_groups
+from .group_scales import GroupScales, group_scales, level_for, spread_of_groups
 from .pieces import FEW
 from .ramps import RampFactors, choose_ramps
 from .statistics import log_odds
 
 # Chosen by cross-validation on calibration parts (benchmarks/conditional_search.py).
 _SHARE = 0.75  # of the first stage's shrinkage
-# The evidence that a column of numbers needs before it gets ramps: there may be many columns. See `group_scales`.
-_LEAST_EVIDENCE = 4.0
 # The variance of scales by class where they are wanted, whatever the evidence: they differ by 5 %.
 _WANTED_VARIANCE = 0.05**2
 
@@ -113,6 +111,15 @@ class Adjustment(FieldsOnly):
             return both[:, 0, -1], both[:, 1, -1]
         weight, lift = (_mixed(psi, steps) for steps in self.steps)
         return weight, lift
+
+    def log_odds(self, rows: ShortRows) -> np.ndarray:
+        """Log-odds (n,) of the top class of calibrated rows, each with one class on top, after this stage."""
+        context = rows.context if self.column_scales else None
+        scale = to_numpy(self.scales(rows.top_class, np.ones(len(rows)), context))
+        rows = rows.scaled(scale)
+        weight, lift = (to_numpy(x) for x in self.weight_and_lift(rows.log_odds(), context))
+        odds: np.ndarray = rows.scaled(weight).log_odds() + lift
+        return odds
 
     def on_device(self, device: Any, context: np.ndarray | None) -> triton_map.SecondStage:
         """The same for the kernels of a CUDA device: numbers brought over once, and what the context (n, C) gives each row."""
@@ -209,8 +216,8 @@ def _mixed(psi: Array, steps: np.ndarray) -> Array:
     return total
 
 
-def _evidence(rows: ShortRows, values: np.ndarray, n_knots: int, own_share: float) -> float:
-    """How much speaks for scales that change with a number: those of its quantiles as groups."""
+def _p_value(rows: ShortRows, values: np.ndarray, n_knots: int, own_share: float) -> float:
+    """How often chance alone makes scales change as much with a number: those of its quantiles as groups."""
     levels = np.linspace(0.0, 1.0, n_knots + 2)
     edges = np.unique(np.quantile(values, levels, weights=rows.weight, method="inverted_cdf"))
     # A group begins at each edge but the lowest, so that few different values are groups of their own.
@@ -238,7 +245,7 @@ def fit_adjustment(
     total = float(rows.weight.sum())
     own_share = prior_rows / (total + prior_rows)
 
-    def grouped(codes: np.ndarray, n_groups: int, **how: float) -> GroupScales:
+    def grouped(codes: np.ndarray, n_groups: int, **how: Any) -> GroupScales:
         nonlocal scale
         found = group_scales(
             rows.scaled(scale),
@@ -259,8 +266,6 @@ def fit_adjustment(
     column_scales: list[GroupScales | None] = []
     typical = np.zeros(len(columns))
     numbers: dict[int, np.ndarray] = {}
-    # The more columns there are, the more of them differ by chance.
-    of_many = 2.0 * float(np.log(max(sum(c.kind != NUMBER for c in columns), 1)))
     for i, column in enumerate(columns):
         values = rows.context[:, i]
         if column.kind == NUMBER:
@@ -272,13 +277,12 @@ def fit_adjustment(
             numbers[i] = np.where(known, values - typical[i], 0.0)
             column_scales.append(None)
         else:
-            column_scales.append(grouped(values, len(column.categories), more_evidence=of_many))
+            column_scales.append(grouped(values, len(column.categories), n_columns=len(columns)))
     rows = rows.scaled(scale)
     values = np.stack([rows.log_odds(), *numbers.values()], axis=1)
     names = ("log_odds", *(columns[i].name for i in numbers))
-    enough = _LEAST_EVIDENCE + 2.0 * np.log(max(len(numbers), 1))
-    evidence = np.array([_evidence(rows, x, n_knots, own_share) for x in numbers.values()])
-    used = np.append(0, 1 + np.flatnonzero(evidence > enough))
+    p_values = np.array([_p_value(rows, x, n_knots, own_share) for x in numbers.values()])
+    used = np.append(0, 1 + np.flatnonzero(p_values <= level_for(rows, max(len(columns), 1))))
     ramps = choose_ramps(values[:, used], rows.weight, n_knots)
     factors = RampFactors(names, tuple(replace(ramp, statistic=int(used[ramp.statistic])) for ramp in ramps))
     prepared = rows.rows(values, factors.of_statistics)

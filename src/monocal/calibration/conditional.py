@@ -21,6 +21,7 @@ a row (its *context*).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -28,10 +29,11 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from ..arrays import Array
-from ..errors import InputError, spoken, warn
+from ..errors import CalibrationWarning, InputError, spoken, warn
 from ..kernel.point import BIAS, SCALE
+from ..kinds import as_array
 from ..objective.cone import RankCone
-from ..objective.short import shorten
+from ..objective.short import ShortRows, shorten
 from ..rows.interface import Rows, Source
 from ..rows.top_k_rows import TopKSource, same_on_all
 from ..validation import check_number
@@ -39,9 +41,12 @@ from .adjustment import Adjustment, fit_adjustment
 from .cone import BIAS_EMPHASIS, PRIOR_ROWS, SCALE_EMPHASIS, ConeCalibrator, warn_if_unfinished
 from .explanation import Explanation, explain
 from .fitting import START_ROWS
+from .given_rows import context_rows
+from .off_classes import off_class
 from .ramps import RampFactors, choose_ramps, statistic_functions
 from .rank_map import RankMap
 from .statistics import STATISTICS
+from .updating import effective_rows
 
 # With more ranks than this, atoms begin at the upper ones, and below them at ranks that lie apart by a ratio.
 _MANY, _EVERY, _RATIO = 4096, 128, 1.04
@@ -98,7 +103,8 @@ class ConditionalMCCT(ConeCalibrator):
     adjustment_ : Adjustment or None
         The second stage, with its own ``solution``: scales by class and category, ramps of the log-odds and of numbers.
     by_class_ : str
-        Whether classes have scales of their own, and why.
+        Whether classes have scales of their own, and why; and which predicted class is wrong all the same, if one is (the fit
+        then warns, with `CalibrationWarning`).
     context_ : ContextReader
         The columns of the context, where there was one in `fit`.
     unseen_ : int
@@ -169,13 +175,16 @@ class ConditionalMCCT(ConeCalibrator):
             True classes, 0..m-1.
         sample_weight : array-like of shape (n,), optional
             A row of weight 2 counts as two rows, one of weight 0 as none. Weights that sum to less than the number of rows
-            therefore mean less data, and more shrinkage.
+            therefore mean less data, and more shrinkage. Whether classes or categories differ is judged by the effective number
+            of rows, ``(sum w)^2 / sum w^2``.
         context : array-like of shape (n,) or (n, C), optional
             What is known of each row beside its logits, also when predicting: a subject, a group, a camera, a position, the
             norm of an embedding. Floating-point columns are numbers; integer, boolean and text columns are categories.
         start : Calibrator, optional
             An old calibrator to go on from, of the same classes: its probabilities of these rows count as ``start_rows`` rows
-            more. Some 30 new rows then change little; updated again and again, what is old is forgotten bit by bit.
+            more. Some 30 new rows then change little; updated again and again, what is old is forgotten bit by bit. The second
+            stage of an old `ConditionalMCCT` (scales by class and context) stays as it is until the new rows are more than
+            ``start_rows``: it takes many rows to learn.
         start_rows : float
             How many rows the old calibrator counts for.
 
@@ -249,6 +258,42 @@ class ConditionalMCCT(ConeCalibrator):
         if not same_on_all(self.factors_):
             self.n_features_in_ = source.shape[1]
 
+    def _checked_fit(
+        self, X: Any, y: Any, sample_weight: Any, context: Any, start: Any, start_rows: float
+    ) -> None:
+        if not self._keeps_second_stage(y, sample_weight, context, start, start_rows):
+            super()._checked_fit(X, y, sample_weight, context, start, start_rows)
+            return
+        # The old first stage counts for the new one alone: its probabilities after the scales of few rows' groups would be
+        # fitted as if they belonged to all rows.
+        if context is not None:  # other columns are refused
+            start.context_.codes(context_rows(context, self._laid_out(as_array(X))))
+        first = copy(start)
+        first.adjustment_ = first.context_ = None
+        asked, self.by_class = self.by_class, False
+        try:
+            super()._checked_fit(X, y, sample_weight, None, first, start_rows)
+        finally:
+            self.by_class = asked
+        self.adjustment_ = start.adjustment_
+        if start.adjustment_.class_scales is not None:
+            self.by_class_ = f"of the old calibrator: {start.adjustment_.class_scales.in_words('classes')}"
+        if context is not None:
+            self.context_, self.unseen_ = start.context_, 0
+
+    def _keeps_second_stage(
+        self, y: Any, sample_weight: Any, context: Any, start: Any, start_rows: float
+    ) -> bool:
+        """Whether the old calibrator has a second stage of the same groups, and counts for more than the new rows."""
+        if not isinstance(start, ConditionalMCCT) or getattr(start, "adjustment_", None) is None:
+            return False
+        if bool(self.by_class) != (start.adjustment_.class_scales is not None):
+            return False
+        known = getattr(start, "context_", None)
+        if (known is None) != (context is None):
+            return False
+        return effective_rows(y, sample_weight, self.ignore_index) <= start_rows
+
     def _fit_rows(self, rows: Rows) -> None:
         check_number(self.n_knots, "n_knots", least=1, most=1000, whole=True)
         if not isinstance(self.by_class, bool | np.bool_) and self.by_class != "auto":
@@ -286,10 +331,7 @@ class ConditionalMCCT(ConeCalibrator):
                     f"Raise {spoken('tol')}.",
                     ConvergenceWarning,
                 )
-        found = None if self.adjustment_ is None else self.adjustment_.class_scales
-        if found is not None:
-            self.by_class_ = found.in_words("classes")
-        else:
+        if self.adjustment_ is None or self.adjustment_.class_scales is None:
             why = "there is one rank alone" if rows.n_ranks < 2 else "no row has one class on top"
             self.by_class_ = f"left out: {why}" if self.by_class else "not asked for"
 
@@ -302,8 +344,9 @@ class ConditionalMCCT(ConeCalibrator):
         if not (self.by_class or known) or rows.n_ranks < 2:
             return None
         nothing = np.zeros(0, dtype=np.intp)
+        short = shorten(rows, problem.point(self.solution_.coefficients, nothing), problem.prior_scales)
         found = fit_adjustment(
-            shorten(rows, problem.point(self.solution_.coefficients, nothing), problem.prior_scales),
+            short,
             known,
             rows.n_classes,
             by_class=self.by_class,
@@ -317,9 +360,24 @@ class ConditionalMCCT(ConeCalibrator):
             raise InputError(
                 "context: in every calibration row several classes share the largest logit, so nothing can be learnt by it."
             )
+        if found is not None and found.class_scales is not None:
+            self._say_what_is_off(short.of(short.n_top == 1), found, rows.n_classes)
         if found is not None and known is not None:
             found, self.context_ = found.without_empty(known)
         return found
+
+    def _say_what_is_off(self, rows: ShortRows, found: Adjustment, n_classes: int) -> None:
+        """Set `by_class_`, and warn of a predicted class that the map leaves wrong."""
+        assert found.class_scales is not None
+        self.by_class_ = found.class_scales.in_words("classes")
+        off = off_class(rows, found.log_odds(rows), n_classes)
+        if off is not None:
+            self.by_class_ += f"; yet {off}"
+            remedy = "BinaryMCCT" if n_classes == 2 else "StructuredMCCT"
+            warn(
+                f"{type(self).__name__}: {off}. It cannot put that right; try {remedy}, which may change the order.",
+                CalibrationWarning,
+            )
 
     @property
     def _second_stage(self) -> Adjustment | None:

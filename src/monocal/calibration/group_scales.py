@@ -1,16 +1,19 @@
-"""A scale for each group of rows, shrunk towards 1 as far as the rows themselves say: empirical Bayes.
+"""A scale for each group of rows, shrunk towards 1 as far as the rows themselves say: a test, then empirical Bayes.
 
     s_g ~ N(1, variance),      minimise  sum_n weight_n NLL_n(s_g(n) f)  +  (s_g - 1)^2 / (2 variance)      for every g
 
-One convex problem in one unknown for each group. The variance is that under which the groups' first steps are most likely: at
-a common scale, the step of group g is ``-G / I`` (slope over curvature) and has, beside the true effect, the variance of noise,
+One convex problem in one unknown for each group. ``f`` are the rows at one common scale, which is about 1 because they are
+calibrated. There the first step of group g is ``-G / I``, slope over curvature, and its noise depends on how unequal weights are:
 
-    -G_g / I_g  ~  N(0, variance + noise / I_g),          noise = sum_n slope_n^2 / sum_n curvature_n,
+    G_g = sum weight_n slope_n,   I_g = sum weight_n curvature_n,   V_g = scatter * sum weight_n^2 curvature_n,
+    -G_g / I_g  ~  N(0, variance + 1 / J_g),      J_g = I_g^2 / V_g,
 
-where ``noise`` is 1 if the rows are calibrated, and larger if their slopes scatter more than that. Groups that differ by no more
-than chance give a variance of 0, and all scales are 1: a column of noise is almost always left out. The evidence is twice the
-gain in log-likelihood over that; of few rows, of few errors and of many columns more of it is asked. ``f`` are the rows at one
-common scale, which is about 1 because they are calibrated.
+where ``scatter`` is 1 if the rows are calibrated, and larger if their slopes scatter more than that. Groups differ by more than
+chance if Cochran's ``Q = sum_g J_g (step_g - mean step)^2`` is larger than chance makes it in 5 % of fits, whatever the number of
+rows and groups: chi-squared with G - 1 degrees of freedom, widened by the kurtosis of the slopes where groups are small. With few
+errors the level is lower, and several columns share it. If they do not differ, all scales are 1. If they do, the variance is the
+most likely one, and the weights of each group count as ``I_g / sum weight_n^2 curvature_n`` times themselves, which is 1 for
+weights of 1: their effective number of rows.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.optimize import minimize_scalar
+from scipy.stats import chi2
 
 from ..arrays import to_numpy
 from ..objective.short import ShortRows
@@ -30,6 +34,8 @@ _LEAST, _LARGEST = 1e-5, 4.0
 # A step never changes a scale by more than this factor, and no scale leaves these bounds.
 _STRIDE, LOWEST, HIGHEST = 3.0, 0.02, 50.0
 _MOST_STEPS = 100
+# How often groups that do not differ may seem to; and the (effective) number of errors below which it must be less often.
+_LEVEL, _FEW_ERRORS = 0.05, 50.0
 
 
 @dataclass(frozen=True)
@@ -41,22 +47,22 @@ class GroupScales:
     scales : ndarray of shape (G,)
     variance : float
         Of the scales, as the rows suggest it; 0: the groups differ by no more than chance.
-    evidence : float
-        Twice the log-likelihood that the variance gains over none.
+    p_value : float
+        How often chance alone makes groups differ as much.
     rows : ndarray of shape (G,)
         Weight of each group.
     residual : float
         Largest violation of the optimality conditions, a row of the calibration set.
-    asked : float
-        The evidence that was asked for.
+    level : float
+        The largest p-value at which scales are used.
     """
 
     scales: np.ndarray
     variance: float
-    evidence: float
+    p_value: float
     rows: np.ndarray
     residual: float
-    asked: float = 0.0
+    level: float
 
     def of(self, chosen: np.ndarray) -> GroupScales:
         """Those of the groups where ``chosen`` (G,) is true."""
@@ -65,10 +71,10 @@ class GroupScales:
     def in_words(self, groups: str) -> str:
         """What was decided about these groups (in the plural), and why."""
         if self.variance == 0:
-            return f"one scale for all: {groups} differ by no more than chance"
-        told = self.scales[self.rows > 0]
-        why = f"{groups} differ by more than chance" if self.evidence >= self.asked else "wanted in any case"
-        return f"scales from {told.min():.3g} to {told.max():.3g}: {why} (evidence {self.evidence:.1f}, {self.asked:.1f} asked)"
+            return f"one scale for all: scales of {groups} differ by no more than chance"
+        scales = self.scales[self.rows > 0]
+        why = f"{groups} differ by more than chance" if self.p_value <= self.level else "wanted in any case"
+        return f"scales from {scales.min():.3g} to {scales.max():.3g}: {why} (p = {self.p_value:.1g})"
 
 
 def group_scales(
@@ -79,31 +85,27 @@ def group_scales(
     own_share: float,
     tol: float,
     least_variance: float = 0.0,
-    more_evidence: float = 0.0,
+    n_columns: int = 1,
 ) -> GroupScales:
-    """Scales of groups (n,), numbered from 0; rows of group -1 take no part. With a variance of 0, all scales are 1.
-
-    ``more_evidence`` is asked for beyond what few rows and few errors ask.
-    """
+    """Scales of groups (n,), numbered from 0; rows of group -1 take no part. With a variance of 0, all scales are 1."""
     known = group >= 0
     rows, group = rows.of(known), group[known].astype(np.intp)
     counts = np.bincount(group, rows.weight, n_groups)
     scales = np.ones(n_groups)
     if not len(rows):
-        return GroupScales(scales, 0.0, 0.0, counts, 0.0)
+        return GroupScales(scales, 0.0, 1.0, counts, 0.0, 0.0)
     rows = rows.scaled(_common_scale(rows, own_share))
-    variance, evidence = spread_of_groups(rows, group, n_groups, own_share)
-    total = float(rows.weight.sum())
-    asked = _asked(total, float(rows.weight @ to_numpy(rows.label_depth > 0))) + more_evidence
-    if evidence < asked:
-        variance = 0.0
-    variance = max(variance, least_variance)
+    variance, p_value = spread_of_groups(rows, group, n_groups, own_share)
+    level = level_for(rows, n_columns)
+    variance = max(variance if p_value <= level else 0.0, least_variance)
     if variance == 0.0:
-        return GroupScales(scales, 0.0, evidence, counts, 0.0, asked)
+        return GroupScales(scales, 0.0, p_value, counts, 0.0, level)
+    weight = _effective_weight(rows, group, n_groups, own_share)
+    total = float(weight.sum())
     residual = np.inf
     for _ in range(_MOST_STEPS):
         slope, bend = (
-            np.bincount(group, rows.weight * x, n_groups) for x in rows.moments(scales[group], own_share)
+            np.bincount(group, weight * x, n_groups) for x in rows.moments(scales[group], own_share)
         )
         curvature = bend + 1.0 / variance
         step = (slope + (scales - 1.0) / variance) / curvature
@@ -113,33 +115,53 @@ def group_scales(
         if residual <= tol:
             break
         scales = moved
-    return GroupScales(scales, variance, evidence, counts, residual, asked)
+    return GroupScales(scales, variance, p_value, counts, residual, level)
 
 
-def _asked(n_rows: float, n_errors: float) -> float:
-    """The evidence that is asked for: a few hundred rows, or a few errors among any number, often look as if groups differed."""
-    return max(min(4.0, 1000.0 / n_rows), min(10.0, 150.0 / max(n_errors, 1.0)))
+def level_for(rows: ShortRows, n_columns: int) -> float:
+    """The p-value at which groups count as different; smaller where errors are few, which a scale would fit one by one."""
+    weight = rows.weight[to_numpy(rows.label_depth > 0)]
+    errors = float(weight.sum() ** 2 / (weight @ weight)) if weight.any() else 0.0
+    return _LEVEL / n_columns * min(1.0, errors / _FEW_ERRORS) ** 3
 
 
 def spread_of_groups(
     rows: ShortRows, group: np.ndarray, n_groups: int, own_share: float
 ) -> tuple[float, float]:
-    """The most likely variance of the groups' scales, and its evidence; 0 and 0 where fewer than two groups say anything."""
+    """The most likely variance of the groups' scales, and the p-value of none; 0 and 1 where fewer than two groups count."""
     slopes, curvatures = rows.moments(1.0, own_share)
-    slope, curvature = (np.bincount(group, rows.weight * x, n_groups) for x in (slopes, curvatures))
-    told = curvature > _NOTHING
-    if told.sum() < 2:
-        return 0.0, 0.0
-    scatter = float(rows.weight @ slopes**2) / float(rows.weight @ curvatures)
-    step, noise = -slope[told] / curvature[told], max(scatter, 1.0) / curvature[told]
+    w, noise = rows.weight, rows.weight**2 * curvatures
+    slope, curvature, squares = (np.bincount(group, x, n_groups) for x in (w * slopes, w * curvatures, noise))
+    some = curvature > _NOTHING
+    degrees = int(some.sum()) - 1
+    if degrees < 1:
+        return 0.0, 1.0
+    # A fit follows rows of large weight closely: their slopes scatter less than those of the others.
+    scatter = max(1.0, float(slopes @ slopes / curvatures.sum()), float(w**2 @ slopes**2 / noise.sum()))
+    step, variance = -slope[some] / curvature[some], scatter * squares[some]
+    information = curvature[some] ** 2 / variance
+    q = float(information @ (step - information @ step / information.sum()) ** 2)
+    normal = float(noise @ noise)
+    kurtosis = max(float(w**4 @ slopes**4) / (scatter**2 * normal) - 3.0, 0.0)
+    of_group = kurtosis * scatter**2 * np.bincount(group, noise**2, n_groups)[some] / variance**2
+    widened = 1.0 + float(of_group.sum()) * degrees / (2.0 * (degrees + 1) ** 2)
+    p_value = float(chi2.sf(q / widened, degrees / widened))
 
     def loss(log_variance: float) -> float:
-        both = np.exp(log_variance) + noise
-        return float(0.5 * (np.log(both / noise) + step**2 * (1.0 / both - 1.0 / noise)).sum())
+        both = np.exp(log_variance) + 1.0 / information
+        return float(0.5 * (np.log(both * information) + step**2 * (1.0 / both - information)).sum())
 
     found = minimize_scalar(loss, bounds=(np.log(_LEAST), np.log(_LARGEST)), method="bounded")
-    evidence = -2.0 * float(found.fun)
-    return (float(np.exp(found.x)), evidence) if evidence > 0 else (0.0, 0.0)
+    return (float(np.exp(found.x)) if found.fun < 0 else 0.0), p_value
+
+
+def _effective_weight(rows: ShortRows, group: np.ndarray, n_groups: int, own_share: float) -> np.ndarray:
+    """Weights (n,) under which the curvature of a group is the variance of its slope, as it is for weights of 1."""
+    curvature = rows.moments(1.0, own_share)[1]
+    plain, square = (np.bincount(group, rows.weight**k * curvature, n_groups) for k in (1, 2))
+    factor = np.divide(plain, square, out=np.ones(n_groups), where=square > 0)
+    effective: np.ndarray = rows.weight * factor[group]
+    return effective
 
 
 def _common_scale(rows: ShortRows, own_share: float) -> float:

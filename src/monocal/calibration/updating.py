@@ -91,6 +91,17 @@ class OldCalibrator:
         return np.asarray(to_numpy(old.predict_proba(X, **known)), dtype=np.float64)
 
 
+def effective_rows(y: Any, sample_weight: Any, ignore_index: int | None) -> float:
+    """How many rows of equal weight labels of any shape amount to, ``(sum w)^2 / sum w^2``; ignored ones are none."""
+    labels = np.ravel(np.asarray(to_numpy(y)))
+    weight = (
+        np.ones(len(labels)) if sample_weight is None else np.ravel(to_numpy(sample_weight)).astype(float)
+    )
+    if ignore_index is not None and len(weight) == len(labels):
+        weight = weight[labels != ignore_index]
+    return float(weight.sum() ** 2 / max(float(weight @ weight), 1e-300))
+
+
 def old_labels(p: np.ndarray, each: int) -> tuple[np.ndarray, np.ndarray]:
     """Classes (n, R) that stand for probabilities (n, m), R at most ``each``, and their shares (n, R), which sum to 1."""
     order = np.argsort(-p, axis=1, kind="stable")

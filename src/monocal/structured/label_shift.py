@@ -132,7 +132,7 @@ class LabelShift(Calibrator):
         self.n_iter_ = getattr(self.calibrator_, "n_iter_", 1)
         p = to_numpy(self.calibrator_.predict_proba(logits)).astype(np.float64)
         self.calibration_prior_ = (share @ p + 1.0 / m) / (share.sum() + 1.0)
-        self.predicted_ = np.bincount(p.argmax(axis=1), share, minlength=m)
+        self.predicted_ = _effective_counts(p.argmax(axis=1), share, m)
         self.prior_ = self.calibration_prior_ if known is None else known
         for name in ("solution_", "shifted_"):
             self.__dict__.pop(name, None)
@@ -154,7 +154,8 @@ class LabelShift(Calibrator):
         Notes
         -----
         An estimate is used only where the predicted classes of ``X`` differ from those of the calibration rows by more than
-        chance (a chi-squared test at 0.1 %): without a shift it would add noise.
+        chance (a chi-squared test at 0.1 %, with unequal weights on the effective number of rows): without a shift it would add
+        noise.
         """
         check_is_fitted(self)
         if (X is None) == (prior is None):
@@ -246,6 +247,21 @@ class PriorProblem(ConeProblem):
         # Convex: F(w) - F(w*) <= g . (w - w*), and a minimiser sums to 1, because scaling it must not help.
         g = here.gradient + self.penalty
         return max(float(g @ coefficients) + max(-float(g.min()), 0.0), 0.0)
+
+
+def _effective_counts(predicted: np.ndarray, weight: np.ndarray, m: int) -> np.ndarray:
+    """Weighted counts of predicted classes (m,), as so many rows of equal weight as would vary as much.
+
+    With equal weights it is the number of rows; else ``share_j (1 - share_j) / Var(share_j)``, the least of all classes, since
+    the weights of one class alone may be large.
+    """
+    total, squares = (np.bincount(predicted, weight**k, minlength=m) for k in (1, 2))
+    share = total / total.sum()
+    variance = (squares * (1.0 - 2.0 * share) + share**2 * squares.sum()) / total.sum() ** 2
+    varies = (share > 0) & (share < 1)
+    if not varies.any():
+        return total
+    return share * float((share * (1.0 - share) / np.where(varies, variance, 1.0))[varies].min())
 
 
 def _differ(before: np.ndarray, after: np.ndarray) -> bool:

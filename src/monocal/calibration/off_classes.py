@@ -1,0 +1,113 @@
+"""Predicted classes that a map which keeps the order leaves wrong, found on the rows it was fitted on.
+
+Of the rows with class ``j`` on top, two things can be off beyond chance:
+
+    gap       |mean confidence - accuracy|: a scale cannot separate rows whose logits the first stage has made equal
+    order     the class ranked second is the label more often than the top, among the least confident rows. A map that keeps
+              the order gives the top at least as much in every row, so the two can never be right on average.
+
+Unequal weights count as fewer rows of equal weight, ``(sum w)^2 / sum w^2``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import betainc, expit, ndtri
+
+from ..arrays import to_numpy
+from ..objective.short import ShortRows
+
+# The least confident rows that are looked at: so large a share of each class.
+SHARES = (0.125, 0.25, 0.5, 1.0)
+# How often a fit that is right may be called off, by each of the two; a gap that does not matter; and how much more often than
+# the top the second class must be right to matter, among the rows where one of them is.
+_LEVEL, _SMALL_GAP, _CLEAR = 0.02, 0.03, 0.6
+
+
+@dataclass(frozen=True)
+class OffClass:
+    """A predicted class that is off: how sure the rows (or the least confident ones) are, and how often they are right."""
+
+    top: int
+    rows: int
+    confidence: float
+    accuracy: float
+    second: float = 0.0  # how often the class ranked second is the label, where that is what is wrong
+
+    def __str__(self) -> str:
+        right = f"predict class {self.top} are right {100 * self.accuracy:.1f} % of the time"
+        if self.second:
+            second = f"the class ranked second {100 * self.second:.1f} %"
+            return f"the {self.rows} least confident rows that {right}, and {second}"
+        return f"the {self.rows} rows that {right} at a mean confidence of {100 * self.confidence:.1f} %"
+
+
+@dataclass(frozen=True)
+class LowRows:
+    """The least confident rows of each class, for one share: sums by class (m,) of weights, of those right, of second ones."""
+
+    rows: np.ndarray
+    total: np.ndarray
+    first: np.ndarray
+    second: np.ndarray
+    highest: np.ndarray  # confidence
+    squares: np.ndarray  # of weights
+    members: np.ndarray  # (n,) bool
+
+    def tail(self, share: float = 0.5) -> np.ndarray:
+        """Probability (m,) that the second is right as often, if it is in ``share`` of the rows where one of the two is."""
+        scale = self.total / np.maximum(self.squares, 1e-300)
+        k, n = scale * self.second, scale * (self.first + self.second)
+        return np.where(k > 0, betainc(np.maximum(k, 1e-300), n - k + 1.0, share), 1.0)
+
+
+def least_confident(
+    top: np.ndarray, confidence: np.ndarray, first: np.ndarray, second: np.ndarray, weight: np.ndarray, m: int
+) -> list[LowRows]:
+    """For each of `SHARES`, the least confident rows of every class; ``first`` and ``second`` (n,) say which one is the label."""
+    order = np.lexsort((confidence, top))
+    count = np.bincount(top, minlength=m)
+    place = np.empty(len(top), dtype=np.intp)
+    place[order] = np.arange(len(top)) - np.repeat(np.cumsum(count) - count, count)
+    found = []
+    for share in SHARES:
+        low = place < share * count[top]
+        w, g = np.where(low, weight, 0.0), top
+        highest = np.zeros(m)
+        np.maximum.at(highest, g[low], confidence[low])
+        rows, total, firsts, seconds, squares = (
+            np.bincount(g, x, m) for x in (low, w, w * first, w * second, w * w)
+        )
+        found.append(LowRows(rows, total, firsts, seconds, highest, squares, low))
+    return found
+
+
+def off_class(rows: ShortRows, odds: np.ndarray, n_classes: int) -> OffClass | None:
+    """The worst predicted class after a fit, by the final log-odds (n,) of the tops; None where none is off."""
+    g, w, p = rows.top_class, rows.weight, expit(odds)
+    right = to_numpy(rows.label_depth) == 0
+    count, total, correct, sure = (
+        np.bincount(g, x, n_classes) for x in (np.ones(len(g)), w, w * right, w * p)
+    )
+    some = total > 0
+    met = int(some.sum())
+    excess = right - p
+    variance = np.maximum(*(np.bincount(g, w**2 * x, n_classes) for x in (p * (1 - p), excess**2)))
+    total = np.where(some, total, 1.0)
+    gap = abs(correct - sure) / total
+    beyond = gap + ndtri(_LEVEL / (2 * met)) * np.sqrt(variance) / total
+    j = int(np.argmax(np.where(some, beyond, -1.0)))
+    if beyond[j] > _SMALL_GAP:
+        return OffClass(j, int(count[j]), float(sure[j] / total[j]), float(correct[j] / total[j]))
+    second = ~right & (to_numpy(rows.label_depth) == to_numpy(rows.depth[:, -2]))
+    parts = least_confident(g, p, right, second, w, n_classes)
+    tails = np.stack([part.tail(_CLEAR) for part in parts])
+    i, j = (int(x) for x in np.unravel_index(np.argmin(tails), tails.shape))
+    if tails[i, j] > _LEVEL / (len(SHARES) * met):
+        return None
+    part = parts[i]
+    return OffClass(
+        j, int(part.rows[j]), 0.0, float(part.first[j] / part.total[j]), float(part.second[j] / part.total[j])
+    )
