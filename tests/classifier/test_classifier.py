@@ -20,6 +20,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils.estimator_checks import check_estimator
+from threadpoolctl import threadpool_limits
 
 import monocal as mc
 from hostile import assert_order_kept
@@ -45,7 +46,8 @@ _STOPS = (
     ids=["default", "logits", "temperature", "probabilities", "ensemble"],
 )
 def test_check_estimator(estimator, expected):
-    with warnings.catch_warnings():
+    # Threads of linear algebra wait for each other on a busy machine: a minute instead of seconds.
+    with warnings.catch_warnings(), threadpool_limits(1):
         warnings.simplefilter("ignore")
         results = check_estimator(estimator, on_fail=None, expected_failed_checks=expected)
     assert {r["check_name"]: r["exception"] for r in results if r["status"] == "failed"} == {}

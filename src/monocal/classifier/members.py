@@ -41,6 +41,18 @@ class CalibratedModel:
         A power of two that ``decision_function`` is multiplied by before it is calibrated.
     encoded : bool
         Whether the estimator was given the places 0, 1, ... of the labels instead of the labels.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> import monocal as mc
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = mc.CalibratedClassifier(cv=3, ensemble=True).fit(X, y)
+    >>> first = model.calibrated_classifiers_[0]
+    >>> first.estimator, first.calibrators
+    (LinearSVC(random_state=0), [MCCT()])
+    >>> first.predict_proba(X).shape
+    (150, 3)
     """
 
     estimator: Any
