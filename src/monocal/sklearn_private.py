@@ -16,7 +16,10 @@ from sklearn.utils._set_output import _get_output_config as output_config
 # Whether keyword arguments of fit go where they are requested, or to the estimator alone.
 from sklearn.utils.metadata_routing import _routing_enabled as routing_enabled
 
+# Votes and confidences of classes from scores of pairs, as SVC itself makes them.
+from sklearn.utils.multiclass import _ovr_decision_function as scores_from_pairs
+
 # Rows of keyword arguments of fit: those with a value for each row are cut, others are passed on.
 from sklearn.utils.validation import _check_method_params as params_of_rows
 
-__all__ = ["output_config", "params_of_rows", "routing_enabled", "rows_of"]
+__all__ = ["output_config", "params_of_rows", "routing_enabled", "rows_of", "scores_from_pairs"]

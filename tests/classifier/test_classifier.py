@@ -13,34 +13,45 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import GridSearchCV, GroupKFold, cross_val_score, train_test_split
+from sklearn.model_selection import GridSearchCV, GroupKFold, KFold, cross_val_score, train_test_split
 from sklearn.naive_bayes import GaussianNB, MultinomialNB
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.svm import SVC, LinearSVC
+from sklearn.svm import LinearSVC
 from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils.estimator_checks import check_estimator
+from threadpoolctl import threadpool_limits
 
 import monocal as mc
 from hostile import assert_order_kept
 from monocal.metrics import nll
 
+_STOPS = (
+    "LinearSVC stops at a tolerance of 1e-4, not at the same point for repeated rows as for weighted ones"
+)
+
 
 @pytest.mark.parametrize(
-    "estimator",
+    ("estimator", "expected"),
     [
-        mc.CalibratedClassifier(LogisticRegression()),
-        mc.CalibratedClassifier(LogisticRegression(), "temperature", cv=3),
-        mc.CalibratedClassifier(DecisionTreeClassifier(random_state=0)),
-        mc.CalibratedClassifier(LogisticRegression(), "temperature", cv=3, ensemble=True),
+        (
+            mc.CalibratedClassifier(),
+            {f"check_sample_weight_equivalence_on_{kind}_data": _STOPS for kind in ("dense", "sparse")},
+        ),
+        (mc.CalibratedClassifier(LogisticRegression()), {}),
+        (mc.CalibratedClassifier(LogisticRegression(), "temperature", cv=3), {}),
+        (mc.CalibratedClassifier(DecisionTreeClassifier(random_state=0)), {}),
+        (mc.CalibratedClassifier(LogisticRegression(), "temperature", cv=3, ensemble=True), {}),
     ],
-    ids=["logits", "temperature", "probabilities", "ensemble"],
+    ids=["default", "logits", "temperature", "probabilities", "ensemble"],
 )
-def test_check_estimator(estimator):
-    with warnings.catch_warnings():
+def test_check_estimator(estimator, expected):
+    # Threads of linear algebra wait for each other on a busy machine: a minute instead of seconds.
+    with warnings.catch_warnings(), threadpool_limits(1):
         warnings.simplefilter("ignore")
-        results = check_estimator(estimator, on_fail=None)
+        results = check_estimator(estimator, on_fail=None, expected_failed_checks=expected)
     assert {r["check_name"]: r["exception"] for r in results if r["status"] == "failed"} == {}
+    assert {r["check_name"] for r in results if r["status"] == "xfail"} == set(expected)
     assert len(results) > 55
 
 
@@ -210,20 +221,18 @@ def test_refusals(problem):
             mc.CalibratedClassifier(fitted, cv=cv).fit(X, y, nonsense=3)
     with pytest.raises(mc.InputError, match="cv must be a number of folds, 'prefit'"):
         mc.CalibratedClassifier(LinearSVC(), cv="pre-fit").fit(X, y)
-    with pytest.raises(mc.InputError, match="at least 2 folds"):
+    with pytest.raises(ValueError, match="n_splits=2 or more"):
         mc.CalibratedClassifier(LinearSVC(), cv=1).fit(X, y)
     with pytest.raises(mc.InputError, match="StandardScaler has no decision_function and no predict_proba"):
         mc.CalibratedClassifier(StandardScaler()).fit(X, y)
-    with pytest.raises(
-        mc.InputError, match=r"gives shape \(\d+, 6\) for 4 classes.*decision_function_shape='ovr'"
-    ):
-        mc.CalibratedClassifier(SVC(decision_function_shape="ovo")).fit(X, y)
     with pytest.raises(mc.InputError, match="No held-out row belongs to a class its model has seen"):
-        mc.CalibratedClassifier(LinearSVC()).fit(X[:3], [0, 1, 2])
+        mc.CalibratedClassifier(LinearSVC(), cv=KFold(3)).fit(X[:3], [0, 1, 2])
     with pytest.raises(sklearn.exceptions.NotFittedError):
         mc.CalibratedClassifier(LinearSVC(), cv="prefit").fit(X, y)
-    with pytest.raises(mc.InputError, match="ensemble: its members are trained on folds"):
+    with pytest.raises(mc.InputError, match="ensemble: its members are of folds"):
         mc.CalibratedClassifier(LinearSVC().fit(X, y), cv="prefit", ensemble=True).fit(X, y)
+    with pytest.raises(mc.InputError, match="ensemble must be True, False or 'auto'"):
+        mc.CalibratedClassifier(LinearSVC(), ensemble="no").fit(X, y)
     with pytest.raises(mc.InputError, match="sample_weight: entry 0 is negative"):
         mc.CalibratedClassifier(LinearSVC()).fit(X, y, sample_weight=-np.ones(len(y)))
     with pytest.raises(ValueError, match="Unknown label type"):

@@ -4,25 +4,34 @@ import numpy as np
 import pandas
 import pytest
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import KFold, RepeatedKFold, RepeatedStratifiedKFold, cross_val_predict
+from sklearn.model_selection import (
+    KFold,
+    LeaveOneOut,
+    RepeatedKFold,
+    RepeatedStratifiedKFold,
+    StratifiedKFold,
+    cross_val_predict,
+)
 from sklearn.svm import LinearSVC
 from sklearn.tree import DecisionTreeClassifier
 
 import monocal as mc
 
 
-def _fold_numbers(y, folds):
-    """The fold of each row: the rows of a class are dealt out in turn."""
+def _fold_numbers(X, y, folds):
+    """The fold of each row, as scikit-learn deals them."""
     fold = np.empty(len(y), dtype=int)
-    fold[np.argsort(y, kind="stable")] = np.arange(len(y)) % folds
+    for k, (_, test) in enumerate(StratifiedKFold(folds).split(X, y)):
+        fold[test] = k
     return fold
 
 
 def test_the_calibrator_sees_held_out_scores_only(problem):
     X, _, y, _ = problem
     model = mc.CalibratedClassifier(LinearSVC(), cv=5).fit(X, y)
-    fold = _fold_numbers(y, 5)
+    fold = _fold_numbers(X, y, 5)
     scores = np.empty((len(y), 4))
     for k in range(5):
         scores[fold == k] = LinearSVC().fit(X[fold != k], y[fold != k]).decision_function(X[fold == k])
@@ -36,13 +45,46 @@ def test_an_ensemble_is_the_mean_of_its_members(problem):
     X, X_test, y, _ = problem
     model = mc.CalibratedClassifier(LinearSVC(), cv=4, ensemble=True).fit(X, y)
     expected = np.zeros((len(X_test), 4))
-    for train, test in [(m != k, m == k) for m in [_fold_numbers(y, 4)] for k in range(4)]:
+    for train, test in [(m != k, m == k) for m in [_fold_numbers(X, y, 4)] for k in range(4)]:
         one = LinearSVC().fit(X[train], y[train])
         cal = mc.MCCT().fit(one.decision_function(X[test]), y[test])
         expected += cal.predict_proba(one.decision_function(X_test)) / 4
     np.testing.assert_allclose(model.predict_proba(X_test), expected, atol=1e-12)
     assert not hasattr(model, "calibrator_")
-    assert not hasattr(model.fit(X, y).set_params(ensemble=False).fit(X, y), "calibrated_classifiers_")
+    for member in model.calibrated_classifiers_:
+        assert member.estimator.coef_.shape == (4, 12)
+        assert [type(one) for one in member.calibrators] == [mc.MCCT]
+    single = model.set_params(ensemble=False).fit(X, y)
+    assert [m.estimator for m in single.calibrated_classifiers_] == [single.estimator_]
+    assert single.calibrated_classifiers_[0].calibrators == [single.calibrator_]
+
+
+def test_an_ensemble_of_a_frozen_estimator(problem):
+    """As in scikit-learn: one model, a calibrator for each fold; "auto" makes none, nor of cv="prefit"."""
+    X, X_cal, y, y_cal = problem
+    frozen = FrozenEstimator(LinearSVC().fit(X, y))
+    model = mc.CalibratedClassifier(frozen, cv=3, ensemble=True).fit(X_cal, y_cal)
+    fold = _fold_numbers(X_cal, y_cal, 3)
+    scores = frozen.decision_function(X_cal)
+    expected = np.mean(
+        [mc.MCCT().fit(scores[fold == k], y_cal[fold == k]).predict_proba(scores) for k in range(3)], axis=0
+    )
+    np.testing.assert_allclose(model.predict_proba(X_cal), expected, atol=1e-12)
+    for estimator, cv, members in ((frozen, 3, 1), (frozen.estimator, "prefit", 1), (LinearSVC(), 3, 3)):
+        auto = mc.CalibratedClassifier(estimator, cv=cv, ensemble="auto").fit(X_cal, y_cal)
+        assert len(auto.calibrated_classifiers_) == members
+
+
+def test_more_folds_than_rows(problem):
+    X, _, y, _ = problem
+    for ensemble in (False, True):
+        with pytest.raises(ValueError, match=r"greater than the number of samples|Requesting 451-fold"):
+            mc.CalibratedClassifier(LinearSVC(), cv=451, ensemble=ensemble).fit(X, y)
+    few = np.where(np.arange(len(y)) < 3, 4, y)
+    with pytest.raises(mc.InputError, match="Requesting 4-fold cross-validation but provided less than 4"):
+        mc.CalibratedClassifier(LinearSVC(), cv=KFold(4), ensemble=True).fit(X, few)
+    with pytest.raises(mc.InputError, match="LeaveOneOut cross-validation does not allow"):
+        mc.CalibratedClassifier(LinearSVC(), cv=LeaveOneOut(), ensemble=True).fit(X, y)
 
 
 class Fixed(ClassifierMixin, BaseEstimator):
@@ -67,7 +109,7 @@ def test_what_an_ensemble_promises_of_the_order(dtype):
     model = mc.CalibratedClassifier(Fixed(), "conditional", cv=KFold(3), ensemble=True).fit(X, y)
     p = model.predict_proba(X)
     assert p.dtype == dtype
-    scores = np.stack([m.estimator_.decision_function(X) for m in model.calibrated_classifiers_])
+    scores = np.stack([m.estimator.decision_function(X) for m in model.calibrated_classifiers_])
     all_above = (scores[:, :, :, None] >= scores[:, :, None, :]).all(axis=0)
     np.testing.assert_array_equal(all_above & (p[:, :, None] < p[:, None, :]), False)
     tops = scores.argmax(axis=2)
@@ -80,8 +122,11 @@ def test_an_ensemble_whose_members_lack_classes():
     rng = np.random.default_rng(0)
     y = np.array(["a"] * 40 + ["b"] * 30 + ["c"] * 3 + ["d"])
     X = rng.normal(size=(len(y), 3)) + np.unique(y, return_inverse=True)[1][:, None]
-    model = mc.CalibratedClassifier(LogisticRegression(), cv=5, ensemble=True).fit(X, y)
-    assert sorted({len(m.classes_) for m in model.calibrated_classifiers_}) == [3, 4]
+    splits = list(KFold(5, shuffle=True, random_state=0).split(X))
+    model = mc.CalibratedClassifier(LogisticRegression(), cv=splits, ensemble=True).fit(X, y)
+    lacking = [m for m in model.calibrated_classifiers_ if len(m.seen) == 3]
+    assert len(lacking) == 1
+    assert (lacking[0].predict_proba(X)[:, 3] == 0).all()
     p = model.predict_proba(X)
     np.testing.assert_allclose(p.sum(axis=1), 1)
     assert (p > 0).all()
@@ -105,7 +150,7 @@ def test_an_ensemble_with_weights_context_and_a_frame(problem):
     p = model.predict_proba(pandas.DataFrame(X_test).add_prefix("f"), wards)
     assert p.shape == (len(X_test), 4)
     first = model.calibrated_classifiers_[0]
-    fold = _fold_numbers(y, 3) == 0
+    fold = _fold_numbers(X, y, 3) == 0
     inner = LogisticRegression().fit(frame[~fold], y[~fold], sample_weight=weight[~fold])
     cal = mc.ConditionalMCCT().fit(
         inner.decision_function(frame[fold]), y[fold], weight[fold], context=ward[fold]

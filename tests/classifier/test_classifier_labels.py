@@ -7,6 +7,7 @@ from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import make_classification
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import KFold
 from sklearn.naive_bayes import GaussianNB
 from sklearn.svm import LinearSVC
 from sklearn.tree import DecisionTreeClassifier
@@ -80,7 +81,7 @@ def test_numbers_only_and_a_class_that_a_fold_lacks(problem):
     few[y == 1] = 2
     few[0] = 1  # in the middle of the others, so that where it is held out a number is left out
     with pytest.warns(UserWarning, match="a class is absent from the training rows of a fold"):
-        model = mc.CalibratedClassifier(NumbersOnly(), cv=3).fit(X, few)
+        model = mc.CalibratedClassifier(NumbersOnly(), cv=KFold(3)).fit(X, few)
     assert not model.encoded_  # the model of all rows has seen it
     assert model.predict_proba(X_test).shape == (len(X_test), 4)
 
@@ -117,7 +118,8 @@ def test_rare_classes_work_where_others_raise(estimator):
     X = rng.normal(size=(len(y), 3)) + y[:, None]
     with pytest.raises(ValueError, match="less than"):
         CalibratedClassifierCV(estimator, method="temperature", cv=5).fit(X, y)
-    model = mc.CalibratedClassifier(estimator, cv=5).fit(X, y)
+    with pytest.warns(UserWarning, match="The least populated class"):
+        model = mc.CalibratedClassifier(estimator, cv=5).fit(X, y)
     p = model.predict_proba(X)
     assert p.shape == (len(y), 4)
     assert np.isfinite(p).all()

@@ -9,7 +9,8 @@ from sklearn.datasets import load_breast_cancer, load_iris
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.ensemble import AdaBoostClassifier, GradientBoostingClassifier, RandomForestClassifier
 from sklearn.frozen import FrozenEstimator
-from sklearn.linear_model import LogisticRegression, RidgeClassifier
+from sklearn.linear_model import LogisticRegression, RidgeClassifier, SGDClassifier
+from sklearn.model_selection import KFold
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
@@ -302,8 +303,9 @@ def test_an_ensemble_exports_itself(estimator, tmp_path):
     X = StandardScaler().fit_transform(X).astype(np.float32)
     names = np.array(["setosa", "versicolor", "virginica"])
     some = np.r_[0:50, 50:100, 100]  # one row of the last class: a member has not seen it
-    model = mc.CalibratedClassifier(estimator, cv=3, ensemble=True).fit(X[some], names[y[some]])
-    assert sorted(len(m.classes_) for m in model.calibrated_classifiers_) == [2, 3, 3]
+    splits = list(KFold(3, shuffle=True, random_state=0).split(X[some]))
+    model = mc.CalibratedClassifier(estimator, cv=splits, ensemble=True).fit(X[some], names[y[some]])
+    assert sorted(len(m.seen) for m in model.calibrated_classifiers_) == [2, 3, 3]
     found = run(model.to_onnx(tmp_path / "m.onnx"), X)
     assert list(found) == ["label", "probabilities"]
     p = model.predict_proba(X)
@@ -314,3 +316,23 @@ def test_an_ensemble_exports_itself(estimator, tmp_path):
     np.testing.assert_allclose(np.exp(logits), p, atol=2e-4)
     with pytest.raises(mc.InputError, match="output must be one of"):
         model.to_onnx(output="labels")
+
+
+@pytest.mark.parametrize(
+    ("estimator", "scaled"),
+    [
+        (SVC(decision_function_shape="ovo"), False),
+        (make_pipeline(StandardScaler(), SVC(decision_function_shape="ovo")), False),
+        (RidgeClassifier(alpha=1e9, fit_intercept=False), True),  # scores of 1e-7
+        (SGDClassifier(eta0=1e9, learning_rate="constant", random_state=0), True),  # scores of 1e9
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("classes", [2, 3])
+def test_scores_of_pairs_and_of_any_size_export_themselves(estimator, scaled, classes):
+    X, y = (part[: 50 * classes] for part in load_iris(return_X_y=True))
+    X = X.astype(np.float32)
+    model = mc.CalibratedClassifier(estimator, cv=3).fit(X, y)
+    assert (model.calibrated_classifiers_[0].scale != 1) == scaled
+    found = run(model.to_onnx(X=X), X)
+    np.testing.assert_allclose(found["probabilities"], model.predict_proba(X), atol=2e-3)

@@ -1,15 +1,11 @@
 """Stages one after another: fitted on out-of-fold outputs, in order when all stages keep it, whole in files and pipelines."""
 
-import warnings
-
 import numpy as np
 import pytest
 from biased_rows import BIASED, DATA
 from sklearn.base import clone
-from sklearn.utils.estimator_checks import check_estimator
 
 import monocal as mc
-from test_sklearn_contract import MORE_LABELS_THAN_COLUMNS
 
 
 class Parrot(mc.Calibrator):
@@ -88,11 +84,22 @@ def test_stacked_is_cloned_saved_and_loaded(tmp_path):
     )
 
 
-def test_scikit_learn_checks_of_the_recommended_combination():
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        results = check_estimator(mc.StructuredMCCT(), on_fail=None)
-    assert {r["check_name"] for r in results if r["status"] == "failed"} == set(MORE_LABELS_THAN_COLUMNS)
+def test_a_single_stage_needs_no_list():
+    alone, listed = mc.Stacked(mc.MCCT()), mc.Stacked([mc.MCCT()])
+    assert alone.preserves_order
+    for stacked in (alone, listed):
+        stacked.fit(BIASED, DATA.labels)
+    np.testing.assert_array_equal(alone.predict_proba(BIASED), listed.predict_proba(BIASED))
+
+
+@pytest.mark.parametrize("last", [mc.MCCT(), mc.ConditionalMCCT(), mc.StructuredScaling()], ids=repr)
+def test_a_stage_may_find_that_nothing_is_known(last):
+    """Labels that go against the logits: the best temperature is infinite, and what comes next has only ties to work on."""
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=(200, 3))
+    y = z.argmin(axis=1)
+    p = mc.Stacked([mc.TemperatureScaling(), last]).fit(z, y).predict_proba(z)
+    assert mc.metrics.nll(p, y) == pytest.approx(np.log(3), abs=0.02)
 
 
 def test_calibrated_classifier_takes_it_by_name():

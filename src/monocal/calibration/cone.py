@@ -39,7 +39,7 @@ PSEUDO_ERRORS = 30.0
 # (docs/conditional.md): scales are few and move all classes, biases are many.
 SCALE_EMPHASIS, BIAS_EMPHASIS = 0.6, 2.0
 # Differences of logits below which a fit means nothing.
-_SMALLEST = 1e-6
+SMALLEST = 1e-6
 # Strengths that cross-validation tries. Below the last the likelihood is all but alone, which a few held-out rows cannot judge.
 _CV_PATH = (100.0, 50.0, 20.0, 10.0, 5.0, 2.0, 1.0, 0.5)
 
@@ -120,7 +120,7 @@ class ConeCalibrator(Calibrator):
             check_number(shrinkage, "shrinkage", least=0)
         # Logits smaller than one have gradients smaller than one: the tolerance goes with them.
         size = float(problem.reach[0])
-        tol = self.tol * min(1.0, max(size, _SMALLEST)) if size > 0 else self.tol
+        tol = self.tol * min(1.0, max(size, SMALLEST)) if size > 0 else self.tol
         solution = minimize(
             problem.with_strength(shrinkage, tol),
             start=problem.start(),  # near enough: a coarse copy need not be asked
@@ -173,9 +173,9 @@ def _check_unit(logits: Array) -> None:
             f"X: the largest and the median logit of a row differ by {depth:.1e}, more than any classifier's. Divide all by a "
             f"constant such as {depth / 10:.0e}, in fitting and in predicting."
         )
-    if (top - np.nanmin(some, axis=1)).max() < _SMALLEST:  # so far a sample of the rows: now look at all
+    if (top - np.nanmin(some, axis=1)).max() < SMALLEST:  # so far a sample of the rows: now look at all
         span = _largest_span(logits)
-        if 0 < span < _SMALLEST:
+        if 0 < span < SMALLEST:
             raise InputError(
                 f"X: the logits of a row differ by {span:.1e} at most, less than any classifier's. Multiply all by a constant "
                 f"such as {10 / span:.0e}, in fitting and in predicting."

@@ -5,7 +5,7 @@
     predict_proba     calibrator_.predict_proba(scores of estimator_)
 
 One model and one calibrator: every prediction keeps the order of ``estimator_``, and both parts can be saved and exported.
-With ``ensemble=True`` the models of the folds are kept instead, each with a calibrator of its own (`ensemble`).
+With ``ensemble=True`` the models of the folds are kept instead, each with a calibrator of its own (`members`).
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from sklearn import get_config
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.metrics import accuracy_score
 from sklearn.model_selection import check_cv
+from sklearn.svm import LinearSVC
 from sklearn.utils import Bunch, get_tags, indexable
 from sklearn.utils.metadata_routing import (
     MetadataRouter,
@@ -32,17 +34,15 @@ from sklearn.utils.validation import (
     has_fit_parameter,
 )
 
-from ..calibration import Calibrator
+from ..arrays import array_namespace, is_torch, to_numpy
+from ..calibration import MCCT, Calibrator
 from ..errors import InputError, require, warn
 from ..registry import find_method
 from ..sklearn_private import routing_enabled, rows_of
 from ..validation import check_weights
-from .ensemble import mean_of_members
-from .folds import Fold, FoldWork, deal, encode, fit_on_labels, tell_of_places
-from .scores import response_method, scores_of
-
-# What a classifier is said to have been fitted on, where its model knows.
-_OF_THE_MODEL = ("n_features_in_", "feature_names_in_")
+from .folds import Fold, FoldWork, check_folds, encode, fit_on_labels, fold_of_all, pooled, tell_of_places
+from .members import CalibratedModel, mean_of_members
+from .scores import power_of_two, response_method, warn_of_other_predictions
 
 
 class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
@@ -50,54 +50,64 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
 
     Parameters
     ----------
-    estimator : classifier
-        With ``decision_function`` (preferred) or ``predict_proba``, whose logarithm is used.
-    method : str or Calibrator
+    estimator : classifier or None
+        With ``decision_function`` (preferred) or ``predict_proba``, whose logarithm is used. None: ``LinearSVC(random_state=0)``,
+        as in scikit-learn's ``CalibratedClassifierCV``.
+    method : str, Calibrator or None
         A calibrator, or a name that the command line takes: "mcct", "mcct-inverse", "conditional-mcct", "temperature-scaling",
         "structured-mcct" and all others; "conditional", "temperature" and "structured" for short. Those whose
         ``preserves_order`` is true keep the order of the classes, as the first four do.
-        A calibrator with ``input="probabilities"`` is given ``predict_proba``.
+        A calibrator with ``input="probabilities"`` is given ``predict_proba``. None: `MCCT`.
 
         The default is not that of the command line, "conditional-mcct", which takes several times as long to fit: a classifier
         is fitted many times over, in folds and in searches.
-    cv : int, "prefit", splitter or iterable of (train, test)
-        Folds to train without in turn. "prefit", or an estimator in a ``FrozenEstimator``: it is fitted already, on other
-        data than `fit` is now given.
-    ensemble : bool
+    cv : int, None, "prefit", splitter or iterable of (train, test)
+        Folds to train without in turn; a number of them is dealt by ``StratifiedKFold``, None means 5. "prefit", or an estimator
+        in a ``FrozenEstimator``: it is fitted already, on other data than `fit` is now given.
+    ensemble : bool or "auto"
         Keep the model of every fold, with a calibrator fitted on that fold alone, and average their probabilities: better for
         models that change much with their rows, such as trees, and as many times slower as there are folds. The order of the
         classes is then that of the average: two classes that all members rank the same way keep that rank, others may change
-        places.
+        places. "auto", the default of scikit-learn's ``CalibratedClassifierCV``: true unless the estimator is fitted already.
     n_jobs : int or None
         Folds at a time.
 
     Attributes
     ----------
+    calibrated_classifiers_ : list of CalibratedModel
+        Fitted estimators with their calibrators, as ``estimator`` and ``calibrators`` (a list of one): one for each fold with
+        ``ensemble``, else a single one.
     estimator_ : classifier
         Fitted on all data, or as given; not with ``ensemble``.
     calibrator_ : Calibrator
         ``calibrator_.to_onnx()`` and the like export it; `to_onnx` exports it together with ``estimator_``. Not with
         ``ensemble``.
-    calibrated_classifiers_ : list of CalibratedClassifier
-        With ``ensemble``: the members, each with the classes that its model has seen.
     classes_ : ndarray of shape (m,)
     encoded_ : bool
         Whether the estimator refused the labels as they are and was given their places 0..m-1 in ``classes_``, as
         XGBClassifier must be. `predict` speaks the labels all the same; ``estimator_.predict`` gives places.
     n_features_in_, feature_names_in_
-        Those of ``estimator_``, where it has them.
+        Those of the estimator, where it has them.
 
     Notes
     -----
-    The folds of an integer ``cv`` share every class as evenly as they can. A class may be rarer than there are folds: a
-    model that has not seen it holds it for not available (or, asked for probabilities, for the least probable), and the
-    rows of a class with a single member calibrate nothing. In an ensemble a member gives nothing to a class it has not seen.
-    After "prefit" a class may be absent from ``y`` altogether.
+    Without ``ensemble`` a class may be rarer than there are folds, with scikit-learn's warning: a model that has not seen it
+    holds it for not available (or, asked for probabilities, for the least probable), and the rows of a class with a single
+    member calibrate nothing. With ``ensemble`` this is an error, as in scikit-learn, except for splits given one by one; a
+    member gives nothing to a class it has not seen. After "prefit" a class may be absent from ``y`` altogether.
 
     Probabilities below 2.2e-16, the resolution of double precision, count as 2.2e-16; zeros count as half the smallest
     positive one of the calibration rows.
 
-    A binary ``decision_function`` d becomes the logits (0, d): for logistic regression these are its logits.
+    A binary ``decision_function`` d becomes the logits (0, d): for logistic regression these are its logits. SVC and NuSVC with
+    ``decision_function_shape="ovo"`` are asked for the scores of classes that "ovr" gives. Decision values of which the largest
+    and the smallest of a row usually differ by more than 1,024, or by less than 1/1,024, are multiplied by a power of two,
+    ``calibrated_classifiers_[0].scale``, before ``calibrator_`` sees them.
+
+    The order that is kept is that of the scores. Where ``predict`` of the estimator names another class than the largest score
+    (SVC with a tie of votes, a threshold of its own), a warning says in how many rows.
+
+    Results are tensors where the estimator answers with tensors, else numpy arrays.
 
     Examples
     --------
@@ -112,11 +122,11 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
 
     def __init__(
         self,
-        estimator: Any,
-        method: str | Calibrator = "mcct",
+        estimator: Any = None,
+        method: str | Calibrator | None = None,
         *,
         cv: Any = 5,
-        ensemble: bool = False,
+        ensemble: bool | str = False,
         n_jobs: int | None = None,
     ):
         self.estimator = estimator
@@ -151,54 +161,75 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         if y is None:
             raise InputError("CalibratedClassifier requires y to be passed, but the target y is None.")
         X, y = indexable(X, y)
+        # An estimator that works on tensors takes its labels as tensors, too.
+        tensors = is_torch(X) and (is_torch(y) or bool(get_config()["array_api_dispatch"]))
+        y = to_numpy(y) if is_torch(y) else y
         check_classification_targets(y)
         y = column_or_1d(y, warn=True)
         weight = check_weights(sample_weight, y[:, None])
         if context is not None:
             check_consistent_length(X, context)
-        response = response_method(self.estimator, self._calibrator())
-        for name in ("estimator_", "calibrator_", "calibrated_classifiers_", *_OF_THE_MODEL):
-            self.__dict__.pop(name, None)
-        if self._is_prefit():
+        estimator = self._estimator()
+        prefit, ensemble = self._plan(estimator)
+        if prefit:
             if fit_params:
                 raise InputError(
                     f"fit: {', '.join(fit_params)} would go to the fit of the estimator, which is fitted already. Leave it out."
                 )
-            model, encoded = self.estimator, False
-            check_is_fitted(model)
-            classes, labels = np.asarray(model.classes_), encode(y, model.classes_)
-            rows, scores = np.arange(len(y)), scores_of(model, X, response, len(classes))
+            check_is_fitted(estimator)
+            classes = to_numpy(estimator.classes_)
+            labels = encode(y, classes)
         else:
             classes, labels = np.unique(y, return_inverse=True)
-            routed = self._routed(sample_weight, fit_params)
-            folds = self._folds(X, y, labels, response, routed)
-            if self.ensemble:
-                return self._average(folds, classes, labels, response, weight, context)
-            unseen = 0.0 if response == "predict_proba" else -np.inf
-            rows = np.concatenate([fold.rows for fold in folds])
-            scores = np.concatenate([fold.in_all_classes(len(classes), unseen) for fold in folds])
-            model, encoded = fit_on_labels(self.estimator, X, y, routed.estimator.fit)
-            tell_of_places(self.estimator, encoded, folds)
-        calibrator = self._fitted(scores, labels[rows], response, rows, weight, context)
-        return self._complete(classes, model, calibrator, response, encoded)
+        response = response_method(estimator, self._calibrator(len(classes)))
+        routed = self._routed(estimator, sample_weight, fit_params)
+        if prefit:
+            folds = [fold_of_all(estimator, X, response, len(classes))]
+            if ensemble:
+                folds = [folds[0].part(test) for _, test in self._splits(X, y, ensemble, routed)]
+        else:
+            work = FoldWork(estimator, X, y, labels, response, routed.estimator.fit, tensors)
+            folds = self._trained(work, self._splits(X, y, ensemble, routed), len(classes), ensemble)
+        warn_of_other_predictions(estimator, response, [fold.other_predictions for fold in folds])
+        members = [self._member(fold, classes, labels, response, weight, context) for fold in folds]
+        _warn_of_unseen(members, classes)
+        self.classes_ = classes
+        self.calibrated_classifiers_ = members
+        for name in ("n_features_in_", "feature_names_in_"):
+            self.__dict__.pop(name, None)
+            if hasattr(members[0].estimator, name):
+                setattr(self, name, getattr(members[0].estimator, name))
+        return self
 
-    def predict_proba(self, X: Any, context: Any = None) -> np.ndarray:
+    @property
+    def estimator_(self) -> Any:
+        return self._single().estimator
+
+    @property
+    def calibrator_(self) -> Calibrator:
+        return self._single().calibrators[0]
+
+    @property
+    def encoded_(self) -> bool:
+        return any(member.encoded for member in self.calibrated_classifiers_)
+
+    def predict_proba(self, X: Any, context: Any = None) -> Any:
         """Calibrated probabilities (n, m), columns in the order of ``classes_``; ``context`` as in `fit`."""
         check_is_fitted(self)
-        if hasattr(self, "calibrated_classifiers_"):
-            return mean_of_members(self.calibrated_classifiers_, self.classes_, X, context)
-        scores = scores_of(self.estimator_, X, self._response, len(self.classes_))
-        known = {} if context is None else {"context": context}
-        return self.calibrator_.predict_proba(scores, **known)
+        return mean_of_members(self.calibrated_classifiers_, X, context)
 
-    def predict(self, X: Any, context: Any = None) -> np.ndarray:
+    def predict(self, X: Any, context: Any = None) -> Any:
         """The most probable class; ``context`` as in `fit`."""
-        best = np.argmax(self.predict_proba(X, context), axis=1)
-        return self.classes_[best]
+        p = self.predict_proba(X, context)
+        xp = array_namespace(p)
+        labels = self.classes_[to_numpy(xp.argmax(p, axis=1))]
+        as_tensor = is_torch(p) and labels.dtype.kind in "iufb"
+        return xp.asarray(labels, device=p.device) if as_tensor else labels
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, context: Any = None) -> float:
         """Accuracy; ``context`` as in `fit`."""
-        return float(accuracy_score(y, self.predict(X, context), sample_weight=sample_weight))
+        y, predicted = (to_numpy(v) if is_torch(v) else v for v in (y, self.predict(X, context)))
+        return float(accuracy_score(y, predicted, sample_weight=sample_weight))
 
     def to_onnx(
         self,
@@ -242,33 +273,45 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         """How metadata go to the estimator and the splitter; see scikit-learn's guide to metadata routing."""
         to_fit = MethodMapping().add(caller="fit", callee="fit")
         router = MetadataRouter(owner=self).add_self_request(self)
-        router.add(estimator=self.estimator, method_mapping=to_fit)
+        router.add(estimator=self._estimator(), method_mapping=to_fit)
         if hasattr(self.cv, "split"):
             router.add(splitter=self.cv, method_mapping=MethodMapping().add(caller="fit", callee="split"))
         return router
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        inner = get_tags(self.estimator).input_tags
+        inner = get_tags(self._estimator()).input_tags
         tags.input_tags.pairwise = inner.pairwise
         tags.input_tags.sparse = inner.sparse
         tags.input_tags.allow_nan = inner.allow_nan
         return tags
 
-    def _is_prefit(self) -> bool:
+    def _estimator(self) -> Any:
+        if self.estimator is not None:
+            return self.estimator
+        default = LinearSVC(random_state=0)
+        return default.set_fit_request(sample_weight=True) if routing_enabled() else default
+
+    def _plan(self, estimator: Any) -> tuple[bool, bool]:
+        """Whether the estimator is fitted already, and whether to make an ensemble."""
         if isinstance(self.cv, str) and self.cv != "prefit":
             raise InputError(
                 f"cv must be a number of folds, 'prefit', a splitter or an iterable of splits, but is {self.cv!r}."
             )
-        prefit = isinstance(self.cv, str) or isinstance(self.estimator, FrozenEstimator)
-        if prefit and self.ensemble:
+        if self.ensemble not in (True, False, "auto"):
+            raise InputError(f"ensemble must be True, False or 'auto', but is {self.ensemble!r}.")
+        prefit = isinstance(self.cv, str) or isinstance(estimator, FrozenEstimator)
+        ensemble = not prefit if self.ensemble == "auto" else bool(self.ensemble)
+        if ensemble and isinstance(self.cv, str):
             raise InputError(
-                "ensemble: its members are trained on folds, but the estimator is fitted already. Leave ensemble out, or give an "
-                "estimator to train and a number of folds as cv."
+                "ensemble: its members are of folds, but cv='prefit' makes none. Leave ensemble out, or give a number of folds "
+                "as cv."
             )
-        return prefit
+        return prefit, ensemble
 
-    def _calibrator(self) -> Calibrator:
+    def _calibrator(self, n_classes: int) -> Calibrator:
+        if self.method is None:
+            return default_calibrator(n_classes)
         if isinstance(self.method, Calibrator):
             if self.method.ignore_index is not None or self.method.class_axis not in (-1, 1):
                 raise InputError(
@@ -283,7 +326,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             f"method must be a name such as 'mcct' or a calibrator such as MCCT(shrinkage='cv'), but is {self.method!r}."
         )
 
-    def _routed(self, sample_weight: Any, fit_params: dict[str, Any]) -> Bunch:
+    def _routed(self, estimator: Any, sample_weight: Any, fit_params: dict[str, Any]) -> Bunch:
         """Keywords for the estimator's ``fit`` and the splitter's ``split``."""
         if routing_enabled():
             routed = process_routing(self, "fit", sample_weight=sample_weight, **fit_params)
@@ -291,105 +334,92 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             return routed
         keywords = dict(fit_params)
         if sample_weight is not None:
-            if has_fit_parameter(self.estimator, "sample_weight"):
+            if has_fit_parameter(estimator, "sample_weight"):
                 keywords["sample_weight"] = sample_weight
             else:
                 warn(
-                    f"{type(self.estimator).__name__}.fit takes no sample_weight, so the weights reach the calibrator alone. "
+                    f"{type(estimator).__name__}.fit takes no sample_weight, so the weights reach the calibrator alone. "
                     "For a pipeline, turn on scikit-learn's metadata routing and request them in its last step.",
                 )
         return Bunch(estimator=Bunch(fit=keywords), splitter=Bunch(split={}))
 
-    def _folds(self, X: Any, y: np.ndarray, labels: np.ndarray, response: str, routed: Bunch) -> list[Fold]:
-        """What models say of rows that they have not been trained on."""
-        if isinstance(self.cv, (int, np.integer)) and not isinstance(self.cv, bool):
-            splits = deal(labels, int(self.cv))
-        else:
-            splits = list(check_cv(self.cv, y, classifier=True).split(X, y, **routed.splitter.split))
-        work = FoldWork(self.estimator, X, y, labels, response, routed.estimator.fit, self.ensemble)
-        found = Parallel(n_jobs=self.n_jobs)(delayed(work)(*split) for split in splits)
-        folds = [fold for fold in found if fold is not None]
+    def _splits(self, X: Any, y: np.ndarray, ensemble: bool, routed: Bunch) -> list[Any]:
+        cv = check_cv(self.cv, y, classifier=True)
+        if ensemble:
+            check_folds(cv, np.unique(y, return_counts=True)[1])
+        return list(cv.split(X, y, **routed.splitter.split))
+
+    def _trained(self, work: FoldWork, splits: list[Any], n_classes: int, ensemble: bool) -> list[Fold]:
+        """What models say of rows that they have not been trained on: by fold with ``ensemble``, else all together."""
+        results = Parallel(n_jobs=self.n_jobs)(delayed(work)(*split) for split in splits)
+        folds = [fold for fold in results if fold is not None]
         if not folds:
             raise InputError(
-                f"No held-out row belongs to a class its model has seen (n_samples={len(y)}, {labels.max() + 1} classes), so "
+                f"No held-out row belongs to a class its model has seen (n_samples={len(work.y)}, {n_classes} classes), so "
                 "there is nothing to calibrate on. Give at least two rows a class, or fit the estimator on other data and "
                 "use cv='prefit'."
             )
-        return folds
+        if ensemble:
+            tell_of_places(work.estimator, False, folds)
+            return folds
+        model, encoded = fit_on_labels(work.estimator, work.X, work.y, work.fit_params, work.tensors)
+        tell_of_places(work.estimator, encoded, folds)
+        return [
+            pooled(folds, model, encoded, n_classes, 0.0 if work.response == "predict_proba" else -np.inf)
+        ]
 
-    def _fitted(
+    def _member(
         self,
-        scores: np.ndarray,
-        labels: np.ndarray,
-        response: str,
-        rows: np.ndarray,
-        weight: np.ndarray | None,
-        context: Any,
-    ) -> Calibrator:
-        """The calibrator, fitted on the scores of some rows; weights and context are those of all.
-
-        A row that several folds hold out counts as one row: its weight is divided among its scores. Otherwise 20 repeats would
-        pass for 20 times the rows, and the fit would trust them so much more.
-        """
-        calibrator = self._calibrator()
-        if response == "predict_proba":
-            calibrator.set_params(input="probabilities")
-        known = {}
-        if context is not None:
-            if not has_fit_parameter(calibrator, "context"):
-                raise InputError(
-                    f"context: {type(calibrator).__name__} takes none. Use method='conditional', or leave the context out."
-                )
-            known = {"context": rows_of(context, rows)}
-        own = None if weight is None else weight[rows]
-        times = np.bincount(rows)[rows]
-        if times.max() > 1:
-            own = (1.0 if own is None else own) / times
-        return calibrator.fit(scores, labels, own, **known)
-
-    def _complete(
-        self, classes: np.ndarray, model: Any, calibrator: Calibrator, response: str, encoded: bool
-    ) -> CalibratedClassifier:
-        self.classes_ = classes
-        self.estimator_ = model
-        self.calibrator_ = calibrator
-        self.encoded_ = encoded
-        self._response = response
-        self._take_names_from(model)
-        return self
-
-    def _take_names_from(self, model: Any) -> None:
-        for name in _OF_THE_MODEL:
-            if hasattr(model, name):
-                setattr(self, name, getattr(model, name))
-
-    def _average(
-        self,
-        folds: list[Fold],
+        fold: Fold,
         classes: np.ndarray,
         labels: np.ndarray,
         response: str,
         weight: np.ndarray | None,
         context: Any,
-    ) -> CalibratedClassifier:
-        members = []
-        for fold in folds:
-            own = np.searchsorted(fold.seen, labels[fold.rows])
-            calibrator = self._fitted(fold.scores, own, response, fold.rows, weight, context)
-            member = CalibratedClassifier(fold.model, self.method, cv="prefit")
-            members.append(
-                member._complete(classes[fold.seen], fold.model, calibrator, response, fold.encoded)
+    ) -> CalibratedModel:
+        """A model with a calibrator fitted on its scores of some rows; labels, weights and context are those of all.
+
+        A row that several folds hold out counts as one row: its weight is divided among its scores. Otherwise 20 repeats would
+        pass for 20 times the rows, and the fit would trust them so much more.
+        """
+        calibrator = self._calibrator(len(fold.seen))
+        if response == "predict_proba":
+            calibrator.set_params(input="probabilities")
+        rows, keywords = fold.rows, {}
+        if context is not None:
+            if not has_fit_parameter(calibrator, "context"):
+                raise InputError(
+                    f"context: {type(calibrator).__name__} takes none. Use method='conditional', or leave the context out."
+                )
+            keywords = {"context": rows_of(context, rows)}
+        own = None if weight is None else weight[rows]
+        times = np.bincount(rows)[rows]
+        if times.max() > 1:
+            own = (1.0 if own is None else own) / times
+        scale = power_of_two(fold.scores) if response == "decision_function" else 1.0
+        places = np.searchsorted(fold.seen, labels[rows])
+        calibrator.fit(fold.scores * scale, places, own, **keywords)
+        return CalibratedModel(fold.model, [calibrator], classes, fold.seen, response, scale, fold.encoded)
+
+    def _single(self) -> CalibratedModel:
+        """The only member; an AttributeError, as for any attribute that is not there, before `fit` and with ``ensemble``."""
+        if len(self.calibrated_classifiers_) > 1:
+            raise AttributeError(
+                "An ensemble has one estimator and calibrator for each of calibrated_classifiers_."
             )
-        known = np.unique(np.concatenate([fold.seen for fold in folds]))
-        if len(known) < len(classes):
-            never = classes.tolist()[np.setdiff1d(np.arange(len(classes)), known)[0]]
-            warn(
-                f"No member of the ensemble has seen the class {never!r}, so that all give it probability 0. Use more folds, or "
-                "ensemble=False."
-            )
-        tell_of_places(self.estimator, False, folds)
-        self.classes_ = classes
-        self.calibrated_classifiers_ = members
-        self.encoded_ = any(fold.encoded for fold in folds)
-        self._take_names_from(members[0].estimator_)
-        return self
+        return self.calibrated_classifiers_[0]
+
+
+def default_calibrator(n_classes: int) -> Calibrator:
+    """What ``method=None`` means for a number of classes."""
+    return MCCT()
+
+
+def _warn_of_unseen(members: list[CalibratedModel], classes: np.ndarray) -> None:
+    seen = np.unique(np.concatenate([member.seen for member in members]))
+    if len(seen) < len(classes):
+        never = classes.tolist()[np.setdiff1d(np.arange(len(classes)), seen)[0]]
+        warn(
+            f"No member of the ensemble has seen the class {never!r}, so that all give it probability 0. Use more folds, or "
+            "ensemble=False."
+        )

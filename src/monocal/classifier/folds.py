@@ -8,28 +8,40 @@ the place of each among those that occur: the columns of its scores are in the s
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import sys
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from sklearn.base import clone
+from sklearn.model_selection import LeaveOneOut
 
+from ..arrays import to_numpy
 from ..data.labels import places_among
 from ..errors import InputError, warn
 from ..sklearn_private import params_of_rows, rows_of
-from .scores import scores_of
+from .scores import other_predictions, scores_of
 
 
-def fit_on_labels(estimator: Any, X: Any, y: np.ndarray, keywords: dict[str, Any]) -> tuple[Any, bool]:
-    """A fitted copy of the estimator, and whether it had to be given places 0..k-1 for labels."""
+def fit_on_labels(
+    estimator: Any, X: Any, y: np.ndarray, keywords: dict[str, Any], tensors: bool = False
+) -> tuple[Any, bool]:
+    """A fitted copy of the estimator, and whether it had to be given places 0..k-1 for labels.
+
+    ``tensors``: labels go to it as tensors on the device of X, which are numbers.
+    """
+
+    def in_kind(labels: np.ndarray) -> Any:
+        return sys.modules["torch"].as_tensor(labels, device=X.device) if tensors else labels
+
     try:
-        return clone(estimator).fit(X, y, **keywords), False
+        return clone(estimator).fit(X, in_kind(y), **keywords), False
     except (ValueError, TypeError) as refusal:
         names, places = np.unique(y, return_inverse=True)
         if np.array_equal(names, np.arange(len(names))):
             raise
         try:
-            return clone(estimator).fit(X, places, **keywords), True
+            return clone(estimator).fit(X, in_kind(places), **keywords), True
         except Exception:  # an estimator may raise anything
             # The labels were not the reason, so the first error is the one to report.
             raise refusal from None
@@ -48,19 +60,19 @@ def encode(y: np.ndarray, classes: Any) -> np.ndarray:
     return labels
 
 
-def deal(labels: np.ndarray, folds: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Splits that share out every class as evenly as can be: rows are dealt in turn, class by class."""
-    if folds < 2:
-        raise InputError(f"cv must be at least 2 folds, but is {folds}.")
-    n = len(labels)
-    folds = min(folds, n)
-    if folds < 2:
+def check_folds(cv: Any, counts: np.ndarray) -> None:
+    """Refuse folds that lack a class, as scikit-learn does: each member of an ensemble is calibrated on one of them."""
+    folds = getattr(cv, "n_splits", None)
+    if folds is not None and counts.min() < folds:
         raise InputError(
-            f"Cross-fitting needs at least 2 rows, but n_samples={n}. Use cv='prefit' with a fitted estimator."
+            f"Requesting {folds}-fold cross-validation but provided less than {folds} examples for at least one class. Use "
+            "fewer folds, or ensemble=False, which calibrates on all folds together."
         )
-    fold = np.empty(n, dtype=np.intp)
-    fold[np.argsort(labels, kind="stable")] = np.arange(n) % folds
-    return [(np.flatnonzero(fold != k), np.flatnonzero(fold == k)) for k in range(folds)]
+    if isinstance(cv, LeaveOneOut):
+        raise InputError(
+            "LeaveOneOut cross-validation does not allow an ensemble: each member would be calibrated on a single row. Use "
+            "ensemble=False, which calibrates on all of them together."
+        )
 
 
 @dataclass(frozen=True)
@@ -72,12 +84,30 @@ class Fold:
     scores: np.ndarray
     model: Any
     encoded: bool
+    other_predictions: tuple[int, int]
 
-    def in_all_classes(self, n_classes: int, unseen: float) -> np.ndarray:
-        """The scores with a column for every class, ``unseen`` for those that the model does not know."""
-        scores = np.full((len(self.rows), n_classes), unseen, dtype=self.scores.dtype)
-        scores[:, self.seen] = self.scores
-        return scores
+    def part(self, rows: np.ndarray) -> Fold:
+        """The same for some of the rows."""
+        return replace(self, rows=self.rows[rows], scores=self.scores[rows])
+
+
+def fold_of_all(model: Any, X: Any, response: str, n_classes: int) -> Fold:
+    """All rows, held out from a model that was fitted on others."""
+    scores = to_numpy(scores_of(model, X, response, n_classes))
+    every = np.arange(len(scores)), np.arange(n_classes)
+    return Fold(*every, scores, model, False, other_predictions(model, X, scores))
+
+
+def pooled(folds: list[Fold], model: Any, encoded: bool, n_classes: int, unseen: float) -> Fold:
+    """The rows of all folds for one model of all classes, ``unseen`` for those that the model of a fold does not know."""
+    counts = [fold.other_predictions for fold in folds]
+    compared = sum(other for other, _ in counts), sum(rows for _, rows in counts)
+    scores = []
+    for fold in folds:
+        scores.append(np.full((len(fold.rows), n_classes), unseen, dtype=fold.scores.dtype))
+        scores[-1][:, fold.seen] = fold.scores
+    rows = np.concatenate([fold.rows for fold in folds])
+    return Fold(rows, np.arange(n_classes), np.concatenate(scores), model, encoded, compared)
 
 
 @dataclass(frozen=True)
@@ -90,7 +120,7 @@ class FoldWork:
     labels: np.ndarray
     response: str
     fit_params: dict[str, Any]
-    keep_model: bool = False
+    tensors: bool
 
     def __call__(self, train: np.ndarray, test: np.ndarray) -> Fold | None:
         n_classes = int(self.labels.max()) + 1
@@ -98,15 +128,19 @@ class FoldWork:
         if len(seen) < min(2, n_classes):
             return None  # hardly any classifier can be trained on a single class, and none learns from it
         keywords = params_of_rows(self.X, self.fit_params, indices=train)
-        model, encoded = fit_on_labels(self.estimator, rows_of(self.X, train), self.y[train], keywords)
+        model, encoded = fit_on_labels(
+            self.estimator, rows_of(self.X, train), self.y[train], keywords, self.tensors
+        )
         test = np.asarray(test)
         if test.dtype == bool:
             test = np.flatnonzero(test)
         test = test[np.isin(self.labels[test], seen)]
         if not len(test):
             return None
-        scores = scores_of(model, rows_of(self.X, test), self.response, len(seen))
-        return Fold(test, seen, scores, model if self.keep_model else None, encoded)
+        X = rows_of(self.X, test)
+        scores = to_numpy(scores_of(model, X, self.response, len(seen)))
+        compared = other_predictions(model, X, scores)
+        return Fold(test, seen, scores, model, encoded, compared)
 
 
 def tell_of_places(estimator: Any, encoded: bool, folds: list[Fold]) -> None:

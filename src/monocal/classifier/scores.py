@@ -1,16 +1,32 @@
-"""What a classifier of scikit-learn says of rows, in the form that calibrators take: logits or probabilities (n, m)."""
+"""The scores of a scikit-learn classifier in the form that calibrators take: logits or probabilities (n, m), one column a class.
+
+    SVC with decision_function_shape="ovo"      m(m-1)/2 scores of pairs  ->  m scores of classes, as "ovr" gives them
+    decision values far from 1                  scores * 2^k, about 8 between the best and the worst class of a row
+
+For three classes there are three pairs, so the number of columns alone does not tell pairs from classes.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
+from sklearn.frozen import FrozenEstimator
+from sklearn.pipeline import Pipeline
 
+from ..arrays import Array, array_namespace, is_torch, to_numpy
 from ..calibration import Calibrator
-from ..errors import InputError
+from ..data.labels import places_among
+from ..errors import InputError, warn
+from ..sklearn_private import rows_of, scores_from_pairs
 
 # What double precision can tell from 0 beside a 1.
 RESOLUTION = float(np.finfo(np.float64).eps)
+
+# Scores whose usual spread within a row is within these powers of two are taken as they are.
+_USUAL_EXPONENT, _TARGET_EXPONENT = 10, 3
+# Rows in which the predictions of an estimator are compared with its scores.
+_COMPARED = 1000
 
 
 def response_method(estimator: Any, calibrator: Calibrator) -> str:
@@ -24,29 +40,108 @@ def response_method(estimator: Any, calibrator: Calibrator) -> str:
     raise InputError(f"estimator: {type(estimator).__name__} has no {' and no '.join(names)}.")
 
 
-def resolvable(probabilities: np.ndarray) -> np.ndarray:
+def resolvable(probabilities: Any) -> Any:
     """Raise positive probabilities to what double precision can tell from 0 beside a 1.
 
     Models that multiply many densities give 1e-200 and less. Such numbers say how long the product was, not how probable
     the class is, and their logarithms would rule the fit. Zeros stay zeros: a calibrator sets them below all others.
     """
+    xp = array_namespace(probabilities)
     tiny = (probabilities > 0) & (probabilities < RESOLUTION)
-    return np.where(tiny, probabilities.dtype.type(RESOLUTION), probabilities)
+    return xp.where(tiny, xp.asarray(RESOLUTION, dtype=probabilities.dtype), probabilities)
 
 
-def scores_of(model: Any, X: Any, response: str, n_classes: int) -> np.ndarray:
-    """Logits or probabilities (n, m) of a fitted classifier."""
-    scores = np.asarray(getattr(model, response)(X))
-    if scores.dtype.kind != "f":
-        scores = scores.astype(np.float64)
+def scoring_estimator(model: Any) -> Any:
+    """The estimator whose scores the model passes on: the last step of a pipeline, the best of a search, a frozen one."""
+    while True:
+        if isinstance(model, Pipeline):
+            model = model.steps[-1][1]
+        elif isinstance(model, FrozenEstimator):
+            model = model.estimator
+        elif hasattr(model, "best_estimator_"):
+            model = model.best_estimator_
+        else:
+            return model
+
+
+def scores_pairs(model: Any) -> bool:
+    """Whether ``decision_function`` compares pairs of classes, as that of SVC and NuSVC can."""
+    return getattr(scoring_estimator(model), "decision_function_shape", None) == "ovo"
+
+
+def scores_of(model: Any, X: Any, response: str, n_classes: int) -> Any:
+    """Logits or probabilities (n, m) of a fitted classifier, of torch where it answers with a tensor, else of numpy."""
+    scores = getattr(model, response)(X)
+    scores = scores.detach() if is_torch(scores) else np.asarray(scores)
+    xp = array_namespace(scores)
+    if not xp.isdtype(scores.dtype, "real floating"):
+        scores = xp.astype(scores, xp.float64)
     if scores.ndim == 1 or (scores.ndim == 2 and scores.shape[1] == 1 and n_classes == 2):
-        scores = scores.reshape(-1, 1)
+        scores = xp.reshape(scores, (-1, 1))
         if n_classes == 2:
-            zero_or_rest = np.zeros_like(scores) if response == "decision_function" else 1 - scores
-            scores = np.hstack([zero_or_rest, scores])
+            zero_or_rest = xp.zeros_like(scores) if response == "decision_function" else 1 - scores
+            scores = xp.concat([zero_or_rest, scores], axis=1)
+    pairs = n_classes * (n_classes - 1) // 2
+    if n_classes > 2 and response == "decision_function" and scores_pairs(model) and scores.shape[1] == pairs:
+        values = to_numpy(scores)
+        scores = scores_from_pairs(values < 0, -values, n_classes)
     if scores.ndim != 2 or scores.shape[1] != n_classes:
         raise InputError(
-            f"estimator: {response} gives shape {scores.shape} for {n_classes} classes, expected one column per class. For SVC "
-            "use decision_function_shape='ovr'."
+            f"estimator: {response} gives shape {tuple(scores.shape)} for {n_classes} classes, expected one column per class. "
+            "Scores of pairs of classes cannot be calibrated: give an estimator that scores classes."
         )
     return scores if response == "decision_function" else resolvable(scores)
+
+
+def power_of_two(scores: np.ndarray) -> float:
+    """What to multiply decision values by so that calibrators can take them: 1, unless they are very large or very small.
+
+    By a power of two nothing is rounded, so the order and the ties of the classes stay.
+    """
+    known = (
+        np.where(np.isinf(scores), np.nan, scores).astype(np.float64) / 2
+    )  # halves: differences do not overflow
+    known = known[~np.isnan(known).all(axis=1)]
+    spread = np.nanmax(known, axis=1, initial=-np.inf) - np.nanmin(known, axis=1, initial=np.inf)
+    spread = spread[spread > 0]
+    if not len(spread):
+        return 1.0
+    exponent = int(np.frexp(np.median(spread))[1]) + 1
+    if abs(exponent) <= _USUAL_EXPONENT:
+        return 1.0
+    limit = np.finfo(scores.dtype).maxexp - 8
+    return float(2.0 ** np.clip(_TARGET_EXPONENT - exponent, -limit, limit))
+
+
+def other_predictions(model: Any, X: Any, scores: Array) -> tuple[int, int]:
+    """In how many rows ``predict`` names a class that has not the largest score, and how many rows were compared."""
+    if not hasattr(model, "predict") or not hasattr(model, "classes_"):
+        return 0, 0
+    rows = np.unique(np.linspace(0, len(scores) - 1, _COMPARED).astype(np.intp))
+    values = to_numpy(scores)[rows]
+    predicted = to_numpy(model.predict(rows_of(X, rows)))
+    chosen = values[np.arange(len(values)), places_among(predicted, to_numpy(model.classes_))]
+    rounding = 8 * np.finfo(values.dtype).eps * np.abs(values).max(axis=1)
+    return int((chosen < values.max(axis=1) - rounding).sum()), len(values)
+
+
+def warn_of_other_predictions(estimator: Any, response: str, counts: list[tuple[int, int]]) -> None:
+    """Say where the order of the scores, which is kept, is not what ``predict`` of the estimator goes by."""
+    other, compared = (sum(numbers) for numbers in zip(*counts, strict=True))
+    if not other:
+        return
+    name = type(estimator).__name__
+    where = f"{name}.predict names another class than the largest of {response} in {other} of {compared} rows"
+    nested = estimator.get_params() if hasattr(estimator, "get_params") else {}
+    pairs = [
+        key for key, value in nested.items() if key.endswith("__decision_function_shape") and value == "ovo"
+    ]
+    if pairs and not scores_pairs(estimator):
+        raise InputError(
+            f"estimator: {where}, and {pairs[0]}='ovo' gives scores of pairs of classes, which cannot be calibrated. Set it to "
+            "'ovr'."
+        )
+    ties = (
+        " break_ties=True makes both the same." if hasattr(scoring_estimator(estimator), "break_ties") else ""
+    )
+    warn(f"{where}. The calibrated classifier keeps the order of {response}, and predicts its largest.{ties}")

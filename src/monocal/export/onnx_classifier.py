@@ -9,6 +9,7 @@ a graph that differs is not given out.
 
 from __future__ import annotations
 
+import copy
 import importlib
 import os
 import warnings
@@ -18,7 +19,6 @@ import numpy as np
 import onnx
 from onnx import helper
 from sklearn.frozen import FrozenEstimator
-from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from ..data import atomic_path
@@ -31,7 +31,7 @@ from .onnx_graph import Graph
 from .onnx_labels import rename, with_labels
 
 if TYPE_CHECKING:
-    from ..classifier import CalibratedClassifier
+    from ..classifier import CalibratedClassifier, CalibratedModel
 
 _CHECKED_ROWS = 200
 # How far scores in single precision may be off, in units of their size, and in which share of the rows: near a split of a
@@ -55,13 +55,13 @@ def classifier_to_onnx(
 ) -> onnx.ModelProto:
     """The model of `CalibratedClassifier.to_onnx`, which documents the parameters."""
     check_is_fitted(model)
-    members = getattr(model, "calibrated_classifiers_", None)
-    if members is None:
-        graph = _calibrated(model, X, output, dtype)
+    members = model.calibrated_classifiers_
+    if len(members) == 1 and len(members[0].seen) == len(model.classes_):
+        graph = _calibrated(members[0], X, output, dtype)
     else:
         check_choice(output, "output", ("probabilities", "logits"))
         parts = [_calibrated(member, X, "probabilities", dtype) for member in members]
-        places = [np.searchsorted(model.classes_, member.classes_) for member in members]
+        places = [member.seen for member in members]
         graph = mean_graph(parts, places, len(model.classes_), output=output, dtype=dtype, opset=OPSET)
     scores = next(o.name for o in graph.graph.output if o.name != "label")
     graph = with_labels(graph, scores, model.classes_, OPSET)
@@ -72,15 +72,15 @@ def classifier_to_onnx(
     return graph
 
 
-def _calibrated(model: CalibratedClassifier, X: Any, output: str, dtype: str) -> onnx.ModelProto:
+def _calibrated(model: CalibratedModel, X: Any, output: str, dtype: str) -> onnx.ModelProto:
     """One estimator with its calibrator; the label is still the estimator's."""
-    chain_of(model.calibrator_)  # first: what cannot be exported need not be converted
+    chain_of(model.calibrators[0])  # first: what cannot be exported need not be converted
     skl2onnx = _skl2onnx()
     runtime = require("onnxruntime", "onnx")
     rows = _rows(model, X, dtype)
     graph = _with_scores(_converted(skl2onnx, model, rows), model, dtype)
     _check(runtime, graph, model, rows)
-    return to_onnx(model.calibrator_, append_to=graph, tensor=_name(model), output=output, dtype=dtype)
+    return to_onnx(model.calibrators[0], append_to=graph, tensor=_name(model), output=output, dtype=dtype)
 
 
 def _skl2onnx() -> Any:
@@ -92,28 +92,31 @@ def _skl2onnx() -> Any:
         ) from error
 
 
-def _rows(model: CalibratedClassifier, X: Any, dtype: str) -> Any:
+def _rows(model: CalibratedModel, X: Any, dtype: str) -> Any:
     """Rows to learn the types of the features from, and to compare the graph with the estimator on."""
     if X is None:
-        if not hasattr(model, "n_features_in_") or hasattr(model, "feature_names_in_"):
+        if not hasattr(model.estimator, "n_features_in_") or hasattr(model.estimator, "feature_names_in_"):
             raise InputError(
                 "to_onnx: the estimator was fitted on columns with names, or on something else than numbers, whose types the "
                 "graph needs to know. Pass some rows as X."
             )
-        X = np.random.default_rng(0).normal(size=(_CHECKED_ROWS, model.n_features_in_))
+        X = np.random.default_rng(0).normal(size=(_CHECKED_ROWS, model.estimator.n_features_in_))
     X = X[:_CHECKED_ROWS]
     return X if hasattr(X, "columns") else np.asarray(X).astype(dtype)
 
 
-def _converted(skl2onnx: Any, model: CalibratedClassifier, rows: Any) -> onnx.ModelProto:
+def _converted(skl2onnx: Any, model: CalibratedModel, rows: Any) -> onnx.ModelProto:
     """The estimator's graph, with the scores that the calibrator was fitted on as a plain tensor where it can give them."""
-    estimator = model.estimator_
+    from ..classifier import scores_pairs, scoring_estimator
+
+    estimator = model.estimator
     while isinstance(estimator, FrozenEstimator):
         estimator = estimator.estimator
-    last = estimator
-    while isinstance(last, Pipeline):
-        last = last.steps[-1][1]
-    raw = {"raw_scores": True} if model._response == "decision_function" else {}
+    if scores_pairs(estimator):  # the calibrator was fitted on scores of classes
+        estimator = copy.deepcopy(estimator)
+        scoring_estimator(estimator).decision_function_shape = "ovr"
+    last = scoring_estimator(estimator)
+    raw = {"raw_scores": True} if model.response == "decision_function" else {}
     refused: Exception | None = None
     for options in ({"zipmap": False, **raw}, raw):
         try:
@@ -132,41 +135,40 @@ def _converted(skl2onnx: Any, model: CalibratedClassifier, rows: Any) -> onnx.Mo
             refused = error
             break
     raise InputError(
-        f"skl2onnx cannot convert the {type(last).__name__} with its {model._response}: {' '.join(str(refused).split())} "
+        f"skl2onnx cannot convert the {type(last).__name__} with its {model.response}: {' '.join(str(refused).split())} "
         f"{_ADVICE}"
     ) from refused
 
 
-def _name(model: CalibratedClassifier) -> str:
-    return "logits" if model.calibrator_.input == "logits" else "uncalibrated_probabilities"
+def _name(model: CalibratedModel) -> str:
+    return "logits" if model.calibrators[0].input == "logits" else "uncalibrated_probabilities"
 
 
-def _with_scores(graph: onnx.ModelProto, model: CalibratedClassifier, dtype: str) -> onnx.ModelProto:
+def _with_scores(graph: onnx.ModelProto, model: CalibratedModel, dtype: str) -> onnx.ModelProto:
     """The same with its second output brought to the form of the calibrator's input."""
     from ..classifier import RESOLUTION
 
     rename(graph.graph, "probabilities", "uncalibrated")
     g = Graph(OPSET, dtype, prefix="scores/")
     scores = g.cast("scores", dtype)
-    if model._response == "predict_proba":
+    if model.response == "predict_proba":
         least = g.constant(RESOLUTION)
         tiny = g.op("And", g.op("Greater", scores, g.constant(0.0)), g.op("Less", scores, least))
         scores = g.op("Where", tiny, least, scores)
-    elif len(model.classes_) == 2:
-        scores = g.op("Mul", scores, g.constant(0.5))
+    else:
+        factor = model.scale * (0.5 if len(model.seen) == 2 else 1.0)
+        scores = scores if factor == 1 else g.op("Mul", scores, g.constant(factor))
     g.rename(scores, _name(model))
     graph.graph.node.extend(g.nodes)
     graph.graph.initializer.extend(g.constants)
     kind = helper.np_dtype_to_tensor_dtype(g.dtype)
     del graph.graph.output[1]
-    graph.graph.output.append(helper.make_tensor_value_info(_name(model), kind, [None, len(model.classes_)]))
+    graph.graph.output.append(helper.make_tensor_value_info(_name(model), kind, [None, len(model.seen)]))
     return graph
 
 
-def _check(runtime: Any, graph: onnx.ModelProto, model: CalibratedClassifier, rows: Any) -> None:
-    from ..classifier import scores_of
-
-    expected = scores_of(model.estimator_, rows, model._response, len(model.classes_)).astype(np.float64)
+def _check(runtime: Any, graph: onnx.ModelProto, model: CalibratedModel, rows: Any) -> None:
+    expected = model.scores(rows).astype(np.float64)
     session = runtime.InferenceSession(graph.SerializeToString(), providers=["CPUExecutionProvider"])
     given = session.get_inputs()
     in_columns = hasattr(rows, "columns")
@@ -175,13 +177,13 @@ def _check(runtime: Any, graph: onnx.ModelProto, model: CalibratedClassifier, ro
     size = np.abs(expected).max(axis=1, initial=1.0)
     if found.shape == expected.shape:
         shift = (
-            (found - expected).mean(axis=1, keepdims=True) if model._response == "decision_function" else 0.0
+            (found - expected).mean(axis=1, keepdims=True) if model.response == "decision_function" else 0.0
         )
         off = np.abs(found - expected - shift).max(axis=1) / size
     else:
         off = np.full(len(expected), np.inf)
     if np.mean(~(off <= _TOLERANCE)) > _STRAY:
         raise InputError(
-            f"The graph that skl2onnx makes of {type(model.estimator_).__name__} gives another {model._response} than the "
+            f"The graph that skl2onnx makes of {type(model.estimator).__name__} gives another {model.response} than the "
             f"estimator itself (by up to {off.max():.2g} of its size), so nothing is exported. {_ADVICE}"
         )

@@ -11,14 +11,14 @@ from ..calibration.group_scales import GroupScales
 from ..calibration.published import Published
 from ..calibration.ramps import Ramp, RampFactors
 from ..calibration.rank_map import RankMap
-from ..classifier import CalibratedClassifier
+from ..classifier import CalibratedClassifier, CalibratedModel
 from ..registry import calibrators
 from ..rows.context import Column, ContextReader
 from ..solver import Solution, Status, Step
 
 _TYPES: tuple[type, ...] = (
     *(one.cls for one in calibrators()),
-    *(Published, CalibratedClassifier, RankMap, Ramp, RampFactors, Adjustment, GroupScales),
+    *(Published, CalibratedClassifier, CalibratedModel, RankMap, Ramp, RampFactors, Adjustment, GroupScales),
     *(Column, ContextReader, Solution, Status, Step),
 )
 

@@ -19,6 +19,7 @@ from sklearn.base import clone
 from ..arrays import to_numpy
 from ..calibration.base import Calibrator
 from ..calibration.conditional import ConditionalMCCT
+from ..calibration.cone import SMALLEST
 from ..errors import InputError
 from ..validation import check_number
 from .folds import folds_of, out_of_fold
@@ -30,9 +31,9 @@ class Stacked(Calibrator):
 
     Parameters
     ----------
-    stages : sequence of Calibrator or None
-        Not fitted, the first to be applied first; each with ``input="logits"``. They are copied. None: `StructuredScaling`, then
-        `ConditionalMCCT`.
+    stages : sequence of Calibrator, Calibrator or None
+        Not fitted, the first to be applied first; each with ``input="logits"``. They are copied. One calibrator is a sequence of
+        one. None: `StructuredScaling`, then `ConditionalMCCT`.
     folds : int
         Parts to hold out in turn. Rows are dealt by their content, equal rows together, so the folds do not depend on the order
         of the rows.
@@ -61,7 +62,7 @@ class Stacked(Calibrator):
 
     def __init__(
         self,
-        stages: Sequence[Calibrator] | None = None,
+        stages: Sequence[Calibrator] | Calibrator | None = None,
         *,
         folds: int = 5,
         input: str = "logits",
@@ -89,7 +90,9 @@ class Stacked(Calibrator):
 
     def _unfitted(self, n_classes: int = 2) -> Sequence[Calibrator]:
         """The stages to fit for so many classes."""
-        return [StructuredScaling(), ConditionalMCCT(by_class=False)] if self.stages is None else self.stages
+        if self.stages is None:
+            return [StructuredScaling(), ConditionalMCCT(by_class=False)]
+        return [self.stages] if isinstance(self.stages, Calibrator) else self.stages
 
     def _fit(self, logits: np.ndarray, labels: np.ndarray, weight: np.ndarray | None) -> None:
         check_number(self.folds, "folds", least=2, whole=True)
@@ -100,7 +103,7 @@ class Stacked(Calibrator):
             model = clone(stage).fit(logits, labels, weight)
             fitted.append(model)
             if place < len(stages) - 1:
-                logits = out_of_fold(_settled(stage, model), logits, labels, weight, fold)
+                logits = _distinct(out_of_fold(_settled(stage, model), logits, labels, weight, fold))
         self.stages_ = fitted
 
     def _calibrate(self, logits: np.ndarray) -> np.ndarray:
@@ -122,11 +125,21 @@ def _settled(stage: Calibrator, model: Calibrator) -> Calibrator:
     return stage
 
 
+def _distinct(logits: np.ndarray) -> np.ndarray:
+    """Logits that a stage has flattened, where its best temperature is infinite, as the ties that they are meant to be: the next
+    stage would refuse differences of 1e-7 for their unit."""
+    available = ~np.isinf(logits)
+    top = logits.max(axis=1, where=available, initial=-np.inf)
+    if (top - logits.min(axis=1, where=available, initial=np.inf)).max() >= SMALLEST:
+        return logits
+    return np.where(available, 0.0, logits).astype(logits.dtype)
+
+
 def check_stages(given: Any) -> list[Calibrator]:
     try:
         stages = list(given)
     except TypeError:
-        stages = [given]
+        stages = [given]  # to be refused below
     for stage in stages:
         if not isinstance(stage, Calibrator):
             raise InputError(

@@ -1,0 +1,193 @@
+"""Scores of every kind: of pairs of classes, of any size, as tensors, and with an order that `predict` does not go by."""
+
+import os
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.datasets import load_iris, load_wine, make_classification
+from sklearn.ensemble import BaggingClassifier
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression, SGDClassifier
+from sklearn.model_selection import FixedThresholdClassifier, GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC, LinearSVC, NuSVC
+
+import monocal as mc
+
+PAIRS = {"decision_function_shape": "ovo"}
+
+
+@pytest.mark.parametrize("classes", [3, 4])
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda svc: svc,
+        lambda svc: make_pipeline(StandardScaler(), svc),
+        lambda svc: GridSearchCV(svc, {"kernel": ["rbf"]}, cv=2),
+    ],
+    ids=["alone", "pipeline", "search"],
+)
+@pytest.mark.parametrize("make", [SVC, NuSVC])
+def test_scores_of_pairs_are_not_taken_for_scores_of_classes(make, wrap, classes):
+    X, y = make_classification(
+        200, 5, n_informative=5, n_redundant=0, n_classes=classes, class_sep=3, random_state=0
+    )
+    pairs, classwise = (wrap(make(decision_function_shape=shape)) for shape in ("ovo", "ovr"))
+    expected = mc.CalibratedClassifier(classwise, cv=3).fit(X, y)
+    assert expected.score(X, y) > 0.9
+    for ensemble in (False, True):
+        found = mc.CalibratedClassifier(pairs, cv=3, ensemble=ensemble).fit(X, y)
+        if not ensemble:
+            np.testing.assert_array_equal(found.predict_proba(X), expected.predict_proba(X))
+        assert found.score(X, y) > 0.9
+    fitted = pairs.fit(X, y)
+    given = mc.CalibratedClassifier(classwise.fit(X, y), cv="prefit").fit(X, y).predict_proba(X)
+    for estimator, cv in ((fitted, "prefit"), (FrozenEstimator(fitted), 5)):
+        found = mc.CalibratedClassifier(estimator, cv=cv).fit(X, y)
+        np.testing.assert_array_equal(found.predict_proba(X), given)
+
+
+def test_scores_of_pairs_that_cannot_be_told_are_refused():
+    X, y = load_iris(return_X_y=True)
+    bags = BaggingClassifier(SVC(**PAIRS), n_estimators=2, random_state=0)
+    with pytest.raises(
+        mc.InputError, match=r"estimator__decision_function_shape='ovo' gives scores of pairs"
+    ):
+        mc.CalibratedClassifier(bags).fit(X, y)
+    X, y = make_classification(200, 5, n_informative=5, n_redundant=0, n_classes=4, random_state=0)
+    with pytest.raises(mc.InputError, match=r"gives shape \(\d+, 6\) for 4 classes.*pairs of classes"):
+        mc.CalibratedClassifier(bags).fit(X, y)
+
+
+def test_predictions_that_are_not_the_largest_score_are_named():
+    X, y = make_classification(
+        600, 8, n_informative=6, n_classes=6, n_clusters_per_class=1, class_sep=0.5, random_state=0
+    )
+    with pytest.warns(UserWarning, match=r"SVC\.predict names another class .* rows.*break_ties=True"):
+        model = mc.CalibratedClassifier(SVC()).fit(X, y)
+    largest = model.estimator_.decision_function(X).argmax(axis=1)
+    np.testing.assert_array_equal(model.predict(X), largest)
+    agreed = mc.CalibratedClassifier(SVC(break_ties=True)).fit(X, y)
+    np.testing.assert_array_equal(agreed.predict(X), agreed.estimator_.predict(X))
+    moved = FixedThresholdClassifier(LogisticRegression(), threshold=2.0, response_method="decision_function")
+    with pytest.warns(UserWarning, match=r"FixedThresholdClassifier\.predict names another class than the"):
+        mc.CalibratedClassifier(moved).fit(X, y > 2)
+
+
+class Scaled(LinearSVC):
+    """Decision values in another unit."""
+
+    unit = 1.0
+
+    def decision_function(self, X):
+        return super().decision_function(X) * self.unit
+
+
+@pytest.mark.parametrize("method", ["mcct", "temperature", "conditional", "structured"])
+@pytest.mark.parametrize("exponent", [37, 120, 1000, -40, -120, -1000])
+@pytest.mark.parametrize("classes", [2, 4])
+def test_decision_values_of_any_size(exponent, method, classes):
+    X, y = make_classification(
+        300, 6, n_informative=4, n_classes=classes, n_clusters_per_class=1, flip_y=0.2, random_state=0
+    )
+
+    def fitted(power):
+        estimator = type("Scaled", (Scaled,), {"unit": 2.0**power})
+        return mc.CalibratedClassifier(estimator(random_state=0), method, cv=3).fit(X, y)
+
+    far, near = (
+        fitted(exponent),
+        fitted(11 if exponent > 0 else -15),
+    )  # of which the usual size is made as well
+    np.testing.assert_array_equal(far.predict_proba(X), near.predict_proba(X))
+    scale = far.calibrated_classifiers_[0].scale
+    assert np.frexp(scale)[0] == 0.5
+    assert near.calibrated_classifiers_[0].scale != scale != 1
+    plain = fitted(0)
+    assert plain.calibrated_classifiers_[0].scale == 1
+    assert mc.metrics.nll(far.predict_proba(X), y) == pytest.approx(
+        mc.metrics.nll(plain.predict_proba(X), y), abs=0.02
+    )
+
+
+@pytest.mark.parametrize("ensemble", [False, True])
+def test_an_estimator_of_large_decision_values(ensemble):
+    X, y = load_wine(return_X_y=True)
+    model = mc.CalibratedClassifier(SGDClassifier(random_state=0), ensemble=ensemble).fit(X, y)
+    p = model.predict_proba(X)
+    assert np.isfinite(p).all()
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).predict_proba(X), p)
+
+
+def test_the_default_estimator(problem):
+    X, X_test, y, _ = problem
+    model = mc.CalibratedClassifier(cv=2).fit(X, y)
+    assert isinstance(model.estimator_, LinearSVC)
+    again = mc.CalibratedClassifier(LinearSVC(random_state=0), cv=2).fit(X, y)
+    np.testing.assert_array_equal(model.predict_proba(X_test), again.predict_proba(X_test))
+
+
+def _torch_classifier(torch):
+    class Means(ClassifierMixin, BaseEstimator):
+        """Nearest mean, in tensors only."""
+
+        def fit(self, X, y):
+            assert y.device == X.device
+            self.classes_, places = torch.unique(y, return_inverse=True)
+            self.means_ = torch.stack([X[places == k].mean(dim=0) for k in range(len(self.classes_))])
+            return self
+
+        def decision_function(self, X):
+            scores = -torch.cdist(X, self.means_).requires_grad_()
+            return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
+
+        def predict(self, X):
+            return self.classes_[torch.cdist(X, self.means_).argmin(dim=1)]
+
+    return Means()
+
+
+@pytest.mark.parametrize("ensemble", [False, True])
+@pytest.mark.parametrize("classes", [2, 4])
+def test_tensors_in_tensors_out(classes, ensemble):
+    torch = pytest.importorskip("torch")
+    X, y = make_classification(
+        300, 6, n_informative=4, n_classes=classes, n_clusters_per_class=1, flip_y=0.2, random_state=0
+    )
+    X, y = torch.tensor(X), torch.tensor(2 * y + 1)
+    model = mc.CalibratedClassifier(_torch_classifier(torch), cv=3, ensemble=ensemble).fit(X, y)
+    p, predicted = model.predict_proba(X), model.predict(X)
+    assert p.shape == (300, classes)
+    assert predicted.dtype == torch.int64
+    assert torch.equal(predicted, 2 * p.argmax(dim=1) + 1)
+    assert model.score(X, y) == float((predicted == y).double().mean()) > 0.6
+    fitted = _torch_classifier(torch).fit(X, y)
+    prefit = mc.CalibratedClassifier(fitted, cv="prefit").fit(X, y.numpy())
+    assert torch.equal(prefit.predict_proba(X).argmax(dim=1), prefit.predict(X) // 2)
+
+
+_DISPATCH = """
+import numpy as np, sklearn, torch, monocal as mc
+from sklearn.datasets import load_iris
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+X, y = load_iris(return_X_y=True)
+expected = mc.CalibratedClassifier(LinearDiscriminantAnalysis(), "temperature").fit(X, y).predict_proba(X)
+with sklearn.config_context(array_api_dispatch=True):
+    for labels in (y, torch.tensor(y)):
+        model = mc.CalibratedClassifier(LinearDiscriminantAnalysis(), "temperature").fit(torch.tensor(X), labels)
+        p = model.predict_proba(torch.tensor(X))
+        assert torch.is_tensor(p) and torch.is_tensor(model.predict(torch.tensor(X)))
+        np.testing.assert_allclose(p.numpy(), expected, atol=1e-6)
+        assert model.score(torch.tensor(X), labels) > .9
+"""
+
+
+def test_numpy_labels_of_tensors_where_scikit_learn_computes_with_tensors():
+    pytest.importorskip("torch")
+    environment = {**os.environ, "SCIPY_ARRAY_API": "1"}
+    subprocess.run([sys.executable, "-c", _DISPATCH], env=environment, check=True)
