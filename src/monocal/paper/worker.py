@@ -90,7 +90,7 @@ def _computed(cell: Cell) -> dict[str, Any]:
         "uncertain_top_changed": audit.uncertain.share_top1_changed,
     }
     floor = mc.ece_floor(after, truth)
-    metrics |= {"ece_floor": floor.median, "ece_band": floor.high}
+    metrics |= {"ece_floor": floor.median, "ece_band": float(np.quantile(floor.draws, 0.975))}
     return {
         "metrics": {name: float(value) for name, value in metrics.items()},
         "rows": {"cal": len(rows), "test": len(truth), "uncertain": audit.uncertain.rows},
