@@ -196,7 +196,7 @@ def _compute(trial: Trial) -> dict[str, Any]:
         "top_changed": audit.all.share_top1_changed,
         "uncertain_top_changed": audit.uncertain.share_top1_changed,
         "ece_floor": floor.median,
-        "ece_band": floor.high,
+        "ece_band": np.quantile(floor.draws, 0.975),
     }
     fitted = _fitted(trial, calibrator, logits, labels)
     return {"metrics": {k: float(v) for k, v in metrics.items()}, "times": times, "fitted": fitted}

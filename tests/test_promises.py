@@ -25,6 +25,7 @@ NAMED = sorted({test for note in NOTES.values() for test in TEST.findall(note)} 
 def blocks(text):
     """Paragraphs, list items and rows of tables, each as one string; no headings, no code, no footnotes."""
     text = NOTE.sub("", re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE))
+    text = re.sub(r"^<!-- .* -->$", "", text, flags=re.MULTILINE)  # where a benchmark writes its table
     text = re.sub(r"^(#|- |\|)", r"\n\1", text, flags=re.MULTILINE)
     parts = (part.strip() for part in re.split(r"\n\s*\n", text))
     parts = [part for part in parts if part and not part.startswith("#")]

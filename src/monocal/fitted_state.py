@@ -298,6 +298,7 @@ _RULES: dict[str, Callable[[Calibrator, Any, str], None]] = {
     "inverse_weights_": _positive,
     "coefficients_": _not_negative,
     "temperature_": _positive,
+    "n_rows_": _positive,
     "scale_": _positive,
     "table_": _rising,
     "layers_": _chained,

@@ -446,3 +446,9 @@ def _reject_rows(flags: Array, name: str, what: str, advice: str, first_row: int
     row = _first(flags)
     if row is not None:
         raise InputError(f"{name} {what}: first in row {first_row + row}. {advice}")
+
+
+def effective_rows(weight: np.ndarray) -> float:
+    """``(sum w)^2 / sum w^2``: as many rows of equal weight say as much as these; 0 without any weight."""
+    squares = float(weight @ weight)
+    return float(weight.sum()) ** 2 / squares if squares else 0.0

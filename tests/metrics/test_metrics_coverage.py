@@ -1,6 +1,6 @@
 """Intervals hold the truth about as often as they say; tests reject it about as rarely. Small and seeded.
 
-`benchmarks/interval_coverage.py` does the same at length; its worlds and its truths are used here.
+`benchmarks/statistics_check.py` does the same at length; its worlds and its truths are used here.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import interval_coverage as coverage
 import monocal as mc
+import statistics_check as coverage
 
 TRIALS = 80
 # Of 80 trials that cover with 95 %, fewer than 69 succeed once in a thousand times.
@@ -20,8 +20,9 @@ LEAST = 69
     ("kind", "m"), [("calibrated", 10), ("almost", 2), ("a little too sure", 100), ("too sure", 10)]
 )
 def test_intervals_cover(kind, m):
-    covered = coverage.cover((kind, 500, m, coverage.SHOWN, TRIALS, 60))
-    for name, (truth, own) in covered.items():
+    covered = coverage.cover(coverage.World(kind, m), 500, coverage.SHOWN, TRIALS, 60)
+    for name, (shown, truth, own) in covered.items():
+        assert shown == 1, name
         assert truth * TRIALS >= LEAST, name
         assert own == 1, name
 
@@ -30,7 +31,7 @@ def test_intervals_of_errors_are_not_all_of_the_line():
     """An interval of a large error excludes 0, and more rows make it narrower."""
     widths = []
     for n in (1000, 4000):
-        probs, _, labels = coverage.draw("too sure", n, 10, np.random.default_rng(0))
+        probs, _, labels, _ = coverage.draw(coverage.World("too sure", 10), n, np.random.default_rng(0))
         ece = mc.evaluate(probs, labels, metrics="ece", n_boot=100)["ece"]
         assert ece.low > 0.05
         widths.append(ece.high - ece.low)
@@ -39,7 +40,7 @@ def test_intervals_of_errors_are_not_all_of_the_line():
 
 def test_paired_tests_keep_their_level():
     names = ["nll", "brier"]
-    rejected = coverage.reject(("too sure", 300, 5, names, 150, 100))
+    rejected = coverage.reject(coverage.World("too sure", 5), 300, names, 150, 100)
     for name in names:
         assert rejected[name] <= 0.1, name
     assert max(rejected.values()) > 0

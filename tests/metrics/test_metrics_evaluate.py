@@ -128,11 +128,49 @@ def test_what_is_certain_or_infinite_has_an_honest_interval():
     right = mc.evaluate(np.eye(3)[[0, 1, 2] * 20], [0, 1, 2] * 20, n_boot=10)
     assert right["accuracy"].low == pytest.approx(60 / (60 + 1.96**2), abs=1e-3)
     assert right["accuracy"].high == 1
-    assert (right["nll"].low, right["nll"].high) == (0, 0)
+    assert right["nll"].low is None
+    assert right["nll"].reason.startswith("too few rows of the rare class (0 wrong")
+    assert "no interval: too few rows of the rare class" in str(right)
+    assert right.to_dict()["metrics"]["nll"]["reason"] == right["nll"].reason
     wrong = mc.evaluate(np.eye(3)[[0, 1, 2] * 20], [1, 1, 2] * 20, n_boot=10)
     assert wrong["nll"].value == np.inf
     assert wrong["nll"].low is wrong["nll"].high is None
     assert wrong["brier"].low <= wrong["brier"].value <= wrong["brier"].high
+
+
+def coverage_of(metrics, true, n, rare, weight, trials=200):
+    """Share of intervals that hold the truth, and how many are shown, where ``rare`` of the rows have class 1 and are missed."""
+    probs, held = np.tile([1 - rare, rare], (n, 1)), {name: [] for name in metrics}
+    for seed in range(trials):
+        labels = (np.random.default_rng([seed, n]).random(n) < rare).astype(int)
+        found = mc.evaluate(
+            probs, labels, metrics=metrics, n_boot=40, sample_weight=np.where(labels, weight, 1.0), seed=seed
+        )
+        for name in metrics:
+            if found[name].low is not None:
+                held[name].append(found[name].low <= true(name) <= found[name].high)
+    return held
+
+
+@pytest.mark.parametrize(("n", "rare"), [(100, 0.01), (1000, 0.001), (200, 0.01), (50, 0.05)])
+def test_hardly_seen_losses_have_no_interval(n, rare):
+    """The interval of their mean would hold it in 58 to 78 % of samples."""
+    held = coverage_of(["nll", "brier", "ece"], lambda name: 0.0, n, rare, 1.0, trials=60)
+    assert all(len(shown) <= 1 for shown in held.values())
+
+
+@pytest.mark.parametrize(("n", "rare", "weight"), [(1000, 0.02, 1.0), (2000, 0.02, 10.0)])
+def test_intervals_hold_the_truth_of_a_rare_class_and_of_class_weights(n, rare, weight):
+    share = rare * weight / (rare * weight + 1 - rare)  # of the rare class, in weights
+    true = {
+        "nll": -share * np.log(rare) - (1 - share) * np.log1p(-rare),
+        "brier": 2 * share * (1 - rare) ** 2 + 2 * (1 - share) * rare**2,
+        "accuracy": 1 - share,
+        "ece": share - rare,
+    }
+    for name, held in coverage_of(list(true), true.get, n, rare, weight).items():
+        assert len(held) == 200, name
+        assert 0.9 <= np.mean(held) <= 0.99, name  # two standard deviations about 92 and 98 %
 
 
 @pytest.mark.parametrize("metric", sorted(set(M.METRICS) - set(MEANS)))
@@ -180,6 +218,23 @@ def test_infinite_losses_compare():
     bad = np.eye(2)[1 - labels]
     assert M.compare(probs, bad, labels, "nll", n_boot=20).verdict == "A is better"
     assert M.compare(bad, bad, labels, "nll", n_boot=20).verdict == "undecided"
+
+
+@pytest.mark.parametrize("metric", ["ece", "top_label_ece"])
+def test_what_is_called_more_than_chance_lies_outside_what_chance_does(metric):
+    """The flag and the interval shown with it are of one test, at every level, number of draws and size."""
+    flagged = 0
+    for seed in range(120):
+        rng = np.random.default_rng(seed)
+        n, level = int(rng.integers(20, 400)), float(rng.choice([0.5, 0.8, 0.9, 0.95, 0.99]))
+        probs = rng.dirichlet(np.ones(3), size=n).round(1 + seed % 3)
+        probs /= probs.sum(axis=1, keepdims=True)
+        labels = (rng.random((n, 1)) > np.cumsum(probs, axis=1)).sum(axis=1).clip(max=2)
+        floor = mc.ece_floor(probs, labels, int(rng.choice([9, 19, 99, 200])), metric=metric, level=level)
+        assert floor.low == 0
+        assert floor.more_than_chance == (floor.observed > floor.high) == (floor.p_value <= 1 - level + 1e-9)
+        flagged += floor.more_than_chance
+    assert 5 < flagged < 60
 
 
 def test_the_floor_is_the_ece_of_calibrated_predictors():

@@ -59,6 +59,49 @@ def test_false_alarms_over_whole_streams_are_rare():
     assert alarms <= 12  # 40 alpha; a few per cent is what it is
 
 
+@pytest.mark.parametrize("seed", [0, 5])
+def test_the_noise_of_a_fit_on_few_rows_is_no_change(seed, tmp_path):
+    """Confidences off as those of a fit on 300 rows are: an alarm without the number of rows, none with it, one for a drift."""
+    rng = np.random.default_rng(seed)
+    truth = rng.dirichlet(np.ones(5) / 2, size=60_000)
+    labels = (rng.random((60_000, 1)) > truth.cumsum(axis=1)).sum(axis=1).clip(max=4)
+    logits = 2 * np.log(truth)
+
+    class Noisy:
+        """Temperature scaling as a fit on 300 rows may leave it: 20 % too sure."""
+
+        n_rows_ = 300.0
+
+        def predict_proba(self, X):
+            e = np.exp(0.6 * X)
+            return e / e.sum(axis=1, keepdims=True)
+
+    cal = Noisy()
+    kinds = [a.kind for a in mc.Monitor().update(cal.predict_proba(logits), labels).alarms]
+    assert kinds == ["calibration"]
+    found = mc.monitor([(logits, labels)], calibrator=cal)
+    assert found.fitted_rows == 300
+    assert not found.alarms
+    found.save(tmp_path / "state.json")
+    again = mc.Monitor.load(tmp_path / "state.json")
+    assert again.fitted_rows == 300
+    drifted = again.update(cal.predict_proba(2 * logits[:10_000]), labels[:10_000])
+    assert "calibration" in [a.kind for a in drifted.alarms]
+    assert again.restart().fitted_rows is None
+
+
+def test_the_rows_of_a_fit_are_those_of_the_calibrator_or_of_the_reference():
+    data = mc.data.synthetic(900, 4, seed=1)
+    weight = np.where(np.arange(900) % 10 == 0, 10.0, 1.0)
+    assert mc.TemperatureScaling().fit(data.values, data.labels).n_rows_ == 900
+    weighted = mc.MCCT().fit(data.values, data.labels, sample_weight=weight)
+    assert weighted.n_rows_ == pytest.approx(weight.sum() ** 2 / (weight**2).sum())
+    assert mc.monitor([], calibrator=weighted).fitted_rows == weighted.n_rows_
+    assert mc.Monitor(weighted.predict_proba(data.values)).fitted_rows == 900
+    with pytest.raises(mc.InputError, match="fitted_rows"):
+        mc.Monitor(fitted_rows=0)
+
+
 def test_the_frequency_test_is_fisher_exact_and_its_levels_sum_to_alpha():
     p, _ = exact_test(np.array([40, 60]), np.array([22, 8]))
     one_sided = min(fisher_exact([[40, 60], [22, 8]], side).pvalue for side in ("less", "greater"))

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 
 from sklearn.utils.validation import has_fit_parameter, validate_data
 
-from ..arrays import widened
+from ..arrays import to_numpy, widened
 from ..errors import InputError
 from ..kinds import ClassDim, with_text_names
 from ..rows.context import ContextReader
@@ -20,7 +20,7 @@ from ..rows.inputs import elsewhere, laid_out
 from ..rows.interface import Source
 from ..rows.memory import ArraySource
 from ..rows.reader import Reader
-from ..validation import check_choice
+from ..validation import check_choice, effective_rows
 from .given_rows import TakesRows, context_rows, gathered
 from .updating import OldCalibrator
 
@@ -103,10 +103,12 @@ class LearnsMap(TakesRows):
             self.n_features_in_ = source.shape[1]
         self._remember(source, dim)
         self._fit_source(source)
+        weight = source.checked.weight if isinstance(source, ArraySource) else None
+        self.n_rows_ = float(source.shape[0] if weight is None else effective_rows(to_numpy(weight)))
 
     def _remember(self, source: Source, dim: ClassDim | None) -> None:
         """What of the rows later ones are compared with, or read by."""
-        for name in ("smallest_probability_", "context_", "unseen_", "class_dim_"):
+        for name in ("smallest_probability_", "context_", "unseen_", "class_dim_", "n_rows_"):
             self.__dict__.pop(name, None)
         if dim is not None and dim.classes is not None:
             validate_data(self, dim.classes, reset=True, skip_check_array=True)

@@ -98,10 +98,10 @@ def evaluate(
     print_evaluations(found, f"{title}{_intervals(next(iter(found.values())))}")
     assert floor.p_value is not None  # labels were given
     assert floor.observed is not None
-    verdict = "more than chance" if floor.p_value < 0.05 else "no more than chance can do"
+    verdict = "more than chance" if floor.more_than_chance else "no more than chance can do"
     typer.echo(
-        f"Perfectly calibrated, these rows would show an ECE of {100 * floor.median:.2f} % ({100 * floor.low:.2f} to "
-        f"{100 * floor.high:.2f} %): {100 * floor.observed:.2f} % is {verdict} ({show_p(floor.p_value)})."
+        f"Perfectly calibrated, these rows would show an ECE of {100 * floor.median:.2f} % ({100 * floor.level:g} % "
+        f"of the time at most {100 * floor.high:.2f} %): {100 * floor.observed:.2f} % is {verdict} ({show_p(floor.p_value)})."
     )
     for side, split in parts.items():
         typer.echo(f"{'' if len(parts) == 1 else side + ': '}NLL {split.nll}; Brier score {split.brier}.")

@@ -128,15 +128,16 @@ def _begin(
         watch = Monitor.load(state)
         if not restart:
             return watch
+        rows = getattr(model, "n_rows_", None)
         if reference is None:
-            return watch.restart()
-        return watch.restart(_probabilities(reading, model, reference, watch.class_names)[1])
+            return watch.restart(fitted_rows=rows)
+        return watch.restart(_probabilities(reading, model, reference, watch.class_names)[1], rows)
     if restart:
         raise InputError("--restart goes on from a --state that is there: leave it out to begin.")
     if reference is not None:
         data, given["reference"] = _probabilities(reading, model, reference, None)
         given["class_names"] = data.class_names
-    return Monitor(**given)
+    return Monitor(**given, fitted_rows=getattr(model, "n_rows_", None))
 
 
 def _check_calibrator(watch: Monitor, calibrator: Path | None, state: Path | None, restart: bool) -> None:

@@ -171,6 +171,14 @@ def print_evaluations(evaluations: Mapping[str, Evaluation], title: str = "") ->
     if print_table(["", *evaluations, _GLOSS], rows, title, drop=[_GLOSS]):
         for name in names:
             typer.echo(f"{name:<{max(map(len, names))}}  {GLOSSES[name]}")
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for side, e in evaluations.items():
+        for name in names:
+            if e[name].reason:
+                reasons.setdefault((side, e[name].reason), []).append(name)
+    for (side, reason), without in reasons.items():
+        of_side = "" if len(evaluations) == 1 else f" {side}"
+        typer.echo(f"No interval of {', '.join(without)}{of_side}: {reason}.")
 
 
 def show_p(p_value: float) -> str:

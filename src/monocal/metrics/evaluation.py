@@ -39,6 +39,8 @@ class Estimate:
     value : float
     low, high : float or None
         Ends of the interval.
+    reason : str
+        Why an interval that was asked for is missing: rows that are wrong, or right, are too few.
 
     Examples
     --------
@@ -48,19 +50,20 @@ class Estimate:
     >>> labels = np.array([0, 1, 1, 0])
     >>> found = mc.evaluate(probs, labels, metrics="accuracy", n_boot=10)["accuracy"]
     >>> found.value, round(found.low, 3), round(found.high, 3)
-    (0.75, 0.301, 0.954)
+    (0.75, 0.301, 0.987)
     """
 
     value: float
     low: float | None = None
     high: float | None = None
+    reason: str = ""
 
     def __float__(self) -> float:
         return self.value
 
     def __str__(self) -> str:
         if self.low is None or self.high is None:
-            return f"{self.value:.5f}"
+            return f"{self.value:.5f}" + (f"  no interval: {self.reason}" if self.reason else "")
         return f"{self.value:.5f}  [{self.low:.5f}, {self.high:.5f}]"
 
 
@@ -128,7 +131,9 @@ class Evaluation:
             "n_boot": self.n_boot,
             "level": self.level,
             "metrics": {
-                name: {"value": e.value, "low": e.low, "high": e.high} for name, e in self.estimates.items()
+                name: {"value": e.value, "low": e.low, "high": e.high}
+                | ({"reason": e.reason} if e.reason else {})
+                for name, e in self.estimates.items()
             },
             **groups,
         }
@@ -221,10 +226,11 @@ def evaluate(
     Notes
     -----
     An interval is meant to hold the metric of the population the rows were drawn from, and always holds its
-    estimate. ``nll`` and ``brier`` have theirs from the standard error of a mean, the accuracies Wilson's; those of
-    ``ece``, ``adaptive_ece`` and ``debiased_ece`` ask which true errors would show what was seen, for
-    noise makes an error larger. The other metrics have none, and neither has an infinite ``nll``: no way that was
-    tried covers them. ``benchmarks/interval_coverage.py`` measures the coverage.
+    estimate. ``nll`` and ``brier`` have theirs from the standard error of a mean and its skewness, the accuracies Wilson's; those
+    of ``ece``, ``adaptive_ece`` and ``debiased_ece`` ask which true errors would show what was seen, for noise makes an error
+    larger. Where fewer than five (effective) rows are wrong, or right, only the accuracies of rows of equal weight have one,
+    and ``reason`` says so. The other metrics have none, and neither has an infinite ``nll``: no way that was
+    tried covers them. ``benchmarks/statistics_check.py`` measures the coverage.
 
     References
     ----------
@@ -239,8 +245,8 @@ def evaluate(
     >>> result = mc.evaluate(cal.predict_proba(data.values), data.labels, metrics=["nll", "ece"], n_boot=100)
     >>> print(result)
     Evaluation of 2,000 samples, 5 classes, 95% intervals from 100 draws
-      nll  0.49470  [0.45527, 0.53414]
-      ece  0.01060  [0.00000, 0.02060]
+      nll  0.49470  [0.45690, 0.53601]
+      ece  0.01060  [0.00000, 0.02114]
     >>> round(result["ece"].value, 3)
     0.011
     """
@@ -291,7 +297,8 @@ def evaluate(
     values = {name: METRICS[name].value(statistics) for name in names}
     estimates = {name: Estimate(value) for name, value in values.items()}
     if n_boot:
-        ends = intervals(rows, options, names, n_boot, level, np.random.default_rng(seed))
+        ends, reasons = intervals(rows, options, names, n_boot, level, np.random.default_rng(seed))
+        estimates |= {name: Estimate(values[name], reason=reason) for name, reason in reasons.items()}
         for name, (low, high) in ends.items():
             estimates[name] = Estimate(values[name], min(low, values[name]), max(high, values[name]))
     by_group = None

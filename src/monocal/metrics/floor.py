@@ -3,7 +3,8 @@
 If confidences are honest, row i is correct with probability ``c_i`` whatever its class, so drawing
 ``Bernoulli(c_i)`` and binning gives the distribution of ECE under "perfectly calibrated": its median is the
 floor no calibrator can be expected to go below, and the share of draws at or above the observed ECE is the
-p-value of that hypothesis.
+p-value of that hypothesis. The test is one-sided, and so is the interval shown with it: from 0 to the smallest value that
+is still within chance, so that the observed ECE lies outside exactly where it is called more than chance.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from ..validation import check_choice, check_count, check_fraction
 from .outcomes import Floats, Integers, Outcomes, read_scores
 from .within import GROUP_BINS
 
+_ROUNDING = 1e-12  # of one minus the level
 _AT_A_TIME = 1 << 18  # numbers drawn at a time
 
 
@@ -28,8 +30,10 @@ class Floor:
 
     Attributes
     ----------
-    median, low, high : float
-        Of the draws: their median and the ends of the middle ``level`` of them.
+    median : float
+        Of the draws.
+    low, high : float
+        What is within chance: from 0 to the largest ECE that ``more_than_chance`` does not call so.
     observed, p_value : float or None
         ECE against the labels and share of draws that reach it, when labels were given.
     draws : (n_draws,) array
@@ -52,6 +56,11 @@ class Floor:
     p_value: float | None
     level: float
     draws: Floats = field(compare=False)
+
+    @property
+    def more_than_chance(self) -> bool:
+        """Whether the p-value is at most ``1 - level``, which is where the observed ECE exceeds ``high``."""
+        return self.p_value is not None and self.p_value <= (1 - self.level) * (1 + _ROUNDING)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, without the draws."""
@@ -92,7 +101,7 @@ def ece_floor(
     n_bins : int, optional
         Its bins: 15, or 5 for each predicted class.
     level : float
-        Share of the draws between ``low`` and ``high``.
+        Share of the draws within chance, from 0 to ``high``; one minus it is the level of the test.
     sample_weight : (n,) array, optional
     class_axis, ignore_index
         As in `evaluate`.
@@ -136,11 +145,18 @@ def ece_floor(
     cell = rows.top_bin + n_bins * rows.predicted if by_class else rows.top_bin
     correct = None if labels is None else rows.correct
     observed, draws = ece_by_chance(rows.confidence, correct, rows.weight, cell, n_draws, seed)
-    low, median, high = np.quantile(draws, [(1 - level) / 2, 0.5, (1 + level) / 2])
     p_value = None
     if observed is not None:
         p_value = float((1 + np.count_nonzero(draws >= observed)) / (1 + n_draws))
-    return Floor(float(median), float(low), float(high), observed, p_value, level, draws)
+    high = most_by_chance(draws, level)
+    return Floor(float(np.median(draws)), 0.0, high, observed, p_value, level, draws)
+
+
+def most_by_chance(draws: Floats, level: float) -> float:
+    """The largest value whose p-value ``(1 + #{draws >= value}) / (1 + #draws)`` exceeds ``1 - level``."""
+    # So many ranks from the top have a p-value small enough; of very few draws none has.
+    rejected = int((1 - level) * (len(draws) + 1) * (1 + _ROUNDING))
+    return float(np.sort(draws)[-rejected]) if rejected else 1.0
 
 
 def ece_by_chance(

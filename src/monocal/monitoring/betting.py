@@ -2,16 +2,18 @@ r"""A bet against the calibration of a stream, which grows where the stream is o
 
 What is bet against, for every row t, given all rows before it:
 
-    H0:   | P(right_t) - c_t | <= tolerance          c_t: probability of the predicted class
+    H0:   | P(right_t) - c_t | <= delta_t = tolerance + 3 sqrt(c_t (1 - c_t) / n)         c_t: probability of the predicted class
 
+The second term is three standard errors of a share among the ``n`` rows that the calibrator was fitted on: no fit knows more, and
+a stream without end would find the calibrator's own noise. It is 0 where ``n`` is not known.
 Rows without a label are not played; that a label is known must not depend on whether the prediction was right.
 
 Bet k says that the truth is ``q_k = (1 - e_k) sigmoid(a_k + b_k logit c)``: shifted or stretched, or with a share of errors that
 confidence knows nothing of. On a row it multiplies its money by
 
-    Bernoulli(right; q_k) / Bernoulli(right; c'),    c' = c + tolerance or c - tolerance, whichever lies between c and q_k,
+    Bernoulli(right; q_k) / Bernoulli(right; c'),    c' = c + delta or c - delta, whichever lies between c and q_k,
 
-and by 1 where ``q_k`` is within the tolerance. Under H0 the expected factor is at most 1. Money is put on every bet at the
+and by 1 where ``q_k`` is within ``delta``. Under H0 the expected factor is at most 1. Money is put on every bet at the
 start of every window s, a share ``1 / (s (s + 1))`` of it, because nobody knows when a drift begins:
 
     A_k(t) = (A_k(t-1) + 1 / (t (t + 1) K)) prod_{rows of window t} factor_k,        wealth(t) = sum_k A_k(t) + 1 / (t + 1).
@@ -45,10 +47,11 @@ _SHIFTED = [
 BETS = np.array(_SHIFTED + [(0.0, 1.0, e) for e in _ERRORS])
 # Probabilities of 0 and 1 are often rounded ones: one error in a million rows does not refute them.
 _LEAST = 1e-6
+_STANDARD_ERRORS = 3.0  # of a share among the rows of the fit, by which confidence may be off
 
 
-def log_factors(confidence: np.ndarray, right: np.ndarray, tolerance: float) -> np.ndarray:
-    """Logarithms of what a window (n,) multiplies the money of every bet by, (K,)."""
+def log_factors(confidence: np.ndarray, right: np.ndarray, tolerance: float | np.ndarray) -> np.ndarray:
+    """Logarithms of what a window (n,) multiplies the money of every bet by, (K,); ``tolerance`` is of all rows, or of each."""
     log_odds = logit(np.clip(confidence, _LEAST, 1.0 - _LEAST))
     upper, lower = confidence + tolerance, np.minimum(confidence - tolerance, 1.0 - _LEAST)
     out = np.empty(len(BETS))
@@ -68,6 +71,8 @@ class Bets:
     Attributes
     ----------
     tolerance : float
+    fitted_rows : float
+        Rows that the calibrator was fitted on; infinite where they are not known.
     windows : int
         How many have been seen.
     log_money : ndarray of shape (K,)
@@ -80,6 +85,7 @@ class Bets:
     """
 
     tolerance: float
+    fitted_rows: float
     windows: int
     log_money: np.ndarray
     won: np.ndarray
@@ -88,13 +94,16 @@ class Bets:
     gap: np.ndarray
 
     @classmethod
-    def begin(cls, tolerance: float) -> Bets:
+    def begin(cls, tolerance: float, fitted_rows: float = np.inf) -> Bets:
         nothing = np.zeros(len(BETS))
-        return cls(tolerance, 0, np.full(len(BETS), -np.inf), *(nothing.copy() for _ in range(4)))
+        return cls(
+            tolerance, fitted_rows, 0, np.full(len(BETS), -np.inf), *(nothing.copy() for _ in range(4))
+        )
 
     def update(self, confidence: np.ndarray, right: np.ndarray, first_row: int) -> None:
         """Play a window of labelled rows (n,), which begins at row ``first_row`` of the stream."""
-        gained = log_factors(confidence, right, self.tolerance)
+        of_fit = np.sqrt(np.clip(confidence * (1.0 - confidence), 0.0, None) / self.fitted_rows)
+        gained = log_factors(confidence, right, self.tolerance + _STANDARD_ERRORS * of_fit)
         self.windows += 1
         t = self.windows
         self.log_money = np.logaddexp(self.log_money, -np.log(t * (t + 1.0) * len(BETS))) + gained
@@ -126,6 +135,7 @@ class Bets:
         }
         return {
             "tolerance": self.tolerance,
+            "fitted_rows": self.fitted_rows if np.isfinite(self.fitted_rows) else None,
             "windows": self.windows,
             **{name: array.tolist() for name, array in arrays.items()},
         }
@@ -137,4 +147,12 @@ class Bets:
             raise ValueError("bets")
         if int(state["windows"]) < 0 or (arrays["rows"] < 0).any() or (arrays["since"] < 0).any():
             raise ValueError("bets")
-        return cls(tolerance=float(state["tolerance"]), windows=int(state["windows"]), **arrays)
+        rows = state.get("fitted_rows")  # not in files of 0.1
+        if rows is not None and not (rows > 0 and np.isfinite(rows)):
+            raise ValueError("bets")
+        return cls(
+            float(state["tolerance"]),
+            np.inf if rows is None else float(rows),
+            int(state["windows"]),
+            **arrays,
+        )

@@ -86,6 +86,10 @@ class Monitor:
         How far confidence may be from the truth without being called off: no calibrator is perfect, and a stream without end
         finds the smallest flaw.
     class_names : sequence of str, optional
+    fitted_rows : float, optional
+        Rows that the calibrator was fitted on, effective ones if they had weights: confidence may be off by three
+        standard errors of a share among so many, and by ``tolerance``. None: the rows of ``reference``; without
+        one, confidence is taken to be right within ``tolerance``, which no fit on a few hundred rows is.
 
     Attributes
     ----------
@@ -113,6 +117,7 @@ class Monitor:
     alpha: float = 0.05
     tolerance: float = 0.01
     class_names: Sequence[str] | None = None
+    fitted_rows: float | None = None
     windows: list[Window] = field(default_factory=list, init=False)
     alarms: list[Alarm] = field(default_factory=list, init=False)
     calibrator: str | None = field(
@@ -123,6 +128,8 @@ class Monitor:
         self.window, self.alpha = check_count(self.window, "window"), check_fraction(self.alpha, "alpha")
         check_number(self.tolerance, "tolerance", least=0, most=0.5)
         self.tolerance = float(self.tolerance)
+        if self.fitted_rows is not None:
+            check_number(self.fitted_rows, "fitted_rows", least=1)
         self._waiting = WaitingRows.none()
         self._n_classes: int | None = None
         self._rows = 0
@@ -133,7 +140,9 @@ class Monitor:
         counts = None if reference is None else _reference_counts(reference)
         if counts is not None:
             self._check_classes(len(counts), "reference")
-        self._bets = Bets.begin(self.tolerance)
+        if self.fitted_rows is None and counts is not None:
+            self.fitted_rows = float(counts.sum())
+        self._bets = Bets.begin(self.tolerance, np.inf if self.fitted_rows is None else self.fitted_rows)
         self._watch = None if counts is None else FrequencyWatch(self.alpha / 2, counts)
 
     def _check_classes(self, n_classes: int, name: str) -> None:
@@ -187,13 +196,15 @@ class Monitor:
             self._close(self.window)
         return self
 
-    def restart(self, reference: Any = None) -> Monitor:
+    def restart(self, reference: Any = None, fitted_rows: float | None = None) -> Monitor:
         """Begin anew after an alarm, with a calibrator that was refitted; returns the monitor itself.
 
-        What was seen stays in ``windows``; the tests begin again, with a new chance ``alpha`` of a false alarm. Without a
-        ``reference``, as in `Monitor`, the next window is what frequencies are compared with.
+        What was seen stays in ``windows``; the tests begin again, with a new chance ``alpha`` of a false alarm. ``reference`` and
+        ``fitted_rows`` are those of the new calibrator, as in `Monitor`; without a ``reference`` the next window is what
+        frequencies are compared with.
         """
         self.finish()
+        self.fitted_rows = fitted_rows
         self._begin(reference)
         self.alarms = []
         return self
@@ -312,6 +323,7 @@ class Monitor:
         monitor._n_classes, monitor._rows = state["n_classes"], int(state["rows"])
         monitor.calibrator = state.get("calibrator")
         monitor._bets = Bets.from_dict(state["bets"])
+        monitor.fitted_rows = None if np.isinf(monitor._bets.fitted_rows) else monitor._bets.fitted_rows
         empty = WaitingRows.none()
         waiting = monitor._waiting = WaitingRows(
             *(np.array(state["waiting"][f.name], getattr(empty, f.name).dtype) for f in fields(WaitingRows))
@@ -353,7 +365,7 @@ def monitor(
         Of pairs ``(X, labels)`` in the order of time, or of arrays ``X`` (n_i, m) whose labels are not known. ``X`` are
         probabilities as users got them or, with a ``calibrator``, what it takes.
     calibrator : Calibrator, optional
-        Makes probabilities of ``X``.
+        Makes probabilities of ``X``; the rows it was fitted on (``n_rows_``) are ``fitted_rows`` of the monitor.
     reference, window, alpha, tolerance, class_names
         As in `Monitor`.
     on_alarm : function, optional
@@ -373,7 +385,8 @@ def monitor(
     >>> mc.monitor(days, calibrator=cal).verdict
     'Nothing has changed as far as 3,000 rows tell, 3,000 of them with labels.'
     """
-    found = Monitor(reference, window, alpha, tolerance, class_names)
+    fitted_rows = getattr(calibrator, "n_rows_", None)
+    found = Monitor(reference, window, alpha, tolerance, class_names, fitted_rows)
     told = 0
 
     def tell() -> None:

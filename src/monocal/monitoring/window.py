@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from ..metrics.floor import ece_by_chance
+from ..metrics.floor import ece_by_chance, most_by_chance
 from ..metrics.outcomes import bin_index, equal_width_edges
 from .betting import Bets
 from .frequencies import FrequencyTest
@@ -34,7 +34,7 @@ class Window:
     over_confidence, low, high : float or None
         Confidence less accuracy, and its 95 % interval.
     ece, floor, floor_high : float or None
-        ECE, what perfect calibration shows on these rows (median), and what it exceeds one time in forty.
+        ECE, what perfect calibration shows on these rows (median), and what it exceeds one time in twenty at most.
     evidence : float
         Logarithm (base 10) of the wealth of the bet against calibration after this window.
     frequency_p, frequency_level : float or None
@@ -115,7 +115,7 @@ def seen_in(rows: WaitingRows, first_row: int, bets: Bets, test: FrequencyTest |
             "high": gap + half,
             "ece": ece,
             "floor": float(np.median(draws)),
-            "floor_high": float(np.quantile(draws, 0.975)),
+            "floor_high": most_by_chance(draws, 0.95),
         }
     return Window(
         first_row=first_row,

@@ -86,7 +86,7 @@ class MonitorDisplay:
         )
         if len(x):
             ax.fill_between(
-                x, floor, high, color=BAND, alpha=0.3, linewidth=0, label="by chance: median to 97.5 %"
+                x, floor, high, color=BAND, alpha=0.3, linewidth=0, label="by chance: median to 95 %"
             )
         ax.plot(x, ece, color=AFTER, linewidth=1.2, label="ECE of a window")
         points(ax, x, ece, ece > high, AFTER, markersize=5, **style)

@@ -86,7 +86,9 @@ def value(name: str, estimate: Estimate) -> Markup:
     """A metric with its interval beneath."""
     show = shown_as(name)
     if estimate.low is None or estimate.high is None or not np.isfinite(estimate.value):
-        return join(show(estimate.value))
+        return join(
+            show(estimate.value), el("small", f"no interval: {estimate.reason}") if estimate.reason else ""
+        )
     span = f"{show(estimate.low)} – {show(estimate.high)}".replace(" % –", " –")
     return join(show(estimate.value), el("small", span))
 

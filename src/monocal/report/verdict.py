@@ -86,9 +86,8 @@ def verdict(report: Report) -> Verdict:
 
 def trust(curve: CalibrationCurve, floor: Floor, improved: bool) -> tuple[str, str]:
     """Whether the probabilities can be trusted as they are; ``improved``: calibration clearly lowered NLL."""
-    assert floor.p_value is not None
     rows = count(curve.weight.sum())
-    if floor.p_value <= 1 - floor.level:
+    if floor.more_than_chance:
         if curve.ece < _LITTLE:
             return "fair", f"Nearly trustworthy as it is: {_off(curve)}, more than chance, but little."
         return "bad", f"Not trustworthy as it is: {_off(curve)}."
@@ -121,8 +120,7 @@ def outcome(report: Report) -> str:
     change = f"With {report.shown} ECE is {from_to(before.curve.ece, after.curve.ece, percent)}, NLL {values}"
     if nll.low > 0:
         return f"{change}: calibration made it worse on these rows."
-    assert after.floor.p_value is not None
-    if after.floor.p_value > 1 - after.floor.level:
+    if not after.floor.more_than_chance:
         if after.floor.high > _SHARP:
             return f"{change}: an error that chance explains on {count(report.n_judged)} rows."
         return f"{change}: on {count(report.n_judged)} rows, indistinguishable from perfect calibration."

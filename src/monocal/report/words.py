@@ -61,25 +61,17 @@ def on_average(curve: CalibrationCurve, floor: Floor) -> str:
     claim = f"It claims {percent(curve.mean_confidence)} on average and is right in {percent(curve.mean_accuracy)} of the cases"
     if abs(gap) < 5e-4:
         return f"{claim}."
-    return (
-        f"{claim}: {direction(gap)} by {points(gap)}{'' if _is_wrong(floor) else ', which chance explains'}."
-    )
-
-
-def _is_wrong(floor: Floor) -> bool:
-    assert floor.p_value is not None
-    return floor.p_value <= 1 - floor.level
+    return f"{claim}: {direction(gap)} by {points(gap)}{'' if floor.more_than_chance else ', which chance explains'}."
 
 
 def against_floor(floor: Floor, rows: float) -> str:
     """What the ECE means on this many rows."""
     assert floor.observed is not None
-    low, high = percent(floor.low), percent(floor.high)
-    span = "" if low == high else f" ({100 * floor.level:g} % of the time between {low} and {high})"
+    span = f" ({100 * floor.level:g} % of the time at most {percent(floor.high)})"
     told = (
         f"A perfectly calibrated model would show an ECE of {percent(floor.median)} on rows like these{span}"
     )
-    if _is_wrong(floor):
+    if floor.more_than_chance:
         return f"{told}, so {percent(floor.observed)} is more than chance."
     return f"{told}, so {percent(floor.observed)} is, on {count(rows)} rows, indistinguishable from perfect calibration."
 

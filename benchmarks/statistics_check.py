@@ -1,0 +1,363 @@
+"""Do intervals hold the truth as often as they say, and alarms come as rarely? Simulated predictors whose truth is known.
+
+    python benchmarks/statistics_check.py [--trials 200] [--only coverage alarms monitor] [--docs]
+
+Coverage: logits ``z`` are normal, labels are drawn from ``softmax(z)``, and the predictor says ``softmax(s z)``: calibrated at
+``s = 1``, too sure above, too modest below. "wave" is wrong in both directions: ``s`` goes up and down with the margin of the
+row. "rare" has two classes, the second with the probability given in every row. The truth is the metric of the population:
+of 100,000 rows with the probability of being right in place of the outcome, weights included.
+
+Alarms: tests of a hypothesis that is true, and what a false alarm costs in test NLL; among them stationary streams of 100,000
+rows after a fit on few. Monitor: honest streams, and drifts.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import softmax
+
+import monocal as mc
+import pages
+from command_line import parser_of
+from monocal.metrics import METRICS
+from monocal.metrics.outcomes import Outcomes
+from monocal.metrics.registry import Options, Statistics
+
+KINDS = {
+    "calibrated": 1.0,
+    "almost": 1.05,
+    "a little too sure": 1.2,
+    "too sure": 1.6,
+    "too modest": 0.75,
+    "wave": 1.2,
+}
+SHOWN = [name for name, metric in METRICS.items() if metric.mean or metric.error is not None]
+COLUMNS = ["nll", "brier", "accuracy", "ece", "debiased_ece", "adaptive_ece"]
+_SELDOM = 0.1  # an interval shown in fewer trials than this is not counted as shown
+
+
+class World(NamedTuple):
+    """A predictor, the number of its classes, how probable a rare second class is, and the weights of rows."""
+
+    kind: str
+    m: int = 2
+    rare: float = 0.0
+    weights: str = "equal"
+
+    @property
+    def name(self) -> str:
+        classes = f"{100 * self.rare:g} % positives" if self.rare else f"{self.m} classes"
+        weights = "" if self.weights == "equal" else f", {WEIGHTS[self.weights]}"
+        return f"{self.kind}, {classes}{weights}"
+
+
+WEIGHTS = {
+    "equal": "",
+    "class": "class 1 of weight 10",
+    "twenty": "5 % of rows of weight 20",
+    "lognormal": "log-normal weights",
+}
+
+COVERAGE: list[tuple[World, int]] = [
+    *((World(kind, rare=rare), n) for kind in ("calibrated", "too sure") for rare, n in (
+        (0.01, 100), (0.001, 1000), (0.01, 200), (0.05, 50), (0.05, 100), (0.05, 200), (0.01, 2000), (0.01, 60_000))),
+    *((World(kind, rare=0.02, weights="class"), n) for kind in ("calibrated", "too sure") for n in (200, 2000, 60_000)),
+    *((World(kind, 10), n) for kind in KINDS for n in (50, 500, 5000)),
+    *((World("calibrated", m), 60_000) for m in (2, 10)),
+    *((World("too sure", 100), n) for n in (500, 5000)),
+    *((World(kind, 10, weights=w), n) for kind in ("calibrated", "too sure") for w in ("class", "twenty", "lognormal")
+      for n in (500, 5000)),
+]  # fmt: skip
+
+
+def draw(world: World, n: int, generator: np.random.Generator) -> tuple[np.ndarray, ...]:
+    """What a predictor says, the true probabilities, labels and weights."""
+    m, scale = world.m, KINDS[world.kind]
+    if world.rare:
+        logits = np.log(np.tile([1 - world.rare, world.rare], (n, 1)))
+    else:
+        logits = (3.0 if m > 50 else 2.0) * generator.standard_normal((n, m))
+    truth = softmax(logits, axis=1)
+    sharpness = np.full((n, 1), scale)
+    if world.kind == "wave":
+        low, high = np.partition(logits, m - 2, axis=1)[:, m - 2 :].T
+        sharpness[:, 0] = 1 + 2 * (scale - 1) * np.sin(3 * (high - low))
+    labels = (generator.random((n, 1)) > np.cumsum(truth, axis=1)).sum(axis=1).clip(max=m - 1)
+    return softmax(sharpness * logits, axis=1), truth, labels, draw_weights(world.weights, labels, generator)
+
+
+def draw_weights(kind: str, labels: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+    if kind == "class":
+        return np.where(labels == 1, 10.0, 1.0)
+    if kind == "twenty":
+        return np.where(generator.random(len(labels)) < 0.05, 20.0, 1.0)
+    return generator.lognormal(size=len(labels)) if kind == "lognormal" else np.ones(len(labels))
+
+
+@cache
+def population(world: World, n: int = 100_000, seed: int = 1) -> dict[str, float]:
+    """The true value of every metric that has an interval."""
+    probs, truth, labels, _ = draw(world, n, np.random.default_rng(seed))
+    if world.weights == "class":  # the classes as they count in weights
+        truth = truth * np.where(np.arange(world.m) == 1, 10.0, 1.0)
+    weight = truth.sum(axis=1)
+    truth = truth / weight[:, None]
+    right = np.take_along_axis(truth, np.argsort(-probs, axis=1)[:, :5], axis=1)
+    rows = Outcomes.of(probs, labels, weight)
+    statistics = Statistics(replace(rows, correct=right[:, 0]), Options())
+    values = {name: float(METRICS[name].error(statistics)) for name in SHOWN if METRICS[name].error}
+
+    def mean(x: np.ndarray) -> float:
+        return float(weight @ x / weight.sum())
+
+    return values | {
+        "accuracy": mean(right[:, 0]),
+        "top_k_accuracy": mean(right.sum(axis=1)),
+        "nll": mean(-(truth * np.log(probs)).sum(axis=1)),
+        "brier": mean((probs**2).sum(axis=1) - 2 * (probs * truth).sum(axis=1) + 1),
+    }
+
+
+def cover(
+    world: World, n: int, names: list[str], trials: int, boot: int
+) -> dict[str, tuple[float, float, float]]:
+    """Of each metric: share of trials with an interval, and of those the shares that hold the truth and their own estimate."""
+    true, held = population(world), {name: np.zeros(3) for name in names}
+    for trial in range(trials):
+        generator = np.random.default_rng([trial, n, world.m, list(KINDS).index(world.kind)])
+        probs, _, labels, weight = draw(world, n, generator)
+        result = mc.evaluate(probs, labels, metrics=names, n_boot=boot, seed=trial, sample_weight=weight)
+        for name in names:
+            e = result[name]
+            if e.low is not None:
+                held[name] += [1, e.low <= true[name] <= e.high, e.low <= e.value <= e.high]
+    return {name: (c[0] / trials, c[1] / max(c[0], 1), c[2] / max(c[0], 1)) for name, c in held.items()}
+
+
+def reject(world: World, n: int, names: list[str], trials: int, boot: int) -> dict[str, float]:
+    """Share of the trials in which the paired test finds a difference of two equally good predictors."""
+    rejected = dict.fromkeys(names, 0)
+    for trial in range(trials):
+        generator = np.random.default_rng([trial, n, world.m, list(KINDS).index(world.kind), 1])
+        probs, _, labels, _ = draw(world, n, generator)
+        a, b = (softmax(np.log(probs) + generator.standard_normal(probs.shape), axis=1) for _ in range(2))
+        for name in names:
+            found = mc.metrics.compare(a, b, labels, name, n_boot=boot, seed=trial, top_k=min(5, world.m - 1))
+            rejected[name] += found.p_value <= 0.05
+    return {name: count / trials for name, count in rejected.items()}
+
+
+def coverage_table(trials: int, boot: int) -> str:
+    lines = []
+    for world, n in COVERAGE:
+        some = max(trials // 4, min(trials, 2_000_000 // n))
+        found = cover(world, n, COLUMNS, some, boot)
+        cells = [
+            f"{100 * share:.1f}" if shown == 1 else f"{100 * share:.1f} (shown in {100 * shown:.0f} %)" if shown >= _SELDOM
+            else "none" for shown, share, _ in found.values()
+        ]  # fmt: skip
+        lines.append([world.name, f"{n:,}", *cells])
+        print(lines[-1], flush=True)
+    return pages.table(["predictor", "rows", *COLUMNS], lines)
+
+
+class Alarm(NamedTuple):
+    """How often a true hypothesis was rejected, and the mean and largest rise of test NLL, where there is one."""
+
+    rate: float
+    harm: list[float]
+
+
+def floors(n: int, weights: str, trials: int) -> Alarm:
+    """ECE of calibrated predictors: more than chance?"""
+    found = 0
+    for trial in range(trials):
+        probs, _, labels, _ = draw(World("calibrated", 5), n, np.random.default_rng([trial, n]))
+        weight = draw_weights(weights, labels, np.random.default_rng([trial, n, 1]))
+        floor = mc.ece_floor(probs, labels, 200, sample_weight=weight, seed=trial)
+        found += floor.more_than_chance
+        assert floor.more_than_chance == (floor.observed > floor.high)
+    return Alarm(found / trials, [])
+
+
+def groups(n: int, weights: str, trials: int) -> Alarm:
+    """Predicted classes of calibrated predictors: any off beyond chance?"""
+    found = 0
+    for trial in range(trials):
+        probs, _, labels, _ = draw(World("calibrated", 5), n, np.random.default_rng([trial, n]))
+        weight = draw_weights(weights, labels, np.random.default_rng([trial, n, 1]))
+        told = mc.evaluate(probs, labels, metrics="ece", groups="predicted", sample_weight=weight, seed=trial)
+        found += bool(told.groups.off.any())
+    return Alarm(found / trials, [])
+
+
+def noise_column(n: int, weights: str, trials: int, by_class: bool = False) -> Alarm:
+    """Is a column of noise used by the second stage, or the predicted class where classes do not differ?"""
+    found, harm = 0, []
+    test = mc.data.synthetic(4000, 5, seed=10_000)
+    for trial in range(trials):
+        rng = np.random.default_rng([trial, n])
+        data = mc.data.synthetic(n, 5, seed=trial)
+        weight = None if weights == "equal" else draw_weights(weights, data.labels, rng)
+        group, other = (rng.integers(0, 5, k).astype(str) for k in (n, 4000))
+        plain = mc.ConditionalMCCT(by_class=False).fit(data.values, data.labels, sample_weight=weight)
+        base = mc.metrics.nll(plain.predict_proba(test.values), test.labels)
+        if by_class:
+            cal = mc.ConditionalMCCT().fit(data.values, data.labels, sample_weight=weight)
+            probs, scales = cal.predict_proba(test.values), cal.adjustment_ and cal.adjustment_.class_scales
+        else:
+            cal = mc.ConditionalMCCT(by_class=False).fit(
+                data.values, data.labels, sample_weight=weight, context={"g": group}
+            )
+            probs = cal.predict_proba(test.values, context={"g": other})
+            scales = cal.adjustment_ and cal.adjustment_.column_scales[0]
+        found += bool(scales is not None and scales.variance > 0)
+        harm.append(mc.metrics.nll(probs, test.labels) - base)
+    return Alarm(found / trials, harm)
+
+
+def label_shift(n: int, weights: str, trials: int) -> Alarm:
+    """Does `LabelShift.adapt` find a shift of the classes where there is none?"""
+    found, harm = 0, []
+    for trial in range(trials):
+        data = mc.data.synthetic(2 * n, 5, seed=trial)
+        old, new = slice(n), slice(n, None)
+        weight = draw_weights(weights, data.labels[old], np.random.default_rng([trial, n]))
+        cal = mc.LabelShift(mc.TemperatureScaling()).fit(
+            data.values[old], data.labels[old], sample_weight=weight
+        )
+        before = mc.metrics.nll(cal.predict_proba(data.values[new]), data.labels[new])
+        cal.adapt(data.values[new])
+        found += bool(cal.shifted_)
+        harm.append(mc.metrics.nll(cal.predict_proba(data.values[new]), data.labels[new]) - before)
+    return Alarm(found / trials, harm)
+
+
+def stationary(make: Callable[[], Any], n: int, trials: int, rows: int = 100_000) -> Alarm:
+    """Does the monitor raise an alarm on a stream like the rows that the calibrator was fitted on?"""
+    found = 0
+    for trial in range(trials):
+        data = mc.data.synthetic(n + rows, 5, seed=trial)
+        cal = make().fit(data.values[:n], data.labels[:n])
+        stream = [(data.values[n:], data.labels[n:])]
+        reference = cal.predict_proba(data.values[:n])
+        found += bool(mc.monitor(stream, calibrator=cal, reference=reference, window=1000).alarms)
+    return Alarm(found / trials, [])
+
+
+def alarms_table(trials: int) -> str:
+    few, lines = max(20, trials // 4), []
+
+    def line(what: str, n: int, weights: str, alarm: Alarm, level: str, made: int) -> None:
+        rise = f"{np.mean(alarm.harm):+.4f} (worst {max(alarm.harm):+.4f})" if alarm.harm else ""
+        lines.append(
+            [what, f"{n:,}", WEIGHTS[weights] or "equal", f"{100 * alarm.rate:.1f}", level, rise, str(made)]
+        )
+        print(lines[-1], flush=True)
+
+    for weights in ("equal", "twenty"):
+        for n in (200, 2000, 20_000):
+            made = trials if n < 20_000 else few
+            line("ECE above its floor, calibrated", n, weights, floors(n, weights, made), "5", made)
+            line("a predicted class off, calibrated", n, weights, groups(n, weights, made), "5", made)
+    for weights, sizes in (
+        ("equal", (1000, 5000, 20_000, 60_000)),
+        ("twenty", (1000, 5000)),
+        ("lognormal", (1000,)),
+    ):
+        for n in sizes:
+            made = few if n < 20_000 else max(10, few // 4)
+            line("a column of noise is used", n, weights, noise_column(n, weights, made), "5", made)
+            found = noise_column(n, weights, made, by_class=True)
+            line("`by_class_` says more than chance", n, weights, found, "5", made)
+    for weights in ("equal", "twenty", "lognormal"):
+        line("`LabelShift.adapt` finds a shift", 2000, weights, label_shift(2000, weights, few), "0.1", few)
+    for name, make in (("temperature", mc.TemperatureScaling), ("conditional", mc.ConditionalMCCT)):
+        for n in (300, 1000):
+            what = f"monitor, stationary 100,000 rows after a {name} fit"
+            line(what, n, "equal", stationary(make, n, few), "5", few)
+    header = ["test of what is true", "rows", "weights", "alarms, %", "allowed", "rise of test NLL", "trials"]
+    return pages.table(header, lines)
+
+
+def stream(
+    rng: np.random.Generator, n: int, power: float = 1.0, weights: Any = 1.0
+) -> tuple[np.ndarray, np.ndarray]:
+    """Honest rows, or rows whose probabilities are raised to a power, or whose classes have other frequencies."""
+    truth = rng.dirichlet(np.ones(5) / 2, size=n) * weights
+    truth /= truth.sum(axis=1, keepdims=True)
+    labels = (rng.random(n)[:, None] > truth.cumsum(axis=1)).sum(axis=1).clip(max=4)
+    said = truth**power
+    return said / said.sum(axis=1, keepdims=True), labels
+
+
+def delay(streams: int, **drift: Any) -> tuple[float, float]:
+    """Rows from a drift after 5,000 honest rows to the alarm (median), and the share of streams in which there was one."""
+    found = []
+    for seed in range(streams):
+        rng = np.random.default_rng([seed, 1])
+        monitor = mc.Monitor(reference=stream(rng, 5_000)[0], window=250)
+        monitor.update(*stream(rng, 5_000))
+        early = len(monitor.alarms)
+        probs, labels = stream(rng, 20_000, **drift)
+        late = monitor.update(probs, None if "weights" in drift else labels).alarms[early:]
+        found.append(late[0].row - 5_000 if late else np.inf)
+    return float(np.median(found)), float(np.isfinite(found).mean())
+
+
+def monitor_table(trials: int) -> str:
+    alarms = {"calibration": 0, "frequencies": 0}
+    honest, few = trials // 2, max(20, trials // 20)
+    for seed in range(honest):
+        rng = np.random.default_rng(seed)
+        watch = mc.Monitor(reference=stream(rng, 5_000)[0], window=250).update(*stream(rng, 20_000))
+        for alarm in watch.alarms:
+            alarms[alarm.kind] += 1
+    told = ", ".join(f"{kind} {100 * number / honest:.1f} %" for kind, number in alarms.items())
+    lines = [[f"honest, {honest:,} streams of 20,000 rows", f"false alarms: {told} (alpha: 5 %)"]]
+    for name, drift in (
+        ("too sure, power 1.2", {"power": 1.2}),
+        ("too sure, power 1.4", {"power": 1.4}),
+        ("too sure, power 2", {"power": 2.0}),
+        ("not sure enough, power 0.7", {"power": 0.7}),
+        ("one class of five twice as frequent, no labels", {"weights": np.array([2.0, 1, 1, 1, 1])}),
+    ):
+        rows, share = delay(few, **drift)
+        seen = f"alarm after {rows:,.0f} rows (median of {few}); in {100 * share:.0f} % of streams"
+        lines.append([name, seen if share else f"no alarm within 20,000 rows ({few} streams)"])
+    return pages.table(["stream, watched with a reference of 5,000 rows", "what happened"], lines, words=2)
+
+
+def main(parts: Iterable[str] = ("coverage", "alarms", "monitor")) -> None:
+    parser = parser_of(__doc__)
+    parser.add_argument(
+        "--trials", type=int, default=200, help="samples for each line; a quarter where rows are many"
+    )
+    parser.add_argument("--boot", type=int, default=100, help="draws behind the intervals of errors")
+    parser.add_argument("--only", nargs="+", choices=parts, default=parts, help="which of the tables")
+    parser.add_argument(
+        "--docs", action="store_true", help="write docs/guarantees.md and docs/examples/monitoring.md"
+    )
+    given = parser.parse_args()
+    warnings.simplefilter("ignore")
+    makers = {
+        "coverage": ("docs/guarantees.md", lambda: coverage_table(given.trials, given.boot)),
+        "alarms": ("docs/guarantees.md", lambda: alarms_table(given.trials)),
+        "monitor": ("docs/examples/monitoring.md", lambda: monitor_table(given.trials)),
+    }
+    for part in given.only:
+        page, make = makers[part]
+        table = make()
+        print(table, flush=True)
+        if given.docs:
+            pages.write_into(page, {"monitor": "monitoring"}.get(part, part), table)
+
+
+if __name__ == "__main__":
+    main()
