@@ -24,7 +24,7 @@ from ..data.labels import by_column
 from ..errors import InputError
 from ..rows.inputs import elsewhere
 from ..validation import check_count, check_number, check_weights, ignored_rows, read_numbers
-from .shrinkage import row_keys
+from .folds import row_keys
 
 # With fewer new rows than this, a fit would leave the old map wherever they do not hold it there.
 _FEWEST = 30

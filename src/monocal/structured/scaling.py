@@ -24,6 +24,7 @@ from ..arrays import Array, compute_dtype, to_numpy
 from ..baselines.affine import affine_map
 from ..calibration.base import Calibrator
 from ..calibration.cone import warn_if_unfinished
+from ..calibration.folds import folds_of, splits
 from ..calibration.temperature import TemperatureScaling
 from ..errors import InputError
 from ..rows.interface import Source
@@ -34,7 +35,6 @@ from ..solver import Solution
 from ..solver.smooth import minimize_smooth
 from ..validation import check_choice, check_number
 from .features import features
-from .folds import folds_of, splits
 from .problem import CurvedMatrix
 from .vector import DOUBLE_BELOW, VectorProblem
 
@@ -214,7 +214,7 @@ class StructuredScaling(Calibrator):
     def _choose_shrinkage(self, rows: Checked) -> float:
         choice = Surest(_weights(rows))
         labels = to_numpy(rows.labels)
-        for strength, f in self.along_path(rows, folds_of(rows.logits, labels, _FOLDS)):
+        for strength, f in self.along_path(rows, folds_of(rows.logits, _FOLDS)):
             choice.hear(strength, log_likelihood(f, labels))
         return choice.best
 

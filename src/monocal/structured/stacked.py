@@ -19,9 +19,9 @@ from sklearn.base import clone
 from ..arrays import to_numpy
 from ..calibration.base import Calibrator
 from ..calibration.conditional import ConditionalMCCT
+from ..calibration.folds import folds_of, splits
 from ..errors import InputError
 from ..validation import check_number
-from .folds import folds_of, out_of_fold
 from .scaling import StructuredScaling
 
 
@@ -95,7 +95,7 @@ class Stacked(Calibrator):
         check_number(self.folds, "folds", least=2, whole=True)
         stages = check_stages(self._unfitted(logits.shape[1]))
         fitted = []
-        fold = folds_of(logits, labels, self.folds)
+        fold = folds_of(logits, self.folds)
         for place, stage in enumerate(stages):
             model = clone(stage).fit(logits, labels, weight)
             fitted.append(model)
@@ -112,6 +112,17 @@ class Stacked(Calibrator):
         for stage in self.stages_[:-1]:
             logits = to_numpy(stage.transform(logits))
         return to_numpy(self.stages_[-1].predict_proba(logits))
+
+
+def out_of_fold(
+    stage: Calibrator, logits: np.ndarray, labels: np.ndarray, weight: np.ndarray | None, fold: np.ndarray
+) -> np.ndarray:
+    """Calibrated logits (n, m) of each row, from a copy of the stage that has not seen its fold."""
+    out = np.empty(logits.shape, dtype=np.result_type(logits.dtype, np.float32))
+    for train, test in splits(fold):
+        some = None if weight is None else weight[train]
+        out[test] = to_numpy(clone(stage).fit(logits[train], labels[train], some).transform(logits[test]))
+    return out
 
 
 def _settled(stage: Calibrator, model: Calibrator) -> Calibrator:

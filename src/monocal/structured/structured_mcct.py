@@ -16,11 +16,11 @@ import numpy as np
 from sklearn.base import clone
 
 from ..calibration.conditional import ConditionalMCCT
+from ..calibration.folds import folds_of
 from ..rows.reader import Checked
 from ..validation import check_choice, check_number
-from .folds import folds_of, out_of_fold
 from .scaling import ROUGH, StructuredScaling, Surest, log_likelihood
-from .stacked import Stacked
+from .stacked import Stacked, out_of_fold
 
 # Classes below which a weight for every pair pays: with a hundred, on halves of three real calibration sets, it never did.
 _PAIRS_BELOW = 50
@@ -103,7 +103,7 @@ class StructuredMCCT(Stacked):
     def _fit_surest(self, logits: np.ndarray, labels: np.ndarray, weight: np.ndarray | None) -> None:
         first, then = self._unfitted(logits.shape[1])
         share = np.ones(len(labels)) if weight is None else weight
-        fold = folds_of(logits, labels, self.folds)
+        fold = folds_of(logits, self.folds)
         judged = clone(then).set_params(tol=max(self.tol, ROUGH))
         choice = Surest(share)
         for strength, middle in first.along_path(Checked(logits, labels, weight), fold):
