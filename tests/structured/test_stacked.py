@@ -83,13 +83,13 @@ def test_neither_arrangement_nor_names_nor_shift_nor_weights_matter(name, classe
 
 
 def test_rounding_to_single_precision_deals_the_same_folds():
-    from monocal.calibration.folds import folds_of
+    from monocal.calibration.folds import deal, keys_of_logits
 
     for classes in (2, 3, 10, 100):
         z = synthetic(5000, classes, seed=0).values.astype(np.float32)
-        fold = folds_of(z, 5)
-        assert np.mean(fold != folds_of(log_softmax(z, axis=1), 5)) < 0.002
-        np.testing.assert_array_equal(fold, folds_of(z[:, ::-1], 5))
+        fold = deal(keys_of_logits(z), 5)
+        assert np.mean(fold != deal(keys_of_logits(log_softmax(z, axis=1)), 5)) < 0.002
+        np.testing.assert_array_equal(fold, deal(keys_of_logits(z[:, ::-1]), 5))
         assert np.bincount(fold, minlength=5).min() > 900
 
 

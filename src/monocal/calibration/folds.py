@@ -7,7 +7,9 @@ A row goes where a hash of its key sends it. The key is made of how far the clas
 which neither the names of the classes nor a shift of the row change, on a grid so coarse that rounding seldom moves a row to
 another cell, and so fine that cells are many. The label is no part of it. So rows of equal logits stay together: a row that
 comes twice is no news about itself, a row of weight two is the same as two rows, and no fit sees a row with all labels but the
-one it is judged by, which would teach it the contrary of the truth. Folds are *not* balanced by class: with as many rows of a
+one it is judged by, which would teach it the contrary of the truth. Where a few kinds of rows are most of the data (confidences
+of ten levels), a fit without one of them would be judged by how it extrapolates: such common rows stay in every fit, and are so
+many that one of them matters little to what judges it. Folds are *not* balanced by class: with as many rows of a
 class held out as the others lead to expect, what a calibrator learns from chance frequencies would look true.
 """
 
@@ -25,6 +27,8 @@ _BITS, _LEAST_BITS = 12, 4
 _DEEPEST = 1e6
 # Up to so many different keys for each fold they are dealt in turn, so that no fold is left empty.
 _IN_TURN = 20
+# Rows of a key that hold more than a fourth of a fold, and more than so many, are common.
+_COMMON_PARTS, _COMMON_ROWS = 4, 50.0
 _BLOCK = 2**12
 
 
@@ -79,15 +83,21 @@ def deal(keys: np.ndarray, folds: int, number: int = 0) -> np.ndarray:
     return (mixed % np.uint64(folds)).astype(np.intp)
 
 
-def folds_of(logits: Array, folds: int) -> np.ndarray:
-    """The fold (n,) of each row of logits (n, m); all 0 where all rows are alike."""
-    return deal(keys_of_logits(to_numpy(logits)), folds)
-
-
-def splits(fold: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Rows to fit on and rows to hold out, for each fold; where there is a single one, all rows serve as both."""
+def splits_of(
+    logits: Array, weight: np.ndarray | None, folds: int, number: int = 0
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Rows to fit on and rows to judge, for each fold; where all rows are alike, all of them serve as both."""
+    keys = keys_of_logits(to_numpy(logits))
+    fold = deal(keys, folds, number)
+    common = _common(keys, weight, folds)
     names = np.unique(fold)
     if len(names) < 2:
-        rows = np.arange(len(fold))
-        return [(rows, rows)]
-    return [(np.flatnonzero(fold != k), np.flatnonzero(fold == k)) for k in names]
+        common[:] = True
+    return [(np.flatnonzero((fold != k) | common), np.flatnonzero(fold == k)) for k in names]
+
+
+def _common(keys: np.ndarray, weight: np.ndarray | None, folds: int) -> np.ndarray:
+    """Which rows (n,) are of a kind that holds a large share of all."""
+    _, which = np.unique(keys, return_inverse=True)
+    mass = np.bincount(which, weight)
+    return mass[which] > max(_COMMON_ROWS, mass.sum() / (_COMMON_PARTS * folds))

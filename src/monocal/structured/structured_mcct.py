@@ -16,7 +16,9 @@ import numpy as np
 from sklearn.base import clone
 
 from ..calibration.conditional import ConditionalMCCT
-from ..calibration.folds import folds_of
+from ..calibration.cone import ConeCalibrator
+from ..calibration.folds import splits_of
+from ..calibration.mcct import MCCT
 from ..rows.reader import Checked
 from ..validation import check_choice, check_number
 from .scaling import ROUGH, StructuredScaling, Surest, log_likelihood
@@ -103,16 +105,15 @@ class StructuredMCCT(Stacked):
     def _fit_surest(self, logits: np.ndarray, labels: np.ndarray, weight: np.ndarray | None) -> None:
         first, then = self._unfitted(logits.shape[1])
         share = np.ones(len(labels)) if weight is None else weight
-        fold = folds_of(logits, self.folds)
+        parts = splits_of(logits, weight, self.folds)
+        halves = splits_of(logits, weight, 2, number=1)
         judged = clone(then).set_params(tol=max(self.tol, ROUGH))
         choice = Surest(share)
-        for strength, middle in first.along_path(Checked(logits, labels, weight), fold):
+        for strength, middle in first.along_path(Checked(logits, labels, weight), parts):
             if strength == np.inf:  # a scale is part of the second stage as well, so the first is left out
                 middle = logits
             # Two parts are enough for the second, which has little to learn: as many fits as there are strengths.
-            choice.hear(
-                strength, log_likelihood(out_of_fold(judged, middle, labels, weight, fold % 2), labels)
-            )
+            choice.hear(strength, log_likelihood(out_of_fold(judged, middle, labels, weight, halves), labels))
             if choice.is_latest:
                 best = middle
         self.shrinkage_ = choice.best
@@ -120,11 +121,11 @@ class StructuredMCCT(Stacked):
         if choice.best < np.inf:
             self.stages_.insert(0, first.set_params(shrinkage=choice.best).fit(logits, labels, weight))
 
-    def _unfitted(self, n_classes: int = 2) -> tuple[StructuredScaling, ConditionalMCCT]:
+    def _unfitted(self, n_classes: int = 2) -> tuple[StructuredScaling, ConeCalibrator]:
         kind = self.kind
         if kind == "auto":
             kind = "matrix" if n_classes < _PAIRS_BELOW else "vector"
         rest: dict[str, Any] = {"tol": self.tol, "max_iter": self.max_iter}
-        return StructuredScaling(kind=kind, shrinkage=self.shrinkage, **rest), ConditionalMCCT(
-            by_class=False, **rest
-        )
+        first = StructuredScaling(kind=kind, shrinkage=self.shrinkage, **rest)
+        # Of two classes each row is one number, and to scale rows by a statistic of it could reverse their ranking.
+        return first, MCCT(**rest) if n_classes == 2 else ConditionalMCCT(by_class=False, **rest)
