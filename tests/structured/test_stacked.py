@@ -93,6 +93,26 @@ def test_rounding_to_single_precision_deals_the_same_folds():
         assert np.bincount(fold, minlength=5).min() > 900
 
 
+def test_one_calibrator_is_a_sequence_of_one(tmp_path):
+    cal = mc.Stacked(mc.MCCT()).fit(BIASED, DATA.labels)
+    assert cal.preserves_order
+    np.testing.assert_array_equal(
+        cal.predict_proba(BIASED), mc.MCCT().fit(BIASED, DATA.labels).predict_proba(BIASED)
+    )
+    cal.save(tmp_path / "a.json")
+    np.testing.assert_array_equal(
+        mc.load(tmp_path / "a.json").predict_proba(BIASED), cal.predict_proba(BIASED)
+    )
+
+
+@pytest.mark.parametrize("make", [mc.StructuredMCCT, mc.Stacked, mc.MCCT])
+def test_a_context_is_refused_by_name(make):
+    with pytest.raises(mc.InputError, match=f"{make.__name__} takes no context. ConditionalMCCT does"):
+        make().fit(BIASED, DATA.labels, context=DATA.labels)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'contexts'"):
+        make().fit(BIASED, DATA.labels, contexts=DATA.labels)
+
+
 def test_stacked_is_cloned_saved_and_loaded(tmp_path):
     cal = mc.Stacked(
         [mc.StructuredScaling(kind="vector", shrinkage="cv"), mc.HistogramBinning(), mc.MCCT()], folds=3

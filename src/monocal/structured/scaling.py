@@ -49,6 +49,8 @@ _FOLDS = 5
 # skewed, and their error is itself uncertain. Chosen on draws of 100 rows and on halves of calibration parts, where more doubt
 # left out a first stage that helped by as much as chance.
 _DOUBT, _FEW = 0.5, 500.0
+# The path ends where the mean gain has not grown so often.
+_FALLS = 2
 # The largest share of the uniform distribution, for rows of next to no weight.
 _MOST_FLOOR = 0.5
 # Beyond so many rows a penalty per row is lost in the rounding of the curvature.
@@ -226,6 +228,8 @@ class StructuredScaling(Calibrator):
         weight = None if rows.weight is None else to_numpy(rows.weight)
         for strength, f in self.along_path(rows, splits_of(rows.logits, weight, _FOLDS)):
             choice.hear(strength, log_likelihood(f, labels))
+            if choice.is_past:
+                break
         return choice.best
 
     def along_path(
@@ -288,6 +292,8 @@ class Surest:
         The surest strength so far.
     is_latest : bool
         Whether that is the last one heard.
+    is_past : bool
+        Whether the mean gain has fallen twice since it was largest: weaker strengths would only overfit more.
     """
 
     def __init__(self, weight: np.ndarray):
@@ -296,6 +302,11 @@ class Surest:
         self._doubt = _DOUBT * (1.0 + _FEW / self._total)
         self._first: np.ndarray | None = None
         self._least = 0.0
+        self._largest, self._falls = 0.0, 0
+
+    @property
+    def is_past(self) -> bool:
+        return self._falls >= _FALLS
 
     def hear(self, strength: float, found: np.ndarray) -> None:
         """Take a strength and the log-likelihood (n,) of the held-out rows with it into account."""
@@ -306,6 +317,8 @@ class Surest:
         gain = found - self._first
         mean = float(gain @ self._share)
         error = np.sqrt(float((gain - mean) ** 2 @ self._share) / self._total)
+        self._falls = 0 if mean > self._largest else self._falls + 1
+        self._largest = max(mean, self._largest)
         least = mean - self._doubt * error
         self.is_latest = bool(least > self._least)
         if self.is_latest:

@@ -30,7 +30,7 @@ class Stacked(Calibrator):
 
     Parameters
     ----------
-    stages : sequence of Calibrator or None
+    stages : sequence of Calibrator, Calibrator or None
         Not fitted, the first to be applied first; each with ``input="logits"``. They are copied. None: `StructuredScaling`, then
         `ConditionalMCCT`.
     folds : int
@@ -61,7 +61,7 @@ class Stacked(Calibrator):
 
     def __init__(
         self,
-        stages: Sequence[Calibrator] | None = None,
+        stages: Sequence[Calibrator] | Calibrator | None = None,
         *,
         folds: int = 5,
         input: str = "logits",
@@ -89,7 +89,9 @@ class Stacked(Calibrator):
 
     def _unfitted(self, n_classes: int = 2) -> Sequence[Calibrator]:
         """The stages to fit for so many classes."""
-        return [StructuredScaling(), ConditionalMCCT(by_class=False)] if self.stages is None else self.stages
+        if self.stages is None:
+            return [StructuredScaling(), ConditionalMCCT(by_class=False)]
+        return [self.stages] if isinstance(self.stages, Calibrator) else self.stages
 
     def _fit(self, logits: np.ndarray, labels: np.ndarray, weight: np.ndarray | None) -> None:
         check_number(self.folds, "folds", least=2, whole=True)

@@ -116,6 +116,8 @@ class StructuredMCCT(Stacked):
             choice.hear(strength, log_likelihood(out_of_fold(judged, middle, labels, weight, halves), labels))
             if choice.is_latest:
                 best = middle
+            if choice.is_past:
+                break
         self.shrinkage_ = choice.best
         self.stages_ = [then.fit(best, labels, weight)]
         if choice.best < np.inf:
