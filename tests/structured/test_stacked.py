@@ -93,6 +93,16 @@ def test_rounding_to_single_precision_deals_the_same_folds():
         assert np.bincount(fold, minlength=5).min() > 900
 
 
+def test_strengths_are_judged_by_some_of_many_rows(monkeypatch):
+    from monocal.structured import structured_mcct
+
+    whole = mc.StructuredMCCT().fit(BIASED, DATA.labels)
+    monkeypatch.setattr(structured_mcct, "_JUDGED", BIASED.size // 2)
+    part = mc.StructuredMCCT().fit(BIASED, DATA.labels)
+    assert [type(stage) for stage in part.stages_] == [mc.StructuredScaling, mc.ConditionalMCCT]
+    assert part.score(BIASED, DATA.labels) == pytest.approx(whole.score(BIASED, DATA.labels), abs=0.01)
+
+
 def test_one_calibrator_is_a_sequence_of_one(tmp_path):
     cal = mc.Stacked(mc.MCCT()).fit(BIASED, DATA.labels)
     assert cal.preserves_order

@@ -100,4 +100,5 @@ def _common(keys: np.ndarray, weight: np.ndarray | None, folds: int) -> np.ndarr
     """Which rows (n,) are of a kind that holds a large share of all."""
     _, which = np.unique(keys, return_inverse=True)
     mass = np.bincount(which, weight)
-    return mass[which] > max(_COMMON_ROWS, mass.sum() / (_COMMON_PARTS * folds))
+    common: np.ndarray = mass[which] > max(_COMMON_ROWS, mass.sum() / (_COMMON_PARTS * folds))
+    return common

@@ -17,7 +17,7 @@ from sklearn.base import clone
 
 from ..calibration.conditional import ConditionalMCCT
 from ..calibration.cone import ConeCalibrator
-from ..calibration.folds import splits_of
+from ..calibration.folds import deal, keys_of_logits, splits_of
 from ..calibration.mcct import MCCT
 from ..rows.reader import Checked
 from ..validation import check_choice, check_number
@@ -26,6 +26,8 @@ from .stacked import Stacked, out_of_fold
 
 # Classes below which a weight for every pair pays: with a hundred, on halves of three real calibration sets, it never did.
 _PAIRS_BELOW = 50
+# Logits that strengths are judged by, at the most: with more, a part of the rows tells as well which one to take.
+_JUDGED = 2**22
 
 
 class StructuredMCCT(Stacked):
@@ -104,6 +106,26 @@ class StructuredMCCT(Stacked):
 
     def _fit_surest(self, logits: np.ndarray, labels: np.ndarray, weight: np.ndarray | None) -> None:
         first, then = self._unfitted(logits.shape[1])
+        step = -(-logits.size // _JUDGED)
+        if step > 1:
+            some = np.flatnonzero(deal(keys_of_logits(logits), step, number=2) == 0)
+            chosen, _ = self._judged(logits[some], labels[some], None if weight is None else weight[some])
+            middle = logits
+            if chosen < np.inf:
+                parts = splits_of(logits, weight, self.folds)
+                middle = out_of_fold(first.set_params(shrinkage=chosen), logits, labels, weight, parts)
+        else:
+            chosen, middle = self._judged(logits, labels, weight)
+        self.shrinkage_ = chosen
+        self.stages_ = [then.fit(middle, labels, weight)]
+        if chosen < np.inf:
+            self.stages_.insert(0, first.set_params(shrinkage=chosen).fit(logits, labels, weight))
+
+    def _judged(
+        self, logits: np.ndarray, labels: np.ndarray, weight: np.ndarray | None
+    ) -> tuple[float, np.ndarray]:
+        """The surest strength, and the logits that the second stage is fitted on with it."""
+        first, then = self._unfitted(logits.shape[1])
         share = np.ones(len(labels)) if weight is None else weight
         parts = splits_of(logits, weight, self.folds)
         halves = splits_of(logits, weight, 2, number=1)
@@ -118,10 +140,7 @@ class StructuredMCCT(Stacked):
                 best = middle
             if choice.is_past:
                 break
-        self.shrinkage_ = choice.best
-        self.stages_ = [then.fit(best, labels, weight)]
-        if choice.best < np.inf:
-            self.stages_.insert(0, first.set_params(shrinkage=choice.best).fit(logits, labels, weight))
+        return choice.best, best
 
     def _unfitted(self, n_classes: int = 2) -> tuple[StructuredScaling, ConeCalibrator]:
         kind = self.kind
