@@ -3,9 +3,11 @@
 import numpy as np
 import pytest
 from biased_rows import BIASED, DATA
+from scipy.special import log_softmax
 from sklearn.base import clone
 
 import monocal as mc
+from monocal.data import synthetic
 
 
 class Parrot(mc.Calibrator):
@@ -44,22 +46,77 @@ def test_order_is_kept_exactly_when_all_stages_keep_it():
         assert audit.preserved
 
 
-@pytest.mark.parametrize("make", [mc.Stacked, mc.StructuredMCCT])
-def test_neither_arrangement_nor_shift_nor_weights_matter(make):
-    z, y = BIASED[:400], DATA.labels[:400]
-    cal = make().fit(z, y)
-    p = cal.predict_proba(z)
-    mixed = np.random.default_rng(0).permutation(400)
-    np.testing.assert_allclose(make().fit(z[mixed], y[mixed]).predict_proba(z), p, atol=1e-6)
-    shifted = z + 2.0 * np.random.default_rng(1).normal(size=(400, 1))
-    np.testing.assert_allclose(make().fit(shifted, y).predict_proba(z), p, atol=1e-6)
+BY_FOLDS = {
+    "Stacked": mc.Stacked,
+    "StructuredMCCT": mc.StructuredMCCT,
+    "StructuredScaling": lambda: mc.StructuredScaling(shrinkage="cv"),
+    "MCCT": lambda: mc.MCCT(shrinkage="cv"),
+    "ConditionalMCCT": lambda: mc.ConditionalMCCT(shrinkage="cv", by_class=False),
+}
+
+
+@pytest.mark.parametrize("classes", [2, 5])
+@pytest.mark.parametrize("name", BY_FOLDS)
+def test_neither_arrangement_nor_names_nor_shift_nor_weights_matter(name, classes):
+    make = BY_FOLDS[name]
+    data = synthetic(400, classes, seed=3)
+    z, y = data.values.astype(np.float64) + np.linspace(3.0, -3.0, classes), data.labels
+    p = make().fit(z, y).predict_proba(z)
+    rng = np.random.default_rng(0)
+
+    def assert_same(other, rows=z, expected=p):
+        np.testing.assert_allclose(other.predict_proba(rows), expected, rtol=0, atol=1e-11)
+
+    mixed = rng.permutation(400)
+    assert_same(make().fit(z[mixed], y[mixed]))
+    names = np.roll(rng.permutation(classes), 1) if classes > 2 else np.array([1, 0])
+    assert_same(make().fit(z[:, names], np.argsort(names)[y]), z[:, names], p[:, names])
+    for shifted in (z + 2.0 * rng.normal(size=(400, 1)), log_softmax(z, axis=1)):
+        assert_same(make().fit(shifted, y))
     w = np.arange(400) % 3
     twice = np.repeat(np.arange(400), w)
-    np.testing.assert_allclose(
-        make().fit(z, y, sample_weight=w).predict_proba(z),
-        make().fit(z[twice], y[twice]).predict_proba(z),
-        atol=1e-6,
+    assert_same(make().fit(z, y, sample_weight=w), expected=make().fit(z[twice], y[twice]).predict_proba(z))
+
+
+def test_rounding_to_single_precision_deals_the_same_folds():
+    from monocal.calibration.folds import deal, keys_of_logits
+
+    for classes in (2, 3, 10, 100):
+        z = synthetic(5000, classes, seed=0).values.astype(np.float32)
+        fold = deal(keys_of_logits(z), 5)
+        assert np.mean(fold != deal(keys_of_logits(log_softmax(z, axis=1)), 5)) < 0.002
+        np.testing.assert_array_equal(fold, deal(keys_of_logits(z[:, ::-1]), 5))
+        assert np.bincount(fold, minlength=5).min() > 900
+
+
+def test_strengths_are_judged_by_some_of_many_rows(monkeypatch):
+    from monocal.structured import structured_mcct
+
+    whole = mc.StructuredMCCT().fit(BIASED, DATA.labels)
+    monkeypatch.setattr(structured_mcct, "_JUDGED", BIASED.size // 2)
+    part = mc.StructuredMCCT().fit(BIASED, DATA.labels)
+    assert [type(stage) for stage in part.stages_] == [mc.StructuredScaling, mc.ConditionalMCCT]
+    assert part.score(BIASED, DATA.labels) == pytest.approx(whole.score(BIASED, DATA.labels), abs=0.01)
+
+
+def test_one_calibrator_is_a_sequence_of_one(tmp_path):
+    cal = mc.Stacked(mc.MCCT()).fit(BIASED, DATA.labels)
+    assert cal.preserves_order
+    np.testing.assert_array_equal(
+        cal.predict_proba(BIASED), mc.MCCT().fit(BIASED, DATA.labels).predict_proba(BIASED)
     )
+    cal.save(tmp_path / "a.json")
+    np.testing.assert_array_equal(
+        mc.load(tmp_path / "a.json").predict_proba(BIASED), cal.predict_proba(BIASED)
+    )
+
+
+@pytest.mark.parametrize("make", [mc.StructuredMCCT, mc.Stacked, mc.MCCT])
+def test_a_context_is_refused_by_name(make):
+    with pytest.raises(mc.InputError, match=f"{make.__name__} takes no context. ConditionalMCCT does"):
+        make().fit(BIASED, DATA.labels, context=DATA.labels)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'contexts'"):
+        make().fit(BIASED, DATA.labels, contexts=DATA.labels)
 
 
 def test_stacked_is_cloned_saved_and_loaded(tmp_path):

@@ -46,7 +46,8 @@ def test_the_published_objective_is_minimised(kind, weighted):
 @pytest.mark.parametrize(("kind", "m"), [("vector", 150), ("matrix", 40)])
 def test_many_parameters_take_another_way_to_the_same_optimum(kind, m, monkeypatch):
     data = synthetic(5000, m, seed=1)
-    from monocal.structured import problem, vector
+    from monocal.baselines import vector
+    from monocal.structured import problem
 
     by_products = mc.StructuredScaling(kind=kind, tol=1e-8).fit(data.values.astype(np.float64), data.labels)
     assert by_products.solution_.converged
@@ -190,3 +191,45 @@ def test_few_different_rows_with_many_labels(make):
     np.testing.assert_allclose(
         make().fit(some[again], y[again]).predict_proba(z), cal.predict_proba(z), atol=1e-4
     )
+
+
+AFFINE = {
+    "VectorScaling": mc.VectorScaling,
+    "MatrixScaling": mc.MatrixScaling,
+    "StructuredScaling, vector": lambda: mc.StructuredScaling(kind="vector"),
+    "StructuredScaling, matrix": mc.StructuredScaling,
+    "StructuredScaling, cv": lambda: mc.StructuredScaling(shrinkage="cv"),
+    "StructuredMCCT": mc.StructuredMCCT,
+}
+
+
+@pytest.mark.parametrize("levels", [8, None])
+@pytest.mark.parametrize("name", AFFINE)
+def test_two_classes_where_the_best_temperature_is_infinite(name, levels):
+    """As stated confidences are: above one half throughout, and mostly wrong."""
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.metrics import log_loss, roc_auc_score
+
+    rng = np.random.default_rng(0)
+    s = rng.uniform(0.5, 4.5, size=2000)
+    if levels:
+        s = np.round(s * levels / 4.0) * 4.0 / levels
+    y = (rng.random(2000) < 1.0 / (1.0 + np.exp(2.3 - 0.6 * s))).astype(int)
+    z = np.column_stack([np.zeros(2000), s])
+    assert mc.TemperatureScaling().fit(z, y).temperature_ > 1e5
+    p = AFFINE[name]().fit(z, y).predict_proba(z)[:, 1]
+    platt = LogisticRegression(C=np.inf).fit(s[:, None], y).predict_proba(s[:, None])
+    assert log_loss(y, p) < log_loss(y, platt) + 0.002
+    assert roc_auc_score(y, p) == pytest.approx(roc_auc_score(y, s), abs=1e-12)
+    assert np.ptp(p) > 0.2
+
+
+@pytest.mark.parametrize("name", AFFINE)
+def test_one_class_preferred_throughout(name):
+    rng = np.random.default_rng(0)
+    truth = 1.5 * rng.normal(size=(1500, 3)) - np.array([0.7, 0.0, 0.0])
+    y = (truth + rng.gumbel(size=truth.shape)).argmax(axis=1)
+    z = truth + np.array([9.0, 0.0, 0.0])
+    assert mc.TemperatureScaling().fit(z, y).temperature_ > 100
+    right = nll(mc.TemperatureScaling().fit(truth, y), truth, y)
+    assert nll(AFFINE[name]().fit(z, y), z, y) < right + 0.05  # a constant is above it by 0.4

@@ -19,15 +19,20 @@ from ..arrays import A, array_namespace, compute_dtype, device_of, like
 from ..calibration.base import Calibrator
 from ..calibration.temperature import TemperatureScaling
 from ..errors import InputError, spoken, warn
+from ..rows.memory import ArraySource
 from ..rows.parallel import map_rows
+from ..rows.reader import Checked, Reader
 from ..rows.sampling import DOUBLE_BELOW
 from ..validation import check_number
 from .affine_problem import AffineProblem, MatrixProblem, VectorProblem
+from .shared_scale import shared_temperature
 
 # Logits are cut at this depth: a deeper one says no more, and sums of weights times this stay finite in single precision.
 _LARGEST = 1e15
 # A parameter for every pair, and two dozen vectors of them in the solver: five gigabytes at this many.
 _MOST_CLASSES = 5000
+# Penalty of a bias in a matrix, in that of a weight: as in a vector, where it is as well known.
+_BIAS = 0.03
 # Default penalty of a weight in Dirichlet calibration, in samples: the best on halves of five real calibration sets.
 _PULL = 300.0
 
@@ -69,7 +74,7 @@ class AffineCalibrator(Calibrator):
             )
         share = np.ones(len(labels)) if weight is None else weight
         total = float(share.sum())
-        scale = 1.0 / TemperatureScaling(prior_rows=0).fit(logits, labels, weight).temperature_
+        scale = 1.0 / self._temperature(logits, labels, weight, total)
         if logits.size <= DOUBLE_BELOW:
             logits = logits.astype(np.float64, copy=False)
         strength = self._strength(n_classes, total, scale)
@@ -101,6 +106,15 @@ class AffineCalibrator(Calibrator):
                 f"{np.abs(found.jac).max():.1e}, tolerance {self.tol:.1e}). Raise {spoken('max_iter')} or the penalty.",
                 ConvergenceWarning,
             )
+
+    def _temperature(
+        self, logits: np.ndarray, labels: np.ndarray, weight: np.ndarray | None, total: float
+    ) -> float:
+        """Of the map without deviations."""
+        first = TemperatureScaling(prior_rows=0).fit(logits, labels, weight)
+        # The penalty of a bias; where that is none, of one sample.
+        ridge = float(self._strength(logits.shape[1], total, 1.0)[0, -1]) or 1.0 / total
+        return shared_temperature(ArraySource(Reader(), Checked(logits, labels, weight)), first, ridge)
 
     def _calibrate(self, logits: np.ndarray) -> np.ndarray:
         return map_rows(self._transform, logits)
@@ -181,7 +195,7 @@ class MatrixScaling(AffineCalibrator):
     Parameters
     ----------
     l2 : float
-        Pull towards temperature scaling: ``l2 / n`` times ``|T W - I|^2 + |b|^2``. 0: none, as published; with fewer samples
+        Pull towards temperature scaling: ``l2 / n`` times ``|T W - I|^2 + .03 |b|^2``. 0: none, as published; with fewer samples
         than parameters the likelihood then has no maximum and the solver stops at ``max_iter``.
     input : {"logits", "probabilities"}
     class_axis : int
@@ -239,7 +253,7 @@ class MatrixScaling(AffineCalibrator):
     def _strength(self, m: int, n: float, scale: float) -> np.ndarray:
         check_number(self.l2, "l2", least=0)
         strength = np.full((m, m + 1), self.l2 / n / scale**2)
-        strength[:, -1] = self.l2 / n
+        strength[:, -1] = _BIAS * self.l2 / n
         return strength
 
 

@@ -19,7 +19,7 @@ from typing import Any, Self
 import numpy as np
 from sklearn.base import OneToOneFeatureMixin, TransformerMixin
 
-from ..errors import require
+from ..errors import InputError, require
 from .fitting import START_ROWS, LearnsMap
 from .scoring import ScoresLabels
 
@@ -68,6 +68,7 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, LearnsMap, ScoresLabels
         *,
         start: Any = None,
         start_rows: float = START_ROWS,
+        **others: Any,
     ) -> Self:
         """Learn the map.
 
@@ -93,6 +94,14 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, LearnsMap, ScoresLabels
         -------
         self
         """
+        if "context" in others:
+            raise InputError(
+                f"{type(self).__name__} takes no context. ConditionalMCCT does, and keeps the order of the classes."
+            )
+        if others:
+            raise TypeError(
+                f"{type(self).__name__}.fit() got an unexpected keyword argument {next(iter(others))!r}"
+            )
         return self._kept_fit(X, y, sample_weight, start=start, start_rows=start_rows)
 
     def transform(self, X: Any, *, out: Any = None) -> Any:

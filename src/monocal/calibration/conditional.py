@@ -153,7 +153,7 @@ class ConditionalMCCT(ConeCalibrator):
         self.tol = tol
         self.max_iter = max_iter
 
-    def fit(
+    def fit(  # type: ignore[override]  # it takes a context
         self,
         X: Any,
         y: Any = None,

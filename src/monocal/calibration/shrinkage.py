@@ -3,10 +3,7 @@
     loss_i = mean over folds of the held-out NLL at strength i
     choose the largest i with  loss_i - loss_best <= its standard error
 
-The difference is taken fold by fold, so what all strengths share cancels. Folds are dealt by the content of a row, not by its
-place: neither the order of the rows nor how they are cut into blocks matters, and equal rows stay together, so that a weight of
-2 is two rows here as well. The label does not count: where rows repeat, a fit without one label of a row has learnt the contrary
-of the truth, and every strength but the strongest would look bad. Where different rows are few, the deal is repeated.
+The difference is taken fold by fold, so what all strengths share cancels. Where different rows are few, the deal is repeated.
 """
 
 from __future__ import annotations
@@ -20,46 +17,16 @@ from ..kernel.block import Block
 from ..objective.cone import RankCone
 from ..rows.gathered import Gathered
 from ..solver import minimize
+from .folds import DEPTHS, deal, fold_keys
 
 FOLDS = 5
 # Rows are dealt into folds again until so many have been held out, but at most so often.
 _HELD_OUT, _DEALS = 1000, 4
-# Ranks that tell one row from another, counted from the top.
-_RANKS = 64
 
 
 def _keys_of_block(block: Block) -> Gathered[np.ndarray]:
-    """A number for each row, made of its content without its label."""
-    rows = block.rows
-    parts = [rows.depth[:, -_RANKS:], rows.height[:, None]]
-    return Gathered(
-        (row_keys(np.concatenate([to_numpy(part).astype(np.float64) for part in parts], axis=1).T),)
-    )
-
-
-def row_keys(values: np.ndarray) -> np.ndarray:
-    """A number for each of n rows, made of what is looked at, (values, n)."""
-    factors = np.random.default_rng(0).integers(1, 2**63, size=_RANKS + 2, dtype=np.uint64) * np.uint64(
-        2
-    ) + np.uint64(1)
-    keys = np.zeros(values.shape[1], dtype=np.uint64)
-    for bits, factor in zip((values + 0.0).view(np.uint64), factors, strict=False):  # no -0.0
-        keys = _mixed(keys ^ (bits * factor))
-    return keys
-
-
-def _mixed(x: np.ndarray) -> np.ndarray:
-    """Every bit depends on every bit (the finaliser of splitmix64)."""
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    x ^= x >> np.uint64(31)
-    return x
-
-
-def deal(keys: np.ndarray, folds: int, number: int) -> np.ndarray:
-    """The fold of each row, (n,); equal keys, equal folds."""
-    _, which = np.unique(_mixed(keys + np.uint64(number + 1)), return_inverse=True)
-    return which % folds
+    depth = to_numpy(block.rows.depth[:, -1 - DEPTHS : -1])  # descending, the top is last
+    return Gathered((fold_keys(depth[:, ::-1]),))
 
 
 def choose_shrinkage(

@@ -24,7 +24,7 @@ import numpy as np
 from sklearn.base import clone
 
 from ..calibration import Calibrator, ConditionalMCCT
-from ..calibration.shrinkage import deal, row_keys
+from ..calibration.folds import deal, keys_of_logits
 from ..errors import InputError
 from ..layout import Layout
 from ..rows.top_k import TopK, TopKProbabilities
@@ -161,13 +161,15 @@ def _folds(p: Floats, cv: int) -> Integers:
     The label is no part of the key: the map that judges rows of one label would have seen the same probabilities with the other
     labels only, and would have learnt the contrary of the truth.
     """
-    ordered = np.sort(p.astype(np.float64), axis=1)[:, :-65:-1]
-    keys = row_keys(np.column_stack([ordered, p.argmax(axis=1)]).T)
-    if len(np.unique(keys)) < 2:
+    with np.errstate(divide="ignore"):
+        keys = keys_of_logits(np.log(p))
+    different = len(np.unique(keys))
+    if different < 2:
         raise InputError(
-            "decompose: all rows are alike in their probabilities, so that none can judge what is learnt from the others."
+            "decompose: all rows are alike in their probabilities, whatever the classes are called, so that none can judge what "
+            "is learnt from the others."
         )
-    return deal(keys, min(cv, len(np.unique(keys))), 0)
+    return deal(keys, min(cv, different))
 
 
 def _losses(p: Floats, rows: Outcomes) -> tuple[float, float]:

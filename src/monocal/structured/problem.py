@@ -21,10 +21,10 @@ from scipy.linalg import cho_factor, cho_solve, eigh
 
 from ..arrays import ordered_softmax
 from ..baselines.affine_problem import AffineProblem, MatrixProblem
+from ..baselines.vector import SINGLE
 from ..rows.parallel import block_rows, parallel_sum
 from ..rows.sampling import sample_step
 from ..solver.smooth import Point, conjugate_gradients
-from .vector import SINGLE
 
 # Up to so many parameters the Hessian is formed: that is exact, and faster than to work without it.
 _FORMED = 192

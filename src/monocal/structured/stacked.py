@@ -20,9 +20,9 @@ from ..arrays import to_numpy
 from ..calibration.base import Calibrator
 from ..calibration.conditional import ConditionalMCCT
 from ..calibration.cone import SMALLEST
+from ..calibration.folds import splits_of
 from ..errors import InputError
 from ..validation import check_number
-from .folds import folds_of, out_of_fold
 from .scaling import StructuredScaling
 
 
@@ -98,12 +98,12 @@ class Stacked(Calibrator):
         check_number(self.folds, "folds", least=2, whole=True)
         stages = check_stages(self._unfitted(logits.shape[1]))
         fitted = []
-        fold = folds_of(logits, labels, self.folds)
+        parts = splits_of(logits, weight, self.folds)
         for place, stage in enumerate(stages):
             model = clone(stage).fit(logits, labels, weight)
             fitted.append(model)
             if place < len(stages) - 1:
-                logits = _distinct(out_of_fold(_settled(stage, model), logits, labels, weight, fold))
+                logits = _distinct(out_of_fold(_settled(stage, model), logits, labels, weight, parts))
         self.stages_ = fitted
 
     def _calibrate(self, logits: np.ndarray) -> np.ndarray:
@@ -115,6 +115,21 @@ class Stacked(Calibrator):
         for stage in self.stages_[:-1]:
             logits = to_numpy(stage.transform(logits))
         return to_numpy(self.stages_[-1].predict_proba(logits))
+
+
+def out_of_fold(
+    stage: Calibrator,
+    logits: np.ndarray,
+    labels: np.ndarray,
+    weight: np.ndarray | None,
+    parts: list[tuple[np.ndarray, np.ndarray]],
+) -> np.ndarray:
+    """Calibrated logits (n, m) of each row, from a copy of the stage that has not seen its fold."""
+    out = np.empty(logits.shape, dtype=np.result_type(logits.dtype, np.float32))
+    for train, test in parts:
+        some = None if weight is None else weight[train]
+        out[test] = to_numpy(clone(stage).fit(logits[train], labels[train], some).transform(logits[test]))
+    return out
 
 
 def _settled(stage: Calibrator, model: Calibrator) -> Calibrator:

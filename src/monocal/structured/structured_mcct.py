@@ -16,14 +16,18 @@ import numpy as np
 from sklearn.base import clone
 
 from ..calibration.conditional import ConditionalMCCT
+from ..calibration.cone import ConeCalibrator
+from ..calibration.folds import deal, keys_of_logits, splits_of
+from ..calibration.mcct import MCCT
 from ..rows.reader import Checked
 from ..validation import check_choice, check_number
-from .folds import folds_of, out_of_fold
 from .scaling import ROUGH, StructuredScaling, Surest, log_likelihood
-from .stacked import Stacked
+from .stacked import Stacked, out_of_fold
 
 # Classes below which a weight for every pair pays: with a hundred, on halves of three real calibration sets, it never did.
 _PAIRS_BELOW = 50
+# Logits that strengths are judged by, at the most: with more, a part of the rows tells as well which one to take.
+_JUDGED = 2**22
 
 
 class StructuredMCCT(Stacked):
@@ -102,29 +106,47 @@ class StructuredMCCT(Stacked):
 
     def _fit_surest(self, logits: np.ndarray, labels: np.ndarray, weight: np.ndarray | None) -> None:
         first, then = self._unfitted(logits.shape[1])
+        step = -(-logits.size // _JUDGED)
+        if step > 1:
+            some = np.flatnonzero(deal(keys_of_logits(logits), step, number=2) == 0)
+            chosen, _ = self._judged(logits[some], labels[some], None if weight is None else weight[some])
+            middle = logits
+            if chosen < np.inf:
+                parts = splits_of(logits, weight, self.folds)
+                middle = out_of_fold(first.set_params(shrinkage=chosen), logits, labels, weight, parts)
+        else:
+            chosen, middle = self._judged(logits, labels, weight)
+        self.shrinkage_ = chosen
+        self.stages_ = [then.fit(middle, labels, weight)]
+        if chosen < np.inf:
+            self.stages_.insert(0, first.set_params(shrinkage=chosen).fit(logits, labels, weight))
+
+    def _judged(
+        self, logits: np.ndarray, labels: np.ndarray, weight: np.ndarray | None
+    ) -> tuple[float, np.ndarray]:
+        """The surest strength, and the logits that the second stage is fitted on with it."""
+        first, then = self._unfitted(logits.shape[1])
         share = np.ones(len(labels)) if weight is None else weight
-        fold = folds_of(logits, labels, self.folds)
+        parts = splits_of(logits, weight, self.folds)
+        halves = splits_of(logits, weight, 2, number=1)
         judged = clone(then).set_params(tol=max(self.tol, ROUGH))
         choice = Surest(share)
-        for strength, middle in first.along_path(Checked(logits, labels, weight), fold):
+        for strength, middle in first.along_path(Checked(logits, labels, weight), parts):
             if strength == np.inf:  # a scale is part of the second stage as well, so the first is left out
                 middle = logits
             # Two parts are enough for the second, which has little to learn: as many fits as there are strengths.
-            choice.hear(
-                strength, log_likelihood(out_of_fold(judged, middle, labels, weight, fold % 2), labels)
-            )
+            choice.hear(strength, log_likelihood(out_of_fold(judged, middle, labels, weight, halves), labels))
             if choice.is_latest:
                 best = middle
-        self.shrinkage_ = choice.best
-        self.stages_ = [then.fit(best, labels, weight)]
-        if choice.best < np.inf:
-            self.stages_.insert(0, first.set_params(shrinkage=choice.best).fit(logits, labels, weight))
+            if choice.is_past:
+                break
+        return choice.best, best
 
-    def _unfitted(self, n_classes: int = 2) -> tuple[StructuredScaling, ConditionalMCCT]:
+    def _unfitted(self, n_classes: int = 2) -> tuple[StructuredScaling, ConeCalibrator]:
         kind = self.kind
         if kind == "auto":
             kind = "matrix" if n_classes < _PAIRS_BELOW else "vector"
         rest: dict[str, Any] = {"tol": self.tol, "max_iter": self.max_iter}
-        return StructuredScaling(kind=kind, shrinkage=self.shrinkage, **rest), ConditionalMCCT(
-            by_class=False, **rest
-        )
+        first = StructuredScaling(kind=kind, shrinkage=self.shrinkage, **rest)
+        # Of two classes each row is one number, and to scale rows by a statistic of it could reverse their ranking.
+        return first, MCCT(**rest) if n_classes == 2 else ConditionalMCCT(by_class=False, **rest)

@@ -215,23 +215,34 @@ class VectorProblem:
         self._some, self._part = self.rows, 1.0
         return True
 
+    def curvature(self, deviation: np.ndarray) -> np.ndarray:
+        """The Hessian of the NLL, (2 m, 2 m), weights before biases."""
+        return self._some.sum(_hessian, deviation)
+
+    def curvature_by_class(self, deviation: np.ndarray) -> np.ndarray:
+        """What the diagonal blocks of the Hessian are made of, (3, m)."""
+        return self._some.sum(_blocks_of_hessian, deviation) / self._part
+
+    def curvature_along(self, deviation: np.ndarray, direction: np.ndarray) -> np.ndarray:
+        """The Hessian of the NLL times a direction (m, 2), flat."""
+        return self._some.sum(_product, deviation, direction).ravel() / self._part
+
     def newton_step(self, point: Point, closeness: float) -> np.ndarray:
         deviation = point.at.reshape(self.strength.shape)
         if self.formed:
             order = np.arange(len(point.at)).reshape(self.strength.shape).T.ravel()
-            hessian = self._some.sum(_hessian, deviation) + np.diag(self.modulus[order])
+            hessian = self.curvature(deviation) + np.diag(self.modulus[order])
             step = np.empty_like(point.at)
             step[order] = -cho_solve(
                 cho_factor(hessian, overwrite_a=True, check_finite=False), point.gradient[order]
             )
             return step
-        second, first, mass = self._some.sum(_blocks_of_hessian, deviation) / self._part
+        second, first, mass = self.curvature_by_class(deviation)
         a, d = second + 2.0 * self.strength[:, 0], mass + 2.0 * self.strength[:, 1]
         inverse = np.stack([d, -first, -first, a]).reshape(2, 2, -1) / (a * d - first**2)
 
         def product(v: np.ndarray) -> np.ndarray:
-            found = self._some.sum(_product, deviation, v.reshape(self.strength.shape))
-            return found.ravel() / self._part + self.modulus * v
+            return self.curvature_along(deviation, v.reshape(self.strength.shape)) + self.modulus * v
 
         def preconditioned(v: np.ndarray) -> np.ndarray:
             return np.einsum("abj,jb->ja", inverse, v.reshape(self.strength.shape)).ravel()
