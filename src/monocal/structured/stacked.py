@@ -10,6 +10,7 @@ it keeps the new order.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,7 +22,7 @@ from ..calibration.base import Calibrator
 from ..calibration.conditional import ConditionalMCCT
 from ..calibration.cone import SMALLEST
 from ..calibration.folds import splits_of
-from ..errors import InputError
+from ..errors import CalibrationWarning, InputError
 from ..validation import check_number
 from .scaling import StructuredScaling
 
@@ -99,11 +100,14 @@ class Stacked(Calibrator):
         stages = check_stages(self._unfitted(logits.shape[1]))
         fitted = []
         parts = splits_of(logits, weight, self.folds)
-        for place, stage in enumerate(stages):
-            model = clone(stage).fit(logits, labels, weight)
-            fitted.append(model)
-            if place < len(stages) - 1:
-                logits = _distinct(out_of_fold(_settled(stage, model), logits, labels, weight, parts))
+        with warnings.catch_warnings():
+            # What one stage cannot repair is the work of the others.
+            warnings.simplefilter("ignore", CalibrationWarning)
+            for place, stage in enumerate(stages):
+                model = clone(stage).fit(logits, labels, weight)
+                fitted.append(model)
+                if place < len(stages) - 1:
+                    logits = _distinct(out_of_fold(_settled(stage, model), logits, labels, weight, parts))
         self.stages_ = fitted
 
     def _calibrate(self, logits: np.ndarray) -> np.ndarray:
