@@ -12,6 +12,7 @@ from hypothesis.extra.numpy import arrays
 from scipy.special import expit, logit
 from sklearn.base import clone
 from sklearn.metrics import log_loss, roc_auc_score
+from sklearn.utils.estimator_checks import check_estimator
 
 import monocal as mc
 from monocal.binary.binary_map import apply
@@ -297,6 +298,22 @@ def test_cells_stand_for_rows():
     assert np.abs(cells - truth).mean() < 0.004
 
 
+# Checks of scikit-learn that cannot hold, and why. Those checks have any number of columns, hence several scores.
+EXPECTED = {
+    "check_classifiers_train": "features of which the result need not increase",
+    "check_fit1d": "one dimension is one score per row",
+}
+
+
+def test_check_estimator():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        results = check_estimator(mc.BinaryMCCT(input="scores", columns="scores"), on_fail=None)
+    failed = {r["check_name"]: r["exception"] for r in results if r["status"] == "failed"}
+    assert set(failed) == set(EXPECTED)
+    assert len(results) > 60
+
+
 # What is hard.
 
 
@@ -335,7 +352,7 @@ def test_one_class_or_three_are_refused():
         mc.BinaryMCCT().fit(S, np.ones(len(S), dtype=int))
     with pytest.raises(mc.InputError, match="One class alone"):
         mc.BinaryMCCT().fit(S, Y, sample_weight=Y.astype(float))
-    with pytest.raises(mc.InputError, match="3 different labels"):
+    with pytest.raises(mc.InputError, match="3 classes"):
         mc.BinaryMCCT().fit(S, np.arange(len(S)) % 3)
     with pytest.raises(mc.InputError, match="is no probability"):
         mc.BinaryMCCT(input="probabilities").fit(S, Y)

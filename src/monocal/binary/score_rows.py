@@ -18,11 +18,13 @@ from operator import add
 from typing import Any, ClassVar
 
 import numpy as np
+from sklearn.exceptions import DataConversionWarning
+from sklearn.utils import ClassifierTags
 from sklearn.utils.validation import validate_data
 
 from ..arrays import array_namespace, is_dask, is_torch, to_numpy
 from ..calibration.base import Calibrator
-from ..errors import InputError
+from ..errors import InputError, warn
 from ..kinds import kind_of
 from ..rows.chunks import as_array as dask_array
 from ..rows.chunks import chunks_of, once, reduce_tasks, task
@@ -156,6 +158,9 @@ class ScoreCalibrator(Calibrator):
     def _read_scores(self, X: Any, first_row: int = 0) -> tuple[Any, list[Any]]:
         """Values as they came, an array of numpy or torch, and their scores, each (n,) in double precision."""
         values, _ = read_floats(kind_of(X).array(X), "X")
+        if 0 in values.shape:
+            what = "0 feature(s)" if values.shape[0] else "0 sample(s)"
+            raise InputError(f"X has {what} (shape={tuple(values.shape)}) while a minimum of 1 is required.")
         several = self.columns == "scores"
         width = values.shape[1] if values.ndim == 2 else 1
         if values.ndim not in (1, 2) or width == 0 or (width > 2 and not several):
@@ -163,10 +168,6 @@ class ScoreCalibrator(Calibrator):
                 f"X must hold one score per row, as shape (n,) or (n, 1), or a column for each of two classes, but has shape "
                 f"{tuple(values.shape)}. For several scores of the same event use BinaryMCCT(columns='scores'), for several "
                 "classes MCCT. Reshape your data where it is a single row."
-            )
-        if values.shape[0] == 0:
-            raise InputError(
-                f"X has 0 sample(s) (shape={tuple(values.shape)}) while a minimum of 1 is required."
             )
         xp = array_namespace(values)
         double = xp.astype(values, xp.float64, copy=False) if values.dtype != xp.float64 else values
@@ -207,6 +208,10 @@ class ScoreCalibrator(Calibrator):
         if labels.dtype.kind == "O":
             labels = np.asarray(labels.tolist())
         if labels.ndim == 2 and labels.shape[1] == 1:
+            warn(
+                "A column-vector y was passed when a 1d array was expected: pass y.ravel().",
+                DataConversionWarning,
+            )
             labels = labels[:, 0]
         if labels.ndim != 1 or len(labels) != n_rows:
             raise InputError(
@@ -257,12 +262,12 @@ class ScoreCalibrator(Calibrator):
         names = sorted(cells.by_label)
         if len(names) != 2:
             advice = (
-                "Unknown label type: for more classes use MCCT."
+                "Unknown label type: Only binary classification is supported. The type of the target is multiclass: use MCCT."
                 if len(names) > 2
                 else "One class alone says nothing of the other: give rows of both."
             )
             raise InputError(
-                f"y holds {len(names)} different labels, such as {names[:3]}, but a score is calibrated for two classes. {advice}"
+                f"y holds {len(names)} class{'es' * (len(names) > 1)}, {names[:3]}, but a score is calibrated for two. {advice}"
             )
         self.labels_ = np.array(names)
         parts = [cells.by_label[name] for name in names]
@@ -347,7 +352,7 @@ class ScoreCalibrator(Calibrator):
         if named:
             validate_data(self, X, reset=True, skip_check_array=True)
         else:
-            shape = np.shape(kind_of(X).array(X)) if not hasattr(X, "shape") else tuple(X.shape)
+            shape = tuple(X.shape) if hasattr(X, "shape") else np.asarray(kind_of(X).array(X)).shape
             self.n_features_in_ = int(shape[1]) if len(shape) == 2 else 1
 
     def _with_start(
@@ -415,8 +420,8 @@ class ScoreCalibrator(Calibrator):
         if out is not None:
             out[:] = result
             return out
-        if result.ndim == 2 and np.ndim(values) == 2 and result.shape[1] != np.shape(values)[1]:
-            X = _two_columns(X, self.labels_)
+        if hasattr(X, "columns") and result.ndim == 2 and result.shape[1] != len(X.columns):
+            X = _two_columns(X, self.labels_) if result.shape[1] == 2 else X[X.columns[:1]]
         return kind.back(result, X, -1)
 
     def _on_block(self, X: Any, method: str, codes: np.ndarray | None, first_row: int = 0) -> Any:
@@ -425,7 +430,8 @@ class ScoreCalibrator(Calibrator):
         expected = self.n_features_in_
         if width not in (None, expected) or (width is None and self.columns == "scores" and expected != 1):
             raise InputError(
-                f"X has {width or 1} features, but {type(self).__name__} is expecting {expected} features as input."
+                f"X has {width or 1} features, but {type(self).__name__} is expecting {expected} features as input. "
+                "Reshape your data where it is a single row."
             )
         check_context_rows(codes, len(values), first_row)
         xp = array_namespace(values)
@@ -529,9 +535,8 @@ class ScoreCalibrator(Calibrator):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.one_d_array = True
-        tags.input_tags.two_d_array = False
-        tags.estimator_type = None
+        tags.estimator_type = "classifier"
+        tags.classifier_tags = ClassifierTags(multi_class=False)
         return tags
 
 
