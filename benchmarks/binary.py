@@ -139,8 +139,11 @@ def summary(found: np.ndarray, names: list[str]) -> list[list[str]]:
     for i, name in enumerate(names):
         mean = found[i].mean(axis=0)
         rows.append(
-            [name, f"{mean[0]:.4f}", f"{mean[1]:.4f}", f"{mean[2]:.1f}", f"{excess[i]:.3f}"]
-            + [f"{worse[i]:.0f} %", f"{found[i, :, 3].max():.3f}"]
+            [
+                name,
+                *(f"{mean[0]:.4f}", f"{mean[1]:.4f}", f"{mean[2]:.1f}"),
+                *(f"{excess[i]:.3f}", f"{worse[i]:.0f} %", f"{found[i, :, 3].max():.3f}"),
+            ]
         )
     return rows
 

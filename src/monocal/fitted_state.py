@@ -51,9 +51,9 @@ _MOST_TRIED = 2**22
 
 def check_state(calibrator: Calibrator) -> None:
     """Raise ValueError with a sentence unless the fitted attributes can be those of a fit."""
-    calibrator = getattr(calibrator, "one_score_", calibrator)
-    if hasattr(calibrator, "check_state"):  # a class that checks its own
-        calibrator.check_state()
+    own = getattr(getattr(calibrator, "one_score_", calibrator), "check_state", None)
+    if own is not None:  # a class that checks its own state
+        own()
         return
     m = calibrator.n_features_in_
     _require(isinstance(m, numbers.Integral) and not isinstance(m, bool) and m >= 1, "n_features_in_", m)

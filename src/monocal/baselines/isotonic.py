@@ -99,7 +99,7 @@ class IsotonicCalibration(ProbabilityCalibrator):
 
     def _kept_fit(self, X: Any, y: Any, sample_weight: Any, *rest: Any, **options: Any) -> Self:
         one = ScoreIsotonic(input=self.input)
-        shape = np.shape(X) if isinstance(X, list | tuple) else getattr(X, "shape", ())
+        shape: Any = np.shape(X) if isinstance(X, list | tuple) else getattr(X, "shape", ())
         if (len(shape) == 1 and not _of_lists(X)) or (len(shape) == 2 and shape[1] == 1):
             fitted = one._kept_fit(X, y, sample_weight, *rest, **options)
             self.one_score_, self.n_features_in_ = fitted, fitted.n_features_in_

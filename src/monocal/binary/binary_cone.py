@@ -37,6 +37,8 @@ _SPANS = (2, 4, 8)
 _DOUBT = 4.0
 # Information of a ramp that counts as its own at least, as a part of what it has beside the intercept.
 _LEAST_OWN = 1e-3
+# Strength of the penalty where all values of a score are knots, by cross-validation on stated confidences.
+_FEW_VALUES = 0.5
 
 
 def sigmoid(f: np.ndarray) -> np.ndarray:
@@ -248,6 +250,8 @@ class Score:
         The knots where each ramp begins and ends.
     line : Line
         The fit of intercept and line alone.
+    strength : float
+        Of the penalty, relative to others: half where a score has few values, each with many rows.
     """
 
     softness: float
@@ -256,6 +260,7 @@ class Score:
     low: np.ndarray
     high: np.ndarray
     line: Line
+    strength: float = 1.0
 
     @classmethod
     def of(
@@ -277,7 +282,7 @@ class Score:
         knots, few = quantile_knots(standard.z, measure, intervals)
         place = knots * standard.sd + standard.mean
         knots = knots[np.concatenate([[True], np.diff(place) > 0])]
-        return cls(softness, standard, knots, *ramp_ends(len(knots), few), line)
+        return cls(softness, standard, knots, *ramp_ends(len(knots), few), line, _FEW_VALUES if few else 1.0)
 
     def columns(self, z: np.ndarray) -> np.ndarray:
         """Line and ramps at ``z``, (n, 1 + ramps)."""
@@ -383,6 +388,8 @@ class RampProblem:
         units[is_ramp] = unexplained(
             design[:, base], design[:, is_ramp], self.weight * p * (1.0 - p), total * ridges[base]
         )
+        for score, at, end in zip(self.scores, starts[:-1], starts[1:], strict=True):
+            units[at:end] *= score.strength
         penalty = self.shrinkage * units / total
         problem = LogisticCone(design, self.targets, share, lower, penalty, ridges, start)
         solution = minimize(problem, tol=self.tol, max_iter=self.max_iter, gap_tol=100.0 * self.tol)

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 # Log-odds of probabilities that are exactly 0 or 1: beyond those of any number of double precision between.
-FARTHEST = 745.0
+FARTHEST = 750.0
 # Soft log-odds grow by this part of the log-odds beyond |log-odds| = 16, so that probabilities of 1e-30 keep their ranks.
 TAIL, TAIL_BEGINS = 2e-5, 16.0
 # The same for log-odds as the input, over the whole range: there may be many rows beyond.

@@ -79,7 +79,7 @@ class Cells:
         both = dict(self.by_label)
         for name, parts in other.by_label.items():
             mine = both.get(name)
-            both[name] = parts if mine is None else tuple(map(np.concatenate, zip(mine, parts, strict=True)))  # type: ignore[assignment]
+            both[name] = parts if mine is None else tuple(map(np.concatenate, zip(mine, parts, strict=True)))
         return Cells(both, self.n_rows + other.n_rows, self.reduced)._compressed()
 
     def _compressed(self) -> Cells:
@@ -233,7 +233,7 @@ class ScoreCalibrator(Calibrator):
         if self.input == "probabilities":
             columns = [log_odds(p, np) for p in columns]
         labels = self._labels_of(y, len(columns[0]))
-        weight = check_weights(sample_weight, np.zeros((len(labels), 1)), first_row=first_row)
+        weight: Any = check_weights(sample_weight, np.zeros((len(labels), 1)), first_row=first_row)
         check_context_rows(codes, len(labels), first_row)
         matrix = np.stack(columns, axis=1)
         if weight is None:
@@ -377,7 +377,7 @@ class ScoreCalibrator(Calibrator):
             raise InputError(
                 f"y holds {names.tolist()}, but start was fitted to the labels {start.classes_.tolist()}."
             )
-        weight = check_weights(sample_weight, np.zeros((len(p), 1)))
+        weight: Any = check_weights(sample_weight, np.zeros((len(p), 1)))
         weight = np.ones(len(p)) if weight is None else weight
         old = weight * (start_rows / weight.sum())
         values = to_numpy(read_floats(kind_of(X).array(X), "X")[0])
