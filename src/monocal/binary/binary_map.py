@@ -26,8 +26,8 @@ _TAIL_OF_LOGITS = 1e-3
 # Bits of the argument of a logarithm that are rounded off, and the grid of the argument of an exponential.
 _SPLIT, _EXP_GRID = 2.0**7 + 1.0, 2.0**46
 _LARGEST = float(np.finfo(np.float64).max)
-# Probabilities this near to 1/2 have log-odds within 16.
-_ORDINARY = 0.5 - 2e-7
+# Probabilities this far from 0 and 1 have log-odds within 16.
+_ORDINARY = 2e-7
 
 
 @dataclass(frozen=True)
@@ -99,14 +99,19 @@ def apply(score: Any, parameters: ScoreMap, xp: Any, locate: Callable[[Any], Any
     base = xp.concat([values[:1], values])
     end = xp.concat([values, _constant(np.array([_LARGEST]), score, xp)])
     f = xp.take(base, piece) + xp.take(slopes, piece) * (x - xp.take(first, piece))
-    return xp.clip(xp.minimum(f, xp.take(end, piece)), min=-_LARGEST)
+    return xp.minimum(f, xp.take(end, piece))
 
 
 def position(score: Any, input: str, softness: float, xp: Any) -> Any:
     """``x`` of scores: the score itself, or its soft log-odds."""
     if input == "probabilities":
         soft = ordered_log((score + softness) / ((1.0 - score) + softness), xp)
-        if isinstance(score, np.ndarray) and not np.any(np.abs(score - 0.5) > _ORDINARY):
+        if (
+            isinstance(score, np.ndarray)
+            and len(score)
+            and score.min() > _ORDINARY
+            and score.max() < 1.0 - _ORDINARY
+        ):
             return soft  # the short way, for rows none of which has log-odds beyond 16
         far = log_odds(score, xp)
         beyond = xp.clip(far - TAIL_BEGINS, min=0.0) + xp.clip(far + TAIL_BEGINS, max=0.0)
@@ -130,8 +135,8 @@ def log_odds(p: Any, xp: Any) -> Any:
 
 
 def expit(f: Any, xp: Any) -> Any:
-    """``1 / (1 + exp(-f))``, never decreasing."""
-    return ordered_exp(xp.clip(f, max=0.0), xp) / (1.0 + ordered_exp(-abs(f), xp))
+    """``1 / (1 + exp(-f))``, never decreasing; 0 where exp overflows."""
+    return 1.0 / (1.0 + xp.exp(xp.round(f * -_EXP_GRID) * (1.0 / _EXP_GRID)))
 
 
 def ordered_exp(x: Any, xp: Any) -> Any:

@@ -360,12 +360,13 @@ def _table(knots: np.ndarray) -> Any:
     span = float(knots[-1] - knots[0])
     with np.errstate(over="ignore"):
         scale = (size - 2) / span if span > 0 else np.inf
-    if not np.isfinite(scale):
+    offset = 1.0 - float(knots[0]) * scale
+    if not np.isfinite(scale) or not np.isfinite(offset):
         return lambda x: np.searchsorted(knots, x, side="right")
 
     def bins(x: np.ndarray) -> np.ndarray:
-        place = (x - knots[0]) * scale
-        place += 1.0
+        place = x * scale
+        place += offset
         np.maximum(place, 0.0, out=place)
         return np.minimum(place, size - 1.0, out=place).astype(np.int32)
 

@@ -36,7 +36,7 @@ from .binary_map import expit, log_odds
 # Rows that are looked at one by one; beyond, cells of equal weight stand for them, so many for each class and each block.
 EXACT_ROWS, _CELLS = 8192, 2048
 # Rows that are read, or computed, at a time.
-_READ, _BLOCK = 1 << 20, 8192
+_READ, _BLOCK = 1 << 20, 1 << 16
 _LARGEST = float(np.finfo(np.float64).max)
 # Fine bins from which the cells of a block are made.
 _FINE = 1 << 15
@@ -457,7 +457,7 @@ class ScoreCalibrator(Calibrator):
         dtype = values.dtype
         if method == "transform":
             limit = float(xp.finfo(dtype).max)
-            f = xp.clip(f, -limit, limit) if dtype != f.dtype else f
+            f = xp.clip(f, -limit, limit)
             wide = values.ndim == 2 and values.shape[1] == 2 and self.columns == "classes"
             result = (
                 xp.stack([-0.5 * f, 0.5 * f], axis=1) if wide else (f if values.ndim == 1 else f[:, None])
@@ -551,7 +551,8 @@ def blockwise(function: Callable[[np.ndarray], np.ndarray], scores: np.ndarray) 
 
 
 def _probability(f: Any, xp: Any) -> Any:
-    return blockwise(lambda part: expit(part, np), f) if type(f) is np.ndarray else expit(f, xp)
+    with np.errstate(over="ignore"):
+        return blockwise(lambda part: expit(part, np), f) if type(f) is np.ndarray else expit(f, xp)
 
 
 def library_has_parts(x: Any) -> bool:
