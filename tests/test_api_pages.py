@@ -23,6 +23,7 @@ MODULES = (
     "calibration",
     "baselines",
     "structured",
+    "binary",
     "metrics",
     "plots",
     "data",

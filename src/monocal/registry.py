@@ -16,6 +16,7 @@ from .baselines.isotonic import IsotonicCalibration
 from .baselines.parameterized_temperature import ParameterizedTemperatureScaling
 from .baselines.scaling_binning import ScalingBinning
 from .baselines.spline import SplineCalibration
+from .binary import BetaCalibration, BinaryMCCT, PlattScaling, VennAbers
 from .calibration.base import Calibrator
 from .calibration.conditional import ConditionalMCCT
 from .calibration.mcct import MCCT, MCCTInverse
@@ -39,6 +40,8 @@ class CalibratorInfo:
     extras : tuple of str
         Extras of monocal that fitting needs.
     reference : str
+    one_score : bool
+        Whether it calibrates one score of two classes and keeps the order of the rows, rather than rows of classes.
     published : bool
         Run as in the paper that compared it, for reproduction; not the best this method can do.
 
@@ -59,6 +62,7 @@ class CalibratorInfo:
     extras: tuple[str, ...]
     reference: str
     published: bool
+    one_score: bool
     _make: Callable[[], Calibrator] = field(repr=False)
 
     def make(self) -> Calibrator:
@@ -117,11 +121,22 @@ _METHODS: tuple[tuple[str, Callable[[], Calibrator], str], ...] = (
     ("MCCT published", MCCT.as_published, _ZHANG),
     ("MCCT-I published", MCCTInverse.as_published, _ZHANG),
 )
+_ONE_SCORE: tuple[tuple[str, Callable[[], Calibrator], str], ...] = (
+    ("Binary MCCT", BinaryMCCT, "monocal"),
+    ("Platt", PlattScaling, "Platt (1999), Advances in Large Margin Classifiers"),
+    ("Beta", BetaCalibration, "Kull, Silva Filho, Flach (2017), AISTATS"),
+    ("Venn-Abers", VennAbers, "Vovk, Petej (2014), UAI"),
+)
 _NEED_TORCH = (ParameterizedTemperatureScaling, IntraOrderPreserving)
 
 
-def calibrators() -> list[CalibratorInfo]:
+def calibrators(*, one_score: bool = False) -> list[CalibratorInfo]:
     """Every method, with its guarantees, the extras it needs, and where it comes from.
+
+    Parameters
+    ----------
+    one_score : bool
+        Those that calibrate one score of two classes, in place of those for rows of any number of classes.
 
     Returns
     -------
@@ -134,7 +149,7 @@ def calibrators() -> list[CalibratorInfo]:
     ['TS', 'TS MSE', 'ETS', 'ETS MSE']
     """
     found = []
-    for name, make, reference in _METHODS:
+    for name, make, reference in _ONE_SCORE if one_score else _METHODS:
         made = make()
         found.append(
             CalibratorInfo(
@@ -145,6 +160,7 @@ def calibrators() -> list[CalibratorInfo]:
                 extras=("torch",) if isinstance(made, _NEED_TORCH) else (),
                 reference=reference,
                 published=name.endswith("published"),
+                one_score=one_score,
                 _make=make,
             )
         )
@@ -153,6 +169,7 @@ def calibrators() -> list[CalibratorInfo]:
 
 # Beginnings that mean one method, whatever else may begin so one day.
 _SHORT = {
+    "binary": "binary-mcct",
     "conditional": "conditional-mcct",
     "structured": "structured-mcct",
     "temperature": "temperature-scaling",
@@ -164,7 +181,7 @@ def methods() -> dict[str, Calibrator]:
 
     Classes under their own names, then the names of `calibrators`: ``ts-mse``, ``isotonic-ovr``, ...
     """
-    listed = calibrators()
+    listed = calibrators() + calibrators(one_score=True)
     own = {_hyphenated(info.cls.__name__): info.cls() for info in listed if not info.published}
     return own | {info.name.lower().replace(" ", "-"): info.make() for info in listed}
 

@@ -2,15 +2,20 @@
 
     g = argmin sum weight (g(p) - hit)^2,     g non-decreasing.
 
-One function for every class (Zadrozny, Elkan, 2002), or one for all classes, fitted to all ``n m`` entries
-(Zhang, Kailkhura, Han, 2020): the same non-decreasing function of every entry keeps the order of the classes.
+One score of two classes is regressed on as it is, as scikit-learn does. Of rows of classes there is one function for every class
+(Zadrozny, Elkan, 2002), or one for all classes, fitted to all ``n m`` entries (Zhang, Kailkhura, Han, 2020): the same
+non-decreasing function of every entry keeps the order of the classes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any, Self
+
 import numpy as np
 from sklearn.isotonic import IsotonicRegression
 
+from ..binary import ScoreIsotonic
 from ..rows.parallel import map_rows, parallel_map, row_slices
 from ..validation import check_choice
 from .probability_map import ProbabilityCalibrator, normalise, softmax
@@ -27,7 +32,8 @@ class IsotonicCalibration(ProbabilityCalibrator):
     mode : {"multiclass", "one_vs_rest"}
         One function for all classes, which keeps their order (``1e-9 p`` is added so that classes on a flat piece stay
         distinct), or one for each class, which does not.
-    input : {"logits", "probabilities"}
+    input : {"logits", "probabilities", "scores"}
+        "scores" (any scale) where ``X`` is one score per row, (n,) or (n, 1).
     class_axis : int
         The axis of the classes, as in (N, C, H, W) with 1; results come back in the shape given.
     ignore_index : int or None
@@ -37,9 +43,13 @@ class IsotonicCalibration(ProbabilityCalibrator):
     ----------
     knots_, values_ : list of ndarrays
         The broken line of each class, or of all (a list of one).
+    one_score_ : ScoreIsotonic
+        Where ``X`` was one score per row, (n,) or (n, 1): scikit-learn's isotonic regression of the labels (of any two values) on
+        it, in place of the above. Results then are P(class 1), (n,), for one-dimensional ``X``, and (n, 2) else.
 
     Notes
     -----
+    Of two columns, ``mode="one_vs_rest"`` is what scikit-learn has for two classes.
     Rows in which every value is 0 keep their given probabilities.
 
     References
@@ -82,6 +92,36 @@ class IsotonicCalibration(ProbabilityCalibrator):
         """True in mode "multiclass"."""
         return getattr(self, "mode_", self.mode) == "multiclass"
 
+    @property
+    def classes_(self) -> np.ndarray:
+        """What `predict` gives: the two labels of one score, else the numbers of the columns."""
+        return self.one_score_.classes_ if hasattr(self, "one_score_") else super().classes_
+
+    def _kept_fit(self, X: Any, y: Any, sample_weight: Any, *rest: Any, **options: Any) -> Self:
+        one = ScoreIsotonic(input=self.input)
+        shape: Any = np.shape(X) if isinstance(X, list | tuple) else getattr(X, "shape", ())
+        if (len(shape) == 1 and not _of_lists(X)) or (len(shape) == 2 and shape[1] == 1):
+            fitted = one._kept_fit(X, y, sample_weight, *rest, **options)
+            self.one_score_, self.n_features_in_ = fitted, fitted.n_features_in_
+            return self
+        self.__dict__.pop("one_score_", None)
+        return super()._kept_fit(X, y, sample_weight, *rest, **options)
+
+    def _apply(self, X: Any, method: str, out: Any, context: Any = None) -> Any:
+        if hasattr(self, "one_score_"):
+            return self.one_score_._apply(X, method, out, context)
+        return super()._apply(X, method, out, context)
+
+    def _apply_to_blocks(self, blocks: Any) -> Iterator[Any]:
+        if hasattr(self, "one_score_"):
+            return self.one_score_._apply_to_blocks(blocks)
+        return super()._apply_to_blocks(blocks)
+
+    def _score(self, X: Any, y: Any, sample_weight: Any, context: Any = None) -> float:
+        if hasattr(self, "one_score_"):
+            return self.one_score_._score(X, y, sample_weight, context)
+        return super()._score(X, y, sample_weight, context)
+
     def _fit(self, logits: np.ndarray, labels: np.ndarray, weight: np.ndarray | None) -> None:
         check_choice(self.mode, "mode", ("multiclass", "one_vs_rest"))
         self.mode_ = self.mode
@@ -110,6 +150,13 @@ class IsotonicCalibration(ProbabilityCalibrator):
             for k, (knots, values) in enumerate(zip(self.knots_, self.values_, strict=True)):
                 q[:, k] = np.interp(p[:, k], knots, values)
         return normalise(q, p, ~np.isinf(logits))
+
+
+def _of_lists(X: Any) -> bool:
+    """Whether the entries of a column are lists: rows of classes."""
+    first = X.iloc[0] if hasattr(X, "iloc") and len(X) else (X[0] if len(X) else 0)
+    first = first.as_py() if hasattr(first, "as_py") else first
+    return np.ndim(first) > 0
 
 
 def _double_softmax(logits: np.ndarray) -> np.ndarray:

@@ -6,6 +6,8 @@ and run no code of a file.
 
 from __future__ import annotations
 
+from ..binary import ScoreIsotonic, ScoreMap
+from ..binary.binary_mcct import Effect
 from ..calibration.adjustment import Adjustment
 from ..calibration.group_scales import GroupScales
 from ..calibration.published import Published
@@ -17,7 +19,8 @@ from ..rows.context import Column, ContextReader
 from ..solver import Solution, Status, Step
 
 _TYPES: tuple[type, ...] = (
-    *(one.cls for one in calibrators()),
+    *(one.cls for one in calibrators() + calibrators(one_score=True)),
+    *(Effect, ScoreIsotonic, ScoreMap),
     *(Published, CalibratedClassifier, CalibratedModel, RankMap, Ramp, RampFactors, Adjustment, GroupScales),
     *(Column, ContextReader, Solution, Status, Step),
 )

@@ -154,7 +154,8 @@ class Newton:
         c, lower = trial[move.working], self.problem.lower[move.working]
         to = c + step_size * move.delta
         # What the step takes to its bound arrives there up to rounding; put it there exactly.
-        trial[move.working] = np.where(to - lower <= 1e-12 * (c - lower), lower, to)
+        arrived = (to - lower <= 1e-12 * (c - lower)) & np.isfinite(lower)
+        trial[move.working] = np.where(arrived, lower, to)
         return trial
 
     def _has_all(self) -> bool:
@@ -198,9 +199,52 @@ class Newton:
 def _bounded_newton_step(
     g: np.ndarray, hessian: np.ndarray, room: np.ndarray, metric: np.ndarray, ridge: float
 ) -> np.ndarray:
-    """``argmin_d  g.d + d'Hd/2`` subject to ``room + d >= 0``, as non-negative least squares in ``room + d``."""
+    """``argmin_d  g.d + d'Hd/2`` subject to ``room + d >= 0``, as non-negative least squares in ``room + d``.
+
+    Coordinates without a bound (infinite room) come first in the factorisation: the others then are a least-squares problem of
+    their own, and the free ones follow from them.
+    """
     if not len(g):
         return np.zeros(0)
+    if np.isinf(room).any():
+        return _partly_free_step(g, hessian, room, metric, ridge)
+    factor, scale = _factor(hessian, metric, ridge)
+    target = factor.T @ (room * scale) - dtrtrs(factor, g / scale, lower=1)[0]
+    moved: np.ndarray
+    try:
+        moved, _ = nnls(factor.T, target, maxiter=50 * len(g))
+    except RuntimeError:  # it did not settle: for once, step along the gradient, atom by atom
+        moved = np.maximum(room * scale - g / scale, 0.0)
+    step: np.ndarray = moved / scale - room
+    return step
+
+
+def _partly_free_step(
+    g: np.ndarray, hessian: np.ndarray, room: np.ndarray, metric: np.ndarray, ridge: float
+) -> np.ndarray:
+    """`_bounded_newton_step` where some coordinates have no bound."""
+    free = np.isinf(room)
+    order, n_free = np.argsort(~free, kind="stable"), int(free.sum())
+    factor, scale = _factor(hessian[np.ix_(order, order)], metric[order], ridge)
+    right = dtrtrs(factor, g[order] / scale, lower=1)[0]
+    inner, cross, outer = factor[n_free:, n_free:], factor[n_free:, :n_free], factor[:n_free, :n_free]
+    space = room[order][n_free:] * scale[n_free:]
+    bounded = np.zeros(len(space))
+    if len(space):
+        try:
+            bounded = nnls(inner.T, inner.T @ space - right[n_free:], maxiter=50 * len(g))[0] - space
+        except RuntimeError:  # as above
+            bounded = np.maximum(-(inner @ right[n_free:]), -space)
+    step = np.empty(len(g))
+    step[order[n_free:]] = bounded / scale[n_free:]
+    step[order[:n_free]] = (
+        dtrtrs(outer, -right[:n_free] - cross.T @ bounded, lower=1, trans=1)[0] / scale[:n_free]
+    )
+    return step
+
+
+def _factor(hessian: np.ndarray, metric: np.ndarray, ridge: float) -> tuple[np.ndarray, np.ndarray]:
+    """Cholesky factor of the Hessian in units in which its diagonal is one, and these units."""
     # Single-precision sums leave an error of about 1e-8 in the curvature; below that it is not believed. (A few enormous
     # values among the logits must not make that large, and an atom that is zero but for rounding must not run away: hence
     # the bounds.)
@@ -210,15 +254,6 @@ def _bounded_newton_step(
         scaled = hessian / scale[:, None] / scale[None, :]
         np.fill_diagonal(scaled, 1.0 + ridge)
         try:
-            factor = np.linalg.cholesky(scaled)
-            break
+            return np.linalg.cholesky(scaled), scale
         except np.linalg.LinAlgError:
             ridge *= 10
-    target = factor.T @ (room * scale) - dtrtrs(factor, g / scale, lower=1)[0]
-    moved: np.ndarray
-    try:
-        moved, _ = nnls(factor.T, target, maxiter=50 * len(g))
-    except RuntimeError:  # it did not settle: for once, step along the gradient, atom by atom
-        moved = np.maximum(room * scale - g / scale, 0.0)
-    step: np.ndarray = moved / scale - room
-    return step

@@ -57,7 +57,7 @@ class ConeProblem(Protocol):
     Attributes
     ----------
     lower : ndarray of shape (n_atoms,)
-        The lower bounds of the coefficients.
+        The lower bounds of the coefficients; ``-inf`` for one that is free (`start` must then be given).
     penalty : ndarray of shape (n_atoms,)
         The linear term.
     floor : ndarray of shape (n_atoms,)

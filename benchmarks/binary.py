@@ -1,0 +1,271 @@
+"""Two classes, one score: every method on the sets of a folder, fitted on their calibration rows and judged on the others.
+
+    python benchmarks/binary.py [--data ../shared/binary] [--rows 20 50 100 300] [--all-methods]
+                                [--by-set] [--coverage] [--docs]
+
+Sets are .npz files with ``s_cal``, ``y_cal``, ``s_test``, ``y_test`` and ``kind`` ("decision", "probability"), and perhaps
+``group_*`` (a category) and ``token_*`` (a second score). Prints Markdown tables: mean NLL, Brier score and ECE of P(class 1)
+(15 bins of equal mass), the largest change of AUC, the largest NLL above the best method of a set, and the share of sets on which
+a method is worse than doing nothing; at full size, and with few rows (means over draws). "Nothing" takes scores as log-odds.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.special import expit, logit
+from sklearn.metrics import roc_auc_score
+
+import monocal as mc
+import pages
+from command_line import parser_of
+
+DATA = Path(__file__).parents[2] / "shared" / "binary"
+PAGE = "docs/binary.md"
+# A probability of zero costs this much and no more, or isotonic regression would be infinitely bad.
+_LEAST = 1e-6
+_BINS = 15
+
+
+@dataclass(frozen=True)
+class Set:
+    """One set: scores and labels of calibration and test rows, and what else there is."""
+
+    name: str
+    input: str
+    cal: tuple[np.ndarray, np.ndarray]
+    test: tuple[np.ndarray, np.ndarray]
+    groups: tuple[np.ndarray, np.ndarray] | None
+    second: tuple[np.ndarray, np.ndarray] | None
+
+    @classmethod
+    def read(cls, path: Path) -> Set | None:
+        with np.load(path, allow_pickle=True) as file:
+            if "s_cal" not in file:
+                return None
+            input = "scores" if str(file["kind"]) == "decision" else "probabilities"
+            cal, test = (
+                (file[f"s_{part}"].astype(np.float64), file[f"y_{part}"].astype(int))
+                for part in ("cal", "test")
+            )
+            more = {
+                name: (file[f"{name}_cal"], file[f"{name}_test"]) if f"{name}_cal" in file else None
+                for name in ("group", "token")
+            }
+        return cls(path.stem, input, cal, test, more["group"], more["token"])
+
+    @property
+    def family(self) -> str:
+        return "_".join(self.name.split("_")[:2]) if self.name.startswith("llm") else self.name.split("_")[-1]
+
+    def part(self, rows: np.ndarray) -> Set:
+        """The same with some of the calibration rows."""
+        return Set(self.name, self.input, (self.cal[0][rows], self.cal[1][rows]), self.test, None, None)
+
+
+def _of_classes(make: Callable[[], Any]) -> Callable[[Set], np.ndarray]:
+    """A method for rows of classes, on logits (0, log-odds)."""
+
+    def fit(one: Set) -> np.ndarray:
+        def logits(s: np.ndarray) -> np.ndarray:
+            z = s if one.input == "scores" else logit(np.clip(s, _LEAST, 1 - _LEAST))
+            return np.stack([np.zeros(len(z)), z], axis=1)
+
+        return np.asarray(make().fit(logits(one.cal[0]), one.cal[1]).predict_proba(logits(one.test[0])))[:, 1]
+
+    return fit
+
+
+def _of_score(make: Callable[[str], Any]) -> Callable[[Set], np.ndarray]:
+    def fit(one: Set) -> np.ndarray:
+        return np.asarray(make(one.input).fit(*one.cal).predict_proba(one.test[0]))
+
+    return fit
+
+
+def nothing(one: Set) -> np.ndarray:
+    """The score as it is: a probability, or log-odds."""
+    return one.test[0] if one.input == "probabilities" else expit(one.test[0])
+
+
+def beta(one: Set) -> np.ndarray:
+    input = "logits" if one.input == "scores" else one.input
+    return np.asarray(mc.BetaCalibration(input=input).fit(*one.cal).predict_proba(one.test[0]))
+
+
+METHODS: dict[str, Callable[[Set], np.ndarray]] = {
+    "nothing": nothing,
+    "Platt": _of_score(lambda input: mc.PlattScaling(input=input)),
+    "beta": beta,
+    "isotonic": _of_score(lambda input: mc.IsotonicCalibration(input=input)),
+    "Venn-Abers": _of_score(lambda input: mc.VennAbers(input=input)),
+    "BinaryMCCT": _of_score(lambda input: mc.BinaryMCCT(input=input)),
+    "MCCT": _of_classes(mc.MCCT),
+    "ConditionalMCCT": _of_classes(mc.ConditionalMCCT),
+}
+ON_REQUEST = {"StructuredMCCT": _of_classes(mc.StructuredMCCT)}
+
+
+def measures(p: np.ndarray, one: Set) -> np.ndarray:
+    """NLL, Brier score, ECE in %, and change of AUC."""
+    s, y = one.test
+    q = np.clip(p, _LEAST, 1 - _LEAST)
+    nll = -np.mean(np.where(y == 1, np.log(q), np.log1p(-q)))
+    order = np.argsort(p, kind="stable")
+    bins = np.array_split(order, _BINS)
+    ece = sum(abs(p[b].sum() - y[b].sum()) for b in bins if len(b)) / len(y)
+    return np.array([nll, np.mean((p - y) ** 2), 100 * ece, abs(roc_auc_score(y, p) - roc_auc_score(y, s))])
+
+
+def results(sets: list[Set], methods: dict[str, Callable[[Set], np.ndarray]]) -> np.ndarray:
+    """(methods, sets, measures)."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return np.array(
+            [[measures(np.asarray(fit(one), float), one) for one in sets] for fit in methods.values()]
+        )
+
+
+def summary(found: np.ndarray, names: list[str]) -> list[list[str]]:
+    nll = found[..., 0]
+    excess = (nll - nll.min(axis=0)).max(axis=1)
+    worse = 100 * (nll > nll[names.index("nothing")] + 1e-9).mean(axis=1)
+    rows = []
+    for i, name in enumerate(names):
+        mean = found[i].mean(axis=0)
+        rows.append(
+            [
+                name,
+                *(f"{mean[0]:.4f}", f"{mean[1]:.4f}", f"{mean[2]:.1f}"),
+                *(f"{excess[i]:.3f}", f"{worse[i]:.0f} %", f"{found[i, :, 3].max():.3f}"),
+            ]
+        )
+    return rows
+
+
+HEAD = ["method", "NLL", "Brier", "ECE %", "worst excess", "worse than nothing", "largest change of AUC"]
+
+
+def few_rows(
+    sets: list[Set], methods: dict[str, Callable[[Set], np.ndarray]], sizes: list[int], draws: int
+) -> str:
+    """Mean NLL of fits on a few of the calibration rows, both classes among them."""
+    rows: list[list[str]] = [[name] for name in methods]
+    for size in sizes:
+        parts = []
+        for number, one in enumerate(sets):
+            for draw in range(draws):
+                rng = np.random.default_rng([size, number, draw])
+                chosen = rng.choice(len(one.cal[1]), min(size, len(one.cal[1])), replace=False)
+                if 0 < one.cal[1][chosen].sum() < len(chosen):
+                    parts.append(one.part(chosen))
+        for row, mean in zip(rows, results(parts, methods)[..., 0].mean(axis=1), strict=True):
+            row.append(f"{mean:.4f}")
+    return pages.table(["NLL with so many rows", *map(str, sizes)], rows)
+
+
+def groups_and_second_scores(sets: list[Set]) -> str:
+    rows = []
+    for one in sets:
+        if one.groups is not None:
+            plain = METHODS["BinaryMCCT"](one)
+            cal = mc.BinaryMCCT(input=one.input).fit(*one.cal, context=one.groups[0])
+            p = cal.predict_proba(one.test[0], context=one.groups[1])
+            rows.append(
+                [one.name, "by group", f"{measures(plain, one)[0]:.4f}", f"{measures(p, one)[0]:.4f}"]
+            )
+        if one.second is not None:
+            first, second = (
+                np.stack(pair, axis=1) for pair in zip((one.cal[0], one.test[0]), one.second, strict=True)
+            )
+            both = (
+                mc.BinaryMCCT(input=one.input, columns="scores")
+                .fit(first, one.cal[1])
+                .predict_proba(second)[:, 1]
+            )
+            alone = Set(
+                one.name, one.input, (one.second[0], one.cal[1]), (one.second[1], one.test[1]), None, None
+            )
+            best = min(measures(METHODS["BinaryMCCT"](s), s)[0] for s in (one, alone))
+            rows.append([one.name, "two scores", f"{best:.4f}", f"{measures(both, one)[0]:.4f}"])
+    return pages.table(["set", "with", "NLL without", "NLL with"], rows)
+
+
+TRUTHS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "line": lambda v: v - 1,
+    "flat": lambda v: 0.3 * v,
+    "steep": lambda v: 4 * v,
+    "cubic": lambda v: 0.6 * v + v**3 / 30,
+    "tanh": lambda v: 3 * np.tanh(v),
+    "bend": lambda v: v - 2 + 1.5 * np.maximum(v - 1, 0),
+    "rare": lambda v: v - 4,
+    "wave": lambda v: v + 0.5 * np.sin(2 * v),
+    "staircase": lambda v: 1.5 * np.round(v),
+}
+
+
+def coverage(level: float = 0.9, draws: int = 20) -> str:
+    """How often intervals hold the truth at new scores."""
+    sizes = (100, 300, 1000, 5000, 20_000)
+    rows = []
+    for name, truth in TRUTHS.items():
+        row = [name]
+        for n in sizes:
+            hit = []
+            for draw in range(draws):
+                rng = np.random.default_rng([n, draw])
+                s, at = rng.normal(size=n) * 1.5, rng.normal(size=500) * 1.5
+                y = rng.random(n) < expit(truth(s))
+                if 0 < y.sum() < n:
+                    with warnings.catch_warnings():
+                        warnings.simplefilter(
+                            "ignore"
+                        )  # a flat truth may rank a hundred rows the wrong way round
+                        cal = mc.BinaryMCCT(input="scores").fit(s, y)
+                    low, high = cal.predict_interval(at, level=level)
+                    p = expit(truth(at))
+                    hit.append(np.mean((low <= p) & (p <= high)))
+            row.append(f"{100 * np.mean(hit):.0f}")
+        rows.append(row)
+    return pages.table([f"% covered of {100 * level:.0f} %", *(f"{n:,} rows" for n in sizes)], rows)
+
+
+def main() -> None:
+    parser = parser_of(__doc__)
+    parser.add_argument("--data", type=Path, default=DATA, help="folder of sets")
+    parser.add_argument("--rows", type=int, nargs="*", default=[20, 50, 100, 300], help="numbers of few rows")
+    parser.add_argument("--draws", type=int, default=2, help="draws of few rows for each set")
+    parser.add_argument("--all-methods", action="store_true", help="StructuredMCCT as well, which is slow")
+    parser.add_argument("--by-set", action="store_true", help="NLL of every set")
+    parser.add_argument("--coverage", action="store_true", help="coverage of intervals, a few minutes")
+    parser.add_argument("--docs", action="store_true", help=f"write the first table into {PAGE}")
+    options = parser.parse_args()
+    sets = [one for one in map(Set.read, sorted(options.data.glob("*.npz"))) if one is not None]
+    methods = METHODS | (ON_REQUEST if options.all_methods else {})
+    found = results(sets, methods)
+    first = pages.table(HEAD, summary(found, list(methods)))
+    print(f"{len(sets)} sets\n\n{first}\n")
+    if options.docs:
+        pages.write_into(PAGE, "table", first)
+    if options.by_set:
+        rows = [[one.name, *(f"{x:.4f}" for x in found[:, i, 0])] for i, one in enumerate(sets)]
+        families = sorted({one.family for one in sets})
+        for family in families:
+            mean = found[:, [one.family == family for one in sets], 0].mean(axis=1)
+            rows.append([f"*{family}*", *(f"{x:.4f}" for x in mean)])
+        print(pages.table(["NLL", *methods], rows) + "\n")
+    if options.rows:
+        quick = {name: fit for name, fit in methods.items() if "MCCT" not in name or name == "BinaryMCCT"}
+        print(few_rows(sets, quick, options.rows, options.draws) + "\n")
+    print(groups_and_second_scores(sets) + "\n")
+    if options.coverage:
+        print(coverage())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,7 @@
+"""Calibrators of two classes by one score: they keep the order of the rows, and leave the threshold free."""
+
+from .binary_map import ScoreMap
+from .binary_mcct import BinaryMCCT
+from .one_score import BetaCalibration, PlattScaling, ScoreIsotonic, VennAbers
+
+__all__ = ["BetaCalibration", "BinaryMCCT", "PlattScaling", "ScoreIsotonic", "ScoreMap", "VennAbers"]

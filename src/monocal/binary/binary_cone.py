@@ -1,0 +1,438 @@
+"""Monotone maps of one score as a cone: a line and ramps, fitted by penalised likelihood.
+
+    f = a + b z + sum_k c_k ramp_k(z),      a free,  b >= .01,  c_k >= 0,      z the standardised score
+
+    minimise  sum_i w_i [log(1 + exp f_i) - t_i f_i]  +  1.2 sum_k u_k c_k
+
+A ramp rises from 0 to 1 between two of the knots, which are quantiles of the score, half by rows and half by Fisher information
+``w p (1 - p)`` of the line: where one class is rare, what can be learned lies in a few rows. ``u_k`` is the root of the Fisher
+information of ramp k that intercept and line leave unexplained, the standard deviation of its gradient if the line is true: a
+ramp enters where its gradient passes 1.2 standard errors, at any number of rows.
+
+The targets ``t`` exchange ``k / (k + 4)`` rows between the classes, ``k`` being the rows of the rarer one, which keeps the base
+rate. Then up to 8 rows' worth of what the classifier itself says at its best temperature are added, fewer the more nats a free
+intercept gains over the classifier's own zero.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..solver import ConeProblem, Expansion, Solution, minimize
+from .binary_map import TAIL, TAIL_BEGINS, ScoreMap, position
+
+SHRINKAGE, PRIOR_ROWS = 1.2, 8.0
+LEAST_SLOPE = 0.01
+# Exchanged rows approach 1 as the rarer class grows past this many.
+_EXCHANGE = 4.0
+# Softness of the log-odds to choose from, by what scores are.
+SOFTNESS = {"probabilities": (1e-6, 1e-4, 1e-2), "logits": (0.0, 1e-4, 1e-2), "scores": (0.0,)}
+# Intervals between knots, up to this many rows of the rarer class; then with their cube root; and at most.
+_INTERVALS, _FEW_ROWS, _MOST_INTERVALS = 16, 2500.0, 32
+# Intervals that a ramp may span.
+_SPANS = (2, 4, 8)
+# Nats by which a free intercept may beat the classifier's own zero before that is distrusted.
+_DOUBT = 4.0
+# Information of a ramp that counts as its own at least, as a part of what it has beside the intercept.
+_LEAST_OWN = 1e-3
+# Strength of the penalty where all values of a score are knots, by cross-validation on stated confidences.
+_FEW_VALUES = 0.5
+
+
+def sigmoid(f: np.ndarray) -> np.ndarray:
+    e = np.exp(-np.abs(f))
+    return np.where(f < 0, e, 1.0) / (1.0 + e)
+
+
+class LogisticCone(ConeProblem):
+    """Mean logistic loss of a linear model with soft targets, a ridge, and bounds of the coefficients.
+
+    Parameters
+    ----------
+    design : ndarray of shape (n, m)
+    targets, weight : ndarray of shape (n,)
+        Targets between 0 and 1; weights that sum to 1.
+    lower, penalty, ridge : ndarray of shape (m,)
+    first : ndarray of shape (m,), optional
+        Where to begin.
+    """
+
+    def __init__(
+        self,
+        design: np.ndarray,
+        targets: np.ndarray,
+        weight: np.ndarray,
+        lower: np.ndarray,
+        penalty: np.ndarray | float = 0.0,
+        ridge: np.ndarray | float = 0.0,
+        first: np.ndarray | None = None,
+    ):
+        m = design.shape[1]
+        super().__init__(m, lower=lower, penalty=penalty)
+        self.design, self.targets, self.weight = design, targets, weight
+        self.ridge = np.full(m, ridge, dtype=np.float64)
+        self.first = np.where(np.isfinite(self.lower), self.lower, 0.0) if first is None else first
+        self.spread = np.sqrt(weight @ design**2)
+        self.reach = np.abs(design).max(axis=0, initial=0.0)
+        self.n_rows = len(design)
+
+    def start(self) -> np.ndarray:
+        return self.first
+
+    def evaluate(self, coefficients: np.ndarray, working: np.ndarray) -> Expansion:
+        f = self.design @ coefficients
+        e = np.exp(-np.abs(f))
+        p = np.where(f < 0, e, 1.0) / (1.0 + e)
+        loss = np.maximum(f, 0.0) + np.log1p(e) - self.targets * f
+        value = float(self.weight @ loss) + 0.5 * float(self.ridge @ coefficients**2)
+        gradient = (self.weight * (p - self.targets)) @ self.design + self.ridge * coefficients
+        own = self.design if len(working) == self.design.shape[1] else self.design[:, working]
+        hessian = (own.T * (self.weight * p * (1.0 - p))) @ own
+        hessian[np.diag_indices(len(working))] += self.ridge[working]
+        return Expansion(value, gradient, hessian, p)
+
+    def excess(self, coefficients: np.ndarray, here: Expansion) -> float:
+        """A dual bound: probabilities that are feasible for the dual problem, near those of the fit.
+
+            max_p  sum_i w_i H(p_i) + lower . g - sum_k g_k^2 / (2 ridge_k),    g = design' w (p - t) + penalty >= 0
+
+        with ``g = 0`` where a coefficient is free and has no ridge.
+        """
+        w, t, p = self.weight, self.targets, here.predicted
+        ridged = self.ridge > 0
+        tight = ~ridged & (self.penalty == 0) & (coefficients > self.lower)
+        base = self.design[:, tight]
+        h = p * (1.0 - p)
+        wrong = base.T @ (w * (p - t))
+        change = base @ np.linalg.lstsq((base.T * (w * h)) @ base, wrong, rcond=None)[0]
+        if np.abs(change).max(initial=0.0) > 0.5:
+            return np.inf
+        residual = p - h * change - t
+        slope = self.design.T @ (w * residual)
+        bounded = ~ridged & ~tight & (slope < 0)
+        shares = self.penalty[bounded] / -slope[bounded]
+        share = min(1.0, float(shares.min(initial=1.0)))
+        q = np.clip(t + share * residual, 0.0, 1.0)
+        entropy = -(_xlogx(q) + _xlogx(1.0 - q))
+        g = share * slope + self.penalty
+        at_bound = ~ridged & ~tight & np.isfinite(self.lower)
+        dual = float(w @ entropy) + float(self.lower[at_bound] @ g[at_bound])
+        dual -= float(np.sum(g[ridged] ** 2 / (2.0 * self.ridge[ridged])))
+        return max(here.value + float(self.penalty @ coefficients) - dual, 0.0)
+
+
+def _xlogx(q: np.ndarray) -> np.ndarray:
+    return q * np.log(np.maximum(q, 1e-300))
+
+
+@dataclass(frozen=True)
+class Standard:
+    """A column standardised: ``z = (x - mean) / sd``."""
+
+    z: np.ndarray
+    mean: float
+    sd: float
+
+    @classmethod
+    def of(cls, x: np.ndarray, weight: np.ndarray) -> Standard:
+        largest = float(np.abs(x).max(initial=0.0))
+        unit = 1.0 if 1e-100 < largest < 1e100 or largest == 0.0 else largest
+        scaled = x / unit
+        mean = float(weight @ scaled)
+        sd = float(np.sqrt(weight @ (scaled - mean) ** 2))
+        sd = sd if sd > 0 else 1.0
+        return cls((scaled - mean) / sd, mean * unit, sd * unit)
+
+
+@dataclass(frozen=True)
+class Line:
+    """The likeliest line ``a + b z`` with its loss."""
+
+    coefficients: np.ndarray
+    loss: float
+
+    @classmethod
+    def of(cls, z: np.ndarray, targets: np.ndarray, weight: np.ndarray) -> Line:
+        design = np.column_stack([np.ones(len(z)), z])
+        odds = float(weight @ targets)
+        first = np.array([np.log(odds / (1.0 - odds)), LEAST_SLOPE])
+        problem = LogisticCone(design, targets, weight, np.array([-np.inf, LEAST_SLOPE]), first=first)
+        solution = minimize(problem, tol=1e-7)
+        return cls(solution.coefficients, solution.objective)
+
+
+def soft_targets(labels: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """Labels with part of a row exchanged between the classes, so that neither is certain and the base rate stays."""
+    positive = float(weight @ labels)
+    negative = float(weight.sum()) - positive
+    rarer = min(positive, negative)
+    exchanged = rarer / (rarer + _EXCHANGE)
+    return np.where(labels == 1, 1.0 - exchanged / positive, exchanged / negative)
+
+
+def with_prior(
+    v: np.ndarray, targets: np.ndarray, weight: np.ndarray, prior_rows: float, input: str
+) -> np.ndarray:
+    """Targets of which a share goes to what the classifier says itself, at its best temperature."""
+    total = float(weight.sum())
+    share = weight / total
+    v = softened(v, input, SOFTNESS[input][0])
+    largest = float(np.abs(v).max(initial=0.0)) or 1.0
+    size = float(np.sqrt(share @ (v / largest) ** 2)) * largest or 1.0
+    ridge = 1e-6 / total  # of no weight, but a finite optimum where all scores agree with their labels
+    own = minimize(LogisticCone((v / size)[:, None], targets, share, np.zeros(1), ridge=ridge), tol=1e-7)
+    line = Line.of(Standard.of(v, share).z, targets, share)
+    gain = total * (own.objective - line.loss)
+    rows = prior_rows * np.exp(-max(gain - _DOUBT, 0.0))
+    part = rows / (total + rows)
+    temperature_scale = float(own.coefficients[0]) / size
+    if input != "scores":
+        temperature_scale = min(temperature_scale, 1.0)
+    return (1.0 - part) * targets + part * sigmoid(temperature_scale * v)
+
+
+def quantile_knots(x: np.ndarray, weight: np.ndarray, intervals: int) -> tuple[np.ndarray, bool]:
+    """Quantiles of ``x``, each a value that occurs; all values where there are few, and whether that is so."""
+    order = np.argsort(x, kind="stable")
+    ordered = x[order]
+    new = np.concatenate([[True], ordered[1:] > ordered[:-1]])
+    if new.sum() <= intervals + 1:
+        return ordered[new], True
+    mass = np.cumsum(weight[order])
+    at = np.searchsorted(mass, np.linspace(0.0, 1.0, intervals + 1) * mass[-1] * (1.0 - 1e-12))
+    return np.unique(ordered[np.minimum(at, len(x) - 1)]), False
+
+
+def ramp_ends(n_knots: int, few: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Knots where each ramp begins and ends, by number."""
+    pairs = set()
+    for span in (1, *_SPANS) if few else _SPANS:
+        for i in range(1 - span, n_knots - 1):
+            low, high = max(i, 0), min(i + span, n_knots - 1)
+            if high > low and (span == 1 or high - low >= span / 2):
+                pairs.add((low, high))
+    if n_knots < 3:
+        pairs = set()
+    ends = np.array(sorted(pairs), dtype=np.intp).reshape(-1, 2)
+    return ends[:, 0], ends[:, 1]
+
+
+def ramps(z: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """Each ramp at ``z``, (n, K)."""
+    return np.clip((z[:, None] - low) / (high - low), 0.0, 1.0)
+
+
+def unexplained(
+    base: np.ndarray, columns: np.ndarray, curvature: np.ndarray, ridge: np.ndarray
+) -> np.ndarray:
+    """Root of the Fisher information of each column that the base columns leave unexplained."""
+    inner = (base.T * curvature) @ base + np.diag(ridge + 1e-9)
+    cross = (base.T * curvature) @ columns
+    total = curvature @ columns**2
+    beside_intercept = total - (curvature @ columns) ** 2 / curvature.sum()
+    left = total - (cross * np.linalg.solve(inner, cross)).sum(axis=0)
+    return np.sqrt(np.maximum(np.maximum(left, _LEAST_OWN * beside_intercept), 1e-12))
+
+
+@dataclass(frozen=True)
+class Score:
+    """One score made ready: standardised position, knots, and the ramps between them.
+
+    Attributes
+    ----------
+    softness : float
+    standard : Standard
+    knots : ndarray of shape (K,)
+        In the unit of the standardised position.
+    low, high : ndarray of int
+        The knots where each ramp begins and ends.
+    line : Line
+        The fit of intercept and line alone.
+    strength : float
+        Of the penalty, relative to others: half where a score has few values, each with many rows.
+    """
+
+    softness: float
+    standard: Standard
+    knots: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    line: Line
+    strength: float = 1.0
+
+    @classmethod
+    def of(
+        cls, v: np.ndarray, targets: np.ndarray, labels: np.ndarray, weight: np.ndarray, input: str
+    ) -> Score:
+        total = float(weight.sum())
+        share = weight / total
+        tried = []
+        for softness in SOFTNESS[input]:
+            standard = Standard.of(softened(v, input, softness), share)
+            tried.append((Line.of(standard.z, targets, share), softness, standard))
+        line, softness, standard = min(tried, key=lambda one: one[0].loss)
+        p = sigmoid(line.coefficients[0] + line.coefficients[1] * standard.z)
+        information = share * p * (1.0 - p)
+        positive = float(weight @ labels)
+        rarer = min(positive, total - positive)
+        intervals = int(np.clip(_INTERVALS * (rarer / _FEW_ROWS) ** (1 / 3), _INTERVALS, _MOST_INTERVALS))
+        measure = 0.5 * information / information.sum() + 0.5 * share
+        knots, few = quantile_knots(standard.z, measure, intervals)
+        place = knots * standard.sd + standard.mean
+        knots = knots[np.concatenate([[True], np.diff(place) > 0])]
+        return cls(softness, standard, knots, *ramp_ends(len(knots), few), line, _FEW_VALUES if few else 1.0)
+
+    def columns(self, z: np.ndarray) -> np.ndarray:
+        """Line and ramps at ``z``, (n, 1 + ramps)."""
+        return np.column_stack([z, ramps(z, self.knots[self.low], self.knots[self.high])])
+
+    def map(self, input: str, intercept: float, c: np.ndarray) -> ScoreMap:
+        """The broken line with coefficients ``c`` of `columns`, in the unit of the score."""
+        place = self.knots * self.standard.sd + self.standard.mean
+        values = np.maximum.accumulate(intercept + self.columns(self.knots) @ c)
+        least = c[0] / self.standard.sd
+        inner = np.maximum(np.diff(values) / np.diff(place), least)
+        return ScoreMap(input, self.softness, place, values, np.concatenate([[least], inner, [least]]))
+
+    def nodes(self, first: int, size: int, intercept: bool) -> np.ndarray:
+        """What the values at the knots, and before them the rise beyond over as long as they span, are made of."""
+        rows = np.zeros((1 + len(self.knots), size))
+        columns = slice(first, first + 1 + len(self.low))
+        rows[0, first] = (self.knots[-1] - self.knots[0]) or 1.0 / self.standard.sd
+        rows[1:, columns] = self.columns(self.knots)
+        rows[1:, 0] = float(intercept)
+        return rows
+
+
+@dataclass(frozen=True)
+class RampFit:
+    """Fitted maps of one score or several, with their certificate.
+
+    Attributes
+    ----------
+    maps : tuple of ScoreMap
+        One for each score; log-odds are their sum.
+    solution : Solution
+    covariance : ndarray
+        Of the rise beyond the knots (over as long as they span) and the values at the knots of each map, one after another.
+    at_bound : bool
+        Whether the line alone has its slope at the lower bound, for some score.
+    effects, effect_variance : ndarray
+        Coefficients of the columns beside the scores, and their variances.
+    """
+
+    maps: tuple[ScoreMap, ...]
+    solution: Solution
+    covariance: np.ndarray
+    at_bound: bool
+    effects: np.ndarray
+    effect_variance: np.ndarray
+
+
+@dataclass(frozen=True)
+class RampProblem:
+    """Rows, and everything about the cone that does not depend on columns beside the scores."""
+
+    scores: list[Score]
+    targets: np.ndarray
+    weight: np.ndarray
+    input: str
+    shrinkage: float
+    tol: float
+    max_iter: int
+
+    @classmethod
+    def of(
+        cls,
+        columns: list[np.ndarray],
+        labels: np.ndarray,
+        weight: np.ndarray,
+        input: str,
+        *,
+        shrinkage: float = SHRINKAGE,
+        prior_rows: float = PRIOR_ROWS,
+        tol: float = 1e-6,
+        max_iter: int = 100,
+    ) -> RampProblem:
+        """``columns`` are scores, or log-odds of probabilities; labels are 0 and 1."""
+        targets = soft_targets(labels, weight)
+        if len(columns) == 1:
+            targets = with_prior(columns[0], targets, weight, prior_rows, input)
+        scores = [Score.of(v, targets, labels, weight, input) for v in columns]
+        return cls(scores, targets, weight, input, shrinkage, tol, max_iter)
+
+    def fit(self, beside: np.ndarray | None = None, ridge: np.ndarray | None = None) -> RampFit:
+        """The certified optimum; columns ``beside`` the scores have free coefficients with a ridge (rows' worth)."""
+        n, total = len(self.targets), float(self.weight.sum())
+        share = self.weight / total
+        more = np.zeros((n, 0)) if beside is None else beside
+        ridge = np.zeros(0) if ridge is None else ridge
+        blocks = [score.columns(score.standard.z) for score in self.scores]
+        design = np.column_stack([np.ones(n), *blocks, more])
+        starts = np.cumsum([1, *(block.shape[1] for block in blocks)])
+        lines, effects = starts[:-1], np.arange(starts[-1], design.shape[1])
+        base = np.concatenate([[0], lines, effects])
+        lower = np.zeros(design.shape[1])
+        lower[0], lower[lines], lower[effects] = -np.inf, LEAST_SLOPE, -np.inf
+        ridges = np.zeros(design.shape[1])
+        ridges[effects] = ridge / total
+        first = self._line(design[:, base], share, lower[base], ridges[base])
+        start = lower.copy()
+        start[base] = first
+        p = sigmoid(design[:, base] @ first)
+        is_ramp = np.ones(design.shape[1], dtype=bool)
+        is_ramp[base] = False
+        units = np.zeros(design.shape[1])
+        units[is_ramp] = unexplained(
+            design[:, base], design[:, is_ramp], self.weight * p * (1.0 - p), total * ridges[base]
+        )
+        for score, at, end in zip(self.scores, starts[:-1], starts[1:], strict=True):
+            units[at:end] *= score.strength
+        penalty = self.shrinkage * units / total
+        problem = LogisticCone(design, self.targets, share, lower, penalty, ridges, start)
+        solution = minimize(problem, tol=self.tol, max_iter=self.max_iter, gap_tol=100.0 * self.tol)
+        c = solution.coefficients
+        p = sigmoid(design @ c)
+        precision = (design.T * (self.weight * p * (1.0 - p))) @ design
+        precision[np.diag_indices(len(c))] += (self.shrinkage * units) ** 2 + total * ridges + 1e-6
+        covariance = np.linalg.inv(precision)
+        nodes = np.concatenate(
+            [
+                score.nodes(at, len(c), i == 0)
+                for i, (score, at) in enumerate(zip(self.scores, lines, strict=True))
+            ]
+        )
+        maps = tuple(
+            score.map(self.input, c[0] if i == 0 else 0.0, c[at : at + block.shape[1]])
+            for i, (score, at, block) in enumerate(zip(self.scores, lines, blocks, strict=True))
+        )
+        return RampFit(
+            maps,
+            solution,
+            nodes @ covariance @ nodes.T,
+            any(score.line.coefficients[1] <= LEAST_SLOPE for score in self.scores),
+            c[effects],
+            np.diag(covariance)[effects],
+        )
+
+    def _line(self, base: np.ndarray, share: np.ndarray, lower: np.ndarray, ridge: np.ndarray) -> np.ndarray:
+        """Intercept, lines and effects without ramps."""
+        line = self.scores[0].line.coefficients
+        if base.shape[1] == 2:
+            return line
+        first = np.zeros(base.shape[1])
+        first[0], first[1 : 1 + len(self.scores)] = line[0], LEAST_SLOPE
+        first[1] = line[1]
+        return minimize(
+            LogisticCone(base, self.targets, share, lower, 0.0, ridge, first), tol=1e-7
+        ).coefficients
+
+
+def softened(v: np.ndarray, input: str, softness: float) -> np.ndarray:
+    """``x`` of scores, or of log-odds of probabilities."""
+    if input == "probabilities":
+        soft = np.log((sigmoid(v) + softness) / (sigmoid(-v) + softness))
+        return soft + TAIL * (np.maximum(v - TAIL_BEGINS, 0.0) + np.minimum(v + TAIL_BEGINS, 0.0))
+    return position(v, input, softness, np)
