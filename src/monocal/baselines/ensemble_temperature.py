@@ -58,6 +58,7 @@ class EnsembleTemperatureScaling(ProbabilityCalibrator):
 
     preserves_order = True
     preserves_top1 = True
+    preserves_ranking = True
 
     def __init__(
         self,

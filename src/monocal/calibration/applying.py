@@ -41,6 +41,7 @@ class AppliesMap(TakesRows, ABC):
 
     preserves_order: ClassVar[bool] = False
     preserves_top1: ClassVar[bool] = False
+    preserves_ranking: ClassVar[bool] = False  # of the rows by P(class 1), with two classes
 
     # Arrays are those of the caller where `_any_array`, and numpy's else: hence Any.
 

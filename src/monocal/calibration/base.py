@@ -35,6 +35,8 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, LearnsMap, ScoresLabels
     ----------
     preserves_order : bool
         Whether the order of the classes within every row is guaranteed, ties included.
+    preserves_ranking : bool
+        Whether the order of the rows by P(class 1), so AUC, is guaranteed with two classes.
     preserves_top1 : bool
         Whether the most probable class is guaranteed to stay.
     n_features_in_ : int

@@ -74,6 +74,8 @@ class MCCT(ConeCalibrator):
 
     _inverse = False
 
+    preserves_ranking = True
+
     def __init__(
         self,
         *,

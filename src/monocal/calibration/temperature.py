@@ -75,6 +75,8 @@ class TemperatureScaling(ConeCalibrator):
     1.396
     """
 
+    preserves_ranking = True
+
     def __init__(
         self,
         *,

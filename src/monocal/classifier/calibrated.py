@@ -35,6 +35,8 @@ from sklearn.utils.validation import (
 )
 
 from ..arrays import array_namespace, is_torch, to_numpy
+from ..binary import BinaryMCCT
+from ..binary.score_rows import ScoreCalibrator
 from ..calibration import MCCT, Calibrator
 from ..errors import InputError, require, warn
 from ..registry import find_method
@@ -57,10 +59,11 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         A calibrator, or a name that the command line takes: "mcct", "mcct-inverse", "conditional-mcct", "temperature-scaling",
         "structured-mcct" and all others; "conditional", "temperature" and "structured" for short. Those whose
         ``preserves_order`` is true keep the order of the classes, as the first four do.
-        A calibrator with ``input="probabilities"`` is given ``predict_proba``. None: `MCCT`.
+        A calibrator with ``input="probabilities"`` is given ``predict_proba``. None: `BinaryMCCT` for two classes, which keeps
+        the ranking of the rows (AUC) with the threshold free, and `MCCT` for more.
 
-        The default is not that of the command line, "conditional-mcct", which takes several times as long to fit: a classifier
-        is fitted many times over, in folds and in searches.
+        For more than two classes the default is not that of the command line, "conditional-mcct", which takes several times as
+        long to fit: a classifier is fitted many times over, in folds and in searches.
     cv : int, None, "prefit", splitter or iterable of (train, test)
         Folds to train without in turn; a number of them is dealt by ``StratifiedKFold``, None means 5. "prefit", or an estimator
         in a ``FrozenEstimator``: it is fitted already, on other data than `fit` is now given.
@@ -385,6 +388,8 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         calibrator = self._calibrator(len(fold.seen))
         if response == "predict_proba":
             calibrator.set_params(input="probabilities")
+        elif isinstance(calibrator, ScoreCalibrator) and not isinstance(self.method, Calibrator):
+            calibrator.set_params(input="scores")  # a margin has any scale
         rows, keywords = fold.rows, {}
         if context is not None:
             if not has_fit_parameter(calibrator, "context"):
@@ -412,7 +417,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
 
 def default_calibrator(n_classes: int) -> Calibrator:
     """What ``method=None`` means for a number of classes."""
-    return MCCT()
+    return BinaryMCCT() if n_classes == 2 else MCCT()
 
 
 def _warn_of_unseen(members: list[CalibratedModel], classes: np.ndarray) -> None:

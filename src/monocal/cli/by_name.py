@@ -9,14 +9,14 @@ from ..errors import InputError
 
 if TYPE_CHECKING:
     from ..calibration import Calibrator
+    from ..data import LogitsSet
 
-DEFAULT = "conditional-mcct"
 
+def make(name: str | None, data: LogitsSet, parameters: dict[str, Any] | None = None) -> Calibrator:
+    """A calibrator for these logits or probabilities that is not fitted yet; None: the default for so many classes."""
+    from ..registry import default_method, find_method
 
-def make(name: str, kind: str, parameters: dict[str, Any] | None = None) -> Calibrator:
-    """A calibrator of logits or probabilities that is not fitted yet."""
-    from ..registry import find_method
-
+    name, kind = name or default_method(data.n_classes), data.kind
     calibrator = find_method(name)[1]
     known = calibrator.get_params()
     for parameter in parameters or {}:

@@ -74,10 +74,10 @@ def compare(
 
     cal, judge = reading.read_both(path, test)
     trial = Trial.of(as_set(cal, str(path)), judge and as_set(judge, str(test or path)), seed)
-    wanted = default_methods(cal.kind, networks=everything or only is not None)
+    wanted = default_methods(cal.kind, cal.n_classes, networks=everything or only is not None)
     if only:
         titles = {repr(method): title for title, method in wanted.items()}
-        chosen = [(find_method(name)[0], make(name, cal.kind)) for name in only.split(",")]
+        chosen = [(find_method(name)[0], make(name, cal)) for name in only.split(",")]
         wanted = {titles.get(repr(method), name): method for name, method in chosen}
     begun = iter(range(len(wanted)))
     with progress("Comparing", len(wanted)) as update:
@@ -115,7 +115,7 @@ def compare(
         [
             one.name,
             *(cell for metric in _SHOWN for cell in _cells(metric, one.evaluation[metric])),
-            _order(one),
+            "" if cal.n_classes == 2 else _order(one),  # the order that matters is then that of the rows
             f"{one.seconds:.2f}",
         ]
         for one in result.judged

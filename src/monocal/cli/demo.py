@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import InputError, MissingExtraError
-from .by_name import DEFAULT, make
+from .by_name import make
 from .output import Json, note, print_evaluations, print_json, progress
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def demo(
         digits = digits_example()
         cal, test = digits.cal, digits.test
         update(0, "Calibrating")
-        calibrator = make(DEFAULT, "logits").fit(cal.values, cal.labels)
+        calibrator = make(None, cal).fit(cal.values, cal.labels)
         before, after = before_and_after(calibrator, test.values)
         sides = {"before": before, "after": after}
         evaluations = {

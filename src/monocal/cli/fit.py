@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import InputError, spoken
-from .by_name import DEFAULT, make, parse, parse_settings
+from .by_name import make, parse, parse_settings
 from .context import Context, find_context
 from .forecast import forecast
 from .output import (
@@ -45,8 +45,14 @@ def fit(
     ],
     out: Out,
     method: Annotated[
-        str, typer.Option("--method", "-m", help="Name of the calibrator; see `monocal compare`.")
-    ] = DEFAULT,
+        str | None,
+        typer.Option(
+            "--method",
+            "-m",
+            help="Calibrator, as `monocal compare` names them [binary-mcct for two classes, conditional-mcct for more].",
+            show_default=False,
+        ),
+    ] = None,
     top_k: Annotated[
         int | None, typer.Option("--top-k", min=1, help="Ranks with parameters of their own, from the top.")
     ] = None,
@@ -89,7 +95,7 @@ def fit(
         parameters["shrinkage"] = parse(shrinkage)
     with atomic_path(out, force=force) as temporary:
         data = reading.read_to_learn(path, weights=True)
-        calibrator = make(method, data.kind, parameters)
+        calibrator = make(method, data, parameters)
         name = type(calibrator).__name__
         known = _known(calibrator, find_context(context, data, path, reading.group))
         text = f"Fitting {name} on {data.n_samples:,} x {data.n_classes:,} {data.kind}"
@@ -101,9 +107,12 @@ def fit(
                 calibrator.fit(data.values, data.labels, sample_weight=data.weights, **known)
             update(text="Measuring", expected=expected)
             evaluations = _measured(calibrator, data, **known)
+        layout = {
+            "class_axis": -1 if reading.class_axis is None else reading.class_axis,
+            "ignore_index": reading.ignore_index,
+        }
         calibrator.set_params(
-            class_axis=-1 if reading.class_axis is None else reading.class_axis,
-            ignore_index=reading.ignore_index,
+            **{name: layout[name] for name in layout.keys() & calibrator.get_params().keys()}
         )
         if data.class_names is not None:
             calibrator.feature_names_in_ = np.array(data.class_names, dtype=object)
@@ -142,7 +151,11 @@ def fit(
             )
         suffix = extension(path) if extension(path) in WRITABLE else ".npz"
         typer.echo(f"Saved to {out}. Next: monocal apply {quote(str(out))} TEST -o probs{suffix}")
-        if not calibrator.preserves_order:
+        if getattr(calibrator, "preserves_ranking", False) and data.n_classes == 2:
+            note(
+                f"{name} keeps the ranking of the rows (AUC); P(class 1) may pass 1/2, where the predicted class changes."
+            )
+        elif not calibrator.preserves_order:
             note(f"{name} may change the order of the classes; check it with `monocal audit`.")
     if failed:
         raise typer.Exit(CHECK_FAILED)

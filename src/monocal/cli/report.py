@@ -61,9 +61,12 @@ def report(
     check_extension(out, ".html", ".htm")
     check_not_read(out, path, test, calibrator, reading.labels)
     cal, judge = reading.read_both(path, test)
-    model = load(calibrator) if calibrator else make(method, cal.kind) if method else None
+    model = load(calibrator) if calibrator else make(method, cal) if method else None
     known = groups and find_groups(groups, judge or cal, test or path, reading.group)
-    begun, steps = count(), 3 + (len(default_methods(cal.kind, networks=everything)) if compare else 0)
+    begun, steps = (
+        count(),
+        3 + (len(default_methods(cal.kind, cal.n_classes, networks=everything)) if compare else 0),
+    )
     with progress("Reading", steps) as update:
         page = write_report(
             out,

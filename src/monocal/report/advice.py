@@ -36,7 +36,8 @@ def advice(methods: MethodComparison) -> str:
         return f"Ship {name}: the only method judged that keeps the order."
     others = len(methods.alike(keeping=True)) - 1
     if others:
-        return f"Ship {name}: within noise of {in_words(others)} other{'s' if others > 1 else ''}, and the simplest."
+        why = "which keeps the ranking of the rows" if name == methods.default else "and the simplest"
+        return f"Ship {name}: within noise of {in_words(others)} other{'s' if others > 1 else ''}, {why}."
     beaten = f"{in_words(tried - 1)} others that keep" if tried > 2 else "one other that keeps"
     return f"Ship {name}: clearly better than the {beaten} the order."
 

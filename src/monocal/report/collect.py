@@ -99,7 +99,9 @@ def collect(
     if methods is not False:
         tell("comparing methods")
         wanted = (
-            methods if isinstance(methods, Mapping) else default_methods(cal.kind, networks=methods is True)
+            methods
+            if isinstance(methods, Mapping)
+            else default_methods(cal.kind, cal.n_classes, networks=methods is True)
         )
         comparison = compare_methods(
             trial,
@@ -116,7 +118,7 @@ def collect(
     if judged is None:
         tell("fitting")
         template = _to_ship(comparison, wanted) if comparison is not None else None
-        template = _default(cal.kind) if template is None else template
+        template = _default(cal) if template is None else template
         judged = trial.judge(template)
     refit = trial.crossed and not fitted
     model = clone(template).fit(cal.values, cal.labels) if refit else judged.model
@@ -233,10 +235,10 @@ def _notes(data: LogitsSet) -> list[str]:
     return [*data.notes, *unused]
 
 
-def _default(kind: str) -> Any:
-    from ..calibration import ConditionalMCCT
+def _default(cal: LogitsSet) -> Any:
+    from ..registry import default_method, find_method
 
-    return ConditionalMCCT(input=kind)
+    return find_method(default_method(cal.n_classes))[1].set_params(input=cal.kind)
 
 
 def _given(calibrator: Any, cal: LogitsSet) -> Any:

@@ -35,6 +35,7 @@ from ..baselines import (
     SplineCalibration,
     VectorScaling,
 )
+from ..binary import BetaCalibration, BinaryMCCT, PlattScaling, VennAbers
 from ..calibration import MCCT, ConditionalMCCT, MCCTInverse, TemperatureScaling
 from ..errors import MissingExtraError
 from ..metrics import Evaluation, OrderAudit, PriceOfOrder, evaluate
@@ -48,6 +49,10 @@ from .trial import Judged, Trial
 # last: they make equal what was not.
 SIMPLEST_FIRST: tuple[type, ...] = (
     TemperatureScaling,
+    PlattScaling,
+    BetaCalibration,
+    BinaryMCCT,
+    VennAbers,
     EnsembleTemperatureScaling,
     MCCT,
     MCCTInverse,
@@ -136,6 +141,8 @@ class MethodComparison:
         Of the rows judged on.
     asked : str or None
         The method that was asked for by name, judged before the others.
+    default : str or None
+        The method that is recommended unless another is clearly better, in place of the simplest.
 
     Examples
     --------
@@ -152,6 +159,7 @@ class MethodComparison:
     level: float
     labels: np.ndarray | None = field(default=None, repr=False)
     asked: str | None = None
+    default: str | None = None
 
     def __getitem__(self, name: str) -> MethodResult:
         return next(result for result in self.results if result.name == name)
@@ -179,7 +187,7 @@ class MethodComparison:
 
     @property
     def recommended(self) -> str | None:
-        """The simplest of the order-keeping methods that cannot be told from the best of them.
+        """The default, or else the simplest, of the order-keeping methods that cannot be told from the best of them.
 
         ``"uncalibrated"`` where every one of them is clearly worse than no calibration; None where none could be judged.
         """
@@ -188,7 +196,8 @@ class MethodComparison:
             return None
         if UNCALIBRATED in self and self.clearly_worse(best.name, UNCALIBRATED):
             return UNCALIBRATED
-        return self.alike(keeping=True)[0].name
+        alike = [one.name for one in self.alike(keeping=True)]
+        return self.default if self.default in alike else alike[0]
 
     @property
     def recommended_free(self) -> str | None:
@@ -279,7 +288,7 @@ def compare_methods(
     'TS'
     """
     if methods is None:
-        methods = default_methods(trial.kind)
+        methods = default_methods(trial.kind, trial.before.shape[1])
     judged: dict[str, Judged] = {}
     asked = None
     if known is not None:
@@ -287,11 +296,13 @@ def compare_methods(
         asked = next(alike, f"{method_name(type(known[0]))} as given")
         methods = {**methods, asked: known[0]}
         judged[asked] = known[1]
+    two = trial.before.shape[1] == 2  # the order that matters is then that of the rows
+    default = next((name for name, method in methods.items() if two and type(method) is BinaryMCCT), None)
     end = time.perf_counter() + time_limit
     results = [_result(UNCALIBRATED, True, trial, trial.before, n_boot, level, seed)]
     with TimedTrial(trial) as timed:
         for name, method in methods.items():
-            keeps = bool(getattr(method, "preserves_order", False))
+            keeps = bool(getattr(method, "preserves_ranking" if two else "preserves_order", False))
             left = end + timed.starting - time.perf_counter()
             if name not in judged and left <= (_WORTH_A_START if timed.ended else 0):
                 note = f"not tried: the {time_limit:g} seconds for the comparison were over"
@@ -303,17 +314,19 @@ def compare_methods(
             found = judged.get(name) or partial(timed.judge, method, left / 3)
             result = _try(trial, name, keeps, found, n_boot, level, seed)
             results.append(replace(result, complexity=complexity(method)))
-    return MethodComparison(tuple(results), level, trial.labels, asked)
+    return MethodComparison(tuple(results), level, trial.labels, asked, default)
 
 
-def default_methods(kind: str = "logits", *, networks: bool = False) -> dict[str, Any]:
+def default_methods(kind: str = "logits", n_classes: int = 3, *, networks: bool = False) -> dict[str, Any]:
     """The calibrators of `monocal.calibrators`, unfitted, by name: those that keep the order first, the simplest of them first.
 
-    One variant a class. ``networks`` adds those that train one, for minutes.
+    One variant a class. ``networks`` adds those that train one, for minutes. With two classes, what matters is the order of the
+    rows, and the methods for one score take part.
 
     Parameters
     ----------
     kind : {"logits", "probabilities"}
+    n_classes : int
     networks : bool
 
     Examples
@@ -327,13 +340,19 @@ def default_methods(kind: str = "logits", *, networks: bool = False) -> dict[str
     # MCCT-I is MCCT in other units; published variants are there for the paper's tables; the others are frames for methods that
     # are tried by themselves.
     left_out = (MCCTInverse, Stacked, LabelShift)
-    infos = [info for info in calibrators() if not info.published and info.cls not in left_out]
+    two = n_classes == 2
+    listed = calibrators(one_score=True) * two + calibrators()
+    infos = [info for info in listed if not info.published and info.cls not in left_out]
     infos = [info for info in infos if networks or not info.extras]
     infos.sort(key=lambda info: (bool(info.extras), not info.preserves_order))
     found: dict[str, Any] = {}
     for info in infos:
-        found.setdefault(method_name(info.cls), info.make().set_params(input=kind))
-    return dict(sorted(found.items(), key=lambda one: (not one[1].preserves_order, complexity(one[1]))))
+        made = info.make().set_params(input=kind)
+        if two and info.cls is IsotonicCalibration:
+            made.set_params(mode="one_vs_rest")  # what isotonic calibration means for two classes
+        found.setdefault(method_name(info.cls), made)
+    keeps = "preserves_ranking" if two else "preserves_order"
+    return dict(sorted(found.items(), key=lambda one: (not getattr(one[1], keeps), complexity(one[1]))))
 
 
 _PEOPLE = ("Bayesian", "Dirichlet")

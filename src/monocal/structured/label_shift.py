@@ -29,6 +29,7 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from ..arrays import to_numpy
+from ..binary import BinaryMCCT
 from ..calibration.base import Calibrator
 from ..calibration.cone import warn_if_unfinished
 from ..calibration.temperature import TemperatureScaling
@@ -51,7 +52,7 @@ class LabelShift(Calibrator):
     Parameters
     ----------
     calibrator : Calibrator or None
-        What calibrates before; copied. None: `TemperatureScaling`.
+        What calibrates before; copied. None: `BinaryMCCT` for two classes, `TemperatureScaling` for more.
     prior : array-like of shape (m,) or None
         Frequencies of the classes where the calibrator will be used: positive, summing to one. None: as in calibration, until
         `adapt` estimates them from rows without labels.
@@ -125,7 +126,7 @@ class LabelShift(Calibrator):
         check_number(self.tol, "tol", above=0)
         check_number(self.max_iter, "max_iter", least=1, whole=True)
         m = logits.shape[1]
-        (first,) = check_stages([TemperatureScaling() if self.calibrator is None else self.calibrator])
+        (first,) = check_stages([self._default(m) if self.calibrator is None else self.calibrator])
         known = None if self.prior is None else _check_prior(self.prior, m)
         share = np.ones(len(labels)) if weight is None else weight
         self.calibrator_ = clone(first).fit(logits, labels, weight)
@@ -136,6 +137,9 @@ class LabelShift(Calibrator):
         self.prior_ = self.calibration_prior_ if known is None else known
         for name in ("solution_", "shifted_"):
             self.__dict__.pop(name, None)
+
+    def _default(self, n_classes: int) -> Calibrator:
+        return BinaryMCCT() if n_classes == 2 else TemperatureScaling()
 
     def adapt(self, X: Any = None, *, prior: Any = None) -> LabelShift:
         """Turn to a population with other class frequencies: estimated from rows without labels, or known.
