@@ -101,10 +101,14 @@ def fit(
                 calibrator.fit(data.values, data.labels, sample_weight=data.weights, **known)
             update(text="Measuring", expected=expected)
             evaluations = _measured(calibrator, data, **known)
-        calibrator.set_params(
-            class_axis=-1 if reading.class_axis is None else reading.class_axis,
-            ignore_index=reading.ignore_index,
-        )
+        layout = {
+            "class_axis": -1 if reading.class_axis is None else reading.class_axis,
+            "ignore_index": reading.ignore_index,
+        }
+        if (
+            layout.keys() <= calibrator.get_params().keys()
+        ):  # calibrators of one score have no axis of classes
+            calibrator.set_params(**layout)
         if data.class_names is not None:
             calibrator.feature_names_in_ = np.array(data.class_names, dtype=object)
         metrics = {"on": "the calibration data", **{key: e.to_dict() for key, e in evaluations.items()}}
