@@ -1,5 +1,7 @@
 """`BinaryMCCT`: certified fits, order of rows, inputs of all kinds, edge cases."""
 
+import subprocess
+import sys
 import warnings
 
 import numpy as np
@@ -486,3 +488,16 @@ def test_forged_files_are_refused(tmp_path):
     forged["checksum"] = persistence._checksum(forged)
     with pytest.raises(mc.FileError, match="two labels"):
         persistence.from_json(json.dumps(forged))
+
+
+def test_the_command_line_fits_and_applies_it(tmp_path):
+    np.savez(tmp_path / "set.npz", logits=np.stack([0 * S, S], axis=1), labels=Y)
+    for arguments in (
+        ["fit", str(tmp_path / "set.npz"), "--method", "binary", "-o", str(tmp_path / "cal.json")],
+        ["apply", str(tmp_path / "cal.json"), str(tmp_path / "set.npz"), "-o", str(tmp_path / "out.npz")],
+    ):
+        subprocess.run([sys.executable, "-m", "monocal", *arguments], check=True, capture_output=True)
+    with np.load(tmp_path / "out.npz") as out:
+        np.testing.assert_allclose(
+            out["probabilities"][:, 1], mc.BinaryMCCT().fit(S, Y).predict_proba(S), atol=1e-12
+        )

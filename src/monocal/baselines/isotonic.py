@@ -16,6 +16,7 @@ import numpy as np
 from sklearn.isotonic import IsotonicRegression
 
 from ..binary import ScoreIsotonic
+from ..rows.files import is_blocks
 from ..rows.parallel import map_rows, parallel_map, row_slices
 from ..validation import check_choice
 from .probability_map import ProbabilityCalibrator, normalise, softmax
@@ -99,8 +100,7 @@ class IsotonicCalibration(ProbabilityCalibrator):
 
     def _kept_fit(self, X: Any, y: Any, sample_weight: Any, *rest: Any, **options: Any) -> Self:
         one = ScoreIsotonic(input=self.input)
-        shape: Any = np.shape(X) if isinstance(X, list | tuple) else getattr(X, "shape", ())
-        if (len(shape) == 1 and not _of_lists(X)) or (len(shape) == 2 and shape[1] == 1):
+        if _is_one_score(X, y):
             fitted = one._kept_fit(X, y, sample_weight, *rest, **options)
             self.one_score_, self.n_features_in_ = fitted, fitted.n_features_in_
             return self
@@ -152,11 +152,17 @@ class IsotonicCalibration(ProbabilityCalibrator):
         return normalise(q, p, ~np.isinf(logits))
 
 
-def _of_lists(X: Any) -> bool:
-    """Whether the entries of a column are lists: rows of classes."""
-    first = X.iloc[0] if hasattr(X, "iloc") and len(X) else (X[0] if len(X) else 0)
-    first = first.as_py() if hasattr(first, "as_py") else first
-    return np.ndim(first) > 0
+def _is_one_score(X: Any, y: Any) -> bool:
+    """Whether rows are single scores, in one dimension or in one column, rather than rows of classes."""
+    if is_blocks(X, y) or (isinstance(X, list | tuple) and not X):
+        return False
+    if isinstance(X, list | tuple):
+        return np.ndim(X[0]) == 0 or np.shape(X[0]) == (1,)
+    shape: tuple[Any, ...] = getattr(X, "shape", ())
+    if len(shape) == 1 and shape[0]:
+        first = X.iloc[0] if hasattr(X, "iloc") else X[0]
+        return np.ndim(first.as_py() if hasattr(first, "as_py") else first) == 0  # else a column of lists
+    return len(shape) == 2 and shape[1] == 1 and not hasattr(X, "columns")
 
 
 def _double_softmax(logits: np.ndarray) -> np.ndarray:

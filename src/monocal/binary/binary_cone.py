@@ -154,10 +154,13 @@ class Line:
     loss: float
 
     @classmethod
-    def of(cls, z: np.ndarray, targets: np.ndarray, weight: np.ndarray) -> Line:
+    def of(
+        cls, z: np.ndarray, targets: np.ndarray, weight: np.ndarray, first: np.ndarray | None = None
+    ) -> Line:
         design = np.column_stack([np.ones(len(z)), z])
-        odds = float(weight @ targets)
-        first = np.array([np.log(odds / (1.0 - odds)), LEAST_SLOPE])
+        if first is None:
+            rate = float(weight @ targets)
+            first = np.array([np.log(rate / (1.0 - rate)), 1.0])
         problem = LogisticCone(design, targets, weight, np.array([-np.inf, LEAST_SLOPE]), first=first)
         solution = minimize(problem, tol=1e-7)
         return cls(solution.coefficients, solution.objective)
@@ -174,8 +177,8 @@ def soft_targets(labels: np.ndarray, weight: np.ndarray) -> np.ndarray:
 
 def with_prior(
     v: np.ndarray, targets: np.ndarray, weight: np.ndarray, prior_rows: float, input: str
-) -> np.ndarray:
-    """Targets of which a share goes to what the classifier says itself, at its best temperature."""
+) -> tuple[np.ndarray, Line]:
+    """Targets of which a share goes to what the classifier says itself, at its best temperature; and the line without it."""
     total = float(weight.sum())
     share = weight / total
     v = softened(v, input, SOFTNESS[input][0])
@@ -190,7 +193,7 @@ def with_prior(
     temperature_scale = float(own.coefficients[0]) / size
     if input != "scores":
         temperature_scale = min(temperature_scale, 1.0)
-    return (1.0 - part) * targets + part * sigmoid(temperature_scale * v)
+    return (1.0 - part) * targets + part * sigmoid(temperature_scale * v), line
 
 
 def quantile_knots(x: np.ndarray, weight: np.ndarray, intervals: int) -> tuple[np.ndarray, bool]:
@@ -264,14 +267,21 @@ class Score:
 
     @classmethod
     def of(
-        cls, v: np.ndarray, targets: np.ndarray, labels: np.ndarray, weight: np.ndarray, input: str
+        cls,
+        v: np.ndarray,
+        targets: np.ndarray,
+        labels: np.ndarray,
+        weight: np.ndarray,
+        input: str,
+        first: np.ndarray | None = None,
     ) -> Score:
+        """``first`` is where the search for the line begins."""
         total = float(weight.sum())
         share = weight / total
         tried = []
         for softness in SOFTNESS[input]:
             standard = Standard.of(softened(v, input, softness), share)
-            tried.append((Line.of(standard.z, targets, share), softness, standard))
+            tried.append((Line.of(standard.z, targets, share, first), softness, standard))
         line, softness, standard = min(tried, key=lambda one: one[0].loss)
         p = sigmoid(line.coefficients[0] + line.coefficients[1] * standard.z)
         information = share * p * (1.0 - p)
@@ -358,9 +368,11 @@ class RampProblem:
     ) -> RampProblem:
         """``columns`` are scores, or log-odds of probabilities; labels are 0 and 1."""
         targets = soft_targets(labels, weight)
+        first = None
         if len(columns) == 1:
-            targets = with_prior(columns[0], targets, weight, prior_rows, input)
-        scores = [Score.of(v, targets, labels, weight, input) for v in columns]
+            targets, line = with_prior(columns[0], targets, weight, prior_rows, input)
+            first = line.coefficients
+        scores = [Score.of(v, targets, labels, weight, input, first) for v in columns]
         return cls(scores, targets, weight, input, shrinkage, tol, max_iter)
 
     def fit(self, beside: np.ndarray | None = None, ridge: np.ndarray | None = None) -> RampFit:

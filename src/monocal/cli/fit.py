@@ -111,9 +111,10 @@ def fit(
             "class_axis": -1 if reading.class_axis is None else reading.class_axis,
             "ignore_index": reading.ignore_index,
         }
-        calibrator.set_params(
-            **{name: layout[name] for name in layout.keys() & calibrator.get_params().keys()}
-        )
+        if (
+            layout.keys() <= calibrator.get_params().keys()
+        ):  # calibrators of one score have no axis of classes
+            calibrator.set_params(**layout)
         if data.class_names is not None:
             calibrator.feature_names_in_ = np.array(data.class_names, dtype=object)
         metrics = {"on": "the calibration data", **{key: e.to_dict() for key, e in evaluations.items()}}

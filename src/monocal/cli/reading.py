@@ -204,7 +204,9 @@ class Reading:
                 f"give it outputs of the same classifier."
             )
         # A copy: the next file is matched with the names, and read along the axis, of the fit again.
-        of_rows = copy.copy(calibrator).set_params(class_axis=-1)
+        of_rows = copy.copy(calibrator)
+        if "class_axis" in of_rows.get_params():
+            of_rows.set_params(class_axis=-1)
         names = of_rows.__dict__.pop("feature_names_in_", None)
         found = self.ordered(found, names)
         if found.class_names is None and names is not None:
