@@ -19,6 +19,7 @@ from sklearn.base import clone
 from ..arrays import to_numpy
 from ..calibration.base import Calibrator
 from ..calibration.conditional import ConditionalMCCT
+from ..calibration.portable import MapStep
 from ..errors import InputError
 from ..validation import check_number
 from .folds import folds_of, out_of_fold
@@ -102,6 +103,9 @@ class Stacked(Calibrator):
             if place < len(stages) - 1:
                 logits = out_of_fold(_settled(stage, model), logits, labels, weight, fold)
         self.stages_ = fitted
+
+    def _map_steps(self) -> list[MapStep]:
+        return [step for stage in self.stages_ for step in stage._map_steps()]
 
     def _calibrate(self, logits: np.ndarray) -> np.ndarray:
         for stage in self.stages_:
