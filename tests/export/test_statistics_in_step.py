@@ -6,8 +6,9 @@ import torch
 from exportable import M, fit_set, hostile_rows, sane
 
 import monocal as mc
+from monocal.calibration.portable import Depths
 from monocal.calibration.statistics import STATISTICS, compute
-from monocal.export.torch_depths import TorchDepths
+from monocal.export.torch import xp
 from monocal.ranks.ranked import LARGEST, rank_rows
 
 onnx = pytest.importorskip("onnx")
@@ -16,29 +17,23 @@ ort = pytest.importorskip("onnxruntime")
 
 def by_torch(name, rows):
     """A statistic (n,) of rows in double precision, by torch."""
-    x, masked = torch.from_numpy(rows - rows.max(axis=1, keepdims=True)), torch.from_numpy(np.isinf(rows))
-    depth = torch.where(masked, 0.0, -x).clamp(max=LARGEST)
-    return STATISTICS[name](TorchDepths(depth, ~masked & (x == 0), masked)).numpy()[:, 0]
+    x = torch.from_numpy(rows).sort(dim=1, descending=True).values.T
+    masked = torch.isinf(x)
+    depth = torch.where(masked, 0.0, (x[0] - x).clamp(max=LARGEST))
+    return STATISTICS[name](Depths(depth, masked, xp)).numpy()
 
 
 def by_onnx(name, rows):
     """The same by a graph that holds nothing but the statistic."""
-    from monocal.export.onnx_depths import OnnxDepths
-    from monocal.export.onnx_graph import Graph
+    ndonnx = pytest.importorskip("ndonnx")
+    from monocal.export.onnx_map import GRAPH
 
-    g = Graph(17, "float64")
-    masked = g.op("IsInf", "z", detect_positive=0)
-    x = g.op("Max", g.op("Sub", "z", g.reduce("Max", "z")), g.constant(-LARGEST))
-    at_top = g.op("And", g.op("Equal", x, g.constant(0.0)), g.op("Not", masked))
-    v = OnnxDepths(g, g.op("Where", masked, g.constant(0.0), g.op("Neg", x)), at_top, masked)
-    g.rename(g.op("Identity", STATISTICS[name](v).name), "q")
-    tensors = [
-        onnx.helper.make_tensor_value_info(t, onnx.TensorProto.DOUBLE, ["n", k])
-        for t, k in (("z", rows.shape[1]), ("q", 1))
-    ]
-    graph = onnx.helper.make_graph(g.nodes, "statistic", tensors[:1], tensors[1:], g.constants)
-    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
-    return ort.InferenceSession(model.SerializeToString()).run(None, {"z": rows})[0][:, 0]
+    z = ndonnx.argument(shape=("n", rows.shape[1]), dtype=ndonnx.float64)
+    x = ndonnx.permute_dims(GRAPH.largest_of_rows(z, rows.shape[1])[0], (1, 0))
+    masked = ndonnx.isinf(x)
+    depth = GRAPH.where(masked, GRAPH.scalar_like(x, 0.0), GRAPH.clip(x[0, ...] - x, max=LARGEST))
+    model = ndonnx.build({"z": z}, {"q": STATISTICS[name](Depths(depth, masked, GRAPH))})
+    return ort.InferenceSession(model.SerializeToString()).run(None, {"z": rows})[0]
 
 
 @pytest.mark.parametrize("name", STATISTICS)
@@ -70,6 +65,6 @@ def test_a_statistic_is_the_same_everywhere(name, top_k):
     np.testing.assert_allclose(in_onnx, expected, atol=1e-5, err_msg="ONNX")
     # With any other statistic in its place the result is another, so the comparison does see the statistic.
     for other in STATISTICS.keys() - {name}:
-        module.statistics = (other,)
+        module._static[0]["statistics"] = [other]
         with torch.no_grad():
             assert np.abs(module(torch.from_numpy(rows)).numpy() - expected).max() > 1e-3, other

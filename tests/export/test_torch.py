@@ -140,7 +140,7 @@ def test_state_dict_and_casts(fitted):
     # A model cast as a whole keeps its calibrator exact.
     model = torch.nn.Sequential(torch.nn.Linear(4, M), module).to(torch.bfloat16)
     assert model(torch.ones(2, 4, dtype=torch.bfloat16)).dtype == torch.bfloat16
-    assert module.scale_steps.dtype == torch.float32
+    assert module.step0_steps.dtype == torch.float32
     torch.testing.assert_close(module.double().cpu()(z), p, rtol=0, atol=0)
     assert not list(module.parameters())
 
@@ -157,12 +157,15 @@ def test_export(fitted, rows):
     module = fitted.to_torch()
     batch = torch.export.Dim("batch", max=10**6)
     program = torch.export.export(module, (rows[:3],), dynamic_shapes=({0: batch},))
-    torch.testing.assert_close(program.module()(rows), module(rows), rtol=0, atol=0)
+    # The module runs the same operations of torch where a gradient is asked for, and numpy's where none is.
+    same = module(rows.clone().requires_grad_()).detach()
+    torch.testing.assert_close(program.module()(rows), same, rtol=0, atol=0)
+    torch.testing.assert_close(same, module(rows), rtol=4e-6, atol=5e-7)
     assert program.module()(rows[:0]).shape == (0, M)
     buffer = io.BytesIO()
     torch.export.save(program, buffer)
     buffer.seek(0)
-    torch.testing.assert_close(torch.export.load(buffer).module()(rows), module(rows), rtol=0, atol=0)
+    torch.testing.assert_close(torch.export.load(buffer).module()(rows), same, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("kind", ["mcct", "conditional"])

@@ -113,3 +113,36 @@ def test_a_model_with_a_calibrator_attached(rows):
     for wrap in (lambda cal: attach(model, cal), LogitsProcessor):
         with pytest.raises(mc.InputError, match="fitted with context, which a model does not give"):
             wrap(known)
+
+
+CHAINS = {
+    "matrix": mc.StructuredScaling(),
+    "structured": mc.StructuredMCCT(),
+    "shift": mc.LabelShift(mc.MCCT(), prior=np.arange(1, M + 1) / (M * (M + 1) / 2)),
+}
+
+
+def every_module():
+    z, y = fit_set()
+    yield from (fitted_kind(kind).to_torch() for kind in KINDS)
+    yield from (cal.fit(z, y).to_torch() for cal in CHAINS.values())
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # that tracing is old
+def test_traced_by_jit_and_not_scripted(rows):
+    for module in every_module():
+        traced = torch.jit.trace(module, (rows[:3],))
+        ordinary = rows[sane(rows.numpy())]
+        torch.testing.assert_close(traced(ordinary), module(ordinary), rtol=0, atol=2e-6)
+        for whole in (module, torch.nn.Sequential(torch.nn.Identity(), module)):
+            with pytest.raises(mc.InputError, match=r"torch.jit.script cannot compile.*torch.jit.trace"):
+                torch.jit.script(whole)
+
+
+def test_every_kind_compiled_in_one_process(rows):
+    """Each module has code of its own, so that none uses up the recompilations of another."""
+    torch._dynamo.reset()
+    for module in every_module():
+        compiled = torch.compile(module, fullgraph=True, backend="eager")
+        for x in (rows[:5], rows[:7], rows[:6].double()):
+            torch.testing.assert_close(compiled(x), module(x), rtol=0, atol=2e-6)

@@ -58,11 +58,11 @@ def test_logits_and_probabilities_are_not_mixed(probabilities):
     p, y = probabilities
     of_probabilities = mc.TemperatureScaling(input="probabilities").fit(p, y).to_torch()
     of_logits = mc.TemperatureScaling().fit(np.log(p), y).to_torch()
-    before = of_logits.scale_steps.clone()
+    before = of_logits.step0_steps.clone()
     for module, state in ((of_logits, of_probabilities), (of_probabilities, of_logits)):
         with pytest.raises(mc.InputError, match=r"has input = .*from_state_dict\(state\)"):
             module.load_state_dict(state.state_dict())
-    assert torch.equal(of_logits.scale_steps, before)
+    assert torch.equal(of_logits.step0_steps, before)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_logits_and_probabilities_are_not_mixed(probabilities):
             mc.ConditionalMCCT(statistics=("entropy",)),
             "statistics",
         ),
-        (mc.ConditionalMCCT(n_knots=2), mc.ConditionalMCCT(n_knots=3), "n_factors"),
+        (mc.ConditionalMCCT(n_knots=2), mc.ConditionalMCCT(n_knots=3), "adjustment"),
     ],
     ids=["top_k", "statistics", "knots"],
 )
@@ -98,13 +98,19 @@ def test_what_a_fit_learnt_travels_with_the_state(probabilities):
     assert torch.equal(first(rows), second(rows))
 
 
-def test_a_state_of_the_first_version_loads_with_a_warning():
+def test_states_that_cannot_be_read_are_refused():
     module = fitted_kind("conditional").to_torch()
-    old = {name: value for name, value in module.state_dict().items() if name != "_extra_state"}
-    with pytest.warns(UserWarning, match="does not say whether its calibrator takes logits"):
-        module.load_state_dict(old)
+    state = module.state_dict()
+    before = module.step0_steps.clone()
+    earlier = {"scale_steps": before[:, 0], "bias_steps": before[:, 1]}
+    with pytest.raises(mc.InputError, match="saved by an earlier version of monocal"):
+        module.load_state_dict(earlier)
     with pytest.raises(mc.InputError, match="is not what to_torch"):
-        module.load_state_dict({**old, "_extra_state": torch.tensor([1, 2])})
+        module.load_state_dict({**state, "_extra_state": torch.tensor([1, 2])})
+    earlier["_extra_state"] = torch.tensor(list(b'{"name": "MCCT", "n_classes": 7}'), dtype=torch.uint8)
+    with pytest.raises(mc.InputError, match="written by an earlier version of monocal"):
+        from_state_dict(earlier)
+    assert torch.equal(module.step0_steps, before)
 
 
 def test_a_function_stays_with_the_module():

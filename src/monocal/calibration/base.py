@@ -20,6 +20,7 @@ import numpy as np
 from sklearn.base import OneToOneFeatureMixin, TransformerMixin
 
 from ..errors import InputError, require
+from . import portable
 from .fitting import START_ROWS, LearnsMap
 from .scoring import ScoresLabels
 
@@ -176,6 +177,10 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, LearnsMap, ScoresLabels
         self._check_fitted()
         return np.arange(self.n_features_in_)
 
+    def _map_steps(self) -> list[portable.MapStep]:
+        """The fitted map as steps that run on any array library, for exports; see `calibration.portable`."""
+        return portable.rank_steps(self)
+
     def save(self, path: Any, **rest: Any) -> Any:
         """Write to a JSON file that `monocal.load` reads; see `monocal.save` for the keywords."""
         from ..persistence import save
@@ -184,7 +189,8 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, LearnsMap, ScoresLabels
 
     def to_onnx(self, path: Any = None, **rest: Any) -> Any:
         """The fitted map as an ONNX model, alone or at the end of a classifier; see `monocal.export.onnx.to_onnx`."""
-        require("onnx", "onnx")
+        for library in ("onnx", "ndonnx"):
+            require(library, "onnx")
         from ..export.onnx import to_onnx
 
         return to_onnx(self, path, **rest)

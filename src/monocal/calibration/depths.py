@@ -8,7 +8,7 @@
     v.exp  v.log  v.log1p  v.sqrt  v.at_least(x, low)  v.or_one(x), 1 where x is 0;  + - * / and abs
 
 A statistic is a function of such rows (`statistics`). Whatever computes one implements the words once: `ArrayDepths` here for
-arrays, `export.torch_depths` for torch modules, `export.onnx_depths` for ONNX graphs. So no statistic is written twice.
+sorted rows of numpy and torch, `portable.Depths` for exports to torch and ONNX. So no statistic is written twice.
 """
 
 from __future__ import annotations

@@ -20,8 +20,7 @@ from typing import Any
 import torch
 
 from ..errors import InputError
-from .plain_scale import is_plain, scaled
-from .torch import CalibratorModule, module_for_logits
+from .torch import module_for_logits
 
 # Calls before a graph is made, kinds of calls that are counted, and scores beyond which a launch does not matter.
 _CALLS, _SHAPES, _LARGEST = 3, 16, 2**25
@@ -78,9 +77,7 @@ class LogitsProcessor:
         if next(self.module.buffers()).device != scores.device:
             self.module.to(scores.device)
             self._graphs.clear()
-        function = self.module.log_probabilities if self.normalize else self.module.transform
-        if scores.device.type == "cpu" and is_plain(self.module):
-            return scaled(self.module, scores, self.normalize, function)
+        function = self.module.log_probabilities if self.normalize else self.module.logits_from_top
         if not self._in_graph(scores):
             result: torch.Tensor = function(scores)
             return result
@@ -99,7 +96,7 @@ class LogitsProcessor:
         if not scores.is_cuda:
             return None
         stream = torch.cuda.current_stream(scores.device).cuda_stream
-        numbers = self.module.scale_steps.data_ptr()
+        numbers = next(self.module.buffers()).data_ptr()
         return scores.shape, scores.dtype, scores.device, stream, numbers
 
     def _for_columns(self, m: int) -> torch.nn.Module:
@@ -110,21 +107,21 @@ class LogitsProcessor:
             raise InputError(
                 f"scores have {m} columns, but the calibrator was fitted on {fitted.n_classes} classes.{more}"
             )
-        if not isinstance(fitted, CalibratorModule):
+        if not fitted.keeps_order:
             raise InputError(
                 "pad=True needs a calibrator by rank: this one has parameters for each class. Use MCCT, ConditionalMCCT or "
                 "TemperatureScaling, or fit it on all columns."
             )
         module = copy.deepcopy(fitted)
         module.n_classes = m
-        if module.adjustment is not None and module.adjustment.class_scales is not None:
-            scales = module.adjustment.class_scales
-            module.adjustment.class_scales = torch.cat([scales, scales.new_ones(m - len(scales))])
+        for name, scales in module.named_buffers():
+            if name.endswith("class_scales"):
+                setattr(module, name, torch.cat([scales, scales.new_ones(m - len(scales))]))
         return module
 
     def _in_graph(self, scores: torch.Tensor) -> bool:
         """Whether calls like this one are worth a graph of their own."""
-        kernels = isinstance(self.module, CalibratorModule) and self.module.has_kernels(scores)
+        kernels = self.module.has_kernels(scores)
         return kernels and scores.numel() <= _LARGEST and not torch.cuda.is_current_stream_capturing()
 
 

@@ -16,13 +16,12 @@ import onnx
 from onnx import TensorProto, helper
 
 from .. import __version__
+from ..calibration.portable import FittedMap, map_of
 from ..data import atomic_path
 from ..errors import InputError, spoken
-from .chain import Chain, chain_of
-from .onnx_chain import chained
 from .onnx_graph import Graph
+from .onnx_map import calibrated
 from .onnx_scores import maker, tensor_to_calibrate
-from .plan import Plan
 
 OPSET = 17
 _DOMAIN = "monocal"
@@ -81,13 +80,7 @@ def to_onnx(
     >>> [value.name for value in model.graph.output]
     ['probabilities']
     """
-    plan = chain_of(calibrator)
-    for statistic in plan.statistics:
-        if not isinstance(statistic, str):
-            raise InputError(
-                f"{plan.name} uses the statistic {getattr(statistic, '__name__', statistic)!r}, a Python function, which "
-                "ONNX cannot hold. Fit with the built-in statistics, or use to_torch()."
-            )
+    plan = map_of(calibrator)
     for value, name, choices in ((output, "output", _OUTPUTS), (dtype, "dtype", tuple(_TYPES))):
         if value not in choices:
             raise InputError(f"{name} must be one of {', '.join(map(repr, choices))}, but is {value!r}.")
@@ -142,12 +135,13 @@ def _with_some_shape(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _alone(
-    plan: Plan | Chain, output: str, dtype: str, axis: int, shape: list[str | int] | None
+    plan: FittedMap, output: str, dtype: str, axis: int, shape: list[str | int] | None
 ) -> onnx.ModelProto:
     source = plan.input
     name = output if output != source else f"calibrated_{output}"
     graph = Graph(OPSET, dtype)
-    graph.rename(_along(graph, plan, source, output, _CONTEXT, axis), name)
+    ndim = None if shape is None else len(shape)
+    graph.rename(_along(graph, plan, source, output, _CONTEXT, axis, ndim), name)
     return helper.make_model(
         helper.make_graph(
             graph.nodes,
@@ -166,26 +160,32 @@ def _alone(
     )
 
 
-def _along(graph: Graph, plan: Plan | Chain, source: str, output: str, context: str, axis: int) -> str:
-    """The map along an axis of a tensor of any number of axes.
+def _along(
+    graph: Graph, plan: FittedMap, source: str, output: str, context: str, axis: int, ndim: int | None
+) -> str:
+    """The map along an axis of a tensor of ``ndim`` axes, None where that is not known.
 
-    Its operators work along the last. Where the classes are elsewhere they are brought there and back:
+    It is of rows. Other tensors are brought to that form and back:
     ``(..., m, ...) -> (L, m, R) -> (L, R, m) -> (L R, m)``, with L and R the products of the axes before and after.
     """
-    if axis == -1:
-        return chained(graph, plan, source, output, context)
     m = plan.n_classes
-    parts = graph.op("Reshape", graph.op("Flatten", source, axis=axis), graph.integers([0, m, -1]))
-    last = graph.op("Transpose", parts, perm=[0, 2, 1])
-    known = graph.op("Reshape", context, graph.integers([-1, plan.n_context])) if plan.n_context else context
+    if ndim == 2 and axis in (-1, 1):
+        return calibrated(graph, plan, source, output, context)
+    last = source
+    if axis != -1:
+        parts = graph.op("Reshape", graph.op("Flatten", source, axis=axis), graph.integers([0, m, -1]))
+        last = graph.op("Transpose", parts, perm=[0, 2, 1])
     rows = graph.op("Reshape", last, graph.integers([-1, m]))
-    found = chained(graph, plan, rows, output, known)
-    back = graph.op("Transpose", graph.op("Reshape", found, graph.op("Shape", last)), perm=[0, 2, 1])
-    return graph.op("Reshape", back, graph.op("Shape", source))
+    if plan.n_context:
+        context = graph.op("Reshape", context, graph.integers([-1, plan.n_context]))
+    back = graph.op("Reshape", calibrated(graph, plan, rows, output, context), graph.op("Shape", last))
+    if axis == -1:
+        return back
+    return graph.op("Reshape", graph.op("Transpose", back, perm=[0, 2, 1]), graph.op("Shape", source))
 
 
 def _context(
-    plan: Plan | Chain, name: str, shape: Sequence[str | int] | None, axis: int
+    plan: FittedMap, name: str, shape: Sequence[str | int] | None, axis: int
 ) -> list[onnx.ValueInfoProto]:
     """The second input of a calibrator that was fitted with context."""
     if not plan.n_context:
@@ -197,7 +197,7 @@ def _context(
 
 
 def _appended(
-    plan: Plan | Chain, classifier: Any, tensor: str | None, output: str, axis: int
+    plan: FittedMap, classifier: Any, tensor: str | None, output: str, axis: int
 ) -> onnx.ModelProto:
     model = _read(classifier)
     opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), None)
@@ -234,7 +234,7 @@ def _appended(
     taken = _value_names(model.graph)
     name = next(n for n in (output, f"calibrated_{output}", f"{graph.prefix}{output}") if n not in taken)
     context = _CONTEXT if _CONTEXT not in taken else f"{graph.prefix}{_CONTEXT}"
-    graph.rename(_along(graph, plan, source, output, context, axis), name)
+    graph.rename(_along(graph, plan, source, output, context, axis, rank or None), name)
     own = ["batch", *(f"axis_{i}" for i in range(1, max(rank, 2)))]
     model.graph.input.extend(_context(plan, context, own, axis))
     model.graph.node.extend(graph.nodes)

@@ -21,10 +21,10 @@ from onnx import helper
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils.validation import check_is_fitted
 
+from ..calibration.portable import map_of
 from ..data import atomic_path
 from ..errors import InputError, MissingExtraError, require
 from ..validation import check_choice
-from .chain import chain_of
 from .onnx import OPSET, to_onnx
 from .onnx_ensemble import mean_graph
 from .onnx_graph import Graph
@@ -74,7 +74,7 @@ def classifier_to_onnx(
 
 def _calibrated(model: CalibratedModel, X: Any, output: str, dtype: str) -> onnx.ModelProto:
     """One estimator with its calibrator; the label is still the estimator's."""
-    chain_of(model.calibrators[0])  # first: what cannot be exported need not be converted
+    map_of(model.calibrators[0])  # first: what cannot be exported need not be converted
     skl2onnx = _skl2onnx()
     runtime = require("onnxruntime", "onnx")
     rows = _rows(model, X, dtype)

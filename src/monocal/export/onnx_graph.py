@@ -28,8 +28,8 @@ class Graph:
         )
         return names if outputs > 1 else names[0]
 
-    def constant(self, values: Any, dtype: Any = None) -> str:
-        array = np.asarray(values, dtype=dtype or self.dtype)
+    def constant(self, values: Any, dtype: Any = None, exactly: bool = False) -> str:
+        array = values if exactly else np.asarray(values, dtype=dtype or self.dtype)
         key = (array.dtype.str, array.shape, array.tobytes())
         if key not in self._known:
             self._known[key] = f"{self.prefix}constant_{len(self.constants)}"

@@ -1,165 +1,150 @@
-"""A fitted map in standard operators of ONNX.
+"""The portable map (`calibration.portable`) as nodes of an ONNX graph: traced with ndonnx, whose arrays are tensors of a graph.
 
-    x = z - max z;   sorted by TopK;   f_(i) = w_i (x_(i) - x_low) + b_i;   tied ranks take the mean of theirs;
-    back to the classes by ScatterElements;   p = exp(round(f - max f)) / sum.
+    x (n, m), context (n, C)  ->  apply(x, ..., GRAPH)  ->  nodes of operator set 21  ->  the operator set that is asked for
 
-The order is exact for the same reasons as in `calibration.rank_map` (every step rounds monotonically) and `arrays.ordered_exp`
-(the argument of Exp is rounded to a grid coarser than the error of any implementation). Ranks are static, so weights and
-biases are constants of the graph. Groups of ties are found by counting: ``g = CumSum(x_(i) != x_(i-1))`` numbers them,
-a scatter-add of ones sizes them, and differences of ``CumSum(f)`` in double precision sum them.
+ndonnx has the standard's semantics in full (NaN in a maximum, dtypes that mix), which costs nodes. The functions that the map
+calls often are single operators here.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+import ndonnx
 import numpy as np
+import onnx
+import spox
+import spox.opset.ai.onnx.v21 as op
+from onnx import helper, numpy_helper
 
-from ..arrays import EXP_GRID
-from ..calibration.statistics import STATISTICS
-from ..ranks.ranked import LARGEST
-from .onnx_adjustment import adjusted
-from .onnx_depths import OnnxDepths
-from .onnx_graph import Graph
-from .plan import Plan
+from ..calibration.portable import FittedMap, Functions, apply
+from ..errors import InputError
+
+_TRACED = 21
+# Attributes of later operator sets, at their defaults, which the converter leaves in place.
+_LATER = ("saturate", "noop_with_empty_axes")
 
 
-def calibrated(g: Graph, plan: Plan, source: str, output: str, context: str = "") -> str:
-    """Name of the tensor of calibrated probabilities or logits of the tensors ``source`` and, where there is one, ``context``."""
-    z = (
-        source
-        if plan.smallest_probability is None
-        else log_probabilities(g, source, plan.smallest_probability)
+def _var(x: Any) -> spox.Var:
+    return x.unwrap_spox()
+
+
+def _operator(function: Callable[..., Any], **attributes: Any) -> Callable[..., Any]:
+    """An operator of arrays."""
+    return lambda *arrays: ndonnx.asarray(function(*map(_var, arrays), **attributes))
+
+
+def _constant(value: float, like: Any) -> spox.Var:
+    return op.const(np.asarray(value, dtype=like.dtype.unwrap_numpy()))
+
+
+def _reduction(function: Callable[..., Any]) -> Callable[..., Any]:
+    def reduced(x: Any, axis: int, keepdims: bool = False) -> Any:
+        return ndonnx.asarray(function(_var(x), op.const(np.array([axis])), keepdims=int(keepdims)))
+
+    return reduced
+
+
+def _clip(x: Any, min: float | None = None, max: float | None = None) -> Any:
+    bounded = _var(x)
+    if min is not None:
+        bounded = op.max([bounded, _constant(min, x)])
+    if max is not None:
+        bounded = op.min([bounded, _constant(max, x)])
+    return ndonnx.asarray(bounded)
+
+
+def _largest(z: Any, k: int) -> tuple[Any, Any]:
+    values, index = op.top_k(_var(z), op.const(np.array([k])), axis=1)
+    return ndonnx.asarray(values), ndonnx.asarray(index)
+
+
+GRAPH = Functions(
+    ndonnx,
+    where=_operator(op.where),
+    sum=_reduction(op.reduce_sum),
+    max=_reduction(op.reduce_max),
+    min=_reduction(op.reduce_min),
+    clip=_clip,
+    matmul=_operator(op.matmul),
+    minimum=_operator(lambda *x: op.min(x)),
+    maximum=_operator(lambda *x: op.max(x)),
+    take=lambda x, index, axis: _operator(op.gather, axis=axis)(x, index),
+    take_along_axis=lambda x, index, axis: _operator(op.gather_elements, axis=axis)(x, index),
+    cumulative_sum=lambda x, axis: ndonnx.asarray(op.cumsum(_var(x), op.const(np.int64(axis)))),
+    astype=lambda x, dtype, copy=True: (
+        x if x.dtype == dtype else _operator(op.cast, to=dtype.unwrap_numpy())(x)
+    ),
+    log1p=lambda x: _operator(op.log)(x + 1.0),
+    scalar_like=lambda x, value: ndonnx.asarray(_constant(value, x)),
+    largest_of_rows=_largest,
+    scatter_in_rows=_operator(op.scatter_elements, axis=1),
+)
+
+
+def calibrated(graph: Any, fitted: FittedMap, source: str, output: str, context: str = "") -> str:
+    """Add the map of rows ``source`` (n, m) and, where there is one, ``context`` (n, C) to a graph; the name of its result."""
+    traced = _traced(fitted, graph.dtype, output, graph.opset)
+    prefix = f"{graph.prefix}map/"
+    names = {"rows": source, "context": context}
+
+    def name(tensor: str) -> str:
+        return names.get(tensor, prefix + tensor) if tensor else tensor
+
+    for tensor in traced.initializer:
+        names[tensor.name] = graph.constant(numpy_helper.to_array(tensor), exactly=True)
+    for node in traced.node:
+        if node.op_type == "Constant":
+            names[node.output[0]] = graph.constant(numpy_helper.to_array(node.attribute[0].t), exactly=True)
+            continue
+        copy = onnx.NodeProto()
+        copy.CopyFrom(node)
+        copy.name = prefix + node.name
+        copy.input[:], copy.output[:] = map(name, node.input), map(name, node.output)
+        graph.nodes.append(copy)
+    return name("result")
+
+
+def _traced(fitted: FittedMap, dtype: np.dtype[Any], output: str, opset: int) -> onnx.GraphProto:
+    """The map as a graph of its own, from ``rows`` and ``context`` to ``result``."""
+    for function in fitted.functions:
+        raise InputError(
+            f"{fitted.name} uses the statistic {getattr(function, '__name__', function)!r}, a Python function, which "
+            "ONNX cannot hold. Fit with the built-in statistics, or use to_torch()."
+        )
+    inputs = {"rows": spox.argument(spox.Tensor(dtype, ("n", fitted.n_classes)))}
+    context = None
+    if fitted.n_context:
+        inputs["context"] = spox.argument(spox.Tensor(np.float64, ("n", fitted.n_context)))
+        context = ndonnx.asarray(inputs["context"])
+    steps = [
+        (
+            step.kind,
+            {
+                name: ndonnx.asarray(x.astype(dtype) if x.dtype.kind == "f" and name != "typical" else x)
+                for name, x in step.arrays.items()
+                if np.size(x)
+            },
+            step.static,
+        )
+        for step in fitted.steps
+    ]
+    result = apply(
+        ndonnx.asarray(inputs["rows"]),
+        steps,
+        GRAPH,
+        output,
+        smallest_probability=fitted.smallest_probability,
+        context=context,
     )
-    masked = g.op("IsInf", z, detect_positive=0)
-    x = g.op("Sub", z, g.reduce("Max", z))
-    x = g.op("Max", x, g.constant(-LARGEST))
-    x = g.op("Where", masked, g.constant(-np.inf), x)
-    f = _rank_map(g, plan, x, masked, from_top=output == "probabilities")
-    f = g.op("Where", masked, g.constant(-np.inf), f)
-    if plan.adjustment is not None:
-        if output == "probabilities":  # measured from the top, where rounding does no harm
-            f = g.op("Sub", f, g.reduce("Max", f))
-        f = adjusted(g, plan.adjustment, f, g.op("Equal", z, g.reduce("Max", z)), context)
-    if output == "probabilities":
-        return _lift_top(g, softmax(g, f), source)
-    return _lift_top(g, f, source)
-
-
-def _rank_map(g: Graph, plan: Plan, x: str, masked: str, from_top: bool) -> str:
-    """Calibrated logits of ``x = z - max z``; those of masked classes mean nothing.
-
-    ``from_top``, where all classes have one weight, less what they have in common: measured from the lowest, a class that a
-    large number hides (-1e9) would take the last digits of all others.
-    """
-    m, r = plan.n_classes, plan.n_ranks
-    zero = g.constant(0.0)
-    sorted_x: Any = None
-    index: Any = None
-    if len(plan.jumps) or r < m:
-        sorted_x, index = g.op("TopK", x, g.integers([r]), outputs=2, axis=-1, largest=1, sorted=1)
-    in_use = x if sorted_x is None else sorted_x
-    low = g.reduce("Min", g.op("Where", g.op("IsInf", in_use), zero, in_use))
-    w, b = _pieces(g, plan, x, masked)
-    if not len(plan.jumps):
-        return g.op("Add", g.op("Mul", x if from_top else g.op("Sub", x, low), w), b)
-    piece = g.integers(plan.pieces[::-1].copy())  # TopK sorts from the top down
-    u = g.op("Max", g.op("Sub", sorted_x, low), zero)
-    f = g.op("Add", g.op("Mul", u, g.op("Gather", w, piece, axis=-1)), g.op("Gather", b, piece, axis=-1))
-    f = _mean_of_ties(g, f, sorted_x)
-    if r == m:
-        return g.op("ScatterElements", x, index, f, axis=-1)
-    # Below the top k all classes have the lowest rank's parameters; those tied with it share its group's mean.
-    equal = g.op("Equal", x, low)
-    held = g.op("Equal", sorted_x, low)
-    ties, kept = (g.reduce("Sum", g.cast(flags, g.dtype)) for flags in (equal, held))
-    lowest = g.columns(b, 0, 1)  # u = 0 there
-    in_group = g.op("Add", lowest, g.op("Mul", g.op("Sub", f, lowest), g.op("Div", kept, ties)))
-    in_group = g.op("Min", g.op("Max", in_group, lowest), f)
-    f = g.op("Where", held, in_group, f)
-    w_low, b_low = (g.columns(table, 0, 1) for table in (w, b))
-    tail = g.op("Add", g.op("Mul", g.op("Sub", x, low), w_low), b_low)
-    tail = g.op("Where", equal, g.reduce("Min", f), tail)
-    return g.op("ScatterElements", tail, index, f, axis=-1)
-
-
-def _pieces(g: Graph, plan: Plan, x: str, masked: str) -> tuple[str, str]:
-    """Weight and bias of each piece, (..., J + 1), or (1, J + 1) where they are the same for all rows."""
-    steps = [s.astype(g.dtype) for s in (plan.scale_steps, plan.bias_steps)]
-    if not len(plan.ramp_zero):
-        weight, bias = (g.constant(np.cumsum(s, axis=1, dtype=g.dtype)) for s in steps)
-        return weight, bias
-    zero = g.constant(0.0)
-    v = OnnxDepths(g, g.op("Where", masked, zero, g.op("Neg", x)), g.op("Equal", x, zero), masked)
-    values = [g.cast(STATISTICS[str(s)](v).name, g.dtype) for s in plan.statistics]
-    q = g.op("Gather", g.op("Concat", *values, axis=-1), g.integers(plan.ramp_statistic), axis=-1)
-    psi = g.op("Div", g.op("Sub", q, g.constant(plan.ramp_zero)), g.constant(plan.ramp_width))
-    psi = g.op("Max", g.op("Min", psi, g.constant(1.0)), g.constant(0.0))
-    w, b = (
-        g.op("Add", g.op("MatMul", psi, g.constant(s[1:])), g.constant(s[:1]))  # the first factor is 1
-        for s in steps
-    )
-    return g.running_sum(w), g.running_sum(b)
-
-
-def _mean_of_ties(g: Graph, f: str, sorted_x: str) -> str:
-    """Give equal ``sorted_x`` the mean of their ``f``; exactly ``f`` where these are equal too."""
-    end = 2**31
-    new = g.op(
-        "Not", g.op("Equal", g.columns(sorted_x, 1, end), g.columns(sorted_x, 0, -1))
-    )  # begins a group
-    first_column = g.op("Mul", g.cast(g.columns(sorted_x, 0, 1), np.int64), g.integers(0))
-    group = g.running_sum(g.op("Concat", first_column, g.cast(new, np.int64), axis=-1))
-    none = g.op("Mul", group, g.integers(0))
-    one = g.op("Add", none, g.integers(1))
-    sizes = g.op("ScatterElements", none, group, one, axis=-1, reduction="add")
-    size = g.take(sizes, group)
-    first = g.take(g.running_sum(sizes, exclusive=True), group)
-    last = g.op("Sub", g.op("Add", first, size), g.integers(1))
-    f_first, f_last = g.take(f, first), g.take(f, last)
-    double = g.cast(f, np.float64)
-    total = g.running_sum(double)
-    sums = g.op("Add", g.op("Sub", g.take(total, last), g.take(total, first)), g.take(double, first))
-    mean = g.cast(g.op("Div", sums, g.cast(size, np.float64)), g.dtype)
-    return g.op("Min", g.op("Max", mean, f_last), f_first)
-
-
-def softmax(g: Graph, f: str) -> str:
-    grid = EXP_GRID[g.dtype.name]
-    d = g.op("Sub", f, g.reduce("Max", f))
-    d = g.op("Mul", g.op("Round", g.op("Mul", d, g.constant(grid))), g.constant(1.0 / grid))
-    e = g.op("Exp", d)
-    total = g.reduce("Sum", g.cast(e, np.float64))  # a runtime's sums are not compensated
-    return g.op("Mul", e, g.cast(g.op("Reciprocal", total), g.dtype))
-
-
-def log_probabilities(g: Graph, p: str, smallest: float) -> str:
-    """Logarithms, in double precision so that they cannot change places; a zero stands for half the smallest positive.
-
-    That may be smaller than any number of the type of ``p``, so it is halved by its logarithm.
-    """
-
-    def double(x: float) -> str:
-        return g.constant(x, np.float64)
-
-    positive = g.op("Greater", p, g.constant(0.0))
-    logs = g.op("Log", g.cast(g.op("Where", positive, p, g.constant(1.0)), np.float64))
-    least = g.reduce("Min", g.op("Where", positive, logs, double(np.inf)))
-    half = g.op("Sub", g.op("Min", least, double(np.log(smallest))), double(np.log(2.0)))
-    return g.cast(g.op("Where", positive, logs, half), g.dtype)
-
-
-def _lift_top(g: Graph, values: str, source: str) -> str:
-    """Lift the top of a row where rounding has made it equal to a lower class, so that argmax names the same as before."""
-    moved = g.op(
-        "Not",
-        g.op(
-            "Equal", g.op("ArgMax", values, axis=-1, keepdims=1), g.op("ArgMax", source, axis=-1, keepdims=1)
-        ),
-    )
-    at_top = g.op("Equal", source, g.reduce("Max", source))
-    top = g.reduce("Max", values)  # not negative: anchored logits and probabilities both
-    # Not times 1 + eps: runtimes that compare in single precision drop that as a product with 1.
-    up = g.op("Add", top, g.op("Mul", top, g.constant(np.finfo(g.dtype).eps)))
-    up = g.op("Max", up, g.constant(np.finfo(g.dtype).tiny))
-    return g.op("Where", g.op("And", moved, at_top), up, values)
+    model = spox.build(inputs, {"result": _var(result)}, drop_unused_inputs=True)
+    if opset != _TRACED:
+        for node in model.graph.node:
+            kept = [a for a in node.attribute if a.name not in _LATER]
+            del node.attribute[:]
+            node.attribute.extend(kept)
+        model = onnx.version_converter.convert_version(model, opset)
+    assert helper.make_opsetid("", opset) in model.opset_import
+    graph: onnx.GraphProto = model.graph
+    return graph

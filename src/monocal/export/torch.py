@@ -1,14 +1,9 @@
-"""A calibrator as a ``torch.nn.Module``: no Python, no copies to the host and no branches on values inside.
+"""A calibrator as a ``torch.nn.Module`` around the portable map (`calibration.portable`): its numbers are buffers.
 
-    x = z - max z;   t = x_(s) at the jumps s;   L = #{t < x}, R = #{t <= x};   f = w u + b,   u = x - x_low,
-    w = W_L + clip(P_R - P_L, 0, W_R - W_L).
-
-``W`` are running sums of the weight's steps. A class strictly between two thresholds has ``L = R`` and ``w = W_L``.
-Classes equal to a threshold are a group of ties that the jump splits or begins: ``P`` are running sums of ``step * share``,
-with ``share`` the part of the group at or above the jump, so each gets the mean of its group. ``searchsorted`` finds L and R, so
-nothing is scattered, and gradients reach the logits through ``x`` and ``x_low``.
-
-Logits may have any leading shape, any floating type and lie on any device; half precision is computed in float32.
+Logits may have any leading shape, any floating type and lie on any device; half precision is computed in float32. On the CPU,
+where no gradient is asked for and nothing is traced, the map runs on numpy views of the tensors, whose calls cost less; on a
+CUDA device in the kernels of `kernel.triton_map`; everywhere else, and under ``torch.compile``, ``torch.export`` and
+``torch.jit.trace``, in tensor operations without a branch on values.
 
 A ``state_dict`` holds the numbers and, as bytes of JSON in a tensor, what they mean: logits or probabilities in, how many
 classes and ranks, which statistics. So it fits into any file of tensors, is refused by a module that means something else, and
@@ -18,25 +13,83 @@ is enough to make the module again (`from_state_dict`).
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from types import FunctionType, MethodType
 from typing import Any
 
 import numpy as np
 import torch
+from array_api_compat import torch as standard
 
-from ..calibration.statistics import STATISTICS, statistic_name
-from ..errors import InputError, warn
+from ..calibration.portable import (
+    FROM_TOP,
+    HOST,
+    LOGITS,
+    LOGS,
+    PROBABILITIES,
+    FittedMap,
+    Functions,
+    MapStep,
+    apply,
+    map_of,
+    of_context,
+    ramps_of,
+)
+from ..calibration.statistics import statistic_name
+from ..errors import InputError
 from ..kernel import triton_map
-from ..ranks.ranked import LARGEST
-from .chain import chain_of
-from .exact import ExactModule, along_classes
-from .plan import Plan
-from .torch_adjustment import AdjustmentModule, blank_adjustment
-from .torch_depths import TorchDepths
-from .torch_order import as_logits, count_lower, lift_top, narrow, ordered_softmax, summed, with_a_row_more
 
 
-def to_torch(calibrator: Any, *, dtype: torch.dtype = torch.float32) -> Any:
+def _largest(z: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The k largest of each row from the top down, and their classes."""
+    values, index = z.topk(k, dim=1) if k < z.shape[1] else z.sort(dim=1, descending=True)
+    return values, index
+
+
+# The standard's names for torch's own functions: compilers and exporters take all of these.
+xp = Functions(
+    standard,
+    where=torch.where,
+    clip=torch.clamp,
+    sum=torch.sum,
+    max=torch.amax,
+    min=torch.amin,
+    concat=torch.cat,
+    permute_dims=torch.permute,
+    take=lambda x, index, axis: torch.index_select(x, axis, index),
+    take_along_axis=lambda x, index, axis: torch.gather(x, axis, index),
+    cumulative_sum=torch.cumsum,
+    sort=lambda x, axis: torch.sort(x, dim=axis).values,
+    astype=lambda x, dtype, copy=True: x.to(dtype),
+    exp=torch.exp,
+    minimum=torch.minimum,
+    maximum=torch.maximum,
+    arange=torch.arange,
+    isinf=torch.isinf,
+    full_like=torch.full_like,
+    largest_of_rows=_largest,
+    scatter_in_rows=lambda base, index, values: base.scatter(1, index, values),
+)
+# Integers of as many bytes as a floating-point type.
+_BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+# Logits that are worked on together on the host: about what stays in the cache.
+_BLOCK = 2**16
+# Where torch keeps the state that is no parameter and no buffer.
+_MEANING = "_extra_state"
+_MODES = {
+    PROBABILITIES: triton_map.PROBABILITIES,
+    LOGITS: triton_map.LOGITS,
+    FROM_TOP: triton_map.LOGITS,
+    LOGS: triton_map.LOGS,
+}
+_BY_RANK = ("scale", "ranks")
+# Numbers of a step that a state brings along: two modules need not agree in them.
+_FITTED = ("scale", "floor", "scale_jumps", "bias_jumps")
+
+
+def to_torch(calibrator: Any, *, dtype: torch.dtype = torch.float32) -> CalibratorModule:
     """The fitted calibrator as a module.
 
     Parameters
@@ -48,7 +101,7 @@ def to_torch(calibrator: Any, *, dtype: torch.dtype = torch.float32) -> Any:
 
     Returns
     -------
-    CalibratorModule or ChainModule
+    CalibratorModule
         ``module(logits)`` gives probabilities, ``module.transform(logits)`` calibrated logits.
 
     Examples
@@ -61,12 +114,7 @@ def to_torch(calibrator: Any, *, dtype: torch.dtype = torch.float32) -> Any:
     >>> module(torch.tensor(data.values[:2])).shape
     torch.Size([2, 5])
     """
-    plan = chain_of(calibrator)
-    if isinstance(plan, Plan):
-        return CalibratorModule(plan, dtype)
-    from .torch_chain import ChainModule
-
-    return ChainModule(plan, dtype)
+    return CalibratorModule(map_of(calibrator), dtype)
 
 
 def module_for_logits(calibrator: Any) -> Any:
@@ -76,7 +124,7 @@ def module_for_logits(calibrator: Any) -> Any:
         raise InputError(
             "The calibrator was fitted on probabilities, but models give logits. Fit it with input='logits'."
         )
-    if getattr(module, "n_context", 0):
+    if module.n_context:
         raise InputError(
             "The calibrator was fitted with context, which a model does not give. Fit it without, or call to_torch() and give "
             "its module both."
@@ -84,7 +132,7 @@ def module_for_logits(calibrator: Any) -> Any:
     return module
 
 
-def from_state_dict(state: Mapping[str, Any], prefix: str = "") -> Any:
+def from_state_dict(state: Mapping[str, Any], prefix: str = "") -> CalibratorModule:
     """The module that a ``state_dict`` was taken of, from the state alone.
 
     Parameters
@@ -96,7 +144,7 @@ def from_state_dict(state: Mapping[str, Any], prefix: str = "") -> Any:
 
     Returns
     -------
-    CalibratorModule or ChainModule
+    CalibratorModule
 
     Examples
     --------
@@ -117,306 +165,387 @@ def from_state_dict(state: Mapping[str, Any], prefix: str = "") -> Any:
             f"state: there is no {prefix + _MEANING!r}, which says what the numbers mean. Take the state_dict of a module that "
             "to_torch() made, and give the names that lead to it as prefix="
         )
-    told = read_meaning(own[_MEANING])
-    if "steps" in told:
-        from .torch_chain import chain_of_state
-
-        return chain_of_state(own, told)
-    functions = [s["function"] for s in told["statistics"] if not isinstance(s, str)]
-    if functions:
-        raise InputError(
-            f"state: the calibrator uses the statistic {functions[0]!r}, a Python function, which a state cannot hold. Make the "
-            "module with to_torch(), and load the state into it."
-        )
-    steps = np.zeros((told["n_factors"], told["n_jumps"] + 1))
-    ramps = np.zeros(told["n_factors"] - 1)
-    plan = Plan(
-        name=told["name"],
-        n_classes=told["n_classes"],
-        n_ranks=told["n_ranks"],
-        jumps=np.zeros(told["n_jumps"], dtype=np.int64),
-        scale_steps=steps,
-        bias_steps=steps,
-        statistics=tuple(told["statistics"]),
-        ramp_statistic=ramps.astype(np.int64),
-        ramp_zero=ramps,
-        ramp_width=ramps + 1.0,
-        smallest_probability=told["smallest_probability"],
-        classes=told["classes"],
-        adjustment=blank_adjustment(told["n_classes"], told.get("adjustment")),
-        class_axis=told.get("class_axis", -1),
+    meaning = _read_meaning(own[_MEANING])
+    steps = []
+    for i, step in enumerate(meaning["steps"]):
+        functions = [q["function"] for q in step["static"].get("statistics", ()) if not isinstance(q, str)]
+        if functions:
+            raise InputError(
+                f"state: the calibrator uses the statistic {functions[0]!r}, a Python function, which a state cannot hold. Make "
+                "the module with to_torch(), and load the state into it."
+            )
+        arrays = {name: own[_buffer(i, name)].numpy(force=True) for name in step["arrays"]}
+        steps.append(MapStep(step["kind"], arrays, step["static"]))
+    fitted = FittedMap(
+        meaning["name"],
+        meaning["n_classes"],
+        tuple(steps),
+        meaning["smallest_probability"],
+        meaning["classes"],
+        meaning["class_axis"],
     )
-    module = CalibratorModule(plan, own["scale_steps"].dtype)
-    module.load_state_dict(own)
-    return module
+    return CalibratorModule(fitted, getattr(torch, meaning["dtype"]))
 
 
-# What two modules must agree in for one to load the state of the other.
-_SHAPE = ("input", "n_classes", "n_ranks", "statistics", "n_jumps", "n_factors", "adjustment")
-# Where torch keeps the state that is no parameter and no buffer.
-_MEANING = "_extra_state"
+def _buffer(i: int, name: str) -> str:
+    return f"step{i}_{name}"
 
 
-def written_meaning(told: dict[str, Any]) -> torch.Tensor:
-    """What numbers mean as a tensor, bytes of JSON, so that it fits into any file of tensors."""
-    return torch.tensor(list(json.dumps(told).encode()), dtype=torch.uint8)
-
-
-def read_meaning(tensor: Any) -> dict[str, Any]:
-    """The inverse."""
+def _read_meaning(tensor: Any) -> dict[str, Any]:
     try:
-        told: dict[str, Any] = json.loads(bytes(tensor.tolist()))
+        meaning: dict[str, Any] = json.loads(bytes(tensor.tolist()))
     except (ValueError, AttributeError, TypeError) as error:
         raise InputError(f"state: {_MEANING!r} is not what to_torch() wrote ({error}).") from error
-    return told
+    if not all(isinstance(step, dict) for step in meaning.get("steps", [None])):
+        raise InputError(
+            "state: it was written by an earlier version of monocal. Load the calibrator and call to_torch() again."
+        )
+    return meaning
 
 
-class CalibratorModule(ExactModule):
+def _own_code(function: Any) -> Any:
+    """The same function with a code object of its own: ``torch.compile`` counts recompilations by code object."""
+    copy = FunctionType(
+        function.__code__.replace(), function.__globals__, function.__name__, function.__defaults__
+    )
+    copy.__doc__, copy.__annotations__ = function.__doc__, function.__annotations__
+    return copy
+
+
+class CalibratorModule(torch.nn.Module):
     """Calibrated probabilities of logits (..., m), or of probabilities where the calibrator was fitted on those.
 
     Attributes
     ----------
-    n_classes, n_ranks : int
+    n_classes : int
     class_axis : int
         The axis of the classes, as of the calibrator; a context has its columns last.
     classes : list of str or None
         Names of the columns, where the calibrator was fitted on columns with names.
-    jumps, scale_steps, bias_steps, ramp_statistic, ramp_zero, ramp_width : Tensor
-        Buffers: see `Plan`.
+    keeps_order : bool
+        Whether the order of the classes within every row stays.
     """
 
-    jumps: torch.Tensor
-    scale_steps: torch.Tensor
-    bias_steps: torch.Tensor
-    ramp_statistic: torch.Tensor
-    ramp_zero: torch.Tensor
-    ramp_width: torch.Tensor
-
-    def __init__(self, plan: Plan, dtype: torch.dtype = torch.float32):
+    def __init__(self, fitted: FittedMap, dtype: torch.dtype = torch.float32):
         super().__init__()
         if dtype not in (torch.float32, torch.float64):
             raise InputError(f"dtype must be torch.float32 or torch.float64, but is {dtype}.")
-        self.name, self.classes = plan.name, plan.classes
-        self.n_classes, self.class_axis = plan.n_classes, plan.class_axis
-        self.n_ranks = plan.n_ranks
-        self.statistics = plan.statistics
-        self.smallest_probability = plan.smallest_probability
-        self.n_jumps, self.n_factors = len(plan.jumps), len(plan.scale_steps)
-        for name, values in (
-            ("jumps", plan.jumps),
-            ("scale_steps", plan.scale_steps),
-            ("bias_steps", plan.bias_steps),
-            ("ramp_statistic", plan.ramp_statistic),
-            ("ramp_zero", plan.ramp_zero),
-            ("ramp_width", plan.ramp_width),
-        ):
-            tensor = torch.from_numpy(np.array(values, order="C"))
-            if tensor.is_floating_point():
-                tensor = tensor.to(dtype)
+        self.name, self.classes, self._dtype = fitted.name, fitted.classes, dtype
+        self.n_classes, self.class_axis = fitted.n_classes, fitted.class_axis
+        self.smallest_probability, self.n_context = fitted.smallest_probability, fitted.n_context
+        self._kinds = [step.kind for step in fitted.steps]
+        self._static = [dict(step.static) for step in fitted.steps]
+        self._names: list[list[str]] = []
+        for i, step in enumerate(fitted.steps):
             # torch cannot save a program with an empty buffer, or with one in another order than C.
-            self.register_buffer(name, tensor if len(values) else None)
-        self.n_context = plan.n_context
-        self.adjustment = None if plan.adjustment is None else AdjustmentModule(plan.adjustment, dtype)
+            arrays = {
+                name: np.array(values, order="C") for name, values in step.arrays.items() if np.size(values)
+            }
+            self._names.append(list(arrays))
+            for name, values in arrays.items():
+                tensor = torch.from_numpy(values)
+                cast = tensor.is_floating_point() and name != "typical"
+                self.register_buffer(_buffer(i, name), tensor.to(dtype) if cast else tensor)
+        self.keeps_order = all(
+            kind in _BY_RANK or static.get("keeps_order")
+            for kind, static in zip(self._kinds, self._static, strict=True)
+        )
+        self._own_functions = bool(fitted.functions)
+        self._refresh()
+        self.__dict__["forward"] = MethodType(_own_code(CalibratorModule.forward), self)
 
-    @along_classes
     def forward(self, logits: torch.Tensor, context: torch.Tensor | None = None) -> torch.Tensor:
         """Calibrated probabilities, of the shape and type of ``logits``.
 
         A calibrator that was fitted with context takes it as a tensor (..., C): what ``calibrator.context_.codes(context)``
         gives.
         """
-        if self.has_kernels(logits):
-            return self._by_kernels(logits, triton_map.PROBABILITIES, context)
-        p = ordered_softmax(self._adjusted(logits, context, True)).to(logits.dtype)
-        return lift_top(p, logits)
+        return self._run(logits, context, PROBABILITIES)
 
-    @along_classes
     def transform(self, logits: torch.Tensor, context: torch.Tensor | None = None) -> torch.Tensor:
         """Calibrated logits, -inf where a class is masked; their softmax is the result of a call."""
-        if self.has_kernels(logits):
-            return self._by_kernels(logits, triton_map.LOGITS, context)
-        f = self._adjusted(logits, context)
-        return lift_top(narrow(f, logits.dtype), logits)
+        return self._run(logits, context, LOGITS)
 
-    @along_classes
+    def logits_from_top(self, logits: torch.Tensor, context: torch.Tensor | None = None) -> torch.Tensor:
+        """The same with the largest at 0, where half precision has its digits."""
+        return self._run(logits, context, FROM_TOP)
+
     def log_probabilities(self, logits: torch.Tensor, context: torch.Tensor | None = None) -> torch.Tensor:
         """Logarithms of the calibrated probabilities, -inf where a class is masked."""
-        if self.has_kernels(logits):
-            return self._by_kernels(logits, triton_map.LOGS, context)
-        f = self._adjusted(logits, context, True)
-        f = f - f.amax(-1, keepdim=True)
-        return lift_top(narrow(f - f.logsumexp(-1, keepdim=True), logits.dtype), logits)
+        return self._run(logits, context, LOGS)
+
+    def _run(self, logits: torch.Tensor, context: torch.Tensor | None, output: str) -> torch.Tensor:
+        if not torch.jit.is_tracing():
+            return self._calibrated(logits, context, output)
+        with warnings.catch_warnings():
+            # Of Python values that depend on shapes: the number of classes, which is fixed.
+            warnings.simplefilter("ignore", torch.jit.TracerWarning)
+            return self._calibrated(logits, context, output)
+
+    def _calibrated(self, logits: torch.Tensor, context: torch.Tensor | None, output: str) -> torch.Tensor:
+        if self.class_axis != -1:
+            logits = logits.movedim(self.class_axis, -1)
+        shape, dtype = logits.shape, logits.dtype
+        m = shape[-1]
+        if m != self.n_classes:
+            raise InputError(
+                f"logits have {m} columns, but the calibrator was fitted on {self.n_classes} classes."
+            )
+        if self.n_context or context is not None:
+            context = self._checked(context, logits)
+        narrow = None
+        if dtype == torch.float16 or dtype == torch.bfloat16:
+            kind = torch.finfo(dtype)
+            narrow = (kind.eps, kind.smallest_normal)
+        if logits.is_cuda and self.has_kernels(logits):
+            result = self._by_kernels(logits, _MODES[output], context)
+        else:
+            z = logits.float() if narrow else logits
+            on_host = self._takes_numpy(logits)
+            result = (self._on_host if on_host else self._traced)(z.reshape(-1, m), context, output, narrow)
+            if dtype == torch.float16 and output != PROBABILITIES:
+                result = torch.where(torch.isinf(result), result, result.clamp(-65472.0, 65472.0))
+            result = result.to(dtype).reshape(shape) if narrow else result.reshape(shape)
+        return result if self.class_axis == -1 else result.movedim(-1, self.class_axis)
+
+    def _takes_numpy(self, logits: torch.Tensor) -> bool:
+        """Whether nothing is lost by leaving torch: on the CPU, without gradients, and nothing is traced."""
+        return (
+            type(logits) is torch.Tensor
+            and logits.device.type == "cpu"
+            and not (logits.requires_grad and torch.is_grad_enabled())
+            and not torch.compiler.is_compiling()
+            and not torch.jit.is_tracing()
+            and torch._C._functorch.peek_interpreter_stack() is None
+            and not self._own_functions
+        )
+
+    def _on_host(
+        self, z: torch.Tensor, context: torch.Tensor | None, output: str, narrow: tuple[float, float] | None
+    ) -> torch.Tensor:
+        x = z.detach().numpy()
+        steps = self._host.get(x.dtype) or self._host_steps(x.dtype)
+        codes = None if context is None else context.detach().double().numpy()
+        size = max(1, _BLOCK // self.n_classes)
+        with np.errstate(all="ignore"):
+            if len(x) <= size:
+                return torch.from_numpy(
+                    apply(
+                        x,
+                        steps,
+                        HOST,
+                        output,
+                        smallest_probability=self.smallest_probability,
+                        context=codes,
+                        narrow=narrow,
+                    )
+                )
+            out = np.empty_like(x)
+            for begin in range(0, len(x), size):
+                rows = slice(begin, begin + size)
+                out[rows] = apply(
+                    x[rows],
+                    steps,
+                    HOST,
+                    output,
+                    smallest_probability=self.smallest_probability,
+                    context=None if codes is None else codes[rows],
+                    narrow=narrow,
+                )
+        return torch.from_numpy(out)
+
+    def _traced(
+        self, z: torch.Tensor, context: torch.Tensor | None, output: str, narrow: tuple[float, float] | None
+    ) -> torch.Tensor:
+        # Autocast would round a matrix product.
+        exact = any(static.get("matrix") for static in self._static)
+        with torch.autocast(z.device.type, enabled=False) if exact else nullcontext():
+            found: torch.Tensor = apply(
+                z,
+                self._steps(lambda t: t.to(z.dtype)),
+                xp,
+                output,
+                smallest_probability=self.smallest_probability,
+                context=context,
+                narrow=narrow,
+            )
+        return found
+
+    def _steps(self, cast: Callable[[torch.Tensor], Any]) -> list[tuple[str, dict[str, Any], dict[str, Any]]]:
+        """Kind, numbers and static data of each step; ``cast`` brings floating-point numbers into a type."""
+        found = []
+        for i, (kind, names, static) in enumerate(zip(self._kinds, self._names, self._static, strict=True)):
+            tensors = {name: getattr(self, _buffer(i, name)) for name in names}
+            arrays = {
+                name: cast(t) if t.is_floating_point() and name != "typical" else t
+                for name, t in tensors.items()
+            }
+            found.append((kind, arrays, static))
+        return found
+
+    def _host_steps(self, dtype: np.dtype[Any]) -> list[tuple[str, dict[str, Any], dict[str, Any]]]:
+        steps = [
+            (kind, {name: t.cpu().numpy() for name, t in arrays.items()}, static)
+            for kind, arrays, static in self._steps(lambda t: t.to(getattr(torch, dtype.name)))
+        ]
+        self._host[dtype] = steps
+        return steps
+
+    def _refresh(self) -> None:
+        """Forget what was derived from the buffers."""
+        self._host: dict[Any, Any] = {}
+        self._tables: tuple[torch.Tensor, torch.Tensor] | None = None
+        if self._kinds[0] in _BY_RANK and self.step0_steps.is_cuda:
+            self._tables = self.step0_steps[:, 0].contiguous(), self.step0_steps[:, 1].contiguous()
+
+    def _checked(self, context: torch.Tensor | None, logits: torch.Tensor) -> torch.Tensor:
+        if not self.n_context:
+            raise InputError("context: the calibrator was fitted without one. Leave it out.")
+        expected = (*logits.shape[:-1], self.n_context)
+        if context is None or tuple(context.shape) != expected:
+            raise InputError(
+                f"context must have shape {expected}, what calibrator.context_.codes() gives, but "
+                + ("is missing." if context is None else f"has shape {tuple(context.shape)}.")
+            )
+        return context.reshape(-1, self.n_context)
+
+    # CUDA
 
     def has_kernels(self, logits: torch.Tensor) -> bool:
         """Whether two kernels do it all: on a CUDA device, where no gradient is asked for and nothing is traced."""
         if not logits.is_cuda or torch.compiler.is_compiling() or torch.jit.is_tracing():
             return False
-        wanted = logits.requires_grad and torch.is_grad_enabled()
-        own = self.smallest_probability is None and self.scale_steps.device == logits.device
-        right = logits.shape[-1] == self.n_classes
-        return own and right and not wanted and triton_map.suits(logits, self.n_jumps, self.statistics)
+        if len(self._kinds) > 1 or self._tables is None or self._tables[0].device != logits.device:
+            return False
+        gradient = logits.requires_grad and torch.is_grad_enabled()
+        usual = self.smallest_probability is None and logits.shape[-1] == self.n_classes
+        s = self._static[0]
+        return usual and not gradient and triton_map.suits(logits, s["n_jumps"], tuple(s["statistics"]))
 
     def _by_kernels(self, logits: torch.Tensor, mode: int, context: torch.Tensor | None) -> torch.Tensor:
-        self._check_context(context)
-        none = self.scale_steps  # is not looked at
-        buffers = (
-            self.jumps,
-            self.scale_steps,
-            self.bias_steps,
-            self.ramp_statistic,
-            self.ramp_zero,
-            self.ramp_width,
-        )
-        jumps, scales, biases, which, zero, width = (none if b is None else b for b in buffers)
-        names = tuple(s for s in self.statistics if isinstance(s, str))
+        s, tables = self._static[0], self._tables
+        assert tables is not None
+        own = {name: getattr(self, _buffer(0, name)) for name in self._names[0]}
+        get = own.get
+        none = tables[0]  # is not looked at
         table = triton_map.Tables(
-            jumps, scales, biases, which, zero, width, self.n_jumps, self.n_factors, self.n_ranks, names
+            get("jumps", none),
+            *tables,
+            get("ramp_statistic", none),
+            get("ramp_zero", none),
+            get("ramp_width", none),
+            s["n_jumps"],
+            s["n_factors"],
+            s["n_ranks"],
+            tuple(s["statistics"]),
         )
-        stage = None if self.adjustment is None else self.adjustment.for_kernels(logits, context)
+        stage = None if s["adjustment"] is None else self._second_for_kernels(own, s["adjustment"], context)
         result: torch.Tensor = triton_map.apply(logits.reshape(-1, self.n_classes), table, mode, stage)
         return result.reshape(logits.shape)
 
+    def _second_for_kernels(
+        self, own: dict[str, torch.Tensor], s: dict[str, Any], context: torch.Tensor | None
+    ) -> triton_map.SecondStage:
+        """The second stage for the kernels: its numbers, and what the context gives each row."""
+        which, zero, width = (own.get(f"second_{name}") for name in ("statistic", "zero", "width"))
+        terms = None
+        if context is not None:
+            arrays = {n: t.float() if t.is_floating_point() and n != "typical" else t for n, t in own.items()}
+            scale, numbers = of_context(context, arrays, s, xp, torch.float32)
+            one = torch.ones_like(context[:, 0], dtype=torch.float32)
+            both = arrays["second_steps"][:, :1] * one
+            if s["n_ramps"]:
+                psi = ramps_of([0 * one, *numbers], arrays, "second_", one, xp)
+                psi = torch.where(own["second_statistic"][:, None] > 0, psi, 0.0)
+                both = both + (arrays["second_steps"][:, 1:, None] * psi).sum(1)
+            terms = torch.stack([one if scale is None else scale, both[0], both[1]], dim=-1).contiguous()
+        return triton_map.SecondStage(
+            own.get("class_scales"), which, zero, width, own["second_steps"], s["n_ramps"], terms
+        )
+
+    # State
+
+    def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> CalibratorModule:
+        # A model cast to half precision must not round the calibrator with it: integers are moved, never cast.
+        floating = {name: t for name, t in self._buffers.items() if t is not None and t.is_floating_point()}
+        for name, t in floating.items():
+            self._buffers[name] = t.view(_BITS[t.element_size()])
+        super()._apply(fn, recurse)
+        for name, t in floating.items():
+            moved = self._buffers[name]
+            assert moved is not None
+            self._buffers[name] = moved.view(t.dtype)
+        self._refresh()
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_host": {}}
+
+    def __prepare_scriptable__(self) -> Any:
+        raise InputError(
+            "torch.jit.script cannot compile a calibrator. Use torch.jit.trace(module, rows), torch.export.export or "
+            "torch.compile."
+        )
+
     def get_extra_state(self) -> torch.Tensor:
         """What the numbers of the state mean: JSON, as bytes."""
-        statistics = [s if isinstance(s, str) else {"function": statistic_name(s)} for s in self.statistics]
-        told = {
+        steps = []
+        for kind, names, static in zip(self._kinds, self._names, self._static, strict=True):
+            if "statistics" in static:
+                named = [
+                    q if isinstance(q, str) else {"function": statistic_name(q)} for q in static["statistics"]
+                ]
+                static = {**static, "statistics": named}
+            steps.append({"kind": kind, "arrays": names, "static": static})
+        meaning = {
             "name": self.name,
             "input": "logits" if self.smallest_probability is None else "probabilities",
             "n_classes": self.n_classes,
-            "n_ranks": self.n_ranks,
-            "statistics": statistics,
-            "n_jumps": self.n_jumps,
-            "n_factors": self.n_factors,
+            "dtype": str(self._dtype).rpartition(".")[2],
             "smallest_probability": self.smallest_probability,
             "classes": self.classes,
-            "adjustment": None if self.adjustment is None else self.adjustment.meaning(),
             "class_axis": self.class_axis,
+            "steps": steps,
         }
-        return written_meaning(told)
+        return torch.tensor(list(json.dumps(meaning).encode()), dtype=torch.uint8)
 
     def set_extra_state(self, state: torch.Tensor) -> None:
-        told = read_meaning(state)
-        self.name, self.classes = told["name"], told["classes"]
-        self.smallest_probability = told["smallest_probability"]
-        self.class_axis = told.get("class_axis", -1)
+        meaning = _read_meaning(state)
+        self.name, self.classes = meaning["name"], meaning["classes"]
+        self.smallest_probability, self.class_axis = meaning["smallest_probability"], meaning["class_axis"]
+        for mine, step in zip(self._static, meaning["steps"], strict=True):
+            mine.update({name: step["static"][name] for name in _FITTED if name in step["static"]})
+        self._refresh()
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+        if prefix + _MEANING not in state_dict and prefix + "scale_steps" in state_dict:
+            raise InputError(
+                "state_dict: it was saved by an earlier version of monocal. Load the calibrator and call to_torch() again."
+            )
         if prefix + _MEANING in state_dict:
             # Before anything is copied, so that a refused state leaves the module as it was.
-            mine, theirs = (read_meaning(s) for s in (self.get_extra_state(), state_dict[prefix + _MEANING]))
-            for what in _SHAPE:
-                if mine[what] != theirs.get(what):
-                    raise InputError(
-                        f"state_dict: its calibrator ({theirs.get('name')}) has {what} = {theirs.get(what)}, this module "
-                        f"({self.name}) has {mine[what]}. Make the module of the state itself: "
-                        "monocal.export.from_state_dict(state)."
-                    )
-        elif prefix + "scale_steps" in state_dict:
-            warn(
-                "state_dict: it was saved by monocal 0.1 and does not say whether its calibrator takes logits or probabilities. "
-                "It is loaded as what this module takes."
-            )
-            state_dict[prefix + _MEANING] = self.get_extra_state()
+            mine, theirs = (_read_meaning(s) for s in (self.get_extra_state(), state_dict[prefix + _MEANING]))
+            for what, own, other in _differences(mine, theirs):
+                raise InputError(
+                    f"state_dict: its calibrator ({theirs['name']}) has {what} = {other}, this module ({self.name}) has {own}. "
+                    "Make the module of the state itself: monocal.export.from_state_dict(state)."
+                )
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def extra_repr(self) -> str:
-        return f"n_classes={self.n_classes}, n_ranks={self.n_ranks}, jumps={self.n_jumps}"
-
-    @with_a_row_more
-    def _adjusted(
-        self, logits: torch.Tensor, context: torch.Tensor | None, from_top: bool = False
-    ) -> torch.Tensor:
-        f = self._calibrate(logits, from_top)
-        self._check_context(context)
-        if self.adjustment is None:
-            return f
-        z = as_logits(logits, self.n_classes, self.smallest_probability)
-        if from_top:
-            f = f - f.amax(-1, keepdim=True)
-        return self.adjustment(f, z == z.amax(-1, keepdim=True), context)
-
-    def _check_context(self, context: torch.Tensor | None) -> None:
-        if context is not None and not self.n_context:
-            raise InputError("context: the calibrator was fitted without one. Leave it out.")
-
-    def _calibrate(self, logits: torch.Tensor, from_top: bool = False) -> torch.Tensor:
-        """Calibrated logits; ``from_top``, where all classes have one weight, less what they have in common.
-
-        Measured from the lowest, a class that a large number hides (-1e9) would take the last digits of all others.
-        """
-        z = as_logits(logits, self.n_classes, self.smallest_probability)
-        masked = torch.isinf(z)
-        # A masked class lies below all others and takes part in nothing; -inf itself would make gradients nan.
-        x = torch.where(masked, 0.0, z)
-        x = (x - torch.where(masked, -torch.inf, z).amax(-1, keepdim=True)).clamp(min=-LARGEST)
-        x = torch.where(masked, -2 * LARGEST, x)
-        m, r = self.n_classes, self.n_ranks
-        if r < m:
-            ranked = x.topk(r, dim=-1).values.flip(-1)
-        else:
-            ranked = x.sort(dim=-1).values if self.n_jumps else x
-        low = torch.where(ranked < -LARGEST, 0.0, ranked).amin(-1, keepdim=True)
-        u = torch.where(masked, 0.0, x if from_top and not self.n_jumps else x - low)
-        w, b = self._pieces(x, masked, ranked, low)
-        if self.n_jumps:
-            w, b = self._of_classes(x, ranked, low, w, b)
-        return torch.where(masked, -torch.inf, w * u + b)
-
-    def _pieces(
-        self, x: torch.Tensor, masked: torch.Tensor, ranked: torch.Tensor, low: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Steps of weight and bias (..., J + 1) for each row."""
-        steps = self.scale_steps.to(x.dtype), self.bias_steps.to(x.dtype)
-        if self.ramp_zero is None:
-            shape = (*x.shape[:-1], steps[0].shape[1])
-            return steps[0][0].expand(shape), steps[1][0].expand(shape)
-        v = TorchDepths(torch.where(masked, 0.0, -x), x == 0, masked)
-        values = [
-            STATISTICS[s](v) if isinstance(s, str) else self._own_statistic(s, x, ranked, low)
-            for s in self.statistics
-        ]
-        q = torch.cat(values, dim=-1)[..., self.ramp_statistic]
-        psi = ((q - self.ramp_zero.to(x.dtype)) / self.ramp_width.to(x.dtype)).clamp(0.0, 1.0)
-        # Not a matrix product: autocast and reduced-precision modes would round it.
-        w, b = ((psi[..., None] * s[1:]).sum(-2) + s[0] for s in steps)
-        return w, b
-
-    def _of_classes(
-        self, x: torch.Tensor, ranked: torch.Tensor, low: torch.Tensor, w: torch.Tensor, b: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Weight and bias of each class (..., m)."""
-        with torch.no_grad():
-            at_jump = ranked[..., self.jumps].contiguous()
-            ranked = ranked.contiguous()
-            below, above = count_lower(ranked, at_jump), count_lower(ranked, at_jump, or_equal=True)
-            group = above - below
-            if self.n_ranks < self.n_classes:
-                beyond = (x == low).sum(-1, keepdim=True) - (ranked == low).sum(-1, keepdim=True)
-                group = group + torch.where(at_jump == low, beyond, 0)
-            share = (above - self.jumps).to(x.dtype) / group.to(x.dtype)
-            if torch.onnx.is_in_onnx_export():
-                return summed(w, at_jump, share, x), summed(b, at_jump, share, x)
-            classes = x.contiguous()
-            left, right = count_lower(at_jump, classes), count_lower(at_jump, classes, or_equal=True)
-        return _look_up(w, share, left, right), _look_up(b, share, left, right)
-
-    def _own_statistic(
-        self, statistic: Callable[..., Any], x: torch.Tensor, ranked: torch.Tensor, low: torch.Tensor
-    ) -> torch.Tensor:
-        """A user's own statistic (..., 1) of each row."""
-        in_order = ranked if self.n_jumps or self.n_ranks < self.n_classes else x.sort(dim=-1).values
-        sorted_u = (in_order - low).clamp(min=0.0).reshape(-1, self.n_ranks)
-        value = torch.as_tensor(statistic(sorted_u), device=x.device).to(x.dtype)
-        return value.reshape(*x.shape[:-1], 1)
+        ranks = [f"n_ranks={s['n_ranks']}, jumps={s['n_jumps']}" for s in self._static if "n_ranks" in s]
+        return ", ".join([f"n_classes={self.n_classes}", *ranks])
 
 
-def _look_up(
-    steps: torch.Tensor, share: torch.Tensor, left: torch.Tensor, right: torch.Tensor
-) -> torch.Tensor:
-    """Values of the classes: whole steps below ``left``, shares of those from there to ``right``."""
-    # The running maximum takes back what a parallel sum may lose by rounding in another order.
-    whole = steps.cumsum(-1).cummax(-1).values
-    part = torch.nn.functional.pad((steps[..., 1:] * share).cumsum(-1), (1, 0))
-    base = whole.gather(-1, left)
-    value = base + (part.gather(-1, right) - part.gather(-1, left))
-    return torch.minimum(torch.maximum(value, base), whole.gather(-1, right))
+def _differences(mine: dict[str, Any], theirs: dict[str, Any]) -> Any:
+    """What keeps a module from loading a state: names, its own value, the state's."""
+    for what in ("input", "n_classes"):
+        if mine[what] != theirs[what]:
+            yield what, mine[what], theirs[what]
+    kinds = [[step["kind"] for step in meaning["steps"]] for meaning in (mine, theirs)]
+    if kinds[0] != kinds[1]:
+        yield "steps", *kinds
+    for one, other in zip(mine["steps"], theirs["steps"], strict=False):
+        for what, value in one["static"].items():
+            if what not in _FITTED and value != other["static"].get(what):
+                yield what, value, other["static"].get(what)

@@ -26,7 +26,6 @@ from ..arrays import keep_argmax
 from ..errors import InputError
 from ..persistence import load
 from .logits_processor import LogitsProcessor
-from .torch import CalibratorModule
 
 # Where a server's configuration (``--additional-config``) and the environment name the calibrator's file.
 _OPTION, _VARIABLE = "monocal_calibrator", "MONOCAL_CALIBRATOR"
@@ -99,7 +98,7 @@ class CalibratedLogits(_base()):  # type: ignore[misc]  # known only where vLLM 
 
     def is_argmax_invariant(self) -> bool:
         """True for every calibrator that keeps the order of the classes."""
-        return isinstance(self._process.module, CalibratorModule)
+        return bool(self._process.module.keeps_order)
 
     def update_state(self, batch_update: Any) -> None:
         """Follow requests as they come, go and move within the batch; None: nothing has changed."""

@@ -32,6 +32,7 @@ from ..arrays import to_numpy
 from ..binary import BinaryMCCT
 from ..calibration.base import Calibrator
 from ..calibration.cone import warn_if_unfinished
+from ..calibration.portable import MapStep, affine_step
 from ..calibration.temperature import TemperatureScaling
 from ..errors import InputError
 from ..metrics.label_shift import chi_squared
@@ -189,6 +190,10 @@ class LabelShift(Calibrator):
     def log_ratio_(self) -> np.ndarray:
         """What is added to the logits of each class, (m,)."""
         return np.log(self.prior_ / self.calibration_prior_)
+
+    def _map_steps(self) -> list[MapStep]:
+        ones = np.ones(len(self.prior_))
+        return [*self.calibrator_._map_steps(), affine_step(ones, self.log_ratio_, 0.0 * ones)]
 
     def _calibrate(self, logits: np.ndarray) -> np.ndarray:
         f = to_numpy(self.calibrator_.transform(logits))

@@ -28,6 +28,7 @@ from ..baselines.vector import DOUBLE_BELOW, VectorProblem
 from ..calibration.base import Calibrator
 from ..calibration.cone import warn_if_unfinished
 from ..calibration.folds import splits_of
+from ..calibration.portable import MapStep, affine_step
 from ..calibration.temperature import TemperatureScaling
 from ..errors import InputError
 from ..rows.interface import Source
@@ -254,6 +255,9 @@ class StructuredScaling(Calibrator):
                     trial._keep(starts[k])
                 out[test] = trial._calibrate(rows.logits[test])
             yield strength, out
+
+    def _map_steps(self) -> list[MapStep]:
+        return [affine_step(self.coef_, self.intercept_, self.centre_, 1.0 / self.temperature_, self.floor_)]
 
     def _calibrate(self, logits: Array) -> Array:
         return map_rows(self._transform, logits)

@@ -22,6 +22,7 @@ from ..calibration.base import Calibrator
 from ..calibration.conditional import ConditionalMCCT
 from ..calibration.cone import SMALLEST
 from ..calibration.folds import splits_of
+from ..calibration.portable import MapStep
 from ..errors import CalibrationWarning, InputError
 from ..validation import check_number
 from .scaling import StructuredScaling
@@ -109,6 +110,9 @@ class Stacked(Calibrator):
                 if place < len(stages) - 1:
                     logits = _distinct(out_of_fold(_settled(stage, model), logits, labels, weight, parts))
         self.stages_ = fitted
+
+    def _map_steps(self) -> list[MapStep]:
+        return [step for stage in self.stages_ for step in stage._map_steps()]
 
     def _calibrate(self, logits: np.ndarray) -> np.ndarray:
         for stage in self.stages_:
