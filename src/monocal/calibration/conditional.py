@@ -95,6 +95,8 @@ class ConditionalMCCT(ConeCalibrator):
         With the certificate: ``converged``, ``kkt``, ``duality_gap``.
     shrinkage_ : float
         The strength used.
+    passes_ : int
+        How often the rows were read: 1 in memory, more where they were read from files or blocks.
     adjustment_ : Adjustment or None
         The second stage, with its own ``solution``: scales by class and category, ramps of the log-odds and of numbers.
     by_class_ : str

@@ -55,6 +55,8 @@ class MCCT(ConeCalibrator):
         With the certificate: ``converged``, ``kkt``, ``duality_gap``.
     shrinkage_ : float
         The strength used.
+    passes_ : int
+        How often the rows were read: 1 in memory, more where they were read from files or blocks.
 
     References
     ----------
