@@ -96,7 +96,7 @@ class ConditionalMCCT(ConeCalibrator):
     shrinkage_ : float
         The strength used.
     passes_ : int
-        How often the rows were read: 1 in memory, more where they were read from files or blocks.
+        How often files or blocks were read; 1 for arrays in memory, and for Dask arrays, where it is not counted.
     adjustment_ : Adjustment or None
         The second stage, with its own ``solution``: scales by class and category, ramps of the log-odds and of numbers.
     by_class_ : str

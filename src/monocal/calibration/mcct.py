@@ -56,7 +56,7 @@ class MCCT(ConeCalibrator):
     shrinkage_ : float
         The strength used.
     passes_ : int
-        How often the rows were read: 1 in memory, more where they were read from files or blocks.
+        How often files or blocks were read; 1 for arrays in memory, and for Dask arrays, where it is not counted.
 
     References
     ----------

@@ -91,7 +91,9 @@ class Pieces(FieldsOnly):
         tables = self._tables_of(other.dtype)
         if psi is None:
             w, drop = tables.shared
-            return w, drop if drop is not None else _drops(tables.steps[0, :1], tables.steps[1, :1], height)
+            return w, drop if drop is not None else _drops(
+                tables.steps[0, :1], tables.steps[1, :1], np.asarray(height)
+            )
         if len(psi) <= FEW:  # the same sums, in fewer calls
             mixed = np.add.accumulate(np.asarray(psi)[:, None, :, None] * tables.steps, axis=2)[:, :, -1]
             return np.add.accumulate(mixed[:, 0], axis=1), _drops(
