@@ -97,9 +97,11 @@ def test_each_row_alone_equals_the_row_in_the_batch_of_an_export(name, export):
         for result in (batch, alone):
             assert_sound(rows, result, method)
         # In single precision the calibrator itself is off, perhaps to the other side: an export is as near to what is right.
-        own, right = double(getattr(cal, method)(rows)), getattr(cal, method)(double(rows))
+        results = batch, double(getattr(cal, method)(rows)), getattr(cal, method)(double(rows))
+        if method == "transform":  # logits are known up to a constant per row
+            results = tuple(x - x.max(axis=1, keepdims=True) for x in results)
         narrow = epsilon(rows) if epsilon(rows) > 1e-6 else 0.0
-        off, off_itself = (how_far_off(x[sane(rows)], right[sane(rows)]) for x in (batch, own))
+        off, off_itself = (how_far_off(x[sane(rows)], results[2][sane(rows)]) for x in results[:2])
         assert (off <= off_itself + max(rounding, narrow)).all()
 
 
