@@ -149,6 +149,11 @@ ROW_KINDS = {
     "standardised": _standardised,
     "huge": lambda rng, n, m: _normal(rng, n, m) * rng.choice([1e4, 1e6, 1e36], size=(n, 1)),
     "huge below": lambda rng, n, m: np.where(rng.random((n, m)) < 0.5, -3e38, _normal(rng, n, m)),
+    "finite masks": lambda rng, n, m: np.where(
+        (rng.random((n, m)) < 0.5) & (np.arange(m) > 0),
+        rng.choice([-1e4, -1e5, -9e5, -3e38], size=(n, 1)),
+        _normal(rng, n, m),
+    ),
     "tiny": lambda rng, n, m: _normal(rng, n, m) * rng.choice([1e-6, 1e-30, 1e-40], size=(n, 1)),
     "signed zeros": lambda rng, n, m: (
         np.where(rng.random((n, m)) < 0.5, -0.0, 0.0) - (rng.random((n, m)) < 0.3)

@@ -39,6 +39,7 @@ _ABOUT_THE_FIT = {
     "history_",
     "n_iter_",
     "n_atoms_",
+    "passes_",
     "shrinkage_",
     "factor_means_",
     "shifted_",

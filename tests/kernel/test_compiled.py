@@ -1,5 +1,8 @@
 """The compiled loops give what ordinary array operations give, and keep the order as strictly."""
 
+import os
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
@@ -439,3 +442,14 @@ def test_a_loop_has_one_version_whether_compiled_or_loaded():
     found = [f for module in modules for f in vars(module).values() if hasattr(f, "targetoptions")]
     assert len(found) > 40
     assert all(f.targetoptions.get("forceinline") or f.targetoptions["inline"] == "always" for f in found)
+
+
+def test_without_compilation_large_fits_take_the_engine_for_arrays():
+    code = (
+        "import numpy as np, monocal as mc; from monocal.data import synthetic; d = synthetic(2100, 2000, seed=0); "
+        "X = d.values.astype(np.float32); c = mc.MCCT(top_k=5).fit(X, d.labels); "
+        "assert c.solution_.converged; assert (c.predict_proba(X).argmax(1) == X.argmax(1)).all()"
+    )
+    subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], env={**os.environ, "NUMBA_DISABLE_JIT": "1"}, check=True
+    )

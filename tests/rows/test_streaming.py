@@ -10,7 +10,10 @@ import pytest
 from sklearn.base import clone
 
 import monocal as mc
+from monocal.calibration import conditional
+from monocal.calibration.adjustment import fit_adjustment
 from monocal.data import synthetic
+from monocal.objective import short
 from monocal.rows import files
 
 CALIBRATORS = [
@@ -297,3 +300,38 @@ def test_memory_stays_bounded(tmp_path):
     command = [sys.executable, "-c", code, str(tmp_path / "x.bin")]
     result = subprocess.run(command, capture_output=True, text=True, check=True)
     assert float(result.stdout) < 0.75, result.stdout
+
+
+@pytest.mark.parametrize("calibrator", [mc.TemperatureScaling(), mc.MCCT(), mc.ConditionalMCCT()], ids=repr)
+def test_a_fit_says_how_often_it_read_the_blocks(calibrator, rows):
+    X, y = rows
+    calls = 0
+
+    def blocks():
+        nonlocal calls
+        calls += 1
+        yield from ((X[i : i + 500], y[i : i + 500]) for i in range(0, len(X), 500))
+
+    assert calibrator.fit(blocks).passes_ == calls
+    assert 2 < calls <= 25
+    assert calibrator.fit(X, y).passes_ == 1
+
+
+def test_the_second_stage_keeps_a_bounded_number_of_rows(rows, monkeypatch):
+    X, y = rows
+    kept = []
+
+    def noted(short_rows, *args, **kwargs):
+        kept.append(len(short_rows))
+        return fit_adjustment(short_rows, *args, **kwargs)
+
+    monkeypatch.setattr(conditional, "fit_adjustment", noted)
+    monkeypatch.setattr(short, "_MOST_ROWS", 2000)
+    in_memory = mc.ConditionalMCCT().fit(X, y)
+    for size in (300, 1000):
+        cal = mc.ConditionalMCCT().fit(
+            lambda size=size: ((X[i : i + size], y[i : i + size]) for i in range(0, len(X), size))
+        )
+        same_fit(cal, in_memory)
+        np.testing.assert_array_equal(cal.adjustment_.steps, in_memory.adjustment_.steps)
+    assert 1000 < min(kept) <= max(kept) <= 2000

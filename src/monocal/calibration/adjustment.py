@@ -1,12 +1,12 @@
 """The second stage: how sure a row is, by the class on its top and by what else is known of it.
 
-    f' = W f + A 1[top],         W = s_class s_column ... (sum_k psi_k c_k) > 0,      A = sum_k psi_k d_k >= 0,
+    f' = W f - A 1[not top],     W = s_class s_column ... (sum_k psi_k c_k) > 0,      A = sum_k psi_k d_k >= 0,
 
-for calibrated logits ``f`` of the first stage. ``s`` are scales of groups of rows: of those with one class on top, and of those
-with one category of a column (`group_scales`). ``psi`` are the constant 1 and ramps, of the log-odds of the top class after those
-scales, and of numbers that are known of the row. ``W`` and ``A`` are constants within a row, so the order stands: a larger ``f``
-stays larger, and only the top is lifted. Where several classes share the top, no one class is predicted: the row takes the
-scale 1 and is not lifted, and it teaches nothing about rows that have a top.
+for calibrated logits ``f`` of the first stage, 0 at the top of a row. ``s`` are scales of groups of rows: of those with one class
+on top, and of those with one category of a column (`group_scales`). ``psi`` are the constant 1 and ramps, of the log-odds of the
+top class after those scales, and of numbers that are known of the row. ``W`` and ``A`` are constants within a row, so the order
+stands: a larger ``f`` stays larger, and only the top is lifted above the others. Where several classes share the top, no class is
+predicted: the row takes the scale 1 and is not lifted, and it teaches nothing about rows that have a top.
 
 Scales come first and ramps last. A scale by class mends each class alone, so errors of several classes that cancelled before may
 no longer cancel. The ramps then make the confidence right on average, at every level of it.
@@ -72,20 +72,19 @@ class Adjustment(FieldsOnly):
     solution: Solution
 
     def __call__(self, f: Array, at_top: Array, context: np.ndarray | None = None) -> Array:
-        """Adjusted logits (n, m) of calibrated logits, given the context (n, C) where there is one.
+        """Adjusted logits (n, m) of calibrated logits, both 0 at the top, given the context (n, C) where there is one.
 
         ``at_top`` (n, m) says which classes had the largest logit at first: what rounding has made equal since is not on top.
         """
         xp = array_namespace(f)
-        top = xp.max(f, axis=1, keepdims=True)
         n_top = xp.sum(xp.astype(at_top, f.dtype), axis=1)
         scale = self.scales(xp.argmax(xp.astype(at_top, xp.int8), axis=1), n_top, context)
         with np.errstate(under="ignore"):
-            odds = log_odds(ArrayDepths((top - f) * scale[:, None], at_top))[:, 0]
+            odds = log_odds(ArrayDepths(-f * scale[:, None], at_top))[:, 0]
         with np.errstate(over="ignore"):
             weight, lift = self.weight_and_lift(odds, context)
         lift = xp.where(n_top > 1, 0 * lift, lift)
-        return f * (weight * scale)[:, None] + xp.where(at_top, lift[:, None], 0 * top)
+        return f * (weight * scale)[:, None] - xp.where(at_top, 0 * lift[:, None], lift[:, None])
 
     def scales(self, top_class: Array, n_top: Array, context: np.ndarray | None) -> Array:
         """Scales of rows (n,) by what is on top and by their categories, in the library and type of ``n_top``."""

@@ -100,6 +100,8 @@ class ConditionalMCCT(ConeCalibrator):
         With the certificate: ``converged``, ``kkt``, ``duality_gap``.
     shrinkage_ : float
         The strength used.
+    passes_ : int
+        How often files or blocks were read; 1 for arrays in memory, and for Dask arrays, where it is not counted.
     adjustment_ : Adjustment or None
         The second stage, with its own ``solution``: scales by class and category, ramps of the log-odds and of numbers.
     by_class_ : str

@@ -22,6 +22,7 @@ from ..objective.information import information
 from ..rows.interface import Rows, Source
 from ..rows.parallel import one_blas_thread
 from ..rows.sampling import DOUBLE_BELOW, some_rows
+from ..rows.stream import StreamSource
 from ..rows.top_k_rows import TopKSource
 from ..solver import Solution, minimize
 from ..validation import check_number, check_top_k
@@ -83,6 +84,7 @@ class ConeCalibrator(Calibrator):
         dtype = array_namespace(some).float64 if double else None
         with one_blas_thread:  # small matrix products between passes would wake all cores
             self._fit_rows(source.prepare(top_k=self.top_k, dtype=dtype, **self._preparation()))
+        self.passes_ = source.passes if isinstance(source, StreamSource) else 1
 
     def _plain_scale(self, rows: Rows) -> float | None:
         """Temperature scaling of some rows, where they are many or have a tail; None: `_problem` knows a shorter way."""
@@ -105,7 +107,7 @@ class ConeCalibrator(Calibrator):
         problem = RankCone(rows, allowed, prior_rows=self.prior_rows, begins=begins, **rest)
         scale = _scale_of(problem.plain()) if scale is None else scale
         known = information(some_rows(rows), scale, begins, problem.whole_scales)
-        return problem.in_units(known.unit(rows.total_weight(), PSEUDO_ERRORS), scale)
+        return problem.in_units(known.unit(problem.totals.weight, PSEUDO_ERRORS), scale)
 
     def _solve(self, problem: RankCone, shrinkage: Any) -> Solution:
         """Certified solution, with the shrinkage given or chosen by cross-validation."""

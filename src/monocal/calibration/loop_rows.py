@@ -50,13 +50,14 @@ def _calibrate(
     from_statistics = mixture is not None and len(mixture.which) > 0
     jumps = compiled.find_jumps(z, pieces.starts[1:], pieces.top_k, from_statistics)
     if mixture is None:
-        w, b = pieces.cumulated(None, z)
+        with np.errstate(over="ignore", invalid="ignore"):  # rows too deep
+            w, drop = pieces.cumulated(None, jumps.height[:, None], z)
     else:
         factors = pieces.in_use.factors
         psi = None if from_statistics or factors is None else to_numpy(factors(rank(pieces, z)))
-        w, b = compiled.mix(mixture, jumps.statistics, psi)
+        w, drop = compiled.mix(mixture, jumps.height, jumps.statistics, psi)
     stage = () if adjust is None else (adjust.in_loops(context),)
-    lost = compiled.calibrate(z, jumps, w, b, out, normalise, *stage)
+    lost = compiled.calibrate(z, jumps, w, drop, out, normalise, *stage)
     far = np.flatnonzero(~jumps.done)
     if len(far):
         out[far] = otherwise(z[far], wanted.of(far))

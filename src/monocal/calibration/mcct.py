@@ -55,6 +55,8 @@ class MCCT(ConeCalibrator):
         With the certificate: ``converged``, ``kkt``, ``duality_gap``.
     shrinkage_ : float
         The strength used.
+    passes_ : int
+        How often files or blocks were read; 1 for arrays in memory, and for Dask arrays, where it is not counted.
 
     References
     ----------

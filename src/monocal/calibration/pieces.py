@@ -1,9 +1,12 @@
 """The pieces of a rank map: where its weights and biases jump, and what they are in a row.
 
-    w_d = sum over starts up to d of  sum_k psi_k(z) scale_steps_kd,        b_d likewise of bias_steps
+    w_d = sum over starts up to d of  s_j,        s_j = sum_k psi_k(z) scale_steps_kj
+    D_d = sum over starts above d of  s_j U + t_j,  t_j = sum_k psi_k(z) bias_steps_kj
 
-Increments are non-negative and so are the factors ``psi``, so weights and biases never fall as the rank rises, whatever the
-rounding: they are running sums of non-negative numbers.
+A class of piece d at depth ``v`` below the top of its row, whose lowest class is at depth ``U``, comes to lie ``w_d v + D_d``
+below the top. Increments are non-negative and so are the factors ``psi``, so weights never fall and drops ``D`` never rise as the
+rank rises, whatever the rounding: they are running sums of non-negative numbers. Nothing cancels, so both have the relative
+precision of their type, however low the lowest class is.
 """
 
 from __future__ import annotations
@@ -52,9 +55,9 @@ class Pieces(FieldsOnly):
         return len(self.starts) > 1 or self.factors is not None or self.top_k is not None
 
     @cached_property
-    def kinds(self) -> tuple[bool, bool]:
-        """Whether some weight jumps, and whether there is a bias."""
-        return bool(self.scale_steps[:, 1:].any()), bool(self.bias_steps.any())
+    def scales_jump(self) -> bool:
+        """Whether some weight changes with the rank."""
+        return bool(self.scale_steps[:, 1:].any())
 
     @cached_property
     def has_named_statistics(self) -> bool:
@@ -77,28 +80,50 @@ class Pieces(FieldsOnly):
         )
 
     def parameters(self, rows: Ranked) -> tuple[Array, Array]:
-        """Weight and bias of each piece, (n, D), or (1, D) where all rows have the same."""
+        """Weight and drop of each piece, (n, D), or (1, D) where all rows have the same."""
         factors = self.in_use.factors
-        return self.cumulated(None if factors is None else factors(rows), rows.depth)
+        return self.cumulated(None if factors is None else factors(rows), rows.height[:, None], rows.depth)
 
-    def cumulated(self, psi: Array | None, other: Array) -> tuple[Any, Any]:
-        """The same from the factors (n, K), in the library and type of ``other``."""
+    def cumulated(self, psi: Array | None, height: Array, other: Array) -> tuple[Any, Any]:
+        """The same from the factors (n, K) and heights (n, 1), in the library and type of ``other``."""
         if type(other) is not np.ndarray:
-            steps = self._steps_like(other)
-            w, b = (array_namespace(other).cumulative_sum(_mix(psi, *x), axis=1) for x in steps)
-            if not on_host(other):  # a device sums in parallel, in an order of its own
-                w, b = running_maximum(w), running_maximum(b)
-            return w, b
+            return self._cumulated_like(psi, height, other)
         tables = self._tables_of(other.dtype)
         if psi is None:
-            return tables.shared
+            w, drop = tables.shared
+            return w, drop if drop is not None else _drops(
+                tables.steps[0, :1], tables.steps[1, :1], np.asarray(height)
+            )
         if len(psi) <= FEW:  # the same sums, in fewer calls
             mixed = np.add.accumulate(np.asarray(psi)[:, None, :, None] * tables.steps, axis=2)[:, :, -1]
-            both = np.add.accumulate(mixed, axis=2)
-            return both[:, 0], both[:, 1]
-        columns = np.ascontiguousarray(np.asarray(psi).T)
-        w, b = (_running_sums(x, columns) for x in tables.by_start)
-        return w, b
+            return np.add.accumulate(mixed[:, 0], axis=1), _drops(
+                mixed[:, 0], mixed[:, 1], np.asarray(height)
+            )
+        return _running_sums(
+            tables.by_start, np.ascontiguousarray(np.asarray(psi).T), np.asarray(height)[:, 0]
+        )
+
+    def _cumulated_like(self, psi: Array | None, height: Array, other: Array) -> tuple[Array, Array]:
+        """The same in any library."""
+        xp = array_namespace(other)
+        scale, bias = (_mix(psi, *x) for x in self._steps_like(other))
+        rise = scale * height + bias
+        w = xp.cumulative_sum(scale, axis=1)
+        none = 0 * rise[:, :1]
+        above = xp.cumulative_sum(xp.concat([none, xp.flip(rise[:, 1:], axis=1)], axis=1), axis=1)
+        if not on_host(other):  # a device sums in parallel, in an order of its own
+            w, above = running_maximum(w), running_maximum(above)
+        return w, xp.flip(above, axis=1)
+
+    def bounds(self, w: np.ndarray, drop: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
+        """How far below the top the lowest class above each piece comes to lie (n, D), given the depths (n, D - 1) at the jumps.
+
+        Rounding may let a class cross a jump at which the weight changes. None may come to lie above its bound.
+        """
+        at_jump = thresholds * w[:, 1:] + drop[:, 1:]
+        out = np.zeros((len(at_jump), len(self.starts)), dtype=at_jump.dtype)
+        np.maximum.accumulate(at_jump[:, ::-1], axis=1, out=out[:, -2::-1])
+        return out
 
     def lengths(self, n_ranks: int) -> np.ndarray:
         """Ranks of each piece, of so many in all."""
@@ -107,24 +132,15 @@ class Pieces(FieldsOnly):
         known: np.ndarray = self._kept[n_ranks]
         return known
 
-    def by_rank(self, dtype: Any, n_ranks: int) -> tuple[np.ndarray, np.ndarray]:
-        """Weights and biases (1, r) of each rank, where all rows have the same."""
-        key = dtype, n_ranks
-        if key not in self._kept:
-            w, b = (np.repeat(x, self.lengths(n_ranks), axis=1) for x in self._tables_of(dtype).shared)
-            self._kept[key] = w, b
-        known: tuple[np.ndarray, np.ndarray] = self._kept[key]
-        return known
-
     def _tables_of(self, dtype: Any) -> _Tables:
         if dtype not in self._kept:
-            of_both = [x.astype(dtype) for x in (self.in_use.scale_steps, self.in_use.bias_steps)]
+            steps = np.stack([self.in_use.scale_steps, self.in_use.bias_steps]).astype(dtype)
             by_start = [
-                [[(int(k), x[k, d]) for k in np.flatnonzero(x[:, d])] for d in range(x.shape[1])]
-                for x in of_both
+                [[(int(k), x[k, d]) for k in np.flatnonzero(x[:, d])] for x in steps]
+                for d in range(steps.shape[2])
             ]
-            w, b = (np.cumsum(x[:1], axis=1) for x in of_both)
-            self._kept[dtype] = _Tables((w, b), np.stack(of_both), by_start)
+            drop = None if self.scales_jump else _drops(steps[0, :1], steps[1, :1], steps[0, :1, :1])
+            self._kept[dtype] = _Tables((np.cumsum(steps[0, :1], axis=1), drop), steps, by_start)
         known: _Tables = self._kept[dtype]
         return known
 
@@ -159,11 +175,19 @@ class Pieces(FieldsOnly):
 class _Tables:
     """Increments in one of numpy's types."""
 
-    shared: tuple[np.ndarray, np.ndarray]  # weights and biases (1, D) of the constant factor
+    # Weights (1, D) of the constant factor, and drops, which depend on the row where weights jump: then None.
+    shared: tuple[np.ndarray, np.ndarray | None]
     steps: np.ndarray  # (2, K, D), of weights and of biases
-    by_start: list[
-        list[list[tuple[int, Any]]]
-    ]  # the same: at each start the factors with increments there, and these
+    # The same: at each start, of weights and of biases, the factors with increments there, and these.
+    by_start: list[list[list[tuple[int, Any]]]]
+
+
+def _drops(scale: np.ndarray, bias: np.ndarray, height: np.ndarray) -> np.ndarray:
+    """``D`` (n, D) from increments (n or 1, D) and heights (n, 1)."""
+    rise = scale[:, 1:] * height + bias[:, 1:]
+    out = np.zeros((len(rise), scale.shape[1]), dtype=rise.dtype)
+    np.add.accumulate(rise[:, ::-1], axis=1, out=out[:, -2::-1])
+    return out
 
 
 def _mix(psi: Array | None, used: np.ndarray, table: Array) -> Array:
@@ -180,12 +204,22 @@ def _mix(psi: Array | None, used: np.ndarray, table: Array) -> Array:
     return mixed
 
 
-def _running_sums(steps: list[list[tuple[int, Any]]], columns: np.ndarray) -> np.ndarray:
-    """Sums (n, D) of increments up to each start; few of the factors (K, n) have increments at any one start."""
-    out = np.empty((len(steps), columns.shape[1]), dtype=columns.dtype)
-    for d, of_start in enumerate(steps):
-        total: Any = 0.0
-        for k, step in of_start:
-            total = total + columns[k] * step
-        out[d] = total if d == 0 else out[d - 1] + total
-    return out.T
+def _running_sums(
+    by_start: list[list[list[tuple[int, Any]]]], columns: np.ndarray, height: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Weights and drops (n, D) from factors (K, n); few of these have increments at any one start."""
+    w, drop = np.zeros((2, len(by_start), columns.shape[1]), dtype=columns.dtype)
+    mixed = [[_mixed(x, columns) for x in of_start] for of_start in by_start]
+    for d, (scale, _) in enumerate(mixed):
+        w[d] = scale if d == 0 else w[d - 1] + scale
+    for d in range(len(by_start) - 1, 0, -1):
+        scale, bias = mixed[d]
+        drop[d - 1] = drop[d] + (scale * height + bias)
+    return w.T, drop.T
+
+
+def _mixed(steps: list[tuple[int, Any]], columns: np.ndarray) -> Any:
+    total: Any = 0.0
+    for k, step in steps:
+        total = total + columns[k] * step
+    return total

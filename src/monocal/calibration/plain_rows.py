@@ -2,8 +2,8 @@
 the top. `ranked_rows` has a way for all the others.
 
     z_(1) <= ... <= z_(m), and where each came from       one sort of double precision, in whose last bits the places travel
-    f_(i) = w_d (U - v_(i)) + b_d                         d the piece of rank i: nothing is compared, nothing is looked up
-    g = f - f_top,     f' = W g - A 1[not the last]       a second stage, measured from the top
+    f_(i) = -max(w_d v_(i) + D_d, -f_(i + 1))             d the piece of rank i: nothing is compared, nothing is looked up
+    f' = W f - A 1[not the last]                          a second stage
     p                                                     written to where it belongs
 
 What an operation costs decides here. Rows of few classes are laid out rank by rank, so that every operation runs along thousands
@@ -75,12 +75,9 @@ def _calibrate(z: np.ndarray, wanted: Wanted, out: np.ndarray) -> np.ndarray:
         ordered = by_class(ordered)
         v = np.subtract(ordered[:, -1:].copy(), ordered, out=ordered)
         height, shared = v[:, :1].copy(), v[:, -2] == 0
-        w, b = _parameters(pieces, v)
-        f = _logits(pieces, v, height, w, b)
+        f = _logits(pieces, v, height)
         if adjust is not None:
-            f = _adjusted(f, places[:, -1], shared, normalise, adjust, context)
-        elif normalise:
-            f -= f[:, -1:].copy()
+            f = _adjusted(f, places[:, -1], shared, adjust, context)
         if normalise:
             level = _to_probabilities(f)
         out.reshape(-1)[places] = f
@@ -131,21 +128,22 @@ _NEXT_TO_NOTHING = 2.0**-1000
 _MOST_PLACES, _MOST_KEPT = 2**26, 2**19
 
 
-def _parameters(pieces: Pieces, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Weights and biases of the pieces, (n, D), or (1, D) where all rows have the same."""
+def _parameters(pieces: Pieces, v: np.ndarray, height: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Weights and drops of the pieces, (n, D), or (1, D) where all rows have the same."""
     factors = pieces.in_use.factors
     if factors is None:
-        return pieces.cumulated(None, v)
+        return pieces.cumulated(None, height, v)
     assert isinstance(factors, RampFactors)
     depths = ArrayDepths(v, None, v[:, -2:-1])
     values = np.empty((len(v), len(factors.statistics)), dtype=v.dtype)
     for k, name in enumerate(factors.statistics):
         values[:, k] = STATISTICS[str(name)](depths)[:, 0]
-    return pieces.cumulated(factors.where_nothing_warns(values), v)
+    return pieces.cumulated(factors.where_nothing_warns(values), height, v)
 
 
-def _logits(pieces: Pieces, v: np.ndarray, height: np.ndarray, w: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Calibrated logits by rank, in the place of the depths."""
+def _logits(pieces: Pieces, v: np.ndarray, height: np.ndarray) -> np.ndarray:
+    """Calibrated logits by rank, in the place of the depths; 0 at the top."""
+    w, drop = _parameters(pieces, v, height)
     jumps = pieces.starts[1:]
     tied, depth = np.zeros(0, dtype=np.intp), v[:0]
     if len(jumps):
@@ -154,21 +152,20 @@ def _logits(pieces: Pieces, v: np.ndarray, height: np.ndarray, w: np.ndarray, b:
         if equal.any():
             tied = np.flatnonzero((equal[:, jumps - 1] if few else equal).any(axis=1))
             depth = v[tied]
-    scales, biases = pieces.kinds
-    f: np.ndarray = np.subtract(height, v, out=v)
-    if pieces.in_use.factors is None:
-        w, b = pieces.by_rank(v.dtype, v.shape[1])
-        f *= w
-        f += b
-    else:
-        lengths = pieces.lengths(v.shape[1])
-        f *= _by_rank(w, lengths, v) if scales else w[:, :1]
-        if biases:
-            f += _by_rank(b, lengths, v)
+    lengths = pieces.lengths(v.shape[1])
+    g = v
+    g *= _by_rank(w, lengths, v) if pieces.scales_jump else w[:, :1]
+    if len(jumps):
+        g += _by_rank(drop, lengths, v)
+    if pieces.scales_jump:
+        np.maximum.accumulate(g[:, ::-1], axis=1, out=g[:, ::-1])
+    f: np.ndarray = np.subtract(0.0, g, out=g)
     if len(tied):
         some = f[tied]
         average_ties(some, Ranked(depth, height[tied, 0], height[tied], None, None, v.shape[1]), jumps)
-        f[tied] = some
+        f[tied] = (
+            some - some[:, -1:]
+        )  # where a jump splits the classes that share the top, that has come down
     return f
 
 
@@ -183,33 +180,28 @@ def _adjusted(
     f: np.ndarray,
     top_place: np.ndarray,
     shared: np.ndarray,
-    from_top: bool,
     adjust: Adjustment,
     context: np.ndarray | None,
 ) -> np.ndarray:
-    """The second stage by rank, in place; measured from the top or not. Where the top is ``shared`` nothing is lifted."""
-    g = np.subtract(f, f[:, -1:].copy(), out=f if from_top else None)
+    """The second stage by rank, in place. Where the top is ``shared`` nothing is lifted."""
     # Relative to the second class, as in `statistics.log_odds`; the top is left out.
-    second = -g[:, -2:-1]
+    second = -f[:, -2:-1]
+    scale: Any = 1.0
     if adjust.has_scales:
         top_class = top_place % f.shape[1]
         scale = adjust.scales(top_class, shared + np.ones(1, dtype=f.dtype), context)[:, None]
         second *= scale
-        e = g * scale
+        e = f * scale
         e += second
     else:
-        e = g + second
+        e = f + second
     np.exp(e, out=e)
     e[:, -1] = 0.0
     odds = second - np.log(np.maximum(row_sums(e), 1.0))
     weight, lift = adjust.weight_and_lift(odds[:, 0], context)
-    lift = np.where(shared, 0, lift)[:, None]
     f *= weight[:, None] * scale if adjust.has_scales else weight[:, None]
-    if from_top:
-        f -= lift
-        f[:, -1] = 0.0
-    else:
-        f[:, -1:] += lift
+    f -= np.where(shared, 0, lift)[:, None]
+    f[:, -1] = 0.0
     return f
 
 

@@ -1,12 +1,13 @@
 """Applying a rank map: ``f = w_rank u + b_rank`` without ever leaving the order.
 
-Weights and biases change at a few ranks only (the jumps, `pieces`). Every class gets
+Weights and biases change at a few ranks only (the jumps, `pieces`). A softmax knows logits up to a constant per row, so all is
+measured from the top of the row, ``v = z_top - z``, where no class that matters loses digits to one far below. Every class gets
 
-    f = w_d u + b_d,    d = number of jumps at or below its rank,    u = z - z_low,
+    f - f_top = -max(w_d v + D_d, bound_d),  d = number of jumps at or below its rank,  bound_d = the largest of any class above,
 
-with ``w_d``, ``b_d`` non-decreasing in ``d``. Order in floating point: ``u`` is a rounded monotone function of ``z``; a larger
-non-negative ``w`` times a larger ``u`` rounds to no less; adding a larger ``b`` rounds to no less. Tied classes split by a jump
-get the mean of their group.
+with ``w_d`` non-decreasing and ``D_d`` non-increasing in ``d``. Order in floating point: ``v`` is a rounded monotone function of
+``z``, and ``w_d v + D_d`` rounds monotonely within a piece; between pieces of different weights the bound keeps the order. Tied
+classes split by a jump get the mean of their group.
 
 There are four ways to the same numbers: kernels on a CUDA device (`kernel.triton_map`), compiled loops for large arrays
 (`loop_rows`), array operations of numpy for rows in which nothing is special (`plain_rows`), and array operations of any library
@@ -46,7 +47,7 @@ class RankMap(Pieces):
         return cls(starts, coefficients[0][:, starts], coefficients[1][:, starts], **rest)
 
     def transform(self, logits: Array) -> Array:
-        """Calibrated logits (n, m) in compute precision; masked classes stay -inf."""
+        """Calibrated logits (n, m) in compute precision, 0 at the top of each row; masked classes stay -inf."""
         return self._applied(logits, False)
 
     def probabilities(self, logits: Array) -> Array:

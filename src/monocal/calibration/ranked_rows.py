@@ -1,6 +1,6 @@
 """The map in array operations of any library, for rows of any kind: a tail that is not ranked, masked classes, depths to be cut.
 
-    f = w_d u + b_d,    d = number of jumps at or below the rank,    u = U - v
+    f = -max(w_d v + D_d, bound_d),    d = number of jumps at or below the rank,    v = z_top - z
 
 On numpy arrays a row is sorted for its values at the jumps and never un-sorted: between two jumps a class needs no rank, only to
 know which jumps it lies above. Other libraries sort with an index and scatter back, and so do rows in which a jump falls among
@@ -27,9 +27,8 @@ from ..arrays import (
     cut_,
     is_torch,
     keep_argmax,
-    ordered_softmax,
+    running_maximum,
     scatter,
-    softmax_and_top,
     sort_with_index,
     to_numpy,
     widened,
@@ -44,71 +43,62 @@ _CALL = 4096
 
 
 def calibrated(z: Array, wanted: Wanted) -> Any:
-    """Probabilities (n, m) of a block of rows, with the argmax of the logits; or calibrated logits."""
+    """Probabilities (n, m) of a block of rows, with the argmax of the logits; or calibrated logits, 0 at the top of a row."""
     pieces, normalise, adjust, context = wanted
     z = widened(z)
-    if normalise and adjust is None and not pieces.needs_ranks:
-        return _scaled(float(pieces.scale_steps[0, 0]), z)
-    if adjust is None:
-        rows = rank(pieces, z)
-        f, highest = _of_ranked(pieces, z, rows)
-        return _kept(*softmax_and_top(f, highest), z, rows.top) if normalise else f
     xp = array_namespace(z)
     z = xp.astype(z, compute_dtype(z), copy=False)
-    f = _of_ranked(pieces, z, rank(pieces, z))[0]
-    if normalise:  # measured from the top, where rounding does no harm
-        f = f - xp.max(f, axis=1, keepdims=True)
-    f = adjust(f, z == xp.max(z, axis=1, keepdims=True), context)
-    return keep_argmax(ordered_softmax(f), z) if normalise else f
+    if pieces.needs_ranks:
+        rows = rank(pieces, z)
+        f, top = _of_ranked(pieces, z, rows, pieces.parameters(rows)), rows.top
+    else:
+        z = z if is_torch(z) else by_class(z)
+        top = xp.max(z, axis=1, keepdims=True)
+        f = _scaled(float(pieces.scale_steps[0, 0]), z, top)
+    if adjust is not None:
+        f = adjust(f, z == top, context)
+    if normalise:
+        f = _kept(*anchored_softmax_and_top_(f), z, top)
+    return f if is_torch(f) else np.ascontiguousarray(f)
 
 
 def rank(pieces: Pieces, z: Array) -> Ranked:
     """Rows in order, as far as the map needs it."""
-    return rank_rows(z, pieces.top_k, ordered=pieces.needs_ranks)
+    return rank_rows(z, pieces.top_k)
 
 
-def _scaled(scale: float, z: Any) -> Any:
-    """Probabilities where all classes have one weight: only the top of a row matters."""
+def _scaled(scale: float, z: Array, top: Array) -> Any:
+    """Calibrated logits where all classes have one weight: only the top of a row matters."""
     xp = array_namespace(z)
-    z = xp.astype(z, compute_dtype(z), copy=False)
-    z = z if is_torch(z) else by_class(z)
-    top = xp.max(z, axis=1, keepdims=True)
     with np.errstate(over="ignore"):
-        f = z - top
+        f: Any = z - top
         if not bool(xp.min(f) >= -LARGEST):  # depths are cut here as everywhere, masked classes apart
             f = xp.where(xp.isinf(z), f, xp.clip(f, min=-LARGEST))
-        f *= scale
-    p = _kept(*anchored_softmax_and_top_(f), z, top)
-    return p if is_torch(p) else np.ascontiguousarray(p)
+        return f * scale if scale else xp.where(xp.isinf(f), f, 0 * top)
 
 
 def with_rest(pieces: Pieces, z: np.ndarray, rows: Ranked, rest: Rest) -> tuple[np.ndarray, np.ndarray]:
     """Calibrated logits of ranked rows (n, k), and of each class of their rest (n,), which lies below all of them."""
     tail = rows.tail or Tail(None, np.zeros(len(z), dtype=np.int64), False)
-    w, b = pieces.parameters(replace(rows, tail=replace(tail, rest=rest)))
-    below = rows.height - np.maximum(rest.depth, rows.height)
-    return to_numpy(_of_ranked(pieces, z, rows, (w, b))[0]), to_numpy(below * w[:, 0] + b[:, 0])
+    w, drop = pieces.parameters(replace(rows, tail=replace(tail, rest=rest)))
+    f = to_numpy(_of_ranked(pieces, z, rows, (w, drop)))
+    below = -(np.maximum(rest.depth, rows.height) * w[:, 0] + drop[:, 0])
+    return f, np.minimum(below, np.where(np.isinf(f), np.inf, f).min(axis=1))
 
 
-def _of_ranked(
-    pieces: Pieces, z: Array, rows: Ranked, parameters: tuple[Array, Array] | None = None
-) -> tuple[Array, Array | None]:
-    """Calibrated logits of rows that have been ranked, and the highest of each (n, 1), where it is known."""
-    w, b = parameters or pieces.parameters(rows)
-    highest = rows.height[:, None] * w[:, -1:] + b[:, -1:]
-    if not pieces.needs_ranks:
-        return _mask((rows.height[:, None] - _depth(z, rows)) * w + b, z, rows), highest
+def _of_ranked(pieces: Pieces, z: Array, rows: Ranked, parameters: tuple[Array, Array]) -> Array:
+    """Calibrated logits of rows that have been ranked, 0 at the top of each."""
+    w, drop = parameters
     if is_torch(z):
-        return _scattered(pieces, z, rows, w, b), None
+        return _scattered(pieces, z, rows, w, drop)
     split = _split(pieces, rows)
     if split is not None and split.all():
-        return _scattered(pieces, z, rows, w, b), None
-    f = _thresholded(pieces, z, rows, w, b)
-    if split is None:
-        return f, highest
-    part = slice(None) if len(w) == 1 else split
-    f[split] = _scattered(pieces, z[split], rows[split], w[part], b[part])
-    return f, None
+        return _scattered(pieces, z, rows, w, drop)
+    f = _thresholded(pieces, z, rows, w, drop)
+    if split is not None:
+        w, drop = (x if len(x) == 1 else x[split] for x in (w, drop))
+        f[split] = _scattered(pieces, z[split], rows[split], w, drop)
+    return f
 
 
 def _split(pieces: Pieces, rows: Ranked) -> np.ndarray | None:
@@ -120,35 +110,40 @@ def _split(pieces: Pieces, rows: Ranked) -> np.ndarray | None:
     return np.asarray(tied.any(axis=1)) if tied.any() else None
 
 
-def _thresholded(pieces: Pieces, z: np.ndarray, rows: Ranked, w: np.ndarray, b: np.ndarray) -> np.ndarray:
+def _thresholded(pieces: Pieces, z: np.ndarray, rows: Ranked, w: np.ndarray, drop: np.ndarray) -> np.ndarray:
     """Every class finds its piece by comparing with the values at the jumps."""
     depth = to_numpy(_depth(z, rows))
     jumps = pieces.starts[1:]
-    piece = _count_passed(depth, rows.depth[:, jumps], jumps - rows.depth.shape[1] + z.shape[1])
-    u: np.ndarray = np.subtract(rows.height[:, None], depth, out=depth)
-    scales, biases = pieces.kinds
-    u *= _look_up(w, piece) if scales else w[:, :1]
-    if biases:
-        u += _look_up(b, piece)
-    return _mask(u, z, rows)
+    thresholds = to_numpy(rows.depth[:, jumps])
+    piece = _count_passed(depth, thresholds, jumps - rows.depth.shape[1] + z.shape[1])
+    g: np.ndarray = depth
+    g *= _look_up(w, piece) if pieces.scales_jump else w[:, :1]
+    g += _look_up(drop, piece)
+    if pieces.scales_jump:
+        np.maximum(g, _look_up(pieces.bounds(w, drop, thresholds), piece), out=g)
+    return _mask(np.subtract(0.0, g, out=g), z, rows)
 
 
-def _scattered(pieces: Pieces, z: Array, rows: Ranked, w: Array, b: Array) -> Array:
+def _scattered(pieces: Pieces, z: Array, rows: Ranked, w: Array, drop: Array) -> Array:
     """Sorted values are calibrated rank by rank and put back where they came from."""
     xp = array_namespace(z)
     r = rows.depth.shape[1]
     piece = np.searchsorted(pieces.starts, np.arange(r), side="right") - 1
-    u = xp.maximum(rows.height[:, None] - rows.depth, 0 * rows.depth)
-    f = u * w[:, piece] + b[:, piece]
+    g = rows.depth * w[:, piece] + drop[:, piece]
+    if pieces.scales_jump:
+        g = xp.flip(running_maximum(xp.flip(g, axis=1)), axis=1)
+    f = 0.0 - g
     average_ties(f, rows, pieces.starts[1:])
+    top = f[:, -1:]
+    f = f - top  # where a jump splits the classes that share the top, that has come down
     if r == z.shape[1]:
         return _mask(scatter(f, sort_with_index(z)[1]), z, rows)
     # The tail has the lowest rank's parameters; classes tied with the lowest in use have its group's value.
     depth = _depth(z, rows)
-    whole: Any = (rows.height[:, None] - depth) * w[:, :1] + b[:, :1]
-    low = depth == rows.height[:, None]
     first = xp.argmax(xp.astype(rows.depth == rows.height[:, None], xp.int8), axis=1)
-    whole = xp.where(low, xp.take_along_axis(f, first[:, None], axis=1), whole)
+    lowest = xp.take_along_axis(f, first[:, None], axis=1)
+    whole: Any = xp.minimum(0.0 - (depth * w[:, :1] + drop[:, :1]) - top, lowest)
+    whole = xp.where(depth == rows.height[:, None], lowest, whole)
     if is_torch(z):
         index = z.topk(r, dim=1).indices.flip(1)
         whole = whole.scatter(1, index, f)

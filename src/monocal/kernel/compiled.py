@@ -3,7 +3,7 @@
     z_(1) <= ... <= z_(r)                 the largest of each row, in order                  (`in_order`)
     sum_i p_i,  sum_i p_i v_i,  sum_i p_i v_i^2   over a tail that is not sorted             (`tail_sums`)
     v at some ranks, and its ties         of rows that are not sorted                        (`find_jumps`)
-    softmax(w_d u_i + b_d),               d the number of jumps at or below the rank of i     (`calibrate`)
+    softmax(-w_d v_i - D_d),              d the number of jumps at or below the rank of i     (`calibrate`)
 
 `compiled_sums` has what a fit sums over rows at a point. The same numbers are made by ordinary array operations in `kernel` and
 `rank_map`, which write and read an array for each step of the arithmetic; a loop keeps a row in the cache. Order survives for the
@@ -37,10 +37,14 @@ LARGE = 2**20
 
 @cache
 def available() -> bool:
-    """Whether numba is there, and works."""
+    """Whether numba is there, works, and compiles: under ``NUMBA_DISABLE_JIT`` (debuggers, coverage) it does not."""
     if find_spec("numba") is None:
         return False
     try:
+        import numba
+
+        if numba.config.DISABLE_JIT:
+            return False
         loops()
     except ImportError as error:
         warn(
@@ -213,7 +217,7 @@ _NO_STAGE = SecondStage(_NOTHING, _NOTHING, _NOTHING, _NOTHING.reshape(2, 0), _N
 
 @dataclass(frozen=True)
 class Mixture:
-    """How weights and biases of rows are made of factors: the constant 1, and ramps of `STATISTICS` of a row."""
+    """How weights and drops of rows are made of factors: the constant 1, and ramps of `STATISTICS` of a row."""
 
     which: np.ndarray  # (K - 1,): place of the statistic of each ramp; none: factors are given
     zeros: np.ndarray
@@ -221,12 +225,15 @@ class Mixture:
     steps: np.ndarray  # (2, K, J + 1): increments of weights and biases
 
 
-def mix(mixture: Mixture, statistics: np.ndarray, factors: np.ndarray | None) -> np.ndarray:
-    """Weights and biases (2, n, J + 1) of rows, from their statistics (n, 3), or from factors (n, K)."""
-    n = len(statistics) if factors is None else len(factors)
-    out = np.empty((2, n, mixture.steps.shape[2]), dtype=np.float32)
+def mix(
+    mixture: Mixture, height: np.ndarray, statistics: np.ndarray, factors: np.ndarray | None
+) -> np.ndarray:
+    """Weights and drops (2, n, J + 1) of rows, from their heights (n,) and statistics (n, 3), or from factors (n, K)."""
+    out = np.empty((2, len(height), mixture.steps.shape[2]), dtype=np.float32)
     given = _NOTHING.reshape(0, 1) if factors is None else np.ascontiguousarray(factors, dtype=np.float32)
-    predict_loops().mix(statistics, mixture.which, mixture.zeros, mixture.widths, given, mixture.steps, out)
+    predict_loops().mix(
+        height, statistics, mixture.which, mixture.zeros, mixture.widths, given, mixture.steps, out
+    )
     return out
 
 
@@ -234,18 +241,18 @@ def calibrate(
     z: np.ndarray,
     jumps: Jumps,
     weights: np.ndarray,
-    biases: np.ndarray,
+    drops: np.ndarray,
     out: np.ndarray,
     normalise: bool = True,
     stage: SecondStage = _NO_STAGE,
 ) -> np.ndarray:
-    """``w_d u + b_d``, or its softmax, to ``out`` (n, m), of the rows that are done; weights and biases (1 or n, J + 1).
+    """``-w_d v - D_d``, or its softmax, to ``out`` (n, m), of the rows that are done; weights and drops (1 or n, J + 1) each.
 
     Returns (n,) in which rows rounding has made another class as probable as the top, so that ``argmax`` may change.
     """
     lost = np.empty(len(z), dtype=bool)
     predict_loops().calibrate(
-        z, jumps.top, jumps.height, jumps.ranks, jumps.depth, jumps.over, jumps.many, jumps.done, weights, biases,
+        z, jumps.top, jumps.ranks, jumps.depth, jumps.over, jumps.many, jumps.done, weights, drops,
         stage.class_scales, stage.zeros, stage.widths, stage.steps, stage.terms, normalise, out, lost,
     )  # fmt: skip
     return lost

@@ -211,10 +211,9 @@ def facts(
     tl.store(out + 3 * width - 1, bound, mask=begins)
     tl.store(out + 3 * width, tl.zeros([pad], dtype=tl.float32), mask=j == n_jumps)
     tl.store(out + 4 * width, bound, mask=used)
-    head += row * 5
+    head += row * 4
     tl.store(head, z_top)
     tl.store(head + 1, n_split.to(tl.float32))
-    tl.store(head + 2, tl.sum(weight, axis=0) * height + tl.sum(bias, axis=0))
     if adjusted:
         scale = 1.0
         if by_class:
@@ -223,5 +222,5 @@ def facts(
             scale = tl.where(n_tops > 1.0, 1.0, scale)
         if context:
             scale *= tl.load(terms + row * 3)
-        tl.store(head + 3, scale)
-        tl.store(head + 4, n_tops)
+        tl.store(head + 2, scale)
+        tl.store(head + 3, n_tops)

@@ -9,7 +9,7 @@ height ``U``, its statistics, the depth ``t_j`` at every jump, weights and drops
 classes, these lack the part of the step that their ranks below the jump would not have: the mean over their ranks. `whole` then
 finds the piece of every class by the depths at the jumps and writes its value. Rows longer than a kernel holds are cut into
 parts: `partial` sums them, `write` writes them, all rows and parts at once. A second stage (`calibration.adjustment`) is
-``g' = W g + A`` below the top; its log-odds are sums over the row, of parts in `odds`.
+``g' = W g + A`` below the top, and logits are ``-g``; its log-odds are sums over the row, of parts in `odds`.
 
 Order. Everything is measured from the top, where single precision keeps what matters, however far away the lowest class is (a
 number such as -3e38 that hides a class). A depth is a rounded monotone function of the logit, and within a piece
@@ -148,7 +148,7 @@ def _apply(z: Any, table: Tables, mode: int, stage: SecondStage | None, terms: A
     ranked, downwards, log = _ranked(z, r, jumps, out)
     width = jumps + 1
     facts = torch.empty((n, 5, width), dtype=torch.float32, device=z.device)
-    head = torch.empty((n, 5), dtype=torch.float32, device=z.device)
+    head = torch.empty((n, 4), dtype=torch.float32, device=z.device)
     places = [STATISTICS.index(s) for s in table.statistics]
     scales = None if stage is None else stage.class_scales
     # What is not looked at may be anything.

@@ -36,7 +36,7 @@ def below_top(v, facts, width, n_split, steps: tl.constexpr):
 
 @triton.jit
 def seen(z, m, column, facts, width, head, largest, steps: tl.constexpr):
-    # Classes in these columns: as given, whether available, whether on top, how far below it; and what the top has.
+    # Classes in these columns: as given, whether available, whether on top, how far below it.
     n_split = tl.load(head + 1)
     given = tl.load(z + column, mask=column < m, other=-float("inf"))
     x = given.to(tl.float32)
@@ -44,20 +44,18 @@ def seen(z, m, column, facts, width, head, largest, steps: tl.constexpr):
     z_top = tl.load(head)
     v = tl.where(valid, tl.minimum(z_top - x, largest), 0.0)
     g = below_top(v, facts, width, n_split, steps)
-    least = 0.0
     if n_split > 0.0:  # where a jump splits the classes that share the top, the top has come down
-        least = tl.max(below_top(tl.zeros([16], dtype=tl.float32), facts, width, n_split, steps), axis=0)
-        g -= least
-    return given, valid, valid & (x == z_top), g, tl.load(head + 2) - least
+        g -= tl.max(below_top(tl.zeros([16], dtype=tl.float32), facts, width, n_split, steps), axis=0)
+    return given, valid, valid & (x == z_top), g
 
 
 @triton.jit
 def others_of(g, lower, head):
     # Depth of the second class after the scale of its groups, infinite where there is none; and the sum of all classes below
     # the top in its units, or in those of the top where several share that.
-    scale = tl.load(head + 3)
+    scale = tl.load(head + 2)
     nearest = tl.min(tl.where(lower, g, float("inf")), axis=0)
-    base = tl.where((tl.load(head + 4) > 1.0) | (nearest == float("inf")), 0.0, nearest)
+    base = tl.where((tl.load(head + 3) > 1.0) | (nearest == float("inf")), 0.0, nearest)
     e = tl.where(lower, tl.exp(tl.minimum((base - g) * scale, 0.0)), 0.0)
     return nearest * scale, tl.sum(e, axis=0)
 
@@ -70,7 +68,7 @@ def others_of_parts(sums, parts, head, some: tl.constexpr):
     others = tl.load(sums + each * 2 + 1, mask=each < parts, other=0.0)
     second = tl.min(seconds, axis=0)
     away = tl.where(seconds == float("inf"), 0.0, seconds - tl.where(second == float("inf"), 0.0, second))
-    away = tl.where(tl.load(head + 4) > 1.0, 0.0, away)
+    away = tl.where(tl.load(head + 3) > 1.0, 0.0, away)
     return second, tl.sum(others * exponential(-away), axis=0)
 
 
@@ -80,7 +78,7 @@ def weight_and_lift(
     ramp_pad: tl.constexpr,
 ):  # fmt: skip
     # ``W`` and ``A`` of `calibration.adjustment`.
-    n_tops = tl.load(head + 4)
+    n_tops = tl.load(head + 3)
     alone = second == float("inf")
     others = tl.where(alone & (n_tops == 1.0), 1.0, others + (n_tops - 1.0))
     log_odds = tl.where(alone | (n_tops > 1.0), 0.0, second) - tl.log(others)
@@ -97,16 +95,16 @@ def weight_and_lift(
     psi = ramp(log_odds, zero, tl.load(ramp_width + k, mask=used, other=1.0).to(tl.float32))
     weight += tl.sum(psi * tl.load(ramp_steps + 1 + k, mask=used, other=0.0).to(tl.float32), axis=0)
     lift += tl.sum(psi * tl.load(ramp_steps + n_ramps + 2 + k, mask=used, other=0.0).to(tl.float32), axis=0)
-    return weight * tl.load(head + 3), tl.where(n_tops > 1.0, 0.0, lift)
+    return weight * tl.load(head + 2), tl.where(n_tops > 1.0, 0.0, lift)
 
 
 @triton.jit
-def result(g, top, total, valid, mode: tl.constexpr, cells: tl.constexpr, like):
+def result(g, total, valid, mode: tl.constexpr, cells: tl.constexpr, like):
     # What is written for a class at ``g`` below the top, in the type of ``like``.
     if mode == 0:
         x = on_grid(-g, cells) * (1.0 / total)
     elif mode == 1:
-        x = top - g
+        x = 0.0 - g
     else:
         x = -g - tl.log(total)
     if like.dtype == tl.float16:
@@ -131,19 +129,19 @@ def next_up(x):
 
 
 @triton.jit
-def as_high(g, top, total, mode: tl.constexpr, cells: tl.constexpr, like):
+def as_high(g, total, mode: tl.constexpr, cells: tl.constexpr, like):
     # Whether rounding makes a class at ``g`` below the top equal to it.
-    beside = result(g, top, total, True, mode, cells, like)
-    return beside.to(tl.float32) == result(0.0 * total, top, total, True, mode, cells, like).to(tl.float32)
+    beside = result(g, total, True, mode, cells, like)
+    return beside.to(tl.float32) == result(0.0 * total, total, True, mode, cells, like).to(tl.float32)
 
 
 @triton.jit
-def results(g, top, total, valid, at_top, left, mode: tl.constexpr, cells: tl.constexpr, like):
+def results(g, total, valid, at_top, left, mode: tl.constexpr, cells: tl.constexpr, like):
     # What is written for all: the first of the largest must be where it was, so the top rises by one unit where a class at its
     # left, the nearest of them at ``left``, would equal it.
-    value = result(g, top, total, valid, mode, cells, like)
-    if (left < float("inf")) & as_high(left, top, total, mode, cells, like):
-        value = tl.where(at_top, next_up(result(0.0 * total, top, total, True, mode, cells, like)), value)
+    value = result(g, total, valid, mode, cells, like)
+    if (left < float("inf")) & as_high(left, total, mode, cells, like):
+        value = tl.where(at_top, next_up(result(0.0 * total, total, True, mode, cells, like)), value)
     return value
 
 
@@ -155,8 +153,8 @@ def whole(
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     column = tl.arange(0, block)
-    head += row * 5
-    given, valid, at_top, g, top = seen(
+    head += row * 4
+    given, valid, at_top, g = seen(
         z + row * stride, m, column, facts + row * 5 * width, width, head, largest, steps
     )
     lower = valid & ~at_top
@@ -166,16 +164,15 @@ def whole(
             second, others, head, ramp_statistic, ramp_zero, ramp_width, ramp_steps, n_ramps, terms + row * 3, context, ramp_pad
         )  # fmt: skip
         g = tl.where(at_top, 0.0, weight * g + lift)
-        top = weight * top + lift
     total = 1.0
     if mode != 1:
         total = tl.sum(tl.where(valid, on_grid(-g, cells), 0.0), axis=0)
     nearest = tl.min(tl.where(lower, g, float("inf")), axis=0)
     left = float("inf")
-    if as_high(nearest, top, total, mode, cells, given):  # which is rare: is one of them at its left?
+    if as_high(nearest, total, mode, cells, given):  # which is rare: is one of them at its left?
         place = tl.min(tl.where(at_top, column, block), axis=0)
         left = tl.min(tl.where(valid & (column < place), g, float("inf")), axis=0)
-    value = results(g, top, total, valid, at_top, left, mode, cells, given)
+    value = results(g, total, valid, at_top, left, mode, cells, given)
     tl.store(out + row * out_stride + column, value, mask=column < m)
 
 
@@ -184,8 +181,8 @@ def odds(z, stride, m, facts, width, head, largest, sums, parts, steps: tl.const
     row = tl.program_id(0).to(tl.int64)
     part = tl.program_id(1)
     column = part * block + tl.arange(0, block)
-    head += row * 5
-    _, valid, at_top, g, _ = seen(
+    head += row * 4
+    _, valid, at_top, g = seen(
         z + row * stride, m, column, facts + row * 5 * width, width, head, largest, steps
     )
     second, others = others_of(g, valid & ~at_top, head)
@@ -202,8 +199,8 @@ def partial(
     row = tl.program_id(0).to(tl.int64)
     part = tl.program_id(1)
     column = part * block + tl.arange(0, block)
-    head += row * 5
-    _, valid, at_top, g, _ = seen(
+    head += row * 4
+    _, valid, at_top, g = seen(
         z + row * stride, m, column, facts + row * 5 * width, width, head, largest, steps
     )
     if adjusted:
@@ -237,8 +234,8 @@ def write(
     lefts = tl.load(of_parts + 1, mask=each < parts, other=float("inf"))
     left = tl.min(tl.where(each <= first, lefts, float("inf")), axis=0)
     column = part * block + tl.arange(0, block)
-    head += row * 5
-    given, valid, at_top, g, top = seen(
+    head += row * 4
+    given, valid, at_top, g = seen(
         z + row * stride, m, column, facts + row * 5 * width, width, head, largest, steps
     )
     if adjusted:
@@ -247,6 +244,5 @@ def write(
             second, others, head, ramp_statistic, ramp_zero, ramp_width, ramp_steps, n_ramps, terms + row * 3, context, ramp_pad
         )  # fmt: skip
         g = tl.where(at_top, 0.0, weight * g + lift)
-        top = weight * top + lift
-    value = results(g, top, total, valid, at_top, left, mode, cells, given)
+    value = results(g, total, valid, at_top, left, mode, cells, given)
     tl.store(out + row * out_stride + column, value, mask=column < m)

@@ -47,8 +47,8 @@ from ..rows.parallel import rows_of_size
 from ..rows.sampling import DOUBLE_BELOW
 
 RANKS = 32
-# The largest number of rows to gather. Of more rows, one in so many is taken.
-_MOST_ROWS = 2**20
+# The largest number of rows to gather: a fit of them takes about 2 kB a row. Of more rows, one in so many is taken.
+_MOST_ROWS = 2**18
 # Numbers in a block of short rows.
 _BLOCK = 2**17
 # A depth at which a class has no probability in double precision.

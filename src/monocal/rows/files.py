@@ -26,7 +26,7 @@ from .context import ContextReader, find_context
 from .interface import RowMap
 from .parallel import GPU_BLOCK, row_slices
 from .reader import Checked, Reader
-from .stream import StreamSource
+from .stream import CountedReads, StreamSource
 
 # A file of at most this many bytes is simply read.
 IN_MEMORY = 2**26
@@ -120,7 +120,7 @@ class _Parts(ABC):
         if not classes:
             raise InputError("X: there is no block to read, so there is nothing to fit.")
         check_some_weight(rows > 0, reader.layout.ignore_index)
-        read = partial(self._read_again, reader)
+        read = CountedReads(partial(self._read_again, reader))
         return StreamSource(
             reader, read, np.concatenate(first), (rows, classes), single, keeps=self.in_memory
         )

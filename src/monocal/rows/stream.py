@@ -3,7 +3,8 @@
     parts, of any size  ->  blocks of the size that `MemoryRows` has  ->  prepared  ->  function(block)  ->  sum
 
 Blocks and the order of addition are those of `MemoryRows`, and so is the coarse copy on which the solver works between its
-passes. So a fit gives what it gives in memory, bit for bit; it costs a sort a pass, and about eight passes.
+passes. So a fit gives what it gives in memory, bit for bit; it costs a sort a pass, and about eight passes
+(`StreamSource.passes`).
 """
 
 from __future__ import annotations
@@ -62,17 +63,34 @@ def _join(parts: list[Checked]) -> Checked:
     return Checked(logits, labels, weight, *context)
 
 
+@dataclass
+class CountedReads:
+    """A function that reads all rows, and how often that has been done."""
+
+    read: Callable[[], Iterator[Checked]]
+    passes: int = 1  # rows have been checked and counted before
+
+    def __call__(self) -> Iterator[Checked]:
+        self.passes += 1
+        return self.read()
+
+
 @dataclass(frozen=True)
 class StreamSource:
     """Checked rows that are read in parts: again and again, or once where what is made of them is kept; implements
     `interface.Source`."""
 
     reader: Reader
-    read: Callable[[], Iterator[Checked]]
+    read: CountedReads
     first: np.ndarray  # a few of the logits
     shape: tuple[int, int]
     single_precision: bool
     keeps: bool = False  # whether what is made of the rows fits in memory, as they do
+
+    @property
+    def passes(self) -> int:
+        """How often the rows have been read so far."""
+        return self.read.passes
 
     def first_rows(self) -> np.ndarray:
         return self.first
