@@ -133,7 +133,7 @@ class BinaryMCCT(ScoreCalibrator):
         self.tol = tol
         self.max_iter = max_iter
 
-    def fit(
+    def fit(  # type: ignore[override]  # it takes a context
         self,
         X: Any,
         y: Any = None,
