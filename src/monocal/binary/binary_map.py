@@ -17,6 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from ..calibration.portable import FUNCTIONS, MapRows, MapStep, double
+
 # Log-odds of probabilities that are exactly 0 or 1: beyond those of any number of double precision between.
 FARTHEST = 750.0
 # Soft log-odds grow by this part of the log-odds beyond |log-odds| = 16, so that probabilities of 1e-30 keep their ranks.
@@ -100,6 +102,34 @@ def apply(score: Any, parameters: ScoreMap, xp: Any, locate: Callable[[Any], Any
     end = xp.concat([values, _constant(np.array([_LARGEST]), score, xp)])
     f = xp.take(base, piece) + xp.take(slopes, piece) * (x - xp.take(first, piece))
     return xp.minimum(f, xp.take(end, piece))
+
+
+def export_step(parameters: ScoreMap) -> MapStep:
+    """The map as a step of `calibration.portable`, for rows of two classes: logits, or the logarithms of probabilities."""
+    arrays = {"knots": parameters.knots, "values": parameters.values, "slopes": parameters.slopes}
+    return MapStep("score", arrays, {"input": parameters.input, "softness": float(parameters.softness)})
+
+
+def _exported(z: Any, a: dict[str, Any], s: dict[str, Any], xp: Any, context: Any) -> MapRows:
+    """The map of rows (n, 2), traceable: pieces are found by comparison with all knots."""
+    rows = double(z, xp)
+    odds = xp.clip(rows[:, 1] - rows[:, 0], min=-_LARGEST, max=_LARGEST)
+    if s["input"] == "probabilities":
+        e, far = s["softness"], xp.clip(odds, min=-FARTHEST, max=FARTHEST)
+        soft = ordered_log((xp.exp(rows[:, 1]) + e) / (xp.exp(rows[:, 0]) + e), xp)
+        x = soft + TAIL * (xp.clip(far - TAIL_BEGINS, min=0.0) + xp.clip(far + TAIL_BEGINS, max=0.0))
+    else:
+        x = position(odds, s["input"], s["softness"], xp)
+    knots, values, slopes = (double(a[name], xp) for name in ("knots", "values", "slopes"))
+    piece = xp.sum(xp.astype(x[:, None] >= knots[None, :], xp.int64), axis=1)
+    first, base = xp.concat([knots[:1], knots]), xp.concat([values[:1], values])
+    end = xp.concat([values, 0.0 * values[:1] + _LARGEST])
+    f = xp.take(base, piece, axis=0) + xp.take(slopes, piece, axis=0) * (x - xp.take(first, piece, axis=0))
+    f = 0.5 * xp.minimum(f, xp.take(end, piece, axis=0))
+    return MapRows(xp.astype(xp.stack([-f, f], axis=0), z.dtype))
+
+
+FUNCTIONS["score"] = _exported
 
 
 def position(score: Any, input: str, softness: float, xp: Any) -> Any:

@@ -16,13 +16,14 @@ from scipy.stats import norm
 from ..arrays import array_namespace, to_numpy
 from ..calibration.cone import warn_if_unfinished
 from ..calibration.fitting import START_ROWS
+from ..calibration.portable import MapStep
 from ..errors import InputError, warn
 from ..kinds import kind_of
 from ..rows.context import CATEGORY, ContextReader
 from ..rows.parallel import one_blas_thread
 from ..validation import check_choice, check_fraction, check_number
 from .binary_cone import PRIOR_ROWS, SHRINKAGE, RampFit, RampProblem, sigmoid
-from .binary_map import ScoreMap, apply, expit, position
+from .binary_map import ScoreMap, apply, expit, export_step, position
 from .score_rows import ScoreCalibrator, blockwise
 
 # Intervals between the quantiles of a number of the context.
@@ -132,6 +133,23 @@ class BinaryMCCT(ScoreCalibrator):
         self.prior_rows = prior_rows
         self.tol = tol
         self.max_iter = max_iter
+
+    @property
+    def smallest_probability_(self) -> float:
+        """Below which an exported map takes a probability for 0."""
+        return float(np.finfo(np.float64).tiny)
+
+    def _map_steps(self) -> list[MapStep]:
+        if (
+            self.columns == "scores"
+            or getattr(self, "context_", None) is not None
+            or self.n_features_in_ != 2
+        ):
+            raise InputError(
+                "BinaryMCCT is exported as a map of two columns, one for each class: fit it on such rows, without context (one "
+                "score s of log-odds or any scale as the columns 0 and s, a probability p as 1 - p and p)."
+            )
+        return [export_step(self.maps_[0])]
 
     def fit(  # type: ignore[override]  # it takes a context
         self,

@@ -224,7 +224,7 @@ def _logarithms(p: Any, smallest: float, xp: Any) -> Any:
     """
     positive = p > 0
     one = _filled(p, 1.0, xp)
-    logs = xp.log(_double(xp.where(positive, p, one), xp))
+    logs = xp.log(double(xp.where(positive, p, one), xp))
     least = xp.min(xp.where(positive, logs, _filled(logs, math.inf, xp)), axis=1, keepdims=True)
     half = xp.clip(least, max=math.log(smallest)) - math.log(2.0)
     return xp.astype(xp.where(positive, logs, half), p.dtype)
@@ -235,7 +235,8 @@ def _filled(x: Any, value: float, xp: Any) -> Any:
     return xp.scalar_like(x, value) if hasattr(xp, "scalar_like") else xp.full_like(x, value)
 
 
-def _double(x: Any, xp: Any) -> Any:
+def double(x: Any, xp: Any) -> Any:
+    """In double precision, where the device has it."""
     return x if str(getattr(x, "device", "")).startswith("mps") else xp.astype(x, xp.float64)
 
 
@@ -371,7 +372,7 @@ def _means_at_jumps(g: Any, v: Any, jumps: Any, xp: Any) -> Any:
     """
     equal = xp.take(v, jumps, axis=0)[:, None, ...] == v[None, ...]
     flags = xp.astype(equal, xp.float64)
-    mean = xp.sum(flags * _double(g, xp), axis=1) / xp.sum(flags, axis=1)
+    mean = xp.sum(flags * double(g, xp), axis=1) / xp.sum(flags, axis=1)
     mean = xp.astype(mean, g.dtype)[:, None, ...]
     found = xp.max(xp.where(equal, mean, _filled(mean, -1.0, xp)), axis=0)
     return xp.where(found < 0, g, found)
@@ -388,7 +389,7 @@ def _means_of_runs(g: Any, v: Any, xp: Any) -> Any:
     starts = xp.sort(xp.where(xp.concat([zero + 1, new], axis=0) > 0, rank, zero + r), axis=0)
     first = xp.take_along_axis(starts, group, axis=0)
     after = xp.take_along_axis(xp.concat([starts, zero + r], axis=0), group + 1, axis=0)
-    wide = _double(g, xp)
+    wide = double(g, xp)
     total = xp.cumulative_sum(wide, axis=0)
     ends = [xp.take_along_axis(t, i, axis=0) for t in (total, wide) for i in (first, after - 1)]
     mean = (ends[1] - ends[0] + ends[2]) / xp.astype(after - first, wide.dtype)
@@ -442,7 +443,7 @@ def of_context(
         column = context[:, i]
         if count is None:
             # In double precision: a time, say, is large beside its differences.
-            away = _double(column, xp) - a["typical"][i]
+            away = double(column, xp) - a["typical"][i]
             numbers.append(xp.astype(xp.where(xp.isnan(away), _filled(away, 0.0, xp), away), dtype))
             continue
         known = (column >= 0) & (column < count)
@@ -482,7 +483,7 @@ class Depths:
     """The words of statistics (`calibration.depths`) for depths (m, n), sorted at least as far as the second."""
 
     def __init__(self, depth: Any, masked: Any, xp: Any):
-        self.depth = _double(depth, xp) if is_graph(depth) else depth
+        self.depth = double(depth, xp) if is_graph(depth) else depth
         self._masked, self._xp = masked, xp
 
     @property
@@ -654,9 +655,9 @@ def rank_steps(calibrator: Any) -> list[MapStep]:
     rank_map = getattr(calibrator, "rank_map_", None)
     if rank_map is None:
         raise InputError(
-            f"{type(calibrator).__name__} cannot be exported. These can: TemperatureScaling, MCCT, MCCTInverse, "
-            "ConditionalMCCT, StructuredScaling, and StructuredMCCT, Stacked and LabelShift made of these; fit one of them, or "
-            "call predict_proba."
+            f"{type(calibrator).__name__} cannot be exported. These can: TemperatureScaling, MCCT, MCCTInverse, ConditionalMCCT, "
+            "BinaryMCCT, StructuredScaling, and StructuredMCCT, Stacked and LabelShift made of these; fit one of "
+            "them, or call predict_proba."
         )
     m = int(calibrator.n_features_in_)
     r = m if rank_map.top_k is None else min(int(rank_map.top_k), m)

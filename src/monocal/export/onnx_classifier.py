@@ -141,7 +141,7 @@ def _converted(skl2onnx: Any, model: CalibratedModel, rows: Any) -> onnx.ModelPr
 
 
 def _name(model: CalibratedModel) -> str:
-    return "logits" if model.calibrators[0].input == "logits" else "uncalibrated_probabilities"
+    return "uncalibrated_probabilities" if model.response == "predict_proba" else "logits"
 
 
 def _with_scores(graph: onnx.ModelProto, model: CalibratedModel, dtype: str) -> onnx.ModelProto:
