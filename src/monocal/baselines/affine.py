@@ -17,7 +17,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from ..arrays import A, array_namespace, compute_dtype, device_of, like
 from ..calibration.base import Calibrator
-from ..calibration.temperature import TemperatureScaling
+from ..calibration.temperature import best_temperature
 from ..errors import InputError, spoken, warn
 from ..rows.parallel import map_rows
 from ..rows.sampling import DOUBLE_BELOW
@@ -69,7 +69,7 @@ class AffineCalibrator(Calibrator):
             )
         share = np.ones(len(labels)) if weight is None else weight
         total = float(share.sum())
-        scale = 1.0 / TemperatureScaling(prior_rows=0).fit(logits, labels, weight).temperature_
+        scale = 1.0 / best_temperature(logits, labels, weight)
         if logits.size <= DOUBLE_BELOW:
             logits = logits.astype(np.float64, copy=False)
         strength = self._strength(n_classes, total, scale)

@@ -103,6 +103,10 @@ class LearnsMap(TakesRows):
             self.n_features_in_ = source.shape[1]
         self._remember(source, dim)
         self._fit_source(source)
+        self._judge(source)
+
+    def _judge(self, source: Source) -> None:
+        """Warn of what the fitted map leaves wrong on these rows."""
 
     def _remember(self, source: Source, dim: ClassDim | None) -> None:
         """What of the rows later ones are compared with, or read by."""

@@ -19,7 +19,7 @@ from sklearn.base import clone
 from ..arrays import to_numpy
 from ..calibration.base import Calibrator
 from ..calibration.conditional import ConditionalMCCT
-from ..errors import InputError
+from ..errors import InputError, part_of_a_fit
 from ..validation import check_number
 from .folds import folds_of, out_of_fold
 from .scaling import StructuredScaling
@@ -91,6 +91,7 @@ class Stacked(Calibrator):
         """The stages to fit for so many classes."""
         return [StructuredScaling(), ConditionalMCCT(by_class=False)] if self.stages is None else self.stages
 
+    @part_of_a_fit()
     def _fit(self, logits: np.ndarray, labels: np.ndarray, weight: np.ndarray | None) -> None:
         check_number(self.folds, "folds", least=2, whole=True)
         stages = check_stages(self._unfitted(logits.shape[1]))

@@ -16,6 +16,7 @@ import numpy as np
 from sklearn.base import clone
 
 from ..calibration.conditional import ConditionalMCCT
+from ..errors import part_of_a_fit
 from ..rows.reader import Checked
 from ..validation import check_choice, check_number
 from .folds import folds_of, out_of_fold
@@ -89,6 +90,7 @@ class StructuredMCCT(Stacked):
         self.tol = tol
         self.max_iter = max_iter
 
+    @part_of_a_fit()
     def _fit(self, logits: np.ndarray, labels: np.ndarray, weight: np.ndarray | None) -> None:
         check_choice(self.kind, "kind", ("auto", "matrix", "vector"))
         check_number(self.folds, "folds", least=2, whole=True)
