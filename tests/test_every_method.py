@@ -271,8 +271,13 @@ NO_WORSE_THAN_NONE = (
 SETS = sorted({*NO_WORSE_THAN_NONE, *(path.stem for path in LOGITS.glob("*.npz"))})
 
 
+# A class that is predicted in some fifty of the first rows is right in 96 % of them at a confidence of 54 %, or in 13 at 50.
+BIASED = {"astro_unknown_mlp", "text_agnews_gpt2"}
+
+
+@pytest.mark.filterwarnings("always::monocal.CalibrationWarning")
 @pytest.mark.parametrize("name", SETS)
-def test_every_method_on_every_real_set(info, name):
+def test_every_method_on_every_real_set(info, name, recwarn):
     data = load_shared_logits(name)
     m = data.logits_val.shape[1]
     rows = slice(0, 1000 if m <= 100 else 400)
@@ -285,6 +290,8 @@ def test_every_method_on_every_real_set(info, name):
     if info.extras and m == 1000:
         cal.set_params(max_epochs=2)
     fit(cal, z, y)
+    warned = any(w.category is mc.CalibrationWarning for w in recwarn)
+    assert warned == (info.cls is mc.ConditionalMCCT and name in BIASED)
     test = data.logits_test[rows]
     p = cal.predict_proba(test)
     np.testing.assert_allclose(p.sum(axis=1), 1, rtol=1e-4)

@@ -18,6 +18,7 @@ from types import MappingProxyType, ModuleType
 _PACKAGE = os.path.dirname(__file__) + os.sep
 
 _WORDS: ContextVar[Mapping[str, str]] = ContextVar("words", default=MappingProxyType({}))
+_PART: ContextVar[bool] = ContextVar("part", default=False)
 
 
 @contextmanager
@@ -36,6 +37,21 @@ def spoken(python: str, value: object = None) -> str:
     if value is None:
         return words.get(python, python)
     return f"{words[python]} {value}" if python in words else f"{python}{value!r}"
+
+
+@contextmanager
+def part_of_a_fit() -> Iterator[None]:
+    """Within this context, what a fitted map leaves wrong is no concern of the user's: it is one part of another map."""
+    before = _PART.set(True)
+    try:
+        yield
+    finally:
+        _PART.reset(before)
+
+
+def in_part_of_a_fit() -> bool:
+    """Whether the caller is within `part_of_a_fit`."""
+    return _PART.get()
 
 
 class InputError(ValueError):
@@ -107,7 +123,9 @@ class OrderWarning(UserWarning):
 
 
 class CalibrationWarning(UserWarning):
-    """A fitted map leaves a predicted class wrong beyond chance, since it keeps the order; the message names what helps.
+    """A fitted map leaves a predicted class, or how often each of two classes occurs, wrong beyond chance.
+
+    It cannot do better, since it keeps the order; the message names what helps.
 
     Examples
     --------

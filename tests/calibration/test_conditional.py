@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy.special import log_softmax, softmax
+from sklearn.base import clone
 
 import monocal as mc
 from hostile import DTYPES, assert_order_kept, calibration_set, hard_rows, narrow, two_kinds
@@ -402,3 +403,60 @@ def test_the_least_confident_rows_tell_of_the_order():
     y = np.where(low & (rng.random(6000) < 0.9), order[:, 1], order[:, 0])
     with pytest.warns(mc.CalibrationWarning, match="class 0"):
         mc.ConditionalMCCT().fit(z, y)
+
+
+TWO_ALIKE = {
+    "temperature": mc.TemperatureScaling(),
+    "squared error": mc.TemperatureScaling(loss="mse"),
+    "mcct": mc.MCCT(),
+    "first stage": mc.ConditionalMCCT(by_class=False),
+    "both stages": mc.ConditionalMCCT(),
+    "within label shift": mc.LabelShift(mc.TemperatureScaling()),
+}
+
+
+@pytest.mark.parametrize("weight", [None, "unequal"])
+@pytest.mark.parametrize("name", TWO_ALIKE)
+def test_of_two_classes_a_rate_that_stays_wrong_is_named_with_what_helps(name, weight):
+    data = mc.data.synthetic(4000, 2)
+    some = None if weight is None else np.where(np.arange(4000) % 20, 1.0, 20.0)
+    cal = clone(TWO_ALIKE[name])
+    cal.fit(data.values, data.labels, some)  # a warning is an error here
+    with pytest.warns(mc.CalibrationWarning, match="class 1 is the label of .* try BinaryMCCT"):
+        cal.fit(data.values - [0.0, 2.0], data.labels, some)
+    # As few rows as this say nothing, and so do many that weigh little beside one.
+    cal.fit(data.values[:50] - [0.0, 2.0], data.labels[:50])
+    cal.fit(data.values - [0.0, 2.0], data.labels, np.where(np.arange(4000) < 10, 200.0, 0.01))
+
+
+def test_of_two_classes_a_rate_is_judged_with_the_context():
+    """A context that tells the bias from the rest puts it right in part only: a scale cannot move a rate."""
+    data = mc.data.synthetic(2000, 2)
+    site = np.where(np.arange(2000) % 2, "north", "south")
+    cal = mc.ConditionalMCCT(by_class=False)
+    cal.fit(data.values, data.labels, context={"site": site})
+    with pytest.warns(mc.CalibrationWarning, match="try BinaryMCCT"):
+        cal.fit(data.values - [0.0, 2.0], data.labels, context={"site": site})
+
+
+@pytest.mark.parametrize(
+    "cal",
+    [
+        mc.VectorScaling(),
+        mc.EnsembleTemperatureScaling(),
+        mc.StructuredScaling(),
+        mc.StructuredMCCT(),
+        mc.Stacked([mc.MCCT(), mc.StructuredScaling()]),
+    ],
+    ids=lambda cal: type(cal).__name__,
+)
+def test_what_a_part_leaves_wrong_is_no_warning(cal):
+    """Each fits temperature scaling or MCCT on the way."""
+    data = mc.data.synthetic(600, 2)
+    clone(cal).fit(data.values - [0.0, 2.0], data.labels)  # a warning is an error here
+
+
+def test_decomposing_does_not_warn_of_its_own_maps():
+    data = mc.data.synthetic(1000, 2)
+    p = softmax(data.values - [0.0, 3.0], axis=1)
+    assert mc.metrics.decompose(p, data.labels).nll.calibration > 0  # a warning is an error here

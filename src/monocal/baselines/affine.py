@@ -18,7 +18,7 @@ from sklearn.exceptions import ConvergenceWarning
 from ..arrays import A, array_namespace, compute_dtype, device_of, like
 from ..calibration.base import Calibrator
 from ..calibration.temperature import TemperatureScaling
-from ..errors import InputError, spoken, warn
+from ..errors import InputError, part_of_a_fit, spoken, warn
 from ..rows.memory import ArraySource
 from ..rows.parallel import map_rows
 from ..rows.reader import Checked, Reader
@@ -111,7 +111,8 @@ class AffineCalibrator(Calibrator):
         self, logits: np.ndarray, labels: np.ndarray, weight: np.ndarray | None, total: float
     ) -> float:
         """Of the map without deviations."""
-        first = TemperatureScaling(prior_rows=0).fit(logits, labels, weight)
+        with part_of_a_fit():
+            first = TemperatureScaling(prior_rows=0).fit(logits, labels, weight)
         # The penalty of a bias; where that is none, of one sample.
         ridge = float(self._strength(logits.shape[1], total, 1.0)[0, -1]) or 1.0 / total
         return shared_temperature(ArraySource(Reader(), Checked(logits, labels, weight)), first, ridge)

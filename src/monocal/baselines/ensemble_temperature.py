@@ -14,7 +14,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from ..arrays import ordered_softmax
-from ..calibration.temperature import TemperatureScaling
+from ..calibration.temperature import best_temperature
 from ..rows.parallel import sum_rows
 from ..validation import check_choice
 from .probability_map import ProbabilityCalibrator, softmax
@@ -85,9 +85,7 @@ class EnsembleTemperatureScaling(ProbabilityCalibrator):
         check_choice(self.loss, "loss", ("nll", "mse"))
         temperature_loss = self.loss if self.temperature_loss is None else self.temperature_loss
         check_choice(temperature_loss, "temperature_loss", ("nll", "mse"))
-        self.temperature_ = (
-            TemperatureScaling(loss=temperature_loss, prior_rows=0).fit(logits, labels, weight).temperature_
-        )
+        self.temperature_ = best_temperature(logits, labels, weight, temperature_loss)
         share = np.ones(len(labels)) if weight is None else weight
         share = share / share.sum()
         if self.loss == "nll":

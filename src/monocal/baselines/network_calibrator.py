@@ -10,7 +10,7 @@ import numpy as np
 
 from ..arrays import ordered_softmax
 from ..calibration.base import Calibrator
-from ..calibration.temperature import TemperatureScaling
+from ..calibration.temperature import best_temperature
 from ..errors import require
 from ..rows.parallel import map_rows
 from ..validation import check_choice
@@ -62,10 +62,9 @@ class NetworkCalibrator(Calibrator):
         random = np.random.default_rng(self.seed)
         rows = schedule.split(len(labels), random)
         # The start must not have seen the validation rows, or nothing would seem to improve on it.
-        start = TemperatureScaling(prior_rows=0).fit(
+        self.temperature_ = best_temperature(
             logits[rows[0]], labels[rows[0]], None if weight is None else weight[rows[0]]
         )
-        self.temperature_ = start.temperature_
         truth = torch.as_tensor(labels)
         w = torch.as_tensor((np.ones(len(labels)) if weight is None else weight).astype(np.float32))
         sizes, calibrated = prepare(torch, logits, hidden)

@@ -12,7 +12,7 @@ import numpy as np
 from scipy.special import expit, logit
 
 from ..arrays import compute_dtype
-from ..calibration.temperature import TemperatureScaling
+from ..calibration.temperature import best_temperature
 from ..edges import equal_mass_edges
 from ..rows.parallel import map_rows, parallel_map
 from ..validation import check_choice, check_number
@@ -85,7 +85,7 @@ class ScalingBinning(OneVsRestCalibrator):
         check_number(self.bins, "bins", least=1, most=100_000, whole=True)
         check_choice(self.scaling, "scaling", ("platt", "temperature"))
         if self.scaling == "temperature":
-            self.temperature_ = TemperatureScaling(prior_rows=0).fit(logits, labels, weight).temperature_
+            self.temperature_ = best_temperature(logits, labels, weight)
         else:
             p = map_rows(softmax, logits)
             w = np.ones(len(labels)) if weight is None else weight

@@ -29,7 +29,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from ..arrays import Array
-from ..errors import CalibrationWarning, InputError, spoken, warn
+from ..errors import InputError, part_of_a_fit, spoken, warn
 from ..kernel.point import BIAS, SCALE
 from ..kinds import as_array
 from ..objective.cone import RankCone
@@ -42,7 +42,7 @@ from .cone import BIAS_EMPHASIS, PRIOR_ROWS, SCALE_EMPHASIS, ConeCalibrator, war
 from .explanation import Explanation, explain
 from .fitting import START_ROWS
 from .given_rows import context_rows
-from .off_classes import off_class
+from .off_classes import warn_if_off, what_is_off
 from .ramps import RampFactors, choose_ramps, statistic_functions
 from .rank_map import RankMap
 from .statistics import STATISTICS
@@ -240,7 +240,7 @@ class ConditionalMCCT(ConeCalibrator):
 
     def _preparation(self) -> dict[str, Any]:
         statistics = statistic_functions(_check_statistics(self.statistics))
-        return {"statistics": statistics, "top_class": bool(self.by_class)}
+        return {"statistics": statistics, "top_class": bool(self.by_class) or hasattr(self, "context_")}
 
     def _fit_source(self, source: Source) -> None:
         if not isinstance(source, TopKSource):
@@ -274,7 +274,8 @@ class ConditionalMCCT(ConeCalibrator):
         first.adjustment_ = first.context_ = None
         asked, self.by_class = self.by_class, False
         try:
-            super()._checked_fit(X, y, sample_weight, None, first, start_rows)
+            with part_of_a_fit():
+                super()._checked_fit(X, y, sample_weight, None, first, start_rows)
         finally:
             self.by_class = asked
         self.adjustment_ = start.adjustment_
@@ -362,24 +363,23 @@ class ConditionalMCCT(ConeCalibrator):
             raise InputError(
                 "context: in every calibration row several classes share the largest logit, so nothing can be learnt by it."
             )
-        if found is not None and found.class_scales is not None:
+        if found is not None:
             self._say_what_is_off(short.of(short.n_top == 1), found, rows.n_classes)
         if found is not None and known is not None:
             found, self.context_ = found.without_empty(known)
         return found
 
     def _say_what_is_off(self, rows: ShortRows, found: Adjustment, n_classes: int) -> None:
-        """Set `by_class_`, and warn of a predicted class that the map leaves wrong."""
-        assert found.class_scales is not None
-        self.by_class_ = found.class_scales.in_words("classes")
-        off = off_class(rows, found.log_odds(rows), n_classes)
-        if off is not None:
-            self.by_class_ += f"; yet {off}"
-            remedy = "BinaryMCCT" if n_classes == 2 else "StructuredMCCT"
-            warn(
-                f"{type(self).__name__}: {off}. It cannot put that right; try {remedy}, which may change the order.",
-                CalibrationWarning,
-            )
+        """Set `by_class_`, and warn of what both stages leave wrong."""
+        by_class = found.class_scales is not None
+        off = what_is_off(rows, found.log_odds(rows), n_classes, by_class=by_class)
+        if found.class_scales is not None:
+            self.by_class_ = found.class_scales.in_words("classes") + (f"; yet {off}" if off else "")
+        warn_if_off(self, off, n_classes)
+
+    def _judge(self, source: Source) -> None:
+        if self.adjustment_ is None:  # else `_adjustment` has done it
+            super()._judge(source)
 
     @property
     def _second_stage(self) -> Adjustment | None:

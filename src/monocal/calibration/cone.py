@@ -20,6 +20,7 @@ from ..kernel.point import SCALE
 from ..objective.cone import RankCone
 from ..objective.information import information
 from ..rows.interface import Rows, Source
+from ..rows.memory import ArraySource
 from ..rows.parallel import one_blas_thread
 from ..rows.sampling import DOUBLE_BELOW, some_rows
 from ..rows.stream import StreamSource
@@ -27,6 +28,7 @@ from ..rows.top_k_rows import TopKSource
 from ..solver import Solution, minimize
 from ..validation import check_number, check_top_k
 from .base import Calibrator
+from .off_classes import off_rate, warn_if_off
 from .rank_map import RankMap
 from .shrinkage import choose_shrinkage
 
@@ -85,6 +87,14 @@ class ConeCalibrator(Calibrator):
         with one_blas_thread:  # small matrix products between passes would wake all cores
             self._fit_rows(source.prepare(top_k=self.top_k, dtype=dtype, **self._preparation()))
         self.passes_ = source.passes if isinstance(source, StreamSource) else 1
+
+    def _judge(self, source: Source) -> None:
+        if not isinstance(source, ArraySource) or source.shape[1] != 2:
+            return  # rows elsewhere would have to be read again
+        rows = source.checked
+        p = to_numpy(self._probabilities(rows.logits)[:, 1]).astype(np.float64)
+        weight = np.ones(len(p)) if rows.weight is None else to_numpy(rows.weight).astype(np.float64)
+        warn_if_off(self, off_rate(p, to_numpy(rows.labels) == 1, weight), 2)
 
     def _plain_scale(self, rows: Rows) -> float | None:
         """Temperature scaling of some rows, where they are many or have a tail; None: `_problem` knows a shorter way."""

@@ -105,6 +105,10 @@ class LearnsMap(TakesRows):
         self._fit_source(source)
         weight = source.checked.weight if isinstance(source, ArraySource) else None
         self.n_rows_ = float(source.shape[0] if weight is None else effective_rows(to_numpy(weight)))
+        self._judge(source)
+
+    def _judge(self, source: Source) -> None:
+        """Warn of what the fitted map leaves wrong on these rows."""
 
     def _remember(self, source: Source, dim: ClassDim | None) -> None:
         """What of the rows later ones are compared with, or read by."""

@@ -5,15 +5,15 @@
 One convex problem in one unknown for each group. ``f`` are the rows at one common scale, which is about 1 because they are
 calibrated. There the first step of group g is ``-G / I``, slope over curvature, and its noise depends on how unequal weights are:
 
-    G_g = sum weight_n slope_n,   I_g = sum weight_n curvature_n,   V_g = scatter * max(I_g, sum weight_n^2 curvature_n),
+    G_g = sum weight_n slope_n,   I_g = sum weight_n curvature_n,   V_g = scatter * sum square_n curvature_n,
     -G_g / I_g  ~  N(0, variance + 1 / J_g),      J_g = I_g^2 / V_g,
 
-where ``scatter`` is 1 if the rows are calibrated, and larger if their slopes scatter more than that. Groups differ by more than
-chance if Cochran's ``Q = sum_g J_g (step_g - mean step)^2`` is larger than chance makes it in 5 % of fits, whatever the number of
-rows and groups: chi-squared with G - 1 degrees of freedom, widened by the kurtosis of the slopes where groups are small. With few
-errors the level is lower, and several columns share it. If they do not differ, all scales are 1. If they do, the variance is the
-most likely one, and the weights of each group count as ``min(1, I_g / sum weight_n^2 curvature_n)`` times themselves: their
-effective number of rows. No row counts for more than its weight: rows that are held out twice have weight 1/2 each.
+where ``square`` is ``weight^2``, or ``weight`` if that is less than 1 (`squared`), and ``scatter`` is 1 if the rows
+are calibrated, larger if their slopes scatter more than that. Groups differ by more than chance if Cochran's
+``Q = sum_g J_g (step_g - mean step)^2`` is beyond the upper 5 % of chi-squared with G - 1 degrees of freedom, widened by the
+kurtosis of the slopes where groups are small. With few errors the level is lower, and several columns share it. If they do not
+differ, all scales are 1. If they do, the variance is the most likely one, and the weights of each group count as
+``I_g / sum square_n curvature_n`` times themselves, which is 1 for weights of 1: their effective number of rows.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from scipy.optimize import minimize_scalar
 from scipy.stats import chi2
 
 from ..arrays import to_numpy
-from ..objective.short import ShortRows
+from ..objective.short import ShortRows, squared
 
 # Information below which a group says nothing.
 _NOTHING = 1e-9
@@ -121,7 +121,7 @@ def group_scales(
 def level_for(rows: ShortRows, n_columns: int) -> float:
     """The p-value at which groups count as different; smaller where errors are few, which a scale would fit one by one."""
     weight = rows.weight[to_numpy(rows.label_depth > 0)]
-    errors = float(weight.sum() * min(1.0, weight.sum() / (weight @ weight))) if weight.any() else 0.0
+    errors = float(weight.sum() ** 2 / squared(weight).sum()) if weight.any() else 0.0
     return _LEVEL / n_columns * min(1.0, errors / _FEW_ERRORS) ** 3
 
 
@@ -130,20 +130,20 @@ def spread_of_groups(
 ) -> tuple[float, float]:
     """The most likely variance of the groups' scales, and the p-value of none; 0 and 1 where fewer than two groups count."""
     slopes, curvatures = rows.moments(1.0, own_share)
-    w, noise = rows.weight, rows.weight**2 * curvatures
+    w, w2 = rows.weight, squared(rows.weight)
+    noise = w2 * curvatures
     slope, curvature, squares = (np.bincount(group, x, n_groups) for x in (w * slopes, w * curvatures, noise))
-    squares = np.maximum(squares, curvature)
     some = curvature > _NOTHING
     degrees = int(some.sum()) - 1
     if degrees < 1:
         return 0.0, 1.0
     # A fit follows rows of large weight closely: their slopes scatter less than those of the others.
-    scatter = max(1.0, float(slopes @ slopes / curvatures.sum()), float(w**2 @ slopes**2 / noise.sum()))
+    scatter = max(1.0, float(slopes @ slopes / curvatures.sum()), float(w2 @ slopes**2 / noise.sum()))
     step, variance = -slope[some] / curvature[some], scatter * squares[some]
     information = curvature[some] ** 2 / variance
     q = float(information @ (step - information @ step / information.sum()) ** 2)
     normal = float(noise @ noise)
-    kurtosis = max(float(w**4 @ slopes**4) / (scatter**2 * normal) - 3.0, 0.0)
+    kurtosis = max(float(w2**2 @ slopes**4) / (scatter**2 * normal) - 3.0, 0.0)
     of_group = kurtosis * scatter**2 * np.bincount(group, noise**2, n_groups)[some] / variance**2
     widened = 1.0 + float(of_group.sum()) * degrees / (2.0 * (degrees + 1) ** 2)
     p_value = float(chi2.sf(q / widened, degrees / widened))
@@ -159,8 +159,8 @@ def spread_of_groups(
 def _effective_weight(rows: ShortRows, group: np.ndarray, n_groups: int, own_share: float) -> np.ndarray:
     """Weights (n,) under which the curvature of a group is the variance of its slope, as it is for weights of 1."""
     curvature = rows.moments(1.0, own_share)[1]
-    plain, square = (np.bincount(group, rows.weight**k * curvature, n_groups) for k in (1, 2))
-    factor = np.divide(plain, square, out=np.ones(n_groups), where=square > plain)
+    plain, square = (np.bincount(group, w * curvature, n_groups) for w in (rows.weight, squared(rows.weight)))
+    factor = np.divide(plain, square, out=np.ones(n_groups), where=square > 0)
     effective: np.ndarray = rows.weight * factor[group]
     return effective
 

@@ -1,12 +1,16 @@
-"""Predicted classes that a map which keeps the order leaves wrong, found on the rows it was fitted on.
+"""What a map that keeps the order leaves wrong beyond chance, judged on the rows it was fitted on.
 
-Of the rows with class ``j`` on top, two things can be off beyond chance:
+Of the rows with class ``j`` on top:
 
     gap       |mean confidence - accuracy|: a scale cannot separate rows whose logits the first stage has made equal
     order     the class ranked second is the label more often than the top, among the least confident rows. A map that keeps
               the order gives the top at least as much in every row, so the two can never be right on average.
 
-Unequal weights count as fewer rows of equal weight, ``(sum w)^2 / sum w^2``.
+Of all rows, if there are two classes:
+
+    rate      |mean probability - frequency| of class 1: a map that treats both classes alike cannot move it
+
+Unequal weights count as fewer rows of weight 1, ``(sum w)^2 / sum w^2``.
 """
 
 from __future__ import annotations
@@ -17,13 +21,16 @@ import numpy as np
 from scipy.special import betainc, expit, ndtri
 
 from ..arrays import to_numpy
-from ..objective.short import ShortRows
+from ..errors import CalibrationWarning, in_part_of_a_fit, warn
+from ..objective.short import ShortRows, squared
 
 # The least confident rows that are looked at: so large a share of each class.
 SHARES = (0.125, 0.25, 0.5, 1.0)
 # How often a fit that is right may be called off, by each of the two; a gap that does not matter; and how much more often than
 # the top the second class must be right to matter, among the rows where one of them is.
 _LEVEL, _SMALL_GAP, _CLEAR = 0.02, 0.03, 0.6
+# The same of the rate of class 1: it is one number, known more exactly than the gap of one class.
+_RATE_LEVEL, _SMALL_RATE = 0.01, 0.01
 
 
 @dataclass(frozen=True)
@@ -42,6 +49,20 @@ class OffClass:
             second = f"the class ranked second {100 * self.second:.1f} %"
             return f"the {self.rows} least confident rows that {right}, and {second}"
         return f"the {self.rows} rows that {right} at a mean confidence of {100 * self.confidence:.1f} %"
+
+
+@dataclass(frozen=True)
+class OffRate:
+    """Of two classes: how often class 1 is the label, and its mean probability."""
+
+    frequency: float
+    probability: float
+
+    def __str__(self) -> str:
+        return (
+            f"class 1 is the label of {100 * self.frequency:.1f} % of the rows, at a mean probability of "
+            f"{100 * self.probability:.1f} %"
+        )
 
 
 @dataclass(frozen=True)
@@ -64,9 +85,16 @@ class LowRows:
 
 
 def least_confident(
-    top: np.ndarray, confidence: np.ndarray, first: np.ndarray, second: np.ndarray, weight: np.ndarray, m: int
+    top: np.ndarray,
+    confidence: np.ndarray,
+    first: np.ndarray,
+    second: np.ndarray,
+    weight: np.ndarray,
+    square: np.ndarray,
+    m: int,
 ) -> list[LowRows]:
-    """For each of `SHARES`, the least confident rows of every class; ``first`` and ``second`` (n,) say which one is the label."""
+    """For each of `SHARES`, the least confident rows of every class; ``first`` and ``second`` (n,) say which one is the label,
+    ``square`` (n,) what a row adds to a variance."""
     order = np.lexsort((confidence, top))
     count = np.bincount(top, minlength=m)
     place = np.empty(len(top), dtype=np.intp)
@@ -78,23 +106,53 @@ def least_confident(
         highest = np.zeros(m)
         np.maximum.at(highest, g[low], confidence[low])
         rows, total, firsts, seconds, squares = (
-            np.bincount(g, x, m) for x in (low, w, w * first, w * second, w * w)
+            np.bincount(g, x, m) for x in (low, w, w * first, w * second, low * square)
         )
         found.append(LowRows(rows, total, firsts, seconds, highest, squares, low))
     return found
 
 
-def off_class(rows: ShortRows, odds: np.ndarray, n_classes: int) -> OffClass | None:
-    """The worst predicted class after a fit, by the final log-odds (n,) of the tops; None where none is off."""
-    g, w, p = rows.top_class, rows.weight, expit(odds)
-    right = to_numpy(rows.label_depth) == 0
+def what_is_off(
+    rows: ShortRows, odds: np.ndarray, n_classes: int, *, by_class: bool
+) -> OffClass | OffRate | None:
+    """What is wrong after a fit, by the final log-odds (n,) of the tops; without ``by_class``, of the rate alone."""
+    p, right = expit(odds), to_numpy(rows.label_depth) == 0
+    off = _off_class(rows, p, right, n_classes) if by_class else None
+    if off is not None or n_classes != 2:
+        return off
+    one = rows.top_class == 1
+    return off_rate(np.where(one, p, 1.0 - p), right == one, rows.weight)
+
+
+def off_rate(p: np.ndarray, hit: np.ndarray, weight: np.ndarray) -> OffRate | None:
+    """The rate of class 1, of probability ``p`` (n,), where it is off; ``hit`` (n,) says which labels it is."""
+    excess, total, square = hit - p, float(weight.sum()), squared(weight)
+    noise = np.sqrt(max(square @ (p * (1 - p)), square @ excess**2)) / total
+    if abs(weight @ excess) / total <= max(_SMALL_RATE, -ndtri(_RATE_LEVEL / 2) * noise):
+        return None
+    return OffRate(float(weight @ hit) / total, float(weight @ p) / total)
+
+
+def warn_if_off(calibrator: object, off: OffClass | OffRate | None, n_classes: int) -> None:
+    """Warn of what a calibrator leaves wrong, unless another one uses it as a part."""
+    if off is not None and not in_part_of_a_fit():
+        remedy = "BinaryMCCT" if n_classes == 2 else "StructuredMCCT"
+        warn(
+            f"{type(calibrator).__name__}: {off}. It cannot put that right; try {remedy}, which may change the order.",
+            CalibrationWarning,
+        )
+
+
+def _off_class(rows: ShortRows, p: np.ndarray, right: np.ndarray, n_classes: int) -> OffClass | None:
+    """The worst predicted class, by the confidences (n,) and which of them are right."""
+    g, w = rows.top_class, rows.weight
     count, total, correct, sure = (
         np.bincount(g, x, n_classes) for x in (np.ones(len(g)), w, w * right, w * p)
     )
     some = total > 0
     met = int(some.sum())
     excess = right - p
-    variance = np.maximum(*(np.bincount(g, w**2 * x, n_classes) for x in (p * (1 - p), excess**2)))
+    variance = np.maximum(*(np.bincount(g, squared(w) * x, n_classes) for x in (p * (1 - p), excess**2)))
     total = np.where(some, total, 1.0)
     gap = abs(correct - sure) / total
     beyond = gap + ndtri(_LEVEL / (2 * met)) * np.sqrt(variance) / total
@@ -102,7 +160,7 @@ def off_class(rows: ShortRows, odds: np.ndarray, n_classes: int) -> OffClass | N
     if beyond[j] > _SMALL_GAP:
         return OffClass(j, int(count[j]), float(sure[j] / total[j]), float(correct[j] / total[j]))
     second = ~right & (to_numpy(rows.label_depth) == to_numpy(rows.depth[:, -2]))
-    parts = least_confident(g, p, right, second, w, n_classes)
+    parts = least_confident(g, p, right, second, w, squared(w), n_classes)
     tails = np.stack([part.tail(_CLEAR) for part in parts])
     i, j = (int(x) for x in np.unravel_index(np.argmin(tails), tails.shape))
     if tails[i, j] > _LEVEL / (len(SHARES) * met):

@@ -19,7 +19,7 @@ import numpy as np
 from scipy.optimize import brentq
 
 from ..arrays import compute_dtype, to_numpy
-from ..errors import InputError
+from ..errors import InputError, part_of_a_fit
 from ..objective.cone import MIN_SCALE, RankCone
 from ..rows.interface import Rows, Source
 from ..rows.memory import ArraySource
@@ -131,10 +131,18 @@ class TemperatureScaling(ConeCalibrator):
         self.rank_map_ = RankMap(np.array([0]), scale[None], np.zeros((1, 1)))
 
 
+@part_of_a_fit()
+def best_temperature(
+    logits: np.ndarray, labels: np.ndarray, weight: np.ndarray | None, loss: str = "nll"
+) -> float:
+    """The temperature that another method begins or ends with."""
+    return TemperatureScaling(loss=loss, prior_rows=0).fit(logits, labels, weight).temperature_
+
+
 def last_scale(calibrated: np.ndarray, labels: np.ndarray, weight: np.ndarray | None) -> float:
     """The scale that is best after another method; 1 where that has left logits in no unit that can be fitted."""
     try:
-        return 1.0 / float(TemperatureScaling(prior_rows=0).fit(calibrated, labels, weight).temperature_)
+        return 1.0 / best_temperature(calibrated, labels, weight)
     except InputError:
         return 1.0
 

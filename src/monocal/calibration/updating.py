@@ -21,6 +21,7 @@ import numpy as np
 
 from ..arrays import to_numpy
 from ..errors import InputError
+from ..objective.short import squared
 from ..rows.inputs import elsewhere
 from ..validation import check_count, check_number, check_weights, ignored_rows, read_numbers
 from .folds import row_keys
@@ -92,14 +93,14 @@ class OldCalibrator:
 
 
 def effective_rows(y: Any, sample_weight: Any, ignore_index: int | None) -> float:
-    """How many rows of equal weight labels of any shape amount to, ``(sum w)^2 / sum w^2``; ignored ones are none."""
+    """How many rows of weight 1 labels of any shape amount to, ``(sum w)^2 / sum w^2``; ignored ones are none."""
     labels = np.ravel(np.asarray(to_numpy(y)))
     weight = (
         np.ones(len(labels)) if sample_weight is None else np.ravel(to_numpy(sample_weight)).astype(float)
     )
     if ignore_index is not None and len(weight) == len(labels):
         weight = weight[labels != ignore_index]
-    return float(weight.sum() ** 2 / max(float(weight @ weight), 1e-300))
+    return float(weight.sum() ** 2 / max(float(squared(weight).sum()), 1e-300))
 
 
 def old_labels(p: np.ndarray, each: int) -> tuple[np.ndarray, np.ndarray]:

@@ -25,7 +25,7 @@ from sklearn.base import clone
 
 from ..calibration import Calibrator, ConditionalMCCT
 from ..calibration.folds import deal, keys_of_logits
-from ..errors import InputError
+from ..errors import InputError, part_of_a_fit
 from ..layout import Layout
 from ..rows.top_k import TopK, TopKProbabilities
 from ..validation import check_count
@@ -147,7 +147,8 @@ def decompose(
     for k in np.unique(fold):
         held_out = fold == k
         train = ~held_out
-        own = clone(model).fit(p[train], rows.labels[train], rows.weight[train])
+        with part_of_a_fit():
+            own = clone(model).fit(p[train], rows.labels[train], rows.weight[train])
         mapped[held_out] = own.predict_proba(p[held_out])
     before, after = _losses(p, rows), _losses(mapped, rows)
     return Decomposition(

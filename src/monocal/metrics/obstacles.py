@@ -114,9 +114,8 @@ def find_obstacles(rows: Outcomes, names: Sequence[str], alpha: float) -> tuple[
     k, n = scale * largest[classes], scale * (largest[classes] + right[classes])
     tail = np.where(k > 0, betainc(np.maximum(k, 1e-300), n - k + 1, 0.5), 1.0)  # P(Binomial(n, 1/2) >= k)
     whole = np.where(largest[classes] > right[classes], np.minimum(1.0, (m - 1) * tail), 1.0)
-    lows = least_confident(
-        rows.predicted, rows.confidence, rows.label_rank == 0, rows.label_rank == 1, rows.weight, m
-    )
+    first, second = (rows.label_rank == rank for rank in (0, 1))
+    lows = least_confident(rows.predicted, rows.confidence, first, second, rows.weight, rows.weight**2, m)
     tails = np.stack([low.tail()[classes] for low in lows])
     p_value = adjusted(np.minimum(1.0, 2.0 * np.minimum(whole, len(SHARES) * tails.min(axis=0))))
     remedy = "BinaryMCCT" if m == 2 else "StructuredMCCT"

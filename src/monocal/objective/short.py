@@ -59,6 +59,15 @@ _BEYOND = 1e6
 _SMALL = 1e-30
 
 
+def squared(weight: np.ndarray) -> np.ndarray:
+    """What rows of these weights (n,) add to a variance: the squares. But a row of weight 1/k is a part of a row.
+
+    The other parts may say the same, as where a row was held out k times, so such rows count as their weights.
+    """
+    squares: np.ndarray = weight * np.maximum(weight, 1.0)
+    return squares
+
+
 @dataclass(frozen=True)
 class ShortRows:
     """Calibrated rows in double precision: on the device where the rows live, else in numpy. Below the line always in numpy."""

@@ -36,6 +36,7 @@ from ..calibration.portable import MapStep, affine_step
 from ..calibration.temperature import TemperatureScaling
 from ..errors import InputError
 from ..metrics.label_shift import chi_squared
+from ..objective.short import squared
 from ..rows.parallel import one_blas_thread
 from ..solver import ConeProblem, Expansion, Solution, minimize
 from ..validation import check_number
@@ -259,12 +260,12 @@ class PriorProblem(ConeProblem):
 
 
 def _effective_counts(predicted: np.ndarray, weight: np.ndarray, m: int) -> np.ndarray:
-    """Weighted counts of predicted classes (m,), as so many rows of equal weight as would vary as much.
+    """Weighted counts of predicted classes (m,), as so many rows of weight 1 as would vary as much.
 
-    With equal weights it is the number of rows; else ``share_j (1 - share_j) / Var(share_j)``, the least of all classes, since
+    With weights of 1 it is the number of rows; else ``share_j (1 - share_j) / Var(share_j)``, the least of all classes, since
     the weights of one class alone may be large.
     """
-    total, squares = (np.bincount(predicted, weight**k, minlength=m) for k in (1, 2))
+    total, squares = (np.bincount(predicted, w, minlength=m) for w in (weight, squared(weight)))
     share = total / total.sum()
     variance = (squares * (1.0 - 2.0 * share) + share**2 * squares.sum()) / total.sum() ** 2
     varies = (share > 0) & (share < 1)

@@ -10,7 +10,6 @@ it keeps the new order.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,7 +22,7 @@ from ..calibration.conditional import ConditionalMCCT
 from ..calibration.cone import SMALLEST
 from ..calibration.folds import splits_of
 from ..calibration.portable import MapStep
-from ..errors import CalibrationWarning, InputError
+from ..errors import InputError, part_of_a_fit
 from ..validation import check_number
 from .scaling import StructuredScaling
 
@@ -96,19 +95,17 @@ class Stacked(Calibrator):
             return [StructuredScaling(), ConditionalMCCT(by_class=False)]
         return [self.stages] if isinstance(self.stages, Calibrator) else self.stages
 
+    @part_of_a_fit()
     def _fit(self, logits: np.ndarray, labels: np.ndarray, weight: np.ndarray | None) -> None:
         check_number(self.folds, "folds", least=2, whole=True)
         stages = check_stages(self._unfitted(logits.shape[1]))
         fitted = []
         parts = splits_of(logits, weight, self.folds)
-        with warnings.catch_warnings():
-            # What one stage cannot repair is the work of the others.
-            warnings.simplefilter("ignore", CalibrationWarning)
-            for place, stage in enumerate(stages):
-                model = clone(stage).fit(logits, labels, weight)
-                fitted.append(model)
-                if place < len(stages) - 1:
-                    logits = _distinct(out_of_fold(_settled(stage, model), logits, labels, weight, parts))
+        for place, stage in enumerate(stages):
+            model = clone(stage).fit(logits, labels, weight)
+            fitted.append(model)
+            if place < len(stages) - 1:
+                logits = _distinct(out_of_fold(_settled(stage, model), logits, labels, weight, parts))
         self.stages_ = fitted
 
     def _map_steps(self) -> list[MapStep]:

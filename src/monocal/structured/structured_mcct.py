@@ -19,6 +19,7 @@ from ..calibration.conditional import ConditionalMCCT
 from ..calibration.cone import ConeCalibrator
 from ..calibration.folds import deal, keys_of_logits, splits_of
 from ..calibration.mcct import MCCT
+from ..errors import part_of_a_fit
 from ..rows.reader import Checked
 from ..validation import check_choice, check_number
 from .scaling import ROUGH, StructuredScaling, Surest, log_likelihood
@@ -93,6 +94,7 @@ class StructuredMCCT(Stacked):
         self.tol = tol
         self.max_iter = max_iter
 
+    @part_of_a_fit()
     def _fit(self, logits: np.ndarray, labels: np.ndarray, weight: np.ndarray | None) -> None:
         check_choice(self.kind, "kind", ("auto", "matrix", "vector"))
         check_number(self.folds, "folds", least=2, whole=True)
