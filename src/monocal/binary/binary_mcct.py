@@ -116,6 +116,7 @@ class BinaryMCCT(ScoreCalibrator):
     """
 
     _takes_cells = True
+    smallest_probability_ = float(np.finfo(np.float64).tiny)  # what an exported map takes for 0
 
     def __init__(
         self,
@@ -133,11 +134,6 @@ class BinaryMCCT(ScoreCalibrator):
         self.prior_rows = prior_rows
         self.tol = tol
         self.max_iter = max_iter
-
-    @property
-    def smallest_probability_(self) -> float:
-        """Below which an exported map takes a probability for 0."""
-        return float(np.finfo(np.float64).tiny)
 
     def _map_steps(self) -> list[MapStep]:
         if (

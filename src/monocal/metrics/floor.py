@@ -14,10 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import InputError
 from ..kinds import without_names
 from ..layout import Layout
 from ..validation import check_choice, check_count, check_fraction
-from .outcomes import Floats, Integers, Outcomes, read_scores
+from .outcomes import Floats, Integers, Outcomes, bin_index, equal_width_edges, read_scores
 from .within import GROUP_BINS
 
 _ROUNDING = 1e-12  # of one minus the level
@@ -96,8 +97,8 @@ def ece_floor(
         True classes; with them the observed ECE and its p-value are given.
     n_draws : int
         Draws of outcomes.
-    metric : {"ece", "top_label_ece"}
-        Which error.
+    metric : {"ece", "top_label_ece", "positive_ece"}
+        Which error: of the top class, within each predicted class, or of P(class 1) with two classes.
     n_bins : int, optional
         Its bins: 15, or 5 for each predicted class.
     level : float
@@ -138,13 +139,20 @@ def ece_floor(
     if labels is None:
         probs = without_names(probs)
         labels_or_any = np.zeros(read_scores(probs, "probs", layout)[0].lead, dtype=np.int64)
-    check_choice(metric, "metric", ("ece", "top_label_ece"))
+    check_choice(metric, "metric", ("ece", "top_label_ece", "positive_ece"))
     by_class = metric == "top_label_ece"
     n_bins = (GROUP_BINS if by_class else 15) if n_bins is None else n_bins
     rows = Outcomes.of(probs, labels_or_any, sample_weight, n_bins=n_bins, layout=layout)
+    confidence, correct = rows.confidence, rows.correct
     cell = rows.top_bin + n_bins * rows.predicted if by_class else rows.top_bin
-    correct = None if labels is None else rows.correct
-    observed, draws = ece_by_chance(rows.confidence, correct, rows.weight, cell, n_draws, seed)
+    if metric == "positive_ece":
+        if rows.n_classes != 2:
+            raise InputError(f"metric: positive_ece is of two classes, and probs has {rows.n_classes}.")
+        confidence, correct = rows.of_class(1), (rows.labels == 1).astype(np.float64)
+        cell = bin_index(confidence, equal_width_edges(n_bins))
+    observed, draws = ece_by_chance(
+        confidence, None if labels is None else correct, rows.weight, cell, n_draws, seed
+    )
     p_value = None
     if observed is not None:
         p_value = float((1 + np.count_nonzero(draws >= observed)) / (1 + n_draws))

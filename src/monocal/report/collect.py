@@ -193,11 +193,13 @@ def _sides(trial: Trial, both: Both, n_bins: int, n_boot: int, level: float, see
 
     def side(probs: np.ndarray) -> Side:
         same: dict[str, Any] = {"n_bins": n_bins, "level": level}
+        two = probs.shape[1] == 2  # then all is said of P(class 1)
+        names = [*METRICS, *(["positive_ece"] if two else [])]
         return Side(
-            evaluate(probs, trial.labels, metrics=list(METRICS), n_boot=n_boot, seed=seed, **same),
-            reliability_curve(probs, trial.labels, **same),
+            evaluate(probs, trial.labels, metrics=names, n_boot=n_boot, seed=seed, **same),
+            reliability_curve(probs, trial.labels, label=1 if two else None, **same),
             margin_curve(probs, trial.labels, margin, n_bins=margin_bins, level=level),
-            ece_floor(probs, trial.labels, seed=seed, **same),
+            ece_floor(probs, trial.labels, metric="positive_ece" if two else "ece", seed=seed, **same),
         )
 
     return side(both[0]), side(both[1])

@@ -56,11 +56,18 @@ def _asset(name: str) -> Markup:
 def _head(report: Report) -> Markup:
     rows = report.audit.all
     order = "kept" if report.audit.preserved else f"kept in {percent(1 - rows.share_inverted)}"
+    two = report.n_classes == 2
+    of_rows = "kept" if report.calibrator.preserves_ranking else "not guaranteed"
     cards = [
-        ("calibration error (ECE)", *_card(report, "ece")),
+        (
+            "calibration error (ECE)" + " of P(class 1)" * two,
+            *_card(report, "positive_ece" if two else "ece"),
+        ),
         ("NLL", *_card(report, "nll")),
         ("accuracy", *_card(report, "accuracy")),
-        ("order of the classes", order, f"{count(rows.rows)} rows audited"),
+        ("ranking of the rows (AUC)", of_rows, "by the method")
+        if two
+        else ("order of the classes", order, f"{count(rows.rows)} rows audited"),
     ]
     return join(
         el(
@@ -113,7 +120,7 @@ def _button(report: Report) -> Markup | None:
 
 def _card(report: Report, name: str) -> tuple[str, str]:
     text = from_to(*error_sections.before_and_after(report, name), shown_as(name)).replace(" % →", " →")
-    if name == "ece":
+    if name in ("ece", "positive_ece"):
         return text, f"{percent(report.after.floor.median)} if it were perfect"
     return text, error_sections.told_change(report, name)
 

@@ -56,7 +56,7 @@ def verdict(report: Report) -> Verdict:
     """Of all that was collected."""
     gain = report.changes["nll"]
     improved = gain.high < 0 and -gain.mean >= _MATTERS
-    state, headline = trust(report.before.curve, report.before.floor, improved)
+    state, headline = trust(report.before.curve, report.before.floor, improved, two=report.n_classes == 2)
     methods = report.methods
     details = [outcome(report)]
     if methods is None:
@@ -84,13 +84,16 @@ def verdict(report: Report) -> Verdict:
     return Verdict(state, headline, told, tuple(detail for detail in details if detail))
 
 
-def trust(curve: CalibrationCurve, floor: Floor, improved: bool) -> tuple[str, str]:
-    """Whether the probabilities can be trusted as they are; ``improved``: calibration clearly lowered NLL."""
+def trust(curve: CalibrationCurve, floor: Floor, improved: bool, *, two: bool = False) -> tuple[str, str]:
+    """Whether the probabilities can be trusted as they are; ``improved``: calibration clearly lowered NLL.
+
+    With two classes the curve is that of P(class 1).
+    """
     rows = count(curve.weight.sum())
     if floor.more_than_chance:
         if curve.ece < _LITTLE:
-            return "fair", f"Nearly trustworthy as it is: {_off(curve)}, more than chance, but little."
-        return "bad", f"Not trustworthy as it is: {_off(curve)}."
+            return "fair", f"Nearly trustworthy as it is: {_off(curve, two)}, more than chance, but little."
+        return "bad", f"Not trustworthy as it is: {_off(curve, two)}."
     if improved:
         return "fair", (
             f"The confidence can be trusted as far as {rows} rows can tell, but calibration clearly lowers the NLL."
@@ -104,12 +107,15 @@ def trust(curve: CalibrationCurve, floor: Floor, improved: bool) -> tuple[str, s
     return "good", f"Trustworthy as it is: on {rows} rows, indistinguishable from perfect calibration."
 
 
-def _off(curve: CalibrationCurve) -> str:
+def _off(curve: CalibrationCurve, two: bool) -> str:
     """Over-confident by 5.5 points; how far off on average where both signs occur beyond chance, or where they cancel."""
     gap = curve.mean_confidence - curve.mean_accuracy
     signs = {stretch.gap > 0 for stretch in curve.stretches()}
     if signs == {gap > 0} or (not signs and abs(gap) >= 0.5 * curve.ece):
-        return f"{direction(gap)} by {points(gap)}"
+        how = f"P(class 1) is too {'high' if gap > 0 else 'low'}" if two else direction(gap)
+        return f"{how} by {points(gap)}"
+    if two:
+        return f"P(class 1) is off by {points(curve.ece)} on average, too high here and too low there"
     return f"off by {points(curve.ece)} on average, over-confident here and under-confident there"
 
 
