@@ -90,7 +90,9 @@ def test_check_estimator(calibrator):
 
 
 @pytest.mark.filterwarnings("ignore::monocal.OrderWarning")  # of the published procedure
-@pytest.mark.filterwarnings("ignore::monocal.CalibrationWarning")  # the columns of these checks are no scores of classes
+@pytest.mark.filterwarnings(
+    "ignore::monocal.CalibrationWarning"
+)  # the columns of these checks are no scores of classes
 @pytest.mark.parametrize("calibrator", CALIBRATORS, ids=repr)
 def test_the_failures_are_of_the_data_alone(calibrator, monkeypatch):
     def one_more_column(estimator, X, **rest):
