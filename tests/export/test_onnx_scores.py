@@ -195,6 +195,9 @@ ESTIMATORS = [
 ]
 
 
+@pytest.mark.filterwarnings(
+    "ignore::monocal.CalibrationWarning"
+)  # the rate of two classes is off, and stays so
 @pytest.mark.parametrize("load", [load_iris, load_breast_cancer])
 @pytest.mark.parametrize("estimator", ESTIMATORS, ids=lambda e: type(e).__name__)
 def test_a_calibrated_classifier_exports_itself(estimator, load):
@@ -229,6 +232,9 @@ def test_other_forms_of_the_exported_classifier(tmp_path):
     np.testing.assert_allclose(s.run(["probabilities"], feed)[0], named.predict_proba(frame), atol=1e-5)
 
 
+@pytest.mark.filterwarnings(
+    "ignore::monocal.CalibrationWarning"
+)  # the rate of two classes is off, and stays so
 def test_a_graph_that_computes_something_else_is_refused():
     """skl2onnx gives twice the decision values of this one as its log-odds."""
     X, y = load_breast_cancer(return_X_y=True)
