@@ -90,7 +90,7 @@ class MultilabelMCCT(ScoreCalibrator):
     >>> Y[:100, 1] = -1
     >>> cal = mc.MultilabelMCCT(input="scores").fit(scores, Y)
     >>> cal.predict_proba(np.ones((1, 3))).round(2)
-    array([[0.7 , 0.48, 0.02]])
+    array([[0.68, 0.52, 0.03]])
     >>> cal.n_labels_
     3
     """
