@@ -1,12 +1,13 @@
 """Two classes, one score: every method on the sets of a folder, fitted on their calibration rows and judged on the others.
 
     python benchmarks/binary.py [--data ../shared/binary] [--rows 20 50 100 300] [--all-methods]
-                                [--by-set] [--coverage] [--docs]
+                                [--by-set] [--coverage] [--multilabel] [--docs]
 
 Sets are .npz files with ``s_cal``, ``y_cal``, ``s_test``, ``y_test`` and ``kind`` ("decision", "probability"), and perhaps
 ``group_*`` (a category) and ``token_*`` (a second score). Prints Markdown tables: mean NLL, Brier score and ECE of P(class 1)
 (15 bins of equal mass), the largest change of AUC, the largest NLL above the best method of a set, and the share of sets on which
 a method is worse than doing nothing; at full size, and with few rows (means over draws). "Nothing" takes scores as log-odds.
+Files with ``p_cal``, ``p_test`` (n, L) and ``y_*`` of the same shape hold many labels: ``--multilabel`` is about these alone.
 """
 
 from __future__ import annotations
@@ -111,15 +112,19 @@ METHODS: dict[str, Callable[[Set], np.ndarray]] = {
 ON_REQUEST = {"StructuredMCCT": _of_classes(mc.StructuredMCCT)}
 
 
+def losses(p: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """NLL, Brier score and ECE in %."""
+    q = np.clip(p, _LEAST, 1 - _LEAST)
+    nll = -np.mean(np.where(y == 1, np.log(q), np.log1p(-q)))
+    bins = np.array_split(np.argsort(p, kind="stable"), _BINS)
+    ece = sum(abs(p[b].sum() - y[b].sum()) for b in bins if len(b)) / len(y)
+    return np.array([nll, np.mean((p - y) ** 2), 100 * ece])
+
+
 def measures(p: np.ndarray, one: Set) -> np.ndarray:
     """NLL, Brier score, ECE in %, and change of AUC."""
     s, y = one.test
-    q = np.clip(p, _LEAST, 1 - _LEAST)
-    nll = -np.mean(np.where(y == 1, np.log(q), np.log1p(-q)))
-    order = np.argsort(p, kind="stable")
-    bins = np.array_split(order, _BINS)
-    ece = sum(abs(p[b].sum() - y[b].sum()) for b in bins if len(b)) / len(y)
-    return np.array([nll, np.mean((p - y) ** 2), 100 * ece, abs(roc_auc_score(y, p) - roc_auc_score(y, s))])
+    return np.append(losses(p, y), abs(roc_auc_score(y, p) - roc_auc_score(y, s)))
 
 
 def results(sets: list[Set], methods: dict[str, Callable[[Set], np.ndarray]]) -> np.ndarray:
@@ -235,6 +240,47 @@ def coverage(level: float = 0.9, draws: int = 20) -> str:
     return pages.table([f"% covered of {100 * level:.0f} %", *(f"{n:,} rows" for n in sizes)], rows)
 
 
+def by_label(make: Callable[..., Any]) -> Callable[..., np.ndarray]:
+    """A method for one score, fitted to each label alone; one of a single class gets Laplace's rule of succession."""
+
+    def fit(p: np.ndarray, y: np.ndarray, new: np.ndarray) -> np.ndarray:
+        result = np.tile((y.sum(axis=0) + 1) / (len(y) + 2), (len(new), 1))
+        for i in np.flatnonzero(y.any(axis=0) & ~y.all(axis=0)):
+            result[:, i] = make(input="probabilities").fit(p[:, i], y[:, i]).predict_proba(new[:, i])
+        return result
+
+    return fit
+
+
+MANY_LABELS: dict[str, Callable[..., np.ndarray]] = {
+    "nothing": lambda p, y, new: new,
+    "Platt by label": by_label(mc.PlattScaling),
+    "BinaryMCCT by label": by_label(mc.BinaryMCCT),
+    "MultilabelMCCT": lambda p, y, new: mc.MultilabelMCCT(input="probabilities").fit(p, y).predict_proba(new),
+}
+
+
+def many_labels(folder: Path, size: int = 300, draws: int = 5) -> str:
+    """NLL, and the mean over labels of ECE, of all rows and of a few."""
+    rows: list[list[str]] = []
+    for path in sorted(folder.glob("multilabel_*.npz")):
+        with np.load(path) as file:
+            p, y, new, truth = (file[k].astype(np.float64) for k in ("p_cal", "y_cal", "p_test", "y_test"))
+        few = [np.random.default_rng([size, i]).choice(len(p), size, replace=False) for i in range(draws)]
+        for name, fit in MANY_LABELS.items():
+            cells = []
+            for parts in ([np.arange(len(p))], few):
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    results = [fit(p[part], y[part], new) for part in parts]
+                found = [losses(q[:, i], truth[:, i]) for q in results for i in range(q.shape[1])]
+                nll, _, ece = np.mean(found, axis=0)
+                cells += [f"{nll:.4f}", f"{ece:.2f}"]
+            rows.append([path.stem, name, *cells])
+    head = ["set", "method", "NLL", "ECE %", f"NLL, {size} rows", f"ECE %, {size} rows"]
+    return pages.table(head, rows, words=2)
+
+
 def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("--data", type=Path, default=DATA, help="folder of sets")
@@ -243,8 +289,17 @@ def main() -> None:
     parser.add_argument("--all-methods", action="store_true", help="StructuredMCCT as well, which is slow")
     parser.add_argument("--by-set", action="store_true", help="NLL of every set")
     parser.add_argument("--coverage", action="store_true", help="coverage of intervals, a few minutes")
-    parser.add_argument("--docs", action="store_true", help=f"write the first table into {PAGE}")
+    parser.add_argument("--multilabel", action="store_true", help="the sets of many labels, and nothing else")
+    parser.add_argument(
+        "--docs", action="store_true", help=f"write the first table, or that of many labels, into {PAGE}"
+    )
     options = parser.parse_args()
+    if options.multilabel:
+        labels = many_labels(options.data)
+        print(labels)
+        if options.docs:
+            pages.write_into(PAGE, "labels", labels)
+        return
     sets = [one for one in map(Set.read, sorted(options.data.glob("*.npz"))) if one is not None]
     methods = METHODS | (ON_REQUEST if options.all_methods else {})
     found = results(sets, methods)

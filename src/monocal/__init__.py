@@ -19,6 +19,7 @@ _PUBLIC = {
     "MCCTInverse": "monocal.calibration",
     "ConditionalMCCT": "monocal.calibration",
     "BinaryMCCT": "monocal.binary",
+    "MultilabelMCCT": "monocal.binary",
     "PlattScaling": "monocal.binary",
     "BetaCalibration": "monocal.binary",
     "VennAbers": "monocal.binary",

@@ -165,7 +165,10 @@ def fingerprint(X: Any, y: Any, sample_weight: Any = None, *, layout: Layout = R
     step = max(1, _BLOCK // max(1, values[:1].nbytes))
     for start in range(0, len(values), step):
         digest.update(np.ascontiguousarray(values[start : start + step]).data)
-    labels = np.ascontiguousarray(to_numpy(y), dtype=np.int64)
+    labels = to_numpy(y)
+    if labels.dtype.kind == "f":
+        labels = np.where(np.isnan(labels), -1, labels)  # not labelled, as -1 is
+    labels = np.ascontiguousarray(labels, dtype=np.int64)
     digest.update(labels.data)
     if sample_weight is not None:
         digest.update(np.ascontiguousarray(to_numpy(sample_weight), dtype=np.float64).data)
@@ -174,7 +177,8 @@ def fingerprint(X: Any, y: Any, sample_weight: Any = None, *, layout: Layout = R
     n_classes = values.shape[-1 if in_rows else layout.class_axis]
     if layout.ignore_index is not None:
         labels = labels[labels != layout.ignore_index]
-    if n_classes <= _MOST_COUNTED and ((labels >= 0) & (labels < n_classes)).all():
+    one_score_each = labels.shape == values.shape
+    if not one_score_each and n_classes <= _MOST_COUNTED and ((labels >= 0) & (labels < n_classes)).all():
         found["label_counts"] = np.bincount(labels.ravel(), minlength=n_classes).tolist()
     return found
 

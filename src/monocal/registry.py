@@ -16,7 +16,7 @@ from .baselines.isotonic import IsotonicCalibration
 from .baselines.parameterized_temperature import ParameterizedTemperatureScaling
 from .baselines.scaling_binning import ScalingBinning
 from .baselines.spline import SplineCalibration
-from .binary import BetaCalibration, BinaryMCCT, PlattScaling, VennAbers
+from .binary import BetaCalibration, BinaryMCCT, MultilabelMCCT, PlattScaling, VennAbers
 from .calibration.base import Calibrator
 from .calibration.conditional import ConditionalMCCT
 from .calibration.mcct import MCCT, MCCTInverse
@@ -42,6 +42,8 @@ class CalibratorInfo:
     reference : str
     one_score : bool
         Whether it calibrates one score of two classes and keeps the order of the rows, rather than rows of classes.
+    multilabel : bool
+        Whether it calibrates a score for each of many labels, any number of which a row may have.
     published : bool
         Run as in the paper that compared it, for reproduction; not the best this method can do.
 
@@ -63,6 +65,7 @@ class CalibratorInfo:
     reference: str
     published: bool
     one_score: bool
+    multilabel: bool
     _make: Callable[[], Calibrator] = field(repr=False)
 
     def make(self) -> Calibrator:
@@ -127,16 +130,21 @@ _ONE_SCORE: tuple[tuple[str, Callable[[], Calibrator], str], ...] = (
     ("Beta", BetaCalibration, "Kull, Silva Filho, Flach (2017), AISTATS"),
     ("Venn-Abers", VennAbers, "Vovk, Petej (2014), UAI"),
 )
+_MULTILABEL: tuple[tuple[str, Callable[[], Calibrator], str], ...] = (
+    ("Multilabel MCCT", MultilabelMCCT, "monocal"),
+)
 _NEED_TORCH = (ParameterizedTemperatureScaling, IntraOrderPreserving)
 
 
-def calibrators(*, one_score: bool = False) -> list[CalibratorInfo]:
+def calibrators(*, one_score: bool = False, multilabel: bool = False) -> list[CalibratorInfo]:
     """Every method, with its guarantees, the extras it needs, and where it comes from.
 
     Parameters
     ----------
     one_score : bool
         Those that calibrate one score of two classes, in place of those for rows of any number of classes.
+    multilabel : bool
+        Those that calibrate a score for each of many labels.
 
     Returns
     -------
@@ -149,7 +157,8 @@ def calibrators(*, one_score: bool = False) -> list[CalibratorInfo]:
     ['TS', 'TS MSE', 'ETS', 'ETS MSE']
     """
     found = []
-    for name, make, reference in _ONE_SCORE if one_score else _METHODS:
+    table = _MULTILABEL if multilabel else _ONE_SCORE if one_score else _METHODS
+    for name, make, reference in table:
         made = make()
         found.append(
             CalibratorInfo(
@@ -160,7 +169,8 @@ def calibrators(*, one_score: bool = False) -> list[CalibratorInfo]:
                 extras=("torch",) if isinstance(made, _NEED_TORCH) else (),
                 reference=reference,
                 published=name.endswith("published"),
-                one_score=one_score,
+                one_score=one_score and not multilabel,
+                multilabel=multilabel,
                 _make=make,
             )
         )

@@ -208,6 +208,16 @@ def quantile_knots(x: np.ndarray, weight: np.ndarray, intervals: int) -> tuple[n
     return np.unique(ordered[np.minimum(at, len(x) - 1)]), False
 
 
+def informative_knots(
+    x: np.ndarray, share: np.ndarray, p: np.ndarray, intervals: int
+) -> tuple[np.ndarray, bool]:
+    """`quantile_knots`, half by rows and half by Fisher information at probabilities ``p``."""
+    information = share * np.maximum(
+        p * (1.0 - p), 1e-200
+    )  # some, where all probabilities are exactly 0 or 1
+    return quantile_knots(x, 0.5 * information / information.sum() + 0.5 * share, intervals)
+
+
 def ramp_ends(n_knots: int, few: bool) -> tuple[np.ndarray, np.ndarray]:
     """Knots where each ramp begins and ends, by number."""
     pairs = set()
@@ -284,12 +294,10 @@ class Score:
             tried.append((Line.of(standard.z, targets, share, first), softness, standard))
         line, softness, standard = min(tried, key=lambda one: one[0].loss)
         p = sigmoid(line.coefficients[0] + line.coefficients[1] * standard.z)
-        information = share * p * (1.0 - p)
         positive = float(weight @ labels)
         rarer = min(positive, total - positive)
         intervals = int(np.clip(_INTERVALS * (rarer / _FEW_ROWS) ** (1 / 3), _INTERVALS, _MOST_INTERVALS))
-        measure = 0.5 * information / information.sum() + 0.5 * share
-        knots, few = quantile_knots(standard.z, measure, intervals)
+        knots, few = informative_knots(standard.z, share, p, intervals)
         place = knots * standard.sd + standard.mean
         knots = knots[np.concatenate([[True], np.diff(place) > 0])]
         return cls(softness, standard, knots, *ramp_ends(len(knots), few), line, _FEW_VALUES if few else 1.0)

@@ -317,7 +317,7 @@ class BinaryMCCT(ScoreCalibrator):
     def _log_odds(self, scores: list[Any], xp: Any) -> Any:
         total: Any = None
         for score, one in zip(scores, self.maps_, strict=True):
-            f = _fast(score, one) if type(score) is np.ndarray else apply(score, one, xp)
+            f = evaluate_map(score, one, xp)
             total = f if total is None else total + f
         return total
 
@@ -357,10 +357,10 @@ class BinaryMCCT(ScoreCalibrator):
                 )
 
 
-def _fast(score: np.ndarray, one: ScoreMap) -> np.ndarray:
-    """`apply` of numpy arrays: in parts, with a table in place of a search where there are many scores."""
-    if len(score) <= 4096:
-        return apply(score, one, np)
+def evaluate_map(score: Any, one: ScoreMap, xp: Any) -> Any:
+    """`apply`; of many scores of numpy in parts, with a table in place of a search."""
+    if type(score) is not np.ndarray or len(score) <= 4096:
+        return apply(score, one, xp)
     locate = _table(one.knots)
     return blockwise(lambda part: apply(part, one, np, locate), score)
 

@@ -400,7 +400,7 @@ class ScoreCalibrator(Calibrator):
             return self._on_block(X, method, self._codes(None))
         if is_dask(X) or hasattr(X, "to_dask_array"):
             return self._on_dask(X, method, context)
-        if hasattr(X, "columns") and len(X.columns) and type(X).__module__.startswith("pandas"):
+        if hasattr(X, "columns") and len(X.columns) and type(X).__module__.startswith(("pandas", "polars")):
             validate_data(self, X, reset=False, skip_check_array=True)
         kind = kind_of(X)
         values = kind.array(X)
@@ -443,7 +443,7 @@ class ScoreCalibrator(Calibrator):
             return f
         if method == "predict":
             second = to_numpy(f > 0)
-            return _labels_like(self.labels_, second, values)
+            return labels_like(self.labels_, second, values)
         return self._formed(f, values, method, xp)
 
     def _result(self, values: Any, method: str, codes: np.ndarray | None) -> Any:
@@ -574,7 +574,7 @@ def _on_chunk(calibrator: ScoreCalibrator, method: str, X: np.ndarray) -> Any:
     return calibrator._on_block(X, method, None)
 
 
-def _labels_like(labels: np.ndarray, second: np.ndarray, values: Any) -> Any:
+def labels_like(labels: np.ndarray, second: np.ndarray, values: Any) -> Any:
     chosen = labels[second.astype(np.intp)]
     if is_torch(values) and labels.dtype.kind in "iubf":
         return array_namespace(values).asarray(chosen, device=values.device)

@@ -19,7 +19,7 @@ from ..rows.context import Column, ContextReader
 from ..solver import Solution, Status, Step
 
 _TYPES: tuple[type, ...] = (
-    *(one.cls for one in calibrators() + calibrators(one_score=True)),
+    *(one.cls for one in calibrators() + calibrators(one_score=True) + calibrators(multilabel=True)),
     *(Effect, ScoreIsotonic, ScoreMap),
     *(Published, CalibratedClassifier, CalibratedModel, RankMap, Ramp, RampFactors, Adjustment, GroupScales),
     *(Column, ContextReader, Solution, Status, Step),
