@@ -44,9 +44,8 @@ from ..errors import InputError
 from ..ranks.ranked import LARGEST
 from .statistics import STATISTICS, log_odds
 
+# Logits are measured from the top of the row, where half precision has its digits: the largest is 0.
 PROBABILITIES, LOGITS, LOGS = "probabilities", "logits", "logs"
-# Logits whose largest is 0.
-FROM_TOP = "logits from the top"
 # Precision and least normal number.
 _LIMITS = {"float32": (2.0**-23, 2.0**-126), "float64": (2.0**-52, 2.0**-1022)}
 # Beyond so many classes sums on the host are in double precision.
@@ -85,15 +84,12 @@ class MapRows:
         Largest 0 where ``lower`` is given; -inf where a class is masked.
     lower : array of bool, or None
         Which classes lie below the top of the step's input, where the step keeps the order.
-    highest : callable, or None
-        Gives the logit (n,) of the top that ``f`` is measured from.
     restore : callable
         Brings an array like ``f`` back to (n, m).
     """
 
     f: Any
     lower: Any = None
-    highest: Callable[[], Any] | None = None
     restore: Callable[[Any], Any] | None = None
 
 
@@ -169,7 +165,7 @@ def apply(
     eps, tiny = narrow or _LIMITS[str(z.dtype).rpartition(".")[2]]
     for number, (name, arrays, static) in enumerate(steps, 1):
         rows = FUNCTIONS[name](z, arrays, static, xp, context)
-        f = _finished(rows, output if number == len(steps) else FROM_TOP, xp, eps, tiny)
+        f = _finished(rows, output if number == len(steps) else LOGITS, xp, eps, tiny)
         z = xp.permute_dims(f, (1, 0)) if rows.restore is None else rows.restore(f)
     return z
 
@@ -186,9 +182,6 @@ def _finished(rows: MapRows, output: str, xp: Any, eps: float, tiny: float) -> A
         f = e * top
     elif output == LOGS:
         top = -xp.log(_sum(xp.exp(f), xp))
-        f = f + top
-    elif output == LOGITS and rows.highest is not None:
-        top = rows.highest()
         f = f + top
     if lower is None:
         return f
@@ -247,14 +240,14 @@ def scale_map(z: Any, a: dict[str, Any], s: dict[str, Any], xp: Any, context: An
     """One weight for all classes of all rows: only the top matters."""
     x = xp.permute_dims(z, (1, 0))
     v = xp.max(x, axis=0) - x
-    w, b = a["steps"][0, 0, 0], a["steps"][0, 1, 0]
+    w = a["steps"][0, 0, 0]
     if xp is HOST and np.count_nonzero(v <= LARGEST) == v.size:
         f = v * -w
     else:
         masked = xp.isinf(x)
         v = xp.where(masked, _filled(v, 0.0, xp), xp.clip(v, max=LARGEST))
         f = xp.where(masked, _filled(v, -math.inf, xp), -(v * w))
-    return MapRows(f, v > 0, lambda: xp.max(v, axis=0) * w + b)
+    return MapRows(f, v > 0)
 
 
 def rank_map(z: Any, a: dict[str, Any], s: dict[str, Any], xp: Any, context: Any) -> MapRows:
@@ -269,22 +262,20 @@ def rank_map(z: Any, a: dict[str, Any], s: dict[str, Any], xp: Any, context: Any
         v = xp.where(masked, _filled(v, 0.0, xp), xp.clip(v, max=LARGEST))
     whole = masked is None and r == v.shape[0]
     height = v[-1, ...] if whole else xp.max(v[:r, ...], axis=0)
-    g, highest = _below_top(v, height, masked, a, s, xp)
+    g = _below_top(v, height, masked, a, s, xp)
     lower = v > 0
     if masked is not None:
         g = xp.where(masked, _filled(g, 0.0, xp), g)
     if s["adjustment"] is not None:
-        g, highest = _second_stage(g, highest, lower, index, masked, a, s["adjustment"], xp, context)
+        g = _second_stage(g, lower, index, masked, a, s["adjustment"], xp, context)
     f = -g
     if masked is not None:
         f = xp.where(masked, _filled(f, -math.inf, xp), f)
-    return MapRows(f, lower, highest, lambda y: _restored(y, index, z.shape[1], xp))
+    return MapRows(f, lower, lambda y: _restored(y, index, z.shape[1], xp))
 
 
-def _below_top(
-    v: Any, height: Any, masked: Any, a: dict[str, Any], s: dict[str, Any], xp: Any
-) -> tuple[Any, Callable[[], Any]]:
-    """How far calibrated logits lie below the top (L, n), and the logit of the top (n,)."""
+def _below_top(v: Any, height: Any, masked: Any, a: dict[str, Any], s: dict[str, Any], xp: Any) -> Any:
+    """How far calibrated logits lie below the top (L, n)."""
     r = s["n_ranks"]
     psi = None
     if s["n_factors"] > 1:
@@ -299,7 +290,7 @@ def _below_top(
         # Not a matrix product, whose rounding depends on how many rows it is given.
         steps = xp.sum(a["steps"][1:, :, :, None] * psi[:, None, None, :], axis=0) + steps
     if not s["n_jumps"]:
-        return v * steps[0, 0, ...], lambda: height * steps[0, 0, ...] + steps[1, 0, ...]
+        return v * steps[0, 0, ...]
     by_rank = xp.take(_running_sum(steps, xp, axis=1), a["piece"], axis=1)
     w, b = by_rank[0, ...], by_rank[1, ...]
     ranked = v[:r, ...]
@@ -309,9 +300,7 @@ def _below_top(
     if s["bias_jumps"]:
         rise = rise + (b[:-1, ...] - b[1:, ...])
     g = xp.concat([v[:1, ...], _running_sum(rise, xp)], axis=0)
-    return _level_ties(
-        g, lambda: height * w[0, ...] + b[0, ...], v, height, masked, w[-1, ...], r - a["jumps"], xp
-    )
+    return _level_ties(g, v, height, masked, w[-1, ...], r - a["jumps"], xp)
 
 
 def ramps_of(values: list[Any], a: dict[str, Any], prefix: str, v: Any, xp: Any) -> Any:
@@ -335,9 +324,7 @@ def _running_sum(x: Any, xp: Any, axis: int = 0) -> Any:
     return total.cummax(dim=axis).values if getattr(x, "is_cuda", False) else total
 
 
-def _level_ties(
-    g: Any, highest: Callable[[], Any], v: Any, height: Any, masked: Any, w_low: Any, jumps: Any, xp: Any
-) -> tuple[Any, Callable[[], Any]]:
+def _level_ties(g: Any, v: Any, height: Any, masked: Any, w_low: Any, jumps: Any, xp: Any) -> Any:
     """Tied ranks share the mean of theirs, and the tail goes on where the lowest rank ends, with its weight."""
     r = g.shape[0]
     low, ranked = g[-1, ...], v[:r, ...]
@@ -348,7 +335,7 @@ def _level_ties(
         few = jumps.shape[0] * r <= _FEW_PAIRS and str(g.dtype).endswith("float32")
         g = _means_at_jumps(g, ranked, jumps, xp) if few else _means_of_runs(g, ranked, xp)
     if v.shape[0] == r:
-        return (g - g[0, ...], lambda: highest() - g[0, ...]) if tied else (g, highest)
+        return g - g[0, ...] if tied else g
     tail = v[r:, ...]
     beyond_low = low + w_low * (tail - height)
     if tied:
@@ -362,7 +349,7 @@ def _level_ties(
         of_group = xp.max(xp.where(lowest, g, _filled(g, 0.0, xp)), axis=0)
         beyond_low = xp.where(equal, of_group, beyond_low)
     # The top may itself be a group that a jump falls into.
-    return xp.concat([g, beyond_low], axis=0) - g[0, ...], lambda: highest() - g[0, ...]
+    return xp.concat([g, beyond_low], axis=0) - g[0, ...]
 
 
 def _means_at_jumps(g: Any, v: Any, jumps: Any, xp: Any) -> Any:
@@ -399,7 +386,6 @@ def _means_of_runs(g: Any, v: Any, xp: Any) -> Any:
 
 def _second_stage(
     g: Any,
-    highest: Callable[[], Any],
     lower: Any,
     index: Any,
     masked: Any,
@@ -407,8 +393,8 @@ def _second_stage(
     s: dict[str, Any],
     xp: Any,
     context: Any,
-) -> tuple[Any, Callable[[], Any]]:
-    """``g' = W g + A`` below the top, and the logit of the top: see `calibration.adjustment`."""
+) -> Any:
+    """``g' = W g + A`` below the top: see `calibration.adjustment`."""
     shared = None
     if g.shape[0] > 1:
         shared = ~lower[1, ...] if masked is None else ~(lower[1, ...] | masked[1, ...])
@@ -431,7 +417,7 @@ def _second_stage(
         lift = xp.where(shared, _filled(lift, 0.0, xp), lift)
     weight = weight if scale is None else weight * scale
     g = g * weight
-    return xp.where(lower, g + lift, g), lambda: highest() * weight + lift
+    return xp.where(lower, g + lift, g)
 
 
 def of_context(

@@ -77,7 +77,7 @@ class LogitsProcessor:
         if next(self.module.buffers()).device != scores.device:
             self.module.to(scores.device)
             self._graphs.clear()
-        function = self.module.log_probabilities if self.normalize else self.module.logits_from_top
+        function = self.module.log_probabilities if self.normalize else self.module.transform
         if not self._in_graph(scores):
             result: torch.Tensor = function(scores)
             return result

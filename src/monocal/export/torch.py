@@ -24,7 +24,6 @@ import torch
 from array_api_compat import torch as standard
 
 from ..calibration.portable import (
-    FROM_TOP,
     HOST,
     LOGITS,
     LOGS,
@@ -81,7 +80,6 @@ _MEANING = "_extra_state"
 _MODES = {
     PROBABILITIES: triton_map.PROBABILITIES,
     LOGITS: triton_map.LOGITS,
-    FROM_TOP: triton_map.LOGITS,
     LOGS: triton_map.LOGS,
 }
 _BY_RANK = ("scale", "ranks")
@@ -263,12 +261,8 @@ class CalibratorModule(torch.nn.Module):
         return self._run(logits, context, PROBABILITIES)
 
     def transform(self, logits: torch.Tensor, context: torch.Tensor | None = None) -> torch.Tensor:
-        """Calibrated logits, -inf where a class is masked; their softmax is the result of a call."""
+        """Calibrated logits, 0 at the top and -inf where a class is masked; their softmax is the result of a call."""
         return self._run(logits, context, LOGITS)
-
-    def logits_from_top(self, logits: torch.Tensor, context: torch.Tensor | None = None) -> torch.Tensor:
-        """The same with the largest at 0, where half precision has its digits."""
-        return self._run(logits, context, FROM_TOP)
 
     def log_probabilities(self, logits: torch.Tensor, context: torch.Tensor | None = None) -> torch.Tensor:
         """Logarithms of the calibrated probabilities, -inf where a class is masked."""
