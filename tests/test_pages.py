@@ -35,7 +35,7 @@ def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
         "monocal.report.selection.TimedTrial.judge", lambda self, method, seconds: self._trial.judge(method)
     )
 
-    def few(kind="logits", **rest):
+    def few(kind="logits", n_classes=3, **rest):
         return {"temperature scaling": mc.TemperatureScaling(input=kind)}
 
     for place in ("monocal.report.selection", "monocal.report"):

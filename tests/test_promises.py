@@ -18,7 +18,7 @@ NOTE = re.compile(r"^\[\^([\w-]+)\]: (.+)$", re.MULTILINE)
 NOTES = dict(NOTE.findall(GUARANTEES))
 MARK = re.compile(r'\[✓\]\(([\w/.]+) "(\w+)"\)')
 TEST = re.compile(r"`(tests/[\w/.]+)::(\w+)`")
-EXPLAINS = ("*Why:*", "| field |", "|---", "| ---")
+EXPLAINS = ("*Why:*", "*Jumps at ties.*", "| field |", "|---", "| ---")
 NAMED = sorted({test for note in NOTES.values() for test in TEST.findall(note)} | set(MARK.findall(README)))
 
 
