@@ -253,8 +253,10 @@ def test_forgetting_and_changing_the_context_is_refused(fitted):
         mc.ConditionalMCCT(by_class="yes").fit(z, y)
     with pytest.raises(InputError, match="unlike those before"):
         mc.ConditionalMCCT().fit(lambda: iter([(z, y, np.ones((20, 1))), (z, y)]))
-    with pytest.raises(TypeError):
+    with pytest.raises(InputError, match=r"MCCT takes no context\. ConditionalMCCT does"):
         mc.MCCT().fit(z, y, context=context)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'contexts'"):
+        mc.MCCT().fit(z, y, contexts=context)
 
 
 # scikit-learn.
@@ -286,8 +288,11 @@ def test_a_calibrated_classifier_passes_the_context_on():
     with pytest.raises(InputError, match="context is missing"):
         model.predict_proba(X)
     assert model.score(X, y, context=ward) > 0.7
-    with pytest.raises(InputError, match="MCCT takes none"):
-        mc.CalibratedClassifier(LogisticRegression()).fit(X, y, context=ward)
+    # The default of two classes takes a context, that of three does not.
+    binary = mc.CalibratedClassifier(LogisticRegression()).fit(X, y, context=ward)
+    assert binary.calibrator_.context_.columns[0].categories == (0, 1, 2)
+    with pytest.raises(InputError, match=r"context: MCCT takes none\. Use method='conditional'"):
+        mc.CalibratedClassifier(LogisticRegression()).fit(X, rng.integers(0, 3, 600), context=ward)
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         mc.CalibratedClassifier(LogisticRegression(), method="conditional").fit(X, y, context=np.zeros(700))
     z, labels, context = uneven(n=300)

@@ -29,12 +29,14 @@ PADDED_LABELS = np.where(HIDDEN, -100, LABELS).reshape(N, H, W)
 KEPT = ROWS[~HIDDEN], LABELS[~HIDDEN]
 HOW = {"class_axis": 1, "ignore_index": -100}
 
-# Every public function of probabilities and labels takes the two keywords.
+# Every public function of probabilities and labels takes the two keywords; but the promise of a review rule needs independent
+# rows, which the pixels of an image are not.
 FUNCTIONS = [
     name
     for name in metrics.__all__
     if inspect.isfunction(getattr(metrics, name))
     and list(inspect.signature(getattr(metrics, name)).parameters)[:2] == ["probs", "labels"]
+    and name != "review_rule"
 ]
 
 
