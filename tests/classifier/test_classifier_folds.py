@@ -3,7 +3,7 @@
 import numpy as np
 import pandas
 import pytest
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import (
@@ -14,6 +14,7 @@ from sklearn.model_selection import (
     StratifiedKFold,
     cross_val_predict,
 )
+from sklearn.naive_bayes import GaussianNB
 from sklearn.svm import LinearSVC
 from sklearn.tree import DecisionTreeClassifier
 
@@ -135,6 +136,28 @@ def test_an_ensemble_whose_members_lack_classes():
     with pytest.warns(UserWarning, match="No member of the ensemble has seen the class 'd'"):
         once.fit(X, y)
     assert (once.predict_proba(X)[:, 3] == 0).all()
+
+
+@pytest.mark.parametrize("estimator", [LinearSVC(), GaussianNB()])
+def test_two_classes_of_which_the_calibration_rows_have_one(estimator):
+    rng = np.random.default_rng(0)
+    y = np.repeat([0, 1], 60)
+    X = rng.normal(size=(120, 3)) + y[:, None]
+    one_class = pytest.warns(mc.CalibrationWarning, match="class 1 is the label of .* give rows of both")
+    with one_class:
+        model = mc.CalibratedClassifier(estimator, cv=KFold(3), ensemble=True).fit(X, y)
+    kinds = [type(member.calibrators[0]) for member in model.calibrated_classifiers_]
+    assert kinds == [mc.MCCT, mc.BinaryMCCT, mc.MCCT]
+    p = model.predict_proba(X)
+    np.testing.assert_allclose(p.sum(axis=1), 1)
+    assert (p > 0).all()
+    fitted = clone(estimator).fit(X, y)
+    prefit = mc.CalibratedClassifier(fitted, cv="prefit")
+    for rows, weight in ((slice(60), None), (slice(None), 1.0 - y)):
+        with one_class:
+            prefit.fit(X[rows], y[rows], sample_weight=weight)
+        assert isinstance(prefit.calibrator_, mc.MCCT)
+        np.testing.assert_array_equal(prefit.predict(X), fitted.predict(X))
 
 
 def test_an_ensemble_with_weights_context_and_a_frame(problem):

@@ -137,10 +137,10 @@ def warn_if_off(calibrator: object, off: OffClass | OffRate | None, n_classes: i
     """Warn of what a calibrator leaves wrong, unless another one uses it as a part."""
     if off is not None and not in_part_of_a_fit():
         remedy = "BinaryMCCT" if n_classes == 2 else "StructuredMCCT"
-        warn(
-            f"{type(calibrator).__name__}: {off}. It cannot put that right; try {remedy}, which may change the order.",
-            CalibrationWarning,
-        )
+        advice = f"It cannot put that right; try {remedy}, which may change the order."
+        if isinstance(off, OffRate) and not 1e-12 < off.frequency < 1 - 1e-12:
+            advice = "One class alone says nothing of the other: give rows of both."
+        warn(f"{type(calibrator).__name__}: {off}. {advice}", CalibrationWarning)
 
 
 def _off_class(rows: ShortRows, p: np.ndarray, right: np.ndarray, n_classes: int) -> OffClass | None:

@@ -60,7 +60,8 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         "structured-mcct" and all others; "conditional", "temperature" and "structured" for short. Those whose
         ``preserves_order`` is true keep the order of the classes, as the first four do.
         A calibrator with ``input="probabilities"`` is given ``predict_proba``. None: `BinaryMCCT` for two classes, which keeps
-        the ranking of the rows (AUC) with the threshold free, and `MCCT` for more.
+        the ranking of the rows (AUC) with the threshold free, and `MCCT` for more, or where all calibration rows are of one
+        class.
 
         For more than two classes the default is not that of the command line, "conditional-mcct", which takes several times as
         long to fit: a classifier is fitted many times over, in folds and in searches.
@@ -385,24 +386,26 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         A row that several folds hold out counts as one row: its weight is divided among its scores. Otherwise 20 repeats would
         pass for 20 times the rows, and the fit would trust them so much more.
         """
+        rows, keywords = fold.rows, {}
+        places = np.searchsorted(fold.seen, labels[rows])
+        own = None if weight is None else weight[rows]
         calibrator = self._calibrator(len(fold.seen))
+        if self.method is None and len(np.unique(places if own is None else places[own > 0])) == 1:
+            calibrator = MCCT()  # BinaryMCCT needs rows of both classes
         if response == "predict_proba":
             calibrator.set_params(input="probabilities")
         elif isinstance(calibrator, ScoreCalibrator) and not isinstance(self.method, Calibrator):
             calibrator.set_params(input="scores")  # a margin has any scale
-        rows, keywords = fold.rows, {}
         if context is not None:
             if not has_fit_parameter(calibrator, "context"):
                 raise InputError(
                     f"context: {type(calibrator).__name__} takes none. Use method='conditional', or leave the context out."
                 )
             keywords = {"context": rows_of(context, rows)}
-        own = None if weight is None else weight[rows]
         times = np.bincount(rows)[rows]
         if times.max() > 1:
             own = (1.0 if own is None else own) / times
         scale = power_of_two(fold.scores) if response == "decision_function" else 1.0
-        places = np.searchsorted(fold.seen, labels[rows])
         calibrator.fit(fold.scores * scale, places, own, **keywords)
         return CalibratedModel(fold.model, [calibrator], classes, fold.seen, response, scale, fold.encoded)
 
