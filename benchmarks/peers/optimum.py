@@ -131,10 +131,8 @@ def affine_excess(problem: Affine, labels: np.ndarray) -> float:
 
 def of_monocal(model: Any, logits: np.ndarray, given: Any, labels: np.ndarray) -> Affine:
     """`monocal.VectorScaling`, `MatrixScaling` and `DirichletCalibration`: a pull towards temperature scaling."""
-    import monocal as mc
-
     n, m = logits.shape
-    scale = 1.0 / mc.TemperatureScaling(prior_rows=0).fit(logits, labels).temperature_
+    scale = 1.0 / model._temperature(logits, labels, None, n)
     strength = model._strength(m, n, scale)
     matrix = model.coef_.ndim == 2
     return Affine(
