@@ -128,6 +128,9 @@ CALIBRATORS = [
 @pytest.mark.filterwarnings(
     "ignore::monocal.CalibrationWarning"
 )  # the columns of these checks are no scores of classes
+@pytest.mark.filterwarnings(
+    "ignore:BinaryMCCT. the score ranks the rows the wrong way:UserWarning"
+)  # likewise
 @pytest.mark.parametrize("calibrator", CALIBRATORS, ids=repr)
 def test_the_failures_are_of_the_data_alone(calibrator, monkeypatch):
     def one_more_column(estimator, X, **rest):

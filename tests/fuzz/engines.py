@@ -14,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 import monocal as mc
 from hostile import to_bfloat16
-from monocal.errors import OrderWarning
+from monocal.errors import CalibrationWarning, OrderWarning
 
 # What each engine takes.
 TYPES = {
@@ -116,7 +116,7 @@ def fit(method: Method, training: Training) -> tuple[Any, bool]:
     """The fitted calibrator and whether it converged; what the library refuses raises `Refused`."""
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("error")
-        for kind in (ConvergenceWarning, OrderWarning):
+        for kind in (ConvergenceWarning, OrderWarning, CalibrationWarning):
             warnings.simplefilter("always", kind)
         try:
             cal = method.make().fit(training.x, training.y, sample_weight=training.weight)

@@ -115,6 +115,9 @@ def test_no_other_optimiser_finds_a_point_below_the_bound(kind, tol, prior_rows,
 BROKE_ONCE = 651, 829, 1857
 
 
+@pytest.mark.filterwarnings(
+    "ignore::monocal.CalibrationWarning"
+)  # labels at random, or all the same, leave classes wrong that a map that keeps the order cannot put right
 def test_every_fit_reaches_its_optimum():
     """A few hundred calibration sets of all kinds; those in units that are refused say so."""
     fitted = 0
