@@ -152,8 +152,8 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         sample_weight : array-like of shape (n,), optional
             For the calibrator, and for the estimator where its ``fit`` takes them.
         context : array-like of shape (n,) or (n, C), optional
-            For a calibrator that takes it (`ConditionalMCCT`): what is known of each row beside its scores. Then `predict_proba`
-            and `predict` want it, too.
+            For a calibrator that takes it (`ConditionalMCCT`, `BinaryMCCT`): what is known of each row beside its scores. Then
+            `predict_proba` and `predict` want it, too.
         **fit_params
             For the ``fit`` of the estimator; what has a value for every row is split with the rows. Refused where the estimator
             is fitted already.
