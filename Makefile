@@ -32,7 +32,7 @@ test: lint bare
 	$(MAKE) docs
 
 # The hard dependencies alone, in environments that have nothing else: the newest, and the lowest that are promised.
-BARE := tests/bare tests/test_order.py tests/objective/test_objective.py tests/rows/test_inputs.py
+BARE := tests/bare tests/test_order.py tests/objective/test_objective.py tests/inputs/test_inputs.py
 
 .venv-newest/.done: CONSTRAINTS := /dev/null
 .venv-lowest/.done: CONSTRAINTS := constraints-lowest.txt

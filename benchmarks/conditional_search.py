@@ -19,8 +19,9 @@ import numpy as np
 import monocal as mc
 from command_line import add_logits, parser_of
 from monocal import data, metrics
-from monocal.calibration import adjustment, conditional, cone, group_scales, ramps
-from monocal.kernel.point import BIAS, SCALE
+from monocal.calibrators import adjustment, conditional, group_scales, ramps
+from monocal.calibrators import cone_calibrator as cone
+from monocal.engines.point import BIAS, SCALE
 
 MODULES = (conditional, cone, ramps, adjustment, group_scales)
 

@@ -64,7 +64,7 @@ def inputs() -> dict[str, Inputs]:
 
 def methods() -> dict[str, Callable[[], Any]]:
     """Calibrators by name, each also for probabilities where the rows are those of ``float64``."""
-    return {info.name: info.make for info in mc.calibrators() if not info.published}
+    return {info.name: info.make for info in mc.all_calibrators() if not info.published}
 
 
 def case(make: Callable[[], Any], given: Inputs) -> dict[str, np.ndarray]:

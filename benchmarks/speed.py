@@ -64,7 +64,7 @@ def calibrators(m):
 @contextmanager
 def without_loops():
     """As if numba were not installed."""
-    from monocal.kernel import compiled
+    from monocal.engines import compiled
 
     kept, compiled.available = compiled.available, lambda: False
     try:
@@ -90,7 +90,7 @@ def map_with_jumps(jumps, m):
     """A map whose weights and biases jump at so many ranks, all over the row and more of them near its top."""
     import numpy as np
 
-    from monocal.calibration.rank_map import RankMap
+    from monocal.calibrators.rank_map import RankMap
 
     near = m - np.unique(np.geomspace(1, m - 1, jumps + 1).astype(int))[: max(jumps // 2, 1)]
     far = np.linspace(1, m - 1, 4 * jumps).astype(int)
@@ -164,7 +164,7 @@ def profile(n, m):
 
     import monocal as mc
     from monocal.data import synthetic
-    from monocal.rows.memory import MemoryRows
+    from monocal.inputs.memory import MemoryRows
 
     data = synthetic(n, m, seed=0, keep_truth=False)
     z, y = np.ascontiguousarray(data.values, dtype=np.float32), data.labels

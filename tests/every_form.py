@@ -15,14 +15,14 @@ from sklearn.exceptions import ConvergenceWarning
 
 import monocal as mc
 from hostile import assert_order_kept
-from monocal.calibration.statistics import STATISTICS
+from monocal.calibrators.statistics import STATISTICS
 from monocal.errors import OrderWarning
 
 torch = pytest.importorskip("torch")
 
 M = 20
 ALL_STATISTICS = tuple(STATISTICS)
-METHODS = {info.name: info.make for info in mc.calibrators()} | {
+METHODS = {info.name: info.make for info in mc.all_calibrators()} | {
     "MCCT, many jumps": lambda: mc.MCCT(shrinkage=0),
     "MCCT, top 5": lambda: mc.MCCT(shrinkage=0, top_k=5),
     "conditional, all statistics": lambda: mc.ConditionalMCCT(shrinkage=0.1, statistics=ALL_STATISTICS),

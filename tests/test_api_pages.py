@@ -20,10 +20,7 @@ import monocal as mc
 
 PAGES = sorted((Path(__file__).resolve().parents[1] / "docs" / "api").glob("*.md"))
 MODULES = (
-    "calibration",
-    "baselines",
-    "structured",
-    "binary",
+    "calibrators",
     "metrics",
     "plots",
     "data",
@@ -33,7 +30,7 @@ MODULES = (
 )
 MORE = {
     "persistence": ("save", "load", "describe", "fingerprint"),
-    "registry": ("calibrators", "CalibratorInfo"),
+    "registry": ("all_calibrators", "CalibratorInfo"),
 }
 # They are imported from their own files, which need torch or onnx.
 EXPORT = ("onnx.to_onnx", "torch.to_torch", "torch.from_state_dict", "logits_processor.LogitsProcessor")

@@ -12,13 +12,6 @@ from monocal.errors import require
 
 SOURCE = Path(mc.__file__).parent
 
-ROOT = SOURCE.parent.parent
-
-
-def test_the_picture_of_the_spine_is_drawn_from_the_package():
-    done = subprocess.run([sys.executable, ROOT / "tools" / "draw_spine.py", "--check"], check=False)
-    assert done.returncode == 0, "run tools/draw_spine.py"
-
 
 def test_no_module_reaches_into_the_underscore_names_of_another():
     """Names that begin with an underscore are imported by nobody; methods with one are called on ``self`` or within a file."""

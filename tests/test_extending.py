@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 import monocal as mc
-from monocal.calibration.statistics import STATISTICS
+from monocal.calibrators.statistics import STATISTICS
 from monocal.data import synthetic
-from monocal.kernel import choice
-from monocal.kernel.array import ArrayEngine
-from monocal.rows import inputs
-from monocal.rows.files import BlockLogits
+from monocal.engines import choice
+from monocal.engines.array import ArrayEngine
+from monocal.inputs import inputs
+from monocal.inputs.files import BlockLogits
 
 
 @pytest.fixture

@@ -23,8 +23,8 @@ ROWS = np.concatenate([LOGITS[:50], np.round(LOGITS[50:100]), 20 * LOGITS[100:13
 
 QUICK = {"max_epochs": 2}
 METHODS = {
-    **{info.name: info for info in mc.calibrators() if not info.extras},
-    **{info.name: info for info in mc.calibrators() if info.extras and not info.published},
+    **{info.name: info for info in mc.all_calibrators() if not info.extras},
+    **{info.name: info for info in mc.all_calibrators() if info.extras and not info.published},
 }
 
 

@@ -75,7 +75,7 @@ def test_a_negative_zero_is_no_less_than_zero(top_k, dtype):
 @pytest.mark.parametrize("kind", ["array", "memory map", "dask", "tensor"])
 @pytest.mark.parametrize("method", ["predict_proba", "transform"])
 def test_argmax_is_kept_in_the_type_of_out(kind, method, tmp_path, monkeypatch):
-    from monocal.rows import files
+    from monocal.inputs import files
 
     rng = np.random.default_rng(0)
     rows = (rng.normal(size=(500, M)) * 1e-3).astype(np.float32)

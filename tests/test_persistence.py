@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import os
 import subprocess
@@ -27,13 +26,8 @@ DATA = synthetic(600, 6, seed=3)
 
 
 def families() -> list[type[mc.Calibrator]]:
-    """Every calibrator that the package offers by name."""
-    found = [getattr(part, name) for part in (mc.calibration, mc.baselines) for name in part.__all__]
-    return [
-        kind
-        for kind in found
-        if inspect.isclass(kind) and issubclass(kind, mc.Calibrator) and kind is not mc.Calibrator
-    ]
+    """Every calibrator of rows of classes that the package offers by name."""
+    return list(dict.fromkeys(info.cls for info in mc.all_calibrators()))
 
 
 def fitted(kind: type[mc.Calibrator], **parameters: object) -> mc.Calibrator:

@@ -30,8 +30,8 @@ from every_form import (
     sane,
 )
 from hostile import assert_order_kept, mixed_rows
-from monocal.calibration.cone import ConeCalibrator
-from monocal.kernel import compiled
+from monocal.calibrators.cone_calibrator import ConeCalibrator
+from monocal.engines import compiled
 
 torch = pytest.importorskip("torch")
 

@@ -13,7 +13,7 @@ from sklearn.utils import estimator_checks
 from sklearn.utils.estimator_checks import check_estimator
 
 import monocal as mc
-from monocal.calibration import Published
+from monocal.calibrators import Published
 from monocal.data import synthetic
 
 # A calibrator has a column for every class, so a label without a column is an error in the data. Each of these checks has one:
@@ -87,7 +87,7 @@ def test_score_of_odd_input():
 
 
 def _every_calibrator():
-    for info in mc.calibrators():
+    for info in mc.all_calibrators():
         made = info.make()
         if "max_epochs" in made.get_params():
             made.set_params(max_epochs=5)

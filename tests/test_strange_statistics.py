@@ -17,7 +17,7 @@ from every_form import (
     in_form,
 )
 from hostile import mixed_rows
-from monocal.calibration.ramps import Ramp
+from monocal.calibrators.ramps import Ramp
 
 torch = pytest.importorskip("torch")
 

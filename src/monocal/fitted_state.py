@@ -23,13 +23,13 @@ from typing import Any
 
 import numpy as np
 
-from .calibration import Calibrator
-from .calibration.adjustment import Adjustment
-from .calibration.group_scales import HIGHEST, LOWEST, GroupScales
-from .calibration.ramps import RampFactors
-from .calibration.rank_map import RankMap
-from .calibration.statistics import STATISTICS
-from .rows.context import CATEGORY, NUMBER, Column, ContextReader
+from .calibrators import Calibrator
+from .calibrators.adjustment import Adjustment
+from .calibrators.group_scales import HIGHEST, LOWEST, GroupScales
+from .calibrators.ramps import RampFactors
+from .calibrators.rank_map import RankMap
+from .calibrators.statistics import STATISTICS
+from .inputs.context import CATEGORY, NUMBER, Column, ContextReader
 from .solver import Solution
 from .validation import check_choice, check_probability_rows
 

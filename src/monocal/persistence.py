@@ -27,7 +27,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from . import __version__
 from .arrays import to_numpy
-from .calibration import Calibrator
+from .calibrators import Calibrator
 from .data import atomic_path
 from .errors import FileError, InputError, spoken
 from .fitted_state import check_state

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from . import __version__
-from .calibration import Calibrator
+from .calibrators import Calibrator
 from .errors import FileError, InputError
 from .fitted_state import check_state
 

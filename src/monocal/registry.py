@@ -7,27 +7,36 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from .baselines.affine import DirichletCalibration, MatrixScaling, VectorScaling
-from .baselines.bayesian_binning import BayesianBinning
-from .baselines.ensemble_temperature import EnsembleTemperatureScaling
-from .baselines.histogram import HistogramBinning
-from .baselines.intra_order_preserving import IntraOrderPreserving
-from .baselines.isotonic import IsotonicCalibration
-from .baselines.parameterized_temperature import ParameterizedTemperatureScaling
-from .baselines.scaling_binning import ScalingBinning
-from .baselines.spline import SplineCalibration
-from .binary import BetaCalibration, BinaryMCCT, MultilabelMCCT, PlattScaling, VennAbers
-from .calibration.base import Calibrator
-from .calibration.conditional import ConditionalMCCT
-from .calibration.mcct import MCCT, MCCTInverse
-from .calibration.temperature import TemperatureScaling
+from .calibrators import (
+    BetaCalibration,
+    BinaryMCCT,
+    LabelShift,
+    MultilabelMCCT,
+    PlattScaling,
+    Stacked,
+    StructuredMCCT,
+    StructuredScaling,
+    VennAbers,
+)
+from .calibrators.affine import DirichletCalibration, MatrixScaling, VectorScaling
+from .calibrators.base import Calibrator
+from .calibrators.bayesian_binning import BayesianBinning
+from .calibrators.conditional import ConditionalMCCT
+from .calibrators.ensemble_temperature import EnsembleTemperatureScaling
+from .calibrators.histogram import HistogramBinning
+from .calibrators.intra_order_preserving import IntraOrderPreserving
+from .calibrators.isotonic import IsotonicCalibration
+from .calibrators.mcct import MCCT, MCCTInverse
+from .calibrators.parameterized_temperature import ParameterizedTemperatureScaling
+from .calibrators.scaling_binning import ScalingBinning
+from .calibrators.spline import SplineCalibration
+from .calibrators.temperature import TemperatureScaling
 from .errors import InputError
-from .structured import LabelShift, Stacked, StructuredMCCT, StructuredScaling
 
 
 @dataclass(frozen=True)
 class CalibratorInfo:
-    """A method as `calibrators` lists it.
+    """A method as `all_calibrators` lists it.
 
     Attributes
     ----------
@@ -50,7 +59,7 @@ class CalibratorInfo:
     Examples
     --------
     >>> import monocal as mc
-    >>> info = next(one for one in mc.calibrators() if one.name == "MCCT")
+    >>> info = next(one for one in mc.all_calibrators() if one.name == "MCCT")
     >>> info.preserves_order, info.extras
     (True, ())
     >>> info.make()
@@ -136,7 +145,7 @@ _MULTILABEL: tuple[tuple[str, Callable[[], Calibrator], str], ...] = (
 _NEED_TORCH = (ParameterizedTemperatureScaling, IntraOrderPreserving)
 
 
-def calibrators(*, one_score: bool = False, multilabel: bool = False) -> list[CalibratorInfo]:
+def all_calibrators(*, one_score: bool = False, multilabel: bool = False) -> list[CalibratorInfo]:
     """Every method, with its guarantees, the extras it needs, and where it comes from.
 
     Parameters
@@ -153,7 +162,7 @@ def calibrators(*, one_score: bool = False, multilabel: bool = False) -> list[Ca
     Examples
     --------
     >>> import monocal as mc
-    >>> [c.name for c in mc.calibrators() if c.preserves_order and not c.extras][:4]
+    >>> [c.name for c in mc.all_calibrators() if c.preserves_order and not c.extras][:4]
     ['TS', 'TS MSE', 'ETS', 'ETS MSE']
     """
     found = []
@@ -194,9 +203,9 @@ _SHORT = {
 def methods() -> dict[str, Calibrator]:
     """Every method by the name to ask for it, not fitted: ``temperature-scaling`` is `TemperatureScaling()`.
 
-    Classes under their own names, then the names of `calibrators`: ``ts-mse``, ``isotonic-ovr``, ...
+    Classes under their own names, then the names of `all_calibrators`: ``ts-mse``, ``isotonic-ovr``, ...
     """
-    listed = calibrators() + calibrators(one_score=True)
+    listed = all_calibrators() + all_calibrators(one_score=True)
     own = {_hyphenated(info.cls.__name__): info.cls() for info in listed if not info.published}
     return own | {info.name.lower().replace(" ", "-"): info.make() for info in listed}
 

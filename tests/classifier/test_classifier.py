@@ -174,7 +174,7 @@ def test_frames_keep_their_names(problem):
 def test_every_name_of_the_command_line(problem):
     X, X_test, y, _ = (part[:120] for part in problem)
     plain = LogisticRegression().fit(X, y)
-    for info in mc.calibrators():
+    for info in mc.all_calibrators():
         name = info.name.lower().replace(" ", "-")
         if info.extras or info.published:
             continue

@@ -27,7 +27,7 @@ def figures(p, y):
 def calibrated(data, name):
     if name == "Uncalibrated":
         return softmax(data.logits_test, axis=1)
-    made = next(info for info in mc.calibrators() if info.name == name).make()
+    made = next(info for info in mc.all_calibrators() if info.name == name).make()
     return made.fit(data.logits_val, data.y_val).predict_proba(data.logits_test)
 
 

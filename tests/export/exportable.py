@@ -6,7 +6,7 @@ import numpy as np
 
 import monocal as mc
 from hostile import calibration_set, hard_rows, narrow
-from monocal.calibration import ConditionalMCCT
+from monocal.calibrators import ConditionalMCCT
 
 M = 7
 

@@ -9,7 +9,7 @@ from hypothesis.extra import numpy as hnp
 
 import monocal as mc
 from hostile import assert_order_kept, calibration_set
-from monocal.calibration import ConditionalMCCT
+from monocal.calibrators import ConditionalMCCT
 
 onnx = pytest.importorskip("onnx")
 ort = pytest.importorskip("onnxruntime")

@@ -6,7 +6,7 @@ from exportable import KINDS, M, fit_set, fitted_kind, hostile_rows, sane
 
 import monocal as mc
 from hostile import assert_order_kept
-from monocal.calibration.portable import FUNCTIONS, MapRows, MapStep, apply, map_of, namespace_of
+from monocal.calibrators.portable import FUNCTIONS, MapRows, MapStep, apply, map_of, namespace_of
 
 LIBRARIES = {
     "numpy": lambda x: x,

@@ -6,10 +6,10 @@ import torch
 from exportable import M, fit_set, hostile_rows, sane
 
 import monocal as mc
-from monocal.calibration.portable import Depths
-from monocal.calibration.statistics import STATISTICS, compute
+from monocal.calibrators.portable import Depths
+from monocal.calibrators.statistics import STATISTICS, compute
+from monocal.core.ranked import LARGEST, rank_rows
 from monocal.export.torch import xp
-from monocal.ranks.ranked import LARGEST, rank_rows
 
 onnx = pytest.importorskip("onnx")
 ort = pytest.importorskip("onnxruntime")

@@ -11,7 +11,7 @@ from hypothesis.extra import numpy as hnp
 
 import monocal as mc
 from hostile import assert_order_kept
-from monocal.calibration import ConditionalMCCT
+from monocal.calibrators import ConditionalMCCT
 
 torch = pytest.importorskip("torch")
 

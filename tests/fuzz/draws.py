@@ -17,7 +17,7 @@ import monocal as mc
 from .engines import TYPES, Batch, Method, Training, cast
 from .row_kinds import SANE, Kind, mixed, plain, real
 
-INFO = {info.name: info for info in mc.calibrators()}
+INFO = {info.name: info for info in mc.all_calibrators()}
 # Methods that are slow to fit come less often: networks, and the published procedures.
 RANKS = ("TemperatureScaling", "MCCT", "MCCTInverse", "ConditionalMCCT")
 SLOW = tuple(name for name, info in INFO.items() if info.extras or info.published)

@@ -28,7 +28,7 @@ TYPES = {
 
 @dataclass(frozen=True)
 class Method:
-    """A calibrator as its name in `mc.calibrators()` or its class, with keywords as source text."""
+    """A calibrator as its name in `mc.all_calibrators()` or its class, with keywords as source text."""
 
     name: str
     keywords: tuple[tuple[str, str], ...] = ()
@@ -38,7 +38,7 @@ class Method:
         words = ", ".join(f"{key}={value}" for key, value in self.keywords)
         if hasattr(mc, self.name):
             return f"mc.{self.name}({words})"
-        listed = f"next(c for c in mc.calibrators() if c.name == {self.name!r}).make()"
+        listed = f"next(c for c in mc.all_calibrators() if c.name == {self.name!r}).make()"
         return f"{listed}.set_params({words})" if words else listed
 
     def make(self) -> mc.Calibrator:

@@ -11,7 +11,7 @@ import monocal as mc
 from monocal.data import synthetic
 
 DATA = synthetic(90, 3, seed=0)
-METHODS = {one.name: one for one in mc.calibrators() if not one.extras}
+METHODS = {one.name: one for one in mc.all_calibrators() if not one.extras}
 
 
 def made(name):
@@ -51,7 +51,7 @@ def test_the_list_names_types_that_exist_and_every_method():
     for name in mc.SKOPS_TRUSTED:
         module, _, kind = name.rpartition(".")
         assert isinstance(getattr(importlib.import_module(module), kind), type)
-    for one in mc.calibrators():
+    for one in mc.all_calibrators():
         assert f"{one.cls.__module__}.{one.cls.__qualname__}" in mc.SKOPS_TRUSTED
 
 

@@ -91,8 +91,8 @@ def test_parts_of_a_large_file(tmp_path, monkeypatch):
     np.save(tmp_path / "p.npy", PADDED)
     np.save(tmp_path / "y.npy", PADDED_LABELS)
     p, y = (np.load(tmp_path / name, mmap_mode="r") for name in ("p.npy", "y.npy"))
-    monkeypatch.setattr("monocal.rows.files.IN_MEMORY", 1000)
-    monkeypatch.setattr("monocal.rows.files._READ", 500)
+    monkeypatch.setattr("monocal.inputs.files.IN_MEMORY", 1000)
+    monkeypatch.setattr("monocal.inputs.files._READ", 500)
     found, expected = mc.evaluate(p, y, **HOW), mc.evaluate(*KEPT)
     assert "adaptive_ece" not in found.estimates
     assert found.n_samples == expected.n_samples

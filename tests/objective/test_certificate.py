@@ -82,8 +82,8 @@ def test_no_other_optimiser_finds_a_point_below_the_bound(kind, tol, prior_rows,
         y[0] = np.argsort(z[0])[-2]
         z[1] = [1e-5, 0, -3, -9]
         y[1] = 0
+    from monocal.inputs.memory import MemoryRows
     from monocal.objective.cone import RankCone
-    from monocal.rows.memory import MemoryRows
     from monocal.solver import minimize as solve
 
     allowed = np.ones((2, 1, 4), dtype=bool)
@@ -135,7 +135,7 @@ def test_every_fit_reaches_its_optimum():
 
 @pytest.mark.parametrize("cal", [mc.TemperatureScaling(), mc.MCCT(top_k=50), mc.ConditionalMCCT(top_k=50)])
 def test_certified_at_vocabulary_size_without_compiled_loops(cal, monkeypatch):
-    monkeypatch.setattr("monocal.kernel.compiled.available", lambda: False)
+    monkeypatch.setattr("monocal.engines.compiled.available", lambda: False)
     data = synthetic(150, 30_000, seed=1, keep_truth=False)
     cal.fit((8 * data.values).astype(np.float32), data.labels)
     assert cal.solution_.converged

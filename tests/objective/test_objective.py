@@ -5,10 +5,10 @@ import pytest
 
 import monocal as mc
 from monocal.arrays import array_namespace
-from monocal.calibration.rank_map import RankMap
+from monocal.calibrators.rank_map import RankMap
+from monocal.inputs import sampling
+from monocal.inputs.memory import MemoryRows
 from monocal.objective.cone import RankCone
-from monocal.rows import sampling
-from monocal.rows.memory import MemoryRows
 from monocal.solver import minimize
 
 NOTHING = np.zeros(0, dtype=np.intp)
@@ -198,8 +198,8 @@ def test_a_sample_is_bounded_and_the_same_wherever_rows_are_cut(n):
 
 
 def test_blocks_joined_are_the_same_rows():
-    from monocal.kernel.block import join_blocks
-    from monocal.kernel.choice import ARRAY
+    from monocal.engines.block import join_blocks
+    from monocal.engines.choice import ARRAY
 
     z, y, w = make("ties", n=90, m=11)
     pieces = [ARRAY.prepare(z[i : i + 30], y[i : i + 30], w[i : i + 30], top_k=4) for i in (0, 30, 60)]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import monocal as mc
-from monocal.calibration import ConditionalMCCT
+from monocal.calibrators import ConditionalMCCT
 from monocal.errors import InputError
 from monocal.plots import effect_curve, rank_parameters
 

@@ -13,7 +13,7 @@ import pytest
 from scipy.special import softmax
 
 import monocal as mc
-from monocal.calibration import ConditionalMCCT
+from monocal.calibrators import ConditionalMCCT
 from monocal.data import LogitsSet
 from monocal.errors import FileError, InputError
 from monocal.report import Trial, as_set, collect, compare_methods, default_methods, for_whom

@@ -35,9 +35,8 @@ from sklearn.utils.validation import (
 )
 
 from ..arrays import array_namespace, is_torch, to_numpy
-from ..binary import BinaryMCCT
-from ..binary.score_rows import ScoreCalibrator
-from ..calibration import MCCT, Calibrator
+from ..calibrators import MCCT, BinaryMCCT, Calibrator
+from ..calibrators.score_rows import ScoreCalibrator
 from ..errors import InputError, require, warn
 from ..registry import find_method
 from ..sklearn_private import routing_enabled, rows_of

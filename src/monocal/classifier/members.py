@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays import array_namespace, device_of, keep_argmax
-from ..calibration import Calibrator
+from ..calibrators import Calibrator
 from .scores import scores_of
 
 

@@ -15,7 +15,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
 
 from ..arrays import Array, array_namespace, is_torch, to_numpy
-from ..calibration import Calibrator
+from ..calibrators import Calibrator
 from ..data.labels import places_among
 from ..errors import InputError, warn
 from ..sklearn_private import rows_of, scores_from_pairs

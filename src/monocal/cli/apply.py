@@ -17,7 +17,7 @@ from .reading import Kind, Reading, reads
 if TYPE_CHECKING:
     import numpy as np
 
-    from ..calibration import Calibrator
+    from ..calibrators import Calibrator
     from ..data import LogitsSet
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import InputError
 
 if TYPE_CHECKING:
-    from ..calibration import Calibrator
+    from ..calibrators import Calibrator
     from ..data import LogitsSet
 
 

@@ -49,8 +49,8 @@ def evaluate(
     Example: monocal evaluate test.npz --calibrator cal.json --groups subject
     """
     from .. import metrics as measure
+    from ..calibrators import LabelShift
     from ..persistence import load
-    from ..structured import LabelShift
     from .probabilities import before_and_after, uncalibrated
 
     names = [name.strip() for name in metrics.split(",")] if metrics else None

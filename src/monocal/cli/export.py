@@ -12,7 +12,7 @@ from ..errors import InputError, require
 from .output import Force, Json, Out, check_extension, check_not_read, note, print_json
 
 if TYPE_CHECKING:
-    from ..calibration.base import Calibrator
+    from ..calibrators.base import Calibrator
 
 
 class Target(StrEnum):

@@ -30,7 +30,7 @@ from .output import (
 from .reading import Reading, reads
 
 if TYPE_CHECKING:
-    from ..calibration import Calibrator
+    from ..calibrators import Calibrator
     from ..data import LogitsSet
     from ..metrics import Evaluation
 

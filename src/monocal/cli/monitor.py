@@ -14,7 +14,7 @@ from .output import CHECK_FAILED, Json, check_extension, check_not_read, note, p
 from .reading import Reading, reads
 
 if TYPE_CHECKING:
-    from ..calibration import Calibrator
+    from ..calibrators import Calibrator
     from ..data import LogitsSet
     from ..monitoring import Monitor
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays import ordered_softmax
-from ..calibration import Calibrator
+from ..calibrators import Calibrator
 from ..data.sets import float_type
 from ..data.stored import StoredRows
 from ..errors import FileError

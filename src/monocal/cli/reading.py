@@ -18,7 +18,7 @@ from .messages import speak_of
 from .output import note
 
 if TYPE_CHECKING:
-    from ..calibration import Calibrator
+    from ..calibrators import Calibrator
     from ..data import LogitsSet
 
 

@@ -16,7 +16,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from .. import __version__
-from ..calibration.portable import FittedMap, map_of
+from ..calibrators.portable import FittedMap, map_of
 from ..data import atomic_path
 from ..errors import InputError, spoken
 from .onnx_graph import Graph

@@ -21,7 +21,7 @@ from onnx import helper
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from ..calibration.portable import map_of
+from ..calibrators.portable import map_of
 from ..data import atomic_path
 from ..errors import InputError, MissingExtraError, require
 from ..validation import check_choice

@@ -18,7 +18,7 @@ import spox
 import spox.opset.ai.onnx.v21 as op
 from onnx import helper, numpy_helper
 
-from ..calibration.portable import FittedMap, Functions, apply
+from ..calibrators.portable import FittedMap, Functions, apply
 from ..errors import InputError
 
 _TRACED = 21

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from array_api_compat import torch as standard
 
-from ..calibration.portable import (
+from ..calibrators.portable import (
     HOST,
     LOGITS,
     LOGS,
@@ -36,9 +36,9 @@ from ..calibration.portable import (
     of_context,
     ramps_of,
 )
-from ..calibration.statistics import statistic_name
+from ..calibrators.statistics import statistic_name
+from ..engines import triton_map
 from ..errors import InputError
-from ..kernel import triton_map
 
 
 def _largest(z: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:

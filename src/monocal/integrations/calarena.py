@@ -18,10 +18,16 @@ import numpy as np
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
-from ..calibration import MCCT, Calibrator, ConditionalMCCT, TemperatureScaling
+from ..calibrators import (
+    MCCT,
+    Calibrator,
+    ConditionalMCCT,
+    StructuredMCCT,
+    StructuredScaling,
+    TemperatureScaling,
+)
 from ..classifier import resolvable
 from ..errors import InputError
-from ..structured import StructuredMCCT, StructuredScaling
 
 # Rows further from one than rounding to half precision explains are not probabilities.
 _TOLERANCE = 0.02

@@ -6,20 +6,23 @@ and run no code of a file.
 
 from __future__ import annotations
 
-from ..binary import ScoreIsotonic, ScoreMap
-from ..binary.binary_mcct import Effect
-from ..calibration.adjustment import Adjustment
-from ..calibration.group_scales import GroupScales
-from ..calibration.published import Published
-from ..calibration.ramps import Ramp, RampFactors
-from ..calibration.rank_map import RankMap
+from ..calibrators import ScoreIsotonic, ScoreMap
+from ..calibrators.adjustment import Adjustment
+from ..calibrators.binary_mcct import Effect
+from ..calibrators.group_scales import GroupScales
+from ..calibrators.published import Published
+from ..calibrators.ramps import Ramp, RampFactors
+from ..calibrators.rank_map import RankMap
 from ..classifier import CalibratedClassifier, CalibratedModel
-from ..registry import calibrators
-from ..rows.context import Column, ContextReader
+from ..inputs.context import Column, ContextReader
+from ..registry import all_calibrators
 from ..solver import Solution, Status, Step
 
 _TYPES: tuple[type, ...] = (
-    *(one.cls for one in calibrators() + calibrators(one_score=True) + calibrators(multilabel=True)),
+    *(
+        one.cls
+        for one in all_calibrators() + all_calibrators(one_score=True) + all_calibrators(multilabel=True)
+    ),
     *(Effect, ScoreIsotonic, ScoreMap),
     *(Published, CalibratedClassifier, CalibratedModel, RankMap, Ramp, RampFactors, Adjustment, GroupScales),
     *(Column, ContextReader, Solution, Status, Step),

@@ -23,11 +23,11 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
-from ..calibration import Calibrator, ConditionalMCCT
-from ..calibration.folds import deal, keys_of_logits
+from ..calibrators import Calibrator, ConditionalMCCT
+from ..calibrators.folds import deal, keys_of_logits
 from ..errors import InputError, part_of_a_fit
+from ..inputs.top_k import TopK, TopKProbabilities
 from ..layout import Layout
-from ..rows.top_k import TopK, TopKProbabilities
 from ..validation import check_count
 from .outcomes import Floats, Integers, Outcomes
 from .scores import ScoreSums

@@ -18,10 +18,10 @@ from .. import errors
 from ..arrays import is_dask
 from ..data.labels import by_column
 from ..errors import InputError
+from ..inputs.files import is_large_file
+from ..inputs.top_k import TopK, TopKProbabilities
 from ..kinds import in_dims_of, without_names
 from ..layout import Layout
-from ..rows.files import is_large_file
-from ..rows.top_k import TopK, TopKProbabilities
 from ..validation import check_count, check_fraction
 from .groups import GroupEvaluation, evaluate_groups
 from .intervals import intervals

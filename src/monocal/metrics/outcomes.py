@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from ..arrays import to_numpy
 from ..data.labels import by_column
 from ..errors import InputError
+from ..inputs.top_k import TopK, TopKProbabilities
 from ..kinds import in_dims_of
 from ..layout import ROWS, Flat, Layout
-from ..rows.top_k import TopK, TopKProbabilities
 from ..validation import (
     check_count,
     check_labels,

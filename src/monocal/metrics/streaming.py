@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import Any
 
 from ..errors import InputError
+from ..inputs.files import file_parts
 from ..layout import Flat, Layout
-from ..rows.files import file_parts
 from ..validation import check_some_weight
 from .binning import check_two_classes
 from .evaluation import Estimate, Evaluation

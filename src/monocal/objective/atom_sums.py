@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..kernel.interface import Sums
-from ..kernel.totals import DEPTH, HEIGHT, MASS
+from ..engines.interface import Sums
+from ..engines.totals import DEPTH, HEIGHT, MASS
 
 
 def from_start(by_rank: np.ndarray) -> np.ndarray:

@@ -23,8 +23,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..kernel.point import BIAS, SCALE
-from ..kernel.totals import DEPTH, HEIGHT, MASS
+from ..engines.point import BIAS, SCALE
+from ..engines.totals import DEPTH, HEIGHT, MASS
 
 _ROUNDING = 1e-9
 

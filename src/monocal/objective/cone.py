@@ -23,11 +23,11 @@ from functools import cached_property
 
 import numpy as np
 
-from ..kernel.interface import Sums, hessian, scale_sums, sums, totals
-from ..kernel.point import BIAS, SCALE, Point
-from ..kernel.totals import DEPTH, HEIGHT, MASS, Totals, label_sums, scale_totals
-from ..rows.interface import Rows
-from ..rows.sampling import some_rows
+from ..engines.interface import Sums, hessian, scale_sums, sums, totals
+from ..engines.point import BIAS, SCALE, Point
+from ..engines.totals import DEPTH, HEIGHT, MASS, Totals, label_sums, scale_totals
+from ..inputs.interface import Rows
+from ..inputs.sampling import some_rows
 from ..solver import Expansion
 from .atom_sums import Mirrors, atom_sums, from_start
 from .bound import Certificate

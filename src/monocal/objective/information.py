@@ -20,23 +20,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..arrays import (
-    array_namespace,
-    device_of,
-    exp_,
-    is_torch,
-    on_host,
-    to_numpy,
-)
+from ..arrays import array_namespace, device_of, exp_, is_torch, on_host, to_numpy
 from ..column_sums import by_columns, sums_along, sums_from, sums_up_to
-from ..kernel.block import Block
-from ..kernel.columns import column_moments
-from ..kernel.point import Point, in_parts, weighted
-from ..kernel.run import Run
-from ..kernel.runs import IN_RUNS, InRuns
-from ..kernel.tail import tail_moments
-from ..rows.interface import Rows
-from ..rows.parallel import parallel_sum
+from ..engines.block import Block
+from ..engines.columns import column_moments
+from ..engines.point import Point, in_parts, weighted
+from ..engines.run import Run
+from ..engines.runs import IN_RUNS, InRuns
+from ..engines.tail import tail_moments
+from ..inputs.interface import Rows
+from ..inputs.parallel import parallel_sum
 
 # Elements that are worked on at a time.
 _PART = 2**18

@@ -33,18 +33,18 @@ from ..arrays import (
     to_numpy_together,
 )
 from ..column_sums import sums_along
-from ..kernel.block import Block
-from ..kernel.choice import engine_for
-from ..kernel.point import Point, from_top, parameters
-from ..kernel.runs import IN_RUNS, at_point
-from ..kernel.tail import tail_moments
-from ..kernel.totals import DEPTH, HEIGHT, MASS
-from ..ranks.ranked import Ranked, Rest, Tail
-from ..rows.gathered import Gathered
-from ..rows.interface import Rows
-from ..rows.memory import MemoryRows
-from ..rows.parallel import rows_of_size
-from ..rows.sampling import DOUBLE_BELOW
+from ..core.ranked import Ranked, Rest, Tail
+from ..engines.block import Block
+from ..engines.choice import engine_for
+from ..engines.point import Point, from_top, parameters
+from ..engines.runs import IN_RUNS, at_point
+from ..engines.tail import tail_moments
+from ..engines.totals import DEPTH, HEIGHT, MASS
+from ..inputs.gathered import Gathered
+from ..inputs.interface import Rows
+from ..inputs.memory import MemoryRows
+from ..inputs.parallel import rows_of_size
+from ..inputs.sampling import DOUBLE_BELOW
 
 RANKS = 32
 # The largest number of rows to gather: a fit of them takes about 2 kB a row. Of more rows, one in so many is taken.

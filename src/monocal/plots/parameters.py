@@ -197,7 +197,7 @@ def effect_curve(
     >>> curve.weight.shape
     (2, 5)
     """
-    from ..calibration.statistics import STATISTICS, compute, statistic_name
+    from ..calibrators.statistics import STATISTICS, compute, statistic_name
 
     if not callable(statistic) and statistic not in STATISTICS:
         known = ", ".join(STATISTICS)
@@ -252,7 +252,7 @@ def _rank_map(calibrator: Any) -> Any:
 
 def _by_row(calibrator: Any, X: Any) -> tuple[Floats, Floats, Any]:
     """Weight and bias of each piece of ranks for each row, (n, D) or (1, D), and the ranked rows."""
-    from ..ranks.ranked import rank_rows
+    from ..core.ranked import rank_rows
 
     rank_map = _rank_map(calibrator)
     rows = None

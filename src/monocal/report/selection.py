@@ -22,26 +22,35 @@ from typing import Any
 
 import numpy as np
 
-from ..baselines import (
+from ..calibrators import (
+    MCCT,
     BayesianBinning,
+    BetaCalibration,
+    BinaryMCCT,
+    ConditionalMCCT,
     DirichletCalibration,
     EnsembleTemperatureScaling,
     HistogramBinning,
     IntraOrderPreserving,
     IsotonicCalibration,
+    LabelShift,
     MatrixScaling,
+    MCCTInverse,
     ParameterizedTemperatureScaling,
+    PlattScaling,
     ScalingBinning,
     SplineCalibration,
+    Stacked,
+    StructuredMCCT,
+    StructuredScaling,
+    TemperatureScaling,
     VectorScaling,
+    VennAbers,
 )
-from ..binary import BetaCalibration, BinaryMCCT, PlattScaling, VennAbers
-from ..calibration import MCCT, ConditionalMCCT, MCCTInverse, TemperatureScaling
 from ..errors import MissingExtraError
 from ..metrics import Evaluation, OrderAudit, PriceOfOrder, evaluate
 from ..metrics.paired import NEGLIGIBLE, Difference, paired_difference
 from ..metrics.price import price_of_rows
-from ..structured import LabelShift, Stacked, StructuredMCCT, StructuredScaling
 from .deadline import TimedTrial
 from .trial import Judged, Trial
 
@@ -318,7 +327,7 @@ def compare_methods(
 
 
 def default_methods(kind: str = "logits", n_classes: int = 3, *, networks: bool = False) -> dict[str, Any]:
-    """The calibrators of `monocal.calibrators`, unfitted, by name: those that keep the order first, the simplest of them first.
+    """Unfitted calibrators by name: those that keep the order first, the simplest of them first.
 
     One variant a class. ``networks`` adds those that train one, for minutes. With two classes, what matters is the order of the
     rows, and the methods for one score take part.
@@ -335,13 +344,13 @@ def default_methods(kind: str = "logits", n_classes: int = 3, *, networks: bool 
     >>> list(default_methods())[:3]
     ['temperature scaling', 'ensemble temperature scaling', 'MCCT']
     """
-    from ..registry import calibrators
+    from ..registry import all_calibrators
 
     # MCCT-I is MCCT in other units; published variants are there for the paper's tables; the others are frames for methods that
     # are tried by themselves.
     left_out = (MCCTInverse, Stacked, LabelShift)
     two = n_classes == 2
-    listed = calibrators(one_score=True) * two + calibrators()
+    listed = all_calibrators(one_score=True) * two + all_calibrators()
     infos = [info for info in listed if not info.published and info.cls not in left_out]
     infos = [info for info in infos if networks or not info.extras]
     infos.sort(key=lambda info: (bool(info.extras), not info.preserves_order))

@@ -1,0 +1,55 @@
+"""Every calibrator, one family a file: those that keep the order of classes or of rows, and those to compare with."""
+
+from .affine import DirichletCalibration, MatrixScaling, VectorScaling
+from .base import Calibrator
+from .bayesian_binning import BayesianBinning
+from .binary_map import ScoreMap
+from .binary_mcct import BinaryMCCT
+from .conditional import ConditionalMCCT
+from .ensemble_temperature import EnsembleTemperatureScaling
+from .histogram import HistogramBinning
+from .intra_order_preserving import IntraOrderPreserving
+from .isotonic import IsotonicCalibration
+from .label_shift import LabelShift
+from .mcct import MCCT, MCCTInverse
+from .multilabel import MultilabelMCCT
+from .one_score import BetaCalibration, PlattScaling, ScoreIsotonic, VennAbers
+from .parameterized_temperature import ParameterizedTemperatureScaling
+from .published import Published
+from .scaling import StructuredScaling
+from .scaling_binning import ScalingBinning
+from .spline import SplineCalibration
+from .stacked import Stacked
+from .structured_mcct import StructuredMCCT
+from .temperature import TemperatureScaling
+
+__all__ = [
+    "MCCT",
+    "BayesianBinning",
+    "BetaCalibration",
+    "BinaryMCCT",
+    "Calibrator",
+    "ConditionalMCCT",
+    "DirichletCalibration",
+    "EnsembleTemperatureScaling",
+    "HistogramBinning",
+    "IntraOrderPreserving",
+    "IsotonicCalibration",
+    "LabelShift",
+    "MCCTInverse",
+    "MatrixScaling",
+    "MultilabelMCCT",
+    "ParameterizedTemperatureScaling",
+    "PlattScaling",
+    "Published",
+    "ScalingBinning",
+    "ScoreIsotonic",
+    "ScoreMap",
+    "SplineCalibration",
+    "Stacked",
+    "StructuredMCCT",
+    "StructuredScaling",
+    "TemperatureScaling",
+    "VectorScaling",
+    "VennAbers",
+]

@@ -1,0 +1,185 @@
+"""The fitted map of one score, as one function of the array API standard: `apply`.
+
+    x(s)      the score itself, or soft log-odds  log((p + e) / (1 - p + e)), which never end growing (`_soft_log_odds`)
+    f(x)      a broken line, increasing on every piece:  min(value_j + slope_j (x - knot_j), value_{j+1})
+    P(1)      1 / (1 + exp(-f))
+
+Each step is a function that does not decrease in floating-point arithmetic: additions, products with a positive number and
+quotients are rounded correctly, hence monotone; each piece of the line is cut at the value where the next begins; and the
+arguments of exp and log are rounded to a grid on which their values differ by more than the error of any library.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .portable import FUNCTIONS, MapRows, MapStep, double
+
+# Log-odds of probabilities that are exactly 0 or 1: beyond those of any number of double precision between.
+FARTHEST = 750.0
+# Soft log-odds grow by this part of the log-odds beyond |log-odds| = 16, so that probabilities of 1e-30 keep their ranks.
+TAIL, TAIL_BEGINS = 2e-5, 16.0
+# The same for log-odds as the input, over the whole range: there may be many rows beyond.
+_TAIL_OF_LOGITS = 1e-3
+# Bits of the argument of a logarithm that are rounded off, and the grid of the argument of an exponential.
+_SPLIT, _EXP_GRID = 2.0**7 + 1.0, 2.0**46
+_LARGEST = float(np.finfo(np.float64).max)
+# Probabilities this far from 0 and 1 have log-odds within 16.
+_ORDINARY = 2e-7
+
+
+@dataclass(frozen=True)
+class ScoreMap:
+    """A fitted map of one score.
+
+    Attributes
+    ----------
+    input : {"logits", "probabilities", "scores"}
+    softness : float
+        ``e`` above; 0: ``x`` is the score itself.
+    knots, values : ndarray of shape (K,)
+        Corners of the broken line, both increasing.
+    slopes : ndarray of shape (K + 1,)
+        Of each piece, the two beyond the knots included; positive.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> cal = mc.BinaryMCCT(input="scores").fit([-2.0, -1.0, 0.0, 1.0, 2.0, 3.0], [0, 0, 1, 0, 1, 1])
+    >>> cal.maps_[0].softness, bool((cal.maps_[0].slopes > 0).all())
+    (0.0, True)
+    """
+
+    input: str
+    softness: float
+    knots: np.ndarray
+    values: np.ndarray
+    slopes: np.ndarray
+
+    def check(self) -> None:
+        """Raise ValueError unless the map increases."""
+        knots, values, slopes = (
+            np.asarray(a, dtype=np.float64) for a in (self.knots, self.values, self.slopes)
+        )
+        right = (
+            knots.ndim == 1
+            and len(knots) >= 1
+            and values.shape == knots.shape
+            and slopes.shape == (len(knots) + 1,)
+        )
+        finite = (
+            right
+            and all(np.isfinite(a).all() for a in (knots, values, slopes))
+            and np.isfinite(self.softness)
+        )
+        if (
+            not finite
+            or not (np.diff(knots) > 0).all()
+            or not (np.diff(values) >= 0).all()
+            or not (slopes > 0).all()
+        ):
+            raise ValueError(
+                "map_ cannot be this: expected knots and values that rise, and slopes above 0, all finite"
+            )
+        if self.input not in ("logits", "probabilities", "scores") or not 0 <= self.softness < 1:
+            raise ValueError("map_ cannot be this: expected a known input and a softness from 0 to 1")
+
+
+def apply(score: Any, parameters: ScoreMap, xp: Any, locate: Callable[[Any], Any] | None = None) -> Any:
+    """Calibrated log-odds of scores (n,) in double precision; ``locate(x)`` counts the knots up to ``x``."""
+    x = position(score, parameters.input, parameters.softness, xp)
+    knots, values, slopes = (
+        _constant(a, score, xp) for a in (parameters.knots, parameters.values, parameters.slopes)
+    )
+    piece = xp.searchsorted(knots, x, side="right") if locate is None else locate(x)
+    # Piece 0 lies below the first knot and ends there; piece j > 0 begins at knot j - 1.
+    first = xp.concat([knots[:1], knots])
+    base = xp.concat([values[:1], values])
+    end = xp.concat([values, _constant(np.array([_LARGEST]), score, xp)])
+    f = xp.take(base, piece) + xp.take(slopes, piece) * (x - xp.take(first, piece))
+    return xp.minimum(f, xp.take(end, piece))
+
+
+def export_step(parameters: ScoreMap) -> MapStep:
+    """The map as a step of `calibration.portable`, for rows of two classes: logits, or the logarithms of probabilities."""
+    arrays = {"knots": parameters.knots, "values": parameters.values, "slopes": parameters.slopes}
+    return MapStep("score", arrays, {"input": parameters.input, "softness": float(parameters.softness)})
+
+
+def _exported(z: Any, a: dict[str, Any], s: dict[str, Any], xp: Any, context: Any) -> MapRows:
+    """The map of rows (n, 2), traceable: pieces are found by comparison with all knots."""
+    rows = double(z, xp)
+    odds = xp.clip(rows[:, 1] - rows[:, 0], min=-_LARGEST, max=_LARGEST)
+    if s["input"] == "probabilities":
+        e, far = s["softness"], xp.clip(odds, min=-FARTHEST, max=FARTHEST)
+        soft = ordered_log((xp.exp(rows[:, 1]) + e) / (xp.exp(rows[:, 0]) + e), xp)
+        x = soft + TAIL * (xp.clip(far - TAIL_BEGINS, min=0.0) + xp.clip(far + TAIL_BEGINS, max=0.0))
+    else:
+        x = position(odds, s["input"], s["softness"], xp)
+    knots, values, slopes = (double(a[name], xp) for name in ("knots", "values", "slopes"))
+    piece = xp.sum(xp.astype(x[:, None] >= knots[None, :], xp.int64), axis=1)
+    first, base = xp.concat([knots[:1], knots]), xp.concat([values[:1], values])
+    end = xp.concat([values, 0.0 * values[:1] + _LARGEST])
+    f = xp.take(base, piece, axis=0) + xp.take(slopes, piece, axis=0) * (x - xp.take(first, piece, axis=0))
+    f = 0.5 * xp.minimum(f, xp.take(end, piece, axis=0))
+    return MapRows(xp.astype(xp.stack([-f, f], axis=0), z.dtype))
+
+
+FUNCTIONS["score"] = _exported
+
+
+def position(score: Any, input: str, softness: float, xp: Any) -> Any:
+    """``x`` of scores: the score itself, or its soft log-odds."""
+    if input == "probabilities":
+        soft = ordered_log((score + softness) / ((1.0 - score) + softness), xp)
+        if (
+            isinstance(score, np.ndarray)
+            and len(score)
+            and score.min() > _ORDINARY
+            and score.max() < 1.0 - _ORDINARY
+        ):
+            return soft  # the short way, for rows none of which has log-odds beyond 16
+        far = log_odds(score, xp)
+        beyond = xp.clip(far - TAIL_BEGINS, min=0.0) + xp.clip(far + TAIL_BEGINS, max=0.0)
+        return soft + TAIL * beyond
+    if softness == 0.0:
+        return score
+    # log((s + e) / (1 - s + e)) with s = 1 / (1 + exp(-|v|)), written so that only one term depends on v.
+    small = ordered_exp(-abs(score), xp)
+    whole = 1.0 + softness
+    ratio = softness / whole + (whole - softness * softness / whole) / (softness + whole * small)
+    size = ordered_log(xp.clip(ratio, min=1.0), xp)
+    return xp.where(score < 0, -size, size) + _TAIL_OF_LOGITS * score
+
+
+def log_odds(p: Any, xp: Any) -> Any:
+    """``log(p / (1 - p))``; that of 0 and 1 lies beyond all others."""
+    tiny = 5e-324
+    odds = xp.clip(p, min=tiny) / xp.clip(1.0 - p, min=1e-300)
+    inside = ordered_log(odds, xp)
+    return xp.where(p >= 1.0, 0.0 * p + FARTHEST, xp.where(p <= 0.0, 0.0 * p - FARTHEST, inside))
+
+
+def expit(f: Any, xp: Any) -> Any:
+    """``1 / (1 + exp(-f))``, never decreasing; 0 where exp overflows."""
+    return 1.0 / (1.0 + xp.exp(xp.round(f * -_EXP_GRID) * (1.0 / _EXP_GRID)))
+
+
+def ordered_exp(x: Any, xp: Any) -> Any:
+    """``exp(x)`` for ``x <= 0``, never decreasing."""
+    return xp.exp(xp.round(xp.clip(x, min=-FARTHEST - 1.0) * _EXP_GRID) * (1.0 / _EXP_GRID))
+
+
+def ordered_log(r: Any, xp: Any) -> Any:
+    """``log(r)`` for ``r > 0``, never decreasing: of ``r`` rounded to 46 bits (Veltkamp's splitting)."""
+    big = r * _SPLIT
+    return xp.log(big - (big - r))
+
+
+def _constant(a: np.ndarray, like: Any, xp: Any) -> Any:
+    a = np.asarray(a, dtype=np.float64)
+    return a if isinstance(like, np.ndarray) else xp.asarray(a, device=like.device)

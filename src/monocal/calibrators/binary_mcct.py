@@ -1,0 +1,512 @@
+"""`BinaryMCCT`: the calibrator of two classes with one score, which keeps the order of the rows.
+
+    log-odds(s) = a + b x(s) + sum_k c_k ramp_k(x(s)),     a free,  b >= .01 / sd(x),  c_k >= 0
+
+`binary_cone` has the fit, `binary_map` the map as one function of the score.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.stats import norm
+
+from ..arrays import array_namespace, to_numpy
+from ..errors import InputError, warn
+from ..inputs.context import CATEGORY, ContextReader
+from ..inputs.parallel import one_blas_thread
+from ..kinds import kind_of
+from ..validation import check_choice, check_fraction, check_number
+from .binary_cone import PRIOR_ROWS, SHRINKAGE, RampFit, RampProblem, sigmoid
+from .binary_map import ScoreMap, apply, expit, export_step, position
+from .cone_calibrator import warn_if_unfinished
+from .fitting import START_ROWS
+from .portable import MapStep
+from .score_rows import ScoreCalibrator, blockwise
+
+# Intervals between the quantiles of a number of the context.
+_NUMBER_INTERVALS = 8
+# Categories of a column with an effect of their own, the most frequent ones.
+_MOST_CATEGORIES = 512
+# Smallest variance of effects.
+_LEAST_VARIANCE = 1e-6
+# Scores whose size is below this everywhere are refused.
+_SMALLEST = 1e-303
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What a column of the context adds to the log-odds.
+
+    Attributes
+    ----------
+    knots : ndarray of shape (K,)
+        Of a number; empty for a category.
+    values : ndarray
+        At the knots, between which the effect is linear; or of each category.
+    variances : ndarray
+        Of the values.
+    spread : float
+        Variance of the effects of categories, which is that of one never seen.
+    """
+
+    knots: np.ndarray
+    values: np.ndarray
+    variances: np.ndarray
+    spread: float
+
+    def at(self, codes: np.ndarray, values: np.ndarray, unseen: float) -> np.ndarray:
+        """``values`` (of the effect, or their variances) of rows with these codes."""
+        if len(self.knots):
+            result: np.ndarray = np.interp(codes, self.knots, values)
+            return np.where(np.isnan(codes), unseen, result)
+        index = codes.astype(np.intp)
+        return np.where(index < 0, unseen, values[index])
+
+
+class BinaryMCCT(ScoreCalibrator):
+    """Two classes and one score per row: probabilities that keep the order of the rows.
+
+    The calibrated log-odds are a line plus ramps of the score with non-negative coefficients: strictly increasing, so the ranking
+    of the rows and AUC are kept, while the threshold is free. A convex problem, solved to a certified optimum.
+
+    Parameters
+    ----------
+    input : {"logits", "probabilities", "scores"}
+        What a score is: log-odds, P(class 1), or any scale (margins, distances, 0 to 100).
+    columns : {"classes", "scores"}
+        What the columns of a two-dimensional ``X`` are: one for each class (or one alone), or several scores of the same event,
+        in each of which the result increases.
+    shrinkage : float
+        How many standard errors the gradient of a ramp must pass to be used.
+    prior_rows : float
+        At most so many rows' worth of what the classifier says itself, fewer the more its zero is off.
+    tol : float
+        Largest violation of the optimality conditions to accept.
+    max_iter : int
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (2,)
+        The two labels, sorted; probabilities are those of the second.
+    maps_ : tuple of ScoreMap
+        The broken line of each score; log-odds are their sum.
+    solution_ : monocal.solver.Solution
+        The certificate of a global optimum.
+
+    Notes
+    -----
+    Shapes: (n,) gives P(class 1) as (n,); (n, 1) and (n, 2) give probabilities (n, 2). Above 8,192 rows of a class, means of
+    2,048 cells of equal weight stand for them, so that any number of rows is one pass.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import monocal as mc
+    >>> rng = np.random.default_rng(0)
+    >>> margin = rng.normal(size=1000)
+    >>> y = rng.random(1000) < 1 / (1 + np.exp(3 - 2 * margin))
+    >>> cal = mc.BinaryMCCT(input="scores").fit(margin, y)
+    >>> cal.predict_proba(np.array([0.0, 1.0, 2.0])).round(2)
+    array([0.07, 0.27, 0.65])
+    >>> cal.solution_.converged
+    True
+    """
+
+    _takes_cells = True
+    smallest_probability_ = float(np.finfo(np.float64).tiny)  # what an exported map takes for 0
+
+    def __init__(
+        self,
+        *,
+        input: str = "logits",
+        columns: str = "classes",
+        shrinkage: float = SHRINKAGE,
+        prior_rows: float = PRIOR_ROWS,
+        tol: float = 1e-6,
+        max_iter: int = 100,
+    ):
+        self.input = input
+        self.columns = columns
+        self.shrinkage = shrinkage
+        self.prior_rows = prior_rows
+        self.tol = tol
+        self.max_iter = max_iter
+
+    def _map_steps(self) -> list[MapStep]:
+        if (
+            self.columns == "scores"
+            or getattr(self, "context_", None) is not None
+            or self.n_features_in_ != 2
+        ):
+            raise InputError(
+                "BinaryMCCT is exported as a map of two columns, one for each class: fit it on such rows, without context (one "
+                "score s of log-odds or any scale as the columns 0 and s, a probability p as 1 - p and p)."
+            )
+        return [export_step(self.maps_[0])]
+
+    def fit(  # type: ignore[override]  # it takes a context
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        context: Any = None,
+        *,
+        start: Any = None,
+        start_rows: float = START_ROWS,
+    ) -> BinaryMCCT:
+        """Learn the map.
+
+        Parameters
+        ----------
+        X : array-like of shape (n,), (n, 1) or (n, 2)
+            One score per row, or a column for each class. Also memory-mapped, zarr, h5py and Dask arrays, or a function that
+            returns an iterator of blocks ``(X, y)`` or ``(X, y, sample_weight)``: one pass over the rows.
+        y : array-like of shape (n,)
+            Labels of two values: 0 and 1, -1 and 1, truth values, texts. The larger is the class whose probability is given.
+        sample_weight : array-like of shape (n,), optional
+            A row of weight 2 counts as two rows, one of weight 0 as none.
+        context : array-like of shape (n,) or (n, C), optional
+            What else is known of each row. A category (integers, texts) gets an intercept of its own, shrunk as far as the
+            categories agree; a number (floating point) adds a broken line.
+        start : calibrator of two classes, optional
+            An old calibrator to go on from: its probabilities of these rows count as ``start_rows`` rows more.
+        start_rows : float
+
+        Returns
+        -------
+        self
+        """
+        self._kept_fit(X, y, sample_weight, context, start, start_rows)
+        return self
+
+    def fit_transform(self, X: Any, y: Any = None, sample_weight: Any = None, context: Any = None) -> Any:
+        """`fit`, then `transform` of the same rows; parameters are those of `fit`."""
+        return self.fit(X, y, sample_weight, context).transform(X, context=context)
+
+    def predict_proba(self, X: Any, *, context: Any = None, out: Any = None) -> Any:
+        """Calibrated probabilities: P(class 1) as (n,) for one-dimensional ``X``, both classes as (n, 2) else.
+
+        Parameters
+        ----------
+        X : array-like of shape (n,), (n, 1) or (n, 2)
+            As in `fit`.
+        context : array-like of shape (n,) or (n, C)
+            As in `fit`: given exactly where it was given there.
+        out : array, optional
+            Where to write the result.
+        """
+        return self._apply(X, "predict_proba", out, context)
+
+    def transform(self, X: Any, *, context: Any = None, out: Any = None) -> Any:
+        """Calibrated log-odds: (n,) and (n, 1) as given; (n, 2) gives logits whose softmax is `predict_proba`.
+
+        Parameters are those of `predict_proba`.
+        """
+        return self._apply(X, "transform", out, context)
+
+    def predict(self, X: Any, *, context: Any = None) -> Any:
+        """The more probable of the two labels."""
+        return self._apply(X, "predict", None, context)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, context: Any = None) -> float:
+        """Mean log-likelihood of the labels: larger is better. Parameters are those of `fit`."""
+        return self._score(X, y, sample_weight, context)
+
+    def predict_interval(self, X: Any, *, level: float = 0.95, context: Any = None) -> Any:
+        """An interval of each calibrated probability P(class 1).
+
+        From the curvature of the penalised fit (Laplace), with the prior precision of every ramp, whether it is used or not. It
+        says how far the curve may be off because the calibration rows are few; it does not cover a truth with steps that no ramp
+        follows, nor rows of another distribution.
+
+        Parameters
+        ----------
+        X : array-like of shape (n,), (n, 1) or (n, 2)
+        level : float
+            Between 0 and 1.
+        context : array-like, optional
+            As in `fit`.
+
+        Returns
+        -------
+        low, high : arrays of shape (n,)
+        """
+        check_fraction(level, "level")
+        self._check_fitted()
+        codes = self._codes(context)
+        values, scores = self._read_scores(X)
+        f = to_numpy(self._on_block(X, "log_odds", codes))
+        nodes = np.concatenate(
+            [_node_weights(to_numpy(score), one) for score, one in zip(scores, self.maps_, strict=True)],
+            axis=1,
+        )
+        variance = np.einsum("ij,jk,ik->i", nodes, self.covariance_, nodes)
+        if codes is not None:
+            for i, effect in enumerate(self.effects_):
+                variance = variance + effect.at(codes[:, i], effect.variances, effect.spread)
+        half = norm.ppf(0.5 + level / 2) * np.sqrt(np.maximum(variance, 0.0))
+        kind = kind_of(X)
+        like = values if values.ndim == 1 else values[:, 0]
+        xp = array_namespace(like)
+        ends = (xp.astype(xp.asarray(expit(end, np)), like.dtype) for end in (f - half, f + half))
+        return tuple(kind.back(end, X, -1) for end in ends)
+
+    def explain(self) -> str:
+        """What was learnt, in a few lines."""
+        self._check_fitted()
+        lines = []
+        for i, one in enumerate(self.maps_):
+            name = "score" if len(self.maps_) == 1 else f"score {i}"
+            steep, flat = float(one.slopes.max()), float(one.slopes.min())
+            shape = "a line" if steep <= 1.001 * flat else f"{len(one.slopes)} pieces"
+            soft = f", log-odds softened by {one.softness:g}" if one.softness > 1e-6 else ""
+            lines.append(f"{name}: {shape}, slope {flat:.3g} to {steep:.3g}{soft}")
+        for column, effect in zip(
+            getattr(getattr(self, "context_", None), "columns", ()), self.effects_, strict=True
+        ):
+            low, high = float(effect.values.min()), float(effect.values.max())
+            lines.append(
+                f"{column.name}: {low:+.3g} to {high:+.3g} in log-odds (sd {effect.spread**0.5:.3g})"
+            )
+        lines.append(str(self.solution_.status))
+        return "\n".join(lines)
+
+    # Fitting
+
+    def _fit_scores(
+        self, scores: np.ndarray, labels: np.ndarray, weight: np.ndarray, codes: np.ndarray | None
+    ) -> None:
+        check_choice(self.columns, "columns", ("classes", "scores"))
+        check_number(self.shrinkage, "shrinkage", least=0)
+        check_number(self.prior_rows, "prior_rows", least=0)
+        check_number(self.tol, "tol", above=0)
+        check_number(self.max_iter, "max_iter", least=1, whole=True)
+        if 0 < np.abs(scores).max() < _SMALLEST:
+            raise InputError(
+                f"X: all scores are below {_SMALLEST} in size, and slopes would overflow. Multiply them by 1e300."
+            )
+        with one_blas_thread:
+            problem = RampProblem.of(
+                list(scores.T),
+                labels,
+                weight,
+                self.input,
+                shrinkage=self.shrinkage,
+                prior_rows=self.prior_rows,
+                tol=self.tol,
+                max_iter=self.max_iter,
+            )
+            fit = problem.fit()
+            self.effects_: tuple[Effect, ...] = ()
+            if codes is not None:
+                fit, self.effects_ = _with_context(problem, fit, self.context_, codes)
+        self.maps_, self.solution_, self.covariance_ = fit.maps, fit.solution, fit.covariance
+        self.n_iter_ = max(fit.solution.n_iter, 1)
+        warn_if_unfinished(self, fit.solution)
+        if fit.at_bound:
+            warn(
+                "BinaryMCCT: the score ranks the rows the wrong way round, or not at all: the likeliest slope is not positive "
+                "and is held at its lower bound. If a large score means the first class, pass -X (or exchange the labels)."
+            )
+
+    # Applying
+
+    def _log_odds(self, scores: list[Any], xp: Any) -> Any:
+        total: Any = None
+        for score, one in zip(scores, self.maps_, strict=True):
+            f = evaluate_map(score, one, xp)
+            total = f if total is None else total + f
+        return total
+
+    def _effects(self, codes: np.ndarray) -> np.ndarray:
+        return np.sum(
+            [effect.at(codes[:, i], effect.values, 0.0) for i, effect in enumerate(self.effects_)], axis=0
+        )
+
+    def check_state(self) -> None:
+        super().check_state()
+        maps = self.maps_
+        if not isinstance(maps, tuple) or not maps or not all(isinstance(one, ScoreMap) for one in maps):
+            raise ValueError("maps_ cannot be this: expected maps of scores")
+        if len(maps) != (self.n_features_in_ if self.columns == "scores" else 1):
+            raise ValueError("maps_ cannot be this: expected a map for each score")
+        for one in maps:
+            one.check()
+            if one.input != self.input:
+                raise ValueError("maps_ cannot be this: expected the calibrator's own input")
+        n = sum(len(one.knots) + 1 for one in maps)
+        if np.shape(self.covariance_) != (n, n) or not np.isfinite(self.covariance_).all():
+            raise ValueError(f"covariance_ cannot be this: expected finite numbers of shape ({n}, {n})")
+        columns = getattr(getattr(self, "context_", None), "columns", ())
+        if not isinstance(self.effects_, tuple) or len(self.effects_) != len(columns):
+            raise ValueError("effects_ cannot be this: expected one for each column of context")
+        for column, effect in zip(columns, self.effects_, strict=True):
+            size = len(column.categories) if column.kind == CATEGORY else len(effect.knots)
+            arrays = (effect.knots, effect.values, effect.variances, effect.spread)
+            fits = np.shape(effect.values) == np.shape(effect.variances) == (size,)
+            if (
+                not fits
+                or not all(np.isfinite(a).all() for a in arrays)
+                or (np.diff(effect.knots) <= 0).any()
+            ):
+                raise ValueError(
+                    "effects_ cannot be this: expected finite numbers, one for each category or knot"
+                )
+
+
+def evaluate_map(score: Any, one: ScoreMap, xp: Any) -> Any:
+    """`apply`; of many scores of numpy in parts, with a table in place of a search."""
+    if type(score) is not np.ndarray or len(score) <= 4096:
+        return apply(score, one, xp)
+    locate = _table(one.knots)
+    return blockwise(lambda part: apply(part, one, np, locate), score)
+
+
+def _table(knots: np.ndarray) -> Any:
+    """How many knots are at most ``x``, by equal bins between the first and the last: exact, whatever the rounding of the bins.
+
+    A knot in a lower bin than ``x`` is below ``x``; those in the same bin are compared.
+    """
+    size = 1024
+    span = float(knots[-1] - knots[0])
+    with np.errstate(over="ignore"):
+        scale = (size - 2) / span if span > 0 else np.inf
+    offset = 1.0 - float(knots[0]) * scale
+    if not np.isfinite(scale) or not np.isfinite(offset):
+        return lambda x: np.searchsorted(knots, x, side="right")
+
+    def bins(x: np.ndarray) -> np.ndarray:
+        place = x * scale
+        place += offset
+        np.maximum(place, 0.0, out=place)
+        return np.minimum(place, size - 1.0, out=place).astype(np.int32)
+
+    of_knots = bins(knots)
+    before = np.searchsorted(of_knots, np.arange(size), side="left")
+    most = int(np.bincount(of_knots).max())
+    padded = np.append(knots, np.inf)
+
+    def locate(x: np.ndarray) -> np.ndarray:
+        piece = before.take(bins(x))
+        for _ in range(most):
+            piece += x >= padded.take(piece)
+        return piece
+
+    return locate
+
+
+def _node_weights(score: np.ndarray, one: ScoreMap) -> np.ndarray:
+    """How the map at each score is made of the rise beyond its knots and its values at them, (n, 1 + K)."""
+    x = position(score, one.input, one.softness, np)
+    knots = one.knots
+    weights = np.zeros((len(x), 1 + len(knots)))
+    rows = np.arange(len(x))
+    inside = np.clip(x, knots[0], knots[-1])
+    weights[:, 0] = (x - inside) / ((knots[-1] - knots[0]) or 1.0)
+    left = np.clip(np.searchsorted(knots, inside, side="right") - 1, 0, max(len(knots) - 2, 0))
+    if len(knots) == 1:
+        weights[:, 1] = 1.0
+        return weights
+    part = (inside - knots[left]) / (knots[left + 1] - knots[left])
+    weights[rows, 1 + left] = 1.0 - part
+    weights[rows, 2 + left] = part
+    return weights
+
+
+# Context
+
+
+@dataclass(frozen=True)
+class _Block:
+    """Columns of the design that belong to one column of the context, with one variance."""
+
+    columns: np.ndarray  # (n, G)
+    basis: np.ndarray  # (values, G): the values of the effect from the coefficients
+    knots: np.ndarray
+
+    @classmethod
+    def of(cls, kind: str, codes: np.ndarray, n_categories: int, weight: np.ndarray) -> _Block:
+        if kind == CATEGORY:
+            counts = np.bincount(codes[codes >= 0].astype(np.intp), weight[codes >= 0], n_categories)
+            own = np.sort(np.argsort(-counts, kind="stable")[:_MOST_CATEGORIES])
+            return cls((codes[:, None] == own).astype(np.float64), np.eye(n_categories)[:, own], np.zeros(0))
+        there = ~np.isnan(codes)
+        some = codes[there] if there.any() else np.zeros(1)
+        knots = np.unique(
+            np.quantile(some, np.linspace(0.0, 1.0, _NUMBER_INTERVALS + 1), method="inverted_cdf")
+        )
+        if len(knots) < 2:
+            knots = knots[:1] + np.array([0.0, 1.0])
+        low, high = knots[:-1], knots[1:]
+        at_rows = np.clip((codes[:, None] - low) / (high - low), 0.0, 1.0)
+        mean = (
+            np.average(at_rows[there], axis=0, weights=weight[there]) if there.any() else np.zeros(len(low))
+        )
+        at_rows = np.where(there[:, None], at_rows - mean, 0.0)
+        return cls(at_rows, np.clip((knots[:, None] - low) / (high - low), 0.0, 1.0) - mean, knots)
+
+
+def _with_context(
+    problem: RampProblem, plain: RampFit, reader: ContextReader, codes: np.ndarray
+) -> tuple[RampFit, tuple[Effect, ...]]:
+    """The variance of the effects of each column by EM, on the fit without them; then all in one convex problem."""
+    blocks = [
+        _Block.of(column.kind, codes[:, i], len(column.categories), problem.weight)
+        for i, column in enumerate(reader.columns)
+    ]
+    f = sum(apply_standard(score, one) for score, one in zip(problem.scores, plain.maps, strict=True))
+    variances = []
+    offset = np.asarray(f)
+    for block in blocks:
+        variance, effect = _variance(block.columns, offset, problem.targets, problem.weight)
+        variances.append(variance)
+        offset = offset + block.columns @ effect
+    ridge = np.concatenate(
+        [np.full(b.columns.shape[1], 1.0 / v) for b, v in zip(blocks, variances, strict=True)]
+    )
+    fit = problem.fit(np.concatenate([block.columns for block in blocks], axis=1), ridge)
+    effects, at = [], 0
+    for block, variance in zip(blocks, variances, strict=True):
+        own = slice(at, at + block.columns.shape[1])
+        at = own.stop
+        effects.append(
+            Effect(
+                block.knots,
+                block.basis @ fit.effects[own],
+                block.basis**2 @ fit.effect_variance[own],
+                variance,
+            )
+        )
+    return fit, tuple(effects)
+
+
+def apply_standard(score: Any, one: ScoreMap) -> np.ndarray:
+    """The map at the rows of the fit."""
+    x = score.standard.z * score.standard.sd + score.standard.mean
+    plain = ScoreMap("scores", 0.0, one.knots, one.values, one.slopes)
+    return np.asarray(apply(x, plain, np))
+
+
+def _variance(
+    columns: np.ndarray, offset: np.ndarray, targets: np.ndarray, weight: np.ndarray
+) -> tuple[float, np.ndarray]:
+    """The likeliest variance of effects (EM with Laplace's approximation), and the effects."""
+    n = columns.shape[1]
+    variance, effect = 0.1, np.zeros(n)
+    for _ in range(100):
+        for _ in range(15):
+            p = sigmoid(offset + columns @ effect)
+            hessian = (columns.T * (weight * p * (1.0 - p))) @ columns + np.eye(n) / variance
+            gradient = (weight * (p - targets)) @ columns + effect / variance
+            step = np.linalg.solve(hessian, gradient)
+            effect = effect - step / max(1.0, float(np.abs(step).max()))
+            if np.abs(step).max() < 1e-6:
+                break
+        before = variance
+        variance = max(float(np.mean(effect**2 + np.diag(np.linalg.inv(hessian)))), _LEAST_VARIANCE)
+        if abs(variance - before) < 1e-4 * before:
+            break
+    return variance, effect

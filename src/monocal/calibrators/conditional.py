@@ -1,0 +1,452 @@
+"""The conditional family: rank weights and biases that depend on the sample, still convex, still order-preserving.
+
+    f_(i) = w_i(z) u_(i) + b_i(z),      w_i(z) = sum_k psi_k(z) sum_{s <= i} c[scale, k, s],    b_i likewise,   c >= 0.
+
+``psi_0 = 1`` is MCCT. The other ``psi_k >= 0`` are ramps of statistics of the sorted logits (see `ramps`, `statistics`): a
+sample with a small margin may be scaled, and its ranks shifted, otherwise than one with a large margin. Within one sample
+the ``psi_k`` are constants, so weights and biases still grow with the rank, and the order stands whatever the factors
+are. In ``c`` the likelihood is convex as ever, so the optimum is certified.
+
+Shrinkage towards temperature scaling is measured in what the data can tell (see `objective.information`),
+
+    penalty_a = shrinkage / N * emphasis_a * sqrt(mean_n Var_p[atom_a] (1 + 30 / errors_a)),
+
+the negative logarithm of a prior under which an atom's effect has a mean size of ``1 / (shrinkage * emphasis)`` logits, or less
+where few errors are to be expected among the rows it concerns: their absence proves little.
+
+A second stage (`adjustment`) then sees to it that probabilities are right by predicted class, and for whatever else is known of
+a row (its *context*).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from copy import copy
+from typing import Any
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import check_is_fitted
+
+from ..arrays import Array
+from ..engines.point import BIAS, SCALE
+from ..errors import InputError, part_of_a_fit, spoken, warn
+from ..inputs.interface import Rows, Source
+from ..inputs.top_k_rows import TopKSource, same_on_all
+from ..kinds import as_array
+from ..objective.cone import RankCone
+from ..objective.short import ShortRows, shorten
+from ..validation import check_number
+from .adjustment import Adjustment, fit_adjustment
+from .cone_calibrator import BIAS_EMPHASIS, PRIOR_ROWS, SCALE_EMPHASIS, ConeCalibrator, warn_if_unfinished
+from .explanation import Explanation, explain
+from .fitting import START_ROWS
+from .given_rows import context_rows
+from .off_classes import warn_if_off, what_is_off
+from .ramps import RampFactors, choose_ramps, statistic_functions
+from .rank_map import RankMap
+from .statistics import STATISTICS
+from .updating import effective_rows
+
+# With more ranks than this, atoms begin at the upper ones, and below them at ranks that lie apart by a ratio.
+_MANY, _EVERY, _RATIO = 4096, 128, 1.04
+# Rows by whose statistics knots are chosen, at the most: quantiles of more would be the same.
+_MOST_MEASURED = 2**22
+
+
+class ConditionalMCCT(ConeCalibrator):
+    """MCCT whose weights and biases depend on the sample through statistics of its sorted logits.
+
+    Parameters
+    ----------
+    statistics : sequence of str or callable
+        What a sample's weights and biases may depend on: ``"margin"`` (between the two largest logits), ``"mean_gap"`` (from
+        the largest to the mean), ``"spread"`` (standard deviation), ``"entropy"``, ``"log_odds"`` (of the largest), or a
+        function that takes the sorted, anchored logits ``u`` of shape (n, m), lowest first and 0 at the lowest (of the ``top_k``
+        largest, where that is set), in the caller's array library, and returns one number per row. Empty: `MCCT`.
+    n_knots : int
+        Quantiles of each statistic around which the map may change.
+    by_class : {"auto"}, bool
+        Whether the probability of the top class may depend on which class it is. "auto": where the calibration rows show that
+        classes differ by more than chance; `by_class_` says what was decided. False, without context: the second stage is left
+        out.
+    shrinkage : float or "cv"
+        Pull towards temperature scaling. The default is safe with 100 samples and weak with 10,000; "cv" chooses by
+        cross-validation; 0 leaves the likelihood alone with many atoms, which takes very many samples.
+    prior_rows : float
+        Every label gives a share ``prior_rows / (N + prior_rows)`` of itself to the classifier's own probabilities, as if so many
+        more rows had been seen, labelled by the classifier itself. It keeps a few rows that are all right from making
+        everything certain, and is lost among thousands; 0 is the plain likelihood.
+    top_k : int or None
+        Ranks with parameters of their own, counted from the top; the ranks below share the lowest one's. At most the number of
+        classes; None: all.
+    input : {"logits", "probabilities"}
+    class_axis : int
+        The axis of the classes, as in (N, C, H, W) with 1; results come back in the shape given.
+    ignore_index : int or None
+        A label that does not count, such as -100 for padding; None: all count.
+    tol : float
+        Largest violation of the optimality conditions to accept.
+    max_iter : int
+
+    Attributes
+    ----------
+    coefficients_ : ndarray of shape (2, K, r)
+        By kind (scale, bias), factor and first rank concerned; mostly zero. `explain` puts them in words. With more than 4096
+        ranks, atoms begin at each of the upper 128, and below at ranks that lie apart by a ratio of 1.04.
+    factors_ : RampFactors
+        The K factors as a function of the sorted logits: the constant 1, and ramps.
+    solution_ : monocal.solver.Solution
+        With the certificate: ``converged``, ``kkt``, ``duality_gap``.
+    shrinkage_ : float
+        The strength used.
+    passes_ : int
+        How often files or blocks were read; 1 for arrays in memory, and for Dask arrays, where it is not counted.
+    adjustment_ : Adjustment or None
+        The second stage, with its own ``solution``: scales by class and category, ramps of the log-odds and of numbers.
+    by_class_ : str
+        Whether classes have scales of their own, and why; and which predicted class is wrong all the same, if one is (the fit
+        then warns, with `CalibrationWarning`).
+    context_ : ContextReader
+        The columns of the context, where there was one in `fit`.
+    unseen_ : int
+        Rows of the last prediction whose context lacked a number or had a category that no calibration row had. Such a category
+        has the scale 1, and a missing number counts as the median of the calibration rows.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> from monocal.data import synthetic
+    >>> data = synthetic(2000, 10, seed=0)
+    >>> cal = mc.ConditionalMCCT().fit(data.values, data.labels)
+    >>> cal.solution_.converged
+    True
+    >>> bool((cal.predict(data.values) == data.values.argmax(axis=1)).all())
+    True
+    """
+
+    # Below these the many atoms fit noise, slowly.
+    _cv_path = (200.0, 100.0, 50.0, 30.0, 20.0, 10.0, 5.0, 2.0)
+
+    def __init__(
+        self,
+        *,
+        statistics: Sequence[str | Callable[[Array], Any]] = ("margin", "mean_gap", "spread"),
+        n_knots: int = 7,
+        by_class: str | bool = "auto",
+        shrinkage: float | str = 20.0,
+        prior_rows: float = PRIOR_ROWS,
+        top_k: int | None = None,
+        input: str = "logits",
+        class_axis: int = -1,
+        ignore_index: int | None = None,
+        tol: float = 1e-6,
+        max_iter: int = 100,
+    ):
+        self.statistics = statistics
+        self.n_knots = n_knots
+        self.by_class = by_class
+        self.shrinkage = shrinkage
+        self.prior_rows = prior_rows
+        self.top_k = top_k
+        self.input = input
+        self.class_axis = class_axis
+        self.ignore_index = ignore_index
+        self.tol = tol
+        self.max_iter = max_iter
+
+    def fit(  # type: ignore[override]  # it takes a context
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        context: Any = None,
+        *,
+        start: Any = None,
+        start_rows: float = START_ROWS,
+    ) -> ConditionalMCCT:
+        """Learn the map.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, m)
+            Logits of a calibration set (or probabilities, with ``input="probabilities"``). They need not fit in memory:
+            memory-mapped, zarr, h5py and Dask arrays, Dask DataFrames, or a function that returns an iterator of blocks
+            ``(X, y)``, with ``sample_weight`` (n,) and ``context`` (n, C) behind where there are some.
+        y : array-like of shape (n,)
+            True classes, 0..m-1.
+        sample_weight : array-like of shape (n,), optional
+            A row of weight 2 counts as two rows, one of weight 0 as none. Weights that sum to less than the number of rows
+            therefore mean less data, and more shrinkage. Whether classes or categories differ is judged by the effective number
+            of rows, ``(sum w)^2 / sum w^2``.
+        context : array-like of shape (n,) or (n, C), optional
+            What is known of each row beside its logits, also when predicting: a subject, a group, a camera, a position, the
+            norm of an embedding. Floating-point columns are numbers; integer, boolean and text columns are categories.
+        start : Calibrator, optional
+            An old calibrator to go on from, of the same classes: its probabilities of these rows count as ``start_rows`` rows
+            more. Some 30 new rows then change little; updated again and again, what is old is forgotten bit by bit. The second
+            stage of an old `ConditionalMCCT` (scales by class and context) stays as it is until the new rows are more than
+            ``start_rows``: it takes many rows to learn.
+        start_rows : float
+            How many rows the old calibrator counts for.
+
+        Returns
+        -------
+        self
+        """
+        return self._kept_fit(X, y, sample_weight, context, start, start_rows)
+
+    def fit_transform(self, X: Any, y: Any = None, sample_weight: Any = None, context: Any = None) -> Any:
+        """`fit`, then `transform` of the same rows; parameters are those of `fit`."""
+        return self.fit(X, y, sample_weight, context).transform(X, context=context)
+
+    def predict_proba(self, X: Any, *, context: Any = None, out: Any = None) -> Any:
+        """Calibrated probabilities, in the form and type of ``X``; rows sum to 1.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, m)
+            As in `fit`. A large memory-mapped, zarr or h5py array is read in parts; a Dask array gives a lazy Dask array.
+        context : array-like of shape (n,) or (n, C)
+            As in `fit`: given exactly where it was given there.
+        out : array of shape (n, m), optional
+            Where to write the result, part by part: a numpy, memory-mapped, zarr or h5py array. Without it the result is in
+            memory, even where ``X`` is not; `predict_blocks` is another way.
+
+        Returns
+        -------
+        array of shape (n, m)
+            ``out`` where it is given.
+        """
+        return self._apply(X, "predict_proba", out, context)
+
+    def transform(self, X: Any, *, context: Any = None, out: Any = None) -> Any:
+        """Calibrated logits, in the form and type of ``X``: their softmax is `predict_proba`.
+
+        Parameters are those of `predict_proba`.
+        """
+        return self._apply(X, "transform", out, context)
+
+    def predict(self, X: Any, *, context: Any = None) -> Any:
+        """The most probable class of each row. The context cannot change it."""
+        return self._apply(X, "predict", None, context)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, context: Any = None) -> float:
+        """Mean log-likelihood of the labels, the negative of `monocal.metrics.nll`: larger is better.
+
+        Parameters are those of `fit`, in memory; ``-inf`` where a label has probability zero.
+        """
+        return self._score(X, y, sample_weight, context)
+
+    def _preparation(self) -> dict[str, Any]:
+        statistics = statistic_functions(_check_statistics(self.statistics))
+        return {"statistics": statistics, "top_class": bool(self.by_class) or hasattr(self, "context_")}
+
+    def _fit_source(self, source: Source) -> None:
+        if not isinstance(source, TopKSource):
+            super()._fit_source(source)
+            return
+        source.check_context()
+        if isinstance(self.by_class, bool | np.bool_) and self.by_class:
+            raise InputError(
+                "by_class=True needs all logits, but X names the largest only (TopK). Leave it at 'auto', or set it to False."
+            )
+        asked, self.by_class = self.by_class, False
+        try:
+            super()._fit_source(source)
+        finally:
+            self.by_class = asked
+        self.by_class_ = "left out: rows name their largest logits alone"
+        if not same_on_all(self.factors_):
+            self.n_features_in_ = source.shape[1]
+
+    def _checked_fit(
+        self, X: Any, y: Any, sample_weight: Any, context: Any, start: Any, start_rows: float
+    ) -> None:
+        if not self._keeps_second_stage(y, sample_weight, context, start, start_rows):
+            super()._checked_fit(X, y, sample_weight, context, start, start_rows)
+            return
+        # The old first stage counts for the new one alone: its probabilities after the scales of few rows' groups would be
+        # fitted as if they belonged to all rows.
+        if context is not None:  # other columns are refused
+            start.context_.codes(context_rows(context, self._laid_out(as_array(X))))
+        first = copy(start)
+        first.adjustment_ = first.context_ = None
+        asked, self.by_class = self.by_class, False
+        try:
+            with part_of_a_fit():
+                super()._checked_fit(X, y, sample_weight, None, first, start_rows)
+        finally:
+            self.by_class = asked
+        self.adjustment_ = start.adjustment_
+        if start.adjustment_.class_scales is not None:
+            self.by_class_ = f"of the old calibrator: {start.adjustment_.class_scales.in_words('classes')}"
+        if context is not None:
+            self.context_, self.unseen_ = start.context_, 0
+
+    def _keeps_second_stage(
+        self, y: Any, sample_weight: Any, context: Any, start: Any, start_rows: float
+    ) -> bool:
+        """Whether the old calibrator has a second stage of the same groups, and counts for more than the new rows."""
+        if not isinstance(start, ConditionalMCCT) or getattr(start, "adjustment_", None) is None:
+            return False
+        if bool(self.by_class) != (start.adjustment_.class_scales is not None):
+            return False
+        known = getattr(start, "context_", None)
+        if (known is None) != (context is None):
+            return False
+        return effective_rows(y, sample_weight, self.ignore_index) <= start_rows
+
+    def _fit_rows(self, rows: Rows) -> None:
+        check_number(self.n_knots, "n_knots", least=1, most=1000, whole=True)
+        if not isinstance(self.by_class, bool | np.bool_) and self.by_class != "auto":
+            raise InputError(f"by_class must be 'auto', True or False, but is {self.by_class!r}.")
+        statistics = _check_statistics(self.statistics)
+        scale = self._plain_scale(rows)
+        ramps = (
+            choose_ramps(*rows.measured(-(-rows.n_rows // _MOST_MEASURED)), self.n_knots)
+            if statistics
+            else ()
+        )
+        factors = RampFactors(statistics, ramps)
+        if ramps:
+            rows = rows.with_factors(factors.of_statistics)
+        conditional = (np.arange(factors.n_factors) > 0)[:, None]
+        emphasis = np.where(conditional, np.reshape([SCALE_EMPHASIS, BIAS_EMPHASIS], (2, 1, 1)), 1.0)
+        begins = starts_of_many(rows.n_ranks)
+        allowed = dictionary(factors.n_factors, rows.n_ranks if begins is None else len(begins))
+        problem = self._problem(rows, allowed, scale, begins, emphasis=emphasis, mirrors=factors.mirrors)
+        solved = grid = problem.grid(self._solve(problem, self.shrinkage).coefficients)
+        self.factors_ = factors
+        self.factor_means_ = problem.totals.mean[BIAS, :, -1] / problem.totals.weight
+        if begins is not None:
+            grid = np.zeros((2, factors.n_factors, rows.n_ranks))
+            grid[:, :, begins] = solved
+        self.coefficients_ = grid
+        self.n_atoms_ = len(problem.atoms)
+        self.rank_map_ = RankMap.from_grid(grid, top_k=self.top_k, factors=factors if ramps else None)
+        self.adjustment_ = self._adjustment(rows, problem)
+        if self.adjustment_ is not None:
+            warn_if_unfinished(self, self.adjustment_.solution)
+            if self.adjustment_.residual > self.tol:
+                warn(
+                    f"{type(self).__name__}: the scales of groups did not converge (violation {self.adjustment_.residual:.1e}). "
+                    f"Raise {spoken('tol')}.",
+                    ConvergenceWarning,
+                )
+        if self.adjustment_ is None or self.adjustment_.class_scales is None:
+            why = "there is one rank alone" if rows.n_ranks < 2 else "no row has one class on top"
+            self.by_class_ = f"left out: {why}" if self.by_class else "not asked for"
+
+    def _adjustment(self, rows: Rows, problem: RankCone) -> Adjustment | None:
+        known = getattr(self, "context_", None)
+        if known is not None and rows.n_ranks < 2:
+            raise InputError(
+                "context needs two classes at least, and a top_k of 2 or more: with one rank there is nothing to adjust."
+            )
+        if not (self.by_class or known) or rows.n_ranks < 2:
+            return None
+        nothing = np.zeros(0, dtype=np.intp)
+        short = shorten(rows, problem.point(self.solution_.coefficients, nothing), problem.prior_scales)
+        found = fit_adjustment(
+            short,
+            known,
+            rows.n_classes,
+            by_class=self.by_class,
+            n_knots=self.n_knots,
+            shrinkage=self.shrinkage_,
+            prior_rows=self.prior_rows,
+            tol=self.tol,
+            max_iter=self.max_iter,
+        )
+        if found is None and known is not None:
+            raise InputError(
+                "context: in every calibration row several classes share the largest logit, so nothing can be learnt by it."
+            )
+        if found is not None:
+            self._say_what_is_off(short.of(short.n_top == 1), found, rows.n_classes)
+        if found is not None and known is not None:
+            found, self.context_ = found.without_empty(known)
+        return found
+
+    def _say_what_is_off(self, rows: ShortRows, found: Adjustment, n_classes: int) -> None:
+        """Set `by_class_`, and warn of what both stages leave wrong."""
+        by_class = found.class_scales is not None
+        off = what_is_off(rows, found.log_odds(rows), n_classes, by_class=by_class)
+        if found.class_scales is not None:
+            self.by_class_ = found.class_scales.in_words("classes") + (f"; yet {off}" if off else "")
+        warn_if_off(self, off, n_classes)
+
+    def _judge(self, source: Source) -> None:
+        if self.adjustment_ is None:  # else `_adjustment` has done it
+            super()._judge(source)
+
+    @property
+    def _second_stage(self) -> Adjustment | None:
+        return getattr(self, "adjustment_", None)  # files of 0.1 have none
+
+    def _keeps_argmax(self, logits: Array, method: str) -> bool:
+        return method != "transform" or self.rank_map_.has_kernels(logits)
+
+    def _calibrate(self, logits: Array, context: np.ndarray | None = None) -> Array:
+        adjust = self._second_stage
+        if adjust is None:
+            return self.rank_map_.transform(logits)
+        return self.rank_map_.adjusted(logits, adjust, context)
+
+    def _probabilities(self, logits: Array, context: np.ndarray | None = None) -> Array:
+        adjust = self._second_stage
+        if adjust is None:
+            return self.rank_map_.probabilities(logits)
+        return self.rank_map_.adjusted_probabilities(logits, adjust, context)
+
+    def explain(self) -> Explanation:
+        """The active atoms and what they do: a sequence of `Effect`, and with ``str`` or ``print`` the same in words."""
+        check_is_fitted(self)
+        classes = getattr(self, "feature_names_in_", range(self.n_features_in_))
+        return explain(
+            self.coefficients_,
+            self.factors_,
+            self.factor_means_,
+            self.n_atoms_,
+            self._second_stage,
+            list(classes),
+            getattr(self, "context_", None),
+        )
+
+
+def starts_of_many(n_ranks: int) -> np.ndarray | None:
+    """Where atoms may begin in long rows: at the upper ranks, and below them on a geometric grid. None: everywhere."""
+    if n_ranks <= _MANY:
+        return None
+    steps = int(np.log(n_ranks / _EVERY) / np.log(_RATIO))
+    below_top = _EVERY * _RATIO ** np.arange(1, steps + 1)
+    counted = np.unique(np.concatenate([np.arange(1, _EVERY + 1), below_top.astype(np.intp), [n_ranks]]))
+    return n_ranks - counted[::-1]
+
+
+def dictionary(n_factors: int, n_ranks: int) -> np.ndarray:
+    """Which atoms (kind, factor, start) there are: all rank atoms, conditional biases, and conditional scales of all ranks.
+
+    Conditional scales of the upper ranks only are left out: with biases there they fit no better and generalise worse.
+    """
+    allowed = np.ones((2, n_factors, n_ranks), dtype=bool)
+    allowed[BIAS, :, 0] = False  # a bias on every rank is a shift, which softmax does not see
+    allowed[SCALE, 1:, 1:] = False
+    return allowed
+
+
+def _check_statistics(given: Any) -> tuple[str | Callable[[Array], Any], ...]:
+    if isinstance(given, str) or callable(given):
+        given = (given,)
+    try:
+        statistics = tuple(given)
+    except TypeError:
+        raise InputError(f"statistics must be a sequence of names or functions, but is {given!r}.") from None
+    for s in statistics:
+        if not callable(s) and s not in STATISTICS:
+            raise InputError(
+                f"statistics: {s!r} is not known. Use {', '.join(map(repr, STATISTICS))} or a function of the sorted, "
+                "anchored logits (n, m) that returns one number per row."
+            )
+    return statistics

@@ -1,0 +1,221 @@
+"""What all calibrators made of rank atoms share: prepare the rows, solve the cone problem, keep the certificate.
+
+    f(z) = sum_a c_a atom_a(z),   c >= 0,       minimise NLL + shrinkage towards temperature scaling.
+
+A family chooses its atoms; the solver, the guarantees and the way to predict are the same for all.
+"""
+
+from __future__ import annotations
+
+import inspect
+from abc import abstractmethod
+from typing import Any, ClassVar
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+
+from ..arrays import Array, array_namespace, to_numpy
+from ..engines.point import SCALE
+from ..errors import InputError, spoken, warn
+from ..inputs.interface import Rows, Source
+from ..inputs.memory import ArraySource
+from ..inputs.parallel import one_blas_thread
+from ..inputs.sampling import DOUBLE_BELOW, some_rows
+from ..inputs.stream import StreamSource
+from ..inputs.top_k_rows import TopKSource
+from ..objective.cone import RankCone
+from ..objective.information import information
+from ..solver import Solution, minimize
+from ..validation import check_number, check_top_k
+from .base import Calibrator
+from .off_classes import off_rate, warn_if_off
+from .rank_map import RankMap
+from .shrinkage import choose_shrinkage
+
+# How far above the infimum a fit may be, in tolerances.
+_GAP = 100.0
+# Rows' worth of the classifier's own probabilities in every fit, chosen on small draws (benchmarks/small_samples.py).
+PRIOR_ROWS = 8.0
+# Errors that are assumed beside those expected, where shrinkage is measured: the absence of a few proves little.
+PSEUDO_ERRORS = 30.0
+# Strength of the shrinkage of atoms that depend on the row, relative to that of rank atoms, chosen by cross-validation
+# (docs/conditional.md): scales are few and move all classes, biases are many.
+SCALE_EMPHASIS, BIAS_EMPHASIS = 0.6, 2.0
+# Differences of logits below which a fit means nothing.
+SMALLEST = 1e-6
+# Strengths that cross-validation tries. Below the last the likelihood is all but alone, which a few held-out rows cannot judge.
+_CV_PATH = (100.0, 50.0, 20.0, 10.0, 5.0, 2.0, 1.0, 0.5)
+
+
+class ConeCalibrator(Calibrator):
+    """Base of the calibrators that are cones of rank atoms."""
+
+    preserves_order = True
+    preserves_top1 = True
+    _any_array = True
+    _streams = True
+    _cv_path: ClassVar[tuple[float, ...]] = _CV_PATH
+
+    top_k: int | None = None
+    prior_rows: float = 0.0
+    tol: float = 1e-6
+    max_iter: int = 100
+
+    def _check_solver_parameters(self) -> None:
+        check_number(self.prior_rows, "prior_rows", least=0)
+        check_number(self.tol, "tol", above=0)
+        check_number(self.max_iter, "max_iter", least=1, whole=True)
+
+    @abstractmethod
+    def _fit_rows(self, rows: Rows) -> None:
+        """Learn from prepared rows; set `rank_map_` and what else there is to tell."""
+
+    def _preparation(self) -> dict[str, Any]:
+        """What rows must be prepared with: keywords of `Engine.prepare`."""
+        return {}
+
+    def _fit_source(self, source: Source) -> None:
+        self._check_solver_parameters()
+        check_top_k(self.top_k, source.shape[1])
+        some = source.first_rows()
+        if isinstance(source, TopKSource):
+            self.n_features_in_ = source.n_classes_with(self.top_k)
+        else:  # the largest logits of a row say nothing about the others
+            _check_unit(some)
+        double = source.shape[0] * source.shape[1] <= DOUBLE_BELOW
+        dtype = array_namespace(some).float64 if double else None
+        with one_blas_thread:  # small matrix products between passes would wake all cores
+            self._fit_rows(source.prepare(top_k=self.top_k, dtype=dtype, **self._preparation()))
+        self.passes_ = source.passes if isinstance(source, StreamSource) else 1
+
+    def _judge(self, source: Source) -> None:
+        if not isinstance(source, ArraySource) or source.shape[1] != 2:
+            return  # rows elsewhere would have to be read again
+        rows = source.checked
+        p = to_numpy(self._probabilities(rows.logits)[:, 1]).astype(np.float64)
+        weight = np.ones(len(p)) if rows.weight is None else to_numpy(rows.weight).astype(np.float64)
+        warn_if_off(self, off_rate(p, to_numpy(rows.labels) == 1, weight), 2)
+
+    def _plain_scale(self, rows: Rows) -> float | None:
+        """Temperature scaling of some rows, where they are many or have a tail; None: `_problem` knows a shorter way."""
+        some = some_rows(rows)
+        if some is rows and not rows.has_tail:
+            return None
+        allowed = np.zeros((2, 1, some.n_ranks), dtype=bool)
+        allowed[SCALE, 0, 0] = True
+        return _scale_of(RankCone(some, allowed, prior_rows=self.prior_rows))
+
+    def _problem(
+        self,
+        rows: Rows,
+        allowed: np.ndarray,
+        scale: float | None,
+        begins: np.ndarray | None = None,
+        **rest: Any,
+    ) -> RankCone:
+        """The cone of these atoms, with shrinkage in units of what the rows tell of each (`objective.information`)."""
+        problem = RankCone(rows, allowed, prior_rows=self.prior_rows, begins=begins, **rest)
+        scale = _scale_of(problem.plain()) if scale is None else scale
+        known = information(some_rows(rows), scale, begins, problem.whole_scales)
+        return problem.in_units(known.unit(problem.totals.weight, PSEUDO_ERRORS), scale)
+
+    def _solve(self, problem: RankCone, shrinkage: Any) -> Solution:
+        """Certified solution, with the shrinkage given or chosen by cross-validation."""
+        if isinstance(shrinkage, str):
+            if shrinkage != "cv":
+                raise InputError(f"shrinkage must be a number of at least 0 or 'cv', but is {shrinkage!r}.")
+            default = inspect.signature(type(self)).parameters["shrinkage"].default
+            shrinkage = choose_shrinkage(
+                problem, self._cv_path, default, tol=self.tol, max_iter=self.max_iter
+            )
+        else:
+            check_number(shrinkage, "shrinkage", least=0)
+        # Logits smaller than one have gradients smaller than one: the tolerance goes with them.
+        size = float(problem.reach[0])
+        tol = self.tol * min(1.0, max(size, SMALLEST)) if size > 0 else self.tol
+        solution = minimize(
+            problem.with_strength(shrinkage, tol),
+            start=problem.start(),  # near enough: a coarse copy need not be asked
+            tol=tol,
+            gap_tol=_GAP * self.tol,
+            max_iter=self.max_iter,
+        )
+        self._keep(solution, shrinkage)
+        return solution
+
+    def _keep(self, solution: Solution, shrinkage: float) -> None:
+        """Remember how the fit went, and say so where it did not converge."""
+        self.shrinkage_ = float(shrinkage)
+        self.solution_ = solution
+        self.n_iter_ = max(solution.n_iter, 1)
+        warn_if_unfinished(self, solution)
+
+    # A family sets `rank_map_`.
+
+    rank_map_: RankMap
+
+    def _calibrate(self, logits: Array) -> Array:
+        return self.rank_map_.transform(logits)
+
+    def _probabilities(self, logits: Array) -> Array:
+        return self.rank_map_.probabilities(logits)
+
+    def _keeps_argmax(self, logits: Array, method: str) -> bool:
+        own = type(self)._probabilities is not ConeCalibrator._probabilities  # a family may add to the map
+        return not own and (method != "transform" or self.rank_map_.has_kernels(logits))
+
+
+def _scale_of(problem: RankCone) -> float:
+    """The solution where the plain scale is the only atom."""
+    return float(minimize(problem, tol=1e-6 * min(1.0, problem.reach[0] or 1.0)).coefficients[0])
+
+
+def _check_unit(logits: Array) -> None:
+    """Depths are cut at a million, and gradients go with the logits: refuse units in which neither can mean anything."""
+    some = to_numpy(logits[:: max(1, logits.shape[0] // 50)]).astype(np.float64)
+    some[np.isinf(some)] = np.nan
+    some *= 0.5  # halves, whose differences do not overflow
+    top = np.nanmax(some, axis=1)
+    part = some[:, :: max(1, some.shape[1] // 1000)]
+    known = ~np.isnan(part).all(axis=1)
+    depths = top[known] - _medians(part[known])
+    depth = 2.0 * min(float(np.median(depths)), 5e307) if known.any() else 0.0
+    if depth > 1e5:
+        raise InputError(
+            f"X: the largest and the median logit of a row differ by {depth:.1e}, more than any classifier's. Divide all by a "
+            f"constant such as {depth / 10:.0e}, in fitting and in predicting."
+        )
+    if (top - np.nanmin(some, axis=1)).max() < SMALLEST:  # so far a sample of the rows: now look at all
+        span = _largest_span(logits)
+        if 0 < span < SMALLEST:
+            raise InputError(
+                f"X: the logits of a row differ by {span:.1e} at most, less than any classifier's. Multiply all by a constant "
+                f"such as {10 / span:.0e}, in fitting and in predicting."
+            )
+
+
+def _medians(rows: np.ndarray) -> np.ndarray:
+    """Median of each row without its nan (sorting puts them last): numpy's own goes row by row."""
+    ordered, count = np.sort(rows, axis=1), np.count_nonzero(~np.isnan(rows), axis=1)
+    each = np.arange(len(rows))
+    medians: np.ndarray = 0.5 * ordered[each, (count - 1) // 2] + 0.5 * ordered[each, count // 2]
+    return medians
+
+
+def _largest_span(logits: Array) -> float:
+    """The largest difference between two logits of a row, masked ones apart."""
+    xp = array_namespace(logits)
+    top = xp.max(logits, axis=1)
+    low = xp.min(xp.where(xp.isinf(logits), xp.asarray(np.inf, dtype=logits.dtype), logits), axis=1)
+    with np.errstate(over="ignore"):
+        return float(xp.max(top - low))
+
+
+def warn_if_unfinished(calibrator: Calibrator, solution: Solution) -> None:
+    """Not converging warns, whatever the solver."""
+    if not solution.converged:
+        warn(
+            f"{type(calibrator).__name__} did not converge ({solution.status}; violation {solution.kkt:.1e}). "
+            f"Raise {spoken('max_iter')} or {spoken('tol')}.",
+            ConvergenceWarning,
+        )

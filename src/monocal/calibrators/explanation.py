@@ -1,0 +1,237 @@
+"""What a conditional map does, atom by atom, as data and in words.
+
+A fitted map is a sum of few active atoms. Each says for which samples (a ramp of a statistic, or all), for which classes (the
+``n_top`` highest ranks) and what it adds: to the scale of the logits, or to the logits themselves. Adding ``c`` to logits
+multiplies the odds of the upper classes against the lower by ``exp(c)``.
+
+The second stage (`adjustment`) says for which top classes and categories all logits are scaled, by how much, and has ramps of its
+own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, overload
+
+import numpy as np
+
+from ..engines.point import SCALE
+from ..inputs.context import ContextReader
+from .adjustment import Adjustment
+from .group_scales import GroupScales
+from .ramps import RampFactors
+from .statistics import statistic_name
+
+# Groups whose scale is nearer to 1 than this are not listed; and the most groups that are listed in words.
+_LEAST_EFFECT, _MOST_GROUPS = 0.005, 12
+
+
+@dataclass(frozen=True)
+class Effect:
+    """One active atom.
+
+    Attributes
+    ----------
+    kind : {"scale", "bias"}
+    statistic : str or None
+        None: the same for all samples.
+    side : {"above", "below"} or None
+    knot, full_from : float or None
+        The effect begins at ``knot`` and is there in full from ``full_from`` on.
+    start : int
+        First rank concerned, 0 the lowest in use.
+    n_top : int
+        Number of ranks concerned, from the top.
+    coefficient : float
+        What is added in full.
+    mean : float
+        What is added on average over the calibration set.
+    effect : float
+        Scale: ``coefficient`` relative to the mean scale of the largest logit. Bias: the factor ``exp(coefficient)`` on the odds.
+    stage : int
+        1, or 2 for what comes after: ``log_odds`` there are those of calibrated probabilities.
+    """
+
+    kind: str
+    statistic: str | None
+    side: str | None
+    knot: float | None
+    full_from: float | None
+    start: int
+    n_top: int
+    coefficient: float
+    mean: float
+    effect: float
+    stage: int = 1
+
+    def __str__(self) -> str:
+        if self.statistic is None:
+            who = "all samples"
+        else:
+            who = f"{self.statistic} {self.side} {self.knot:.3g} (in full from {self.full_from:.3g})"
+        which = (
+            "all classes"
+            if self.start == 0
+            else f"the top {self.n_top}"
+            if self.n_top > 1
+            else "the top class"
+        )
+        if self.kind == "scale":
+            return f"{who}: scale of {which} +{self.coefficient:.3g} ({self.effect:.0%} of the mean scale)"
+        return f"{who}: odds of {which} times {self.effect:.3g}"
+
+
+@dataclass(frozen=True)
+class GroupEffect:
+    """What a top class, or a category of a column, does to how sure a row is.
+
+    Attributes
+    ----------
+    column : str or None
+        Of the context; None for the top class.
+    group : str or int
+        The class or category.
+    scale : float
+        What all logits are multiplied by; 1 for a group about which nothing is known.
+    rows : float
+        Calibration rows of the group.
+    """
+
+    column: str | None
+    group: Any
+    scale: float
+    rows: float
+
+    def __str__(self) -> str:
+        who = (
+            f"when the top class is {self.group!r}"
+            if self.column is None
+            else f"{self.column} {self.group!r}"
+        )
+        return f"{who}: {abs(self.scale - 1):.0%} {'more' if self.scale > 1 else 'less'} sure"
+
+
+@dataclass(frozen=True)
+class Explanation(Sequence[Effect]):
+    """Active atoms, those for all samples first, then by mean effect, and groups; ``str`` puts them in words."""
+
+    effects: tuple[Effect, ...]
+    n_atoms: int
+    mean_scale: float
+    groups: tuple[GroupEffect, ...] = ()
+
+    @overload
+    def __getitem__(self, index: int) -> Effect: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Effect, ...]: ...
+    def __getitem__(self, index: int | slice) -> Effect | tuple[Effect, ...]:
+        return self.effects[index]
+
+    def __len__(self) -> int:
+        return len(self.effects)
+
+    def __iter__(self) -> Iterator[Effect]:
+        return iter(self.effects)
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """One plain dict an effect, for a table."""
+        return [asdict(e) for e in self.effects]
+
+    def __str__(self) -> str:
+        first = sum(e.stage == 1 for e in self.effects)
+        head = f"{first} of {self.n_atoms} atoms are active; the largest logit is scaled by {self.mean_scale:.3g} on average."
+        lines = [head, *(f"  {e}" for e in self.effects if e.stage == 1)]
+        if first < len(self) or self.groups:
+            lines.append("Then, of calibrated logits:")
+            lines += [f"  {e}" for e in self.effects if e.stage == 2]
+        most = sorted(self.groups, key=lambda g: -abs(np.log(g.scale)))
+        lines += [f"  {g}" for g in most[:_MOST_GROUPS]]
+        if len(most) > _MOST_GROUPS:
+            lines.append(f"  and {len(most) - _MOST_GROUPS} more classes or categories, each less than that")
+        return "\n".join(lines)
+
+
+def explain(
+    coefficients: np.ndarray,
+    factors: RampFactors,
+    factor_means: np.ndarray,
+    n_atoms: int,
+    adjustment: Adjustment | None = None,
+    classes: Sequence[Any] = (),
+    context: ContextReader | None = None,
+) -> Explanation:
+    """From coefficients (2, K, r) and the mean factors (K,) of the calibration set, and what the second stage has learnt."""
+    r = coefficients.shape[2]
+    mean_scale = float(factor_means @ coefficients[SCALE].sum(axis=1))
+    effects = []
+    for kind, k, start in zip(*np.nonzero(coefficients), strict=True):
+        c = float(coefficients[kind, k, start])
+        ramp = factors.ramps[k - 1] if k else None
+        effects.append(
+            Effect(
+                kind="scale" if kind == SCALE else "bias",
+                statistic=None if ramp is None else statistic_name(factors.statistics[ramp.statistic]),
+                side=None if ramp is None else ramp.side,
+                knot=None if ramp is None else ramp.zero,
+                full_from=None if ramp is None else ramp.one,
+                start=int(start),
+                n_top=int(r - start),
+                coefficient=c,
+                mean=c * float(factor_means[k]),
+                effect=c / mean_scale if kind == SCALE else float(np.exp(c)),
+            )
+        )
+    effects.sort(key=lambda e: (e.statistic is not None, e.kind == "bias", -e.mean))
+    if adjustment is None:
+        return Explanation(tuple(effects), n_atoms, mean_scale)
+    effects += _second_stage(adjustment, r)
+    return Explanation(tuple(effects), n_atoms, mean_scale, tuple(_groups(adjustment, classes, context)))
+
+
+def _second_stage(adjustment: Adjustment, n_ranks: int) -> list[Effect]:
+    """Ramps of the second stage that are in use."""
+    effects = []
+    mean_scale = float(adjustment.factor_means @ adjustment.steps[SCALE])
+    columns = [
+        0.0,
+        *(t for t, c in zip(adjustment.typical, adjustment.column_scales, strict=True) if c is None),
+    ]
+    for kind, k in zip(*np.nonzero(adjustment.steps), strict=True):
+        if (kind, k) == (SCALE, 0):
+            continue  # the scale that all others add to
+        c, ramp = float(adjustment.steps[kind, k]), adjustment.factors.ramps[k - 1] if k else None
+        away = 0.0 if ramp is None else float(columns[ramp.statistic])
+        effects.append(
+            Effect(
+                kind="scale" if kind == SCALE else "bias",
+                statistic=None if ramp is None else str(adjustment.factors.statistics[ramp.statistic]),
+                side=None if ramp is None else ramp.side,
+                knot=None if ramp is None else ramp.zero + away,
+                full_from=None if ramp is None else ramp.one + away,
+                start=0 if kind == SCALE else n_ranks - 1,
+                n_top=n_ranks if kind == SCALE else 1,
+                coefficient=c,
+                mean=c * float(adjustment.factor_means[k]),
+                effect=c / mean_scale if kind == SCALE else float(np.exp(c)),
+                stage=2,
+            )
+        )
+    return sorted(effects, key=lambda e: -e.mean)
+
+
+def _groups(
+    adjustment: Adjustment, classes: Sequence[Any], context: ContextReader | None
+) -> Iterator[GroupEffect]:
+    """Top classes, then categories, whose scale is not 1."""
+    tables: list[tuple[str | None, Sequence[Any], GroupScales | None]] = [
+        (None, classes, adjustment.class_scales)
+    ]
+    if context is not None:
+        pairs = zip(context.columns, adjustment.column_scales, strict=True)
+        tables += [(column.name, column.categories, scales) for column, scales in pairs]
+    for column, names, found in tables:
+        if found is not None:
+            for name, scale, rows in zip(names, found.scales.tolist(), found.rows.tolist(), strict=True):
+                if abs(scale - 1.0) >= _LEAST_EFFECT:
+                    yield GroupEffect(column, name, scale, rows)

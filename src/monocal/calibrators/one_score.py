@@ -1,0 +1,363 @@
+"""The classics for one score and two classes, under the names people know.
+
+Platt        log-odds = a + b s                                   fitted to targets (n_1 + 1) / (n_1 + 2) and 1 / (n_0 + 2)
+beta         log-odds = a log p - b log(1 - p) + c,  a, b >= 0    of probabilities
+Venn-Abers   p_0, p_1: isotonic regression with the new row added as class 0, as class 1;   p = p_1 / (1 - p_0 + p_1)
+isotonic     isotonic regression of the labels on the score
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.isotonic import IsotonicRegression
+
+from ..arrays import is_torch, to_numpy
+from ..errors import warn
+from ..kinds import kind_of
+from ..solver import minimize
+from .binary_cone import LogisticCone
+from .binary_map import expit, log_odds, ordered_log
+from .score_rows import ScoreCalibrator
+
+# Log-odds of probabilities are cut here where a line is fitted to them: those of 0 and 1 have none.
+_ODDS = 36.0
+
+
+class _Linear(ScoreCalibrator):
+    """Log-odds that are a line in one or two functions of the score.
+
+    Attributes
+    ----------
+    coef_ : ndarray
+    intercept_ : float
+    """
+
+    coef_: np.ndarray
+    intercept_: float
+
+    def check_state(self) -> None:
+        super().check_state()
+        numbers = np.append(np.asarray(self.coef_, dtype=np.float64), self.intercept_)
+        if np.shape(self.coef_) != (self._n_features,) or not np.isfinite(numbers).all():
+            raise ValueError(
+                f"coef_ cannot be this: expected {self._n_features} finite numbers, and an intercept_"
+            )
+        if not (np.asarray(self.coef_) >= 0).all() and self.preserves_ranking:
+            raise ValueError("coef_ cannot be negative")
+
+    _n_features = 1
+
+
+class PlattScaling(_Linear):
+    """Platt scaling: a logistic regression of the labels on the score, with Platt's targets.
+
+    Agrees with scikit-learn's ``CalibratedClassifierCV(method="sigmoid")``, which fits the same to decision values.
+
+    Parameters
+    ----------
+    input : {"logits", "probabilities", "scores"}
+        What a score is; probabilities are fitted as log-odds.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (2,)
+    coef_ : ndarray of shape (1,)
+    intercept_ : float
+
+    Notes
+    -----
+    A score that ranks the wrong way round gets a negative slope, as in scikit-learn, and a warning.
+
+    References
+    ----------
+    Platt (1999). Probabilistic outputs for support vector machines and comparisons to regularized likelihood methods. Advances in
+    Large Margin Classifiers.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> cal = mc.PlattScaling(input="scores").fit([-2.0, -1.0, 0.0, 1.0, 2.0, 3.0], [0, 0, 1, 0, 1, 1])
+    >>> cal.predict_proba([-1.0, 1.0]).round(2)
+    array([0.31, 0.57])
+    """
+
+    preserves_ranking = False  # the slope is what the labels say
+
+    def __init__(self, *, input: str = "logits"):
+        self.input = input
+
+    def _fit_scores(
+        self, scores: np.ndarray, labels: np.ndarray, weight: np.ndarray, codes: np.ndarray | None
+    ) -> None:
+        v = _finite_odds(scores[:, 0]) if self.input == "probabilities" else scores[:, 0]
+        positive, total = float(weight @ labels), float(weight.sum())
+        targets = np.where(labels == 1, (positive + 1.0) / (positive + 2.0), 1.0 / (total - positive + 2.0))
+        coefficients = _logistic(v[:, None], targets, weight, np.array([-np.inf]))
+        self.intercept_, self.coef_ = float(coefficients[0]), coefficients[1:]
+        if self.coef_[0] < 0:
+            warn(
+                "PlattScaling: the score ranks the rows the wrong way round: its slope is negative, which reverses their order."
+            )
+
+    def _log_odds(self, scores: list[Any], xp: Any) -> Any:
+        x = xp.clip(log_odds(scores[0], xp), -_ODDS, _ODDS) if self.input == "probabilities" else scores[0]
+        return xp.clip(self.intercept_ + float(self.coef_[0]) * x, -1.79e308, 1.79e308)
+
+
+def _finite_odds(v: np.ndarray) -> np.ndarray:
+    return np.clip(v, -_ODDS, _ODDS)
+
+
+class BetaCalibration(_Linear):
+    """Beta calibration: log-odds that are linear in ``log p`` and ``log(1 - p)``, with slopes that are not negative.
+
+    Parameters
+    ----------
+    input : {"logits", "probabilities"}
+        What a score is; of log-odds, probabilities are made.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (2,)
+    coef_ : ndarray of shape (2,)
+        Of ``log p`` and of ``-log(1 - p)``; one that would be negative is 0, and the other fitted alone.
+    intercept_ : float
+
+    References
+    ----------
+    Kull, Silva Filho, Flach (2017). Beta calibration: a well-founded and easily implemented improvement on logistic
+    calibration for binary classifiers. AISTATS.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> cal = mc.BetaCalibration(input="probabilities").fit([0.1, 0.3, 0.4, 0.6, 0.8, 0.9], [0, 0, 1, 0, 1, 1])
+    >>> cal.predict_proba([0.2, 0.7]).round(2)
+    array([0.12, 0.74])
+    """
+
+    _inputs = ("logits", "probabilities")
+    _n_features = 2
+
+    def __init__(self, *, input: str = "probabilities"):
+        self.input = input
+
+    def _fit_scores(
+        self, scores: np.ndarray, labels: np.ndarray, weight: np.ndarray, codes: np.ndarray | None
+    ) -> None:
+        v = _finite_odds(scores[:, 0])
+        features = np.stack([-np.logaddexp(0.0, -v), np.logaddexp(0.0, v)], axis=1)
+        coefficients = _logistic(features, labels, weight, np.zeros(2))
+        self.intercept_, self.coef_ = float(coefficients[0]), coefficients[1:]
+
+    def _log_odds(self, scores: list[Any], xp: Any) -> Any:
+        v = log_odds(scores[0], xp) if self.input == "probabilities" else scores[0]
+        v = xp.clip(v, -_ODDS, _ODDS)
+        log_p, log_not = ordered_log(expit(v, xp), xp), ordered_log(expit(-v, xp), xp)
+        return self.intercept_ + float(self.coef_[0]) * log_p - float(self.coef_[1]) * log_not
+
+
+class VennAbers(ScoreCalibrator):
+    """Inductive Venn-Abers prediction: two isotonic regressions for each new row, and the interval between them.
+
+    Parameters
+    ----------
+    input : {"logits", "probabilities", "scores"}
+        Only the order of the scores matters.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (2,)
+    scores_ : ndarray of shape (K,)
+        The different scores of the calibration rows.
+    lower_, upper_ : ndarray of shape (2 K + 1,)
+        ``p_0`` and ``p_1`` of a row below the first score, at it, between it and the next, and so on.
+
+    References
+    ----------
+    Vovk, Petej (2014). Venn-Abers predictors. UAI.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> cal = mc.VennAbers(input="scores").fit([-2.0, -1.0, 0.0, 1.0, 2.0, 3.0], [0, 0, 1, 0, 1, 1])
+    >>> low, high = cal.predict_interval([-1.0, 1.0])
+    >>> low.round(2), high.round(2)
+    (array([0.  , 0.33]), array([0.5 , 0.67]))
+    """
+
+    def __init__(self, *, input: str = "logits"):
+        self.input = input
+
+    def _fit_scores(
+        self, scores: np.ndarray, labels: np.ndarray, weight: np.ndarray, codes: np.ndarray | None
+    ) -> None:
+        v = scores[:, 0]
+        self.scores_, which = np.unique(v, return_inverse=True)
+        mass = np.bincount(which, weight)
+        hits = np.bincount(which, weight * labels)
+        # A row between two scores is pooled as one at the next would be, and beyond the last it stands alone.
+        self.upper_ = np.append(np.repeat(_added_as_one(mass, hits), 2), 1.0)
+        # Class 0 added is class 1 added where order and labels are reversed.
+        reversed_ = _added_as_one(mass[::-1], (mass - hits)[::-1])[::-1]
+        self.lower_ = np.insert(np.repeat(1.0 - reversed_, 2), 0, 0.0)
+
+    def predict_interval(self, X: Any) -> Any:
+        """``p_0`` and ``p_1``: P(class 1) with the row added to the calibration rows as class 0, and as class 1.
+
+        Parameters
+        ----------
+        X : array-like of shape (n,), (n, 1) or (n, 2)
+
+        Returns
+        -------
+        low, high : arrays of shape (n,)
+        """
+        self._check_fitted()
+        _, scores = self._read_scores(X)
+        place = self._place(to_numpy(scores[0]))
+        return tuple(kind_of(X).back(table[place], X, -1) for table in (self.lower_, self.upper_))
+
+    def _place(self, score: np.ndarray) -> np.ndarray:
+        v = log_odds(score, np) if self.input == "probabilities" else score
+        at = np.searchsorted(self.scores_, v)
+        equal = self.scores_[np.minimum(at, len(self.scores_) - 1)] == v
+        return 2 * at + equal
+
+    def _log_odds(self, scores: list[Any], xp: Any) -> Any:
+        low, high = self.lower_, self.upper_
+        # Both rise with the score, and so does their combination but for rounding.
+        f = np.maximum.accumulate(log_odds(np.clip(high / (1.0 - low + high), 0.0, 1.0), np))
+        found = f[self._place(to_numpy(scores[0]))]
+        return xp.asarray(found, device=scores[0].device) if is_torch(scores[0]) else found
+
+    def check_state(self) -> None:
+        super().check_state()
+        n = len(np.atleast_1d(self.scores_))
+        rising = (
+            np.ndim(self.scores_) == 1
+            and n
+            and np.isfinite(self.scores_).all()
+            and (np.diff(self.scores_) > 0).all()
+        )
+        for table in (self.lower_, self.upper_):
+            inside = np.shape(table) == (2 * n + 1,) and ((table >= 0) & (table <= 1)).all()
+            if not rising or not inside or (np.diff(table) < -1e-12).any():
+                raise ValueError(
+                    "lower_ and upper_ cannot be this: expected probabilities that rise, for scores that rise"
+                )
+
+
+def _added_as_one(mass: np.ndarray, hits: np.ndarray) -> np.ndarray:
+    """Isotonic regression at a row of class 1 that joins each score in turn, in one sweep (Vovk, Petej, Fedorova, 2015).
+
+    With the points P_i of the cumulative sum diagram, those before the row moved by (-1, -1), the value is the slope of their
+    greatest convex minorant between P_{i-1} - (1, 1) and P_i. From one score to the next a single point moves.
+    """
+    x = np.concatenate([[0.0], np.cumsum(mass)]).tolist()
+    y = np.concatenate([[0.0], np.cumsum(hits)]).tolist()
+    corners: list[tuple[float, float]] = []
+    for point in zip(reversed(x[1:]), reversed(y[1:]), strict=True):
+        _push(corners, point)
+    _push(corners, (-1.0, -1.0))
+    values = []
+    for i in range(1, len(x)):
+        begin, end = corners[-1], corners[-2]
+        slope = (end[1] - begin[1]) / (end[0] - begin[0])
+        values.append(slope)
+        moved = (x[i] - 1.0, y[i] - 1.0)
+        if i + 1 < len(x) and moved[1] < begin[1] + slope * (moved[0] - begin[0]):
+            corners.pop()
+            while corners[-1][0] <= x[i]:  # the point that has moved, which may have been a corner
+                corners.pop()
+            _push(corners, moved)
+    return np.clip(np.maximum.accumulate(values), 0.0, 1.0)
+
+
+def _push(corners: list[tuple[float, float]], point: tuple[float, float]) -> None:
+    """Add a point to the left of a lower hull whose leftmost corner is the last of the list."""
+    while len(corners) > 1:
+        (x1, y1), (x2, y2) = corners[-1], corners[-2]
+        if (y1 - point[1]) * (x2 - point[0]) < (y2 - point[1]) * (x1 - point[0]):
+            break
+        corners.pop()
+    corners.append(point)
+
+
+def _logistic(features: np.ndarray, targets: np.ndarray, weight: np.ndarray, lower: np.ndarray) -> np.ndarray:
+    """Intercept and coefficients of the maximum of the likelihood, the latter not below ``lower``."""
+    share = weight / weight.sum()
+    largest = np.maximum(np.abs(features).max(axis=0), 1e-300)
+    scaled = features / largest
+    mean = share @ scaled
+    sd = np.sqrt(share @ (scaled - mean) ** 2)
+    sd = np.where(sd > 0, sd, 1.0)
+    design = np.column_stack([np.ones(len(features)), (scaled - mean) / sd])
+    rate = float(share @ targets)
+    first = np.concatenate([[np.log(rate / (1.0 - rate))], np.where(np.isfinite(lower), lower, 0.0)])
+    # The ridge weighs 1e-9 rows: labels that the score separates would take the line to infinity.
+    ridge = np.concatenate([[0.0], np.full(features.shape[1], 1e-9 / float(weight.sum()))])
+    problem = LogisticCone(design, targets, share, np.concatenate([[-np.inf], lower]), 0.0, ridge, first)
+    c = minimize(problem, tol=1e-9, max_iter=200).coefficients
+    slopes = c[1:] / sd
+    return np.concatenate([[c[0] - float(slopes @ mean)], slopes / largest])
+
+
+class ScoreIsotonic(ScoreCalibrator):
+    """Isotonic regression of the labels on one score, as scikit-learn has it for two classes.
+
+    `IsotonicCalibration` does this where it is given one score per row.
+
+    Parameters
+    ----------
+    input : {"logits", "probabilities", "scores"}
+
+    Attributes
+    ----------
+    knots_, values_ : ndarray
+        The broken line from scores to probabilities.
+
+    Examples
+    --------
+    >>> from monocal.calibrators import ScoreIsotonic
+    >>> cal = ScoreIsotonic(input="scores").fit([-2.0, -1.0, 0.0, 1.0, 2.0, 3.0], [0, 0, 1, 0, 1, 1])
+    >>> cal.predict_proba([-1.0, 0.0, 1.5])
+    array([0.  , 0.5 , 0.75])
+    """
+
+    def __init__(self, *, input: str = "logits"):
+        self.input = input
+
+    def _fit_scores(
+        self, scores: np.ndarray, labels: np.ndarray, weight: np.ndarray, codes: np.ndarray | None
+    ) -> None:
+        x = expit(scores[:, 0], np) if self.input == "probabilities" else scores[:, 0]
+        fit = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip").fit(
+            x, labels, sample_weight=weight
+        )
+        self.knots_, self.values_ = fit.X_thresholds_, fit.y_thresholds_
+
+    def _log_odds(self, scores: list[Any], xp: Any) -> Any:
+        x = to_numpy(scores[0])
+        last = max(len(self.knots_) - 2, 0)
+        at = np.clip(np.searchsorted(self.knots_, x, side="right") - 1, 0, last)
+        after = np.minimum(at + 1, len(self.knots_) - 1)
+        width = np.maximum(self.knots_[after] - self.knots_[at], 1e-300)
+        part = np.clip((x - self.knots_[at]) / width, 0.0, 1.0)
+        p = np.minimum(
+            self.values_[at] + (self.values_[after] - self.values_[at]) * part, self.values_[after]
+        )
+        f = log_odds(p, np)
+        return xp.asarray(f, device=scores[0].device) if is_torch(scores[0]) else f
+
+    def check_state(self) -> None:
+        super().check_state()
+        same = (
+            np.ndim(self.knots_) == 1 and np.shape(self.knots_) == np.shape(self.values_) and len(self.knots_)
+        )
+        if not same or not (np.diff(self.knots_) > 0).all() or not np.isfinite(self.knots_).all():
+            raise ValueError("knots_ cannot be this: expected numbers that rise")
+        if not ((self.values_ >= 0) & (self.values_ <= 1)).all() or (np.diff(self.values_) < 0).any():
+            raise ValueError("values_ cannot be this: expected probabilities that do not fall")

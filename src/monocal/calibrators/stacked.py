@@ -1,0 +1,184 @@
+"""Calibrators one after another: each learns from what the one before gives on rows it has not seen.
+
+    z_0 = z,     z_k = f_k(z_{k-1}),     p = softmax(z_K)
+
+On the rows it was fitted on, a calibrator looks better than it is, and the next would learn to trust it too much. So stage k + 1
+is fitted on *out-of-fold* outputs of stage k, each row mapped by a copy fitted without its fold. For predictions stage k
+is fitted on all rows. A map that keeps the order after a map that keeps the order keeps it; after one that re-orders,
+it keeps the new order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+
+from ..arrays import to_numpy
+from ..errors import InputError, part_of_a_fit
+from ..validation import check_number
+from .base import Calibrator
+from .conditional import ConditionalMCCT
+from .cone_calibrator import SMALLEST
+from .folds import splits_of
+from .portable import MapStep
+from .scaling import StructuredScaling
+
+
+class Stacked(Calibrator):
+    """Any calibrators in sequence, each fitted on the out-of-fold output of the one before.
+
+    Parameters
+    ----------
+    stages : sequence of Calibrator, Calibrator or None
+        Not fitted, the first to be applied first; each with ``input="logits"``. They are copied. One calibrator is a sequence of
+        one. None: `StructuredScaling`, then `ConditionalMCCT`.
+    folds : int
+        Parts to hold out in turn. Rows are dealt by their content, equal rows together, so the folds do not depend on the order
+        of the rows.
+    input : {"logits", "probabilities"}
+    class_axis : int
+        The axis of the classes, as in (N, C, H, W) with 1; results come back in the shape given.
+    ignore_index : int or None
+        A label that does not count, such as -100 for padding; None: all count.
+
+    Attributes
+    ----------
+    preserves_order, preserves_top1 : bool
+        Whether all stages do.
+    stages_ : list of Calibrator
+        Fitted; the first on all rows, each other one on out-of-fold outputs.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> from monocal.data import synthetic
+    >>> data = synthetic(1000, 5, seed=0)
+    >>> cal = mc.Stacked([mc.StructuredScaling(kind="vector"), mc.MCCT()]).fit(data.values, data.labels)
+    >>> cal.preserves_order, mc.Stacked([mc.TemperatureScaling(), mc.MCCT()]).preserves_order
+    (False, True)
+    """
+
+    def __init__(
+        self,
+        stages: Sequence[Calibrator] | Calibrator | None = None,
+        *,
+        folds: int = 5,
+        input: str = "logits",
+        class_axis: int = -1,
+        ignore_index: int | None = None,
+    ):
+        self.stages = stages
+        self.folds = folds
+        self.input = input
+        self.class_axis = class_axis
+        self.ignore_index = ignore_index
+
+    @property
+    def preserves_order(self) -> bool:  # type: ignore[override]  # it depends on the stages
+        return all(stage.preserves_order for stage in self._unfitted())
+
+    @property
+    def preserves_top1(self) -> bool:  # type: ignore[override]  # it depends on the stages
+        return all(stage.preserves_top1 for stage in self._unfitted())
+
+    @property
+    def n_iter_(self) -> int:
+        """Iterations of all stages, as far as they count them."""
+        return sum(getattr(stage, "n_iter_", 0) for stage in self.stages_)
+
+    def _unfitted(self, n_classes: int = 2) -> Sequence[Calibrator]:
+        """The stages to fit for so many classes."""
+        if self.stages is None:
+            return [StructuredScaling(), ConditionalMCCT(by_class=False)]
+        return [self.stages] if isinstance(self.stages, Calibrator) else self.stages
+
+    @part_of_a_fit()
+    def _fit(self, logits: np.ndarray, labels: np.ndarray, weight: np.ndarray | None) -> None:
+        check_number(self.folds, "folds", least=2, whole=True)
+        stages = check_stages(self._unfitted(logits.shape[1]))
+        fitted = []
+        parts = splits_of(logits, weight, self.folds)
+        for place, stage in enumerate(stages):
+            model = clone(stage).fit(logits, labels, weight)
+            fitted.append(model)
+            if place < len(stages) - 1:
+                logits = _distinct(out_of_fold(_settled(stage, model), logits, labels, weight, parts))
+        self.stages_ = fitted
+
+    def _map_steps(self) -> list[MapStep]:
+        return [step for stage in self.stages_ for step in stage._map_steps()]
+
+    def _calibrate(self, logits: np.ndarray) -> np.ndarray:
+        for stage in self.stages_:
+            logits = to_numpy(stage.transform(logits))
+        return logits
+
+    def _probabilities(self, logits: np.ndarray) -> np.ndarray:
+        for stage in self.stages_[:-1]:
+            logits = to_numpy(stage.transform(logits))
+        return to_numpy(self.stages_[-1].predict_proba(logits))
+
+
+def out_of_fold(
+    stage: Calibrator,
+    logits: np.ndarray,
+    labels: np.ndarray,
+    weight: np.ndarray | None,
+    parts: list[tuple[np.ndarray, np.ndarray]],
+) -> np.ndarray:
+    """Calibrated logits (n, m) of each row, from a copy of the stage that has not seen its fold."""
+    out = np.empty(logits.shape, dtype=np.result_type(logits.dtype, np.float32))
+    for train, test in parts:
+        some = None if weight is None else weight[train]
+        out[test] = to_numpy(clone(stage).fit(logits[train], labels[train], some).transform(logits[test]))
+    return out
+
+
+def _settled(stage: Calibrator, model: Calibrator) -> Calibrator:
+    """The stage with the shrinkage that cross-validation has chosen on all rows: to choose anew in every fold costs much and
+    tells little."""
+    if isinstance(stage.get_params(deep=False).get("shrinkage"), str):
+        return clone(stage).set_params(shrinkage=model.shrinkage_)
+    return stage
+
+
+def _distinct(logits: np.ndarray) -> np.ndarray:
+    """Logits that a stage has flattened, where its best temperature is infinite, as the ties that they are meant to be: the next
+    stage would refuse differences of 1e-7 for their unit."""
+    available = ~np.isinf(logits)
+    top = logits.max(axis=1, where=available, initial=-np.inf)
+    if (top - logits.min(axis=1, where=available, initial=np.inf)).max() >= SMALLEST:
+        return logits
+    return np.where(available, 0.0, logits).astype(logits.dtype)
+
+
+def check_stages(given: Any) -> list[Calibrator]:
+    try:
+        stages = list(given)
+    except TypeError:
+        stages = [given]  # to be refused below
+    for stage in stages:
+        if not isinstance(stage, Calibrator):
+            raise InputError(
+                f"stages must be a sequence of calibrators such as [StructuredScaling(), MCCT()], but has {stage!r}."
+            )
+        if stage.input != "logits":
+            raise InputError(
+                f"stages: {type(stage).__name__} has input={stage.input!r}, but stages are given logits. Leave it, and say "
+                f"input={stage.input!r} for all of them together."
+            )
+        for name, usual in (("class_axis", -1), ("ignore_index", None)):
+            given_value = getattr(stage, name)
+            if given_value != usual:
+                raise InputError(
+                    f"stages: {type(stage).__name__} has {name}={given_value!r}, but stages are given rows of logits. Leave it, "
+                    f"and say {name}={given_value!r} for all of them together."
+                )
+    if not stages:
+        raise InputError(
+            "stages is empty: give at least one calibrator, such as [StructuredScaling(), MCCT()]."
+        )
+    return stages

@@ -1,0 +1,314 @@
+"""Dask arrays and DataFrames: the same sums over chunks of rows, by whatever scheduler Dask has.
+
+    X (n, m)  ->  chunks of whole rows  ->  blocks, checked and sorted by the workers, which keep them
+    a pass    ->  function(block) added up where the chunk lies  ->  added in a tree  ->  one small result
+
+Chunks are cut where `MemoryRows` ends a block, so the answer is that of one process. Only parameters and sums travel. A
+chunk is a task like any other: when the worker that held it dies, Dask makes it again from the array it came from.
+
+With a `distributed` client the sorted blocks stay with the workers during a fit; without one nothing is kept, every pass
+reads the chunks anew, and memory is bounded by the chunks at work.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Any, TypeVar
+
+import numpy as np
+
+from ..arrays import Array, to_numpy
+from ..engines.block import Block
+from ..engines.runs import of_block
+from ..errors import InputError, require
+from ..validation import check_some_weight
+from .block import prepare_block
+from .chunks import (
+    Box,
+    Delayed,
+    add_all,
+    as_array,
+    chunks_of,
+    compute,
+    has_client,
+    once,
+    reduce_tasks,
+    task,
+    whole_rows,
+)
+from .files import check_out
+from .interface import RowMap
+from .memory import MemoryRows
+from .parallel import block_rows
+from .reader import Checked, Reader
+from .sampling import choose_rows, in_sample, join_samples, one_in, sample_step
+from .stream import regroup
+
+T = TypeVar("T")
+
+
+class DaskLogits:
+    """A Dask array of logits with its labels and weights; implements `interface.Elsewhere`."""
+
+    refusal = (
+        "X: this method needs all rows in one process, but got a Dask array. Pass X.compute(), or use "
+        "TemperatureScaling (with loss='nll'), MCCT, ConditionalMCCT or StructuredScaling(kind='vector')."
+    )
+
+    def __init__(self, X: Any, y: Any = None, sample_weight: Any = None, context: Any = None):
+        require("dask.array", "dask")
+        self.names = getattr(X, "_meta", None) if hasattr(X, "columns") else None
+        self._given = X
+        self.y, self.weight, self.context = as_array(y), as_array(sample_weight), context
+
+    @cached_property
+    def X(self) -> Any:
+        """Chunks of whole rows; the rows of a frame are counted for it."""
+        X = as_array(self._given)
+        if X.ndim != 2:
+            raise InputError(
+                f"X must be two-dimensional, one row per sample and one column per class, but has shape {X.shape}."
+            )
+        return whole_rows(X)
+
+    def open(self, reader: Reader) -> DaskSource:
+        if self.y is None:
+            raise InputError(
+                "requires y to be passed, but the target y is None: give the true class of every row, 0..m-1."
+            )
+        X = _cut_at_blocks(
+            self.X, _has_weight(self.weight, self.y, self.X.shape[0], reader.layout.ignore_index)
+        )
+        chunks = chunks_of(X, self.y, self.weight, self.context)
+        shared = once(reader)
+        looks = compute([task(_look, shared, *chunk) for chunk in chunks])
+        reader = replace(reader, smallest=min(look.smallest_probability for look in looks))
+        sizes = [look.n_rows for look in looks]
+        check_some_weight(sum(sizes) > 0, reader.layout.ignore_index)
+        chunks = [chunk for chunk, size in zip(chunks, sizes, strict=True) if size]
+        first = next(look.first_rows for look in looks if look.n_rows)
+        sizes = [size for size in sizes if size]
+        single = X.dtype.kind == "f" and X.dtype.itemsize <= 4 and reader.input == "logits"
+        return DaskSource(reader, chunks, sizes, first, (sum(sizes), X.shape[1]), single)
+
+    def apply(self, row_map: RowMap, out: Any) -> Any:
+        if self.names is not None and out is None and not row_map.has_context:
+            return _mapped(self._given, self.names, row_map)
+        X = self.X
+        if X.shape[1] != row_map.n_classes:
+            raise InputError(
+                f"X has {X.shape[1]} features, but {row_map.name} is expecting {row_map.n_classes} features as input."
+            )
+        if row_map.method == "predict":
+            return X.map_blocks(
+                _apply, row_map, None, drop_axis=1, dtype=np.int64, meta=np.empty(0, dtype=np.int64)
+            )
+        plain = X.dtype.kind == "f" and X.dtype.itemsize <= 8
+        dtype = X.dtype.newbyteorder("=") if plain else np.dtype(np.float64)
+        if out is not None:
+            dtype = check_out(out, X.shape, dtype)
+        result = X.map_blocks(_apply, row_map, dtype, dtype=dtype, meta=np.empty((0, 0), dtype=dtype))
+        if out is None:
+            return result
+        result.store(out)
+        return out
+
+
+def _mapped(frame: Any, names: Any, row_map: RowMap) -> Any:
+    """A DataFrame, or a Series of classes, partition by partition; nothing is computed, nor rows counted."""
+    if row_map.method == "predict":
+        like = names.iloc[:, 0].astype(np.int64).rename(None)
+    else:
+        types = {np.dtype(t) for t in names.dtypes}
+        single = types and all(t.kind == "f" and t.itemsize <= 4 for t in types)
+        like = names.astype(np.result_type(*types) if single else np.float64)
+    return frame.map_partitions(_apply_to_frame, row_map, like, meta=like)
+
+
+@dataclass(frozen=True)
+class DaskSource:
+    """Checked rows in the chunks of a Dask array that have rows with weight; implements `interface.Source`."""
+
+    reader: Reader
+    chunks: list[tuple[Any, ...]]  # those of `chunks_of`
+    sizes: list[int]
+    first: np.ndarray  # a few of the logits
+    shape: tuple[int, int]
+    single_precision: bool
+
+    def first_rows(self) -> np.ndarray:
+        return self.first
+
+    def hold(self, make: Callable[[Checked], Any]) -> DaskRows:
+        m = self.shape[1]
+        return DaskRows(self._blocks(make), self.sizes, m, m, self.single_precision)
+
+    def prepare(self, **how: Any) -> DaskRows:
+        m = self.shape[1]
+        single = self.single_precision and how.get("dtype") is None
+        blocks = self._blocks(partial(prepare_block, **how))
+        return DaskRows(blocks, self.sizes, m, min(how.get("top_k") or m, m), single)
+
+    def _blocks(self, make: Callable[[Checked], Any]) -> list[Delayed]:
+        """A list of blocks for each chunk, kept where there are workers to keep them."""
+        reader, shared = once(self.reader), once(make)
+        blocks = [task(_make_blocks, reader, shared, *chunk) for chunk in self.chunks]
+        if has_client():
+            import dask
+
+            blocks = list(dask.persist(*blocks))
+        return blocks
+
+
+class DaskRows:
+    """Prepared blocks, one list of them a chunk, on the workers."""
+
+    slow_calls = False
+
+    def __init__(
+        self, chunks: list[Delayed], sizes: list[int], n_classes: int, n_ranks: int, single_precision: bool
+    ):
+        self.chunks, self.sizes = chunks, sizes
+        self.n_rows = sum(sizes)
+        self.n_classes, self.n_ranks, self.has_tail = n_classes, n_ranks, n_ranks < n_classes
+        self.single_precision = single_precision
+        self._sample: MemoryRows | None = None
+
+    def sum(self, function: Callable[..., T], *args: Any) -> T:
+        args_once = once(args)
+        total: T = reduce_tasks([task(_sum_blocks, chunk, function, args_once) for chunk in self.chunks])
+        return total
+
+    def sample(self) -> MemoryRows | None:
+        step = sample_step(self.n_rows, self.n_classes)
+        if not step:
+            return None
+        if self._sample is None:
+            first = np.cumsum([0, *self.sizes[:-1]]).tolist()
+            how = (self.n_classes, step)
+            chosen = [task(_sampled, chunk, n, *how) for chunk, n in zip(self.chunks, first, strict=True)]
+            blocks = [block for blocks in compute(chosen) for block in blocks]
+            self._sample = MemoryRows.of_sample(join_samples(blocks, step))
+        return self._sample
+
+    coarse = sample
+
+    def part(self, chosen: np.ndarray) -> DaskRows:
+        masks = np.split(chosen, np.cumsum(self.sizes)[:-1])
+        some = [(chunk, mask) for chunk, mask in zip(self.chunks, masks, strict=True) if mask.any()]
+        chunks = [task(choose_rows, chunk, mask) for chunk, mask in some]
+        return self._like(chunks, [int(mask.sum()) for _, mask in some])
+
+    def total_weight(self) -> float:
+        return math.fsum(
+            weight for chunk in compute([task(_weights, c) for c in self.chunks]) for weight in chunk
+        )
+
+    def measured(self, step: int) -> tuple[np.ndarray, np.ndarray]:
+        first = np.cumsum([0, *self.sizes[:-1]]).tolist()
+        tasks = [task(_measured, chunk, step, n) for chunk, n in zip(self.chunks, first, strict=True)]
+        return one_in(1, compute(tasks))
+
+    def with_factors(self, factors: Callable[[Array], Array]) -> DaskRows:
+        """The same rows with the factors computed from their statistics, where they lie."""
+        shared = once(factors)
+        chunks = [task(_with_factors, chunk, shared) for chunk in self.chunks]
+        rows = self._like(chunks, self.sizes)
+        if self._sample is not None:
+            rows._sample = self._sample.with_factors(factors)
+        return rows
+
+    def _like(self, chunks: list[Delayed], sizes: list[int]) -> DaskRows:
+        return DaskRows(chunks, sizes, self.n_classes, self.n_ranks, self.single_precision)
+
+
+def _cut_at_blocks(X: Any, counts: np.ndarray | None) -> Any:
+    """Chunks that end where blocks end, about as large as they were; ``counts``: which rows have weight, if not all.
+
+    Rows without weight are in no block, so they are not counted: as in one process, where they are left out first.
+    """
+    size = block_rows(X)
+    per_chunk = max(1, round(max(X.chunks[0]) / size)) * size
+    if counts is None:
+        return X.rechunk({0: per_chunk})
+    ends = np.flatnonzero(counts)[per_chunk - 1 :: per_chunk] + 1
+    edges = np.unique(np.concatenate(([0], ends, [len(counts)])))
+    return X.rechunk({0: tuple(np.diff(edges).tolist())})
+
+
+def _has_weight(weight: Any, y: Any, n: int, ignore_index: int | None) -> np.ndarray | None:
+    """Which rows count, (n,); None where all do, or where weights or labels do not fit and are refused later."""
+    counts = np.ones(n, dtype=bool)
+    for column, nothing in ((weight, 0), (y, ignore_index)):
+        if column is None or nothing is None or np.isscalar(column):
+            continue
+        found = to_numpy(compute([column])[0])
+        if found.shape != (n,) or found.dtype.kind not in "biuf":
+            return None
+        counts &= found != nothing
+    return None if counts.all() else counts
+
+
+# What the workers do.
+
+
+@dataclass(frozen=True)
+class _Look:
+    n_rows: int  # that count
+    first_rows: np.ndarray  # a few of their logits
+    smallest_probability: float
+
+
+def _look(reader: Box, X: Any, y: Any, weight: Any, context: Any, first_row: int) -> _Look:
+    """Check a chunk and count its rows."""
+    learnt, checked = reader.value.checked(X, y, weight, first_row, context)
+    rows = checked.that_count.on_host()
+    return _Look(len(rows), rows.logits[:50].copy(), learnt.smallest)
+
+
+def _make_blocks(
+    reader: Box, make: Box, X: Any, y: Any, weight: Any, context: Any, first_row: int
+) -> list[Any]:
+    _, checked = reader.value.checked(X, y, weight, first_row, context)
+    return [make.value(part) for part in regroup([checked.on_host()])]
+
+
+def _sum_blocks(blocks: list[Block], function: Callable[..., Any], args: Box) -> Any:
+    return add_all(*(of_block(function, block, *args.value) for block in blocks))
+
+
+def _measured(blocks: list[Block], step: int, first: int) -> tuple[np.ndarray, np.ndarray]:
+    return one_in(step, ((to_numpy(b.measured), to_numpy(b.weight)) for b in blocks), first)
+
+
+def _sampled(blocks: list[Block], first: int, n_classes: int, step: int) -> list[Block]:
+    """Which rows are in a sample is told here, where they lie: a mask of all rows would travel with the tasks."""
+    n_rows = sum(block.n_rows for block in blocks)
+    return choose_rows(blocks, in_sample(n_rows, n_classes, step, first))
+
+
+def _weights(blocks: list[Block]) -> list[float]:
+    return [float(to_numpy(b.weight).sum(dtype=np.float64)) for b in blocks]
+
+
+def _with_factors(blocks: list[Block], factors: Box) -> list[Block]:
+    return [block.with_factors(factors.value) for block in blocks]
+
+
+def _apply_to_frame(frame: Any, row_map: RowMap, like: Any) -> Any:
+    if not len(frame):
+        return like
+    dtype = None if like.ndim == 1 else like.dtypes.iloc[0]
+    values = row_map.function(frame.to_numpy(), 0, dtype)
+    if like.ndim == 1:
+        return type(like)(values, index=frame.index)
+    return type(like)(values, index=frame.index, columns=frame.columns)
+
+
+def _apply(X: np.ndarray, row_map: RowMap, dtype: Any, block_info: Any = None) -> np.ndarray:
+    first_row = block_info[0]["array-location"][0][0] if block_info else 0
+    result: np.ndarray = row_map.function(X, first_row, dtype)
+    return result

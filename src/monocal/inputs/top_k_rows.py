@@ -1,0 +1,196 @@
+"""Rows of `TopK` in a fit and in a prediction: named classes with ranks of their own, and the rest as one group below them.
+
+    f_i = w_i u_i + b_i  of the named,      f_rest = w_0 u_rest + b_0,      Z = sum_i exp f_i + N exp f_rest
+
+``u_rest <= 0``: the rest lies below the lowest named class, from which ``u`` is measured, and has its weight and bias.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ..arrays import keep_argmax, ordered_exp
+from ..core.ranked import LARGEST, Ranked, Rest, Tail, rank_rows
+from ..engines.block import Block
+from ..engines.choice import ARRAY
+from ..errors import InputError
+from ..validation import check_some_weight, check_top_k, check_weights, ignored_rows
+from .interface import RowMap
+from .memory import HeldBlocks, MemoryRows
+from .parallel import row_slices
+from .reader import Reader
+from .top_k import TopK, TopKProbabilities
+
+_NEEDS_ALL = (
+    "needs all logits, but got the largest only (TopK). Use TemperatureScaling, MCCT or MCCTInverse, or ConditionalMCCT fitted "
+    "on such rows."
+)
+_NO_CONTEXT = (
+    "rows that name their largest logits alone (TopK) take none, in a fit and after it. Give all logits, or fit a calibrator "
+    "without context on the rows of each category."
+)
+# Statistics that are the same whatever is known of the classes below. The other statistics differ, because the unnamed classes
+# are treated as equal.
+EXACT = ("margin", "log_odds")
+
+
+class TopKLogits:
+    """`TopK` with labels and weights; implements `interface.Elsewhere`."""
+
+    refusal = f"X: this method {_NEEDS_ALL}"
+    names = None
+
+    def __init__(self, top: TopK, y: Any = None, sample_weight: Any = None):
+        self.top, self.y, self.weight = top, y, sample_weight
+
+    def open(self, reader: Reader) -> TopKSource:
+        _check_logits_wanted(reader.input)
+        top = self.top
+        ignore = reader.layout.ignore_index
+        y, given, _ = ignored_rows(self.y, self.weight, len(top), ignore)
+        labels = top.class_numbers(y)
+        weight = check_weights(given, top.values, first_row=0)
+        if weight is not None:
+            check_some_weight(bool(weight.any()), ignore)
+        columns = top.label_column(labels)
+        if weight is not None and not weight.all():
+            kept = weight > 0
+            top, columns, weight = top[kept], columns[kept], weight[kept]
+        return TopKSource(reader, top, columns, weight)
+
+    def apply(self, row_map: RowMap, out: Any) -> Any:
+        if out is not None:
+            raise InputError("out: the result for TopK is an object of its own. Call the method without out.")
+        rank_map = row_map.rank_map
+        if row_map.has_context:
+            raise InputError(f"context: {_NO_CONTEXT}")
+        if rank_map is None:
+            raise InputError(f"X: {row_map.name} {_NEEDS_ALL}")
+        _check_logits_wanted(row_map.input)
+        fitted = row_map.n_classes
+        expected = min(rank_map.top_k or fitted, fitted)
+        top = self.top
+        if top.origin is not None and (len(rank_map.starts) > 1 or not same_on_all(rank_map.factors)):
+            top = top.filled_to(expected)
+        z = top.named
+        in_use = min(rank_map.top_k or z.shape[1], z.shape[1])
+        if len(rank_map.starts) > 1 and in_use != expected:
+            raise InputError(
+                f"X names {in_use} classes a row, but {row_map.name} was fitted for the {expected} largest: fit "
+                f"it on such rows, or on all logits with top_k={in_use}."
+                + (f" Or read the responses with k={expected}." if top.origin and in_use > expected else "")
+            )
+        if not same_on_all(rank_map.factors) and fitted != z.shape[1]:
+            raise InputError(
+                f"X: {row_map.name} was fitted on rows of {fitted} classes with statistics that the largest {z.shape[1]} alone "
+                f"do not tell. Fit it on such rows, or with statistics={EXACT}."
+            )
+        if row_map.method == "predict":
+            return np.take_along_axis(top.ids, z.argmax(axis=1)[:, None], axis=1)[:, 0]
+        rows = rank_rows(z, rank_map.top_k, np.float64)
+        rest = Rest(_rest_depth(rows, z, top.rest_value), top.rest_count)
+        f, f_rest = rank_map.with_rest(z, rows, rest)
+        highest = f.max(axis=1)
+        e, e_rest = ordered_exp(f - highest[:, None]), ordered_exp(f_rest - highest)
+        total = e.sum(axis=1) + top.rest_count * e_rest
+        log_total = np.log(total) + highest
+        if row_map.method == "transform":
+            f = np.where(top.of_rest, f_rest[:, None], keep_argmax(f, z))
+            return TopK(f, top.ids, log_total, top.n_classes, origin=top.origin)
+        share = 1.0 / total
+        each = np.where(top.rest_count > 0, e_rest * share, 0.0)
+        p = np.where(top.of_rest, each[:, None], keep_argmax(e * share[:, None], z))
+        log_each = f_rest - log_total
+        logs = np.where(top.of_rest, log_each[:, None], keep_argmax(f - log_total[:, None], z))
+        return TopKProbabilities(p, top.ids, each * top.other_count, each, logs, log_each, top)
+
+
+def same_on_all(factors: Any) -> bool:
+    """Whether factors of a row are the same from its largest logits and a rest as from all logits."""
+    names = () if factors is None else factors.statistics
+    return all(not isinstance(name, str) or name in EXACT for name in names)
+
+
+def _check_logits_wanted(input: str) -> None:
+    if input != "logits":
+        raise InputError("X: TopK holds logits or log-probabilities; use input='logits' for both.")
+
+
+@dataclass(frozen=True)
+class TopKSource:
+    """Named classes with the rest of each row; implements `interface.Source`."""
+
+    reader: Reader
+    top: TopK
+    columns: np.ndarray
+    weight: np.ndarray | None
+    single_precision = False
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        n, k = self.top.values.shape
+        return n, k
+
+    def first_rows(self) -> np.ndarray:
+        return self.top.values
+
+    def n_classes_with(self, top_k: int | None) -> int:
+        """Classes of the rows that a fitted map may be applied to.
+
+        With a ``top_k`` of its own the map is the same on all logits as on the largest, so those may be calibrated too.
+        """
+        whole = self.top.n_classes if top_k is not None else None
+        return whole or self.shape[1]
+
+    def check_context(self) -> None:
+        """A second stage looks at which class is on top and needs all logits."""
+        if self.reader.context is not None:
+            raise InputError(f"context: {_NO_CONTEXT}")
+
+    def hold(self, make: Any) -> HeldBlocks:
+        raise InputError(TopKLogits.refusal)
+
+    def prepare(self, **how: Any) -> MemoryRows:
+        check_top_k(how.get("top_k"), self.shape[1])
+        counted = np.average(self.top.rest_count, weights=self.weight)
+        n_classes = self.top.n_classes or round(self.shape[1] + float(counted))
+        # In double precision throughout: the rows are short.
+        return MemoryRows(
+            [
+                self._block(rows, how.get("top_k"), how.get("statistics", ()), n_classes)
+                for rows in row_slices(self.top.values)
+            ]
+        )
+
+    def _block(self, rows: slice, top_k: int | None, statistics: Sequence[Any], n_classes: int) -> Block:
+        z, column = self.top.named[rows], self.columns[rows]
+        count, value = self.top.rest_count[rows], self.top.rest_value[rows]
+        outside = column == z.shape[1]
+        weight = None if self.weight is None else self.weight[rows]
+        stand_in = np.where(outside, z.argmax(axis=1), column)
+        block = ARRAY.prepare(z, stand_in, weight, top_k=top_k, dtype=np.float64)
+        ranked = block.rows
+        rest = Rest(_rest_depth(ranked, z, value), count)
+        tail = ranked.tail or Tail(None, np.zeros(len(z), dtype=np.int64), False)
+        ranked = replace(ranked, tail=replace(tail, rest=rest), n_classes=n_classes)
+        return replace(
+            block,
+            rows=ranked,
+            statistics=np.stack([s(ranked) for s in statistics], axis=1) if statistics else None,
+            label_depth=np.where(outside, rest.depth, block.label_depth),
+            label_rank=np.where(outside, 0, block.label_rank),
+            label_held=np.where(outside, 1, block.label_held),
+            label_size=np.where(outside, 1, block.label_size),
+        )
+
+
+def _rest_depth(rows: Ranked, z: np.ndarray, value: np.ndarray) -> np.ndarray:
+    """Depth of the rest's classes, at least that of the lowest named one."""
+    top = rows.top[:, 0]
+    named = np.where(np.isfinite(z), top[:, None] - z, 0.0).max(axis=1)
+    depth: np.ndarray = np.clip(np.maximum(top - value, named), rows.height, LARGEST)
+    return depth

@@ -1,0 +1,148 @@
+"""Vector scaling, matrix scaling and Dirichlet calibration."""
+
+import numpy as np
+import pytest
+from scipy.optimize import check_grad
+from scipy.special import log_softmax
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+
+import monocal as mc
+from hostile import calibration_set, hard_rows
+from monocal.calibrators import affine
+from monocal.calibrators.affine_problem import MatrixProblem, VectorProblem
+
+AFFINE = [mc.VectorScaling, mc.MatrixScaling, mc.DirichletCalibration]
+
+
+def skewed(m=5, n=1500):
+    """A set where classes need parameters of their own: labels of class 0 are often class 1."""
+    z, y = calibration_set(m, n=n)
+    y[(y == 0) & (np.arange(n) % 3 == 0)] = 1
+    return z, y
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("kind", [VectorProblem, MatrixProblem])
+def test_gradient(kind, masked):
+    z, y = skewed(4, 60)
+    rng = np.random.default_rng(1)
+    if masked:
+        z[np.arange(60), (y + 1) % 4] = np.nan
+    share = rng.random(60)
+    strength = rng.random((4, 2 if kind is VectorProblem else 5))
+    problem = kind(z, y, share / share.sum(), 0.6, strength)
+    for theta in (np.zeros(problem.size), rng.normal(size=problem.size)):
+        error = check_grad(lambda t: problem.evaluate(t)[0], lambda t: problem.evaluate(t)[1], theta)
+        assert error < 1e-6
+
+
+def nll(cal, z, y):
+    return -np.log(cal.predict_proba(z)[np.arange(len(y)), y]).mean()
+
+
+def test_matrix_without_penalty_is_multinomial_regression():
+    z, y = skewed()
+    ours = mc.MatrixScaling.as_published().set_params(tol=1e-8).fit(z, y)
+    centred = z - z.mean(axis=1, keepdims=True)
+    oracle = LogisticRegression(C=np.inf, tol=1e-10, max_iter=10_000).fit(centred, y)
+    np.testing.assert_allclose(ours.predict_proba(z), oracle.predict_proba(centred), atol=1e-5)
+
+
+def test_dirichlet_meets_its_own_objective():
+    z, y = skewed()
+    lam, mu = 0.3, 0.2
+    cal = mc.DirichletCalibration(lam=lam, mu=mu, tol=1e-9, max_iter=5000).fit(z, y)
+    x = log_softmax(z, axis=1)
+    off = ~np.eye(5, dtype=bool)
+
+    def objective(w, b):
+        p = log_softmax(x @ w.T + b, axis=1)
+        return -p[np.arange(len(y)), y].mean() + lam / 20 * (w[off] ** 2).sum() + mu / 5 * (b**2).sum()
+
+    best = objective(cal.coef_, cal.intercept_)
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        step = 1e-3
+        w = cal.coef_ + step * rng.normal(size=(5, 5))
+        assert objective(w, cal.intercept_ + step * rng.normal(size=5)) > best
+
+
+@pytest.mark.parametrize("cls", AFFINE)
+def test_classes_of_their_own_are_worth_it(cls):
+    z, y = skewed()
+    assert nll(cls().fit(z, y), z, y) < nll(mc.TemperatureScaling().fit(z, y), z, y) - 0.005
+
+
+@pytest.mark.parametrize("cls", AFFINE)
+def test_a_large_penalty_gives_temperature_scaling(cls):
+    z, y = skewed()
+    strong = {"lam": 1e9} if cls is mc.DirichletCalibration else {"l2": 1e9}
+    p = cls(**strong).fit(z, y).predict_proba(z)
+    expected = mc.TemperatureScaling(prior_rows=0).fit(z, y).predict_proba(z)
+    if cls is mc.DirichletCalibration:  # its diagonal is free
+        assert not np.allclose(p, expected, atol=1e-3)
+        expected = cls(lam=1e7).fit(z, y).predict_proba(z)
+    np.testing.assert_allclose(p, expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("cls", AFFINE)
+def test_shift_of_a_row_changes_nothing(cls):
+    z, y = skewed()
+    cal = cls().fit(z, y)
+    np.testing.assert_allclose(cal.predict_proba(z + 1000.0), cal.predict_proba(z), atol=1e-9)
+    again = cls().fit(z + np.random.default_rng(0).normal(size=(len(z), 1)) * 100, y)
+    np.testing.assert_allclose(again.predict_proba(z), cal.predict_proba(z), atol=1e-4)
+
+
+@pytest.mark.parametrize("unit", [1e-5, 1e4])
+@pytest.mark.parametrize("cls", [mc.VectorScaling, mc.MatrixScaling])
+def test_unit_of_the_logits_does_not_matter(cls, unit):
+    z, y = skewed()
+    expected = cls(tol=1e-7).fit(z, y).predict_proba(z)
+    np.testing.assert_allclose(cls(tol=1e-7).fit(z * unit, y).predict_proba(z * unit), expected, atol=1e-3)
+
+
+@pytest.mark.parametrize("cls", AFFINE)
+def test_weights_are_repeats(cls):
+    z, y = skewed(n=300)
+    w = np.arange(300) % 3
+    a = cls(tol=1e-8).fit(z, y, sample_weight=w).predict_proba(z)
+    b = cls(tol=1e-8).fit(np.repeat(z, w, axis=0), np.repeat(y, w)).predict_proba(z)
+    np.testing.assert_allclose(a, b, atol=1e-6)
+
+
+def test_many_classes_in_single_precision_and_the_warning(monkeypatch):
+    monkeypatch.setattr(affine, "DOUBLE_BELOW", 0)
+    rng = np.random.default_rng(0)
+    z = (rng.normal(size=(2000, 400)) * 3).astype(np.float32)
+    y = (z + rng.gumbel(size=z.shape)).argmax(axis=1)
+    z *= 2
+    vector = mc.VectorScaling().fit(z, y)
+    assert vector.n_iter_ < 100
+    assert nll(vector, z, y) < nll(mc.TemperatureScaling().fit(z, y), z, y)
+    with pytest.warns(ConvergenceWarning, match="MatrixScaling did not converge in 2 iterations"):
+        cal = mc.MatrixScaling(max_iter=2).fit(z, y)
+    assert cal.coef_.shape == (400, 400)
+    p = cal.predict_proba(z)
+    assert p.dtype == np.float32
+    np.testing.assert_allclose(p.sum(axis=1), 1, rtol=1e-5)
+
+
+@pytest.mark.parametrize("cls", AFFINE)
+def test_order_is_not_promised_and_not_kept(cls):
+    z, y = skewed()
+    cal = cls().fit(z, y)
+    assert not cal.preserves_order
+    assert not cal.preserves_top1
+    rows = hard_rows(5)[:200]
+    p = cal.predict_proba(rows)
+    assert (p.argmax(axis=1) != rows.argmax(axis=1)).any()
+    np.testing.assert_array_equal(cal.predict(rows), p.argmax(axis=1))
+
+
+@pytest.mark.parametrize("cls", [mc.MatrixScaling, mc.DirichletCalibration])
+def test_too_many_classes_are_refused_with_advice(cls):
+    with pytest.raises(mc.InputError, match=r"6000 classes.*36,000,000 weights.*Use VectorScaling"):
+        cls().fit(np.zeros((2, 6000), dtype=np.float32), [0, 1])
+    assert mc.VectorScaling().fit(np.eye(2, 6000, dtype=np.float32), [0, 1]).coef_.shape == (6000,)

@@ -1,0 +1,503 @@
+"""`BinaryMCCT`: certified fits, order of rows, inputs of all kinds, edge cases."""
+
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from scipy.special import expit, logit
+from sklearn.base import clone
+from sklearn.metrics import log_loss, roc_auc_score
+from sklearn.utils.estimator_checks import check_estimator
+
+import monocal as mc
+from monocal.calibrators.binary_map import apply
+
+
+def rows(n=1500, seed=0, offset=-2.0, bend=1.5):
+    """Scores, and labels whose log-odds bend where the score passes 1."""
+    rng = np.random.default_rng(seed)
+    s = rng.normal(size=n) * 1.5
+    return s, (rng.random(n) < expit(offset + s + bend * np.maximum(s - 1.0, 0.0))).astype(int)
+
+
+S, Y = rows()
+NEW, NEW_Y = rows(20_000, 1)
+INPUTS = {"scores": (S * 30 + 7, NEW * 30 + 7), "logits": (S, NEW), "probabilities": (expit(S), expit(NEW))}
+
+
+@pytest.fixture(scope="module", params=INPUTS, ids=str)
+def fitted(request):
+    return mc.BinaryMCCT(input=request.param).fit(INPUTS[request.param][0], Y)
+
+
+def nll(p, y):
+    return log_loss(y, np.asarray(p, dtype=np.float64))
+
+
+# The fit.
+
+
+def test_the_optimum_is_certified(fitted):
+    assert fitted.solution_.converged
+    assert fitted.solution_.kkt < 1e-6
+    assert 0 <= fitted.solution_.duality_gap < 1e-5
+
+
+def test_it_is_calibrated_where_the_threshold_is_off_and_the_line_bends(fitted):
+    s, new = INPUTS[fitted.input]
+    p = fitted.predict_proba(new)
+    truth = nll(expit(-2.0 + NEW + 1.5 * np.maximum(NEW - 1.0, 0.0)), NEW_Y)
+    platt = nll(mc.PlattScaling(input=fitted.input).fit(s, Y).predict_proba(new), NEW_Y)
+    assert nll(p, NEW_Y) < truth + 0.004
+    assert nll(p, NEW_Y) < platt
+    assert abs(p.mean() - NEW_Y.mean()) < 0.02
+    assert roc_auc_score(NEW_Y, fitted.transform(new)) == pytest.approx(roc_auc_score(NEW_Y, new), abs=1e-12)
+
+
+def test_the_penalised_likelihood_cannot_be_lowered():
+    """The certificate against an independent optimiser of the same problem."""
+    from scipy.optimize import minimize
+
+    from monocal.calibrators.binary_cone import LogisticCone
+    from monocal.solver import minimize as certified
+
+    rng = np.random.default_rng(0)
+    design = np.column_stack([np.ones(200), rng.normal(size=(200, 3))])
+    t, w = rng.random(200), rng.random(200)
+    w /= w.sum()
+    lower = np.array([-np.inf, 0.01, 0.0, -np.inf])
+    penalty, ridge = np.array([0.0, 0.0, 0.02, 0.0]), np.array([0.0, 0.0, 0.0, 0.05])
+    problem = LogisticCone(design, t, w, lower, penalty, ridge)
+    solution = certified(problem, tol=1e-10)
+
+    def value(c):
+        f = design @ c
+        return w @ (np.logaddexp(0, f) - t * f) + penalty @ c + 0.5 * ridge @ c**2
+
+    bounds = [(None if np.isinf(low) else low, None) for low in lower]
+    other = minimize(
+        value,
+        np.maximum(lower, 0.0),
+        bounds=bounds,
+        method="L-BFGS-B",
+        options={"ftol": 1e-15, "gtol": 1e-10},
+    )
+    assert solution.objective <= other.fun + 1e-12
+    np.testing.assert_allclose(solution.coefficients, other.x, atol=1e-4)
+    assert 0 <= solution.duality_gap < 1e-9
+    worse = solution.coefficients + np.array([0.1, 0.05, 0.0, 0.0])
+    bound = problem.excess(worse, problem.evaluate(worse, np.arange(4)))
+    assert bound >= value(worse) - solution.objective
+
+
+def test_weights_count_as_rows():
+    w = np.random.default_rng(3).integers(0, 3, len(S)).astype(float)
+    a = mc.BinaryMCCT(input="scores").fit(S, Y, sample_weight=w)
+    b = mc.BinaryMCCT(input="scores").fit(np.repeat(S, w.astype(int)), np.repeat(Y, w.astype(int)))
+    np.testing.assert_allclose(a.predict_proba(NEW), b.predict_proba(NEW), atol=1e-6)
+
+
+def test_an_old_calibrator_holds_the_new_one_back():
+    old = mc.BinaryMCCT(input="scores").fit(S, Y)
+    s, y = rows(60, 5, offset=2.0)
+    alone, near, far = (
+        mc.BinaryMCCT(input="scores").fit(s, y, **rest)
+        for rest in ({}, {"start": old, "start_rows": 1e5}, {"start": old, "start_rows": 1e-3})
+    )
+    p = [cal.predict_proba(NEW) for cal in (old, near, far, alone)]
+    assert abs(p[1] - p[0]).mean() < 0.01 < abs(p[3] - p[0]).mean()
+    assert abs(p[2] - p[3]).mean() < 0.01
+    with pytest.raises(mc.InputError, match="start must be a fitted calibrator of two classes"):
+        mc.BinaryMCCT().fit(s, y, start="old")
+
+
+# The order of the rows.
+
+
+HOSTILE = np.unique(
+    np.concatenate(
+        [
+            [0.0, 5e-324, 1e-310, 1e-30, 1e300, 1.7e308, 1e16, 37.0, 745.0, 800.0],
+            np.spacing(1.0) * np.arange(50) + 0.3,
+            np.spacing(2.0) * np.arange(50) + 1.7,
+            np.linspace(0, 6, 300),
+            np.geomspace(1e-20, 1e20, 200),
+        ]
+    )
+)
+DTYPES = [np.float16, np.float32, np.float64]
+
+
+def assert_ranked(cal, scores):
+    scores = np.sort(scores)
+    for result in (cal.transform(scores), cal.predict_proba(scores)):
+        assert result.dtype == scores.dtype
+        assert np.isfinite(result).all()
+        assert (np.diff(result.astype(np.float64)) >= 0).all()
+    np.testing.assert_array_equal(
+        cal.transform(scores), [cal.transform(scores[i : i + 1])[0] for i in range(len(scores))]
+    )
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_rows_are_never_reversed(fitted, dtype):
+    with np.errstate(over="ignore"):
+        if fitted.input == "probabilities":
+            near = np.concatenate(
+                [HOSTILE[HOSTILE <= 1], 1 - HOSTILE[HOSTILE <= 1], np.geomspace(1e-320, 1, 300)]
+            )
+            scores = np.concatenate([near, 1 - np.arange(60) * 2.0**-53]).astype(dtype)
+        else:
+            scores = np.concatenate([-HOSTILE, HOSTILE, fitted.maps_[0].knots]).astype(dtype)
+    assert_ranked(fitted, scores[np.isfinite(scores)])
+
+
+@settings(max_examples=50, deadline=None, database=None, derandomize=True)
+@given(arrays(np.float64, 30, elements=st.floats(-1.7e308, 1.7e308)), st.sampled_from(["logits", "scores"]))
+def test_any_finite_scores_keep_their_order(scores, name):
+    cal = mc.BinaryMCCT(input=name).fit(INPUTS[name][0], Y)
+    scores = np.sort(np.concatenate([scores, np.nextafter(scores, np.inf), cal.maps_[0].knots]))
+    scores = scores[np.isfinite(scores)]
+    assert (np.diff(cal.transform(scores)) >= 0).all()
+    assert (np.diff(cal.predict_proba(scores)) >= 0).all()
+
+
+def test_many_rows_through_the_table_are_those_of_the_plain_map():
+    cal = mc.BinaryMCCT(input="scores").fit(S, Y)
+    many = np.concatenate(
+        [NEW, np.tile(cal.maps_[0].knots, 3), np.nextafter(cal.maps_[0].knots, -np.inf), [1e308, -1e308]]
+    )
+    np.testing.assert_array_equal(cal.transform(many), apply(many, cal.maps_[0], np))
+    assert (np.diff(cal.transform(np.sort(many))) >= 0).all()
+
+
+def test_tiny_probabilities_keep_their_ranks():
+    p = np.concatenate(
+        [
+            [0.0],
+            np.geomspace(1e-300, 1e-9, 200),
+            np.linspace(1e-6, 1 - 1e-6, 100),
+            1 - 2.0 ** -np.arange(30, 53.0),
+            [1.0],
+        ]
+    )
+    cal = mc.BinaryMCCT(input="probabilities").fit(expit(S), Y)
+    assert (np.diff(cal.transform(p)) > 0).all()
+
+
+def test_neighbouring_knots_and_scores_of_one_value_in_thousands():
+    s = np.concatenate([np.full(500, 1.0), 1.0 + np.spacing(1.0) * np.arange(300), np.linspace(1, 2, 200)])
+    y = (np.random.default_rng(0).random(1000) < np.linspace(0.2, 0.8, 1000)).astype(int)
+    cal = mc.BinaryMCCT(input="scores").fit(s, y)
+    assert_ranked(cal, s)
+
+
+# Shapes, kinds and labels.
+
+
+def test_shapes(fitted):
+    s = INPUTS[fitted.input][0][:9]
+    p, f = fitted.predict_proba(s), fitted.transform(s)
+    assert p.shape == f.shape == (9,)
+    np.testing.assert_allclose(expit(f), p, rtol=1e-12)
+    column = clone(fitted).fit(INPUTS[fitted.input][0][:, None], Y)
+    both = column.predict_proba(s[:, None])
+    np.testing.assert_array_equal(both[:, 1], p)
+    np.testing.assert_allclose(both.sum(axis=1), 1, rtol=1e-15)
+    assert column.transform(s[:, None]).shape == (9, 1)
+    z = INPUTS[fitted.input][0]
+    wide = np.stack([1 - z, z] if fitted.input == "probabilities" else [np.zeros_like(z), z], axis=1)
+    two = clone(fitted).fit(wide, Y)
+    np.testing.assert_allclose(two.predict_proba(wide[:9]), both, atol=1e-12)
+    logits = two.transform(wide[:9])
+    np.testing.assert_allclose(expit(logits[:, 1] - logits[:, 0]), p, atol=1e-12)
+    assert two.predict_proba(wide[:9].tolist()).shape == (9, 2)
+    with pytest.raises(mc.InputError, match="expecting 2 features"):
+        two.predict_proba(s[:, None])
+    with pytest.raises(mc.InputError, match="one score per row"):
+        mc.BinaryMCCT().fit(np.zeros((5, 3)), [0, 1, 0, 1, 1])
+
+
+@pytest.mark.parametrize("labels", [(0, 1), (-1, 1), (False, True), ("ham", "spam"), (2.0, 7.0)], ids=str)
+def test_labels_of_any_two_values(labels, tmp_path):
+    y = np.array(labels)[Y]
+    cal = mc.BinaryMCCT().fit(S, y)
+    assert cal.classes_.tolist() == list(labels)
+    np.testing.assert_array_equal(cal.predict_proba(NEW), mc.BinaryMCCT().fit(S, Y).predict_proba(NEW))
+    np.testing.assert_array_equal(
+        cal.predict(NEW), np.array(labels)[(cal.predict_proba(NEW) > 0.5).astype(int)]
+    )
+    assert cal.score(S, y) == pytest.approx(-nll(cal.predict_proba(S), Y))
+    again = mc.load(cal.save(tmp_path / "cal.json"))
+    np.testing.assert_array_equal(again.predict(NEW), cal.predict(NEW))
+    np.testing.assert_array_equal(again.predict_proba(NEW), cal.predict_proba(NEW))
+
+
+def test_kinds_come_back_as_they_came():
+    jax = pytest.importorskip("jax.numpy")
+    torch = pytest.importorskip("torch")
+    cal = mc.BinaryMCCT().fit(S, Y)
+    expected = cal.predict_proba(S[:5])
+    series = cal.predict_proba(pd.Series(S[:5], index=list("abcde")))
+    assert list(series.index) == list("abcde")
+    np.testing.assert_array_equal(series, expected)
+    assert isinstance(cal.predict_proba(pl.Series(S[:5])), pl.Series)
+    assert isinstance(cal.predict_proba(jax.asarray(S[:5])), type(jax.asarray(S[:5])))
+    tensor = cal.predict_proba(torch.tensor(S[:5]))
+    np.testing.assert_allclose(tensor.numpy(), expected, rtol=1e-12)
+    half = cal.predict_proba(torch.tensor(np.sort(NEW[:300])).bfloat16())
+    assert half.dtype == torch.bfloat16
+    assert (half.double().diff() >= 0).all()
+    frame = pd.DataFrame({"margin": S})
+    named = mc.BinaryMCCT().fit(frame, Y)
+    out = named.predict_proba(frame[:3])
+    assert list(out.columns) == ["0", "1"]
+    np.testing.assert_array_equal(out["1"], expected[:3])
+    for y in (torch.tensor(Y), pd.Series(Y), pl.Series(Y), Y.tolist()):
+        np.testing.assert_array_equal(mc.BinaryMCCT().fit(S, y).predict_proba(S[:5]), expected)
+
+
+@pytest.mark.parametrize("n", [3000, 60_000])
+def test_blocks_files_and_dask_give_the_fit_in_memory(n, tmp_path):
+    da = pytest.importorskip("dask.array")
+    s, y = rows(n, 2)
+    whole = mc.BinaryMCCT(input="scores").fit(s, y)
+    expected = whole.predict_proba(NEW)
+    cuts = np.array_split(np.argsort(s), 7)  # the worst order: each block has scores of its own
+    np.save(tmp_path / "s.npy", s)
+    mapped = np.load(tmp_path / "s.npy", mmap_mode="r")
+    fits = [
+        mc.BinaryMCCT(input="scores").fit(lambda: ((s[i], y[i]) for i in cuts)),
+        mc.BinaryMCCT(input="scores").fit([(s[i], y[i], np.ones(len(i))) for i in cuts]),
+        mc.BinaryMCCT(input="scores").fit(mapped, y),
+        mc.BinaryMCCT(input="scores").fit(da.from_array(s, chunks=n // 5), da.from_array(y, chunks=n // 4)),
+    ]
+    for cal in fits:
+        np.testing.assert_allclose(cal.predict_proba(NEW), expected, atol=1e-6 if n == 3000 else 3e-3)
+    np.testing.assert_array_equal(
+        np.concatenate(list(whole.predict_blocks([NEW[:100], NEW[100:]]))), expected
+    )
+    lazy = whole.predict_proba(da.from_array(NEW, chunks=4000))
+    np.testing.assert_array_equal(lazy.compute(), expected)
+    wide = mc.BinaryMCCT().fit(da.from_array(np.stack([0 * s, s], axis=1), chunks=(n // 3, 2)), y)
+    assert wide.predict_proba(da.from_array(np.stack([0 * NEW, NEW], axis=1))).compute().shape == (
+        len(NEW),
+        2,
+    )
+
+
+def test_cells_stand_for_rows():
+    s, y = rows(200_000, 3)
+    cells = mc.BinaryMCCT(input="scores").fit(s, y).predict_proba(NEW)
+    truth = expit(-2.0 + NEW + 1.5 * np.maximum(NEW - 1.0, 0.0))
+    assert np.abs(cells - truth).mean() < 0.004
+
+
+# Checks of scikit-learn that cannot hold, and why. Those checks have any number of columns, hence several scores.
+EXPECTED = {
+    "check_classifiers_train": "features of which the result need not increase",
+    "check_fit1d": "one dimension is one score per row",
+}
+
+
+def test_check_estimator():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        results = check_estimator(mc.BinaryMCCT(input="scores", columns="scores"), on_fail=None)
+    failed = {r["check_name"]: r["exception"] for r in results if r["status"] == "failed"}
+    assert set(failed) == set(EXPECTED)
+    assert len(results) > 60
+
+
+# What is hard.
+
+
+def test_few_distinct_values():
+    rng = np.random.default_rng(0)
+    level = rng.integers(0, 11, 3000)
+    truth = np.array([0.02, 0.05, 0.05, 0.3, 0.31, 0.32, 0.4, 0.6, 0.61, 0.9, 0.95])
+    y = rng.random(3000) < truth[level]
+    cal = mc.BinaryMCCT(input="probabilities").fit(level / 10, y)
+    assert np.abs(cal.predict_proba(np.arange(11) / 10) - truth).max() < 0.06
+
+
+def test_three_positives_among_five_thousand():
+    rng = np.random.default_rng(0)
+    s = rng.normal(size=5000)
+    y = np.zeros(5000, dtype=int)
+    y[np.argsort(s)[[-1, -20, -600]]] = 1
+    cal = mc.BinaryMCCT(input="scores").fit(s, y)
+    p = cal.predict_proba(s)
+    assert 2 < p.sum() < 5
+    assert p.max() < 0.5
+
+
+def test_twenty_rows_and_two():
+    s, y = rows(20, 4, offset=0.0)
+    cal = mc.BinaryMCCT().fit(s, y)
+    assert nll(cal.predict_proba(NEW), NEW_Y) < 1.0
+    tiny = mc.BinaryMCCT().fit([0.0, 1.0], [0, 1])
+    assert 0.2 < tiny.predict_proba([0.5])[0] < 0.8
+    separable = mc.BinaryMCCT(input="scores").fit(np.arange(40.0), np.arange(40) >= 20)
+    assert 0.9 < separable.predict_proba([39.0])[0] < 1
+
+
+def test_one_class_or_three_are_refused():
+    with pytest.raises(mc.InputError, match="One class alone says nothing"):
+        mc.BinaryMCCT().fit(S, np.ones(len(S), dtype=int))
+    with pytest.raises(mc.InputError, match="One class alone"):
+        mc.BinaryMCCT().fit(S, Y, sample_weight=Y.astype(float))
+    with pytest.raises(mc.InputError, match="3 classes"):
+        mc.BinaryMCCT().fit(S, np.arange(len(S)) % 3)
+    with pytest.raises(mc.InputError, match="is no probability"):
+        mc.BinaryMCCT(input="probabilities").fit(S, Y)
+    for bad, word in ((np.nan, "NaN"), (np.inf, "infinity")):
+        with pytest.raises(mc.InputError, match=f"contains {word}: first in row 3"):
+            mc.BinaryMCCT().fit(np.where(np.arange(len(S)) == 3, bad, S), Y)
+
+
+def test_a_score_that_ranks_the_wrong_way_round_warns():
+    with pytest.warns(UserWarning, match="the wrong way round"):
+        cal = mc.BinaryMCCT(input="scores").fit(-S, Y)
+    p = cal.predict_proba(np.sort(S))
+    assert (np.diff(p) > 0).all()
+    assert abs(p.mean() - Y.mean()) < 0.02
+
+
+def test_constant_scores_give_the_base_rate():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        p = mc.BinaryMCCT(input="scores").fit(np.full(400, 3.0), np.arange(400) % 4 == 0).predict_proba([3.0])
+    assert p[0] == pytest.approx(0.25, abs=0.01)
+
+
+@pytest.mark.parametrize("unit", [1e-300, 1e-8, 1e8, 1e300])
+def test_the_unit_of_scores_does_not_matter(unit):
+    a = mc.BinaryMCCT(input="scores").fit(S, Y).predict_proba(NEW)
+    b = mc.BinaryMCCT(input="scores").fit(S * unit, Y).predict_proba(NEW * unit)
+    np.testing.assert_allclose(a, b, atol=1e-5)
+
+
+# Context, several scores, intervals.
+
+
+def test_groups_have_intercepts_as_far_as_they_differ():
+    rng = np.random.default_rng(0)
+    n, shift = 3000, rng.normal(size=12)
+    s, g, u = rng.normal(size=n), rng.integers(0, 12, n), rng.uniform(-3, 3, n)
+    y = rng.random(n) < expit(s - 1 + shift[g] + np.abs(u) - 1)
+    context = {"group": g, "number": u}
+    cal = mc.BinaryMCCT().fit(s[:2000], y[:2000], context={k: v[:2000] for k, v in context.items()})
+    rest = {k: v[2000:] for k, v in context.items()}
+    truth = expit(s - 1 + shift[g] + np.abs(u) - 1)[2000:]
+    assert np.abs(cal.predict_proba(s[2000:], context=rest) - truth).mean() < 0.05
+    assert np.abs(mc.BinaryMCCT().fit(s[:2000], y[:2000]).predict_proba(s[2000:]) - truth).mean() > 0.15
+    assert np.corrcoef(cal.effects_[0].values, shift)[0, 1] > 0.95
+    assert cal.solution_.converged
+    assert "group" in cal.explain()
+    unseen = cal.predict_proba(s[:2], context={"group": [99, 99], "number": [np.nan, 0.0]})
+    assert np.isfinite(unseen).all()
+    assert cal.unseen_ == 2
+    low, high = cal.predict_interval(s[2000:], context=rest)
+    assert np.mean((low < truth) & (truth < high)) > 0.9
+    with pytest.raises(mc.InputError, match="context is missing"):
+        cal.predict_proba(s)
+    alike = mc.BinaryMCCT().fit(s, rng.random(n) < expit(s), context=g)
+    assert np.abs(alike.effects_[0].values).max() < 0.15
+
+
+def test_several_scores_of_one_event(tmp_path):
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(size=(2, 4000))
+    y = rng.random(4000) < expit(a + 2 * b - 1)
+    X = np.stack([a, b], axis=1)
+    both = mc.BinaryMCCT(input="scores", columns="scores").fit(X[:2000], y[:2000])
+    alone = mc.BinaryMCCT(input="scores").fit(b[:2000], y[:2000])
+    assert both.score(X[2000:], y[2000:]) > alone.score(b[2000:], y[2000:]) + 0.02
+    assert both.predict_proba(X[:5]).shape == (5, 2)
+    for j in range(2):
+        line = np.zeros((300, 2))
+        line[:, j] = np.linspace(-5, 5, 300)
+        assert (np.diff(both.transform(line)[:, 0]) > 0).all()
+    again = mc.load(both.save(tmp_path / "cal.json"))
+    np.testing.assert_array_equal(again.predict_proba(X), both.predict_proba(X))
+    low, high = both.predict_interval(X[:50])
+    p = both.predict_proba(X[:50])[:, 1]
+    assert ((low < p) & (p < high)).all()
+    with pytest.raises(mc.InputError, match="expecting 2 features"):
+        both.predict_proba(X[:, 0])
+
+
+@pytest.mark.parametrize("n", [100, 300, 1000, 5000])
+def test_intervals_cover_smooth_truths(n):
+    hit = []
+    for seed in range(12):
+        rng = np.random.default_rng([n, seed])
+        s = rng.normal(size=n) * 1.5
+        at = rng.normal(size=200) * 1.5
+        for truth in (lambda v: v - 1, lambda v: 0.6 * v + 0.1 * v**3 / 3, lambda v: 3 * np.tanh(v)):
+            cal = mc.BinaryMCCT(input="scores").fit(s, rng.random(n) < expit(truth(s)))
+            low, high = cal.predict_interval(at, level=0.9)
+            hit.append(np.mean((low <= expit(truth(at))) & (expit(truth(at)) <= high)))
+    assert 0.85 < np.mean(hit) < 0.995
+
+
+def test_an_interval_is_wider_where_there_are_fewer_rows():
+    widths = []
+    for n in (100, 1000, 10_000):
+        low, high = mc.BinaryMCCT().fit(*rows(n, 6)).predict_interval(np.array([0.0, 1.0]))
+        widths.append(high - low)
+    assert (widths[0] > widths[1]).all()
+    assert (widths[1] > widths[2]).all()
+    wide = mc.BinaryMCCT().fit(S, Y)
+    assert (
+        np.subtract(*wide.predict_interval(S[:9], level=0.99))
+        < np.subtract(*wide.predict_interval(S[:9], level=0.5))
+    ).all()
+    np.testing.assert_allclose(
+        logit(wide.predict_interval(S[:5])).mean(axis=0), wide.transform(S[:5]), atol=1e-6
+    )
+
+
+def test_forged_files_are_refused(tmp_path):
+    import json
+
+    from monocal import persistence
+
+    whole = json.loads(persistence.to_json(mc.BinaryMCCT().fit(S, Y)))
+    for name, change in {
+        "knots": lambda v: v[::-1],
+        "values": lambda v: v[::-1],
+        "slopes": lambda v: [-1.0] * len(v),
+    }.items():
+        forged = json.loads(json.dumps(whole))
+        entry = forged["state"]["maps_"]["$tuple"][0][name]
+        entry["values"] = change(entry["values"])
+        forged["checksum"] = persistence._checksum(forged)
+        with pytest.raises(mc.FileError, match="cannot be this"):
+            persistence.from_json(json.dumps(forged))
+    forged = json.loads(json.dumps(whole))
+    forged["state"]["labels_"]["values"] = [1, 0]
+    forged["checksum"] = persistence._checksum(forged)
+    with pytest.raises(mc.FileError, match="two labels"):
+        persistence.from_json(json.dumps(forged))
+
+
+def test_the_command_line_fits_and_applies_it(tmp_path):
+    np.savez(tmp_path / "set.npz", logits=np.stack([0 * S, S], axis=1), labels=Y)
+    for arguments in (
+        ["fit", str(tmp_path / "set.npz"), "--method", "binary", "-o", str(tmp_path / "cal.json")],
+        ["apply", str(tmp_path / "cal.json"), str(tmp_path / "set.npz"), "-o", str(tmp_path / "out.npz")],
+    ):
+        subprocess.run([sys.executable, "-m", "monocal", *arguments], check=True, capture_output=True)
+    with np.load(tmp_path / "out.npz") as out:
+        np.testing.assert_allclose(
+            out["probabilities"][:, 1], mc.BinaryMCCT().fit(S, Y).predict_proba(S), atol=1e-12
+        )

@@ -1,0 +1,214 @@
+"""Histogram binning, BBQ, scaling-binning, isotonic and spline calibration, against plain loops and scikit-learn."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from scipy.special import betaln, expit, softmax
+from sklearn.isotonic import IsotonicRegression
+from sklearn.linear_model import LogisticRegression
+
+import monocal as mc
+from hostile import calibration_set, hard_rows
+from monocal import metrics
+from monocal.calibrators.bayesian_binning import beta_bins
+from monocal.calibrators.scaling_binning import platt
+from monocal.calibrators.spline import natural_spline_slope
+from monocal.edges import equal_mass_edges
+
+BY_CLASS = [
+    mc.HistogramBinning(),
+    mc.HistogramBinning(strategy="mass"),
+    mc.BayesianBinning(),
+    mc.ScalingBinning(),
+    mc.ScalingBinning(scaling="temperature"),
+    mc.IsotonicCalibration(mode="one_vs_rest"),
+    mc.SplineCalibration(),
+]
+ALL = [*BY_CLASS, mc.IsotonicCalibration()]
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_histogram_is_the_frequency_in_the_bin(weighted):
+    z, y = calibration_set(4, n=300)
+    w = np.random.default_rng(0).random(300) + 0.1 if weighted else None
+    cal = mc.HistogramBinning(bins=7).fit(z, y, sample_weight=w)
+    p, w = softmax(z, axis=1), np.ones(300) if w is None else w
+    expected = np.zeros_like(p)
+    for k in range(4):
+        for i in range(300):
+            bin_of = np.ceil(p[:, k] * 7)
+            same = bin_of == bin_of[i]
+            expected[i, k] = (w * (y == k))[same].sum() / w[same].sum()
+    expected /= expected.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(cal.predict_proba(z), expected, atol=1e-12)
+
+
+def test_published_histogram(shared_logits):
+    data = shared_logits("nncal_cifar10_densenet40")
+    p = mc.HistogramBinning().fit(data.logits_val, data.y_val).predict_proba(data.logits_test)
+    assert 100 * metrics.ece(p, data.y_test) == pytest.approx(1.61, abs=0.03)
+    assert 100 * metrics.kde_ece(p, data.y_test) == pytest.approx(2.16, abs=0.05)
+
+
+def test_equal_mass_edges():
+    p = np.array([0.1, 0.2, 0.3, 0.4, 0.5, 0.6])
+    np.testing.assert_allclose(equal_mass_edges(p, 3), [0.25, 0.45])
+    np.testing.assert_allclose(equal_mass_edges(p, 3, np.array([2, 0.5, 0.5, 1, 1, 1])), [0.15, 0.45])
+    np.testing.assert_allclose(equal_mass_edges(np.array([0.1, 0.5, 0.5, 0.5, 0.9]), 5), [0.3, 0.7])
+    assert len(equal_mass_edges(np.full(9, 0.4), 5)) == 0
+    near = np.array(
+        [1.0, np.nextafter(1.0, 2.0)]
+    )  # no number lies between: the edge must still separate them
+    assert np.searchsorted(equal_mass_edges(near, 2), near).tolist() == [0, 1]
+    # On the last value of a bin, and where the largest value outweighs a bin.
+    assert equal_mass_edges(p, 3, between=False).tolist() == [0.2, 0.4]
+    heavy = np.array([1, 1, 1, 1, 1, 100])
+    assert len(equal_mass_edges(p, 3, heavy)) == 0
+    np.testing.assert_allclose(equal_mass_edges(p, 3, heavy, own_last=True), [0.55])
+
+
+def test_bbq_against_its_formula():
+    z, y = calibration_set(2, n=60)
+    cal = mc.BayesianBinning().fit(z, y)
+    p = softmax(z, axis=1)[:, 1]
+    order = np.argsort(p)
+    rows = hard_rows(2)[:40]
+    wanted = softmax(rows, axis=1)[:, 1]
+    scores, predictions = [], []
+    for bins in range(1, int(np.ceil(10 * 60 ** (1 / 3))) + 1):
+        cuts = [int(np.ceil(60 * i / bins - 1e-9)) for i in range(bins + 1)]
+        cuts = sorted(set(cuts))
+        edges = [(p[order[c - 1]] + p[order[c]]) / 2 for c in cuts[1:-1]]
+        score, theta = 0.0, []
+        for (a, b), low, high in zip(pairwise(cuts), [0, *edges], [*edges, 1], strict=True):
+            alpha = 2 / bins * (low + high) / 2
+            beta = 2 / bins - alpha
+            k = y[order[a:b]].sum()
+            score += betaln(k + alpha, b - a - k + beta) - betaln(alpha, beta)
+            theta.append((k + alpha) / (b - a + 2 / bins))
+        scores.append(score)
+        predictions.append(np.array(theta)[np.searchsorted(edges, wanted)])
+    share = np.exp(np.array(scores) - max(scores))
+    expected = share @ np.array(predictions) / share.sum()
+    found = cal.values_[1][np.searchsorted(cal.edges_[1], wanted)]
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    empty = beta_bins(np.zeros(1), np.zeros(1), np.array([0.3]), np.array([0.5]))
+    assert empty[0] == pytest.approx(0.3)
+    assert empty[1] == 0
+
+
+def test_platt_against_logistic_regression():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=200) * 3 - 4
+    hit = rng.random(200) < expit(0.7 * x + 2)
+    w = rng.integers(1, 4, 200).astype(float)
+    up, down = w[hit].sum(), w[~hit].sum()
+    target = np.where(hit, (up + 1) / (up + 2), 1 / (down + 2))
+    oracle = LogisticRegression(C=np.inf, tol=1e-12, max_iter=10_000).fit(
+        np.concatenate([x, x])[:, None],
+        np.repeat([1, 0], 200),
+        np.concatenate([w * target, w * (1 - target)]),
+    )
+    assert platt(x, hit, w) == pytest.approx((oracle.coef_[0, 0], oracle.intercept_[0]), rel=1e-4)
+    for always in (np.ones(200, bool), np.zeros(200, bool)):
+        assert np.isfinite(platt(x, always, w)).all()
+    assert np.isfinite(platt(x, x > -4, w)).all()  # separable
+
+
+def test_scaling_binning_gives_the_mean_of_the_bin():
+    z, y = calibration_set(3, n=1000)
+    cal = mc.ScalingBinning(scaling="temperature", bins=8).fit(z, y)
+    scaled = mc.TemperatureScaling(prior_rows=0).fit(z, y).predict_proba(z)
+    for k in range(3):
+        assert len(cal.values_[k]) == 8
+        index = np.searchsorted(cal.edges_[k], scaled[:, k])
+        assert np.bincount(index).tolist() == [125] * 8
+        for b in range(8):
+            assert cal.values_[k][b] == pytest.approx(scaled[index == b, k].mean())
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("rounded", [False, True])
+def test_one_isotonic_fit_for_all_classes(weighted, rounded):
+    z, y = calibration_set(6, n=500)
+    if rounded:
+        z = np.round(z)
+    w = np.random.default_rng(0).integers(1, 5, 500) if weighted else np.ones(500)
+    p = softmax(z, axis=1)
+    p = np.round(p, 13)  # equal probabilities reached by different sums
+    oracle = IsotonicRegression(out_of_bounds="clip").fit(p.ravel(), np.eye(6)[y].ravel(), np.repeat(w, 6))
+    cal = mc.IsotonicCalibration().fit(z, y, sample_weight=w)
+    rows = hard_rows(6)[:160]
+    q = oracle.predict(softmax(rows, axis=1).ravel()).reshape(-1, 6) + 1e-9 * softmax(rows, axis=1)
+    np.testing.assert_allclose(cal.predict_proba(rows), q / q.sum(axis=1, keepdims=True), atol=1e-5)
+    assert len(cal.knots_[0]) <= 3 * 500
+
+
+def test_isotonic_one_vs_rest_is_sklearns():
+    z, y = calibration_set(3, n=400)
+    cal = mc.IsotonicCalibration(mode="one_vs_rest").fit(z, y)
+    p = softmax(z, axis=1)
+    q = np.stack([IsotonicRegression().fit_transform(p[:, k], y == k) for k in range(3)], axis=1)
+    np.testing.assert_allclose(cal.predict_proba(z), q / q.sum(axis=1, keepdims=True), atol=1e-9)
+
+
+def test_isotonic_promises_by_mode():
+    assert mc.IsotonicCalibration().preserves_order
+    assert mc.IsotonicCalibration().preserves_top1
+    assert not mc.IsotonicCalibration(mode="one_vs_rest").preserves_order
+    assert not mc.IsotonicCalibration(mode="one_vs_rest").preserves_top1
+
+
+def test_spline_finds_a_smooth_slope():
+    t = np.linspace(0, 1, 2001)[1:]
+    slope = natural_spline_slope(t, np.sin(np.pi * t) / 5, np.ones(2000), 6)
+    np.testing.assert_allclose(slope(t), np.pi * np.cos(np.pi * t) / 5, atol=0.01)
+
+
+def test_spline_corrects_the_top_class():
+    z, y = calibration_set(5, n=8000)
+    cal = mc.SplineCalibration().fit(z[:4000], y[:4000])
+    before = metrics.ece(softmax(z[4000:], axis=1), y[4000:])
+    p = cal.predict_proba(z[4000:])
+    assert metrics.ece(p, y[4000:]) < 0.3 * before
+    given = softmax(z[4000:], axis=1)  # the others keep their proportions
+    given[np.arange(4000), z[4000:].argmax(axis=1)] = 0
+    np.testing.assert_allclose(
+        given / given.sum(axis=1, keepdims=True),
+        np.where(given > 0, p, 0) / np.where(given > 0, p, 0).sum(axis=1, keepdims=True),
+        rtol=1e-6,
+    )
+
+
+@pytest.mark.parametrize("cal", ALL, ids=repr)
+def test_weights_are_repeats(cal):
+    z, y = calibration_set(4, n=200)
+    w = np.arange(200) % 4
+    a = cal.fit(z, y, sample_weight=w).predict_proba(z)
+    b = cal.fit(np.repeat(z, w, axis=0), np.repeat(y, w)).predict_proba(z)
+    np.testing.assert_allclose(a, b, atol=1e-9)
+
+
+@pytest.mark.parametrize("cal", BY_CLASS, ids=repr)
+def test_order_is_not_promised_and_not_kept(cal):
+    z, y = calibration_set(5, n=400)
+    top = z.argsort(axis=1)
+    y[:300] = top[:300, -2]  # the second is usually right
+    y[(z.argmax(axis=1) == 2)] = 2
+    cal.fit(z, y)
+    assert not cal.preserves_order
+    assert not cal.preserves_top1
+    rows = hard_rows(5)[:160]
+    p = cal.predict_proba(rows)
+    assert (p.argmax(axis=1) != rows.argmax(axis=1)).any()
+    np.testing.assert_array_equal(cal.predict(rows), p.argmax(axis=1))
+
+
+@pytest.mark.parametrize("cal", ALL, ids=repr)
+def test_masked_classes_are_not_counted_and_stay_at_zero(cal):
+    z, y = calibration_set(5, n=300)
+    mask = np.arange(5) == (y + 1 + np.arange(300) % 3)[:, None] % 5
+    p = cal.fit(np.where(mask, -np.inf, z), y).predict_proba(np.where(mask, -np.inf, z))
+    assert (p[mask] == 0).all()
+    np.testing.assert_allclose(p.sum(axis=1), 1)

@@ -1,0 +1,131 @@
+"""Parameterized temperature scaling and intra order-preserving functions."""
+
+import numpy as np
+import pytest
+
+import monocal as mc
+from hostile import calibration_set
+from monocal.calibrators.network import Schedule, forward, new_layers, positive_factor
+
+torch = pytest.importorskip("torch")
+
+QUICK = {"max_epochs": 30, "hidden": (8,)}
+NETWORKS = [
+    mc.ParameterizedTemperatureScaling(**QUICK),
+    mc.IntraOrderPreserving(**QUICK),
+    mc.IntraOrderPreserving(mode="oi", **QUICK),
+    mc.IntraOrderPreserving(mode="op", **QUICK),
+]
+
+
+def two_temperatures(n=3000, m=5, seed=0):
+    """Rows with a large margin are over-confident by far more than the others."""
+    rng = np.random.default_rng(seed)
+    z = rng.normal(size=(n, m)) * 3
+    top = np.sort(z, axis=1)
+    sharp = top[:, -1] - top[:, -2] > 2
+    y = (z / np.where(sharp, 5.0, 1.0)[:, None] + rng.gumbel(size=z.shape)).argmax(axis=1)
+    return z, y
+
+
+def nll(cal, z, y):
+    return -np.log(cal.predict_proba(z)[np.arange(len(y)), y]).mean()
+
+
+def test_numpy_and_torch_give_the_same_network():
+    layers = new_layers((3, 4, 2), np.random.default_rng(0), last_zero=False)
+    x = np.random.default_rng(1).normal(size=(5, 3)).astype(np.float32)
+    both = forward(torch.as_tensor(x), [torch.as_tensor(a) for a in layers])
+    np.testing.assert_allclose(forward(x, layers), both.numpy(), rtol=1e-5, atol=1e-6)
+    factor = positive_factor(np.array([-1e9, 0.0, 1e9]))
+    np.testing.assert_allclose(factor, [np.exp(-3), 1, np.exp(3)])
+
+
+@pytest.mark.parametrize("cal", NETWORKS, ids=repr)
+def test_the_seed_fixes_the_result(cal):
+    z, y = calibration_set(5)
+    first = cal.fit(z, y).predict_proba(z)
+    np.testing.assert_array_equal(cal.fit(z, y).predict_proba(z), first)
+    np.random.seed(7)  # noqa: NPY002  the global generator must not matter
+    torch.manual_seed(7)
+    np.testing.assert_array_equal(cal.fit(z, y).predict_proba(z), first)
+
+
+@pytest.mark.parametrize("cal", NETWORKS, ids=repr)
+def test_shift_and_unit_change_nothing(cal):
+    z, y = calibration_set(5)
+    p = cal.fit(z, y).predict_proba(z)
+    np.testing.assert_allclose(cal.predict_proba(z + 1000), p, atol=1e-5)
+    np.testing.assert_allclose(cal.fit(z * 1e4, y).predict_proba(z * 1e4), p, atol=0.01)
+
+
+def test_every_sample_gets_its_temperature():
+    z, y = two_temperatures()
+    cal = mc.ParameterizedTemperatureScaling(patience=4).fit(z, y)
+    held_out = two_temperatures(seed=1)
+    assert nll(cal, *held_out) < nll(mc.TemperatureScaling().fit(z, y), *held_out) - 0.02
+    top = np.sort(z, axis=1)
+    sharp = top[:, -1] - top[:, -2] > 2.5
+    t = cal.temperatures(z)
+    assert t[sharp].mean() > 2 * t[top[:, -1] - top[:, -2] < 1.5].mean()
+    expected = torch.softmax(torch.as_tensor(z / t[:, None]), dim=1).numpy()
+    np.testing.assert_allclose(cal.predict_proba(z), expected, atol=1e-6)
+    assert min(cal.history_) < cal.history_[0]
+
+
+@pytest.mark.parametrize("mode", ["diag", "oi", "op"])
+def test_monotone_networks_learn_what_one_temperature_cannot(mode):
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=(6000, 5)) * 3
+    d = z.max(axis=1, keepdims=True) - z
+    y = (-np.where(d < 2, 0.1 * d, 0.2 + 2 * (d - 2)) + rng.gumbel(size=z.shape)).argmax(axis=1)
+    cal = mc.IntraOrderPreserving(mode=mode, max_epochs=100, patience=4).fit(z[:4000], y[:4000])
+    ts = mc.TemperatureScaling().fit(z[:4000], y[:4000])
+    assert nll(cal, z[4000:], y[4000:]) < nll(ts, z[4000:], y[4000:]) - 0.03
+    if mode == "diag":
+        assert (np.diff(cal.table_) > 0).all()
+
+
+def test_published_schedule():
+    z, y = calibration_set(5, n=1500)
+    cal = mc.ParameterizedTemperatureScaling.as_published(seed=3)
+    assert (cal.max_epochs, cal.learning_rate, cal.loss) == (200, 5e-5, "mse")
+    cal.fit(z, y)
+    assert cal.n_iter_ == 200 * 2  # batches of 1000
+    assert cal.history_ == []
+    start = new_layers((5, 5, 5, 1), np.random.default_rng(3), last_zero=False)
+    assert all(np.abs(a - b).max() < 2 for a, b in zip(cal.layers_, start, strict=True))
+
+
+def test_predicting_needs_no_torch():
+    z, y = calibration_set(4)
+    cal = mc.IntraOrderPreserving(**QUICK).fit(z, y)
+    assert all(
+        type(v) in (float, int, str, np.ndarray, list) for k, v in vars(cal).items() if k.endswith("_")
+    )
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"hidden": 5}, "hidden must be a tuple"),
+        ({"hidden": (0,)}, "layer size"),
+        ({"validation": 1.0}, "validation must be a share"),
+        ({"learning_rate": 0}, "learning_rate"),
+        ({"loss": "hinge"}, "loss must be one of"),
+    ],
+)
+@pytest.mark.parametrize("cls", [mc.ParameterizedTemperatureScaling, mc.IntraOrderPreserving])
+def test_wrong_parameters_are_named(cls, wrong, says):
+    z, y = calibration_set(4)
+    with pytest.raises(mc.InputError, match=says):
+        cls(**wrong).fit(z, y)
+
+
+def test_split_of_few_rows():
+    schedule = Schedule(0.01, 1, 1, 0.2, 10, 0)
+    training, check = schedule.split(3, np.random.default_rng(0))
+    assert len(training) == len(check) == 3
+    training, check = schedule.split(10, np.random.default_rng(0))
+    assert sorted([*training, *check]) == list(range(10))
+    assert len(check) == 2

@@ -1,0 +1,130 @@
+"""The classics for one score agree with what people know: scikit-learn, betacal, venn-abers."""
+
+import numpy as np
+import pytest
+from scipy.special import expit
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.datasets import make_classification
+from sklearn.frozen import FrozenEstimator
+from sklearn.isotonic import IsotonicRegression
+from sklearn.linear_model import LogisticRegression
+from sklearn.svm import LinearSVC
+
+import monocal as mc
+
+rng = np.random.default_rng(0)
+S = rng.normal(size=400) * 2
+Y = (rng.random(400) < expit(1.5 * S - 1)).astype(int)
+NEW = np.linspace(-9, 9, 301)
+CLASSICS = [mc.PlattScaling, mc.BetaCalibration, mc.VennAbers, mc.IsotonicCalibration]
+
+
+def test_platt_and_isotonic_are_those_of_scikit_learn():
+    X, y = make_classification(600, random_state=0)
+    svm = LinearSVC(random_state=0).fit(X[:200], y[:200])
+    margin = svm.decision_function(X)
+    for method, cal in (
+        ("sigmoid", mc.PlattScaling(input="scores")),
+        ("isotonic", mc.IsotonicCalibration(input="scores")),
+    ):
+        theirs = CalibratedClassifierCV(FrozenEstimator(svm), method=method).fit(X[200:400], y[200:400])
+        ours = cal.fit(margin[200:400], y[200:400])
+        expected = theirs.predict_proba(X[400:])
+        np.testing.assert_allclose(ours.predict_proba(margin[400:]), expected[:, 1], atol=1e-6)
+        column = cal.fit(margin[200:400, None], y[200:400])
+        np.testing.assert_allclose(column.predict_proba(margin[400:, None]), expected, atol=1e-6)
+
+
+def test_isotonic_of_two_columns_is_that_of_scikit_learn():
+    p = expit(S)
+    theirs = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip").fit(p, Y).predict(expit(NEW))
+    ours = mc.IsotonicCalibration(mode="one_vs_rest").fit(np.stack([0 * S, S], axis=1), Y)
+    np.testing.assert_allclose(ours.predict_proba(np.stack([0 * NEW, NEW], axis=1))[:, 1], theirs, atol=1e-12)
+
+
+def test_isotonic_of_one_score_saves_and_goes_back_to_classes(tmp_path):
+    cal = mc.IsotonicCalibration(input="scores").fit(S, np.array(["no", "yes"])[Y])
+    again = mc.load(cal.save(tmp_path / "cal.json"))
+    np.testing.assert_array_equal(again.predict_proba(NEW), cal.predict_proba(NEW))
+    assert again.classes_.tolist() == ["no", "yes"]
+    assert cal.score(S, np.array(["no", "yes"])[Y]) > np.log(0.5)
+    np.testing.assert_array_equal(next(cal.predict_blocks([NEW])), cal.predict_proba(NEW))
+    z = rng.normal(size=(50, 3))
+    classes = mc.IsotonicCalibration().fit(z, z.argmax(axis=1))
+    assert (
+        cal.set_params(input="logits").fit(z, z.argmax(axis=1)).predict_proba(z).tolist()
+        == classes.predict_proba(z).tolist()
+    )
+
+
+@pytest.mark.parametrize(
+    "labels", [Y, (rng.random(400) < np.where(np.abs(S) > 1, 0.8, 0.2)).astype(int)], ids=["both", "one"]
+)
+def test_beta_is_a_logistic_regression_of_two_logarithms(labels):
+    """As betacal does it: the feature with a negative coefficient is left out, the other fitted alone."""
+    p = expit(S)
+    features = np.stack([np.log(p), -np.log1p(-p)], axis=1)
+    model = LogisticRegression(C=1e12, tol=1e-10, max_iter=10_000).fit(features, labels)
+    coef = model.coef_[0]
+    if (coef < 0).any():
+        keep = [int(coef[0] < 0)]
+        model = LogisticRegression(C=1e12, tol=1e-10, max_iter=10_000).fit(features[:, keep], labels)
+        coef = np.zeros(2)
+        coef[keep] = model.coef_[0]
+    cal = mc.BetaCalibration().fit(p, labels)
+    np.testing.assert_allclose(cal.coef_, coef, atol=2e-3)
+    np.testing.assert_allclose(cal.intercept_, model.intercept_[0], atol=2e-3)
+    same = mc.BetaCalibration(input="logits").fit(S, labels)
+    np.testing.assert_allclose(same.predict_proba(NEW), cal.predict_proba(expit(NEW)), atol=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_venn_abers_is_isotonic_regression_with_the_row_added(seed):
+    draw = np.random.default_rng(seed)
+    n = int(draw.integers(4, 80))
+    s = np.round(draw.normal(size=n), int(draw.integers(0, 3)))
+    y = (draw.random(n) < expit(2 * s)).astype(int)
+    y[:2] = 0, 1
+    new = np.concatenate([np.round(draw.normal(size=20), 1), s[:6], [-99.0, 99.0]])
+    cal = mc.VennAbers(input="scores").fit(s, y)
+    low, high = cal.predict_interval(new)
+    for label, ours in ((0, low), (1, high)):
+        slow = [IsotonicRegression().fit(np.append(s, x), np.append(y, label)).predict([x])[0] for x in new]
+        np.testing.assert_allclose(ours, slow, atol=1e-9)
+    np.testing.assert_allclose(cal.predict_proba(new), high / (1 - low + high), atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", CLASSICS)
+def test_what_all_of_them_do(kind, tmp_path):
+    X, new = (expit(S), expit(NEW)) if kind is mc.BetaCalibration else (S, NEW)
+    cal = kind().fit(X, np.array(["no", "yes"])[Y])
+    p = cal.predict_proba(new)
+    assert (np.diff(p) >= 0).all()
+    assert (np.diff(cal.transform(new)) >= 0).all()
+    assert cal.classes_.tolist() == ["no", "yes"]
+    np.testing.assert_array_equal(cal.predict(new) == "yes", p > 0.5)
+    again = mc.load(cal.save(tmp_path / "cal.json"))
+    np.testing.assert_array_equal(again.predict_proba(new), p)
+    w = rng.integers(0, 3, len(Y)).astype(float)
+    times = w.astype(int)
+    np.testing.assert_allclose(
+        kind().fit(X, Y, sample_weight=w).predict_proba(new),
+        kind().fit(np.repeat(X, times), np.repeat(Y, times)).predict_proba(new),
+        atol=1e-6,
+    )
+    blocks = (
+        kind().fit(lambda: [(X[:100], Y[:100]), (X[100:], Y[100:])])
+        if kind is not mc.IsotonicCalibration
+        else cal
+    )
+    np.testing.assert_allclose(blocks.predict_proba(new), p, atol=1e-9)
+
+
+def test_they_are_listed():
+    names = [info.name for info in mc.all_calibrators(one_score=True)]
+    assert names == ["Binary MCCT", "Platt", "Beta", "Venn-Abers"]
+    assert all(info.one_score and info.make() is not None for info in mc.all_calibrators(one_score=True))
+    from monocal.registry import find_method
+
+    assert isinstance(find_method("binary")[1], mc.BinaryMCCT)
+    assert isinstance(find_method("venn-abers")[1], mc.VennAbers)

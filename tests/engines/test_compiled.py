@@ -1,0 +1,455 @@
+"""The compiled loops give what ordinary array operations give, and keep the order as strictly."""
+
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from threadpoolctl import threadpool_info
+
+import monocal as mc
+from hostile import assert_order_kept, hard_rows
+from kept_memory import kept_below
+from monocal.calibrators.rank_map import RankMap
+from monocal.calibrators.statistics import compute_all
+from monocal.core.ranked import rank_rows
+from monocal.data import synthetic
+from monocal.engines import compiled
+from monocal.inputs.block import prepare_block
+from monocal.inputs.memory import MemoryRows
+from monocal.inputs.reader import Checked
+from monocal.objective import short
+from monocal.objective.information import information
+
+pytest.importorskip("numba")
+
+
+@pytest.fixture(scope="module")
+def rows():
+    data = synthetic(6000, 1000, seed=0, keep_truth=False)
+    return data.values.astype(np.float32), data.labels
+
+
+METHODS = [
+    mc.TemperatureScaling(),
+    mc.MCCT(shrinkage=0.1),
+    mc.MCCT(top_k=50),
+    mc.ConditionalMCCT(),
+    mc.ConditionalMCCT(top_k=50),
+]
+
+
+@pytest.fixture(params=METHODS, ids=str)
+def cal(request, rows):
+    return clone(request.param).fit(*rows)
+
+
+def without(monkeypatch):
+    monkeypatch.setattr(compiled, "available", lambda: False)
+
+
+def test_fits_and_predictions_agree_with_plain_operations(rows, cal, monkeypatch):
+    z, y = rows
+    fast, logits = cal.predict_proba(z), cal.transform(z)
+    assert cal.solution_.converged
+    assert_order_kept(z, fast)
+    assert_order_kept(z, logits)
+    np.testing.assert_allclose(fast.sum(axis=1), 1, rtol=1e-5)
+    without(monkeypatch)
+    np.testing.assert_allclose(cal.predict_proba(z), fast, rtol=3e-5, atol=1e-30)
+    np.testing.assert_allclose(cal.transform(z), logits, rtol=1e-5, atol=1e-5)
+    again = type(cal)(**cal.get_params()).fit(z, y)
+    np.testing.assert_allclose(again.predict_proba(z), fast, atol=2e-6)
+    assert abs(again.solution_.objective - cal.solution_.objective) < 1e-7
+
+
+@pytest.mark.parametrize("rounded", [False, True])
+def test_order_on_hostile_rows(cal, rounded):
+    hostile = hard_rows(1000).astype(np.float32)
+    many = np.concatenate([hostile, hostile + 1, -hostile] * 6)
+    many = np.round(many * 2) / 2 if rounded else many
+    many[::97, 3] = -np.inf
+    assert many.size >= compiled.LARGE
+    p, f = cal.predict_proba(many), cal.transform(many)
+    assert_order_kept(many, p)
+    assert_order_kept(many, f)
+    assert (p[::97, 3] == 0).all()
+    assert (f[::97, 3] == -np.inf).all()
+
+
+@pytest.mark.parametrize("cut", [False, True])
+@pytest.mark.parametrize(
+    ("classes", "longest"), [(3, None), (40, None), (40, 0), (1000, None), (1000, 0), (20_000, None)]
+)
+def test_jumps_are_found_in_rows_of_every_kind(classes, longest, cut, monkeypatch):
+    """Crowds beside outliers, ties, constant rows, masks and the smallest numbers there are: same answer, same order."""
+    if longest is not None:  # the longest rows that are sorted and not searched
+        monkeypatch.setattr(compiled, "_SORTED", longest)
+    rng = np.random.default_rng(classes)
+    n = compiled.LARGE // classes + 1
+    top_k = 2 * classes // 3 if cut else None
+    ranks = top_k or classes
+    starts = np.unique([1, ranks // 3, ranks // 2, ranks - 5, ranks - 2, ranks - 1])
+    starts = starts[starts > 0]
+    steps = rng.uniform(0.1, 0.5, (2, 1, len(starts) + 1))
+    rank_map = RankMap(np.append(0, starts), steps[0], steps[1], top_k=top_k)
+    z = rng.normal(size=(n, classes)).astype(np.float32)
+    z[1::9, 0] = -5e5
+    z[2::9, 0] = 900.0
+    z[3::9] = np.exp(4 * z[3::9])
+    z[4::9] = np.round(z[4::9])
+    z[5::9] = 1.5
+    z[6::9, 0] = -np.inf
+    z[7::9] *= np.float32(1e-40)
+    z[8::9, : classes // 2 + 1] = z[8::9, :1]
+    plain = np.sort(z[::9], axis=1)[:, ::-1]
+    depth = plain[:, :1] - plain
+    jumps = compiled.find_jumps(np.ascontiguousarray(z[::9]), starts)
+    assert jumps.done.all()
+    np.testing.assert_array_equal(jumps.top, plain[:, 0])
+    np.testing.assert_array_equal(jumps.height, depth[:, -1])
+    np.testing.assert_array_equal(jumps.depth[:, ::-1], depth[:, classes - 1 - starts])
+    # What defines a jump, in rows of every kind: so many classes lie above its depth, so many above it or at it.
+    every = compiled.find_jumps(z, starts)
+    known = every.done & np.isfinite(z).all(axis=1)
+    assert known.mean() > 0.7
+    all_depths = z.max(axis=1, keepdims=True) - z
+    for j, rank in enumerate(every.ranks):
+        at = every.depth[:, j, None]
+        np.testing.assert_array_equal(every.over[known, j], (all_depths < at).sum(axis=1)[known])
+        np.testing.assert_array_equal(every.many[known, j], (all_depths <= at).sum(axis=1)[known])
+        assert (every.over[known, j] < rank).all()
+        assert (every.many[known, j] >= rank).all()
+    fast = rank_map.probabilities(z)
+    assert_order_kept(z, fast)
+    without(monkeypatch)
+    np.testing.assert_allclose(fast, rank_map.probabilities(z), rtol=3e-5, atol=1e-30)
+
+
+@pytest.mark.parametrize("first", [0.0, 3.0, 86.0, 99.5, 103.5])
+def test_exp_is_monotone_in_the_last_bit(first):
+    # One logit in a row of two takes all values of a range in turn: its probability must never fall.
+    low = np.float32(first) + np.cumsum(np.full(2**20, np.spacing(np.float32(max(first, 3.3)))))
+    z = np.stack([-low, np.zeros_like(low)], axis=1).astype(np.float32)
+    jumps = compiled.find_jumps(z, np.zeros(0, dtype=np.intp))
+    for scale in (0.3, 1.0, 7.0):
+        w = np.array([[scale]], dtype=np.float32)
+        p = np.empty_like(z)
+        compiled.calibrate(z, jumps, w, 0 * w, p)
+        assert (np.diff(p[:, 0]) <= 0).all()
+        assert (p[:, 0] <= p[:, 1]).all()
+
+
+def test_sums_over_a_tail_use_the_whole_weight():
+    """Weights come in two parts; the smaller one must survive the compiler."""
+    z = np.random.default_rng(0).normal(size=(100, 20_000)).astype(np.float32)
+    top, height = z.max(axis=1), np.ones(100, dtype=np.float32)
+    weight = np.array([-1.3])
+    leading = weight.astype(np.float32)
+    sums = compiled.tail_sums(z, top, height, [leading, (weight - leading).astype(np.float32)], 0 * height)
+    v = np.maximum(top[:, None] - z, height[:, None]).astype(np.float64)
+    for power, got in enumerate(sums):
+        expected = (np.exp(weight * v) * v**power).sum(axis=1)
+        np.testing.assert_allclose(got, expected, rtol=5e-7)
+        assert abs((got / expected).mean() - 1) < 2e-8  # without the smaller part: 1e-7
+
+
+@pytest.mark.parametrize("starts", [[0, 1000], [-1, 5], [7, 7], [9, 3]])
+def test_ranks_that_are_none_are_refused(starts):
+    with pytest.raises(IndexError, match="do not rise"):
+        compiled.find_jumps(np.zeros((5, 1000), dtype=np.float32), np.array(starts))
+
+
+def test_large_sets_are_certified_without_shrinkage(rows):
+    """Single precision, atoms that are all but parallel, and classes no label ever falls on."""
+    cal = mc.MCCT(shrinkage=0).fit(*rows)
+    assert cal.solution_.converged
+    assert cal.solution_.kkt <= 1e-6
+
+
+@pytest.mark.parametrize("cal", [mc.MCCT(), mc.TemperatureScaling(), mc.ConditionalMCCT()])
+def test_a_sample_of_one_block_is_no_special_case(cal):
+    """With 17 blocks the last part of the coarse sample is one block; streamed and in memory it must be the same."""
+    data = synthetic(17 * 4096, 64, seed=2, keep_truth=False)
+    z, y = data.values.astype(np.float32), data.labels
+    expected = clone(cal).fit(z, y)
+    streamed = clone(cal).fit(lambda: ((z[i : i + 5000], y[i : i + 5000]) for i in range(0, len(z), 5000)))
+    np.testing.assert_array_equal(streamed.solution_.coefficients, expected.solution_.coefficients)
+
+
+def test_underflow_is_gradual_as_in_plain_operations(rows, monkeypatch):
+    cal = mc.MCCT(shrinkage=1.0).fit(*rows)
+    z = np.zeros((compiled.LARGE // 1000 + 1, 1000), dtype=np.float32)
+    z[:, 1:] = -np.linspace(80, 500, 999, dtype=np.float32)
+    fast = cal.predict_proba(z)
+    without(monkeypatch)
+    np.testing.assert_allclose(fast, cal.predict_proba(z), rtol=1e-4, atol=3e-45)
+    assert (fast == 0).any()
+
+
+def test_numba_that_cannot_be_used_is_done_without(rows, monkeypatch):
+    def broken():
+        raise ImportError("Numba needs NumPy 1.0 or less")
+
+    compiled.available.cache_clear()
+    monkeypatch.setattr(compiled, "loops", broken)
+    try:
+        with pytest.warns(RuntimeWarning, match="cannot be used"):
+            cal = mc.MCCT().fit(*rows)
+    finally:
+        compiled.available.cache_clear()
+    assert cal.solution_.converged
+
+
+def test_fits_in_several_threads_leave_blas_as_it_was(rows):
+    def threads():
+        return [lib["num_threads"] for lib in threadpool_info() if lib["user_api"] == "blas"]
+
+    z, y = rows
+    before = threads()
+    with ThreadPoolExecutor(3) as pool:
+        sizes = (800, 2000, 1500, 3000, 900, 2500)
+        list(pool.map(lambda n: mc.MCCT().fit(z[:n], y[:n]), sizes))
+    assert threads() == before
+
+
+@pytest.mark.parametrize("step", [0.25, 1.0, 4.0])
+def test_ties_across_jumps_as_in_plain_operations(step, monkeypatch):
+    """Rounded logits: nearly every row has ties, some at its top, and jumps fall among them."""
+    rng = np.random.default_rng(0)
+    z = (np.round(rng.normal(size=(30_000, 150)) * 3 / step) * step).astype(np.float32)
+    y = (z / 2 + rng.gumbel(size=z.shape)).argmax(axis=1)
+    fast = mc.MCCT(shrinkage=0.1).fit(z, y)
+    assert len(fast.rank_map_.starts) > 2
+    assert fast.solution_.converged
+    assert_order_kept(z, fast.predict_proba(z))
+    without(monkeypatch)
+    plain = mc.MCCT(shrinkage=0.1).fit(z, y)
+    assert abs(fast.solution_.objective - plain.solution_.objective) < 2e-7
+    np.testing.assert_allclose(fast.predict_proba(z[:500]), plain.predict_proba(z[:500]), atol=2e-5)
+
+
+@pytest.mark.parametrize("step", [None, 0.5])
+@pytest.mark.parametrize("statistics", [("margin", "mean_gap", "spread"), ("entropy",), ()], ids=str)
+def test_the_second_stage_as_in_plain_operations(step, statistics, monkeypatch):
+    """Scales by class and category, ramps of odds and numbers: in the loops as in arrays, with ties at the top and masks."""
+    rng = np.random.default_rng(0)
+    z = (3 * rng.normal(size=(4000, 12))).astype(np.float32)
+    group, number = rng.integers(0, 3, 4000), rng.normal(size=4000)
+    sure = (0.3 + 0.3 * group + 0.2 * (number > 0) + 0.2 * (z.argmax(axis=1) % 2))[:, None]
+    y = (sure * z + rng.gumbel(size=z.shape)).argmax(axis=1)
+    cal = mc.ConditionalMCCT(shrinkage=1.0, by_class=True, statistics=statistics)
+    cal.fit(z, y, context=as_frame(group, number))
+    assert cal.adjustment_.class_scales.variance > 0
+    assert cal.adjustment_.column_scales[0].variance > 0
+    assert {ramp.statistic for ramp in cal.adjustment_.factors.ramps} == {0, 1}
+    z = z if step is None else np.round(z / step) * step
+    z[::7, :3] = -np.inf
+    z[1::7, 0] = -3e38
+    plain = [f(z, context=as_frame(group, number)) for f in (cal.predict_proba, cal.transform)]
+    monkeypatch.setattr(compiled, "LARGE", 1)
+    fast = [f(z, context=as_frame(group, number)) for f in (cal.predict_proba, cal.transform)]
+    assert any((a != b).any() for a, b in zip(plain, fast, strict=True))
+    for values in fast:
+        assert_order_kept(z, values)
+    np.testing.assert_allclose(fast[0], plain[0], rtol=1e-4, atol=1e-30)
+    np.testing.assert_allclose(fast[1], plain[1], rtol=1e-5, atol=1e-4)
+
+
+def as_frame(group, number):
+    return pd.DataFrame({"group": group, "number": number})
+
+
+@pytest.mark.parametrize("classes", [1, 2, 7, 8, 9, 16, 31, 100, 129, 513, 1000, 5000])
+def test_rows_are_sorted_as_numpy_sorts_them(classes):
+    """Any number of places and of rows, with ties, constant rows and masks; and the largest alone."""
+    rng = np.random.default_rng(classes)
+    z = rng.normal(size=(37, classes)).astype(np.float32)
+    z[::3] = np.round(z[::3], 1)
+    z[5], z[7, ::2] = 1.0, -np.inf
+    expected = np.sort(z, axis=1)
+    np.testing.assert_array_equal(compiled.in_order(z, classes), expected)
+    np.testing.assert_array_equal(compiled.in_order(z, classes, np.empty_like(z)), expected)
+    r = -(-classes // 3)
+    largest = compiled.in_order(z, r)
+    np.testing.assert_array_equal(largest, expected[:, -r:])
+    assert largest.flags.c_contiguous
+
+
+def test_the_largest_of_a_single_row_are_its_own():
+    """A block may be one row long, and the next block of the thread is sorted in the same room."""
+    z = np.random.default_rng(0).normal(size=(2, 50)).astype(np.float32)
+    kept = [compiled.in_order(row[None], 10) for row in z]
+    np.testing.assert_array_equal(np.concatenate(kept), np.sort(z, axis=1)[:, -10:])
+
+
+def test_very_large_rows_leave_no_room_behind():
+    """Rows are sorted in room that the thread keeps, as long as that is small."""
+    compiled.in_order(np.zeros((2, 100), dtype=np.float32), 1)  # compiled code stays
+    z = np.zeros((2, 2**21), dtype=np.float32)
+    with kept_below(2**20):
+        compiled.in_order(z, 1)
+
+
+@pytest.mark.parametrize("cal", [mc.MCCT(), mc.ConditionalMCCT()], ids=str)
+def test_the_number_of_threads_changes_no_bit(rows, cal, monkeypatch):
+    """Every thread reads its blocks in one call, but they are added one by one in their order."""
+    found = []
+    for threads in "1", "3":
+        monkeypatch.setenv("OMP_NUM_THREADS", threads)
+        found.append(clone(cal).fit(*rows).solution_.coefficients)
+    np.testing.assert_array_equal(*found)
+
+
+def test_a_loop_is_compiled_once_however_rows_are_dealt_out(rows, monkeypatch):
+    """One more kind of array would be one more way to add, and which is taken would hang on what ran before."""
+    for threads in "1", "3":
+        monkeypatch.setenv("OMP_NUM_THREADS", threads)
+        for cal in (mc.MCCT(), mc.ConditionalMCCT()):
+            cal.fit(*rows)
+    from monocal.engines import short_loops, sum_loops, total_loops
+
+    loops = (sum_loops.gradients_of_blocks, sum_loops.hessians_of_blocks, total_loops.moments_of_blocks)
+    for loop in (*loops, total_loops.add_labels, short_loops.shorten_rows):
+        assert len(loop.signatures) == 1, loop
+
+
+def test_the_number_of_threads_does_not_choose_rows_of_the_second_stage(rows, monkeypatch):
+    """Of very many rows, some are taken in each block, however many blocks a thread reads in one call."""
+    monkeypatch.setattr(short, "_MOST_ROWS", 1000)
+    found = []
+    for threads in "1", "3":
+        monkeypatch.setenv("OMP_NUM_THREADS", threads)
+        cal = mc.ConditionalMCCT(by_class=True).fit(*rows)
+        found.append(cal.predict_proba(rows[0][:50]))
+    assert cal.adjustment_ is not None
+    np.testing.assert_array_equal(*found)
+
+
+@pytest.mark.parametrize("classes", [1, 2, 3, 10, 1000])
+def test_statistics_of_sorted_rows_are_those_of_arrays(classes):
+    z = np.random.default_rng(classes).normal(size=(50, classes)).astype(np.float32)
+    z[5], z[6], z[7] = 1.0, z[6] * 1e-20, z[7] * 1e5
+    ranked = rank_rows(z)
+    known = compiled.measured(ranked.depth)
+    for name, expected in zip(known, compute_all(tuple(known), ranked), strict=True):
+        np.testing.assert_allclose(known[name], expected, rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("classes", [2, 8, 20])
+def test_a_negative_zero_on_top_ties_with_zero(classes, monkeypatch):
+    data = synthetic(2000, classes, seed=0)
+    cal = mc.ConditionalMCCT(statistics=("margin",), shrinkage=0.1).fit(data.values / 8, data.labels)
+    z = -np.abs(data.values.astype(np.float32) / 8)
+    z[:, 0], z[:, 1] = 0.0, -0.0
+    z[::2] = z[::2, ::-1]
+    expected = cal.predict_proba(z)
+    monkeypatch.setattr(compiled, "LARGE", 0)
+    np.testing.assert_allclose(cal.predict_proba(z), expected, atol=2e-6)
+
+
+def test_a_class_that_alone_is_available_has_no_odds(monkeypatch):
+    data = synthetic(2000, 8, seed=0)
+    cal = mc.ConditionalMCCT(shrinkage=0.1).fit(data.values, data.labels)
+    z = np.full((8, 8), -np.inf, dtype=np.float32)
+    np.fill_diagonal(z, 1.0)
+    expected = cal.transform(z)
+    monkeypatch.setattr(compiled, "LARGE", 0)
+    np.testing.assert_allclose(cal.transform(z), expected, rtol=1e-5)
+
+
+def test_odds_that_single_precision_cannot_hold_are_told_apart(monkeypatch):
+    """Log-odds of some hundreds: the exponentials of all other classes are 0, and ramps still rise between them."""
+    rng = np.random.default_rng(3)
+    z = rng.normal(size=(200, 30)) * 8
+    weight = rng.choice([1e-9, 1.0, 1e6], size=200)
+    cal = mc.ConditionalMCCT(shrinkage=0.3, by_class=True).fit(z, z.argmax(axis=1), sample_weight=weight)
+    assert max(ramp.one for ramp in cal.adjustment_.factors.ramps) > 200
+    z = (z * rng.choice([1.0, 3.0, 10.0], size=(200, 1))).astype(np.float32)
+    z[::5, 3:] = -np.inf
+    expected = cal.transform(z)
+    monkeypatch.setattr(compiled, "LARGE", 0)
+    np.testing.assert_allclose(cal.transform(z), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("threads", ["1", "3"])
+@pytest.mark.parametrize("step", [0.0, 1.0])
+def test_rows_prepared_at_once_are_those_of_each_block(step, threads, monkeypatch):
+    """Some are masked, some are cut: these blocks are prepared by themselves, and all others as ever."""
+    monkeypatch.setenv("OMP_NUM_THREADS", threads)
+    rng = np.random.default_rng(0)
+    z = (rng.normal(size=(3000, 500)) * 3).astype(np.float32)
+    z = np.round(z / step) * step if step else z
+    y, weight = rng.integers(0, 500, len(z)), rng.uniform(0.5, 2.0, len(z)).astype(np.float32)
+    z[700, y[700] - 1], z[2100] = -np.inf, z[2100] * 1e6
+    blocks = MemoryRows.prepare(z, y, weight).blocks
+    ends = np.cumsum([0] + [block.n_rows for block in blocks])
+    assert ends[-1] == len(z)
+    assert [block.rows.valid is not None for block in blocks].count(True) == 1
+    for block, (i, j) in zip(blocks, pairwise(ends), strict=True):
+        alone = prepare_block(Checked(z, y, weight)[slice(i, j)])
+        for name in ("depth", "height", "top"):
+            np.testing.assert_array_equal(getattr(block.rows, name), getattr(alone.rows, name))
+        for name in ("weight", "label_depth", "label_rank", "label_held", "label_size"):
+            np.testing.assert_array_equal(getattr(block, name), getattr(alone, name))
+        assert not (alone.rows.tied & ~block.rows.tied).any()
+
+
+@pytest.mark.parametrize("n_factors", [0, 1, 9])
+def test_information_on_atoms_as_in_plain_operations(n_factors, monkeypatch):
+    rng = np.random.default_rng(n_factors)
+    z = (rng.normal(size=(700, 300)) * rng.uniform(0.1, 30, size=(700, 1))).astype(np.float32)
+    y, weight = rng.integers(0, 300, len(z)), rng.uniform(0.5, 2.0, len(z)).astype(np.float32)
+    statistics = [lambda ranked: ranked.depth[:, -2]]
+    found = []
+    for dtype in (None, np.float64):
+        rows = MemoryRows.prepare(z, y, weight, statistics=statistics, dtype=dtype)
+        if n_factors:
+            rows = rows.with_factors(
+                lambda gap: np.hstack([0 * gap + 1, *(gap % k for k in range(1, n_factors))])
+            )
+        found.append(information(rows, 0.7, whole_scales=True))
+    fast, plain = found
+    assert fast.weight == pytest.approx(plain.weight, rel=1e-6)
+    np.testing.assert_allclose(fast.errors, plain.errors, rtol=1e-5)
+    np.testing.assert_allclose(fast.variances, plain.variances, rtol=1e-4, atol=1e-6 * plain.variances.max())
+
+
+def test_a_loop_has_one_version_whether_compiled_or_loaded():
+    """A loop that stood beside its caller could be called in two versions, which add up in different orders."""
+    from monocal.engines import (
+        information_loops,
+        loops,
+        predict_loops,
+        prepare_loops,
+        search_loops,
+        short_loops,
+        sorting,
+        sum_loops,
+        total_loops,
+        vectors,
+    )
+
+    modules = (
+        information_loops, loops, predict_loops, prepare_loops, search_loops, short_loops, sorting, sum_loops,
+        total_loops, vectors,
+    )  # fmt: skip
+    found = [f for module in modules for f in vars(module).values() if hasattr(f, "targetoptions")]
+    assert len(found) > 40
+    assert all(f.targetoptions.get("forceinline") or f.targetoptions["inline"] == "always" for f in found)
+
+
+def test_without_compilation_large_fits_take_the_engine_for_arrays():
+    code = (
+        "import numpy as np, monocal as mc; from monocal.data import synthetic; d = synthetic(2100, 2000, seed=0); "
+        "X = d.values.astype(np.float32); c = mc.MCCT(top_k=5).fit(X, d.labels); "
+        "assert c.solution_.converged; assert (c.predict_proba(X).argmax(1) == X.argmax(1)).all()"
+    )
+    subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], env={**os.environ, "NUMBA_DISABLE_JIT": "1"}, check=True
+    )
