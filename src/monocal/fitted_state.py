@@ -30,8 +30,8 @@ from .calibrators.ramps import RampFactors
 from .calibrators.rank_map import RankMap
 from .calibrators.statistics import STATISTICS
 from .inputs.context import CATEGORY, NUMBER, Column, ContextReader
+from .inputs.validation import check_choice, check_probability_rows
 from .solver import Solution
-from .validation import check_choice, check_probability_rows
 
 # How the fit went. It says nothing about the map, and may be infinite or not a number.
 _ABOUT_THE_FIT = {

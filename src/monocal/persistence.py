@@ -31,7 +31,7 @@ from .calibrators import Calibrator
 from .data import atomic_path
 from .errors import FileError, InputError, spoken
 from .fitted_state import check_state
-from .layout import ROWS, Layout
+from .inputs.layout import ROWS, Layout
 from .plain_data import class_name, contents_of, decode, encode, restored
 
 FORMAT = "monocal calibrator"

@@ -16,8 +16,9 @@ import pytest
 import torch
 
 from monocal.data import LogitsSet, read, read_columns, read_splits, write
-from monocal.data.naming import classes_of, meaning
+from monocal.data.naming import meaning
 from monocal.errors import FileError, InputError
+from monocal.inputs.names import classes_of
 
 RNG = np.random.default_rng(1)
 NAMES = ["cat", "dog", "owl"]

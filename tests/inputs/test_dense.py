@@ -13,7 +13,7 @@ from sklearn.base import clone
 
 import monocal as mc
 from monocal.data import synthetic
-from monocal.layout import GatheredRows, Layout, boxes
+from monocal.inputs.layout import GatheredRows, Layout, boxes
 from monocal.persistence import from_json, to_json
 
 N, M, H, W = 6, 5, 7, 9

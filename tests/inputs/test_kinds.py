@@ -1,4 +1,4 @@
-"""Whatever rows come in, results come back in the same kind: one table (`monocal.kinds`) against the real libraries."""
+"""Whatever rows come in, results come back in the same kind: one table (`monocal.inputs.formats`) against the real libraries."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import monocal as mc
-from monocal import kinds
 from monocal.data import synthetic
+from monocal.inputs import formats
 
 N, M = 300, 4
 NAMES = list("abcd")
@@ -90,9 +90,9 @@ def test_the_same_kind_comes_back(name):
         found = getattr(cal, method)(X)
         assert type(found) is type(X)
         np.testing.assert_array_equal(read(found), getattr(expected, method)(Z))
-        assert kinds.library_of(found) == kinds.library_of(X)
+        assert formats.library_of(found) == formats.library_of(X)
     classes = cal.predict(X)
-    assert kinds.library_of(classes) == kinds.library_of(X)
+    assert formats.library_of(classes) == formats.library_of(X)
     np.testing.assert_array_equal(np.asarray(classes), expected.predict(Z))
     assert cal.score(X, Y) == expected.score(Z, Y)
     (block,) = cal.predict_blocks([X])
@@ -118,7 +118,7 @@ def test_names_of_columns_are_kept():
         cal = mc.TemperatureScaling().fit(X, words)
         assert list(cal.feature_names_in_) == NAMES
         p = cal.predict_proba(X)
-        assert kinds.column_names(p) == NAMES
+        assert formats.column_names(p) == NAMES
         with pytest.raises(ValueError, match="same order"):
             cal.predict_proba(X.select(NAMES[::-1]))
 

@@ -21,7 +21,7 @@ from ..inputs.memory import ArraySource
 from ..inputs.parallel import map_rows
 from ..inputs.reader import Checked, Reader
 from ..inputs.sampling import DOUBLE_BELOW
-from ..validation import check_number
+from ..inputs.validation import check_number
 from .affine_problem import AffineProblem, MatrixProblem, VectorProblem
 from .base import Calibrator
 from .shared_scale import shared_temperature

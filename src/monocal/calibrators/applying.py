@@ -19,11 +19,11 @@ from ..arrays import Array, array_namespace, is_torch, keep_argmax, ordered_soft
 from ..errors import InputError, spoken
 from ..inputs.context import check_context_rows
 from ..inputs.files import check_out, context_blocks, is_empty, plain_blocks
+from ..inputs.formats import kind_of
 from ..inputs.inputs import elsewhere
 from ..inputs.interface import RowMap
+from ..inputs.layout import Flat, GatheredRows
 from ..inputs.top_k import TopK
-from ..kinds import kind_of
-from ..layout import Flat, GatheredRows
 from ..sklearn_private import output_config
 from .given_rows import TakesRows, gathered
 

@@ -31,12 +31,12 @@ from sklearn.utils.validation import check_is_fitted
 from ..arrays import Array
 from ..engines.point import BIAS, SCALE
 from ..errors import InputError, part_of_a_fit, spoken, warn
+from ..inputs.formats import as_array
 from ..inputs.interface import Rows, Source
 from ..inputs.top_k_rows import TopKSource, same_on_all
-from ..kinds import as_array
+from ..inputs.validation import check_number
 from ..objective.cone import RankCone
 from ..objective.short import ShortRows, shorten
-from ..validation import check_number
 from .adjustment import Adjustment, fit_adjustment
 from .cone_calibrator import BIAS_EMPHASIS, PRIOR_ROWS, SCALE_EMPHASIS, ConeCalibrator, warn_if_unfinished
 from .explanation import Explanation, explain

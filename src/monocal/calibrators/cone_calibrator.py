@@ -23,10 +23,10 @@ from ..inputs.parallel import one_blas_thread
 from ..inputs.sampling import DOUBLE_BELOW, some_rows
 from ..inputs.stream import StreamSource
 from ..inputs.top_k_rows import TopKSource
+from ..inputs.validation import check_number, check_top_k
 from ..objective.cone import RankCone
 from ..objective.information import information
 from ..solver import Solution, minimize
-from ..validation import check_number, check_top_k
 from .base import Calibrator
 from .off_classes import off_rate, warn_if_off
 from .rank_map import RankMap

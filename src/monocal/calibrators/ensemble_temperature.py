@@ -15,7 +15,7 @@ from scipy.optimize import minimize
 
 from ..arrays import ordered_softmax
 from ..inputs.parallel import sum_rows
-from ..validation import check_choice
+from ..inputs.validation import check_choice
 from .probability_map import ProbabilityCalibrator, softmax
 from .temperature import best_temperature
 

@@ -15,12 +15,12 @@ from sklearn.utils.validation import has_fit_parameter, validate_data
 from ..arrays import to_numpy, widened
 from ..errors import InputError
 from ..inputs.context import ContextReader
+from ..inputs.formats import ClassDim, with_text_names
 from ..inputs.inputs import elsewhere, laid_out
 from ..inputs.interface import Source
 from ..inputs.memory import ArraySource
 from ..inputs.reader import Reader
-from ..kinds import ClassDim, with_text_names
-from ..validation import check_choice, effective_rows
+from ..inputs.validation import check_choice, effective_rows
 from .given_rows import TakesRows, context_rows, gathered
 from .updating import OldCalibrator
 

@@ -15,14 +15,14 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..arrays import Array, to_numpy, widened
-from ..data.labels import by_column
 from ..errors import InputError, spoken
 from ..inputs.context import ContextReader
+from ..inputs.formats import ClassDim, as_array, in_dims_of, with_text_names
 from ..inputs.inputs import laid_out
+from ..inputs.layout import Flat, GatheredRows, Layout
+from ..inputs.names import by_column
 from ..inputs.reader import Reader
-from ..kinds import ClassDim, as_array, in_dims_of, with_text_names
-from ..layout import Flat, GatheredRows, Layout
-from ..validation import Given, read_logits
+from ..inputs.validation import Given, read_logits
 
 
 class TakesRows(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..edges import equal_mass_edges
-from ..validation import check_choice, check_number
+from ..inputs.validation import check_choice, check_number
 from .one_vs_rest import OneVsRestCalibrator, bin_sums
 
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from ..arrays import scatter, sort_with_index
 from ..inputs.parallel import map_rows
-from ..validation import check_choice
+from ..inputs.validation import check_choice
 from .depth_features import depths, squeeze
 from .network import forward, positive_factor
 from .network_calibrator import NetworkCalibrator, Prepared

@@ -17,7 +17,7 @@ from sklearn.isotonic import IsotonicRegression
 
 from ..inputs.files import is_blocks
 from ..inputs.parallel import map_rows, parallel_map, row_slices
-from ..validation import check_choice
+from ..inputs.validation import check_choice
 from .one_score import ScoreIsotonic
 from .probability_map import ProbabilityCalibrator, normalise, softmax
 

@@ -32,9 +32,9 @@ from ..arrays import to_numpy
 from ..core.contingency import chi_squared
 from ..errors import InputError
 from ..inputs.parallel import one_blas_thread
+from ..inputs.validation import check_number
 from ..objective.short import squared
 from ..solver import ConeProblem, Expansion, Solution, minimize
-from ..validation import check_number
 from .base import Calibrator
 from .binary_mcct import BinaryMCCT
 from .cone_calibrator import warn_if_unfinished

@@ -14,8 +14,8 @@ import numpy as np
 
 from ..errors import InputError
 from ..inputs.interface import Rows
+from ..inputs.validation import check_choice, check_number
 from ..objective.cone import RankCone
-from ..validation import check_choice, check_number
 from .cone_calibrator import PRIOR_ROWS, ConeCalibrator
 from .published import Published
 from .rank_map import RankMap

@@ -17,7 +17,7 @@ import numpy as np
 
 from ..arrays import Array, array_namespace
 from ..errors import InputError, require
-from ..validation import check_number
+from ..inputs.validation import check_number
 
 # A factor that a network gives lies between exp(-3) and exp(3).
 _REACH = 3.0

@@ -15,7 +15,7 @@ from sklearn.isotonic import IsotonicRegression
 
 from ..arrays import is_torch, to_numpy
 from ..errors import warn
-from ..kinds import kind_of
+from ..inputs.formats import kind_of
 from ..solver import minimize
 from .binary_cone import LogisticCone
 from .binary_map import expit, log_odds, ordered_log

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..arrays import to_numpy
 from ..inputs.parallel import map_rows
-from ..validation import check_number
+from ..inputs.validation import check_number
 from .depth_features import depths, squeeze
 from .network import forward, positive_factor
 from .network_calibrator import NetworkCalibrator, Prepared

@@ -18,7 +18,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..errors import InputError, OrderWarning, warn
-from ..validation import check_number, check_top_k
+from ..inputs.validation import check_number, check_top_k
 from .base import Calibrator
 from .slsqp import minimize_ranks
 

@@ -26,9 +26,9 @@ from ..inputs.interface import Source
 from ..inputs.memory import ArraySource
 from ..inputs.parallel import map_rows, one_blas_thread, row_slices
 from ..inputs.reader import Checked, Reader
+from ..inputs.validation import check_choice, check_number
 from ..solver import Solution
 from ..solver.smooth import minimize_smooth
-from ..validation import check_choice, check_number
 from .affine import affine_map
 from .base import Calibrator
 from .cone_calibrator import warn_if_unfinished

@@ -28,8 +28,8 @@ from ..inputs.chunks import as_array as dask_array
 from ..inputs.chunks import chunks_of, once, reduce_tasks, task
 from ..inputs.context import ContextReader, check_context_rows, find_context
 from ..inputs.files import is_blocks
-from ..kinds import kind_of
-from ..validation import check_choice, check_number, check_some_weight, check_weights, read_floats
+from ..inputs.formats import kind_of
+from ..inputs.validation import check_choice, check_number, check_some_weight, check_weights, read_floats
 from .base import Calibrator
 from .binary_map import expit, log_odds
 

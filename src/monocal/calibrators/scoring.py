@@ -12,7 +12,7 @@ from ..errors import InputError
 from ..inputs.context import check_context_rows
 from ..inputs.inputs import elsewhere
 from ..inputs.top_k import TopK
-from ..validation import check_labels, check_weights, ignored_rows, read_matrix
+from ..inputs.validation import check_labels, check_weights, ignored_rows, read_matrix
 from .applying import AppliesMap, as_arguments
 from .given_rows import gathered
 

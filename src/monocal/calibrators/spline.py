@@ -14,7 +14,7 @@ import numpy as np
 from scipy.interpolate import CubicSpline
 
 from ..inputs.parallel import map_rows
-from ..validation import check_number
+from ..inputs.validation import check_number
 from .probability_map import ProbabilityCalibrator, normalise, softmax
 
 _TABLE = 512  # points at which the calibrated probability is kept

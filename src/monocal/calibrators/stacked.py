@@ -18,7 +18,7 @@ from sklearn.base import clone
 
 from ..arrays import to_numpy
 from ..errors import InputError, part_of_a_fit
-from ..validation import check_number
+from ..inputs.validation import check_number
 from .base import Calibrator
 from .conditional import ConditionalMCCT
 from .cone_calibrator import SMALLEST

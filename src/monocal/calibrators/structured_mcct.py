@@ -17,7 +17,7 @@ from sklearn.base import clone
 
 from ..errors import part_of_a_fit
 from ..inputs.reader import Checked
-from ..validation import check_choice, check_number
+from ..inputs.validation import check_choice, check_number
 from .conditional import ConditionalMCCT
 from .cone_calibrator import ConeCalibrator
 from .folds import deal, keys_of_logits, splits_of

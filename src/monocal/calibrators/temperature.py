@@ -24,9 +24,9 @@ from ..inputs.interface import Rows, Source
 from ..inputs.memory import ArraySource
 from ..inputs.parallel import sum_rows
 from ..inputs.sampling import DOUBLE_BELOW
+from ..inputs.validation import check_choice
 from ..objective.cone import MIN_SCALE, RankCone
 from ..solver import Solution, Status
-from ..validation import check_choice
 from .cone_calibrator import PRIOR_ROWS, ConeCalibrator, warn_if_unfinished
 from .rank_map import RankMap
 

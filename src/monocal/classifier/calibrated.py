@@ -38,9 +38,9 @@ from ..arrays import array_namespace, is_torch, to_numpy
 from ..calibrators import MCCT, BinaryMCCT, Calibrator
 from ..calibrators.score_rows import ScoreCalibrator
 from ..errors import InputError, require, warn
+from ..inputs.validation import check_weights
 from ..registry import find_method
 from ..sklearn_private import routing_enabled, rows_of
-from ..validation import check_weights
 from .folds import Fold, FoldWork, check_folds, encode, fit_on_labels, fold_of_all, pooled, tell_of_places
 from .members import CalibratedModel, mean_of_members
 from .scores import power_of_two, response_method, warn_of_other_predictions

@@ -17,8 +17,8 @@ from sklearn.base import clone
 from sklearn.model_selection import LeaveOneOut
 
 from ..arrays import to_numpy
-from ..data.labels import places_among
 from ..errors import InputError, warn
+from ..inputs.names import places_among
 from ..sklearn_private import params_of_rows, rows_of
 from .scores import other_predictions, scores_of
 

@@ -16,8 +16,8 @@ from sklearn.pipeline import Pipeline
 
 from ..arrays import Array, array_namespace, is_torch, to_numpy
 from ..calibrators import Calibrator
-from ..data.labels import places_among
 from ..errors import InputError, warn
+from ..inputs.names import places_among
 from ..sklearn_private import rows_of, scores_from_pairs
 
 # What double precision can tell from 0 beside a 1.

@@ -13,7 +13,7 @@ from ..calibrators import Calibrator
 from ..data.sets import float_type
 from ..data.stored import StoredRows
 from ..errors import FileError
-from ..layout import Flat
+from ..inputs.layout import Flat
 
 _BLOCK = 1 << 23  # logits handled at a time
 

@@ -170,7 +170,7 @@ class Reading:
 
         Labels are read only where they are needed or asked for.
         """
-        from ..data.naming import classes_of
+        from ..inputs.names import classes_of
 
         # Where nothing is said, classes and labels are as they were in the fit.
         asked = replace(

@@ -11,20 +11,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from monocal.data.naming import (
-    ROLES,
-    Kind,
-    Meaning,
-    Part,
-    classes_of,
-    is_around_a_class,
-    kind_of,
-    listing,
-    meaning,
-    same_class,
-)
+from monocal.data.naming import ROLES, Kind, Meaning, kind_of, meaning
 from monocal.data.sources import NamedArrays
 from monocal.errors import FileError, InputError, KindError, spoken
+from monocal.inputs.names import Part, classes_of, is_around_a_class, listing, same_class
 
 Names = str | Sequence[str]
 

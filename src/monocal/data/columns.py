@@ -14,9 +14,10 @@ from typing import Any, Literal
 import numpy as np
 
 from monocal.data.choosing import Names, find_names
-from monocal.data.naming import Part, as_part, listing, meaning, without_part
+from monocal.data.naming import as_part, meaning, without_part
 from monocal.data.sources import NamedArrays, open_source
 from monocal.errors import FileError, spoken
+from monocal.inputs.names import Part, listing
 
 
 def read_columns(

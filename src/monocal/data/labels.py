@@ -7,17 +7,13 @@ columns. Columns whose names are whole numbers other than 0..m-1 in order are su
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
-from monocal.arrays import to_numpy
 from monocal.data.headers import parses
-from monocal.data.naming import classes_of, listing, same_class
-from monocal.errors import FileError, InputError, spoken
-from monocal.kinds import as_array, class_names
+from monocal.errors import FileError, spoken
+from monocal.inputs.names import listing, numbered_columns, numbers_of, places_by_column
 
 
 def class_numbers(
@@ -63,10 +59,10 @@ def class_numbers(
             return found
         labels = labels.astype(np.float64)
     names = classes or ([] if first_column is None else [str(first_column + j) for j in range(m)])
-    columns = None if first_label is not None else _numbered_columns(names)
+    columns = None if first_label is not None else numbered_columns(names)
     if columns is None:
         return _from_numbers(labels, m, where, first_label)
-    places, row = _places(labels, columns)
+    places, row = places_by_column(labels, columns)
     if row is not None:
         raise FileError(
             f"{where} has {labels[row]:g} in row {row}, and the columns are called {listing(names)}: labels are the names of the "
@@ -102,7 +98,7 @@ def _from_words(
     words, place = np.unique(np.array([str(word).strip() for word in labels], dtype=str), return_inverse=True)
     texts = [str(word) for word in words]
     if classes is not None:
-        numbers = _numbers_of(texts, classes)
+        numbers = numbers_of(texts, classes)
         if None not in numbers and first_label is None:
             notes.append("labels are names of classes, matched with the columns")
             return np.array(numbers, dtype=np.int64)[place.reshape(-1)]
@@ -124,78 +120,6 @@ def _from_words(
     )
 
 
-def _numbers_of(words: Sequence[str], classes: Sequence[str]) -> list[int | None]:
-    """The class that each word names, in its own spelling or, where that is clear, in another."""
-    known = {name: number for number, name in enumerate(classes)}
-    spelt = {same_class(name): number for number, name in enumerate(classes)}
-    other = spelt if len(spelt) == len(known) else {}
-    return [known.get(word, other.get(same_class(word))) for word in words]
-
-
-def by_column(y: Any, X: Any, class_axis: int = -1, ignore_index: int | None = None, name: str = "y") -> Any:
-    """Labels that name the columns of a frame (the coordinates of a labelled array) as class numbers; any others as they are."""
-    names = class_names(X, class_axis)
-    if names is None or y is None:
-        return y
-    classes = classes_of(names)
-    columns = _numbered_columns(classes)
-    if hasattr(y, "dask"):
-        if columns is None:
-            return y
-        raise InputError(
-            f"X: its columns are called {listing(names)}, so that labels are names of columns, and {name} is a Dask collection. "
-            "Put the columns in order, and number classes and columns 0..m-1."
-        )
-    labels = np.asarray(to_numpy(as_array(y)))
-    if labels.dtype.kind in "OUT" and all(isinstance(word, str) for word in labels.ravel()):
-        numbers = _numbers_of(labels.ravel().tolist(), classes)
-        if None not in numbers:
-            return np.array(numbers, dtype=np.int64).reshape(labels.shape)
-    if columns is None:
-        return y
-    if labels.dtype.kind not in "fiub":
-        try:
-            labels = labels.astype(np.float64)
-        except (TypeError, ValueError):
-            return y  # refused where labels are checked
-    places, row = _places(labels.ravel(), columns, ignore_index)
-    if row is not None:
-        raise InputError(
-            f"{name}: label {labels.ravel()[row]} in row {row} is none of the columns {listing(names)}: labels are the names of "
-            "the columns where these are whole numbers. Correct the label; or, if labels count the columns from 0, pass an array "
-            "without names of columns."
-        )
-    return places.reshape(labels.shape)
-
-
-def _numbered_columns(classes: Sequence[str]) -> dict[int, int] | None:
-    """The place of each column by its number, where names are whole numbers other than 0..m-1 in order."""
-    if not all(re.fullmatch(r"-?\d{1,15}", name) for name in classes):
-        return None
-    columns = {int(name): place for place, name in enumerate(classes)}
-    in_order = all(number == place for number, place in columns.items())
-    return None if in_order or len(columns) < len(classes) else columns
-
-
-def _places(
-    labels: np.ndarray, columns: Mapping[int, int], ignore_index: int | None = None
-) -> tuple[np.ndarray, int | None]:
-    """The column that each label (n,) names, and the first row whose label names none; ``ignore_index`` stays as it is."""
-    distinct, which = np.unique(labels, return_inverse=True)
-    # A label whose column stands where ``ignore_index`` points would be ignored as well.
-    place = {number: at for number, at in columns.items() if at != ignore_index}
-    if ignore_index is not None:
-        place[ignore_index] = ignore_index
-    found = np.array([place.get(label, _NONE) for label in distinct.tolist()], dtype=np.int64)[
-        which.reshape(-1)
-    ]
-    strange = found == _NONE
-    return found, int(np.argmax(strange)) if strange.any() else None
-
-
-_NONE = np.iinfo(np.int64).min
-
-
 def _from_numbers(labels: np.ndarray, m: int, where: str, first_label: int | None) -> np.ndarray:
     from_one = labels.size > 0 and not np.isnan(labels).any() and labels.min() >= 1 and labels.max() == m
     first = first_label or 0
@@ -212,9 +136,3 @@ def _from_numbers(labels: np.ndarray, m: int, where: str, first_label: int | Non
             f"{where} has {labels[row]} in row {row}: expected a whole number from {first} to {m - 1 + first}; {hint}."
         )
     return labels.astype(np.int64) - first
-
-
-def places_among(labels: np.ndarray, classes: Any) -> np.ndarray:
-    """Position of each label among the classes, which need not be sorted; -1 for one that is none of them."""
-    place = {name: number for number, name in enumerate(np.asarray(classes).tolist())}
-    return np.array([place.get(label, -1) for label in labels.tolist()], dtype=np.intp)

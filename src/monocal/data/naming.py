@@ -9,35 +9,21 @@ in which their names differ.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
 from monocal.errors import InputError
+from monocal.inputs.names import PARTS, VALUE_WORDS, Part
 
 Kind = Literal["logits", "probabilities"]
-Part = Literal["cal", "test"]
 
 ROLES = {
-    "logits": (
-        *(
-            "logits",
-            "logit",
-            "log_probs",
-            "log_prob",
-            "log_probabilities",
-            "log_probas",
-            "logprobs",
-            "logprob",
-        ),
-        "log_softmax",
-    ),
-    "probabilities": ("probabilities", "probability", "probs", "prob", "probas", "proba", "softmax"),
+    **VALUE_WORDS,
     "labels": (
         *("labels", "label", "y", "y_true", "targets", "target"),
         *("true_labels", "true_label", "true_class", "class", "gt", "ground_truth"),
     ),
-    "values": ("values", "outputs", "scores"),  # says neither logits nor probabilities
     "classes": ("classes", "class_names", "label_names"),
     "weights": ("weights", "weight", "sample_weights", "sample_weight"),
     # Columns that tables often carry and that are no class: taking one for a class would be silent and wrong.
@@ -47,21 +33,11 @@ ROLES = {
         *("max_prob", "max_proba", "max_probability", "prob_max", "top_prob", "confidence"),
     ),
 }
-PARTS: dict[Part, tuple[str, ...]] = {
-    "cal": ("cal", "calib", "calibration", "val", "valid", "validation"),
-    "test": ("test",),
-}
 _VALUES = ("logits", "probabilities", "values")
 
 _ROLE_OF = {word: role for role, words in ROLES.items() for word in words}
 _KIND_OF: dict[str, Kind] = {"logits": "logits", "probabilities": "probabilities"}
 _PART_OF = {word: part for part, words in PARTS.items() for word in words}
-# Words before or after the class in the name of a column that are no part of the class.
-_AROUND_A_CLASS = {
-    *(word for role in _VALUES for word in ROLES[role]),
-    *_PART_OF,
-    *("class", "p", "pr", "y", "pred", "predicted", "score", "output", "value", "log"),
-}
 
 
 def _either(words: Iterable[str]) -> str:
@@ -149,48 +125,6 @@ def without_part(name: str) -> tuple[str, Part | None]:
     return name, None
 
 
-def classes_of(columns: Sequence[str]) -> tuple[str, ...]:
-    """What columns call their classes: ``prob_cat, prob_dog`` -> ``cat, dog``.
-
-    What all names begin with is left out up to its last word that speaks of values, and what they end with likewise; so
-    ``new_york, new_jersey`` stay as they are.
-    """
-    words = [[(m.start(), m.end(), m[0].lower()) for m in _WORD.finditer(name)] for name in columns]
-    room = min((len(found) for found in words), default=0) - 1  # a word is left for the class
-    front = _known(words, range(max(0, room)))
-    back = _known(words, range(-1, -1 - max(0, room - front), -1))
-    short = [
-        name[found[front][0] if front else 0 : found[-1 - back][1] if back else len(name)].strip(" ()[]")
-        for name, found in zip(columns, words, strict=True)
-    ]
-    return tuple(short) if all(short) and len(set(short)) == len(short) else tuple(columns)
-
-
-_WORD = re.compile(r"[^\W\d_]+|\d+")
-
-
-def _known(words: Sequence[Sequence[tuple[int, int, str]]], places: Iterable[int]) -> int:
-    """How many of these places, in all names alike, go up to a word that is no part of a class."""
-    known = 0
-    for count, place in enumerate(places, 1):
-        here = {found[place][2] for found in words}
-        if len(here) > 1:
-            break
-        if here <= _AROUND_A_CLASS:
-            known = count
-    return known
-
-
-def is_around_a_class(name: str) -> bool:
-    """Whether a name is a word of values, such as proba, and no class."""
-    return name.lower() in _AROUND_A_CLASS
-
-
-def same_class(name: str) -> str:
-    """A name of a class as it is compared where spellings differ: ``New York`` and ``new_york`` are one."""
-    return re.sub(r"[-. _]+", "_", name.strip().lower())
-
-
 def as_kind(kind: str | None) -> Kind | None:
     """Check a caller's ``kind``."""
     if kind is None:
@@ -212,10 +146,3 @@ def as_part(part: str | None) -> Part | None:
 def kind_of(role: str | None) -> Kind:
     """What values of a role are: logits, unless their name says probabilities."""
     return _KIND_OF.get(str(role), "logits")
-
-
-def listing(names: Iterable[object], limit: int = 8) -> str:
-    """``'a', 'b' and 12 more``."""
-    names = list(names)
-    shown = ", ".join(repr(str(name)) for name in names[:limit])
-    return (shown or "nothing") + (f" and {len(names) - limit} more" if len(names) > limit else "")

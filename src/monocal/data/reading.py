@@ -14,10 +14,11 @@ from typing import Any, Literal
 import numpy as np
 
 from monocal.data.choosing import Choice, Names, choose, find_labels, find_names
-from monocal.data.naming import Part, as_kind, as_part, listing, meaning, split_part
+from monocal.data.naming import as_kind, as_part, meaning, split_part
 from monocal.data.sets import LogitsSet, Splits, make_set, refuse_words
 from monocal.data.sources import NamedArrays, open_source, stem
 from monocal.errors import FileError, InputError, spoken
+from monocal.inputs.names import Part, listing
 
 
 def read(

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from monocal.data.json_lines import read_json
-from monocal.data.naming import listing
 from monocal.data.sources import NamedArrays
 from monocal.errors import FileError, warn
+from monocal.inputs.names import listing
 
 _RESPONSES = ("filtered_resps", "resps")
 # How far above 0 a log-likelihood may be.

@@ -16,10 +16,11 @@ import numpy as np
 
 from monocal.data.headers import parses
 from monocal.data.labels import class_numbers
-from monocal.data.naming import Kind, Part, classes_of, listing, same_class
+from monocal.data.naming import Kind
 from monocal.errors import FileError, InputError, spoken, warn
-from monocal.layout import Flat, GatheredRows, Layout
-from monocal.validation import sum_tolerance
+from monocal.inputs.layout import Flat, GatheredRows, Layout
+from monocal.inputs.names import Part, classes_of, listing, same_class
+from monocal.inputs.validation import sum_tolerance
 
 _BLOCK = 1 << 22  # elements looked at together, so that checks need little memory beside the array
 

@@ -16,8 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from monocal.data.naming import listing, meaning
+from monocal.data.naming import meaning
 from monocal.errors import FileError, InputError, MissingExtraError, spoken
+from monocal.inputs.names import listing
 
 # First bytes of the formats, to tell a person that a file has the wrong extension.
 _MAGIC = {

@@ -24,7 +24,7 @@ from sklearn.utils.validation import check_is_fitted
 from ..calibrators.portable import map_of
 from ..data import atomic_path
 from ..errors import InputError, MissingExtraError, require
-from ..validation import check_choice
+from ..inputs.validation import check_choice
 from .onnx import OPSET, to_onnx
 from .onnx_ensemble import mean_graph
 from .onnx_graph import Graph

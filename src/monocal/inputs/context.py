@@ -17,7 +17,7 @@ import numpy as np
 
 from ..arrays import is_torch, to_numpy
 from ..errors import InputError
-from ..kinds import library_of
+from .formats import library_of
 
 NUMBER, CATEGORY = "number", "category"
 _PLURAL = {NUMBER: "numbers", CATEGORY: "categories"}

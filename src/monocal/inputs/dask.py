@@ -24,7 +24,6 @@ from ..arrays import Array, to_numpy
 from ..engines.block import Block
 from ..engines.runs import of_block
 from ..errors import InputError, require
-from ..validation import check_some_weight
 from .block import prepare_block
 from .chunks import (
     Box,
@@ -46,6 +45,7 @@ from .parallel import block_rows
 from .reader import Checked, Reader
 from .sampling import choose_rows, in_sample, join_samples, one_in, sample_step
 from .stream import regroup
+from .validation import check_some_weight
 
 T = TypeVar("T")
 

@@ -17,16 +17,16 @@ from typing import Any
 import numpy as np
 
 from ..arrays import array_namespace, device_of, is_torch, on_host, to_numpy
-from ..data.labels import by_column
 from ..errors import InputError
-from ..kinds import library_of
-from ..layout import ROWS, GatheredRows, Layout
-from ..validation import check_some_weight
 from .context import ContextReader, find_context
+from .formats import library_of
 from .interface import RowMap
+from .layout import ROWS, GatheredRows, Layout
+from .names import by_column
 from .parallel import GPU_BLOCK, row_slices
 from .reader import Checked, Reader
 from .stream import CountedReads, StreamSource
+from .validation import check_some_weight
 
 # A file of at most this many bytes is simply read.
 IN_MEMORY = 2**26

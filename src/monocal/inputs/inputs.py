@@ -19,10 +19,10 @@ import numpy as np
 
 from ..arrays import is_dask
 from ..errors import InputError
-from ..kinds import column_names, library_of
-from ..layout import ROWS, Flat, GatheredRows, Layout
 from .files import BlockLogits, FileLogits, has_parts, is_blocks, is_large_file
+from .formats import column_names, library_of
 from .interface import Elsewhere
+from .layout import ROWS, Flat, GatheredRows, Layout
 from .top_k import TopK
 from .top_k_rows import TopKLogits
 

@@ -19,8 +19,8 @@ import numpy as np
 import threadpoolctl
 
 from ..arrays import Array, array_namespace, device_of, is_torch, on_host
-from ..validation import sum_of_all
 from .thread_pool import at_work, run_parallel
+from .validation import sum_of_all
 
 T = TypeVar("T")
 B = TypeVar("B", bound=Array)

@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 
 from ..arrays import Array, array_namespace, beside, device_of, is_torch, ordered_log, to_numpy
-from ..layout import ROWS, Layout
-from ..validation import (
+from .context import ContextReader, check_context_rows
+from .layout import ROWS, Layout
+from .parallel import shared_total
+from .validation import (
     Given,
     check_label_available,
     check_labels,
@@ -25,8 +27,6 @@ from ..validation import (
     ignored_rows,
     read_matrix,
 )
-from .context import ContextReader, check_context_rows
-from .parallel import shared_total
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,9 @@ from scipy.special import logsumexp
 
 from ..arrays import to_numpy
 from ..errors import InputError
-from ..validation import (
+from .responses import SENTINEL, Origin, read_top
+from .rest import MOST, among_largest, check_room, check_total, rest_of
+from .validation import (
     ANY_CLASS,
     check_choice,
     check_labels,
@@ -24,8 +26,6 @@ from ..validation import (
     read_matrix,
     read_numbers,
 )
-from .responses import SENTINEL, Origin, read_top
-from .rest import MOST, among_largest, check_room, check_total, rest_of
 from .vocabulary import Vocabulary
 
 # More than any server names of a row: a map of more ranks was fitted on all logits.

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError, MissingExtraError
+from ..inputs.validation import check_choice, check_count
 from ..metrics import METRICS, Evaluator
 from ..metrics.binning import check_two_classes
 from ..metrics.packing import pack, unpack
 from ..metrics.registry import chosen
-from ..validation import check_choice, check_count
 
 try:
     import torch

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..edges import equal_mass_edges
 from ..errors import InputError
-from ..layout import Layout
+from ..inputs.layout import Layout
 from .outcomes import Outcomes, bin_index
 from .sums_of_bins import BinSums, classwise_sums, top_label_sums
 

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
-from ..layout import Layout
-from ..validation import check_count, check_fraction
+from ..inputs.layout import Layout
+from ..inputs.validation import check_count, check_fraction
 from .outcomes import Floats, Outcomes
 from .registry import METRICS, Options, Statistics, chosen, make_options
 

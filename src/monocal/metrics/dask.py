@@ -8,7 +8,7 @@ from typing import Any
 
 from ..errors import InputError
 from ..inputs.chunks import Box, chunks_of, once, reduce_tasks, task, whole_rows
-from ..layout import ROWS, Layout
+from ..inputs.layout import ROWS, Layout
 from .evaluation import Evaluation
 from .streaming import Evaluator, asked_for, merging
 

@@ -26,9 +26,9 @@ from sklearn.base import clone
 from ..calibrators import Calibrator, ConditionalMCCT
 from ..calibrators.folds import deal, keys_of_logits
 from ..errors import InputError, part_of_a_fit
+from ..inputs.layout import Layout
 from ..inputs.top_k import TopK, TopKProbabilities
-from ..layout import Layout
-from ..validation import check_count
+from ..inputs.validation import check_count
 from .outcomes import Floats, Integers, Outcomes
 from .scores import ScoreSums
 

@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from ..layout import Layout
-from ..validation import check_count
+from ..inputs.layout import Layout
+from ..inputs.validation import check_count
 from .outcomes import Floats, Outcomes
 
 

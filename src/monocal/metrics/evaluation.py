@@ -16,13 +16,13 @@ import numpy as np
 
 from .. import errors
 from ..arrays import is_dask
-from ..data.labels import by_column
 from ..errors import InputError
 from ..inputs.files import is_large_file
+from ..inputs.formats import in_dims_of, without_names
+from ..inputs.layout import Layout
+from ..inputs.names import by_column
 from ..inputs.top_k import TopK, TopKProbabilities
-from ..kinds import in_dims_of, without_names
-from ..layout import Layout
-from ..validation import check_count, check_fraction
+from ..inputs.validation import check_count, check_fraction
 from .groups import GroupEvaluation, evaluate_groups
 from .intervals import intervals
 from .outcomes import Outcomes

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
-from ..kinds import without_names
-from ..layout import Layout
-from ..validation import check_choice, check_count, check_fraction
+from ..inputs.formats import without_names
+from ..inputs.layout import Layout
+from ..inputs.validation import check_choice, check_count, check_fraction
 from .outcomes import Floats, Integers, Outcomes, bin_index, equal_width_edges, read_scores
 from .within import GROUP_BINS
 

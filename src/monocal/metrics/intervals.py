@@ -24,7 +24,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import gammaincinv, ndtri
 
-from ..validation import effective_rows
+from ..inputs.validation import effective_rows
 from .inversion import error_intervals, unskewed
 from .outcomes import Floats, Outcomes
 from .registry import METRICS, Options

@@ -18,7 +18,7 @@ import numpy as np
 from scipy.signal import fftconvolve
 
 from ..errors import InputError
-from ..layout import Layout
+from ..inputs.layout import Layout
 from .grid import deposit
 from .outcomes import Floats, Outcomes
 

@@ -17,8 +17,8 @@ from scipy.special import softmax
 
 from ..arrays import to_numpy, widened
 from ..errors import InputError
-from ..layout import Flat, Layout
-from ..validation import check_choice, check_logits, check_some_weight
+from ..inputs.layout import Flat, Layout
+from ..inputs.validation import check_choice, check_logits, check_some_weight
 from .outcomes import Integers, check_probability_block, passed_over, read_two
 
 _BLOCK_ENTRIES = 1 << 19

@@ -17,12 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays import to_numpy
-from ..data.labels import by_column
 from ..errors import InputError
+from ..inputs.formats import in_dims_of
+from ..inputs.layout import ROWS, Flat, Layout
+from ..inputs.names import by_column
 from ..inputs.top_k import TopK, TopKProbabilities
-from ..kinds import in_dims_of
-from ..layout import ROWS, Flat, Layout
-from ..validation import (
+from ..inputs.validation import (
     check_count,
     check_labels,
     check_probability_rows,

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from ..data.labels import by_column
-from ..layout import Layout
-from ..validation import check_fraction, check_labels, check_some_weight, ignored_rows
+from ..inputs.layout import Layout
+from ..inputs.names import by_column
+from ..inputs.validation import check_fraction, check_labels, check_some_weight, ignored_rows
 from .outcomes import check_probability_block, passed_over, read_two
 from .paired import NEGLIGIBLE, Difference, paired_difference
 from .units import count, number, points, with_interval

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from ..errors import InputError
-from ..validation import check_count
+from ..inputs.validation import check_count
 from .binning import check_two_classes
 from .equal_mass import GapCurve
 from .kde import KdeSums, check_bandwidth

@@ -26,7 +26,7 @@ import numpy as np
 from scipy.stats import beta, binom
 
 from ..errors import InputError
-from ..validation import check_number
+from ..inputs.validation import check_number
 from .grouping import read_groups
 from .outcomes import Floats, Outcomes
 from .selective import RiskCoverage

@@ -17,8 +17,8 @@ from sklearn.base import is_classifier
 # Routes weights, and lets several scorers share one prediction; not promised by scikit-learn (`make_scorer` hides the estimator).
 from sklearn.metrics._scorer import _BaseScorer
 
-from ..data.labels import places_among
 from ..errors import InputError
+from ..inputs.names import places_among
 from .evaluation import evaluate
 from .registry import METRICS, Options, chosen, make_options
 

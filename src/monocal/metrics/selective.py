@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from ..layout import Layout
-from ..validation import check_number
+from ..inputs.layout import Layout
+from ..inputs.validation import check_number
 from .outcomes import Floats, Outcomes
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from scipy.fft import dct, idct
 from scipy.optimize import brentq
 
-from ..layout import Layout
+from ..inputs.layout import Layout
 from .grid import deposit
 from .outcomes import Floats, Outcomes
 

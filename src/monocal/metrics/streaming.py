@@ -11,8 +11,8 @@ from typing import Any
 
 from ..errors import InputError
 from ..inputs.files import file_parts
-from ..layout import Flat, Layout
-from ..validation import check_some_weight
+from ..inputs.layout import Flat, Layout
+from ..inputs.validation import check_some_weight
 from .binning import check_two_classes
 from .evaluation import Estimate, Evaluation
 from .outcomes import Outcomes

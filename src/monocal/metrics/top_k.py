@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
+from ..inputs.layout import ROWS, Layout
 from ..inputs.top_k import TopK, TopKProbabilities
-from ..layout import ROWS, Layout
-from ..validation import check_count, check_some_weight, check_weights, ignored_rows
+from ..inputs.validation import check_count, check_some_weight, check_weights, ignored_rows
 from .outcomes import Outcomes
 from .registry import METRICS
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from ..layout import Layout
-from ..validation import check_count
+from ..inputs.layout import Layout
+from ..inputs.validation import check_count
 from .outcomes import Floats, Integers, Outcomes, bin_index, bin_totals, equal_width_edges
 from .sums_of_bins import BinSums
 

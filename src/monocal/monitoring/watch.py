@@ -21,12 +21,12 @@ import numpy as np
 
 from ..arrays import to_numpy
 from ..data.atomic import atomic_path
-from ..data.labels import by_column
 from ..errors import FileError, InputError
-from ..kinds import without_names
+from ..inputs.formats import without_names
+from ..inputs.names import by_column
+from ..inputs.validation import check_count, check_fraction, check_number, read_numbers
 from ..metrics.outcomes import Outcomes
 from ..metrics.units import count, percent, points
-from ..validation import check_count, check_fraction, check_number, read_numbers
 from .betting import Bets
 from .frequencies import FrequencyTest, FrequencyWatch
 from .window import WaitingRows, Window, seen_in

@@ -59,8 +59,8 @@ def before_probabilities(estimator: Any, X: Any) -> Any:
     from scipy.special import softmax
 
     from ..arrays import to_numpy
-    from ..kinds import kind_of
-    from ..validation import check_logits
+    from ..inputs.formats import kind_of
+    from ..inputs.validation import check_logits
 
     p = softmax(to_numpy(check_logits(X).values).astype(np.float64), axis=1)
     return kind_of(X).back(p, X, -1)  # with the names that labels may go by

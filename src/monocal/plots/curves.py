@@ -19,9 +19,9 @@ from scipy.stats import binom
 
 from ..edges import equal_mass_edges
 from ..errors import InputError
+from ..inputs.validation import check_choice, check_count, check_fraction
 from ..metrics import BinSums
 from ..metrics.outcomes import Floats, Outcomes, bin_index, bin_totals, equal_width_edges, read_scores
-from ..validation import check_choice, check_count, check_fraction
 
 
 @dataclass(frozen=True)

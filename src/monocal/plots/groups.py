@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
+from ..inputs.validation import check_count, check_fraction
 from ..metrics import BinSums, GroupEvaluation
 from ..metrics.groups import class_names_of, evaluate_groups, grouping_of
 from ..metrics.outcomes import Outcomes
 from ..metrics.within import GROUP_BINS, group_sums
-from ..validation import check_count, check_fraction
 from ._axes import AFTER, BEFORE, LINE, panels, tidy, widest
 from ._predictors import before_probabilities
 from .curves import CalibrationCurve

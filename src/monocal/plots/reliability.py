@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
+from ..inputs.validation import check_count
 from ..metrics.within import GROUP_BINS
-from ..validation import check_count
 from ._axes import AFTER, BAND, BEFORE, LINE, legend, panels, points, tidy
 from ._predictors import CurvesDisplay, by_name, predicted
 from .curves import CalibrationCurve, reliability_curve

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtri
 
+from ..inputs.validation import check_fraction
 from ..metrics.outcomes import Floats, Outcomes
 from ..metrics.smooth import residual_grid, smooth_ece_of_grid
-from ..validation import check_fraction
 from .curves import claims
 
 _NODES = 201

@@ -17,10 +17,10 @@ from sklearn.model_selection import KFold
 
 from ..arrays import to_numpy
 from ..data import LogitsSet
-from ..data.labels import by_column
 from ..errors import InputError
+from ..inputs.names import by_column
+from ..inputs.validation import check_choice, check_labels, check_logits, check_probabilities
 from ..metrics import OrderAudit, order_audit
-from ..validation import check_choice, check_labels, check_logits, check_probabilities
 
 FOLDS = 5
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from .errors import InputError
+from ..errors import InputError
 
 
 def library_of(x: Any) -> str:

@@ -1,6 +1,6 @@
 """The one gate for logits, probabilities, labels and weights.
 
-What comes in may be a numpy array, a list, a torch tensor or anything in `kinds`. What leaves the gate is a floating-point array
+What comes in may be a numpy array, a list, a torch tensor or any of `formats`. What leaves the gate is a floating-point array
 of numpy or torch, checked. Checks cost one pass over the data; what is wrong is looked up in detail only once something is.
 
 Rows of probabilities are non-negative and sum to one within `sum_tolerance`, here, in the metrics and in files. They are used as
@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import A, Array, array_namespace, beside, compute_dtype, is_torch, on_its_way, to_numpy
-from .errors import InputError, InputTypeError, spoken
-from .kinds import as_array
+from ..arrays import A, Array, array_namespace, beside, compute_dtype, is_torch, on_its_way, to_numpy
+from ..errors import InputError, InputTypeError, spoken
+from .formats import as_array
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import array_namespace, is_dask, is_torch, to_numpy
-from .errors import InputError, spoken
-from .kinds import as_array
+from ..arrays import array_namespace, is_dask, is_torch, to_numpy
+from ..errors import InputError, spoken
+from .formats import as_array
 
 Box = tuple[slice, ...]
 

@@ -1,0 +1,175 @@
+"""Names of columns and labels that are names:  ``prob_cat, prob_dog`` are the classes ``cat, dog``; label ``dog`` is class 1.
+
+Columns whose names are whole numbers other than 0..m-1 in order are names as well: labels 2, 0, 1 are the columns called 2, 0
+and 1, wherever they stand.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from ..arrays import to_numpy
+from ..errors import InputError
+from .formats import as_array, class_names
+
+Part = Literal["cal", "test"]
+
+# Words for the values of a row, by what they are.
+VALUE_WORDS: dict[str, tuple[str, ...]] = {
+    "logits": (
+        *(
+            "logits",
+            "logit",
+            "log_probs",
+            "log_prob",
+            "log_probabilities",
+            "log_probas",
+            "logprobs",
+            "logprob",
+        ),
+        "log_softmax",
+    ),
+    "probabilities": ("probabilities", "probability", "probs", "prob", "probas", "proba", "softmax"),
+    "values": ("values", "outputs", "scores"),  # says neither logits nor probabilities
+}
+# Words for the parts of a data set.
+PARTS: dict[Part, tuple[str, ...]] = {
+    "cal": ("cal", "calib", "calibration", "val", "valid", "validation"),
+    "test": ("test",),
+}
+# Words before or after the class in the name of a column that are no part of the class.
+_AROUND_A_CLASS = {
+    *(word for words in (*VALUE_WORDS.values(), *PARTS.values()) for word in words),
+    *("class", "p", "pr", "y", "pred", "predicted", "score", "output", "value", "log"),
+}
+
+
+def classes_of(columns: Sequence[str]) -> tuple[str, ...]:
+    """What columns call their classes: ``prob_cat, prob_dog`` -> ``cat, dog``.
+
+    What all names begin with is left out up to its last word that speaks of values, and what they end with likewise; so
+    ``new_york, new_jersey`` stay as they are.
+    """
+    words = [[(m.start(), m.end(), m[0].lower()) for m in _WORD.finditer(name)] for name in columns]
+    room = min((len(found) for found in words), default=0) - 1  # a word is left for the class
+    front = _known(words, range(max(0, room)))
+    back = _known(words, range(-1, -1 - max(0, room - front), -1))
+    short = [
+        name[found[front][0] if front else 0 : found[-1 - back][1] if back else len(name)].strip(" ()[]")
+        for name, found in zip(columns, words, strict=True)
+    ]
+    return tuple(short) if all(short) and len(set(short)) == len(short) else tuple(columns)
+
+
+_WORD = re.compile(r"[^\W\d_]+|\d+")
+
+
+def _known(words: Sequence[Sequence[tuple[int, int, str]]], places: Iterable[int]) -> int:
+    """How many of these places, in all names alike, go up to a word that is no part of a class."""
+    known = 0
+    for count, place in enumerate(places, 1):
+        here = {found[place][2] for found in words}
+        if len(here) > 1:
+            break
+        if here <= _AROUND_A_CLASS:
+            known = count
+    return known
+
+
+def is_around_a_class(name: str) -> bool:
+    """Whether a name is a word of values, such as proba, and no class."""
+    return name.lower() in _AROUND_A_CLASS
+
+
+def same_class(name: str) -> str:
+    """A name of a class as it is compared where spellings differ: ``New York`` and ``new_york`` are one."""
+    return re.sub(r"[-. _]+", "_", name.strip().lower())
+
+
+def listing(names: Iterable[object], limit: int = 8) -> str:
+    """``'a', 'b' and 12 more``."""
+    names = list(names)
+    shown = ", ".join(repr(str(name)) for name in names[:limit])
+    return (shown or "nothing") + (f" and {len(names) - limit} more" if len(names) > limit else "")
+
+
+def by_column(y: Any, X: Any, class_axis: int = -1, ignore_index: int | None = None, name: str = "y") -> Any:
+    """Labels that name the columns of a frame (the coordinates of a labelled array) as class numbers; any others as they are."""
+    names = class_names(X, class_axis)
+    if names is None or y is None:
+        return y
+    classes = classes_of(names)
+    columns = numbered_columns(classes)
+    if hasattr(y, "dask"):
+        if columns is None:
+            return y
+        raise InputError(
+            f"X: its columns are called {listing(names)}, so that labels are names of columns, and {name} is a Dask collection. "
+            "Put the columns in order, and number classes and columns 0..m-1."
+        )
+    labels = np.asarray(to_numpy(as_array(y)))
+    if labels.dtype.kind in "OUT" and all(isinstance(word, str) for word in labels.ravel()):
+        numbers = numbers_of(labels.ravel().tolist(), classes)
+        if None not in numbers:
+            return np.array(numbers, dtype=np.int64).reshape(labels.shape)
+    if columns is None:
+        return y
+    if labels.dtype.kind not in "fiub":
+        try:
+            labels = labels.astype(np.float64)
+        except (TypeError, ValueError):
+            return y  # refused where labels are checked
+    places, row = places_by_column(labels.ravel(), columns, ignore_index)
+    if row is not None:
+        raise InputError(
+            f"{name}: label {labels.ravel()[row]} in row {row} is none of the columns {listing(names)}: labels are the names of "
+            "the columns where these are whole numbers. Correct the label; or, if labels count the columns from 0, pass an array "
+            "without names of columns."
+        )
+    return places.reshape(labels.shape)
+
+
+def numbers_of(words: Sequence[str], classes: Sequence[str]) -> list[int | None]:
+    """The class that each word names, in its own spelling or, where that is clear, in another."""
+    known = {name: number for number, name in enumerate(classes)}
+    spelt = {same_class(name): number for number, name in enumerate(classes)}
+    other = spelt if len(spelt) == len(known) else {}
+    return [known.get(word, other.get(same_class(word))) for word in words]
+
+
+def numbered_columns(classes: Sequence[str]) -> dict[int, int] | None:
+    """The place of each column by its number, where names are whole numbers other than 0..m-1 in order."""
+    if not all(re.fullmatch(r"-?\d{1,15}", name) for name in classes):
+        return None
+    columns = {int(name): place for place, name in enumerate(classes)}
+    in_order = all(number == place for number, place in columns.items())
+    return None if in_order or len(columns) < len(classes) else columns
+
+
+def places_by_column(
+    labels: np.ndarray, columns: Mapping[int, int], ignore_index: int | None = None
+) -> tuple[np.ndarray, int | None]:
+    """The column that each label (n,) names, and the first row whose label names none; ``ignore_index`` stays as it is."""
+    distinct, which = np.unique(labels, return_inverse=True)
+    # A label whose column stands where ``ignore_index`` points would be ignored as well.
+    place = {number: at for number, at in columns.items() if at != ignore_index}
+    if ignore_index is not None:
+        place[ignore_index] = ignore_index
+    found = np.array([place.get(label, _NONE) for label in distinct.tolist()], dtype=np.int64)[
+        which.reshape(-1)
+    ]
+    strange = found == _NONE
+    return found, int(np.argmax(strange)) if strange.any() else None
+
+
+_NONE = np.iinfo(np.int64).min
+
+
+def places_among(labels: np.ndarray, classes: Any) -> np.ndarray:
+    """Position of each label among the classes, which need not be sorted; -1 for one that is none of them."""
+    place = {name: number for number, name in enumerate(np.asarray(classes).tolist())}
+    return np.array([place.get(label, -1) for label in labels.tolist()], dtype=np.intp)
