@@ -28,10 +28,10 @@ from sklearn.utils.validation import check_is_fitted
 from . import __version__
 from .arrays import to_numpy
 from .calibrators import Calibrator
-from .data import atomic_path
 from .errors import FileError, InputError, spoken
 from .fitted_state import check_state
 from .inputs.layout import ROWS, Layout
+from .io import atomic_path
 from .plain_data import class_name, contents_of, decode, encode, restored
 
 FORMAT = "monocal calibrator"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ..calibrators import Calibrator
-    from ..data import LogitsSet
+    from ..io import LogitsSet
 
 
 @reads
@@ -48,7 +48,7 @@ def apply(
 
     Example: monocal apply cal.json test.npz -o probs.npz
     """
-    from ..data import atomic_path, check_writable
+    from ..io import atomic_path, check_writable
     from ..persistence import load
 
     check_writable(out)
@@ -95,9 +95,9 @@ def _write(
 ) -> list[str]:
     import numpy as np
 
-    from ..data.sets import float_type
-    from ..data.stored import StoredRows
-    from ..data.writing import put_arrays, put_npy
+    from ..io.sets import float_type
+    from ..io.stored import StoredRows
+    from ..io.writing import put_arrays, put_npy
     from .probabilities import checked, in_blocks, in_shape, joined
 
     function = partial(_calibrated, model, kind, data.places)
@@ -124,7 +124,7 @@ def _write(
 
 def _beside(data: LogitsSet) -> dict[str, Any]:
     """What goes with the rows: ids, words and labels, as they stand."""
-    from ..data.reading import to_carry
+    from ..io.reading import to_carry
 
     if data.path is None or not data.aside:
         return {}

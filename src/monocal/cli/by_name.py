@@ -9,7 +9,7 @@ from ..errors import InputError
 
 if TYPE_CHECKING:
     from ..calibrators import Calibrator
-    from ..data import LogitsSet
+    from ..io import LogitsSet
 
 
 def make(name: str | None, data: LogitsSet, parameters: dict[str, Any] | None = None) -> Calibrator:

@@ -12,7 +12,7 @@ from ..errors import FileError
 from .output import note
 
 if TYPE_CHECKING:
-    from ..data import LogitsSet
+    from ..io import LogitsSet
 
 Context = Annotated[
     str | None,
@@ -28,7 +28,7 @@ Context = Annotated[
 
 def find_context(wanted: str | None, data: LogitsSet, path: Path, group: str | None) -> Any:
     """Columns by name, one value per row; None where none is asked for."""
-    from ..data import find_columns
+    from ..io import find_columns
 
     if wanted is None:
         return None
@@ -37,7 +37,7 @@ def find_context(wanted: str | None, data: LogitsSet, path: Path, group: str | N
 
 def context_for(calibrator: Any, wanted: str | None, data: LogitsSet, path: Path, group: str | None) -> Any:
     """The context that a fitted calibrator takes: what is asked for, or else columns of the file with the names it knows."""
-    from ..data import read_columns
+    from ..io import read_columns
 
     known = getattr(calibrator, "context_", None)
     if wanted is not None or known is None or not known.named:

@@ -105,7 +105,7 @@ def _check_folder(out: Path, force: bool) -> None:
 
 def _write_pictures(out: Path, digits: Any, calibrator: Any, update: Any) -> list[str]:
     """The picture and the report; what could not be made is said and does not stop the demo."""
-    from ..data import atomic_path
+    from ..io import atomic_path
     from ..report import write_report
 
     missing = []

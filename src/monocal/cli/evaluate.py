@@ -14,7 +14,7 @@ from .output import Boot, Json, Seed, note, print_evaluations, print_json, progr
 from .reading import Reading, reads
 
 if TYPE_CHECKING:
-    from ..data import LogitsSet
+    from ..io import LogitsSet
     from ..metrics import Evaluation, LabelShiftTest
 
 

@@ -54,7 +54,7 @@ def export(
 
     Example: monocal export cal.json --to onnx -o calibrator.onnx
     """
-    from ..data import atomic_path
+    from ..io import atomic_path
     from ..persistence import load
 
     if append_to is not None and to is not Target.onnx:

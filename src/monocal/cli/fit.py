@@ -31,7 +31,7 @@ from .reading import Reading, reads
 
 if TYPE_CHECKING:
     from ..calibrators import Calibrator
-    from ..data import LogitsSet
+    from ..io import LogitsSet
     from ..metrics import Evaluation
 
 _METRICS = ("accuracy", "nll", "brier", "ece")
@@ -81,9 +81,9 @@ def fit(
     import numpy as np
     from sklearn.exceptions import ConvergenceWarning
 
-    from ..data import atomic_path
-    from ..data.sources import extension
-    from ..data.writing import WRITABLE
+    from ..io import atomic_path
+    from ..io.sources import extension
+    from ..io.writing import WRITABLE
     from ..persistence import to_json
 
     check_extension(out, ".json")

@@ -11,7 +11,7 @@ import typer
 if TYPE_CHECKING:
     import numpy as np
 
-    from ..data import LogitsSet
+    from ..io import LogitsSet
     from ..metrics import GroupEvaluation
 
 Groups = Annotated[
@@ -49,7 +49,7 @@ def evaluate_by_group(
 
 def find_groups(wanted: str, data: LogitsSet, path: Path, group: str | None) -> Any:
     """One value per row, or that the predicted classes are meant."""
-    from ..data import find_columns
+    from ..io import find_columns
     from ..metrics.groups import PREDICTED
 
     if wanted == PREDICTED:

@@ -15,7 +15,7 @@ from .reading import Reading, reads
 
 if TYPE_CHECKING:
     from ..calibrators import Calibrator
-    from ..data import LogitsSet
+    from ..io import LogitsSet
     from ..monitoring import Monitor
 
 # Lines of the table: of more windows, the last ones.
@@ -167,8 +167,8 @@ def _probabilities(
 
 
 def _draw(watch: Monitor, path: Path) -> None:
-    from ..data.atomic import atomic_path
     from ..errors import require
+    from ..io.atomic import atomic_path
 
     require("matplotlib", "plots")
     import matplotlib

@@ -10,10 +10,10 @@ import numpy as np
 
 from ..arrays import ordered_softmax
 from ..calibrators import Calibrator
-from ..data.sets import float_type
-from ..data.stored import StoredRows
 from ..errors import FileError
 from ..inputs.layout import Flat
+from ..io.sets import float_type
+from ..io.stored import StoredRows
 
 _BLOCK = 1 << 23  # logits handled at a time
 

@@ -19,7 +19,7 @@ from .output import note
 
 if TYPE_CHECKING:
     from ..calibrators import Calibrator
-    from ..data import LogitsSet
+    from ..io import LogitsSet
 
 
 class Kind(StrEnum):
@@ -115,7 +115,7 @@ class Reading:
         With ``unknown``, rows with a label that does not count, or with -1, stay: their label is not known.
         """
         from .. import data
-        from ..data.naming import as_kind, as_part
+        from ..io.naming import as_kind, as_part
 
         speak_of(path)
         parts = _parts(path)
@@ -144,7 +144,7 @@ class Reading:
 
     def read_to_learn(self, path: Path, *, weights: bool = False) -> LogitsSet:
         """A labelled set to fit on; what looks wrong in it is warned of."""
-        from ..data.suspicions import suspicion
+        from ..io.suspicions import suspicion
 
         if self.weights_name is not None and not weights:
             raise InputError(
@@ -252,8 +252,8 @@ def _listed(names: str | None) -> str | list[str] | None:
 
 def _parts(path: Path) -> set[str]:
     """The parts that the names in a file speak of."""
-    from ..data.naming import meaning
-    from ..data.sources import open_source
+    from ..io.naming import meaning
+    from ..io.sources import open_source
 
     said = (meaning(name) for name in open_source(path).names)
     return {found.part for found in said if found.part and found.holds_values}

@@ -17,8 +17,8 @@ from onnx import TensorProto, helper
 
 from .. import __version__
 from ..calibrators.portable import FittedMap, map_of
-from ..data import atomic_path
 from ..errors import InputError, spoken
+from ..io import atomic_path
 from .onnx_graph import Graph
 from .onnx_map import calibrated
 from .onnx_scores import maker, tensor_to_calibrate

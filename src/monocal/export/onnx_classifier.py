@@ -22,9 +22,9 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from ..calibrators.portable import map_of
-from ..data import atomic_path
 from ..errors import InputError, MissingExtraError, require
 from ..inputs.validation import check_choice
+from ..io import atomic_path
 from .onnx import OPSET, to_onnx
 from .onnx_ensemble import mean_graph
 from .onnx_graph import Graph

@@ -23,8 +23,8 @@ from typing import Any
 
 import numpy as np
 
-from ..data.json_lines import read_json
 from ..errors import InputError
+from ..io.json_lines import read_json
 from .vocabulary import Vocabulary, number_in, number_of
 
 # What servers write for "very unlikely", and for -inf: no logarithm of anything.

@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 
 from ..arrays import to_numpy
-from ..data.atomic import atomic_path
 from ..errors import FileError, InputError
 from ..inputs.formats import without_names
 from ..inputs.names import by_column
 from ..inputs.validation import check_count, check_fraction, check_number, read_numbers
+from ..io.atomic import atomic_path
 from ..metrics.outcomes import Outcomes
 from ..metrics.units import count, percent, points
 from .betting import Bets

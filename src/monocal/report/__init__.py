@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..data import atomic_path
+from ..io import atomic_path
 from .collect import collect
 from .contents import Report, Side
 from .selection import MethodComparison, MethodResult, compare_methods, default_methods

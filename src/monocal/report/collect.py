@@ -15,8 +15,8 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from .. import persistence
-from ..data import LogitsSet
 from ..errors import InputError
+from ..io import LogitsSet
 from ..metrics import Evaluation, ece_floor, evaluate, label_shift_test
 from ..metrics.grouping import read_groups
 from ..metrics.groups import PREDICTED

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..data import atomic_path
+from ..io import atomic_path
 from ..metrics import Evaluation, Floor, LabelShiftTest, OrderAudit
 from ..metrics.paired import Difference
 from ..plots import CalibrationCurve, EffectCurve, RankParameters

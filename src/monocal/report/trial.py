@@ -16,10 +16,10 @@ from sklearn.base import clone
 from sklearn.model_selection import KFold
 
 from ..arrays import to_numpy
-from ..data import LogitsSet
 from ..errors import InputError
 from ..inputs.names import by_column
 from ..inputs.validation import check_choice, check_labels, check_logits, check_probabilities
+from ..io import LogitsSet
 from ..metrics import OrderAudit, order_audit
 
 FOLDS = 5

@@ -22,8 +22,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from monocal.data.sources import NamedArrays, check_magic, reading
 from monocal.errors import FileError
+from monocal.io.sources import NamedArrays, check_magic, reading
 
 
 class _Refused(Exception):

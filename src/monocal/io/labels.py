@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from monocal.data.headers import parses
 from monocal.errors import FileError, spoken
 from monocal.inputs.names import listing, numbered_columns, numbers_of, places_by_column
+from monocal.io.headers import parses
 
 
 def class_numbers(

@@ -13,11 +13,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from monocal.data.choosing import Names, find_names
-from monocal.data.naming import as_part, meaning, without_part
-from monocal.data.sources import NamedArrays, open_source
 from monocal.errors import FileError, spoken
 from monocal.inputs.names import Part, listing
+from monocal.io.choosing import Names, find_names
+from monocal.io.naming import as_part, meaning, without_part
+from monocal.io.sources import NamedArrays, open_source
 
 
 def read_columns(
@@ -50,7 +50,7 @@ def read_columns(
     Examples
     --------
     >>> import pandas as pd
-    >>> from monocal.data import read_columns
+    >>> from monocal.io import read_columns
     >>> read_columns(pd.DataFrame({"site": ["a", "b"], "age": [40, 50]}), ["age"])
     {'age': array([40, 50])}
     """
@@ -103,7 +103,7 @@ def find_columns(
     Examples
     --------
     >>> import numpy as np
-    >>> from monocal.data import find_columns
+    >>> from monocal.io import find_columns
     >>> np.savez("logits.npz", logits=np.zeros((2, 3)), labels=[0, 1], site=["north", "south"])
     >>> find_columns("site", "logits.npz")
     {'site': array(['north', 'south'], dtype=object)}

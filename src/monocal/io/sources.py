@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from monocal.data.naming import meaning
 from monocal.errors import FileError, InputError, MissingExtraError, spoken
 from monocal.inputs.names import listing
+from monocal.io.naming import meaning
 
 # First bytes of the formats, to tell a person that a file has the wrong extension.
 _MAGIC = {
@@ -157,7 +157,7 @@ def stem(path: Path) -> str:
 
 def open_source(given: Any, *, mmap: bool = False) -> NamedArrays:
     """Open a file by its extension, a folder of ``.npy`` files, or a frame in memory; what is open already stays as it is."""
-    from monocal.data import archives, pickles, samples, tables, tensors, texts
+    from monocal.io import archives, pickles, samples, tables, tensors, texts
 
     if isinstance(given, NamedArrays):
         return given

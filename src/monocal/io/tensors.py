@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from monocal.data.sources import NamedArrays, check_magic, reading
 from monocal.errors import FileError, require
+from monocal.io.sources import NamedArrays, check_magic, reading
 
 _OLDEST = (2, 6)  # in older versions of torch a file could get around weights_only
 

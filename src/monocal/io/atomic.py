@@ -19,8 +19,8 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from monocal.data.sources import as_path
 from monocal.errors import FileError, InputError, MissingExtraError, spoken
+from monocal.io.sources import as_path
 from monocal.stopping import undone_if_stopped
 
 _DISK = tuple(map(os.strerror, (errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EIO)))
@@ -46,7 +46,7 @@ def atomic_path(path: str | os.PathLike[str], *, force: bool = False) -> Iterato
     Examples
     --------
     >>> from pathlib import Path
-    >>> from monocal.data import atomic_path
+    >>> from monocal.io import atomic_path
     >>> with atomic_path("report.html") as temporary:
     ...     characters = temporary.write_text("<p>done</p>")
     >>> Path("report.html").read_text()

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from monocal.data.naming import meaning
-from monocal.data.sources import NamedArrays, check_magic, reading
 from monocal.errors import FileError
+from monocal.io.naming import meaning
+from monocal.io.sources import NamedArrays, check_magic, reading
 
 _WORD = re.compile(r"[^\s,]+")
 

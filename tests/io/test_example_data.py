@@ -65,7 +65,7 @@ def test_labels_follow_the_stated_probabilities(m: int) -> None:
 
 
 def test_rows_do_not_depend_on_how_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("monocal.data.generator._BLOCK", 700)  # 70 rows a block
+    monkeypatch.setattr("monocal.data._BLOCK", 700)  # 70 rows a block
     short, long = synthetic(100, 10, seed=4), synthetic(333, 10, seed=4)
     np.testing.assert_array_equal(short.values, long.values[:100])
     np.testing.assert_array_equal(short.labels, long.labels[:100])

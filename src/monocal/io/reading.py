@@ -13,12 +13,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from monocal.data.choosing import Choice, Names, choose, find_labels, find_names
-from monocal.data.naming import as_kind, as_part, meaning, split_part
-from monocal.data.sets import LogitsSet, Splits, make_set, refuse_words
-from monocal.data.sources import NamedArrays, open_source, stem
 from monocal.errors import FileError, InputError, spoken
 from monocal.inputs.names import Part, listing
+from monocal.io.choosing import Choice, Names, choose, find_labels, find_names
+from monocal.io.naming import as_kind, as_part, meaning, split_part
+from monocal.io.sets import LogitsSet, Splits, make_set, refuse_words
+from monocal.io.sources import NamedArrays, open_source, stem
 
 
 def read(
@@ -266,7 +266,7 @@ def read_splits(
     Examples
     --------
     >>> import monocal as mc
-    >>> from monocal.data import Splits, synthetic, write
+    >>> from monocal.io import Splits, synthetic, write
     >>> path = write("both.npz", Splits(synthetic(300, 4), synthetic(200, 4, seed=1), "both"))
     >>> splits = mc.read_splits(path)
     >>> splits.cal.n_samples, splits.test.n_samples

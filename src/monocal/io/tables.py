@@ -18,10 +18,10 @@ from typing import IO, Any
 
 import numpy as np
 
-from monocal.data.headers import is_number, is_row_index, lacks_names
-from monocal.data.sources import NamedArrays, check_magic, extension, reading
 from monocal.errors import FileError, require
 from monocal.inputs.formats import library_of
+from monocal.io.headers import is_number, is_row_index, lacks_names
+from monocal.io.sources import NamedArrays, check_magic, extension, reading
 
 _WIDE = 10_000  # columns, above which numpy parses a table by rows: pyarrow handles each column by itself
 _LOOKED_AT = 100  # rows, to tell columns of words from columns of numbers

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from monocal.data.naming import meaning
+from monocal.io.naming import meaning
 
 _NO_VALUE = ("", "na", "null", "n/a", "none")
 

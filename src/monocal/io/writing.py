@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from monocal.data.atomic import allocate, atomic_path, library_writes
-from monocal.data.sets import LogitsSet, Splits, check_values
-from monocal.data.sources import as_path, extension
 from monocal.errors import FileError, InputError, require
+from monocal.io.atomic import allocate, atomic_path, library_writes
+from monocal.io.sets import LogitsSet, Splits, check_values
+from monocal.io.sources import as_path, extension
 
 
 def write(
@@ -118,7 +118,7 @@ def check_writable(path: str | os.PathLike[str]) -> Path:
 
     Examples
     --------
-    >>> from monocal.data import check_writable
+    >>> from monocal.io import check_writable
     >>> check_writable("logits.npz").name
     'logits.npz'
     >>> check_writable("logits.doc")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from monocal.data.naming import split_group
-from monocal.data.sources import NamedArrays, check_magic, reading
 from monocal.errors import FileError, require
+from monocal.io.naming import split_group
+from monocal.io.sources import NamedArrays, check_magic, reading
 
 
 def open_npz(path: Path) -> NamedArrays:

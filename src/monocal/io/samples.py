@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from monocal.data.json_lines import read_json
-from monocal.data.sources import NamedArrays
 from monocal.errors import FileError, warn
 from monocal.inputs.names import listing
+from monocal.io.json_lines import read_json
+from monocal.io.sources import NamedArrays
 
 _RESPONSES = ("filtered_resps", "resps")
 # How far above 0 a log-likelihood may be.

@@ -8,8 +8,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from monocal.data.sources import as_path, check_magic, extension, reading
 from monocal.errors import FileError
+from monocal.io.sources import as_path, check_magic, extension, reading
 
 
 def read_json(path: str | os.PathLike[str]) -> list[Any]:

@@ -17,12 +17,12 @@ import pytest
 import monocal as mc
 from monocal import persistence
 from monocal.data import LogitsSet, atomic_path, read, write
-from monocal.data.atomic import allocate
-from monocal.data.choosing import choose
-from monocal.data.sources import NamedArrays
-from monocal.data.stored import StoredRows
-from monocal.data.writing import put_npy
 from monocal.errors import FileError
+from monocal.io.atomic import allocate
+from monocal.io.choosing import choose
+from monocal.io.sources import NamedArrays
+from monocal.io.stored import StoredRows
+from monocal.io.writing import put_npy
 
 SET = LogitsSet(np.arange(12.0).reshape(4, 3), np.array([0, 1, 2, 0]))
 FORMATS = [".npz", ".npy", ".csv", ".tsv", ".parquet", ".safetensors", ".h5", ".NPZ", ".NPY", ".CSV"]

@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from monocal.data.headers import parses
-from monocal.data.labels import class_numbers
-from monocal.data.naming import Kind
 from monocal.errors import FileError, InputError, spoken, warn
 from monocal.inputs.layout import Flat, GatheredRows, Layout
 from monocal.inputs.names import Part, classes_of, listing, same_class
 from monocal.inputs.validation import sum_tolerance
+from monocal.io.headers import parses
+from monocal.io.labels import class_numbers
+from monocal.io.naming import Kind
 
 _BLOCK = 1 << 22  # elements looked at together, so that checks need little memory beside the array
 
@@ -64,7 +64,7 @@ class LogitsSet:
 
     Examples
     --------
-    >>> from monocal.data import LogitsSet
+    >>> from monocal.io import LogitsSet
     >>> import numpy as np
     >>> data = LogitsSet(np.array([[2.0, 1.0], [0.0, 3.0]]), np.array([0, 1]), class_names=("cat", "dog"))
     >>> data.n_samples, data.n_classes, data.kind
@@ -152,7 +152,7 @@ class Splits:
 
     Examples
     --------
-    >>> from monocal.data import Splits, synthetic
+    >>> from monocal.io import Splits, synthetic
     >>> splits = Splits(synthetic(300, 4), synthetic(200, 4, seed=1), "two parts")
     >>> splits.cal.n_samples, splits.test.n_samples
     (300, 200)

@@ -11,10 +11,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from monocal.data.naming import ROLES, Kind, Meaning, kind_of, meaning
-from monocal.data.sources import NamedArrays
 from monocal.errors import FileError, InputError, KindError, spoken
 from monocal.inputs.names import Part, classes_of, is_around_a_class, listing, same_class
+from monocal.io.naming import ROLES, Kind, Meaning, kind_of, meaning
+from monocal.io.sources import NamedArrays
 
 Names = str | Sequence[str]
 

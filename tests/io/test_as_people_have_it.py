@@ -16,9 +16,9 @@ import pytest
 import torch
 
 from monocal.data import LogitsSet, read, read_columns, read_splits, write
-from monocal.data.naming import meaning
 from monocal.errors import FileError, InputError
 from monocal.inputs.names import classes_of
+from monocal.io.naming import meaning
 
 RNG = np.random.default_rng(1)
 NAMES = ["cat", "dog", "owl"]
@@ -184,7 +184,7 @@ def test_a_file_without_names(tmp_path: Path) -> None:
     ],
 )
 def test_whether_the_first_line_names_the_columns(tmp_path: Path, text: str, headless: bool) -> None:
-    from monocal.data.sources import open_source
+    from monocal.io.sources import open_source
 
     (tmp_path / "a.csv").write_text(text)
     assert open_source(tmp_path / "a.csv").headless is headless

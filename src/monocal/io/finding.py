@@ -7,11 +7,11 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from monocal.data.naming import meaning, split_part
-from monocal.data.reading import read_splits
-from monocal.data.sets import Splits
-from monocal.data.sources import READABLE, as_path, extension, open_source, stem
 from monocal.errors import FileError, MissingExtraError, warn
+from monocal.io.naming import meaning, split_part
+from monocal.io.reading import read_splits
+from monocal.io.sets import Splits
+from monocal.io.sources import READABLE, as_path, extension, open_source, stem
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Location:
 
     Examples
     --------
-    >>> from monocal.data import Splits, find, synthetic, write
+    >>> from monocal.io import Splits, find, synthetic, write
     >>> _ = write("both.npz", Splits(synthetic(300, 4), synthetic(200, 4, seed=1), "both"))
     >>> place = find(".")[0]
     >>> place.name, place.read().test.n_samples
@@ -68,7 +68,7 @@ def find(folder: str | os.PathLike[str]) -> list[Location]:
 
     Examples
     --------
-    >>> from monocal.data import Splits, find, synthetic, write
+    >>> from monocal.io import Splits, find, synthetic, write
     >>> _ = write("both.npz", Splits(synthetic(300, 4), synthetic(200, 4, seed=1), "both"))
     >>> [place.name for place in find(".")]
     ['both']
