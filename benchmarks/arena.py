@@ -127,7 +127,7 @@ def main() -> None:
     )
     parser.add_argument("--methods", nargs="+", default=[*ITS, *OURS], help="its calibrators and ours")
     parser.add_argument("--out", type=Path, default=Path("out/arena"), help="what is finished is kept here")
-    parser.add_argument("--docs", action="store_true", help="write the table into docs/peers.md")
+    parser.add_argument("--docs", action="store_true", help="write the table into docs/results.md")
     given = parser.parse_args()
     benchmarks = given.benchmarks_dir or given.out / "benchmarks"
     if given.logits is not None and not (benchmarks / f"{given.benchmark}.h5").exists():
@@ -138,7 +138,7 @@ def main() -> None:
     shown = table(found)
     print(shown)
     if given.docs:
-        pages.write_into("docs/peers.md", "arena", shown)
+        pages.write_into("docs/results.md", "arena", shown)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ import pages
 from command_line import parser_of
 
 DATA = Path(__file__).parents[2] / "shared" / "binary"
-PAGE = "docs/binary.md"
+PAGE = "docs/two-classes.md"
 # A probability of zero costs this much and no more, or isotonic regression would be infinitely bad.
 _LEAST = 1e-6
 _BINS = 15
@@ -298,7 +298,7 @@ def main() -> None:
         labels = many_labels(options.data)
         print(labels)
         if options.docs:
-            pages.write_into(PAGE, "labels", labels)
+            pages.write_into("docs/many-labels.md", "labels", labels)
         return
     sets = [one for one in map(Set.read, sorted(options.data.glob("*.npz"))) if one is not None]
     methods = METHODS | (ON_REQUEST if options.all_methods else {})

@@ -7,7 +7,7 @@ of its own, with one thread, and is measured in units of one ``scipy.special.log
 on a second sample, whether it reached the minimum of its own objective and whether it kept the order of the classes. What is
 finished is kept in ``--out`` and not measured again, so a run that was stopped goes on where it was. At the end ``--out``
 holds ``peers.md``, ``peers.csv``, ``pairs.csv``, ``growth.csv``, ``peers.json`` and the figure of how fits grow. ``--docs``
-writes ``peers.md`` into the documentation.
+writes its summary into docs/peers.md, and all of it into benchmarks/results/peers.md.
 
     python benchmarks/peers.py --real ../shared/logits
 
@@ -62,7 +62,9 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--no-growth", dest="growth", action="store_false", help="leave the growth of fits out"
     )
-    parser.add_argument("--docs", action="store_true", help="write the page into docs/peers.md as well")
+    parser.add_argument(
+        "--docs", action="store_true", help="write docs/peers.md and benchmarks/results/peers.md"
+    )
     parser.add_argument(
         "--real",
         type=Path,
@@ -118,7 +120,9 @@ def main() -> None:
     page = tables.page(judged, machine, versions, options.limit, growth.table(grown) if grown else "")
     (options.out / "peers.md").write_text(page, encoding="utf-8")
     if options.docs:
-        pages.write_into("docs/peers.md", "peers", page)
+        summary, _, _ = page.partition("## Instead of")
+        pages.write_into("docs/peers.md", "peers", summary.removeprefix("## At a glance"))
+        pages.write_into("benchmarks/results/peers.md", "peers", page)
     print(page)
 
 

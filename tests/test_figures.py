@@ -1,7 +1,7 @@
 """Figures in the documentation are those of the code as it is: cells that are quick to compute are computed again.
 
 A page says which command wrote its figures, and so does a test that fails. Times are not compared: they depend on the machine.
-Those of docs/results.md are in tests/paper.
+Those of benchmarks/results/reproduce.md are in tests/experiments.
 """
 
 from __future__ import annotations

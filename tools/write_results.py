@@ -1,4 +1,6 @@
-"""Write docs/results.md and its figures from the nine sets of image classifiers:  python tools/write_results.py LOGITS [OUT]
+"""Write benchmarks/results/reproduce.md and its figures from the nine sets of image classifiers.
+
+    python tools/write_results.py LOGITS [OUT]
 
 LOGITS is the folder that holds the sets; OUT, by default out/results, keeps the fits, so that a run that was stopped goes on.
 Three seeds and draws, and the published optimiser at the top 400 ranks that its paper recommends beyond 500 classes, make it
@@ -36,7 +38,13 @@ def main(logits: Path, out: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         for name in SETS:
             (Path(folder) / f"{name}.npz").symlink_to((logits / f"{name}.npz").resolve(strict=True))
-        reproduce(Path(folder), out, settings=SETTINGS, jobs=1, markdown=ROOT / "docs" / "results.md")
+        reproduce(
+            Path(folder),
+            out,
+            settings=SETTINGS,
+            jobs=1,
+            markdown=ROOT / "benchmarks" / "results" / "reproduce.md",
+        )
 
 
 if __name__ == "__main__":

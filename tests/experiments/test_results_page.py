@@ -1,4 +1,4 @@
-"""docs/results.md shows what the code as it is computes: the quick cells of two sets, and one published fit."""
+"""benchmarks/results/reproduce.md shows what the code as it is computes: the quick cells of two sets, and one published fit."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MEASURED = (  # by the number of the table: of those with this row and column, t
 
 
 def results_tables() -> list[dict[str, dict[str, str]]]:
-    return [table for table in tables("docs/results.md") if "Average rank" in table]
+    return [table for table in tables("benchmarks/results/reproduce.md") if "Average rank" in table]
 
 
 @pytest.mark.parametrize("name", SMALL[1:])
