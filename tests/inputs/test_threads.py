@@ -14,8 +14,7 @@ import threadpoolctl
 
 import monocal as mc
 from monocal.data import synthetic
-from monocal.inputs.parallel import map_in_order, parallel_map, parallel_sum
-from monocal.inputs.thread_pool import run_parallel
+from monocal.parallel import map_in_order, parallel_map, parallel_sum, run_parallel
 
 
 @pytest.fixture(params=["2", "5"], autouse=True)
@@ -211,7 +210,7 @@ AFTER_A_FORK = """
 import os, threading, warnings
 import monocal as mc
 from monocal.data import synthetic
-from monocal.inputs.parallel import parallel_map
+from monocal.parallel import parallel_map
 
 warnings.filterwarnings("ignore", ".*fork.*", DeprecationWarning)
 data = synthetic(6000, 600, seed=0, keep_truth=False)
@@ -235,8 +234,8 @@ def test_a_child_has_threads_of_its_own():
 
 AT_EXIT = """
 import atexit, threading
-from monocal.inputs.thread_pool import run_parallel
-from monocal.inputs.parallel import parallel_map
+from monocal.parallel import run_parallel
+from monocal.parallel import parallel_map
 print(sum(parallel_map(lambda i: i, range(100))))
 atexit.register(lambda: print(sum(parallel_map(lambda i: i, range(200)))))
 threading.Thread(target=lambda: print(sum(parallel_map(lambda i: i, range(300))))).start()

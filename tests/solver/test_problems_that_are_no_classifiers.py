@@ -7,9 +7,8 @@ import pytest
 from scipy.optimize import minimize as scipy_minimize
 from scipy.optimize import nnls
 
+from monocal.core.newton import Goal, Iterate, Newton
 from monocal.solver import ConeProblem, Expansion, Status, minimize
-from monocal.solver.certificate import Goal, Iterate
-from monocal.solver.newton import Newton
 
 
 class NonNegativeProblem(ConeProblem):

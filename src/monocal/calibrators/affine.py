@@ -18,10 +18,10 @@ from sklearn.exceptions import ConvergenceWarning
 from ..arrays import A, array_namespace, compute_dtype, device_of, like
 from ..errors import InputError, part_of_a_fit, spoken, warn
 from ..inputs.memory import ArraySource
-from ..inputs.parallel import map_rows
 from ..inputs.reader import Checked, Reader
 from ..inputs.sampling import DOUBLE_BELOW
 from ..inputs.validation import check_number
+from ..parallel import map_rows
 from .affine_problem import AffineProblem, MatrixProblem, VectorProblem
 from .base import Calibrator
 from .shared_scale import shared_temperature

@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 import numpy as np
 
 from ..arrays import ordered_softmax
-from ..inputs.parallel import block_rows, parallel_map, parallel_sum
+from ..parallel import block_rows, parallel_map, parallel_sum
 
 
 class AffineProblem(ABC):

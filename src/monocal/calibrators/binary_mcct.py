@@ -17,8 +17,8 @@ from ..arrays import array_namespace, to_numpy
 from ..errors import InputError, warn
 from ..inputs.context import CATEGORY, ContextReader
 from ..inputs.formats import kind_of
-from ..inputs.parallel import one_blas_thread
 from ..inputs.validation import check_choice, check_fraction, check_number
+from ..parallel import one_blas_thread
 from .binary_cone import PRIOR_ROWS, SHRINKAGE, RampFit, RampProblem, sigmoid
 from .binary_map import ScoreMap, apply, expit, export_step, position
 from .cone_calibrator import warn_if_unfinished

@@ -19,13 +19,13 @@ from ..engines.point import SCALE
 from ..errors import InputError, spoken, warn
 from ..inputs.interface import Rows, Source
 from ..inputs.memory import ArraySource
-from ..inputs.parallel import one_blas_thread
 from ..inputs.sampling import DOUBLE_BELOW, some_rows
 from ..inputs.stream import StreamSource
 from ..inputs.top_k_rows import TopKSource
 from ..inputs.validation import check_number, check_top_k
 from ..objective.cone import RankCone
 from ..objective.information import information
+from ..parallel import one_blas_thread
 from ..solver import Solution, minimize
 from .base import Calibrator
 from .off_classes import off_rate, warn_if_off

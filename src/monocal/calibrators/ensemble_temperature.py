@@ -14,8 +14,8 @@ import numpy as np
 from scipy.optimize import minimize
 
 from ..arrays import ordered_softmax
-from ..inputs.parallel import sum_rows
 from ..inputs.validation import check_choice
+from ..parallel import sum_rows
 from .probability_map import ProbabilityCalibrator, softmax
 from .temperature import best_temperature
 

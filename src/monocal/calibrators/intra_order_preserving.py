@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from ..arrays import scatter, sort_with_index
-from ..inputs.parallel import map_rows
 from ..inputs.validation import check_choice
+from ..parallel import map_rows
 from .depth_features import depths, squeeze
 from .network import forward, positive_factor
 from .network_calibrator import NetworkCalibrator, Prepared

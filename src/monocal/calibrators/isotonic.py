@@ -16,8 +16,8 @@ import numpy as np
 from sklearn.isotonic import IsotonicRegression
 
 from ..inputs.files import is_blocks
-from ..inputs.parallel import map_rows, parallel_map, row_slices
 from ..inputs.validation import check_choice
+from ..parallel import map_rows, parallel_map, row_slices
 from .one_score import ScoreIsotonic
 from .probability_map import ProbabilityCalibrator, normalise, softmax
 

@@ -31,9 +31,9 @@ from sklearn.utils.validation import check_is_fitted
 from ..arrays import to_numpy
 from ..core.contingency import chi_squared
 from ..errors import InputError
-from ..inputs.parallel import one_blas_thread
 from ..inputs.validation import check_number
 from ..objective.short import squared
+from ..parallel import one_blas_thread
 from ..solver import ConeProblem, Expansion, Solution, minimize
 from .base import Calibrator
 from .binary_mcct import BinaryMCCT

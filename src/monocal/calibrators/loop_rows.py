@@ -14,7 +14,7 @@ import numpy as np
 
 from ..arrays import Array, keep_argmax, to_numpy
 from ..engines import compiled
-from ..inputs.parallel import parallel_map, row_slices, rows_of_size
+from ..parallel import parallel_map, row_slices, rows_of_size
 from .pieces import Pieces
 from .ranked_rows import rank
 from .wanted import Wanted

@@ -22,8 +22,8 @@ from ..arrays import array_namespace, is_dask, to_numpy
 from ..errors import InputError, warn
 from ..inputs.files import is_blocks
 from ..inputs.formats import class_names, kind_of, library_of
-from ..inputs.parallel import one_blas_thread
 from ..inputs.validation import check_choice, check_number, check_weights, read_floats, read_numbers
+from ..parallel import one_blas_thread
 from ..solver import Solution, minimize
 from .binary_cone import (
     LEAST_SLOPE,

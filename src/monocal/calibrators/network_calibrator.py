@@ -10,8 +10,8 @@ import numpy as np
 
 from ..arrays import ordered_softmax
 from ..errors import require
-from ..inputs.parallel import map_rows
 from ..inputs.validation import check_choice
+from ..parallel import map_rows
 from .base import Calibrator
 from .depth_features import lift, mask
 from .network import Schedule, check_hidden, classification_loss, new_layers, train

@@ -12,7 +12,7 @@ from abc import abstractmethod
 
 import numpy as np
 
-from ..inputs.parallel import map_rows, parallel_map
+from ..parallel import map_rows, parallel_map
 from .probability_map import ProbabilityCalibrator, normalise, softmax
 
 

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from ..arrays import to_numpy
-from ..inputs.parallel import map_rows
 from ..inputs.validation import check_number
+from ..parallel import map_rows
 from .depth_features import depths, squeeze
 from .network import forward, positive_factor
 from .network_calibrator import NetworkCalibrator, Prepared

@@ -21,7 +21,7 @@ import numpy as np
 from ..arrays import GRID_OF_SIZE, by_class, compute_dtype, keep_argmax, row_sums
 from ..core.ranked import LARGEST, Ranked
 from ..core.ties import average_ties
-from ..inputs.parallel import parallel_map, row_slices
+from ..parallel import parallel_map, row_slices
 from .depths import ArrayDepths
 from .pieces import FEW, Pieces
 from .ramps import RampFactors

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays import compute_dtype, ordered_log, ordered_softmax
-from ..inputs.parallel import map_rows
+from ..parallel import map_rows
 from .base import Calibrator
 
 # exp(-1000) is zero in every precision: a class of probability 0 that is available has a finite logit all the same.

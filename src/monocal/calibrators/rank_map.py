@@ -25,7 +25,7 @@ import numpy as np
 from ..arrays import Array, on_host
 from ..core.ranked import Ranked, Rest
 from ..engines import triton_map
-from ..inputs.parallel import block_rows, map_rows
+from ..parallel import block_rows, map_rows
 from . import loop_rows, plain_rows, ranked_rows
 from .pieces import FEW, Pieces
 from .ramps import RampFactors

@@ -21,14 +21,14 @@ from scipy.special import logsumexp
 from sklearn.base import clone
 
 from ..arrays import Array, compute_dtype, to_numpy
+from ..core.smooth import minimize_smooth
 from ..errors import InputError
 from ..inputs.interface import Source
 from ..inputs.memory import ArraySource
-from ..inputs.parallel import map_rows, one_blas_thread, row_slices
 from ..inputs.reader import Checked, Reader
 from ..inputs.validation import check_choice, check_number
+from ..parallel import map_rows, one_blas_thread, row_slices
 from ..solver import Solution
-from ..solver.smooth import minimize_smooth
 from .affine import affine_map
 from .base import Calibrator
 from .cone_calibrator import warn_if_unfinished

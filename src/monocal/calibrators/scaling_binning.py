@@ -13,8 +13,8 @@ from scipy.special import expit, logit
 
 from ..arrays import compute_dtype
 from ..edges import equal_mass_edges
-from ..inputs.parallel import map_rows, parallel_map
 from ..inputs.validation import check_choice, check_number
+from ..parallel import map_rows, parallel_map
 from .one_vs_rest import OneVsRestCalibrator, bin_sums
 from .probability_map import softmax
 from .temperature import best_temperature

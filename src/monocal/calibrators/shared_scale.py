@@ -14,10 +14,10 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
 from ..arrays import array_namespace, to_numpy
+from ..core.smooth import Point, conjugate_gradients, minimize_smooth
 from ..inputs.interface import Source
-from ..inputs.parallel import one_blas_thread
 from ..inputs.reader import Checked
-from ..solver.smooth import Point, conjugate_gradients, minimize_smooth
+from ..parallel import one_blas_thread
 from .temperature import TemperatureScaling
 from .vector import VectorProblem
 

@@ -13,8 +13,8 @@ from __future__ import annotations
 import numpy as np
 from scipy.interpolate import CubicSpline
 
-from ..inputs.parallel import map_rows
 from ..inputs.validation import check_number
+from ..parallel import map_rows
 from .probability_map import ProbabilityCalibrator, normalise, softmax
 
 _TABLE = 512  # points at which the calibrated probability is kept

@@ -21,9 +21,9 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve, eigh
 
 from ..arrays import ordered_softmax
-from ..inputs.parallel import block_rows, parallel_sum
+from ..core.smooth import Point, conjugate_gradients
 from ..inputs.sampling import sample_step
-from ..solver.smooth import Point, conjugate_gradients
+from ..parallel import block_rows, parallel_sum
 from .affine_problem import AffineProblem, MatrixProblem
 from .vector import SINGLE
 

@@ -22,10 +22,10 @@ from ..arrays import compute_dtype, to_numpy
 from ..errors import InputError, part_of_a_fit
 from ..inputs.interface import Rows, Source
 from ..inputs.memory import ArraySource
-from ..inputs.parallel import sum_rows
 from ..inputs.sampling import DOUBLE_BELOW
 from ..inputs.validation import check_choice
 from ..objective.cone import MIN_SCALE, RankCone
+from ..parallel import sum_rows
 from ..solver import Solution, Status
 from .cone_calibrator import PRIOR_ROWS, ConeCalibrator, warn_if_unfinished
 from .rank_map import RankMap

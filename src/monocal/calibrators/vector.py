@@ -20,11 +20,11 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
 from ..arrays import Array, array_namespace, device_of, exp_, like, to_numpy
+from ..core.smooth import Point, conjugate_gradients
 from ..inputs.interface import Held, Source
 from ..inputs.memory import HeldBlocks
 from ..inputs.reader import Checked
 from ..inputs.sampling import sample_step
-from ..solver.smooth import Point, conjugate_gradients
 from .features import features
 
 # Up to so many parameters the Hessian is formed: that is exact, and faster than to work without it.

@@ -18,13 +18,14 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
+from ..parallel import available_threads, parallel_sum, run_parallel
 from .block import Block
 
 T = TypeVar("T")
 
 
 class Threads(Protocol):
-    """How work is shared: `Alone`, or `rows.parallel.SHARED`."""
+    """How work is shared: `Alone`, or `SHARED`."""
 
     def share(self, work: Callable[[], object], pieces: int) -> None:
         """``work()`` on as many threads as there are pieces for, at once: each call takes pieces until none is left."""
@@ -47,6 +48,22 @@ class Alone:
 
     def count(self) -> int:
         return 1
+
+
+class Shared:
+    """All threads there are."""
+
+    def share(self, work: Callable[[], object], pieces: int) -> None:
+        run_parallel(work, min(available_threads(), pieces))
+
+    def sum(self, function: Callable[[Any], T], items: Sequence[Any]) -> T:
+        return parallel_sum(function, items)
+
+    def count(self) -> int:
+        return available_threads()
+
+
+SHARED = Shared()
 
 
 def added(parts: np.ndarray) -> np.ndarray:

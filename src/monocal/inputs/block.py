@@ -12,7 +12,8 @@ from ..arrays import Array, array_namespace, to_numpy
 from ..core.ranked import Ranked
 from ..engines.block import Block
 from ..engines.choice import engine_for
-from .parallel import SHARED, parallel_map, row_slices
+from ..engines.run import SHARED
+from ..parallel import parallel_map, row_slices
 from .reader import Checked
 
 

@@ -24,6 +24,7 @@ from ..arrays import Array, to_numpy
 from ..engines.block import Block
 from ..engines.runs import of_block
 from ..errors import InputError, require
+from ..parallel import block_rows
 from .block import prepare_block
 from .chunks import (
     Box,
@@ -41,7 +42,6 @@ from .chunks import (
 from .files import check_out
 from .interface import RowMap
 from .memory import MemoryRows
-from .parallel import block_rows
 from .reader import Checked, Reader
 from .sampling import choose_rows, in_sample, join_samples, one_in, sample_step
 from .stream import regroup

@@ -18,12 +18,12 @@ import numpy as np
 
 from ..arrays import array_namespace, device_of, is_torch, on_host, to_numpy
 from ..errors import InputError
+from ..parallel import GPU_BLOCK, row_slices
 from .context import ContextReader, find_context
 from .formats import library_of
 from .interface import RowMap
 from .layout import ROWS, GatheredRows, Layout
 from .names import by_column
-from .parallel import GPU_BLOCK, row_slices
 from .reader import Checked, Reader
 from .stream import CountedReads, StreamSource
 from .validation import check_some_weight

@@ -14,10 +14,10 @@ from ..arrays import Array, array_namespace, compute_dtype, is_torch, on_host, t
 from ..core.ranked import LARGEST
 from ..engines.block import Block, join_blocks, row_by_row
 from ..engines.choice import engine_for
-from ..engines.run import Run
+from ..engines.run import SHARED, Run
 from ..engines.runs import IN_RUNS, of_block
+from ..parallel import GPU_BLOCK, block_rows, parallel_map, parallel_sum, row_slices, rows_of_size
 from .block import prepare_block, prepare_in_place
-from .parallel import GPU_BLOCK, SHARED, block_rows, parallel_map, parallel_sum, row_slices, rows_of_size
 from .reader import Checked, Reader
 from .sampling import COARSE_LOGITS, blocks_between, choose_rows, in_sample, join_samples, one_in, sample_step
 

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from ..arrays import Array, array_namespace, beside, device_of, is_torch, ordered_log, to_numpy
+from ..parallel import available_threads, parallel_sum, row_slices
 from .context import ContextReader, check_context_rows
 from .layout import ROWS, Layout
-from .parallel import shared_total
 from .validation import (
     Given,
     check_label_available,
@@ -26,7 +26,11 @@ from .validation import (
     check_weights,
     ignored_rows,
     read_matrix,
+    sum_of_all,
 )
+
+# Numbers that one thread adds up about as fast as others can be woken.
+_WORTH_SHARING = 2**20
 
 
 @dataclass(frozen=True)
@@ -65,6 +69,16 @@ class Checked:
         return Checked(to_numpy(self.logits), to_numpy(self.labels), weight, self.context)
 
 
+def _shared_total(z: Array) -> float:
+    """`validation.sum_of_all` as a number, on threads where there is much to add."""
+    if not isinstance(z, np.ndarray) or z.size < _WORTH_SHARING:
+        return float(sum_of_all(z))
+    # Two for each thread: threads that call Python often wait for one another.
+    size = -(-len(z) // (2 * available_threads()))
+    # Python's own numbers overflow without a warning.
+    return parallel_sum(lambda block: float(sum_of_all(z[block])), row_slices(z, size))
+
+
 @dataclass(frozen=True)
 class Reader:
     """How rows are read.
@@ -89,7 +103,7 @@ class Reader:
         """Checked values in the caller's library. Rows may be a part of more that begins at ``first_row``."""
         if self.input == "probabilities":
             return check_probabilities(X, first_row=first_row)
-        return check_logits(X, first_row=first_row, total=shared_total)
+        return check_logits(X, first_row=first_row, total=_shared_total)
 
     def checked(
         self,

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from ..engines.block import Block, join_blocks
+from ..parallel import CPU_BLOCK, rows_of_size
 from .interface import Rows
-from .parallel import CPU_BLOCK, rows_of_size
 
 # A coarse copy has one row in eight where that leaves at least this many rows, and a smaller share of very many rows. A copy
 # of more than one row in four saves nothing.

@@ -23,9 +23,9 @@ from ..arrays import Array, to_numpy
 from ..engines.block import Block
 from ..engines.runs import of_block
 from ..errors import InputError
+from ..parallel import block_rows, map_in_order
 from .block import prepare_block
 from .memory import HeldBlocks, MemoryRows
-from .parallel import block_rows, map_in_order
 from .reader import Checked, Reader
 from .sampling import blocks_between, join_samples, one_in, sample_step
 

@@ -18,9 +18,9 @@ from ..core.ranked import LARGEST, Ranked, Rest, Tail, rank_rows
 from ..engines.block import Block
 from ..engines.choice import ARRAY
 from ..errors import InputError
+from ..parallel import row_slices
 from .interface import RowMap
 from .memory import HeldBlocks, MemoryRows
-from .parallel import row_slices
 from .reader import Reader
 from .top_k import TopK, TopKProbabilities
 from .validation import check_some_weight, check_top_k, check_weights, ignored_rows

@@ -29,7 +29,7 @@ from ..engines.run import Run
 from ..engines.runs import IN_RUNS, InRuns
 from ..engines.tail import tail_moments
 from ..inputs.interface import Rows
-from ..inputs.parallel import parallel_sum
+from ..parallel import parallel_sum
 
 # Elements that are worked on at a time.
 _PART = 2**18

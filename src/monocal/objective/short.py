@@ -43,8 +43,8 @@ from ..engines.totals import DEPTH, HEIGHT, MASS
 from ..inputs.gathered import Gathered
 from ..inputs.interface import Rows
 from ..inputs.memory import MemoryRows
-from ..inputs.parallel import rows_of_size
 from ..inputs.sampling import DOUBLE_BELOW
+from ..parallel import rows_of_size
 
 RANKS = 32
 # The largest number of rows to gather: a fit of them takes about 2 kB a row. Of more rows, one in so many is taken.

@@ -1,27 +1,42 @@
-"""Active-set Newton: steps on the few atoms that matter, among many. Each iteration
+"""Active-set Newton with a certificate: steps on the few atoms that matter, among many.
+
+    kkt = max_a  |g_a|  if c_a > lower_a  else  max(-g_a, 0),      g = gradient + penalty - floor
+
+Each iteration
 
 1. evaluates value, gradient of *every* atom and Hessian of a small working set, in one call (one pass over the data);
-2. measures the violation of the optimality conditions, and stops where it is small (`certificate`);
+2. measures the violation ``kkt`` of the optimality conditions, and stops where it is small: the problem is convex, so a violation
+   of zero proves optimality;
 3. takes the Newton step on the working set under its bounds, a small non-negative least-squares problem;
 4. halves the step until the objective decreases, and lets the most promising atoms into the working set;
-5. learns from that how far the next step may go.
+5. adapts from that how far the next step may go.
+
+A small violation alone says little where the objective is nearly flat. So the problem also bounds how far a point is above the
+infimum (``excess``), and as long as that bound is too large and falls, further steps are taken.
 
 The minimum may lie at infinity. Steps are therefore taken for the penalty with its floor, at most half the tolerance, which
 keeps it finite; the certificate is for the objective without the floor.
+
+`TwoPhaseNewton` computes the gradient at a point first and the Hessian on demand, for the working set which that gradient
+chooses. An atom takes part in the step from the point at which it is first asked for, and no Hessian is computed at a point from
+which no step is taken. That pays where a gradient is much cheaper than a Hessian, or where steps are costly.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 from scipy.linalg.lapack import dtrtrs
 from scipy.optimize import nnls
 
-from .certificate import Goal, Iterate
-from .problem import ConeProblem
-from .solution import Solution, Status, Step, unchecked
+from .problem import ConeProblem, Expansion, Solution, Status, Step, unchecked
 
+# A violation, in parts of the floor, at which the optimum with the floor is reached: no step leads any further from there.
+_REACHED = 0.2
+# Steps for a smaller bound of the excess that may fail to halve it.
+_PATIENCE = 3
 _RIDGE = 1e-10
 # A step must bring at least this part of the decrease that the slope promises.
 _DESCENT = 1e-4
@@ -29,6 +44,98 @@ _DESCENT = 1e-4
 SHORTEST = 1e-6
 # After so many iterations twice as many atoms may join in one.
 _LONG = 16
+# A Newton step that moves the model by less leaves about this part of the violation, unless many atoms add up.
+SURE = 0.05
+# A step that leaves less than this part of it had a Hessian that is good for another.
+_GOOD = 0.2
+NOTHING = np.zeros(0, dtype=np.intp)
+
+
+@dataclass(frozen=True)
+class Iterate:
+    """A feasible point, what is known of the problem there, and how well it does."""
+
+    problem: ConeProblem
+    coefficients: np.ndarray
+    working: np.ndarray  # the atoms of the Hessian
+    expansion: Expansion
+    slope: np.ndarray  # the gradient with the penalty
+    active: np.ndarray  # the atoms above their lower bounds
+    objective: float  # without the floor
+    kkt: float
+
+    @classmethod
+    def of(
+        cls,
+        problem: ConeProblem,
+        coefficients: np.ndarray,
+        working: np.ndarray,
+        expansion: Expansion | None = None,
+    ) -> Iterate:
+        """Evaluate the problem, where ``expansion`` is not known yet."""
+        if expansion is None:
+            expansion = problem.evaluate(coefficients, working)
+        slope = expansion.gradient + problem.penalty
+        g = slope - problem.floor
+        active = np.flatnonzero(coefficients > problem.lower)
+        # A negative gradient violates the conditions wherever the atom is, a positive one above the bound alone.
+        kkt = max(-g.min(initial=0.0), g[active].max(initial=0.0))
+        linear = float(problem.penalty @ coefficients) - float(problem.floor @ coefficients)
+        return cls(
+            problem,
+            coefficients,
+            working,
+            expansion,
+            slope,
+            active,
+            expansion.value + linear,
+            float(kkt),
+        )
+
+    @cached_property
+    def excess(self) -> float:
+        """The bound of the objective over its infimum."""
+        return self.problem.excess(self.coefficients, self.expansion)
+
+    def step(self, step_size: float = 1.0) -> Step:
+        """The line of the history."""
+        return Step(self.objective, self.kkt, len(self.active), step_size, self.problem.n_rows)
+
+    def solution(self, tol: float, status: Status, n_iter: int, history: list[Step]) -> Solution:
+        """The point with its certificate, which holds for whatever reason the solver stopped."""
+        if self.kkt <= tol:
+            status = Status.CONVERGED
+        return Solution(
+            coefficients=self.coefficients,
+            converged=status == Status.CONVERGED,
+            status=status,
+            kkt=self.kkt,
+            duality_gap=self.excess,
+            objective=self.objective,
+            n_iter=n_iter,
+            history=tuple(history),
+        )
+
+
+@dataclass
+class Goal:
+    """When to stop: the violation is small, and so is the bound of the excess, or it does not fall any more."""
+
+    tol: float
+    gap_tol: float = np.inf
+    _smallest: float = np.inf
+    _in_vain: int = 0
+
+    def met(self, here: Iterate) -> bool:
+        if here.kkt > self.tol:
+            return False
+        excess = 0.0 if self.gap_tol == np.inf else here.excess
+        self._in_vain = 0 if excess < 0.5 * self._smallest else self._in_vain + 1
+        self._smallest = min(self._smallest, excess)
+        if excess <= self.gap_tol or self._in_vain >= _PATIENCE:
+            return True
+        left = max(-here.slope.min(initial=0.0), here.slope[here.active].max(initial=0.0))
+        return bool(left <= _REACHED * here.problem.floor.max(initial=0.0))
 
 
 @dataclass(frozen=True)
@@ -194,6 +301,38 @@ class Newton:
     def _noise(self) -> float:
         """Changes of the objective below this are rounding."""
         return self.problem.rounding * max(1.0, abs(self.here.objective))
+
+
+@dataclass
+class TwoPhaseNewton(Newton):
+    """The last Hessian is used again after a small step that did well and added no atom."""
+
+    _leap: float = field(default=np.inf, init=False)
+    _kkt_before: float = field(default=0.0, init=False)
+
+    def _propose(self) -> Move:
+        served = self._leap <= SURE and self.here.kkt <= _GOOD * self._kkt_before
+        self._kkt_before = self.here.kkt
+        if not (served and self._has_all()):
+            problem, here = self.problem, self.here
+            free = here.slope.copy()
+            free[here.active] = 0.0
+            working = np.union1d(here.active, problem.candidates(free, self._n_welcome))
+            hessian = problem.hessian(here.coefficients, working)
+            self.here = replace(here, working=working, expansion=replace(here.expansion, hessian=hessian))
+        move = super()._propose()
+        self._leap = move.leap
+        return move
+
+    def _search(self, move: Move) -> Iterate | None:
+        self._step_size = 1.0
+        while self._step_size >= SHORTEST:
+            there = Iterate.of(self.problem, self._trial(move, self._step_size), NOTHING)
+            if self._is_better(there, move):
+                known = replace(there.expansion, hessian=self.here.expansion.hessian)
+                return replace(there, working=move.working, expansion=known)
+            self._step_size /= 2
+        return None
 
 
 def _bounded_newton_step(

@@ -1,7 +1,13 @@
 """Work on rows block by block, on threads: bounded memory, whatever the number of classes.
 
-numpy releases the interpreter's lock, so threads are enough. They come from `thread_pool`, and BLAS uses only the thread that
-calls it.
+    run_parallel(work, most)      work() on this thread, and at the same time on idle ones, ``most`` in all
+    parallel_sum(f, items)        f(item) added up from first to last: the same bits on any number of threads
+
+Every call of ``work`` takes pieces from one list until none is left. So the caller begins at once, and waits at the end only for
+threads that hold a piece. numpy and compiled loops release the interpreter's lock. BLAS uses only the thread that calls it.
+
+All this is safe from several threads at once, from inside ``work`` (the caller then works alone) and after a fork. numba's own
+threads are not: ``fork`` after OpenMP ends a process, and its other pool admits one caller at a time.
 """
 
 from __future__ import annotations
@@ -10,7 +16,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import cache
 from itertools import chain, count, islice
 from typing import Any, TypeVar, cast
@@ -18,9 +24,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 import threadpoolctl
 
-from ..arrays import Array, array_namespace, device_of, is_torch, on_host
-from .thread_pool import at_work, run_parallel
-from .validation import sum_of_all
+from .arrays import Array, array_namespace, device_of, is_torch, on_host
 
 T = TypeVar("T")
 B = TypeVar("B", bound=Array)
@@ -28,8 +32,6 @@ B = TypeVar("B", bound=Array)
 # Elements of a block: small enough for the cache of one core, large enough to amortise the cost of the calls.
 CPU_BLOCK = 2**18
 GPU_BLOCK = 2**26
-# Numbers that one thread adds up about as fast as others can be woken.
-_WORTH_SHARING = 2**20
 
 
 # How rows are cut.
@@ -81,16 +83,6 @@ def sum_rows(function: Callable[[slice], T], rows: np.ndarray) -> T:
     return parallel_sum(function, row_slices(rows))
 
 
-def shared_total(z: Array) -> float:
-    """`validation.sum_of_all` as a number, on threads where there is much to add."""
-    if not isinstance(z, np.ndarray) or z.size < _WORTH_SHARING:
-        return float(sum_of_all(z))
-    # Two for each thread: threads that call Python often wait for one another.
-    size = -(-len(z) // (2 * available_threads()))
-    # Python's own numbers overflow without a warning.
-    return parallel_sum(lambda block: float(sum_of_all(z[block])), row_slices(z, size))
-
-
 # Threads.
 
 
@@ -100,6 +92,89 @@ def available_threads() -> int:
     if given.isdigit() and int(given) > 0:
         return int(given)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def run_parallel(work: Callable[[], object], most: int) -> None:
+    """``work()`` on this thread and on others, ``most`` in all: returns when all have returned that began.
+
+    An exception is raised when all threads have finished their pieces: they write to shared memory.
+    """
+    if most <= 1 or at_work():
+        work()
+        return
+    others: list[Future[None]] = []
+    with one_blas_thread:
+        try:
+            _this_thread.at_work = True
+            others += _others.begin(work, most - 1)
+            work()
+        finally:
+            try:
+                _finish(others)
+            finally:
+                _this_thread.at_work = False
+    for other in others:
+        if not other.cancelled():
+            other.result()
+
+
+def _finish(others: list[Future[None]]) -> None:
+    """Wait for the threads that have begun, even if interrupted; those that have not will find nothing to do."""
+    begun = [other for other in others if not other.cancel()]
+    interrupt: BaseException | None = None
+    while begun:
+        try:
+            begun = list(wait(begun).not_done)
+        except BaseException as error:
+            interrupt = error
+    if interrupt is not None:
+        raise interrupt
+
+
+def at_work() -> bool:
+    """Whether this thread runs a piece of `run_parallel`: it must not wait for others."""
+    return getattr(_this_thread, "at_work", False)
+
+
+class _Others:
+    """The threads of one process beside the callers', as many as were ever of use at once."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """No thread is there: the state of a child after a fork."""
+        self._lock = threading.Lock()
+        self._pool: ThreadPoolExecutor | None = None
+        self._size = 0
+
+    def begin(self, work: Callable[[], object], count: int) -> list[Future[None]]:
+        """``work()`` on so many threads; fewer where the system has no more, or the interpreter is about to end."""
+        with self._lock:
+            if self._pool is None or self._size < count:
+                if self._pool is not None:
+                    self._pool.shutdown(wait=False)
+                self._pool = ThreadPoolExecutor(count, "monocal", initializer=_mark_at_work)
+                self._size = count
+            begun: list[Future[None]] = []
+            try:
+                for _ in range(count):
+                    begun.append(self._pool.submit(_without_result, work))
+            except RuntimeError:
+                pass
+            return begun
+
+
+def _without_result(work: Callable[[], object]) -> None:
+    work()
+
+
+def _mark_at_work() -> None:
+    _this_thread.at_work = True
+
+
+_this_thread = threading.local()
+_others = _Others()
 
 
 def parallel_map(function: Callable[[Any], T], items: Sequence[Any], serial: bool = False) -> list[T]:
@@ -142,34 +217,13 @@ def _each(
             errors[i] = error
 
     threads = 1 if serial or at_work() else min(available_threads(), len(items), most or len(items))
-    if threads > 1:
-        with one_blas_thread:
-            run_parallel(work, threads)
-    else:
-        work()
+    run_parallel(work, threads)
     if errors:
         try:
             # An interrupt before all, then what comes first.
             raise errors[min(errors, key=lambda i: (isinstance(errors[i], Exception), i))]
         finally:
             errors.clear()  # breaks the reference cycle between an error and its frame
-
-
-class Shared:
-    """All threads there are; implements `kernel.run.Threads`."""
-
-    def share(self, work: Callable[[], object], pieces: int) -> None:
-        with one_blas_thread:
-            run_parallel(work, min(available_threads(), pieces))
-
-    def sum(self, function: Callable[[Any], T], items: Sequence[Any]) -> T:
-        return parallel_sum(function, items)
-
-    def count(self) -> int:
-        return available_threads()
-
-
-SHARED = Shared()
 
 
 class _AddedInOrder:
@@ -239,8 +293,17 @@ def _blas() -> threadpoolctl.ThreadpoolController:
 
 
 one_blas_thread = _OneBlasThread()
+
+
+def _reset_after_fork() -> None:
+    """In a child only the thread that forked exists, and it is idle."""
+    one_blas_thread.reset()
+    _others.reset()
+    _this_thread.at_work = False
+
+
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=one_blas_thread.reset)
+    os.register_at_fork(after_in_child=_reset_after_fork)
 
 
 def map_in_order(function: Callable[[Any], T], items: Iterable[Any]) -> Iterator[T]:

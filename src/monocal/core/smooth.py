@@ -14,7 +14,7 @@ from typing import Protocol
 
 import numpy as np
 
-from .solution import Solution, Status, Step
+from .problem import Solution, Status, Step
 
 _SEARCHES = 40
 _DESCENT = 1e-4
