@@ -186,11 +186,6 @@ def all_calibrators(*, one_score: bool = False, multilabel: bool = False) -> lis
     return found
 
 
-def default_method(n_classes: int) -> str:
-    """The name of what is used where no method is named: it keeps the ranking of rows of two classes, and the order of more."""
-    return "binary-mcct" if n_classes == 2 else "conditional-mcct"
-
-
 # Beginnings that mean one method, whatever else may begin so one day.
 _SHORT = {
     "binary": "binary-mcct",

@@ -12,11 +12,17 @@ if TYPE_CHECKING:
     from ..io import LogitsSet
 
 
-def make(name: str | None, data: LogitsSet, parameters: dict[str, Any] | None = None) -> Calibrator:
-    """A calibrator for these logits or probabilities that is not fitted yet; None: the default for so many classes."""
-    from ..registry import default_method, find_method
+def make(
+    name: str | None, data: LogitsSet, parameters: dict[str, Any] | None = None, *, context: bool = False
+) -> Calibrator:
+    """A calibrator for these logits or probabilities that is not fitted yet; None: the one recommended for them."""
+    from ..registry import find_method
+    from ..selection import recommend
 
-    name, kind = name or default_method(data.n_classes), data.kind
+    kind = data.kind
+    if name is None:
+        weights = data.weights
+        name = recommend(data.values, data.labels, kind=kind, context=context, sample_weight=weights).name
     calibrator = find_method(name)[1]
     known = calibrator.get_params()
     for parameter in parameters or {}:

@@ -95,7 +95,7 @@ def fit(
         parameters["shrinkage"] = parse(shrinkage)
     with atomic_path(out, force=force) as temporary:
         data = reading.read_to_learn(path, weights=True)
-        calibrator = make(method, data, parameters)
+        calibrator = make(method, data, parameters, context=bool(context))
         name = type(calibrator).__name__
         known = _known(calibrator, find_context(context, data, path, reading.group))
         text = f"Fitting {name} on {data.n_samples:,} x {data.n_classes:,} {data.kind}"

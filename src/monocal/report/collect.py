@@ -32,10 +32,11 @@ from ..plots import (
     rank_parameters,
     reliability_curve,
 )
+from ..selection import method_name
 from .confidence import confidence_change
 from .contents import METRICS, Report, Side
 from .for_whom import ForWhom, for_whom
-from .selection import UNCALIBRATED, MethodComparison, compare_methods, default_methods, method_name
+from .selection import UNCALIBRATED, MethodComparison, compare_methods, default_methods
 from .trial import FOLDS, Trial, as_set
 
 _ROWS_A_BIN = 10  # of the margin: fewer tell nothing
@@ -238,9 +239,9 @@ def _notes(data: LogitsSet) -> list[str]:
 
 
 def _default(cal: LogitsSet) -> Any:
-    from ..registry import default_method, find_method
+    from ..selection import recommend
 
-    return find_method(default_method(cal.n_classes))[1].set_params(input=cal.kind)
+    return recommend(cal.values, cal.labels, kind=cal.kind).calibrator
 
 
 def _given(calibrator: Any, cal: LogitsSet) -> Any:

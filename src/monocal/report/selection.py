@@ -12,7 +12,6 @@ with what the order costs. The rows that choose are the rows that judge, and eve
 
 from __future__ import annotations
 
-import re
 import time
 import warnings
 from collections.abc import Callable, Mapping
@@ -51,6 +50,7 @@ from ..errors import MissingExtraError
 from ..metrics import Evaluation, OrderAudit, PriceOfOrder, evaluate
 from ..metrics.paired import NEGLIGIBLE, Difference, paired_difference
 from ..metrics.price import price_of_rows
+from ..selection import method_name
 from .deadline import TimedTrial
 from .trial import Judged, Trial
 
@@ -362,15 +362,6 @@ def default_methods(kind: str = "logits", n_classes: int = 3, *, networks: bool 
         found.setdefault(method_name(info.cls), made)
     keeps = "preserves_ranking" if two else "preserves_order"
     return dict(sorted(found.items(), key=lambda one: (not getattr(one[1], keeps), complexity(one[1]))))
-
-
-_PEOPLE = ("Bayesian", "Dirichlet")
-
-
-def method_name(kind: type) -> str:
-    """``TemperatureScaling`` as temperature scaling, ``ConditionalMCCT`` as conditional MCCT."""
-    parts = re.findall(r"[A-Z]+(?![a-z])|[A-Z][a-z]+|[0-9]+", kind.__name__)
-    return " ".join(part if part.isupper() or part in _PEOPLE else part.lower() for part in parts)
 
 
 UNCALIBRATED = "uncalibrated"

@@ -1,0 +1,244 @@
+"""Which method to use: one function, asked wherever no method is named.
+
+    two classes                          BinaryMCCT: it keeps the ranking of the rows, and moves the threshold where it belongs
+    three or more                        ConditionalMCCT: it keeps the order of the classes in every row
+    three or more, a class so biased     StructuredMCCT: in rows that predict it another class is the label more often, and no
+      that the order is the obstacle     map that keeps the order gives that class the higher probability
+    groups that differ                   the method above with the groups as its ``context``
+
+The answer depends on the calibration rows alone, on neither other methods nor the time at hand. `monocal fit` without a method,
+`monocal compare`, `monocal report` and `CalibratedClassifier()` therefore lead to the same method on the same rows.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.special import softmax
+from scipy.stats import chi2, norm
+
+from .arrays import to_numpy
+from .calibrators import MCCT, BinaryMCCT, Calibrator, ConditionalMCCT, StructuredMCCT
+from .metrics import Obstacle
+from .metrics.grouping import read_groups
+from .metrics.obstacles import find_obstacles, quoted
+from .metrics.outcomes import Outcomes
+
+_MOST_ROWS, _MOST_NUMBERS = 50_000, 20_000_000  # of larger sets, rows at equal distances are looked at
+_LEVEL = 0.99  # of the statement that the order is the obstacle
+_DIFFER = 0.05  # how often groups that do not differ are said to
+_LEAST_VARIANCE = 1.0  # expected errors and successes of a group; smaller ones are tested together
+
+_PEOPLE = ("Bayesian", "Dirichlet")
+
+
+def method_name(kind: type) -> str:
+    """``TemperatureScaling`` as temperature scaling, ``ConditionalMCCT`` as conditional MCCT."""
+    parts = re.findall(r"[A-Z]+(?![a-z])|[A-Z][a-z]+|[0-9]+", kind.__name__)
+    return " ".join(part if part.isupper() or part in _PEOPLE else part.lower() for part in parts)
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """The method to use, and why.
+
+    Attributes
+    ----------
+    calibrator : Calibrator
+        Not fitted; its ``input`` is the kind of the values.
+    context : bool
+        Whether to fit it with the groups as ``context``.
+    reason : str
+        One or two sentences.
+    obstacles : tuple of Obstacle
+        Predicted classes for which another class is the label more often: why the order has to change.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> from monocal.selection import recommend
+    >>> data = mc.data.synthetic(400, 4)
+    >>> recommend(data.values, data.labels).name
+    'conditional-mcct'
+    """
+
+    calibrator: Calibrator
+    context: bool
+    reason: str
+    obstacles: tuple[Obstacle, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """As sentences name it: conditional MCCT."""
+        return method_name(type(self.calibrator))
+
+    @property
+    def name(self) -> str:
+        """As the command line names it: conditional-mcct."""
+        return self.title.lower().replace(" ", "-")
+
+
+def recommend(
+    values: Any,
+    labels: Any,
+    *,
+    kind: str = "logits",
+    groups: Any = None,
+    context: bool = False,
+    sample_weight: Any = None,
+    class_names: Sequence[str] | None = None,
+) -> Recommendation:
+    """The method for these calibration rows.
+
+    Parameters
+    ----------
+    values : array-like of shape (n, m), or (n,) or (n, 1) of one score
+    labels : array-like of shape (n,)
+        Places of the columns; others, such as -100, are passed over.
+    kind : {"logits", "probabilities", "scores"}
+        What ``values`` are; it becomes the ``input`` of the method.
+    groups : array-like of shape (n,), frame or mapping of columns, optional
+        Groups that may differ. Where they do, ``context`` of the result is true: fit the method with them as its ``context``.
+    context : bool
+        Whether the method is going to be fitted with a context, so that it must take one.
+    sample_weight : array-like of shape (n,), optional
+    class_names : sequence of str, optional
+
+    Returns
+    -------
+    Recommendation
+
+    Notes
+    -----
+    Fit ``calibrator`` and show ``reason`` where it may change the order of the classes (``obstacles`` is not empty).
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> from monocal.selection import recommend
+    >>> data = mc.data.synthetic(2000, 4)
+    >>> recommend(data.values, data.labels).calibrator
+    ConditionalMCCT()
+    >>> recommend(data.values + [4.0, 0, 0, 0], data.labels).title
+    'structured MCCT'
+    >>> recommend(data.values[:, :2], data.labels % 2).name
+    'binary-mcct'
+    """
+    shape = tuple(getattr(values, "shape", None) or np.shape(values))
+    n_classes = shape[1] if len(shape) == 2 and shape[1] > 1 else 2
+    rows = _some_rows(values, labels, sample_weight, n_classes)
+    obstacles: tuple[Obstacle, ...] = ()
+    chosen: Calibrator
+    if n_classes == 2:
+        chosen, reason = BinaryMCCT(), "it keeps the ranking of the rows (AUC) and is made for two classes"
+        if len(np.unique(rows.labels[rows.weight > 0])) < 2 and len(shape) == 2 and shape[1] == 2:
+            chosen, reason = (
+                MCCT(),
+                "all rows are of one class, so that only the order of the two can be kept",
+            )
+    else:
+        obstacles = _obstacles(rows, kind, class_names)
+        chosen, reason = ConditionalMCCT(), "it keeps the order of the classes in every row"
+        if obstacles and context:
+            reason += (
+                f" and takes a context, but it cannot correct every class: {obstacle_in_words(obstacles[0])}"
+            )
+        elif obstacles:
+            chosen = StructuredMCCT()
+            reason = f"the order of the classes is the obstacle: {obstacle_in_words(obstacles[0])}"
+    chosen.set_params(input=kind)
+    takes_context = isinstance(chosen, BinaryMCCT | ConditionalMCCT)
+    differ = False
+    if groups is not None:
+        differ = groups_differ(chosen, rows, read_groups(groups, shape[0]).number[rows.index])
+    if differ and takes_context:
+        reason += "; the groups differ by more than chance, so they are its context"
+    elif differ:
+        reason += "; the groups differ by more than chance, too, but this method takes no context"
+    return Recommendation(chosen, differ and takes_context, f"{reason}.", obstacles)
+
+
+def obstacle_in_words(obstacle: Obstacle) -> str:
+    """Why no map that keeps the order corrects a predicted class."""
+    where, more = f"where it predicts {quoted(obstacle.predicted)}", quoted(obstacle.truth)
+    if obstacle.at_most < 1:
+        where += f" with a confidence of at most {100 * obstacle.at_most:.0f} %"
+        more = f"the class ranked second, mostly {more},"
+    return (
+        f"{where}, {more} is the label more often ({100 * obstacle.truth_share:.0f} % of {obstacle.rows:,} rows against "
+        f"{100 * obstacle.accuracy:.0f} %), and no map that keeps the order can give it the higher probability"
+    )
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Rows that are looked at, as numpy arrays, and their places in the set."""
+
+    values: np.ndarray
+    labels: np.ndarray
+    weight: np.ndarray
+    index: np.ndarray
+
+
+def _some_rows(values: Any, labels: Any, weight: Any, n_classes: int) -> _Rows:
+    y = np.asarray(to_numpy(labels)).reshape(-1)
+    step = max(1, -(-len(y) // min(_MOST_ROWS, max(1, _MOST_NUMBERS // n_classes))))
+    index = np.arange(0, len(y), step)
+    index = index[(y[index] >= 0) & (y[index] < n_classes)]
+    x = np.asarray(to_numpy(values[::step]))[index // step]
+    w = np.ones(len(index)) if weight is None else np.asarray(to_numpy(weight), dtype=np.float64)[index]
+    return _Rows(x, y[index].astype(np.int64), w, index)
+
+
+def _obstacles(rows: _Rows, kind: str, names: Sequence[str] | None) -> tuple[Obstacle, ...]:
+    if not len(rows.labels):
+        return ()
+    probs = rows.values if kind == "probabilities" else softmax(rows.values.astype(np.float64), axis=1)
+    outcomes = Outcomes.of(probs, rows.labels, rows.weight)
+    return find_obstacles(outcomes, names or [str(j) for j in range(probs.shape[1])], 1 - _LEVEL)
+
+
+def groups_differ(method: Calibrator, rows: Any, number: np.ndarray) -> bool:
+    r"""Whether groups are off in different directions, or by different amounts, after ``method`` treats all rows alike.
+
+    With claims p of outcomes a, group g has z_g^2 = (sum a - p)^2 / sum p (1 - p). Groups differ where the sum of z_g^2 is
+    larger than chi-square with as many degrees of freedom as groups allows, or one z_g is larger than all of them allow.
+    For two classes p is P(class 1), and the same is tested of the slope, with weights ``logit p``.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what the method cannot do is said when it is used
+        p = np.asarray(method.fit(rows.values, rows.labels, rows.weight).predict_proba(rows.values))
+    two = p.ndim == 1 or p.shape[1] == 2
+    if two:
+        claim, outcome = (p if p.ndim == 1 else p[:, 1]), rows.labels == 1
+    else:
+        top = p.argmax(axis=1)
+        claim, outcome = p[np.arange(len(p)), top], rows.labels == top
+    claim = np.clip(claim.astype(np.float64), 1e-9, 1 - 1e-9)
+    directions = [np.ones(len(claim))]
+    if two:
+        log_odds = np.log(claim / (1 - claim))
+        directions.append(log_odds - np.average(log_odds, weights=rows.weight))
+    level = _DIFFER / (2 * len(directions))
+    return any(
+        _heterogeneous(rows.weight * d, outcome - claim, claim * (1 - claim), number, level)
+        for d in directions
+    )
+
+
+def _heterogeneous(
+    weight: np.ndarray, excess: np.ndarray, variance: np.ndarray, number: np.ndarray, level: float
+) -> bool:
+    many = np.bincount(number, variance) >= _LEAST_VARIANCE
+    place = np.where(many, np.cumsum(many), 0)[number]  # small groups together are group 0
+    total, spread = np.bincount(place, weight * excess), np.bincount(place, weight**2 * variance)
+    z = (total / np.sqrt(np.where(spread > 0, spread, 1.0)))[spread > 0]
+    if len(z) < 2:
+        return False
+    one = 2 * norm.sf(np.abs(z).max()) * len(z) <= level
+    return bool(one or chi2.sf(z @ z, len(z) - 1) <= level)
