@@ -132,6 +132,21 @@ class Pieces(FieldsOnly):
         known: np.ndarray = self._kept[n_ranks]
         return known
 
+    def by_rank(self, dtype: Any, n_ranks: int) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
+        """Where all rows have the same increments: of each rank the weight, and ``a`` and ``b`` of its drop ``a U + b``.
+
+        Where no weight jumps, ``a`` is None: it is 0 for all.
+        """
+        key = dtype, n_ranks
+        if key not in self._kept:
+            scale, bias = self.in_use.scale_steps[0], self.in_use.bias_steps[0]
+            above = [np.append(np.cumsum(x[:0:-1])[::-1], 0.0) for x in (scale, bias)]
+            tables = (np.cumsum(scale), *above)
+            w, of_height, rest = (np.repeat(x, self.lengths(n_ranks)).astype(dtype) for x in tables)
+            self._kept[key] = w, of_height if self.scales_jump else None, rest
+        known: tuple[np.ndarray, np.ndarray | None, np.ndarray] = self._kept[key]
+        return known
+
     def _tables_of(self, dtype: Any) -> _Tables:
         if dtype not in self._kept:
             steps = np.stack([self.in_use.scale_steps, self.in_use.bias_steps]).astype(dtype)

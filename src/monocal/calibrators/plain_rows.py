@@ -128,37 +128,43 @@ _NEXT_TO_NOTHING = 2.0**-1000
 _MOST_PLACES, _MOST_KEPT = 2**26, 2**19
 
 
-def _parameters(pieces: Pieces, v: np.ndarray, height: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Weights and drops of the pieces, (n, D), or (1, D) where all rows have the same."""
+def _factors(pieces: Pieces, v: np.ndarray) -> np.ndarray | None:
+    """The factors (n, K) of rows; None for the constant 1 alone."""
     factors = pieces.in_use.factors
     if factors is None:
-        return pieces.cumulated(None, height, v)
+        return None
     assert isinstance(factors, RampFactors)
     depths = ArrayDepths(v, None, v[:, -2:-1])
     values = np.empty((len(v), len(factors.statistics)), dtype=v.dtype)
     for k, name in enumerate(factors.statistics):
         values[:, k] = STATISTICS[str(name)](depths)[:, 0]
-    return pieces.cumulated(factors.where_nothing_warns(values), height, v)
+    return np.asarray(factors.where_nothing_warns(values))
 
 
 def _logits(pieces: Pieces, v: np.ndarray, height: np.ndarray) -> np.ndarray:
     """Calibrated logits by rank, in the place of the depths; 0 at the top."""
-    w, drop = _parameters(pieces, v, height)
+    psi = _factors(pieces, v)
     jumps = pieces.starts[1:]
+    few = len(v) <= FEW  # it is faster to look at all ranks
     tied, depth = np.zeros(0, dtype=np.intp), v[:0]
     if len(jumps):
-        few = len(v) <= FEW  # it is faster to look at all ranks
         equal = v[:, 1:] == v[:, :-1] if few else v[:, jumps] == v[:, jumps - 1]
         if equal.any():
             tied = np.flatnonzero((equal[:, jumps - 1] if few else equal).any(axis=1))
             depth = v[tied]
-    lengths = pieces.lengths(v.shape[1])
     g = v
-    g *= _by_rank(w, lengths, v) if pieces.scales_jump else w[:, :1]
-    if len(jumps):
-        g += _by_rank(drop, lengths, v)
+    if psi is None:
+        w, of_height, rest = pieces.by_rank(v.dtype, v.shape[1])
+        g *= w
+        if len(jumps):
+            g += _drop(height, of_height, rest, v)
+    else:
+        by_piece, lengths = pieces.cumulated(psi, height, v), pieces.lengths(v.shape[1])
+        g *= _by_rank(by_piece[0], lengths, v) if pieces.scales_jump else by_piece[0][:, :1]
+        if len(jumps):
+            g += _by_rank(by_piece[1], lengths, v)
     if pieces.scales_jump:
-        np.maximum.accumulate(g[:, ::-1], axis=1, out=g[:, ::-1])
+        _keep_order(g, jumps, few)
     f: np.ndarray = np.subtract(0.0, g, out=g)
     if len(tied):
         some = f[tied]
@@ -167,6 +173,29 @@ def _logits(pieces: Pieces, v: np.ndarray, height: np.ndarray) -> np.ndarray:
             some - some[:, -1:]
         )  # where a jump splits the classes that share the top, that has come down
     return f
+
+
+def _drop(height: np.ndarray, of_height: np.ndarray | None, rest: np.ndarray, v: np.ndarray) -> np.ndarray:
+    """``D`` of each rank, laid out as the depths are."""
+    if of_height is None:
+        return rest
+    if v.flags.c_contiguous:
+        drop = height * of_height
+    else:
+        drop = (height.T * of_height[:, None]).T
+    drop += rest
+    return drop
+
+
+def _keep_order(g: np.ndarray, jumps: np.ndarray, few: bool) -> None:
+    """A running maximum from the top down, in place, of the rows in which rounding has let a class cross a jump."""
+    if few:
+        np.maximum.accumulate(g[:, ::-1], axis=1, out=g[:, ::-1])
+        return
+    crossed = g[:, jumps - 1] < g[:, jumps]
+    if crossed.any():
+        some = np.flatnonzero(crossed.any(axis=1))
+        g[some] = np.maximum.accumulate(g[some, ::-1], axis=1)[:, ::-1]
 
 
 def _by_rank(table: np.ndarray, lengths: np.ndarray, v: np.ndarray) -> np.ndarray:
