@@ -1,7 +1,8 @@
 """Look at the built site as someone does who has no network:  python tools/check_site.py [site]
 
-No page asks for anything from elsewhere, no formula was left as it was written, and (where there is a Chromium) the search finds
-something on pages that are read from the disk, with a silent console.
+No page asks for anything from elsewhere, and no formula was left as it was written. Where there is a Chromium, each of the words
+that a newcomer types is searched on pages that are read from the disk: the first result is the page on it, and the console is
+silent.
 """
 
 from __future__ import annotations
@@ -11,12 +12,36 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from urllib.parse import quote
 
 FROM_ELSEWHERE = re.compile(
     r'<(?:script|img|iframe|source)[^>]+src="https?:|<link[^>]+(?:stylesheet|preload|preconnect)[^>]*href="https?:'
 )
-WORD = "temperature"  # some page will hold it
+# What a newcomer types, and the pages of which one has to come first.
+WORDS = {
+    "imbalanced": ["two-classes"],
+    "class_weight": ["two-classes"],
+    "binary": ["two-classes"],
+    "AUC": ["two-classes", "order"],
+    "SVC": ["two-classes", "scikit-learn"],
+    "Platt": ["two-classes"],
+    "resampling": ["two-classes"],
+    "threshold": ["thresholds"],
+    "F1": ["thresholds"],
+    "overconfident": ["calibration"],
+    "Brier": ["metrics", "calibration"],
+    "CSV": ["files"],
+    "Excel": ["files"],
+    "multilabel": ["many-labels"],
+    "LLM": ["confidence", "language-models"],
+    "confidence": ["confidence"],
+    "ONNX": ["serving"],
+    "sklearn": ["scikit-learn"],
+    "drift": ["monitoring"],
+    "reliability diagram": ["reading-diagrams"],
+}
 
 
 def complaints(site: Path) -> list[str]:
@@ -35,20 +60,36 @@ def complaints(site: Path) -> list[str]:
 
 
 def complaints_of_a_browser(site: Path, chromium: str) -> list[str]:
-    """What is wrong when a page is opened from the disk and searched."""
+    """What is wrong when pages are opened from the disk and searched."""
+    complaints = []
+    with ThreadPoolExecutor(2) as pool:
+        results = pool.map(lambda word: _search(site, chromium, word), WORDS)
+        for (word, pages), (console, first) in zip(WORDS.items(), results, strict=True):
+            complaints += console
+            if first is None:
+                complaints.append(
+                    f"the search finds nothing for {word!r} on pages that are read from the disk"
+                )
+            elif first not in pages:
+                complaints.append(f"the search for {word!r} finds {first} first, not {' or '.join(pages)}")
+    return complaints
+
+
+def _search(site: Path, chromium: str, word: str) -> tuple[list[str], str | None]:
+    """Lines on the console, and the name of the page that is the first result."""
     with tempfile.TemporaryDirectory() as profile:
         run = subprocess.run(
             [
                 chromium, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
                 "--enable-logging=stderr", f"--user-data-dir={profile}", "--window-size=1300,900",
-                "--virtual-time-budget=8000", "--dump-dom", f"{(site / 'index.html').resolve().as_uri()}?q={WORD}",
+                "--virtual-time-budget=8000", "--dump-dom",
+                f"{(site / 'index.html').resolve().as_uri()}?q={quote(word)}",
             ],
             capture_output=True, text=True, timeout=120, check=True,
         )  # fmt: skip
-    found = [line for line in run.stderr.splitlines() if "CONSOLE" in line]
-    if not re.search(r"\d+ matching documents", run.stdout):
-        found.append(f"the search finds nothing for {WORD!r} on pages that are read from the disk")
-    return found
+    console = [line for line in run.stderr.splitlines() if "CONSOLE" in line]
+    first = re.search(r'<a href="[^"]*?([\w-]+)\.html[^"]*" class="md-search-result__link"', run.stdout)
+    return console, first[1] if first else None
 
 
 def main() -> int:
