@@ -19,11 +19,11 @@ import numpy as np
 import monocal as mc
 from command_line import add_logits, parser_of
 from monocal import data, metrics
-from monocal.calibrators import adjustment, conditional, group_scales, ramps
+from monocal.calibrators import conditional, ramps, second_stage_fit
 from monocal.calibrators import cone_calibrator as cone
 from monocal.engines.point import BIAS, SCALE
 
-MODULES = (conditional, cone, ramps, adjustment, group_scales)
+MODULES = (conditional, cone, ramps, second_stage_fit)
 
 FOLDS, DRAWS = 5, 5
 

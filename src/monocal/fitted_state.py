@@ -24,8 +24,7 @@ from typing import Any
 import numpy as np
 
 from .calibrators import Calibrator
-from .calibrators.adjustment import Adjustment
-from .calibrators.group_scales import HIGHEST, LOWEST, GroupScales
+from .calibrators.adjustment import HIGHEST, LOWEST, Adjustment, GroupScales
 from .calibrators.ramps import RampFactors
 from .calibrators.rank_map import RankMap
 from .calibrators.statistics import STATISTICS

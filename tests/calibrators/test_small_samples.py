@@ -120,8 +120,8 @@ def test_the_order_of_rows_does_not_matter_to_cross_validation(shared_logits, n)
 
 
 def test_equal_rows_share_a_fold():
+    from monocal.calibrators.cone_calibrator import FOLDS
     from monocal.calibrators.folds import deal
-    from monocal.calibrators.shrinkage import FOLDS
 
     keys = np.random.default_rng(0).integers(2**63, size=50, dtype=np.uint64)
     for number in range(3):

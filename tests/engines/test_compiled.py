@@ -15,6 +15,7 @@ from threadpoolctl import threadpool_info
 import monocal as mc
 from hostile import assert_order_kept, hard_rows
 from kept_memory import kept_below
+from monocal.calibrators import calibrated_rows
 from monocal.calibrators.rank_map import RankMap
 from monocal.calibrators.statistics import compute_all
 from monocal.core.ranked import rank_rows
@@ -23,7 +24,6 @@ from monocal.engines import compiled
 from monocal.inputs.block import prepare_block
 from monocal.inputs.memory import MemoryRows
 from monocal.inputs.reader import Checked
-from monocal.objective import short
 from monocal.objective.information import information
 
 pytest.importorskip("numba")
@@ -321,7 +321,7 @@ def test_a_loop_is_compiled_once_however_rows_are_dealt_out(rows, monkeypatch):
 
 def test_the_number_of_threads_does_not_choose_rows_of_the_second_stage(rows, monkeypatch):
     """Of very many rows, some are taken in each block, however many blocks a thread reads in one call."""
-    monkeypatch.setattr(short, "_MOST_ROWS", 1000)
+    monkeypatch.setattr(calibrated_rows, "_MOST_ROWS", 1000)
     found = []
     for threads in "1", "3":
         monkeypatch.setenv("OMP_NUM_THREADS", threads)

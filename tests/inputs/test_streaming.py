@@ -10,11 +10,10 @@ import pytest
 from sklearn.base import clone
 
 import monocal as mc
-from monocal.calibrators import conditional
-from monocal.calibrators.adjustment import fit_adjustment
+from monocal.calibrators import calibrated_rows, conditional
+from monocal.calibrators.second_stage_fit import fit_second_stage
 from monocal.data import synthetic
 from monocal.inputs import files
-from monocal.objective import short
 
 CALIBRATORS = [
     mc.MCCT(),
@@ -321,12 +320,12 @@ def test_the_second_stage_keeps_a_bounded_number_of_rows(rows, monkeypatch):
     X, y = rows
     kept = []
 
-    def noted(short_rows, *args, **kwargs):
-        kept.append(len(short_rows))
-        return fit_adjustment(short_rows, *args, **kwargs)
+    def noted(calibrated, *args, **kwargs):
+        kept.append(len(calibrated))
+        return fit_second_stage(calibrated, *args, **kwargs)
 
-    monkeypatch.setattr(conditional, "fit_adjustment", noted)
-    monkeypatch.setattr(short, "_MOST_ROWS", 2000)
+    monkeypatch.setattr(conditional, "fit_second_stage", noted)
+    monkeypatch.setattr(calibrated_rows, "_MOST_ROWS", 2000)
     in_memory = mc.ConditionalMCCT().fit(X, y)
     for size in (300, 1000):
         cal = mc.ConditionalMCCT().fit(

@@ -1,9 +1,9 @@
-"""The second stage: how sure a row is, by the class on its top and by what else is known of it.
+"""The second stage: how sure a row is, by the class on its top and by its context.
 
     f' = W f - A 1[not top],     W = s_class s_column ... (sum_k psi_k c_k) > 0,      A = sum_k psi_k d_k >= 0,
 
 for calibrated logits ``f`` of the first stage, 0 at the top of a row. ``s`` are scales of groups of rows: of those with one class
-on top, and of those with one category of a column (`group_scales`). ``psi`` are the constant 1 and ramps, of the log-odds of the
+on top, and of those with one category of a column. ``psi`` are the constant 1 and ramps, of the log-odds of the
 top class after those scales, and of numbers that are known of the row. ``W`` and ``A`` are constants within a row, so the order
 stands: a larger ``f`` stays larger, and only the top is lifted above the others. Where several classes share the top, no class is
 predicted: the row takes the scale 1 and is not lifted, and it teaches nothing about rows that have a top.
@@ -22,24 +22,62 @@ import numpy as np
 
 from ..arrays import Array, array_namespace, like, to_numpy
 from ..engines import compiled, triton_map
-from ..engines.point import BIAS, SCALE
-from ..inputs.context import NUMBER, ContextReader
-from ..objective.cone import RankCone
-from ..objective.information import information
-from ..objective.short import ShortRows
-from ..solver import Solution, minimize
-from .cone_calibrator import BIAS_EMPHASIS, PSEUDO_ERRORS, SCALE_EMPHASIS
+from ..inputs.context import ContextReader
+from ..solver import Solution
 from .depths import ArrayDepths
 from .fields_only import FieldsOnly
-from .group_scales import GroupScales, group_scales, level_for, spread_of_groups
 from .pieces import FEW
-from .ramps import RampFactors, choose_ramps
+from .ramps import RampFactors
 from .statistics import log_odds
 
-# Chosen by cross-validation on calibration parts (benchmarks/conditional_search.py).
-_SHARE = 0.75  # of the first stage's shrinkage
-# The variance of scales by class where they are wanted, whatever the evidence: they differ by 5 %.
-_WANTED_VARIANCE = 0.05**2
+# Scales of groups stay within these bounds.
+LOWEST, HIGHEST = 0.02, 50.0
+
+
+@dataclass(frozen=True)
+class GroupScales:
+    """The scales of groups and what spoke for them.
+
+    Attributes
+    ----------
+    scales : ndarray of shape (G,)
+    variance : float
+        Of the scales, as the rows suggest it; 0: the groups differ by no more than chance.
+    p_value : float
+        How often chance alone makes groups differ as much.
+    rows : ndarray of shape (G,)
+        Weight of each group.
+    residual : float
+        Largest violation of the optimality conditions, a row of the calibration set.
+    level : float
+        The largest p-value at which scales are used.
+    """
+
+    scales: np.ndarray
+    variance: float
+    p_value: float
+    rows: np.ndarray
+    residual: float
+    level: float
+
+    def of(self, chosen: np.ndarray) -> GroupScales:
+        """Those of the groups where ``chosen`` (G,) is true."""
+        return replace(self, scales=self.scales[chosen], rows=self.rows[chosen])
+
+    def of_rows(self, group: np.ndarray) -> np.ndarray:
+        """Scales (n,) of rows by the number of their group; 1 for -1."""
+        each: np.ndarray = np.append(self.scales, 1.0)[group.astype(np.intp)]
+        return each
+
+    def in_words(self, groups: str) -> str:
+        """What was decided about these groups (in the plural), and why."""
+        if self.variance == 0:
+            return f"one scale for all: scales of {groups} differ by no more than chance"
+        scales = self.scales[self.rows > 0]
+        why = (
+            f"{groups} differ by more than chance" if self.p_value <= self.level else "asked for in any case"
+        )
+        return f"scales from {scales.min():.3g} to {scales.max():.3g}: {why} (p = {self.p_value:.1g})"
 
 
 @dataclass(frozen=True)
@@ -94,8 +132,8 @@ class Adjustment(FieldsOnly):
             scale = xp.where(n_top > 1, scale, like(self.class_scales.scales, n_top)[top_class])
         for i, groups in enumerate(self.column_scales):
             if groups is not None and groups.variance > 0:
-                codes = self._column(context, i).astype(np.intp)
-                scale = scale * like(np.append(groups.scales, 1.0)[codes], n_top)
+                codes = self._column(context, i)
+                scale = scale * like(groups.of_rows(codes), n_top)
         return scale
 
     def weight_and_lift(self, odds: Array, context: np.ndarray | None) -> tuple[Array, Array]:
@@ -110,15 +148,6 @@ class Adjustment(FieldsOnly):
             return both[:, 0, -1], both[:, 1, -1]
         weight, lift = (_mixed(psi, steps) for steps in self.steps)
         return weight, lift
-
-    def log_odds(self, rows: ShortRows) -> np.ndarray:
-        """Log-odds (n,) of the top class of calibrated rows, each with one class on top, after this stage."""
-        context = rows.context if self.column_scales else None
-        scale = to_numpy(self.scales(rows.top_class, np.ones(len(rows)), context))
-        rows = rows.scaled(scale)
-        weight, lift = (to_numpy(x) for x in self.weight_and_lift(rows.log_odds(), context))
-        odds: np.ndarray = rows.scaled(weight).log_odds() + lift
-        return odds
 
     def on_device(self, device: Any, context: np.ndarray | None) -> triton_map.SecondStage:
         """The same for the kernels of a CUDA device: numbers brought over once, and what the context (n, C) gives each row."""
@@ -213,108 +242,3 @@ def _mixed(psi: Array, steps: np.ndarray) -> Array:
     for k in np.flatnonzero(steps[1:]) + 1:
         total = total + psi[:, k] * float(steps[k])
     return total
-
-
-def _p_value(rows: ShortRows, values: np.ndarray, n_knots: int, own_share: float) -> float:
-    """How often chance alone makes scales change as much with a number: those of its quantiles as groups."""
-    levels = np.linspace(0.0, 1.0, n_knots + 2)
-    edges = np.unique(np.quantile(values, levels, weights=rows.weight, method="inverted_cdf"))
-    # A group begins at each edge but the lowest, so that few different values are groups of their own.
-    group = np.searchsorted(edges[1:], values, side="right")
-    return spread_of_groups(rows, group, len(edges), own_share)[1]
-
-
-def fit_adjustment(
-    rows: ShortRows,
-    context: ContextReader | None,
-    n_classes: int,
-    *,
-    by_class: bool | str,
-    n_knots: int,
-    shrinkage: float,
-    prior_rows: float,
-    tol: float,
-    max_iter: int,
-) -> Adjustment | None:
-    """The second stage for calibrated rows; None where no row has one class on top."""
-    rows = rows.of(rows.n_top == 1)
-    if not len(rows):
-        return None
-    scale = np.ones(len(rows))
-    total = float(rows.weight.sum())
-    own_share = prior_rows / (total + prior_rows)
-
-    def grouped(codes: np.ndarray, n_groups: int, **how: Any) -> GroupScales:
-        nonlocal scale
-        found = group_scales(
-            rows.scaled(scale),
-            codes,
-            n_groups,
-            own_share=own_share,
-            tol=tol,
-            **how,
-        )
-        scale = scale * np.append(found.scales, 1.0)[codes.astype(np.intp)]
-        return found
-
-    class_scales = None
-    if by_class:
-        wanted = 0.0 if by_class == "auto" else _WANTED_VARIANCE
-        class_scales = grouped(rows.top_class, n_classes, least_variance=wanted)
-    columns = () if context is None else context.columns
-    column_scales: list[GroupScales | None] = []
-    typical = np.zeros(len(columns))
-    numbers: dict[int, np.ndarray] = {}
-    for i, column in enumerate(columns):
-        values = rows.context[:, i]
-        if column.kind == NUMBER:
-            known = ~np.isnan(values)
-            if known.any():
-                typical[i] = np.quantile(
-                    values[known], 0.5, weights=rows.weight[known], method="inverted_cdf"
-                )
-            numbers[i] = np.where(known, values - typical[i], 0.0)
-            column_scales.append(None)
-        else:
-            column_scales.append(grouped(values, len(column.categories), n_columns=len(columns)))
-    rows = rows.scaled(scale)
-    values = np.stack([rows.log_odds(), *numbers.values()], axis=1)
-    names = ("log_odds", *(columns[i].name for i in numbers))
-    p_values = np.array([_p_value(rows, x, n_knots, own_share) for x in numbers.values()])
-    used = np.append(0, 1 + np.flatnonzero(p_values <= level_for(rows, max(len(columns), 1))))
-    ramps = choose_ramps(values[:, used], rows.weight, n_knots)
-    factors = RampFactors(names, tuple(replace(ramp, statistic=int(used[ramp.statistic])) for ramp in ramps))
-    prepared = rows.rows(values, factors.of_statistics)
-    n_factors, r = factors.n_factors, prepared.n_ranks
-    allowed = np.zeros((2, n_factors, r), dtype=bool)
-    allowed[SCALE, :, 0] = True
-    allowed[BIAS, :, -1] = True
-    emphasis = np.ones((2, n_factors, 1))
-    emphasis[:, 1:] = np.reshape([SCALE_EMPHASIS, BIAS_EMPHASIS], (2, 1, 1))
-    problem = RankCone(
-        prepared,
-        allowed,
-        emphasis=emphasis,
-        unit=information(prepared, 1.0, whole_scales=True).unit(total, PSEUDO_ERRORS),
-        mirrors=factors.mirrors,
-        scale=1.0,
-    )
-    if prior_rows > 0:
-        problem = problem.leaning_on(rows.prior_targets(prepared), own_share)
-    solution = minimize(
-        problem.with_strength(_SHARE * shrinkage, tol),
-        start=problem.start(),
-        tol=tol,
-        gap_tol=100.0 * tol,
-        max_iter=max_iter,
-    )
-    grid = problem.grid(solution.coefficients)
-    return Adjustment(
-        class_scales,
-        tuple(column_scales),
-        typical,
-        factors,
-        grid.sum(axis=2),
-        problem.totals.mean[BIAS, :, 0] / problem.totals.weight,
-        solution,
-    )

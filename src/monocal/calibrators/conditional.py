@@ -36,15 +36,16 @@ from ..inputs.interface import Rows, Source
 from ..inputs.top_k_rows import TopKSource, same_on_all
 from ..inputs.validation import check_number
 from ..objective.cone import RankCone
-from ..objective.short import ShortRows, shorten
-from .adjustment import Adjustment, fit_adjustment
+from .adjustment import Adjustment
+from .calibrated_rows import CalibratedRows
 from .cone_calibrator import BIAS_EMPHASIS, PRIOR_ROWS, SCALE_EMPHASIS, ConeCalibrator, warn_if_unfinished
 from .explanation import Explanation, explain
+from .fit_checks import warn_if_off, what_is_off
 from .fitting import START_ROWS
 from .given_rows import context_rows
-from .off_classes import warn_if_off, what_is_off
 from .ramps import RampFactors, choose_ramps, statistic_functions
 from .rank_map import RankMap
+from .second_stage_fit import adjusted_log_odds, fit_second_stage
 from .statistics import STATISTICS
 from .updating import effective_rows
 
@@ -251,11 +252,7 @@ class ConditionalMCCT(ConeCalibrator):
             raise InputError(
                 "by_class=True needs all logits, but X names the largest only (TopK). Leave it at 'auto', or set it to False."
             )
-        asked, self.by_class = self.by_class, False
-        try:
-            super()._fit_source(source)
-        finally:
-            self.by_class = asked
+        self._fit_without_classes(lambda first: ConeCalibrator._fit_source(first, source))
         self.by_class_ = "left out: rows name their largest logits alone"
         if not same_on_all(self.factors_):
             self.n_features_in_ = source.shape[1]
@@ -270,19 +267,26 @@ class ConditionalMCCT(ConeCalibrator):
         # fitted as if they belonged to all rows.
         if context is not None:  # other columns are refused
             start.context_.codes(context_rows(context, self._laid_out(as_array(X))))
-        first = copy(start)
-        first.adjustment_ = first.context_ = None
-        asked, self.by_class = self.by_class, False
-        try:
-            with part_of_a_fit():
-                super()._checked_fit(X, y, sample_weight, None, first, start_rows)
-        finally:
-            self.by_class = asked
+        old = copy(start)
+        old.adjustment_ = old.context_ = None
+        with part_of_a_fit():
+            self._fit_without_classes(
+                lambda first: ConeCalibrator._checked_fit(first, X, y, sample_weight, None, old, start_rows)
+            )
         self.adjustment_ = start.adjustment_
         if start.adjustment_.class_scales is not None:
             self.by_class_ = f"of the old calibrator: {start.adjustment_.class_scales.in_words('classes')}"
         if context is not None:
             self.context_, self.unseen_ = start.context_, 0
+
+    def _fit_without_classes(self, fit: Callable[[ConditionalMCCT], None]) -> None:
+        """Take over what a copy learns that does not look at the predicted class."""
+        first = copy(self)
+        first.by_class = False
+        fit(first)
+        first.by_class = self.by_class
+        self.__dict__.clear()
+        self.__dict__.update(first.__dict__)
 
     def _keeps_second_stage(
         self, y: Any, sample_weight: Any, context: Any, start: Any, start_rows: float
@@ -347,9 +351,10 @@ class ConditionalMCCT(ConeCalibrator):
         if not (self.by_class or known) or rows.n_ranks < 2:
             return None
         nothing = np.zeros(0, dtype=np.intp)
-        short = shorten(rows, problem.point(self.solution_.coefficients, nothing), problem.prior_scales)
-        found = fit_adjustment(
-            short,
+        point = problem.point(self.solution_.coefficients, nothing)
+        calibrated = CalibratedRows.of(rows, point, problem.prior_scales)
+        found = fit_second_stage(
+            calibrated,
             known,
             rows.n_classes,
             by_class=self.by_class,
@@ -364,15 +369,15 @@ class ConditionalMCCT(ConeCalibrator):
                 "context: in every calibration row several classes share the largest logit, so nothing can be learnt by it."
             )
         if found is not None:
-            self._say_what_is_off(short.of(short.n_top == 1), found, rows.n_classes)
+            self._say_what_is_off(calibrated[calibrated.n_top == 1], found, rows.n_classes)
         if found is not None and known is not None:
             found, self.context_ = found.without_empty(known)
         return found
 
-    def _say_what_is_off(self, rows: ShortRows, found: Adjustment, n_classes: int) -> None:
+    def _say_what_is_off(self, rows: CalibratedRows, found: Adjustment, n_classes: int) -> None:
         """Set `by_class_`, and warn of what both stages leave wrong."""
         by_class = found.class_scales is not None
-        off = what_is_off(rows, found.log_odds(rows), n_classes, by_class=by_class)
+        off = what_is_off(rows, adjusted_log_odds(found, rows), n_classes, by_class=by_class)
         if found.class_scales is not None:
             self.by_class_ = found.class_scales.in_words("classes") + (f"; yet {off}" if off else "")
         warn_if_off(self, off, n_classes)

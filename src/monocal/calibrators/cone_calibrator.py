@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import inspect
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from ..arrays import Array, array_namespace, to_numpy
+from ..engines.block import Block
 from ..engines.point import SCALE
 from ..errors import InputError, spoken, warn
+from ..inputs.gathered import Gathered
 from ..inputs.interface import Rows, Source
 from ..inputs.memory import ArraySource
 from ..inputs.sampling import DOUBLE_BELOW, some_rows
@@ -28,9 +31,9 @@ from ..objective.information import information
 from ..parallel import one_blas_thread
 from ..solver import Solution, minimize
 from .base import Calibrator
-from .off_classes import off_rate, warn_if_off
+from .fit_checks import off_rate, warn_if_off
+from .folds import DEPTHS, deal, fold_keys
 from .rank_map import RankMap
-from .shrinkage import choose_shrinkage
 
 # How far above the infimum a fit may be, in tolerances.
 _GAP = 100.0
@@ -43,8 +46,9 @@ PSEUDO_ERRORS = 30.0
 SCALE_EMPHASIS, BIAS_EMPHASIS = 0.6, 2.0
 # Differences of logits below which a fit means nothing.
 SMALLEST = 1e-6
-# Strengths that cross-validation tries. Below the last the likelihood is all but alone, which a few held-out rows cannot judge.
-_CV_PATH = (100.0, 50.0, 20.0, 10.0, 5.0, 2.0, 1.0, 0.5)
+FOLDS = 5
+# Rows are dealt into folds again until so many have been held out, but at most so often.
+_HELD_OUT, _DEALS = 1000, 4
 
 
 class ConeCalibrator(Calibrator):
@@ -54,7 +58,8 @@ class ConeCalibrator(Calibrator):
     preserves_top1 = True
     _any_array = True
     _streams = True
-    _cv_path: ClassVar[tuple[float, ...]] = _CV_PATH
+    # Strengths that cross-validation tries. Below the last the likelihood is all but alone, which few rows cannot judge.
+    _cv_path: ClassVar[tuple[float, ...]] = (100.0, 50.0, 20.0, 10.0, 5.0, 2.0, 1.0, 0.5)
 
     top_k: int | None = None
     prior_rows: float = 0.0
@@ -163,6 +168,54 @@ class ConeCalibrator(Calibrator):
     def _keeps_argmax(self, logits: Array, method: str) -> bool:
         own = type(self)._probabilities is not ConeCalibrator._probabilities  # a family may add to the map
         return not own and (method != "transform" or self.rank_map_.has_kernels(logits))
+
+
+def _keys_of_block(block: Block) -> Gathered[np.ndarray]:
+    depth = to_numpy(block.rows.depth[:, -1 - DEPTHS : -1])  # descending, the top is last
+    return Gathered((fold_keys(depth[:, ::-1]),))
+
+
+def choose_shrinkage(
+    problem: RankCone, path: Sequence[float], default: float, *, tol: float, max_iter: int
+) -> float:
+    """A strength of the path by cross-validation; it goes from strong to weak, and each fit is the start of the next.
+
+    Where different rows are few, they are dealt into folds several times.
+    """
+    rows = problem.rows
+    keys = np.concatenate(rows.sum(_keys_of_block).parts)
+    different = len(np.unique(keys))
+    folds = min(FOLDS, different)
+    if folds < 2:
+        return default
+    deals = int(np.clip(_HELD_OUT // different, 1, _DEALS))
+    nothing = np.zeros(0, dtype=np.intp)
+    loss = np.zeros((deals * folds, len(path)))
+    share = np.zeros(deals * folds)
+    for i in range(deals * folds):
+        held_out = deal(keys, folds, i // folds) == i % folds
+        train = problem.on_rows(rows.part(~held_out), prior_rows=problem.prior_rows)
+        test = problem.on_rows(rows.part(held_out))
+        start = None
+        for j, strength in enumerate(path):
+            shrunk = train.with_strength(strength, tol)
+            start = minimize(shrunk, tol=max(tol, 1e-5), max_iter=max_iter, start=start).coefficients
+            loss[i, j] = test.evaluate(start, nothing).value
+        share[i] = test.totals.weight
+    return float(path[one_standard_error_rule(loss, share / share.sum(), folds)])
+
+
+def one_standard_error_rule(loss: np.ndarray, share: np.ndarray, n_folds: int) -> int:
+    """The first of several models, the simplest first, that is worse than the best by no more than one standard error.
+
+    ``loss`` (parts, models) is the held-out loss of each, and ``share`` (parts,) the share of the weight that is held out. The
+    difference is taken part by part, so what all models share cancels. Rows that are dealt into folds again are held out again:
+    ``n_folds`` is the number of folds of one deal.
+    """
+    excess = loss - loss[:, [int(np.argmin(share @ loss))]]
+    mean = share @ excess
+    error = np.sqrt(share @ (excess - mean) ** 2 / n_folds)
+    return int(np.argmax(mean <= error))
 
 
 def _scale_of(problem: RankCone) -> float:

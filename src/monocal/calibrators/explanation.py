@@ -18,8 +18,7 @@ import numpy as np
 
 from ..engines.point import SCALE
 from ..inputs.context import ContextReader
-from .adjustment import Adjustment
-from .group_scales import GroupScales
+from .adjustment import Adjustment, GroupScales
 from .ramps import RampFactors
 from .statistics import statistic_name
 

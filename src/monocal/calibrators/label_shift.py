@@ -32,11 +32,11 @@ from ..arrays import to_numpy
 from ..core.contingency import chi_squared
 from ..errors import InputError
 from ..inputs.validation import check_number
-from ..objective.short import squared
 from ..parallel import one_blas_thread
 from ..solver import ConeProblem, Expansion, Solution, minimize
 from .base import Calibrator
 from .binary_mcct import BinaryMCCT
+from .calibrated_rows import squared
 from .cone_calibrator import warn_if_unfinished
 from .portable import MapStep, affine_step
 from .stacked import check_stages

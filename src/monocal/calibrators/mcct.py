@@ -17,7 +17,7 @@ from ..inputs.interface import Rows
 from ..inputs.validation import check_choice, check_number
 from ..objective.cone import RankCone
 from .cone_calibrator import PRIOR_ROWS, ConeCalibrator
-from .published import Published
+from .published import Published, solve_by_slsqp
 from .rank_map import RankMap
 
 
@@ -124,13 +124,11 @@ class MCCT(ConeCalibrator):
         self.rank_map_ = RankMap.from_grid(grid, top_k=self.top_k)
 
     def _solve_slsqp(self, problem: RankCone) -> np.ndarray:
-        from .slsqp import solve
-
         if isinstance(self.shrinkage, str):
             raise InputError("solver='slsqp' needs shrinkage as a number; 'cv' goes with solver='newton'.")
         check_number(self.shrinkage, "shrinkage", least=0)
         shrunk = problem.with_strength(self.shrinkage, self.tol)
-        coefficients, solution = solve(shrunk, inverse=self._inverse, max_iter=self.max_iter)
+        coefficients, solution = solve_by_slsqp(shrunk, inverse=self._inverse, max_iter=self.max_iter)
         self._keep(solution, self.shrinkage)
         return coefficients
 

@@ -23,7 +23,7 @@ from ..arrays import to_numpy
 from ..errors import InputError
 from ..inputs.inputs import elsewhere
 from ..inputs.validation import check_count, check_number, check_weights, ignored_rows, read_numbers
-from ..objective.short import squared
+from .calibrated_rows import squared
 from .folds import row_keys
 
 # With fewer new rows than this, a fit would leave the old map wherever they do not hold it there.

@@ -1,4 +1,4 @@
-"""Calibrated rows cut short (`objective.short`), by a loop in numba, which is needed at once."""
+"""Calibrated rows cut short (`calibrators.calibrated_rows`), by a loop in numba, which is needed at once."""
 
 # mypy: disable-error-code="no-untyped-def, call-arg, misc, assignment"
 

@@ -7,9 +7,8 @@ and run no code of a file.
 from __future__ import annotations
 
 from ..calibrators import ScoreIsotonic, ScoreMap
-from ..calibrators.adjustment import Adjustment
+from ..calibrators.adjustment import Adjustment, GroupScales
 from ..calibrators.binary_mcct import Effect
-from ..calibrators.group_scales import GroupScales
 from ..calibrators.published import Published
 from ..calibrators.ramps import Ramp, RampFactors
 from ..calibrators.rank_map import RankMap

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from scipy.special import betainc
 
-from ..calibrators.off_classes import SHARES, LowRows, least_confident
+from ..calibrators.fit_checks import SHARES, LowRows, least_confident
 from .chance import adjusted
 from .outcomes import Outcomes, bin_totals
 

@@ -20,9 +20,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import betainc, expit, ndtri
 
-from ..arrays import to_numpy
 from ..errors import CalibrationWarning, in_part_of_a_fit, warn
-from ..objective.short import ShortRows, squared
+from .calibrated_rows import CalibratedRows, squared
 
 # The least confident rows that are looked at: so large a share of each class.
 SHARES = (0.125, 0.25, 0.5, 1.0)
@@ -99,7 +98,7 @@ def least_confident(
     count = np.bincount(top, minlength=m)
     place = np.empty(len(top), dtype=np.intp)
     place[order] = np.arange(len(top)) - np.repeat(np.cumsum(count) - count, count)
-    found = []
+    parts = []
     for share in SHARES:
         low = place < share * count[top]
         w, g = np.where(low, weight, 0.0), top
@@ -108,15 +107,15 @@ def least_confident(
         rows, total, firsts, seconds, squares = (
             np.bincount(g, x, m) for x in (low, w, w * first, w * second, low * square)
         )
-        found.append(LowRows(rows, total, firsts, seconds, highest, squares, low))
-    return found
+        parts.append(LowRows(rows, total, firsts, seconds, highest, squares, low))
+    return parts
 
 
 def what_is_off(
-    rows: ShortRows, odds: np.ndarray, n_classes: int, *, by_class: bool
+    rows: CalibratedRows, odds: np.ndarray, n_classes: int, *, by_class: bool
 ) -> OffClass | OffRate | None:
     """What is wrong after a fit, by the final log-odds (n,) of the tops; without ``by_class``, of the rate alone."""
-    p, right = expit(odds), to_numpy(rows.label_depth) == 0
+    p, right = expit(odds), rows.right
     off = _off_class(rows, p, right, n_classes) if by_class else None
     if off is not None or n_classes != 2:
         return off
@@ -143,7 +142,7 @@ def warn_if_off(calibrator: object, off: OffClass | OffRate | None, n_classes: i
         warn(f"{type(calibrator).__name__}: {off}. {advice}", CalibrationWarning)
 
 
-def _off_class(rows: ShortRows, p: np.ndarray, right: np.ndarray, n_classes: int) -> OffClass | None:
+def _off_class(rows: CalibratedRows, p: np.ndarray, right: np.ndarray, n_classes: int) -> OffClass | None:
     """The worst predicted class, by the confidences (n,) and which of them are right."""
     g, w = rows.top_class, rows.weight
     count, total, correct, sure = (
@@ -159,8 +158,7 @@ def _off_class(rows: ShortRows, p: np.ndarray, right: np.ndarray, n_classes: int
     j = int(np.argmax(np.where(some, beyond, -1.0)))
     if beyond[j] > _SMALL_GAP:
         return OffClass(j, int(count[j]), float(sure[j] / total[j]), float(correct[j] / total[j]))
-    second = ~right & (to_numpy(rows.label_depth) == to_numpy(rows.depth[:, -2]))
-    parts = least_confident(g, p, right, second, w, squared(w), n_classes)
+    parts = least_confident(g, p, right, rows.second_right, w, squared(w), n_classes)
     tails = np.stack([part.tail(_CLEAR) for part in parts])
     i, j = (int(x) for x in np.unravel_index(np.argmin(tails), tails.shape))
     if tails[i, j] > _LEVEL / (len(SHARES) * met):

@@ -1,0 +1,344 @@
+"""Rows after a first stage, of which only the highest ranks are kept: what a second stage is fitted on.
+
+    depth_i = f_top - f_i      of the 32 highest ranks
+    rest                       the classes below, as ``count`` classes at one depth:  count exp(-depth) = their mass,
+                               depth = their mean depth under it
+
+A second map ``W f + A 1[top]`` moves a row as a whole, or its top class. Its likelihood then has the right value and slope at
+``W = 1`` wherever the classes of the rest lie, and is exact with at most 32 classes. These few numbers a row are gathered in
+memory wherever the rows live, or stay on their device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ..arrays import (
+    Array,
+    array_namespace,
+    beside,
+    clip_,
+    exp_,
+    like,
+    on_host,
+    to_numpy,
+    to_numpy_together,
+)
+from ..column_sums import sums_along
+from ..core.ranked import Ranked, Rest, Tail
+from ..core.ties import average_ties
+from ..engines.block import Block
+from ..engines.choice import engine_for
+from ..engines.point import Point, from_top, parameters
+from ..engines.tail import tail_moments
+from ..engines.totals import DEPTH, HEIGHT, MASS
+from ..inputs.gathered import Gathered
+from ..inputs.interface import Rows
+from ..inputs.memory import MemoryRows
+from ..inputs.sampling import DOUBLE_BELOW
+from ..parallel import rows_of_size
+
+RANKS = 32
+# The largest number of rows to gather: a fit of them takes about 2 kB a row. Of more rows, one in so many is taken.
+_MOST_ROWS = 2**18
+# Numbers in a block of gathered rows, and numbers of calibrated rows that are worked on at a time.
+_BLOCK, _PART = 2**17, 2**25
+# A depth at which a class has no probability in double precision, and one at which it has none at any scale of a group.
+_NOTHING, _BEYOND = 600.0, 1e6
+
+
+def squared(weight: np.ndarray) -> np.ndarray:
+    """What rows of these weights (n,) add to a variance: the squares. But a row of weight 1/k is a part of a row.
+
+    The other parts may say the same, as where a row was held out k times, so such rows count as their weights.
+    """
+    squares: np.ndarray = weight * np.maximum(weight, 1.0)
+    return squares
+
+
+@dataclass(frozen=True)
+class CalibratedRows:
+    """Calibrated rows in double precision. The first six arrays stay on the device of the rows, the others are in numpy."""
+
+    depth: Array  # (n, R), falling to 0 at the top; infinite where there is no class
+    rest_depth: Array  # (n,)
+    rest_count: Array  # (n,)
+    label_depth: Array  # (n,)
+    prior_depth: Array  # (n,), mean depth under the prior targets
+    prior_top: Array  # (n,), their probability of the top
+    n_top: np.ndarray  # (n,), classes that share the top
+    weight: np.ndarray  # (n,)
+    top_class: np.ndarray  # (n,)
+    context: np.ndarray  # (n, C)
+
+    @classmethod
+    def of(cls, rows: Rows, point: Point, prior_scales: Sequence[tuple[float, float]]) -> CalibratedRows:
+        """Rows calibrated by the parameters of ``point``; ``prior_scales`` as `RankCone` has them."""
+        whole = rows.n_rows * rows.n_classes <= DOUBLE_BELOW
+        step = -(-rows.n_rows // _MOST_ROWS)
+        parts = rows.sum(_of_block, point, prior_scales, whole, step).parts
+        if len(parts) == 1:
+            first: CalibratedRows = parts[0]
+            return first
+
+        def joined(arrays: list[Any]) -> Any:
+            return array_namespace(arrays[0]).concat(arrays, axis=0)
+
+        return cls(*(joined([getattr(part, f.name) for part in parts]) for f in fields(cls)))
+
+    def __len__(self) -> int:
+        return len(self.weight)
+
+    def __getitem__(self, chosen: np.ndarray) -> CalibratedRows:
+        """The rows where ``chosen`` (n,) is true."""
+        if chosen.all():
+            return self
+        index = np.flatnonzero(chosen)
+        there = beside(index, self.depth)
+        parts = (getattr(self, f.name) for f in fields(self))
+        return CalibratedRows(*(x[index if isinstance(x, np.ndarray) else there] for x in parts))
+
+    def scaled(self, scale: np.ndarray | float) -> CalibratedRows:
+        """The same rows with all logits multiplied by a number, or by one for each row, (n,)."""
+        each = self._each(scale)
+        return replace(
+            self,
+            depth=self.depth * each,
+            rest_depth=self.rest_depth * each[:, 0],
+            label_depth=self.label_depth * each[:, 0],
+            prior_depth=self.prior_depth * each[:, 0],
+        )
+
+    def _each(self, scale: np.ndarray | float) -> Array:
+        """Scales (n or 1, 1) in the library of the depths."""
+        return like(np.reshape(np.asarray(scale, dtype=np.float64), (-1, 1)), self.depth)
+
+    @property
+    def right(self) -> np.ndarray:
+        """Whether the label is on top, (n,)."""
+        return to_numpy(self.label_depth == 0)
+
+    @property
+    def second_right(self) -> np.ndarray:
+        """Whether the label is the class ranked second, (n,)."""
+        return to_numpy((self.label_depth == self.depth[:, -2]) & (self.label_depth > 0))
+
+    def moments(self, scale: np.ndarray | float, prior_share: float) -> tuple[np.ndarray, np.ndarray]:
+        """Slope and curvature of each row's negative log-likelihood in its scale, (n,) each.
+
+        The label gives a share to the prior targets, as in `RankCone`.
+        """
+        xp = array_namespace(self.depth)
+        v, each = self._finite, self._each(scale)
+        with np.errstate(under="ignore"):
+            p = exp_(v * -each)
+            rest = self.rest_count * xp.exp(-self.rest_depth * each[:, 0])
+            total = sums_along(p) + rest
+            p *= v
+            mean = (sums_along(p) + rest * self.rest_depth) / total
+            p *= v
+            square = (sums_along(p) + rest * self.rest_depth**2) / total
+        target = (1.0 - prior_share) * self.label_depth + prior_share * self.prior_depth
+        slope, curvature = to_numpy_together([target - mean, xp.clip(square - mean**2, min=0.0)])
+        return slope, curvature
+
+    @cached_property
+    def _finite(self) -> Array:
+        """Depths (n, R), and where there is no class one at which it has no probability at any scale."""
+        return array_namespace(self.depth).minimum(self.depth, 0 * self.rest_depth[:, None] + _BEYOND)
+
+    def log_odds(self) -> np.ndarray:
+        """Logarithm of the odds of the top class, (n,)."""
+        xp = array_namespace(self.depth)
+        second = xp.where(xp.isinf(self.depth[:, -2]), 0 * self.rest_depth, self.depth[:, -2])
+        with np.errstate(under="ignore", divide="ignore"):
+            others = sums_along(exp_(second[:, None] - self.depth[:, :-1]))
+            others = others + self.rest_count * xp.exp(xp.clip(second - self.rest_depth, max=0.0))
+        return to_numpy(xp.where(others > 0, second - xp.log(xp.clip(others, min=1e-300)), 0 * second))
+
+    def nll(self, weight: np.ndarray | float = 1.0, lift: np.ndarray | float = 0.0) -> np.ndarray:
+        """Negative log-likelihood (n,) with all logits times ``weight`` (n,) and the top ``lift`` (n,) above the others."""
+        rows = self.scaled(weight)
+        odds = rows.log_odds() + lift
+        label = to_numpy(rows.label_depth) + np.where(self.right, 0.0, lift)
+        nll: np.ndarray = label + np.logaddexp(0.0, -odds)
+        return nll
+
+    def prior_targets(self, rows: MemoryRows) -> np.ndarray:
+        """The prior targets of `RankCone.leaning_on`, with all that is below the top at the lowest rank.
+
+        No row may share its top among several classes, as in `for_solver`.
+        """
+        xp = array_namespace(self.depth)
+        share = xp.concat([xp.astype(block.factors, xp.float64) for block in rows.blocks])
+        share *= like(self.weight / self.weight.sum(), self.depth)[:, None]
+        height = xp.concat([xp.astype(block.rows.height, xp.float64) for block in rows.blocks])
+        parts = [self.prior_depth]
+        for q in (1.0 - self.prior_top, self.prior_top):
+            parts += [height * q, q]
+        depth, *rest = to_numpy(share.T @ xp.stack(parts, axis=1)).T
+        targets = np.zeros((3, share.shape[1], rows.n_ranks))
+        targets[DEPTH, :, 0] = depth
+        (targets[HEIGHT, :, 0], targets[MASS, :, 0], targets[HEIGHT, :, -1], targets[MASS, :, -1]) = rest
+        return targets
+
+    def for_solver(self, statistics: np.ndarray, factors: Callable[[Array], Array]) -> MemoryRows:
+        """Rows for the solver, with factors computed from their statistics (n, S). Each must have one class on top.
+
+        On a device in single precision, which its kernels take; but the number of a rest may be larger than that holds.
+        """
+        xp = array_namespace(self.depth)
+        valid = ~xp.isinf(self.depth)
+        masked = not bool(xp.all(valid))
+        height = xp.max(xp.where(valid, self.depth, 0 * self.rest_depth[:, None]), axis=1)
+        depth = xp.where(valid, self.depth, 2.0 * height[:, None] + 1.0) if masked else self.depth
+        rest = Rest(xp.maximum(self.rest_depth, height), self.rest_count)
+        label_depth, weight = self.label_depth, like(self.weight, self.depth)
+        if isinstance(depth, np.ndarray):
+            depth = np.asfortranarray(depth)  # rank by rank, as its engine wants them
+        else:
+            single = [xp.astype(x, xp.float32) for x in (depth, height, label_depth, weight)]
+            depth, height, label_depth, weight = single
+        has_rest = bool(xp.any(self.rest_count > 0))
+        r = depth.shape[1]
+        # A label below the top may be at any rank but the top: nothing begins between.
+        rank = xp.astype(label_depth == 0, xp.int64) * (r - 1)
+        nothing = xp.zeros_like(rank)
+        ranked = Ranked(
+            depth=depth,
+            height=height,
+            top=xp.zeros_like(height)[:, None],
+            valid=valid if masked else None,
+            tail=Tail(None, nothing, False, rest) if has_rest else None,
+            n_classes=r + (1 if has_rest else 0),
+            tied=np.append(False, to_numpy(xp.any(depth[:, 1:] == depth[:, :-1], axis=0))),
+        )
+        values = like(statistics, depth)
+        block = Block(engine_for(depth), ranked, weight, label_depth, rank, nothing + 1, nothing + 1, values)
+        return MemoryRows(_for_the_cache(block) if on_host(depth) else [block]).with_factors(factors)
+
+
+def _for_the_cache(block: Block) -> list[Block]:
+    """The same rows in blocks of which a core's cache holds several arrays, rank by rank as the engine reads them."""
+    size = rows_of_size(_BLOCK, block.rows.depth.shape[1])
+    ends = np.append(np.arange(size, block.n_rows, size), block.n_rows)
+    parts = block.split(ends)
+    return [replace(b, rows=replace(b.rows, depth=np.asfortranarray(b.rows.depth))) for b in parts]
+
+
+def _of_block(
+    block: Block, point: Point, prior_scales: Sequence[tuple[float, float]], whole: bool, step: int
+) -> Gathered[CalibratedRows]:
+    """One row in ``step``; by the engine's own loop where it has one and rows are so many that precision does not matter."""
+    block = block.every(step) if step > 1 else block
+    n, r = block.rows.depth.shape
+    kept = r if whole else min(RANKS, r)
+    cut = None if whole else block.engine.shorten(block, point, kept, prior_scales)
+    if cut is not None:
+        arrays = cut.depth, cut.mass, cut.first, cut.label, cut.own_depth, cut.own_top
+        return Gathered((_summarised(block, cut.n_top, *arrays),))
+    size = max(1, _PART // r)
+    parts = (block[i : i + size] if size < n else block for i in range(0, n, size))
+    return Gathered(tuple(_by_arrays(part, point, prior_scales, kept) for part in parts))
+
+
+def _by_arrays(
+    block: Block, point: Point, prior_scales: Sequence[tuple[float, float]], kept: int
+) -> CalibratedRows:
+    """The same in double precision, for rows of every kind; prior targets are of the ``kept`` highest ranks, as in the loop."""
+    rows, tail = block.rows, block.rows.tail
+    xp = array_namespace(rows.depth)
+    n_factors = 1 if block.factors is None else block.factors.shape[1]
+    v = xp.astype(rows.depth, xp.float64, copy=False)
+    with np.errstate(under="ignore"):
+        f = from_top(block, point, v)
+        shift = xp.zeros_like(f[:, -1:])
+        if average_ties(f, rows, point.jumps):  # a tied top has come down to the mean of its group
+            shift = xp.asarray(f[:, -1:], copy=True)
+        weights, base = parameters(block, point, v, lowest=True)
+        lowest = sum(-w[:, 0] for w in weights), base[:, 0] - shift[:, 0]
+
+        def below(moments: Sequence[Array]) -> Array:
+            """Mass times calibrated depth in the lowest piece, from mass and mass times depth."""
+            mass, first = moments[:2]
+            return lowest[0] * first - lowest[1] * mass
+
+        depth = shift - f
+        if rows.valid is not None:
+            depth = xp.where(rows.valid, depth, xp.inf + 0 * depth)
+        mass, first = xp.zeros_like(depth[:, 0]), xp.zeros_like(depth[:, 0])
+        n_top = at_top = xp.sum(xp.astype(rows.depth == 0, xp.int64), axis=1)
+        label = xp.take_along_axis(depth, xp.astype(block.label_rank, xp.int64)[:, None], axis=1)[:, 0]
+        if tail is not None:
+            f = xp.astype(f - shift, rows.depth.dtype, copy=False)
+            moments = tail_moments(block, point, f, xp.astype(shift, f.dtype), 2)
+            mass, first = moments[0], below(moments)
+            n_top = n_top + xp.where(rows.height == 0, xp.astype(tail.ties, xp.int64), 0 * n_top)
+            in_tail = lowest[0] * block.label_depth - lowest[1]
+            label = xp.where(block.label_depth > rows.height, in_tail, label)
+        prior_depth = prior_top = xp.zeros_like(mass)
+        finite = depth if rows.valid is None else xp.where(rows.valid, depth, xp.zeros_like(depth))
+        for share, scale in prior_scales:
+            e = exp_(v[:, -kept:] * -scale)
+            if rows.valid is not None:
+                e *= xp.astype(rows.valid[:, -kept:], e.dtype)
+            total, drop = sums_along(e), sums_along(finite[:, -kept:] * e)
+            if tail is not None:
+                plain = Point.of_scale((n_factors, v.shape[1]), scale)
+                moments = tail_moments(block, plain, from_top(block, plain, rows.depth), None, 2)
+                total, drop = total + moments[0], drop + below(moments)
+            prior_depth = prior_depth + share * drop / total
+            prior_top = prior_top + share * at_top / total
+    arrays = [depth, mass, first, label, prior_depth, prior_top]
+    if on_host(depth):
+        arrays = [to_numpy(x) for x in arrays]
+    arrays = [array_namespace(x).astype(x, array_namespace(x).float64) for x in arrays]
+    return _summarised(block, to_numpy(n_top), *arrays)
+
+
+def _summarised(
+    block: Block,
+    n_top: np.ndarray,
+    depth: Array,
+    mass: Array,
+    first: Array,
+    label: Array,
+    prior_depth: Array,
+    prior_top: Array,
+) -> CalibratedRows:
+    """The highest ranks as they are, all others as a rest; ``mass`` and ``first`` are of what lies below ``depth`` already."""
+    xp = array_namespace(depth)
+    with np.errstate(divide="ignore", invalid="ignore", under="ignore"):
+        if depth.shape[1] > RANKS:
+            lower = depth[:, :-RANKS]
+            e = xp.exp(-lower)
+            mass = mass + xp.sum(e, axis=1)
+            first = first + xp.sum(xp.where(xp.isinf(lower), 0 * e, e * lower), axis=1)
+            depth = depth[:, -RANKS:]
+        none = 0 * mass
+        mean = xp.where(mass > 0, first / mass, none)
+        some = (mass > 0) & (mean < _NOTHING)
+        count = xp.where(some, mass * xp.exp(xp.where(some, mean, none)), none)
+    n = len(n_top)
+    return CalibratedRows(
+        _not_negative_(depth),
+        xp.where(some, xp.clip(mean, min=0.0), none),
+        count,
+        _not_negative_(label),
+        _not_negative_(prior_depth),
+        prior_top,
+        n_top,
+        to_numpy(block.weight).astype(np.float64),
+        np.full(n, -1) if block.top_class is None else block.top_class,
+        np.zeros((n, 0)) if block.context is None else block.context,
+    )
+
+
+def _not_negative_(x: Array) -> Array:
+    """Depths without what rounding has left below 0, laid out as they were."""
+    return clip_(x, 0.0, np.inf) + 0.0
