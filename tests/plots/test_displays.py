@@ -125,7 +125,7 @@ def test_legends_are_off_the_data_and_panels_off_each_other(fitted, pyplot, numb
 def test_markers_at_the_edge_are_whole(pyplot):
     display = ReliabilityDisplay.from_predictions([0] * 20, [[1.0, 0.0]] * 20).plot()
     (edge,) = (line for line in display.ax_[0].lines if line.get_marker() == "o")
-    assert edge.get_xydata().tolist() == [[1.0, 1.0]]
+    assert edge.get_xydata().tolist() == [[0.0, 0.0]]  # P(class 1), which is never the label
     assert not edge.get_clip_on()
 
 
@@ -135,7 +135,7 @@ def test_bins_of_a_few_rows_do_not_bend_the_line(pyplot):
     ax = display.ax_[0]
     assert len(marked(ax)) == 2
     line = next(line for line in ax.lines if line.get_linestyle() == "-" and line.get_marker() == "None")
-    assert line.get_xydata()[:, 0].tolist() == pytest.approx([0.95])
+    assert line.get_xydata()[:, 0].tolist() == pytest.approx([0.05])  # P(class 1)
 
 
 def test_several_predictors_over_one_another(fitted, pyplot):
@@ -275,7 +275,7 @@ def test_risk_against_coverage(fitted, pyplot):
     for several in ({"before": ts, "other": cal}, {"after": ts}, {"model": ts, "a": cal}):
         own, other = (one.from_estimator(several, x, y) for one in (RiskCoverageDisplay, ReliabilityDisplay))
         colours = [line.get_color() for line in own.plot().ax_.lines[:-1]]
-        assert colours == list(other._colours().values())
+        assert colours == list(other.colours().values())
     for named in (
         RiskCoverageDisplay.from_estimator(cal, x, y, name="mine"),
         RiskCoverageDisplay.from_predictions(y, cal.predict_proba(x), name="mine"),
@@ -325,7 +325,7 @@ def test_tick_labels_of_a_small_margin_diagram_do_not_touch(fitted, pyplot):
 
 def test_axes_say_what_they_show_with_units(fitted, pyplot):
     from monocal.calibrators.statistics import STATISTICS
-    from monocal.plots.ranks import _IN_WORDS
+    from monocal.plots.rank_map import _IN_WORDS
 
     data, ts, cal = fitted
     assert set(_IN_WORDS) == set(STATISTICS)
@@ -341,3 +341,69 @@ def test_axes_say_what_they_show_with_units(fitted, pyplot):
     assert (one.ax_[0].get_ylabel(), one.histogram_ax_[0].get_xlabel()) == ("accuracy", "confidence")
     assert other.ax_[0].get_ylabel() == "frequency of the class"
     assert other.histogram_ax_[0].get_xlabel() == "probability of the class"
+
+
+def test_one_column_of_scores_and_labels_in_words(pyplot):
+    rng = np.random.default_rng(0)
+    p = rng.random(400)
+    y = (rng.random(400) < p).astype(int)
+    expected = ReliabilityDisplay.from_predictions(y, np.stack([1 - p, p], axis=1)).curves["model"]
+    words = np.array(["no", "yes"])[y]
+    for display in (
+        ReliabilityDisplay(p, y),
+        ReliabilityDisplay(p[:, None], words),
+        ReliabilityDisplay.from_predictions(words, p),
+        ReliabilityDisplay.from_predictions(2 * y - 1, p),
+    ):
+        np.testing.assert_array_equal(display.curves["model"].accuracy, expected.accuracy)
+    assert expected.mean_confidence == pytest.approx(p.mean())
+    drawn = ReliabilityDisplay(p, words).plot()
+    assert drawn.ax_[0].get_ylabel() == "frequency of class 1"
+    for other in (RiskCoverageDisplay, MarginDisplay):
+        assert list(other.from_predictions(words, p).curves) == ["model"]
+    model = LogisticRegression().fit(p[:, None], words)
+    assert list(ReliabilityDisplay.from_estimator(model, p[:, None], words).curves) == ["model"]
+    with pytest.raises(errors.InputError):
+        ReliabilityDisplay(p, words[:10])
+
+
+def test_the_interval_of_a_calibrated_probability_is_drawn(fitted, pyplot):
+    data = mc.data.synthetic(600, 2, seed=4)
+    score = data.values[:, 1] - data.values[:, 0]
+    cal = mc.BinaryMCCT().fit(score, data.labels)
+    display = ReliabilityDisplay.from_estimator(cal, score, data.labels, interval=True)
+    assert list(display.curves) == ["before", "after"]
+    p, low, high = display.intervals["after"]
+    assert (low <= p).all()
+    assert (p <= high).all()
+    ax = display.plot().ax_[1]
+    assert any(c.get_label() == "interval of P(class 1)" for c in ax.collections)
+    with pytest.raises(errors.InputError, match="predict_interval"):
+        ReliabilityDisplay.from_estimator(fitted[1], fitted[0].values, fitted[0].labels, interval=True)
+
+
+def test_colours_of_before_and_after_are_the_same_in_every_display(fitted, pyplot):
+    from monocal.plots.display import AFTER, BEFORE
+
+    for display in [*displays(fitted)[:2], displays(fitted)[5]]:
+        assert display.colours() == {"before": BEFORE, "after": AFTER}
+        colours = {line.get_color() for ax in np.atleast_1d(display.plot().ax_) for line in ax.lines}
+        assert {BEFORE, AFTER} <= colours
+
+
+def test_a_display_as_svg_for_a_page(fitted, pyplot):
+    from monocal.plots.svg import to_svg
+
+    display = displays(fitted)[0]
+    svg = to_svg(display, "Reliability <before & after>", overlay=True)
+    assert svg.startswith("<svg ")
+    assert svg.endswith("</svg>\n") or svg.endswith("</svg>")
+    assert "&lt;before &amp; after&gt;" in svg
+    assert "http" not in svg
+    assert "confidence</text>" in svg  # text stays text
+    for name in ("before", "after", "ink"):
+        assert f"var(--{name}, #" in svg
+    bins = sum((curve.weight > 0).sum() for curve in display.curves.values())
+    assert svg.count("<title>") == bins
+    assert "mean confidence" in svg
+    assert to_svg(display, "Reliability <before & after>", overlay=True) == svg

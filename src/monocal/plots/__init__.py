@@ -4,15 +4,18 @@ A display stores its values when made (`from_estimator`, `from_predictions`) and
 new figure or the caller's axes. Nothing is shown, and no setting of matplotlib is changed.
 """
 
-from .comparison import ComparisonDisplay
 from .curves import CalibrationCurve, Stretch, margin_curve, margins, reliability_curve
 from .groups import GroupCurves, GroupDisplay, group_curves
-from .margin import MarginDisplay
-from .over_time import MonitorDisplay
-from .parameters import EffectCurve, RankParameters, effect_curve, rank_parameters
-from .ranks import EffectDisplay, RankParametersDisplay
-from .reliability import ReliabilityDisplay
-from .selective import RiskCoverageDisplay
+from .rank_map import (
+    EffectCurve,
+    EffectDisplay,
+    RankParameters,
+    RankParametersDisplay,
+    effect_curve,
+    rank_parameters,
+)
+from .reliability import MarginDisplay, ReliabilityDisplay
+from .scores import ComparisonDisplay, MonitorDisplay, RiskCoverageDisplay
 from .smooth_curve import SmoothCurve, smooth_reliability_curve
 
 __all__ = [

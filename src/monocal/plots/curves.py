@@ -148,17 +148,17 @@ class CalibrationCurve:
         the same side (inside the band, though: too few rows to tell alone).
         """
         side = np.sign(np.nan_to_num(self.gap))
-        found: list[tuple[int, Stretch]] = []
+        runs: list[tuple[int, Stretch]] = []
         for k in np.flatnonzero(self.outside).tolist():
-            if found:
-                first, run = found[-1]
+            if runs:
+                first, run = runs[-1]
                 between = side[first:k][self.weight[first:k] > 0]
                 alike = 0.5 <= abs(self.gap[k] / run.gap) <= 2.0
                 if alike and (between == side[k]).all():
-                    found[-1] = (first, self._stretch(first, k))
+                    runs[-1] = (first, self._stretch(first, k))
                     continue
-            found.append((k, self._stretch(k, k)))
-        return tuple(run for _, run in found)
+            runs.append((k, self._stretch(k, k)))
+        return tuple(run for _, run in runs)
 
     def _stretch(self, first: int, final: int) -> Stretch:
         bins = slice(first, final + 1)

@@ -1,4 +1,4 @@
-"""For whom a model is calibrated, as a picture: over-confidence of each group with its interval, the worst at the top.
+"""Groups as a picture: over-confidence of each group with its interval, the worst at the top.
 
 The numbers are those of `monocal.evaluate` with ``groups=``, and a `CalibrationCurve` for every group. Before and after
 calibration the rows stay in the groups they have after it, so both show the same rows.
@@ -17,12 +17,10 @@ from ..inputs.validation import check_count, check_fraction
 from ..metrics import BinSums, GroupEvaluation
 from ..metrics.groups import class_names_of, evaluate_groups, grouping_of
 from ..metrics.outcomes import Outcomes
+from ..metrics.units import count, percent, points
 from ..metrics.within import GROUP_BINS, group_sums
-from ._axes import AFTER, BEFORE, LINE, panels, tidy, widest
-from ._predictors import before_probabilities
 from .curves import CalibrationCurve
-
-_SHOWN_NAME = 28
+from .display import LINE, Display, by_name, labels_of, panels, predicted, shortened, tidy, tip, widest
 
 
 @dataclass(frozen=True)
@@ -54,15 +52,9 @@ class GroupCurves:
         return {name: self.after[name] for name in self.evaluation.names[:count]}
 
     def title(self, name: str) -> str:
-        """The name, the rows, and the ECE beside what chance alone would show."""
+        """The name, the rows, and the ECE with what chance alone would show."""
         group = self.evaluation[name]
-        return f"{_shortened(name)}, {group.rows:,} rows\nECE {100 * group.ece:.1f} %, by chance {100 * group.floor:.1f} %"
-
-
-def _shortened(name: str) -> str:
-    """A name that fits beside a picture, with no sign that matplotlib would read as mathematics."""
-    line = " ".join(name.split()).replace("$", r"\$")
-    return line if len(line) <= _SHOWN_NAME else line[: _SHOWN_NAME - 1] + "…"
+        return f"{shortened(name)}, {group.rows:,} rows\nECE {100 * group.ece:.1f} %, by chance {100 * group.floor:.1f} %"
 
 
 def group_curves(
@@ -106,20 +98,22 @@ def group_curves(
     ['0', '1', '2']
     """
     n_bins, level = check_count(n_bins, "n_bins"), check_fraction(level, "level")
-    rows = Outcomes.of(y_prob, y_true, sample_weight, names=("y_prob", "y_true"))
+    y_true, parts = by_name(y_true, y_prob, before, None)
+    *earlier_probs, probs = parts.values()
+    rows = Outcomes.of(probs, y_true, sample_weight, names=("y_prob", "y_true"))
     names = class_names_of(class_names, rows.n_classes)
     grouping = grouping_of(rows, groups, names)
     options: dict[str, Any] = {"n_bins": n_bins, "level": level, "seed": seed}
     evaluation = evaluate_groups(rows, groups, class_names=names, **options)
 
-    def curves(some: Outcomes) -> dict[str, CalibrationCurve]:
-        sums = group_sums(some, some.weight, grouping.number, len(grouping.names), n_bins)
+    def curves(side: Outcomes) -> dict[str, CalibrationCurve]:
+        sums = group_sums(side, side.weight, grouping.number, len(grouping.names), n_bins)
         place = {name: k for k, name in enumerate(grouping.names)}
         return {name: CalibrationCurve.of(_row(sums, place[name]), level) for name in evaluation.names}
 
-    if before is None:
+    if not earlier_probs:
         return GroupCurves(curves(rows), {}, evaluation)
-    earlier = Outcomes.of(before, y_true, sample_weight, names=("before", "y_true"))
+    earlier = Outcomes.of(earlier_probs[0], y_true, sample_weight, names=("before", "y_true"))
     shape, other = rows.probs.array.shape, earlier.probs.array.shape
     if other != shape:
         raise InputError(f"before: expected the shape of y_prob, {shape}, got {other}.")
@@ -133,7 +127,7 @@ def _row(sums: BinSums, k: int) -> BinSums:
     return BinSums(sums.edges, sums.weight[k], sums.weight_squared[k], sums.confidence[k], sums.correct[k])
 
 
-class GroupDisplay:
+class GroupDisplay(Display[GroupEvaluation]):
     """Over-confidence of each group with its interval, the worst at the top; filled where it is off beyond chance.
 
     Parameters
@@ -158,22 +152,22 @@ class GroupDisplay:
     ['before', 'after']
     """
 
-    figure_: Any
-    ax_: Any
-
     def __init__(self, evaluations: dict[str, GroupEvaluation], max_groups: int = 25):
-        if not evaluations:
-            raise InputError("evaluations: expected at least one, by name")
-        self.evaluations = evaluations
+        super().__init__(evaluations)
         self.max_groups = check_count(max_groups, "max_groups")
+
+    @property
+    def evaluations(self) -> dict[str, GroupEvaluation]:
+        """By name."""
+        return self.curves
 
     @classmethod
     def from_estimator(
         cls, estimator: Any, X: Any, y: Any, groups: Any = "predicted", **options: Any
     ) -> GroupDisplay:
         """From a fitted calibrator (before and after it) or any fitted classifier with ``predict_proba``."""
-        before = before_probabilities(estimator, X)
-        return cls.from_predictions(y, estimator.predict_proba(X), groups, before=before, **options)
+        y_prob, before = predicted(estimator, X, None)
+        return cls.from_predictions(labels_of(estimator, y), y_prob, groups, before=before, **options)
 
     @classmethod
     def from_predictions(
@@ -184,48 +178,28 @@ class GroupDisplay:
         *,
         before: Any = None,
         max_groups: int = 25,
-        level: float = 0.95,
-        sample_weight: Any = None,
-        class_names: Sequence[str] | None = None,
-        seed: int | None = 0,
+        **options: Any,
     ) -> GroupDisplay:
-        """From labels (n,), probabilities (n, m) and groups as in `monocal.evaluate`."""
-        found = group_curves(
-            y_true,
-            y_prob,
-            groups,
-            before=before,
-            level=level,
-            sample_weight=sample_weight,
-            class_names=class_names,
-            seed=seed,
-        )
-        if found.evaluation_before is None:
-            return cls({"model": found.evaluation}, max_groups)
-        return cls({"before": found.evaluation_before, "after": found.evaluation}, max_groups)
+        """From labels (n,), probabilities (n, m) and groups; ``options`` are those of `group_curves`."""
+        curves = group_curves(y_true, y_prob, groups, before=before, **options)
+        if curves.evaluation_before is None:
+            return cls({"model": curves.evaluation}, max_groups)
+        return cls({"before": curves.evaluation_before, "after": curves.evaluation}, max_groups)
 
     def plot(self, ax: Any = None, **kwargs: Any) -> GroupDisplay:
         """Draw into a new figure or into ``ax``; keyword arguments go to the marks."""
         final = next(reversed(self.evaluations.values()))
-        names = final.names[: self.max_groups]
+        names = [name for name in final.names if all(name in one.names for one in self.evaluations.values())]
+        names = names[: self.max_groups]
         self.figure_, [[self.ax_]] = panels(ax, 1, (1.0,), (6.4, 1.6 + 0.3 * len(names)))
         self.ax_.axvline(0, color=LINE, linewidth=1)
         spread = 0.3 if len(self.evaluations) > 1 else 0.0
+        colours = self.colours()
         for number, (title, evaluation) in enumerate(self.evaluations.items()):
-            colour = BEFORE if title == "before" else AFTER
-            place = {name: k for k, name in enumerate(evaluation.names)}
-            there = np.array([place[name] for name in names])
+            there = np.array([evaluation.names.index(name) for name in names], dtype=int)
             height = np.arange(len(names)) + spread * (number - (len(self.evaluations) - 1) / 2)
-            low, value, high = (
-                100 * x[there] for x in (evaluation.low, evaluation.over_confidence, evaluation.high)
-            )
-            self.ax_.hlines(height, low, high, color=colour, linewidth=1.2)
-            for off, face in ((True, colour), (False, "white")):
-                some = evaluation.off[there] == off
-                label = f"{title}, {'off beyond chance' if off else 'no more than chance'}"
-                style = {"color": colour, "markerfacecolor": face, "label": label, **kwargs}
-                self.ax_.plot(value[some], height[some], "o", **style)
-        self.ax_.set_yticks(np.arange(len(names)), [f"{_shortened(n)} ({final[n].rows:,})" for n in names])
+            self._marks(title, evaluation, there, height, colours[title], kwargs)
+        self.ax_.set_yticks(np.arange(len(names)), [f"{shortened(n)} ({final[n].rows:,})" for n in names])
         self.ax_.set(ylim=(len(names) - 0.5, -0.5), xlabel="under-confident  ←  points  →  over-confident")
         handles, labels = self.ax_.get_legend_handles_labels()
         drawn = [k for k, handle in enumerate(handles) if len(handle.get_xdata())]
@@ -238,7 +212,34 @@ class GroupDisplay:
             "loc": "lower left",
             "bbox_to_anchor": (0, 1),
         }
-        room = self.ax_.get_window_extent().width
-        widest(lambda n: self.ax_.legend(*shown, ncols=n, **style), len(drawn), room, self.figure_)
+        width = self.ax_.get_window_extent().width
+        widest(lambda n: self.ax_.legend(*shown, ncols=n, **style), len(drawn), width, self.figure_)
         tidy(self.ax_)
         return self
+
+    def _marks(
+        self,
+        title: str,
+        evaluation: GroupEvaluation,
+        there: np.ndarray,
+        height: np.ndarray,
+        colour: str,
+        kwargs: dict[str, Any],
+    ) -> None:
+        low, value, high = (
+            100 * x[there] for x in (evaluation.low, evaluation.over_confidence, evaluation.high)
+        )
+        self.ax_.hlines(height, low, high, color=colour, linewidth=1.2)
+        for off, face in ((True, colour), (False, "white")):
+            shown = evaluation.off[there] == off
+            texts = [_in_words(title, evaluation[int(k)]) for k in there[shown]]
+            label = f"{title}, {'off beyond chance' if off else 'no more than chance'}"
+            style = {"color": colour, "markerfacecolor": face, "label": label, "gid": tip(texts), **kwargs}
+            self.ax_.plot(value[shown], height[shown], "o", **style)
+
+
+def _in_words(title: str, group: Any) -> str:
+    gap = group.over_confidence
+    side = f"{'over' if gap > 0 else 'under'}-confident by {points(gap)}"
+    chance = "more than chance" if group.off else "no more than chance"
+    return f"{group.name}, {title}: {count(group.rows)} rows, right in {percent(group.accuracy)},\n{side}, {chance}"

@@ -1,7 +1,7 @@
-"""Reliability diagrams: accuracy against confidence, the band of perfect calibration, the histogram.
+"""Reliability diagrams: accuracy against confidence, the band of perfect calibration, the histogram; and the error by margin.
 
 A point in its grey box is what a perfectly calibrated model would show; below the diagonal the model claims too much. Filled
-points lie outside their box: more than chance explains.
+points lie outside their box: more than chance explains. Two classes show P(class 1) against the frequency of class 1.
 """
 
 from __future__ import annotations
@@ -13,29 +13,45 @@ import numpy as np
 
 from ..errors import InputError
 from ..inputs.validation import check_count
+from ..metrics.units import count, percent
 from ..metrics.within import GROUP_BINS
-from ._axes import AFTER, BAND, BEFORE, LINE, legend, panels, points, tidy
-from ._predictors import CurvesDisplay, by_name, predicted
-from .curves import CalibrationCurve, reliability_curve
+from .curves import CalibrationCurve, margin_curve, margins, reliability_curve
+from .display import (
+    AFTER,
+    BAND,
+    BEFORE,
+    LINE,
+    Display,
+    by_name,
+    is_calibrator,
+    legend,
+    panels,
+    points,
+    tidy,
+)
 from .groups import GroupCurves, group_curves
 from .smooth_curve import SmoothCurve, smooth_reliability_curve
 
 _FEW = 5  # rows
+_NODES = 200  # of an interval that is drawn
 
 
-class ReliabilityDisplay(CurvesDisplay[CalibrationCurve]):
-    """Reliability diagrams side by side or over one another, each with its confidence histogram.
+class ReliabilityDisplay(Display[CalibrationCurve]):
+    """Reliability diagrams side by side or over one another, each with its histogram.
 
     Parameters
     ----------
-    curves : dict of str to CalibrationCurve
-        By title; see `reliability_curve`.
+    curves : dict of str to CalibrationCurve, or (n,) array of P(class 1)
+        By title; see `reliability_curve`. An array has its labels as the second argument, as in
+        ``ReliabilityDisplay(p, y)``.
     smooth : dict of str to SmoothCurve, optional
         Curves without bins, drawn in place of the lines between bins; see `smooth_reliability_curve`.
     by_group : GroupCurves, optional
         Where rows are in groups: ``curves`` are then those of the groups, the worst first.
     of_classes : bool
         Whether each curve is that of one class: its probability against how often it is the label.
+    intervals : dict of str to (p, low, high), optional
+        Intervals of calibrated probabilities, drawn as a band around the diagonal.
 
     Attributes
     ----------
@@ -57,37 +73,53 @@ class ReliabilityDisplay(CurvesDisplay[CalibrationCurve]):
     >>> display = ReliabilityDisplay.from_estimator(both, data.values, data.labels, strategy="quantile")
     >>> list(display.curves)
     ['TS', 'MCCT']
+    >>> list(ReliabilityDisplay([0.1, 0.7, 0.4], ["no", "yes", "no"]).curves)
+    ['model']
     """
 
     def __init__(
         self,
-        curves: dict[str, CalibrationCurve],
-        smooth: dict[str, SmoothCurve] | None = None,
+        curves: Any,
+        smooth: Any = None,
         by_group: GroupCurves | None = None,
         of_classes: bool = False,
+        intervals: dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]] | None = None,
     ):
+        if not isinstance(curves, Mapping):
+            self.__dict__.update(self.from_predictions(smooth, curves).__dict__)
+            return
         super().__init__(curves)
-        self.smooth = smooth
+        self.smooth: dict[str, SmoothCurve] | None = smooth
         self.by_group = by_group
         self.of_classes = of_classes
-
-    @property
-    def _axes(self) -> tuple[str, str]:
-        """What is claimed, and what is kept of it."""
-        if self.of_classes:
-            return "probability of the class", "frequency of the class"
-        return "confidence", "accuracy"
+        self.intervals = intervals or {}
 
     @classmethod
     def from_estimator(
-        cls, estimator: Any, X: Any, y: Any, *, name: str | None = None, **options: Any
+        cls,
+        estimator: Any,
+        X: Any,
+        y: Any,
+        *,
+        name: str | None = None,
+        interval: bool = False,
+        **options: Any,
     ) -> ReliabilityDisplay:
-        """From a fitted calibrator (before and after it), any fitted classifier with ``predict_proba``, or several by name.
-
-        ``options`` are those of `from_predictions`.
-        """
-        y_prob, before = predicted(estimator, X, name)
-        return cls.from_predictions(y, y_prob, before=before, name=name, **options)
+        """As in all displays; ``interval`` draws the ``predict_interval`` of an estimator that has one."""
+        display = super().from_estimator(estimator, X, y, name=name, **options)
+        if interval:
+            if not hasattr(estimator, "predict_interval"):
+                raise InputError(
+                    f"interval: {type(estimator).__name__} has no predict_interval; BinaryMCCT has."
+                )
+            p, low, high = (
+                np.asarray(a) for a in (estimator.predict_proba(X), *estimator.predict_interval(X))
+            )
+            p = p[:, 1] if p.ndim == 2 else p
+            order = np.argsort(p, kind="stable")
+            at = order[np.unique(np.linspace(0, len(p) - 1, _NODES).round().astype(int))]
+            display.intervals = {list(display.curves)[-1]: (p[at], low[at], high[at])}
+        return display
 
     @classmethod
     def from_predictions(
@@ -107,22 +139,22 @@ class ReliabilityDisplay(CurvesDisplay[CalibrationCurve]):
         max_groups: int = 6,
         class_names: Sequence[str] | None = None,
     ) -> ReliabilityDisplay:
-        """From labels (n,) and probabilities (n, m), and those before calibration if given.
+        """From labels and probabilities, and those before calibration if there are any.
 
         Parameters
         ----------
         y_true : (n,) array
-        y_prob : (n, m) array, or mapping of names to such arrays
+        y_prob : (n, m) or (n,) array, or mapping of names to such arrays
             Of several predictors each has its curve.
-        before : (n, m) array, optional
+        before : array as ``y_prob``, optional
         name : str, optional
-            Title of the one curve there is.
+            Title of a single curve.
         n_bins : int, optional
             Default: 15, and 5 in groups.
         strategy, level, sample_weight
             As in `reliability_curve`.
         classes : sequence of int, optional
-            A curve for the probability of each of these classes, instead of that of the top class.
+            A curve for the probability of each of these classes, instead of that of the top class. Of two columns: class 1.
         smooth : bool
             Add a curve without bins.
         groups : (n,) array-like, or "predicted", optional
@@ -134,37 +166,41 @@ class ReliabilityDisplay(CurvesDisplay[CalibrationCurve]):
         if groups is not None:
             if isinstance(y_prob, Mapping) or classes is not None or smooth or strategy != "uniform":
                 raise InputError("groups: expected one predictor, with neither classes, smooth nor quantiles")
-            by_group = group_curves(
-                y_true,
-                y_prob,
-                groups,
-                before=before,
-                n_bins=GROUP_BINS if n_bins is None else n_bins,
-                level=level,
-                sample_weight=sample_weight,
-                class_names=class_names,
-            )
+            same: dict[str, Any] = {
+                "level": level,
+                "sample_weight": sample_weight,
+                "class_names": class_names,
+            }
+            bins = GROUP_BINS if n_bins is None else n_bins
+            by_group = group_curves(y_true, y_prob, groups, before=before, n_bins=bins, **same)
             return cls(by_group.first(check_count(max_groups, "max_groups")), by_group=by_group)
-        n_bins = 15 if n_bins is None else n_bins
-        parts = by_name(y_prob, before, name)
-        asked: list[tuple[str, Any, int | None]] = [(title, probs, None) for title, probs in parts.items()]
+        y_true, parts = by_name(y_true, y_prob, before, name)
+        two = classes is None and all(np.shape(probs)[-1] == 2 for probs in parts.values())
+        asked: list[tuple[str, Any, int | None]]
+        asked = [(title, probs, 1 if two else None) for title, probs in parts.items()]
         if classes is not None:
             asked = [
                 (f"class {c}" if len(parts) == 1 else f"{title}, class {c}", probs, c)
                 for title, probs in parts.items()
                 for c in classes
             ]
-        same: dict[str, Any] = {"level": level, "sample_weight": sample_weight}
-        curves = {
-            title: reliability_curve(probs, y_true, n_bins=n_bins, strategy=strategy, label=c, **same)
-            for title, probs, c in asked
-        }
-        lines = None
-        if smooth:
-            lines = {
-                title: smooth_reliability_curve(probs, y_true, label=c, **same) for title, probs, c in asked
-            }
-        return cls(curves, lines, of_classes=classes is not None)
+        same = {"level": level, "sample_weight": sample_weight}
+        bins = 15 if n_bins is None else n_bins
+        curves, lines = {}, {}
+        for title, probs, c in asked:
+            curves[title] = reliability_curve(probs, y_true, n_bins=bins, strategy=strategy, label=c, **same)
+            if smooth:
+                lines[title] = smooth_reliability_curve(probs, y_true, label=c, **same)
+        return cls(curves, lines or None, of_classes=two or classes is not None)
+
+    @property
+    def _axes(self) -> tuple[str, str]:
+        """What is claimed, and what is kept of it."""
+        if not self.of_classes:
+            return "confidence", "accuracy"
+        if any("class" in name for name in self.curves):
+            return "probability of the class", "frequency of the class"
+        return "P(class 1)", "frequency of class 1"
 
     def plot(
         self, ax: Any = None, *, overlay: bool | None = None, histogram: bool = True, **kwargs: Any
@@ -194,7 +230,7 @@ class ReliabilityDisplay(CurvesDisplay[CalibrationCurve]):
         for unused in (*tops[len(diagrams) :], *bottoms[len(diagrams) :]):
             unused.set_visible(False)
         tops, bottoms = tops[: len(diagrams)], bottoms[: len(diagrams)]
-        colours = self._colours() if self.by_group is None else dict.fromkeys(self.curves, AFTER)
+        colours = self.colours() if self.by_group is None else dict.fromkeys(self.curves, AFTER)
         for names, top, bottom in zip(diagrams, tops, bottoms, strict=True):
             top.plot([0, 1], [0, 1], color=LINE, linewidth=1, linestyle="--", zorder=1)
             for name in names:
@@ -223,18 +259,17 @@ class ReliabilityDisplay(CurvesDisplay[CalibrationCurve]):
         filled = curve.weight > 0
         x, y, out = curve.confidence[filled], curve.accuracy[filled], curve.outside[filled]
         if alone:  # boxes over one another could not be told apart
-            ax.bar(
-                curve.edges[:-1],
-                curve.high - curve.low,
-                np.diff(curve.edges),
-                bottom=curve.low,
-                align="edge",
-                color=BAND,
-                alpha=0.3,
-                label=f"perfectly calibrated, {100 * curve.level:g} %",
-            )
-        label = None if alone else f"{name}: ECE {100 * curve.ece:.2f} %"
-        style = {"color": colour, "linewidth": 1.2, "label": label, **kwargs}
+            label = f"perfectly calibrated, {100 * curve.level:g} %"
+            style: dict[str, Any] = {
+                "bottom": curve.low,
+                "align": "edge",
+                "color": BAND,
+                "alpha": 0.3,
+                "label": label,
+            }
+            ax.bar(curve.edges[:-1], curve.high - curve.low, np.diff(curve.edges), **style)
+        named = None if alone else f"{name}: ECE {100 * curve.ece:.2f} %"
+        style = {"color": colour, "linewidth": 1.2, "label": named, **kwargs}
         few = curve.weight[filled] < _FEW  # their accuracy is next to nothing: they stay off the line
         if self.smooth is None:
             ax.plot(x[~few], y[~few], **style)
@@ -242,9 +277,15 @@ class ReliabilityDisplay(CurvesDisplay[CalibrationCurve]):
             line = self.smooth[name]
             ax.fill_between(line.confidence, line.low, line.high, color=colour, alpha=0.18, linewidth=0)
             ax.plot(line.confidence, line.accuracy, **style)
-        label = "outside the band" if alone else None
-        points(ax, x[~few], y[~few], out[~few], colour, label, markersize=5)
-        points(ax, x[few], y[few], out[few], colour, markersize=3, alpha=0.45)
+        if name in self.intervals:
+            p, low, high = self.intervals[name]
+            ax.fill_between(
+                p, low, high, color=colour, alpha=0.18, linewidth=0, label="interval of P(class 1)"
+            )
+        outside = "outside the band" if alone else None
+        tips = np.array([f"{name}, {text}" for text in bins_in_words(curve, self._axes)], dtype=object)
+        points(ax, x[~few], y[~few], out[~few], colour, outside, tips[~few], markersize=5)
+        points(ax, x[few], y[few], out[few], colour, None, tips[few], markersize=3, alpha=0.45)
 
     def _histogram(self, ax: Any, names: list[str], colours: dict[str, str], first: bool) -> None:
         """Share of the rows; where bins differ in width, by width, or every quantile would be as tall as the others."""
@@ -253,12 +294,8 @@ class ReliabilityDisplay(CurvesDisplay[CalibrationCurve]):
         for name, width in zip(names, wide, strict=True):
             curve = self.curves[name]
             share = 100 * curve.weight / curve.weight.sum() / (1.0 if even else 100 * np.maximum(width, 1e-9))
-            style = {
-                "color": colours[name],
-                "fill": len(names) == 1,
-                "edgecolor": "white" if len(names) == 1 else None,
-            }
-            ax.stairs(share, curve.edges, **{k: v for k, v in style.items() if v is not None})
+            style = {"fill": True, "edgecolor": "white"} if len(names) == 1 else {"fill": False}
+            ax.stairs(share, curve.edges, color=colours[name], **style)
         label = "share of rows, %" if even else "rows, % per 0.01"
         ax.set(xlim=(0, 1), xlabel=self._axes[0], ylabel=label if first else "")
         if even:
@@ -273,3 +310,97 @@ def _behind(ax: Any, curve: CalibrationCurve) -> None:
     filled = curve.weight > 0
     style = {"color": BEFORE, "alpha": 0.5, "zorder": 1, "label": "before"}
     ax.plot(curve.confidence[filled], curve.accuracy[filled], ".-", **style)
+
+
+def bins_in_words(curve: CalibrationCurve, axes: tuple[str, str] = ("confidence", "accuracy")) -> list[str]:
+    """What each bin that has rows holds."""
+    return [
+        f"{axes[0]} {curve.edges[k]:.3g} to {curve.edges[k + 1]:.3g}: {count(curve.weight[k])} rows,\n"
+        f"mean {axes[0]} {percent(curve.confidence[k])}, {axes[1]} {percent(curve.accuracy[k])},\n"
+        f"{'outside' if curve.outside[k] else 'inside'} the band {percent(curve.low[k])} to {percent(curve.high[k])}"
+        for k in np.flatnonzero(curve.weight > 0)
+    ]
+
+
+class MarginDisplay(Display[CalibrationCurve]):
+    """Calibration error against the margin: confidence minus accuracy in bins with as many rows each.
+
+    Parameters
+    ----------
+    curves : dict of str to CalibrationCurve
+        By name, over the same bins; see `margin_curve`.
+
+    Attributes
+    ----------
+    ax_ : Axes
+    figure_ : Figure
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> data = mc.data.synthetic(1000, 10)
+    >>> cal = mc.ConditionalMCCT(n_knots=3).fit(data.values, data.labels)
+    >>> display = mc.MarginDisplay.from_estimator(cal, data.values, data.labels, n_bins=5)
+    >>> list(display.curves), len(display.curves["after"].gap)
+    (['before', 'after'], 5)
+    >>> display.plot().ax_.get_ylabel()
+    'over-confidence, points'
+    """
+
+    @classmethod
+    def from_estimator(
+        cls, estimator: Any, X: Any, y: Any, *, name: str | None = None, **options: Any
+    ) -> MarginDisplay:
+        """As in all displays; the margin is that of the input of a calibrator, or of the first of several."""
+        one = next(iter(estimator.values())) if isinstance(estimator, Mapping) else estimator
+        if is_calibrator(one) and len(np.shape(X)) == 2 and np.shape(X)[1] > 1:
+            options = {"margin": margins(X, input=one.input), **options}
+        return super().from_estimator(estimator, X, y, name=name, **options)
+
+    @classmethod
+    def from_predictions(
+        cls,
+        y_true: Any,
+        y_prob: Any,
+        *,
+        before: Any = None,
+        name: str | None = None,
+        margin: Any = None,
+        n_bins: int = 15,
+        level: float = 0.95,
+        sample_weight: Any = None,
+    ) -> MarginDisplay:
+        """From labels and probabilities, or several by name; rows are binned by their margin before calibration."""
+        y_true, parts = by_name(y_true, y_prob, before, name)
+        if margin is None:
+            margin = margins(next(iter(parts.values())))
+        same: dict[str, Any] = {"n_bins": n_bins, "level": level, "sample_weight": sample_weight}
+        return cls({title: margin_curve(probs, y_true, margin, **same) for title, probs in parts.items()})
+
+    def plot(self, ax: Any = None, **kwargs: Any) -> MarginDisplay:
+        """Draw into a new figure or into ``ax``; keyword arguments go to the lines."""
+        self.figure_, [[self.ax_]] = panels(ax, 1, (1.0,), (6.4, 3.8))
+        first = next(iter(self.curves.values()))
+        slots = np.arange(len(first.weight))
+        for name, colour in self.colours().items():
+            curve = self.curves[name]
+            band = np.stack([curve.confidence - curve.high, curve.confidence - curve.low])
+            self.ax_.fill_between(slots, *(100 * band), color=colour, alpha=0.15, linewidth=0)
+            style = {"color": colour, "linewidth": 1.2, "label": name, **kwargs}
+            self.ax_.plot(slots, 100 * curve.gap, **style)
+            tips = [
+                f"{name}, margin {curve.edges[k]:.3g} to {curve.edges[k + 1]:.3g}: {count(curve.weight[k])} rows,\n"
+                f"claims {percent(curve.confidence[k])}, right in {percent(curve.accuracy[k])}"
+                for k in slots
+            ]
+            points(self.ax_, slots, 100 * curve.gap, curve.outside, colour, None, tips, markersize=5)
+        self.ax_.axhline(0, color=LINE, linewidth=1)
+        self.ax_.set(xlabel="margin, logits (equal-mass bins)", ylabel="over-confidence, points")
+        wide = self.ax_.get_window_extent().width / self.figure_.dpi  # inches: a label every half of one
+        step = max(1, -(-len(slots) // max(2, int(2 * wide))))
+        self.ax_.set_xticks(
+            (np.arange(len(first.edges)) - 0.5)[::step], [f"{e:.2g}" for e in first.edges[::step]]
+        )
+        legend(ax, self.figure_, self.ax_)
+        tidy(self.ax_)
+        return self

@@ -99,35 +99,32 @@ def smooth_reliability_curve(
     rows = Outcomes.of(probs, labels, sample_weight)
     c, y = claims(rows, label)
     w = rows.weight / rows.weight.sum()
-    error = smooth_ece_of_grid(_residuals(rows, c, y), float(rows.weight.sum()))
+    residuals = residual_grid(replace(rows, confidence=c, correct=y), rows.weight)
+    error = smooth_ece_of_grid(residuals, float(rows.weight.sum()))
     width = max(error, _NARROWEST)
     t = np.linspace(0, 1, _NODES)
     mass, right = np.zeros((2, _NODES))
     squares = np.zeros((2, _NODES))  # sums of w^2 K^2 and of w^2 K^2 y, which is that of y^2
-    for some in (slice(k, k + _ROWS) for k in range(0, len(c), _ROWS)):
-        kernel = _kernel(t, c[some], width)
-        mass += w[some] @ kernel
-        right += (w * y)[some] @ kernel
-        squares[0] += (w**2)[some] @ kernel**2
-        squares[1] += (w**2 * y)[some] @ kernel**2
+    for part in (slice(k, k + _ROWS) for k in range(0, len(c), _ROWS)):
+        kernel = _kernel(t, c[part], width)
+        mass += w[part] @ kernel
+        right += (w * y)[part] @ kernel
+        squares[0] += (w**2)[part] @ kernel**2
+        squares[1] += (w**2 * y)[part] @ kernel**2
     seen = (t >= c.min() - width / 2) & (t <= c.max() + width / 2) & (mass > 0)
     accuracy = right[seen] / mass[seen]
     square = squares[1][seen] * (1 - 2 * accuracy) + squares[0][seen] * accuracy**2
-    room = z * np.sqrt(np.maximum(square, 0.0)) / mass[seen]
+    half = z * np.sqrt(np.maximum(square, 0.0)) / mass[seen]
     return SmoothCurve(
         t[seen],
         accuracy,
-        np.maximum(accuracy - room, 0.0),
-        np.minimum(accuracy + room, 1.0),
+        np.maximum(accuracy - half, 0.0),
+        np.minimum(accuracy + half, 1.0),
         mass[seen],
         error,
         width,
         level,
     )
-
-
-def _residuals(rows: Outcomes, c: Floats, y: Floats) -> Floats:
-    return residual_grid(replace(rows, confidence=c, correct=y), rows.weight)
 
 
 def _kernel(t: Floats, c: Floats, width: float) -> Floats:

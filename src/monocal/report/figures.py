@@ -6,7 +6,7 @@ import numpy as np
 
 from ..metrics.units import count, counted, number, percent, points
 from ..plots import CalibrationCurve, EffectCurve, RankParameters
-from ..plots.ranks import alike
+from ..plots.rank_map import _alike as alike
 from .confidence import ConfidenceChange
 from .markup import Markup
 from .svg import Chart, drawing, padded, tick_labels, ticks

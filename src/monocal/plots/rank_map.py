@@ -1,4 +1,4 @@
-"""What a fitted rank map does, as numbers: weight and bias by rank, and how both move with a statistic of the sample.
+"""What a fitted rank map does, as numbers and pictures: weight and bias by rank, and how both move with a statistic of the row.
 
     f_(i) = w_i u_(i) + b_i,       w, b constant from some rank down
 
@@ -19,9 +19,19 @@ from ..arrays import to_numpy
 from ..errors import InputError
 from ..metrics.outcomes import Floats, bin_index
 from .curves import finite, quantile_edges
+from .display import AFTER, LINE, SERIES, legend, panels, tidy
 
 _SPREAD = (0.1, 0.9)
 _MOST_ROWS = 20_000  # enough for means and deciles of a picture
+_LOG_FROM = 20  # classes
+# Statistics as labels of an axis, with their units.
+_IN_WORDS = {
+    "margin": "margin, logits",
+    "mean_gap": "gap to the mean, logits",
+    "spread": "spread, logits",
+    "entropy": "entropy, nats",
+    "log_odds": "log-odds of the top class",
+}
 
 
 @dataclass(frozen=True)
@@ -272,3 +282,131 @@ def _by_row(calibrator: Any, X: Any) -> tuple[Floats, Floats, Any]:
         np.cumsum(psi @ steps, axis=1) for steps in (rank_map.scale_steps, rank_map.bias_steps)
     )
     return weights, biases - biases[:, :1], rows
+
+
+class _WeightsAndBiases:
+    """Two panels: weights on the left, biases on the right."""
+
+    figure_: Any
+    ax_: Any
+
+    def _panels(self, ax: Any, xlabel: str) -> list[Any]:
+        self.figure_, [axes] = panels(ax, 2, (1.0,), (4.4, 3.6))
+        for panel, name in zip(
+            axes, ("weight, times the logit", "bias, logits above the lowest rank"), strict=True
+        ):
+            panel.set(xlabel=xlabel, ylabel=name)
+            tidy(panel)
+        self.ax_ = np.array(axes)
+        return axes
+
+
+class RankParametersDisplay(_WeightsAndBiases):
+    """Weights and biases by rank, the top rank on the left.
+
+    Parameters
+    ----------
+    parameters : RankParameters
+
+    Attributes
+    ----------
+    ax_ : ndarray of two Axes
+        Weights and biases.
+    figure_ : Figure
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> data = mc.data.synthetic(1000, 10)
+    >>> cal = mc.ConditionalMCCT(n_knots=3).fit(data.values, data.labels)
+    >>> display = mc.RankParametersDisplay.from_estimator(cal, data.values)
+    >>> display.plot().ax_[0].get_xlabel()
+    'rank from the top'
+    """
+
+    def __init__(self, parameters: RankParameters):
+        self.parameters = parameters
+
+    @classmethod
+    def from_estimator(cls, estimator: Any, X: Any = None) -> RankParametersDisplay:
+        """From a fitted calibrator, with rows to take means over where its parameters depend on the sample."""
+        return cls(rank_parameters(estimator, X))
+
+    def plot(self, ax: Any = None, **kwargs: Any) -> RankParametersDisplay:
+        """Draw into a new figure, or into the space of ``ax``; keyword arguments go to the lines."""
+        axes, p = self._panels(ax, "rank from the top"), self.parameters
+        parts = ((p.weight, p.weight_range), (p.bias, p.bias_range))
+        for panel, (values, spread) in zip(axes, parts, strict=True):
+            if p.constant_from <= p.n_classes:
+                style = {"color": LINE, "alpha": 0.08, "linewidth": 0}
+                label = f"the same from rank {p.constant_from} down"
+                panel.axvspan(p.constant_from - 0.5, p.n_classes + 0.5, label=label, **style)
+            if spread is not None:
+                style = {"color": AFTER, "alpha": 0.2, "step": "mid", "linewidth": 0}
+                panel.fill_between(p.rank, *spread, label="middle 80 % of the rows", **style)
+            panel.step(p.rank, values, where="mid", **{"color": AFTER, **kwargs})
+            panel.plot(p.rank[:10], values[:10], "s", color=AFTER, markersize=3, clip_on=False)
+            if p.n_classes > _LOG_FROM:
+                panel.set_xscale("log")
+            panel.set_xlim(0.5 if p.n_classes <= _LOG_FROM else 0.9, p.n_classes + 0.5)
+        legend(ax, self.figure_, axes[0])
+        return self
+
+
+class EffectDisplay(_WeightsAndBiases):
+    """Weights and biases of the top ranks against a statistic of the sample.
+
+    Parameters
+    ----------
+    effect : EffectCurve
+
+    Attributes
+    ----------
+    ax_ : ndarray of two Axes
+    figure_ : Figure
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> data = mc.data.synthetic(1000, 10)
+    >>> cal = mc.ConditionalMCCT(n_knots=3).fit(data.values, data.labels)
+    >>> display = mc.EffectDisplay.from_estimator(cal, data.values, "entropy")
+    >>> display.plot().ax_[0].get_xlabel()
+    'entropy, nats'
+    """
+
+    def __init__(self, effect: EffectCurve):
+        self.effect = effect
+
+    @classmethod
+    def from_estimator(
+        cls, estimator: Any, X: Any, statistic: str | Callable[[Any], Any] = "margin", **options: Any
+    ) -> EffectDisplay:
+        """From a fitted calibrator and rows to look at; ``options`` are those of `effect_curve`."""
+        return cls(effect_curve(estimator, X, statistic, **options))
+
+    def plot(self, ax: Any = None, **kwargs: Any) -> EffectDisplay:
+        """Draw into a new figure, or into the space of ``ax``; ranks that coincide share a line and its name.
+
+        Keyword arguments go to the lines.
+        """
+        e = self.effect
+        axes = self._panels(ax, _IN_WORDS.get(e.statistic, e.statistic.replace("_", " ")))
+        for panel, values, spread in zip(
+            axes, (e.weight, e.bias), (e.weight_range, e.bias_range), strict=True
+        ):
+            for i, group in enumerate(_alike(values)):
+                colour = SERIES[i % len(SERIES)]
+                ranks = ", ".join(str(e.ranks[j]) for j in group)
+                label = f"rank{'s' if len(group) > 1 else ''} {ranks} from the top"
+                panel.fill_between(e.x, *spread[:, group[0]], color=colour, alpha=0.15, linewidth=0)
+                panel.plot(e.x, values[group[0]], **{"color": colour, "label": label, **kwargs})
+        legend(ax, self.figure_, axes[1])
+        return self
+
+
+def _alike(values: np.ndarray) -> list[list[int]]:
+    """Rows of (R, B) that are equal, as lists of their places."""
+    _, first, place = np.unique(values, axis=0, return_index=True, return_inverse=True)
+    groups = [np.flatnonzero(place.reshape(-1) == k).tolist() for k in range(len(first))]
+    return sorted(groups)
