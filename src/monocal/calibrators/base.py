@@ -1,31 +1,69 @@
-"""What every calibrator is: checked logits in, calibrated logits or probabilities out, in the caller's own form.
+"""What every calibrator is: logits in, calibrated logits or probabilities out, in the caller's own form.
 
-    fit(X, y)            learn the map from a calibration set       (`fitting`)
-    predict_proba(X)     calibrated probabilities (n, m)            (`applying`)
-    transform(X)         calibrated logits (n, m): the softmax of these
-    predict(X)           the most probable class
-    score(X, y)          mean log-likelihood of the labels          (`scoring`)
+    fit      read      X, y, sample_weight, context  ->  checked rows, wherever they are     (`inputs.batch`, `inputs.reader`)
+             prepare   in memory as arrays, or as a source of blocks
+             solve     `_fit(logits, labels, weight)`, or `_fit_source(source)` for sums over rows
+             keep      attributes that end in ``_``; a fit that fails leaves the calibrator as it was
+    predict  read      X, context  ->  rows
+             apply     `_calibrate(logits)` or `_probabilities(logits)`, here, in parts of a file, or on workers
+             return    in the format, shape and type of X
 
-A family writes ``_calibrate(logits)``, and ``_fit(logits, labels, weight)`` where it needs arrays in memory or
-``_fit_rows(rows)`` where it adds up sums over rows (`ConeCalibrator`); the base does the rest. A map that keeps the
-order works on the caller's own arrays (numpy, torch on any device); the others are given numpy arrays.
+A family subclasses `Calibrator` and writes `_fit` and `_calibrate`. Whatever the way to `_on_rows`, a row gets the same result
+there as alone, up to the rounding of compiled loops for large arrays.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Self
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from copy import copy
+from dataclasses import replace
+from functools import partial
+from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.base import OneToOneFeatureMixin, TransformerMixin
+from scipy.special import logsumexp
+from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted, has_fit_parameter, validate_data
 
+from ..arrays import (
+    Array,
+    array_namespace,
+    is_torch,
+    keep_argmax,
+    ordered_softmax,
+    takes_triton,
+    to_numpy,
+    widened,
+)
 from ..errors import InputError, require
+from ..inputs.batch import Batch, is_plain_rows
+from ..inputs.context import ContextReader, check_context_rows
+from ..inputs.files import context_blocks, is_empty, plain_blocks
+from ..inputs.formats import column_names
+from ..inputs.inputs import elsewhere
+from ..inputs.interface import RowMap, Source
+from ..inputs.layout import GatheredRows, Layout
+from ..inputs.memory import ArraySource
+from ..inputs.reader import Reader
+from ..inputs.top_k import TopK
+from ..inputs.validation import (
+    check_choice,
+    check_weights,
+    effective_rows,
+    ignored_rows,
+    read_logits,
+    read_matrix,
+)
+from ..sklearn_private import output_config
 from . import portable
-from .fitting import START_ROWS, LearnsMap
-from .scoring import ScoresLabels
+from .updating import OldCalibrator
+
+# Rows that an old calibrator counts for where a fit starts from it.
+START_ROWS = 1000.0
 
 
-class Calibrator(OneToOneFeatureMixin, TransformerMixin, LearnsMap, ScoresLabels):  # type: ignore[misc]  # scikit-learn has no types
+class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has no types
     """Base of all calibrators.
 
     A transformer of scikit-learn: each column that comes out is the class of the column that went in, so that
@@ -63,6 +101,48 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, LearnsMap, ScoresLabels
     5
     """
 
+    # What a family says of itself.
+    preserves_order: ClassVar[bool] = False
+    preserves_top1: ClassVar[bool] = False
+    preserves_ranking: ClassVar[bool] = False
+    # Whether it works on the caller's own arrays (numpy, torch on any device); else it gets numpy arrays.
+    _any_array: ClassVar[bool] = False
+    # Whether `_fit_source` takes rows that are no arrays in memory.
+    _streams: ClassVar[bool] = False
+
+    input: str = "logits"
+    class_axis: int = -1
+    ignore_index: int | None = None
+
+    # What a family writes. Arrays are those of the caller where `_any_array`, and numpy's else: hence Any.
+
+    def _fit(self, logits: Any, labels: Any, weight: Any) -> None:
+        """Learn from checked logits (n, m), labels (n,) and weights (n,) or None; set attributes ending in ``_``."""
+        raise NotImplementedError(f"{type(self).__name__} must write _fit, or _fit_source")
+
+    def _fit_source(self, source: Source) -> None:
+        """Learn from checked rows. A family that takes rows wherever they are replaces this."""
+        assert isinstance(source, ArraySource)
+        rows = source.checked if self._any_array else source.checked.on_host()
+        self._fit(widened(rows.logits), rows.labels, rows.weight)
+
+    @abstractmethod
+    def _calibrate(self, logits: Any) -> Any:
+        """Calibrated logits (n, m) of checked logits, -inf where a class is not available."""
+
+    def _probabilities(self, logits: Any) -> Any:
+        """Calibrated probabilities; a family that works on probabilities overrides this and `_calibrate`."""
+        return ordered_softmax(self._calibrate(logits))
+
+    def _keeps_argmax(self, logits: Array, method: str) -> bool:
+        """Whether what is computed of these logits has their argmax already, in the type it is computed in."""
+        return False
+
+    def _judge(self, source: Source) -> None:
+        """Warn of what the fitted map leaves wrong on these rows."""
+
+    # Fit
+
     def fit(
         self,
         X: Any,
@@ -88,7 +168,7 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, LearnsMap, ScoresLabels
             A row of weight 2 counts as two rows, one of weight 0 as none. Weights that sum to less than the number of rows
             therefore mean less data, and more shrinkage.
         start : Calibrator, optional
-            An old calibrator to go on from, of the same classes: its probabilities of these rows count as ``start_rows`` rows
+            An old calibrator to start from, of the same classes: its probabilities of these rows count as ``start_rows`` rows
             more. Some 30 new rows then change little; updated again and again, what is old is forgotten bit by bit.
         start_rows : float
             How many rows the old calibrator counts for.
@@ -107,12 +187,88 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, LearnsMap, ScoresLabels
             )
         return self._kept_fit(X, y, sample_weight, start=start, start_rows=start_rows)
 
-    def transform(self, X: Any, *, out: Any = None) -> Any:
-        """Calibrated logits, in the form and type of ``X``: their softmax is `predict_proba`.
+    def _kept_fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any,
+        context: Any = None,
+        start: Any = None,
+        start_rows: float = START_ROWS,
+    ) -> Self:
+        """`_checked_fit`; where it fails, what had been learnt stays, and a first fit leaves nothing that looks fitted."""
+        before = dict(self.__dict__)
+        try:
+            self._checked_fit(X, y, sample_weight, context, start, start_rows)
+        except BaseException:
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
+        return self
 
-        Parameters are those of `predict_proba`.
-        """
-        return self._apply(X, "transform", out)
+    def _checked_fit(
+        self, X: Any, y: Any, sample_weight: Any, context: Any, start: Any, start_rows: float
+    ) -> None:
+        check_choice(self.input, "input", ("logits", "probabilities"))
+        batch = Batch(X, self._layout, y)
+        y, sample_weight, context = batch.labels(y), batch.weights(sample_weight), batch.context(context)
+        rows = batch.rows
+        if start is not None:
+            if isinstance(start, Calibrator):
+                start._check_names(batch)
+            old = OldCalibrator(start, start_rows)
+            rows, y, sample_weight, context = old.beside(
+                batch.gathered(), y, sample_weight, context, self.ignore_index
+            )
+        source = self._source(rows, y, sample_weight, context)
+        self._remember(source, batch)
+        self._fit_source(source)
+        weight = source.checked.weight if isinstance(source, ArraySource) else None
+        self.n_rows_ = float(source.shape[0] if weight is None else effective_rows(to_numpy(weight)))
+        self._judge(source)
+
+    def _source(self, X: Any, y: Any, sample_weight: Any, context: Any) -> Source:
+        """Checked rows for a fit, in memory or wherever they are."""
+        reader, codes = Reader(self.input, layout=self._layout), None
+        if context is not None:
+            columns = ContextReader.of(context).having_seen(context)
+            reader, codes = replace(reader, context=columns), columns.codes(context)
+        place = elsewhere(X, y, sample_weight, codes, self._layout, streams=self._streams)
+        if place is None:
+            X = X[:] if isinstance(X, GatheredRows) else X
+            reader, checked = reader.checked(X, y, sample_weight, context=codes)
+            return ArraySource(reader, checked.that_count)
+        if not self._streams:
+            raise InputError(place.refusal)
+        return place.open(reader)
+
+    def _remember(self, source: Source, batch: Batch) -> None:
+        """What of the rows later ones are compared with, or read by."""
+        learnt = (
+            "smallest_probability_",
+            "context_",
+            "unseen_",
+            "class_dim_",
+            "n_rows_",
+            "feature_names_in_",
+        )
+        for name in learnt:
+            self.__dict__.pop(name, None)
+        if batch.names is not None:
+            validate_data(self, batch.names, reset=True, skip_check_array=True)
+        self.n_features_in_ = source.shape[1]
+        if batch.dim is not None and batch.dim.name is not None:
+            self.class_dim_ = batch.dim.name
+        if self.input == "probabilities":
+            self.smallest_probability_ = source.reader.smallest
+        if source.reader.context is not None:
+            if not has_fit_parameter(self, "context"):
+                raise InputError(
+                    f"X: its blocks hold a context, and {type(self).__name__} takes none. Leave it out, or use ConditionalMCCT."
+                )
+            self.context_, self.unseen_ = source.reader.context, 0
+
+    # Predict
 
     def predict_proba(self, X: Any, *, out: Any = None) -> Any:
         """Calibrated probabilities, in the form and type of ``X``; rows sum to 1.
@@ -132,6 +288,17 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, LearnsMap, ScoresLabels
         """
         return self._apply(X, "predict_proba", out)
 
+    def transform(self, X: Any, *, out: Any = None) -> Any:
+        """Calibrated logits, in the form and type of ``X``: their softmax is `predict_proba`.
+
+        Parameters are those of `predict_proba`.
+        """
+        return self._apply(X, "transform", out)
+
+    def predict(self, X: Any) -> Any:
+        """The most probable class of each row, by the place of its column, whatever that is called."""
+        return self._apply(X, "predict", None)
+
     def predict_blocks(self, blocks: Any) -> Iterator[Any]:
         """Calibrated probabilities of one block of rows after another, so that neither need fit in memory.
 
@@ -146,10 +313,6 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, LearnsMap, ScoresLabels
         array of shape (n_i, m)
         """
         return self._apply_to_blocks(blocks)
-
-    def predict(self, X: Any) -> Any:
-        """The most probable class of each row, by the place of its column, whatever that is called."""
-        return self._apply(X, "predict", None)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Mean log-likelihood of the labels, the negative of `monocal.metrics.nll`: larger is better.
@@ -171,11 +334,224 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, LearnsMap, ScoresLabels
         """
         return self._score(X, y, sample_weight)
 
+    def _apply(self, X: Any, method: str, out: Any, context: Any = None) -> Any:
+        self._check_fitted()
+        frame = method == "transform" and output_config("transform", self)["dense"] != "default"
+        if out is None and self.class_axis == -1 and is_plain_rows(X):  # the short way, for many small calls
+            if "feature_names_in_" in self.__dict__:
+                self._check_columns(X)
+            found = self._on_rows(method, X, context=self._codes(context))
+            return to_numpy(found) if frame else found
+        batch = Batch(X, self._layout)
+        self._check_names(batch)
+        codes = self._codes(batch.context(context))
+        found = batch.apply(self._row_map(method, codes), out, codes)
+        if frame:
+            return self._for_a_frame(found)
+        return batch.back(found) if out is None else found
+
+    def _for_a_frame(self, found: Any) -> Any:
+        """Calibrated logits as scikit-learn takes them where `set_output` asks for frames: rows of classes, of numpy."""
+        if isinstance(found, TopK) or not self._layout.is_plain(found):
+            shape = "the largest logits only" if isinstance(found, TopK) else f"shape {tuple(found.shape)}"
+            raise InputError(
+                f"set_output: what comes out has {shape}, and a frame has one row for each sample and one column for each class. "
+                "Say set_output(transform='default')."
+            )
+        return to_numpy(found)
+
+    def _row_map(self, method: str, codes: np.ndarray | None) -> RowMap:
+        """A method of the map as it is now: Dask computes it later."""
+        # What comes after the rank map looks at classes, not at ranks.
+        rank_map = (
+            None if getattr(self, "adjustment_", None) is not None else getattr(self, "rank_map_", None)
+        )
+        return RowMap(
+            type(self).__name__,
+            method,
+            self.n_features_in_,
+            self.input,
+            partial(_on_part, copy(self), method, codes),
+            rank_map,
+            codes is not None,
+        )
+
+    def _apply_to_blocks(self, blocks: Any) -> Iterator[Any]:
+        self._check_fitted()
+        if "context_" not in self.__dict__:
+            return self._predicted((block, None) for block in plain_blocks(blocks, self._layout))
+        self.unseen_ = 0
+        return self._predicted(context_blocks(blocks))
+
+    def _predicted(self, blocks: Iterator[tuple[Any, Any]]) -> Iterator[Any]:
+        first_row = 0
+        for block, context in blocks:
+            if is_empty(block):
+                yield block
+                continue
+            batch = Batch(block, self._layout)
+            self._check_names(batch)
+            codes = None if context is None else self._counted(context)
+            rows = batch.gathered()
+            found = self._on_rows("predict_proba", rows, first_row, context=codes)
+            yield batch.back(batch.in_shape(found))
+            first_row += len(rows)
+
+    def _on_rows(
+        self,
+        method: str,
+        X: Any,
+        first_row: int = 0,
+        dtype: Any = None,
+        context: np.ndarray | None = None,
+    ) -> Any:
+        """The result for rows in memory, an array of the library and type of ``X``; or of type ``dtype``."""
+        check: Callable[[], object] | None = None
+        if self.input == "logits":
+            given, check = read_logits(X, first_row=first_row)
+        else:
+            given = self.reader.values(X, first_row)
+        values = given.values
+        self._check_width(values)
+        # A device gets its work first, and is asked for the check after it.
+        later = check is not None and self._any_array and method != "predict" and takes_triton(values)
+        if check is not None and not later:
+            check()
+        if context is not None:
+            check_context_rows(context, values.shape[0], first_row)
+        if method == "predict" and self.preserves_top1:
+            return array_namespace(values).argmax(values, axis=1)
+        if dtype is not None and not str(dtype).startswith("torch"):
+            values = to_numpy(values)
+        logits = self._for_the_family(values if self.input == "logits" else self.reader.logits(values))
+        function = self._calibrate if method == "transform" else self._probabilities
+        try:
+            found = function(logits) if context is None else function(logits, context)  # type: ignore[call-arg]
+        finally:  # where the device failed for what values are, it is the check that says so
+            if check is not None and later:
+                check()
+        result = _back(found, values, dtype or given.dtype)
+        kept = logits is values and result.dtype == found.dtype and self._keeps_argmax(logits, method)
+        if self.preserves_top1 and not kept:
+            result = keep_argmax(result, values)
+        if method == "predict":
+            # Of `predict_proba` in its own type, so that the two agree where rounding makes a tie.
+            result = array_namespace(result).argmax(result, axis=1)
+        return result
+
+    def _score(self, X: Any, y: Any, sample_weight: Any, context: Any = None) -> float:
+        self._check_fitted()
+        if isinstance(X, TopK):
+            y, sample_weight, _ = ignored_rows(y, sample_weight, len(X), self.ignore_index)
+            log_p = self._apply(X, "predict_proba", None, context).log_likelihood(X.class_numbers(y))
+            return _mean(log_p, check_weights(sample_weight, X.values))
+        batch = Batch(X, self._layout)
+        self._check_names(batch)
+        rows, y, sample_weight = batch.gathered(), batch.labels(y), batch.weights(sample_weight)
+        if elsewhere(rows) is not None:
+            raise InputError(
+                "score: X must be an array in memory. For larger data, feed blocks of predict_blocks to metrics.Evaluator."
+            )
+        codes = self._codes(batch.context(context))
+        given = read_matrix(rows)
+        self._check_width(given.values)
+        _, checked = self.reader.checked(given, y, sample_weight, context=codes, learning=False)
+        logits = self._for_the_family(checked.logits)
+        f = to_numpy(self._calibrate(logits) if codes is None else self._calibrate(logits, codes))  # type: ignore[call-arg]
+        labels = to_numpy(checked.labels)
+        f = f.astype(np.float64)
+        return _mean(f[np.arange(len(f)), labels] - logsumexp(f, axis=1), checked.weight)
+
+    # Reading
+
+    @property
+    def reader(self) -> Reader:
+        """How this calibrator reads rows: their check, and the way from probabilities to logits."""
+        return Reader(self.input, getattr(self, "smallest_probability_", np.inf), layout=self._layout)
+
+    @property
+    def _layout(self) -> Layout:
+        return Layout(self.class_axis, self.ignore_index)
+
+    def _logits(self, X: Any) -> Any:
+        """Checked logits of rows in memory, in a library that the family can work with."""
+        batch = Batch(X, self._layout)
+        self._check_names(batch)
+        values = self.reader.values(batch.gathered()).values
+        self._check_width(values)
+        return self._for_the_family(self.reader.logits(values))
+
+    def _for_the_family(self, logits: Array) -> Any:
+        return logits if self._any_array else widened(to_numpy(logits))
+
+    def _check_fitted(self) -> None:
+        if "n_features_in_" not in self.__dict__:  # which every fit sets
+            check_is_fitted(self)
+
+    def _check_names(self, batch: Batch) -> None:
+        """Refuse rows whose classes are not called as in the fit, where they have names."""
+        if "n_features_in_" not in self.__dict__:
+            return
+        fitted, dim = getattr(self, "class_dim_", None), batch.dim
+        if dim is not None and None not in (fitted, dim.name) and dim.name != fitted:
+            dims = batch.given.dims
+            advice = "Transpose it" if fitted in dims else "Rename it"
+            raise InputError(
+                f"X has the dimensions {dims}, of which class_axis={batch.layout.class_axis} is {dim.name!r}, but the classes of "
+                f"the fit were the dimension {fitted!r}. {advice}, so that the two agree."
+            )
+        if batch.names is not None:
+            self._check_columns(batch.names)
+        elif "feature_names_in_" in self.__dict__ and batch.width is not None:
+            self._check_columns(batch.rows)
+
+    def _check_width(self, values: Array) -> None:
+        if values.shape[1] != self.n_features_in_:
+            self._check_columns(values)  # scikit-learn's words
+
+    def _check_columns(self, X: Any) -> None:
+        """Refuse rows whose columns are not those of the fit, by their names where there are some."""
+        names = column_names(X) if hasattr(X, "columns") else []
+        counted = sorted(map(str, range(len(names))))
+        if not hasattr(self, "feature_names_in_") and names and sorted(map(str, names)) == counted:
+            in_order = all(str(name) == str(i) for i, name in enumerate(names))
+            if not in_order:
+                raise InputError(
+                    f"X: its columns are in the order {', '.join(map(str, names))}, and the calibrator's classes in that of "
+                    "their numbers. Put the columns in order, X[sorted(X.columns)]."
+                )
+        validate_data(self, X, reset=False, skip_check_array=True)
+
+    def _codes(self, context: Any) -> np.ndarray | None:
+        """The context of rows as numbers (n, C); there must be one exactly where there was one in `fit`."""
+        known: ContextReader | None = self.__dict__.get("context_")
+        if known is None and context is None:
+            return None
+        self._check_fitted()
+        if known is None:
+            raise InputError(
+                "context: the calibrator was fitted without one. Leave it out, or fit with context=."
+            )
+        if context is None:
+            names = ", ".join(repr(column.name) for column in known.columns)
+            raise InputError(
+                f"context is missing: the calibrator was fitted with the column(s) {names}. Give the same of these rows: context="
+            )
+        self.unseen_ = 0
+        return self._counted(context)
+
+    def _counted(self, context: Any) -> np.ndarray:
+        codes: np.ndarray = self.context_.codes(context)
+        self.unseen_ += self.context_.count_missing(codes)
+        return codes
+
     @property
     def classes_(self) -> np.ndarray:
         """What `predict` gives: the numbers of the columns. The name is scikit-learn's."""
         self._check_fitted()
         return np.arange(self.n_features_in_)
+
+    # Saving and exporting
 
     def _map_steps(self) -> list[portable.MapStep]:
         """The fitted map as steps that run on any array library, for exports; see `calibration.portable`."""
@@ -207,3 +583,36 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, LearnsMap, ScoresLabels
         tags.target_tags.required = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
+
+
+def _on_part(
+    calibrator: Calibrator, method: str, context: np.ndarray | None, X: Any, first_row: int, dtype: Any
+) -> Any:
+    """The result for rows that begin at ``first_row`` of those that ``context`` is of."""
+    part = None if context is None else context[first_row : first_row + len(X)]
+    return calibrator._on_rows(method, X, first_row, dtype, part)
+
+
+# The largest number of half precision but one: `keep_argmax` may have to go one higher.
+_HALF_RANGE = 65472.0
+
+
+def _back(values: Array, like: Array, dtype: Any) -> Array:
+    """Results in the library and on the device of ``like``, of some type."""
+    if type(values) is type(like) and values.dtype == dtype:
+        return values
+    xp = array_namespace(like)
+    values = xp.asarray(values, device=like.device) if is_torch(like) else to_numpy(values)
+    if str(dtype).endswith("float16") and not str(dtype).endswith("bfloat16"):
+        # Half precision ends at 65504: calibrated logits are cut there, but for the -inf of a masked class.
+        values = xp.where(xp.isinf(values), values, xp.clip(values, -_HALF_RANGE, _HALF_RANGE))
+    with np.errstate(under="ignore"):
+        return xp.astype(values, dtype, copy=False)
+
+
+def _mean(terms: np.ndarray, weight: Array | None) -> float:
+    """Mean of terms (n,), of which those without weight may be anything."""
+    if weight is None:
+        return float(terms.mean())
+    share = to_numpy(weight)
+    return float(np.average(terms[share > 0], weights=share[share > 0]))

@@ -19,10 +19,10 @@ from ..inputs.context import CATEGORY, ContextReader
 from ..inputs.formats import kind_of
 from ..inputs.validation import check_choice, check_fraction, check_number
 from ..parallel import one_blas_thread
+from .base import START_ROWS
 from .binary_cone import PRIOR_ROWS, SHRINKAGE, RampFit, RampProblem, sigmoid
 from .binary_map import ScoreMap, apply, expit, export_step, position
 from .cone_calibrator import warn_if_unfinished
-from .fitting import START_ROWS
 from .portable import MapStep
 from .score_rows import ScoreCalibrator, blockwise
 

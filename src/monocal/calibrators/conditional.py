@@ -31,18 +31,17 @@ from sklearn.utils.validation import check_is_fitted
 from ..arrays import Array
 from ..engines.point import BIAS, SCALE
 from ..errors import InputError, part_of_a_fit, spoken, warn
-from ..inputs.formats import as_array
+from ..inputs.batch import Batch
 from ..inputs.interface import Rows, Source
 from ..inputs.top_k_rows import TopKSource, same_on_all
 from ..inputs.validation import check_number
 from ..objective.cone import RankCone
 from .adjustment import Adjustment
+from .base import START_ROWS
 from .calibrated_rows import CalibratedRows
 from .cone_calibrator import BIAS_EMPHASIS, PRIOR_ROWS, SCALE_EMPHASIS, ConeCalibrator, warn_if_unfinished
 from .explanation import Explanation, explain
 from .fit_checks import warn_if_off, what_is_off
-from .fitting import START_ROWS
-from .given_rows import context_rows
 from .ramps import RampFactors, choose_ramps, statistic_functions
 from .rank_map import RankMap
 from .second_stage_fit import adjusted_log_odds, fit_second_stage
@@ -266,7 +265,7 @@ class ConditionalMCCT(ConeCalibrator):
         # The old first stage counts for the new one alone: its probabilities after the scales of few rows' groups would be
         # fitted as if they belonged to all rows.
         if context is not None:  # other columns are refused
-            start.context_.codes(context_rows(context, self._laid_out(as_array(X))))
+            start.context_.codes(Batch(X, self._layout).context(context))
         old = copy(start)
         old.adjustment_ = old.context_ = None
         with part_of_a_fit():

@@ -172,7 +172,7 @@ class LabelShift(Calibrator):
             for name in ("solution_", "shifted_"):
                 self.__dict__.pop(name, None)
             return self
-        logits = self._logits_of(self._compared(X)._read(X))
+        logits = self._logits(X)
         p = to_numpy(self.calibrator_.predict_proba(logits)).astype(np.float64)
         self.shifted_ = _differ(self.predicted_, np.bincount(p.argmax(axis=1), minlength=m))
         self.solution_: Solution = _most_likely_prior(

@@ -160,7 +160,7 @@ class ParameterizedTemperatureScaling(NetworkCalibrator):
 
     def temperatures(self, X: Any) -> np.ndarray:
         """The temperature (n,) of each row."""
-        return self._temperatures(to_numpy(self._logits_of(self._compared(X)._read(X))))[:, 0]
+        return self._temperatures(to_numpy(self._logits(X)))[:, 0]
 
     def _temperatures(self, logits: np.ndarray) -> np.ndarray:
         output = forward(self._features(logits).astype(np.float64), self.layers_)

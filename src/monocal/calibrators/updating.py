@@ -88,6 +88,8 @@ class OldCalibrator:
             )
         old = copy(self.fitted)
         old.class_axis = -1  # these are rows already
+        if not hasattr(X, "columns"):  # and their names have been compared
+            old.__dict__.pop("feature_names_in_", None)
         known = {} if getattr(old, "context_", None) is None else {"context": context}
         return np.asarray(to_numpy(old.predict_proba(X, **known)), dtype=np.float64)
 

@@ -74,7 +74,6 @@ def elsewhere(
         owner = X if X.base is None else X.base
         if type(owner) is np.ndarray and owner.base is None:
             return None
-    _refuse_unread(X)
     given = Input(X, y, sample_weight, context, layout, streams)
     for kind in KINDS:
         place = kind(given)
@@ -117,7 +116,7 @@ def _is_dask_frame(x: Any) -> bool:
     return library_of(x) == "dask" and hasattr(x, "to_dask_array")
 
 
-def _refuse_unread(X: Any) -> None:
+def refuse_unread(X: Any) -> None:
     """Frames that hold no numbers yet, and frames whose entries are rows themselves."""
     if library_of(X) == "polars" and type(X).__name__ == "LazyFrame":
         raise InputError("X is a polars LazyFrame, whose rows are not there yet. Pass X.collect().")

@@ -112,11 +112,14 @@ class Reader:
         sample_weight: Any,
         first_row: int | None = None,
         context: np.ndarray | None = None,
+        *,
+        learning: bool = True,
     ) -> tuple[Reader, Checked]:
         """Rows as logits, with their labels, weights, and context as `ContextReader.codes` gives it; and the reader that has
         seen them.
 
-        Rows may be a part of more that begins at ``first_row``; then all may be without weight.
+        Rows may be a part of more that begins at ``first_row``; then all may be without weight. Without ``learning`` the reader
+        stays as it is, and a label may be of a masked class: its likelihood is 0.
         """
         begin = first_row or 0
         given = read_matrix(X)
@@ -126,13 +129,13 @@ class Reader:
             given = self.without(given, ignored)
         given = self.values(given, begin)
         values = given.values
-        learnt = self.having_seen(values)
+        learnt = self.having_seen(values) if learning else self
         labels = check_labels(y, values, first_row=begin)
         weight = check_weights(sample_weight, values, first_row=begin)
         if first_row is None and weight is not None:
             check_some_weight(bool(array_namespace(weight).any(weight > 0)), self.layout.ignore_index)
         logits = learnt.logits(values)
-        if not given.finite:
+        if learning and not given.finite:
             check_label_available(logits, labels, weight, first_row=begin)
         check_context_rows(context, n, begin)
         return learnt, Checked(logits, labels, weight, context)
