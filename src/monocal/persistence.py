@@ -1,4 +1,4 @@
-"""Fitted calibrators as JSON files:  class, parameters, fitted state, where it came from, checksum.
+"""Fitted calibrators as JSON files:  class, parameters, fitted state, data it was fitted on, checksum.
 
     {"format": "monocal calibrator", "format_version": 1, "monocal_version": "0.1.0",
      "class": "MCCT", "parameters": {...},
@@ -7,16 +7,22 @@
      "state": {"weights_": {"$array": "float64", "shape": [10], "values": [...]}, ...},
      "checksum": "sha256:..."}
 
-State is every attribute that ends in ``_``; `plain_data` says how values are written. A loaded calibrator gives the same
-probabilities to the last bit, and no file can name other code.
+State is every attribute that ends in ``_``. Numbers are written in the shortest decimal form that reads back to the same bits,
+so a loaded calibrator gives the same probabilities to the last bit. What JSON lacks is tagged with a ``$`` name: ``$array``,
+``$scalar`` (a numpy number: it promotes unlike a Python one), ``$float`` (inf, nan), ``$tuple``, ``$dict``, ``$object`` (a
+dataclass of monocal) and ``$calibrator`` (one inside another). Reading makes numbers, such records and calibrators, which check
+themselves (`Calibrator.check_state`); no file can name other code.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import os
+import re
 import stat
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,22 +34,22 @@ from sklearn.utils.validation import check_is_fitted
 from . import __version__
 from .arrays import to_numpy
 from .calibrators import Calibrator
-from .errors import FileError, InputError, spoken
-from .fitted_state import check_state
+from .errors import FileError, InputError
 from .inputs.layout import ROWS, Layout
 from .io import atomic_path
-from .plain_data import class_name, contents_of, decode, encode, restored
 
 FORMAT = "monocal calibrator"
 _FORMAT_VERSION = 1
-
-_WRITERS = "save() or `monocal fit`"
+_STATE_NAME = re.compile(r"[A-Za-z]\w*_")
 _BLOCK = 1 << 24  # bytes hashed at a time
 _MOST_COUNTED = 1000  # classes whose labels are counted in the file
 # What is read of a file at the most: a matrix for five thousand classes.
 LARGEST_FILE = 1 << 29
 # Levels of lists and records in a file: each takes Python a few frames to read.
 _DEEPEST = 100
+# Characters of a string in an array: numpy makes room for as many in every entry.
+_LONGEST_STRING = 1 << 16
+_WHAT_TO_DO = "give the .json that save() or `monocal fit` wrote"
 
 
 def save(
@@ -134,15 +140,15 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
     'TemperatureScaling'
     """
     document = _document(path)
-    told = ("format_version", "monocal_version", "class", "parameters", "data", "metrics", "checksum")
+    entries = ("format_version", "monocal_version", "class", "parameters", "data", "metrics", "checksum")
     encoded = ("parameters", "metrics")
-    with _restoring(str(path)):
-        return {key: decode(document.get(key)) if key in encoded else document.get(key) for key in told}
+    with _one_sentence(str(path)):
+        return {key: decode(document.get(key)) if key in encoded else document.get(key) for key in entries}
 
 
 def fingerprint(X: Any, y: Any, sample_weight: Any = None, *, layout: Layout = ROWS) -> dict[str, Any]:
-    """Tell one calibration set from another: SHA-256 of values, labels and weights in their types, the shape, and how often
-    each of up to a thousand classes is the label; ``layout`` says where the classes are.
+    """SHA-256 of values, labels and weights in their types, the shape, and how often each of up to a thousand classes is the
+    label; ``layout`` says where the classes are.
 
     The same rows in another order or another floating-point type have another fingerprint.
 
@@ -172,18 +178,18 @@ def fingerprint(X: Any, y: Any, sample_weight: Any = None, *, layout: Layout = R
     digest.update(labels.data)
     if sample_weight is not None:
         digest.update(np.ascontiguousarray(to_numpy(sample_weight), dtype=np.float64).data)
-    found = {"sha256": digest.hexdigest(), "shape": list(values.shape), "dtype": str(values.dtype)}
+    result = {"sha256": digest.hexdigest(), "shape": list(values.shape), "dtype": str(values.dtype)}
     in_rows = values.ndim == 2 and labels.shape == values.shape[:1]
     n_classes = values.shape[-1 if in_rows else layout.class_axis]
     if layout.ignore_index is not None:
         labels = labels[labels != layout.ignore_index]
     one_score_each = labels.shape == values.shape
     if not one_score_each and n_classes <= _MOST_COUNTED and ((labels >= 0) & (labels < n_classes)).all():
-        found["label_counts"] = np.bincount(labels.ravel(), minlength=n_classes).tolist()
-    return found
+        result["label_counts"] = np.bincount(labels.ravel(), minlength=n_classes).tolist()
+    return result
 
 
-# The document.
+# Writing
 
 
 def to_json(
@@ -195,16 +201,16 @@ def to_json(
     check_is_fitted(calibrator)
     if data is not None and not 2 <= len(data) <= 3:
         raise InputError(f"data must be (X, y) or (X, y, sample_weight), got {len(data)} things.")
-    contents = contents_of(calibrator)
+    contents = _contents(calibrator)
     try:
-        check_state(calibrator)  # what could not be loaded must not be all that is left
+        calibrator.check_state()  # what could not be loaded must not be all that is left
     except ValueError as error:
         raise InputError(f"calibrator cannot be saved: {error}.") from error
     document = {
         "format": FORMAT,
         "format_version": _FORMAT_VERSION,
         "monocal_version": __version__,
-        "class": class_name(type(calibrator)),
+        "class": _class_name(type(calibrator)),
         "parameters": contents["parameters"],
         "data": None if data is None else fingerprint(*data, layout=calibrator.reader.layout),
         "metrics": None if metrics is None else encode(dict(metrics), "metrics"),
@@ -216,7 +222,7 @@ def to_json(
             "flatten them."
         )
     document["checksum"] = _checksum(document)
-    text = _layout(document) + "\n"
+    text = _indented(document) + "\n"
     if len(text) > LARGEST_FILE:
         raise InputError(
             f"The calibrator needs {len(text) >> 20} MB as JSON, more than the {LARGEST_FILE >> 20} MB that load() reads: "
@@ -225,9 +231,71 @@ def to_json(
     return text
 
 
-def from_json(text: str, where: str = "text") -> Calibrator:
-    """The calibrator in a text that `to_json` made; ``where`` names it in messages."""
-    return _calibrator(_parse(text, where), where)
+def _contents(calibrator: Calibrator) -> dict[str, Any]:
+    """Parameters and what was learnt, if it was."""
+    learnt = {name: value for name, value in vars(calibrator).items() if _STATE_NAME.fullmatch(name)}
+    return {
+        "parameters": {k: encode(v, k) for k, v in calibrator.get_params(deep=False).items()},
+        "state": {name: encode(value, name) for name, value in learnt.items()},
+    }
+
+
+def encode(value: Any, name: str) -> Any:
+    """A value as JSON can hold it; ``name`` says where it is, where it cannot."""
+    if value is None or isinstance(value, (bool, str)) or type(value) is int:
+        return value
+    if isinstance(value, Calibrator):
+        return {"$calibrator": _class_name(type(value)), **_contents(value)}
+    if isinstance(value, np.generic):
+        return {"$scalar": _dtype_name(value.dtype), "value": _items(np.asarray(value), name)}
+    if isinstance(value, float):
+        return value if np.isfinite(value) else {"$float": repr(value)}
+    if isinstance(value, np.ndarray):
+        # The layout in memory is part of it: a matrix product of the transpose may round the last bit another way.
+        columns_first = value.flags.f_contiguous and not value.flags.c_contiguous
+        array = {"$array": _dtype_name(value.dtype), "shape": list(value.shape)}
+        return array | ({"order": "F"} if columns_first else {}) | {"values": _items(value, name)}
+    if isinstance(value, (list, tuple)):
+        items = [encode(item, name) for item in value]
+        return items if isinstance(value, list) else {"$tuple": items}
+    if isinstance(value, Mapping):
+        if all(isinstance(key, str) and not key.startswith("$") for key in value):
+            return {key: encode(item, f"{name}[{key!r}]") for key, item in value.items()}
+        return {"$dict": [[encode(key, name), encode(item, name)] for key, item in value.items()]}
+    record = _class_name(type(value))
+    if dataclasses.is_dataclass(value) and ":" not in record:
+        fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if f.init}
+        return {"$object": record, **{k: encode(v, f"{name}.{k}") for k, v in fields.items()}}
+    raise InputError(
+        f"{name} is a {type(value).__name__}, which a saved calibrator cannot hold: it can hold numbers, strings, arrays, "
+        f"lists and mappings. Use a built-in option for it, or pickle the calibrator."
+    )
+
+
+def _items(array: np.ndarray, name: str) -> Any:
+    """Nested lists; floats that JSON cannot write become strings."""
+    objects = array.flat if array.dtype == object else ()
+    if _dtype_name(array.dtype) is None or not all(isinstance(item, str) for item in objects):
+        raise InputError(f"{name} has dtype {array.dtype}, which a saved calibrator cannot hold.")
+    if array.dtype.kind != "f" or np.isfinite(array).all():
+        return array.tolist()
+    text = array.astype(object)
+    odd = ~np.isfinite(array)
+    text[odd] = [repr(float(item)) for item in array[odd]]
+    return text.tolist()
+
+
+def _dtype_name(dtype: np.dtype) -> str | None:
+    """``float32``, ``int64``, ``bool``, ``<U5``, ``object`` (of strings only), or None for what files do not hold."""
+    if dtype.kind == "U":
+        return dtype.str
+    return dtype.name if dtype.kind in "fiubO" and dtype.itemsize <= 8 else None
+
+
+def _class_name(kind: type) -> str:
+    """The bare name for monocal's own classes; ``module:name`` for those of others."""
+    own = kind.__module__.partition(".")[0] == __package__
+    return kind.__qualname__ if own else f"{kind.__module__}:{kind.__qualname__}"
 
 
 def _checksum(document: Mapping[str, Any]) -> str:
@@ -237,14 +305,14 @@ def _checksum(document: Mapping[str, Any]) -> str:
     return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
 
 
-def _layout(value: Any, indent: str = "") -> str:
+def _indented(value: Any, indent: str = "") -> str:
     """JSON with one line for a number, a list of plain values or a short record."""
     inner = indent + "  "
     if isinstance(value, dict) and value:
-        items = [f"{json.dumps(key)}: {_layout(item, inner)}" for key, item in value.items()]
+        items = [f"{json.dumps(key)}: {_indented(item, inner)}" for key, item in value.items()]
         brackets = "{}"
     elif isinstance(value, list) and any(isinstance(item, (list, dict)) for item in value):
-        items = [_layout(item, inner) for item in value]
+        items = [_indented(item, inner) for item in value]
         brackets = "[]"
     else:
         return json.dumps(value, allow_nan=False)
@@ -254,15 +322,21 @@ def _layout(value: Any, indent: str = "") -> str:
     return f"{brackets[0]}\n{lines}\n{indent}{brackets[1]}"
 
 
+# Reading
+
+
+def from_json(text: str, where: str = "text") -> Calibrator:
+    """The calibrator in a text that `to_json` made; ``where`` names it in messages."""
+    return _calibrator(_parse(text, where), where)
+
+
 def _document(path: str | os.PathLike[str]) -> dict[str, Any]:
     try:
         text = _read_bounded(path).decode("utf-8")
     except FileNotFoundError:
         raise FileError(f"There is no file {path}: check the name and the folder.") from None
     except UnicodeDecodeError:
-        raise FileError(
-            f"{path} is no saved calibrator but something binary: give the .json that {spoken(_WRITERS)} wrote."
-        ) from None
+        raise FileError(f"{path} is no saved calibrator but something binary: {_WHAT_TO_DO}.") from None
     except OSError as error:
         raise FileError(f"{path} cannot be read: {error.strerror or error}; check what it is.") from error
     return _parse(text, str(path))
@@ -274,30 +348,26 @@ def _read_bounded(path: str | os.PathLike[str]) -> bytes:
     with open(descriptor, "rb") as file:
         status = os.fstat(descriptor)
         if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
-            raise FileError(f"{path} is no plain file: give the .json that {spoken(_WRITERS)} wrote.")
+            raise FileError(f"{path} is no plain file: {_WHAT_TO_DO}.")
         content = file.read(LARGEST_FILE + 1)
     if len(content) > LARGEST_FILE:
         raise FileError(
-            f"{path} has more than {LARGEST_FILE >> 20} MB, which no saved calibrator has: give the .json "
-            f"that {spoken(_WRITERS)} wrote."
+            f"{path} has more than {LARGEST_FILE >> 20} MB, which no saved calibrator has: {_WHAT_TO_DO}."
         )
     return content
 
 
 def _parse(text: str, where: str) -> dict[str, Any]:
     if not text.strip():
-        raise FileError(f"{where} is empty: write it again or copy it anew.")
+        raise FileError(f"{where} is empty: write or copy it again.")
     try:
         document = json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
         raise FileError(
-            f"{where} is no JSON that can be read: damaged, cut short or of another kind ({error}); write it again or "
-            f"copy it anew."
+            f"{where} is no JSON that can be read: damaged, cut short or of another kind ({error}); write or copy it again."
         ) from error
     if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise FileError(
-            f"{where} is JSON but no saved calibrator: give a file that {spoken(_WRITERS)} wrote."
-        )
+        raise FileError(f"{where} is JSON but no saved calibrator: {_WHAT_TO_DO}.")
     version = document.get("format_version")
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
         raise FileError(f"{where} has format version {version!r}: it is damaged; write it again.")
@@ -308,27 +378,17 @@ def _parse(text: str, where: str) -> dict[str, Any]:
         )
     if _is_deep(document):
         raise FileError(
-            f"{where} has lists within lists more than {_DEEPEST} deep, which no saved calibrator has: give a file that "
-            f"{spoken(_WRITERS)} wrote."
+            f"{where} has lists within lists more than {_DEEPEST} deep, which no saved calibrator has: {_WHAT_TO_DO}."
         )
     if document.get("checksum") != _checksum(document):
         raise FileError(
-            f"{where} does not match its checksum: it was damaged or edited by hand; write it again or copy it anew."
+            f"{where} does not match its checksum: it was damaged or edited by hand; write or copy it again."
         )
     return document
 
 
 def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
-
-
-def _calibrator(document: Mapping[str, Any], where: str) -> Calibrator:
-    with _restoring(where):
-        if not document["state"]:
-            raise FileError(
-                f"{where} holds a calibrator that was never fitted: fit it, and write it again with save()."
-            )
-        return restored(document["class"], document, where)
 
 
 def _is_deep(document: Any) -> bool:
@@ -342,7 +402,7 @@ def _is_deep(document: Any) -> bool:
 
 
 @contextmanager
-def _restoring(where: str) -> Iterator[None]:
+def _one_sentence(where: str) -> Iterator[None]:
     """Whatever a document's content makes go wrong is one sentence."""
     try:
         yield
@@ -352,3 +412,86 @@ def _restoring(where: str) -> Iterator[None]:
         raise FileError(
             f"{where} holds no calibrator that monocal {__version__} can make ({error}); write it again with save()."
         ) from error
+
+
+def _calibrator(document: Mapping[str, Any], where: str) -> Calibrator:
+    with _one_sentence(where):
+        if not document["state"]:
+            raise FileError(
+                f"{where} holds a calibrator that was never fitted: fit it, and write it again with save()."
+            )
+        return _restored(document["class"], document, where)
+
+
+def _restored(name: str, contents: Mapping[str, Any], where: str) -> Calibrator:
+    """A calibrator from its parameters and what it had learnt."""
+    calibrator = _find_class(name, where)(**{k: decode(v) for k, v in contents["parameters"].items()})
+    for name, value in contents["state"].items():
+        if not _STATE_NAME.fullmatch(name):
+            raise ValueError(f"{name!r} is no fitted attribute")
+        setattr(calibrator, name, decode(value))
+    if contents["state"]:  # a stage of another calibrator may be there without having been fitted
+        calibrator.check_state()
+    return calibrator
+
+
+def _find_class(name: str, where: str) -> type[Calibrator]:
+    """A calibrator of monocal, or one that is defined already: a file cannot make Python import anything else."""
+    waiting: list[type[Calibrator]] = Calibrator.__subclasses__()
+    while waiting:
+        kind = waiting.pop()
+        if _class_name(kind) == name:
+            return kind
+        waiting += kind.__subclasses__()
+    module = name.partition(":")[0] if ":" in name else ""
+    what_to_do = (
+        f"import {module} before loading" if module else "upgrade with  pip install --upgrade monocal"
+    )
+    raise FileError(
+        f"{where} holds a {name.rpartition(':')[2]}, which is not known here (monocal {__version__}): {what_to_do}"
+    )
+
+
+def _find_record(name: str) -> Any:
+    """A dataclass of monocal by its bare name, wherever it is by now."""
+    for module in [module for path, module in sys.modules.items() if path.startswith(f"{__package__}.")]:
+        record = vars(module).get(name)
+        if dataclasses.is_dataclass(record) and isinstance(record, type) and _class_name(record) == name:
+            return record
+    raise ValueError(f"{name!r} is no record of monocal {__version__}")
+
+
+def decode(value: Any) -> Any:
+    """What `encode` made a value of."""
+    if isinstance(value, list):
+        return [decode(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    tag = next((key for key in value if key.startswith("$")), "")
+    match tag:
+        case "":
+            return {key: decode(item) for key, item in value.items()}
+        case "$float":
+            return float(value[tag])
+        case "$scalar":
+            return _array(value[tag], (), value["value"])[()]
+        case "$array":
+            array = _array(value[tag], tuple(value["shape"]), value["values"])
+            return np.asarray(array, order=value.get("order", "C"))
+        case "$tuple":
+            return tuple(decode(item) for item in value[tag])
+        case "$dict":
+            return {decode(key): decode(item) for key, item in value[tag]}
+        case "$calibrator":
+            return _restored(value[tag], value, "the file")
+        case "$object":
+            kind = _find_record(value[tag])
+            return kind(**{key: decode(item) for key, item in value.items() if key != tag})
+    raise ValueError(f"{tag!r} is no tag of this format")
+
+
+def _array(name: str, shape: tuple[int, ...], values: Any) -> np.ndarray:
+    dtype = np.dtype(name)
+    if _dtype_name(dtype) != name or dtype.itemsize > 4 * _LONGEST_STRING:
+        raise ValueError(f"an array of {name!r} is not allowed")
+    return np.array(values, dtype=dtype).reshape(shape)

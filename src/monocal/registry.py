@@ -7,30 +7,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from .calibrators import (
-    BetaCalibration,
-    BinaryMCCT,
-    LabelShift,
-    MultilabelMCCT,
-    PlattScaling,
-    Stacked,
-    StructuredMCCT,
-    StructuredScaling,
-    VennAbers,
-)
-from .calibrators.affine import DirichletCalibration, MatrixScaling, VectorScaling
-from .calibrators.base import Calibrator
-from .calibrators.bayesian_binning import BayesianBinning
-from .calibrators.conditional import ConditionalMCCT
-from .calibrators.ensemble_temperature import EnsembleTemperatureScaling
-from .calibrators.histogram import HistogramBinning
-from .calibrators.intra_order_preserving import IntraOrderPreserving
-from .calibrators.isotonic import IsotonicCalibration
-from .calibrators.mcct import MCCT, MCCTInverse
-from .calibrators.parameterized_temperature import ParameterizedTemperatureScaling
-from .calibrators.scaling_binning import ScalingBinning
-from .calibrators.spline import SplineCalibration
-from .calibrators.temperature import TemperatureScaling
+from . import calibrators as c
 from .errors import InputError
 
 
@@ -55,6 +32,8 @@ class CalibratorInfo:
         Whether it calibrates a score for each of many labels, any number of which a row may have.
     published : bool
         Run as in the paper that compared it, for reproduction; not the best this method can do.
+    make : callable
+        ``make()`` gives a new calibrator that is not fitted.
 
     Examples
     --------
@@ -67,7 +46,7 @@ class CalibratorInfo:
     """
 
     name: str
-    cls: type[Calibrator]
+    cls: type[c.Calibrator]
     preserves_order: bool
     preserves_top1: bool
     extras: tuple[str, ...]
@@ -75,11 +54,7 @@ class CalibratorInfo:
     published: bool
     one_score: bool
     multilabel: bool
-    _make: Callable[[], Calibrator] = field(repr=False)
-
-    def make(self) -> Calibrator:
-        """A new calibrator that is not fitted."""
-        return self._make()
+    make: Callable[[], c.Calibrator] = field(repr=False)
 
 
 _ZHANG = "Zhang, Batista, Kanhere (2025), UAI"
@@ -89,60 +64,58 @@ _TOMANI = "Tomani, Cremers, Buettner (2022), ECCV"
 _BERTA = "Berta, Holzmüller, Jordan, Bach (2025), arXiv 2511.03685"
 _RAHIMI = "Rahimi, Shaban, Cheng, Hartley, Boots (2020), NeurIPS"
 
-# name, how to make it, reference
-_METHODS: tuple[tuple[str, Callable[[], Calibrator], str], ...] = (
-    ("TS", TemperatureScaling, _GUO),
-    ("TS MSE", lambda: TemperatureScaling(loss="mse"), _GUO),
-    ("ETS", EnsembleTemperatureScaling, _MIX),
-    ("ETS MSE", lambda: EnsembleTemperatureScaling(loss="mse"), _MIX),
-    ("MCCT", MCCT, _ZHANG),
-    ("MCCT-I", MCCTInverse, _ZHANG),
-    ("Conditional MCCT", ConditionalMCCT, "monocal"),
-    ("Structured MCCT", StructuredMCCT, "monocal"),
-    ("SMS", StructuredScaling, _BERTA),
-    ("SVS", lambda: StructuredScaling(kind="vector"), _BERTA),
-    ("Stacked", Stacked, "monocal"),
-    ("Label shift", LabelShift, "Saerens, Latinne, Decaestecker (2002), Neural Computation"),
-    ("PTS", ParameterizedTemperatureScaling, _TOMANI),
-    ("DIAG", IntraOrderPreserving, _RAHIMI),
-    ("OI", lambda: IntraOrderPreserving(mode="oi"), _RAHIMI),
-    ("OP", lambda: IntraOrderPreserving(mode="op"), _RAHIMI),
-    ("Isotonic", IsotonicCalibration, _MIX),
-    ("Isotonic OvR", lambda: IsotonicCalibration(mode="one_vs_rest"), "Zadrozny, Elkan (2002), KDD"),
-    ("VS", VectorScaling, _GUO),
-    ("MS", MatrixScaling, _GUO),
+# Name, how to make it, reference.
+Method = tuple[str, Callable[[], c.Calibrator], str]
+_METHODS: tuple[Method, ...] = (
+    ("TS", c.TemperatureScaling, _GUO),
+    ("TS MSE", lambda: c.TemperatureScaling(loss="mse"), _GUO),
+    ("ETS", c.EnsembleTemperatureScaling, _MIX),
+    ("ETS MSE", lambda: c.EnsembleTemperatureScaling(loss="mse"), _MIX),
+    ("MCCT", c.MCCT, _ZHANG),
+    ("MCCT-I", c.MCCTInverse, _ZHANG),
+    ("Conditional MCCT", c.ConditionalMCCT, "monocal"),
+    ("Structured MCCT", c.StructuredMCCT, "monocal"),
+    ("SMS", c.StructuredScaling, _BERTA),
+    ("SVS", lambda: c.StructuredScaling(kind="vector"), _BERTA),
+    ("Stacked", c.Stacked, "monocal"),
+    ("Label shift", c.LabelShift, "Saerens, Latinne, Decaestecker (2002), Neural Computation"),
+    ("PTS", c.ParameterizedTemperatureScaling, _TOMANI),
+    ("DIAG", c.IntraOrderPreserving, _RAHIMI),
+    ("OI", lambda: c.IntraOrderPreserving(mode="oi"), _RAHIMI),
+    ("OP", lambda: c.IntraOrderPreserving(mode="op"), _RAHIMI),
+    ("Isotonic", c.IsotonicCalibration, _MIX),
+    ("Isotonic OvR", lambda: c.IsotonicCalibration(mode="one_vs_rest"), "Zadrozny, Elkan (2002), KDD"),
+    ("VS", c.VectorScaling, _GUO),
+    ("MS", c.MatrixScaling, _GUO),
     (
         "Dirichlet",
-        DirichletCalibration,
+        c.DirichletCalibration,
         "Kull, Perello-Nieto, Kängsepp, Silva Filho, Song, Flach (2019), NeurIPS",
     ),
-    ("HB", HistogramBinning, "Zadrozny, Elkan (2001), ICML"),
-    ("HB equal mass", lambda: HistogramBinning(strategy="mass"), "Zadrozny, Elkan (2001), ICML"),
-    ("BBQ", BayesianBinning, "Naeini, Cooper, Hauskrecht (2015), AAAI"),
-    ("Scaling-binning", ScalingBinning, "Kumar, Liang, Ma (2019), NeurIPS"),
+    ("HB", c.HistogramBinning, "Zadrozny, Elkan (2001), ICML"),
+    ("HB equal mass", lambda: c.HistogramBinning(strategy="mass"), "Zadrozny, Elkan (2001), ICML"),
+    ("BBQ", c.BayesianBinning, "Naeini, Cooper, Hauskrecht (2015), AAAI"),
+    ("Scaling-binning", c.ScalingBinning, "Kumar, Liang, Ma (2019), NeurIPS"),
     (
         "Spline",
-        SplineCalibration,
+        c.SplineCalibration,
         "Gupta, Rahimi, Ajanthan, Mensink, Sminchisescu, Hartley (2021), ICLR",
     ),
-    ("VS published", VectorScaling.as_published, _GUO),
-    ("MS published", MatrixScaling.as_published, _GUO),
-    ("ETS published", EnsembleTemperatureScaling.as_published, _MIX),
-    ("ETS MSE published", lambda: EnsembleTemperatureScaling.as_published("ETS MSE"), _MIX),
-    ("PTS published", ParameterizedTemperatureScaling.as_published, _TOMANI),
-    ("MCCT published", MCCT.as_published, _ZHANG),
-    ("MCCT-I published", MCCTInverse.as_published, _ZHANG),
+    ("VS published", c.VectorScaling.as_published, _GUO),
+    ("MS published", c.MatrixScaling.as_published, _GUO),
+    ("ETS published", c.EnsembleTemperatureScaling.as_published, _MIX),
+    ("ETS MSE published", lambda: c.EnsembleTemperatureScaling.as_published("ETS MSE"), _MIX),
+    ("PTS published", c.ParameterizedTemperatureScaling.as_published, _TOMANI),
+    ("MCCT published", c.MCCT.as_published, _ZHANG),
+    ("MCCT-I published", c.MCCTInverse.as_published, _ZHANG),
 )
-_ONE_SCORE: tuple[tuple[str, Callable[[], Calibrator], str], ...] = (
-    ("Binary MCCT", BinaryMCCT, "monocal"),
-    ("Platt", PlattScaling, "Platt (1999), Advances in Large Margin Classifiers"),
-    ("Beta", BetaCalibration, "Kull, Silva Filho, Flach (2017), AISTATS"),
-    ("Venn-Abers", VennAbers, "Vovk, Petej (2014), UAI"),
+_METHODS_OF_ONE_SCORE: tuple[Method, ...] = (
+    ("Binary MCCT", c.BinaryMCCT, "monocal"),
+    ("Platt", c.PlattScaling, "Platt (1999), Advances in Large Margin Classifiers"),
+    ("Beta", c.BetaCalibration, "Kull, Silva Filho, Flach (2017), AISTATS"),
+    ("Venn-Abers", c.VennAbers, "Vovk, Petej (2014), UAI"),
 )
-_MULTILABEL: tuple[tuple[str, Callable[[], Calibrator], str], ...] = (
-    ("Multilabel MCCT", MultilabelMCCT, "monocal"),
-)
-_NEED_TORCH = (ParameterizedTemperatureScaling, IntraOrderPreserving)
+_METHODS_OF_LABELS: tuple[Method, ...] = (("Multilabel MCCT", c.MultilabelMCCT, "monocal"),)
 
 
 def all_calibrators(*, one_score: bool = False, multilabel: bool = False) -> list[CalibratorInfo]:
@@ -165,25 +138,24 @@ def all_calibrators(*, one_score: bool = False, multilabel: bool = False) -> lis
     >>> [c.name for c in mc.all_calibrators() if c.preserves_order and not c.extras][:4]
     ['TS', 'TS MSE', 'ETS', 'ETS MSE']
     """
-    found = []
-    table = _MULTILABEL if multilabel else _ONE_SCORE if one_score else _METHODS
-    for name, make, reference in table:
-        made = make()
-        found.append(
-            CalibratorInfo(
-                name=name,
-                cls=type(made),
-                preserves_order=made.preserves_order,
-                preserves_top1=made.preserves_top1,
-                extras=("torch",) if isinstance(made, _NEED_TORCH) else (),
-                reference=reference,
-                published=name.endswith("published"),
-                one_score=one_score and not multilabel,
-                multilabel=multilabel,
-                _make=make,
-            )
+    one_score = one_score and not multilabel
+    table = _METHODS_OF_LABELS if multilabel else _METHODS_OF_ONE_SCORE if one_score else _METHODS
+    return [
+        CalibratorInfo(
+            name=name,
+            cls=type(calibrator),
+            preserves_order=calibrator.preserves_order,
+            preserves_top1=calibrator.preserves_top1,
+            extras=calibrator.extras,
+            reference=reference,
+            published=name.endswith("published"),
+            one_score=one_score,
+            multilabel=multilabel,
+            make=make,
         )
-    return found
+        for name, make, reference in table
+        for calibrator in [make()]
+    ]
 
 
 # Beginnings that mean one method, whatever else may begin so one day.
@@ -195,7 +167,7 @@ _SHORT = {
 }
 
 
-def methods() -> dict[str, Calibrator]:
+def methods() -> dict[str, c.Calibrator]:
     """Every method by the name to ask for it, not fitted: ``temperature-scaling`` is `TemperatureScaling()`.
 
     Classes under their own names, then the names of `all_calibrators`: ``ts-mse``, ``isotonic-ovr``, ...
@@ -205,15 +177,15 @@ def methods() -> dict[str, Calibrator]:
     return own | {info.name.lower().replace(" ", "-"): info.make() for info in listed}
 
 
-def find_method(name: str) -> tuple[str, Calibrator]:
+def find_method(name: str) -> tuple[str, c.Calibrator]:
     """The name as listed and a new calibrator, for a name whole or begun, with or without hyphens and capitals."""
     known = methods()
     plain = letters(_SHORT.get(letters(name), name))
-    same = [spelt for spelt in known if letters(spelt) == plain]
-    begun = [spelt for spelt in known if plain and letters(spelt).startswith(plain)]
-    if same or len({repr(known[spelt]) for spelt in begun}) == 1:
-        spelt = (same or begun)[0]
-        return spelt, known[spelt]
+    same = [listed for listed in known if letters(listed) == plain]
+    begun = [listed for listed in known if plain and letters(listed).startswith(plain)]
+    if same or len({repr(known[listed]) for listed in begun}) == 1:
+        listed = (same or begun)[0]
+        return listed, known[listed]
     near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.5)
     perhaps = f" (perhaps {near[0]})" if near else ""
     raise InputError(f"There is no method {name!r}{perhaps}: choose one of {', '.join(known)}.")

@@ -201,7 +201,7 @@ def test_no_wrong_row_is_written(
         return out
 
     monkeypatch.setattr(mc.MCCT, function, damaged)
-    monkeypatch.setattr("monocal.plain_data.check_state", lambda calibrator: None)  # it would notice first
+    monkeypatch.setattr("monocal.MCCT.check_state", lambda calibrator: None)  # it would notice first
     monkeypatch.setattr("monocal.cli.probabilities._BLOCK", 100)
     np.save("logits.npy", TEST.values)
     before = sorted(os.listdir(folder))
@@ -225,7 +225,7 @@ def test_an_input_that_shrinks(
         return real(self, values)
 
     monkeypatch.setattr(mc.MCCT, "predict_proba", meanwhile)
-    monkeypatch.setattr("monocal.plain_data.check_state", lambda calibrator: None)  # it tries the calibrator
+    monkeypatch.setattr("monocal.MCCT.check_state", lambda calibrator: None)  # it tries the calibrator
     monkeypatch.setattr("monocal.cli.probabilities._BLOCK", 1000)
     before = sorted(os.listdir(folder))
     result = run("apply", "cal.json", "logits.npy", "-o", "out.npy", code=1)

@@ -22,12 +22,13 @@ import numpy as np
 
 from ..arrays import Array, array_namespace, like, to_numpy
 from ..engines import compiled, triton_map
-from ..inputs.context import ContextReader
+from ..inputs.context import NUMBER, ContextReader
 from ..solver import Solution
 from .depths import ArrayDepths
 from .fields_only import FieldsOnly
 from .pieces import FEW
-from .ramps import RampFactors
+from .ramps import RampFactors, check_ramps
+from .state import expect
 from .statistics import log_odds
 
 # Scales of groups stay within these bounds.
@@ -242,3 +243,33 @@ def _mixed(psi: Array, steps: np.ndarray) -> Array:
     for k in np.flatnonzero(steps[1:]) + 1:
         total = total + psi[:, k] * float(steps[k])
     return total
+
+
+def check_adjustment(calibrator: Any, value: Any, name: str) -> None:
+    """Scales of groups and ramps for the classes and the columns of context that there are."""
+    if value is None:
+        return
+    expect(isinstance(value, Adjustment), name, value, "a second stage")
+    if value.class_scales is not None:
+        _check_scales(value.class_scales, calibrator.n_features_in_, f"{name}.class_scales")
+    columns = getattr(getattr(calibrator, "context_", None), "columns", ())
+    fits = isinstance(value.column_scales, tuple) and len(value.column_scales) == len(columns)
+    expect(fits, f"{name}.column_scales", value.column_scales, "one entry for each column of context")
+    expect(np.shape(value.typical) == (len(columns),), f"{name}.typical", value.typical)
+    numbers = [column for column in columns if column.kind == NUMBER]
+    for column, scales in zip(columns, value.column_scales, strict=True):
+        expect((scales is None) == (column.kind == NUMBER), f"{name}.column_scales", scales)
+        if scales is not None:
+            _check_scales(scales, len(column.categories), f"{name}.column_scales")
+    expect(isinstance(value.factors, RampFactors), f"{name}.factors", value.factors, "ramps")
+    check_ramps(value.factors, 1 + len(numbers), f"{name}.factors")
+    steps, shape = np.asarray(value.steps), (2, value.factors.n_factors)
+    expect(steps.shape == shape and (steps >= 0).all(), f"{name}.steps", steps, "numbers not below 0")
+    expect(steps[0, 0] > 0, f"{name}.steps", steps, "a scale above 0")
+
+
+def _check_scales(value: Any, n_groups: int, name: str) -> None:
+    expect(isinstance(value, GroupScales), name, value, "scales of groups")
+    scales = np.asarray(value.scales)
+    expect(scales.shape == (n_groups,), name, scales, f"{n_groups} scales")
+    expect((scales >= LOWEST) & (scales <= HIGHEST), name, scales, f"scales from {LOWEST} to {HIGHEST}")

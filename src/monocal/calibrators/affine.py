@@ -9,7 +9,7 @@ Every class has its own parameters, so none of these keeps the order of the clas
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.optimize import minimize
@@ -22,6 +22,7 @@ from ..inputs.reader import Checked, Reader
 from ..inputs.sampling import DOUBLE_BELOW
 from ..inputs.validation import check_number
 from ..parallel import map_rows
+from . import state
 from .affine_problem import AffineProblem, MatrixProblem, VectorProblem
 from .base import Calibrator
 from .shared_scale import shared_temperature
@@ -52,6 +53,13 @@ class AffineCalibrator(Calibrator):
     tol: float
     max_iter: int
     _problem: type[AffineProblem] = MatrixProblem
+
+    _state: ClassVar[state.Rules] = {
+        "coef_": state.per_class,
+        "intercept_": state.per_class,
+        "centre_": state.centre,
+        "n_iter_": None,
+    }
 
     @abstractmethod
     def _strength(self, m: int, n: float, scale: float) -> np.ndarray:

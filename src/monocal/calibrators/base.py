@@ -56,7 +56,7 @@ from ..inputs.validation import (
     read_matrix,
 )
 from ..sklearn_private import output_config
-from . import portable
+from . import portable, state
 from .updating import OldCalibrator
 
 # Rows that an old calibrator counts for where a fit starts from it.
@@ -105,10 +105,20 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
     preserves_order: ClassVar[bool] = False
     preserves_top1: ClassVar[bool] = False
     preserves_ranking: ClassVar[bool] = False
+    extras: ClassVar[tuple[str, ...]] = ()  # of monocal, that fitting needs
     # Whether it works on the caller's own arrays (numpy, torch on any device); else it gets numpy arrays.
     _any_array: ClassVar[bool] = False
     # Whether `_fit_source` takes rows that are no arrays in memory.
     _streams: ClassVar[bool] = False
+
+    # Fitted attributes, with what must hold of each where it comes from a file (`state`).
+    _state: ClassVar[state.Rules] = {
+        "feature_names_in_": state.names,
+        "class_dim_": state.text,
+        "context_": state.context,
+        "n_rows_": state.positive,
+        "unseen_": None,
+    }
 
     input: str = "logits"
     class_axis: int = -1
@@ -552,6 +562,10 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
         return np.arange(self.n_features_in_)
 
     # Saving and exporting
+
+    def check_state(self) -> None:
+        """Raise ValueError with a sentence unless the fitted attributes can be those of a fit."""
+        state.check(self)
 
     def _map_steps(self) -> list[portable.MapStep]:
         """The fitted map as steps that run on any array library, for exports; see `calibration.portable`."""

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from copy import copy
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
@@ -36,13 +36,14 @@ from ..inputs.interface import Rows, Source
 from ..inputs.top_k_rows import TopKSource, same_on_all
 from ..inputs.validation import check_number
 from ..objective.cone import RankCone
-from .adjustment import Adjustment
+from . import state
+from .adjustment import Adjustment, check_adjustment
 from .base import START_ROWS
 from .calibrated_rows import CalibratedRows
 from .cone_calibrator import BIAS_EMPHASIS, PRIOR_ROWS, SCALE_EMPHASIS, ConeCalibrator, warn_if_unfinished
 from .explanation import Explanation, explain
 from .fit_checks import warn_if_off, what_is_off
-from .ramps import RampFactors, choose_ramps, statistic_functions
+from .ramps import RampFactors, check_factors, choose_ramps, statistic_functions
 from .rank_map import RankMap
 from .second_stage_fit import adjusted_log_odds, fit_second_stage
 from .statistics import STATISTICS
@@ -127,6 +128,15 @@ class ConditionalMCCT(ConeCalibrator):
 
     # Below these the many atoms fit noise, slowly.
     _cv_path = (200.0, 100.0, 50.0, 30.0, 20.0, 10.0, 5.0, 2.0)
+
+    _state: ClassVar[state.Rules] = {
+        "factors_": check_factors,
+        "coefficients_": state.not_negative,
+        "adjustment_": check_adjustment,
+        "factor_means_": None,
+        "by_class_": None,
+        "n_atoms_": None,
+    }
 
     def __init__(
         self,

@@ -30,10 +30,11 @@ from ..objective.cone import RankCone
 from ..objective.information import information
 from ..parallel import one_blas_thread
 from ..solver import Solution, minimize
+from . import state
 from .base import Calibrator
 from .fit_checks import off_rate, warn_if_off
 from .folds import DEPTHS, deal, fold_keys
-from .rank_map import RankMap
+from .rank_map import RankMap, check_rank_map
 
 # How far above the infimum a fit may be, in tolerances.
 _GAP = 100.0
@@ -65,6 +66,14 @@ class ConeCalibrator(Calibrator):
     prior_rows: float = 0.0
     tol: float = 1e-6
     max_iter: int = 100
+
+    _state: ClassVar[state.Rules] = {
+        "rank_map_": check_rank_map,
+        "passes_": None,
+        "solution_": None,
+        "n_iter_": None,
+        "shrinkage_": None,
+    }
 
     def _check_solver_parameters(self) -> None:
         check_number(self.prior_rows, "prior_rows", least=0)

@@ -9,6 +9,7 @@ ordered like ``z`` and so, rounded term by term, is their sum.
 from __future__ import annotations
 
 from itertools import combinations
+from typing import ClassVar
 
 import numpy as np
 from scipy.optimize import minimize
@@ -16,6 +17,7 @@ from scipy.optimize import minimize
 from ..arrays import ordered_softmax
 from ..inputs.validation import check_choice
 from ..parallel import sum_rows
+from . import state
 from .probability_map import ProbabilityCalibrator, softmax
 from .temperature import best_temperature
 
@@ -59,6 +61,11 @@ class EnsembleTemperatureScaling(ProbabilityCalibrator):
     preserves_order = True
     preserves_top1 = True
     preserves_ranking = True
+
+    _state: ClassVar[state.Rules] = {
+        "temperature_": state.positive,
+        "weights_": state.shares,
+    }
 
     def __init__(
         self,

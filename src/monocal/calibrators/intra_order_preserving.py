@@ -13,13 +13,14 @@ tied logits add 0.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from ..arrays import scatter, sort_with_index
 from ..inputs.validation import check_choice
 from ..parallel import map_rows
+from . import state
 from .depth_features import depths, squeeze
 from .network import forward, positive_factor
 from .network_calibrator import NetworkCalibrator, Prepared
@@ -88,6 +89,8 @@ class IntraOrderPreserving(NetworkCalibrator):
     >>> float(cal.predict_proba(data.values[:1]).sum().round(6))
     1.0
     """
+
+    _state: ClassVar[state.Rules] = {"table_": state.rising}
 
     def __init__(
         self,

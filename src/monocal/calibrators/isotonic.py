@@ -10,7 +10,7 @@ non-decreasing function of every entry keeps the order of the classes.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.isotonic import IsotonicRegression
@@ -18,6 +18,7 @@ from sklearn.isotonic import IsotonicRegression
 from ..inputs.files import is_blocks
 from ..inputs.validation import check_choice
 from ..parallel import map_rows, parallel_map, row_slices
+from . import state
 from .one_score import ScoreIsotonic
 from .probability_map import ProbabilityCalibrator, normalise, softmax
 
@@ -70,6 +71,12 @@ class IsotonicCalibration(ProbabilityCalibrator):
     array([[0.  , 0.  , 0.01, 0.99, 0.  ]], dtype=float32)
     """
 
+    _state: ClassVar[state.Rules] = {
+        "mode_": None,
+        "knots_": state.strictly_rising,
+        "values_": state.probabilities_at("knots_"),
+    }
+
     def __init__(
         self,
         *,
@@ -121,6 +128,13 @@ class IsotonicCalibration(ProbabilityCalibrator):
         if hasattr(self, "one_score_"):
             return self.one_score_._score(X, y, sample_weight, context)
         return super()._score(X, y, sample_weight, context)
+
+    def check_state(self) -> None:
+        """Raise ValueError with a sentence unless the fitted attributes can be those of a fit."""
+        if hasattr(self, "one_score_"):
+            self.one_score_.check_state()
+        else:
+            super().check_state()
 
     def _fit(self, logits: np.ndarray, labels: np.ndarray, weight: np.ndarray | None) -> None:
         check_choice(self.mode, "mode", ("multiclass", "one_vs_rest"))

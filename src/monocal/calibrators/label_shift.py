@@ -22,7 +22,7 @@ exactly when no gain exceeds one, and ``max L - L(w) <= max_j gain_j - 1``: the 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import clone
@@ -34,6 +34,7 @@ from ..errors import InputError
 from ..inputs.validation import check_number
 from ..parallel import one_blas_thread
 from ..solver import ConeProblem, Expansion, Solution, minimize
+from . import state
 from .base import Calibrator
 from .binary_mcct import BinaryMCCT
 from .calibrated_rows import squared
@@ -104,6 +105,16 @@ class LabelShift(Calibrator):
     >>> rare.adapt(data.values).shifted_                 # as in calibration
     False
     """
+
+    _state: ClassVar[state.Rules] = {
+        "calibrator_": state.stages,
+        "prior_": state.frequencies,
+        "calibration_prior_": state.frequencies,
+        "predicted_": state.counts,
+        "solution_": None,
+        "n_iter_": None,
+        "shifted_": None,
+    }
 
     def __init__(
         self,

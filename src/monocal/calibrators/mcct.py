@@ -10,12 +10,15 @@ report it.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 
 from ..errors import InputError
 from ..inputs.interface import Rows
 from ..inputs.validation import check_choice, check_number
 from ..objective.cone import RankCone
+from . import state
 from .cone_calibrator import PRIOR_ROWS, ConeCalibrator
 from .published import Published, solve_by_slsqp
 from .rank_map import RankMap
@@ -77,6 +80,11 @@ class MCCT(ConeCalibrator):
     _inverse = False
 
     preserves_ranking = True
+
+    _state: ClassVar[state.Rules] = {
+        "weights_": state.weights_by_rank,
+        "biases_": state.by_rank,
+    }
 
     def __init__(
         self,
@@ -161,6 +169,8 @@ class MCCTInverse(MCCT):
     """
 
     _inverse = True
+
+    _state: ClassVar[state.Rules] = {"inverse_weights_": state.positive}
 
     def _set_parameters(self, grid: np.ndarray) -> None:
         super()._set_parameters(grid)

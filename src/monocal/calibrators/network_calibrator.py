@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from ..arrays import ordered_softmax
 from ..errors import require
 from ..inputs.validation import check_choice
 from ..parallel import map_rows
+from . import state
 from .base import Calibrator
 from .depth_features import lift, mask
 from .network import Schedule, check_hidden, classification_loss, new_layers, train
@@ -26,6 +27,7 @@ class NetworkCalibrator(Calibrator):
 
     preserves_order = True
     preserves_top1 = True
+    extras = ("torch",)
 
     loss: str
     learning_rate: float
@@ -34,6 +36,14 @@ class NetworkCalibrator(Calibrator):
     validation: float
     batch_size: int
     seed: int
+
+    _state: ClassVar[state.Rules] = {
+        "temperature_": state.positive,
+        "layers_": state.layers,
+        "scale_": state.positive,
+        "history_": None,
+        "n_iter_": None,
+    }
 
     @abstractmethod
     def _scaled(self, logits: np.ndarray) -> np.ndarray:

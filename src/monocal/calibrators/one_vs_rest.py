@@ -9,10 +9,12 @@ functions of their own, so their order is not kept.
 from __future__ import annotations
 
 from abc import abstractmethod
+from typing import ClassVar
 
 import numpy as np
 
 from ..parallel import map_rows, parallel_map
+from . import state
 from .probability_map import ProbabilityCalibrator, normalise, softmax
 
 
@@ -29,6 +31,11 @@ class OneVsRestCalibrator(ProbabilityCalibrator):
 
     edges_: list[np.ndarray]
     values_: list[np.ndarray]
+
+    _state: ClassVar[state.Rules] = {
+        "edges_": state.rising,
+        "values_": state.probabilities_at("edges_", 1),
+    }
 
     @abstractmethod
     def _fit_class(self, p: np.ndarray, hit: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

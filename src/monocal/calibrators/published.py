@@ -18,6 +18,8 @@ of them stops at its iteration limit long before the optimum.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 from scipy.optimize import minimize
 from scipy.special import logsumexp
@@ -28,6 +30,7 @@ from ..inputs.memory import MemoryRows
 from ..inputs.validation import check_number, check_top_k
 from ..objective.cone import RankCone
 from ..solver import Solution
+from . import state
 from .base import Calibrator
 
 _SMALLEST = 1e-6  # w > 0 and v > 0
@@ -67,6 +70,14 @@ class Published(Calibrator):
     >>> published.preserves_order, published.weights_.shape
     (False, (5,))
     """
+
+    _state: ClassVar[state.Rules] = {
+        "weights_": state.weights_by_rank,
+        "biases_": state.by_rank,
+        "inverse_weights_": state.positive,
+        "solution_": None,
+        "n_iter_": None,
+    }
 
     def __init__(
         self,

@@ -24,7 +24,8 @@ import numpy as np
 from ..arrays import Array, array_namespace, clip_, like
 from ..core.ranked import Ranked
 from .fields_only import FieldsOnly
-from .statistics import compute, compute_all
+from .state import expect
+from .statistics import STATISTICS, compute, compute_all
 
 # Knots from the middle of a ramp to its ends. Wider ramps are smoother, narrower ones follow more closely.
 _REACH = 2
@@ -178,3 +179,19 @@ def statistic_functions(
 ) -> list[Callable[[Ranked], Array]]:
     """The statistics as functions of ranked rows."""
     return [partial(compute, s) for s in statistics]
+
+
+def check_factors(calibrator: Any, value: Any, name: str) -> None:
+    """Ramps of statistics that there are."""
+    expect(isinstance(value, RampFactors), name, value, "ramps")
+    there = [callable(s) or s in STATISTICS for s in value.statistics]
+    expect(there, f"{name}.statistics", value.statistics, "known statistics")
+    check_ramps(value, len(value.statistics), name)
+
+
+def check_ramps(factors: RampFactors, n_statistics: int, name: str) -> None:
+    """Each with two ends, of one of so many statistics."""
+    for ramp in factors.ramps:
+        there = isinstance(ramp.statistic, int | np.integer) and 0 <= ramp.statistic < n_statistics
+        expect(there, f"{name}.ramps", ramp.statistic, "the number of a statistic")
+        expect(ramp.zero != ramp.one, f"{name}.ramps", ramp.zero, "a ramp with two ends")

@@ -28,7 +28,8 @@ from ..engines import triton_map
 from ..parallel import block_rows, map_rows
 from . import loop_rows, plain_rows, ranked_rows
 from .pieces import FEW, Pieces
-from .ramps import RampFactors
+from .ramps import RampFactors, check_factors
+from .state import expect
 from .wanted import Wanted
 
 if TYPE_CHECKING:
@@ -130,3 +131,23 @@ def _of_any_kind(z: Any, wanted: Wanted) -> Array:
     size = block_rows(z) if on_host(z) else max(1, block_rows(z) // 4)
     done: Array = map_rows(one, z, size, wanted.context)
     return done
+
+
+def check_rank_map(calibrator: Any, value: Any, name: str) -> None:
+    """Starts 0 = s_0 < s_1 < ... < m; increments >= 0, one column for each start, one row for each factor."""
+    expect(isinstance(value, RankMap), name, value, "a rank map")
+    starts, m = np.asarray(value.starts), calibrator.n_features_in_
+    from_zero = starts.ndim == 1 and starts.dtype.kind in "iu" and len(starts) and starts[0] == 0
+    expect(from_zero and starts[-1] < m, f"{name}.starts", starts, f"ranks from 0 on, below {m}")
+    expect(np.diff(starts) > 0, f"{name}.starts", starts, "ranks that rise")
+    top_k = value.top_k
+    whole = isinstance(top_k, int | np.integer) and top_k >= 1
+    expect(top_k is None or whole, f"{name}.top_k", top_k)
+    expect(top_k == getattr(calibrator, "top_k", None), f"{name}.top_k", top_k, "the calibrator's own")
+    if value.factors is not None:
+        check_factors(calibrator, value.factors, f"{name}.factors")
+    shape = (1 if value.factors is None else value.factors.n_factors, len(starts))
+    for kind in ("scale_steps", "bias_steps"):
+        steps = np.asarray(getattr(value, kind))
+        expect(steps.shape == shape, f"{name}.{kind}", steps, f"shape {shape}")
+        expect(steps >= 0, f"{name}.{kind}", steps, "increments that are not negative")

@@ -15,6 +15,7 @@ and strongly convex, so every fit ends in its minimum, with a bound on what is l
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import ClassVar
 
 import numpy as np
 from scipy.special import logsumexp
@@ -29,6 +30,7 @@ from ..inputs.reader import Checked, Reader
 from ..inputs.validation import check_choice, check_number
 from ..parallel import map_rows, one_blas_thread, row_slices
 from ..solver import Solution
+from . import state
 from .affine import affine_map
 from .base import Calibrator
 from .cone_calibrator import warn_if_unfinished
@@ -107,6 +109,18 @@ class StructuredScaling(Calibrator):
     """
 
     _any_array = True
+
+    _state: ClassVar[state.Rules] = {
+        "coef_": state.per_class,
+        "intercept_": state.per_class,
+        "centre_": state.centre,
+        "temperature_": state.positive,
+        "floor_": state.share,
+        "passes_": None,
+        "solution_": None,
+        "n_iter_": None,
+        "shrinkage_": None,
+    }
 
     def __init__(
         self,

@@ -8,6 +8,8 @@ number of values that makes the calibration error measurable.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 from scipy.special import expit, logit
 
@@ -15,6 +17,7 @@ from ..arrays import compute_dtype
 from ..edges import equal_mass_edges
 from ..inputs.validation import check_choice, check_number
 from ..parallel import map_rows, parallel_map
+from . import state
 from .one_vs_rest import OneVsRestCalibrator, bin_sums
 from .probability_map import softmax
 from .temperature import best_temperature
@@ -65,6 +68,12 @@ class ScalingBinning(OneVsRestCalibrator):
     >>> cal.predict_proba(data.values[:1]).round(2)
     array([[0.01, 0.01, 0.  , 0.97, 0.01]], dtype=float32)
     """
+
+    _state: ClassVar[state.Rules] = {
+        "temperature_": state.positive,
+        "slopes_": state.per_class,
+        "intercepts_": state.per_class,
+    }
 
     def __init__(
         self,

@@ -10,11 +10,14 @@ probability is ``s + D'(t(s))``. The other classes share the rest in proportion 
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 from scipy.interpolate import CubicSpline
 
 from ..inputs.validation import check_number
 from ..parallel import map_rows
+from . import state
 from .probability_map import ProbabilityCalibrator, normalise, softmax
 
 _TABLE = 512  # points at which the calibrated probability is kept
@@ -58,6 +61,11 @@ class SplineCalibration(ProbabilityCalibrator):
     >>> cal.predict_proba(data.values[:1]).round(2)
     array([[0.01, 0.  , 0.01, 0.98, 0.  ]], dtype=float32)
     """
+
+    _state: ClassVar[state.Rules] = {
+        "scores_": state.rising,
+        "values_": state.probabilities_at("scores_"),
+    }
 
     def __init__(
         self,

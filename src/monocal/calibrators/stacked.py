@@ -11,7 +11,7 @@ it keeps the new order.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import clone
@@ -19,6 +19,7 @@ from sklearn.base import clone
 from ..arrays import to_numpy
 from ..errors import InputError, part_of_a_fit
 from ..inputs.validation import check_number
+from . import state
 from .base import Calibrator
 from .conditional import ConditionalMCCT
 from .cone_calibrator import SMALLEST
@@ -60,6 +61,13 @@ class Stacked(Calibrator):
     >>> cal.preserves_order, mc.Stacked([mc.TemperatureScaling(), mc.MCCT()]).preserves_order
     (False, True)
     """
+
+    _state: ClassVar[state.Rules] = {
+        "stages_": state.stages,
+        "solution_": None,
+        "n_iter_": None,
+        "shrinkage_": None,
+    }
 
     def __init__(
         self,

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.optimize import brentq
@@ -27,6 +27,7 @@ from ..inputs.validation import check_choice
 from ..objective.cone import MIN_SCALE, RankCone
 from ..parallel import sum_rows
 from ..solver import Solution, Status
+from . import state
 from .cone_calibrator import PRIOR_ROWS, ConeCalibrator, warn_if_unfinished
 from .rank_map import RankMap
 
@@ -76,6 +77,8 @@ class TemperatureScaling(ConeCalibrator):
     """
 
     preserves_ranking = True
+
+    _state: ClassVar[state.Rules] = {"temperature_": state.positive}
 
     def __init__(
         self,

@@ -110,6 +110,16 @@ class ContextReader:
         codes = [c.codes(x) for c, x in zip(self.columns, columns, strict=True)]
         return np.stack(codes, axis=1)
 
+    def check(self, name: str) -> None:
+        """Raise ValueError unless the columns can be those of a fit."""
+        for column in self.columns:
+            if not isinstance(column, Column) or column.kind not in (NUMBER, CATEGORY):
+                raise ValueError(f"{name} cannot be this: expected columns of numbers or categories")
+            if not isinstance(column.categories, tuple) or len(set(column.categories)) < len(
+                column.categories
+            ):
+                raise ValueError(f"{name}.categories cannot be this: expected categories that differ")
+
     def count_missing(self, codes: np.ndarray) -> int:
         """How many of these rows lack a number, or have a category that the calibration rows had not."""
         flags = [c.missing(codes[:, i]) for i, c in enumerate(self.columns)]
