@@ -10,8 +10,8 @@ information of ramp k that intercept and line leave unexplained, the standard de
 ramp enters where its gradient passes 1.2 standard errors, at any number of rows.
 
 The targets ``t`` exchange ``k / (k + 4)`` rows between the classes, ``k`` being the rows of the rarer one, which keeps the base
-rate. Then up to 8 rows' worth of what the classifier itself says at its best temperature are added, fewer the more nats a free
-intercept gains over the classifier's own zero.
+rate. Then 8 rows labelled by the classifier itself are added: at its best temperature, and the more nats a free intercept gains
+over the zero of the classifier, with that intercept instead.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..solver import ConeProblem, Expansion, Solution, minimize
+from .binary_interval import curve_posterior, knot_weights
 from .binary_map import TAIL, TAIL_BEGINS, ScoreMap, position
 
 SHRINKAGE, PRIOR_ROWS = 1.2, 8.0
@@ -57,6 +58,8 @@ class LogisticCone(ConeProblem):
     lower, penalty, ridge : ndarray of shape (m,)
     first : ndarray of shape (m,), optional
         Where to begin.
+    offset : ndarray of shape (n,), optional
+        Log-odds to which those of the model are added.
     """
 
     def __init__(
@@ -68,10 +71,12 @@ class LogisticCone(ConeProblem):
         penalty: np.ndarray | float = 0.0,
         ridge: np.ndarray | float = 0.0,
         first: np.ndarray | None = None,
+        offset: np.ndarray | None = None,
     ):
         m = design.shape[1]
         super().__init__(m, lower=lower, penalty=penalty)
         self.design, self.targets, self.weight = design, targets, weight
+        self.offset = np.zeros(len(design)) if offset is None else offset
         self.ridge = np.full(m, ridge, dtype=np.float64)
         self.first = np.where(np.isfinite(self.lower), self.lower, 0.0) if first is None else first
         self.spread = np.sqrt(weight @ design**2)
@@ -82,7 +87,7 @@ class LogisticCone(ConeProblem):
         return self.first
 
     def evaluate(self, coefficients: np.ndarray, working: np.ndarray) -> Expansion:
-        f = self.design @ coefficients
+        f = self.offset + self.design @ coefficients
         e = np.exp(-np.abs(f))
         p = np.where(f < 0, e, 1.0) / (1.0 + e)
         loss = np.maximum(f, 0.0) + np.log1p(e) - self.targets * f
@@ -96,9 +101,9 @@ class LogisticCone(ConeProblem):
     def excess(self, coefficients: np.ndarray, here: Expansion) -> float:
         """A dual bound: probabilities that are feasible for the dual problem, near those of the fit.
 
-            max_p  sum_i w_i H(p_i) + lower . g - sum_k g_k^2 / (2 ridge_k),    g = design' w (p - t) + penalty >= 0
+            max_p  sum_i w_i [H(p_i) + (p_i - t_i) offset_i] + lower . g - sum_k g_k^2 / (2 ridge_k)
 
-        with ``g = 0`` where a coefficient is free and has no ridge.
+        where ``g = design' w (p - t) + penalty >= 0``, with ``g = 0`` where a coefficient is free and has no ridge.
         """
         w, t, p = self.weight, self.targets, here.predicted
         ridged = self.ridge > 0
@@ -118,7 +123,7 @@ class LogisticCone(ConeProblem):
         entropy = -(_xlogx(q) + _xlogx(1.0 - q))
         g = share * slope + self.penalty
         at_bound = ~ridged & ~tight & np.isfinite(self.lower)
-        dual = float(w @ entropy) + float(self.lower[at_bound] @ g[at_bound])
+        dual = float(w @ (entropy + (q - t) * self.offset)) + float(self.lower[at_bound] @ g[at_bound])
         dual -= float(np.sum(g[ridged] ** 2 / (2.0 * self.ridge[ridged])))
         return max(here.value + float(self.penalty @ coefficients) - dual, 0.0)
 
@@ -178,22 +183,36 @@ def soft_targets(labels: np.ndarray, weight: np.ndarray) -> np.ndarray:
 def with_prior(
     v: np.ndarray, targets: np.ndarray, weight: np.ndarray, prior_rows: float, input: str
 ) -> tuple[np.ndarray, Line]:
-    """Targets of which a share goes to what the classifier says itself, at its best temperature; and the line without it."""
+    """Targets of which a share goes to what the classifier says itself, and the likeliest line without that share.
+
+    The classifier speaks at its best temperature, which for log-odds is at least 1; and as far as its zero is wrong by more than
+    chance, with the intercept that keeps the base rate.
+    """
     total = float(weight.sum())
     share = weight / total
     v = softened(v, input, SOFTNESS[input][0])
-    largest = float(np.abs(v).max(initial=0.0)) or 1.0
-    size = float(np.sqrt(share @ (v / largest) ** 2)) * largest or 1.0
-    ridge = 1e-6 / total  # of no weight, but a finite optimum where all scores agree with their labels
-    own = minimize(LogisticCone((v / size)[:, None], targets, share, np.zeros(1), ridge=ridge), tol=1e-7)
-    line = Line.of(Standard.of(v, share).z, targets, share)
-    gain = total * (own.objective - line.loss)
-    rows = prior_rows * np.exp(-max(gain - _DOUBT, 0.0))
-    part = rows / (total + rows)
-    temperature_scale = float(own.coefficients[0]) / size
-    if input != "scores":
-        temperature_scale = min(temperature_scale, 1.0)
-    return (1.0 - part) * targets + part * sigmoid(temperature_scale * v), line
+    standard = Standard.of(v, share)
+    line = Line.of(standard.z, targets, share)
+    size = max(abs(standard.mean), standard.sd)
+    steepest = np.inf if input == "scores" else size  # of log-odds, in the unit of v / size
+    # The ridge is a bound for scores that all agree with their labels.
+    own = minimize(
+        LogisticCone((v / size)[:, None], targets, share, np.zeros(1), ridge=1e-6 / total), tol=1e-7
+    )
+    doubt = total * (own.objective - line.loss) - _DOUBT
+    trust = float(np.exp(-max(doubt, 0.0)))
+    prior = trust * sigmoid(min(float(own.coefficients[0]), steepest) / size * v)
+    if trust < 1.0:
+        slope = line.coefficients[1]
+        at_line = line.coefficients[0] + slope * standard.z
+        if slope * size > steepest * standard.sd:
+            at_line = at_line + (steepest * standard.sd / size - slope) * standard.z
+            once = np.ones((len(v), 1))
+            level = LogisticCone(once, targets, share, np.array([-np.inf]), offset=at_line)
+            at_line = at_line + minimize(level, tol=1e-7).coefficients[0]
+        prior = prior + (1.0 - trust) * sigmoid(at_line)
+    part = prior_rows / (total + prior_rows)
+    return (1.0 - part) * targets + part * prior, line
 
 
 def quantile_knots(x: np.ndarray, weight: np.ndarray, intervals: int) -> tuple[np.ndarray, bool]:
@@ -314,15 +333,6 @@ class Score:
         inner = np.maximum(np.diff(values) / np.diff(place), least)
         return ScoreMap(input, self.softness, place, values, np.concatenate([[least], inner, [least]]))
 
-    def nodes(self, first: int, size: int, intercept: bool) -> np.ndarray:
-        """What the values at the knots, and before them the rise beyond over as long as they span, are made of."""
-        rows = np.zeros((1 + len(self.knots), size))
-        columns = slice(first, first + 1 + len(self.low))
-        rows[0, first] = (self.knots[-1] - self.knots[0]) or 1.0 / self.standard.sd
-        rows[1:, columns] = self.columns(self.knots)
-        rows[1:, 0] = float(intercept)
-        return rows
-
 
 @dataclass(frozen=True)
 class RampFit:
@@ -333,16 +343,17 @@ class RampFit:
     maps : tuple of ScoreMap
         One for each score; log-odds are their sum.
     solution : Solution
-    covariance : ndarray
-        Of the rise beyond the knots (over as long as they span) and the values at the knots of each map, one after another.
+    mean, covariance : ndarray
+        Of the log-odds at the knots of each map, one after another, as `curve_posterior` has them.
     at_bound : bool
         Whether the line alone has its slope at the lower bound, for some score.
     effects, effect_variance : ndarray
-        Coefficients of the columns beside the scores, and their variances.
+        Coefficients of the other columns, and their variances.
     """
 
     maps: tuple[ScoreMap, ...]
     solution: Solution
+    mean: np.ndarray
     covariance: np.ndarray
     at_bound: bool
     effects: np.ndarray
@@ -351,9 +362,10 @@ class RampFit:
 
 @dataclass(frozen=True)
 class RampProblem:
-    """Rows, and everything about the cone that does not depend on columns beside the scores."""
+    """Rows, and everything about the cone that does not depend on columns other than the scores."""
 
     scores: list[Score]
+    labels: np.ndarray
     targets: np.ndarray
     weight: np.ndarray
     input: str
@@ -381,61 +393,67 @@ class RampProblem:
             targets, line = with_prior(columns[0], targets, weight, prior_rows, input)
             first = line.coefficients
         scores = [Score.of(v, targets, labels, weight, input, first) for v in columns]
-        return cls(scores, targets, weight, input, shrinkage, tol, max_iter)
+        return cls(scores, labels, targets, weight, input, shrinkage, tol, max_iter)
 
     def fit(self, beside: np.ndarray | None = None, ridge: np.ndarray | None = None) -> RampFit:
-        """The certified optimum; columns ``beside`` the scores have free coefficients with a ridge (rows' worth)."""
+        """The certified optimum; the columns ``beside`` have free coefficients with a ridge (rows' worth)."""
         n, total = len(self.targets), float(self.weight.sum())
         share = self.weight / total
         more = np.zeros((n, 0)) if beside is None else beside
         ridge = np.zeros(0) if ridge is None else ridge
         blocks = [score.columns(score.standard.z) for score in self.scores]
         design = np.column_stack([np.ones(n), *blocks, more])
+        size = design.shape[1]
         starts = np.cumsum([1, *(block.shape[1] for block in blocks)])
-        lines, effects = starts[:-1], np.arange(starts[-1], design.shape[1])
+        lines, effects = starts[:-1], np.arange(starts[-1], size)
         base = np.concatenate([[0], lines, effects])
-        lower = np.zeros(design.shape[1])
+        lower, ridges, units = np.zeros(size), np.zeros(size), np.zeros(size)
         lower[0], lower[lines], lower[effects] = -np.inf, LEAST_SLOPE, -np.inf
-        ridges = np.zeros(design.shape[1])
         ridges[effects] = ridge / total
-        first = self._line(design[:, base], share, lower[base], ridges[base])
         start = lower.copy()
-        start[base] = first
-        p = sigmoid(design[:, base] @ first)
-        is_ramp = np.ones(design.shape[1], dtype=bool)
+        start[base] = self._line(design[:, base], share, lower[base], ridges[base])
+        p = sigmoid(design[:, base] @ start[base])
+        is_ramp = np.ones(size, dtype=bool)
         is_ramp[base] = False
-        units = np.zeros(design.shape[1])
         units[is_ramp] = unexplained(
             design[:, base], design[:, is_ramp], self.weight * p * (1.0 - p), total * ridges[base]
         )
         for score, at, end in zip(self.scores, starts[:-1], starts[1:], strict=True):
             units[at:end] *= score.strength
-        penalty = self.shrinkage * units / total
-        problem = LogisticCone(design, self.targets, share, lower, penalty, ridges, start)
+        problem = LogisticCone(
+            design, self.targets, share, lower, self.shrinkage * units / total, ridges, start
+        )
         solution = minimize(problem, tol=self.tol, max_iter=self.max_iter, gap_tol=100.0 * self.tol)
         c = solution.coefficients
-        p = sigmoid(design @ c)
-        precision = (design.T * (self.weight * p * (1.0 - p))) @ design
-        precision[np.diag_indices(len(c))] += (self.shrinkage * units) ** 2 + total * ridges + 1e-6
-        covariance = np.linalg.inv(precision)
-        nodes = np.concatenate(
-            [
-                score.nodes(at, len(c), i == 0)
-                for i, (score, at) in enumerate(zip(self.scores, lines, strict=True))
-            ]
-        )
         maps = tuple(
             score.map(self.input, c[0] if i == 0 else 0.0, c[at : at + block.shape[1]])
             for i, (score, at, block) in enumerate(zip(self.scores, lines, blocks, strict=True))
         )
-        return RampFit(
-            maps,
-            solution,
-            nodes @ covariance @ nodes.T,
-            any(score.line.coefficients[1] <= LEAST_SLOPE for score in self.scores),
-            c[effects],
-            np.diag(covariance)[effects],
+        p = sigmoid(design @ c)
+        curvature = self.weight * p * (1.0 - p)
+        mean, covariance = curve_posterior(
+            [score.knots for score in self.scores],
+            np.concatenate([one.values for one in maps]),
+            np.column_stack([knot_weights(score.standard.z, score.knots) for score in self.scores]),
+            self.weight * (self.labels - p),
+            curvature,
+            more,
+            ridge,
         )
+        # The precision of every ramp counts, whether it is used or not.
+        precision = (design.T * curvature) @ design
+        precision[np.diag_indices(size)] += (self.shrinkage * units) ** 2 + total * ridges + 1e-6
+        variance = np.diag(np.linalg.inv(precision))[effects] if len(effects) else np.zeros(0)
+        at_bound = any(score.line.coefficients[1] <= LEAST_SLOPE for score in self.scores)
+        return RampFit(maps, solution, mean, covariance, at_bound, c[effects], variance)
+
+    def log_odds(self, maps: tuple[ScoreMap, ...]) -> np.ndarray:
+        """Of the rows of the fit, by its maps."""
+        terms = (
+            knot_weights(score.standard.z, score.knots) @ one.values
+            for score, one in zip(self.scores, maps, strict=True)
+        )
+        return sum(terms, np.zeros(len(self.targets)))
 
     def _line(self, base: np.ndarray, share: np.ndarray, lower: np.ndarray, ridge: np.ndarray) -> np.ndarray:
         """Intercept, lines and effects without ramps."""

@@ -7,63 +7,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.stats import norm
 
 from ..arrays import array_namespace, to_numpy
 from ..errors import InputError, warn
-from ..inputs.context import CATEGORY, ContextReader
 from ..inputs.formats import kind_of
 from ..inputs.validation import check_choice, check_fraction, check_number
 from ..parallel import one_blas_thread
 from .base import START_ROWS
-from .binary_cone import PRIOR_ROWS, SHRINKAGE, RampFit, RampProblem, sigmoid
+from .binary_cone import PRIOR_ROWS, SHRINKAGE, RampProblem
+from .binary_context import ContextEffect, with_context
+from .binary_interval import interval, knot_weights
 from .binary_map import ScoreMap, apply, expit, export_step, position
 from .cone_calibrator import warn_if_unfinished
 from .portable import MapStep
 from .score_rows import ScoreCalibrator, blockwise
 
-# Intervals between the quantiles of a number of the context.
-_NUMBER_INTERVALS = 8
-# Categories of a column with an effect of their own, the most frequent ones.
-_MOST_CATEGORIES = 512
-# Smallest variance of effects.
-_LEAST_VARIANCE = 1e-6
 # Scores whose size is below this everywhere are refused.
 _SMALLEST = 1e-303
-
-
-@dataclass(frozen=True)
-class Effect:
-    """What a column of the context adds to the log-odds.
-
-    Attributes
-    ----------
-    knots : ndarray of shape (K,)
-        Of a number; empty for a category.
-    values : ndarray
-        At the knots, between which the effect is linear; or of each category.
-    variances : ndarray
-        Of the values.
-    spread : float
-        Variance of the effects of categories, which is that of one never seen.
-    """
-
-    knots: np.ndarray
-    values: np.ndarray
-    variances: np.ndarray
-    spread: float
-
-    def at(self, codes: np.ndarray, values: np.ndarray, unseen: float) -> np.ndarray:
-        """``values`` (of the effect, or their variances) of rows with these codes."""
-        if len(self.knots):
-            result: np.ndarray = np.interp(codes, self.knots, values)
-            return np.where(np.isnan(codes), unseen, result)
-        index = codes.astype(np.intp)
-        return np.where(index < 0, unseen, values[index])
 
 
 class BinaryMCCT(ScoreCalibrator):
@@ -170,7 +133,8 @@ class BinaryMCCT(ScoreCalibrator):
             A row of weight 2 counts as two rows, one of weight 0 as none.
         context : array-like of shape (n,) or (n, C), optional
             What else is known of each row. A category (integers, texts) gets an intercept of its own, shrunk as far as the
-            categories agree; a number (floating point) adds a broken line.
+            categories agree, and a slope of its own where slopes differ by more than chance; a number (floating point) adds a
+            broken line.
         start : calibrator of two classes, optional
             An old calibrator to go on from: its probabilities of these rows count as ``start_rows`` rows more.
         start_rows : float
@@ -218,9 +182,9 @@ class BinaryMCCT(ScoreCalibrator):
     def predict_interval(self, X: Any, *, level: float = 0.95, context: Any = None) -> Any:
         """An interval of each calibrated probability P(class 1).
 
-        From the curvature of the penalised fit (Laplace), with the prior precision of every ramp, whether it is used or not. It
-        says how far the curve may be off because the calibration rows are few; it does not cover a truth with steps that no ramp
-        follows, nor rows of another distribution.
+        From a smoothing spline through the calibration rows that may bend as much as these ask for (`binary_interval`). It says
+        how far the curve may be off because the rows are few; it does not cover a truth with steps, nor rows of another
+        distribution.
 
         Parameters
         ----------
@@ -239,20 +203,27 @@ class BinaryMCCT(ScoreCalibrator):
         codes = self._codes(context)
         values, scores = self._read_scores(X)
         f = to_numpy(self._on_block(X, "log_odds", codes))
-        nodes = np.concatenate(
-            [_node_weights(to_numpy(score), one) for score, one in zip(scores, self.maps_, strict=True)],
+        weights = np.concatenate(
+            [
+                knot_weights(position(to_numpy(score), one.input, one.softness, np), one.knots)
+                for score, one in zip(scores, self.maps_, strict=True)
+            ],
             axis=1,
         )
-        variance = np.einsum("ij,jk,ik->i", nodes, self.covariance_, nodes)
+        mean = weights @ self.mean_
+        variance = np.einsum("ij,jk,ik->i", weights, self.covariance_, weights)
         if codes is not None:
+            factor, added = self._effects(codes)
+            variance = factor**2 * variance
             for i, effect in enumerate(self.effects_):
-                variance = variance + effect.at(codes[:, i], effect.variances, effect.spread)
-        half = norm.ppf(0.5 + level / 2) * np.sqrt(np.maximum(variance, 0.0))
+                variance = variance + effect.variance(codes[:, i], mean)
+            mean = factor * mean + added
+        ends = interval(f, mean, variance, level)
         kind = kind_of(X)
         like = values if values.ndim == 1 else values[:, 0]
         xp = array_namespace(like)
-        ends = (xp.astype(xp.asarray(expit(end, np)), like.dtype) for end in (f - half, f + half))
-        return tuple(kind.back(end, X, -1) for end in ends)
+        in_type = (xp.astype(xp.asarray(expit(end, np)), like.dtype) for end in ends)
+        return tuple(kind.back(end, X, -1) for end in in_type)
 
     def explain(self) -> str:
         """What was learnt, in a few lines."""
@@ -271,6 +242,9 @@ class BinaryMCCT(ScoreCalibrator):
             lines.append(
                 f"{column.name}: {low:+.3g} to {high:+.3g} in log-odds (sd {effect.spread**0.5:.3g})"
             )
+            if len(effect.slopes):
+                factors = 1.0 + effect.slopes
+                lines.append(f"{column.name}: slope times {factors.min():.3g} to {factors.max():.3g}")
         lines.append(str(self.solution_.status))
         return "\n".join(lines)
 
@@ -300,10 +274,11 @@ class BinaryMCCT(ScoreCalibrator):
                 max_iter=self.max_iter,
             )
             fit = problem.fit()
-            self.effects_: tuple[Effect, ...] = ()
+            self.effects_: tuple[ContextEffect, ...] = ()
             if codes is not None:
-                fit, self.effects_ = _with_context(problem, fit, self.context_, codes)
-        self.maps_, self.solution_, self.covariance_ = fit.maps, fit.solution, fit.covariance
+                fit, self.effects_ = with_context(problem, fit, self.context_.columns, codes)
+        self.maps_, self.solution_ = fit.maps, fit.solution
+        self.mean_, self.covariance_ = fit.mean, fit.covariance
         self.n_iter_ = max(fit.solution.n_iter, 1)
         warn_if_unfinished(self, fit.solution)
         if fit.at_bound:
@@ -321,10 +296,11 @@ class BinaryMCCT(ScoreCalibrator):
             total = f if total is None else total + f
         return total
 
-    def _effects(self, codes: np.ndarray) -> np.ndarray:
-        return np.sum(
-            [effect.at(codes[:, i], effect.values, 0.0) for i, effect in enumerate(self.effects_)], axis=0
-        )
+    def _effects(self, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """What the log-odds are multiplied by, and what is then added to them."""
+        pairs = [(effect, codes[:, i]) for i, effect in enumerate(self.effects_)]
+        slopes, added = zip(*((e.slope(c), e.added(c)) for e, c in pairs), strict=True)
+        return 1.0 + np.sum(slopes, axis=0), np.sum(added, axis=0)
 
     def check_state(self) -> None:
         super().check_state()
@@ -337,24 +313,15 @@ class BinaryMCCT(ScoreCalibrator):
             one.check()
             if one.input != self.input:
                 raise ValueError("maps_ cannot be this: expected the calibrator's own input")
-        n = sum(len(one.knots) + 1 for one in maps)
-        if np.shape(self.covariance_) != (n, n) or not np.isfinite(self.covariance_).all():
-            raise ValueError(f"covariance_ cannot be this: expected finite numbers of shape ({n}, {n})")
+        n = sum(len(one.knots) for one in maps)
+        for name, array, shape in (("mean_", self.mean_, (n,)), ("covariance_", self.covariance_, (n, n))):
+            if np.shape(array) != shape or not np.isfinite(array).all():
+                raise ValueError(f"{name} cannot be this: expected finite numbers of shape {shape}")
         columns = getattr(getattr(self, "context_", None), "columns", ())
         if not isinstance(self.effects_, tuple) or len(self.effects_) != len(columns):
             raise ValueError("effects_ cannot be this: expected one for each column of context")
         for column, effect in zip(columns, self.effects_, strict=True):
-            size = len(column.categories) if column.kind == CATEGORY else len(effect.knots)
-            arrays = (effect.knots, effect.values, effect.variances, effect.spread)
-            fits = np.shape(effect.values) == np.shape(effect.variances) == (size,)
-            if (
-                not fits
-                or not all(np.isfinite(a).all() for a in arrays)
-                or (np.diff(effect.knots) <= 0).any()
-            ):
-                raise ValueError(
-                    "effects_ cannot be this: expected finite numbers, one for each category or knot"
-                )
+            effect.check(column)
 
 
 def evaluate_map(score: Any, one: ScoreMap, xp: Any) -> Any:
@@ -396,117 +363,3 @@ def _table(knots: np.ndarray) -> Any:
         return piece
 
     return locate
-
-
-def _node_weights(score: np.ndarray, one: ScoreMap) -> np.ndarray:
-    """How the map at each score is made of the rise beyond its knots and its values at them, (n, 1 + K)."""
-    x = position(score, one.input, one.softness, np)
-    knots = one.knots
-    weights = np.zeros((len(x), 1 + len(knots)))
-    rows = np.arange(len(x))
-    inside = np.clip(x, knots[0], knots[-1])
-    weights[:, 0] = (x - inside) / ((knots[-1] - knots[0]) or 1.0)
-    left = np.clip(np.searchsorted(knots, inside, side="right") - 1, 0, max(len(knots) - 2, 0))
-    if len(knots) == 1:
-        weights[:, 1] = 1.0
-        return weights
-    part = (inside - knots[left]) / (knots[left + 1] - knots[left])
-    weights[rows, 1 + left] = 1.0 - part
-    weights[rows, 2 + left] = part
-    return weights
-
-
-# Context
-
-
-@dataclass(frozen=True)
-class _Block:
-    """Columns of the design that belong to one column of the context, with one variance."""
-
-    columns: np.ndarray  # (n, G)
-    basis: np.ndarray  # (values, G): the values of the effect from the coefficients
-    knots: np.ndarray
-
-    @classmethod
-    def of(cls, kind: str, codes: np.ndarray, n_categories: int, weight: np.ndarray) -> _Block:
-        if kind == CATEGORY:
-            counts = np.bincount(codes[codes >= 0].astype(np.intp), weight[codes >= 0], n_categories)
-            own = np.sort(np.argsort(-counts, kind="stable")[:_MOST_CATEGORIES])
-            return cls((codes[:, None] == own).astype(np.float64), np.eye(n_categories)[:, own], np.zeros(0))
-        there = ~np.isnan(codes)
-        some = codes[there] if there.any() else np.zeros(1)
-        knots = np.unique(
-            np.quantile(some, np.linspace(0.0, 1.0, _NUMBER_INTERVALS + 1), method="inverted_cdf")
-        )
-        if len(knots) < 2:
-            knots = knots[:1] + np.array([0.0, 1.0])
-        low, high = knots[:-1], knots[1:]
-        at_rows = np.clip((codes[:, None] - low) / (high - low), 0.0, 1.0)
-        mean = (
-            np.average(at_rows[there], axis=0, weights=weight[there]) if there.any() else np.zeros(len(low))
-        )
-        at_rows = np.where(there[:, None], at_rows - mean, 0.0)
-        return cls(at_rows, np.clip((knots[:, None] - low) / (high - low), 0.0, 1.0) - mean, knots)
-
-
-def _with_context(
-    problem: RampProblem, plain: RampFit, reader: ContextReader, codes: np.ndarray
-) -> tuple[RampFit, tuple[Effect, ...]]:
-    """The variance of the effects of each column by EM, on the fit without them; then all in one convex problem."""
-    blocks = [
-        _Block.of(column.kind, codes[:, i], len(column.categories), problem.weight)
-        for i, column in enumerate(reader.columns)
-    ]
-    f = sum(apply_standard(score, one) for score, one in zip(problem.scores, plain.maps, strict=True))
-    variances = []
-    offset = np.asarray(f)
-    for block in blocks:
-        variance, effect = _variance(block.columns, offset, problem.targets, problem.weight)
-        variances.append(variance)
-        offset = offset + block.columns @ effect
-    ridge = np.concatenate(
-        [np.full(b.columns.shape[1], 1.0 / v) for b, v in zip(blocks, variances, strict=True)]
-    )
-    fit = problem.fit(np.concatenate([block.columns for block in blocks], axis=1), ridge)
-    effects, at = [], 0
-    for block, variance in zip(blocks, variances, strict=True):
-        own = slice(at, at + block.columns.shape[1])
-        at = own.stop
-        effects.append(
-            Effect(
-                block.knots,
-                block.basis @ fit.effects[own],
-                block.basis**2 @ fit.effect_variance[own],
-                variance,
-            )
-        )
-    return fit, tuple(effects)
-
-
-def apply_standard(score: Any, one: ScoreMap) -> np.ndarray:
-    """The map at the rows of the fit."""
-    x = score.standard.z * score.standard.sd + score.standard.mean
-    plain = ScoreMap("scores", 0.0, one.knots, one.values, one.slopes)
-    return np.asarray(apply(x, plain, np))
-
-
-def _variance(
-    columns: np.ndarray, offset: np.ndarray, targets: np.ndarray, weight: np.ndarray
-) -> tuple[float, np.ndarray]:
-    """The likeliest variance of effects (EM with Laplace's approximation), and the effects."""
-    n = columns.shape[1]
-    variance, effect = 0.1, np.zeros(n)
-    for _ in range(100):
-        for _ in range(15):
-            p = sigmoid(offset + columns @ effect)
-            hessian = (columns.T * (weight * p * (1.0 - p))) @ columns + np.eye(n) / variance
-            gradient = (weight * (p - targets)) @ columns + effect / variance
-            step = np.linalg.solve(hessian, gradient)
-            effect = effect - step / max(1.0, float(np.abs(step).max()))
-            if np.abs(step).max() < 1e-6:
-                break
-        before = variance
-        variance = max(float(np.mean(effect**2 + np.diag(np.linalg.inv(hessian)))), _LEAST_VARIANCE)
-        if abs(variance - before) < 1e-4 * before:
-            break
-    return variance, effect

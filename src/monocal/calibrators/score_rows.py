@@ -22,7 +22,7 @@ from sklearn.exceptions import DataConversionWarning
 from sklearn.utils import ClassifierTags
 from sklearn.utils.validation import validate_data
 
-from ..arrays import array_namespace, is_dask, is_torch, to_numpy
+from ..arrays import array_namespace, device_of, is_dask, is_torch, to_numpy
 from ..errors import InputError, warn
 from ..inputs.chunks import as_array as dask_array
 from ..inputs.chunks import chunks_of, once, reduce_tasks, task
@@ -438,7 +438,8 @@ class ScoreCalibrator(Calibrator):
         with np.errstate(over="ignore", under="ignore"):
             f = self._log_odds(scores, xp)
         if codes is not None:
-            f = f + xp.asarray(self._effects(codes), **({"device": f.device} if is_torch(f) else {}))
+            factor, added = (xp.asarray(x, **device_of(f)) for x in self._effects(codes))
+            f = factor * f + added
         if method == "log_odds":
             return f
         if method == "predict":
@@ -449,7 +450,7 @@ class ScoreCalibrator(Calibrator):
     def _result(self, values: Any, method: str, codes: np.ndarray | None) -> Any:
         return self._on_block(values, method, codes)
 
-    def _effects(self, codes: np.ndarray) -> np.ndarray:
+    def _effects(self, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         raise InputError(f"context: {type(self).__name__} takes none.")
 
     def _formed(self, f: Any, values: Any, method: str, xp: Any) -> Any:

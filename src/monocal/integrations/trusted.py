@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ..calibrators import ScoreIsotonic, ScoreMap
 from ..calibrators.adjustment import Adjustment, GroupScales
-from ..calibrators.binary_mcct import Effect
+from ..calibrators.binary_context import ContextEffect
 from ..calibrators.published import Published
 from ..calibrators.ramps import Ramp, RampFactors
 from ..calibrators.rank_map import RankMap
@@ -22,7 +22,7 @@ _TYPES: tuple[type, ...] = (
         one.cls
         for one in all_calibrators() + all_calibrators(one_score=True) + all_calibrators(multilabel=True)
     ),
-    *(Effect, ScoreIsotonic, ScoreMap),
+    *(ContextEffect, ScoreIsotonic, ScoreMap),
     *(Published, CalibratedClassifier, CalibratedModel, RankMap, Ramp, RampFactors, Adjustment, GroupScales),
     *(Column, ContextReader, Solution, Status, Step),
 )

@@ -1,0 +1,111 @@
+"""How far the fitted curves of scores may be off: the posterior of smoothing splines through the same rows.
+
+    f(x) = sum_j v_j hat_j(x),     (second differences of v) / tau  ~  N(0, 1),     v = log-odds at the knots
+    posterior of v given tau:      precision  B' W B + R / tau^2  around the fit   (Laplace),    W = w p (1 - p)
+
+The curvature of the fit, a line with few ramps, says little of its error: it does not show what the penalty has left out. The
+spline may bend everywhere, by as much as the rows ask for: ``tau`` has a posterior of its own. Its prior density is proportional
+to ``tau^2`` in ``log tau``, for a curve of which few rows are seen may be rougher than it looks. Mean and covariance are those of
+the mixture over ``tau``. One generalised eigenvalue problem of the size of the knots gives all ``tau`` at once.
+
+References: Wahba (1983), Bayesian confidence intervals for the cross-validated smoothing spline; Nychka (1988).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.linalg import block_diag, cholesky, eigh, solve_triangular
+from scipy.stats import norm
+
+# What tau may be, in log-odds for scores of standard deviation 1.
+_TAU = np.exp(np.linspace(-4.0, 3.0, 43))
+# Information on every knot, as a part of the mean, that keeps the precision positive definite; and at least.
+_LEAST, _LEAST_INFORMATION = 1e-8, 1e-10
+
+
+def knot_weights(x: np.ndarray, knots: np.ndarray) -> np.ndarray:
+    """Hat functions of the knots at ``x``, (n, K): linear between the knots, and beyond them as between the last two."""
+    weights = np.zeros((len(x), len(knots)))
+    if len(knots) == 1:
+        weights[:] = 1.0
+        return weights
+    left = np.clip(np.searchsorted(knots, x, side="right") - 1, 0, len(knots) - 2)
+    part = (x - knots[left]) / (knots[left + 1] - knots[left])
+    rows = np.arange(len(x))
+    weights[rows, left], weights[rows, left + 1] = 1.0 - part, part
+    return weights
+
+
+def curve_posterior(
+    knots: list[np.ndarray],
+    values: np.ndarray,
+    hats: np.ndarray,
+    residual: np.ndarray,
+    curvature: np.ndarray,
+    beside: np.ndarray,
+    ridge: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and covariance of the values at the knots.
+
+    Parameters
+    ----------
+    knots : list of ndarray
+        Of each score, standardised.
+    values : ndarray of shape (K,)
+        The fit at the knots of all scores.
+    hats : ndarray of shape (n, K)
+        `knot_weights` of all scores at the rows.
+    residual, curvature : ndarray of shape (n,)
+        Weighted, at the fit.
+    beside, ridge : ndarray of shape (n, G) and (G,)
+        Other columns with their precision, which are integrated out.
+    """
+    information, push = (hats.T * curvature) @ hats, hats.T @ residual
+    if beside.shape[1]:
+        cross = (hats.T * curvature) @ beside
+        own = (beside.T * curvature) @ beside + np.diag(ridge + _LEAST_INFORMATION)
+        information = information - cross @ np.linalg.solve(own, cross.T)
+    information[np.diag_indices(len(values))] += (
+        _LEAST * np.trace(information) / len(values) + _LEAST_INFORMATION
+    )
+    for begin, k in zip(np.cumsum([0, *map(len, knots)]), knots, strict=False):
+        if begin:  # the level of a further score is that of the first
+            information[begin : begin + len(k), begin : begin + len(k)] += 1.0
+    factor = cholesky(information, lower=True)
+    rough = block_diag(*(_roughness(k) for k in knots))
+    half = solve_triangular(factor, rough, lower=True)
+    eigenvalues, vectors = eigh(solve_triangular(factor, half.T, lower=True))
+    bends = sum(max(len(k) - 2, 0) for k in knots)
+    eigenvalues[: len(values) - bends] = 0.0
+    shrunk = 1.0 / (1.0 + np.maximum(eigenvalues, 0.0) / _TAU[:, None] ** 2)
+    score = vectors.T @ (factor.T @ values + solve_triangular(factor, push, lower=True))
+    bent = np.maximum(1.0 - shrunk[:, len(values) - bends :], 1e-300)
+    evidence = 0.5 * (np.log(bent).sum(axis=1) + shrunk @ score**2) + 2.0 * np.log(_TAU)
+    share = np.exp(evidence - evidence.max())
+    share /= share.sum()
+    back = solve_triangular(factor.T, vectors, lower=False)
+    means = (shrunk * score) @ back.T
+    mean = share @ means
+    covariance = (back * (share @ shrunk)) @ back.T + ((means - mean).T * share) @ (means - mean)
+    return mean, covariance
+
+
+def _roughness(knots: np.ndarray) -> np.ndarray:
+    """Integral of the squared second derivative, as a quadratic form of the values at the knots."""
+    size = len(knots)
+    bends = np.zeros((max(size - 2, 0), size))
+    gaps = np.diff(knots)
+    for j in range(size - 2):
+        left, right = gaps[j], gaps[j + 1]
+        bends[j, j : j + 3] = np.array([1 / left, -1 / left - 1 / right, 1 / right]) / np.sqrt(
+            (left + right) / 2
+        )
+    return bends.T @ bends
+
+
+def interval(
+    log_odds: np.ndarray, mean: np.ndarray, variance: np.ndarray, level: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Ends of the intervals around ``mean``, moved so far that they hold the calibrated log-odds."""
+    half = norm.ppf(0.5 + level / 2) * np.sqrt(np.maximum(variance, 0.0))
+    return np.minimum(mean - half, log_odds), np.maximum(mean + half, log_odds)
