@@ -1,4 +1,4 @@
-"""monocal: honest class probabilities without ever changing the order of the classes."""
+"""monocal: calibrated class probabilities that keep the ranking."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from . import apply, audit, compare, demo, evaluate, export, fit, monitor, repor
 from .messages import in_words, speak_of
 from .output import one_line
 
-HELP = """Honest class probabilities without ever changing the order of the classes.
+HELP = """Calibrated class probabilities that keep the ranking.
 
 Give it a file of a classifier's logits and labels that it was not trained on:
 
