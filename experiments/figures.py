@@ -80,13 +80,17 @@ def make_pictures(plan: Plan, trials: pd.DataFrame) -> list[Picture]:
     by_rank = part["tables"][part["tables"].set.isin(curve_sets) & part["tables"].method.isin(BY_RANK)]
     samples, k = "calibration samples", "ranks with parameters of their own, k"
     spread = "Mean and standard deviation over draws of the calibration set."
+
+    def of(name: str, methods: Sequence[str]) -> pd.DataFrame:
+        return part[name][part[name].method.isin(methods)]
+
     pictures = [
         Picture(
             "figure1_order",
             "Figure 1: what calibration does to predictions",
             "Top: change of accuracy. Bottom: share of the uncertain test samples (top confidence below 0.7) whose predicted "
             f"class changed. {spread}",
-            part["sizes"][part["sizes"].method.isin(ORDER_CURVES)],
+            of("sizes", ORDER_CURVES),
             samples,
             [
                 ("accuracy change (points)", _curves("n_cal", "accuracy_change")),
@@ -97,7 +101,7 @@ def make_pictures(plan: Plan, trials: pd.DataFrame) -> list[Picture]:
             "figure2_data",
             "Figure 2: data efficiency",
             f"Top: ECE. Bottom: NLL. {spread}",
-            part["sizes"][part["sizes"].method.isin(SIZE_CURVES)],
+            of("sizes", SIZE_CURVES),
             samples,
             [("ECE (%)", _curves("n_cal", "ece")), ("NLL (nats)", _curves("n_cal", "nll"))],
         ),
@@ -105,7 +109,7 @@ def make_pictures(plan: Plan, trials: pd.DataFrame) -> list[Picture]:
             "figure3_top_k_ece",
             "Figure 3: ECE against top-k",
             "Ranks with parameters of their own; the others share the lowest one's.",
-            part["ranks"][part["ranks"].method.isin(RANK_CURVES)],
+            of("ranks", RANK_CURVES),
             k,
             [("ECE (%)", _curves("top_k", "ece"))],
         ),
@@ -113,7 +117,7 @@ def make_pictures(plan: Plan, trials: pd.DataFrame) -> list[Picture]:
             "figure4_top_k_time",
             "Figure 4: training time against top-k",
             "Processor seconds of one thread.",
-            part["ranks"][part["ranks"].method.isin(RANK_CURVES)],
+            of("ranks", RANK_CURVES),
             k,
             [("seconds to fit", _curves("top_k", "fit_cpu_seconds", log_y=True))],
         ),

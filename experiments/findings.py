@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from .figures import constant_from
-from .methods import BY_RANK, METHODS, SIZE_CURVES
+from .methods import BY_RANK, METHODS
 from .plan import Plan
 from .tables import number
 
@@ -30,8 +30,8 @@ def make_findings(plan: Plan, trials: pd.DataFrame) -> list[Finding]:
     """All findings of a run."""
     done = trials[trials.message == ""]
     whole = done[done.file.isin([t.file_name for t in plan.tables])]
-    makers = (_order, _distance, _one_optimum, _band, _seeds, _ranks)
-    findings = [make(whole) for make in makers] + [_small_sets(plan, done), _not_run(plan, trials)]
+    makers = (_order, _distance, _one_optimum, _band, _ranks)
+    findings = [make(whole) for make in makers] + [_not_run(plan, trials)]
     return [finding for finding in findings if finding is not None and finding.rows]
 
 
@@ -95,15 +95,7 @@ def _distance(whole: pd.DataFrame) -> Finding | None:
         )
         for t in published.itertuples()
     ]
-    header = (
-        "set",
-        "method",
-        "iterations",
-        "ended by",
-        "NLL where it stopped",
-        "NLL continued",
-        "difference",
-    )
+    header = ("set", "method", "iterations", "ended by", "NLL at its end", "NLL continued", "difference")
     return Finding("How far from the optimum the published procedure stopped", text, header, rows)
 
 
@@ -146,23 +138,6 @@ def _band(whole: pd.DataFrame) -> Finding | None:
     return Finding("How often a method is within the band of perfect calibration", text, header, rows)
 
 
-def _seeds(whole: pd.DataFrame) -> Finding | None:
-    random = whole[whole.method.map(lambda m: METHODS[m].random)]
-    table = (
-        100 * random.groupby(["label", "set"], sort=False).ece.agg(["mean", "std", "min", "max"])
-    ).dropna()
-    if table.empty:
-        return None
-    label, name = table["std"].idxmax()
-    text = (
-        f"The seed moves the ECE of {label} on {name} by {table['std'].max():.2f} points (standard deviation), the most seen. "
-        "Methods that are not listed do not use one."
-    )
-    rows = [(*key, *map(number, values)) for key, *values in table.itertuples()]
-    header = ("method", "set", "mean ECE, %", "standard deviation", "lowest", "highest")
-    return Finding("What depends on the seed", text, header, [tuple(map(str, row)) for row in rows])
-
-
 def _ranks(whole: pd.DataFrame) -> Finding | None:
     rows = []
     for t in _of(whole, BY_RANK).itertuples():
@@ -178,26 +153,6 @@ def _ranks(whole: pd.DataFrame) -> Finding | None:
         text += f" With the most classes ({most[0]}) that is rank {most[3]} of {most[2]} for {most[1]}."
     header = ("set", "method", "ranks", "constant from rank", "w at the top", "w at the bottom")
     return Finding("Where the parameters become constant", text, header, rows)
-
-
-def _small_sets(plan: Plan, done: pd.DataFrame) -> Finding | None:
-    parts = done[done.file.isin([t.file_name for t in plan.sizes if t.n_cal is not None])]
-    parts = _of(parts, SIZE_CURVES)
-    if parts.empty:
-        return None
-    smallest = parts[parts.n_cal == parts.groupby("set").n_cal.transform("min")]
-    nll = smallest.pivot_table(index=["set", "n_cal"], columns="method", values="nll", sort=False)
-    methods = [m for m in plan.methods if m in nll]
-    text = "Test NLL with the smallest calibration sets tried."
-    if {"mcct", "mcct_published"} <= set(methods):
-        wins = (nll.mcct < nll.mcct_published).sum()
-        text += (
-            f" Shrinkage makes MCCT better than the published procedure there on {wins} of {len(nll)} sets."
-        )
-    rows = [(name, str(n), *(number(row[m], 4) for m in methods)) for (name, n), row in nll.iterrows()]
-    return Finding(
-        "Very small calibration sets", text, ("set", "samples", *(METHODS[m].label for m in methods)), rows
-    )
 
 
 def _not_run(plan: Plan, trials: pd.DataFrame) -> Finding | None:

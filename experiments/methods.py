@@ -1,6 +1,6 @@
 """The columns of the tables: what is fitted, under which name, and what of it is random.
 
-The first ten are the paper's, each as its comparison ran it; the others are what monocal offers beside them.
+The first ten are the paper's, each as its comparison ran it; the others are monocal's.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import monocal as mc
 
 @dataclass(frozen=True)
 class Method:
-    """One column.
+    """One column of the tables.
 
     Attributes
     ----------
@@ -22,65 +22,43 @@ class Method:
         As shown.
     make : callable
         ``make(seed, top_k)`` gives the unfitted calibrator, or None for the probabilities as they are.
-    in_paper : bool
-        Among the columns of the paper's tables.
-    random : bool
-        Whether the result depends on the seed.
-    slow_ranks : bool
-        Whether time grows with the cube of the number of ranks, so that many of them must be capped.
-    pairwise : bool
-        Whether there is a parameter for every pair of classes, which is too many with many classes.
+    flags : str
+        Words: "paper", one of the paper's columns; "random", the result depends on the seed; "slow", time grows with the cube
+        of the number of ranks; "pairs", a parameter for every pair of classes, which is too many with many classes.
     """
 
     label: str
     make: Callable[[int, int | None], Any]
-    in_paper: bool = False
-    random: bool = False
-    slow_ranks: bool = False
-    pairwise: bool = False
+    flags: str = ""
+
+    in_paper = property(lambda self: "paper" in self.flags)
+    random = property(lambda self: "random" in self.flags)
+    slow_ranks = property(lambda self: "slow" in self.flags)
+    pairwise = property(lambda self: "pairs" in self.flags)
 
 
+_ETS = mc.EnsembleTemperatureScaling.as_published
+_PTS = mc.ParameterizedTemperatureScaling
 METHODS: dict[str, Method] = {
-    "uncalibrated": Method("Uncalibrated", lambda seed, top_k: None, in_paper=True),
-    "ts": Method("TS", lambda seed, top_k: mc.TemperatureScaling(prior_rows=0), in_paper=True),
-    "vs": Method("VS", lambda seed, top_k: mc.VectorScaling.as_published(), in_paper=True),
-    "hb": Method("HB", lambda seed, top_k: mc.HistogramBinning(), in_paper=True),
-    "ets": Method(
-        "ETS", lambda seed, top_k: mc.EnsembleTemperatureScaling.as_published("ETS"), in_paper=True
-    ),
-    "ets_mse": Method(
-        "ETS MSE", lambda seed, top_k: mc.EnsembleTemperatureScaling.as_published("ETS MSE"), in_paper=True
-    ),
-    "pts": Method(
-        "PTS",
-        lambda seed, top_k: mc.ParameterizedTemperatureScaling.as_published(seed),
-        in_paper=True,
-        random=True,
-    ),
-    "diag": Method(
-        "DIAG", lambda seed, top_k: mc.IntraOrderPreserving(seed=seed), in_paper=True, random=True
-    ),
-    "mcct_published": Method(
-        "MCCT published",
-        lambda seed, top_k: mc.MCCT.as_published(top_k=top_k),
-        in_paper=True,
-        slow_ranks=True,
-    ),
+    "uncalibrated": Method("Uncalibrated", lambda seed, k: None, "paper"),
+    "ts": Method("TS", lambda seed, k: mc.TemperatureScaling(prior_rows=0), "paper"),
+    "vs": Method("VS", lambda seed, k: mc.VectorScaling.as_published(), "paper"),
+    "hb": Method("HB", lambda seed, k: mc.HistogramBinning(), "paper"),
+    "ets": Method("ETS", lambda seed, k: _ETS("ETS"), "paper"),
+    "ets_mse": Method("ETS MSE", lambda seed, k: _ETS("ETS MSE"), "paper"),
+    "pts": Method("PTS", lambda seed, k: _PTS.as_published(seed), "paper random"),
+    "diag": Method("DIAG", lambda seed, k: mc.IntraOrderPreserving(seed=seed), "paper random"),
+    "mcct_published": Method("MCCT published", lambda seed, k: mc.MCCT.as_published(top_k=k), "paper slow"),
     "mcct_i_published": Method(
-        "MCCT-I published",
-        lambda seed, top_k: mc.MCCTInverse.as_published(top_k=top_k),
-        in_paper=True,
-        slow_ranks=True,
+        "MCCT-I published", lambda seed, k: mc.MCCTInverse.as_published(top_k=k), "paper slow"
     ),
-    "mcct": Method("MCCT", lambda seed, top_k: mc.MCCT(top_k=top_k)),
-    "conditional": Method("Conditional MCCT", lambda seed, top_k: mc.ConditionalMCCT(top_k=top_k)),
-    "pts_trained": Method(
-        "PTS trained", lambda seed, top_k: mc.ParameterizedTemperatureScaling(seed=seed), random=True
-    ),
-    "isotonic": Method("Isotonic", lambda seed, top_k: mc.IsotonicCalibration()),
-    "isotonic_ovr": Method("Isotonic OvR", lambda seed, top_k: mc.IsotonicCalibration(mode="one_vs_rest")),
-    "dirichlet": Method("Dirichlet", lambda seed, top_k: mc.DirichletCalibration(), pairwise=True),
-    "matrix": Method("Matrix scaling", lambda seed, top_k: mc.MatrixScaling(), pairwise=True),
+    "mcct": Method("MCCT", lambda seed, k: mc.MCCT(top_k=k)),
+    "conditional": Method("Conditional MCCT", lambda seed, k: mc.ConditionalMCCT(top_k=k)),
+    "pts_trained": Method("PTS trained", lambda seed, k: _PTS(seed=seed), "random"),
+    "isotonic": Method("Isotonic", lambda seed, k: mc.IsotonicCalibration()),
+    "isotonic_ovr": Method("Isotonic OvR", lambda seed, k: mc.IsotonicCalibration(mode="one_vs_rest")),
+    "dirichlet": Method("Dirichlet", lambda seed, k: mc.DirichletCalibration(), "pairs"),
+    "matrix": Method("Matrix scaling", lambda seed, k: mc.MatrixScaling(), "pairs"),
 }
 
 # Figure 1: methods that may change the order of the classes, and two that do not.

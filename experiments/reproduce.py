@@ -5,7 +5,6 @@
 
 OUT/trials/*.json          one result for each fit: configuration, numbers, versions, times
 OUT/results.csv           all of them as a table
-OUT/tables.md, tables.tex the paper's tables and the further ones
 OUT/figures/*.svg, *.png
 OUT/index.html            everything, in one file; results.md the same as Markdown
 
@@ -116,9 +115,6 @@ def write_all(
     for picture in pictures:
         draw(picture, out / "figures")
     trials.drop(columns="fitted").to_csv(out / "results.csv", index=False)
-    sections = (f"## {t.measure.title}\n\n{escape_markdown(t.caption)}\n\n{t.to_markdown()}" for t in tables)
-    write_text(out / "tables.md", "\n\n".join(sections))
-    write_text(out / "tables.tex", "\n".join(t.to_latex(f"tab:monocal-{i}") for i, t in enumerate(tables, 1)))
     page = {
         "tables": tables,
         "findings": findings,

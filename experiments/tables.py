@@ -20,13 +20,9 @@ import pandas as pd
 
 from .methods import METHODS
 from .plan import Plan
-from .published import COLUMNS, DECIMALS, MEASURES, Printed, recognised
+from .published import COLUMNS, DECIMALS, MEASURES, recognised
 
 CAPPED, FAILED, NOT_RUN = "†", "‡", "–"
-_LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-_LATEX |= {sign: "\\" + sign for sign in "&%$#_{}"}
-_LATEX |= {"±": r"$\pm$", "∞": r"$\infty$", "–": "--", "†": r"$\dagger$", "‡": r"$\ddagger$", "−": "$-$"}
-_LATEX |= {"≥": r"$\geq$", "≤": r"$\leq$", "<": r"$<$", ">": r"$>$"}
 
 
 @dataclass(frozen=True)
@@ -47,19 +43,8 @@ TABLES = (
     Measure("eq_bin_ece", "Table 3: EQ-BIN ECE", "Sum of gaps over bins of 1000 samples, times 10.", 10),
     Measure("nll", "Table 4: NLL", "Negative log-likelihood, in nats.", 1, 4),
     Measure("brier", "Table 5: Brier score", "Sum of squared errors, times 100.", 100),
-    Measure(
-        "accuracy_change",
-        "Table 6: change of accuracy",
-        "Accuracy after minus accuracy before, in percentage points; the largest in bold.",
-        100,
-        higher_is_better=True,
-    ),
-    Measure(
-        "rows_reordered",
-        "Table 7: rows whose order changed",
-        "Test rows in which two classes swapped their order, in %.",
-        100,
-    ),
+    Measure("accuracy_change", "Table 6: change of accuracy", "After minus before, in points.", 100, 2, True),
+    Measure("rows_reordered", "Table 7: rows re-ordered", "Rows with two classes swapped, in %.", 100),
 )
 
 
@@ -123,13 +108,6 @@ class Table:
     def to_html(self) -> str:
         return self.text("<b>{}</b>", html.escape).to_html(escape=False, border=0)
 
-    def to_latex(self, label: str) -> str:
-        caption = f"{escape_latex(self.measure.title)}. {escape_latex(self.caption)}"
-        frame = self.text(r"\textbf{{{}}}", escape_latex)
-        return frame.to_latex(
-            escape=False, caption=caption, label=label, column_format="l" + "r" * frame.shape[1]
-        )
-
 
 def make_tables(plan: Plan, trials: pd.DataFrame) -> list[Table]:
     """All tables of a run."""
@@ -181,19 +159,19 @@ class Comparison:
     """One of the paper's sets: the printed values and ours, one row for each method and measure."""
 
     set_name: str
-    printed: Printed
+    network: str  # and its data
     values: pd.DataFrame  # method, measure, printed, ours, spread, match
 
     @property
     def title(self) -> str:
-        return f"{self.printed.model} on {self.printed.data}: published and ours"
+        return f"{self.network}: published and ours"
 
     @property
     def text(self) -> str:
         """How much agrees."""
         count = self.values.match.value_counts()
         return (
-            f"{self.set_name} is the paper's {self.printed.model} on {self.printed.data}: its uncalibrated values are the "
+            f"{self.set_name} is the paper's {self.network}: its uncalibrated values are the "
             f"printed ones in all three tables. Of {len(self.values)} values {count.get('same', 0)} come out to the digit (=), "
             f"{count.get('near', 0)} within {NEAR} or two standard deviations over seeds (≈), {count.get('different', 0)} "
             "differ (≠). Each cell: published, sign, ours."
@@ -248,20 +226,20 @@ def make_comparisons(plan: Plan, tables: list[Table]) -> list[Comparison]:
     for dataset in plan.datasets:
         ours = {m: t.mean.loc[dataset.name] for m, t in by_measure.items()}
         spread = {m: t.spread.loc[dataset.name] for m, t in by_measure.items()}
-        printed = recognised(
-            dataset.n_classes, {m: row[METHODS["uncalibrated"].label] for m, row in ours.items()}
-        )
-        if printed is None:
+        uncalibrated = {m: row[METHODS["uncalibrated"].label] for m, row in ours.items()}
+        network = recognised(dataset.n_classes, uncalibrated)
+        if network is None:
             continue
+        name, printed = network
         values = []
         for method in (m for m in COLUMNS if m in plan.methods):
             label = METHODS[method].label
             for m in MEASURES:
                 if math.isfinite(ours[m][label]):
-                    three = printed.value(m, method), ours[m][label], spread[m][label]
+                    three = printed.at[m, method], ours[m][label], spread[m][label]
                     values.append((method, m, *three, match(*three)))
         columns = ["method", "measure", "printed", "ours", "spread", "match"]
-        comparisons.append(Comparison(dataset.name, printed, pd.DataFrame(values, columns=columns)))
+        comparisons.append(Comparison(dataset.name, name, pd.DataFrame(values, columns=columns)))
     return comparisons
 
 
@@ -288,8 +266,3 @@ def markdown_table(header: Iterable[str], rows: Iterable[Iterable[str]], escape:
 def escape_markdown(text: str) -> str:
     """Text that Markdown shows as it is, in a table too."""
     return re.sub(r"([\\`*_{}\[\]<>|#])", r"\\\1", " ".join(text.split()))
-
-
-def escape_latex(text: str) -> str:
-    """Text that LaTeX shows as it is."""
-    return "".join(_LATEX.get(sign, sign) for sign in " ".join(text.split()))

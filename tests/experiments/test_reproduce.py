@@ -45,9 +45,8 @@ def test_everything_is_written(finished):
         assert (markdown.with_suffix("") / f"{name}.svg").exists()
         assert f"(page/{name}.svg)" in markdown.read_text(encoding="utf-8")
         assert f"(figures/{name}.svg)" in (folder / "results.md").read_text(encoding="utf-8")
-    assert (folder / "tables.tex").read_text(encoding="utf-8").count(r"\begin{table}") == 7
-    assert (folder / "tables.md").read_text(encoding="utf-8").count("## Table") == 7
     text = (folder / "results.md").read_text(encoding="utf-8")
+    assert text.count("### Table") == 7
     worst = trials[trials.method.str.endswith("published") & trials.fitted.map(lambda f: "stopped_nll" in f)]
     assert f"in up to {100 * worst.rows_reordered.max():.2f} % of the test rows" in text
     assert "MCCT: 0 of 600 rows re-ordered" in text
@@ -65,7 +64,7 @@ def test_numbers_are_those_of_the_library(finished, small_sets):
             assert getattr(row, metric) == pytest.approx(expected, rel=1e-9)
         assert row.rows_reordered == row.accuracy_change == 0.0
         shown = f"{100 * mc.metrics.ece(probs, splits.test.labels):.2f}"
-        table = (folder / "tables.md").read_text(encoding="utf-8").split("## Table 2")[0]
+        table = (folder / "results.md").read_text(encoding="utf-8").split("### Table 1")[1]
         assert shown in next(line for line in table.split("\n") if line.startswith(r"| more\_classes"))
 
 
@@ -171,7 +170,7 @@ def test_a_set_of_the_paper_is_recognised_by_its_values(shared_logits, tmp_path,
         tmp_path / "anything.npz", tmp_path / "out", settings=few, methods=("uncalibrated", "ts"), jobs=1
     )
     (comparison,) = comparisons
-    assert comparison.printed.model == "DenseNet-40"
+    assert comparison.network == "DenseNet-40 on CIFAR-10"
     assert set(comparison.values.match) == {"same"}
     assert (
         json.loads(next((tmp_path / "out" / "trials").glob("*.ts.*")).read_text())["configuration"]["method"]
