@@ -32,13 +32,13 @@ def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
     monkeypatch.chdir(tmp_path)
     # Methods are compared in this process, and the quick ones alone: what a comparison says is tested elsewhere.
     monkeypatch.setattr(
-        "monocal.report.selection.TimedTrial.judge", lambda self, method, seconds: self._trial.judge(method)
+        "monocal.report.trial.TimedTrial.judge", lambda self, method, seconds: self._trial.judge(method)
     )
 
     def few(kind="logits", n_classes=3, **rest):
         return {"temperature scaling": mc.TemperatureScaling(input=kind)}
 
-    for place in ("monocal.report.selection", "monocal.report"):
+    for place in ("monocal.report.comparison", "monocal.report"):
         monkeypatch.setattr(f"{place}.default_methods", few)
     yield
     pyplot.close("all")

@@ -35,7 +35,7 @@ def on_a_terminal(width: int, *arguments: str) -> list[str]:
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Methods are judged in this process, which needs no time to start."""
     monkeypatch.setattr(
-        "monocal.report.selection.TimedTrial.judge", lambda self, method, seconds: self._trial.judge(method)
+        "monocal.report.trial.TimedTrial.judge", lambda self, method, seconds: self._trial.judge(method)
     )
 
 

@@ -1,4 +1,4 @@
-"""A report, and a headless browser that opens a page at a given width and tells what a visitor would see."""
+"""A report, and a headless browser that opens a page at a given width and returns what a visitor would see."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 import monocal as mc
 from monocal.data import LogitsSet
-from monocal.report.deadline import TimedTrial
+from monocal.report.trial import TimedTrial
 
 BINARIES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 FLAGS = [
@@ -32,7 +32,7 @@ FLAGS = [
     "--virtual-time-budget=4000",
 ]
 
-# The page runs in a frame as wide as the screen asked for, and sends what it found to the page around it.
+# The page runs in a frame as wide as the screen, and sends what it measures to the page around it.
 WATCH = """<script>
 window.failures = [];
 addEventListener("error", (e) => failures.push(String(e.message || e.target)), true);
@@ -40,41 +40,26 @@ addEventListener("securitypolicyviolation", (e) => failures.push("blocked " + e.
 </script>"""
 PROBE = """<script>
 addEventListener("load", () => {
-  const tip = document.getElementById("tip");
   const box = (e) => { const r = e.getBoundingClientRect(); return [r.left, r.top, r.width, r.height]; };
-  const told = () => tip.hidden ? null : tip.textContent;
-  const charts = [...document.querySelectorAll("svg.chart")];
-  const found = {
-    failures, width: innerWidth, scroll_width: document.documentElement.scrollWidth,
-    headings: [...document.querySelectorAll("h1, h2")].map((h) => h.textContent),
-    text: document.body.innerText,
-    verdict: (() => { const e = document.querySelector(".verdict"), b = e && e.querySelector("a.button");
-      return e && { text: e.innerText, box: box(e), edge: getComputedStyle(e).borderLeftColor,
-        button: b && b.getClientRects().length > 0, download: b && b.download }; })(),
-    tables: [...document.querySelectorAll(".scroll")].filter((t) => t.clientWidth).map((t) => ({
-      name: t.getAttribute("aria-label"), cut: t.scrollWidth > t.clientWidth + 1 && getComputedStyle(t).overflowX === "auto",
-      hint: getComputedStyle(t, "::before").content, right: t.querySelector("table").getBoundingClientRect().right })),
-    charts: charts.map((c) => ({ name: c.getAttribute("aria-label"), box: box(c), hits: c.querySelectorAll(".hit").length,
-      stops: c.querySelectorAll('[tabindex="0"]').length })),
-    colours: [["body"], ["figcaption"], ["summary"], [".good", "body"], ["h1", "body"]].map(([s, on]) => {
-      const e = document.querySelector(s);
-      return e && [s, getComputedStyle(e).color, getComputedStyle(document.body).backgroundColor];
-    }).filter(Boolean),
-  };
-  const hits = charts[0].querySelectorAll(".hit");
-  hits[1].scrollIntoView({ block: "center" });
-  hits[1].dispatchEvent(new PointerEvent("pointerenter", { pointerType: "mouse" }));
-  found.hover = told(); found.tip = box(tip);
-  hits[1].dispatchEvent(new PointerEvent("pointerleave", { pointerType: "mouse" }));
-  found.left = told();
-  hits[0].focus();
-  hits[0].dispatchEvent(new KeyboardEvent("keydown", { key: "End", bubbles: true }));
-  found.end = told();
-  hits[hits.length - 1].dispatchEvent(new KeyboardEvent("keydown", { key: "ArrowLeft", bubbles: true }));
-  found.before_end = told();
-  document.activeElement.dispatchEvent(new KeyboardEvent("keydown", { key: "Escape", bubbles: true }));
-  found.escaped = told();
-  parent.postMessage(JSON.stringify(found), "*");
+  const seen = { failures, width: innerWidth, height: document.documentElement.scrollHeight,
+    headings: [...document.querySelectorAll("h1, h2, summary")].map((h) => h.textContent) };
+  const folded = [...document.querySelectorAll("details")];
+  seen.folded = folded.every((d) => !d.open);
+  folded.forEach((d) => { d.open = true; });
+  seen.scroll_width = document.documentElement.scrollWidth;
+  const verdict = document.querySelector(".verdict"), button = document.querySelector("a.button");
+  seen.verdict = { text: verdict.innerText, box: box(verdict), edge: getComputedStyle(verdict).borderLeftColor };
+  seen.button = button && { shown: button.getClientRects().length > 0, download: button.download };
+  seen.tables = [...document.querySelectorAll(".scroll")].map((t) => ({
+    name: t.getAttribute("aria-label"), box: box(t), scrolls: getComputedStyle(t).overflowX }));
+  seen.charts = [...document.querySelectorAll("svg.chart")].map((c) => ({ name: c.getAttribute("aria-label"), box: box(c),
+    titles: c.querySelectorAll("title").length, text: [...c.querySelectorAll("text")].map((t) => box(t)[3]),
+    ink: getComputedStyle(c.querySelector("text")).fill }));
+  seen.colours = [["body"], [".muted"], ["small"], ["caption"], ["h1"]].map(([s]) => {
+    const e = document.querySelector(s);
+    return e && [s, getComputedStyle(e).color, getComputedStyle(document.body).backgroundColor];
+  }).filter(Boolean);
+  parent.postMessage(JSON.stringify(seen), "*");
 });
 </script>"""
 FRAME = """<!DOCTYPE html><meta charset="utf-8"><body style="margin:0"><pre id="found"></pre><script>
@@ -93,22 +78,24 @@ def sets():
 
 @pytest.fixture(scope="session")
 def report(sets):
-    return mc.report.collect(*sets, calibrator=mc.ConditionalMCCT(n_knots=3), n_boot=20)
+    few = {"temperature scaling": mc.TemperatureScaling(), "vector scaling": mc.VectorScaling()}
+    return mc.report.collect(*sets, calibrator=mc.ConditionalMCCT(n_knots=3), methods=few, n_boot=20)
 
 
 @pytest.fixture(scope="session")
 def chromium() -> str:
     """Path of a Chromium binary."""
-    found = next(filter(None, map(shutil.which, BINARIES)), None)
-    if found is None:
+    path = next(filter(None, map(shutil.which, BINARIES)), None)
+    if path is None:
         pytest.skip("no Chromium here: apt-get install chromium lets the report be opened in a browser")
-    return found
+    return path
 
 
-@pytest.fixture
-def in_this_process(monkeypatch):
+@pytest.fixture(autouse=True)
+def in_this_process(monkeypatch, request):
     """Methods are judged here, where nothing stops them: starting a process takes longer than most of them."""
-    monkeypatch.setattr(TimedTrial, "judge", lambda self, method, seconds: self._trial.judge(method))
+    if "timed" not in request.keywords:
+        monkeypatch.setattr(TimedTrial, "judge", lambda self, method, seconds: self._trial.judge(method))
 
 
 @pytest.fixture(scope="session")
@@ -118,7 +105,8 @@ def visit(chromium, tmp_path_factory):
     @cache
     def open_page(html: str, width: int, dark: bool) -> dict:
         folder = Path(tmp_path_factory.mktemp("visit"))
-        watched = html.replace("<head>", "<head>" + WATCH, 1).replace("</body>", PROBE + "</body>", 1)
+        allowed = html.replace("style-src", "script-src 'unsafe-inline'; style-src")  # of the probe alone
+        watched = allowed.replace("<head>", "<head>" + WATCH, 1).replace("</body>", PROBE + "</body>", 1)
         (folder / "page.html").write_text(watched, encoding="utf-8")
         (folder / "frame.html").write_text(FRAME.replace("WIDTH", str(width)), encoding="utf-8")
         run = subprocess.run(
@@ -139,8 +127,8 @@ def visit(chromium, tmp_path_factory):
         answer = re.search(r'<pre id="found">(.*?)</pre>', run.stdout, re.DOTALL)
         assert answer is not None, run.stdout[:2000]
         assert answer[1], f"the page did not answer: {run.stderr[-2000:]}"
-        found = json.loads(unescape(answer[1]))
-        found["console"] = [line for line in run.stderr.splitlines() if "CONSOLE" in line]
-        return found
+        seen = json.loads(unescape(answer[1]))
+        seen["console"] = [line for line in run.stderr.splitlines() if "CONSOLE" in line]
+        return seen
 
     return open_page

@@ -25,7 +25,7 @@ from .reading import Reading, reads
 
 if TYPE_CHECKING:
     from ..metrics import Estimate
-    from ..report.selection import MethodComparison, MethodResult
+    from ..report import MethodComparison, MethodResult
 
 _SHOWN = ("nll", "ece", "brier", "accuracy")
 _WITH_INTERVAL = ("nll", "ece")
@@ -68,8 +68,8 @@ def compare(
     from ..metrics import label_shift_test
     from ..registry import find_method
     from ..report import Trial, as_set, compare_methods, default_methods
-    from ..report.advice import recommendation
-    from ..report.selection import UNCALIBRATED
+    from ..report.comparison import UNCALIBRATED
+    from ..report.sentences import recommendation
     from ..report.trial import FOLDS
 
     cal, judge = reading.read_both(path, test)

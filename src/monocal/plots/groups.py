@@ -7,7 +7,7 @@ calibration the rows stay in the groups they have after it, so both show the sam
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -120,7 +120,7 @@ def group_curves(
     of_rows = np.zeros(earlier.n_given, dtype=np.int64)
     of_rows[earlier.kept] = grouping.number
     was = evaluate_groups(earlier, np.array(grouping.names, dtype=object)[of_rows], **options)
-    return GroupCurves(curves(rows), curves(earlier), evaluation, was)
+    return GroupCurves(curves(rows), curves(earlier), evaluation, replace(was, kind=evaluation.kind))
 
 
 def _row(sums: BinSums, k: int) -> BinSums:

@@ -285,16 +285,17 @@ def _by_row(calibrator: Any, X: Any) -> tuple[Floats, Floats, Any]:
 
 
 class _WeightsAndBiases:
-    """Two panels: weights on the left, biases on the right."""
+    """Two panels: weights on the left, biases on the right, or weights above biases."""
 
     figure_: Any
     ax_: Any
 
-    def _panels(self, ax: Any, xlabel: str) -> list[Any]:
-        self.figure_, [axes] = panels(ax, 2, (1.0,), (4.4, 3.6))
-        for panel, name in zip(
-            axes, ("weight, times the logit", "bias, logits above the lowest rank"), strict=True
-        ):
+    def _panels(self, ax: Any, xlabel: str, stacked: bool = False) -> list[Any]:
+        shape = (1, (1.0, 1.0), (4.4, 5.6)) if stacked else (2, (1.0,), (4.4, 3.6))
+        self.figure_, rows = panels(ax, *shape)
+        axes = [panel for row in rows for panel in row]
+        names = ("weight, times the logit", "bias, logits above the lowest rank")
+        for panel, name in zip(axes, names, strict=True):
             panel.set(xlabel=xlabel, ylabel=name)
             tidy(panel)
         self.ax_ = np.array(axes)
@@ -332,9 +333,12 @@ class RankParametersDisplay(_WeightsAndBiases):
         """From a fitted calibrator, with rows to take means over where its parameters depend on the sample."""
         return cls(rank_parameters(estimator, X))
 
-    def plot(self, ax: Any = None, **kwargs: Any) -> RankParametersDisplay:
-        """Draw into a new figure, or into the space of ``ax``; keyword arguments go to the lines."""
-        axes, p = self._panels(ax, "rank from the top"), self.parameters
+    def plot(self, ax: Any = None, *, stacked: bool = False, **kwargs: Any) -> RankParametersDisplay:
+        """Draw into a new figure, or into the space of ``ax``; keyword arguments go to the lines.
+
+        ``stacked`` puts the biases below the weights.
+        """
+        axes, p = self._panels(ax, "rank from the top", stacked), self.parameters
         parts = ((p.weight, p.weight_range), (p.bias, p.bias_range))
         for panel, (values, spread) in zip(axes, parts, strict=True):
             if p.constant_from <= p.n_classes:

@@ -31,7 +31,7 @@ _NAMELESS = (
 )
 
 
-def to_svg(display: Any, name: str, **options: Any) -> str:
+def to_svg(display: Any, name: str, size: tuple[float, float] | None = None, **options: Any) -> str:
     """The figure of a display as one ``<svg>`` element.
 
     Parameters
@@ -39,6 +39,8 @@ def to_svg(display: Any, name: str, **options: Any) -> str:
     display : Display
     name : str
         What a screen reader says of it.
+    size : (width, height), optional
+        Inches; those of the display if not given.
     **options
         Of its ``plot``.
     """
@@ -46,7 +48,8 @@ def to_svg(display: Any, name: str, **options: Any) -> str:
     import matplotlib
 
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": name, "path.simplify": True}):
-        figure = display.plot(**options).figure_
+        ax = None if size is None else plt.subplots(figsize=size, layout="constrained")[1]
+        figure = display.plot(ax, **options).figure_
         out = io.StringIO()
         figure.savefig(out, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
         plt.close(figure)

@@ -1,7 +1,7 @@
 """A report on one page: what was wrong with a model's probabilities, what calibration did, and how to use it.
 
-`selection` compares methods and recommends one, `collect` makes the figures (`Report`), `verdict`, `advice` and `words` the
-sentences, `figures` the diagrams, `page` the HTML: one file that needs no network and no further package.
+`collect` makes the figures (`Report`), `comparison` judges methods, `sentences` has every sentence, and `page` fills one
+template: a file that needs no network.
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..io import atomic_path
-from .collect import collect
-from .contents import Report, Side
-from .selection import MethodComparison, MethodResult, compare_methods, default_methods
+from .collect import Report, Side, collect
+from .comparison import MethodComparison, MethodResult, compare_methods, default_methods
 from .trial import Trial, as_set
 
 __all__ = [
@@ -60,15 +59,16 @@ def write_report(
         Set to judge on. Without one the figures come from 5-fold cross-validation, and the page says so.
     calibrator : Calibrator, optional
         Unfitted: it is fitted on ``cal``. Fitted: it is judged as it is. Either is shown on the page, which says how it
-        compares. Default: the one that the comparison recommends, or `ConditionalMCCT` without a comparison.
+        compares. Default: the one recommended for the calibration rows
+        (`monocal.selection.recommend`).
     methods : mapping of names to unfitted calibrators, or bool, optional
         What to compare. Default: every calibrator that trains no network; True: those as well; False: no comparison.
     title : str, optional
     kind : {"logits", "probabilities"}
         What ``values`` are where arrays are given; a `LogitsSet` knows.
     groups : array-like of shape (n,), frame or mapping of columns, optional
-        What else is known of the judged rows (those of ``test``, or of ``cal`` without one): the page says for which of these
-        groups the probabilities hold, as it does for the predicted classes.
+        Groups of the judged rows (those of ``test``, or of ``cal`` without one): the page says which of them are off. Where they
+        differ and there is no ``test``, the method is fitted with them as its context.
     n_bins : int
         Of the reliability diagram and ECE.
     n_boot : int, optional
@@ -76,7 +76,8 @@ def write_report(
     level : float
         Of the intervals and of the band of perfect calibration.
     time_limit : float
-        Seconds for the comparison of methods. One that takes more than a third of those left is stopped.
+        Seconds for the comparison of methods. One that takes more than a third of those left is stopped, and the
+        verdict names it. The method recommended does not depend on it.
     seed : int
         Of the folds and of the draws.
     on_step : callable, optional

@@ -1,12 +1,14 @@
-"""Everything a report says is collected here, once: fit, judge and compare."""
+"""What a report holds, and how it is collected, once: fit, judge and compare."""
 
 from __future__ import annotations
 
 import datetime
+import os
 import platform
 from collections.abc import Callable, Mapping
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,32 +17,158 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from .. import persistence
+from ..data import LogitsSet, atomic_path
 from ..errors import InputError
-from ..io import LogitsSet
-from ..metrics import Evaluation, ece_floor, evaluate, label_shift_test
+from ..metrics import (
+    Evaluation,
+    Floor,
+    GroupEvaluation,
+    LabelShiftTest,
+    OrderAudit,
+    ece_floor,
+    evaluate,
+    label_shift_test,
+)
 from ..metrics.grouping import read_groups
 from ..metrics.groups import PREDICTED
 from ..metrics.outcomes import Outcomes
 from ..metrics.paired import Difference, paired_difference
 from ..metrics.scores import score_terms
-from ..plots import (
-    EffectCurve,
-    RankParameters,
-    effect_curve,
-    margin_curve,
-    margins,
-    rank_parameters,
-    reliability_curve,
-)
+from ..plots import CalibrationCurve, GroupDisplay, margin_curve, margins, reliability_curve
 from ..selection import method_name
-from .confidence import confidence_change
-from .contents import METRICS, Report, Side
-from .for_whom import ForWhom, for_whom
-from .selection import UNCALIBRATED, MethodComparison, compare_methods, default_methods
-from .trial import FOLDS, Trial, as_set
+from ..solver import Solution
+from .comparison import UNCALIBRATED, MethodComparison, compare_methods, context_of
+from .sentences import Verdict, verdict
+from .trial import FOLDS, Judged, Trial, as_set
 
-_ROWS_A_BIN = 10  # of the margin: fewer tell nothing
+METRICS = ("nll", "brier", "ece", "adaptive_ece", "classwise_ece", "accuracy")
+METRICS_OF_TWO = ("nll", "brier", "positive_ece", "accuracy")  # the errors are those of P(class 1)
+_ROWS_A_BIN = 10  # of the margin: fewer say nothing
 _DRAWN_ROWS = 5_000_000  # rows drawn for intervals when the number of draws is not given: seconds
+
+
+@dataclass(frozen=True)
+class Side:
+    """One predictor on the rows it is judged on: before calibration, or after.
+
+    Attributes
+    ----------
+    evaluation : Evaluation
+    curve, margin : CalibrationCurve
+        By confidence (P(class 1) of two classes), and by margin.
+    floor : Floor
+        What chance alone would show.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> data = mc.data.synthetic(400, 4)
+    >>> report = mc.report.collect(data, calibrator=mc.MCCT(), methods=False, n_boot=20)
+    >>> report.before.curve.ece > report.after.curve.ece
+    True
+    """
+
+    evaluation: Evaluation
+    curve: CalibrationCurve
+    margin: CalibrationCurve
+    floor: Floor
+
+
+@dataclass(frozen=True)
+class Report:
+    """All figures of a report.
+
+    Attributes
+    ----------
+    title, data_name, kind : str
+    n_cal, n_judged, n_classes : int
+    judged_how : str
+        In words: on which rows the figures were computed.
+    before, after : Side
+    changes : dict of str to Difference
+        After minus before, paired by row, of the metrics that are means over rows.
+    audit : OrderAudit
+    methods : MethodComparison or None
+    shift : LabelShiftTest or None
+        Of calibration against test labels, where there is a test set.
+    class_names : tuple of str or None
+    shown : str
+        The method of this page: the one asked for, or the one recommended.
+    context : bool
+        Whether it was fitted with the groups as its context.
+    calibrator : Calibrator
+        It, fitted on all calibration rows.
+    saved : str or None
+        It as JSON, where it can be saved.
+    groups : tuple of dict of str to GroupEvaluation
+        Predicted classes (not of two classes), then the caller's groups, each before and after.
+    confidence : tuple of (before, after)
+        Median confidences of the top class, from low to high.
+    explanation : str or None
+        What the calibrator says of itself (its ``explain``), where it does.
+    solution : Solution or None
+        With the certificate.
+    fingerprint : dict
+        Of the calibration data.
+    versions : dict of str to str
+    created : str
+    notes : tuple of str
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> data = mc.data.synthetic(400, 4)
+    >>> report = mc.report.collect(data, calibrator=mc.MCCT(), methods=False, n_boot=20)
+    >>> report.audit.preserved, report.solution.converged
+    (True, True)
+    >>> report.verdict.state
+    'bad'
+    """
+
+    title: str
+    data_name: str
+    kind: str
+    n_cal: int
+    n_judged: int
+    n_classes: int
+    judged_how: str
+    before: Side
+    after: Side
+    changes: dict[str, Difference]
+    audit: OrderAudit
+    methods: MethodComparison | None
+    shift: LabelShiftTest | None
+    class_names: tuple[str, ...] | None
+    shown: str
+    context: bool
+    calibrator: Any
+    saved: str | None
+    groups: tuple[dict[str, GroupEvaluation], ...]
+    confidence: tuple[tuple[float, float], ...]
+    values: np.ndarray
+    explanation: str | None
+    solution: Solution | None
+    fingerprint: dict[str, Any]
+    versions: dict[str, str]
+    created: str
+    notes: tuple[str, ...]
+
+    @property
+    def verdict(self) -> Verdict:
+        """What the page says first."""
+        return verdict(self)
+
+    def to_html(self) -> str:
+        """The page: one text, no network."""
+        from .page import page
+
+        return page(self)
+
+    def save(self, path: str | os.PathLike[str], *, force: bool = False) -> Path:
+        """Write the page, whole or not at all."""
+        with atomic_path(path, force=force) as temporary:
+            temporary.write_text(self.to_html(), encoding="utf-8", errors="backslashreplace")
+        return Path(path)
 
 
 def collect(
@@ -80,7 +208,7 @@ def collect(
     >>> report.after.evaluation["nll"].value < report.before.evaluation["nll"].value
     True
     """
-    tell = on_step or (lambda text: None)
+    step = on_step or (lambda text: None)
     cal = as_set(cal, "cal", kind)
     test = None if test is None else as_set(test, "test", cal.kind)
     trial = Trial.of(cal, test, seed)
@@ -88,57 +216,47 @@ def collect(
         groups = None  # they are always shown
     if groups is not None:
         read_groups(groups, len(trial.labels))  # refuses before the work, not after it
-    given = _given(calibrator, cal)
-    fitted = given is not None and _is_fitted(given)
     if n_boot is None:
         n_boot = int(np.clip(_DRAWN_ROWS // len(trial.labels), 100, 500))
+    template, fitted = _template(calibrator, cal)
 
     judged = comparison = None
-    if given is not None:
-        tell("fitting")
-        judged = trial.judge(given, fitted=fitted)
+    if template is not None:
+        step("fitting")
+        judged = trial.judge(template, fitted=fitted)
     if methods is not False:
-        tell("comparing methods")
-        wanted = (
-            methods
-            if isinstance(methods, Mapping)
-            else default_methods(cal.kind, cal.n_classes, networks=methods is True)
-        )
+        step("comparing methods")
         comparison = compare_methods(
             trial,
-            wanted,
+            _list_of(methods, cal),
             # One that came fitted may have seen the rows that the others are cross-validated on.
-            known=None if judged is None or (fitted and trial.crossed) else (given, judged),
+            known=None if judged is None or (fitted and trial.crossed) else (template, judged),
+            groups=groups,
+            class_names=cal.class_names,
             n_boot=min(n_boot, 200),
             level=level,
             time_limit=time_limit,
             seed=seed,
-            on_method=lambda name: tell(f"comparing methods: {name}"),
+            on_method=lambda name: step(f"comparing methods: {name}"),
         )
-    template = given
+    context = None
     if judged is None:
-        tell("fitting")
-        template = _to_ship(comparison, wanted) if comparison is not None else None
-        template = _default(cal) if template is None else template
-        judged = trial.judge(template)
+        template, judged, context = _recommended(comparison, methods, trial, cal, groups)
     refit = trial.crossed and not fitted
-    model = clone(template).fit(cal.values, cal.labels) if refit else judged.model
-    shown = method_name(type(template))
-    if comparison is not None:
-        if given is None:
-            shown = _shipped_name(comparison) or shown
-        else:
-            shown = comparison.asked or f"{shown} as given"
+    keywords = {} if context is None else {"context": context}
+    model = clone(template).fit(cal.values, cal.labels, **keywords) if refit else judged.model
+    shown = _shown(template, comparison, asked=calibrator is not None)
 
-    tell("measuring")
+    step("measuring")
     both = trial.before, judged.probabilities
     sides = _sides(trial, both, n_bins, n_boot, level, seed)
     if comparison is not None:  # one interval for one number
-        comparison = _with_figures(
-            comparison, {UNCALIBRATED: sides[0].evaluation, shown: sides[1].evaluation}
+        known = {UNCALIBRATED: sides[0].evaluation, shown: sides[1].evaluation}
+        results = tuple(
+            replace(one, evaluation=known[one.name]) if one.evaluation and one.name in known else one
+            for one in comparison.results
         )
-
-    parameters, effects = _inside(model, cal)
+        comparison = replace(comparison, results=results)
     name = cal.name if cal.name != "data" else "your data"
     return Report(
         title=title or f"Calibration of {name}",
@@ -156,12 +274,12 @@ def collect(
         shift=None if test is None else label_shift_test(cal.labels, test.labels, n_classes=cal.n_classes),
         class_names=cal.class_names,
         shown=shown,
+        context=context is not None,
         calibrator=model,
         saved=_saved(model, cal, fitted, sides[1].evaluation),
-        for_whom=_for_whom(trial, both, groups, cal.class_names, level, seed),
-        confidence=confidence_change(model, trial.values, both[0]),
-        parameters=parameters,
-        effects=effects,
+        groups=_groups(both, trial.labels, groups, cal.class_names, level, seed),
+        confidence=_confidence(both),
+        values=cal.values,
         explanation=str(model.explain()) if hasattr(model, "explain") else None,
         solution=getattr(model, "solution_", None),
         fingerprint=persistence.fingerprint(cal.values, cal.labels),
@@ -171,18 +289,71 @@ def collect(
     )
 
 
-def _shipped_name(comparison: MethodComparison) -> str | None:
-    """What the page shows: the recommended method; the best there is where none should be used; None where none was judged."""
-    name = comparison.recommended
-    if name != UNCALIBRATED:
-        return name
-    best = comparison.best(keeping=True)
-    return None if best is None else best.name
+def _template(calibrator: Any, cal: LogitsSet) -> tuple[Any, bool]:
+    """The calibrator asked for, and whether it is fitted."""
+    if calibrator is None:
+        return None, False
+    for needed in ("fit", "predict_proba", "transform", "input"):
+        if not hasattr(calibrator, needed):
+            raise InputError(
+                f"calibrator: expected one of monocal's, got {type(calibrator).__name__} without {needed}"
+            )
+    if calibrator.input != cal.kind:
+        raise InputError(
+            f"calibrator: it takes {calibrator.input}, but the calibration set holds {cal.kind}: make it with "
+            f"input={cal.kind!r}"
+        )
+    try:
+        check_is_fitted(calibrator)
+    except NotFittedError:
+        return calibrator, False
+    return calibrator, True
 
 
-def _to_ship(comparison: MethodComparison, methods: Mapping[str, Any]) -> Any:
-    name = _shipped_name(comparison)
-    return None if name is None else methods[name]
+def _list_of(methods: Mapping[str, Any] | bool | None, cal: LogitsSet) -> Mapping[str, Any] | None:
+    from . import default_methods
+
+    if isinstance(methods, Mapping):
+        return methods
+    return default_methods(cal.kind, cal.n_classes, networks=True) if methods else None
+
+
+def _recommended(
+    comparison: MethodComparison | None,
+    methods: Mapping[str, Any] | bool | None,
+    trial: Trial,
+    cal: LogitsSet,
+    groups: Any,
+) -> tuple[Any, Judged, np.ndarray | None]:
+    """The method to show where none is asked for, what it did, and its context."""
+    if comparison is not None and comparison.judged_default is not None:
+        advised = comparison.recommendation
+        assert advised is not None
+        context = context_of(groups, len(trial.labels)) if advised.context else None
+        return advised.calibrator, comparison.judged_default, context
+    best = None if comparison is None else comparison.recommended
+    if best == UNCALIBRATED and comparison is not None:
+        best = comparison.candidates(True)[0].name
+    if best is not None and isinstance(methods, Mapping):
+        return methods[best], trial.judge(methods[best]), None
+    from ..selection import recommend
+
+    template = recommend(cal.values, cal.labels, kind=cal.kind).calibrator
+    return template, trial.judge(template), None
+
+
+def _shown(template: Any, comparison: MethodComparison | None, *, asked: bool) -> str:
+    own = method_name(type(template))
+    if comparison is None:
+        return own
+    if asked:
+        return comparison.asked or f"{own} as given"
+    if comparison.default is not None:
+        return comparison.default
+    best = comparison.recommended
+    if best == UNCALIBRATED:
+        best = comparison.candidates(True)[0].name
+    return best or own
 
 
 Both = tuple[np.ndarray, np.ndarray]  # probabilities (n, m) of the judged rows, before and after
@@ -195,7 +366,7 @@ def _sides(trial: Trial, both: Both, n_bins: int, n_boot: int, level: float, see
     def side(probs: np.ndarray) -> Side:
         same: dict[str, Any] = {"n_bins": n_bins, "level": level}
         two = probs.shape[1] == 2  # then all is said of P(class 1)
-        names = [*METRICS, *(["positive_ece"] if two else [])]
+        names = list(METRICS_OF_TWO if two else METRICS)
         return Side(
             evaluate(probs, trial.labels, metrics=names, n_boot=n_boot, seed=seed, **same),
             reliability_curve(probs, trial.labels, label=1 if two else None, **same),
@@ -206,14 +377,28 @@ def _sides(trial: Trial, both: Both, n_bins: int, n_boot: int, level: float, see
     return side(both[0]), side(both[1])
 
 
-def _for_whom(
-    trial: Trial, both: Both, groups: Any, names: tuple[str, ...] | None, level: float, seed: int
-) -> tuple[ForWhom, ...]:
-    """By predicted class, and by the groups given."""
-    names = names or tuple(f"class {c}" for c in range(trial.values.shape[1]))
-    options: dict[str, Any] = {"class_names": names, "level": level, "seed": seed}
-    asked = (PREDICTED,) if groups is None else (PREDICTED, groups)
-    return tuple(for_whom(*both, trial.labels, one, options) for one in asked)
+def _groups(
+    both: Both, labels: np.ndarray, groups: Any, names: tuple[str, ...] | None, level: float, seed: int
+) -> tuple[dict[str, GroupEvaluation], ...]:
+    """Before and after, by predicted class of three or more, and by the caller's groups."""
+    m = both[0].shape[1]
+    names = names or tuple(f"class {c}" for c in range(m))
+    asked: list[Any] = [PREDICTED] if m > 2 else []
+    asked += [] if groups is None else [groups]
+    same: dict[str, Any] = {"class_names": names, "level": level, "seed": seed}
+    return tuple(
+        GroupDisplay.from_predictions(labels, both[1], one, before=both[0], **same).evaluations
+        for one in asked
+    )
+
+
+def _confidence(both: Both) -> tuple[tuple[float, float], ...]:
+    """Medians of the top confidence before and after, in tenths of the rows by that before."""
+    top = both[0].argmax(axis=1)[:, None]
+    old, new = (np.take_along_axis(p, top, axis=1)[:, 0].astype(np.float64) for p in both)
+    order = np.argsort(old, kind="stable")
+    parts = [part for part in np.array_split(order, 10) if len(part)]
+    return tuple((float(np.median(old[part])), float(np.median(new[part]))) for part in parts)
 
 
 def _changes(trial: Trial, both: Both, level: float) -> dict[str, Difference]:
@@ -221,51 +406,13 @@ def _changes(trial: Trial, both: Both, level: float) -> dict[str, Difference]:
     return {name: paired_difference(new[name], old[name], level) for name in METRICS if name in old}
 
 
-def _with_figures(comparison: MethodComparison, known: dict[str, Evaluation]) -> MethodComparison:
-    """The comparison with evaluations that are on the page already."""
-    results = tuple(
-        replace(one, evaluation=known[one.name]) if one.evaluation is not None and one.name in known else one
-        for one in comparison.results
-    )
-    return replace(comparison, results=results)
-
-
 def _notes(data: LogitsSet) -> list[str]:
     """What to know of a set."""
-    unused = (
-        ["the weights of the rows are not used: every row counts alike"] if data.weights is not None else []
-    )
-    return [*data.notes, *unused]
-
-
-def _default(cal: LogitsSet) -> Any:
-    from ..selection import recommend
-
-    return recommend(cal.values, cal.labels, kind=cal.kind).calibrator
-
-
-def _given(calibrator: Any, cal: LogitsSet) -> Any:
-    if calibrator is None:
-        return None
-    for needed in ("fit", "predict_proba", "transform", "input"):
-        if not hasattr(calibrator, needed):
-            raise InputError(
-                f"calibrator: expected one of monocal's, got {type(calibrator).__name__} without {needed}"
-            )
-    if calibrator.input != cal.kind:
-        raise InputError(
-            f"calibrator: it takes {calibrator.input}, but the calibration set holds {cal.kind}: make it with "
-            f"input={cal.kind!r}"
-        )
-    return calibrator
-
-
-def _is_fitted(calibrator: Any) -> bool:
-    try:
-        check_is_fitted(calibrator)
-    except NotFittedError:
-        return False
-    return True
+    unused = data.weights is not None
+    return [
+        *data.notes,
+        *(["the weights of the rows are not used: every row counts alike"] if unused else []),
+    ]
 
 
 def _how(trial: Trial, fitted: bool, tested: bool) -> str:
@@ -285,18 +432,6 @@ def _how(trial: Trial, fitted: bool, tested: bool) -> str:
         f"calibrator fitted on the other {folds - 1} fold{'s' if folds > 2 else ''}. The calibrator described below was fitted "
         "on all rows."
     )
-
-
-def _inside(model: Any, cal: LogitsSet) -> tuple[RankParameters | None, tuple[EffectCurve, ...]]:
-    """Parameters by rank and conditional effects, where the calibrator has them."""
-    rank_map = getattr(model, "rank_map_", None)
-    if rank_map is None:
-        return None, ()
-    parameters = rank_parameters(model, cal.values)
-    if rank_map.factors is None:
-        return parameters, ()
-    statistics = getattr(rank_map.factors, "statistics", ("margin",))
-    return parameters, tuple(effect_curve(model, cal.values, statistic) for statistic in statistics)
 
 
 def _saved(model: Any, cal: LogitsSet, fitted: bool, evaluation: Evaluation) -> str | None:

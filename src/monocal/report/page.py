@@ -1,159 +1,324 @@
-"""The page: sections of words, diagrams and tables in one HTML text that needs nothing else."""
+"""The page: one jinja2 template, the sentences, tables of texts, and displays as SVG; it needs nothing else."""
 
 from __future__ import annotations
 
 import base64
-import re
-from importlib.resources import files
+from typing import Any
 
-from ..metrics.units import count, from_to, percent
-from . import error_sections, map_sections, method_sections
-from .contents import Report
-from .markup import Markup, el, join
-from .parts import facts, section, shown_as
+import numpy as np
+
+from ..errors import MissingExtraError, require
+from ..metrics import METRICS as ALL_METRICS
+from ..metrics import Estimate
+from ..metrics.units import count, from_to, number, percent, small
+from ..plots import (
+    CalibrationCurve,
+    GroupDisplay,
+    MarginDisplay,
+    RankParametersDisplay,
+    ReliabilityDisplay,
+    rank_parameters,
+)
+from ..plots.svg import to_svg
+from . import sentences as say
+from .collect import METRICS, METRICS_OF_TWO, Report
 
 _MOST_EMBEDDED = 4_000_000  # characters of a calibrator file within the page
+_MOST_GROUPS = 12
+_NAMES = {
+    "nll": "NLL",
+    "brier": "Brier score",
+    "ece": "ECE",
+    "positive_ece": "ECE of P(class 1)",
+    "adaptive_ece": "ECE, bins of equal mass",
+    "classwise_ece": "class-wise ECE",
+    "accuracy": "accuracy",
+}
 
 
 def page(report: Report) -> str:
     """The whole report."""
-    sections = [
-        _head(report),
-        error_sections.wrong(report),
-        error_sections.metrics(report),
-        error_sections.margin(report),
-        error_sections.groups(report),
-        method_sections.methods(report),
-        method_sections.price(report),
-        map_sections.order(report),
-        map_sections.certificate(report),
-        map_sections.parameters(report),
-        _load(report),
-        _provenance(report),
-    ]
-    # Nothing may be fetched, by whatever mistake.
-    policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
-    head = el(
-        "head",
-        el("meta", charset="utf-8"),
-        el("meta", http_equiv="Content-Security-Policy", content=policy),
-        el("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        el("meta", name="generator", content=f"monocal {report.versions['monocal']}"),
-        el("link", rel="icon", href="data:,"),
-        el("title", report.title),
-        el("style", _asset("page.css")),
+    jinja2 = require("jinja2", "cli")
+    loader = jinja2.PackageLoader("monocal.report", ".")
+    environment = jinja2.Environment(
+        loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
     )
-    tip = el("div", id="tip", role="status", hidden="hidden")
-    body = el("body", el("main", *sections), tip, el("script", _asset("page.js")))
-    text = f"<!DOCTYPE html>\n{el('html', head, body, lang='en')}\n"
-    return re.sub(r"(\d) %", "\\1\u00a0%", text)  # a unit stays with its number
-
-
-def _asset(name: str) -> Markup:
-    return Markup(files("monocal.report").joinpath(name).read_text(encoding="utf-8"))
-
-
-def _head(report: Report) -> Markup:
-    rows = report.audit.all
-    order = "kept" if report.audit.preserved else f"kept in {percent(1 - rows.share_inverted)}"
+    environment.filters["units"] = lambda text: str(text).replace(
+        " %", "\u00a0%"
+    )  # a unit stays with its number
     two = report.n_classes == 2
-    of_rows = "kept" if report.calibrator.preserves_ranking else "not guaranteed"
-    cards = [
-        (
-            "calibration error (ECE)" + " of P(class 1)" * two,
-            *_card(report, "positive_ece" if two else "ece"),
-        ),
-        ("NLL", *_card(report, "nll")),
-        ("accuracy", *_card(report, "accuracy")),
-        ("ranking of the rows (AUC)", of_rows, "by the method")
+    text: str = environment.get_template("page.html").render(
+        report=report,
+        verdict=report.verdict,
+        two=two,
+        intro=f"{count(report.n_cal)} rows to calibrate on, {count(report.n_classes)} classes. {report.judged_how}",
+        cards=_cards(report, two),
+        picture=_reliability(report, two),
+        about=_about(report, two),
+        file=_file(report),
+        code=_code(report),
+        sections=[part for make in _SECTIONS if (part := make(report, two))],
+    )
+    return text
+
+
+def _svg(display: Any, name: str, **options: Any) -> Any:
+    """The display on the page; without matplotlib, how to install it."""
+    from markupsafe import Markup
+
+    try:
+        return Markup(to_svg(display, name, **options))
+    except MissingExtraError as error:
+        return f"{name} is left out. {error}"
+
+
+def _file(report: Report) -> dict[str, str] | None:
+    """The calibrator of the page, to save."""
+    if report.saved is None or len(report.saved) > _MOST_EMBEDDED:
+        return None
+    content = base64.b64encode(report.saved.encode()).decode()
+    return {"content": content, "note": f"{report.shown}, {len(report.saved) / 1000:,.0f} kB"}
+
+
+def _code(report: Report) -> str:
+    kind, name = report.kind, type(report.calibrator).__name__
+    context = ", context=groups" if report.context else ""
+    arguments = "" if kind == "logits" else f'input="{kind}"'
+    return (
+        "import monocal as mc\n\n"
+        f'cal = mc.load("calibrator.json")     # or mc.{name}({arguments}).fit({kind}, labels{context})\n'
+        f"probabilities = cal.predict_proba({kind}{context})   # ({kind} of shape (n, {report.n_classes}))"
+    )
+
+
+# First of all.
+
+
+def _cards(report: Report, two: bool) -> list[tuple[str, str, str]]:
+    ece = "positive_ece" if two else "ece"
+    rows = report.audit.all
+    floor = report.after.floor
+    order = "kept" if report.audit.preserved else f"kept in {percent(1 - rows.share_inverted)}"
+    ranking = "kept" if report.calibrator.preserves_ranking and not report.context else "not guaranteed"
+    return [
+        (_NAMES[ece], _change(report, ece), f"{percent(floor.median)} if it were perfect"),
+        ("NLL", _change(report, "nll"), _verdict_on(report, "nll")),
+        ("accuracy", _change(report, "accuracy"), _verdict_on(report, "accuracy")),
+        ("ranking of the rows (AUC)", ranking, "by the method")
         if two
         else ("order of the classes", order, f"{count(rows.rows)} rows audited"),
     ]
-    return join(
-        el(
-            "header",
-            el("h1", report.title),
-            el(
-                "p",
-                f"{count(report.n_cal)} rows to calibrate on, {count(report.n_classes)} classes. {report.judged_how}",
-            ),
-        ),
-        _verdict(report),
-        el(
-            "ul",
-            [
-                el("li", el("span", name, class_="label"), el("b", value), el("small", note))
-                for name, value, note in cards
-            ],
-            class_="cards",
-        ),
+
+
+def _change(report: Report, name: str) -> str:
+    values = report.before.evaluation[name].value, report.after.evaluation[name].value
+    return from_to(*values, say.shown_as(name)).replace(" % →", " →")
+
+
+def _verdict_on(report: Report, name: str) -> str:
+    old, new = report.before.evaluation[name].value, report.after.evaluation[name].value
+    show, better = say.shown_as(name), ALL_METRICS[name].higher_is_better
+    return say.change_in_words(show(old), show(new), new < old, report.changes.get(name), better)
+
+
+def _reliability(report: Report, two: bool) -> Any:
+    curves = {"before": report.before.curve, "after": report.after.curve}
+    display = ReliabilityDisplay(curves, of_classes=two)
+    return _svg(display, "Reliability diagram before and after calibration", overlay=True)
+
+
+def _about(report: Report, two: bool) -> list[str]:
+    """What the picture shows, in words."""
+    return [
+        say.on_average(report.before.curve, report.before.floor, two),
+        *say.what_is_wrong(report.before.curve, two=two),
+        f"After calibration: {say.against_floor(report.after.floor, report.n_judged)}",
+    ]
+
+
+# What folds open: a title, paragraphs, charts, tables (name, head, rows, number of the row that stands out).
+
+
+def _section(
+    title: str, texts: Any = (), charts: Any = (), tables: Any = (), code: Any = ()
+) -> dict[str, Any]:
+    return {"title": title, "texts": texts, "charts": charts, "tables": tables, "code": code}
+
+
+def _metrics(report: Report, two: bool) -> dict[str, Any]:
+    rows = []
+    for name in METRICS_OF_TWO if two else METRICS:
+        values = [_value(name, side.evaluation[name]) for side in (report.before, report.after)]
+        rows.append((_NAMES[name], *values, _verdict_on(report, name)))
+    level = report.before.evaluation.level
+    note = (
+        f"Lower is better, except accuracy. Below each value: its {100 * level:g} % interval. Noise makes an error larger; the "
+        "low end takes it back, and is 0 where a perfectly calibrated model could show the value. The last column is a paired "
+        "test for NLL, Brier score and accuracy; of an error it says only which value is lower."
     )
+    tables = [("Metrics", ("metric", "before", "after", "change"), rows, None)]
+    for name, side in (("before", report.before), ("after", report.after)):
+        tables.append(_bins(side.curve, name, two))
+    return _section("Metrics and bins, before and after", [note], tables=tables)
 
 
-def _verdict(report: Report) -> Markup:
-    """What to think and what to do, first of all."""
-    found = report.verdict
-    return el(
-        "section",
-        el("h2", "Verdict", id="verdict", class_="unseen"),
-        el("p", found.headline, class_="headline"),
-        el("p", found.advice, class_="advice"),
-        el("ul", [el("li", detail) for detail in found.details]),
-        _button(report),
-        class_=f"verdict is-{found.state}",
-        aria_labelledby="verdict",
-    )
+def _value(name: str, estimate: Estimate) -> tuple[str, str]:
+    """A metric, and its interval."""
+    show = say.shown_as(name)
+    if estimate.low is None or estimate.high is None or not np.isfinite(estimate.value):
+        return show(estimate.value), f"no interval: {estimate.reason}" if estimate.reason else ""
+    return show(estimate.value), f"{show(estimate.low)} – {show(estimate.high)}".replace(" % –", " –")
 
 
-def _button(report: Report) -> Markup | None:
-    """Saves the calibrator of the page."""
-    if report.saved is None or len(report.saved) > _MOST_EMBEDDED:
+def _bins(curve: CalibrationCurve, name: str, two: bool) -> tuple[Any, ...]:
+    claim, kept = ("P(class 1)", "frequency") if two else ("confidence", "accuracy")
+    rows = [
+        (
+            f"{curve.edges[k]:.2f} to {curve.edges[k + 1]:.2f}",
+            count(curve.weight[k]),
+            percent(curve.confidence[k]),
+            percent(curve.accuracy[k]),
+            f"{percent(curve.low[k])} to {percent(curve.high[k])}",
+            "outside" if curve.outside[k] else "inside",
+        )
+        for k in np.flatnonzero(curve.weight > 0)
+    ]
+    head = (claim, "rows", f"mean {claim}", kept, f"{100 * curve.level:g} % band", "")
+    return f"Bins {name} calibration", head, rows, None
+
+
+def _margin(report: Report, two: bool) -> dict[str, Any] | None:
+    if two:
         return None
-    content = "data:application/json;base64," + base64.b64encode(report.saved.encode()).decode()
-    return el(
-        "p",
-        el("a", "Save calibrator.json", href=content, download="calibrator.json", class_="button"),
-        el("small", f"{report.shown}, {len(report.saved) / 1000:,.0f} kB"),
-        class_="screen",
+    sides = {"before": report.before.margin, "after": report.after.margin}
+    texts = [
+        "The margin is the gap between the two largest logits before calibration: rows that the model is unsure of have a small "
+        "one. Above zero the model claims more than it keeps.",
+    ]
+    texts += [
+        f"{name.capitalize()}: {' '.join(say.what_is_wrong(c, 'at margins '))}" for name, c in sides.items()
+    ]
+    chart = _svg(
+        MarginDisplay(sides), "Calibration error against the margin, before and after", size=(4.6, 3.4)
     )
+    return _section("Where the error sits", texts, [chart])
 
 
-def _card(report: Report, name: str) -> tuple[str, str]:
-    text = from_to(*error_sections.before_and_after(report, name), shown_as(name)).replace(" % →", " →")
-    if name in ("ece", "positive_ece"):
-        return text, f"{percent(report.after.floor.median)} if it were perfect"
-    return text, error_sections.told_change(report, name)
+def _groups(report: Report, two: bool) -> dict[str, Any] | None:
+    texts, charts = [], []
+    for sides in report.groups:
+        after = sides["after"]
+        texts += [f"By {after.kind}. {text}" for text in say.groups_in_words(sides["before"], after)]
+        name = f"Over-confidence by {after.kind}, before and after calibration"
+        height = 1.4 + 0.3 * min(len(after), _MOST_GROUPS)
+        charts.append(_svg(GroupDisplay(sides, _MOST_GROUPS), name, size=(4.6, height)))
+    if two and texts:
+        texts.insert(0, "Confidence is here that of the predicted class.")
+    return _section("Groups", texts, charts) if texts else None
 
 
-def _load(report: Report) -> Markup:
-    name = type(report.calibrator).__name__
-    kind = report.kind
-    code = (
-        "import monocal as mc\n\n"
-        'cal = mc.load("calibrator.json")\n'
-        f"probabilities = cal.predict_proba({kind})   # ({kind} of shape (n, {report.n_classes}))\n"
-    )
-    again = f'cal = mc.{name}(input="{kind}").fit({kind}, labels)\nmc.save(cal, "calibrator.json", data=({kind}, labels))\n'
-    return section(
-        "How to load it",
-        el("p", "The button in the verdict saves the calibrator of this page.", class_="screen")
-        if report.saved is not None and len(report.saved) <= _MOST_EMBEDDED
-        else None,
-        el("pre", el("code", code), tabindex="0"),
-        el("p", "To fit and save it again:"),
-        el("pre", el("code", again), tabindex="0"),
-    )
+def _methods(report: Report, two: bool) -> dict[str, Any] | None:
+    comparison = report.methods
+    if comparison is None:
+        return None
+    ece = "positive_ece" if two else "ece"
+    judged = comparison.judged
+    names = [one.name for one in judged]
+    rows = []
+    for one in judged:
+        assert one.evaluation is not None
+        found = one.evaluation
+        if one.audit is None or two:
+            order = "ranking kept" if two and one.keeps_order else "–" if one.audit is None else "may re-rank"
+        elif one.audit.preserved:
+            order = "kept" if one.keeps_order else "kept here"
+        else:
+            order = f"changed in {percent(one.audit.all.share_inverted)}"
+        less = (
+            "–"
+            if report.shown not in names or one.name == report.shown
+            else _less(comparison, one.name, report)
+        )
+        time = f"{one.seconds:.2f} s" if one.audit is not None else "–"
+        cells = (_value(name, found[name]) for name in ("nll", ece, "accuracy"))
+        rows.append((one.name, *cells, less, order, time))
+    head = ("method", "NLL", "ECE", "accuracy", f"NLL minus that of {report.shown}", "order", "fit")
+    texts = [
+        say.recommendation(comparison),
+        "Differences of NLL are paired by row: what is hard for one method is hard for the other, so these intervals decide, "
+        "not whether those of the table overlap.",
+        *say.notes(comparison),
+    ]
+    chosen = names.index(report.shown) if report.shown in names else None
+    tables = [("Methods compared", head, rows, chosen)]
+    price = comparison.price
+    if price is not None and price[1].moves:
+        tables.append(_moves(report, price[0], price[1]))
+    return _section("Methods compared", texts, tables=tables)
 
 
-def _provenance(report: Report) -> Markup:
+def _less(comparison: Any, name: str, report: Report) -> tuple[str, str]:
+    d = comparison.difference(name, report.shown)
+    if not np.isfinite([d.low, d.high]).all():
+        return number(d.mean), ""
+    return number(d.mean), f"{number(d.low)} – {number(d.high)}"
+
+
+def _moves(report: Report, free: str, price: Any) -> tuple[Any, ...]:
+    names = report.class_names or tuple(f"class {c}" for c in range(report.n_classes))
+    rows = [
+        (f"{names[m.before]} → {names[m.after]}", count(m.rows), count(m.right_before), count(m.right_after))
+        for m in price.moves[:8]
+    ]
+    head = (f"top class with the order kept → with {free}", "rows", "right before", "right after")
+    return "Top classes that move", head, rows, None
+
+
+def _calibrator(report: Report, two: bool) -> dict[str, Any]:
+    calibrator = report.calibrator
+    texts = [say.confidence_in_words(report.confidence)]
+    charts, tables, code = [], [], []
+    if not two and getattr(calibrator, "rank_map_", None) is not None and not report.context:
+        parameters = rank_parameters(calibrator, report.values)
+        texts += say.parameters_in_words(parameters)
+        if parameters.constant_from > 1 or parameters.varies:
+            charts.append(
+                _svg(
+                    RankParametersDisplay(parameters),
+                    "Weight and bias by rank, the top rank first",
+                    stacked=True,
+                )
+            )
+    if not two or report.calibrator.preserves_order:
+        texts.append(" ".join(say.order_in_words(report.audit, calibrator.preserves_order)))
+    if report.solution is not None:
+        texts.append(say.certificate_in_words(report.solution, getattr(calibrator, "tol", None)))
+        facts = [
+            ("distance from the optimum at most", small(report.solution.duality_gap)),
+            ("objective", number(report.solution.objective)),
+            ("iterations", count(report.solution.n_iter)),
+        ]
+        if getattr(calibrator, "shrinkage_", None):
+            facts.append(("shrinkage towards temperature scaling", f"{calibrator.shrinkage_:g}"))
+        tables.append(("Certificate", ("certificate", ""), facts, None))
+    settings = [(name, repr(value)) for name, value in calibrator.get_params(deep=False).items()]
+    tables.append(("Settings", ("setting", "value"), settings, None))
+    if report.explanation:
+        code.append(report.explanation)
+    return _section("What the calibrator does", texts, charts, tables, code)
+
+
+def _origin(report: Report, two: bool) -> dict[str, Any]:
     mark = report.fingerprint
     shape = " × ".join(f"{n:,}" for n in mark["shape"])
-    known = {
-        "data": report.data_name,
-        "calibration rows × classes": f"{shape}, {mark['dtype']} {report.kind}",
-        "fingerprint (SHA-256)": el("code", mark["sha256"]),
-        "made": report.created,
-        "versions": ", ".join(f"{name} {version}" for name, version in report.versions.items()),
-    }
-    notes = [el("li", note) for note in report.notes]
-    return section("Where this comes from", facts(known), el("ul", notes, class_="muted") if notes else None)
+    facts = [
+        ("data", report.data_name),
+        ("calibration rows × classes", f"{shape}, {mark['dtype']} {report.kind}"),
+        ("fingerprint (SHA-256)", mark["sha256"]),
+        ("made", report.created),
+        ("versions", ", ".join(f"{name} {version}" for name, version in report.versions.items())),
+    ]
+    return _section("Where this comes from", report.notes, tables=[("Origin", ("", ""), facts, None)])
+
+
+_SECTIONS = (_metrics, _margin, _groups, _methods, _calibrator, _origin)

@@ -13,14 +13,15 @@ from typing import Any
 import numpy as np
 from scipy.special import softmax
 from sklearn.base import clone
-from sklearn.model_selection import KFold
+from sklearn.model_selection import KFold, StratifiedKFold
 
 from ..arrays import to_numpy
+from ..data import LogitsSet
 from ..errors import InputError
 from ..inputs.names import by_column
 from ..inputs.validation import check_choice, check_labels, check_logits, check_probabilities
-from ..io import LogitsSet
 from ..metrics import OrderAudit, order_audit
+from ..workers import Worker, WorkerDied, packed
 
 FOLDS = 5
 
@@ -82,9 +83,17 @@ class Trial:
             return cls(test.values, test.labels, ((cal.values, cal.labels, everything),), cal.kind, False)
         if cal.n_samples < 2:
             raise InputError("cal: one row cannot be split: give a test set, or at least two rows")
-        splits = KFold(min(FOLDS, cal.n_samples), shuffle=True, random_state=seed).split(cal.values)
+        folder: Any = KFold(min(FOLDS, cal.n_samples), shuffle=True, random_state=seed)
+        if cal.n_classes == 2 and np.bincount(cal.labels, minlength=2).min() >= FOLDS:
+            folder = StratifiedKFold(FOLDS, shuffle=True, random_state=seed)  # one class alone says nothing
+        splits = folder.split(cal.values, cal.labels)
         folds = tuple((cal.values[fit], cal.labels[fit], judge) for fit, judge in splits)
         return cls(cal.values, cal.labels, folds, cal.kind, True)
+
+    @property
+    def calibration(self) -> tuple[np.ndarray, np.ndarray]:
+        """Values and labels of the calibration set."""
+        return (self.values, self.labels) if self.crossed else self.folds[0][:2]
 
     @property
     def before(self) -> np.ndarray:
@@ -93,29 +102,35 @@ class Trial:
             return self.values
         return softmax(self.values.astype(np.float64), axis=1)
 
-    def judge(self, calibrator: Any, *, fitted: bool = False) -> Judged:
-        """Fit copies on each fold (or use the calibrator as it is) and apply them to the rows to judge on."""
+    def judge(self, calibrator: Any, *, fitted: bool = False, context: np.ndarray | None = None) -> Judged:
+        """Fit copies on each fold (or use the calibrator as it is) and apply them to the rows to judge on.
+
+        ``context`` (n,) goes with the rows of a cross-validation.
+        """
         shape = self.values.shape
         probabilities, scores = np.empty(shape), np.empty(shape, dtype=self.values.dtype)
         seconds, model = 0.0, calibrator
         for fit_values, fit_labels, rows in self.folds:
+            to_fit = {} if context is None else {"context": np.delete(context, rows)}
+            to_apply = {} if context is None else {"context": context[rows]}
             if not fitted:
                 begin = time.perf_counter()
-                model = clone(calibrator).fit(fit_values, fit_labels)
+                model = clone(calibrator).fit(fit_values, fit_labels, **to_fit)
                 seconds += time.perf_counter() - begin
-            given = self.values[rows]
-            probabilities[rows] = model.predict_proba(given)
-            scores[rows] = model.transform(given) if self.kind == "logits" else probabilities[rows]
+            values = self.values[rows]
+            probabilities[rows] = model.predict_proba(values, **to_apply)
+            logits = self.kind == "logits"
+            scores[rows] = model.transform(values, **to_apply) if logits else probabilities[rows]
         audit = order_audit(self.values, scores, input=self.kind)
         return Judged(probabilities, audit, seconds / len(self.folds), model)
 
 
-def as_set(given: Any, name: str, kind: str = "logits") -> LogitsSet:
+def as_set(rows: Any, name: str, kind: str = "logits") -> LogitsSet:
     """A `LogitsSet` with labels, from one or from a pair (values, labels); checked.
 
     Parameters
     ----------
-    given : LogitsSet or (values, labels)
+    rows : LogitsSet or (values, labels)
     name : str
         What messages call it.
     kind : {"logits", "probabilities"}
@@ -128,19 +143,86 @@ def as_set(given: Any, name: str, kind: str = "logits") -> LogitsSet:
     >>> as_set(([[2.0, 1.0], [0.0, 3.0]], [0, 1]), "cal").n_samples
     2
     """
-    if isinstance(given, LogitsSet):
-        found = given
-    else:
-        if not isinstance(given, tuple | list) or len(given) != 2:
+    if not isinstance(rows, LogitsSet):
+        if not isinstance(rows, tuple | list) or len(rows) != 2:
             raise InputError(
-                f"{name}: expected a LogitsSet (see monocal.read) or a pair (values, labels), got {type(given).__name__}"
+                f"{name}: expected a LogitsSet (see monocal.read) or a pair (values, labels), got {type(rows).__name__}"
             )
-        labels = by_column(given[1], given[0], name=f"labels of {name}")
-        found = LogitsSet(given[0], labels, kind, "data")  # type: ignore[arg-type]  # the kind is checked below
-    check_choice(found.kind, f"kind of {name}", ("logits", "probabilities"))
-    check = check_probabilities if found.kind == "probabilities" else check_logits
-    values = to_numpy(check(found.values, name).values)
+        labels = by_column(rows[1], rows[0], name=f"labels of {name}")
+        rows = LogitsSet(rows[0], labels, kind, "data")  # type: ignore[arg-type]  # the kind is checked below
+    check_choice(rows.kind, f"kind of {name}", ("logits", "probabilities"))
+    check = check_probabilities if rows.kind == "probabilities" else check_logits
+    values = to_numpy(check(rows.values, name).values)
     if values.shape[1] < 2:
         raise InputError(f"{name}: expected at least two classes, got shape {values.shape}")
-    labels = to_numpy(check_labels(found.labels, values, f"labels of {name}"))
-    return replace(found, values=values, labels=labels)
+    labels = to_numpy(check_labels(rows.labels, values, f"labels of {name}"))
+    return replace(rows, values=values, labels=labels)
+
+
+class TimedTrial:
+    """``judge(method, seconds)`` as `Trial.judge`, without the fitted model, in a process that is ended when the time is over.
+
+    A context manager. The rows are sent once, and again to a process that replaces one that had to be ended. A method that
+    cannot be pickled is judged in this process, where nothing can stop it.
+
+    Attributes
+    ----------
+    starting : float
+        Seconds that went into starting processes, which are no method's.
+    ended : bool
+        Whether a process had to be ended, so that the next method has to wait for a new one.
+    """
+
+    def __init__(self, trial: Trial):
+        self.starting = 0.0
+        self.ended = False
+        self._trial = trial
+        self._worker: Worker | None = None
+
+    def __enter__(self) -> TimedTrial:
+        return self
+
+    def __exit__(self, *rest: object) -> None:
+        if self._worker is not None:
+            self._worker.close()
+
+    def judge(self, method: Any, seconds: float) -> Judged:
+        """What the method does to the rows to judge on, or TimeoutError once ``seconds`` are over."""
+        try:
+            request = packed(_judge, method)
+        except Exception:  # pickling anybody's class may raise anything
+            return self._trial.judge(method)
+        try:
+            return self._ready().answer(request, seconds)
+        except (
+            TimeoutError,
+            WorkerDied,
+        ):  # a method may raise TimeoutError, too: then the process is still there
+            if self._worker is not None:
+                self._worker.close()
+            self._worker = None
+            self.ended = True
+            raise
+
+    def _ready(self) -> Worker:
+        if self._worker is None:
+            begin = time.perf_counter()
+            worker = Worker()
+            worker.call(_keep, self._trial)
+            self._worker = worker
+            self.ended = False
+            self.starting += time.perf_counter() - begin
+        return self._worker
+
+
+# In the worker.
+
+_kept: list[Trial] = []
+
+
+def _keep(trial: Trial) -> None:
+    _kept[:] = [trial]
+
+
+def _judge(method: Any) -> Judged:
+    return replace(_kept[0].judge(method), model=None)

@@ -1,0 +1,486 @@
+"""Several methods on the same rows, and the one to use.
+
+The method is that of `monocal.selection.recommend`, which looks at the calibration rows alone: no method is chosen because it won
+on the rows that judge. The comparison can only veto it, where it makes the NLL, the ECE or a group worse beyond chance. Where
+the recommended method is not among those compared (a list of the caller's), it is
+
+    best          the lowest NLL among the methods that guarantee the order
+    alike         those of them whose interval against the best holds zero
+    recommended   the simplest of these
+
+The difference of two methods is the mean of their row differences of NLL with its interval. Where the best method that may
+re-order is clearly better than the best that may not, it is named with what the order costs.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from .. import calibrators
+from ..errors import CalibrationWarning, InputError, MissingExtraError
+from ..metrics import Evaluation, OrderAudit, PriceOfOrder, evaluate
+from ..metrics.grouping import read_groups
+from ..metrics.obstacles import quoted
+from ..metrics.paired import NEGLIGIBLE, Difference, paired_difference
+from ..metrics.price import price_of_rows
+from ..metrics.units import number, percent, with_interval
+from ..selection import Recommendation, method_name, recommend
+from .trial import Judged, TimedTrial, Trial
+
+UNCALIBRATED = "uncalibrated"
+METRICS = ("nll", "ece", "brier", "accuracy")
+_DRAWN_ROWS = 2_000_000  # of the test whether the ECE rose
+_QUICK = 30_000  # rows times classes
+_WORTH_A_START = 1.0  # seconds left, below which no new process is started, which takes longer
+
+# By how much there is to understand, and to learn from the rows: one number, one a rank or class, matrices, networks. Steps come
+# last: they make equal what was not.
+SIMPLEST_FIRST: tuple[type, ...] = (
+    calibrators.TemperatureScaling,
+    calibrators.PlattScaling,
+    calibrators.BetaCalibration,
+    calibrators.BinaryMCCT,
+    calibrators.VennAbers,
+    calibrators.EnsembleTemperatureScaling,
+    calibrators.MCCT,
+    calibrators.MCCTInverse,
+    calibrators.ConditionalMCCT,
+    calibrators.IsotonicCalibration,
+    calibrators.ParameterizedTemperatureScaling,
+    calibrators.IntraOrderPreserving,
+    calibrators.VectorScaling,
+    calibrators.StructuredScaling,
+    calibrators.MatrixScaling,
+    calibrators.DirichletCalibration,
+    calibrators.StructuredMCCT,
+    calibrators.LabelShift,
+    calibrators.Stacked,
+    calibrators.SplineCalibration,
+    calibrators.ScalingBinning,
+    calibrators.HistogramBinning,
+    calibrators.BayesianBinning,
+)
+
+
+def complexity(method: Any) -> int:
+    """Place in `SIMPLEST_FIRST`; a method that is not of this library comes after all that are."""
+    return next((i for i, kind in enumerate(SIMPLEST_FIRST) if type(method) is kind), len(SIMPLEST_FIRST))
+
+
+@dataclass(frozen=True)
+class MethodResult:
+    """One method on the rows to judge on; ``note`` says why there are no figures, or what to know of them.
+
+    Attributes
+    ----------
+    name : str
+    keeps_order : bool
+        Of two classes: whether it keeps the ranking of the rows.
+    evaluation : Evaluation or None
+        None where the method was not judged.
+    audit : OrderAudit or None
+    seconds : float
+        To fit.
+    note : str
+    complexity : int
+        Its place among all methods, the simplest first.
+    row_nll, row_top : ndarray of shape (n,), or None
+        By row: the loss, and the class on top.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> from monocal.report import MethodResult
+    >>> data = mc.data.synthetic(400, 4)
+    >>> result = MethodResult("the truth", True, mc.evaluate(data.truth, data.labels, metrics="nll"))
+    >>> round(result.nll, 2)
+    0.5
+    """
+
+    name: str
+    keeps_order: bool
+    evaluation: Evaluation | None = None
+    audit: OrderAudit | None = None
+    seconds: float = 0.0
+    note: str = ""
+    complexity: int = len(SIMPLEST_FIRST)
+    row_nll: np.ndarray | None = field(default=None, repr=False)
+    row_top: np.ndarray | None = field(default=None, repr=False)
+
+    @property
+    def nll(self) -> float:
+        """Of the rows judged on."""
+        assert self.evaluation is not None
+        return self.evaluation["nll"].value
+
+
+@dataclass(frozen=True)
+class MethodComparison:
+    """Methods in the order they were tried, and which to use.
+
+    Attributes
+    ----------
+    results : tuple of MethodResult
+    level : float
+    labels : ndarray of shape (n,)
+        Of the rows judged on.
+    asked : str or None
+        The method that was asked for by name, judged before the others.
+    default : str or None
+        The method that is recommended unless it does harm.
+    recommendation : Recommendation or None
+        Why it is.
+    judged_default : Judged or None
+        What it did to the rows.
+    harm : tuple of str
+        What it makes worse beyond chance.
+    two : bool
+        Whether there are two classes, so that the order which matters is that of the rows.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> from monocal.report import MethodComparison, MethodResult
+    >>> data = mc.data.synthetic(400, 4)
+    >>> result = MethodResult("the truth", True, mc.evaluate(data.truth, data.labels, metrics="nll"))
+    >>> made = MethodComparison((result, MethodResult("slow", True, note="stopped")), level=0.95)
+    >>> [one.name for one in made.judged], made["slow"].note
+    (['the truth'], 'stopped')
+    """
+
+    results: tuple[MethodResult, ...]
+    level: float
+    labels: np.ndarray | None = field(default=None, repr=False)
+    asked: str | None = None
+    default: str | None = None
+    recommendation: Recommendation | None = None
+    judged_default: Judged | None = field(default=None, repr=False)
+    harm: tuple[str, ...] = ()
+    two: bool = False
+
+    def __getitem__(self, name: str) -> MethodResult:
+        return next(result for result in self.results if result.name == name)
+
+    def __contains__(self, name: object) -> bool:
+        return any(result.name == name for result in self.results)
+
+    @property
+    def judged(self) -> list[MethodResult]:
+        """Those with figures, the lowest NLL first."""
+        return sorted((one for one in self.results if one.evaluation is not None), key=lambda one: one.nll)
+
+    @property
+    def unfinished(self) -> list[str]:
+        """Methods without figures."""
+        return [one.name for one in self.results if one.evaluation is None]
+
+    def best(self, *, keeping: bool) -> MethodResult | None:
+        """The method of lowest NLL among those that keep the order, or among those that may not."""
+        return next(iter(self.candidates(keeping)), None)
+
+    def alike(self, *, keeping: bool) -> list[MethodResult]:
+        """The best and those that cannot be told from it, the simplest first."""
+        best = self.best(keeping=keeping)
+        tied = [
+            one for one in self.candidates(keeping) if best and not self.clearly_worse(one.name, best.name)
+        ]
+        return sorted(tied, key=lambda one: (one.complexity, one.nll))
+
+    @property
+    def recommended(self) -> str | None:
+        """The method to use: ``"uncalibrated"`` where the one recommended does harm, None where none could be judged."""
+        if self.default is not None:
+            return UNCALIBRATED if self.harm else self.default
+        best = self.best(keeping=True)
+        if best is None:
+            return None
+        if UNCALIBRATED in self and self.clearly_worse(best.name, UNCALIBRATED):
+            return UNCALIBRATED
+        return self.alike(keeping=True)[0].name
+
+    @property
+    def recommended_free(self) -> str | None:
+        """The method to use where the order may change, where keeping it has a price; else None."""
+        price = self.price
+        if price is None or not price[1].costs:
+            return None
+        names = [one.name for one in self.alike(keeping=False)]
+        return self.default if self.default in names else names[0]
+
+    @property
+    def price(self) -> tuple[str, PriceOfOrder] | None:
+        """The best method that may re-order, and what the best that keeps the order loses to it; None without one of them.
+
+        The best of k is better than it should be, so its interval is that of k: ``1 - (1 - level) / k``.
+        """
+        keeping, free = self.best(keeping=True), self.best(keeping=False)
+        if keeping is None or free is None:
+            return None
+        rows = (keeping.row_nll, free.row_nll, keeping.row_top, free.row_top, self.labels)
+        level = 1 - (1 - self.level) / len(self.candidates(keeping=False))
+        return free.name, price_of_rows(*rows, level)  # type: ignore[arg-type]  # they were judged
+
+    def difference(self, a: str, b: str) -> Difference:
+        """NLL of a minus that of b, paired by row."""
+        rows_a, rows_b = self[a].row_nll, self[b].row_nll
+        assert rows_a is not None
+        assert rows_b is not None
+        return paired_difference(rows_a, rows_b, self.level)
+
+    def clearly_worse(self, a: str, b: str) -> bool:
+        """Whether a has a higher NLL than b by more than noise; one that gives a label no probability at all is."""
+        if np.isinf(self[a].nll) or np.isinf(self[b].nll):
+            return self[a].nll > self[b].nll
+        difference = self.difference(a, b)
+        return difference.low > 0 and difference.mean >= NEGLIGIBLE
+
+    def candidates(self, keeping: bool) -> list[MethodResult]:
+        """Methods with figures that keep the order, or that may not; the lowest NLL first."""
+        return [one for one in self.judged if one.name != UNCALIBRATED and one.keeps_order == keeping]
+
+
+def compare_methods(
+    trial: Trial,
+    methods: Mapping[str, Any] | None = None,
+    *,
+    known: tuple[Any, Judged] | None = None,
+    groups: Any = None,
+    class_names: Sequence[str] | None = None,
+    n_boot: int = 200,
+    level: float = 0.95,
+    time_limit: float = 60.0,
+    seed: int = 0,
+    on_method: Callable[[str], None] | None = None,
+) -> MethodComparison:
+    """Fit and judge every method.
+
+    Parameters
+    ----------
+    trial : Trial
+        Which rows to fit and to judge on.
+    methods : mapping of str to unfitted calibrators, optional
+        Default: `default_methods`.
+    known : (calibrator, Judged), optional
+        One that has been judged already: it is not fitted again, and takes part whether or not ``methods`` has it.
+    groups : array-like of shape (n,), frame or mapping of columns, optional
+        Of the rows judged on. They are the ``context`` of the recommended method where they differ, in a cross-validation.
+    class_names : sequence of str, optional
+    n_boot, level, seed
+        Of the intervals, as in `monocal.evaluate`.
+    time_limit : float
+        Seconds in all. A method that takes more than a third of those left is stopped, and the result says so: it runs in a
+        process of its own, which is ended. Starting that process is not counted, but none is started for the last second; small
+        sets need none. The method recommended does not depend on it.
+    on_method : callable, optional
+        Called with the name of each method before it is fitted.
+
+    Returns
+    -------
+    MethodComparison
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> from monocal.report import Trial, as_set, compare_methods
+    >>> data = mc.data.synthetic(400, 4)
+    >>> trial = Trial.of(as_set((data.values, data.labels), "cal"), None)
+    >>> made = compare_methods(trial, {"TS": mc.TemperatureScaling(), "MCCT": mc.MCCT()}, n_boot=20)
+    >>> [result.name for result in made.results]
+    ['uncalibrated', 'TS', 'MCCT']
+    >>> made.recommended
+    'TS'
+    """
+    before = trial.before
+    two = before.shape[1] == 2  # the order that matters is then that of the rows
+    advised = recommend(
+        *trial.calibration, kind=trial.kind, groups=groups if trial.crossed else None, class_names=class_names
+    )
+    default = _listed(methods, advised)
+    methods = dict(default_methods(trial.kind, before.shape[1]) if methods is None else methods)
+    judged: dict[str, Judged] = {}
+    asked = None
+    if known is not None:
+        asked = _same(methods, known[0]) or f"{method_name(type(known[0]))} as given"
+        methods[asked], judged[asked] = known
+    if default is not None:
+        methods[default] = advised.calibrator
+        if default not in judged:
+            if on_method is not None:
+                on_method(default)
+            context = context_of(groups, len(trial.labels)) if advised.context else None
+            with warnings.catch_warnings(), suppress(InputError):  # it is then listed with the reason
+                warnings.simplefilter("ignore", CalibrationWarning)  # the page says what is wrong
+                judged[default] = trial.judge(advised.calibrator, context=context)
+            default = default if default in judged else None
+    few = before.size <= _QUICK  # then a process for it would take longer than any method
+    end = time.perf_counter() + time_limit
+    results = [_result(UNCALIBRATED, True, trial, before, n_boot, level, seed)]
+    with TimedTrial(trial) as timed:
+        for name, method in methods.items():
+            keeps = bool(getattr(method, "preserves_ranking" if two else "preserves_order", False))
+            left = end + timed.starting - time.perf_counter()
+            if name not in judged and left <= (_WORTH_A_START if timed.ended else 0):
+                note = f"not tried: the {time_limit:g} seconds for the comparison were over"
+                results.append(MethodResult(name, keeps, note=note))
+                continue
+            if on_method is not None and name not in judged:
+                on_method(name)
+            # A third of what is left, so that a slow method leaves time for those after it.
+            quick = few and complexity(method) < len(SIMPLEST_FIRST)
+            work = partial(trial.judge, method) if quick else partial(timed.judge, method, left / 3)
+            made = _try(trial, name, keeps, judged.get(name) or work, n_boot, level, seed)
+            results.append(replace(made, complexity=complexity(method)))
+    chosen = judged.get(default or "")
+    harm = () if chosen is None else harm_of(before, chosen.probabilities, trial.labels, groups, level, seed)
+    return MethodComparison(
+        tuple(results), level, trial.labels, asked, default, advised if default else None, chosen, harm, two
+    )
+
+
+def _listed(methods: Mapping[str, Any] | None, advised: Recommendation) -> str | None:
+    """The name of the recommended method in a list of the caller's; without a list it takes part under its own name."""
+    name = advised.title if methods is None else _same(methods, advised.calibrator)
+    return f"{advised.title} with context" if name and advised.context else name
+
+
+def _same(methods: Mapping[str, Any], method: Any) -> str | None:
+    """The name of the same class with the same settings."""
+    alike = (n for n, other in methods.items() if type(other) is type(method) and repr(other) == repr(method))
+    return next(alike, None)
+
+
+def context_of(groups: Any, n: int) -> np.ndarray:
+    """Groups as one name per row."""
+    made = read_groups(groups, n)
+    return np.array(made.names, dtype=object)[made.number].astype(str)
+
+
+def harm_of(
+    before: np.ndarray, after: np.ndarray, labels: np.ndarray, groups: Any, level: float, seed: int
+) -> tuple[str, ...]:
+    """What calibration makes worse beyond chance: the NLL, the ECE (of two classes that of P(class 1)), or a group."""
+    loss = [_row_nll(p, labels) for p in (before, after)]
+    harm = []
+    change = paired_difference(loss[1], loss[0], level)
+    if change.low > 0 and change.mean >= NEGLIGIBLE:
+        by = with_interval(change.mean, change.low, change.high, level)
+        harm.append(f"raises the NLL by {by}")
+    old, new, raised = ece_raised(before, after, labels, level, seed)
+    if raised:
+        harm.append(f"raises the ECE from {percent(old)} to {percent(new)}")
+    if groups is not None:
+        made = read_groups(groups, len(labels))
+        each = 1 - (1 - level) / len(made.names)
+        for k, name in enumerate(made.names):
+            rows = made.number == k
+            change = paired_difference(loss[1][rows], loss[0][rows], each)
+            if change.low > 0 and change.mean >= NEGLIGIBLE:
+                harm.append(f"makes {quoted(name)} worse (NLL higher by {number(change.mean, 3)})")
+    return tuple(harm)
+
+
+def ece_raised(
+    before: np.ndarray, after: np.ndarray, labels: np.ndarray, level: float, seed: int
+) -> tuple[float, float, bool]:
+    """ECE before and after, in 15 equal bins, and whether it rose by more than rows drawn again explain."""
+    n, generator = len(labels), np.random.default_rng(seed)
+    sides = []
+    for p in (before, after):
+        claim = p[:, 1] if p.shape[1] == 2 else p.max(axis=1)
+        right = labels == (1 if p.shape[1] == 2 else p.argmax(axis=1))
+        sides.append((np.minimum((15 * claim).astype(int), 14), right - claim))
+
+    def rise(weight: np.ndarray | None) -> np.ndarray:
+        total = [np.bincount(k, r if weight is None else weight * r) for k, r in sides]
+        return np.array([np.abs(t).sum() / n for t in total])
+
+    old, new = rise(None)
+    if new <= old:
+        return float(old), float(new), False
+    draws = [
+        rise(np.bincount(generator.integers(n, size=n), minlength=n))
+        for _ in range(int(np.clip(_DRAWN_ROWS // n, 40, 200)))
+    ]
+    low = 2 * (new - old) - np.quantile([after - before for before, after in draws], (1 + level) / 2)
+    return float(old), float(new), bool(low > 0)
+
+
+def default_methods(kind: str = "logits", n_classes: int = 3, *, networks: bool = False) -> dict[str, Any]:
+    """Unfitted calibrators by name: those that keep the order first, the simplest of them first.
+
+    One variant a class. ``networks`` adds those that train one, for minutes. With two classes, what matters is the order of the
+    rows, and the methods for one score take part.
+
+    Parameters
+    ----------
+    kind : {"logits", "probabilities"}
+    n_classes : int
+    networks : bool
+
+    Examples
+    --------
+    >>> from monocal.report import default_methods
+    >>> list(default_methods())[:3]
+    ['temperature scaling', 'ensemble temperature scaling', 'MCCT']
+    """
+    from ..registry import all_calibrators
+
+    # MCCT-I is MCCT in other units; published variants are there for the paper's tables; the others are frames for methods that
+    # are tried by themselves.
+    left_out = (calibrators.MCCTInverse, calibrators.Stacked, calibrators.LabelShift)
+    two = n_classes == 2
+    listed = all_calibrators(one_score=True) * two + all_calibrators()
+    made: dict[str, Any] = {}
+    for info in listed:
+        if info.published or info.cls in left_out or (info.extras and not networks):
+            continue
+        method = info.make().set_params(input=kind)
+        if two and info.cls is calibrators.IsotonicCalibration:
+            method.set_params(mode="one_vs_rest")  # what isotonic calibration means for two classes
+        made.setdefault(method_name(info.cls), method)
+    keeps = "preserves_ranking" if two else "preserves_order"
+    return dict(sorted(made.items(), key=lambda one: (not getattr(one[1], keeps), complexity(one[1]))))
+
+
+def _try(
+    trial: Trial,
+    name: str,
+    keeps: bool,
+    work: Judged | Callable[[], Judged],
+    n_boot: int,
+    level: float,
+    seed: int,
+) -> MethodResult:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            judged = work if isinstance(work, Judged) else work()
+            result = _result(name, keeps, trial, judged.probabilities, n_boot, level, seed)
+        except (MissingExtraError, TimeoutError) as error:
+            return MethodResult(name, keeps, note=str(error))
+        except Exception as error:  # one method that fails must not cost the others' results
+            return MethodResult(name, keeps, note=f"failed: {error}")
+    notes = dict.fromkeys(str(w.message) for w in caught if issubclass(w.category, UserWarning))
+    return replace(result, audit=judged.audit, seconds=judged.seconds, note=" ".join(notes))
+
+
+def _result(
+    name: str, keeps: bool, trial: Trial, probs: np.ndarray, n_boot: int, level: float, seed: int
+) -> MethodResult:
+    names = [*METRICS, *(["positive_ece"] if probs.shape[1] == 2 else [])]
+    evaluation = evaluate(probs, trial.labels, metrics=names, n_boot=n_boot, level=level, seed=seed)
+    row_nll = _row_nll(probs, trial.labels)
+    return MethodResult(name, keeps, evaluation, row_nll=row_nll, row_top=probs.argmax(axis=1))
+
+
+def _row_nll(probs: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    with np.errstate(divide="ignore"):
+        return -np.log(probs[np.arange(len(probs)), labels].astype(np.float64))
