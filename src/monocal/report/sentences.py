@@ -370,7 +370,7 @@ def price(methods: MethodComparison) -> str:
         return ""
     text = price_in_words(found[1], best.name, found[0])
     free = methods.recommended_free
-    recommended = methods.recommended
+    recommended = methods.recommended or ""
     if free is None or (recommended in methods and not methods[recommended].keeps_order):
         return text
     order = "ranking of the rows" if methods.two else "order"
