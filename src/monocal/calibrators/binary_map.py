@@ -28,6 +28,8 @@ _TAIL_OF_LOGITS = 1e-3
 # Bits of the argument of a logarithm that are rounded off, and the grid of the argument of an exponential.
 _SPLIT, _EXP_GRID = 2.0**7 + 1.0, 2.0**46
 _LARGEST = float(np.finfo(np.float64).max)
+# Logarithms below this stand for probabilities of 0.
+_LOG_TINY = float(np.log(np.finfo(np.float64).tiny))
 # Probabilities this far from 0 and 1 have log-odds within 16.
 _ORDINARY = 2e-7
 
@@ -120,16 +122,65 @@ def _exported(z: Any, a: dict[str, Any], s: dict[str, Any], xp: Any, context: An
         x = soft + TAIL * (xp.clip(far - TAIL_BEGINS, min=0.0) + xp.clip(far + TAIL_BEGINS, max=0.0))
     else:
         x = position(odds, s["input"], s["softness"], xp)
-    knots, values, slopes = (double(a[name], xp) for name in ("knots", "values", "slopes"))
-    piece = xp.sum(xp.astype(x[:, None] >= knots[None, :], xp.int64), axis=1)
-    first, base = xp.concat([knots[:1], knots]), xp.concat([values[:1], values])
-    end = xp.concat([values, 0.0 * values[:1] + _LARGEST])
-    f = xp.take(base, piece, axis=0) + xp.take(slopes, piece, axis=0) * (x - xp.take(first, piece, axis=0))
-    f = 0.5 * xp.minimum(f, xp.take(end, piece, axis=0))
+    line = [double(a[name], xp)[None, ...] for name in ("knots", "values", "slopes")]
+    f = 0.5 * _lines(x[None, ...], line, xp)[0, ...]
     return MapRows(xp.astype(xp.stack([-f, f], axis=0), z.dtype))
 
 
+def export_labels(shared: ScoreMap, maps: tuple[ScoreMap, ...]) -> MapStep:
+    """The maps of many labels as a step: one of all scores, then one of its log-odds for each label."""
+    most = max(len(one.knots) for one in maps)
+
+    def table(name: str, size: int, last: float | None = None) -> np.ndarray:
+        rows = [np.asarray(getattr(one, name), dtype=np.float64) for one in maps]
+        return np.stack(
+            [np.append(row, np.full(size - len(row), row[-1] if last is None else last)) for row in rows]
+        )
+
+    arrays = {f"shared_{name}": getattr(shared, name) for name in ("knots", "values", "slopes")}
+    arrays |= {
+        "knots": table("knots", most, _LARGEST),
+        "values": table("values", most),
+        "slopes": table("slopes", most + 1),
+    }
+    return MapStep("labels", arrays, {"input": shared.input, "softness": float(shared.softness)})
+
+
+def _exported_labels(z: Any, a: dict[str, Any], s: dict[str, Any], xp: Any, context: Any) -> MapRows:
+    """The maps of rows (n, L), traceable."""
+    scores = xp.permute_dims(double(z, xp), (1, 0))
+    x = xp.reshape(scores, (1, -1))
+    if s["input"] == "probabilities":  # whose logarithms the scores are
+        p = xp.exp(x)
+        odds = x - ordered_log(xp.clip(1.0 - p, min=1e-300), xp)
+        odds = xp.where(x < _LOG_TINY, 0.0 * x - FARTHEST, xp.where(p >= 1.0, 0.0 * x + FARTHEST, odds))
+        soft = ordered_log((p + s["softness"]) / ((1.0 - p) + s["softness"]), xp)
+        x = soft + TAIL * (xp.clip(odds - TAIL_BEGINS, min=0.0) + xp.clip(odds + TAIL_BEGINS, max=0.0))
+    else:
+        x = position(x, s["input"], s["softness"], xp)
+    shared = [double(a[f"shared_{name}"], xp)[None, ...] for name in ("knots", "values", "slopes")]
+    f = xp.reshape(_lines(x, shared, xp), (a["knots"].shape[0], -1))
+    f = _lines(f, [double(a[name], xp) for name in ("knots", "values", "slopes")], xp)
+    return MapRows(xp.astype(f, z.dtype), independent=True)
+
+
+def _lines(x: Any, lines: list[Any], xp: Any) -> Any:
+    """Broken lines (knots, values and slopes of each, (G, K)) at ``x`` (G, n); pieces by comparison with all knots."""
+    knots, values, slopes = lines
+    ends = xp.permute_dims(knots, (1, 0))[:, :, None]
+    piece = xp.sum(xp.astype(x[None, ...] >= ends, xp.int64), axis=0)
+    tables = (
+        xp.concat([values[:, :1], values], axis=1),
+        slopes,
+        xp.concat([knots[:, :1], knots], axis=1),
+        xp.concat([values, 0.0 * values[:, :1] + _LARGEST], axis=1),
+    )
+    base, slope, first, end = (xp.take_along_axis(table, piece, axis=1) for table in tables)
+    return xp.minimum(base + slope * (x - first), end)
+
+
 FUNCTIONS["score"] = _exported
+FUNCTIONS["labels"] = _exported_labels
 
 
 def position(score: Any, input: str, softness: float, xp: Any) -> Any:

@@ -37,9 +37,10 @@ from .binary_cone import (
     sigmoid,
     unexplained,
 )
-from .binary_map import ScoreMap
+from .binary_map import ScoreMap, export_labels
 from .binary_mcct import BinaryMCCT, evaluate_map
 from .cone_calibrator import warn_if_unfinished
+from .portable import MapStep
 from .score_rows import Cells, ScoreCalibrator, labels_like
 
 # Intervals between the knots of a label.
@@ -96,6 +97,7 @@ class MultilabelMCCT(ScoreCalibrator):
     """
 
     columns = "scores"
+    smallest_probability_ = float(np.finfo(np.float64).tiny)  # what an exported map takes for 0
 
     def __init__(
         self,
@@ -287,6 +289,9 @@ class MultilabelMCCT(ScoreCalibrator):
         f = self.shared_._log_odds([xp.concat(scores)], xp)
         n = len(scores[0])
         return xp.concat([evaluate_map(f[i * n : (i + 1) * n], one, xp) for i, one in enumerate(self.maps_)])
+
+    def _map_steps(self) -> list[MapStep]:
+        return [export_labels(self.shared_.maps_[0], self.maps_)]
 
     def check_state(self) -> None:
         """Raise ValueError unless fitted attributes can be those of a fit."""

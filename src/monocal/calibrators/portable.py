@@ -86,11 +86,14 @@ class MapRows:
         Which classes lie below the top of the step's input, where the step keeps the order.
     restore : callable
         Brings an array like ``f`` back to (n, m).
+    independent : bool
+        Whether ``f`` are log-odds of labels of which any number may hold, not logits of classes of which one does.
     """
 
     f: Any
     lower: Any = None
     restore: Callable[[Any], Any] | None = None
+    independent: bool = False
 
 
 @dataclass(frozen=True)
@@ -173,6 +176,8 @@ def apply(
 def _finished(rows: MapRows, output: str, xp: Any, eps: float, tiny: float) -> Any:
     """The output of a step, with the top strictly above what lies below it in the logits of the step."""
     f, lower = rows.f, rows.lower
+    if rows.independent:
+        return _of_labels(f, output, xp)
     if lower is None:
         f = f - xp.max(f, axis=0)
     top: Any = 0.0
@@ -191,6 +196,14 @@ def _finished(rows: MapRows, output: str, xp: Any, eps: float, tiny: float) -> A
     # Less than this is rounded to at least one unit below the top.
     below = top - (0.75 * eps * abs(top) + tiny)
     return xp.where(lower, xp.clip(f, max=below) if isinstance(below, float) else xp.minimum(f, below), f)
+
+
+def _of_labels(f: Any, output: str, xp: Any) -> Any:
+    """P(label), its logarithm, or the log-odds themselves."""
+    if output == LOGITS:
+        return f
+    probability = 1.0 / (1.0 + xp.exp(_on_grid(-f, xp)))
+    return probability if output == PROBABILITIES else xp.log(probability)
 
 
 def _on_grid(f: Any, xp: Any) -> Any:

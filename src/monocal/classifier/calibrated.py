@@ -42,6 +42,7 @@ from ..inputs.validation import check_weights
 from ..registry import find_method
 from ..sklearn_private import routing_enabled, rows_of
 from .folds import Fold, FoldWork, check_folds, encode, fit_on_labels, fold_of_all, pooled, tell_of_places
+from .many_labels import ManyLabels, as_label_matrix, many_labels_calibrator
 from .members import CalibratedModel, mean_of_members
 from .scores import power_of_two, response_method, warn_of_other_predictions
 
@@ -60,7 +61,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         ``preserves_order`` is true keep the order of the classes, as the first four do.
         A calibrator with ``input="probabilities"`` is given ``predict_proba``. None: `BinaryMCCT` for two classes, which keeps
         the ranking of the rows (AUC) with the threshold free, and `MCCT` for more, or where all calibration rows are of one
-        class.
+        class; `MultilabelMCCT` for many labels.
 
         For more than two classes the default is not that of the command line, "conditional-mcct", which takes several times as
         long to fit: a classifier is fitted many times over, in folds and in searches.
@@ -86,6 +87,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         ``calibrator_.to_onnx()`` and the like export it; `to_onnx` exports it together with ``estimator_``. Not with
         ``ensemble``.
     classes_ : ndarray of shape (m,)
+        The classes; with many labels the numbers of the columns.
     encoded_ : bool
         Whether the estimator refused the labels as they are and was given their places 0..m-1 in ``classes_``, as
         XGBClassifier must be. `predict` speaks the labels all the same; ``estimator_.predict`` gives places.
@@ -109,6 +111,10 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
 
     The order that is kept is that of the scores. Where ``predict`` of the estimator names another class than the largest score
     (SVC with a tie of votes, a threshold of its own), a warning says in how many rows.
+
+    A matrix of labels (n, L), 0 and 1, is calibrated label by label: for ``MultiOutputClassifier``, ``OneVsRestClassifier``,
+    ``ClassifierChain``, forests and other estimators of many labels. `predict_proba` then gives P(label) as (n, L), also where
+    the estimator gives a list.
 
     Results are tensors where the estimator answers with tensors, else numpy arrays.
 
@@ -146,8 +152,8 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         Parameters
         ----------
         X : array-like of shape (n, p), or whatever the estimator takes
-        y : array-like of shape (n,)
-            Labels of any type.
+        y : array-like of shape (n,) or (n, L)
+            Labels of any type; or for each of L labels 0 or 1.
         sample_weight : array-like of shape (n,), optional
             For the calibrator, and for the estimator where its ``fit`` takes them.
         context : array-like of shape (n,) or (n, C), optional
@@ -164,39 +170,12 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         if y is None:
             raise InputError("CalibratedClassifier requires y to be passed, but the target y is None.")
         X, y = indexable(X, y)
-        # An estimator that works on tensors takes its labels as tensors, too.
-        tensors = is_torch(X) and (is_torch(y) or bool(get_config()["array_api_dispatch"]))
-        y = to_numpy(y) if is_torch(y) else y
-        check_classification_targets(y)
-        y = column_or_1d(y, warn=True)
-        weight = check_weights(sample_weight, y[:, None])
-        if context is not None:
-            check_consistent_length(X, context)
-        estimator = self._estimator()
-        prefit, ensemble = self._plan(estimator)
-        if prefit:
-            if fit_params:
-                raise InputError(
-                    f"fit: {', '.join(fit_params)} would go to the fit of the estimator, which is fitted already. Leave it out."
-                )
-            check_is_fitted(estimator)
-            classes = to_numpy(estimator.classes_)
-            labels = encode(y, classes)
+        labels = as_label_matrix(y)
+        if labels is None:
+            members = self._fit_classes(X, y, sample_weight, context, fit_params)
         else:
-            classes, labels = np.unique(y, return_inverse=True)
-        response = response_method(estimator, self._calibrator(len(classes)))
-        routed = self._routed(estimator, sample_weight, fit_params)
-        if prefit:
-            folds = [fold_of_all(estimator, X, response, len(classes))]
-            if ensemble:
-                folds = [folds[0].part(test) for _, test in self._splits(X, y, ensemble, routed)]
-        else:
-            work = FoldWork(estimator, X, y, labels, response, routed.estimator.fit, tensors)
-            folds = self._trained(work, self._splits(X, y, ensemble, routed), len(classes), ensemble)
-        warn_of_other_predictions(estimator, response, [fold.other_predictions for fold in folds])
-        members = [self._member(fold, classes, labels, response, weight, context) for fold in folds]
-        _warn_of_unseen(members, classes)
-        self.classes_ = classes
+            members = self._fit_labels(X, labels, sample_weight, context, fit_params)
+        self.classes_ = members[0].classes
         self.calibrated_classifiers_ = members
         for name in ("n_features_in_", "feature_names_in_"):
             self.__dict__.pop(name, None)
@@ -217,13 +196,18 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         return any(member.encoded for member in self.calibrated_classifiers_)
 
     def predict_proba(self, X: Any, context: Any = None) -> Any:
-        """Calibrated probabilities (n, m), columns in the order of ``classes_``; ``context`` as in `fit`."""
+        """Calibrated probabilities (n, m), columns in the order of ``classes_``; ``context`` as in `fit`.
+
+        With many labels, P(label) of each as (n, L).
+        """
         check_is_fitted(self)
         return mean_of_members(self.calibrated_classifiers_, X, context)
 
     def predict(self, X: Any, context: Any = None) -> Any:
-        """The most probable class; ``context`` as in `fit`."""
+        """The most probable class; or for each of many labels 1 where it is more probable than not. ``context`` as in `fit`."""
         p = self.predict_proba(X, context)
+        if self.calibrated_classifiers_[0].has_many_labels:
+            return (p > 0.5).astype(np.intp)
         xp = array_namespace(p)
         labels = self.classes_[to_numpy(xp.argmax(p, axis=1))]
         as_tensor = is_torch(p) and labels.dtype.kind in "iufb"
@@ -270,6 +254,11 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         require("onnx", "onnx")
         from ..export.onnx_classifier import classifier_to_onnx
 
+        if self.calibrated_classifiers_[0].has_many_labels:
+            raise InputError(
+                "to_onnx: a classifier of many labels is not exported as one graph. Export estimator_, and connect it with "
+                "calibrator_.to_onnx()."
+            )
         return classifier_to_onnx(self, path, X=X, output=output, dtype=dtype, force=force)
 
     def get_metadata_routing(self) -> MetadataRouter:
@@ -283,11 +272,73 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        inner = get_tags(self._estimator()).input_tags
+        own = get_tags(self._estimator())
+        if own.classifier_tags is not None:
+            tags.classifier_tags.multi_label = own.classifier_tags.multi_label
+        tags.target_tags.multi_output = own.target_tags.multi_output
+        inner = own.input_tags
         tags.input_tags.pairwise = inner.pairwise
         tags.input_tags.sparse = inner.sparse
         tags.input_tags.allow_nan = inner.allow_nan
         return tags
+
+    def _fit_classes(
+        self, X: Any, y: Any, sample_weight: Any, context: Any, fit_params: dict[str, Any]
+    ) -> list[CalibratedModel]:
+        """Fitted members where each row has one class."""
+        # An estimator that works on tensors takes its labels as tensors, too.
+        tensors = is_torch(X) and (is_torch(y) or bool(get_config()["array_api_dispatch"]))
+        y = to_numpy(y) if is_torch(y) else y
+        check_classification_targets(y)
+        y = column_or_1d(y, warn=True)
+        weight = check_weights(sample_weight, y[:, None])
+        if context is not None:
+            check_consistent_length(X, context)
+        estimator = self._estimator()
+        prefit, ensemble = self._plan(estimator, fit_params)
+        if prefit:
+            classes = to_numpy(estimator.classes_)
+            labels = encode(y, classes)
+        else:
+            classes, labels = np.unique(y, return_inverse=True)
+        response = response_method(estimator, self._calibrator(len(classes)))
+        routed = self._routed(estimator, sample_weight, fit_params)
+        if prefit:
+            folds = [fold_of_all(estimator, X, response, len(classes))]
+            if ensemble:
+                folds = [folds[0].part(test) for _, test in self._splits(X, y, ensemble, routed)]
+        else:
+            work = FoldWork(estimator, X, y, labels, response, routed.estimator.fit, tensors)
+            folds = self._trained(work, self._splits(X, y, ensemble, routed), len(classes), ensemble)
+        warn_of_other_predictions(estimator, response, [fold.other_predictions for fold in folds])
+        members = [self._member(fold, classes, labels, response, weight, context) for fold in folds]
+        _warn_of_unseen(members, classes)
+        return members
+
+    def _fit_labels(
+        self, X: Any, labels: np.ndarray, sample_weight: Any, context: Any, fit_params: dict[str, Any]
+    ) -> list[CalibratedModel]:
+        """Fitted members where each row has many labels."""
+        if context is not None:
+            raise InputError(
+                "context: MultilabelMCCT, the calibrator of many labels, takes none. Leave it out."
+            )
+        weight = check_weights(sample_weight, labels)
+        estimator, calibrator = self._estimator(), many_labels_calibrator(self.method)
+        prefit, ensemble = self._plan(estimator, fit_params)
+        response = response_method(estimator, calibrator)
+        routed = self._routed(estimator, sample_weight, fit_params)
+        work = ManyLabels(estimator, labels, response, calibrator, routed.estimator.fit)
+        if prefit:
+            pairs = work.prefit(X, weight)
+        else:
+            work.check_known()
+            splits = self._splits(X, labels, False, routed)
+            pairs = work.trained(X, weight, splits, ensemble, self.n_jobs)
+        places = np.arange(labels.shape[1])
+        return [
+            CalibratedModel(model, [fitted], places, places, response, 1.0, False) for model, fitted in pairs
+        ]
 
     def _estimator(self) -> Any:
         if self.estimator is not None:
@@ -295,7 +346,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         default = LinearSVC(random_state=0)
         return default.set_fit_request(sample_weight=True) if routing_enabled() else default
 
-    def _plan(self, estimator: Any) -> tuple[bool, bool]:
+    def _plan(self, estimator: Any, fit_params: dict[str, Any]) -> tuple[bool, bool]:
         """Whether the estimator is fitted already, and whether to make an ensemble."""
         if isinstance(self.cv, str) and self.cv != "prefit":
             raise InputError(
@@ -310,6 +361,12 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
                 "ensemble: its members are of folds, but cv='prefit' makes none. Leave ensemble out, or give a number of folds "
                 "as cv."
             )
+        if prefit:
+            if fit_params:
+                raise InputError(
+                    f"fit: {', '.join(fit_params)} would go to the fit of the estimator, which is fitted already. Leave it out."
+                )
+            check_is_fitted(estimator)
         return prefit, ensemble
 
     def _calibrator(self, n_classes: int) -> Calibrator:

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from ..arrays import array_namespace, device_of, keep_argmax
-from ..calibrators import Calibrator
+from ..calibrators import Calibrator, MultilabelMCCT
+from .many_labels import label_scores
 from .scores import scores_of
 
 
@@ -63,8 +64,15 @@ class CalibratedModel:
     scale: float
     encoded: bool
 
+    @property
+    def has_many_labels(self) -> bool:
+        """Whether each row has many labels, not one class."""
+        return isinstance(self.calibrators[0], MultilabelMCCT)
+
     def scores(self, X: Any) -> Any:
         """What the calibrator is given: a column for each class that the estimator has seen."""
+        if self.has_many_labels:
+            return label_scores(self.estimator, X, self.response, len(self.seen))
         scores = scores_of(self.estimator, X, self.response, len(self.seen))
         return scores if self.scale == 1 else scores * self.scale
 
@@ -81,12 +89,14 @@ class CalibratedModel:
 
 def mean_of_members(members: Sequence[CalibratedModel], X: Any, context: Any) -> Any:
     """Probabilities (n, m) of all classes."""
-    total = first = members[0].predict_proba(X, context)
+    first = members[0].predict_proba(X, context)
     if len(members) == 1:
         return first
+    if members[0].has_many_labels:
+        return np.mean([first, *(member.predict_proba(X, context) for member in members[1:])], axis=0)
     xp = array_namespace(first)
     named = xp.argmax(first, axis=1)
-    agreed = named == named
+    agreed, total = named == named, first
     for member in members[1:]:
         p = member.predict_proba(X, context)
         total = total + p

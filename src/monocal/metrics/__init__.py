@@ -18,6 +18,7 @@ from .floor import Floor, ece_floor
 from .groups import Group, GroupEvaluation
 from .kde import kde_ece
 from .label_shift import LabelShiftTest, label_shift_test
+from .labels import LabelEvaluation, evaluate_labels
 from .obstacles import Obstacle
 from .order import OrderAudit, OrderCounts, order_audit
 from .price import Move, Price, PriceOfOrder, price_of_order
@@ -56,6 +57,7 @@ __all__ = [
     "Floor",
     "Group",
     "GroupEvaluation",
+    "LabelEvaluation",
     "LabelShiftTest",
     "LossParts",
     "Metric",
@@ -83,6 +85,7 @@ __all__ = [
     "ece_floor",
     "eq_bin_ece",
     "evaluate",
+    "evaluate_labels",
     "kde_ece",
     "label_shift_test",
     "mce",

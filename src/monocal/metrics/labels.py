@@ -1,0 +1,208 @@
+"""Many labels: how good P(label) is, label by label, over all labels, and which labels are off beyond chance.
+
+    macro   mean over labels: a rare label counts as much as a frequent one
+    micro   over all entries (row, label) together
+
+A label is off beyond chance where its ECE is larger than what perfect calibration gives: labels drawn with the probabilities as
+they are, in the same bins. p-values are corrected for the number of labels (Benjamini and Hochberg).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.stats import false_discovery_control
+
+from ..arrays import to_numpy
+from ..errors import InputError
+from ..inputs.formats import class_names
+from ..inputs.validation import read_numbers
+
+_BINS = 15
+# A probability of zero for what happens costs this much and no more.
+_LEAST = 1e-15
+_COLUMNS = ("rows", "positives", "mean", "nll", "brier", "ece", "floor", "p_value")
+
+
+@dataclass(frozen=True)
+class LabelEvaluation:
+    """Metrics of many labels; arrays have one entry for each label.
+
+    Attributes
+    ----------
+    names : tuple of str
+    rows, positives : ndarray of int
+        Rows in which the label is known, and in which it holds.
+    mean : ndarray
+        Mean P(label).
+    nll, brier, ece : ndarray
+        ECE is that of P(label), with 15 bins of equal mass.
+    floor : ndarray
+        Median ECE of perfect calibration.
+    p_value : ndarray
+        Of "calibrated for this label", corrected for the number of labels.
+    micro : dict
+        NLL, Brier score and ECE of all entries together.
+    level : float
+        One minus the share of false alarms among the labels called off.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import monocal as mc
+    >>> rng = np.random.default_rng(0)
+    >>> p = rng.uniform(size=(2000, 3))
+    >>> y = rng.uniform(size=(2000, 3)) < p * [1.0, 1.0, 0.7]
+    >>> result = mc.metrics.evaluate_labels(p, y, names=["edema", "nodule", "fracture"])
+    >>> result.off
+    ('fracture',)
+    """
+
+    names: tuple[str, ...]
+    rows: np.ndarray
+    positives: np.ndarray
+    mean: np.ndarray
+    nll: np.ndarray
+    brier: np.ndarray
+    ece: np.ndarray
+    floor: np.ndarray
+    p_value: np.ndarray
+    micro: dict[str, float]
+    level: float
+
+    @property
+    def macro(self) -> dict[str, float]:
+        """NLL, Brier score and ECE, the mean over labels that are known in some row."""
+        return {name: float(np.nanmean(getattr(self, name))) for name in ("nll", "brier", "ece")}
+
+    @property
+    def off(self) -> tuple[str, ...]:
+        """Labels that are off beyond chance, the largest ECE above its floor first."""
+        order = np.argsort(self.floor - self.ece, kind="stable")
+        return tuple(self.names[i] for i in order if self.p_value[i] <= 1 - self.level + 1e-12)
+
+    @property
+    def verdict(self) -> str:
+        """One sentence: how many labels are off beyond chance, and the worst."""
+        if not self.off:
+            return f"None of {len(self.names)} labels is off beyond chance."
+        i = self.names.index(self.off[0])
+        return (
+            f"{len(self.off)} of {len(self.names)} labels {'is' if len(self.off) == 1 else 'are'} off beyond chance; the worst "
+            f"is {self.off[0]!r} (ECE {100 * self.ece[i]:.1f} %, {100 * self.floor[i]:.1f} % by chance; mean probability "
+            f"{100 * self.mean[i]:.1f} %, share {100 * self.positives[i] / self.rows[i]:.1f} %)."
+        )
+
+    def __str__(self) -> str:
+        width = max(5, *(len(name) for name in self.names))
+        lines = [
+            self.verdict,
+            "",
+            f"{'label':<{width}}{'rows':>9}{'positive':>9}{'mean %':>8}{'NLL':>9}{'ECE %':>7}{'floor':>7}",
+        ]
+        for i in np.argsort(self.floor - self.ece, kind="stable"):
+            star = "*" if self.names[i] in self.off else ""
+            lines.append(
+                f"{self.names[i]:<{width}}{self.rows[i]:>9,}{self.positives[i]:>9,}{100 * self.mean[i]:>8.2f}"
+                f"{self.nll[i]:>9.4f}{100 * self.ece[i]:>7.2f}{100 * self.floor[i]:>7.2f}{star}"
+            )
+        for name, values in (("macro", self.macro), ("micro", self.micro)):
+            lines.append(f"{name:<{width}}{'':>26}{values['nll']:>9.4f}{100 * values['ece']:>7.2f}")
+        return "\n".join([*lines, "", "floor: the ECE of perfect calibration; *: off beyond chance."])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        labels = {
+            name: {column: getattr(self, column)[i].item() for column in _COLUMNS}
+            for i, name in enumerate(self.names)
+        }
+        return {"micro": self.micro, "macro": self.macro, "off": list(self.off), "labels": labels}
+
+
+def evaluate_labels(
+    probs: Any,
+    labels: Any,
+    *,
+    names: Any = None,
+    level: float = 0.95,
+    n_draws: int = 999,
+    random_state: int = 0,
+) -> LabelEvaluation:
+    """Metrics of the probabilities of many labels.
+
+    Parameters
+    ----------
+    probs : array-like of shape (n, L)
+        P(label).
+    labels : array-like of shape (n, L)
+        0, 1, and -1 or NaN where it is not known whether the row has the label.
+    names : list of str, optional
+        Names of the labels; those of the columns of ``probs`` where it is a frame.
+    level : float
+        One minus the share of false alarms among the labels called off.
+    n_draws : int
+        Draws from perfect calibration.
+    random_state : int
+
+    Returns
+    -------
+    LabelEvaluation
+    """
+    p, y = (
+        to_numpy(read_numbers(x, name, "one number for each label")).astype(np.float64)
+        for x, name in ((probs, "probs"), (labels, "labels"))
+    )
+    if p.ndim != 2 or p.shape != y.shape or not p.size:
+        raise InputError(
+            f"probs has shape {p.shape} and labels {y.shape}: expected (n, L), a column for each label."
+        )
+    known = ~np.isnan(y) & (y != -1)
+    if not np.isin(y[known], (0, 1)).all():
+        raise InputError("labels: expected 0, 1, or -1 or NaN where it is not known.")
+    if not ((p >= 0) & (p <= 1)).all():
+        raise InputError("probs: expected probabilities, between 0 and 1.")
+    columns = class_names(probs) or tuple(map(str, range(p.shape[1]))) if names is None else names
+    if len(columns) != p.shape[1]:
+        raise InputError(f"names: expected {p.shape[1]}, one for each label, but got {len(columns)}.")
+    rng = np.random.default_rng(random_state)
+    rows = [_of_label(p[known[:, i], i], y[known[:, i], i], n_draws, rng) for i in range(p.shape[1])]
+    table = {name: np.array([row[name] for row in rows]) for name in rows[0]}
+    there = ~np.isnan(table["p_value"])
+    if there.any():
+        table["p_value"][there] = false_discovery_control(table["p_value"][there])
+    micro = _of_label(p[known], y[known], 0, rng)
+    return LabelEvaluation(
+        tuple(map(str, columns)),
+        **table,
+        micro={name: float(micro[name]) for name in ("nll", "brier", "ece")},
+        level=level,
+    )
+
+
+def _of_label(p: np.ndarray, y: np.ndarray, n_draws: int, rng: np.random.Generator) -> dict[str, Any]:
+    """The numbers of one label, or of all entries."""
+    n = len(p)
+    counts = {"rows": n, "positives": int(y.sum())}
+    if not n:
+        return counts | dict.fromkeys(_COLUMNS[2:], np.nan)
+    bins = np.array_split(np.argsort(p, kind="stable"), min(_BINS, n))
+    order, starts = np.concatenate(bins), np.cumsum([0, *map(len, bins)])[:-1]
+    expected = np.add.reduceat(p[order], starts)
+
+    def ece(outcomes: np.ndarray) -> np.ndarray:
+        return np.asarray(np.abs(np.add.reduceat(outcomes, starts, axis=-1) - expected).sum(axis=-1) / n)
+
+    own = float(ece(y[order]))
+    # Draws by label, so that memory stays a few rows' worth.
+    chance = np.array([ece((rng.random(n) < p[order]).astype(np.float64)) for _ in range(n_draws)])
+    q = np.clip(np.where(y == 1, p, 1.0 - p), _LEAST, 1.0)
+    return counts | {
+        "mean": float(p.mean()),
+        "nll": float(-np.log(q).mean()),
+        "brier": float(((p - y) ** 2).mean()),
+        "ece": own,
+        "floor": float(np.median(chance)) if n_draws else np.nan,
+        "p_value": (1 + (chance >= own - 1e-12).sum()) / (n_draws + 1) if n_draws else np.nan,
+    }
