@@ -18,6 +18,7 @@ import numpy as np
 
 from ..engines.point import SCALE
 from ..inputs.context import ContextReader
+from ..notebook import html_table
 from .adjustment import Adjustment, GroupScales
 from .ramps import RampFactors
 from .statistics import statistic_name
@@ -136,6 +137,10 @@ class Explanation(Sequence[Effect]):
     def to_dicts(self) -> list[dict[str, Any]]:
         """One plain dict an effect, for a table."""
         return [asdict(e) for e in self.effects]
+
+    def _repr_html_(self) -> str:
+        lines = str(self).splitlines()
+        return html_table(lines[0], [(line.strip(),) for line in lines[1:]])
 
     def __str__(self) -> str:
         first = sum(e.stage == 1 for e in self.effects)

@@ -15,6 +15,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ..notebook import html_table
+
 _VALLEY = "in the lowest valley that a search over scales has shown (the squared error is not convex)"
 
 
@@ -116,6 +118,10 @@ class Solution:
     def __post_init__(self) -> None:
         if self.status in list(Status):  # from a file, where it is a sentence
             object.__setattr__(self, "status", Status(self.status))
+
+    def _repr_html_(self) -> str:
+        names = ("status", "kkt", "duality_gap", "objective", "n_iter")
+        return html_table("Solution", [(name.replace("_", " "), getattr(self, name)) for name in names])
 
 
 def unchecked(coefficients: np.ndarray, n_iter: int, history: list[Step]) -> Solution:

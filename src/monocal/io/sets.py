@@ -21,6 +21,7 @@ from monocal.inputs.validation import sum_tolerance
 from monocal.io.headers import parses
 from monocal.io.labels import class_numbers
 from monocal.io.naming import Kind
+from monocal.notebook import html_table
 
 _BLOCK = 1 << 22  # elements looked at together, so that checks need little memory beside the array
 
@@ -86,6 +87,10 @@ class LogitsSet:
     places_of: Flat | None = None
     ragged: bool = False
     first_column: int | None = None
+
+    def _repr_html_(self) -> str:
+        names = ("kind", "n_samples", "n_classes", "class_names", "notes")
+        return html_table(self.name, [(name.replace("_", " "), getattr(self, name)) for name in names])
 
     def with_classes(self, m: int) -> LogitsSet:
         """The same with classes that no row has, up to ``m``, where rows may lack some at the end; else as it is."""

@@ -23,6 +23,7 @@ from ..inputs.layout import Layout
 from ..inputs.names import by_column
 from ..inputs.top_k import TopK, TopKProbabilities
 from ..inputs.validation import check_count, check_fraction
+from ..notebook import html_table
 from .groups import GroupEvaluation, evaluate_groups
 from .intervals import intervals
 from .outcomes import Outcomes
@@ -155,6 +156,12 @@ class Evaluation:
         rows = [(e.value, e.low, e.high) for e in self.estimates.values()]
         index = pandas.Index(list(self.estimates), name="metric")
         return pandas.DataFrame(rows, index=index, columns=["value", "low", "high"], dtype=float)
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (name, e.value, *(() if e.low is None else (e.low, e.high))) for name, e in self.estimates.items()
+        ]
+        return html_table(f"Evaluation of {self.n_samples:,} samples, {self.n_classes} classes", rows)
 
     def __repr__(self) -> str:
         head = f"Evaluation of {self.n_samples:,} samples, {self.n_classes:,} classes"

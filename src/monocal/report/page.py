@@ -156,17 +156,21 @@ def _metrics(report: Report, two: bool) -> dict[str, Any]:
         "low end takes it back, and is 0 where a perfectly calibrated model could show the value. The last column is a paired "
         "test for NLL, Brier score and accuracy; of an error it says only which value is lower."
     )
+    estimates = [
+        side.evaluation[name] for side in (report.before, report.after) for name in side.evaluation.estimates
+    ]
+    reasons = dict.fromkeys(f"No interval: {e.reason}." for e in estimates if e.reason and e.low is None)
     tables = [("Metrics", ("metric", "before", "after", "change"), rows, None)]
     for name, side in (("before", report.before), ("after", report.after)):
         tables.append(_bins(side.curve, name, two))
-    return _section("Metrics and bins, before and after", [note], tables=tables)
+    return _section("Metrics and bins, before and after", [note, *reasons], tables=tables)
 
 
 def _value(name: str, estimate: Estimate) -> tuple[str, str]:
     """A metric, and its interval."""
     show = say.shown_as(name)
     if estimate.low is None or estimate.high is None or not np.isfinite(estimate.value):
-        return show(estimate.value), f"no interval: {estimate.reason}" if estimate.reason else ""
+        return show(estimate.value), "no interval" if estimate.reason else ""
     return show(estimate.value), f"{show(estimate.low)} – {show(estimate.high)}".replace(" % –", " –")
 
 

@@ -137,7 +137,7 @@ def what_is_wrong(curve: CalibrationCurve, at: str = "", two: bool = False) -> l
     left_out = len(stretches) - len(sentences)
     if left_out:
         are = "stretches are" if left_out > 1 else "stretch is"
-        sentences.append(f"{left_out} smaller {are} left out here; the table of bins has them all.")
+        sentences.append(f"{left_out} smaller {are} left out here; the picture has them all.")
     return sentences
 
 
