@@ -38,6 +38,8 @@ _SPANS = (2, 4, 8)
 _DOUBT = 4.0
 # Information of a ramp that counts as its own at least, as a part of what it has beside the intercept.
 _LEAST_OWN = 1e-3
+# Steps of Newton's method for a line.
+_MOST_STEPS = 60
 # Strength of the penalty where all values of a score are knots, by cross-validation on stated confidences.
 _FEW_VALUES = 0.5
 
@@ -162,13 +164,54 @@ class Line:
     def of(
         cls, z: np.ndarray, targets: np.ndarray, weight: np.ndarray, first: np.ndarray | None = None
     ) -> Line:
-        design = np.column_stack([np.ones(len(z)), z])
+        """The slope is at least `LEAST_SLOPE`."""
         if first is None:
             rate = float(weight @ targets)
             first = np.array([np.log(rate / (1.0 - rate)), 1.0])
-        problem = LogisticCone(design, targets, weight, np.array([-np.inf, LEAST_SLOPE]), first=first)
-        solution = minimize(problem, tol=1e-7)
-        return cls(solution.coefficients, solution.objective)
+        one = np.ones(len(z))
+        best, loss = likeliest(np.column_stack([one, z]), targets, weight, first)
+        if best[1] < LEAST_SLOPE:
+            level, loss = likeliest(one[:, None], targets, weight, first[:1], offset=LEAST_SLOPE * z)
+            best = np.append(level, LEAST_SLOPE)
+        return cls(best, loss)
+
+
+def likeliest(
+    design: np.ndarray,
+    targets: np.ndarray,
+    weight: np.ndarray,
+    first: np.ndarray,
+    ridge: float = 0.0,
+    offset: np.ndarray | float = 0.0,
+) -> tuple[np.ndarray, float]:
+    """Coefficients of the least mean logistic loss, and that loss: Newton's method for one or two columns."""
+
+    def loss_of(c: np.ndarray) -> tuple[float, np.ndarray]:
+        f = offset + design @ c
+        e = np.exp(-np.abs(f))
+        loss = weight @ (np.maximum(f, 0.0) + np.log1p(e) - targets * f) + 0.5 * ridge * (c @ c)
+        return float(loss), np.where(f < 0, e, 1.0) / (1.0 + e)
+
+    c = first
+    loss, p = loss_of(c)
+    for _ in range(_MOST_STEPS):
+        gradient = (weight * (p - targets)) @ design + ridge * c
+        hessian = (design.T * (weight * p * (1.0 - p))) @ design
+        hessian[np.diag_indices(len(c))] += ridge + 1e-12 * (1.0 + np.trace(hessian))
+        step = np.linalg.solve(hessian, gradient)
+        decrease = float(step @ gradient)
+        if decrease < 1e-14 * (1.0 + abs(loss)):
+            break
+        size = 1.0
+        while size > 1e-9:
+            new, at_new = loss_of(c - size * step)
+            if new <= loss - 1e-4 * size * decrease:
+                break
+            size /= 2.0
+        else:
+            break
+        c, loss, p = c - size * step, new, at_new
+    return c, loss
 
 
 def soft_targets(labels: np.ndarray, weight: np.ndarray) -> np.ndarray:
@@ -196,20 +239,19 @@ def with_prior(
     size = max(abs(standard.mean), standard.sd)
     steepest = np.inf if input == "scores" else size  # of log-odds, in the unit of v / size
     # The ridge is a bound for scores that all agree with their labels.
-    own = minimize(
-        LogisticCone((v / size)[:, None], targets, share, np.zeros(1), ridge=1e-6 / total), tol=1e-7
-    )
-    doubt = total * (own.objective - line.loss) - _DOUBT
-    trust = float(np.exp(-max(doubt, 0.0)))
-    prior = trust * sigmoid(min(float(own.coefficients[0]), steepest) / size * v)
+    own, loss = likeliest((v / size)[:, None], targets, share, np.zeros(1), ridge=1e-6 / total)
+    if own[0] < 0:
+        own, loss = np.zeros(1), float(np.log(2.0))
+    trust = float(np.exp(-max(total * (loss - line.loss) - _DOUBT, 0.0)))
+    prior = trust * sigmoid(min(own[0], steepest) / size * v)
     if trust < 1.0:
         slope = line.coefficients[1]
         at_line = line.coefficients[0] + slope * standard.z
         if slope * size > steepest * standard.sd:
             at_line = at_line + (steepest * standard.sd / size - slope) * standard.z
-            once = np.ones((len(v), 1))
-            level = LogisticCone(once, targets, share, np.array([-np.inf]), offset=at_line)
-            at_line = at_line + minimize(level, tol=1e-7).coefficients[0]
+            at_line = (
+                at_line + likeliest(np.ones((len(v), 1)), targets, share, np.zeros(1), offset=at_line)[0]
+            )
         prior = prior + (1.0 - trust) * sigmoid(at_line)
     part = prior_rows / (total + prior_rows)
     return (1.0 - part) * targets + part * prior, line
@@ -401,7 +443,12 @@ class RampProblem:
         share = self.weight / total
         more = np.zeros((n, 0)) if beside is None else beside
         ridge = np.zeros(0) if ridge is None else ridge
-        blocks = [score.columns(score.standard.z) for score in self.scores]
+        hats = [knot_weights(score.standard.z, score.knots) for score in self.scores]
+        # A ramp is linear between knots, so its values there give those at the rows.
+        blocks = [
+            np.column_stack([score.standard.z, weights @ score.columns(score.knots)[:, 1:]])
+            for score, weights in zip(self.scores, hats, strict=True)
+        ]
         design = np.column_stack([np.ones(n), *blocks, more])
         size = design.shape[1]
         starts = np.cumsum([1, *(block.shape[1] for block in blocks)])
@@ -434,16 +481,17 @@ class RampProblem:
         mean, covariance = curve_posterior(
             [score.knots for score in self.scores],
             np.concatenate([one.values for one in maps]),
-            np.column_stack([knot_weights(score.standard.z, score.knots) for score in self.scores]),
+            np.concatenate(hats, axis=1),
             self.weight * (self.labels - p),
             curvature,
             more,
             ridge,
         )
-        # The precision of every ramp counts, whether it is used or not.
-        precision = (design.T * curvature) @ design
-        precision[np.diag_indices(size)] += (self.shrinkage * units) ** 2 + total * ridges + 1e-6
-        variance = np.diag(np.linalg.inv(precision))[effects] if len(effects) else np.zeros(0)
+        variance = np.zeros(0)
+        if len(effects):  # the precision of every ramp counts, whether it is used or not
+            precision = (design.T * curvature) @ design
+            precision[np.diag_indices(size)] += (self.shrinkage * units) ** 2 + total * ridges + 1e-6
+            variance = np.diag(np.linalg.inv(precision))[effects]
         at_bound = any(score.line.coefficients[1] <= LEAST_SLOPE for score in self.scores)
         return RampFit(maps, solution, mean, covariance, at_bound, c[effects], variance)
 

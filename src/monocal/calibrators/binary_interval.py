@@ -14,8 +14,7 @@ References: Wahba (1983), Bayesian confidence intervals for the cross-validated 
 from __future__ import annotations
 
 import numpy as np
-from scipy.linalg import block_diag, cholesky, eigh, solve_triangular
-from scipy.stats import norm
+from scipy.special import ndtri
 
 # What tau may be, in log-odds for scores of standard deviation 1.
 _TAU = np.exp(np.linspace(-4.0, 3.0, 43))
@@ -68,44 +67,44 @@ def curve_posterior(
     information[np.diag_indices(len(values))] += (
         _LEAST * np.trace(information) / len(values) + _LEAST_INFORMATION
     )
-    for begin, k in zip(np.cumsum([0, *map(len, knots)]), knots, strict=False):
-        if begin:  # the level of a further score is that of the first
-            information[begin : begin + len(k), begin : begin + len(k)] += 1.0
-    factor = cholesky(information, lower=True)
-    rough = block_diag(*(_roughness(k) for k in knots))
-    half = solve_triangular(factor, rough, lower=True)
-    eigenvalues, vectors = eigh(solve_triangular(factor, half.T, lower=True))
-    bends = sum(max(len(k) - 2, 0) for k in knots)
+    ends = np.cumsum([len(k) for k in knots])
+    parts = [slice(end - len(k), end) for k, end in zip(knots, ends, strict=True)]
+    for part in parts[1:]:  # the level of a further score is that of the first
+        information[part, part] += 1.0
+    back = np.linalg.inv(np.linalg.cholesky(information)).T
+    half = np.concatenate([_bends(k) @ back[part] for k, part in zip(knots, parts, strict=True)])
+    eigenvalues, vectors = np.linalg.eigh(half.T @ half)
+    bends = len(half)
     eigenvalues[: len(values) - bends] = 0.0
     shrunk = 1.0 / (1.0 + np.maximum(eigenvalues, 0.0) / _TAU[:, None] ** 2)
-    score = vectors.T @ (factor.T @ values + solve_triangular(factor, push, lower=True))
+    back = back @ vectors
+    score = back.T @ (information @ values + push)
     bent = np.maximum(1.0 - shrunk[:, len(values) - bends :], 1e-300)
     evidence = 0.5 * (np.log(bent).sum(axis=1) + shrunk @ score**2) + 2.0 * np.log(_TAU)
     share = np.exp(evidence - evidence.max())
     share /= share.sum()
-    back = solve_triangular(factor.T, vectors, lower=False)
     means = (shrunk * score) @ back.T
     mean = share @ means
     covariance = (back * (share @ shrunk)) @ back.T + ((means - mean).T * share) @ (means - mean)
     return mean, covariance
 
 
-def _roughness(knots: np.ndarray) -> np.ndarray:
-    """Integral of the squared second derivative, as a quadratic form of the values at the knots."""
-    size = len(knots)
-    bends = np.zeros((max(size - 2, 0), size))
+def _bends(knots: np.ndarray) -> np.ndarray:
+    """The second derivative at each inner knot from the values at the knots; squares sum to its integral squared."""
     gaps = np.diff(knots)
-    for j in range(size - 2):
-        left, right = gaps[j], gaps[j + 1]
-        bends[j, j : j + 3] = np.array([1 / left, -1 / left - 1 / right, 1 / right]) / np.sqrt(
-            (left + right) / 2
-        )
-    return bends.T @ bends
+    left, right = gaps[:-1], gaps[1:]
+    size = max(len(knots) - 2, 0)
+    bends = np.zeros((size, len(knots)))
+    rows, width = np.arange(size), np.sqrt((left + right) / 2)
+    bends[rows, rows] = 1 / left / width
+    bends[rows, rows + 1] = -(1 / left + 1 / right) / width
+    bends[rows, rows + 2] = 1 / right / width
+    return bends
 
 
 def interval(
     log_odds: np.ndarray, mean: np.ndarray, variance: np.ndarray, level: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """Ends of the intervals around ``mean``, moved so far that they hold the calibrated log-odds."""
-    half = norm.ppf(0.5 + level / 2) * np.sqrt(np.maximum(variance, 0.0))
+    half = ndtri(0.5 + level / 2) * np.sqrt(np.maximum(variance, 0.0))
     return np.minimum(mean - half, log_odds), np.maximum(mean + half, log_odds)

@@ -149,6 +149,16 @@ def evaluate_labels(
     Returns
     -------
     LabelEvaluation
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import monocal as mc
+    >>> rng = np.random.default_rng(0)
+    >>> p = rng.uniform(size=(1000, 3))
+    >>> result = mc.metrics.evaluate_labels(p, rng.uniform(size=(1000, 3)) < p)
+    >>> round(result.macro["nll"], 2), result.verdict
+    (0.5, 'None of 3 labels is off beyond chance.')
     """
     p, y = (
         to_numpy(read_numbers(x, name, "one number for each label")).astype(np.float64)
