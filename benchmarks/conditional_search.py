@@ -21,7 +21,7 @@ from command_line import add_logits, parser_of
 from monocal import data, metrics
 from monocal.calibrators import conditional, ramps, second_stage_fit
 from monocal.calibrators import cone_calibrator as cone
-from monocal.engines.point import BIAS, SCALE
+from monocal.core.point import BIAS, SCALE
 
 MODULES = (conditional, cone, ramps, second_stage_fit)
 
@@ -40,12 +40,12 @@ def hinges(values: np.ndarray, weight: np.ndarray, n_knots: int) -> tuple[ramps.
 
 
 def atoms(*, scales: str = "whole", biases: str = "all") -> Callable[[int, int], np.ndarray]:
-    """A dictionary with conditional scales and biases at all starts, at one, or none."""
+    """A dictionary with conditional scales of all ranks, or none, and conditional biases at all starts, at the top, or none."""
 
     def dictionary(n_factors: int, n_ranks: int) -> np.ndarray:
         allowed = np.ones((2, n_factors, n_ranks), dtype=bool)
         allowed[BIAS, :, 0] = False
-        allowed[SCALE, 1:, {"whole": slice(1, None), "all": slice(0, 0), "none": slice(None)}[scales]] = False
+        allowed[SCALE, 1:, {"whole": slice(1, None), "none": slice(None)}[scales]] = False
         allowed[BIAS, 1:, {"all": slice(0, 0), "top": slice(0, -1), "none": slice(None)}[biases]] = False
         return allowed
 
@@ -83,7 +83,6 @@ VARIANTS: dict[str, tuple[dict, dict]] = {
     "no conditional biases": ({}, {"dictionary": atoms(biases="none")}),
     "biases of the top class only": ({}, {"dictionary": atoms(biases="top")}),
     "no conditional scales": ({}, {"dictionary": atoms(scales="none")}),
-    "conditional scales at all ranks": ({}, {"dictionary": atoms(scales="all")}),
     "no pseudo-errors": ({}, {"PSEUDO_ERRORS": 0.0}),
     "100 pseudo-errors": ({}, {"PSEUDO_ERRORS": 100.0}),
     "one emphasis": ({}, {"SCALE_EMPHASIS": 1.0, "BIAS_EMPHASIS": 1.0}),

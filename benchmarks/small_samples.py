@@ -26,7 +26,7 @@ import monocal as mc
 import pages
 from command_line import add_logits, parser_of
 from monocal import data
-from monocal.objective import prior_targets as prior
+from monocal.core import cone as prior
 
 METHODS: dict[str, type[mc.Calibrator]] = {
     "temperature": mc.TemperatureScaling,

@@ -163,8 +163,9 @@ def profile(n, m):
     from scipy.special import log_softmax
 
     import monocal as mc
+    from monocal.core.rows import Rows
     from monocal.data import synthetic
-    from monocal.inputs.memory import MemoryRows
+    from monocal.inputs.sources import ArraySource
 
     data = synthetic(n, m, seed=0, keep_truth=False)
     z, y = np.ascontiguousarray(data.values, dtype=np.float32), data.labels
@@ -178,7 +179,7 @@ def profile(n, m):
         spent[stage] = calls + 1, seconds + time.perf_counter() - begin
         return result
 
-    prepare, sum_ = MemoryRows.prepare, MemoryRows.sum
+    prepare, sum_ = ArraySource.prepare, Rows.sum
 
     def timed_sum(self, function, *args):
         what = "labels and moments" if function.__name__ == "totals" else "evaluations"
@@ -187,16 +188,16 @@ def profile(n, m):
         )
 
     mc.MCCT().fit(z, y)
-    MemoryRows.prepare = lambda *args, **keywords: timed(
+    ArraySource.prepare = lambda *args, **keywords: timed(
         "sorting rows, finding labels", prepare, *args, **keywords
     )
-    MemoryRows.sum = timed_sum
+    Rows.sum = timed_sum
     try:
         begin = time.perf_counter()
         mc.MCCT().fit(z, y)
         whole = time.perf_counter() - begin
     finally:
-        MemoryRows.prepare, MemoryRows.sum = prepare, sum_
+        ArraySource.prepare, Rows.sum = prepare, sum_
     spent["the rest (checks, solver)"] = 1, whole - sum(seconds for _, seconds in spent.values())
     spent["whole fit"] = 1, whole
     for stage, (calls, seconds) in spent.items():

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import monocal as mc
+from monocal import engines
 from monocal.calibrators.statistics import STATISTICS
 from monocal.data import synthetic
-from monocal.engines import choice
 from monocal.engines.array import ArrayEngine
 from monocal.inputs import inputs
 from monocal.inputs.files import BlockLogits
@@ -60,11 +60,12 @@ class HalvingEngine(ArrayEngine):
     def takes(self, logits, dtype):
         return isinstance(logits, np.ndarray) and dtype == np.float64
 
-    def sums(self, block, point):
+    def sums(self, block, point, gradient=True):
         self.calls += 1
         half = len(block.weight) // 2
         first, second = (
-            super(HalvingEngine, self).sums(block[rows], point) for rows in (slice(half), slice(half, None))
+            super(HalvingEngine, self).sums(block[rows], point, gradient)
+            for rows in (slice(half), slice(half, None))
         )
         return first + second
 
@@ -73,40 +74,11 @@ def test_an_engine_is_one_entry(data, monkeypatch):
     z, y = data.values.astype(np.float64), data.labels
     expected = mc.MCCT().fit(z, y)
     engine = HalvingEngine()
-    monkeypatch.setattr(choice, "ENGINES", [engine, *choice.ENGINES])
+    monkeypatch.setattr(engines, "ENGINES", [engine, *engines.ENGINES])
     found = mc.MCCT().fit(z, y)
     assert engine.calls > 0
     assert found.solution_.converged
     np.testing.assert_allclose(found.predict_proba(z), expected.predict_proba(z), atol=1e-6)
-
-
-class PatientEngine(ArrayEngine):
-    """An engine for arrays in double precision that takes any number of blocks at once."""
-
-    def __init__(self):
-        self.runs = []
-
-    def takes(self, logits, dtype):
-        return isinstance(logits, np.ndarray) and dtype == np.float64
-
-    def row_by_row(self, block, whole_scales):
-        return True
-
-    def sums_of_run(self, run, point):
-        self.runs.append(len(run.ends))
-        return super().sums_of_run(run, point)
-
-
-def test_an_engine_may_take_many_blocks_at_once(monkeypatch):
-    """All else of it is that of an engine that takes them one by one, and so is the result."""
-    data = mc.data.synthetic(3000, 100, seed=0)
-    z, y = data.values.astype(np.float64), data.labels
-    found = []
-    for engine in (ArrayEngine(), PatientEngine()):
-        monkeypatch.setattr(choice, "ENGINES", [engine])
-        found.append(mc.ConditionalMCCT().fit(z, y).predict_proba(z))
-    assert max(engine.runs) > 1
-    np.testing.assert_array_equal(*found)
 
 
 class Shards:

@@ -390,13 +390,13 @@ def test_the_unit_of_the_logits_does_not_matter(size):
 
 def test_the_gap_is_a_bound_on_the_way():
     from monocal.calibrators.cone_calibrator import minimize
-    from monocal.inputs.memory import MemoryRows
-    from monocal.objective.cone import RankCone
+    from monocal.core.cone import RankCone
+    from prepared import rows_of
 
     z, y, _ = softened(n=300, m=6)
     allowed = np.ones((2, 1, 6), dtype=bool)
     allowed[1, 0, 0] = False
-    problem = RankCone(MemoryRows.prepare(z, y), allowed)
+    problem = RankCone(rows_of(z, y), allowed)
     best = minimize(problem)
     for steps in (1, 2, 3, 5):
         here = minimize(problem, max_iter=steps)

@@ -18,13 +18,13 @@ from kept_memory import kept_below
 from monocal.calibrators import calibrated_rows
 from monocal.calibrators.rank_map import RankMap
 from monocal.calibrators.statistics import compute_all
+from monocal.core.block import Block
 from monocal.core.ranked import rank_rows
 from monocal.data import synthetic
 from monocal.engines import compiled
-from monocal.inputs.block import prepare_block
-from monocal.inputs.memory import MemoryRows
 from monocal.inputs.reader import Checked
-from monocal.objective.information import information
+from monocal.inputs.sources import prepared
+from prepared import rows_of
 
 pytest.importorskip("numba")
 
@@ -307,15 +307,15 @@ def test_the_number_of_threads_changes_no_bit(rows, cal, monkeypatch):
 
 
 def test_a_loop_is_compiled_once_however_rows_are_dealt_out(rows, monkeypatch):
-    """One more kind of array would be one more way to add, and which is taken would hang on what ran before."""
+    """One more kind of array would be one more way to add, and which is taken would depend on what ran before."""
     for threads in "1", "3":
         monkeypatch.setenv("OMP_NUM_THREADS", threads)
         for cal in (mc.MCCT(), mc.ConditionalMCCT()):
             cal.fit(*rows)
-    from monocal.engines import short_loops, sum_loops, total_loops
+    from monocal.engines.numba import sum_loops, total_loops
 
     loops = (sum_loops.gradients_of_blocks, sum_loops.hessians_of_blocks, total_loops.moments_of_blocks)
-    for loop in (*loops, total_loops.add_labels, short_loops.shorten_rows):
+    for loop in (*loops, total_loops.add_labels, sum_loops.truncate_rows):
         assert len(loop.signatures) == 1, loop
 
 
@@ -387,12 +387,12 @@ def test_rows_prepared_at_once_are_those_of_each_block(step, threads, monkeypatc
     z = np.round(z / step) * step if step else z
     y, weight = rng.integers(0, 500, len(z)), rng.uniform(0.5, 2.0, len(z)).astype(np.float32)
     z[700, y[700] - 1], z[2100] = -np.inf, z[2100] * 1e6
-    blocks = MemoryRows.prepare(z, y, weight).blocks
+    blocks = rows_of(z, y, weight).blocks
     ends = np.cumsum([0] + [block.n_rows for block in blocks])
     assert ends[-1] == len(z)
     assert [block.rows.valid is not None for block in blocks].count(True) == 1
     for block, (i, j) in zip(blocks, pairwise(ends), strict=True):
-        alone = prepare_block(Checked(z, y, weight)[slice(i, j)])
+        (alone,) = prepared(Checked(z, y, weight)[slice(i, j)])
         for name in ("depth", "height", "top"):
             np.testing.assert_array_equal(getattr(block.rows, name), getattr(alone.rows, name))
         for name in ("weight", "label_depth", "label_rank", "label_held", "label_size"):
@@ -408,12 +408,12 @@ def test_information_on_atoms_as_in_plain_operations(n_factors, monkeypatch):
     statistics = [lambda ranked: ranked.depth[:, -2]]
     found = []
     for dtype in (None, np.float64):
-        rows = MemoryRows.prepare(z, y, weight, statistics=statistics, dtype=dtype)
+        rows = rows_of(z, y, weight, statistics=statistics, dtype=dtype)
         if n_factors:
             rows = rows.with_factors(
                 lambda gap: np.hstack([0 * gap + 1, *(gap % k for k in range(1, n_factors))])
             )
-        found.append(information(rows, 0.7, whole_scales=True))
+        found.append(rows.sum(Block.information, 0.7))
     fast, plain = found
     assert fast.weight == pytest.approx(plain.weight, rel=1e-6)
     np.testing.assert_allclose(fast.errors, plain.errors, rtol=1e-5)
@@ -422,23 +422,10 @@ def test_information_on_atoms_as_in_plain_operations(n_factors, monkeypatch):
 
 def test_a_loop_has_one_version_whether_compiled_or_loaded():
     """A loop that stood beside its caller could be called in two versions, which add up in different orders."""
-    from monocal.engines import (
-        information_loops,
-        loops,
-        predict_loops,
-        prepare_loops,
-        search_loops,
-        short_loops,
-        sorting,
-        sum_loops,
-        total_loops,
-        vectors,
-    )
+    from monocal.engines import predict_loops, search_loops
+    from monocal.engines.numba import loops, sort, sum_loops, total_loops, vectors
 
-    modules = (
-        information_loops, loops, predict_loops, prepare_loops, search_loops, short_loops, sorting, sum_loops,
-        total_loops, vectors,
-    )  # fmt: skip
+    modules = loops, predict_loops, search_loops, sort, sum_loops, total_loops, vectors
     found = [f for module in modules for f in vars(module).values() if hasattr(f, "targetoptions")]
     assert len(found) > 40
     assert all(f.targetoptions.get("forceinline") or f.targetoptions["inline"] == "always" for f in found)

@@ -10,7 +10,7 @@ from monocal.data import synthetic
 
 torch = pytest.importorskip("torch")
 from monocal.engines.array import ArrayEngine  # noqa: E402
-from monocal.engines.triton_prepare import prepare  # noqa: E402  needs torch
+from monocal.engines.triton.once import prepare  # noqa: E402  needs torch
 from monocal.export import LogitsProcessor, to_torch  # noqa: E402  needs torch
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
@@ -293,7 +293,7 @@ def test_masked_rows_are_prepared_as_by_array_operations(m):
     z[3, 0] = -3e38  # a depth that is cut
     z[4, :-1] = -np.inf
     y = torch.full((6,), m - 1)
-    found, plain = prepare(z.cuda(), y.cuda()), ArrayEngine().prepare(z, y, None)
+    found, plain = prepare(z.cuda(), y.cuda()), ArrayEngine().prepare(z, y, None)[0]
     for name in ("depth", "height", "top", "valid"):
         assert torch.equal(getattr(found.rows, name).cpu(), getattr(plain.rows, name)), name
     for name in ("label_depth", "label_rank", "label_held"):

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from kernel.rank_oracle import BIAS, SCALE, objective
 
+from monocal.core.block import Block, join_blocks
+from monocal.core.cone import RankCone
 from monocal.core.ranked import Rest, Tail
-from monocal.engines.choice import ARRAY, COMPILED, RANK_MAJOR, TRITON, engine_for
-from monocal.inputs.memory import MemoryRows
-from monocal.objective.cone import RankCone
-from monocal.objective.information import information
+from monocal.core.rows import Rows
+from monocal.engines import ARRAY, NUMBA, TRITON, engine_for
 
 N, M = 64, 12
 
@@ -36,9 +36,8 @@ def numpy_array(dtype):
 # name: engine, how to make its arrays, tolerance of the gradient
 ENGINES = {
     "numpy-float64": (ARRAY, lambda: numpy_array("float64"), 1e-12),
-    "rank-major-float64": (RANK_MAJOR, lambda: numpy_array("float64"), 1e-12),
     "numpy-float32": (ARRAY, lambda: numpy_array("float32"), 1e-5),
-    "compiled-float32": (COMPILED, lambda: numpy_array("float32"), 1e-5),
+    "numba-float32": (NUMBA, lambda: numpy_array("float32"), 1e-5),
     "torch-float64": (ARRAY, lambda: torch_array("cpu", "float64"), 1e-12),
     "torch-float32": (ARRAY, lambda: torch_array("cpu", "float32"), 1e-5),
     "cuda-float64": (ARRAY, lambda: torch_array("cuda", "float64"), 1e-12),
@@ -106,12 +105,12 @@ CONDITIONAL = [*ATOMS, (SCALE, 1, 0), (SCALE, 2, 0), (BIAS, 1, 2), (BIAS, 2, 3)]
 @pytest.mark.parametrize("name", ENGINES)
 def test_engines_agree_with_the_oracle(name, rows, top_k, with_factors):
     engine, make, tol = ENGINES[name]
-    if engine is COMPILED:
+    if engine is NUMBA:
         pytest.importorskip("numba")
     array = make()
     z, y, w = rows
     r = top_k or M
-    block = engine.prepare(array(z), array(y), array(w), top_k=top_k, statistics=[share_of_row])
+    (block,) = engine.prepare(array(z), array(y), array(w), top_k=top_k, statistics=[share_of_row])
     atoms = CONDITIONAL if with_factors else ATOMS
     n_factors = 3 if with_factors else 1
     psi = np.ones((N, 1))
@@ -126,7 +125,7 @@ def test_engines_agree_with_the_oracle(name, rows, top_k, with_factors):
     allowed = np.zeros((2, n_factors, r), dtype=bool)
     for atom in atoms:
         allowed[atom] = True
-    problem = RankCone(MemoryRows([block]), allowed)
+    problem = RankCone(Rows.of_blocks([block]), allowed)
     where = {tuple(cell): i for i, cell in enumerate(np.argwhere(allowed))}
     index = np.array([where[atom] for atom in atoms])
     coefficients = np.random.default_rng(1).uniform(0.05, 0.6, len(atoms))
@@ -146,7 +145,7 @@ def test_engines_agree_with_the_oracle(name, rows, top_k, with_factors):
     np.testing.assert_allclose(first.gradient, found.gradient, atol=tol)
     # The same where the sums are by column, and atoms begin only where a column does.
     begins = np.array([*range(4), r - 1]) if r > 4 else np.arange(r)
-    by_column = RankCone(MemoryRows([block]), allowed[:, :, begins], begins=begins)
+    by_column = RankCone(Rows.of_blocks([block]), allowed[:, :, begins], begins=begins)
     other = by_column.evaluate(given, np.arange(len(index)))
     assert abs(other.value - value) < tol
     np.testing.assert_allclose(other.gradient[index], gradient, atol=tol)
@@ -164,12 +163,12 @@ def test_engines_agree_with_the_oracle(name, rows, top_k, with_factors):
 def test_many_atoms_among_ties(name, kind):
     """An engine may take atoms a few at a time: groups of ties reach from one lot to the next."""
     engine, make, tol = ENGINES[name]
-    if engine is COMPILED:
+    if engine is NUMBA:
         pytest.importorskip("numba")
     array, rng = make(), np.random.default_rng(8)
     z = ROWS[kind](rng).astype(np.float32).astype(np.float64)
     y, w = z.argmax(axis=1), rng.uniform(0.5, 2.0, N).astype(np.float32).astype(np.float64)
-    block = engine.prepare(array(z), array(y), array(w), statistics=[share_of_row])
+    (block,) = engine.prepare(array(z), array(y), array(w), statistics=[share_of_row])
     block = replace(block, factors=factors_of(block.statistics))
     height = z.max(axis=1) - np.where(np.isfinite(z), z, np.inf).min(axis=1)
     psi = np.stack([np.ones(N), height / (1 + height), 1 / (1 + height)], axis=1)
@@ -177,7 +176,7 @@ def test_many_atoms_among_ties(name, kind):
     allowed[BIAS, :, 0] = allowed[SCALE, 1:, 1:] = False
     atoms = [tuple(cell) for cell in np.argwhere(allowed).tolist()]
     coefficients = rng.uniform(0.01, 0.1, len(atoms))
-    found = RankCone(MemoryRows([block]), allowed).evaluate(coefficients, np.arange(len(atoms)))
+    found = RankCone(Rows.of_blocks([block]), allowed).evaluate(coefficients, np.arange(len(atoms)))
     value, gradient, hessian = objective(z, y, w, psi, atoms, coefficients, None)
     assert abs(found.value - value) < tol
     np.testing.assert_allclose(found.gradient, gradient, atol=tol)
@@ -188,7 +187,7 @@ def test_many_atoms_among_ties(name, kind):
 @pytest.mark.parametrize("name", ENGINES)
 def test_a_rest_of_which_only_number_and_depth_are_known(name, kind):
     engine, make, tol = ENGINES[name]
-    if engine is COMPILED:
+    if engine is NUMBA:
         pytest.importorskip("numba")
     array, rng = make(), np.random.default_rng(6)
     z = ROWS[kind](rng).astype(np.float32).astype(np.float64)
@@ -196,7 +195,7 @@ def test_a_rest_of_which_only_number_and_depth_are_known(name, kind):
     top = z.max(axis=1)
     height = top - z.min(axis=1)
     depth = (height + rng.uniform(0.5, 2.0, N)).astype(np.float32).astype(np.float64)
-    block = engine.prepare(array(z), array(y), array(w), statistics=[share_of_row])
+    (block,) = engine.prepare(array(z), array(y), array(w), statistics=[share_of_row])
     rest = Rest(array(depth), array(np.full(N, float(count))))
     tail = Tail(None, array(np.zeros(N, dtype=np.int64)), False, rest)
     block = replace(
@@ -212,7 +211,7 @@ def test_a_rest_of_which_only_number_and_depth_are_known(name, kind):
     given = np.zeros(len(index))
     given[index] = coefficients = rng.uniform(0.05, 0.6, len(index))
 
-    found = RankCone(MemoryRows([block]), allowed).evaluate(given, np.arange(len(index)))
+    found = RankCone(Rows.of_blocks([block]), allowed).evaluate(given, np.arange(len(index)))
     psi = np.stack([np.ones(N), height / (1 + height), 1 / (1 + height)], axis=1)
     all_classes = np.concatenate([z, np.repeat((top - depth)[:, None], count, axis=1)], axis=1)
     value, gradient, hessian = objective(all_classes, y, w, psi, CONDITIONAL, coefficients, M)
@@ -224,15 +223,15 @@ def test_a_rest_of_which_only_number_and_depth_are_known(name, kind):
 @pytest.mark.parametrize("name", ENGINES)
 def test_the_plain_scale_alone(name, rows):
     engine, make, tol = ENGINES[name]
-    if engine is COMPILED:
+    if engine is NUMBA:
         pytest.importorskip("numba")
     array = make()
     z, y, w = rows
     allowed = np.zeros((2, 1, M), dtype=bool)
     allowed[SCALE, 0, 0] = True
     for ordered in (True, False):
-        block = engine.prepare(array(z), array(y), array(w), ordered=ordered)
-        found = RankCone(MemoryRows([block]), allowed).evaluate(np.array([0.7]), np.array([0]))
+        (block,) = engine.prepare(array(z), array(y), array(w), ordered=ordered)
+        found = RankCone(Rows.of_blocks([block]), allowed).evaluate(np.array([0.7]), np.array([0]))
         value, gradient, hessian = objective(z, y, w, np.ones((N, 1)), [(SCALE, 0, 0)], np.array([0.7]))
         assert abs(found.value - value) < tol
         np.testing.assert_allclose(found.gradient, gradient, atol=tol)
@@ -240,7 +239,7 @@ def test_the_plain_scale_alone(name, rows):
 
 
 def informed(z, w, psi, scale, rest=None):
-    """`objective.information` row by row: weight, variances (2, K, r) and errors (K,)."""
+    """`Engine.information` row by row: weight, variances (2, K, r) and errors (K,)."""
     r = z.shape[1]
     variances, errors = np.zeros((2, psi.shape[1], r)), np.zeros(psi.shape[1])
     for i, row in enumerate(z):
@@ -266,7 +265,7 @@ def informed(z, w, psi, scale, rest=None):
 @pytest.mark.parametrize("name", ENGINES)
 def test_information(name, rows, with_rest):
     engine, make, tol = ENGINES[name]
-    if engine is COMPILED:
+    if engine is NUMBA:
         pytest.importorskip("numba")
     array = make()
     z, _, w = rows
@@ -274,14 +273,14 @@ def test_information(name, rows, with_rest):
     height = z.max(axis=1) - np.where(np.isinf(z), np.inf, z).min(axis=1)
     psi = np.stack([np.ones(N), height / (1 + height), 1 / (1 + height)], axis=1)
     rest = (height + 0.5, 3) if with_rest else None
-    block = engine.prepare(array(z), array(y), array(w), statistics=[share_of_row])
+    (block,) = engine.prepare(array(z), array(y), array(w), statistics=[share_of_row])
     if rest is not None:
         known = Rest(array(rest[0]), array(np.full(N, float(rest[1]))))
         tail = Tail(None, array(np.zeros(N, dtype=np.int64)), False, known)
         block = replace(block, rows=replace(block.rows, tail=tail, n_classes=M + rest[1]))
     for given, factors in ((psi[:, :1], None), (psi, factors_of(block.statistics))):
-        some = MemoryRows([replace(block, factors=factors)])
-        found = information(some, 0.7, whole_scales=True)
+        some = Rows.of_blocks([replace(block, factors=factors)])
+        found = some.sum(Block.information, 0.7)
         weight, variances, errors = informed(z, w, given, 0.7, rest)
         assert found.weight == pytest.approx(weight)
         tol_of_sums = max(1e-9, 10 * tol) * N
@@ -307,15 +306,17 @@ def test_many_rows_and_ranks_in_parts(kind):
     allowed[SCALE, 0, starts] = allowed[SCALE, :, 0] = allowed[BIAS, :, starts[1:]] = True
     given = rng.uniform(0.05, 0.6, np.count_nonzero(allowed))
     found = []
-    for engine in (ARRAY, RANK_MAJOR):
-        block = engine.prepare(z, y, w, statistics=[share_of_row])
-        rows = MemoryRows([replace(block, factors=factors_of(block.statistics))])
-        for problem in (RankCone(rows, allowed), RankCone(MemoryRows([block]), allowed[:, :1])):
+    torch = pytest.importorskip("torch")
+    for to in (torch.from_numpy, np.asarray):
+        blocks = ARRAY.prepare(to(z), to(y), to(w), statistics=[share_of_row])
+        block = join_blocks(blocks)
+        rows = Rows.of_blocks([replace(block, factors=factors_of(block.statistics))])
+        for problem in (RankCone(rows, allowed), RankCone(Rows.of_blocks([block]), allowed[:, :1])):
             a = len(problem.atoms)
             here = problem.evaluate(given[:a], np.arange(a))
             found.append((here.value, here.gradient, here.hessian, problem.hessian(given[:a], np.arange(a))))
-        told = information(rows, 0.7), information(rows, 0.7, whole_scales=True)
-        found.append([x for i in told for x in (i.weight, i.variances / n, i.errors / n)])
+        info = rows.sum(Block.information, 0.7)
+        found.append([info.weight, info.variances / n, info.errors / n])
     half = len(found) // 2
     for expected, other in zip(found[:half], found[half:], strict=True):
         for x, y in zip(expected, other, strict=True):
@@ -324,9 +325,9 @@ def test_many_rows_and_ranks_in_parts(kind):
 
 def test_the_choice_of_an_engine():
     small, large = np.zeros((2, 3)), np.zeros((2, 3), dtype=np.float32)
-    assert engine_for(small) is RANK_MAJOR
-    assert engine_for(large, np.float64) is RANK_MAJOR
+    assert engine_for(small) is ARRAY
+    assert engine_for(large, np.float64) is ARRAY
     pytest.importorskip("numba")
-    assert engine_for(large) is COMPILED
+    assert engine_for(large) is NUMBA
     torch = pytest.importorskip("torch")
     assert engine_for(torch.zeros((2, 3))) is ARRAY

@@ -235,9 +235,9 @@ def test_a_killed_worker_costs_time_not_the_result(rows, client, monkeypatch):
     victims = list(client.run(os.getpid).values())
     passes = []
 
-    from monocal.inputs.dask import DaskRows
+    from monocal.inputs.dask import DaskBlocks
 
-    plain = DaskRows.sum
+    plain = DaskBlocks.sum
 
     def sum_and_kill(self, function, *args):
         passes.append(function)
@@ -245,7 +245,7 @@ def test_a_killed_worker_costs_time_not_the_result(rows, client, monkeypatch):
             os.kill(victims[0], signal.SIGKILL)
         return plain(self, function, *args)
 
-    monkeypatch.setattr(DaskRows, "sum", sum_and_kill)
+    monkeypatch.setattr(DaskBlocks, "sum", sum_and_kill)
     with client.as_current():
         cal = mc.MCCT().fit(da.from_array(X, chunks=(1000, M)), y)
     assert len(passes) >= 3

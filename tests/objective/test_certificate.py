@@ -82,13 +82,13 @@ def test_no_other_optimiser_finds_a_point_below_the_bound(kind, tol, prior_rows,
         y[0] = np.argsort(z[0])[-2]
         z[1] = [1e-5, 0, -3, -9]
         y[1] = 0
-    from monocal.inputs.memory import MemoryRows
-    from monocal.objective.cone import RankCone
+    from monocal.core.cone import RankCone
     from monocal.solver import minimize as solve
+    from prepared import rows_of
 
     allowed = np.ones((2, 1, 4), dtype=bool)
     allowed[1, 0, 0] = False
-    rows = MemoryRows.prepare(z, y)
+    rows = rows_of(z, y)
     problem = RankCone(rows, allowed, prior_rows=prior_rows, shrinkage=shrinkage, tol=tol)
     solution = solve(problem, tol=tol)
     linear = problem.penalty - problem.floor

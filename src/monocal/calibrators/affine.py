@@ -16,10 +16,10 @@ from scipy.optimize import minimize
 from sklearn.exceptions import ConvergenceWarning
 
 from ..arrays import A, array_namespace, compute_dtype, device_of, like
+from ..core.rows import DOUBLE_BELOW
 from ..errors import InputError, part_of_a_fit, spoken, warn
-from ..inputs.memory import ArraySource
 from ..inputs.reader import Checked, Reader
-from ..inputs.sampling import DOUBLE_BELOW
+from ..inputs.sources import ArraySource
 from ..inputs.validation import check_number
 from ..parallel import map_rows
 from . import state

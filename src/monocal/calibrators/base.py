@@ -42,10 +42,10 @@ from ..inputs.context import ContextReader, check_context_rows
 from ..inputs.files import context_blocks, is_empty, plain_blocks
 from ..inputs.formats import column_names
 from ..inputs.inputs import elsewhere
-from ..inputs.interface import RowMap, Source
+from ..inputs.interface import RowMap
 from ..inputs.layout import GatheredRows, Layout
-from ..inputs.memory import ArraySource
 from ..inputs.reader import Reader
+from ..inputs.sources import ArraySource, Source
 from ..inputs.top_k import TopK
 from ..inputs.validation import (
     check_choice,

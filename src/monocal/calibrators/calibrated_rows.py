@@ -25,29 +25,22 @@ from ..arrays import (
     clip_,
     exp_,
     like,
-    on_host,
     to_numpy,
     to_numpy_together,
 )
 from ..column_sums import sums_along
+from ..core.block import Block, Gathered
+from ..core.engine import DEPTH, HEIGHT, MASS, Truncated
+from ..core.point import Point
 from ..core.ranked import Ranked, Rest, Tail
-from ..core.ties import average_ties
-from ..engines.block import Block
-from ..engines.choice import engine_for
-from ..engines.point import Point, from_top, parameters
-from ..engines.tail import tail_moments
-from ..engines.totals import DEPTH, HEIGHT, MASS
-from ..inputs.gathered import Gathered
-from ..inputs.interface import Rows
-from ..inputs.memory import MemoryRows
-from ..inputs.sampling import DOUBLE_BELOW
-from ..parallel import rows_of_size
+from ..core.rows import DOUBLE_BELOW, Rows, cut_for_the_cache
+from ..engines import engine_for
 
 RANKS = 32
 # The largest number of rows to gather: a fit of them takes about 2 kB a row. Of more rows, one in so many is taken.
 _MOST_ROWS = 2**18
-# Numbers in a block of gathered rows, and numbers of calibrated rows that are worked on at a time.
-_BLOCK, _PART = 2**17, 2**25
+# Numbers of calibrated rows that are worked on at a time.
+_PART = 2**25
 # A depth at which a class has no probability in double precision, and one at which it has none at any scale of a group.
 _NOTHING, _BEYOND = 600.0, 1e6
 
@@ -169,7 +162,7 @@ class CalibratedRows:
         nll: np.ndarray = label + np.logaddexp(0.0, -odds)
         return nll
 
-    def prior_targets(self, rows: MemoryRows) -> np.ndarray:
+    def prior_targets(self, rows: Rows) -> np.ndarray:
         """The prior targets of `RankCone.leaning_on`, with all that is below the top at the lowest rank.
 
         No row may share its top among several classes, as in `for_solver`.
@@ -187,7 +180,7 @@ class CalibratedRows:
         (targets[HEIGHT, :, 0], targets[MASS, :, 0], targets[HEIGHT, :, -1], targets[MASS, :, -1]) = rest
         return targets
 
-    def for_solver(self, statistics: np.ndarray, factors: Callable[[Array], Array]) -> MemoryRows:
+    def for_solver(self, statistics: np.ndarray, factors: Callable[[Array], Array]) -> Rows:
         """Rows for the solver, with factors computed from their statistics (n, S). Each must have one class on top.
 
         On a device in single precision, which its kernels take; but the number of a rest may be larger than that holds.
@@ -200,7 +193,7 @@ class CalibratedRows:
         rest = Rest(xp.maximum(self.rest_depth, height), self.rest_count)
         label_depth, weight = self.label_depth, like(self.weight, self.depth)
         if isinstance(depth, np.ndarray):
-            depth = np.asfortranarray(depth)  # rank by rank, as its engine wants them
+            depth = np.asfortranarray(depth)  # rank by rank, as its engine reads them
         else:
             single = [xp.astype(x, xp.float32) for x in (depth, height, label_depth, weight)]
             depth, height, label_depth, weight = single
@@ -220,98 +213,23 @@ class CalibratedRows:
         )
         values = like(statistics, depth)
         block = Block(engine_for(depth), ranked, weight, label_depth, rank, nothing + 1, nothing + 1, values)
-        return MemoryRows(_for_the_cache(block) if on_host(depth) else [block]).with_factors(factors)
-
-
-def _for_the_cache(block: Block) -> list[Block]:
-    """The same rows in blocks of which a core's cache holds several arrays, rank by rank as the engine reads them."""
-    size = rows_of_size(_BLOCK, block.rows.depth.shape[1])
-    ends = np.append(np.arange(size, block.n_rows, size), block.n_rows)
-    parts = block.split(ends)
-    return [replace(b, rows=replace(b.rows, depth=np.asfortranarray(b.rows.depth))) for b in parts]
+        return Rows.of_blocks(cut_for_the_cache(block.with_factors(factors)))
 
 
 def _of_block(
     block: Block, point: Point, prior_scales: Sequence[tuple[float, float]], whole: bool, step: int
 ) -> Gathered[CalibratedRows]:
-    """One row in ``step``; by the engine's own loop where it has one and rows are so many that precision does not matter."""
+    """One row in ``step``, a few at a time; where rows are few, prior targets are of all ranks."""
     block = block.every(step) if step > 1 else block
     n, r = block.rows.depth.shape
-    kept = r if whole else min(RANKS, r)
-    cut = None if whole else block.engine.shorten(block, point, kept, prior_scales)
-    if cut is not None:
-        arrays = cut.depth, cut.mass, cut.first, cut.label, cut.own_depth, cut.own_top
-        return Gathered((_summarised(block, cut.n_top, *arrays),))
-    size = max(1, _PART // r)
+    kept, size = r if whole else min(RANKS, r), max(1, _PART // r)
     parts = (block[i : i + size] if size < n else block for i in range(0, n, size))
-    return Gathered(tuple(_by_arrays(part, point, prior_scales, kept) for part in parts))
+    return Gathered(tuple(_summarised(b, b.engine.truncate(b, point, prior_scales, kept)) for b in parts))
 
 
-def _by_arrays(
-    block: Block, point: Point, prior_scales: Sequence[tuple[float, float]], kept: int
-) -> CalibratedRows:
-    """The same in double precision, for rows of every kind; prior targets are of the ``kept`` highest ranks, as in the loop."""
-    rows, tail = block.rows, block.rows.tail
-    xp = array_namespace(rows.depth)
-    n_factors = 1 if block.factors is None else block.factors.shape[1]
-    v = xp.astype(rows.depth, xp.float64, copy=False)
-    with np.errstate(under="ignore"):
-        f = from_top(block, point, v)
-        shift = xp.zeros_like(f[:, -1:])
-        if average_ties(f, rows, point.jumps):  # a tied top has come down to the mean of its group
-            shift = xp.asarray(f[:, -1:], copy=True)
-        weights, base = parameters(block, point, v, lowest=True)
-        lowest = sum(-w[:, 0] for w in weights), base[:, 0] - shift[:, 0]
-
-        def below(moments: Sequence[Array]) -> Array:
-            """Mass times calibrated depth in the lowest piece, from mass and mass times depth."""
-            mass, first = moments[:2]
-            return lowest[0] * first - lowest[1] * mass
-
-        depth = shift - f
-        if rows.valid is not None:
-            depth = xp.where(rows.valid, depth, xp.inf + 0 * depth)
-        mass, first = xp.zeros_like(depth[:, 0]), xp.zeros_like(depth[:, 0])
-        n_top = at_top = xp.sum(xp.astype(rows.depth == 0, xp.int64), axis=1)
-        label = xp.take_along_axis(depth, xp.astype(block.label_rank, xp.int64)[:, None], axis=1)[:, 0]
-        if tail is not None:
-            f = xp.astype(f - shift, rows.depth.dtype, copy=False)
-            moments = tail_moments(block, point, f, xp.astype(shift, f.dtype), 2)
-            mass, first = moments[0], below(moments)
-            n_top = n_top + xp.where(rows.height == 0, xp.astype(tail.ties, xp.int64), 0 * n_top)
-            in_tail = lowest[0] * block.label_depth - lowest[1]
-            label = xp.where(block.label_depth > rows.height, in_tail, label)
-        prior_depth = prior_top = xp.zeros_like(mass)
-        finite = depth if rows.valid is None else xp.where(rows.valid, depth, xp.zeros_like(depth))
-        for share, scale in prior_scales:
-            e = exp_(v[:, -kept:] * -scale)
-            if rows.valid is not None:
-                e *= xp.astype(rows.valid[:, -kept:], e.dtype)
-            total, drop = sums_along(e), sums_along(finite[:, -kept:] * e)
-            if tail is not None:
-                plain = Point.of_scale((n_factors, v.shape[1]), scale)
-                moments = tail_moments(block, plain, from_top(block, plain, rows.depth), None, 2)
-                total, drop = total + moments[0], drop + below(moments)
-            prior_depth = prior_depth + share * drop / total
-            prior_top = prior_top + share * at_top / total
-    arrays = [depth, mass, first, label, prior_depth, prior_top]
-    if on_host(depth):
-        arrays = [to_numpy(x) for x in arrays]
-    arrays = [array_namespace(x).astype(x, array_namespace(x).float64) for x in arrays]
-    return _summarised(block, to_numpy(n_top), *arrays)
-
-
-def _summarised(
-    block: Block,
-    n_top: np.ndarray,
-    depth: Array,
-    mass: Array,
-    first: Array,
-    label: Array,
-    prior_depth: Array,
-    prior_top: Array,
-) -> CalibratedRows:
-    """The highest ranks as they are, all others as a rest; ``mass`` and ``first`` are of what lies below ``depth`` already."""
+def _summarised(block: Block, rows: Truncated) -> CalibratedRows:
+    """The highest ranks as they are, all others as a rest."""
+    depth, mass, first = rows.depth, rows.mass, rows.first
     xp = array_namespace(depth)
     with np.errstate(divide="ignore", invalid="ignore", under="ignore"):
         if depth.shape[1] > RANKS:
@@ -324,15 +242,15 @@ def _summarised(
         mean = xp.where(mass > 0, first / mass, none)
         some = (mass > 0) & (mean < _NOTHING)
         count = xp.where(some, mass * xp.exp(xp.where(some, mean, none)), none)
-    n = len(n_top)
+    n = block.n_rows
     return CalibratedRows(
         _not_negative_(depth),
         xp.where(some, xp.clip(mean, min=0.0), none),
         count,
-        _not_negative_(label),
-        _not_negative_(prior_depth),
-        prior_top,
-        n_top,
+        _not_negative_(rows.label),
+        _not_negative_(rows.prior_depth),
+        rows.prior_top,
+        rows.n_top,
         to_numpy(block.weight).astype(np.float64),
         np.full(n, -1) if block.top_class is None else block.top_class,
         np.zeros((n, 0)) if block.context is None else block.context,

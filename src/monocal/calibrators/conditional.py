@@ -7,7 +7,7 @@ sample with a small margin may be scaled, and its ranks shifted, otherwise than 
 the ``psi_k`` are constants, so weights and biases still grow with the rank, and the order stands whatever the factors
 are. In ``c`` the likelihood is convex as ever, so the optimum is certified.
 
-Shrinkage towards temperature scaling is measured in what the data can tell (see `objective.information`),
+Shrinkage towards temperature scaling is measured in what the data can tell (see `core.engine.Information`),
 
     penalty_a = shrinkage / N * emphasis_a * sqrt(mean_n Var_p[atom_a] (1 + 30 / errors_a)),
 
@@ -29,13 +29,14 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from ..arrays import Array
-from ..engines.point import BIAS, SCALE
+from ..core.cone import RankCone
+from ..core.point import BIAS, SCALE
+from ..core.rows import Rows
 from ..errors import InputError, part_of_a_fit, spoken, warn
 from ..inputs.batch import Batch
-from ..inputs.interface import Rows, Source
+from ..inputs.sources import Source
 from ..inputs.top_k_rows import TopKSource, same_on_all
 from ..inputs.validation import check_number
-from ..objective.cone import RankCone
 from . import state
 from .adjustment import Adjustment, check_adjustment
 from .base import START_ROWS

@@ -16,18 +16,14 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from ..arrays import Array, array_namespace, to_numpy
-from ..engines.block import Block
-from ..engines.point import SCALE
+from ..core.block import Block, Gathered
+from ..core.cone import RankCone
+from ..core.point import SCALE
+from ..core.rows import DOUBLE_BELOW, Rows
 from ..errors import InputError, spoken, warn
-from ..inputs.gathered import Gathered
-from ..inputs.interface import Rows, Source
-from ..inputs.memory import ArraySource
-from ..inputs.sampling import DOUBLE_BELOW, some_rows
-from ..inputs.stream import StreamSource
+from ..inputs.sources import ArraySource, Source, StreamSource
 from ..inputs.top_k_rows import TopKSource
 from ..inputs.validation import check_number, check_top_k
-from ..objective.cone import RankCone
-from ..objective.information import information
 from ..parallel import one_blas_thread
 from ..solver import Solution, minimize
 from . import state
@@ -112,7 +108,7 @@ class ConeCalibrator(Calibrator):
 
     def _plain_scale(self, rows: Rows) -> float | None:
         """Temperature scaling of some rows, where they are many or have a tail; None: `_problem` knows a shorter way."""
-        some = some_rows(rows)
+        some = rows.some()
         if some is rows and not rows.has_tail:
             return None
         allowed = np.zeros((2, 1, some.n_ranks), dtype=bool)
@@ -127,10 +123,10 @@ class ConeCalibrator(Calibrator):
         begins: np.ndarray | None = None,
         **rest: Any,
     ) -> RankCone:
-        """The cone of these atoms, with shrinkage in units of what the rows tell of each (`objective.information`)."""
+        """The cone of these atoms, with shrinkage in units of what the rows tell of each (`core.engine.Information`)."""
         problem = RankCone(rows, allowed, prior_rows=self.prior_rows, begins=begins, **rest)
         scale = _scale_of(problem.plain()) if scale is None else scale
-        known = information(some_rows(rows), scale, begins, problem.whole_scales)
+        known = rows.some().sum(Block.information, scale, begins)
         return problem.in_units(known.unit(problem.totals.weight, PSEUDO_ERRORS), scale)
 
     def _solve(self, problem: RankCone, shrinkage: Any) -> Solution:

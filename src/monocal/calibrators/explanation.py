@@ -16,7 +16,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from ..engines.point import SCALE
+from ..core.point import SCALE
 from ..inputs.context import ContextReader
 from ..notebook import html_table
 from .adjustment import Adjustment, GroupScales

@@ -14,10 +14,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from ..core.cone import RankCone
+from ..core.rows import Rows
 from ..errors import InputError
-from ..inputs.interface import Rows
 from ..inputs.validation import check_choice, check_number
-from ..objective.cone import RankCone
 from . import state
 from .cone_calibrator import PRIOR_ROWS, ConeCalibrator
 from .published import Published, solve_by_slsqp
@@ -33,7 +33,7 @@ class MCCT(ConeCalibrator):
         Ranks with parameters of their own, counted from the top. The ranks below share the lowest one's, in fitting as in
         predicting, and stay in the normaliser. At most the number of classes; None: all.
     shrinkage : float or "cv"
-        Pull towards temperature scaling, in units of what the rows can tell (see `objective.information`): with
+        Pull towards temperature scaling, in units of what the rows can tell (see `core.engine.Information`): with
         ``prior_rows=0`` 0 is the paper's objective, large values give temperature scaling; "cv" chooses by cross-validation.
     prior_rows : float
         Every label gives a share ``prior_rows / (N + prior_rows)`` of itself to the classifier's own probabilities, as if so many

@@ -25,10 +25,9 @@ from scipy.optimize import minimize
 from scipy.special import logsumexp
 
 from ..arrays import to_numpy
+from ..core.cone import RankCone
 from ..errors import InputError, OrderWarning, warn
-from ..inputs.memory import MemoryRows
 from ..inputs.validation import check_number, check_top_k
-from ..objective.cone import RankCone
 from ..solver import Solution
 from . import state
 from .base import Calibrator
@@ -230,7 +229,7 @@ def _by_rank(step_penalty: np.ndarray) -> np.ndarray:
 def solve_by_slsqp(problem: RankCone, *, inverse: bool, max_iter: int) -> tuple[np.ndarray, Solution]:
     """The same objective by SLSQP: coefficients as the certified solver gives them, and what happened."""
     rows = problem.rows
-    if not isinstance(rows, MemoryRows):
+    if not rows.in_memory:
         raise InputError("solver='slsqp' needs all rows in memory: use solver='newton'.")
     blocks = rows.blocks
     if any(b.rows.tail is not None or b.rows.valid is not None for b in blocks):

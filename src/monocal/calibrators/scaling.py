@@ -24,9 +24,8 @@ from sklearn.base import clone
 from ..arrays import Array, compute_dtype, to_numpy
 from ..core.smooth import minimize_smooth
 from ..errors import InputError
-from ..inputs.interface import Source
-from ..inputs.memory import ArraySource
 from ..inputs.reader import Checked, Reader
+from ..inputs.sources import ArraySource, Source
 from ..inputs.validation import check_choice, check_number
 from ..parallel import map_rows, one_blas_thread, row_slices
 from ..solver import Solution

@@ -15,7 +15,7 @@ kurtosis of the slopes where groups are small. With few errors the level is lowe
 differ, all scales are 1. If they do, the variance is the most likely one (empirical Bayes), and the weights of each group count
 as ``I_g / sum square_n curvature_n`` times themselves, which is 1 for weights of 1: their effective number of rows.
 
-The ramps are one more cone of rank atoms (`objective.cone`), with a certificate.
+The ramps are one more cone of rank atoms (`core.cone`), with a certificate.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from scipy.optimize import minimize_scalar
 from scipy.stats import chi2
 
 from ..arrays import to_numpy
-from ..engines.point import BIAS, SCALE
+from ..core.block import Block
+from ..core.cone import RankCone
+from ..core.point import BIAS, SCALE
 from ..inputs.context import NUMBER, ContextReader
-from ..objective.cone import RankCone
-from ..objective.information import information
 from ..solver import minimize
 from .adjustment import HIGHEST, LOWEST, Adjustment, GroupScales
 from .calibrated_rows import CalibratedRows, squared
@@ -142,7 +142,7 @@ def _ramp_problem(
         prepared,
         allowed,
         emphasis=emphasis,
-        unit=information(prepared, 1.0, whole_scales=True).unit(total, PSEUDO_ERRORS),
+        unit=prepared.sum(Block.information, 1.0).unit(total, PSEUDO_ERRORS),
         mirrors=factors.mirrors,
         scale=1.0,
     )

@@ -21,8 +21,8 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve, eigh
 
 from ..arrays import ordered_softmax
+from ..core.rows import sample_step
 from ..core.smooth import Point, conjugate_gradients
-from ..inputs.sampling import sample_step
 from ..parallel import block_rows, parallel_sum
 from .affine_problem import AffineProblem, MatrixProblem
 from .vector import SINGLE

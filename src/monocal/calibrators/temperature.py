@@ -19,12 +19,11 @@ import numpy as np
 from scipy.optimize import brentq
 
 from ..arrays import compute_dtype, to_numpy
+from ..core.cone import MIN_SCALE, RankCone
+from ..core.rows import DOUBLE_BELOW, Rows
 from ..errors import InputError, part_of_a_fit
-from ..inputs.interface import Rows, Source
-from ..inputs.memory import ArraySource
-from ..inputs.sampling import DOUBLE_BELOW
+from ..inputs.sources import ArraySource, Source
 from ..inputs.validation import check_choice
-from ..objective.cone import MIN_SCALE, RankCone
 from ..parallel import sum_rows
 from ..solver import Solution, Status
 from . import state

@@ -20,11 +20,10 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
 from ..arrays import Array, array_namespace, device_of, exp_, like, to_numpy
+from ..core.rows import Blocks, MemoryBlocks, sample_step
 from ..core.smooth import Point, conjugate_gradients
-from ..inputs.interface import Held, Source
-from ..inputs.memory import HeldBlocks
 from ..inputs.reader import Checked
-from ..inputs.sampling import sample_step
+from ..inputs.sources import Source
 from .features import features
 
 # Up to so many parameters the Hessian is formed: that is exact, and faster than to work without it.
@@ -184,7 +183,7 @@ class VectorProblem:
     def __init__(self, source: Source, temperature: float, floor: float, total: float, strength: np.ndarray):
         n, m = source.shape
         double = n * m <= DOUBLE_BELOW
-        self.rows: Held = source.hold(
+        self.rows: Blocks = source.hold(
             partial(_class_block, temperature=temperature, floor=floor, total=total, double=double)
         )
         self.centre = np.zeros(m)  # no class looks at another
@@ -193,7 +192,7 @@ class VectorProblem:
         self._step = 1 if self.formed else sample_step(n, m) or 1
         self._some, self._part = self.rows, 1.0
         if self._step > 1:
-            self._some = HeldBlocks(self.rows.sum(_thin, self._step))
+            self._some = MemoryBlocks(self.rows.sum(_thin, self._step))
             self._part = self._some.sum(_share)  # a sample stands for all
         self.published = strength
         self.set_strength(strength)

@@ -30,6 +30,7 @@ from ..arrays import (
     subtract_from_,
     widened,
 )
+from ..parallel import available_threads, parallel_map, row_slices, rows_of_size
 
 # Depths are cut here: a class this far below the top has no probability under any scale that means something, and larger
 # numbers (the lowest float as a mask, say) would only ruin the conditioning of everything measured from the lowest logit.
@@ -93,16 +94,22 @@ class Ranked:
 
 
 def _rows_of(depth: Array, index: slice | Array) -> Array:
-    """Some of the rows, in the order in memory that all have."""
-    if (
-        isinstance(index, np.ndarray)
-        and isinstance(depth, np.ndarray)
-        and depth.strides[0] < depth.strides[1]
-    ):
-        numbers = np.flatnonzero(index) if index.dtype == bool else index
+    """Some of the rows, in the order in memory that all have; where they are many, copied by all threads."""
+    if isinstance(index, slice) or not isinstance(depth, np.ndarray):
+        return depth[index]
+    numbers = np.flatnonzero(index) if index.dtype == bool else index
+    if depth.strides[0] < depth.strides[1]:
         some: Array = np.take(depth.T, numbers, axis=1).T
         return some
-    return depth[index]
+    out = np.empty((len(numbers), depth.shape[1]), depth.dtype)
+
+    def copy(part: slice) -> None:
+        # Numbers are right: other modes than this one would copy twice.
+        np.take(depth, numbers[part], axis=0, out=out[part], mode="clip")
+
+    size = max(-(-len(numbers) // available_threads()), rows_of_size(2**17, depth.shape[1]))
+    parallel_map(copy, row_slices(out, size))
+    return out
 
 
 def _look_at_tail(logits: Array, top: Array, height: Array) -> tuple[Array, bool]:
@@ -115,19 +122,15 @@ def _look_at_tail(logits: Array, top: Array, height: Array) -> tuple[Array, bool
     return count_true(below == height[:, None]), bool(xp.any(xp.isinf(logits)))
 
 
-def in_order(z: Array, r: int, into: np.ndarray | None = None) -> Array:
-    """The r largest of each row, rising, in an array of their own: that one ``into`` which all of a row may go."""
+def in_order(z: Array, r: int) -> Array:
+    """The r largest of each row, rising, in an array of their own."""
     m = z.shape[1]
     if is_torch(z):
         largest: Array = z.sort(dim=1).values if r == m else z.topk(r, dim=1).values.flip(1)
         return largest
     if r < m:
         return np.sort(np.partition(z, m - r, axis=1)[:, m - r :], axis=1)
-    if into is None:
-        return np.sort(z, axis=1)
-    into[:] = z
-    into.sort(axis=1)
-    return into
+    return np.sort(z, axis=1)
 
 
 def rank_rows(
@@ -136,20 +139,19 @@ def rank_rows(
     dtype: object = None,
     ordered: bool = True,
     look_at_tail: Callable[[Array, Array, Array], tuple[Array, bool]] = _look_at_tail,
-    into: np.ndarray | None = None,
-    in_order: Callable[[Array, int, np.ndarray | None], Array] = in_order,
+    in_order: Callable[[Array, int], Array] = in_order,
 ) -> Ranked:
     """Sort rows of logits (n, m); computed in ``dtype`` (default: float32, float64 for float64).
 
-    Without ``ordered`` only the lowest and the largest are put in their places, at either end. The depths of all ranks, in
-    order, may have a place ``into`` which they go. There may be a faster way to put rows ``in_order``.
+    Without ``ordered`` only the lowest and the largest are put in their places, at either end. There may be a faster way to put
+    rows ``in_order``.
     """
     xp = array_namespace(logits)
     dtype = dtype or compute_dtype(logits)
     m = logits.shape[1]
     r = m if top_k is None else min(top_k, m)
     z = widened(logits)
-    z = in_order(z, r, into) if ordered else _ends_in_place(z)
+    z = in_order(z, r) if ordered else _ends_in_place(z)
     z = xp.astype(z, dtype, copy=False)
     top = copied(z[:, -1:])
     with np.errstate(over="ignore"):

@@ -2,13 +2,20 @@
 
 The mean lies between its neighbours, so the order stands, and it does not depend on how the sort placed equal values.
 Between two jumps of the map the value is linear in the logit, so ties matter only where a jump falls inside a group of them.
+
+An atom that starts inside a group of L counts there as its mean: h = (ranks of the group from its start on) / L. Two atoms in
+one group of probability P have the mean product ``P h_a h_b``, not ``P min(h_a, h_b)``, which it is where no ranks are tied.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
-from ..arrays import Array, array_namespace, count_true, device_of, running_maximum
+from ..arrays import Array, array_namespace, count_true, device_of, like, running_maximum, to_numpy
+from .block import Block
+from .point import SCALE, Point
 from .ranked import Ranked
 
 
@@ -81,3 +88,56 @@ def _group_means(f: Array, rows: Ranked) -> Array:
         lowest = xp.take_along_axis(f, xp.argmax(xp.astype(low, xp.int8), axis=1)[:, None], axis=1)
         mean = xp.where(low, xp.minimum(lowest + (mean - lowest) * share, mean), mean)
     return mean
+
+
+def few(n_tied: int, n_rows: int) -> bool:
+    """Whether so few rows have ties at a start that they do not matter for a step."""
+    return 20 * n_tied < n_rows
+
+
+def within_ties(block: Block, point: Point, p: Array) -> np.ndarray | float:
+    """What products of atoms (a, a) count too much where no ranks are tied, from probabilities times weights ``p`` (r, n)."""
+    rows = block.rows
+    xp = array_namespace(p)
+    starts, at, _ = point.columns
+    inner = starts[1:] if rows.tied is None else starts[1:][rows.tied[starts[1:]]]
+    if not len(inner):
+        return 0.0
+    index = xp.nonzero(xp.any(rows.depth[:, inner] == rows.depth[:, inner - 1], axis=1))[0]
+    total: np.ndarray | float = 0.0
+    if few(index.shape[0], block.n_rows):
+        return total
+    chunk = max(1, 2**24 // len(at) ** 2)
+    block = replace(block, rows=rows.in_use())
+    for begin in range(0, index.shape[0], chunk):
+        total = total + _ties_of_rows(
+            block[index[begin : begin + chunk]], point, p[:, index[begin : begin + chunk]].T, starts, at
+        )
+    return total
+
+
+def _ties_of_rows(block: Block, point: Point, p: Array, starts: np.ndarray, at: np.ndarray) -> np.ndarray:
+    rows = block.rows
+    xp = array_namespace(p)
+    first, last = (x[:, starts] for x in tie_bounds(rows.depth))
+    size = xp.astype(last - first + 1, p.dtype)
+    if rows.tail is not None:
+        lowest = rows.depth[:, starts] == rows.height[:, None]
+        size = size + xp.astype(lowest, p.dtype) * xp.astype(rows.tail.ties, p.dtype)[:, None]
+    rank = like(starts, p)
+    share = (xp.astype(last, p.dtype) - rank + 1) / size
+    inside = xp.astype(first, p.dtype) < rank
+    u = rows.height[:, None] - rows.depth[:, starts]
+    mass = p[:, starts] * size
+    at_atoms = [x[:, at] for x in (first, share, inside, u, mass)]
+    first, share, inside, u, mass = at_atoms
+    factor = xp.where(like((point.kind == SCALE).astype(float), p) > 0, u, xp.ones_like(u))
+    if block.factors is not None:
+        factor = factor * block.factors[:, point.factor]
+    factor = factor * xp.astype(inside, p.dtype)
+    same = xp.astype(first[:, :, None] == first[:, None, :], p.dtype)
+    one, other = share[:, :, None], share[:, None, :]
+    excess = mass[:, :, None] * xp.minimum(one, other) * (1.0 - xp.maximum(one, other))
+    return to_numpy(xp.sum(same * excess * factor[:, :, None] * factor[:, None, :], axis=0)).astype(
+        np.float64
+    )

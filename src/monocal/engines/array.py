@@ -1,41 +1,89 @@
-"""The engine for every array library: ordinary array operations, on the host or on a device."""
+"""The engine for every array library: ordinary array operations, on the host or on a device.
+
+    f_i = w_d v_i + base_d,        rank i in piece d;        v_i, f_i, w_d, base_d of all rows, (n,) each
+    p_i = exp(f_i) / sum_j exp(f_j),      tied ranks alike
+
+Arrays are worked on rank by rank: (r, n) is a rank after the other, each with its number of every row. What is done piece by
+piece, or between the starts of a working set, then runs over thousands of numbers in a line. numpy holds them so in memory, and
+computes in double precision: operations on the host round every step, and the rounding of ``w v`` before the exponential moves
+the gradient by 1e-7 of the depths, which are large in a large vocabulary.
+
+**The Hessian** of a working set is the covariance of its atoms under ``p``, summed over rows. Measured from the top an atom drops
+by ``U`` below its start and by ``v`` from there on (a scale), or by 1 below its start (a bias). With ``P`` the probability below
+a start, ``V`` and ``Q`` the sums of ``p v`` and ``p v^2`` from it on, and atom a starting no later than b, the mean product of
+their drops is
+
+    scale, scale   U (U P_a + V_a) + Q_b - U V_b           bias, scale   U P_a
+    scale, bias      (U P_a + V_a)       -   V_b           bias, bias      P_a
+
+Nothing cancels where one class has nearly all the probability, and the few sums of a row are kept in double precision.
+
+**Classes below the top k** have the parameters of the lowest rank in use, and their sums are added to those of that rank.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import reduce
-from operator import add
-from typing import ClassVar
+from itertools import pairwise
+from typing import Any, ClassVar
 
 import numpy as np
 
-from ..arrays import Array, array_namespace, clip_, count_true, device_of, exp_, to_numpy, to_numpy_together
-from ..column_sums import segment_sums, sums_along
+from ..arrays import (
+    Array,
+    array_namespace,
+    clip_,
+    count_true,
+    device_of,
+    exp_,
+    is_torch,
+    on_host,
+    to_numpy,
+    to_numpy_together,
+)
+from ..column_sums import sums_from, sums_up_to
+from ..core.block import Block, join_blocks
+from ..core.engine import Information, Sums, Totals, Truncated
+from ..core.point import BIAS, SCALE, Point, parameters
 from ..core.ranked import LARGEST, Ranked, rank_rows
-from ..core.ties import average_ties, largest_tie
-from .block import Block
-from .compiled_sums import Cut
-from .curvature import hessian_of, within_ties
-from .interface import Sums
-from .point import Point, from_top, in_parts, weighted
-from .run import Run, Threads
-from .tail import tail_moments
-from .totals import Totals, label_sums, label_totals, scale_totals, with_top_labels
-
-# ``exp(f - shift)`` (n, r), its total (n,) with the tail, the shift (n, 1) where it is not the top, the tail's moments.
-Exponentials = tuple[Array, Array, Array | None, list[Array] | None]
+from ..core.ties import average_ties, largest_tie, within_ties
+from ..parallel import GPU_BLOCK, block_rows, parallel_map, row_slices
+from . import labels as label_sums
+from .scratch import scratch_buffer
 
 
 class ArrayEngine:
-    """Implements `interface.Engine`. Faster engines replace single steps."""
+    """Implements `core.engine.Engine`. Faster engines replace single steps."""
 
-    reads_tail_in_place: ClassVar[bool] = False
+    # Whether the sums over a tail need no arrays of its width.
+    _reads_tail_in_place: ClassVar[bool] = False
 
     def takes(self, logits: Array, dtype: object) -> bool:
         return True
 
-    def prepare(
+    def prepare(self, logits: Array, labels: Array, weight: Array | None, **how: Any) -> list[Block]:
+        m, host = logits.shape[1], on_host(logits)
+        # Where nothing of the width of a tail is written, many rows are prepared at once.
+        narrow = self._reads_tail_in_place and how.get("top_k") and not how.get("statistics")
+        slices = row_slices(logits, (16 if narrow else 1) * block_rows(logits))
+        context = how.pop("context", None)
+
+        def one(part: slice) -> Block:
+            of_part = logits[part], labels[part], None if weight is None else weight[part]
+            block = self._prepare_block(*of_part, **how)
+            return block if context is None else replace(block, context=context[part])
+
+        if host:
+            return parallel_map(one, slices, serial=is_torch(logits))
+        # A device sorts in small blocks, to save memory, and sums in large ones, to save calls.
+        blocks = [one(part) for part in slices]
+        width = blocks[0].rows.depth.shape[1] if self._reads_tail_in_place else m
+        together = max(1, GPU_BLOCK // (blocks[0].n_rows * width))
+        groups = [slice(i, i + together) for i in range(0, len(blocks), together)]
+        return [join_blocks(blocks[g], logits[slices[g][0].start : slices[g][-1].stop]) for g in groups]
+
+    def _prepare_block(
         self,
         logits: Array,
         labels: Array,
@@ -45,10 +93,10 @@ class ArrayEngine:
         statistics: Sequence[Callable[[Ranked], Array]] = (),
         dtype: object = None,
         ordered: bool = True,
-        into: np.ndarray | None = None,
+        top_class: bool = False,
     ) -> Block:
         xp = array_namespace(logits)
-        rows = self._ranked(logits, top_k, dtype, ordered, into)
+        rows = self._ranked(logits, top_k, dtype, ordered)
         depth, tail = rows.depth, rows.tail
         z_label = xp.astype(xp.take_along_axis(logits, labels[:, None], axis=1), depth.dtype)
         with np.errstate(over="ignore"):
@@ -64,32 +112,14 @@ class ArrayEngine:
             size = held + xp.where(label_depth == rows.height, tail.ties, 0 * held)
         if weight is None:
             weight = xp.ones(depth.shape[0], dtype=depth.dtype, **device_of(depth))
-        stats = self.measure(self._measured(rows), statistics) if statistics else None
-        return Block(self, rows, xp.astype(weight, depth.dtype), label_depth, below, held, size, stats)
+        weight = xp.astype(weight, depth.dtype)
+        values = measure(self._measured(rows), statistics) if statistics else None
+        top = to_numpy(xp.argmax(logits, axis=1)) if top_class else None
+        rows = self._laid_out(rows)
+        return Block(self, rows, weight, label_depth, below, held, size, values, top_class=top)
 
-    def prepare_in_place(
-        self,
-        logits: Array,
-        labels: Array,
-        weight: Array | None,
-        into: np.ndarray,
-        threads: Threads,
-        measured: bool = False,
-    ) -> Block | None:
-        return None
-
-    def measure(self, rows: Ranked, statistics: Sequence[Callable[[Ranked], Array]]) -> Array:
-        xp = array_namespace(rows.depth)
-        return xp.stack([xp.astype(s(rows), rows.depth.dtype) for s in statistics], axis=1)
-
-    def _ranked(
-        self, logits: Array, top_k: int | None, dtype: object, ordered: bool, into: np.ndarray | None
-    ) -> Ranked:
-        return rank_rows(logits, top_k, dtype, ordered, into=into)
-
-    def _measured(self, rows: Ranked) -> Ranked:
-        """The same rows with what a faster way knows of their statistics."""
-        return rows
+    def _ranked(self, logits: Array, top_k: int | None, dtype: object, ordered: bool) -> Ranked:
+        return rank_rows(logits, top_k, dtype, ordered)
 
     def _find_labels(
         self, depth: Array, label_depth: Array, ordered: bool
@@ -101,181 +131,295 @@ class ArrayEngine:
         tied = to_numpy(xp.any(depth[:, 1:] == depth[:, :-1], axis=0)) if ordered else None
         return below, held, tied
 
-    def totals(self, block: Block, whole_scales: bool) -> Totals:
-        w, r = block.weight, block.rows.depth.shape[1]
-        xp = array_namespace(w)
-        psi = xp.ones_like(w)[:, None] if block.factors is None else block.factors
-        # First and second moments of the scales, and of the biases, which are the same at every rank.
-        left = psi * w[:, None]
-        lefts = [left, psi * left]
-        scales = self._scale_moments(block, lefts, whole_scales)
-        biases = [np.repeat(to_numpy(sums_along(left.T))[:, None], r, axis=1) for left in lefts]
-        mean, square = (np.stack(pair).astype(np.float64) for pair in zip(scales, biases, strict=True))
-        psi = to_numpy(psi).astype(np.float64, copy=False)
-        label = label_totals(block, psi, r)
-        top = np.zeros_like(label)  # nothing of it lies below the top
-        tied = block.rows.tied
-        if tied is not None and tied[-1]:  # where classes share the top, an atom may begin among them
-            top = label_totals(with_top_labels(block), psi, r)
-        weight = float(xp.sum(w, dtype=xp.float64))
-        tied = np.zeros(r, dtype=bool) if tied is None else tied.astype(bool)
-        return Totals(weight, label, top, self.largest_tie(block.rows), tied, mean, square)
+    def _measured(self, rows: Ranked) -> Ranked:
+        """The same rows with statistics that there is a faster way to."""
+        return rows
 
-    def largest_tie(self, rows: Ranked) -> int:
+    def _laid_out(self, rows: Ranked) -> Ranked:
+        """The same rows in the order in memory that the sums read."""
+        depth = rows.depth
+        return replace(rows, depth=np.asfortranarray(depth)) if isinstance(depth, np.ndarray) else rows
+
+    def totals(self, block: Block, begins: np.ndarray | None = None) -> Totals:
+        rows, w = block.rows, block.weight
+        xp = array_namespace(w)
+        psi = xp.ones_like(w)[None] if block.factors is None else block.factors.T
+        lefts = [psi * w, psi * psi * w]
+        if begins is None:
+            scales, lengths = self._scale_moments(block, lefts), np.ones(rows.depth.shape[1])
+        else:
+            scales = self._scale_moments_of_columns(block, lefts, begins)
+            lengths = np.diff(np.append(begins, rows.depth.shape[1])).astype(np.float64)
+        # A bias is the same at every rank.
+        ones = [to_numpy(xp.sum(left, axis=1, dtype=xp.float64))[:, None] * lengths for left in lefts]
+        mean, square = (np.stack(pair) for pair in zip(scales, ones, strict=True))
+        label, top, tied = label_sums.totals(block, begins)
+        weight = float(xp.sum(w, dtype=xp.float64))
+        ties = self._largest_tie(rows)
+        return Totals(weight, label, top, ties, tied if begins is None else tied[begins], mean, square)
+
+    def label_sums(self, block: Block, begins: np.ndarray | None = None) -> np.ndarray:
+        return np.append(label_sums.label_totals(block, begins), to_numpy(block.weight).sum(dtype=np.float64))
+
+    def _largest_tie(self, rows: Ranked) -> int:
         return largest_tie(rows)
 
-    def information(
-        self, block: Block, scale: float, whole_scales: bool
-    ) -> tuple[float, np.ndarray, np.ndarray] | None:
-        return None
-
-    def information_of_run(
-        self, run: Run, scale: float, whole_scales: bool
-    ) -> tuple[float, np.ndarray, np.ndarray] | None:
-        return None
-
-    def _scale_moments(self, block: Block, lefts: list[Array], whole_scales: bool) -> list[np.ndarray]:
-        return [to_numpy(x) for x in self._moments_by_rank(block, lefts, whole_scales)]
-
-    def _moments_by_rank(self, block: Block, lefts: list[Array], whole_scales: bool) -> list[Array]:
-        """Sums over rows of ``left u`` and ``left u^2`` at each rank, (K, r) each."""
-        rows, xp = block.rows, array_namespace(block.weight)
-        u = rows.height[:, None] - rows.depth
-        if rows.valid is not None:
-            u = xp.clip(u, min=0.0)
+    def _scale_moments(self, block: Block, lefts: list[Array]) -> list[np.ndarray]:
+        """Sums over rows of ``left u`` and ``left u^2`` at each rank, (K, r) each; of factors but the first all of it, at the
+        lowest rank and at the top."""
+        xp, u = array_namespace(block.weight), _heights(block.rows)
         sums = []
         for x, left in zip((u, u * u), lefts, strict=True):
-            if not whole_scales:
-                scales = left.T @ x
-            else:  # rank by rank for the first factor; of the others only the total and the top
-                scales = xp.zeros((left.shape[1], x.shape[1]), dtype=x.dtype, **device_of(x))
-                scales[:, -1] = left.T @ x[:, -1]
-                scales[:, 0] += left.T @ sums_along(x[:, :-1])
-                scales[0] = left[:, 0] @ x
+            scales = xp.zeros((left.shape[0], x.shape[0]), dtype=x.dtype, **device_of(x))
+            scales[:, -1] = left @ x[-1]
+            scales[:, 0] += left @ _sum_of_ranks(x[:-1])
+            scales[0] = x @ left[0]
             sums.append(scales)
-        return sums
+        return [x.astype(np.float64) for x in to_numpy_together(sums)]
 
-    def sums(self, block: Block, point: Point) -> Sums:
+    def _scale_moments_of_columns(
+        self, block: Block, lefts: list[Array], begins: np.ndarray
+    ) -> list[np.ndarray]:
+        """Sums over rows of ``left u`` and ``left u^2`` in each column, (K, G) each."""
+        rows = block.rows
+        v = rows.depth.T
+        xp = array_namespace(v)
+        valid = xp.ones_like(v) if rows.valid is None else xp.astype(rows.valid.T, v.dtype)
+        count, depth, square = (to_numpy(x) for x in self._moments(valid, v, begins))
+        height = to_numpy(rows.height).astype(np.float64)
+        # Of ``u = U - v``, and of its square.
+        scales = [height * count - depth, np.maximum(height**2 * count - 2.0 * height * depth + square, 0.0)]
+        return [to_numpy(left) @ scale.T for left, scale in zip(lefts, scales, strict=True)]
+
+    def scale_totals(self, block: Block) -> Totals:
+        u = _heights(block.rows)
+        return label_sums.scale_totals(block, _sum_of_ranks(u), _sum_of_ranks(u * u))
+
+    def scale_sums(self, block: Block, scale: float) -> np.ndarray:
+        # ``log sum_i exp(-scale v_i)``, minus its slope ``E_p[v]``, and ``E_p[v^2] - E_p[v]^2``. The order plays no part.
         block = self._precise(block)
-        rows, v, psi = block.rows, block.rows.depth, block.factors
+        weight = block.weight
+        xp = array_namespace(weight)
+        with np.errstate(under="ignore"):
+            p, total = self._at_scale(block, scale)
+            p *= block.rows.depth.T
+            mean = _sum_of_ranks(p) / total
+            p *= block.rows.depth.T
+            curvature = _sum_of_ranks(p) / total - mean * mean
+        found = xp.stack([xp.log(total), mean, curvature])
+        return to_numpy(xp.astype(found, xp.float64) @ xp.astype(weight, xp.float64))
+
+    def _at_scale(self, block: Block, scale: float) -> tuple[Array, Array]:
+        """``exp(-scale v)`` (r, n), in a scratch buffer, and its total."""
+        rows, v = block.rows, block.rows.depth.T
+        p = _affine(v, [np.array([[-scale]])] if _is_double(v) else _in_two(-scale), None, _buffer("p", v))
+        p = exp_(p)
+        if rows.valid is not None:
+            p *= array_namespace(p).astype(rows.valid.T, p.dtype)
+        return p, _sum_of_ranks(p)
+
+    def sums(self, block: Block, point: Point, gradient: bool = True) -> Sums:
+        block = self._precise(block)
+        rows, begins, height = block.rows, point.begins, block.rows.height
+        v = rows.depth.T
         xp = array_namespace(v)
         with np.errstate(under="ignore"):
             p, total, shift, tail = self._exponentials(block, point)
-            logs = xp.log(total) if shift is None else xp.log(total) + shift[:, 0]
-            value = xp.sum(block.weight * logs, dtype=xp.float64)
-            share = (block.weight / total)[:, None]  # makes probabilities of `p`, times the row's weight
-            if psi is not None and point.own is not None:
-                psi = psi[:, point.own]
-            left = share if psi is None else psi * share
-            if len(point.start):  # the Hessian wants them row by row, the sums do not
+            share = block.weight / total  # makes probabilities of ``p``, times the row's weight
+            logs = xp.log(total) if shift is None else xp.log(total) + shift
+            value = xp.sum(xp.astype(block.weight, xp.float64) * xp.astype(logs, xp.float64))
+            psi = share[None]  # alone, the constant factor takes it along
+            if block.factors is not None:
+                psi = block.factors.T if point.own is None else block.factors.T[point.own]
                 p *= share
-                left = xp.ones_like(share) if psi is None else psi
-                tail = None if tail is None else [t * share[:, 0] for t in tail]
-            hessian = hessian_of(block, point, p, tail) if len(point.start) else np.zeros((0, 0))
-            by_rank, whole = _sums_by_rank(left, rows.height, p, v, tail, point.whole_scales)
-        return Sums(float(value), by_rank.astype(np.float64), whole.astype(np.float64), hessian)
+                tail = None if tail is None else [t * share for t in tail]
+            curved = len(point.start) > 0
+            mass, depth, square = self._of_columns(p, v, tail, begins, 3 if curved else 2)
+            by_rank, whole = np.zeros((0, 0)), np.zeros(0)
+            if gradient:
+                by_rank, whole = _gradient(psi, height, mass, depth)
+            hessian = np.zeros((0, 0))
+            if curved:
+                alone = share if block.factors is None else None
+                hessian = _hessian(block, point, mass, depth, square, alone)
+                if rows.tied is None or rows.tied[point.columns[0]].any():
+                    hessian = hessian - self._within_ties(block, point, p if alone is None else p * share)
+        return Sums(float(value), by_rank, whole, hessian)
 
-    def hessian(self, block: Block, point: Point) -> np.ndarray:
-        return self.sums(block, point).hessian
+    def _of_columns(
+        self, p: Array, v: Array, tail: list[Array] | None, begins: np.ndarray | None, count: int
+    ) -> list[Any]:
+        """``p``, ``p v`` and ``p v^2`` (the first ``count``) at each rank or summed over each column; a tail is in the lowest."""
+        if begins is not None:
+            moments = self._moments(p, v, begins, count)
+        else:
+            moments = [_times(p, v, _buffer("pv", v))]
+            if count > 2:
+                moments.append(_times(moments[0], v, _buffer("pvv", v)))
+            # What is asked of ``p`` at the lowest rank below has the tail; ties have no part in it.
+            moments.insert(0, p if tail is None else _times(p, None, _buffer("mass", v)))
+        for moment, of_tail in zip(moments, tail or (), strict=False):
+            moment[0] += of_tail
+        return [*moments, None][:3]
 
-    def row_by_row(self, block: Block, whole_scales: bool) -> bool:
-        return False
-
-    def totals_of_run(self, run: Run, whole_scales: bool) -> Totals:
-        return run.sum(lambda block: self.totals(block, whole_scales))
-
-    def sums_of_run(self, run: Run, point: Point) -> Sums:
-        return run.sum(lambda block: self.sums(block, point))
-
-    def hessian_of_run(self, run: Run, point: Point) -> np.ndarray:
-        return run.sum(lambda block: self.hessian(block, point))
-
-    def scale_sums_of_run(self, run: Run, scale: float) -> np.ndarray:
-        return run.sum(lambda block: self.scale_sums(block, scale))
-
-    def scale_totals_of_run(self, run: Run) -> Totals:
-        return run.sum(scale_totals)
-
-    def label_sums_of_run(self, run: Run) -> np.ndarray:
-        return run.sum(label_sums)
-
-    def probabilities(self, block: Block, point: Point) -> tuple[Block, Array, Array, list[Array] | None]:
-        block = self._precise(block)
-        p, total, shift, tail = self._exponentials(block, point)
-        logs = array_namespace(total).log(total)
-        if shift is not None:
-            logs = logs + shift[:, 0]
-        share = block.weight / total
-        p *= share[:, None]
-        return block, p, logs, None if tail is None else [t * share for t in tail]
-
-    def shorten(
-        self, block: Block, point: Point, kept: int, prior_scales: Sequence[tuple[float, float]]
-    ) -> Cut | None:
-        return None
-
-    def within_ties(self, block: Block, point: Point, p: Array) -> np.ndarray | float:
+    def _within_ties(self, block: Block, point: Point, p: Array) -> np.ndarray | float:
         return within_ties(block, point, p)
 
-    def _precise(self, block: Block) -> Block:
-        """The same block in double precision, where operations on the host would round every step.
+    def information(self, block: Block, scale: float, begins: np.ndarray | None = None) -> Information:
+        """Squares of small drops are summed, so nothing cancels where one class has nearly all the probability."""
+        if block.ends is not None:
+            return block.sum_parts(lambda part: self.information(part, scale, begins))
+        block = self._precise(block)
+        rows, weight = block.rows, block.weight
+        v, height = rows.depth.T, rows.height
+        xp = array_namespace(v)
+        with np.errstate(under="ignore", over="ignore"):
+            p, total = self._at_scale(block, scale)
+            tail = None
+            if rows.tail is not None:
+                n_factors = 1 if block.factors is None else block.factors.shape[1]
+                tail = self._tail(block, Point.of_scale((n_factors, len(v)), scale), None, None, 3)
+                total = total + tail[0]
+            share = 1.0 / total
+            p *= share
+            tail = None if tail is None else [t * share for t in tail]
+            mass, depth, square = self._of_columns(p, v, tail, begins, 3)
+            below = sums_up_to(mass.T).T - mass  # probability below each start
+            first = sums_from(depth.T).T + height * below
+            psi_square = xp.ones_like(weight)[None] if block.factors is None else block.factors.T**2
+            left = psi_square * weight
+            # Means of squares add up over the rows before they are added up over the ranks; squares of means do not.
+            scales = (
+                sums_from((square @ left[0])[None])[0]
+                + below @ (left[0] * height**2)
+                - (first * first) @ left[0]
+            )
+            lowest = left[1:] @ (_sum_of_ranks(square) - first[0] ** 2)
+            errors = left @ below[-1]
+            biases = _products(left, below - below * below)
+        found = [to_numpy(x).astype(np.float64) for x in (scales, lowest, errors, biases)]
+        variances = np.zeros((2, len(found[2]), len(found[0])))
+        variances[SCALE, 0], variances[SCALE, 1:, 0], variances[BIAS] = found[0], found[1], found[3]
+        return Information(float(xp.sum(weight, dtype=xp.float64)), np.maximum(variances, 0.0), found[2])
 
-        The rounding of ``w v`` before the exponential moves the gradient by 1e-7 of the depths, and those of a large
-        vocabulary are large.
-        """
+    def truncate(
+        self, block: Block, point: Point, prior_scales: Sequence[tuple[float, float]], kept: int
+    ) -> Truncated:
+        """In double precision, with all ranks."""
+        rows, tail = block.rows, block.rows.tail
+        xp = array_namespace(rows.depth)
+        n_factors = 1 if block.factors is None else block.factors.shape[1]
+        wide = replace(block, rows=replace(rows, depth=xp.astype(rows.depth, xp.float64, copy=False)))
+        v, valid = wide.rows.depth.T, None if rows.valid is None else rows.valid.T
+        with np.errstate(under="ignore"):
+            f = _below_top(wide, point, xp.empty_like(v))
+            shift = xp.zeros_like(f[-1])
+            if average_ties(f.T, rows, point.jumps):  # a tied top has come down to the mean of its group
+                shift = xp.asarray(f[-1], copy=True)
+            weights, base = parameters(wide, point, lowest=True)
+            lowest = -sum(w[0] for w in weights), base[0] - shift
+
+            def below(moments: Sequence[Array]) -> Array:
+                """Mass times calibrated depth in the lowest piece, from mass and mass times depth."""
+                return lowest[0] * moments[1] - lowest[1] * moments[0]
+
+            depth = shift - f
+            if valid is not None:
+                depth = xp.where(valid, depth, xp.inf + 0 * depth)
+            mass, first = xp.zeros_like(depth[0]), xp.zeros_like(depth[0])
+            n_top = at_top = count_true(rows.depth == 0)
+            label = xp.take_along_axis(depth.T, xp.astype(block.label_rank, xp.int64)[:, None], axis=1)[:, 0]
+            if tail is not None:
+                f = xp.astype(f - shift, rows.depth.dtype, copy=False)
+                moments = self._tail(block, point, f, xp.astype(shift, f.dtype), 2)
+                mass, first = moments[0], below(moments)
+                n_top = n_top + xp.where(rows.height == 0, xp.astype(tail.ties, xp.int64), 0 * n_top)
+                in_tail = lowest[0] * block.label_depth - lowest[1]
+                label = xp.where(block.label_depth > rows.height, in_tail, label)
+            prior_depth = prior_top = xp.zeros_like(mass)
+            finite = depth if valid is None else xp.where(valid, depth, xp.zeros_like(depth))
+            for share, scale in prior_scales:
+                e = exp_(v[-kept:] * -scale)
+                if valid is not None:
+                    e *= xp.astype(valid[-kept:], e.dtype)
+                total, drop = _sum_of_ranks(e), _sum_of_ranks(finite[-kept:] * e)
+                if tail is not None:
+                    plain = Point.of_scale((n_factors, len(v)), scale)
+                    moments = self._tail(block, plain, None, None, 2)
+                    total, drop = total + moments[0], drop + below(moments)
+                prior_depth = prior_depth + share * drop / total
+                prior_top = prior_top + share * at_top / total
+        arrays = [depth.T, mass, first, label, prior_depth, prior_top]
+        if on_host(depth):
+            arrays = [to_numpy(x) for x in arrays]
+        arrays = [array_namespace(x).astype(x, array_namespace(x).float64) for x in arrays]
+        return Truncated(to_numpy(n_top), *arrays)
+
+    def _precise(self, block: Block) -> Block:
+        """The same block in double precision, where it is an array of numpy."""
         return block.in_double() if isinstance(block.rows.depth, np.ndarray) else block
 
-    def exponentials(self, block: Block, point: Point) -> Exponentials:
-        return self._exponentials(self._precise(block), point)
-
-    def _exponentials(self, block: Block, point: Point) -> Exponentials:
-        rows, v = block.rows, block.rows.depth
-        xp = array_namespace(v)
-        f = from_top(block, point, v)
+    def _exponentials(
+        self, block: Block, point: Point
+    ) -> tuple[Array, Array, Array | None, list[Array] | None]:
+        """``exp(f - shift)`` (r, n), in a scratch buffer; its total (n,) with the tail's; the shift (n,) where
+        it is not the top; the tail's ``sum exp(f - shift) v^t``, (n,) each, where there is one."""
+        rows, v = block.rows, block.rows.depth.T
+        f = _below_top(block, point, _buffer("p", v))
         shift = None
-        if average_ties(f, rows, point.jumps):  # a tied top has come down to the mean of its group
-            shift = xp.asarray(f[:, -1:], copy=True)
+        if average_ties(f.T, rows, point.jumps):  # a tied top has come down to the mean of its group
+            shift = array_namespace(f).asarray(f[-1], copy=True)
             f -= shift
-        p = exp_(f) if rows.tail is None else xp.exp(f)
+        tail = None
+        if rows.tail is not None:
+            tail = self._tail(block, point, f, shift, 3 if len(point.start) else 2)
+        f = exp_(f)
         if rows.valid is not None:
-            p *= xp.astype(rows.valid, p.dtype)
-        total = sums_along(p)
-        if rows.tail is None:
-            return p, total, shift, None
-        tail = tail_moments(block, point, f, shift, 3 if len(point.start) else 2)
-        return p, total + tail[0], shift, tail
+            f *= array_namespace(f).astype(rows.valid.T, f.dtype)
+        total = _sum_of_ranks(f)
+        return f, total if tail is None else total + tail[0], shift, tail
 
-    def scale_sums(self, block: Block, scale: float) -> np.ndarray:
-        return self._scale_sums(Run.of(block), scale)
+    def _tail(
+        self, block: Block, point: Point, f: Array | None, shift: Array | None, count: int
+    ) -> list[Array]:
+        """``sum p``, ``sum p v``, ``sum p v^2`` (the first ``count``) over the tail, unnormalised like ``exp(f)``, (n,) each.
 
-    def _scale_sums(self, run: Run, scale: float) -> np.ndarray:
-        block = self._precise(run.block)
-        # ``log sum_i exp(-scale v_i)``, minus its slope ``E_p[v]``, and ``E_p[v^2] - E_p[v]^2``. The order plays no part.
-        v = block.rows.depth
-        xp = array_namespace(v)
-        with np.errstate(under="ignore"):
-            weights = in_parts(xp.asarray([[-scale]], dtype=xp.float64, **device_of(v)), v.dtype)
-            total, first, second = self._scale_moments_of_rows(block, weights, run.threads)
-            mean = first / total
-            curvature = second / total - mean * mean
-        rows = xp.stack([xp.log(total), mean, curvature]) * block.weight
-        parts = [xp.sum(rows[:, part], axis=1, dtype=xp.float64) for part in run.slices()]
-        return to_numpy(reduce(add, parts))
+        Its logits are read as they are. With depths cut at the height, each class in use contributes as much as the lowest, and
+        that is taken off again. What it loses in precision is below the rounding of the whole normaliser: each of them weighs at
+        least as much there. Without ``f`` no ties are split.
+        """
+        rows, tail = block.rows, block.rows.tail
+        assert tail is not None
+        xp = array_namespace(rows.height)
+        in_use, of_row = parameters(block, point, lowest=True)
+        weights, base = [w[0] for w in in_use], of_row[0] + 0 * rows.height
+        if shift is not None:
+            base = base - shift
+        rest = [0 * base] * count
+        if tail.rest is not None:
+            mass = tail.rest.count * xp.exp(base + sum(w * tail.rest.depth for w in weights))
+            rest = [xp.astype(mass * tail.rest.depth**t, base.dtype, copy=False) for t in range(count)]
+        if tail.logits is None:
+            return rest
+        lowest = xp.exp(base + sum(w * rows.height for w in weights))
+        sums = self._tail_sums(block, weights, base, count)
+        valid = rows.valid
+        kept = rows.depth.shape[1] if valid is None else xp.sum(xp.astype(valid, base.dtype), axis=1)
+        extra = 0 * lowest
+        if (
+            f is not None
+        ):  # classes of the tail that equal the lowest logit in use share the value of its group
+            low = rows.height == rows.depth.T
+            group = xp.exp(xp.max(xp.where(low, f, xp.min(f) + 0 * f), axis=0))
+            extra = xp.astype(tail.ties, base.dtype) * (group - lowest)
+        powers = [rows.height**t for t in range(count)]
+        return [
+            xp.clip(s - kept * lowest * h, min=0.0) + extra * h + t
+            for s, h, t in zip(sums, powers, rest, strict=True)
+        ]
 
-    def _scale_moments_of_rows(
-        self, block: Block, weights: list[Array], threads: Threads
-    ) -> tuple[Array, Array, Array]:
-        """``sum p``, ``sum p v``, ``sum p v^2`` of each row, ``p = exp(sum(weights) v)``."""
-        v, valid = block.rows.depth, block.rows.valid
-        xp = array_namespace(v)
-        p = exp_(weighted(v, weights))
-        if valid is not None:
-            p *= xp.astype(valid, p.dtype)
-        total = sums_along(p)
-        p *= v
-        return total, sums_along(p), xp.vecdot(p, v)
-
-    def tail_sums(self, block: Block, weights: list[Array], base: Array, count: int) -> list[Array]:
+    def _tail_sums(self, block: Block, weights: list[Array], base: Array, count: int) -> list[Array]:
+        """``sum exp(f) v^t`` for ``t < count`` over all classes, with depths cut at the height; (n,) each."""
         rows, tail = block.rows, block.rows.tail
         assert tail is not None
         xp = array_namespace(base)
@@ -283,8 +427,9 @@ class ArrayEngine:
             v = rows.top - xp.astype(tail.logits, base.dtype, copy=False)
         v = clip_(v, rows.height[:, None], LARGEST)
         hidden = xp.isinf(tail.logits) if tail.masked else None
-        e = weighted(v, weights)
-        e += base
+        e = base[:, None] + 0 * v
+        for w in weights:
+            e += xp.reshape(w, (-1, 1)) * v
         e = exp_(e)
         if hidden is not None:
             e *= xp.astype(~hidden, e.dtype)
@@ -295,29 +440,194 @@ class ArrayEngine:
             sums.append(xp.sum(e, axis=1))
         return sums
 
-    def piece_moments(self, p: Array, v: Array, starts: np.ndarray, count: int = 3) -> list[Array]:
-        xp = array_namespace(p)
-        moments = [p]
-        while len(moments) < count:
-            moments.append(moments[-1] * v)
-        return [xp.astype(x, xp.float64, copy=False) for x in segment_sums(moments, starts)]
+    def _moments(self, p: Array, v: Array, starts: np.ndarray, count: int = 3) -> list[Array]:
+        """Sums of ``p``, ``p v``, ``p v^2``, the first ``count`` of them, from each start to the next, (D, n) each, in double
+        precision."""
+        moments = []
+        for power in range(count):
+            p = p * v if power else p
+            moments.append(_between(p, starts))
+        return moments
 
 
-def _sums_by_rank(
-    left: Array, height: Array, p: Array, v: Array, tail: list[Array] | None, whole_scales: bool
-) -> list[np.ndarray]:
-    """``by_rank`` and ``whole`` of `Sums`, from factors with the rows' shares. Changes ``p``."""
-    xp = array_namespace(p)
-    part = left[:, :1] if whole_scales else left
-    k = part.shape[1]
-    by_rank = xp.empty((2 * k + left.shape[1], p.shape[1]), dtype=p.dtype, **device_of(p))
-    by_rank[k:] = xp.concat([part * height[:, None], left], axis=1).T @ p
-    p *= v
-    by_rank[:k] = part.T @ p
-    total = sums_along(p)
-    if tail is not None:
-        total = total + tail[1]
-        by_rank[:k, 0] += part.T @ tail[1]
-        by_rank[k : 2 * k, 0] += part.T @ (tail[0] * height)
-        by_rank[2 * k :, 0] += left.T @ tail[0]
-    return to_numpy_together([by_rank, left[:, k:].T @ total])
+def measure(rows: Ranked, statistics: Sequence[Callable[[Ranked], Array]]) -> Array:
+    """Statistics (n, S) of rows."""
+    xp = array_namespace(rows.depth)
+    return xp.stack([xp.astype(s(rows), rows.depth.dtype) for s in statistics], axis=1)
+
+
+def _heights(rows: Ranked) -> Array:
+    """``u = U - v`` (r, n), 0 where a class is masked."""
+    u = rows.height - rows.depth.T
+    return u if rows.valid is None else array_namespace(u).clip(u, min=0.0)
+
+
+def _below_top(block: Block, point: Point, out: Array) -> Array:
+    """``f - f_top`` (r, n), to ``out``, as if no ranks were tied."""
+    v = block.rows.depth.T
+    weights, base = parameters(block, point)
+    for d, (begin, end) in enumerate(pairwise(point.pieces[0])):
+        # Measured from the top, the uppermost piece has no base.
+        _affine(v[begin:end], [w[d] for w in weights], base[d] if end < len(v) else None, out[begin:end])
+    return out
+
+
+def _gradient(psi: Array, height: Array, mass: Array, depth: Array) -> tuple[np.ndarray, np.ndarray]:
+    """``by_rank`` and ``whole`` of `Sums`, from factors (K, n), with or without the rows' shares, and moments (r, n)."""
+    xp = array_namespace(mass)
+    psi = xp.astype(psi, mass.dtype, copy=False)
+    first = psi[:1]
+    by_rank = [
+        _products(first, depth),
+        _products(first * xp.astype(height, mass.dtype), mass),
+        _products(psi, mass),
+    ]
+    sums = to_numpy_together([xp.concat(by_rank), psi[1:] @ _sum_of_ranks(depth)])
+    return sums[0].astype(np.float64, copy=False), sums[1].astype(np.float64, copy=False)
+
+
+def _hessian(
+    block: Block, point: Point, mass: Array, depth: Array, square: Array, alone: Array | None
+) -> np.ndarray:
+    """Covariance (a, a) of the working set's atoms as if no ranks were tied, from the moments of all ranks or columns.
+
+    ``alone``: without factors, what the moments have yet to be multiplied by.
+    """
+    xp = array_namespace(mass)
+    starts, _, column = point.columns
+    at = starts if point.begins is None else np.searchsorted(point.begins, starts)
+    height, weight = (xp.astype(x, xp.float64, copy=False) for x in (block.rows.height, block.weight))
+    below, depth = _sums_below(mass, at), _sums_from(depth, at)
+    if alone is not None:
+        alone = xp.astype(alone, xp.float64, copy=False)
+        below *= alone
+        depth *= alone
+        square = xp.astype(square, xp.float64, copy=False) @ alone
+    square = _sums_from(square, at)
+    mean = xp.concat([height * below + depth, below])[column]
+    is_scale = np.flatnonzero(point.kind == SCALE)
+    if alone is not None:  # squares enter by their sums over rows; factors differ from row to row
+        later = xp.concat([square - depth @ height, -xp.sum(depth, axis=1)])[column]
+        products = [xp.sum(mean, axis=1)[:, None], (mean @ height)[:, None], later[None]]
+    else:
+        assert block.factors is not None
+        later = xp.concat([square - height * depth, -depth])[column]
+        factor = xp.astype(block.factors.T[point.factor], xp.float64, copy=False)
+        mean = mean * factor
+        later = later * factor
+        products = [mean @ factor.T, mean @ (factor[is_scale] * height).T, factor[is_scale] @ later.T]
+    to_bias, to_scale, from_scale, squares = to_numpy_together([*products, mean @ (mean / weight).T])
+    # Row a holds the product with b where b starts no earlier than a; the rest follows by symmetry.
+    a = len(point.start)
+    product = np.broadcast_to(to_bias, (a, a)).copy()
+    product[:, is_scale] = to_scale
+    product[is_scale] += from_scale
+    in_order = point.start[:, None] <= point.start[None, :]
+    covariance: np.ndarray = np.where(in_order, product, product.T) - squares
+    return covariance
+
+
+def _is_double(x: Array) -> bool:
+    return str(x.dtype).endswith("float64")
+
+
+def _in_two(x: float) -> list[np.ndarray]:
+    """A number as the sum of two in single precision."""
+    leading = float(np.float32(x))
+    return [np.array([[leading]]), np.array([[x - leading]])]
+
+
+def _buffer(name: str, like: Array) -> Array:
+    """An array like another (r, n): numpy's are in scratch buffers of the thread, overwritten when one of the same name is asked
+    for."""
+    if isinstance(like, np.ndarray) and like.flags.c_contiguous:
+        return scratch_buffer(name, like.shape, like.dtype)
+    return array_namespace(like).empty_like(like)
+
+
+def _times(x: Array, y: Array | None, out: Array) -> Array:
+    """``out = x y``, or a copy of ``x``."""
+    if y is None:
+        out[...] = x
+    elif isinstance(out, np.ndarray):
+        np.multiply(x, y, out=out)
+    else:
+        out[...] = x * y
+    return out
+
+
+def _affine(v: Array, weights: Sequence[Any], base: Array | None, out: Array) -> Array:
+    """``out = sum(weights) v + base``."""
+    leading, *rest = weights if isinstance(v, np.ndarray) else [_beside(w, v) for w in weights]
+    _times(v, leading, out)
+    for w in rest:
+        out += w * v
+    if base is not None:
+        out += base
+    return out
+
+
+def _beside(w: Any, v: Array) -> Array:
+    return array_namespace(v).asarray(w, dtype=v.dtype, **device_of(v)) if isinstance(w, np.ndarray) else w
+
+
+def _sum_of_ranks(x: Array) -> Array:
+    """The sum over the ranks of each row, (n,)."""
+    if isinstance(x, np.ndarray):
+        return np.ones(len(x), dtype=x.dtype) @ x
+    return array_namespace(x).sum(x, axis=0)
+
+
+def _products(a: Array, b: Array) -> Array:
+    """``a @ b.T`` of a few long rows each: numpy's in parts so small that BLAS multiplies them as they lie and copies nothing."""
+    if not isinstance(a, np.ndarray):
+        return a @ b.T
+    n, most = a.shape[1], _AS_IT_LIES // max(len(a) * len(b), 1)
+    step = most if _LEAST_PART <= most < n else n
+    total: np.ndarray = a[:, :step] @ b[:, :step].T
+    for i in range(step, n, step):
+        total += a[:, i : i + step] @ b[:, i : i + step].T
+    return total
+
+
+# Multiplications of a product that OpenBLAS makes without copies, and the length of a part that is worth a call.
+_AS_IT_LIES, _LEAST_PART = 10**6, 1000
+# Up to so many ranks, one product with zeros and ones is faster than a sum for each start.
+_FEW_RANKS = 32
+
+
+def _sums_from(x: Array, starts: np.ndarray) -> Array:
+    """Sums of ``x`` (r, ...) over the ranks from each start on, (D, ...), in double precision."""
+    if len(x) <= _FEW_RANKS:
+        return _chosen(starts[:, None] <= np.arange(len(x)), x)
+    return _chosen(np.triu(np.ones((len(starts), len(starts)))), _between(x, starts))
+
+
+def _sums_below(x: Array, starts: np.ndarray) -> Array:
+    """The same over the ranks below each start."""
+    if len(x) <= _FEW_RANKS:
+        return _chosen(starts[:, None] > np.arange(len(x)), x)
+    return _chosen(np.tril(np.ones((len(starts), len(starts))), -1), _between(x, starts))
+
+
+def _chosen(ones: np.ndarray, x: Array) -> Array:
+    """The product of zeros and ones with ``x``."""
+    xp = array_namespace(x)
+    return xp.asarray(ones.astype(np.float64), **device_of(x)) @ xp.astype(x, xp.float64, copy=False)
+
+
+def _between(x: Array, starts: np.ndarray) -> Array:
+    """Sums of ``x`` (r, ...) over the ranks from each start to the next, (D, ...), in double precision."""
+    ends = np.append(starts[1:], len(x))
+    if isinstance(x, np.ndarray):
+        sums = [np.add.reduce(x[i:j], axis=0, dtype=np.float64) for i, j in zip(starts, ends, strict=True)]
+        return np.stack(sums)
+    # A product with zeros and ones: the fastest reduction over ragged pieces that torch has on every device.
+    member = np.arange(len(x)) >= starts[:, None]
+    member &= np.arange(len(x)) < ends[:, None]
+    xp = array_namespace(x)
+    ones = xp.asarray(member.astype(np.float64), **device_of(x))
+    return xp.astype(xp.astype(ones, x.dtype, copy=False) @ x, xp.float64, copy=False)
+
+
+ARRAY = ArrayEngine()

@@ -1,14 +1,12 @@
-"""Loops for large single-precision arrays in memory, compiled by numba where it is installed (the extra ``fast``).
+"""Predictions of large single-precision arrays in memory, by loops that numba compiles (the extra ``fast``).
 
-    z_(1) <= ... <= z_(r)                 the largest of each row, in order                  (`in_order`)
-    sum_i p_i,  sum_i p_i v_i,  sum_i p_i v_i^2   over a tail that is not sorted             (`tail_sums`)
     v at some ranks, and its ties         of rows that are not sorted                        (`find_jumps`)
     softmax(-w_d v_i - D_d),              d the number of jumps at or below the rank of i     (`calibrate`)
 
-`compiled_sums` has what a fit sums over rows at a point. The same numbers are made by ordinary array operations in `kernel` and
-`rank_map`, which write and read an array for each step of the arithmetic; a loop keeps a row in the cache. Order survives for the
-same reasons as there: every step rounds monotonely, and ``exp`` is taken on a grid so coarse that its error cannot swap
-neighbours (see `arrays.ordered_exp`).
+`numba.engine` has what a fit sums over rows. The same numbers are made by ordinary array operations in `rank_map`, which write
+and read an array for each step of the arithmetic; a loop keeps a row in the cache. Order survives for the same reasons as there:
+every step rounds monotonely, and ``exp`` is taken on a grid so coarse that its error cannot swap neighbours (see
+`arrays.ordered_exp`).
 """
 
 from __future__ import annotations
@@ -16,16 +14,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ..arrays import Array
 from ..errors import warn
 from .scratch import scratch_buffer
-
-if TYPE_CHECKING:
-    from .run import Threads
 
 # Statistics of a row that need no sorting, in the order in which `find_jumps` has them.
 STATISTICS = ("margin", "mean_gap", "spread")
@@ -60,102 +55,15 @@ def suits(x: Array) -> bool:
     return isinstance(x, np.ndarray) and x.dtype == np.float32 and x.flags.c_contiguous and available()
 
 
-def in_order(z: np.ndarray, r: int, into: np.ndarray | None = None) -> np.ndarray:
-    """The r largest of each row, rising: `ranks.ranked.in_order` by a sorting network."""
-    from .sorting import sort_rows
+def in_order(z: np.ndarray, out: np.ndarray) -> np.ndarray:
+    """Rows in rising order, to ``out``, by a sorting network."""
+    from .numba.sort import sort_rows
 
-    m = z.shape[1]
-    out = into if r == m and into is not None else np.empty_like(z) if r == m else _sorted_buffer(z)
     sort_rows(z, out, _NONE)
-    return out if r == m else out[:, m - r :].copy()  # the buffer is used again
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """What is known of rows once they are sorted."""
-
-    top: np.ndarray  # (n,)
-    height: np.ndarray  # (n,)
-    label_depth: np.ndarray  # (n,)
-    label_rank: np.ndarray  # (n,), the first of those that hold it
-    label_held: np.ndarray  # (n,), how many do
-    tied: np.ndarray  # (r,) bool: whether a rank equals the one below it in some row
-    measured: dict[str, np.ndarray] | None  # `STATISTICS`, (n,) each, where they were wanted
-
-
-def prepare(
-    z: np.ndarray, labels: np.ndarray, into: np.ndarray, threads: Threads, measured: bool
-) -> Prepared:
-    """Depths below the top of each row, in order, ``into`` an array, and what is known then."""
-    from .prepare_loops import prepare_rows
-
-    n, m = z.shape
-    top, height, label_depth = np.empty((3, n), dtype=z.dtype)
-    rank, held = np.empty((2, n), dtype=np.intp)
-    tied, found = np.zeros(m, np.uint8), np.empty((n if measured else 0, len(STATISTICS)), dtype=z.dtype)
-    args = z, labels, into, top, height, label_depth, rank, held, tied, found, first_turn()
-    threads.share(lambda: prepare_rows(*args), worth(z))
-    known = dict(zip(STATISTICS, found.T, strict=True)) if measured else None
-    return Prepared(top, height, label_depth, rank, held, tied > 0, known)
+    return out
 
 
 _NONE = np.empty(0, dtype=np.float32)
-
-
-def _sorted_buffer(z: np.ndarray) -> np.ndarray:
-    return scratch_buffer("in_order", (len(z), z.shape[1]), z.dtype)
-
-
-def find_labels(depth: np.ndarray, label_depth: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """In rows sorted downwards: values above the label's and equal to it, (n,) each; which neighbours tie in some row."""
-    first, held = np.empty(len(depth), dtype=np.intp), np.empty(len(depth), dtype=np.intp)
-    tied = np.zeros(depth.shape[1] - 1, dtype=np.uint8)
-    loops().find_labels(depth, label_depth, first, held, tied)
-    return first, held, tied > 0
-
-
-def measured(depth: np.ndarray) -> dict[str, np.ndarray]:
-    """`STATISTICS` of sorted rows, (n,) each."""
-    from .total_loops import measure_rows
-
-    out = np.empty((len(depth), len(STATISTICS)), dtype=depth.dtype)
-    measure_rows(depth, out)
-    return dict(zip(STATISTICS, out.T, strict=True))
-
-
-def largest_tie(v: np.ndarray) -> int:
-    """Ranks of the largest group of equal values in sorted rows."""
-    return int(loops().largest_tie(v))
-
-
-def scale_moments_of_rows(v: np.ndarray, weights: list[np.ndarray], threads: Threads) -> np.ndarray:
-    """``sum p``, ``sum p v``, ``sum p v^2`` of each row (3, n), ``p = exp(sum(weights) v)``; weights (1, 1) each."""
-    out = np.empty((3, len(v)), dtype=v.dtype)
-    (leading, lesser), loop, turn = (w[0, 0] for w in weights), loops().scale_moments_of_rows, first_turn()
-    threads.share(lambda: loop(v, leading, lesser, out, turn), worth(v))
-    return out
-
-
-def first_turn() -> np.ndarray:
-    """Where threads count the pieces of work that they take (`loops.next_of`)."""
-    return np.zeros(1, dtype=np.int64)
-
-
-def worth(v: Array) -> int:
-    """How many threads it is worth to wake for something quick with each number of an array."""
-    n, m = v.shape
-    threads: int = max(1, n * m // 2**17)
-    return threads
-
-
-def tail_sums(
-    z: np.ndarray, top: np.ndarray, height: np.ndarray, weights: list[np.ndarray], base: np.ndarray
-) -> np.ndarray:
-    """Sums of ``p``, ``p v``, ``p v^2`` over all classes (3, n), ``v = max(top - z, height)``; others (n,), weights (1 or n,)."""
-    leading, *lesser = weights
-    out = np.empty((3, len(z)), dtype=z.dtype)
-    loops().tail_sums(z, top, height, leading, lesser[0] if lesser else 0 * leading, base, out)
-    return out
 
 
 @dataclass(frozen=True)
@@ -190,7 +98,7 @@ def find_jumps(
     over, many = np.empty(depth.shape, dtype=np.uint32), np.empty(depth.shape, dtype=np.uint32)
     found = np.zeros((n if statistics else 0, len(STATISTICS)), dtype=z.dtype)
     if m <= _SORTED:
-        rows = in_order(z, m, _sorted_buffer(z))
+        rows = in_order(z, scratch_buffer("in_order", z.shape, z.dtype))
         search_loops().read_jumps(rows, wanted, r < m, top, height, depth, over, many, done, found)
     else:
         n_buckets = min(-(-m // 8) * 8, 2**15)
@@ -260,7 +168,7 @@ def calibrate(
 
 def loops() -> Any:
     """The module with the loops themselves; compiling what it has not met before takes a second."""
-    from . import loops as module
+    from .numba import loops as module
 
     return module
 

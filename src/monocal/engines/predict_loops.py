@@ -20,7 +20,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..arrays import EXP_GRID
-from .loops import F32, MOST, exp, loop, strict_loop, total_of
+from .numba.loops import F32, MOST, exp, loop, strict_loop, total_of
 from .search_loops import INF, NONE, depths_of
 
 UP, DOWN = F32(EXP_GRID["float32"]), F32(1.0 / EXP_GRID["float32"])

@@ -19,7 +19,7 @@ from __future__ import annotations
 import numba
 import numpy as np
 
-from .loops import F32, HOW, MOST, PART, float_of_bits, strict_loop
+from .numba.loops import F32, HOW, MOST, PART, float_of_bits, strict_loop
 
 # Rows that differ by less are one bucket: there is nothing to divide by.
 LEAST = F32(1e-30)

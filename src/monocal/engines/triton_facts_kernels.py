@@ -8,8 +8,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from .triton_functions import exponential, ramp
-from .triton_sort_kernels import sorted_row
+from .triton.sort_kernels import exponential, ramp, sorted_row
 
 
 @triton.jit

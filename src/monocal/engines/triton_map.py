@@ -30,7 +30,7 @@ import numpy as np
 
 from ..arrays import EXP_GRID, takes_triton
 from ..core.ranked import LARGEST
-from .triton_launch import device_of_kernel, power, sorted_each, sorting_warps
+from .triton.launch import device_of_kernel, power, sorted_each, sorting_warps
 
 PROBABILITIES, LOGITS, LOGS = 0, 1, 2
 STATISTICS = ("margin", "mean_gap", "spread", "entropy", "log_odds")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from .triton_functions import exponential, ramp
+from .triton.sort_kernels import exponential, ramp
 
 
 @triton.jit

@@ -3,7 +3,7 @@
     X (n, m)  ->  chunks of whole rows  ->  blocks, checked and sorted by the workers, which keep them
     a pass    ->  function(block) added up where the chunk lies  ->  added in a tree  ->  one small result
 
-Chunks are cut where `MemoryRows` ends a block, so the answer is that of one process. Only parameters and sums travel. A
+Chunks are cut where rows in memory end a block, so the answer is that of one process. Only parameters and sums travel. A
 chunk is a task like any other: when the worker that held it dies, Dask makes it again from the array it came from.
 
 With a `distributed` client the sorted blocks stay with the workers during a fit; without one nothing is kept, every pass
@@ -12,7 +12,6 @@ reads the chunks anew, and memory is bounded by the chunks at work.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -20,12 +19,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ..arrays import Array, to_numpy
-from ..engines.block import Block
-from ..engines.runs import of_block
+from ..arrays import to_numpy
+from ..core.rows import MemoryBlocks, Rows
 from ..errors import InputError, require
 from ..parallel import block_rows
-from .block import prepare_block
 from .chunks import (
     Box,
     Delayed,
@@ -41,10 +38,8 @@ from .chunks import (
 )
 from .files import check_out
 from .interface import RowMap
-from .memory import MemoryRows
 from .reader import Checked, Reader
-from .sampling import choose_rows, in_sample, join_samples, one_in, sample_step
-from .stream import regroup
+from .sources import prepared_block, regroup, rows_out_of_core
 from .validation import check_some_weight
 
 T = TypeVar("T")
@@ -130,7 +125,7 @@ def _mapped(frame: Any, names: Any, row_map: RowMap) -> Any:
 
 @dataclass(frozen=True)
 class DaskSource:
-    """Checked rows in the chunks of a Dask array that have rows with weight; implements `interface.Source`."""
+    """Checked rows in the chunks of a Dask array that have rows with weight; implements `sources.Source`."""
 
     reader: Reader
     chunks: list[tuple[Any, ...]]  # those of `chunks_of`
@@ -142,87 +137,46 @@ class DaskSource:
     def first_rows(self) -> np.ndarray:
         return self.first
 
-    def hold(self, make: Callable[[Checked], Any]) -> DaskRows:
-        m = self.shape[1]
-        return DaskRows(self._blocks(make), self.sizes, m, m, self.single_precision)
-
-    def prepare(self, **how: Any) -> DaskRows:
-        m = self.shape[1]
-        single = self.single_precision and how.get("dtype") is None
-        blocks = self._blocks(partial(prepare_block, **how))
-        return DaskRows(blocks, self.sizes, m, min(how.get("top_k") or m, m), single)
-
-    def _blocks(self, make: Callable[[Checked], Any]) -> list[Delayed]:
+    def hold(self, make: Callable[[Checked], Any]) -> DaskBlocks:
         """A list of blocks for each chunk, kept where there are workers to keep them."""
         reader, shared = once(self.reader), once(make)
-        blocks = [task(_make_blocks, reader, shared, *chunk) for chunk in self.chunks]
+        chunks = [task(_make_blocks, reader, shared, *chunk) for chunk in self.chunks]
         if has_client():
             import dask
 
-            blocks = list(dask.persist(*blocks))
-        return blocks
+            chunks = list(dask.persist(*chunks))
+        return DaskBlocks(chunks, self.sizes)
+
+    def prepare(self, **how: Any) -> Rows:
+        return rows_out_of_core(self, self.hold(partial(prepared_block, **how)), **how)
 
 
-class DaskRows:
-    """Prepared blocks, one list of them a chunk, on the workers."""
+@dataclass(frozen=True)
+class DaskBlocks:
+    """Blocks, one list of them a chunk, on the workers; implements `core.rows.Blocks`."""
 
-    slow_calls = False
-
-    def __init__(
-        self, chunks: list[Delayed], sizes: list[int], n_classes: int, n_ranks: int, single_precision: bool
-    ):
-        self.chunks, self.sizes = chunks, sizes
-        self.n_rows = sum(sizes)
-        self.n_classes, self.n_ranks, self.has_tail = n_classes, n_ranks, n_ranks < n_classes
-        self.single_precision = single_precision
-        self._sample: MemoryRows | None = None
+    chunks: list[Delayed]
+    sizes: list[int]  # rows of each chunk
 
     def sum(self, function: Callable[..., T], *args: Any) -> T:
         args_once = once(args)
         total: T = reduce_tasks([task(_sum_blocks, chunk, function, args_once) for chunk in self.chunks])
         return total
 
-    def sample(self) -> MemoryRows | None:
-        step = sample_step(self.n_rows, self.n_classes)
-        if not step:
-            return None
-        if self._sample is None:
-            first = np.cumsum([0, *self.sizes[:-1]]).tolist()
-            how = (self.n_classes, step)
-            chosen = [task(_sampled, chunk, n, *how) for chunk, n in zip(self.chunks, first, strict=True)]
-            blocks = [block for blocks in compute(chosen) for block in blocks]
-            self._sample = MemoryRows.of_sample(join_samples(blocks, step))
-        return self._sample
+    def map(self, function: Callable[[Any, int], T]) -> list[T]:
+        first, shared = np.cumsum([0, *self.sizes]).tolist(), once(function)
+        tasks = [task(_map_blocks, chunk, n, shared) for chunk, n in zip(self.chunks, first, strict=False)]
+        return [result for results in compute(tasks) for result in results]
 
-    coarse = sample
+    def changed(self, function: Callable[[Any], Any]) -> DaskBlocks:
+        shared = once(function)
+        return DaskBlocks([task(_change_blocks, chunk, shared) for chunk in self.chunks], self.sizes)
 
-    def part(self, chosen: np.ndarray) -> DaskRows:
+    def part(self, chosen: np.ndarray) -> DaskBlocks:
         masks = np.split(chosen, np.cumsum(self.sizes)[:-1])
         some = [(chunk, mask) for chunk, mask in zip(self.chunks, masks, strict=True) if mask.any()]
-        chunks = [task(choose_rows, chunk, mask) for chunk, mask in some]
-        return self._like(chunks, [int(mask.sum()) for _, mask in some])
-
-    def total_weight(self) -> float:
-        return math.fsum(
-            weight for chunk in compute([task(_weights, c) for c in self.chunks]) for weight in chunk
-        )
-
-    def measured(self, step: int) -> tuple[np.ndarray, np.ndarray]:
-        first = np.cumsum([0, *self.sizes[:-1]]).tolist()
-        tasks = [task(_measured, chunk, step, n) for chunk, n in zip(self.chunks, first, strict=True)]
-        return one_in(1, compute(tasks))
-
-    def with_factors(self, factors: Callable[[Array], Array]) -> DaskRows:
-        """The same rows with the factors computed from their statistics, where they lie."""
-        shared = once(factors)
-        chunks = [task(_with_factors, chunk, shared) for chunk in self.chunks]
-        rows = self._like(chunks, self.sizes)
-        if self._sample is not None:
-            rows._sample = self._sample.with_factors(factors)
-        return rows
-
-    def _like(self, chunks: list[Delayed], sizes: list[int]) -> DaskRows:
-        return DaskRows(chunks, sizes, self.n_classes, self.n_ranks, self.single_precision)
+        chunks = [task(_part_of_blocks, chunk, mask) for chunk, mask in some]
+        return DaskBlocks(chunks, [int(mask.sum()) for _, mask in some])
 
 
 def _cut_at_blocks(X: Any, counts: np.ndarray | None) -> Any:
@@ -276,26 +230,20 @@ def _make_blocks(
     return [make.value(part) for part in regroup([checked.on_host()])]
 
 
-def _sum_blocks(blocks: list[Block], function: Callable[..., Any], args: Box) -> Any:
-    return add_all(*(of_block(function, block, *args.value) for block in blocks))
+def _sum_blocks(blocks: list[Any], function: Callable[..., Any], args: Box) -> Any:
+    return add_all(*(function(block, *args.value) for block in blocks))
 
 
-def _measured(blocks: list[Block], step: int, first: int) -> tuple[np.ndarray, np.ndarray]:
-    return one_in(step, ((to_numpy(b.measured), to_numpy(b.weight)) for b in blocks), first)
+def _map_blocks(blocks: list[Any], first: int, function: Box) -> list[Any]:
+    return MemoryBlocks(blocks, serial=True).map(lambda block, begin: function.value(block, first + begin))
 
 
-def _sampled(blocks: list[Block], first: int, n_classes: int, step: int) -> list[Block]:
-    """Which rows are in a sample is told here, where they lie: a mask of all rows would travel with the tasks."""
-    n_rows = sum(block.n_rows for block in blocks)
-    return choose_rows(blocks, in_sample(n_rows, n_classes, step, first))
+def _change_blocks(blocks: list[Any], function: Box) -> list[Any]:
+    return [function.value(block) for block in blocks]
 
 
-def _weights(blocks: list[Block]) -> list[float]:
-    return [float(to_numpy(b.weight).sum(dtype=np.float64)) for b in blocks]
-
-
-def _with_factors(blocks: list[Block], factors: Box) -> list[Block]:
-    return [block.with_factors(factors.value) for block in blocks]
+def _part_of_blocks(blocks: list[Any], chosen: np.ndarray) -> list[Any]:
+    return MemoryBlocks(blocks, serial=True).part(chosen).blocks
 
 
 def _apply_to_frame(frame: Any, row_map: RowMap, like: Any) -> Any:

@@ -25,7 +25,7 @@ from .interface import RowMap
 from .layout import ROWS, GatheredRows, Layout
 from .names import by_column
 from .reader import Checked, Reader
-from .stream import CountedReads, StreamSource
+from .sources import CountedReads, StreamSource
 from .validation import check_some_weight
 
 # A file of at most this many bytes is simply read.

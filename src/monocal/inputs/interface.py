@@ -1,8 +1,4 @@
-"""Where rows live, as the solver sees it: rows add up what a function returns for each prepared block.
-
-`memory` keeps prepared blocks and works on them with threads. `stream` prepares them anew in every pass. The workers of
-`dask` hold theirs.
-"""
+"""Rows that are no array in memory, and what is applied to them."""
 
 from __future__ import annotations
 
@@ -10,79 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-import numpy as np
-
-from ..arrays import Array
-from .reader import Checked, Reader
+from .reader import Reader
+from .sources import Source
 
 T = TypeVar("T")
-
-
-class Rows(Protocol):
-    """Prepared rows somewhere."""
-
-    n_rows: int
-    n_classes: int
-    n_ranks: int
-    has_tail: bool  # whether there are classes below the ranks in use
-    single_precision: bool
-    slow_calls: bool  # whether a call takes longer than what it computes, as on a GPU
-
-    def sum(self, function: Callable[..., T], *args: Any) -> T:
-        """``function(block, *args)`` added up over all blocks, in a fixed order."""
-
-    def sample(self) -> Rows | None:
-        """A representative quarter or less, the same wherever the rows live; None where that would be too few."""
-
-    def coarse(self) -> Rows | None:
-        """As many rows as a rough step needs here; None where fewer rows would save nothing."""
-
-    def part(self, chosen: np.ndarray) -> Rows:
-        """The rows where ``chosen`` (n_rows,) is true."""
-
-    def total_weight(self) -> float:
-        """The sum of all weights."""
-
-    def measured(self, step: int) -> tuple[np.ndarray, np.ndarray]:
-        """Statistics (n, S) and weights (n,) of one row in ``step``, the first among them."""
-
-    def with_factors(self, factors: Callable[[Array], Array]) -> Rows:
-        """The same rows with the factors computed from their statistics."""
-
-
-class Held(Protocol):
-    """Blocks of rows somewhere, made by whoever asked for them."""
-
-    def sum(self, function: Callable[..., T], *args: Any) -> T:
-        """``function(block, *args)`` added up over all blocks, in a fixed order."""
-
-
-class Source(Protocol):
-    """Checked rows with labels and weights, wherever they live."""
-
-    @property
-    def single_precision(self) -> bool:
-        """Whether the rows are in single precision, or less."""
-
-    @property
-    def reader(self) -> Reader:
-        """The reader, with what it has learnt from the rows."""
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Rows that count, and classes."""
-
-    def first_rows(self) -> Array:
-        """Logits of a few of the rows, to judge their unit by."""
-
-    def prepare(self, **how: Any) -> Rows:
-        """Rows for the solver; the keywords are those of `prepare_block`."""
-
-    def hold(self, make: Callable[[Checked], Any]) -> Held:
-        """Blocks of rows in the caller's own order of classes: ``make(checked)``, which has ``n_rows``.
-
-        They are made once where they can be kept, and in every pass where rows are read anew.
-        """
 
 
 @dataclass(frozen=True)

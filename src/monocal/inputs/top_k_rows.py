@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 
 from ..arrays import keep_argmax, ordered_exp
+from ..core.block import Block
 from ..core.ranked import LARGEST, Ranked, Rest, Tail, rank_rows
-from ..engines.block import Block
-from ..engines.choice import ARRAY
+from ..core.rows import Rows
+from ..engines import ARRAY
 from ..errors import InputError
 from ..parallel import row_slices
 from .interface import RowMap
-from .memory import HeldBlocks, MemoryRows
 from .reader import Reader
 from .top_k import TopK, TopKProbabilities
 from .validation import check_some_weight, check_top_k, check_weights, ignored_rows
@@ -122,7 +122,7 @@ def _check_logits_wanted(input: str) -> None:
 
 @dataclass(frozen=True)
 class TopKSource:
-    """Named classes with the rest of each row; implements `interface.Source`."""
+    """Named classes with the rest of each row; implements `sources.Source`."""
 
     reader: Reader
     top: TopK
@@ -151,15 +151,15 @@ class TopKSource:
         if self.reader.context is not None:
             raise InputError(f"context: {_NO_CONTEXT}")
 
-    def hold(self, make: Any) -> HeldBlocks:
+    def hold(self, make: Any) -> Any:
         raise InputError(TopKLogits.refusal)
 
-    def prepare(self, **how: Any) -> MemoryRows:
+    def prepare(self, **how: Any) -> Rows:
         check_top_k(how.get("top_k"), self.shape[1])
         counted = np.average(self.top.rest_count, weights=self.weight)
         n_classes = self.top.n_classes or round(self.shape[1] + float(counted))
         # In double precision throughout: the rows are short.
-        return MemoryRows(
+        return Rows.of_blocks(
             [
                 self._block(rows, how.get("top_k"), how.get("statistics", ()), n_classes)
                 for rows in row_slices(self.top.values)
@@ -172,7 +172,7 @@ class TopKSource:
         outside = column == z.shape[1]
         weight = None if self.weight is None else self.weight[rows]
         stand_in = np.where(outside, z.argmax(axis=1), column)
-        block = ARRAY.prepare(z, stand_in, weight, top_k=top_k, dtype=np.float64)
+        (block,) = ARRAY.prepare(z, stand_in, weight, top_k=top_k, dtype=np.float64)
         ranked = block.rows
         rest = Rest(_rest_depth(ranked, z, value), count)
         tail = ranked.tail or Tail(None, np.zeros(len(z), dtype=np.int64), False)

@@ -1,0 +1,381 @@
+"""The calibration problem as a cone problem: negative log-likelihood over order-preserving atoms.
+
+    F(c) = 1/N sum_n weight_n [ log sum_i exp f_(i)(c) - sum_i target_i f_(i)(c) ]  +  penalty . c,    c >= 0,  N = sum weight,
+
+    target = (1 - s) label + s q,       s = prior_rows / (N + prior_rows),
+
+with prior targets ``q``, the probabilities of the classifier itself,
+
+    q = (1 - 1/16) softmax(z / unit)  +  1/16 softmax(z / (10 unit)).
+
+The second part is ten times softer, because an over-confident network is wrong more often than its probabilities say. The unit
+is 1, or smaller where logits differ by much less than one. ``f`` is linear in ``c``, so the targets enter through one vector
+computed once, ``sum_n weight_n atom(target)``; the rest is the log-partition that an engine sums. The penalty is shrinkage
+towards temperature scaling,
+
+    penalty_a = shrinkage / N * unit_a,       unit: the root of the atom's Fisher information (`Information`),
+
+zero for the plain scale, plus a floor of at most half the tolerance on every atom. With neither, the floor alone keeps the
+optimum finite where no label ever falls on the lowest ranks (the likelihood then improves without end as their bias
+falls), and the answer is still optimal for the unpenalised objective to within the tolerance.
+"""
+
+from __future__ import annotations
+
+from copy import copy
+from dataclasses import replace
+from functools import cached_property
+
+import numpy as np
+
+from .atoms import Mirrors, Neighbourhood, atom_sums, from_start
+from .block import Block
+from .certificate import Certificate
+from .engine import DEPTH, HEIGHT, MASS, Sums, Totals
+from .point import BIAS, SCALE, Point
+from .problem import Expansion
+from .rows import Rows
+
+# The smallest weight: strictly positive, so that the map stays injective and 1/weight finite.
+MIN_SCALE = 1e-6
+# The plain scale, (scale, factor 0, start 0), is in every dictionary and comes first.
+_PLAIN = 0
+# The solver starts this far from temperature scaling. At that optimum, rounding alone would decide about the first step.
+_BESIDE = 1.01
+_NOTHING = np.zeros(0, dtype=np.intp)
+# Prior targets: the share of the milder part, its scale in parts of the other's, and a scale at which all classes have one
+# probability.
+MILD_SHARE, MILD, _ALIKE = 1 / 16, 0.1, 1e-12
+# A Hessian of so few atoms on so few rows costs less than the rounds that a coarse copy takes.
+_FEW_ATOMS, _FEW_ROWS = 64, 8192
+
+
+class RankCone:
+    """The cone problem for given rows: implements `monocal.solver.ConeProblem`.
+
+    Parameters
+    ----------
+    rows : Rows
+    allowed : ndarray of bool, shape (2, K, r)
+        Which (kind, factor, start) are in the dictionary.
+    emphasis : ndarray of shape (2, K, 1), optional
+        Relative strength of the penalty on each family of atoms; 1 by default.
+    unit : ndarray of shape (2, K, r), optional
+        What the penalty is proportional to; by default the standard deviation of the atom's values over rows and classes.
+    mirrors : ndarray of int, shape (K,), optional
+        For each factor, an earlier one with which it adds up to 1; its own index where there is none. The sums of one give those
+        of the other.
+    prior_rows : float
+        Every label gives a share ``prior_rows / (N + prior_rows)`` to the prior targets.
+    shrinkage : float
+        Strength of the penalty.
+    tol : float
+        The tolerance the solver will be given; sets the floor of the penalty.
+    scale : float, optional
+        Where to begin: temperature scaling with this scale.
+    begins : ndarray of int, shape (G,), optional
+        The ranks where atoms may begin, 0 and the top rank among them; by default all ranks. Arrays with an entry for each of
+        the r ranks then have one for each of these (`core.engine`).
+    """
+
+    cheap_hessian = True
+
+    def __init__(
+        self,
+        rows: Rows,
+        allowed: np.ndarray,
+        *,
+        emphasis: np.ndarray | float = 1.0,
+        unit: np.ndarray | None = None,
+        mirrors: np.ndarray | None = None,
+        prior_rows: float = 0.0,
+        shrinkage: float = 0.0,
+        tol: float = 1e-6,
+        scale: float | None = None,
+        begins: np.ndarray | None = None,
+    ):
+        self.rows = rows
+        self.begins = begins
+        self.mirrors = Mirrors.of(np.arange(allowed.shape[1]) if mirrors is None else mirrors)
+        self.emphasis = emphasis
+        self.unit = unit
+        self.scale = scale
+        self.n_rows = rows.n_rows
+        self.slow_calls = rows.slow_calls
+        self.rounding = 1e-8 if rows.single_precision else 1e-14
+        self.allowed = allowed
+        self.atoms = np.flatnonzero(allowed.ravel())
+        if allowed[SCALE, 1:, 1:].any():
+            raise ValueError("Scales of factors but the first begin at the lowest rank.")
+        self._only_scale = np.array_equal(self.atoms, [0]) and not rows.has_tail
+        only_scale = self._only_scale and allowed.shape[1] == 1 and begins is None
+        self.totals: Totals = rows.sum(Block.scale_totals) if only_scale else rows.sum(Block.totals, begins)
+        self._aim_at(np.cumsum(self.totals.label, axis=2))  # the label's shares at each rank
+        self.spread = self._spread()
+        self.prior_rows, self.prior_share = prior_rows, 0.0
+        self.prior_targets: np.ndarray | None = None
+        self._of_fewer: list[np.ndarray] = []
+        # Parts of the prior targets: the share and the scale of each.
+        self.prior_scales: tuple[tuple[float, float], ...] = ()
+        if prior_rows > 0:
+            self._lean_on(self._prior_targets(), prior_rows / (self.totals.weight + prior_rows))
+        # Root mean square of each atom at the top class: what a step in it does to the largest logit.
+        top = self.totals.square[:, :, -1:] / self.totals.weight
+        self.reach = self._take(np.sqrt(np.broadcast_to(top, allowed.shape)))
+        self.lower = np.zeros(len(self.atoms))
+        self.lower[_PLAIN] = MIN_SCALE
+        self.penalty, self.floor = self._penalty(shrinkage, tol)
+
+    def plain(self) -> RankCone:
+        """Temperature scaling by the sums of this problem. The rows may have no tail."""
+        other = copy(self)
+        other.atoms, other._only_scale, other.scale = self.atoms[:1], True, None
+        other.spread, other.reach, other.lower = self.spread[:1], self.reach[:1], self.lower[:1]
+        other._forget("drop", "_losses", "_places", "_neighbourhood")
+        other.penalty, other.floor = other._penalty(0.0, 1e-6)
+        return other
+
+    def in_units(self, unit: np.ndarray, scale: float) -> RankCone:
+        """The same problem with a penalty in other units, which is to begin at another scale."""
+        other = copy(self)
+        other.unit, other.scale = unit, scale
+        other._forget("_neighbourhood")
+        return other
+
+    def with_strength(self, shrinkage: float, tol: float) -> RankCone:
+        """The same problem, sums over rows included, with another shrinkage and another tolerance."""
+        other = copy(self)
+        other.penalty, other.floor = self._penalty(shrinkage, tol)
+        return other
+
+    def on_rows(self, rows: Rows, prior_rows: float = 0.0) -> RankCone:
+        """The same dictionary on other rows."""
+        return RankCone(
+            rows,
+            self.allowed,
+            emphasis=self.emphasis,
+            unit=self.unit,
+            mirrors=self.mirrors.of_each,
+            prior_rows=prior_rows,
+            scale=self.scale,
+            begins=self.begins,
+        )
+
+    def leaning_on(self, prior: np.ndarray, share: float) -> RankCone:
+        """The problem in which every label gives a share to targets (3, K, r), which are sums like those of `_prior_targets`."""
+        other = copy(self)
+        other._lean_on(prior, share)
+        return other
+
+    def _lean_on(self, prior: np.ndarray, share: float) -> None:
+        """Every label gives its share to targets that are the same, on average, for all rows."""
+        self.prior_targets, self.prior_share = prior, share
+        self._aim_at((1.0 - share) * self.target + share * self.totals.weight * prior)
+
+    def _aim_at(self, target: np.ndarray) -> None:
+        """Sums of the targets (3, K, r), and of their depths over all ranks."""
+        self.target = target
+        self._target_depths = target[DEPTH].sum(axis=1)
+        self._forget("drop", "_losses")
+
+    def _forget(self, *names: str) -> None:
+        """What was computed once has to be computed anew."""
+        for name in names:
+            self.__dict__.pop(name, None)
+
+    def prior_tilt(self) -> np.ndarray:
+        """What the prior adds to the objective: linear in weights and biases by rank, (2, K, r)."""
+        depth, height, mass = (np.cumsum(self.totals.label, axis=2) - self.target) / self.totals.weight
+        return np.stack([height - depth, mass])
+
+    def _prior_targets(self) -> np.ndarray:
+        """Sums of ``psi q v``, ``psi q U`` and ``psi q`` at each rank (3, K, r), a row. Of many rows a sample is enough."""
+        some = self.rows.some()
+        weight = self.totals.weight if some is self.rows else some.total_weight()
+
+        def at_scale(scale: float) -> np.ndarray:
+            plain = np.zeros(len(self.atoms))
+            plain[_PLAIN] = scale
+            return self._of_all_factors(some.sum(Block.sums, self.point(plain, _NOTHING))) / weight
+
+        def mean_depth(scale: float) -> float:
+            if some.has_tail:
+                return float(at_scale(scale)[DEPTH, 0].sum())
+            return float(some.sum(Block.scale_sums, scale)[1]) / weight
+
+        # The softmax of logits that differ by much less than one (cosines, say) is uniform: they are first brought to a deviation
+        # of about one. The largest of m normal numbers lies roughly sqrt(2 log m) / 1.5 deviations above their mean.
+        many = np.sqrt(2.0 * np.log(max(self.rows.n_classes, 2)))
+        unit = min(1.0, 1.5 * mean_depth(_ALIKE) / many) or 1.0
+        self.prior_scales = (1.0 - MILD_SHARE, 1.0 / unit), (MILD_SHARE, MILD / unit)
+        if self._only_scale:  # the total is all that counts
+            targets = np.zeros((3, *self.allowed.shape[1:]))
+            targets[DEPTH, 0, 0] = sum(share * mean_depth(scale) for share, scale in self.prior_scales)
+            return targets
+        (share, scale), (mild_share, mild_scale) = self.prior_scales
+        return share * at_scale(scale) + mild_share * at_scale(mild_scale)
+
+    def _penalty(self, shrinkage: float, tol: float) -> tuple[np.ndarray, np.ndarray]:
+        """The penalty of each atom, and how much of it is the floor."""
+        emphasis = self._take(
+            np.broadcast_to(np.asarray(self.emphasis, dtype=np.float64), self.allowed.shape)
+        )
+        unit = self.spread if self.unit is None else self._take(self.unit)
+        penalty = shrinkage * emphasis * unit / self.totals.weight
+        penalty[_PLAIN] = 0.0
+        floor = 0.5 * tol * np.minimum(1.0, self.spread)
+        if self.prior_share > 0:
+            floor = np.minimum(floor, 1e-4 * (self.drop + penalty))
+        return penalty + floor, floor
+
+    @property
+    def worth(self) -> np.ndarray:
+        """The limit of each atom's gradient far out, where all probability is on the top class."""
+        far_out: np.ndarray = self.drop + self.penalty - self.floor
+        return far_out
+
+    @cached_property
+    def drop(self) -> np.ndarray:
+        """How far the targets lie below the top class on average, as each atom sees it: never negative."""
+        if not self.totals.top.any():
+            return self._losses / self.totals.weight
+        top = np.cumsum(self.totals.top, axis=2)
+        return np.maximum(self._take(atom_sums(top - self.target)) / self.totals.weight, 0.0)
+
+    @cached_property
+    def _losses(self) -> np.ndarray:
+        """What a unit of each atom takes from the logits of all targets, measured from the top, (a,)."""
+        return -self._take(atom_sums(self.target))
+
+    def _take(self, grid: np.ndarray) -> np.ndarray:
+        return grid.reshape(-1)[self.atoms]
+
+    def grid(self, coefficients: np.ndarray) -> np.ndarray:
+        """Coefficients as an array of shape (2, K, r)."""
+        full = np.zeros(self.allowed.size)
+        full[self.atoms] = coefficients
+        return full.reshape(self.allowed.shape)
+
+    def _spread(self) -> np.ndarray:
+        count = self.totals.weight * self.rows.n_classes
+        mean = from_start(self.totals.mean) / count
+        square = from_start(self.totals.square) / count
+        return self._take(np.sqrt(np.maximum(square - mean**2, 0.0)))
+
+    def start(self) -> np.ndarray:
+        """Temperature scaling, where its scale is known.
+
+        Else the identity map, or a milder one where the logits are so large that every probability would be 0 or 1.
+        """
+        scale = min(1.0, 20.0 / max(self.spread[_PLAIN], 1e-300))
+        if self.scale is not None:
+            scale = self.scale * _BESIDE
+        c = self.lower.copy()
+        c[_PLAIN] = max(scale, MIN_SCALE)
+        return c
+
+    def evaluate(self, coefficients: np.ndarray, working: np.ndarray) -> Expansion:
+        if self._only_scale:
+            return self._evaluate_scale(float(coefficients[0]), working)
+        sums, n = self.rows.sum(Block.sums, self.point(coefficients, working)), self.totals.weight
+        # Every term is positive: depths of a million do not cancel, and the value keeps its last digits.
+        lost = float(self._losses @ coefficients)
+        return Expansion((sums.value + lost) / n, self._gradient(sums) / n, sums.hessian / n, sums)
+
+    def hessian(self, coefficients: np.ndarray, working: np.ndarray) -> np.ndarray:
+        if self._only_scale:
+            return self.evaluate(coefficients, working).hessian
+        found: np.ndarray = self.rows.sum(Block.hessian, self.point(coefficients, working))
+        return found / self.totals.weight
+
+    def point(self, coefficients: np.ndarray, working: np.ndarray) -> Point:
+        """Coefficients (a,) as an engine takes them, with the atoms of a working set."""
+        some = np.flatnonzero(coefficients)
+        return Point.of_steps(
+            self.allowed.shape[1:],
+            self._places[:, some],
+            coefficients[some],
+            self._places[:, working],
+            own=self.mirrors.own if len(self.mirrors.mirrored) else None,
+            begins=self.begins,
+            n_ranks=self.rows.n_ranks,
+        )
+
+    @cached_property
+    def _places(self) -> np.ndarray:
+        """Kind, factor and start of each atom, (3, a)."""
+        return np.stack(np.unravel_index(self.atoms, self.allowed.shape))
+
+    def _gradient(self, sums: Sums) -> np.ndarray:
+        """Sums of ``p`` less the targets times every atom, less its value at the top class, (a,).
+
+        Differences are taken before anything is added up: sums of depths of a million would take the last digits with them.
+        """
+        # Rank by rank there are scales of the first factor alone, and a factor and its mirror add up to that one.
+        first, own, mirrored = sums.by_rank[:3], self.mirrors.own, self.mirrors.mirrored
+        depth = np.append(first[DEPTH].sum(), sums.whole)
+        out = np.zeros(self.allowed.shape)
+        apart = first - self.target[:, 0]
+        out[SCALE, 0] = apart[HEIGHT] - np.cumsum(apart[HEIGHT]) - from_start(apart[DEPTH])
+        out[SCALE, 1:, 0] = (self._target_depths - self.mirrors.spread_over(depth))[1:]
+        mass = sums.by_rank[2:] - self.target[MASS, own]
+        before = np.subtract(mass, np.cumsum(mass, axis=1), out=mass)
+        out[BIAS, own] = before
+        if len(mirrored):
+            out[BIAS, mirrored] = before[0] - before[self.mirrors.partners]
+        return self._take(out)
+
+    def excess(self, coefficients: np.ndarray, here: Expansion) -> float:
+        """An upper bound of the objective (without the floor) at ``coefficients``, evaluated ``here``, less its infimum."""
+        linear = self.penalty - self.floor
+        return Certificate(
+            objective=here.value + float(linear @ coefficients),
+            gradient=here.gradient + linear,
+            worth=self.worth,
+            lower=self.lower,
+            size=coefficients - self.lower,
+            where=self._places,
+            predicted=None
+            if here.predicted is None
+            else self._of_all_factors(here.predicted) / self.totals.weight,
+            ties=self.totals.ties,
+            tied=self.totals.tied,
+            n_classes=self.rows.n_classes,
+            lengths=1 if self.begins is None else np.diff(np.append(self.begins, self.rows.n_ranks)),
+        ).excess()
+
+    def _of_all_factors(self, sums: Sums) -> np.ndarray:
+        """Sums of ``psi p v``, ``psi p U`` and ``psi p`` at each rank, (3, K, r); where only totals are summed, at the lowest."""
+        return self.mirrors.of_all_factors(sums, self.allowed.shape[2])
+
+    def _evaluate_scale(self, scale: float, working: np.ndarray) -> Expansion:
+        value, mean, curvature = self.rows.sum(Block.scale_sums, scale) / self.totals.weight
+        target = self._target_depths[0] / self.totals.weight
+        hessian = np.array([[curvature]])[: len(working), : len(working)]
+        return Expansion(float(value + scale * target), np.array([target - mean]), hessian)
+
+    def candidates(self, gradient: np.ndarray, size: int) -> np.ndarray:
+        return self._neighbourhood.candidates(gradient, size)
+
+    @cached_property
+    def _neighbourhood(self) -> Neighbourhood:
+        metric = self.spread if self.unit is None else self._take(self.unit)
+        return Neighbourhood.of(self.atoms, self.allowed.shape[2], metric)
+
+    def coarse(self) -> RankCone | None:
+        few = len(self.atoms) <= _FEW_ATOMS and self.n_rows < _FEW_ROWS
+        rows = None if few else self.rows.coarse()
+        if rows is None:
+            return None
+        if not self._of_fewer:  # kept for all copies of this problem
+            self._of_fewer.append(rows.sum(Block.label_sums, self.begins))
+        label, weight = self._of_fewer[0][:-1], float(self._of_fewer[0][-1])
+        small = copy(self)
+        small.rows, small.n_rows, small._of_fewer = rows, rows.n_rows, []
+        small.totals = replace(self.totals, weight=weight, label=np.reshape(label, self.totals.label.shape))
+        small._aim_at(np.cumsum(small.totals.label, axis=2))
+        if self.prior_targets is not None:
+            small._lean_on(self.prior_targets, self.prior_share)
+        # The copy is solved for the penalty of the whole, and needs no floor of its own.
+        small.floor = np.zeros_like(self.floor)
+        return small

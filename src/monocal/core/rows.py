@@ -1,0 +1,289 @@
+"""Rows for the solver: blocks that are cached or read again, and the sums over them.
+
+    sum(f)      f(block) added up over all blocks, in a fixed order
+    sample()    one row in ``step``, in memory: a part that stands for all, the same wherever the rows live
+
+Rows in memory, in a file and in the partitions of a Dask array differ only in how a block is obtained (`Blocks`). The solver
+works on a coarse copy between its passes over all rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+
+from ..arrays import Array, is_torch, on_host, to_numpy
+from ..parallel import CPU_BLOCK, GPU_BLOCK, block_rows, parallel_map, parallel_sum, rows_of_size
+from .block import Block, join_blocks, rank_by_rank
+
+T = TypeVar("T")
+
+# A coarse copy has one row in eight where that leaves at least this many rows, and a smaller share of very many rows. A copy
+# of more than one row in four saves nothing.
+_COARSE = 1024
+# Logits of a coarse copy, at the most; above, it costs more than it improves a step (and memory, where rows are in a file).
+_COARSE_LOGITS = 2**24
+# Up to this many logits, double precision costs nothing that anyone would notice.
+DOUBLE_BELOW = 2**22
+# Up to this many, what need not be exact is computed from all rows.
+_ALL_BELOW = 2**19
+# Up to this many, what is left of rows is one block: to share it among threads would cost more than it saves.
+_ONE_BLOCK = 2**21
+# Elements of blocks that are worth a thread; of a part where rows are few.
+_LEAST_BLOCKS, _PIECE = 2**18, 2**17
+
+
+class Blocks(Protocol):
+    """Where blocks come from."""
+
+    def sum(self, function: Callable[..., T], *args: Any) -> T:
+        """``function(block, *args)`` added up over all blocks, in a fixed order."""
+
+    def map(self, function: Callable[[Block, int], T]) -> Iterable[T]:
+        """``function(block, number of its first row)`` of all blocks, in order."""
+
+    def changed(self, function: Callable[[Block], Any]) -> Blocks:
+        """Other blocks with the same rows, made of each."""
+
+    def part(self, chosen: np.ndarray) -> Blocks:
+        """The rows where ``chosen`` (n,) is true; blocks that keep none are left out."""
+
+
+class MemoryBlocks:
+    """Blocks in memory, of any kind with ``n_rows``; worked on by threads."""
+
+    def __init__(self, blocks: Sequence[Any], serial: bool = False, most: int | None = None):
+        """``serial``: not on threads; ``most``: on no more threads than this."""
+        self.blocks, self._serial, self._most = list(blocks), serial, most
+
+    def sum(self, function: Callable[..., T], *args: Any) -> T:
+        return parallel_sum(lambda block: function(block, *args), self.blocks, self._serial, self._most)
+
+    def map(self, function: Callable[[Any, int], T]) -> list[T]:
+        first = np.cumsum([0, *(block.n_rows for block in self.blocks)]).tolist()
+        pairs = list(zip(self.blocks, first, strict=False))
+        return parallel_map(lambda pair: function(*pair), pairs, self._serial)
+
+    def changed(self, function: Callable[[Any], Any]) -> MemoryBlocks:
+        return self._like(parallel_map(function, self.blocks, self._serial))
+
+    def part(self, chosen: np.ndarray) -> MemoryBlocks:
+        return self._like([b for b in self.map(partial(choose_rows, chosen=chosen)) if b is not None])
+
+    def _like(self, blocks: list[Any]) -> MemoryBlocks:
+        return MemoryBlocks(blocks, self._serial, self._most)
+
+
+class Rows:
+    """Prepared rows, wherever they live.
+
+    Attributes
+    ----------
+    n_rows, n_classes, n_ranks : int
+    has_tail : bool
+        Whether there are classes below the ranks in use.
+    single_precision : bool
+    slow_calls : bool
+        Whether a call takes longer than what it computes, as on a GPU.
+    """
+
+    def __init__(
+        self,
+        source: Blocks,
+        n_rows: int,
+        n_classes: int,
+        n_ranks: int,
+        *,
+        has_tail: bool,
+        single_precision: bool,
+        slow_calls: bool = False,
+    ):
+        self._source = source
+        self.n_rows, self.n_classes, self.n_ranks = n_rows, n_classes, n_ranks
+        self.has_tail, self.single_precision, self.slow_calls = has_tail, single_precision, slow_calls
+        self._samples: dict[int, Rows] = {}
+
+    @classmethod
+    def of_blocks(cls, blocks: Sequence[Block]) -> Rows:
+        """Blocks in memory (numpy, or torch on any device)."""
+        first, n = blocks[0].rows, sum(block.n_rows for block in blocks)
+        n_ranks = first.depth.shape[1]
+        # Threads that have little to do cost more than they bring. torch has its own, on every device.
+        source = MemoryBlocks(blocks, is_torch(first.depth), -(-n * n_ranks // _LEAST_BLOCKS))
+        return cls(
+            source,
+            n,
+            first.n_classes,
+            n_ranks,
+            has_tail=any(block.rows.tail is not None for block in blocks),
+            single_precision=not str(first.depth.dtype).endswith("float64"),
+            slow_calls=not on_host(first.depth),
+        )
+
+    @property
+    def blocks(self) -> list[Block]:
+        """The blocks of rows in memory."""
+        assert isinstance(self._source, MemoryBlocks)
+        return self._source.blocks
+
+    @property
+    def in_memory(self) -> bool:
+        return isinstance(self._source, MemoryBlocks)
+
+    def sum(self, function: Callable[..., T], *args: Any) -> T:
+        """``function(block, *args)`` added up over all blocks, in a fixed order."""
+        return self._source.sum(function, *args)
+
+    def sample(self) -> Rows | None:
+        """A representative quarter or less, the same wherever the rows live; None where that would be too few."""
+        return self._one_in(sample_step(self.n_rows, self.n_classes))
+
+    def coarse(self) -> Rows | None:
+        """As many rows as a rough step needs here; None where fewer rows would save nothing."""
+        if not self.slow_calls:
+            return self.sample()
+        logits = self.n_rows * self.n_classes
+        # On a device, a pass over one block costs little more than its calls do.
+        return self._one_in(sample_step(self.n_rows, self.n_classes, logits)) if logits > GPU_BLOCK else None
+
+    def some(self) -> Rows:
+        """About a thousand rows of many: enough for what need not be exact."""
+        many = self.n_rows * self.n_classes > _ALL_BELOW
+        sample = self.sample() if many else None
+        if sample is None:
+            return self
+        if 0 not in sample._samples:  # they are asked for several times
+            every = max(1, sample.n_rows // _COARSE)
+            sample._samples[0] = sample.part(np.arange(sample.n_rows) % every == 0)
+        return sample._samples[0]
+
+    def _one_in(self, step: int) -> Rows | None:
+        if step and step not in self._samples:
+            thin = self._source.map(partial(_thinned, n_classes=self.n_classes, step=step))
+            self._samples[step] = Rows.of_blocks(_joined([b for b in thin if b is not None], step))
+        return self._samples.get(step)
+
+    def part(self, chosen: np.ndarray) -> Rows:
+        """The rows where ``chosen`` (n_rows,) is true."""
+        source = self._source.part(chosen)
+        n = int(np.count_nonzero(chosen))
+        if isinstance(source, MemoryBlocks):
+            few = not self.slow_calls and n * self.n_classes <= _ONE_BLOCK
+            blocks = [join_blocks(source.blocks)] if few and len(source.blocks) > 1 else source.blocks
+            return Rows.of_blocks([cut_for_threads(b) if len(blocks) == 1 else b for b in blocks])
+        return self._like(source, n)
+
+    def with_factors(self, factors: Callable[[Array], Array]) -> Rows:
+        """The same rows with the factors computed from their statistics."""
+        rows = self._like(self._source.changed(partial(_with_factors, factors=factors)), self.n_rows)
+        rows._samples = {step: sample.with_factors(factors) for step, sample in self._samples.items() if step}
+        return rows
+
+    def _like(self, source: Blocks, n_rows: int) -> Rows:
+        how = {
+            "has_tail": self.has_tail,
+            "single_precision": self.single_precision,
+            "slow_calls": self.slow_calls,
+        }
+        return Rows(source, n_rows, self.n_classes, self.n_ranks, **how)
+
+    def total_weight(self) -> float:
+        """The sum of all weights."""
+        return sum(self._source.map(_weight))
+
+    def measured(self, step: int) -> tuple[np.ndarray, np.ndarray]:
+        """Statistics (n, S) and weights (n,) of one row in ``step``, the first among them."""
+        parts = list(self._source.map(partial(_measured, step=step)))
+        return np.concatenate([s for s, _ in parts]), np.concatenate([w for _, w in parts])
+
+
+# Functions of a block and the number of its first row: they go to the workers of a cluster.
+
+
+def _thinned(block: Block, first: int, n_classes: int, step: int) -> Block | None:
+    chosen = np.flatnonzero(in_sample(block.n_rows, n_classes, step, first))
+    return block[chosen] if len(chosen) else None
+
+
+def choose_rows(block: Any, first: int, chosen: np.ndarray) -> Any:
+    """The rows of a block where ``chosen`` is true, which has an entry for each row of all blocks; None where there are none."""
+    places = np.flatnonzero(chosen[first : first + block.n_rows])
+    return block[places] if len(places) else None
+
+
+def _with_factors(block: Block, factors: Callable[[Array], Array]) -> Block:
+    return block.with_factors(factors)
+
+
+def _weight(block: Block, first: int) -> float:
+    weight = to_numpy(block.weight)
+    return sum(float(weight[rows].sum(dtype=np.float64)) for rows in block.slices())
+
+
+def _measured(block: Block, first: int, step: int) -> tuple[np.ndarray, np.ndarray]:
+    begin = -first % step
+    return to_numpy(block.measured)[begin::step], to_numpy(block.weight)[begin::step].astype(np.float64)
+
+
+# How rows are cut.
+
+
+def sample_step(n_rows: int, n_classes: int, most_logits: int = _COARSE_LOGITS) -> int:
+    """The step of a coarse copy, which takes one row in so many; 0 where it would save nothing."""
+    most = max(_COARSE, most_logits // n_classes)
+    step = max(min(8, n_rows // _COARSE), -(-n_rows // most) if n_rows >= 2 * _COARSE else 0)
+    return step if step >= 4 else 0
+
+
+def in_sample(n_rows: int, n_classes: int, step: int, first: int = 0) -> np.ndarray:
+    """Which rows are in a sample of one in ``step``, where the host would cut them into blocks, (n_rows,).
+
+    It takes one row in ``step`` of each block, or of one block in several where blocks have fewer rows. ``first`` is the number
+    of the first row.
+    """
+    size = rows_of_size(CPU_BLOCK, n_classes)
+    block, place = np.divmod(np.arange(first, first + n_rows), size)
+    chosen: np.ndarray = (place % step == 0) & (block % -(-step // size) == 0)
+    return chosen
+
+
+def _joined(thin: Sequence[Block], step: int) -> list[Block]:
+    """Blocks of which one row in ``step`` is left, joined to blocks as large as others.
+
+    Thin blocks would cost more in calls than in arithmetic, and larger ones would be too few for many cores. Rows that engines
+    take in parts are one block, cut in the same way wherever they come from.
+    """
+    if all(_takes_parts(block) for block in thin):
+        return [cut_for_threads(join_blocks(thin))]
+    return [join_blocks(thin[i : i + step]) for i in range(0, len(thin), step)]
+
+
+def _takes_parts(block: Block) -> bool:
+    """Whether its rows lie one after another in memory, and nothing is masked: then an engine takes all parts in one call."""
+    rows = block.rows
+    plain = rows.valid is None and rows.tail is None
+    return plain and isinstance(rows.depth, np.ndarray) and not rank_by_rank(rows.depth)
+
+
+def cut_for_threads(block: Block) -> Block:
+    """Rows in parts, of which there is one for every thread where rows are few; rank by rank they are one part."""
+    if not _takes_parts(block):
+        return block
+    (n, r), size = block.rows.depth.shape, block_rows(block.rows.depth)
+    if n * r <= _COARSE_LOGITS:
+        size = rows_of_size(_PIECE, r)
+        size -= size % 64 if size > 64 else 0  # loops work on 64 rows at a time
+    return replace(block, ends=np.append(np.arange(size, n, size), n))
+
+
+def cut_for_the_cache(block: Block) -> list[Block]:
+    """Rows that are held rank by rank, in blocks of which a core's cache holds several arrays."""
+    if not rank_by_rank(block.rows.depth):
+        return [block]
+    size = rows_of_size(_PIECE, block.rows.depth.shape[1])
+    parts = replace(block, ends=np.append(np.arange(size, block.n_rows, size), block.n_rows)).parts()
+    return [replace(b, rows=replace(b.rows, depth=np.asfortranarray(b.rows.depth))) for b in parts]

@@ -1,0 +1,411 @@
+"""The engine for single-precision arrays in memory: loops compiled by numba, which keep a row in the cache.
+
+    p_i = exp(-w_d v_i + base_d),                     d the piece of rank i
+    sum_n p_i v_i,  sum_n p_i U,  sum_n psi p_i       over rows, p normalised
+    sum_n Cov_p[atom_a, atom_b]                       over rows
+    sum_i p_i,  sum_i p_i v_i,  sum_i p_i v_i^2       over each piece
+
+All between one call of Python and the next is done in a loop: many threads would wait for each other's calls. Threads call the
+same loop, which takes part after part (`loops.next_of`) until none is left. What it adds up it adds for each part alone, and
+these sums are added in the order of the parts.
+
+Rows with masked classes and rows with a tail go the way of arrays, but for the sums over a tail without masks. So do rows whose
+lowest class is far down (a finite mask), in double precision: the gradient of a weight is a sum of probabilities times heights,
+and rounding of the former by 1e-7 counts as often.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import count
+from typing import Any
+
+import numpy as np
+
+from ...arrays import Array
+from ...core.block import Block, join_blocks
+from ...core.engine import Information, Sums, Totals, Truncated
+from ...core.point import BIAS, SCALE, Point
+from ...core.ranked import Ranked, in_order, rank_rows
+from ...parallel import available_threads, parallel_map, row_slices, run_parallel
+from ..array import ARRAY, ArrayEngine, measure
+from ..compiled import STATISTICS, available, suits
+from ..labels import scale_totals, with_top_labels
+from ..scratch import scratch_buffer
+
+# A row whose lowest class lies so far below its top is computed in double precision.
+_HIGH = 1e3
+# Numbers of a Hessian, of all parts that are worked on at a time.
+_HESSIANS = 2**22
+_ONE, _FIRST, _NONE = np.ones((1, 1), np.float32), np.zeros(1, np.intp), np.empty(0, np.float32)
+
+
+class NumbaEngine(ArrayEngine):
+    """Implements `core.engine.Engine`."""
+
+    def takes(self, logits: Array, dtype: object) -> bool:
+        return isinstance(logits, np.ndarray) and dtype == np.float32 and available()
+
+    def prepare(self, logits: Array, labels: Array, weight: Array | None, **how: Any) -> list[Block]:
+        m = logits.shape[1]
+        all_ranks = how.get("ordered", True) and min(how.get("top_k") or m, m) == m
+        if all_ranks and suits(logits):
+            block = self._prepare_plain(np.asarray(logits), labels, weight, **how)
+            if float(np.max(block.rows.height)) <= _HIGH:
+                return [block]
+        return super().prepare(logits, labels, weight, **how)
+
+    def _prepare_block(self, logits: Array, labels: Array, weight: Array | None, **how: Any) -> Block:
+        block = super()._prepare_block(logits, labels, weight, **how)
+        if float(np.max(block.rows.height)) <= _HIGH:
+            return block
+        return ARRAY._prepare_block(logits, labels, weight, **{**how, "dtype": np.float64})
+
+    def _prepare_plain(
+        self,
+        z: np.ndarray,
+        labels: Array,
+        weight: Array | None,
+        *,
+        statistics: Sequence[Callable[[Ranked], Array]] = (),
+        top_class: bool = False,
+        context: np.ndarray | None = None,
+        **rest: Any,
+    ) -> Block:
+        """All ranks of any number of rows. Rows that are too high must be prepared again."""
+        from .sort import prepare_rows
+
+        (n, m), slices = z.shape, row_slices(z)
+        # One array for all depths: the system hands out large ones in large pages, which threads need not wait for.
+        depth, (top, height, label_depth) = np.empty_like(z), np.empty((3, n), dtype=z.dtype)
+        rank, held = np.empty((2, n), dtype=np.intp)
+        tied, values = np.zeros(m, np.uint8), np.empty((n if statistics else 0, len(STATISTICS)), z.dtype)
+        classes = np.ascontiguousarray(labels, dtype=np.int64)
+        args = z, classes, depth, top, height, label_depth, rank, held, tied, values, _first_turn()
+        run_parallel(lambda: prepare_rows(*args), _threads(z))
+        rows = Ranked(depth, height, top[:, None], None, None, m, tied > 0)
+        weight = np.ones(n, z.dtype) if weight is None else np.asarray(weight, dtype=z.dtype)
+        ends = np.array([part.stop for part in slices])
+        block = Block(self, rows, weight, label_depth, rank, held, held, context=context, ends=ends)
+        if statistics:
+            ranked = replace(rows, measured=dict(zip(STATISTICS, values.T, strict=True)))
+            parts = parallel_map(lambda part: measure(ranked[part], statistics), slices)
+            block = replace(block, statistics=np.concatenate(parts))
+        if top_class:
+            block = replace(
+                block, top_class=np.concatenate(parallel_map(lambda x: z[x].argmax(axis=1), slices))
+            )
+        return block
+
+    def _ranked(self, logits: Array, top_k: int | None, dtype: object, ordered: bool) -> Ranked:
+        return rank_rows(logits, top_k, dtype, ordered, in_order=_sorted if suits(logits) else in_order)
+
+    def _measured(self, rows: Ranked) -> Ranked:
+        if rows.valid is not None or rows.tail is not None or not suits(rows.depth):
+            return rows
+        from .total_loops import measure_rows
+
+        values = np.empty((len(rows.depth), len(STATISTICS)), dtype=np.float32)
+        measure_rows(rows.depth, values)
+        return replace(rows, measured=dict(zip(STATISTICS, values.T, strict=True)))
+
+    def _find_labels(
+        self, depth: Array, label_depth: Array, ordered: bool
+    ) -> tuple[Array, Array, np.ndarray | None]:
+        if not (ordered and suits(depth)):
+            return super()._find_labels(depth, label_depth, ordered)
+        from .loops import find_labels
+
+        first, held = np.empty((2, len(depth)), dtype=np.intp)
+        tied = np.zeros(depth.shape[1] - 1, dtype=np.uint8)
+        find_labels(depth, label_depth, first, held, tied)
+        return first, held, tied > 0
+
+    def _laid_out(self, rows: Ranked) -> Ranked:
+        return rows if rows.valid is None and rows.tail is None else super()._laid_out(rows)
+
+    def _precise(self, block: Block) -> Block:
+        return block  # loops keep products exact
+
+    def totals(self, block: Block, begins: np.ndarray | None = None) -> Totals:
+        if begins is not None or not _is_plain(block):
+            return block.sum_parts(lambda part: ArrayEngine.totals(self, part, begins))
+        r, k = block.rows.depth.shape[1], _factors(block).shape[1]
+        label = np.zeros((r + 1, 3, k))
+        # Labels touch few numbers of each row, so one thread adds them all, while the others have begun with the moments.
+        scales, (below, at_top, ones), ties = _moments(block, lambda: _add_labels(block, label))
+        mean, square = np.zeros((2, 2, k, r))
+        for moment, (out, scale) in enumerate(zip((mean, square), scales, strict=True)):
+            out[SCALE, :, -1] = at_top[moment]
+            out[SCALE, :, 0] += below[moment]
+            out[SCALE, 0] = scale
+            out[BIAS] = ones[moment][:, None]
+        tied = np.zeros(r, dtype=bool) if block.rows.tied is None else block.rows.tied.astype(bool)
+        top = _labels_on_top(block) if tied[-1] else np.zeros_like(label)
+        weight = float(ones[0, 0])  # the first factor is 1
+        return Totals(weight, _by_kind(label), _by_kind(top), ties, tied, mean, square)
+
+    def label_sums(self, block: Block, begins: np.ndarray | None = None) -> np.ndarray:
+        if begins is not None or not _is_plain(block):
+            return block.sum_parts(lambda part: ArrayEngine.label_sums(self, part, begins))
+        label = np.zeros((block.rows.depth.shape[1] + 1, 3, _factors(block).shape[1]))
+        _add_labels(block, label)
+        weight: Any = block.weight
+        return np.append(_by_kind(label), sum(float(weight[x].sum(dtype=np.float64)) for x in block.slices()))
+
+    def _largest_tie(self, rows: Ranked) -> int:
+        if rows.tied is None or rows.valid is not None or not suits(rows.depth):
+            return super()._largest_tie(rows)
+        from .loops import largest_tie
+
+        return int(largest_tie(rows.depth))
+
+    def scale_totals(self, block: Block) -> Totals:
+        if not _is_plain(block):
+            return super().scale_totals(block)
+        from .total_loops import sums_of_heights
+
+        rows, turn = block.rows, _first_turn()
+        out = np.empty((2, len(rows.depth)))
+        run_parallel(lambda: sums_of_heights(rows.depth, rows.height, out, turn), _threads(rows.depth))
+        return scale_totals(block, out[0], out[1], block.slices())
+
+    def scale_sums(self, block: Block, scale: float) -> np.ndarray:
+        if not _is_plain(block):
+            return super().scale_sums(block, scale)
+        from .loops import scale_moments_of_rows
+
+        v, weight, turn = block.rows.depth, np.asarray(block.weight), _first_turn()
+        out = np.empty((3, len(weight)), dtype=np.float32)
+        leading, lesser = _in_two(-scale)
+        run_parallel(lambda: scale_moments_of_rows(v, leading, lesser, out, turn), _threads(v))
+        total, first, second = out
+        with np.errstate(under="ignore"):
+            mean = first / total
+            rows = np.stack([np.log(total), mean, second / total - mean * mean]) * weight
+        return _added(np.array([rows[:, part].sum(axis=1, dtype=np.float64) for part in block.slices()]))
+
+    def sums(self, block: Block, point: Point, gradient: bool = True) -> Sums:
+        """One loop over the rows, and one more where a Hessian is asked for."""
+        if point.begins is not None or not _is_plain(block):
+            return block.sum_parts(lambda part: ArrayEngine.sums(self, part, point, gradient))
+        value, by_rank, whole = 0.0, np.zeros((0, 0)), np.zeros(0)
+        if gradient:
+            values, sums, wholes = _gradients(block, point)
+            value, by_rank, whole = float(_added(values)), _added(sums), _added(wholes[:, 1:])
+        return Sums(value, by_rank, whole, _hessian(block, point) if len(point.start) else np.zeros((0, 0)))
+
+    def information(self, block: Block, scale: float, begins: np.ndarray | None = None) -> Information:
+        if begins is not None or not _is_plain(block):
+            return super().information(block, scale, begins)
+        from .total_loops import information_of_blocks
+
+        ends, rows, psi = _ends(block), block.rows, _factors(block)
+        (parts, r), k = (len(ends), rows.depth.shape[1]), psi.shape[1]
+        scales, squares, biases = np.empty((parts, r)), np.empty((parts, r)), np.empty((parts, k, r))
+        lowest, errors = np.empty((2, parts, k))
+        out = scales, squares, biases, lowest, errors
+        args = rows.depth, rows.height, block.weight, psi, *_in_two(-scale), ends, *out, _first_turn()
+        run_parallel(lambda: information_of_blocks(*args), min(available_threads(), parts))
+        variances = np.zeros((2, k, r))
+        variances[SCALE, :, 0] = _added(lowest)
+        variances[SCALE, 0] = np.cumsum(_added(squares)[::-1])[::-1] + _added(scales)
+        variances[BIAS] = _added(biases)
+        weight: Any = block.weight
+        total = sum(float(weight[part].sum(dtype=np.float64)) for part in block.slices())
+        return Information(total, np.maximum(variances, 0.0), _added(errors))
+
+    def truncate(
+        self, block: Block, point: Point, prior_scales: Sequence[tuple[float, float]], kept: int
+    ) -> Truncated:
+        """In a loop: rows in single precision are so many that rounding does not matter."""
+        if not _is_plain(block):
+            return super().truncate(block, point, prior_scales, kept)
+        from .sum_loops import truncate_rows
+
+        v, height = block.rows.depth, block.rows.height
+        depth, out = np.empty((len(v), kept)), np.empty((len(v), 6))
+        shares, scales = np.array(prior_scales, dtype=np.float64).reshape(-1, 2).T.copy()
+        label = block.label_depth, block.label_rank
+        args = v, *_parameters(block, point), height, kept, shares, scales, *label, depth, out, _first_turn()
+        run_parallel(lambda: truncate_rows(*args), _threads(v))
+        return Truncated(out[:, 5].astype(np.int64), depth, *out.T[:5])
+
+    def _exponentials(
+        self, block: Block, point: Point
+    ) -> tuple[Array, Array, Array | None, list[Array] | None]:
+        if not _is_plain(block):
+            return super()._exponentials(block, point)
+        from .sum_loops import exponentials
+
+        v = block.rows.depth
+        p, (total, shift) = np.empty_like(v), np.empty((2, len(v)), dtype=np.float32)
+        exponentials(v, *_parameters(block, point), block.rows.height, p, total, shift)
+        return p.T, total, shift, None
+
+    def _within_ties(self, block: Block, point: Point, p: Array) -> np.ndarray | float:
+        """All of them: few cost little here."""
+        if not (_is_plain(block) and suits(p.T)):
+            return super()._within_ties(block, point, p)
+        from .sum_loops import products_in_ties
+
+        order, _, is_scale, factor = point.by_start
+        upper = np.zeros((len(order), len(order)))
+        args = p.T, block.rows.depth, block.rows.height, _factors(block), is_scale, factor, point.start[order]
+        products_in_ties(*args, upper)
+        both = np.empty_like(upper)
+        both[np.ix_(order, order)] = np.triu(upper) + np.triu(upper, 1).T
+        return -both
+
+    def _tail_sums(self, block: Block, weights: list[Array], base: Array, count: int) -> list[Array]:
+        rows, tail = block.rows, block.rows.tail
+        assert tail is not None
+        if tail.logits is None or tail.masked or not suits(tail.logits) or base.dtype != np.float32:
+            return super()._tail_sums(block, weights, base, count)
+        from .loops import tail_sums
+
+        out = np.empty((3, len(tail.logits)), dtype=np.float32)
+        tail_sums(tail.logits, rows.top[:, 0], rows.height, *weights, base, out)
+        return list(out[:count])
+
+    def _moments(self, p: Array, v: Array, starts: np.ndarray, count: int = 3) -> list[Array]:
+        if not (suits(p.T) and suits(v.T)):
+            return super()._moments(p, v, starts, count)
+        from .sum_loops import piece_moments
+
+        out = np.empty((3, p.shape[1], len(starts)))
+        piece_moments(p.T, v.T, np.append(starts, len(v)), out)
+        return [x.T for x in out[:count]]
+
+
+def _is_plain(block: Block) -> bool:
+    """Whether the loops take rows like these: nothing masked, no tail."""
+    rows = block.rows
+    return rows.valid is None and rows.tail is None and suits(rows.depth)
+
+
+def _sorted(z: np.ndarray, r: int) -> np.ndarray:
+    """The r largest of each row, rising: `core.ranked.in_order` by a sorting network."""
+    from .sort import sort_rows
+
+    m = z.shape[1]
+    out = np.empty_like(z) if r == m else scratch_buffer("in_order", z.shape, z.dtype)
+    sort_rows(z, out, _NONE)
+    return out if r == m else out[:, m - r :].copy()  # the buffer is used again
+
+
+def _first_turn() -> np.ndarray:
+    """Where threads count the pieces of work that they take (`loops.next_of`)."""
+    return np.zeros(1, dtype=np.int64)
+
+
+def _threads(v: Array) -> int:
+    """How many threads it is worth to wake for something quick with each number of an array."""
+    return min(available_threads(), max(1, v.shape[0] * v.shape[1] // 2**17))
+
+
+def _ends(block: Block) -> np.ndarray:
+    return np.array([block.n_rows]) if block.ends is None else block.ends
+
+
+def _factors(block: Block) -> np.ndarray:
+    return _ONE if block.factors is None else np.ascontiguousarray(block.factors)
+
+
+def _in_two(x: float) -> tuple[np.float32, np.float32]:
+    """A number as the sum of two in single precision."""
+    leading = np.float32(x)
+    return leading, np.float32(x - float(leading))
+
+
+def _added(parts: np.ndarray) -> np.ndarray:
+    """Sums of parts, which lie along the first axis, added from first to last."""
+    # A sum over what has one number in each would be taken pair by pair.
+    total: np.ndarray = parts.sum(axis=0) if parts[0].size > 1 else parts.cumsum(axis=0)[-1]
+    return total
+
+
+def _parameters(block: Block, point: Point) -> tuple[Any, ...]:
+    """First ranks of the pieces, factors of the rows, and which of these count with which parameters."""
+    used, table = point.table
+    factors = (_ONE, _FIRST) if block.factors is None else (_factors(block), used)
+    return point.pieces[0], *factors, table[0], table[1:].reshape(-1, table.shape[2])
+
+
+def _gradients(block: Block, point: Point) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Of each part weighted log-partitions (B,); ``p v``, ``p U`` and ``psi p`` at each rank (B, 2 + K, r), in a scratch buffer;
+    ``psi p v`` over all ranks (B, K). The factors are those of ``point.own``, or all."""
+    from .sum_loops import gradients_of_blocks
+
+    v, ends, psi = block.rows.depth, _ends(block), _factors(block)
+    own = np.arange(psi.shape[1]) if point.own is None or block.factors is None else point.own
+    # What is in them, the loop writes: fresh memory costs less where it is used.
+    values, whole = np.empty(len(ends)), np.empty((len(ends), len(own)))
+    by_rank = scratch_buffer("by_rank", (len(ends) * (2 + len(own)), v.shape[1]))
+    by_rank = by_rank.reshape(len(ends), -1, v.shape[1])
+    rows = block.weight, block.rows.height, own, ends
+    args = v, *_parameters(block, point), *rows, values, by_rank, whole, _first_turn()
+    run_parallel(lambda: gradients_of_blocks(*args), min(available_threads(), len(ends)))
+    return values, by_rank, whole
+
+
+def _hessian(block: Block, point: Point) -> np.ndarray:
+    """Covariances of the working set (a, a), a few parts at a time: those of all would take more memory than the rows."""
+    from .sum_loops import hessians_of_blocks
+
+    order, column, is_scale, factor = point.by_start
+    a, tied, threads = len(order), block.rows.tied, available_threads()
+    among_ties = tied is None or bool(tied[point.columns[0]].any())
+    before = block.rows.depth, *_parameters(block, point), block.weight, block.rows.height, point.pieces[1]
+    atoms = column, is_scale, factor, among_ties, point.start[order], order
+    total, slices, together = np.zeros((a, a)), block.slices(), max(threads, _HESSIANS // a**2)
+    for i in range(0, len(slices), together):
+        some = slices[i : i + together]
+        ends, first = np.array([part.stop for part in some]), some[0].start
+        out = np.empty((len(some), a, a))
+        args = *before, *atoms, ends, first, out, _first_turn()
+        run_parallel(lambda args=args: hessians_of_blocks(*args), min(threads, len(some)))  # type: ignore[misc]
+        for part in out:
+            total += part
+    return total
+
+
+def _moments(block: Block, meanwhile: Callable[[], object]) -> tuple[np.ndarray, np.ndarray, int]:
+    """Moments of all parts by rank and by factor, and the largest tie; one of the threads first does something else."""
+    from .total_loops import moments_of_blocks
+
+    ends, psi, turn, rows, calls = _ends(block), _factors(block), _first_turn(), block.rows, count()
+    by_rank, ties = np.empty((len(ends), 2, rows.depth.shape[1])), np.empty(len(ends), dtype=np.int64)
+    by_factor = np.empty((len(ends), 3, 2, psi.shape[1]))
+    args = rows.depth, rows.height, block.weight, psi, ends, by_rank, by_factor, ties, turn
+
+    def work() -> None:
+        if next(calls) == 0:
+            meanwhile()
+        moments_of_blocks(*args)
+
+    run_parallel(work, min(available_threads(), len(ends)))
+    return _added(by_rank), _added(by_factor), int(ties.max())
+
+
+def _add_labels(block: Block, out: np.ndarray) -> None:
+    """What of the labels begins and ends at each rank, to ``out`` (r + 1, 3, K)."""
+    from .total_loops import add_labels
+
+    of_labels = block.label_depth, block.rows.height, block.label_rank, block.label_held
+    add_labels(_factors(block), block.weight, *of_labels, _ends(block), out)
+
+
+def _by_kind(label: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(label[:-1].transpose(1, 2, 0))
+
+
+def _labels_on_top(block: Block) -> np.ndarray:
+    """The same as if every label were the top class, in parts where some rows share it."""
+    out = np.zeros((block.rows.depth.shape[1] + 1, 3, _factors(block).shape[1]))
+    shared = [with_top_labels(b) for b in block.parts() if np.any(b.rows.depth[:, -2:-1] == 0)]
+    if shared:
+        joined = join_blocks(shared)
+        _add_labels(replace(joined, ends=np.cumsum([b.n_rows for b in shared])), out)
+    return out

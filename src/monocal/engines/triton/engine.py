@@ -1,0 +1,347 @@
+"""The engine for CUDA devices: a handful of kernels a pass where rows allow it, tensor operations elsewhere.
+
+    f_i = w_d v_i + base_d,   d the piece of rank i;   tied ranks share the mean of theirs;   p_i = exp(f_i - f_top)
+
+A pass over an image classifier's logits takes a modern device less time than the dozens of calls of plain tensor operations
+(`engines.array`) take the host. Here a pass is a handful of calls: the parameters go over in one piece, one kernel reads every
+row once and writes what value, gradient and Hessian need of it, and the sums come back in one piece.
+
+    sums     by rank:  p v,  p U,  p      by row, at the starts of the working set:  P, V, Q of `engines.array`, and p
+             by row and atom:  mean drop, U times it, what a later start takes off, the factor, mean / weight;
+             one matrix product of these over all rows gives the Hessian
+    ties     what that counts too much where a start falls among ties (`core.ties.within_ties`)
+    tail     sum_j exp(-w (v_j - U)) v_j^t,     v_j = max(top - z_j, U),     t = 0, 1, 2
+
+Masked classes have no probability. The lowest rank stands for the tail below the top k as well: its sums are made first. A
+vocabulary has a hundred thousand classes, and plain tensor operations would write and read a dozen arrays of that width; the
+kernels read each logit once, in its own type, and write a few numbers per row. In units of what the lowest rank in use has, no
+sum underflows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...arrays import Array, array_namespace, takes_triton, to_numpy
+from ...core.block import Block
+from ...core.engine import Information, Sums, Totals
+from ...core.point import SCALE, Point
+from ...core.ranked import LARGEST, Ranked, rank_rows
+from ...core.ties import few
+from ..array import ArrayEngine, measure
+from . import once
+from .launch import device_of_kernel, power, to_host
+
+# Ranks of a row that a kernel holds at a time.
+_LONGEST = 16384
+# Registers of a thread, so that many rows are under way at a time.
+_REGISTERS = 128
+# Jumps, and atoms of a working set, that are looked at together.
+_JUMPS, _ATOMS = 1024, 512
+_TILE = 32
+# Ranks for each warp; programs to keep a device busy; rows that one of them adds up in single precision, at the most.
+_LANES, _PROGRAMS, _ROWS = 256, 2048, 32
+# Rows whose ties are added up together.
+_TOGETHER = 128
+# Few sizes, so that few kernels are compiled.
+_LEAST_PAD = 64
+
+
+class TritonEngine(ArrayEngine):
+    """Implements `core.engine.Engine`."""
+
+    _reads_tail_in_place = True
+
+    def takes(self, logits: Array, dtype: object) -> bool:
+        return takes_triton(logits) and dtype == array_namespace(logits).float32
+
+    def _prepare_block(self, logits: Array, labels: Array, weight: Array | None, **how: Any) -> Block:
+        m = logits.shape[1]
+        all_ranks = how.get("ordered", True) and min(how.get("top_k") or m, m) == m
+        prepared = once.prepare(logits, labels) if all_ranks else None
+        if prepared is None:
+            return super()._prepare_block(logits, labels, weight, **how)
+        rows, statistics = prepared.rows, how.get("statistics")
+        xp = array_namespace(rows.depth)
+        weight = xp.ones_like(rows.height) if weight is None else xp.astype(weight, rows.height.dtype)
+        of_label = (prepared.label_depth, prepared.label_rank, prepared.label_held, prepared.label_held)
+        values = measure(rows, statistics) if statistics else None
+        top = to_numpy(xp.argmax(logits, axis=1)) if how.get("top_class") else None
+        return Block(self, rows, weight, *of_label, values, top_class=top)
+
+    def sums(self, block: Block, point: Point, gradient: bool = True) -> Sums:
+        return _sums(block, point, gradient) if _suits(block, point) else super().sums(block, point, gradient)
+
+    def _exponentials(
+        self, block: Block, point: Point
+    ) -> tuple[Array, Array, Array | None, list[Array] | None]:
+        if block.rows.tail is not None or not _suits(block, point):
+            return super()._exponentials(block, point)
+        return _exponentials(block, point)
+
+    def scale_sums(self, block: Block, scale: float) -> np.ndarray:
+        return _scale_sums(block, scale) if _readable(block) else super().scale_sums(block, scale)
+
+    def totals(self, block: Block, begins: np.ndarray | None = None) -> Totals:
+        plain = begins is None and _readable(block)
+        return once.totals(block) if plain else super().totals(block, begins)
+
+    def information(self, block: Block, scale: float, begins: np.ndarray | None = None) -> Information:
+        tail = block.rows.tail
+        short = block.rows.depth.shape[1] <= _LONGEST and (tail is None or tail.rest is not None)
+        plain = begins is None and short and _readable(block)
+        return once.information(block, scale) if plain else super().information(block, scale, begins)
+
+    def _ranked(self, logits: Array, top_k: int | None, dtype: object, ordered: bool) -> Ranked:
+        return rank_rows(logits, top_k, dtype, ordered, _look_at_tail)
+
+    def _tail_sums(self, block: Block, weights: list[Array], base: Array, count: int) -> list[Array]:
+        rows, tail = block.rows, block.rows.tail
+        assert tail is not None
+        xp = array_namespace(base)
+        weight = sum(xp.astype(w, xp.float64) for w in weights)
+        sums = _sums_of_tail(tail.logits, rows.top, rows.height, weight)
+        unit = xp.exp(base + sum(w * rows.height for w in weights))
+        return [sums[:, t] * unit for t in range(count)]
+
+
+def _readable(block: Block) -> bool:
+    """Whether the kernels can read a block's depths."""
+    v: Any = block.rows.depth
+    return takes_triton(v) and str(v.dtype) == "torch.float32" and bool(v.is_contiguous())
+
+
+def _suits(block: Block, point: Point) -> bool:
+    """Whether the kernels take rows and a point like these."""
+    tail = block.rows.tail
+    known = tail is None or (tail.logits is None) != (tail.rest is None)
+    r = block.rows.depth.shape[1]
+    short = r <= _LONGEST and len(point.jumps) <= _JUMPS and len(point.start) <= _ATOMS
+    return known and short and point.begins is None and _readable(block)
+
+
+def _sums(block: Block, point: Point, gradient: bool = True) -> Sums:
+    """`Engine.sums`; without the gradient what is not the Hessian means nothing."""
+    import torch
+
+    v: Any = block.rows.depth
+    height: Any = block.rows.height
+    psi, own = _factors(block, point)
+    own = own if gradient else None
+    n, r = v.shape
+    there = _Parameters.of(point, v)
+    table = there.table if psi is None else psi @ there.table
+    a, starts, jumps = len(point.start), len(there.starts), len(point.jumps)
+    together = min(power(n // _PROGRAMS), _ROWS)
+    parts = -(-n // together)
+    # Beside the probabilities of a row stands the sum of its depths; what is not looked at may be anything.
+    q, stride = v, 0
+    if own is not None:
+        stride = -(-(r + 1) // 8) * 8
+        q = v.new_empty((n, stride))
+    moments = v.new_empty((n if a else 1, 4, starts), dtype=torch.float64)
+    products = v.new_empty((n if a else 1, 5 * a), dtype=torch.float64)
+    out = v.new_empty((parts, 3 * r + 2), dtype=torch.float64)
+    kind, tails, counts = _tail(block, table)
+    factors: Any = height if block.factors is None else block.factors
+    size = power(r)
+    with device_of_kernel(v):
+        _kernels().sums[(parts,)](
+            v, n, r, together, table, there.pieces, there.numbers, jumps, starts, a, block.weight, height, tails,
+            height if block.rows.tail is None else block.rows.tail.ties, counts, q, stride, factors, factors.stride(0),
+            moments, products, out, factors=psi is not None, by_rank=gradient, tail=kind, curved=a > 0, jump_pad=_pad(jumps),
+            start_pad=_pad(starts), atom_pad=_pad(a), block=size, num_warps=min(max(size // _LANES, 1), 16),
+            maxnreg=_REGISTERS,
+        )  # fmt: skip
+    # Everything into two arrays, which are copied to the host together.
+    found = v.new_empty(3 * r + 2 + a * a, dtype=torch.float64)
+    if gradient:
+        torch.sum(out, dim=0, out=found[: 3 * r + 2])
+    else:
+        torch.sum(out[:, 3 * r :], dim=0, out=found[3 * r : 3 * r + 2])
+    wanted = [found if gradient else found[3 * r :]]
+    if own is not None:
+        wanted.append(own.T @ q[:, : r + 1])
+    if a:
+        # Sums over rows of products of the atoms' numbers.
+        of_atoms = torch.mm(products[:, : 3 * a].T, products[:, 3 * a :])
+        _, at, _, scale, _ = there.split(point)
+        tiles = -(-a // _TILE)
+        with device_of_kernel(v):
+            _kernels().covariances[(tiles, tiles)](of_atoms, at, scale, a, found[3 * r + 2 :], tile=_TILE)
+    flat, *others = to_host(wanted)
+    by_rank, whole = np.zeros((3, 0)), np.zeros(0)
+    if gradient:
+        by_rank, flat = flat[: 3 * r].reshape(3, r), flat[3 * r :]
+    value, n_tied = flat[:2]
+    if own is not None:
+        x = others[0]
+        by_rank, whole = np.concatenate([by_rank[:2], x[:, :r]]), x[1:, r].astype(np.float64)
+    hessian = flat[2:].reshape(a, a)
+    if a and not few(int(n_tied), n):
+        hessian = hessian - to_host([_within_ties(block, point, there, moments)])[0]
+    return Sums(float(value), by_rank, whole, hessian)
+
+
+def _pad(count: int) -> int:
+    return max(_LEAST_PAD, power(count))
+
+
+def _factors(block: Block, point: Point) -> tuple[Any, Any]:
+    """All factors in double precision, and those whose sums are asked for."""
+    psi: Any = block.factors
+    if psi is None:
+        return None, None
+    return psi.double(), psi if point.own is None else psi[:, point.own].contiguous()
+
+
+@dataclass(frozen=True)
+class _Parameters:
+    """A point on the device, brought over at once, in double precision."""
+
+    table: Any  # (K, 3 D): -w, -(w_top - w), -(b_top - b) of each piece
+    pieces: int
+    # The piece of each rank (r,), which start it is or -1 (r,), jumps, starts, of each atom its start, its factor and whether it
+    # is a scale, (a,) each, and the atoms in the order of their starts (a,).
+    numbers: Any
+    starts: np.ndarray
+
+    @classmethod
+    def of(cls, point: Point, other: Any) -> _Parameters:
+        import torch
+
+        k, r = point.shape[0], other.shape[1]
+        used, of_used = point.table
+        starts, at, _ = point.columns
+        pieces, size, a = of_used.shape[2], k * 3 * of_used.shape[2], len(at)
+        ends = np.cumsum([size, r, r, pieces - 1, len(starts), a, a, a, a])
+        flat = np.zeros(ends[-1])
+        table, piece, place, *rest = np.split(flat, ends[:-1])
+        table.reshape(k, 3, pieces)[used] = of_used.swapaxes(0, 1)
+        piece[point.jumps] = 1.0
+        piece.cumsum(out=piece)
+        place -= 1.0
+        place[starts] = np.arange(len(starts))
+        of_atoms = (at, point.factor, point.kind == SCALE, point.by_start[0])
+        for to, numbers in zip(rest, (point.jumps, starts, *of_atoms), strict=True):
+            to[:] = numbers
+        # The driver takes a copy before this returns.
+        there = torch.from_numpy(flat).to(other.device, non_blocking=True)
+        return cls(there[:size].view(k, -1), pieces, there[size:], starts)
+
+    def split(self, point: Point) -> Any:
+        """The starts (D,), of each atom its place among them, its factor and whether it is a scale, and the order of the atoms by
+        their starts, (a,) each."""
+        lengths = [len(self.starts), *[len(point.start)] * 4]
+        return self.numbers[-sum(lengths) :].split(lengths)
+
+
+def _within_ties(block: Block, point: Point, there: _Parameters, moments: Any) -> Any:
+    """`core.ties.within_ties`, (a, a) on the device."""
+    rows = block.rows
+    v: Any = rows.depth
+    psi: Any = block.factors
+    (n, r), a = v.shape, len(point.start)
+    starts, parts, tiles = len(there.starts), -(-n // _TOGETHER), -(-a // _TILE)
+    of_groups = v.new_empty((n, 4, starts))
+    out = v.new_empty((parts, a, a))
+    at_start, at, factor, scale, order = there.split(point)
+    with device_of_kernel(moments):
+        _kernels().groups[(-(-n // 4),)](
+            v, n, r, moments, starts, rows.height, rows.height if rows.tail is None else rows.tail.ties,
+            at_start, of_groups, tail=rows.tail is not None, steps=r.bit_length() + 1, rows=4, pad=_pad(starts),
+        )  # fmt: skip
+        _kernels().ties[(parts, tiles, tiles)](
+            of_groups, n, starts, block.weight if psi is None else psi, 0 if psi is None else psi.stride(0),
+            at, factor, scale, order, a, out, factors=psi is not None, rows=_TOGETHER, tile=_TILE,
+        )  # fmt: skip
+    return out.sum(dim=0)
+
+
+def _exponentials(block: Block, point: Point) -> tuple[Any, Any, Any, None]:
+    """`ArrayEngine._exponentials` of rows without a tail."""
+    v: Any = block.rows.depth
+    height: Any = block.rows.height
+    tied = block.rows.tied
+    psi, _ = _factors(block, point)
+    (n, r), there = v.shape, _Parameters.of(point, v)
+    table = there.table if psi is None else psi @ there.table
+    e, of_rows, size = v.new_empty((n, r)), v.new_empty((2, n)), power(r)
+    with device_of_kernel(v):
+        _kernels().exponentials[(n,)](
+            v, r, table, there.pieces, there.numbers, len(point.jumps), height, e, of_rows, n, factors=psi is not None,
+            jump_pad=_pad(len(point.jumps)), block=size, num_warps=min(max(size // _LANES, 1), 16),
+        )  # fmt: skip
+    total, top = of_rows.unbind()
+    lowered = tied is None or tied[point.jumps].any()
+    return e.T, total, top if lowered else None, None
+
+
+def _tail(block: Block, table: Any) -> tuple[int, Any, Any]:
+    """What is known of a tail: nothing, its sums (n, 3), or its depth and the number of its classes, (n,) each."""
+    rows, tail = block.rows, block.rows.tail
+    if tail is None:
+        return 0, rows.height, rows.height
+    if tail.rest is not None:
+        return 2, tail.rest.depth, tail.rest.count
+    return 1, _sums_of_tail(tail.logits, rows.top, rows.height, table), rows.height
+
+
+def _scale_sums(block: Block, scale: float) -> np.ndarray:
+    """`Engine.scale_sums`."""
+    import torch
+
+    v: Any = block.rows.depth
+    n, r = v.shape
+    out = v.new_empty((n, 3), dtype=torch.float64)
+    size = min(power(r), 4096)
+    leading = float(np.float32(scale))
+    with device_of_kernel(v):
+        _kernels().scale_moments[(n,)](
+            v, r, block.weight, block.rows.height, leading, scale - leading, out,
+            block=size, num_warps=min(max(size // 512, 1), 8),
+        )  # fmt: skip
+    (found,) = to_host([out.sum(dim=0)])
+    return found
+
+
+def _sums_of_tail(logits: Any, top: Any, height: Any, weight: Any) -> Any:
+    """``s_0, s_1, s_2`` (n, 3) of logits (n, m); ``weight`` (n or 1, ...) holds ``-w`` first, in double precision."""
+    logits = _along_classes(logits)
+    n, m = logits.shape
+    out = height.new_empty((n, 3))
+    stride = 0 if len(weight) == 1 else weight.stride(0)
+    with device_of_kernel(logits):
+        _kernels().tail_sums[(n,)](
+            logits, logits.stride(0), m, top, height, weight, stride, LARGEST, out, block=4096, num_warps=8
+        )
+    return out
+
+
+def _look_at_tail(logits: Any, top: Any, height: Any) -> tuple[Any, bool]:
+    """How many classes have the lowest logit in use (n,), and whether any is masked."""
+    import torch
+
+    logits = _along_classes(logits)
+    n, m = logits.shape
+    equal = torch.empty(n, dtype=torch.int64, device=logits.device)
+    masked = torch.empty(n, dtype=torch.int8, device=logits.device)
+    with device_of_kernel(logits):
+        _kernels().tail_ties[(n,)](
+            logits, logits.stride(0), m, top, height, LARGEST, equal, masked, block=4096, num_warps=8
+        )
+    return equal, bool(masked.max())
+
+
+def _along_classes(logits: Any) -> Any:
+    """Kernels read along the classes."""
+    return logits if logits.stride(1) == 1 else logits.contiguous()
+
+
+def _kernels() -> Any:
+    from . import row_kernels
+
+    return row_kernels

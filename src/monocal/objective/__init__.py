@@ -1,1 +1,0 @@
-"""The objective: sums over rows, and the cone problem they make."""
