@@ -22,6 +22,7 @@ from monocal.core.block import Block
 from monocal.core.ranked import rank_rows
 from monocal.data import synthetic
 from monocal.engines import compiled
+from monocal.engines.numba.engine import largest_in_order
 from monocal.inputs.reader import Checked
 from monocal.inputs.sources import prepared
 from prepared import rows_of
@@ -147,11 +148,14 @@ def test_exp_is_monotone_in_the_last_bit(first):
 
 def test_sums_over_a_tail_use_the_whole_weight():
     """Weights come in two parts; the smaller one must survive the compiler."""
+    from monocal.engines.numba.loops import tail_sums
+
     z = np.random.default_rng(0).normal(size=(100, 20_000)).astype(np.float32)
     top, height = z.max(axis=1), np.ones(100, dtype=np.float32)
     weight = np.array([-1.3])
     leading = weight.astype(np.float32)
-    sums = compiled.tail_sums(z, top, height, [leading, (weight - leading).astype(np.float32)], 0 * height)
+    sums = np.empty((3, 100), dtype=np.float32)
+    tail_sums(z, top, height, leading, (weight - leading).astype(np.float32), 0 * height, sums)
     v = np.maximum(top[:, None] - z, height[:, None]).astype(np.float64)
     for power, got in enumerate(sums):
         expected = (np.exp(weight * v) * v**power).sum(axis=1)
@@ -273,10 +277,9 @@ def test_rows_are_sorted_as_numpy_sorts_them(classes):
     z[::3] = np.round(z[::3], 1)
     z[5], z[7, ::2] = 1.0, -np.inf
     expected = np.sort(z, axis=1)
-    np.testing.assert_array_equal(compiled.in_order(z, classes), expected)
-    np.testing.assert_array_equal(compiled.in_order(z, classes, np.empty_like(z)), expected)
+    np.testing.assert_array_equal(largest_in_order(z, classes), expected)
     r = -(-classes // 3)
-    largest = compiled.in_order(z, r)
+    largest = largest_in_order(z, r)
     np.testing.assert_array_equal(largest, expected[:, -r:])
     assert largest.flags.c_contiguous
 
@@ -284,16 +287,16 @@ def test_rows_are_sorted_as_numpy_sorts_them(classes):
 def test_the_largest_of_a_single_row_are_its_own():
     """A block may be one row long, and the next block of the thread is sorted in the same room."""
     z = np.random.default_rng(0).normal(size=(2, 50)).astype(np.float32)
-    kept = [compiled.in_order(row[None], 10) for row in z]
+    kept = [largest_in_order(row[None], 10) for row in z]
     np.testing.assert_array_equal(np.concatenate(kept), np.sort(z, axis=1)[:, -10:])
 
 
 def test_very_large_rows_leave_no_room_behind():
     """Rows are sorted in room that the thread keeps, as long as that is small."""
-    compiled.in_order(np.zeros((2, 100), dtype=np.float32), 1)  # compiled code stays
+    largest_in_order(np.zeros((2, 100), dtype=np.float32), 1)  # compiled code stays
     z = np.zeros((2, 2**21), dtype=np.float32)
     with kept_below(2**20):
-        compiled.in_order(z, 1)
+        largest_in_order(z, 1)
 
 
 @pytest.mark.parametrize("cal", [mc.MCCT(), mc.ConditionalMCCT()], ids=str)
@@ -333,12 +336,15 @@ def test_the_number_of_threads_does_not_choose_rows_of_the_second_stage(rows, mo
 
 @pytest.mark.parametrize("classes", [1, 2, 3, 10, 1000])
 def test_statistics_of_sorted_rows_are_those_of_arrays(classes):
+    from monocal.engines.numba.total_loops import measure_rows
+
     z = np.random.default_rng(classes).normal(size=(50, classes)).astype(np.float32)
     z[5], z[6], z[7] = 1.0, z[6] * 1e-20, z[7] * 1e5
     ranked = rank_rows(z)
-    known = compiled.measured(ranked.depth)
-    for name, expected in zip(known, compute_all(tuple(known), ranked), strict=True):
-        np.testing.assert_allclose(known[name], expected, rtol=1e-6, atol=0)
+    values = np.empty((50, 3), dtype=np.float32)
+    measure_rows(ranked.depth, values)
+    for value, expected in zip(values.T, compute_all(compiled.STATISTICS, ranked), strict=True):
+        np.testing.assert_allclose(value, expected, rtol=1e-6, atol=0)
 
 
 @pytest.mark.parametrize("classes", [2, 8, 20])

@@ -29,8 +29,8 @@ from ...core.engine import Information, Sums, Totals, Truncated
 from ...core.point import BIAS, SCALE, Point
 from ...core.ranked import Ranked, in_order, rank_rows
 from ...parallel import available_threads, parallel_map, row_slices, run_parallel
+from .. import compiled
 from ..array import ARRAY, ArrayEngine, measure
-from ..compiled import STATISTICS, available, suits
 from ..labels import scale_totals, with_top_labels
 from ..scratch import scratch_buffer
 
@@ -45,16 +45,17 @@ class NumbaEngine(ArrayEngine):
     """Implements `core.engine.Engine`."""
 
     def takes(self, logits: Array, dtype: object) -> bool:
-        return isinstance(logits, np.ndarray) and dtype == np.float32 and available()
+        return isinstance(logits, np.ndarray) and dtype == np.float32 and compiled.available()
 
     def prepare(self, logits: Array, labels: Array, weight: Array | None, **how: Any) -> list[Block]:
         m = logits.shape[1]
         all_ranks = how.get("ordered", True) and min(how.get("top_k") or m, m) == m
-        if all_ranks and suits(logits):
-            block = self._prepare_plain(np.asarray(logits), labels, weight, **how)
-            if float(np.max(block.rows.height)) <= _HIGH:
-                return [block]
-        return super().prepare(logits, labels, weight, **how)
+        block = (
+            self._prepare_plain(np.asarray(logits), labels, weight, **how)
+            if all_ranks and compiled.suits(logits)
+            else None
+        )
+        return super().prepare(logits, labels, weight, **how) if block is None else [block]
 
     def _prepare_block(self, logits: Array, labels: Array, weight: Array | None, **how: Any) -> Block:
         block = super()._prepare_block(logits, labels, weight, **how)
@@ -72,24 +73,29 @@ class NumbaEngine(ArrayEngine):
         top_class: bool = False,
         context: np.ndarray | None = None,
         **rest: Any,
-    ) -> Block:
-        """All ranks of any number of rows. Rows that are too high must be prepared again."""
+    ) -> Block | None:
+        """All ranks of any number of rows; None where some are too high."""
         from .sort import prepare_rows
 
         (n, m), slices = z.shape, row_slices(z)
         # One array for all depths: the system hands out large ones in large pages, which threads need not wait for.
         depth, (top, height, label_depth) = np.empty_like(z), np.empty((3, n), dtype=z.dtype)
         rank, held = np.empty((2, n), dtype=np.intp)
-        tied, values = np.zeros(m, np.uint8), np.empty((n if statistics else 0, len(STATISTICS)), z.dtype)
+        tied, values = (
+            np.zeros(m, np.uint8),
+            np.empty((n if statistics else 0, len(compiled.STATISTICS)), z.dtype),
+        )
         classes = np.ascontiguousarray(labels, dtype=np.int64)
         args = z, classes, depth, top, height, label_depth, rank, held, tied, values, _first_turn()
         run_parallel(lambda: prepare_rows(*args), _threads(z))
+        if float(height.max()) > _HIGH:
+            return None
         rows = Ranked(depth, height, top[:, None], None, None, m, tied > 0)
         weight = np.ones(n, z.dtype) if weight is None else np.asarray(weight, dtype=z.dtype)
         ends = np.array([part.stop for part in slices])
         block = Block(self, rows, weight, label_depth, rank, held, held, context=context, ends=ends)
         if statistics:
-            ranked = replace(rows, measured=dict(zip(STATISTICS, values.T, strict=True)))
+            ranked = replace(rows, measured=dict(zip(compiled.STATISTICS, values.T, strict=True)))
             parts = parallel_map(lambda part: measure(ranked[part], statistics), slices)
             block = replace(block, statistics=np.concatenate(parts))
         if top_class:
@@ -99,21 +105,23 @@ class NumbaEngine(ArrayEngine):
         return block
 
     def _ranked(self, logits: Array, top_k: int | None, dtype: object, ordered: bool) -> Ranked:
-        return rank_rows(logits, top_k, dtype, ordered, in_order=_sorted if suits(logits) else in_order)
+        return rank_rows(
+            logits, top_k, dtype, ordered, in_order=largest_in_order if compiled.suits(logits) else in_order
+        )
 
     def _measured(self, rows: Ranked) -> Ranked:
-        if rows.valid is not None or rows.tail is not None or not suits(rows.depth):
+        if rows.valid is not None or rows.tail is not None or not compiled.suits(rows.depth):
             return rows
         from .total_loops import measure_rows
 
-        values = np.empty((len(rows.depth), len(STATISTICS)), dtype=np.float32)
+        values = np.empty((len(rows.depth), len(compiled.STATISTICS)), dtype=np.float32)
         measure_rows(rows.depth, values)
-        return replace(rows, measured=dict(zip(STATISTICS, values.T, strict=True)))
+        return replace(rows, measured=dict(zip(compiled.STATISTICS, values.T, strict=True)))
 
     def _find_labels(
         self, depth: Array, label_depth: Array, ordered: bool
     ) -> tuple[Array, Array, np.ndarray | None]:
-        if not (ordered and suits(depth)):
+        if not (ordered and compiled.suits(depth)):
             return super()._find_labels(depth, label_depth, ordered)
         from .loops import find_labels
 
@@ -155,7 +163,7 @@ class NumbaEngine(ArrayEngine):
         return np.append(_by_kind(label), sum(float(weight[x].sum(dtype=np.float64)) for x in block.slices()))
 
     def _largest_tie(self, rows: Ranked) -> int:
-        if rows.tied is None or rows.valid is not None or not suits(rows.depth):
+        if rows.tied is None or rows.valid is not None or not compiled.suits(rows.depth):
             return super()._largest_tie(rows)
         from .loops import largest_tie
 
@@ -246,7 +254,7 @@ class NumbaEngine(ArrayEngine):
 
     def _within_ties(self, block: Block, point: Point, p: Array) -> np.ndarray | float:
         """All of them: few cost little here."""
-        if not (_is_plain(block) and suits(p.T)):
+        if not (_is_plain(block) and compiled.suits(p.T)):
             return super()._within_ties(block, point, p)
         from .sum_loops import products_in_ties
 
@@ -261,7 +269,7 @@ class NumbaEngine(ArrayEngine):
     def _tail_sums(self, block: Block, weights: list[Array], base: Array, count: int) -> list[Array]:
         rows, tail = block.rows, block.rows.tail
         assert tail is not None
-        if tail.logits is None or tail.masked or not suits(tail.logits) or base.dtype != np.float32:
+        if tail.logits is None or tail.masked or not compiled.suits(tail.logits) or base.dtype != np.float32:
             return super()._tail_sums(block, weights, base, count)
         from .loops import tail_sums
 
@@ -270,7 +278,7 @@ class NumbaEngine(ArrayEngine):
         return list(out[:count])
 
     def _moments(self, p: Array, v: Array, starts: np.ndarray, count: int = 3) -> list[Array]:
-        if not (suits(p.T) and suits(v.T)):
+        if not (compiled.suits(p.T) and compiled.suits(v.T)):
             return super()._moments(p, v, starts, count)
         from .sum_loops import piece_moments
 
@@ -282,10 +290,10 @@ class NumbaEngine(ArrayEngine):
 def _is_plain(block: Block) -> bool:
     """Whether the loops take rows like these: nothing masked, no tail."""
     rows = block.rows
-    return rows.valid is None and rows.tail is None and suits(rows.depth)
+    return rows.valid is None and rows.tail is None and compiled.suits(rows.depth)
 
 
-def _sorted(z: np.ndarray, r: int) -> np.ndarray:
+def largest_in_order(z: np.ndarray, r: int) -> np.ndarray:
     """The r largest of each row, rising: `core.ranked.in_order` by a sorting network."""
     from .sort import sort_rows
 
