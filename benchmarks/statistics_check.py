@@ -1,11 +1,11 @@
 """Do intervals hold the truth as often as they say, and alarms come as rarely? Simulated predictors whose truth is known.
 
-    python benchmarks/statistics_check.py [--trials 200] [--only coverage alarms monitor] [--docs]
+    python benchmarks/statistics_check.py [--trials 200] [--only coverage two alarms monitor] [--docs]
 
 Coverage: logits ``z`` are normal, labels are drawn from ``softmax(z)``, and the predictor says ``softmax(s z)``: calibrated at
 ``s = 1``, too sure above, too modest below. "wave" is wrong in both directions: ``s`` goes up and down with the margin of the
 row. "rare" has two classes, the second with the probability given in every row. The truth is the metric of the population:
-of 100,000 rows with the probability of being right in place of the outcome, weights included.
+of millions of rows with the probability of being right in place of the outcome, weights included.
 
 Alarms: tests of a hypothesis that is true, and what a false alarm costs in test NLL; among them stationary streams of 100,000
 rows after a fit on few. Monitor: honest streams, and drifts.
@@ -15,19 +15,19 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import softmax
+from scipy.optimize import brentq
+from scipy.special import expit, logit, softmax
 
 import monocal as mc
 import pages
 from command_line import parser_of
 from monocal.metrics import METRICS
-from monocal.metrics.outcomes import Outcomes
-from monocal.metrics.registry import Options, Statistics
+from monocal.metrics.intervals import BinNoise
+from monocal.metrics.outcomes import bin_index, equal_width_edges
 
 KINDS = {
     "calibrated": 1.0,
@@ -37,18 +37,29 @@ KINDS = {
     "too modest": 0.75,
     "wave": 1.2,
 }
-SHOWN = [name for name, metric in METRICS.items() if metric.mean or metric.error is not None]
 COLUMNS = ["nll", "brier", "accuracy", "ece", "debiased_ece", "adaptive_ece"]
+COLUMNS_OF_TWO = [
+    "positive_brier",
+    "positive_ece",
+    "auc",
+    "calibration_slope",
+    "calibration_intercept",
+    "calibration_in_the_large",
+]
 _SELDOM = 0.1  # an interval shown in fewer trials than this is not counted as shown
 
 
 class World(NamedTuple):
-    """A predictor, the number of its classes, how probable a rare second class is, and the weights of rows."""
+    """A predictor, the number of its classes, how frequent a rare second class is, and the weights of rows.
+
+    ``varied``: two classes whose probability differs from row to row, ``rare`` on average; else it is ``rare`` in every row.
+    """
 
     kind: str
     m: int = 2
     rare: float = 0.0
     weights: str = "equal"
+    varied: bool = False
 
     @property
     def name(self) -> str:
@@ -74,12 +85,21 @@ COVERAGE: list[tuple[World, int]] = [
     *((World(kind, 10, weights=w), n) for kind in ("calibrated", "too sure") for w in ("class", "twenty", "lognormal")
       for n in (500, 5000)),
 ]  # fmt: skip
+COVERAGE_OF_TWO: list[tuple[World, int]] = [
+    *((World(kind, rare=rare, varied=True), n) for kind in ("calibrated", "too sure", "too modest") for rare, n in (
+        (0.4, 50), (0.1, 200), (0.02, 2000), (0.4, 2000), (0.01, 60_000))),
+    *((World(kind, rare=0.1, weights=w, varied=True), 2000) for kind in ("calibrated", "too sure")
+      for w in ("class", "twenty", "lognormal")),
+]  # fmt: skip
 
 
 def draw(world: World, n: int, generator: np.random.Generator) -> tuple[np.ndarray, ...]:
     """What a predictor says, the true probabilities, labels and weights."""
     m, scale = world.m, KINDS[world.kind]
-    if world.rare:
+    if world.varied:
+        z = 1.5 * generator.standard_normal(n) + _shift(world.rare)
+        logits = np.column_stack([np.zeros(n), z])
+    elif world.rare:
         logits = np.log(np.tile([1 - world.rare, world.rare], (n, 1)))
     else:
         logits = (3.0 if m > 50 else 2.0) * generator.standard_normal((n, m))
@@ -92,6 +112,13 @@ def draw(world: World, n: int, generator: np.random.Generator) -> tuple[np.ndarr
     return softmax(sharpness * logits, axis=1), truth, labels, draw_weights(world.weights, labels, generator)
 
 
+@cache
+def _shift(rare: float) -> float:
+    """The mean of normal log-odds of standard deviation 1.5 whose probabilities are ``rare`` on average."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(60)
+    return float(brentq(lambda a: weights @ expit(1.5 * nodes + a) / weights.sum() - rare, -20, 20))
+
+
 def draw_weights(kind: str, labels: np.ndarray, generator: np.random.Generator) -> np.ndarray:
     if kind == "class":
         return np.where(labels == 1, 10.0, 1.0)
@@ -100,28 +127,68 @@ def draw_weights(kind: str, labels: np.ndarray, generator: np.random.Generator) 
     return generator.lognormal(size=len(labels)) if kind == "lognormal" else np.ones(len(labels))
 
 
+class Population(NamedTuple):
+    """Rows of a population as intervals see them, with the probability of being right in place of the outcome."""
+
+    confidence: np.ndarray
+    correct: np.ndarray
+    weight: np.ndarray
+    n_bins: int = 15
+
+    @property
+    def top_bin(self) -> np.ndarray:
+        return bin_index(self.confidence, equal_width_edges(self.n_bins))
+
+    @property
+    def by_confidence(self) -> np.ndarray:
+        return np.argsort(self.confidence)
+
+
 @cache
-def population(world: World, n: int = 100_000, seed: int = 1) -> dict[str, float]:
-    """The true value of every metric that has an interval."""
-    probs, truth, labels, _ = draw(world, n, np.random.default_rng(seed))
-    if world.weights == "class":  # the classes as they count in weights
-        truth = truth * np.where(np.arange(world.m) == 1, 10.0, 1.0)
-    weight = truth.sum(axis=1)
-    truth = truth / weight[:, None]
-    right = np.take_along_axis(truth, np.argsort(-probs, axis=1)[:, :5], axis=1)
-    rows = Outcomes.of(probs, labels, weight)
-    statistics = Statistics(replace(rows, correct=right[:, 0]), Options())
-    values = {name: float(METRICS[name].error(statistics)) for name in SHOWN if METRICS[name].error}
-
-    def mean(x: np.ndarray) -> float:
-        return float(weight @ x / weight.sum())
-
-    return values | {
-        "accuracy": mean(right[:, 0]),
-        "top_k_accuracy": mean(right.sum(axis=1)),
-        "nll": mean(-(truth * np.log(probs)).sum(axis=1)),
-        "brier": mean((probs**2).sum(axis=1) - 2 * (probs * truth).sum(axis=1) + 1),
+def population(world: World, entries: int = 20_000_000) -> dict[str, float]:
+    """The true value of every metric that has an interval, of so many rows that their own noise does not matter."""
+    generator, parts = np.random.default_rng(1), []
+    step = 1_000_000 // world.m
+    for _ in range(entries // 1_000_000):
+        probs, truth, _, _ = draw(world._replace(weights="equal"), step, generator)
+        if world.weights == "class":  # the classes as they count in weights
+            truth = truth * np.where(np.arange(world.m) == 1, 10.0, 1.0)
+        weight = truth.sum(axis=1)
+        truth = truth / weight[:, None]
+        top = probs.argmax(axis=1)[:, None]
+        right, confidence = (np.take_along_axis(x, top, axis=1)[:, 0] for x in (truth, probs))
+        nll = -(truth * np.log(probs)).sum(axis=1)
+        brier = (probs**2).sum(axis=1) - 2 * (probs * truth).sum(axis=1) + 1
+        parts.append(np.stack([weight, confidence, right, nll, brier, probs[:, 1], truth[:, 1]]))
+    weight, confidence, right, nll, brier, p, y = np.concatenate(parts, axis=1)
+    views = {"top": Population(confidence, right, weight), "positive": Population(p, y, weight)}
+    errors = {
+        name: BinNoise(views[metric.error.of], metric.error, 15).seen  # type: ignore[arg-type]
+        for name, metric in METRICS.items()
+        if metric.error and (world.m == 2 or not metric.binary)
     }
+    means = {"accuracy": right, "nll": nll, "brier": brier}
+    if world.m == 2:
+        means |= {"positive_brier": brier / 2, "calibration_in_the_large": p - y}
+    true = errors | {name: float(weight @ x / weight.sum()) for name, x in means.items()}
+    if world.varied:
+        x, order = logit(p), np.argsort(p)
+        ones, zeros = (weight * y)[order], (weight * (1 - y))[order]
+        true["auc"] = float(ones @ (np.cumsum(zeros) - zeros / 2) / ones.sum() / zeros.sum())
+        true["calibration_slope"] = float(
+            _recalibrated(np.column_stack([np.ones_like(x), x]), 0.0, y, weight)[1]
+        )
+        true["calibration_intercept"] = float(_recalibrated(np.ones((len(x), 1)), x, y, weight)[0])
+    return true
+
+
+def _recalibrated(X: np.ndarray, offset: Any, y: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """Coefficients of the logistic regression of ``y``."""
+    beta = np.zeros(X.shape[1])
+    for _ in range(30):
+        mean = expit(offset + X @ beta)
+        beta = beta + np.linalg.solve((X.T * (weight * mean * (1 - mean))) @ X, X.T @ (weight * (y - mean)))
+    return beta
 
 
 def cover(
@@ -153,18 +220,17 @@ def reject(world: World, n: int, names: list[str], trials: int, boot: int) -> di
     return {name: count / trials for name, count in rejected.items()}
 
 
-def coverage_table(trials: int, boot: int) -> str:
+def coverage_table(trials: int, boot: int, worlds: list[tuple[World, int]], columns: list[str]) -> str:
     lines = []
-    for world, n in COVERAGE:
-        some = max(trials // 4, min(trials, 2_000_000 // n))
-        found = cover(world, n, COLUMNS, some, boot)
+    for world, n in worlds:
+        some = max(trials // 4, min(trials, 20_000_000 // n))
         cells = [
             f"{100 * share:.1f}" if shown == 1 else f"{100 * share:.1f} (shown in {100 * shown:.0f} %)" if shown >= _SELDOM
-            else "none" for shown, share, _ in found.values()
+            else "none" for shown, share, _ in cover(world, n, columns, some, boot).values()
         ]  # fmt: skip
         lines.append([world.name, f"{n:,}", *cells])
         print(lines[-1], flush=True)
-    return pages.table(["predictor", "rows", *COLUMNS], lines)
+    return pages.table(["predictor", "rows", *columns], lines)
 
 
 class Alarm(NamedTuple):
@@ -334,7 +400,7 @@ def monitor_table(trials: int) -> str:
     return pages.table(["stream, watched with a reference of 5,000 rows", "what happened"], lines, words=2)
 
 
-def main(parts: Iterable[str] = ("coverage", "alarms", "monitor")) -> None:
+def main(parts: Iterable[str] = ("coverage", "two", "alarms", "monitor")) -> None:
     parser = parser_of(__doc__)
     parser.add_argument(
         "--trials", type=int, default=200, help="samples for each line; a quarter where rows are many"
@@ -347,7 +413,14 @@ def main(parts: Iterable[str] = ("coverage", "alarms", "monitor")) -> None:
     given = parser.parse_args()
     warnings.simplefilter("ignore")
     makers = {
-        "coverage": ("docs/guarantees.md", lambda: coverage_table(given.trials, given.boot)),
+        "coverage": (
+            "docs/guarantees.md",
+            lambda: coverage_table(given.trials, given.boot, COVERAGE, COLUMNS),
+        ),
+        "two": (
+            "docs/guarantees.md",
+            lambda: coverage_table(given.trials, given.boot, COVERAGE_OF_TWO, COLUMNS_OF_TWO),
+        ),
         "alarms": ("docs/guarantees.md", lambda: alarms_table(given.trials)),
         "monitor": ("docs/examples/monitoring.md", lambda: monitor_table(given.trials)),
     }

@@ -26,8 +26,9 @@ from .arrays import to_numpy
 from .calibrators import MCCT, BinaryMCCT, Calibrator, ConditionalMCCT, StructuredMCCT
 from .metrics import Obstacle
 from .metrics.grouping import read_groups
-from .metrics.obstacles import find_obstacles, quoted
+from .metrics.groups import find_obstacles
 from .metrics.outcomes import Outcomes
+from .metrics.units import quoted
 
 _MOST_ROWS, _MOST_NUMBERS = 50_000, 20_000_000  # of larger sets, rows at equal distances are looked at
 _LEVEL = 0.99  # of the statement that the order is the obstacle

@@ -17,7 +17,7 @@ from monocal.cli.app import app
 from monocal.cli.forecast import forecast
 from monocal.cli.glosses import GLOSSES, SHARES
 from monocal.cli.output import show_p, time_told
-from monocal.metrics.registry import METRICS
+from monocal.metrics import METRICS
 
 Run = Callable[..., Any]
 ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")

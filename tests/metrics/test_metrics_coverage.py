@@ -20,11 +20,19 @@ LEAST = 69
     ("kind", "m"), [("calibrated", 10), ("almost", 2), ("a little too sure", 100), ("too sure", 10)]
 )
 def test_intervals_cover(kind, m):
-    covered = coverage.cover(coverage.World(kind, m), 500, coverage.SHOWN, TRIALS, 60)
+    covered = coverage.cover(coverage.World(kind, m), 500, coverage.COLUMNS, TRIALS, 60)
     for name, (shown, truth, own) in covered.items():
         assert shown == 1, name
         assert truth * TRIALS >= LEAST, name
         assert own == 1, name
+
+
+@pytest.mark.parametrize(("kind", "rare", "n"), [("calibrated", 0.1, 400), ("too sure", 0.4, 400)])
+def test_intervals_of_two_classes_cover(kind, rare, n):
+    world = coverage.World(kind, rare=rare, varied=True)
+    for name, (shown, truth, own) in coverage.cover(world, n, coverage.COLUMNS_OF_TWO, TRIALS, 60).items():
+        assert (shown, own) == (1, 1), name
+        assert truth * TRIALS >= LEAST, name
 
 
 def test_intervals_of_errors_are_not_all_of_the_line():

@@ -216,10 +216,11 @@ def test_no_metric_depends_on_the_order_of_rows_nor_leaves_its_range(seed, n, m)
     probs, labels = counts / counts.sum(axis=1, keepdims=True), generator.integers(m, size=n)
     shuffle = generator.permutation(n)
     first, second = mc.evaluate(probs, labels), mc.evaluate(probs[shuffle], labels[shuffle])
-    assert set(first.estimates) == {name for name, metric in M.METRICS.items() if m == 2 or not metric.binary}
+    expected = {name for name, metric in M.METRICS.items() if m == 2 or not metric.binary}
+    assert set(first.estimates) == expected - ({"top_k_accuracy"} if m <= 5 else set())
     for name, metric in ((name, M.METRICS[name]) for name in first.estimates):
-        assert second[name].value == pytest.approx(first[name].value, abs=1e-8)
-        assert -1e-9 <= first[name].value <= metric.upper + 1e-9
+        assert second[name].value == pytest.approx(first[name].value, abs=1e-6, nan_ok=metric.binary)
+        assert np.isnan(first[name].value) or metric.lower - 1e-9 <= first[name].value <= metric.upper + 1e-9
 
 
 @pytest.mark.parametrize(

@@ -76,10 +76,15 @@ def test_the_price_is_counted_right():
     json.dumps(price.to_dict())
 
 
-def test_impossible_labels_leave_the_price_open():
+def test_a_label_of_probability_zero_on_one_side_costs_without_bound():
     price = mc.price_of_order([[1.0, 0.0], [0.5, 0.5]], [[0.5, 0.5], [0.5, 0.5]], [1, 0])
     assert price.nll.value == np.inf
-    assert not price.nll.measured
+    assert price.nll.measured
+    assert str(price).startswith(
+        "Keeping the order costs infinite NLL and no accuracy that could be measured"
+    )
+    both = mc.price_of_order([[1.0, 0.0], [0.5, 0.5]], [[0.5, 0.5], [0.0, 1.0]], [1, 0])
+    assert (both.costs, both.gains) == (False, False)
     assert mc.price_of_order([[1.0, 0.0]], [[1.0, 0.0]], [1]).nll.value == 0
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import monocal as mc
 from monocal.metrics import Floor, OrderAudit, OrderCounts, Price, PriceOfOrder, units
-from monocal.metrics.paired import Difference
+from monocal.metrics.differences import Difference
 from monocal.plots import RankParameters, reliability_curve
 from monocal.report import MethodComparison, MethodResult
 from monocal.report import sentences as say

@@ -114,7 +114,7 @@ def evaluate(
 
 def _intervals(found: Evaluation) -> str:
     """What the intervals are, where there are any; only those of calibration errors are drawn."""
-    from ..metrics.registry import METRICS
+    from ..metrics import METRICS
 
     if all(estimate.low is None for estimate in found.estimates.values()):
         return ""
@@ -137,7 +137,7 @@ def _shift_since_fit(calibrator: Path, data: LogitsSet) -> LabelShiftTest | None
     """Whether the labels have other frequencies than those the calibrator was fitted on; None where the file does not tell."""
     import numpy as np
 
-    from ..metrics.label_shift import label_shift_of_counts
+    from ..metrics.differences import label_shift_of_counts
     from ..persistence import describe
 
     saved = describe(calibrator)["data"]

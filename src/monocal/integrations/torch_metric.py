@@ -16,9 +16,8 @@ import numpy as np
 from ..errors import InputError, MissingExtraError
 from ..inputs.validation import check_choice, check_count
 from ..metrics import METRICS, Evaluator
-from ..metrics.binning import check_two_classes
-from ..metrics.packing import pack, unpack
-from ..metrics.registry import chosen
+from ..metrics.functions import Statistics
+from ..metrics.table import check_available, chosen
 
 try:
     import torch
@@ -36,8 +35,7 @@ class CalibrationMetric(Metric):
     ----------
     num_classes : int
     metrics : str or sequence of str
-        Names of `monocal.metrics.METRICS` that add over batches: all but ``adaptive_ece``, ``eq_bin_ece``, ``aurc`` and
-        ``e_aurc``; ``positive_ece`` of two classes only.
+        Names of `monocal.metrics.METRICS` that add over batches, those whose ``merges`` is true.
     input : {"probabilities", "logits"}
         What ``preds`` are; logits get a softmax.
     class_axis : int
@@ -84,12 +82,11 @@ class CalibrationMetric(Metric):
             raise InputError(
                 f"metrics: {', '.join(apart)} need all rows at once. Collect the probabilities and use monocal.evaluate."
             )
-        if any(METRICS[name].binary for name in self.names):
-            check_two_classes(self.num_classes)
+        check_available(self.names, self.num_classes)
         self.single = isinstance(metrics, str)
         self.input, self.class_axis, self.ignore_index = input, class_axis, ignore_index
         self.options = {"n_bins": n_bins, "top_k": top_k}
-        size = len(pack(self._nothing())) + 1  # and the number of rows
+        size = len(self._nothing().pack()) + 1  # and the number of rows
         self.add_state("totals", torch.zeros(size, dtype=torch.float64), dist_reduce_fx="sum")
 
     @property
@@ -111,7 +108,7 @@ class CalibrationMetric(Metric):
             p = torch.softmax(p.double(), dim=self.class_axis)
         part = Evaluator(**self.options)
         part.update(p, target, class_axis=self.class_axis, ignore_index=self.ignore_index)
-        found = np.append(pack(part.sums), part.n_samples)
+        found = np.append(part.sums.pack(), part.n_samples)
         self.totals += torch.as_tensor(found, device=self.totals.device)
 
     def compute(self) -> Any:
@@ -122,17 +119,15 @@ class CalibrationMetric(Metric):
         # Batches without rows give NaN: with an error here, `forward` would lose what it has seen before.
         values = dict.fromkeys(self.names, float("nan"))
         if totals[-1] > 0:
-            whole = Evaluator(**self.options)
-            whole.add(unpack(totals[:-1], self._nothing()), int(totals[-1]))
-            result = whole.result()
-            values = {name: result[name].value for name in self.names}
+            sums = self._nothing().unpack(totals[:-1])
+            values = {name: METRICS[name].value(sums) for name in self.names}
         found = {
             name: torch.tensor(value, dtype=torch.float32, device=self.totals.device)
             for name, value in values.items()
         }
         return found[self.names[0]] if self.single else found
 
-    def _nothing(self) -> Any:
+    def _nothing(self) -> Statistics:
         """The sums of no rows."""
         row = np.full((1, self.num_classes), 1 / self.num_classes)
         return Evaluator(**self.options).update(row, [0], [0.0]).sums

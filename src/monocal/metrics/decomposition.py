@@ -29,8 +29,9 @@ from ..errors import InputError, part_of_a_fit
 from ..inputs.layout import Layout
 from ..inputs.top_k import TopK, TopKProbabilities
 from ..inputs.validation import check_count
+from .functions import Statistics
 from .outcomes import Floats, Integers, Outcomes
-from .scores import ScoreSums
+from .table import Options
 
 
 @dataclass(frozen=True)
@@ -174,5 +175,5 @@ def _folds(p: Floats, cv: int) -> Integers:
 
 
 def _losses(p: Floats, rows: Outcomes) -> tuple[float, float]:
-    sums = ScoreSums.of(Outcomes.of(p, rows.labels, rows.weight), rows.weight, 1)
-    return sums.nll / sums.weight, sums.brier / sums.weight
+    statistics = Statistics(Outcomes.of(p, rows.labels, rows.weight), Options())
+    return statistics.mean("nll"), statistics.mean("brier")

@@ -1,5 +1,9 @@
 """All metrics of one predictor from one pass over its probabilities, with intervals where asked for.
 
+Rows in memory are read at once. Of a Dask array, a large file, or parts that `Evaluator` is fed, sums are added
+up, whose size does not grow with the rows: the result does not depend on how the rows were cut, beyond the
+rounding of float64 sums.
+
 >>> import monocal as mc
 >>> result = mc.evaluate([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]], [0, 1, 1], metrics=["accuracy", "nll"])
 >>> round(result["nll"].value, 4)
@@ -9,7 +13,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -17,18 +23,18 @@ import numpy as np
 from .. import errors
 from ..arrays import is_dask
 from ..errors import InputError
-from ..inputs.files import is_large_file
+from ..inputs.chunks import Box, chunks_of, once, reduce_tasks, task, whole_rows
+from ..inputs.files import file_parts, is_large_file
 from ..inputs.formats import in_dims_of, without_names
 from ..inputs.layout import Layout
 from ..inputs.names import by_column
-from ..inputs.top_k import TopK, TopKProbabilities
-from ..inputs.validation import check_count, check_fraction
+from ..inputs.validation import check_count, check_fraction, check_some_weight
 from ..notebook import html_table
+from .functions import Statistics, statistics_of
 from .groups import GroupEvaluation, evaluate_groups
 from .intervals import intervals
 from .outcomes import Outcomes
-from .registry import METRICS, Statistics, chosen, make_options
-from .top_k import can_tell
+from .table import METRICS, Options, available, check_available, chosen, main_metrics
 
 
 @dataclass(frozen=True)
@@ -41,7 +47,7 @@ class Estimate:
     low, high : float or None
         Ends of the interval.
     reason : str
-        Why an interval that was asked for is missing: rows that are wrong, or right, are too few.
+        Why an interval that was asked for is missing: rows of the rare outcome are too few.
 
     Examples
     --------
@@ -49,9 +55,9 @@ class Estimate:
     >>> import monocal as mc
     >>> probs = np.array([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.6, 0.4]])
     >>> labels = np.array([0, 1, 1, 0])
-    >>> found = mc.evaluate(probs, labels, metrics="accuracy", n_boot=10)["accuracy"]
-    >>> found.value, round(found.low, 3), round(found.high, 3)
-    (0.75, 0.301, 0.987)
+    >>> estimate = mc.evaluate(probs, labels, metrics="accuracy", n_boot=10)["accuracy"]
+    >>> estimate.value, round(estimate.low, 3), round(estimate.high, 3)
+    (0.75, 0.301, 0.954)
     """
 
     value: float
@@ -113,6 +119,16 @@ class Evaluation:
         except KeyError:
             raise KeyError(f"{name!r} was not computed; there are {', '.join(self.estimates)}") from None
 
+    @property
+    def main(self) -> Evaluation:
+        """The same with the six metrics that matter first, or all where none of these was computed."""
+        names = [name for name in main_metrics(self.n_classes) if name in self.estimates]
+        return self.of(names) if names else self
+
+    def of(self, names: Sequence[str]) -> Evaluation:
+        """The same with these metrics alone, in this order."""
+        return replace(self, estimates={name: self[name] for name in names})
+
     def to_dict(self, *, flat: bool = False) -> dict[str, Any]:
         """Plain numbers, ready for JSON.
 
@@ -140,15 +156,13 @@ class Evaluation:
         }
 
     def _flat(self) -> dict[str, float]:
-        found: dict[str, float] = {}
+        numbers: dict[str, float] = {}
         for name, e in self.estimates.items():
             ends = {name: e.value, f"{name}_low": e.low, f"{name}_high": e.high}
-            found |= {key: float(value) for key, value in ends.items() if value is not None}
-        told = {} if self.groups is None else self.groups.to_dict()
-        found |= {
-            f"groups_{key}": float(value) for key, value in told.items() if isinstance(value, int | float)
-        }
-        return found | {"n_samples": self.n_samples, "n_classes": self.n_classes}
+            numbers |= {key: float(value) for key, value in ends.items() if value is not None}
+        of_groups = {} if self.groups is None else self.groups.to_dict()
+        numbers |= {f"groups_{key}": float(v) for key, v in of_groups.items() if isinstance(v, int | float)}
+        return numbers | {"n_samples": self.n_samples, "n_classes": self.n_classes}
 
     def to_pandas(self) -> Any:
         """Frame with one row per metric and columns ``value``, ``low``, ``high``."""
@@ -157,19 +171,23 @@ class Evaluation:
         index = pandas.Index(list(self.estimates), name="metric")
         return pandas.DataFrame(rows, index=index, columns=["value", "low", "high"], dtype=float)
 
-    def _repr_html_(self) -> str:
-        rows = [
-            (name, e.value, *(() if e.low is None else (e.low, e.high))) for name, e in self.estimates.items()
-        ]
-        return html_table(f"Evaluation of {self.n_samples:,} samples, {self.n_classes} classes", rows)
-
-    def __repr__(self) -> str:
+    @property
+    def _head(self) -> str:
         head = f"Evaluation of {self.n_samples:,} samples, {self.n_classes:,} classes"
         if self.n_boot:
             head += f", {self.level:.0%} intervals from {self.n_boot:,} draws"
+        return head
+
+    def __repr__(self) -> str:
         width = max(map(len, self.estimates))
-        lines = [head, *(f"  {name:<{width}}  {e}" for name, e in self.estimates.items())]
+        lines = [self._head, *(f"  {name:<{width}}  {e}" for name, e in self.estimates.items())]
         return "\n".join(lines if self.groups is None else [*lines, "", str(self.groups)])
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the six metrics that matter first."""
+        main = self.main.estimates
+        rows = [(name, e.value, *(() if e.low is None else (e.low, e.high))) for name, e in main.items()]
+        return html_table(self._head, rows)
 
 
 def evaluate(
@@ -194,15 +212,16 @@ def evaluate(
 
     Parameters
     ----------
-    probs : (n, m) array
-        Rows of class probabilities: numpy of any float type, nested lists, a pandas frame or a torch tensor. Or an array of more
+    probs : (n, m) array, or (n,) of P(class 1)
+        Rows of class probabilities: numpy of any float type, nested lists, a pandas frame or a torch tensor. Of two classes one
+        column is enough, P(class 1) of shape (n,) or (n, 1). Or an array of more
         axes, such as (N, C, H, W) with ``class_axis=1``. Of a Dask array, and of an array of more axes in a large file, the
         metrics that merge are computed part by part, without intervals. Of `TopK` rows, or what a calibrator makes of
         them, those that need no more than the largest probabilities are computed.
     labels : (n,) array
-        True classes, integers from 0 to m - 1, or names of the columns of a frame, as in `Calibrator.fit`;
-        with more axes in the shape of ``probs`` without the classes, as are
-        ``sample_weight`` and ``groups``.
+        True classes: integers from 0 to m - 1, or names of the columns of a frame, as in `Calibrator.fit`. Other names are the
+        classes in sorted order, as in scikit-learn; all of them must occur. Of two classes also -1 and +1, or booleans. With
+        more axes in the shape of ``probs`` without the classes, as are ``sample_weight`` and ``groups``.
     metrics : str or sequence of str, optional
         Names to compute; all of `METRICS` that rows of so many classes have when None.
     n_boot : int
@@ -220,7 +239,7 @@ def evaluate(
     class_names : sequence of str, optional
         What the words call the classes.
     seed : int, optional
-        Of the draws; None draws anew each time.
+        Of the draws; with None they differ each time.
     class_axis : int
         The axis of the classes.
     ignore_index : int, optional
@@ -233,15 +252,16 @@ def evaluate(
     Notes
     -----
     An interval is meant to hold the metric of the population the rows were drawn from, and always holds its
-    estimate. ``nll`` and ``brier`` have theirs from the standard error of a mean and its skewness, the accuracies Wilson's; those
-    of ``ece``, ``adaptive_ece`` and ``debiased_ece`` ask which true errors would show what was seen, for noise makes an error
-    larger. Where fewer than five (effective) rows are wrong, or right, only the accuracies of rows of equal weight have one,
-    and ``reason`` says so. The other metrics have none, and neither has an infinite ``nll``: no way that was
+    estimate. Means over rows have theirs from their standard error and its skewness, the accuracies Wilson's;
+    those of calibration errors ask which true errors would show what was seen, for noise makes an error
+    larger; those of ``auc``, slope and intercept are from what each row adds to them. Where fewer than five (effective) rows are
+    wrong, or right, or of one class, only the accuracies of rows of equal weight have one,
+    and ``reason`` says so. The other metrics have none, and neither has an infinite value: no way that was
     tried covers them. ``benchmarks/statistics_check.py`` measures the coverage.
 
     References
     ----------
-    Wilson, Probable inference, the law of succession, and statistical inference, JASA 22 (1927).
+    Brown, Cai & DasGupta, Interval estimation for a binomial proportion, Statistical Science 16 (2001).
     Davison & Hinkley, Bootstrap methods and their application, Cambridge 1997, section 5.4, for inverted tests.
 
     Examples
@@ -253,63 +273,169 @@ def evaluate(
     >>> print(result)
     Evaluation of 2,000 samples, 5 classes, 95% intervals from 100 draws
       nll  0.49470  [0.45690, 0.53601]
-      ece  0.01060  [0.00000, 0.02114]
+      ece  0.01060  [0.00000, 0.02089]
     >>> round(result["ece"].value, 3)
     0.011
+    >>> mc.evaluate([0.1, 0.8, 0.7, 0.4], [False, True, False, True], metrics="auc")["auc"].value
+    0.75
     """
     n_boot, level = check_count(n_boot, "n_boot", least=0), check_fraction(level, "level")
-    options = make_options(n_bins, top_k, bin_size, bandwidth)
+    options = Options(n_bins, top_k, bin_size, bandwidth).checked()
     layout = Layout(class_axis, ignore_index)
     labels = in_dims_of(probs, labels, class_axis, "labels", "probs")
     sample_weight = in_dims_of(probs, sample_weight, class_axis, "sample_weight", "probs")
     labels = by_column(labels, probs, class_axis, ignore_index, "labels")
     probs = without_names(probs)
-    if is_dask(probs):
-        from .dask import evaluate as evaluate_chunks
-
-        if groups is not None:
-            raise InputError(
-                "groups: they need all rows in one process, but probs is a Dask array. Pass probs.compute()."
-            )
-        return evaluate_chunks(
-            probs,
-            labels,
-            metrics=metrics,
-            sample_weight=sample_weight,
-            n_boot=n_boot,
-            n_bins=n_bins,
-            top_k=top_k,
-            bandwidth=bandwidth,
-            layout=layout,
-        )
-    if not layout.is_plain(probs) and hasattr(probs, "shape"):
-        given = layout.flat(probs, "probs")
-        if is_large_file(given.rows):
-            from .streaming import evaluate_parts
-
-            if groups is not None:
-                raise InputError(
-                    "groups: they need all rows in memory, but probs is a large file. Pass probs[:]."
-                )
-            return evaluate_parts(given, labels, sample_weight, metrics, n_boot, layout, options)
-    names = chosen(metrics)
-    if metrics is None and isinstance(probs, TopK | TopKProbabilities):
-        names = [name for name in names if can_tell(probs, name, options.top_k)]
-    classwise = any(METRICS[name].classwise for name in names)
-    rows = Outcomes.of(probs, labels, sample_weight, layout, n_bins=options.n_bins, classwise=classwise)
-    if "top_k_accuracy" in names:
-        rows.check_ranks(options.top_k)
-    names = [name for name in names if name in chosen(metrics, rows.n_classes)]
-    statistics = Statistics(rows, options)
-    values = {name: METRICS[name].value(statistics) for name in names}
+    where = "probs is a Dask array" if is_dask(probs) else ""
+    if not where and not layout.is_plain(probs) and hasattr(probs, "shape"):
+        where = "probs is a large file" if is_large_file(layout.flat(probs, "probs").rows) else ""
+    if where:
+        return _evaluate_parts(probs, labels, sample_weight, metrics, n_boot, layout, options, groups, where)
+    statistics, names = statistics_of(probs, labels, sample_weight, layout, metrics, options)
+    rows = statistics.rows
+    values = {name: float(METRICS[name].value(statistics)) for name in names}
     estimates = {name: Estimate(value) for name, value in values.items()}
     if n_boot:
-        ends, reasons = intervals(rows, options, names, n_boot, level, np.random.default_rng(seed))
-        estimates |= {name: Estimate(values[name], reason=reason) for name, reason in reasons.items()}
-        for name, (low, high) in ends.items():
-            estimates[name] = Estimate(values[name], min(low, values[name]), max(high, values[name]))
+        found = intervals(rows, options, values, n_boot, level, np.random.default_rng(seed))
+        for name, ends in found.items():
+            if isinstance(ends, str):
+                estimates[name] = Estimate(values[name], reason=ends)
+            else:
+                estimates[name] = Estimate(
+                    values[name], min(ends[0], values[name]), max(ends[1], values[name])
+                )
     by_group = None
     if groups is not None:
         groups = groups if isinstance(groups, str) else rows.probs.context(groups)
         by_group = evaluate_groups(rows, groups, class_names=class_names, level=level, seed=seed)
     return Evaluation(estimates, len(rows.labels), rows.n_classes, n_boot, level, by_group)
+
+
+class Evaluator:
+    """Accumulates the metrics that merge: all but those that sort the rows or fit a curve to them.
+
+    Parameters
+    ----------
+    n_bins, top_k, bandwidth
+        As in `evaluate`.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> parts = [([[0.9, 0.1], [0.2, 0.8]], [0, 1]), ([[0.6, 0.4]], [1])]
+    >>> evaluator = mc.metrics.Evaluator()
+    >>> for probs, labels in parts:
+    ...     evaluator = evaluator.update(probs, labels)
+    >>> round(evaluator.result()["nll"].value, 4)
+    0.4149
+    """
+
+    def __init__(self, *, n_bins: int = 15, top_k: int = 5, bandwidth: str | float = "authors") -> None:
+        self._options = Options(n_bins, top_k, 1, bandwidth).checked()
+        self._sums: Statistics | None = None
+        self.n_samples = 0
+
+    def update(
+        self,
+        probs: Any,
+        labels: Any,
+        sample_weight: Any = None,
+        *,
+        class_axis: int = -1,
+        ignore_index: int | None = None,
+    ) -> Evaluator:
+        """Add the rows of (n, m) ``probs`` and (n,) ``labels``; returns the evaluator itself.
+
+        With ``class_axis`` and ``ignore_index`` as in `evaluate`, ``probs`` may have more axes, and rows may not count.
+        """
+        layout = Layout(class_axis, ignore_index)
+        n_bins = self._options.n_bins
+        rows = Outcomes.of(probs, labels, sample_weight, layout, n_bins=n_bins, classwise=True, part=True)
+        self.add(Statistics(rows, self._options).summed(), len(rows.labels))
+        return self
+
+    def merge(self, other: Evaluator) -> Evaluator:
+        """Add the rows another evaluator has seen; returns this one."""
+        if other._options != self._options:
+            raise InputError(f"other: expected the options {self._options}, got {other._options}")
+        if other._sums is not None:
+            self.add(other._sums, other.n_samples)
+        return self
+
+    def result(self) -> Evaluation:
+        """Metrics of all rows so far."""
+        sums = self.sums
+        check_some_weight(self.n_samples > 0)
+        names = [name for name in available(sums.n_classes, self._options) if METRICS[name].merges]
+        return Evaluation(
+            {name: Estimate(METRICS[name].value(sums)) for name in names}, self.n_samples, sums.n_classes
+        )
+
+    @property
+    def sums(self) -> Statistics:
+        """What has been added up so far."""
+        if self._sums is None:
+            raise InputError("Evaluator.result: no rows yet: call update(probs, labels) first")
+        return self._sums
+
+    def add(self, sums: Statistics, n_samples: int) -> None:
+        """Add the sums of so many more rows."""
+        self._sums = sums if self._sums is None else self._sums + sums
+        self.n_samples += n_samples
+
+
+def _evaluate_parts(
+    probs: Any,
+    labels: Any,
+    sample_weight: Any,
+    metrics: Any,
+    n_boot: int,
+    layout: Layout,
+    options: Options,
+    groups: Any,
+    where: str,
+) -> Evaluation:
+    """`evaluate` of a Dask array, chunk by chunk where each lies, or of a large file, part by part."""
+    dask = is_dask(probs)
+    advice = "pass probs.compute()" if dask else "pass probs[:]"
+    if groups is not None:
+        raise InputError(f"groups: they need all rows in one process, but {where}: {advice}.")
+    names = chosen(metrics)
+    apart = [name for name in names if not METRICS[name].merges] if metrics is not None else []
+    if apart:
+        raise InputError(
+            f"metrics: {', '.join(apart)} need all rows in one process, but {where}. Leave them out or {advice}."
+        )
+    if n_boot:
+        raise InputError(f"n_boot: intervals need all rows in one process, but {where}: {advice}.")
+    flat = layout.flat(probs, "probs")
+    y, weight = flat.column(labels, "labels", "probs"), flat.column(sample_weight, "sample_weight", "probs")
+    how: dict[str, Any] = {"n_bins": options.n_bins, "top_k": options.top_k, "bandwidth": options.bandwidth}
+    if dask:
+        shared = once(how)
+        chunks = chunks_of(whole_rows(flat.rows), y, weight)
+        tasks = [task(_evaluate_chunk, shared, layout.ignore_index, *chunk) for chunk in chunks]
+        evaluator: Evaluator = reduce_tasks(tasks, _merge)
+    else:
+        evaluator = Evaluator(**how)
+        for X, its_labels, its_weight in file_parts(flat.rows, y, weight):
+            evaluator.update(X, its_labels, its_weight, ignore_index=layout.ignore_index)
+    result = evaluator.result()
+    if metrics is None:
+        return result
+    check_available(names, result.n_classes)
+    values = {name: Estimate(METRICS[name].value(evaluator.sums)) for name in names}
+    return replace(result, estimates=values)
+
+
+def _evaluate_chunk(
+    options: Box, ignore_index: int | None, probs: Any, labels: Any, weight: Any, first_row: int
+) -> Evaluator:
+    try:
+        return Evaluator(**options.value).update(probs, labels, weight, ignore_index=ignore_index)
+    except InputError as error:
+        raise InputError(f"In the chunk that begins at row {first_row}: {error}") from None
+
+
+def _merge(first: Evaluator, *others: Evaluator) -> Evaluator:
+    return reduce(Evaluator.merge, others, copy(first))

@@ -1,7 +1,7 @@
 """Which group a row belongs to, from whatever people have: one value per row -> (n,) numbers of groups and their names.
 
-Groups are told apart by how their values print, so 1, 1.0 and "1" are one group. Rows without a value (None, NaN, NaT, masked)
-are a group of their own, `MISSING`. Several columns make a group of every combination that occurs.
+Groups are told apart by how their values print, so 1, 1.0 and "1" are one group. Rows without a value (None, NaN,
+NaT, masked) are a group of their own, `MISSING`. Several columns make a group of every combination that occurs.
 """
 
 from __future__ import annotations

@@ -1,19 +1,20 @@
 """When a person must look: the threshold above which answers may go out unreviewed, with a guarantee on their error.
 
-Answers whose confidence exceeds a threshold t go out automatically. Let r(t) be the share of wrong ones among them. The rule is
-the lowest t for which "r(t) <= max_error" can be shown with the requested confidence:
+Answers whose confidence exceeds a threshold t go out automatically. Let r(t) be the share of wrong ones among
+them. The rule is the lowest t for which "r(t) <= max_error" can be shown with the requested confidence:
 
     H_j : r(t_j) > max_error,        thresholds t_1 > t_2 > ... chosen by the confidences alone
     p_j = P(Binomial(n_j, max_error) <= e_j),      n_j automated rows at t_j, e_j wrong ones
 
-H_j is rejected where p_j is at most its level. The levels are those of the fallback procedure: half of ``1 - confidence`` belongs
-to the safest threshold, the other half is shared by the others, and a level whose hypothesis is rejected passes to the next.
-The probability that any rejected hypothesis is true is then at most ``1 - confidence``, so the lowest rejected threshold may be
-taken. This holds for independent rows of the distribution in which the rule will be used. With costs instead of an error, the
-cheapest threshold on these rows is returned, without a guarantee.
+H_j is rejected where p_j is at most its level. The levels are those of the fallback procedure: half of ``1 -
+confidence`` belongs to the safest threshold, the other half is shared by the others, and a level whose hypothesis
+is rejected passes to the next. The probability that any rejected hypothesis is true is then at most ``1 -
+confidence``, so the lowest rejected threshold may be taken. This holds for independent rows of the distribution in
+which the rule will be used. With costs instead of an error, the cheapest threshold on these rows is returned,
+without a guarantee.
 
-References: Clopper and Pearson (1934); Wiens and Dmitrienko (2005), The fallback procedure for evaluating a single family of
-hypotheses; Angelopoulos et al. (2021), Learn then Test.
+References: Clopper and Pearson (1934); Wiens and Dmitrienko (2005), The fallback procedure for evaluating a single
+family of hypotheses; Angelopoulos et al. (2021), Learn then Test.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from ..errors import InputError
 from ..inputs.validation import check_number
 from .grouping import read_groups
 from .outcomes import Floats, Outcomes
-from .selective import RiskCoverage
+from .row_sums import RiskCoverage
 
 # Thresholds that are tried; more of them leave less of the level to each.
 _THRESHOLDS = 24

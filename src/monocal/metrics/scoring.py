@@ -2,9 +2,10 @@
 
     score = metric(predict_proba(X), place of y in classes_),     with a minus where less is better
 
-What ``make_scorer`` makes sees labels and probabilities and must guess which column is which label; it guesses wrong where a
-class is absent from a fold. These ask the estimator for its ``classes_``, and otherwise are scorers like any other: weights are
-routed. With more than two classes, several scorers reuse one call of ``predict_proba``.
+What ``make_scorer`` makes sees labels and probabilities and must guess which column is which label; it guesses
+wrong where a class is absent from a fold. These ask the estimator for its ``classes_``, and otherwise are scorers
+like any other: weights are routed. With more than two classes, several scorers reuse one call of
+``predict_proba``.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from sklearn.metrics._scorer import _BaseScorer
 from ..errors import InputError
 from ..inputs.names import places_among
 from .evaluation import evaluate
-from .registry import METRICS, Options, chosen, make_options
+from .table import METRICS, Options, chosen
+
+_SHARED = ("n_bins", "top_k", "bin_size", "bandwidth")
 
 
 class MetricScorer(_BaseScorer):
@@ -61,11 +64,10 @@ class MetricScorer(_BaseScorer):
 
 def _check(options: dict[str, Any]) -> None:
     """Refuse at once what would fail when scores are taken, where scikit-learn makes NaN of it."""
-    usual = Options()._asdict()
-    unknown = sorted(set(options) - set(usual))
+    unknown = sorted(set(options) - set(_SHARED))
     if unknown:
-        raise InputError(f"scorer: expected options out of {', '.join(usual)}; got {', '.join(unknown)}.")
-    make_options(**{**usual, **options})
+        raise InputError(f"scorer: expected options out of {', '.join(_SHARED)}; got {', '.join(unknown)}.")
+    Options(**options).checked()
 
 
 def _value(probs: Any, labels: Any, metric: str, sample_weight: Any = None, **options: Any) -> float:

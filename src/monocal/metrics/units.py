@@ -101,3 +101,14 @@ def _decimals(width: float, value: float) -> int:
     if 0 < abs(value) < math.inf:
         digits.append(-math.floor(math.log10(abs(value))))
     return min(6, max(digits))
+
+
+def one_line(name: str) -> str:
+    """A name on one line, without what a terminal would obey."""
+    return "".join(c if c.isprintable() else "?" for c in " ".join(name.split()))
+
+
+def quoted(name: str) -> str:
+    """A name in quotes, on one line and not too long for a sentence."""
+    line = one_line(name)
+    return f"'{line if len(line) <= 60 else line[:59] + '…'}'"

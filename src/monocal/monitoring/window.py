@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from ..metrics.floor import ece_by_chance, most_by_chance
+from ..metrics.chance import ece_by_chance, most_by_chance
 from ..metrics.outcomes import bin_index, equal_width_edges
 from .betting import Bets
 from .frequencies import FrequencyTest

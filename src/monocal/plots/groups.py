@@ -17,8 +17,8 @@ from ..inputs.validation import check_count, check_fraction
 from ..metrics import BinSums, GroupEvaluation
 from ..metrics.groups import class_names_of, evaluate_groups, grouping_of
 from ..metrics.outcomes import Outcomes
+from ..metrics.row_sums import GROUP_BINS, group_stack
 from ..metrics.units import count, percent, points
-from ..metrics.within import GROUP_BINS, group_sums
 from .curves import CalibrationCurve
 from .display import LINE, Display, by_name, labels_of, panels, predicted, shortened, tidy, tip, widest
 
@@ -107,7 +107,7 @@ def group_curves(
     evaluation = evaluate_groups(rows, groups, class_names=names, **options)
 
     def curves(side: Outcomes) -> dict[str, CalibrationCurve]:
-        sums = group_sums(side, side.weight, grouping.number, len(grouping.names), n_bins)
+        sums = BinSums.of_stack(group_stack(side, grouping.number, len(grouping.names), n_bins))
         place = {name: k for k, name in enumerate(grouping.names)}
         return {name: CalibrationCurve.of(_row(sums, place[name]), level) for name in evaluation.names}
 

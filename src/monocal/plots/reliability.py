@@ -13,8 +13,8 @@ import numpy as np
 
 from ..errors import InputError
 from ..inputs.validation import check_count
+from ..metrics.row_sums import GROUP_BINS
 from ..metrics.units import count, percent
-from ..metrics.within import GROUP_BINS
 from .curves import CalibrationCurve, margin_curve, margins, reliability_curve
 from .display import (
     AFTER,

@@ -18,7 +18,7 @@ from scipy.special import ndtri
 
 from ..inputs.validation import check_fraction
 from ..metrics.outcomes import Floats, Outcomes
-from ..metrics.smooth import residual_grid, smooth_ece_of_grid
+from ..metrics.row_sums import residual_grid, smooth_ece_of_grid
 from .curves import claims
 
 _NODES = 201
@@ -99,7 +99,7 @@ def smooth_reliability_curve(
     rows = Outcomes.of(probs, labels, sample_weight)
     c, y = claims(rows, label)
     w = rows.weight / rows.weight.sum()
-    residuals = residual_grid(replace(rows, confidence=c, correct=y), rows.weight)
+    residuals = residual_grid(replace(rows, confidence=c, correct=y))
     error = smooth_ece_of_grid(residuals, float(rows.weight.sum()))
     width = max(error, _NARROWEST)
     t = np.linspace(0, 1, _NODES)

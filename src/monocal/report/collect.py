@@ -29,11 +29,11 @@ from ..metrics import (
     evaluate,
     label_shift_test,
 )
+from ..metrics.differences import Difference, paired_difference
 from ..metrics.grouping import read_groups
 from ..metrics.groups import PREDICTED
 from ..metrics.outcomes import Outcomes
-from ..metrics.paired import Difference, paired_difference
-from ..metrics.scores import score_terms
+from ..metrics.table import row_terms
 from ..plots import CalibrationCurve, GroupDisplay, margin_curve, margins, reliability_curve
 from ..selection import method_name
 from ..solver import Solution
@@ -402,7 +402,7 @@ def _confidence(both: Both) -> tuple[tuple[float, float], ...]:
 
 
 def _changes(trial: Trial, both: Both, level: float) -> dict[str, Difference]:
-    old, new = (score_terms(Outcomes.of(p, trial.labels), 1) for p in both)
+    old, new = (row_terms(Outcomes.of(p, trial.labels)) for p in both)
     return {name: paired_difference(new[name], old[name], level) for name in METRICS if name in old}
 
 

@@ -27,11 +27,10 @@ import numpy as np
 from .. import calibrators
 from ..errors import CalibrationWarning, InputError, MissingExtraError
 from ..metrics import Evaluation, OrderAudit, PriceOfOrder, evaluate
+from ..metrics.differences import NEGLIGIBLE, Difference, paired_difference
 from ..metrics.grouping import read_groups
-from ..metrics.obstacles import quoted
-from ..metrics.paired import NEGLIGIBLE, Difference, paired_difference
-from ..metrics.price import price_of_rows
-from ..metrics.units import number, percent, with_interval
+from ..metrics.order import price_of_rows
+from ..metrics.units import number, percent, quoted, with_interval
 from ..selection import Recommendation, method_name, recommend
 from .trial import Judged, TimedTrial, Trial
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..metrics import Floor, GroupEvaluation, OrderAudit, PriceOfOrder
-from ..metrics.paired import NEGLIGIBLE, Difference
+from ..metrics.differences import NEGLIGIBLE, Difference
 from ..metrics.units import (
     about,
     count,

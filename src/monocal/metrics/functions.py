@@ -1,0 +1,331 @@
+"""Sums of rows that every metric of the table is read off, and the function of each metric.
+
+Sums named in `SUMS` add over parts of the data, so that metrics which need no others merge. Each is computed when
+first asked for.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ..errors import InputError
+from ..inputs.layout import Layout
+from ..inputs.top_k import TopK, TopKProbabilities
+from . import positive
+from .outcomes import Floats, Outcomes
+from .row_sums import (
+    BinSums,
+    GapCurve,
+    RiskCoverage,
+    classwise_stack,
+    equal_mass_sums,
+    group_stack,
+    kde_sums,
+    residual_grid,
+    top_label_stack,
+)
+from .table import METRICS, Metric, Options, available, check_available, chosen
+
+SUMS: dict[str, Callable[[Outcomes, Options], Floats]] = {
+    "means": lambda rows, options: np.array(
+        [rows.weight.sum(), *(rows.weight @ m.term(rows, options) for m in METRICS.values() if m.term)]
+    ),
+    "top": lambda rows, options: top_label_stack(rows),
+    "by_predicted": lambda rows, options: group_stack(
+        rows, rows.predicted, rows.n_classes, options.group_bins
+    ),
+    "classwise": lambda rows, options: classwise_stack(rows),
+    "residuals": lambda rows, options: residual_grid(rows),
+    "kde": lambda rows, options: kde_sums(rows),
+}
+
+
+class Statistics:
+    """Sums of rows, each made when first asked for; or sums that were added up, without the rows."""
+
+    options: Options
+
+    def __init__(
+        self, rows: Outcomes | None, options: Options, sums: dict[str, Floats] | None = None
+    ) -> None:
+        self.options = options
+        self._rows = rows
+        self._sums = {} if sums is None else sums
+
+    @property
+    def rows(self) -> Outcomes:
+        assert self._rows is not None  # a metric that merges does not ask
+        return self._rows
+
+    def sum(self, name: str) -> Floats:
+        """One of `SUMS`."""
+        if name not in self._sums:
+            self._sums[name] = SUMS[name](self.rows, self.options)
+        return self._sums[name]
+
+    def summed(self) -> Statistics:
+        """All that adds, without the rows."""
+        return Statistics(None, self.options, {name: self.sum(name) for name in SUMS})
+
+    def __add__(self, other: Statistics) -> Statistics:
+        if self.options != other.options:
+            raise InputError(f"options: only equal ones merge, got {self.options} and {other.options}")
+        if self.sum("classwise").shape != other.sum("classwise").shape:
+            raise InputError(
+                f"probs: only sums over the same bins and classes add, got {self.n_classes} and {other.n_classes} classes"
+            )
+        return Statistics(None, self.options, {name: self.sum(name) + other.sum(name) for name in SUMS})
+
+    def pack(self) -> Floats:
+        """All sums as one vector, for whatever adds vectors: ``(a + b).pack() = a.pack() + b.pack()``."""
+        return np.concatenate([self.sum(name).ravel() for name in SUMS])
+
+    def unpack(self, vector: Floats) -> Statistics:
+        """What a vector holds; ``self`` has the same options and classes."""
+        sizes = np.cumsum([self.sum(name).size for name in SUMS])
+        parts = zip(SUMS, np.split(np.asarray(vector, dtype=np.float64), sizes[:-1]), strict=True)
+        return Statistics(
+            None, self.options, {name: part.reshape(self.sum(name).shape) for name, part in parts}
+        )
+
+    @property
+    def n_classes(self) -> int:
+        return len(self.classwise.weight)
+
+    @property
+    def weight(self) -> float:
+        return float(self.sum("means")[0])
+
+    def mean(self, name: str) -> float:
+        """Of a metric that is a mean over rows."""
+        place = [m.name for m in METRICS.values() if m.term].index(name)
+        return float(self.sum("means")[1 + place] / self.weight)
+
+    @property
+    def top(self) -> BinSums:
+        return BinSums.of_stack(self.sum("top"))
+
+    @property
+    def by_predicted(self) -> BinSums:
+        return BinSums.of_stack(self.sum("by_predicted"))
+
+    @property
+    def classwise(self) -> BinSums:
+        return BinSums.of_stack(self.sum("classwise"))
+
+    @cached_property
+    def mass(self) -> BinSums:
+        return equal_mass_sums(self.rows)
+
+    @cached_property
+    def curve(self) -> GapCurve:
+        return GapCurve.of(self.rows)
+
+    @cached_property
+    def selective(self) -> RiskCoverage:
+        return RiskCoverage.of(self.rows)
+
+    @cached_property
+    def smooth_gaps(self) -> Floats:
+        return positive.smooth_gaps(self.rows.positive)
+
+    @cached_property
+    def corp(self) -> tuple[float, float, float]:
+        return positive.corp_parts(self.rows.positive)
+
+    @cached_property
+    def brier_parts(self) -> BrierParts:
+        return BrierParts.of(self.mean("brier"), self.classwise)
+
+
+@dataclass(frozen=True)
+class BrierParts:
+    """``total = calibration + refinement + within_bins``.
+
+    ``calibration`` is what a better map of the probabilities could remove, ``refinement`` what it could
+    not, as far as bins can tell; ``within_bins`` is what binning hides and goes to zero with the width of
+    the bins.
+
+    Attributes
+    ----------
+    total, calibration, refinement, within_bins : float
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import monocal as mc
+    >>> probs = np.array([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.6, 0.4]])
+    >>> labels = np.array([0, 1, 1, 0])
+    >>> mc.metrics.brier_parts(probs, labels, n_bins=5).total == mc.metrics.brier(probs, labels)
+    True
+    """
+
+    total: float
+    calibration: float
+    refinement: float
+    within_bins: float
+
+    @classmethod
+    def of(cls, total: float, classwise: BinSums) -> BrierParts:
+        share = classwise.weight / classwise.weight.sum(axis=-1, keepdims=True)
+        frequency = np.nan_to_num(classwise.accuracy)
+        calibration = float((share * classwise.gap**2).sum())
+        refinement = float((share * frequency * (1 - frequency)).sum())
+        return cls(total, calibration, refinement, total - calibration - refinement)
+
+
+def statistics_of(
+    probs: Any,
+    labels: Any,
+    sample_weight: Any,
+    layout: Layout,
+    metrics: Any,
+    options: Options,
+    names: tuple[str, str] = ("probs", "labels"),
+) -> tuple[Statistics, list[str]]:
+    """Statistics of rows, and the names of the metrics asked for: all that these rows have, when None."""
+    asked = chosen(metrics)
+    if isinstance(probs, TopK | TopKProbabilities) and metrics is None:
+        listed = (probs if isinstance(probs, TopK) else probs.rows).values.shape[1]
+        asked = [name for name in asked if not (METRICS[name].classwise or METRICS[name].binary)]
+        asked = [name for name in asked if name != "top_k_accuracy" or options.top_k <= listed]
+    classwise = any(METRICS[name].classwise for name in asked)
+    rows = Outcomes.of(
+        probs, labels, sample_weight, layout, n_bins=options.n_bins, classwise=classwise, names=names
+    )
+    if metrics is None:
+        asked = [name for name in available(rows.n_classes, options) if name in asked]
+    check_available(asked, rows.n_classes)
+    if "top_k_accuracy" in asked:
+        rows.check_ranks(options.top_k)
+    return Statistics(rows, options), asked
+
+
+_PARAMETERS = {
+    "n_bins": "Equal-width bins.",
+    "k": "How many of the largest probabilities.",
+    "bin_size": "Rows (or weight, where weights are given) of a bin.",
+    "bandwidth": "Standard deviation of the kernel.",
+    "norm": "Of the gaps.",
+    "binning": '"width", the bins of `ece`, or "mass".',
+}
+
+
+def _function_of(metric: Metric) -> Callable[..., float]:
+    """The public function of a metric."""
+    defaults = {keyword: getattr(Options(), name) for keyword, name in metric.keywords.items()}
+
+    def function(
+        probs: Any,
+        labels: Any,
+        *,
+        sample_weight: Any = None,
+        class_axis: int = -1,
+        ignore_index: int | None = None,
+        **options: Any,
+    ) -> float:
+        unknown = options.keys() - defaults.keys()
+        if unknown:
+            raise TypeError(f"{metric.name}() got an unexpected keyword argument {sorted(unknown)[0]!r}")
+        own = Options()._replace(**{metric.keywords[keyword]: value for keyword, value in options.items()})
+        layout = Layout(class_axis, ignore_index)
+        statistics, _ = statistics_of(probs, labels, sample_weight, layout, metric.name, own.checked())
+        return float(metric.value(statistics))
+
+    plain = list(inspect.signature(function).parameters.values())[:-1]
+    own = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=d) for name, d in defaults.items()]
+    function.__signature__ = inspect.Signature([*plain[:2], *own, *plain[2:]])  # type: ignore[attr-defined]
+    function.__name__ = function.__qualname__ = metric.name
+    function.__doc__ = _docstring(metric, defaults)
+    return function
+
+
+_EXAMPLE = """
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> probs, labels = [[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.6, 0.4]], [0, 1, 1, 0]
+    >>> round(mc.metrics.{name}(probs, labels), 4)
+    {value}
+    """
+
+
+def _docstring(metric: Metric, defaults: Mapping[str, Any]) -> str:
+    two = "(n,), (n, 1) or (n, 2) array\n        P(class 1), or rows of two class probabilities."
+    many = "(n, m) array\n        Rows of class probabilities; of two classes also P(class 1), (n,)."
+    lines = [
+        f"{metric.sentence[0].upper()}{metric.sentence[1:]}: ``{metric.formula}``.",
+        "",
+        "    Parameters",
+        "    ----------",
+        f"    probs : {two if metric.binary else many}",
+        "    labels : (n,) array",
+        "        True classes.",
+        *(f"    {name} : default {value!r}\n        {_PARAMETERS[name]}" for name, value in defaults.items()),
+        "    sample_weight : (n,) array, optional",
+        "    class_axis, ignore_index",
+        "        As in `evaluate`.",
+    ]
+    if metric.notes:
+        lines += [
+            "",
+            "    Notes",
+            "    -----",
+            *(f"    {line}".rstrip() for line in metric.notes.splitlines()),
+        ]
+    return "\n".join(lines) + "\n" + _EXAMPLE.format(name=metric.name, value=metric.example)
+
+
+FUNCTIONS: dict[str, Callable[..., float]] = {name: _function_of(metric) for name, metric in METRICS.items()}
+globals().update(FUNCTIONS)
+
+
+def brier_parts(
+    probs: Any,
+    labels: Any,
+    *,
+    n_bins: int = 15,
+    sample_weight: Any = None,
+    class_axis: int = -1,
+    ignore_index: int | None = None,
+) -> BrierParts:
+    """Calibration and refinement parts of the Brier score, in class-wise equal-width bins.
+
+    The calibration part of a calibrated predictor is not zero but about its noise,
+    ``sum f (1 - f) / n`` over occupied class-wise bins.
+
+    Parameters
+    ----------
+    probs, labels, n_bins, sample_weight, class_axis, ignore_index
+        As in `evaluate`.
+
+    Returns
+    -------
+    BrierParts
+        ``total``, ``calibration``, ``refinement``, ``within_bins``.
+
+    References
+    ----------
+    Murphy, A new vector partition of the probability score, Journal of Applied Meteorology 12 (1973).
+    Stephenson, Coelho & Jolliffe, Two extra components in the Brier score decomposition, Weather and
+    Forecasting 23 (2008), for what happens within bins.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import monocal as mc
+    >>> probs = np.array([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.6, 0.4]])
+    >>> labels = np.array([0, 1, 1, 0])
+    >>> parts = mc.metrics.brier_parts(probs, labels, n_bins=5)
+    >>> round(parts.calibration, 3), round(parts.refinement, 3)
+    (0.349, 0.125)
+    """
+    options = Options(n_bins=n_bins).checked()
+    layout = Layout(class_axis, ignore_index)
+    return statistics_of(probs, labels, sample_weight, layout, "brier_calibration", options)[0].brier_parts
