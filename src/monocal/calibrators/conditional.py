@@ -392,10 +392,6 @@ class ConditionalMCCT(ConeCalibrator):
             self.by_class_ = found.class_scales.in_words("classes") + (f"; yet {off}" if off else "")
         warn_if_off(self, off, n_classes)
 
-    def _judge(self, source: Source) -> None:
-        if self.adjustment_ is None:  # else `_adjustment` has done it
-            super()._judge(source)
-
     @property
     def _second_stage(self) -> Adjustment | None:
         return getattr(self, "adjustment_", None)  # files of 0.1 have none

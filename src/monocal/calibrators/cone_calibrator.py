@@ -28,7 +28,7 @@ from ..parallel import one_blas_thread
 from ..solver import Solution, minimize
 from . import state
 from .base import Calibrator
-from .fit_checks import off_rate, warn_if_off
+from .fit_checks import off_rate, warn_if_off, warn_if_worse_than_nothing
 from .folds import DEPTHS, deal, fold_keys
 from .rank_map import RankMap, check_rank_map
 
@@ -99,9 +99,15 @@ class ConeCalibrator(Calibrator):
         self.passes_ = source.passes if isinstance(source, StreamSource) else 1
 
     def _judge(self, source: Source) -> None:
-        if not isinstance(source, ArraySource) or source.shape[1] != 2:
+        if not isinstance(source, ArraySource):
             return  # rows elsewhere would have to be read again
-        rows = source.checked
+        warn_if_worse_than_nothing(self, source)
+        if (
+            source.shape[1] == 2 and getattr(self, "adjustment_", None) is None
+        ):  # else the second stage was judged
+            self._judge_rate(source.checked)
+
+    def _judge_rate(self, rows: Checked) -> None:
         p = to_numpy(self._probabilities(rows.logits)[:, 1]).astype(np.float64)
         weight = np.ones(len(p)) if rows.weight is None else to_numpy(rows.weight).astype(np.float64)
         warn_if_off(self, off_rate(p, to_numpy(rows.labels) == 1, weight), 2)

@@ -10,18 +10,29 @@ Of all rows, if there are two classes:
 
     rate      |mean probability - frequency| of class 1: a map that treats both classes alike cannot move it
 
+Where there are few rows for each coefficient (k coefficients that fit noise cost k / 2n nats), of rows held out in five folds:
+
+    NLL       mean NLL after fits on the other folds, against that of the logits as they were
+
 Unequal weights count as fewer rows of weight 1, ``(sum w)^2 / sum w^2``.
 """
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from scipy.special import betainc, expit, ndtri
+from scipy.special import betainc, expit, log_softmax, ndtri
+from sklearn.base import clone
 
-from ..errors import CalibrationWarning, in_part_of_a_fit, warn
+from ..arrays import to_numpy
+from ..errors import CalibrationWarning, in_part_of_a_fit, part_of_a_fit, warn
+from ..inputs.context import NUMBER
+from ..inputs.memory import ArraySource
 from .calibrated_rows import CalibratedRows, squared
+from .folds import splits_of
 
 # The least confident rows that are looked at: so large a share of each class.
 SHARES = (0.125, 0.25, 0.5, 1.0)
@@ -30,6 +41,11 @@ SHARES = (0.125, 0.25, 0.5, 1.0)
 _LEVEL, _SMALL_GAP, _CLEAR = 0.02, 0.03, 0.6
 # The same of the rate of class 1: it is one number, known more exactly than the gap of one class.
 _RATE_LEVEL, _SMALL_RATE = 0.01, 0.01
+
+
+# Rows (effective) for which held-out folds say something; a loss that does not matter, in nats; and the standard errors by which
+# a gain is clear.
+_LEAST_ROWS, _FOLDS, _SMALL_LOSS, _CLEAR_ERRORS = 50.0, 5, 0.01, 2.0
 
 
 @dataclass(frozen=True)
@@ -167,3 +183,66 @@ def _off_class(rows: CalibratedRows, p: np.ndarray, right: np.ndarray, n_classes
     return OffClass(
         j, int(part.rows[j]), 0.0, float(part.first[j] / part.total[j]), float(part.second[j] / part.total[j])
     )
+
+
+def warn_if_worse_than_nothing(calibrator: Any, source: ArraySource) -> None:
+    """Warn where a cone of atoms makes the NLL of rows that it was not fitted on worse than it was.
+
+    Nothing is held out where so few coefficients can do no harm, or where the first stage is better on its own rows by more than
+    they would be by chance (Akaike's criterion).
+    """
+    rows = source.checked
+    weight = np.ones(len(rows)) if rows.weight is None else to_numpy(rows.weight).astype(np.float64)
+    effective = weight.sum() ** 2 / squared(weight).sum()
+    optimism = np.count_nonzero(calibrator.solution_.coefficients) / effective
+    if in_part_of_a_fit() or effective < _LEAST_ROWS or optimism < 2.0 * _SMALL_LOSS:
+        return
+    rows, labels = rows.on_host(), to_numpy(rows.labels)
+    before = _nll(rows.logits, labels)
+    gain, error = _mean(before - _nll(calibrator.rank_map_.transform(rows.logits), labels), weight)
+    if gain - optimism > _CLEAR_ERRORS * error:
+        return
+    after = np.empty(len(rows))
+    columns = _as_columns(source)
+    with part_of_a_fit(), warnings.catch_warnings(action="ignore"):
+        for fitted, judged in splits_of(rows.logits, rows.weight, _FOLDS):
+            here, there = (_of_rows(columns, part) for part in (fitted, judged))
+            other = clone(calibrator).set_params(input="logits", class_axis=-1, ignore_index=None)
+            other.fit(rows.logits[fitted], labels[fitted], weight[fitted], **here)
+            after[judged] = _nll(other.transform(rows.logits[judged], **there), labels[judged])
+    gain, _ = _mean(before - after, weight)
+    if gain < -_SMALL_LOSS:
+        nll, _ = _mean(before, weight)
+        warn(
+            f"{type(calibrator).__name__}: on rows held out in {_FOLDS} folds the NLL is {nll - gain:.3f} after calibration and "
+            f"{nll:.3f} before: its coefficients are too many for so few rows. Give more rows, or shrink more.",
+            CalibrationWarning,
+        )
+
+
+def _nll(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    with np.errstate(under="ignore"):
+        nll: np.ndarray = -log_softmax(logits.astype(np.float64), axis=1)[np.arange(len(labels)), labels]
+    return nll
+
+
+def _mean(x: np.ndarray, weight: np.ndarray) -> tuple[float, float]:
+    """The weighted mean, and its standard error."""
+    total = weight.sum()
+    mean = float(weight @ x / total)
+    return mean, float(np.sqrt(squared(weight) @ (x - mean) ** 2) / total)
+
+
+def _as_columns(source: ArraySource) -> dict[str, np.ndarray]:
+    """The context of checked rows as columns that a fit takes; empty without any."""
+    codes, reader = source.checked.context, source.reader.context
+    if codes is None or reader is None:
+        return {}
+    numbers = [column.kind == NUMBER for column in reader.columns]
+    return {
+        str(i): codes[:, i] if number else codes[:, i].astype(np.intp) for i, number in enumerate(numbers)
+    }
+
+
+def _of_rows(columns: dict[str, np.ndarray], rows: np.ndarray) -> dict[str, Any]:
+    return {"context": {name: x[rows] for name, x in columns.items()}} if columns else {}
