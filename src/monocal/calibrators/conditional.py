@@ -43,7 +43,7 @@ from .base import START_ROWS
 from .calibrated_rows import CalibratedRows
 from .cone_calibrator import BIAS_EMPHASIS, PRIOR_ROWS, SCALE_EMPHASIS, ConeCalibrator, warn_if_unfinished
 from .explanation import Explanation, explain
-from .fit_checks import warn_if_off, what_is_off
+from .fit_checks import OffRate, warn_if_off, what_is_off
 from .ramps import RampFactors, check_factors, choose_ramps, statistic_functions
 from .rank_map import RankMap
 from .second_stage_fit import adjusted_log_odds, fit_second_stage
@@ -391,6 +391,16 @@ class ConditionalMCCT(ConeCalibrator):
         if found.class_scales is not None:
             self.by_class_ = found.class_scales.in_words("classes") + (f"; yet {off}" if off else "")
         warn_if_off(self, off, n_classes)
+
+    def _off_rate(self, source: ArraySource) -> OffRate | None:
+        named = "; yet " in self.by_class_ or (source.shape[1] == 2 and self.adjustment_ is not None)
+        # Categories without any weight have no code any more.
+        if named or getattr(self, "context_", None) != source.reader.context:
+            return None
+        off = super()._off_rate(source)
+        if off is not None and self.adjustment_ is not None:
+            self.by_class_ += f"; yet {off}"
+        return off
 
     @property
     def _second_stage(self) -> Adjustment | None:

@@ -28,7 +28,7 @@ from ..parallel import one_blas_thread
 from ..solver import Solution, minimize
 from . import state
 from .base import Calibrator
-from .fit_checks import off_rate, warn_if_off, warn_if_worse_than_nothing
+from .fit_checks import OffRate, judged_rows, off_rates, warn_if_off, warn_if_worse_than_nothing
 from .folds import DEPTHS, deal, fold_keys
 from .rank_map import RankMap, check_rank_map
 
@@ -101,16 +101,17 @@ class ConeCalibrator(Calibrator):
     def _judge(self, source: Source) -> None:
         if not isinstance(source, ArraySource):
             return  # rows elsewhere would have to be read again
-        warn_if_worse_than_nothing(self, source)
-        if (
-            source.shape[1] == 2 and getattr(self, "adjustment_", None) is None
-        ):  # else the second stage was judged
-            self._judge_rate(source.checked)
+        if not in_part_of_a_fit():
+            warn_if_worse_than_nothing(self, source)
+            warn_if_off(self, self._off_rate(source), source.shape[1])
 
-    def _judge_rate(self, rows: Checked) -> None:
-        p = to_numpy(self._probabilities(rows.logits)[:, 1]).astype(np.float64)
+    def _off_rate(self, source: ArraySource) -> OffRate | None:
+        """The class whose mean probability differs from its frequency by more than chance."""
+        rows = source.checked[judged_rows(*source.shape)]
+        context = () if rows.context is None else (rows.context,)
+        p = to_numpy(self._probabilities(rows.logits, *context)).astype(np.float64)
         weight = np.ones(len(p)) if rows.weight is None else to_numpy(rows.weight).astype(np.float64)
-        warn_if_off(self, off_rate(p, to_numpy(rows.labels) == 1, weight), 2)
+        return off_rates(p, to_numpy(rows.labels), weight)
 
     def _plain_scale(self, rows: Rows) -> float | None:
         """Temperature scaling of some rows, where they are many or have a tail; None: `_problem` knows a shorter way."""

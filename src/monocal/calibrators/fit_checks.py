@@ -6,9 +6,9 @@ Of the rows with class ``j`` on top:
     order     the class ranked second is the label more often than the top, among the least confident rows. A map that keeps
               the order gives the top at least as much in every row, so the two can never be right on average.
 
-Of all rows, if there are two classes:
+Of all rows:
 
-    rate      |mean probability - frequency| of class 1: a map that treats both classes alike cannot move it
+    rate      |mean probability - frequency| of a class: a map that treats all classes alike cannot move it
 
 Where there are few rows for each coefficient (k coefficients that fit noise cost k / 2n nats), of rows held out in five folds:
 
@@ -39,8 +39,10 @@ SHARES = (0.125, 0.25, 0.5, 1.0)
 # How often a fit that is right may be called off, by each of the two; a gap that does not matter; and how much more often than
 # the top the second class must be right to matter, among the rows where one of them is.
 _LEVEL, _SMALL_GAP, _CLEAR = 0.02, 0.03, 0.6
-# The same of the rate of class 1: it is one number, known more exactly than the gap of one class.
-_RATE_LEVEL, _SMALL_RATE = 0.01, 0.01
+# The same of the rate of a class; of two classes it is one number, which decides about a threshold. And about how many rows of
+# many classes are looked at.
+_RATE_LEVEL, _SMALL_RATE_OF_TWO, _SMALL_RATE = 0.01, 0.01, 0.03
+_JUDGED_ROWS = 2500
 
 
 # Rows (effective) for which held-out folds say something; a loss that does not matter, in nats; and the standard errors by which
@@ -68,14 +70,15 @@ class OffClass:
 
 @dataclass(frozen=True)
 class OffRate:
-    """Of two classes: how often class 1 is the label, and its mean probability."""
+    """How often a class is the label, and its mean probability."""
 
     frequency: float
     probability: float
+    label: int = 1
 
     def __str__(self) -> str:
         return (
-            f"class 1 is the label of {100 * self.frequency:.1f} % of the rows, at a mean probability of "
+            f"class {self.label} is the label of {100 * self.frequency:.1f} % of the rows, at a mean probability of "
             f"{100 * self.probability:.1f} %"
         )
 
@@ -140,12 +143,30 @@ def what_is_off(
 
 
 def off_rate(p: np.ndarray, hit: np.ndarray, weight: np.ndarray) -> OffRate | None:
-    """The rate of class 1, of probability ``p`` (n,), where it is off; ``hit`` (n,) says which labels it is."""
-    excess, total, square = hit - p, float(weight.sum()), squared(weight)
-    noise = np.sqrt(max(square @ (p * (1 - p)), square @ excess**2)) / total
-    if abs(weight @ excess) / total <= max(_SMALL_RATE, -ndtri(_RATE_LEVEL / 2) * noise):
+    """Of two classes: the rate of class 1, of probability ``p`` (n,), where it is off; ``hit`` (n,) says which labels it is."""
+    return off_rates(np.stack([1.0 - p, p], axis=1), hit.astype(np.intp), weight)
+
+
+def off_rates(p: np.ndarray, labels: np.ndarray, weight: np.ndarray) -> OffRate | None:
+    """The class whose rate is farthest off, by probabilities (n, m), where one is; of two classes it is class 1."""
+    m, total, square = p.shape[1], float(weight.sum()), squared(weight)
+    frequency, mean = np.bincount(labels, weight, m) / total, weight @ p / total
+    # Sum of the squares of (hit - p): the label's own entry is (1 - p)^2, not p^2.
+    own = p[np.arange(len(labels)), labels]
+    seen = square @ p**2 + np.bincount(labels, square * (1.0 - 2.0 * own), m)
+    noise = np.sqrt(np.maximum(square @ (p * (1.0 - p)), seen)) / total
+    few = m == 2
+    level, small = (_RATE_LEVEL, _SMALL_RATE_OF_TWO) if few else (_RATE_LEVEL / m, _SMALL_RATE)
+    gap = abs(mean - frequency)
+    j = 1 if few else int(np.argmax(np.where(gap > -ndtri(level / 2) * noise, gap, 0.0)))
+    if gap[j] <= max(small, -ndtri(level / 2) * noise[j]):
         return None
-    return OffRate(float(weight @ hit) / total, float(weight @ p) / total)
+    return OffRate(float(frequency[j]), float(mean[j]), j)
+
+
+def judged_rows(n: int, n_classes: int) -> slice:
+    """The rows by which rates are judged: of more than two classes, about 2,500."""
+    return slice(None, None, 1 if n_classes == 2 else -(-n // _JUDGED_ROWS))
 
 
 def warn_if_off(calibrator: object, off: OffClass | OffRate | None, n_classes: int) -> None:
@@ -153,7 +174,7 @@ def warn_if_off(calibrator: object, off: OffClass | OffRate | None, n_classes: i
     if off is not None and not in_part_of_a_fit():
         remedy = "BinaryMCCT" if n_classes == 2 else "StructuredMCCT"
         advice = f"It cannot put that right; try {remedy}, which may change the order."
-        if isinstance(off, OffRate) and not 1e-12 < off.frequency < 1 - 1e-12:
+        if isinstance(off, OffRate) and n_classes == 2 and not 1e-12 < off.frequency < 1 - 1e-12:
             advice = "One class alone says nothing of the other: give rows of both."
         warn(f"{type(calibrator).__name__}: {off}. {advice}", CalibrationWarning)
 
@@ -195,21 +216,21 @@ def warn_if_worse_than_nothing(calibrator: Any, source: ArraySource) -> None:
     weight = np.ones(len(rows)) if rows.weight is None else to_numpy(rows.weight).astype(np.float64)
     effective = weight.sum() ** 2 / squared(weight).sum()
     optimism = np.count_nonzero(calibrator.solution_.coefficients) / effective
-    if in_part_of_a_fit() or effective < _LEAST_ROWS or optimism < 2.0 * _SMALL_LOSS:
+    if effective < _LEAST_ROWS or optimism <= 2.0 * _SMALL_LOSS:
         return
-    rows, labels = rows.on_host(), to_numpy(rows.labels)
-    before = _nll(rows.logits, labels)
-    gain, error = _mean(before - _nll(calibrator.rank_map_.transform(rows.logits), labels), weight)
+    logits, labels = to_numpy(rows.logits), to_numpy(rows.labels)
+    before = _nll(logits, labels)
+    gain, error = _mean(before - _nll(to_numpy(calibrator.rank_map_.transform(logits)), labels), weight)
     if gain - optimism > _CLEAR_ERRORS * error:
         return
     after = np.empty(len(rows))
     columns = _as_columns(source)
     with part_of_a_fit(), warnings.catch_warnings(action="ignore"):
-        for fitted, judged in splits_of(rows.logits, rows.weight, _FOLDS):
+        for fitted, judged in splits_of(logits, weight, _FOLDS):
             here, there = (_of_rows(columns, part) for part in (fitted, judged))
             other = clone(calibrator).set_params(input="logits", class_axis=-1, ignore_index=None)
-            other.fit(rows.logits[fitted], labels[fitted], weight[fitted], **here)
-            after[judged] = _nll(other.transform(rows.logits[judged], **there), labels[judged])
+            other.fit(logits[fitted], labels[fitted], weight[fitted], **here)
+            after[judged] = _nll(other.transform(logits[judged], **there), labels[judged])
     gain, _ = _mean(before - after, weight)
     if gain < -_SMALL_LOSS:
         nll, _ = _mean(before, weight)
