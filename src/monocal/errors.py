@@ -123,9 +123,9 @@ class OrderWarning(UserWarning):
 
 
 class CalibrationWarning(UserWarning):
-    """A fitted map leaves a predicted class, or how often each of two classes occurs, wrong beyond chance.
+    """A fitted map leaves a predicted class, or the rate of a class, wrong beyond chance; or it makes held-out rows worse.
 
-    It cannot do better, since it keeps the order; the message names what helps.
+    A map that keeps the order may not be able to do better; the message names what helps.
 
     Examples
     --------

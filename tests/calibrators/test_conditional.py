@@ -384,6 +384,30 @@ def test_a_predicted_class_that_stays_wrong_is_named_with_what_helps(m, j, by, r
     assert "; yet the " in cal.by_class_
 
 
+RATES = [(4, 3, -2.0), (10, 0, 2.0), (10, 3, -4.0)]
+
+
+@pytest.mark.parametrize(("m", "j", "by"), RATES)
+@pytest.mark.parametrize("by_class", ["auto", False])
+def test_a_class_whose_rate_stays_wrong_is_named_with_what_helps(m, j, by, by_class):
+    """A class that is predicted too seldom: no predicted class need be off, but its mean probability is."""
+    data = mc.data.synthetic(4000, m, overconfidence=1.0, seed=3)
+    with pytest.warns(mc.CalibrationWarning, match=f"class {j} .* try StructuredMCCT"):
+        mc.ConditionalMCCT(by_class=by_class).fit(data.values + by * np.eye(m)[j], data.labels)
+
+
+@pytest.mark.parametrize("context", [False, True])
+def test_more_coefficients_than_rows_can_bear_are_named(context):
+    data = mc.data.synthetic(200, 30, overconfidence=1.0)
+    known = {"context": {"site": np.arange(200) % 3, "age": data.values[:, 0]}} if context else {}
+    mc.ConditionalMCCT().fit(data.values, data.labels, **known)  # a warning is an error here
+    with pytest.warns(mc.CalibrationWarning, match="held out in 5 folds .* too many for so few rows"):
+        mc.ConditionalMCCT(shrinkage=0.5, prior_rows=0).fit(data.values, data.labels, **known)
+    # Where it helps all the same, nothing is said.
+    data = mc.data.synthetic(200, 30, overconfidence=3.0)
+    mc.ConditionalMCCT(shrinkage=0.5, prior_rows=0).fit(data.values, data.labels)
+
+
 @pytest.mark.parametrize("weight", [None, "unequal"])
 @pytest.mark.parametrize("m", [2, 4, 30])
 def test_nothing_is_named_where_nothing_is_wrong(m, weight):

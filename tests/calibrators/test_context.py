@@ -46,6 +46,7 @@ def test_it_learns_what_logits_alone_cannot_tell():
     assert plain.adjustment_ is None
 
 
+@pytest.mark.filterwarnings("ignore::monocal.CalibrationWarning")  # answer A is named too often
 def test_the_subject_helps_on_real_questions():
     data = load_shared_logits("mmlu_mistral-7b")
     rows = np.random.default_rng(0).permutation(len(data.y_val))

@@ -5,6 +5,7 @@ import pytest
 from scipy.special import log_softmax, softmax
 
 import monocal as mc
+from monocal.calibrators.cone_calibrator import FOLDS, one_standard_error_rule
 
 METHODS = [mc.TemperatureScaling, mc.MCCT, mc.ConditionalMCCT]
 # The most that a fit on so many rows may lose; benchmarks/small_samples.py measures it over all sets and many draws.
@@ -120,7 +121,6 @@ def test_the_order_of_rows_does_not_matter_to_cross_validation(shared_logits, n)
 
 
 def test_equal_rows_share_a_fold():
-    from monocal.calibrators.cone_calibrator import FOLDS
     from monocal.calibrators.folds import deal
 
     keys = np.random.default_rng(0).integers(2**63, size=50, dtype=np.uint64)
@@ -130,6 +130,13 @@ def test_equal_rows_share_a_fold():
         assert np.bincount(fold).min() == 20
     same = mc.MCCT(shrinkage="cv").fit([[2.0, 1.0, 0.0]] * 30, [0] * 30)  # nothing can be held out
     assert same.shrinkage_ == mc.MCCT().shrinkage
+
+
+def test_the_simplest_model_within_one_standard_error_is_chosen():
+    loss = np.array([[1.0, 0.5, 0.4], [1.2, 0.5, 0.6], [0.8, 0.5, 0.45]])
+    share = np.full(3, 1 / 3)
+    assert one_standard_error_rule(loss, share, 3) == 1  # 0.5 against 0.483 +- 0.048
+    assert one_standard_error_rule(loss - [0.0, 0.0, 0.2], share, 3) == 2
 
 
 def test_few_different_rows_do_not_mislead_cross_validation():

@@ -127,6 +127,7 @@ class ConditionalMCCT(ConeCalibrator):
     True
     """
 
+    _judges_classes = True
     # Below these the many atoms fit noise, slowly.
     _cv_path = (200.0, 100.0, 50.0, 30.0, 20.0, 10.0, 5.0, 2.0)
 

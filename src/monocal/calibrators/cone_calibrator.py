@@ -54,6 +54,7 @@ class ConeCalibrator(Calibrator):
     preserves_order = True
     preserves_top1 = True
     _any_array = True
+    _judges_classes = False  # whether to warn of the rates of more than two classes
     _streams = True
     # Strengths that cross-validation tries. Below the last the likelihood is all but alone, which few rows cannot judge.
     _cv_path: ClassVar[tuple[float, ...]] = (100.0, 50.0, 20.0, 10.0, 5.0, 2.0, 1.0, 0.5)
@@ -107,6 +108,8 @@ class ConeCalibrator(Calibrator):
 
     def _off_rate(self, source: ArraySource) -> OffRate | None:
         """The class whose mean probability differs from its frequency by more than chance."""
+        if source.shape[1] > 2 and not self._judges_classes:
+            return None
         rows = source.checked[judged_rows(*source.shape)]
         context = () if rows.context is None else (rows.context,)
         p = to_numpy(self._probabilities(rows.logits, *context)).astype(np.float64)

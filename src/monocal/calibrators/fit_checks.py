@@ -148,7 +148,10 @@ def off_rate(p: np.ndarray, hit: np.ndarray, weight: np.ndarray) -> OffRate | No
 
 
 def off_rates(p: np.ndarray, labels: np.ndarray, weight: np.ndarray) -> OffRate | None:
-    """The class whose rate is farthest off, by probabilities (n, m), where one is; of two classes it is class 1."""
+    """The class whose rate is farthest off, by probabilities (n, m), where one is; of two classes it is class 1.
+
+    Of more than two classes, some may never be the label of few rows: they are left out, and so is one class alone.
+    """
     m, total, square = p.shape[1], float(weight.sum()), squared(weight)
     frequency, mean = np.bincount(labels, weight, m) / total, weight @ p / total
     # Sum of the squares of (hit - p): the label's own entry is (1 - p)^2, not p^2.
@@ -158,6 +161,8 @@ def off_rates(p: np.ndarray, labels: np.ndarray, weight: np.ndarray) -> OffRate 
     few = m == 2
     level, small = (_RATE_LEVEL, _SMALL_RATE_OF_TWO) if few else (_RATE_LEVEL / m, _SMALL_RATE)
     gap = abs(mean - frequency)
+    if not few:
+        gap *= (frequency > 0) * (np.count_nonzero(frequency) > 1)
     j = 1 if few else int(np.argmax(np.where(gap > -ndtri(level / 2) * noise, gap, 0.0)))
     if gap[j] <= max(small, -ndtri(level / 2) * noise[j]):
         return None
