@@ -154,14 +154,6 @@ class CalibratedRows:
             others = others + self.rest_count * xp.exp(xp.clip(second - self.rest_depth, max=0.0))
         return to_numpy(xp.where(others > 0, second - xp.log(xp.clip(others, min=1e-300)), 0 * second))
 
-    def nll(self, weight: np.ndarray | float = 1.0, lift: np.ndarray | float = 0.0) -> np.ndarray:
-        """Negative log-likelihood (n,) with all logits times ``weight`` (n,) and the top ``lift`` (n,) above the others."""
-        rows = self.scaled(weight)
-        odds = rows.log_odds() + lift
-        label = to_numpy(rows.label_depth) + np.where(self.right, 0.0, lift)
-        nll: np.ndarray = label + np.logaddexp(0.0, -odds)
-        return nll
-
     def prior_targets(self, rows: Rows) -> np.ndarray:
         """The prior targets of `RankCone.leaning_on`, with all that is below the top at the lowest rank.
 

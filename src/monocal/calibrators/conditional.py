@@ -34,7 +34,7 @@ from ..core.point import BIAS, SCALE
 from ..core.rows import Rows
 from ..errors import InputError, part_of_a_fit, spoken, warn
 from ..inputs.batch import Batch
-from ..inputs.sources import Source
+from ..inputs.sources import ArraySource, Source
 from ..inputs.top_k_rows import TopKSource, same_on_all
 from ..inputs.validation import check_number
 from . import state

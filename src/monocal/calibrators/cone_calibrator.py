@@ -20,7 +20,7 @@ from ..core.block import Block, Gathered
 from ..core.cone import RankCone
 from ..core.point import SCALE
 from ..core.rows import DOUBLE_BELOW, Rows
-from ..errors import InputError, spoken, warn
+from ..errors import InputError, in_part_of_a_fit, spoken, warn
 from ..inputs.sources import ArraySource, Source, StreamSource
 from ..inputs.top_k_rows import TopKSource
 from ..inputs.validation import check_number, check_top_k
