@@ -11,9 +11,7 @@ from sklearn.linear_model import LogisticRegression
 import monocal as mc
 from hostile import calibration_set, hard_rows
 from monocal import metrics
-from monocal.calibrators.bayesian_binning import beta_bins
-from monocal.calibrators.scaling_binning import platt
-from monocal.calibrators.spline import natural_spline_slope
+from monocal.calibrators.binning import beta_bins, natural_spline_slope, platt
 from monocal.edges import equal_mass_edges
 
 BY_CLASS = [

@@ -5,7 +5,7 @@ import pytest
 
 import monocal as mc
 from hostile import calibration_set
-from monocal.calibrators.network import Schedule, forward, new_layers, positive_factor
+from monocal.calibrators.networks import Schedule, forward, new_layers, positive_factor
 
 torch = pytest.importorskip("torch")
 

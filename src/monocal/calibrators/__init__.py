@@ -2,23 +2,19 @@
 
 from .affine import DirichletCalibration, MatrixScaling, VectorScaling
 from .base import Calibrator
-from .bayesian_binning import BayesianBinning
 from .binary_map import ScoreMap
 from .binary_mcct import BinaryMCCT
+from .binning import BayesianBinning, HistogramBinning, ScalingBinning, SplineCalibration
 from .conditional import ConditionalMCCT
 from .ensemble_temperature import EnsembleTemperatureScaling
-from .histogram import HistogramBinning
-from .intra_order_preserving import IntraOrderPreserving
 from .isotonic import IsotonicCalibration
 from .label_shift import LabelShift
 from .mcct import MCCT, MCCTInverse
 from .multilabel import MultilabelMCCT
+from .networks import IntraOrderPreserving, ParameterizedTemperatureScaling
 from .one_score import BetaCalibration, PlattScaling, ScoreIsotonic, VennAbers
-from .parameterized_temperature import ParameterizedTemperatureScaling
 from .published import Published
 from .scaling import StructuredScaling
-from .scaling_binning import ScalingBinning
-from .spline import SplineCalibration
 from .stacked import Stacked
 from .structured_mcct import StructuredMCCT
 from .temperature import TemperatureScaling

@@ -8,6 +8,7 @@ ordered like ``z`` and so, rounded term by term, is their sum.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import combinations
 from typing import ClassVar
 
@@ -22,6 +23,7 @@ from .probability_map import ProbabilityCalibrator, softmax
 from .temperature import best_temperature
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class EnsembleTemperatureScaling(ProbabilityCalibrator):
     """Mix temperature scaling with the given probabilities and the uniform distribution.
 
@@ -58,6 +60,12 @@ class EnsembleTemperatureScaling(ProbabilityCalibrator):
     1.0
     """
 
+    loss: str = "nll"
+    temperature_loss: str | None = None
+    input: str = "logits"
+    class_axis: int = -1
+    ignore_index: int | None = None
+
     preserves_order = True
     preserves_top1 = True
     preserves_ranking = True
@@ -66,21 +74,6 @@ class EnsembleTemperatureScaling(ProbabilityCalibrator):
         "temperature_": state.positive,
         "weights_": state.shares,
     }
-
-    def __init__(
-        self,
-        *,
-        loss: str = "nll",
-        temperature_loss: str | None = None,
-        input: str = "logits",
-        class_axis: int = -1,
-        ignore_index: int | None = None,
-    ):
-        self.loss = loss
-        self.temperature_loss = temperature_loss
-        self.input = input
-        self.class_axis = class_axis
-        self.ignore_index = ignore_index
 
     @classmethod
     def as_published(cls, variant: str = "ETS") -> EnsembleTemperatureScaling:

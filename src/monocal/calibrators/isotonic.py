@@ -10,6 +10,7 @@ non-decreasing function of every entry keeps the order of the classes.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -26,6 +27,7 @@ from .probability_map import ProbabilityCalibrator, normalise, softmax
 _TILT = 1e-9
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class IsotonicCalibration(ProbabilityCalibrator):
     """Isotonic regression of the labels on the probabilities, rows normalised.
 
@@ -71,24 +73,16 @@ class IsotonicCalibration(ProbabilityCalibrator):
     array([[0.  , 0.  , 0.01, 0.99, 0.  ]], dtype=float32)
     """
 
+    mode: str = "multiclass"
+    input: str = "logits"
+    class_axis: int = -1
+    ignore_index: int | None = None
+
     _state: ClassVar[state.Rules] = {
         "mode_": None,
         "knots_": state.strictly_rising,
         "values_": state.probabilities_at("knots_"),
     }
-
-    def __init__(
-        self,
-        *,
-        mode: str = "multiclass",
-        input: str = "logits",
-        class_axis: int = -1,
-        ignore_index: int | None = None,
-    ):
-        self.mode = mode
-        self.input = input
-        self.class_axis = class_axis
-        self.ignore_index = ignore_index
 
     @property
     def preserves_order(self) -> bool:  # type: ignore[override]  # it depends on the mode

@@ -1,0 +1,621 @@
+"""Calibrators that are small networks and keep the order of the classes. Needs torch to fit, not to predict.
+
+    PTS (Tomani, Cremers, Buettner, 2022)      f = z / T(z),      T(z) = T_0 exp(network(largest logits, sorted))
+
+    intra order-preserving functions (Rahimi et al., 2020), with d_(1) = 0 <= d_(2) <= ... the depths below the largest logit:
+      diag    F(d_j),     F(d) = integral of a positive network of one variable from 0 to d
+      oi      sum_{i < j} (d_(i+1) - d_(i)) m_i(sorted depths),      m_i positive, a network of all classes
+      op      the same with m_i(depths in their own places): the classes may differ
+
+All start at temperature scaling: positive factors are ``exp(network) / T``, with the network at 0. Networks see depths divided
+by a temperature and compressed by ``log(1 + d)``. They are trained with torch (Adam on random batches) until the validation
+loss stops improving, and kept and applied as numpy arrays. All randomness comes from one numpy generator, so a seed fixes the
+result. Order in floating point: a row is divided by one positive number; ``F`` is a table evaluated by rounded monotone
+operations; a running sum of non-negative numbers does not fall, and tied logits add 0.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ..arrays import (
+    Array,
+    array_namespace,
+    compute_dtype,
+    ordered_softmax,
+    scatter,
+    sort_with_index,
+    to_numpy,
+)
+from ..errors import InputError, require
+from ..inputs.validation import check_choice, check_number
+from ..parallel import map_rows
+from . import state
+from .base import Calibrator
+from .temperature import best_temperature, last_scale
+
+LARGEST = (
+    1e30  # beyond any difference of logits that means anything; finite in single precision with room above
+)
+_FINITE = 1e37
+
+
+def depths(logits: np.ndarray) -> np.ndarray:
+    """``max z - z`` (n, m) in compute precision, cut at 1e30; what is not available lies at the cut."""
+    dtype = compute_dtype(logits)
+    with np.errstate(over="ignore"):
+        d = logits.max(axis=1, keepdims=True).astype(dtype) - logits.astype(dtype, copy=False)
+    return np.minimum(d, LARGEST, out=d)
+
+
+def squeeze(d: np.ndarray, temperature: float) -> np.ndarray:
+    """Features between 0 and about 4 from depths: ``log(1 + d / T)``, cut at ``d = 50 T``."""
+    return np.log1p(np.minimum(d / temperature, 50.0)).astype(np.float32)
+
+
+def lift(f: np.ndarray, logits: np.ndarray) -> np.ndarray:
+    """Calibrated logits ``f <= 0`` as finite numbers from 0 up, in the same order; -inf where not available."""
+    masked = np.isinf(logits)
+    f = np.maximum(f, -_FINITE)
+    lowest = np.where(masked, 0.0, f).min(axis=1, keepdims=True)
+    return mask(f - lowest.astype(f.dtype), logits)
+
+
+def mask(f: np.ndarray, logits: np.ndarray) -> np.ndarray:
+    """``f`` with -inf where the class is not available. In place."""
+    f[np.isinf(logits)] = -np.inf
+    return f
+
+
+# A factor that a network gives lies between exp(-3) and exp(3).
+_REACH = 3.0
+# Validation: every so many steps, on at most so many logits.
+_EVERY = 25
+_VALIDATION_LOGITS = 2**22
+# Logits of a batch, at the most.
+_BATCH_LOGITS = 2**18
+
+
+def forward(x: Any, layers: Sequence[Any]) -> Any:
+    """The network ``[W_1, b_1, ..., W_L, b_L]`` applied to rows ``x``, numpy or torch."""
+    for i in range(0, len(layers) - 2, 2):
+        x = (x @ layers[i] + layers[i + 1]).clip(min=0)
+    return x @ layers[-2] + layers[-1]
+
+
+def positive_factor(x: Any) -> Any:
+    """``exp(x)``, levelling off at ``exp(-3)`` and ``exp(3)``; 1 at 0."""
+    xp = array_namespace(x)
+    return xp.exp(_REACH * xp.tanh(x / _REACH))
+
+
+def new_layers(sizes: Sequence[int], random: np.random.Generator, last_zero: bool = True) -> list[np.ndarray]:
+    """Weights uniform in ``+- sqrt(6 / (in + out))``, biases 0; the last layer zero, if the network is to start at 0."""
+    layers = []
+    for i, (a, b) in enumerate(pairwise(sizes)):
+        reach = 0.0 if last_zero and i == len(sizes) - 2 else np.sqrt(6.0 / (a + b))
+        layers += [random.uniform(-reach, reach, size=(a, b)).astype(np.float32), np.zeros(b, np.float32)]
+    return layers
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How to train.
+
+    With a ``validation`` share of the rows held out: steps until the validation loss has not improved for ``patience``
+    checks, then three times again with the learning rate halved, and the best state is kept (the start, if nothing
+    beats it). With ``validation=0``: ``max_epochs`` passes over all rows, and the last state.
+    """
+
+    learning_rate: float
+    max_epochs: int
+    patience: int
+    validation: float
+    batch_size: int
+    seed: int
+
+    def check(self) -> None:
+        check_number(self.learning_rate, "learning_rate", above=0)
+        check_number(self.max_epochs, "max_epochs", least=1, whole=True)
+        check_number(self.patience, "patience", least=1, whole=True)
+        check_number(self.validation, "validation", least=0)
+        check_number(self.batch_size, "batch_size", least=1, whole=True)
+        check_number(self.seed, "seed", least=0, whole=True)
+        if self.validation >= 1:
+            raise InputError(
+                f"validation must be a share of the rows, at least 0 and below 1, but is {self.validation}."
+            )
+
+    def split(self, n: int, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """Rows to train on and rows to validate on; too few rows to spare any serve as both."""
+        rows = random.permutation(n)
+        held_out = int(self.validation * n)
+        if held_out == 0:
+            return rows, rows
+        return rows[held_out:], rows[:held_out]
+
+
+def check_hidden(hidden: Any) -> None:
+    """Sizes of the hidden layers."""
+    if not isinstance(hidden, (tuple, list)):
+        raise InputError(
+            f"hidden must be a tuple of layer sizes such as (16, 16), but is {type(hidden).__name__}."
+        )
+    for size in hidden:
+        check_number(size, "hidden: a layer size", least=1, most=10_000, whole=True)
+
+
+def classification_loss(f: Array, labels: Array, weight: Any, loss: str) -> Array:
+    """Weighted mean of NLL or Brier score of torch logits (n, m)."""
+    import torch
+
+    if loss == "nll":
+        each = torch.nn.functional.cross_entropy(f, labels, reduction="none")
+    else:
+        p = torch.softmax(f, dim=1)
+        each = (p * p).sum(dim=1) - 2.0 * p.gather(1, labels[:, None])[:, 0] + 1.0
+    return (weight * each).sum() / weight.sum()
+
+
+def train(
+    layers: list[np.ndarray],
+    loss: Callable[[list[Any], Any], Any],
+    rows: tuple[np.ndarray, np.ndarray],
+    n_classes: int,
+    schedule: Schedule,
+    random: np.random.Generator,
+) -> tuple[list[np.ndarray], list[float], int]:
+    """Minimise ``loss(layers, rows)``, a torch scalar for torch layers and row numbers.
+
+    ``rows`` are those to train on and those to validate on (`Schedule.split`).
+
+    Returns
+    -------
+    layers : list of ndarray
+    history : list of float
+        Validation losses, one each 25 steps; empty without validation.
+    n_steps : int
+    """
+    torch = require("torch", "torch")
+    training = rows[0]
+    check = torch.as_tensor(rows[1][: max(1, _VALIDATION_LOGITS // n_classes)])
+    batch = min(schedule.batch_size, max(16, _BATCH_LOGITS // n_classes), len(training))
+    per_epoch = -(-len(training) // batch)
+    tensors = [torch.tensor(layer, requires_grad=True) for layer in layers]
+    optimiser = torch.optim.Adam(tensors, lr=schedule.learning_rate)
+
+    def state() -> list[np.ndarray]:
+        return [t.detach().numpy().copy() for t in tensors]
+
+    def validate() -> float:
+        with torch.no_grad():
+            return float(loss(tensors, check))
+
+    history: list[float] = [validate()] if schedule.validation else []
+    best, since, halvings = state(), 0, 0
+    order = training
+    for step in range(schedule.max_epochs * per_epoch):
+        place = step % per_epoch
+        if place == 0:
+            order = random.permutation(training)
+        optimiser.zero_grad()
+        loss(tensors, torch.as_tensor(order[place * batch : (place + 1) * batch])).backward()
+        optimiser.step()
+        if not schedule.validation or (step + 1) % _EVERY:
+            continue
+        history.append(validate())
+        if history[-1] <= min(history[:-1]):
+            best, since = state(), 0
+            continue
+        since += 1
+        if since >= schedule.patience:
+            if halvings == 3:
+                break
+            halvings, since = halvings + 1, 0
+            with torch.no_grad():
+                for tensor, value in zip(tensors, best, strict=True):
+                    tensor.copy_(torch.as_tensor(value))
+            optimiser = torch.optim.Adam(tensors, lr=schedule.learning_rate / 2**halvings)
+    return (best if schedule.validation else state()), history, step + 1
+
+
+# The sizes of all layers, and the calibrated logits of rows, by their numbers, for torch layers.
+Prepared = tuple[tuple[int, ...], Callable[[list[Any], Any], Any]]
+
+
+class NetworkCalibrator(Calibrator):
+    """Base: a family says what the network sees and what its output does, as tensors and in numpy."""
+
+    preserves_order = True
+    preserves_top1 = True
+    extras = ("torch",)
+
+    loss: str
+    learning_rate: float
+    max_epochs: int
+    patience: int
+    validation: float
+    batch_size: int
+    seed: int
+
+    _state: ClassVar[state.Rules] = {
+        "temperature_": state.positive,
+        "layers_": state.layers,
+        "scale_": state.positive,
+        "history_": None,
+        "n_iter_": None,
+    }
+
+    @abstractmethod
+    def _scaled(self, logits: np.ndarray) -> np.ndarray:
+        """Calibrated logits with the largest at 0."""
+
+    def _train(
+        self,
+        logits: np.ndarray,
+        labels: np.ndarray,
+        weight: np.ndarray | None,
+        hidden: Any,
+        prepare: Callable[[Any, np.ndarray, Any], Prepared],
+        from_zero: bool = True,
+    ) -> None:
+        """Set ``temperature_``, ``layers_``, ``history_`` and ``n_iter_``; ``scale_`` is 1 as yet.
+
+        ``prepare(torch, logits, hidden)`` is called when the temperature is known. ``from_zero``: the network starts at 0.
+        """
+        check_hidden(hidden)
+        check_choice(self.loss, "loss", ("nll", "mse"))
+        schedule = Schedule(
+            self.learning_rate, self.max_epochs, self.patience, self.validation, self.batch_size, self.seed
+        )
+        schedule.check()
+        torch = require("torch", "torch")
+        random = np.random.default_rng(self.seed)
+        rows = schedule.split(len(labels), random)
+        # The start must not have seen the validation rows, or nothing would seem to improve on it.
+        self.temperature_ = best_temperature(
+            logits[rows[0]], labels[rows[0]], None if weight is None else weight[rows[0]]
+        )
+        truth = torch.as_tensor(labels)
+        w = torch.as_tensor((np.ones(len(labels)) if weight is None else weight).astype(np.float32))
+        sizes, calibrated = prepare(torch, logits, hidden)
+
+        def loss(layers: list[Any], rows: Any) -> Any:
+            return classification_loss(calibrated(layers, rows), truth[rows], w[rows], self.loss)
+
+        layers = new_layers(sizes, random, last_zero=from_zero)
+        self.layers_, self.history_, self.n_iter_ = train(
+            layers, loss, rows, logits.shape[1], schedule, random
+        )
+        self.scale_ = 1.0
+
+    def _calibrate(self, logits: np.ndarray) -> np.ndarray:
+        return map_rows(lambda z: lift(self._scaled(z), z), logits)
+
+    def _probabilities(self, logits: np.ndarray) -> np.ndarray:
+        return map_rows(lambda z: ordered_softmax(mask(self._scaled(z), z)), logits)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class ParameterizedTemperatureScaling(NetworkCalibrator):
+    """PTS: a temperature for every sample, from its largest logits. Needs torch to fit (``monocal[torch]``), not to predict.
+
+    Parameters
+    ----------
+    top_k : int
+        How many of the largest logits the network sees; all of them where there are fewer classes.
+    hidden : tuple of int
+        Sizes of the hidden layers.
+    loss : {"nll", "mse"}
+    learning_rate : float
+        Of Adam, at the start.
+    max_epochs : int
+    patience : int
+        Checks of the validation loss, one each 25 steps, without improvement before the learning rate is halved; after
+        the third time training ends.
+    validation : float
+        Share of the rows held out to decide when to stop. 0: train for ``max_epochs`` on all rows.
+    batch_size : int
+    published : bool
+        The published network: raw logits in, ``T = |network|``, from a random start. See `as_published`.
+    seed : int
+    input : {"logits", "probabilities"}
+    class_axis : int
+        The axis of the classes, as in (N, C, H, W) with 1; results come back in the shape given.
+    ignore_index : int or None
+        A label that does not count, such as -100 for padding; None: all count.
+
+    Attributes
+    ----------
+    temperature_ : float
+        The common temperature ``T_0``, fitted to the training rows.
+    scale_ : float
+        One more temperature for the result, fitted to all rows: ``T(z) = T_0 exp(network) / scale_``.
+    layers_ : list of ndarray
+        ``W_1, b_1, ..., W_L, b_L``.
+    history_ : list of float
+        Validation losses, one each 25 steps.
+    n_iter_ : int
+        Steps taken.
+
+    References
+    ----------
+    Tomani, Cremers, Buettner (2022). Parameterized temperature scaling for boosting the expressive power in post-hoc
+    uncertainty calibration. ECCV.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> data = mc.data.synthetic(1000, 5)
+    >>> cal = mc.ParameterizedTemperatureScaling(max_epochs=20).fit(data.values, data.labels)  # needs torch
+    >>> cal.preserves_order
+    True
+    >>> float(cal.predict_proba(data.values[:1]).sum().round(6))
+    1.0
+    """
+
+    top_k: int = 10
+    hidden: tuple[int, ...] = (16, 16)
+    loss: str = "nll"
+    learning_rate: float = 0.01
+    max_epochs: int = 1000
+    patience: int = 10
+    validation: float = 0.2
+    batch_size: int = 1000
+    published: bool = False
+    seed: int = 0
+    input: str = "logits"
+    class_axis: int = -1
+    ignore_index: int | None = None
+
+    @classmethod
+    def as_published(cls, seed: int = 0) -> ParameterizedTemperatureScaling:
+        """Two layers of 5 on raw logits, squared error, 200 epochs at learning rate 5e-5: far from trained."""
+        return cls(
+            hidden=(5, 5),
+            loss="mse",
+            learning_rate=5e-5,
+            max_epochs=200,
+            validation=0.0,
+            published=True,
+            seed=seed,
+        )
+
+    def _fit(self, logits: np.ndarray, labels: np.ndarray, weight: np.ndarray | None) -> None:
+        check_number(self.top_k, "top_k", least=1, whole=True)
+        self._train(logits, labels, weight, self.hidden, self._prepare, from_zero=not self.published)
+        if not self.published:
+            self.scale_ = last_scale(self._calibrate(logits), labels, weight)
+
+    def _prepare(self, torch: Any, logits: np.ndarray, hidden: Any) -> Prepared:
+        features = torch.as_tensor(map_rows(self._features, logits))
+        # Cut, and 0 where masked: an infinite product would have no gradient.
+        down = map_rows(lambda z: np.minimum(depths(z) / self.temperature_, 1e4).astype(np.float32), logits)
+        down[np.isinf(logits)] = 0.0
+        down = torch.as_tensor(down)
+        masked = torch.as_tensor(np.isinf(logits))
+
+        def calibrated(layers: list[Any], rows: Any) -> Any:
+            relative = self._relative(forward(features[rows], layers))
+            return (-down[rows] / relative).masked_fill(masked[rows], -np.inf)
+
+        return (features.shape[1], *hidden, 1), calibrated
+
+    def _features(self, logits: np.ndarray) -> np.ndarray:
+        """What the network sees (n, k): the depths of the largest logits below the top, or the logits as published."""
+        k = min(self.top_k, logits.shape[1])
+        top = -np.sort(np.partition(-logits, k - 1, axis=1)[:, :k], axis=1)
+        if self.published:
+            return np.clip(np.where(np.isinf(top), logits.max(axis=1, keepdims=True), top), -1e6, 1e6).astype(
+                np.float32
+            )
+        return squeeze(depths(top), self.temperature_)
+
+    def _relative(self, output: Any) -> Any:
+        """``T / T_0`` (n, 1) from the network's output, numpy or torch."""
+        if self.published:
+            return abs(output).clip(min=1e-12, max=1e12) / self.temperature_
+        return positive_factor(output)
+
+    def temperatures(self, X: Any) -> np.ndarray:
+        """The temperature (n,) of each row."""
+        return self._temperatures(to_numpy(self._logits(X)))[:, 0]
+
+    def _temperatures(self, logits: np.ndarray) -> np.ndarray:
+        output = forward(self._features(logits).astype(np.float64), self.layers_)
+        return self._relative(output) * (self.temperature_ / self.scale_)
+
+    def _scaled(self, logits: np.ndarray) -> np.ndarray:
+        """Negative depths over temperatures: calibrated logits with the largest at 0."""
+        d = depths(logits)
+        with np.errstate(over="ignore"):
+            d *= -(1.0 / self._temperatures(logits)).astype(d.dtype)
+        return d
+
+
+# The table of F: points, and how deep it goes in units of the temperature. Below, F goes on with its last slope; a class so far
+# down has a probability of 1e-17 at most.
+_POINTS = 401
+_DEEPEST = 40.0
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class IntraOrderPreserving(NetworkCalibrator):
+    """Monotone networks of the logits. Needs torch to fit (``monocal[torch]``), not to predict.
+
+    Parameters
+    ----------
+    mode : {"diag", "oi", "op"}
+        One increasing function of every logit; multipliers of the gaps that do not depend on which class is which; or
+        multipliers that do.
+    hidden : tuple of int or None
+        Sizes of the hidden layers; None: (64, 64) for "diag", (32,) else.
+    loss : {"nll", "mse"}
+    learning_rate : float
+        Of Adam, at the start.
+    max_epochs : int
+    patience : int
+        Checks of the validation loss, one each 25 steps, without improvement before the learning rate is halved; after
+        the third time training ends.
+    validation : float
+        Share of the rows held out to decide when to stop. 0: train for ``max_epochs`` on all rows.
+    batch_size : int
+    seed : int
+    input : {"logits", "probabilities"}
+    class_axis : int
+        The axis of the classes, as in (N, C, H, W) with 1; results come back in the shape given.
+    ignore_index : int or None
+        A label that does not count, such as -100 for padding; None: all count.
+
+    Attributes
+    ----------
+    temperature_ : float
+        Of temperature scaling on the training rows, where training started.
+    scale_ : float
+        Factor of the result, fitted to all rows by temperature scaling.
+    layers_ : list of ndarray
+        ``W_1, b_1, ..., W_L, b_L``.
+    table_ : ndarray of shape (401,)
+        ``F`` at depths from 0 to ``40 T``, evenly spaced (mode "diag").
+    history_ : list of float
+        Validation losses, one each 25 steps.
+    n_iter_ : int
+        Steps taken.
+
+    References
+    ----------
+    Rahimi, Shaban, Cheng, Hartley, Boots (2020). Intra order-preserving functions for calibration of multi-class neural
+    networks. NeurIPS.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> data = mc.data.synthetic(1000, 5)
+    >>> cal = mc.IntraOrderPreserving(max_epochs=20).fit(data.values, data.labels)  # needs torch
+    >>> cal.preserves_order
+    True
+    >>> float(cal.predict_proba(data.values[:1]).sum().round(6))
+    1.0
+    """
+
+    mode: str = "diag"
+    hidden: tuple[int, ...] | None = None
+    loss: str = "nll"
+    learning_rate: float = 0.005
+    max_epochs: int = 1000
+    patience: int = 10
+    validation: float = 0.2
+    batch_size: int = 1000
+    seed: int = 0
+    input: str = "logits"
+    class_axis: int = -1
+    ignore_index: int | None = None
+
+    _state: ClassVar[state.Rules] = {"table_": state.rising}
+
+    def _fit(self, logits: np.ndarray, labels: np.ndarray, weight: np.ndarray | None) -> None:
+        check_choice(self.mode, "mode", ("diag", "oi", "op"))
+        hidden = ((64, 64) if self.mode == "diag" else (32,)) if self.hidden is None else self.hidden
+        prepare = self._prepare_diagonal if self.mode == "diag" else self._prepare_gaps
+        self._train(logits, labels, weight, hidden, prepare)
+        if self.mode == "diag":
+            self.table_ = np.maximum.accumulate(_integral(np, self.layers_, np.float64))
+        self.scale_ = last_scale(self._calibrate(logits), labels, weight)
+
+    # One function of every depth.
+
+    def _prepare_diagonal(self, torch: Any, logits: np.ndarray, hidden: Any) -> Prepared:
+        # Cells and places within them, small; widened batch by batch.
+        cell = torch.as_tensor(map_rows(lambda z: _cell(self._place(z)).astype(np.int16), logits))
+        inside = torch.as_tensor(
+            map_rows(lambda z: (self._place(z) - _cell(self._place(z))).astype(np.float32), logits)
+        )
+        masked = torch.as_tensor(np.isinf(logits))
+
+        def calibrated(layers: list[Any], rows: Any) -> Any:
+            table = _integral(torch, layers, torch.float32)
+            at = cell[rows].long()
+            value = table[:-1][at] + inside[rows] * (table[1:] - table[:-1])[at]
+            return -value.masked_fill(masked[rows], np.inf)
+
+        return (1, *hidden, 1), calibrated
+
+    def _place(self, logits: np.ndarray) -> np.ndarray:
+        """Where depths fall in the table, a real number each."""
+        d = depths(logits)
+        d *= d.dtype.type((_POINTS - 1) / (_DEEPEST * self.temperature_))
+        return d
+
+    def _diagonal(self, logits: np.ndarray) -> np.ndarray:
+        place = self._place(logits)
+        cell = _cell(place)
+        table = self.table_.astype(place.dtype)
+        value = table[cell] + (place - cell.astype(place.dtype)) * np.diff(table)[cell]
+        # Rounding may carry the end of a cell beyond the start of the next.
+        np.minimum(value, table[cell + 1], out=value, where=cell < _POINTS - 2)
+        return -value
+
+    # Multipliers of the gaps.
+
+    def _prepare_gaps(self, torch: Any, logits: np.ndarray, hidden: Any) -> Prepared:
+        m = logits.shape[1]
+        features = torch.as_tensor(map_rows(self._features, logits))
+        index = map_rows(lambda z: sort_with_index(depths(z))[1], logits)
+        gaps = torch.as_tensor(map_rows(self._gaps, logits))
+        masked = torch.as_tensor(np.take_along_axis(np.isinf(logits), index, axis=1))
+        # The loss is computed in sorted order; the label's place in it is found by sorting the class numbers back.
+        back = torch.as_tensor(np.argsort(index, axis=1).astype(np.int32))
+
+        def calibrated(layers: list[Any], rows: Any) -> Any:
+            steps = gaps[rows] * positive_factor(forward(features[rows], layers))
+            value = torch.nn.functional.pad(torch.cumsum(steps, dim=1), (1, 0))
+            return -value.masked_fill(masked[rows], np.inf).gather(1, back[rows].long())
+
+        return (m, *hidden, max(1, m - 1)), calibrated
+
+    def _features(self, logits: np.ndarray) -> np.ndarray:
+        d = depths(logits)
+        return squeeze(np.sort(d, axis=1) if self.mode == "oi" else d, self.temperature_)
+
+    def _gaps(self, logits: np.ndarray) -> np.ndarray:
+        """Differences of the sorted depths in units of the temperature (n, m - 1); 0 down to a class not available."""
+        d = np.sort(depths(logits), axis=1)
+        gaps = np.diff(d, axis=1)
+        available = np.count_nonzero(~np.isinf(logits), axis=1)
+        gaps[np.arange(1, d.shape[1]) >= available[:, None]] = 0.0
+        return (gaps / self.temperature_).astype(np.float32)
+
+    def _multiplied(self, logits: np.ndarray) -> np.ndarray:
+        d, index = sort_with_index(depths(logits))
+        multipliers = positive_factor(forward(self._features(logits), self.layers_)) / self.temperature_
+        value = np.zeros_like(d)
+        if d.shape[1] > 1:
+            np.cumsum(np.diff(d, axis=1) * multipliers.astype(d.dtype), axis=1, out=value[:, 1:])
+        return -scatter(value, index)
+
+    # Either.
+
+    def _scaled(self, logits: np.ndarray) -> np.ndarray:
+        with np.errstate(over="ignore"):
+            f = self._diagonal(logits) if self.mode == "diag" else self._multiplied(logits)
+            f *= f.dtype.type(self.scale_)
+            return f
+
+
+def _cell(place: np.ndarray) -> np.ndarray:
+    """Index of the table's cell; what lies beyond the table belongs to the last."""
+    return np.minimum(place, _POINTS - 2).astype(np.int64)
+
+
+def _integral(xp: Any, layers: list[Any], dtype: Any) -> Any:
+    """``F`` at the points of the table, in units where temperature scaling is ``F(d) = d / T``."""
+    t = xp.linspace(-1.0, 1.0, _POINTS, dtype=dtype)
+    slope = positive_factor(forward(t[:, None], layers))[:, 0]
+    steps = (slope[1:] + slope[:-1]) * (0.5 * _DEEPEST / (_POINTS - 1))
+    return xp.concatenate([0.0 * steps[:1], xp.cumsum(steps, 0)])
