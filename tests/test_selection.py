@@ -25,7 +25,7 @@ CASES = {
     ),
     "one class only": ((synthetic(50, 2).values, np.zeros(50, int)), {}, "mcct"),
     "the order is the obstacle": (biased(), {}, "structured-mcct"),
-    "the order is the obstacle, and a context": (biased(), {"context": True}, "conditional-mcct"),
+    "the order is the obstacle, and a context": (biased(), {"keep_order": True}, "conditional-mcct"),
     "few rows": (synthetic(40, 5), {}, "conditional-mcct"),
     "one row": (synthetic(1, 5), {}, "conditional-mcct"),
 }

@@ -90,7 +90,7 @@ def recommend(
     *,
     kind: str = "logits",
     groups: Any = None,
-    context: bool = False,
+    keep_order: bool = False,
     sample_weight: Any = None,
     class_names: Sequence[str] | None = None,
 ) -> Recommendation:
@@ -105,8 +105,8 @@ def recommend(
         What ``values`` are; it becomes the ``input`` of the method.
     groups : array-like of shape (n,), frame or mapping of columns, optional
         Groups that may differ. Where they do, ``context`` of the result is true: fit the method with them as its ``context``.
-    context : bool
-        Whether the method is going to be fitted with a context, so that it must take one.
+    keep_order : bool
+        Whether the order of the classes must be kept, or the method must take a context, as those that keep it do.
     sample_weight : array-like of shape (n,), optional
     class_names : sequence of str, optional
 
@@ -145,10 +145,8 @@ def recommend(
     else:
         obstacles = _obstacles(rows, kind, class_names)
         chosen, reason = ConditionalMCCT(), "it keeps the order of the classes in every row"
-        if obstacles and context:
-            reason += (
-                f" and takes a context, but it cannot correct every class: {obstacle_in_words(obstacles[0])}"
-            )
+        if obstacles and keep_order:
+            reason += f", but cannot correct every class: {obstacle_in_words(obstacles[0])}"
         elif obstacles:
             chosen = StructuredMCCT()
             reason = f"the order of the classes is the obstacle: {obstacle_in_words(obstacles[0])}"

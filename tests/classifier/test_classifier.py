@@ -98,7 +98,7 @@ def test_prefit(problem, wrap):
     plain = LinearSVC().fit(X, y)
     estimator, cv = wrap(plain)
     model = mc.CalibratedClassifier(estimator, cv=cv).fit(X_cal, y_cal)
-    expected = mc.MCCT().fit(plain.decision_function(X_cal), y_cal)
+    expected = mc.ConditionalMCCT().fit(plain.decision_function(X_cal), y_cal)
     np.testing.assert_array_equal(
         model.predict_proba(X), expected.predict_proba(model.estimator_.decision_function(X))
     )

@@ -37,9 +37,9 @@ def test_the_calibrator_sees_held_out_scores_only(problem):
     for k in range(5):
         scores[fold == k] = LinearSVC().fit(X[fold != k], y[fold != k]).decision_function(X[fold == k])
     order = np.argsort(fold, kind="stable")
-    expected = mc.MCCT().fit(scores[order], y[order])
-    np.testing.assert_allclose(model.calibrator_.weights_, expected.weights_, rtol=1e-6)
-    np.testing.assert_allclose(model.calibrator_.biases_, expected.biases_, atol=1e-6)
+    expected = mc.ConditionalMCCT().fit(scores[order], y[order])
+    made = model.calibrator_.predict_proba(scores)
+    np.testing.assert_allclose(made, expected.predict_proba(scores), atol=1e-6)
 
 
 def test_an_ensemble_is_the_mean_of_its_members(problem):
@@ -48,13 +48,13 @@ def test_an_ensemble_is_the_mean_of_its_members(problem):
     expected = np.zeros((len(X_test), 4))
     for train, test in [(m != k, m == k) for m in [_fold_numbers(X, y, 4)] for k in range(4)]:
         one = LinearSVC().fit(X[train], y[train])
-        cal = mc.MCCT().fit(one.decision_function(X[test]), y[test])
+        cal = mc.ConditionalMCCT().fit(one.decision_function(X[test]), y[test])
         expected += cal.predict_proba(one.decision_function(X_test)) / 4
     np.testing.assert_allclose(model.predict_proba(X_test), expected, atol=1e-12)
     assert not hasattr(model, "calibrator_")
     for member in model.calibrated_classifiers_:
         assert member.estimator.coef_.shape == (4, 12)
-        assert [type(one) for one in member.calibrators] == [mc.MCCT]
+        assert [type(one) for one in member.calibrators] == [mc.ConditionalMCCT]
     single = model.set_params(ensemble=False).fit(X, y)
     assert [m.estimator for m in single.calibrated_classifiers_] == [single.estimator_]
     assert single.calibrated_classifiers_[0].calibrators == [single.calibrator_]
@@ -68,7 +68,11 @@ def test_an_ensemble_of_a_frozen_estimator(problem):
     fold = _fold_numbers(X_cal, y_cal, 3)
     scores = frozen.decision_function(X_cal)
     expected = np.mean(
-        [mc.MCCT().fit(scores[fold == k], y_cal[fold == k]).predict_proba(scores) for k in range(3)], axis=0
+        [
+            mc.ConditionalMCCT().fit(scores[fold == k], y_cal[fold == k]).predict_proba(scores)
+            for k in range(3)
+        ],
+        axis=0,
     )
     np.testing.assert_allclose(model.predict_proba(X_cal), expected, atol=1e-12)
     for estimator, cv, members in ((frozen, 3, 1), (frozen.estimator, "prefit", 1), (LinearSVC(), 3, 3)):
@@ -225,9 +229,10 @@ def test_rows_held_out_twice_count_once(problem):
     once = list(KFold(3).split(X))
     for weights in (None, weight):
         a, b = (
-            mc.CalibratedClassifier(LinearSVC(random_state=0), cv=cv).fit(X, y, sample_weight=weights)
-            for cv in (once, once * 4)
+            mc.CalibratedClassifier(LinearSVC(random_state=0), method, cv=cv).fit(X, y, sample_weight=weights)
+            for method, cv in (("mcct", once), (None, once * 4))
         )
+        assert type(b.calibrator_) is mc.MCCT  # it counts a row once, however often it is held out
         np.testing.assert_allclose(a.predict_proba(X_test), b.predict_proba(X_test), atol=1e-6)
 
 

@@ -40,6 +40,7 @@ from ..calibrators.score_rows import ScoreCalibrator
 from ..errors import InputError, require, warn
 from ..inputs.validation import check_weights
 from ..registry import find_method
+from ..selection import recommend
 from ..sklearn_private import routing_enabled, rows_of
 from .folds import Fold, FoldWork, check_folds, encode, fit_on_labels, fold_of_all, pooled, tell_of_places
 from .many_labels import ManyLabels, as_label_matrix, many_labels_calibrator
@@ -59,12 +60,11 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         A calibrator, or a name that the command line takes: "mcct", "mcct-inverse", "conditional-mcct", "temperature-scaling",
         "structured-mcct" and all others; "conditional", "temperature" and "structured" for short. Those whose
         ``preserves_order`` is true keep the order of the classes, as the first four do.
-        A calibrator with ``input="probabilities"`` is given ``predict_proba``. None: `BinaryMCCT` for two classes, which keeps
-        the ranking of the rows (AUC) with the threshold free, and `MCCT` for more, or where all calibration rows are of one
-        class; `MultilabelMCCT` for many labels.
-
-        For more than two classes the default is not that of the command line, "conditional-mcct", which takes several times as
-        long to fit: a classifier is fitted many times over, in folds and in searches.
+        A calibrator with ``input="probabilities"`` is given ``predict_proba``. None: the method that is recommended for the
+        rows (`monocal.selection.recommend`), as in `monocal fit`: `BinaryMCCT` for two classes, which keeps the ranking of the
+        rows (AUC) with the threshold free; `ConditionalMCCT` for more, which keeps the order of the classes, and warns where
+        `StructuredMCCT` is needed; `MultilabelMCCT` for many labels. `MCCT` where all calibration rows are of one class, or
+        splits hold a row out several times, which it counts as one. It is fitted several times as fast: name it in searches.
     cv : int, None, "prefit", splitter or iterable of (train, test)
         Folds to train without in turn; a number of them is dealt by ``StratifiedKFold``, None means 5. "prefit", or an estimator
         in a ``FrozenEstimator``: it is fitted already, on other data than `fit` is now given.
@@ -371,7 +371,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
 
     def _calibrator(self, n_classes: int) -> Calibrator:
         if self.method is None:
-            return default_calibrator(n_classes)
+            return BinaryMCCT() if n_classes == 2 else MCCT()
         if isinstance(self.method, Calibrator):
             if self.method.ignore_index is not None or self.method.class_axis not in (-1, 1):
                 raise InputError(
@@ -446,8 +446,11 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         places = np.searchsorted(fold.seen, labels[rows])
         own = None if weight is None else weight[rows]
         calibrator = self._calibrator(len(fold.seen))
-        if self.method is None and len(np.unique(places if own is None else places[own > 0])) == 1:
-            calibrator = MCCT()  # BinaryMCCT needs rows of both classes
+        times = np.bincount(rows)[rows]
+        if self.method is None and len(fold.seen) > 1 and (len(fold.seen) == 2 or times.max() == 1):
+            kind = "probabilities" if response == "predict_proba" else "logits"
+            advised = recommend(fold.scores, places, kind=kind, keep_order=True, sample_weight=own)
+            calibrator = advised.calibrator.set_params(input="logits")
         if response == "predict_proba":
             calibrator.set_params(input="probabilities")
         elif isinstance(calibrator, ScoreCalibrator) and not isinstance(self.method, Calibrator):
@@ -458,7 +461,6 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
                     f"context: {type(calibrator).__name__} takes none. Use method='conditional', or leave the context out."
                 )
             keywords = {"context": rows_of(context, rows)}
-        times = np.bincount(rows)[rows]
         if times.max() > 1:
             own = (1.0 if own is None else own) / times
         scale = power_of_two(fold.scores) if response == "decision_function" else 1.0
@@ -472,11 +474,6 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
                 "An ensemble has one estimator and calibrator for each of calibrated_classifiers_."
             )
         return self.calibrated_classifiers_[0]
-
-
-def default_calibrator(n_classes: int) -> Calibrator:
-    """What ``method=None`` means for a number of classes."""
-    return BinaryMCCT() if n_classes == 2 else MCCT()
 
 
 def _warn_of_unseen(members: list[CalibratedModel], classes: np.ndarray) -> None:

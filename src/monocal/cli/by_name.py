@@ -22,7 +22,7 @@ def make(
     kind = data.kind
     if name is None:
         weights = data.weights
-        name = recommend(data.values, data.labels, kind=kind, context=context, sample_weight=weights).name
+        name = recommend(data.values, data.labels, kind=kind, keep_order=context, sample_weight=weights).name
     calibrator = find_method(name)[1]
     known = calibrator.get_params()
     for parameter in parameters or {}:
