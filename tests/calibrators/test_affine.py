@@ -10,7 +10,7 @@ from sklearn.linear_model import LogisticRegression
 import monocal as mc
 from hostile import calibration_set, hard_rows
 from monocal.calibrators import affine
-from monocal.calibrators.affine_problem import MatrixProblem, VectorProblem
+from monocal.calibrators.multinomial import MatrixProblem, VectorProblem
 
 AFFINE = [mc.VectorScaling, mc.MatrixScaling, mc.DirichletCalibration]
 

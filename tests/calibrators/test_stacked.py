@@ -100,10 +100,10 @@ def test_rounding_to_single_precision_deals_the_same_folds():
 
 
 def test_strengths_are_judged_by_some_of_many_rows(monkeypatch):
-    from monocal.calibrators import structured_mcct
+    from monocal.calibrators import stacked
 
     whole = mc.StructuredMCCT().fit(BIASED, DATA.labels)
-    monkeypatch.setattr(structured_mcct, "_JUDGED", BIASED.size // 2)
+    monkeypatch.setattr(stacked, "_JUDGED", BIASED.size // 2)
     part = mc.StructuredMCCT().fit(BIASED, DATA.labels)
     assert [type(stage) for stage in part.stages_] == [mc.StructuredScaling, mc.ConditionalMCCT]
     assert part.score(BIASED, DATA.labels) == pytest.approx(whole.score(BIASED, DATA.labels), abs=0.01)

@@ -46,8 +46,8 @@ def test_the_published_objective_is_minimised(kind, weighted):
 @pytest.mark.parametrize(("kind", "m"), [("vector", 150), ("matrix", 40)])
 def test_many_parameters_take_another_way_to_the_same_optimum(kind, m, monkeypatch):
     data = synthetic(5000, m, seed=1)
-    from monocal.calibrators import structured_problem as problem
-    from monocal.calibrators import vector
+    from monocal.calibrators import multinomial as problem
+    from monocal.calibrators import vector_sums as vector
 
     by_products = mc.StructuredScaling(kind=kind, tol=1e-8).fit(data.values.astype(np.float64), data.labels)
     assert by_products.solution_.converged

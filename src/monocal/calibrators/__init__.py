@@ -14,9 +14,8 @@ from .multilabel import MultilabelMCCT
 from .networks import IntraOrderPreserving, ParameterizedTemperatureScaling
 from .one_score import BetaCalibration, PlattScaling, ScoreIsotonic, VennAbers
 from .published import Published
-from .scaling import StructuredScaling
-from .stacked import Stacked
-from .structured_mcct import StructuredMCCT
+from .stacked import Stacked, StructuredMCCT
+from .structured import StructuredScaling
 from .temperature import TemperatureScaling
 
 __all__ = [

@@ -3,12 +3,13 @@
     f = a * x + b            (vector)            f = W x + b            (matrix, Dirichlet)
 
 with ``x`` the logits less their mean over the row (Dirichlet: the log-probabilities), so a shift of a row changes nothing.
-Every class has its own parameters, so none of these keeps the order of the classes. `affine_problem` fits them.
+Every class has its own parameters, so none of these keeps the order of the classes. `multinomial` has their objective.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -23,8 +24,8 @@ from ..inputs.sources import ArraySource
 from ..inputs.validation import check_number
 from ..parallel import map_rows
 from . import state
-from .affine_problem import AffineProblem, MatrixProblem, VectorProblem
 from .base import Calibrator
+from .multinomial import AffineProblem, MatrixProblem, VectorProblem
 from .shared_scale import shared_temperature
 from .temperature import TemperatureScaling
 
@@ -132,6 +133,7 @@ class AffineCalibrator(Calibrator):
         return affine_map(self._features(logits), self.coef_, self.intercept_, self.centre_)
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class VectorScaling(AffineCalibrator):
     """A weight and a bias for every class: ``f_j = a_j x_j + b_j``.
 
@@ -169,24 +171,14 @@ class VectorScaling(AffineCalibrator):
     False
     """
 
-    _problem = VectorProblem
+    l2: float = 3.0
+    input: str = "logits"
+    class_axis: int = -1
+    ignore_index: int | None = None
+    tol: float = 1e-5
+    max_iter: int = 500
 
-    def __init__(
-        self,
-        *,
-        l2: float = 3.0,
-        input: str = "logits",
-        class_axis: int = -1,
-        ignore_index: int | None = None,
-        tol: float = 1e-5,
-        max_iter: int = 500,
-    ):
-        self.l2 = l2
-        self.input = input
-        self.class_axis = class_axis
-        self.ignore_index = ignore_index
-        self.tol = tol
-        self.max_iter = max_iter
+    _problem = VectorProblem
 
     @classmethod
     def as_published(cls) -> VectorScaling:
@@ -198,6 +190,7 @@ class VectorScaling(AffineCalibrator):
         return np.tile([self.l2 / n / scale**2, self.l2 / n], (m, 1))
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class MatrixScaling(AffineCalibrator):
     """A weight for every pair of classes: ``f = W x + b``.
 
@@ -237,22 +230,12 @@ class MatrixScaling(AffineCalibrator):
     ((5, 5), (5,))
     """
 
-    def __init__(
-        self,
-        *,
-        l2: float = 100.0,
-        input: str = "logits",
-        class_axis: int = -1,
-        ignore_index: int | None = None,
-        tol: float = 1e-5,
-        max_iter: int = 500,
-    ):
-        self.l2 = l2
-        self.input = input
-        self.class_axis = class_axis
-        self.ignore_index = ignore_index
-        self.tol = tol
-        self.max_iter = max_iter
+    l2: float = 100.0
+    input: str = "logits"
+    class_axis: int = -1
+    ignore_index: int | None = None
+    tol: float = 1e-5
+    max_iter: int = 500
 
     @classmethod
     def as_published(cls) -> MatrixScaling:
@@ -266,6 +249,7 @@ class MatrixScaling(AffineCalibrator):
         return strength
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class DirichletCalibration(AffineCalibrator):
     """Matrix scaling of log-probabilities with off-diagonal and intercept regularisation (ODIR).
 
@@ -308,24 +292,13 @@ class DirichletCalibration(AffineCalibrator):
     array([[0.01, 0.01, 0.  , 0.98, 0.  ]], dtype=float32)
     """
 
-    def __init__(
-        self,
-        *,
-        lam: float | None = None,
-        mu: float | None = None,
-        input: str = "logits",
-        class_axis: int = -1,
-        ignore_index: int | None = None,
-        tol: float = 1e-5,
-        max_iter: int = 500,
-    ):
-        self.lam = lam
-        self.mu = mu
-        self.input = input
-        self.class_axis = class_axis
-        self.ignore_index = ignore_index
-        self.tol = tol
-        self.max_iter = max_iter
+    lam: float | None = None
+    mu: float | None = None
+    input: str = "logits"
+    class_axis: int = -1
+    ignore_index: int | None = None
+    tol: float = 1e-5
+    max_iter: int = 500
 
     def _features(self, logits: np.ndarray) -> np.ndarray:
         x = _depth(logits)

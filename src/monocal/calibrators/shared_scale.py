@@ -1,9 +1,9 @@
-"""The scale of all logits that is best beside a bias for every class: the temperature that affine maps are shrunk towards.
+"""The best common scale of logits, with a free bias for every class: the temperature that affine maps are shrunk towards.
 
     min over c, b of   1/N sum_n w_n [ log sum_j exp(c z_nj + b_j) - c z_n,label - b_label ] + ridge |b|^2
 
 A temperature alone has to make up for a bias: where one class is preferred throughout, the best one is large or infinite, and
-what the scores say of single rows would be lost with it. Beside biases it is the slope of Platt scaling. As in temperature
+the information of the scores would be lost with it. With free biases it is the slope of Platt scaling. As in temperature
 scaling some prior rows are labelled by the classifier itself; these are linear in the parameters, ``- rho grad(c = 1, b = 0)``.
 The larger of the two scales counts, so the map is never flatter than temperature scaling; with a strong ridge they are equal.
 """
@@ -19,7 +19,7 @@ from ..inputs.reader import Checked
 from ..inputs.sources import Source
 from ..parallel import one_blas_thread
 from .temperature import TemperatureScaling
-from .vector import VectorProblem
+from .vector_sums import StreamedVectorProblem
 
 _TOL, _MAX_ITER, _PRODUCTS = 1e-6, 50, 200
 # A ridge of the scale itself, so small that it only keeps the problem strongly convex.
@@ -28,7 +28,7 @@ _DEEPEST = 1e6
 
 
 def shared_temperature(source: Source, first: TemperatureScaling, ridge: float) -> float:
-    """The temperature beside biases, not above that of ``first``, which is fitted on the same rows."""
+    """The temperature with free biases, not above that of ``first``, which is fitted on the same rows."""
     weight, margin = source.hold(as_they_are).sum(_margins)
     unit = min(first.temperature_, margin / weight) if margin > 0 else first.temperature_
     problem = SharedScale(source, unit, weight, ridge, first.prior_rows / (weight + first.prior_rows))
@@ -53,7 +53,7 @@ def _margins(rows: Checked) -> np.ndarray:
     return np.array([weight.sum(), weight @ margin])
 
 
-class SharedScale(VectorProblem):
+class SharedScale(StreamedVectorProblem):
     """The vector form with one weight for all classes: parameters ``(u, b_1, ..., b_m)``, ``f_j = (1 + u) x_j + b_j``.
 
     Parameters

@@ -1,14 +1,14 @@
-"""The vector form of structured scaling as sums over rows, wherever these live.
+"""The vector form of structured scaling as sums over rows, which may be in memory, on a device, in a file or on a cluster.
 
+    x = log( (1 - e) softmax(z / T) + e / m )
     F(D) = sum_n share_n [ log sum_j exp f_nj - f_n,label ] + sum strength D^2,      f_nj = x_nj + v_j x_nj + b_j,   D = (v, b).
 
 With ``r_nj = share_n (p_nj - 1[j = label])`` the gradient is ``sum_n r_nj (x_nj, 1)``; the Hessian applied to a direction ``V``
 
     u_nj = V_j . (x_nj, 1),   r_nj = share_n p_nj (u_nj - sum_k p_nk u_nk),   (H V)_j = sum_n r_nj (x_nj, 1) + 2 strength_j V_j.
 
-A pass returns a few numbers for every class, so rows may lie in memory, on a device, in a file or with the workers of a
-cluster. Where parameters are few the Hessian is formed. Where they are many, some rows, held in memory, are enough to guess
-it by, and conjugate gradients with the 2 x 2 blocks of single classes find the step.
+A pass returns a few numbers for every class. Where parameters are few the Hessian is formed. Where they are many, it is estimated
+from some rows, held in memory, and conjugate gradients with the 2 x 2 blocks of single classes find the step.
 """
 
 from __future__ import annotations
@@ -19,12 +19,41 @@ from functools import partial
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
-from ..arrays import Array, array_namespace, device_of, exp_, like, to_numpy
+from ..arrays import Array, array_namespace, compute_dtype, device_of, exp_, like, to_numpy
 from ..core.rows import Blocks, MemoryBlocks, sample_step
 from ..core.smooth import Point, conjugate_gradients
 from ..inputs.reader import Checked
 from ..inputs.sources import Source
-from .features import features
+
+# Beyond this a logit says no more.
+_LARGEST = 1e15
+
+
+def tempered(logits: Array, temperature: float) -> Array:
+    """``(z - max z) / T``, not below -1e15 but for classes that are not available; of any array library."""
+    xp = array_namespace(logits)
+    dtype = compute_dtype(logits)
+    with np.errstate(over="ignore"):
+        x = xp.astype(logits, dtype, copy=False) - xp.astype(xp.max(logits, axis=1, keepdims=True), dtype)
+        x *= 1.0 / temperature
+    return xp.where(xp.isinf(logits), x, xp.clip(x, min=-_LARGEST))
+
+
+def features(logits: Array, temperature: float, floor: float) -> Array:
+    """Logarithms of tempered probabilities mixed with a share ``floor`` of the uniform distribution, (n, m).
+
+    Without a floor, up to a shift of the row. NaN for a class that is not available.
+    """
+    xp = array_namespace(logits)
+    x = tempered(logits, temperature)
+    if floor:
+        with np.errstate(under="ignore"):
+            p = exp_(x)
+            p *= (1.0 - floor) / xp.sum(p, axis=1, keepdims=True)
+            p += floor / logits.shape[1]
+            x = xp.log(p)
+    return xp.where(xp.isinf(logits), xp.asarray(np.nan, dtype=x.dtype, **device_of(x)), x)
+
 
 # Up to so many parameters the Hessian is formed: that is exact, and faster than to work without it.
 FORMED = 192
@@ -165,7 +194,7 @@ def _share(block: ClassBlock) -> float:
     return float(array_namespace(block.share).sum(block.share))
 
 
-class VectorProblem:
+class StreamedVectorProblem:
     """The objective of the vector form; implements `solver.smooth.SmoothProblem`.
 
     Parameters

@@ -1,20 +1,21 @@
-"""Structured scaling (Berta, Holzmüller, Jordan, Bach, 2025): temperature scaling, and class by class as much more as pays.
+"""Structured scaling (Berta, Holzmüller, Jordan, Bach, 2025): temperature scaling, and as much more by class as the data support.
 
-    x = log( (1 - e) softmax(z / T) + e / m ),   e = 1 / (n + 1),   T the best temperature beside biases (`shared_scale`)
+    x = log( (1 - e) softmax(z / T) + e / m ),   e = 1 / (n + 1),   T the best temperature with free biases (`shared_scale`)
     f = x + v * x + b           (vector)              f = x + V x + b           (matrix)
 
-fitted by maximum likelihood with a ridge whose strength grows with how many parameters of a kind there are:
+fitted by maximum likelihood with a ridge whose strength grows with the number of parameters of a kind:
 
     penalty = m / n sum_j (V_jj^2 + b_j^2) + m (m - 1) / n sum_{j != k} V_jk^2       (times ``shrinkage``).
 
-With few samples this is close to temperature scaling, with more it moves single classes, last it looks at pairs of them. The
-share ``e`` of the uniform distribution bounds the logarithms, as one sample more of each class would. The objective is smooth
-and strongly convex, so every fit ends in its minimum, with a bound on what is left. The order of the classes may change.
+With few samples this is close to temperature scaling; with more it moves single classes, and finally pairs of them. The share
+``e`` of the uniform distribution bounds the logarithms, as one more sample of each class would. The objective is smooth and
+strongly convex, so every fit ends in its minimum, with a bound on the distance to it. The order of the classes may change.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -33,13 +34,12 @@ from . import state
 from .affine import affine_map
 from .base import Calibrator
 from .cone_calibrator import warn_if_unfinished
-from .features import features
 from .folds import splits_of
+from .multinomial import CurvedMatrix
 from .portable import MapStep, affine_step
 from .shared_scale import as_they_are, shared_temperature
-from .structured_problem import CurvedMatrix
 from .temperature import TemperatureScaling
-from .vector import DOUBLE_BELOW, VectorProblem
+from .vector_sums import DOUBLE_BELOW, StreamedVectorProblem, features
 
 _MOST_CLASSES = 5000
 # Strengths that cross-validation tries, strongest first: each fit is the next one's start.
@@ -59,6 +59,7 @@ _MOST_FLOOR = 0.5
 _MOST_WEIGHT = 1e10
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class StructuredScaling(Calibrator):
     """A weight and a bias for every class, or for every pair, held back by structured regularisation.
 
@@ -107,6 +108,14 @@ class StructuredScaling(Calibrator):
     ((5,), True)
     """
 
+    kind: str = "matrix"
+    shrinkage: float | str = 1.0
+    input: str = "logits"
+    class_axis: int = -1
+    ignore_index: int | None = None
+    tol: float = 1e-6
+    max_iter: int = 100
+
     _any_array = True
 
     _state: ClassVar[state.Rules] = {
@@ -120,25 +129,6 @@ class StructuredScaling(Calibrator):
         "n_iter_": None,
         "shrinkage_": None,
     }
-
-    def __init__(
-        self,
-        *,
-        kind: str = "matrix",
-        shrinkage: float | str = 1.0,
-        input: str = "logits",
-        class_axis: int = -1,
-        ignore_index: int | None = None,
-        tol: float = 1e-6,
-        max_iter: int = 100,
-    ):
-        self.kind = kind
-        self.shrinkage = shrinkage
-        self.input = input
-        self.class_axis = class_axis
-        self.ignore_index = ignore_index
-        self.tol = tol
-        self.max_iter = max_iter
 
     @property
     def _streams(self) -> bool:  # type: ignore[override]  # it depends on parameters
@@ -191,7 +181,7 @@ class StructuredScaling(Calibrator):
 
     def _problem(
         self, source: Source, first: TemperatureScaling, shrinkage: float
-    ) -> CurvedMatrix | VectorProblem:
+    ) -> CurvedMatrix | StreamedVectorProblem:
         """What is left to solve at the temperature that suits so much shrinkage."""
         total = source.hold(as_they_are).sum(_total)
         self.temperature_ = shared_temperature(
@@ -200,7 +190,7 @@ class StructuredScaling(Calibrator):
         self.floor_ = min(1.0 / (total + 1.0), _MOST_FLOOR)
         strength = self._strength(source.shape[1], total)
         if self.kind == "vector":
-            return VectorProblem(source, self.temperature_, self.floor_, total, strength)
+            return StreamedVectorProblem(source, self.temperature_, self.floor_, total, strength)
         assert isinstance(source, ArraySource)
         rows = source.checked
         logits = to_numpy(rows.logits)
@@ -222,7 +212,11 @@ class StructuredScaling(Calibrator):
         return strength
 
     def _solve(
-        self, problem: CurvedMatrix | VectorProblem, shrinkage: float, start: np.ndarray | None, tol: float
+        self,
+        problem: CurvedMatrix | StreamedVectorProblem,
+        shrinkage: float,
+        start: np.ndarray | None,
+        tol: float,
     ) -> Solution:
         problem.set_strength(shrinkage * problem.published)
         with one_blas_thread:
@@ -237,11 +231,11 @@ class StructuredScaling(Calibrator):
         self.intercept_ = by_class[:, -1].copy()
 
     def _choose_shrinkage(self, rows: Checked) -> float:
-        choice = Surest(_weights(rows))
+        choice = LowerBoundRule(_weights(rows))
         labels = to_numpy(rows.labels)
         weight = None if rows.weight is None else to_numpy(rows.weight)
         for strength, f in self.along_path(rows, splits_of(rows.logits, weight, _FOLDS)):
-            choice.hear(strength, log_likelihood(f, labels))
+            choice.add(strength, log_likelihood(f, labels))
             if choice.is_past:
                 break
         return choice.best
@@ -297,46 +291,46 @@ def log_likelihood(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
     return out
 
 
-class Surest:
-    """The strength whose gain over the first, the strongest, is the surest; the first itself where no gain is sure.
+class LowerBoundRule:
+    """Chooses the strength with the largest lower bound of its gain; the first, the strongest, where no bound is above 0.
 
-    ``gain - doubt error`` is the least that a strength gains, beyond reasonable doubt, with ``error`` the standard error of the
-    mean of the paired gains in log-likelihood (n,) of held-out rows, and ``doubt = 0.5 (1 + 500 / n)``.
+    The bound is ``gain - k error``, with ``error`` the standard error of the mean of the paired gains in log-likelihood (n,) of
+    held-out rows over the first strength, and ``k = 0.5 (1 + 500 / n)``.
 
     Attributes
     ----------
     best : float
-        The surest strength so far.
+        The chosen strength so far.
     is_latest : bool
-        Whether that is the last one heard.
+        Whether that is the last one added.
     is_past : bool
-        Whether the mean gain has fallen twice since it was largest: weaker strengths would only overfit more.
+        Whether the mean gain has fallen twice since its maximum: weaker strengths would only overfit more.
     """
 
     def __init__(self, weight: np.ndarray):
         self._total = float(weight.sum())
         self._share = weight / self._total
-        self._doubt = _DOUBT * (1.0 + _FEW / self._total)
+        self._k = _DOUBT * (1.0 + _FEW / self._total)
         self._first: np.ndarray | None = None
-        self._least = 0.0
+        self._bound = 0.0
         self._largest, self._falls = 0.0, 0
 
     @property
     def is_past(self) -> bool:
         return self._falls >= _FALLS
 
-    def hear(self, strength: float, found: np.ndarray) -> None:
-        """Take a strength and the log-likelihood (n,) of the held-out rows with it into account."""
+    def add(self, strength: float, likelihood: np.ndarray) -> None:
+        """Add a strength with the log-likelihood (n,) of the held-out rows."""
         if self._first is None:
-            self._first, self.best = found, strength
+            self._first, self.best = likelihood, strength
             self.is_latest = True
             return
-        gain = found - self._first
+        gain = likelihood - self._first
         mean = float(gain @ self._share)
         error = np.sqrt(float((gain - mean) ** 2 @ self._share) / self._total)
         self._falls = 0 if mean > self._largest else self._falls + 1
         self._largest = max(mean, self._largest)
-        least = mean - self._doubt * error
-        self.is_latest = bool(least > self._least)
+        bound = mean - self._k * error
+        self.is_latest = bool(bound > self._bound)
         if self.is_latest:
-            self.best, self._least = strength, least
+            self.best, self._bound = strength, bound
