@@ -137,11 +137,6 @@ class GroupDisplay(Display[GroupEvaluation]):
     max_groups : int
         How many are drawn.
 
-    Attributes
-    ----------
-    ax_ : Axes
-    figure_ : Figure
-
     Examples
     --------
     >>> import monocal as mc

@@ -309,12 +309,6 @@ class RankParametersDisplay(_WeightsAndBiases):
     ----------
     parameters : RankParameters
 
-    Attributes
-    ----------
-    ax_ : ndarray of two Axes
-        Weights and biases.
-    figure_ : Figure
-
     Examples
     --------
     >>> import monocal as mc
@@ -363,11 +357,6 @@ class EffectDisplay(_WeightsAndBiases):
     Parameters
     ----------
     effect : EffectCurve
-
-    Attributes
-    ----------
-    ax_ : ndarray of two Axes
-    figure_ : Figure
 
     Examples
     --------

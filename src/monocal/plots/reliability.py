@@ -53,13 +53,6 @@ class ReliabilityDisplay(Display[CalibrationCurve]):
     intervals : dict of str to (p, low, high), optional
         Intervals of calibrated probabilities, drawn as a band around the diagonal.
 
-    Attributes
-    ----------
-    ax_ : ndarray of Axes
-        One diagram a curve, or one for all.
-    histogram_ax_ : ndarray of Axes
-    figure_ : Figure
-
     Examples
     --------
     >>> import monocal as mc
@@ -329,11 +322,6 @@ class MarginDisplay(Display[CalibrationCurve]):
     ----------
     curves : dict of str to CalibrationCurve
         By name, over the same bins; see `margin_curve`.
-
-    Attributes
-    ----------
-    ax_ : Axes
-    figure_ : Figure
 
     Examples
     --------

@@ -43,12 +43,6 @@ class ComparisonDisplay(Display[Evaluation]):
     evaluations : dict of str to Evaluation
         By the name of the predictor, all with the same metrics.
 
-    Attributes
-    ----------
-    ax_ : ndarray of Axes
-        One a metric.
-    figure_ : Figure
-
     Examples
     --------
     >>> import monocal as mc
@@ -131,11 +125,6 @@ class RiskCoverageDisplay(Display[RiskCoverage]):
     curves : dict of str to RiskCoverage
         By name; see `monocal.metrics.risk_coverage_curve`.
 
-    Attributes
-    ----------
-    ax_ : Axes
-    figure_ : Figure
-
     Examples
     --------
     >>> import monocal as mc
@@ -206,12 +195,6 @@ class MonitorDisplay:
     ----------
     monitor : Monitor
         With at least one window.
-
-    Attributes
-    ----------
-    ax_ : list of Axes
-        Over-confidence, ECE and evidence, from top to bottom.
-    figure_ : Figure
 
     Examples
     --------

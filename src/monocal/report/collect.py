@@ -35,11 +35,11 @@ from ..metrics.groups import PREDICTED
 from ..metrics.outcomes import Outcomes
 from ..metrics.table import row_terms
 from ..plots import CalibrationCurve, GroupDisplay, margin_curve, margins, reliability_curve
-from ..selection import method_name
+from ..selection import method_name, recommend
 from ..solver import Solution
 from .comparison import UNCALIBRATED, MethodComparison, compare_methods, context_of
 from .sentences import Verdict, verdict
-from .trial import FOLDS, Judged, Trial, as_set
+from .trial import FOLDS, Trial, as_set
 
 METRICS = ("nll", "brier", "ece", "adaptive_ece", "classwise_ece", "accuracy")
 METRICS_OF_TWO = ("nll", "brier", "positive_ece", "accuracy")  # the errors are those of P(class 1)
@@ -191,8 +191,35 @@ def collect(
 
     Parameters
     ----------
-    cal, test, calibrator, methods, title, kind, groups, n_bins, n_boot, level, time_limit, seed, on_step
-        As in `monocal.report.write_report`.
+    cal : LogitsSet or (values, labels)
+        Calibration set: values of shape (n, m), labels of shape (n,).
+    test : LogitsSet or (values, labels), optional
+        Set to judge on. Without one the figures come from 5-fold cross-validation, and the page says so.
+    calibrator : Calibrator, optional
+        Unfitted: it is fitted on ``cal``. Fitted: it is judged as it is. Either is shown on the page, which says how it
+        compares. Default: the one recommended for the calibration rows
+        (`monocal.selection.recommend`).
+    methods : mapping of names to unfitted calibrators, or bool, optional
+        What to compare. Default: every calibrator that trains no network; True: those as well; False: no comparison.
+    title : str, optional
+    kind : {"logits", "probabilities"}
+        What ``values`` are where arrays are given; a `LogitsSet` knows.
+    groups : array-like of shape (n,), frame or mapping of columns, optional
+        Groups of the judged rows (those of ``test``, or of ``cal`` without one): the page says which of them are off. Where they
+        differ and there is no ``test``, the method is fitted with them as its context.
+    n_bins : int
+        Of the reliability diagram and ECE.
+    n_boot : int, optional
+        Bootstrap draws behind the intervals. Default: 500, fewer for large sets.
+    level : float
+        Of the intervals and of the band of perfect calibration.
+    time_limit : float
+        Seconds for the comparison of methods. One that takes more than a third of those left is stopped, and the
+        verdict names it. The method recommended does not depend on it.
+    seed : int
+        Of the folds and of the draws.
+    on_step : callable, optional
+        Called with the name of each step, for a progress display.
 
     Returns
     -------
@@ -241,11 +268,25 @@ def collect(
         )
     context = None
     if judged is None:
-        template, judged, context = _recommended(comparison, methods, trial, cal, groups)
+        advised = None if comparison is None else comparison.recommendation
+        if comparison is not None and advised is not None and comparison.judged_default is not None:
+            template, judged = advised.calibrator, comparison.judged_default
+            context = context_of(groups, len(trial.labels)) if advised.context else None
+        else:
+            name = None if comparison is None else comparison.shown
+            template = (
+                methods[name]
+                if isinstance(methods, Mapping) and name is not None
+                else recommend(cal.values, cal.labels, kind=cal.kind).calibrator
+            )
+            judged = trial.judge(template)
     refit = trial.crossed and not fitted
     keywords = {} if context is None else {"context": context}
     model = clone(template).fit(cal.values, cal.labels, **keywords) if refit else judged.model
-    shown = _shown(template, comparison, asked=calibrator is not None)
+    own = method_name(type(template))
+    shown = own if comparison is None else comparison.shown or own
+    if calibrator is not None and comparison is not None and comparison.asked is None:
+        shown = f"{own} as given"
 
     step("measuring")
     both = trial.before, judged.probabilities
@@ -316,44 +357,6 @@ def _list_of(methods: Mapping[str, Any] | bool | None, cal: LogitsSet) -> Mappin
     if isinstance(methods, Mapping):
         return methods
     return default_methods(cal.kind, cal.n_classes, networks=True) if methods else None
-
-
-def _recommended(
-    comparison: MethodComparison | None,
-    methods: Mapping[str, Any] | bool | None,
-    trial: Trial,
-    cal: LogitsSet,
-    groups: Any,
-) -> tuple[Any, Judged, np.ndarray | None]:
-    """The method to show where none is asked for, what it did, and its context."""
-    if comparison is not None and comparison.judged_default is not None:
-        advised = comparison.recommendation
-        assert advised is not None
-        context = context_of(groups, len(trial.labels)) if advised.context else None
-        return advised.calibrator, comparison.judged_default, context
-    best = None if comparison is None else comparison.recommended
-    if best == UNCALIBRATED and comparison is not None:
-        best = comparison.candidates(True)[0].name
-    if best is not None and isinstance(methods, Mapping):
-        return methods[best], trial.judge(methods[best]), None
-    from ..selection import recommend
-
-    template = recommend(cal.values, cal.labels, kind=cal.kind).calibrator
-    return template, trial.judge(template), None
-
-
-def _shown(template: Any, comparison: MethodComparison | None, *, asked: bool) -> str:
-    own = method_name(type(template))
-    if comparison is None:
-        return own
-    if asked:
-        return comparison.asked or f"{own} as given"
-    if comparison.default is not None:
-        return comparison.default
-    best = comparison.recommended
-    if best == UNCALIBRATED:
-        best = comparison.candidates(True)[0].name
-    return best or own
 
 
 Both = tuple[np.ndarray, np.ndarray]  # probabilities (n, m) of the judged rows, before and after

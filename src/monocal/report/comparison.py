@@ -206,6 +206,14 @@ class MethodComparison:
         return self.alike(keeping=True)[0].name
 
     @property
+    def shown(self) -> str | None:
+        """The method that a page is about: the one asked for, the one recommended, or the best there is."""
+        if self.asked is not None or self.default is not None:
+            return self.asked or self.default
+        best = self.recommended
+        return self.candidates(True)[0].name if best == UNCALIBRATED else best
+
+    @property
     def recommended_free(self) -> str | None:
         """The method to use where the order may change, where keeping it has a price; else None."""
         price = self.price
