@@ -54,6 +54,12 @@ def in_part_of_a_fit() -> bool:
     return _PART.get()
 
 
+def option(name: str, value: object = None) -> str:
+    """An argument as messages name it, in Python and on the command line: ``class_axis=1 (--class-axis 1)``."""
+    flag = "--" + name.replace("_", "-")
+    return f"{name} ({flag})" if value is None else f"{name}={value!r} ({flag} {value})"
+
+
 class InputError(ValueError):
     """An argument is not what it must be; the message says which, how, and what to do.
 

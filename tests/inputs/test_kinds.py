@@ -369,7 +369,7 @@ def test_places_of_labelled_arrays_go_by_name():
 def test_frames_have_their_classes_in_columns(name):
     turned = KINDS[name][0](Z)
     for use in (mc.MCCT(class_axis=0).fit, mc.MCCT(class_axis=0).fit(Z.T, Y).score):
-        with pytest.raises(mc.InputError, match="has a column for each class, but class_axis= is 0"):
+        with pytest.raises(mc.InputError, match="has a column for each class, but class_axis is 0"):
             use(turned, Y)
 
 

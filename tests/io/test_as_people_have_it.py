@@ -154,7 +154,7 @@ def test_columns_by_pattern_and_place(tmp_path: Path) -> None:
         read(path, values="q_*")
 
 
-def test_a_file_without_names(tmp_path: Path) -> None:
+def test_a_file_as_array(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     frame(label=LABELS).to_csv(path, index=False, header=False)
     check(read(path, labels="-1", kind="probabilities"), names=None)

@@ -172,7 +172,7 @@ def test_csv_columns_by_name_and_text_beside_them(tmp_path: Path) -> None:
         read(tmp_path / "a.csv", labels="wahr")
 
 
-def test_csv_without_names_and_with_numbered_ones(tmp_path: Path) -> None:
+def test_csv_as_array_and_with_numbered_ones(tmp_path: Path) -> None:
     table = pd.DataFrame(LOGITS)
     table.to_csv(tmp_path / "bare.csv", index=False, header=False)
     table.to_csv(tmp_path / "numbered.csv", index=False)  # header 0,1,2,3

@@ -18,7 +18,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from ..arrays import A, array_namespace, compute_dtype, device_of, like
 from ..core.rows import DOUBLE_BELOW
-from ..errors import InputError, part_of_a_fit, spoken, warn
+from ..errors import InputError, part_of_a_fit, warn
 from ..inputs.reader import Checked, Reader
 from ..inputs.sources import ArraySource
 from ..inputs.validation import check_number
@@ -112,7 +112,7 @@ class AffineCalibrator(Calibrator):
         if not found.success and np.abs(found.jac).max() > (self.tol if double else max(self.tol, 1e-5)):
             warn(
                 f"{type(self).__name__} did not converge in {found.nit} iterations (largest gradient "
-                f"{np.abs(found.jac).max():.1e}, tolerance {self.tol:.1e}). Raise {spoken('max_iter')} or the penalty.",
+                f"{np.abs(found.jac).max():.1e}, tolerance {self.tol:.1e}). Raise max_iter (--set max_iter=...) or the penalty.",
                 ConvergenceWarning,
             )
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from copy import copy
-from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Self
 
@@ -29,7 +28,6 @@ from sklearn.utils.validation import check_is_fitted, has_fit_parameter, validat
 from ..arrays import (
     Array,
     array_namespace,
-    is_torch,
     keep_argmax,
     ordered_softmax,
     takes_triton,
@@ -37,15 +35,14 @@ from ..arrays import (
     widened,
 )
 from ..errors import InputError, require
-from ..inputs.batch import Batch, is_plain_rows
+from ..inputs.batch import Batch, in_type, is_plain_rows, out_of_core, rows_for_a_frame, source_of
 from ..inputs.context import ContextReader, check_context_rows
 from ..inputs.files import context_blocks, is_empty, plain_blocks
 from ..inputs.formats import column_names
-from ..inputs.inputs import elsewhere
 from ..inputs.interface import RowMap
-from ..inputs.layout import GatheredRows, Layout
+from ..inputs.layout import Layout
 from ..inputs.reader import Reader
-from ..inputs.sources import ArraySource, Source
+from ..inputs.sources import ArraySource, Source, StreamSource
 from ..inputs.top_k import TopK
 from ..inputs.validation import (
     check_choice,
@@ -54,6 +51,7 @@ from ..inputs.validation import (
     ignored_rows,
     read_logits,
     read_matrix,
+    warn_of_probabilities,
 )
 from ..sklearn_private import output_config
 from . import portable, state
@@ -188,9 +186,7 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
         self
         """
         if "context" in others:
-            raise InputError(
-                f"{type(self).__name__} takes no context. ConditionalMCCT does, and keeps the order of the classes."
-            )
+            raise InputError(self._no_context())
         if others:
             raise TypeError(
                 f"{type(self).__name__}.fit() got an unexpected keyword argument {next(iter(others))!r}"
@@ -230,27 +226,16 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
             rows, y, sample_weight, context = old.beside(
                 batch.gathered(), y, sample_weight, context, self.ignore_index
             )
-        source = self._source(rows, y, sample_weight, context)
+        source = source_of(
+            rows, y, sample_weight, context, Reader(self.input, layout=self._layout), streams=self._streams
+        )
         self._remember(source, batch)
+        if self.input == "logits" and isinstance(source, ArraySource | StreamSource):
+            warn_of_probabilities(source.first_rows())
         self._fit_source(source)
         weight = source.checked.weight if isinstance(source, ArraySource) else None
         self.n_rows_ = float(source.shape[0] if weight is None else effective_rows(to_numpy(weight)))
         self._judge(source)
-
-    def _source(self, X: Any, y: Any, sample_weight: Any, context: Any) -> Source:
-        """Checked rows for a fit, in memory or wherever they are."""
-        reader, codes = Reader(self.input, layout=self._layout), None
-        if context is not None:
-            columns = ContextReader.of(context).having_seen(context)
-            reader, codes = replace(reader, context=columns), columns.codes(context)
-        place = elsewhere(X, y, sample_weight, codes, self._layout, streams=self._streams)
-        if place is None:
-            X = X[:] if isinstance(X, GatheredRows) else X
-            reader, checked = reader.checked(X, y, sample_weight, context=codes)
-            return ArraySource(reader, checked.that_count)
-        if not self._streams:
-            raise InputError(place.refusal)
-        return place.open(reader)
 
     def _remember(self, source: Source, batch: Batch) -> None:
         """What of the rows later ones are compared with, or read by."""
@@ -280,13 +265,15 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
 
     # Predict
 
-    def predict_proba(self, X: Any, *, out: Any = None) -> Any:
+    def predict_proba(self, X: Any, *, context: Any = None, out: Any = None) -> Any:
         """Calibrated probabilities, in the form and type of ``X``; rows sum to 1.
 
         Parameters
         ----------
         X : array-like of shape (n, m)
             As in `fit`. A large memory-mapped, zarr or h5py array is read in parts; a Dask array gives a lazy Dask array.
+        context : array-like of shape (n,) or (n, C), optional
+            As in `fit`: given exactly where it was given there.
         out : array of shape (n, m), optional
             Where to write the result, part by part: a numpy, memory-mapped, zarr or h5py array. Without it the result is in
             memory, even where ``X`` is not; `predict_blocks` is another way.
@@ -296,18 +283,19 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
         array of shape (n, m)
             ``out`` where it is given.
         """
-        return self._apply(X, "predict_proba", out)
+        return self._apply(X, "predict_proba", out, context)
 
-    def transform(self, X: Any, *, out: Any = None) -> Any:
+    def transform(self, X: Any, *, context: Any = None, out: Any = None) -> Any:
         """Calibrated logits, in the form and type of ``X``: their softmax is `predict_proba`.
 
         Parameters are those of `predict_proba`.
         """
-        return self._apply(X, "transform", out)
+        return self._apply(X, "transform", out, context)
 
-    def predict(self, X: Any) -> Any:
-        """The most probable class of each row, by the place of its column, whatever that is called."""
-        return self._apply(X, "predict", None)
+    def predict(self, X: Any, *, context: Any = None) -> Any:
+        """The most probable class of each row, by the place of its column, whatever that is called. Where the order is kept, the
+        context cannot change it."""
+        return self._apply(X, "predict", None, context)
 
     def predict_blocks(self, blocks: Any) -> Iterator[Any]:
         """Calibrated probabilities of one block of rows after another, so that neither need fit in memory.
@@ -324,7 +312,7 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
         """
         return self._apply_to_blocks(blocks)
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+    def score(self, X: Any, y: Any, sample_weight: Any = None, context: Any = None) -> float:
         """Mean log-likelihood of the labels, the negative of `monocal.metrics.nll`: larger is better.
 
         What scikit-learn's `GridSearchCV` and `cross_val_score` go by where no ``scoring`` is given.
@@ -336,39 +324,34 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
         y : array-like of shape (n,)
             True classes, as in `fit`.
         sample_weight : array-like of shape (n,), optional
+        context : array-like of shape (n,) or (n, C), optional
+            As in `fit`.
 
         Returns
         -------
         float
             ``-inf`` where a label has probability zero.
         """
-        return self._score(X, y, sample_weight)
+        return self._score(X, y, sample_weight, context)
 
     def _apply(self, X: Any, method: str, out: Any, context: Any = None) -> Any:
-        self._check_fitted()
+        learnt = self.__dict__
+        if "n_features_in_" not in learnt:
+            check_is_fitted(self)
         frame = method == "transform" and output_config("transform", self)["dense"] != "default"
         if out is None and self.class_axis == -1 and is_plain_rows(X):  # the short way, for many small calls
-            if "feature_names_in_" in self.__dict__:
+            if "feature_names_in_" in learnt:
                 self._check_columns(X)
-            found = self._on_rows(method, X, context=self._codes(context))
+            codes = self._codes(context) if "context_" in learnt or context is not None else None
+            found = self._on_rows(method, X, context=codes)
             return to_numpy(found) if frame else found
         batch = Batch(X, self._layout)
         self._check_names(batch)
         codes = self._codes(batch.context(context))
         found = batch.apply(self._row_map(method, codes), out, codes)
         if frame:
-            return self._for_a_frame(found)
+            return rows_for_a_frame(found, self._layout)
         return batch.back(found) if out is None else found
-
-    def _for_a_frame(self, found: Any) -> Any:
-        """Calibrated logits as scikit-learn takes them where `set_output` asks for frames: rows of classes, of numpy."""
-        if isinstance(found, TopK) or not self._layout.is_plain(found):
-            shape = "the largest logits only" if isinstance(found, TopK) else f"shape {tuple(found.shape)}"
-            raise InputError(
-                f"set_output: what comes out has {shape}, and a frame has one row for each sample and one column for each class. "
-                "Say set_output(transform='default')."
-            )
-        return to_numpy(found)
 
     def _row_map(self, method: str, codes: np.ndarray | None) -> RowMap:
         """A method of the map as it is now: Dask computes it later."""
@@ -422,25 +405,28 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
         else:
             given = self.reader.values(X, first_row)
         values = given.values
-        self._check_width(values)
+        if values.shape[1] != self.n_features_in_:
+            self._check_columns(values)
         # A device gets its work first, and is asked for the check after it.
-        later = check is not None and self._any_array and method != "predict" and takes_triton(values)
-        if check is not None and not later:
+        if check is not None and not (self._any_array and method != "predict" and takes_triton(values)):
             check()
+            check = None
         if context is not None:
             check_context_rows(context, values.shape[0], first_row)
         if method == "predict" and self.preserves_top1:
             return array_namespace(values).argmax(values, axis=1)
         if dtype is not None and not str(dtype).startswith("torch"):
             values = to_numpy(values)
-        logits = self._for_the_family(values if self.input == "logits" else self.reader.logits(values))
+        logits = values if self.input == "logits" else self.reader.logits(values)
+        if not self._any_array:
+            logits = widened(to_numpy(logits))
         function = self._calibrate if method == "transform" else self._probabilities
         try:
             found = function(logits) if context is None else function(logits, context)  # type: ignore[call-arg]
         finally:  # where the device failed for what values are, it is the check that says so
-            if check is not None and later:
+            if check is not None:
                 check()
-        result = _back(found, values, dtype or given.dtype)
+        result = in_type(found, values, dtype or given.dtype)
         kept = logits is values and result.dtype == found.dtype and self._keeps_argmax(logits, method)
         if self.preserves_top1 and not kept:
             result = keep_argmax(result, values)
@@ -458,15 +444,16 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
         batch = Batch(X, self._layout)
         self._check_names(batch)
         rows, y, sample_weight = batch.gathered(), batch.labels(y), batch.weights(sample_weight)
-        if elsewhere(rows) is not None:
+        if out_of_core(rows) is not None:
             raise InputError(
                 "score: X must be an array in memory. For larger data, feed blocks of predict_blocks to metrics.Evaluator."
             )
         codes = self._codes(batch.context(context))
         given = read_matrix(rows)
-        self._check_width(given.values)
+        if given.values.shape[1] != self.n_features_in_:
+            self._check_columns(given.values)
         _, checked = self.reader.checked(given, y, sample_weight, context=codes, learning=False)
-        logits = self._for_the_family(checked.logits)
+        logits = checked.logits if self._any_array else widened(to_numpy(checked.logits))
         f = to_numpy(self._calibrate(logits) if codes is None else self._calibrate(logits, codes))  # type: ignore[call-arg]
         labels = to_numpy(checked.labels)
         f = f.astype(np.float64)
@@ -488,10 +475,9 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
         batch = Batch(X, self._layout)
         self._check_names(batch)
         values = self.reader.values(batch.gathered()).values
-        self._check_width(values)
-        return self._for_the_family(self.reader.logits(values))
-
-    def _for_the_family(self, logits: Array) -> Any:
+        if values.shape[1] != self.n_features_in_:
+            self._check_columns(values)
+        logits = self.reader.logits(values)
         return logits if self._any_array else widened(to_numpy(logits))
 
     def _check_fitted(self) -> None:
@@ -515,10 +501,6 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
         elif "feature_names_in_" in self.__dict__ and batch.width is not None:
             self._check_columns(batch.rows)
 
-    def _check_width(self, values: Array) -> None:
-        if values.shape[1] != self.n_features_in_:
-            self._check_columns(values)  # scikit-learn's words
-
     def _check_columns(self, X: Any) -> None:
         """Refuse rows whose columns are not those of the fit, by their names where there are some."""
         names = column_names(X) if hasattr(X, "columns") else []
@@ -539,9 +521,8 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
             return None
         self._check_fitted()
         if known is None:
-            raise InputError(
-                "context: the calibrator was fitted without one. Leave it out, or fit with context=."
-            )
+            without = "context: the calibrator was fitted without one. Leave it out, or fit with context=."
+            raise InputError(without if has_fit_parameter(self, "context") else self._no_context())
         if context is None:
             names = ", ".join(repr(column.name) for column in known.columns)
             raise InputError(
@@ -549,6 +530,9 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
             )
         self.unseen_ = 0
         return self._counted(context)
+
+    def _no_context(self) -> str:
+        return f"{type(self).__name__} takes no context. ConditionalMCCT does, and keeps the order of the classes."
 
     def _counted(self, context: Any) -> np.ndarray:
         codes: np.ndarray = self.context_.codes(context)
@@ -605,23 +589,6 @@ def _on_part(
     """The result for rows that begin at ``first_row`` of those that ``context`` is of."""
     part = None if context is None else context[first_row : first_row + len(X)]
     return calibrator._on_rows(method, X, first_row, dtype, part)
-
-
-# The largest number of half precision but one: `keep_argmax` may have to go one higher.
-_HALF_RANGE = 65472.0
-
-
-def _back(values: Array, like: Array, dtype: Any) -> Array:
-    """Results in the library and on the device of ``like``, of some type."""
-    if type(values) is type(like) and values.dtype == dtype:
-        return values
-    xp = array_namespace(like)
-    values = xp.asarray(values, device=like.device) if is_torch(like) else to_numpy(values)
-    if str(dtype).endswith("float16") and not str(dtype).endswith("bfloat16"):
-        # Half precision ends at 65504: calibrated logits are cut there, but for the -inf of a masked class.
-        values = xp.where(xp.isinf(values), values, xp.clip(values, -_HALF_RANGE, _HALF_RANGE))
-    with np.errstate(under="ignore"):
-        return xp.astype(values, dtype, copy=False)
 
 
 def _mean(terms: np.ndarray, weight: Array | None) -> float:

@@ -32,7 +32,7 @@ from ..arrays import Array
 from ..core.cone import RankCone
 from ..core.point import BIAS, SCALE
 from ..core.rows import Rows
-from ..errors import InputError, part_of_a_fit, spoken, warn
+from ..errors import InputError, part_of_a_fit, warn
 from ..inputs.batch import Batch
 from ..inputs.sources import ArraySource, Source
 from ..inputs.top_k_rows import TopKSource, same_on_all
@@ -212,44 +212,6 @@ class ConditionalMCCT(ConeCalibrator):
         """`fit`, then `transform` of the same rows; parameters are those of `fit`."""
         return self.fit(X, y, sample_weight, context).transform(X, context=context)
 
-    def predict_proba(self, X: Any, *, context: Any = None, out: Any = None) -> Any:
-        """Calibrated probabilities, in the form and type of ``X``; rows sum to 1.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, m)
-            As in `fit`. A large memory-mapped, zarr or h5py array is read in parts; a Dask array gives a lazy Dask array.
-        context : array-like of shape (n,) or (n, C)
-            As in `fit`: given exactly where it was given there.
-        out : array of shape (n, m), optional
-            Where to write the result, part by part: a numpy, memory-mapped, zarr or h5py array. Without it the result is in
-            memory, even where ``X`` is not; `predict_blocks` is another way.
-
-        Returns
-        -------
-        array of shape (n, m)
-            ``out`` where it is given.
-        """
-        return self._apply(X, "predict_proba", out, context)
-
-    def transform(self, X: Any, *, context: Any = None, out: Any = None) -> Any:
-        """Calibrated logits, in the form and type of ``X``: their softmax is `predict_proba`.
-
-        Parameters are those of `predict_proba`.
-        """
-        return self._apply(X, "transform", out, context)
-
-    def predict(self, X: Any, *, context: Any = None) -> Any:
-        """The most probable class of each row. The context cannot change it."""
-        return self._apply(X, "predict", None, context)
-
-    def score(self, X: Any, y: Any, sample_weight: Any = None, context: Any = None) -> float:
-        """Mean log-likelihood of the labels, the negative of `monocal.metrics.nll`: larger is better.
-
-        Parameters are those of `fit`, in memory; ``-inf`` where a label has probability zero.
-        """
-        return self._score(X, y, sample_weight, context)
-
     def _preparation(self) -> dict[str, Any]:
         statistics = statistic_functions(_check_statistics(self.statistics))
         return {"statistics": statistics, "top_class": bool(self.by_class) or hasattr(self, "context_")}
@@ -346,7 +308,7 @@ class ConditionalMCCT(ConeCalibrator):
             if self.adjustment_.residual > self.tol:
                 warn(
                     f"{type(self).__name__}: the scales of groups did not converge (violation {self.adjustment_.residual:.1e}). "
-                    f"Raise {spoken('tol')}.",
+                    "Raise tol (--set tol=...).",
                     ConvergenceWarning,
                 )
         if self.adjustment_ is None or self.adjustment_.class_scales is None:

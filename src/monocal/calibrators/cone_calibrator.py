@@ -20,7 +20,7 @@ from ..core.block import Block, Gathered
 from ..core.cone import RankCone
 from ..core.point import SCALE
 from ..core.rows import DOUBLE_BELOW, Rows
-from ..errors import InputError, in_part_of_a_fit, spoken, warn
+from ..errors import InputError, in_part_of_a_fit, warn
 from ..inputs.sources import ArraySource, Source, StreamSource
 from ..inputs.top_k_rows import TopKSource
 from ..inputs.validation import check_number, check_top_k
@@ -284,6 +284,6 @@ def warn_if_unfinished(calibrator: Calibrator, solution: Solution) -> None:
     if not solution.converged:
         warn(
             f"{type(calibrator).__name__} did not converge ({solution.status}; violation {solution.kkt:.1e}). "
-            f"Raise {spoken('max_iter')} or {spoken('tol')}.",
+            "Raise max_iter (--set max_iter=...) or tol.",
             ConvergenceWarning,
         )

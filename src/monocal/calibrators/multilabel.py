@@ -134,7 +134,7 @@ class MultilabelMCCT(ScoreCalibrator):
         self._kept_fit(X, y, sample_weight)
         return self
 
-    def predict_proba(self, X: Any, *, out: Any = None) -> Any:
+    def predict_proba(self, X: Any, *, out: Any = None) -> Any:  # type: ignore[override]
         """P(label) of every row and label, (n, L), in the form and type of ``X``.
 
         Parameters
@@ -145,15 +145,15 @@ class MultilabelMCCT(ScoreCalibrator):
         """
         return self._apply(X, "predict_proba", out)
 
-    def transform(self, X: Any, *, out: Any = None) -> Any:
+    def transform(self, X: Any, *, out: Any = None) -> Any:  # type: ignore[override]
         """Calibrated log-odds of every row and label, (n, L). Parameters are those of `predict_proba`."""
         return self._apply(X, "transform", out)
 
-    def predict(self, X: Any) -> Any:
+    def predict(self, X: Any) -> Any:  # type: ignore[override]
         """1 where a label is more probable than not, 0 elsewhere, (n, L)."""
         return self._apply(X, "predict", None)
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:  # type: ignore[override]
         """Mean log-likelihood of what is labelled: larger is better. Parameters are those of `fit`."""
         self._check_fitted()
         f = to_numpy(self._on_block(X, "log_odds", None))

@@ -21,7 +21,7 @@ import numpy as np
 
 from ..arrays import to_numpy
 from ..errors import InputError
-from ..inputs.inputs import elsewhere
+from ..inputs.batch import out_of_core
 from ..inputs.validation import check_count, check_number, check_weights, ignored_rows, read_numbers
 from .calibrated_rows import squared
 from .folds import row_keys
@@ -48,7 +48,7 @@ class OldCalibrator:
     ) -> tuple[Any, Any, Any, Any]:
         """New rows, labels, weights and context, and behind them the same rows as the old calibrator would label them."""
         check_number(self.rows, "start_rows", least=0)
-        if elsewhere(X, y, sample_weight) is not None:
+        if out_of_core(X, y, sample_weight) is not None:
             raise InputError(
                 "start: the new rows must be arrays in memory. Rows since the change are enough."
             )
@@ -88,8 +88,7 @@ class OldCalibrator:
             )
         old = copy(self.fitted)
         old.class_axis = -1  # these are rows already
-        if not hasattr(X, "columns"):  # and their names have been compared
-            old.__dict__.pop("feature_names_in_", None)
+        old.__dict__.pop("feature_names_in_", None)  # whose names have been compared
         known = {} if getattr(old, "context_", None) is None else {"context": context}
         return np.asarray(to_numpy(old.predict_proba(X, **known)), dtype=np.float64)
 

@@ -17,7 +17,7 @@ from onnx import TensorProto, helper
 
 from .. import __version__
 from ..calibrators.portable import FittedMap, map_of
-from ..errors import InputError, spoken
+from ..errors import InputError, option
 from ..io import atomic_path
 from .onnx_graph import Graph
 from .onnx_map import calibrated
@@ -110,14 +110,14 @@ def _shape(m: int, axis: int, ndim: int | str | None) -> list[str | int] | None:
         return None
     if ndim is None and axis != -1:
         raise InputError(
-            f"ndim: the calibrator has class_axis={axis}, so say how many axes the graph's input has: {spoken('ndim=', 4)} for "
-            f"(N, C, H, W), or {spoken('ndim=', 'any')}."
+            f"ndim: the calibrator has class_axis={axis}, so say how many axes the graph's input has: {option('ndim', 4)} for "
+            f"(N, C, H, W), or {option('ndim', 'any')}."
         )
     if ndim is not None and (isinstance(ndim, bool) or not isinstance(ndim, int) or ndim < 2):
         raise InputError(f"ndim must be a whole number of at least 2, 'any' or None, but is {ndim!r}.")
     axes = 2 if ndim is None else int(ndim)
     if not -axes <= axis < axes:
-        raise InputError(f"{spoken('ndim=', axes)}: then class_axis={axis} is no axis of the graph's input.")
+        raise InputError(f"{option('ndim', axes)}: then class_axis={axis} is no axis of the graph's input.")
     shape: list[str | int] = ["batch", *(f"axis_{i}" for i in range(1, axes))]
     shape[axis] = m
     return shape

@@ -3,24 +3,34 @@
     X  ->  format (`formats`)  ->  axes (`layout`)  ->  rows (n, m)        y, sample_weight, context  ->  one entry per row
     result for rows  ->  axes of X  ->  format of X
 
-`fit` and `predict_proba` share it. Rows may be in memory, or anywhere that `inputs` has a source for.
+`fit` and `predict_proba` share it. What is no array in memory has a source of its own (`out_of_core`):
+
+    memory-mapped, zarr or h5py array   read in slices of its rows                                         (`files`)
+    a function that makes blocks        called once per pass; its blocks are ``(X, y, ...)``               (`files`)
+    an array of more axes               rows of its classes, gathered in parts where they are no view      (`layout`, `files`)
+    Dask array or DataFrame             read by its own workers                                            (`dask`)
+    the largest logits of a server      with the log-sum-exp of all                                        (`top_k_rows`)
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from ..arrays import is_torch
-from ..errors import InputError
-from .context import check_context_rows
-from .files import check_out
-from .formats import ClassDim, as_array, in_dims_of, kind_of, with_text_names
-from .inputs import elsewhere, laid_out, refuse_unread
-from .interface import RowMap
-from .layout import GatheredRows, Layout
+from ..arrays import Array, array_namespace, is_dask, is_torch, to_numpy
+from ..errors import InputError, option
+from .context import ContextReader, check_context_rows
+from .files import BlockLogits, FileLogits, check_out, has_parts, is_blocks, is_large_file
+from .formats import ClassDim, as_array, column_names, in_dims_of, kind_of, library_of, named_columns
+from .interface import Elsewhere, RowMap
+from .layout import ROWS, Flat, GatheredRows, Layout
 from .names import by_column
+from .reader import Reader
+from .sources import ArraySource, Source
+from .top_k import TopK
+from .top_k_rows import TopKLogits
 
 
 def is_plain_rows(X: Any) -> bool:
@@ -37,7 +47,7 @@ class Batch:
 
     Attributes
     ----------
-    rows : array (n, m), frame, or GatheredRows
+    rows : array (n, m), or GatheredRows
         In memory, or somewhere that has a source.
     names : frame or None
         Without rows, with what the columns are called, for scikit-learn to compare; None where they have no names.
@@ -50,14 +60,16 @@ class Batch:
         self.dim = ClassDim.of(X, layout.class_axis)
         self._kind = kind_of(X)
         array = self._kind.array(X)
-        refuse_unread(array)
-        self._flat = laid_out(array, y, layout)
+        if hasattr(X, "columns") and layout.class_axis not in (-1, 1):
+            raise InputError(
+                f"X is a {type(X).__name__}, which has a column for each class, but class_axis is {layout.class_axis}. Turn it "
+                "so that it has one row for each sample and leave class_axis out, or pass an array."
+            )
+        self._flat = _laid_out(array, y, layout)
         self.rows = array if self._flat is None else self._flat.rows
-        self.names: Any = None
-        if self.dim is not None:
-            self.names = self.dim.classes
-        elif hasattr(array, "columns"):
-            self.names = with_text_names(getattr(array, "_meta", array))  # of a Dask frame without its rows
+        self.names = named_columns(X) if self.dim is None else self.dim.classes
+        if self.names is not None and self.width not in (None, len(column_names(self.names))):
+            self.names = None  # its one column holds lists
 
     @property
     def width(self) -> Any:
@@ -99,7 +111,7 @@ class Batch:
             if out is not None:
                 check_out(out, self._flat.array.shape, self._flat.array.dtype)
                 into = self.layout.flat(out, "out").rows
-        source = elsewhere(self.rows)
+        source = out_of_core(self.rows)
         n_rows = getattr(self.rows, "shape", (None,))[0]
         if isinstance(n_rows, int):
             check_context_rows(context, n_rows)
@@ -130,9 +142,100 @@ class Batch:
             return
         axes = [i for i, side in enumerate(shape) if side == expected]
         advice = (
-            f"Axis {axes[0]} has: set class_axis={axes[0]}." if axes else "Give outputs of the same model."
+            f"Axis {axes[0]} has: set {option('class_axis', axes[0])}."
+            if axes
+            else "Give outputs of the same model."
         )
         raise InputError(
-            f"X has shape {shape}: class_axis={axis} has {self.width} classes, but {row_map.name} is expecting {expected} "
-            f"features as input. {advice}"
+            f"X has shape {shape}: {option('class_axis', axis)} has {self.width} classes, but {row_map.name} is expecting "
+            f"{expected} features as input. {advice}"
         )
+
+
+def _laid_out(X: Any, y: Any, layout: Layout) -> Flat | None:
+    """An array of several axes as rows, and the way back; None where there are rows already, whatever holds them."""
+    if isinstance(X, TopK) or is_blocks(X, y):
+        return None
+    if isinstance(X, list | tuple) and (layout.class_axis != -1 or np.ndim(X[:1]) > 2):
+        X = np.asarray(X)
+    return None if layout.is_plain(X) or _is_dask_frame(X) else layout.flat(X)
+
+
+def source_of(
+    X: Any, y: Any, sample_weight: Any, context: Any, reader: Reader, *, streams: bool = True
+) -> Source:
+    """Checked rows for a fit, in memory or wherever they are; without ``streams`` an array in a file is read as a whole."""
+    codes = None
+    if context is not None:
+        columns = ContextReader.of(context).having_seen(context)
+        reader, codes = replace(reader, context=columns), columns.codes(context)
+    place = out_of_core(X, y, sample_weight, codes, reader.layout, streams=streams)
+    if place is None:
+        X = X[:] if isinstance(X, GatheredRows) else X
+        reader, checked = reader.checked(X, y, sample_weight, context=codes)
+        return ArraySource(reader, checked.that_count)
+    if not streams:
+        raise InputError(place.refusal)
+    return place.open(reader)
+
+
+def out_of_core(
+    X: Any,
+    y: Any = None,
+    sample_weight: Any = None,
+    context: Any = None,
+    layout: Layout = ROWS,
+    *,
+    streams: bool = True,
+) -> Elsewhere | None:
+    """The source of rows that are no array in memory; None where they are one, or may as well become one."""
+    if is_dask(X) or _is_dask_frame(X):
+        from .dask import DaskLogits
+
+        return DaskLogits(X, y, sample_weight, context)
+    if isinstance(X, TopK):
+        return TopKLogits(X, y, sample_weight)
+    if is_blocks(X, y):
+        return BlockLogits(X, y, sample_weight, context, layout)
+    in_parts = isinstance(X, GatheredRows) if y is None else has_parts(X, layout)
+    return FileLogits(X, y, sample_weight, context) if streams and (in_parts or is_large_file(X)) else None
+
+
+def _is_dask_frame(x: Any) -> bool:
+    if not (library_of(x) == "dask" and hasattr(x, "to_dask_array")):
+        return False
+    for name, dtype in zip(x.columns, x.dtypes, strict=True):
+        if getattr(dtype, "kind", "O") not in "fiub":
+            raise InputError(
+                f"X: the column {str(name)!r} has type {dtype}, expected numbers, one column per class. Spread lists over "
+                "columns first."
+            )
+    return True
+
+
+# The largest number of half precision but one: `keep_argmax` may have to go one higher.
+_HALF_RANGE = 65472.0
+
+
+def in_type(values: Array, like: Array, dtype: Any) -> Array:
+    """Results in the library and on the device of ``like``, of some type."""
+    if type(values) is type(like) and values.dtype == dtype:
+        return values
+    xp = array_namespace(like)
+    values = xp.asarray(values, device=like.device) if is_torch(like) else to_numpy(values)
+    if str(dtype).endswith("float16") and not str(dtype).endswith("bfloat16"):
+        # Half precision ends at 65504: calibrated logits are cut there, but for the -inf of a masked class.
+        values = xp.where(xp.isinf(values), values, xp.clip(values, -_HALF_RANGE, _HALF_RANGE))
+    with np.errstate(under="ignore"):
+        return xp.astype(values, dtype, copy=False)
+
+
+def rows_for_a_frame(result: Any, layout: Layout) -> np.ndarray:
+    """What `transform` gives where `set_output` asks for frames: rows of classes, of numpy, for scikit-learn to wrap."""
+    if isinstance(result, TopK) or not layout.is_plain(result):
+        shape = "the largest logits only" if isinstance(result, TopK) else f"shape {tuple(result.shape)}"
+        raise InputError(
+            f"set_output: what comes out has {shape}, and a frame has one row for each sample and one column for each class. Say "
+            "set_output(transform='default')."
+        )
+    return to_numpy(result)

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays import array_namespace, is_dask, is_torch, to_numpy
-from ..errors import InputError, spoken
+from ..errors import InputError, option
 from .formats import as_array
 
 Box = tuple[slice, ...]
@@ -43,7 +43,7 @@ class Layout:
             whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
             if not whole and not (name == "ignore_index" and value is None):
                 raise InputError(
-                    f"{spoken(f'{name}=')} must be a whole number{' or None' * (name == 'ignore_index')}, but is {value!r}."
+                    f"{option(name)} must be a whole number{' or None' * (name == 'ignore_index')}, but is {value!r}."
                 )
 
     def flat(self, array: Any, name: str = "X") -> Flat:
@@ -52,18 +52,13 @@ class Layout:
         if len(shape) < 2:
             raise InputError(
                 f"{name} must be two-dimensional, one row per sample and one column per class, or have more axes, one of them "
-                f"{spoken('class_axis=')}, but has shape {shape}. Reshape your data, for a single sample with "
+                f"{option('class_axis')}, but has shape {shape}. Reshape your data, for a single sample with "
                 f"{name}.reshape(1, -1)."
             )
         if not -len(shape) <= self.class_axis < len(shape):
             raise InputError(
-                f"{spoken('class_axis=', self.class_axis)} is no axis of {name}, which has shape {shape}: give a number from "
+                f"{option('class_axis', self.class_axis)} is no axis of {name}, which has shape {shape}: give a number from "
                 f"{-len(shape)} to {len(shape) - 1}."
-            )
-        if hasattr(array, "columns"):
-            raise InputError(
-                f"{name} is a {type(array).__name__}, which has a column for each class, but {spoken('class_axis=')} is "
-                f"{self.class_axis}. Turn it so that it has one row for each sample and leave class_axis out, or pass an array."
             )
         axis = self.class_axis % len(shape)
         return Flat(array, axis, _rows(array, axis))
@@ -159,13 +154,13 @@ class Flat:
         return array_namespace(values).moveaxis(values.reshape((*self.lead, m)), -1, self.axis)
 
     def _axis(self) -> str:
-        return spoken("class_axis=", self.axis)
+        return option("class_axis", self.axis)
 
     def _advice(self, shape: tuple[int, ...], of: str) -> str:
         whole = tuple(self.array.shape)
         fitting = [axis for axis in range(len(whole)) if whole[:axis] + whole[axis + 1 :] == shape]
         if fitting:
-            return f"This shape fits {spoken('class_axis=', fitting[0])}."
+            return f"This shape fits {option('class_axis', fitting[0])}."
         return f"Where labels have one axis, {of} must be two-dimensional."
 
 

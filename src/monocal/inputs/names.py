@@ -116,6 +116,13 @@ def by_column(y: Any, X: Any, class_axis: int = -1, ignore_index: int | None = N
         numbers = numbers_of(labels.ravel().tolist(), classes)
         if None not in numbers:
             return np.array(numbers, dtype=np.int64).reshape(labels.shape)
+        first = numbers.index(None)
+        word = str(labels.ravel()[first])
+        if not re.fullmatch(r"\s*-?[\d.]+\s*", word):
+            raise InputError(
+                f"{name}: label {word!r} in row {first} is none of the columns {listing(names)}. Correct the label, or give a "
+                "column for its class."
+            )
     if columns is None:
         return y
     if labels.dtype.kind not in "fiub":

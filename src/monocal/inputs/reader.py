@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Array, array_namespace, beside, device_of, is_torch, ordered_log, to_numpy
+from ..arrays import Array, array_namespace, beside, device_of, is_torch, ordered_log, row_sums, to_numpy
 from ..parallel import available_threads, parallel_sum, row_slices
 from .context import ContextReader, check_context_rows
 from .layout import ROWS, Layout
@@ -29,6 +29,8 @@ from .validation import (
     sum_of_all,
 )
 
+# Rows of probabilities that sum to one but for more than this were rounded to a few decimals.
+_ROUNDED = 1e-3
 # Numbers that one thread adds up about as fast as others can be woken.
 _WORTH_SHARING = 2**20
 
@@ -146,30 +148,45 @@ class Reader:
         xp = array_namespace(values)
         harmless = 1.0 / values.shape[1] if self.input == "probabilities" else 0.0
         fill = xp.asarray(harmless, dtype=values.dtype, **device_of(values))
-        return replace(given, values=xp.where(beside(ignored, values)[:, None], fill, values))
+        return given._replace(values=xp.where(beside(ignored, values)[:, None], fill, values))
 
     def having_seen(self, values: Array) -> Reader:
         """The reader that knows these rows are among those of the calibration set."""
         if self.input != "probabilities":
             return self
         xp = array_namespace(values)
-        positive = xp.where(values > 0, values, xp.asarray(np.inf, dtype=values.dtype, **device_of(values)))
-        return replace(self, smallest=min(float(xp.min(positive)), self.smallest))
+        p = xp.astype(values, xp.float64)
+        least = float(xp.min(_positive(p) / _off_one(p)))
+        return replace(self, smallest=min(least, self.smallest))
 
     def logits(self, values: Array) -> Array:
         """Logarithms of probabilities; logits as they are.
 
         A zero is no mask here but an underflow or an empty count: it stands for half the smallest positive probability of the
-        calibration set (or of its own row, if that is smaller).
+        calibration set (or of its own row, if that is smaller). Rows of rounded numbers are made to sum to one.
         """
         if self.input != "probabilities":
             return values
         xp = array_namespace(values)
         narrow = values.dtype != xp.float64
         p = xp.astype(values, xp.float64)
-        positive = xp.where(p > 0, p, xp.asarray(np.inf, dtype=p.dtype, **device_of(p)))
-        least = xp.clip(xp.min(positive, axis=1, keepdims=True), max=self.smallest)
+        total = _off_one(p)
+        row_least = xp.min(_positive(p), axis=1, keepdims=True)
+        least = xp.where(row_least > self.smallest * total, self.smallest * total, row_least)
         filled = xp.where(p > 0, p, least)
         # Neighbours in a narrower type are so far apart that the double logarithm cannot swap them.
         logs = xp.log(filled) if narrow else xp.asarray(ordered_log(to_numpy(filled)), **device_of(p))
-        return xp.where(p > 0, logs, logs - np.log(2.0))
+        return xp.where(p > 0, logs, logs - np.log(2.0)) - xp.log(total)
+
+
+def _positive(p: Array) -> Array:
+    """Probabilities, those of zero as infinity."""
+    xp = array_namespace(p)
+    return xp.where(p > 0, p, xp.asarray(np.inf, dtype=p.dtype, **device_of(p)))
+
+
+def _off_one(p: Array) -> Array:
+    """What rows of probabilities sum to, (n, 1), where that is more than rounding errors off one; else 1."""
+    xp = array_namespace(p)
+    total = row_sums(p)
+    return xp.where(abs(total - 1.0) > _ROUNDED, total, xp.ones_like(total))

@@ -13,19 +13,16 @@ import math
 import numbers
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..arrays import A, Array, array_namespace, beside, compute_dtype, is_torch, on_its_way, to_numpy
-from ..errors import InputError, InputTypeError, spoken
+from ..arrays import A, Array, array_namespace, beside, compute_dtype, is_torch, on_host, on_its_way, to_numpy
+from ..errors import InputError, InputTypeError, option, warn
 from .formats import as_array
 
 
-@dataclass(frozen=True)
-class Given:
+class Given(NamedTuple):
     """Checked values, the machine epsilon of the type they came in, the type of results; whether all are known to be finite."""
 
     values: Array
@@ -38,11 +35,18 @@ def read_matrix(x: Any, name: str = "X") -> Given:
     """A two-dimensional floating-point array (n, m) from whatever the caller has; what was read already stays as it is."""
     if isinstance(x, Given):
         return x
+    if (
+        type(x) is np.ndarray and x.ndim == 2 and x.size and x.dtype in _EPS
+    ):  # the short way, for many small calls
+        return Given(x, _EPS[x.dtype], x.dtype)
     values, eps = read_floats(x, name)
     if values.ndim != 2:
+        scores = (
+            " One score for each row is calibrated by BinaryMCCT." if values.ndim == 1 and len(values) else ""
+        )
         raise InputError(
             f"{name} must be two-dimensional, one row per sample and one column per class, but has shape "
-            f"{tuple(values.shape)}. Reshape your data, for a single sample with {name}.reshape(1, -1)."
+            f"{tuple(values.shape)}.{scores} Reshape your data, for a single sample with {name}.reshape(1, -1)."
         )
     if values.shape[0] == 0 or values.shape[1] == 0:
         what = "sample(s)" if values.shape[0] == 0 else "feature(s)"
@@ -69,32 +73,29 @@ def check_logits(
 
     Rows may be a part of more: the first has number ``first_row`` in messages. There may be a faster way to their ``total``.
     """
-    given, check = read_logits(x, name, first_row, total)
-    return replace(given, finite=check())
+    given = read_matrix(x, name)
+    z = given.values
+    if type(z) is np.ndarray and z.size <= _FEW_NUMBERS:
+        sum_: float = sum(z.ravel().tolist())
+    else:
+        sum_ = float((total or sum_of_all)(z))
+    return given._replace(finite=math.isfinite(sum_) or _refuse_rows(z, name, first_row))
 
 
-def read_logits(
-    x: Any, name: str = "X", first_row: int = 0, total: Callable[[Array], float] | None = None
-) -> tuple[Given, Callable[[], bool]]:
-    """The same in two steps: logits as they come, and their check, to be called before anything made of them is given away.
+def read_logits(x: Any, name: str = "X", first_row: int = 0) -> tuple[Given, Callable[[], object] | None]:
+    """Logits as they come, and their check where a device is better asked later: before anything made of them is given away.
 
     The sum that it looks at is under way by then: who first gives a device more to do need not wait for it.
     """
     given = read_matrix(x, name)
-    z = given.values
-    if type(z) is np.ndarray and z.size <= _FEW_NUMBERS:
-        found: Callable[[], float] = partial(sum, z.ravel().tolist())
-    elif total is not None:
-        found = partial(total, z)
-    else:
-        found = on_its_way(sum_of_all(z))
-    return given, partial(_check_total, found, z, name, first_row)
+    if on_host(given.values):
+        return check_logits(given, name, first_row), None
+    total = on_its_way(sum_of_all(given.values))
+    return given, lambda: math.isfinite(total()) or _refuse_rows(given.values, name, first_row)
 
 
-def _check_total(total: Callable[[], float], z: Array, name: str, first_row: int) -> bool:
-    """Whether all are finite. What may not be infinite, or is no number, is refused."""
-    if math.isfinite(total()):
-        return True
+def _refuse_rows(z: Array, name: str, first_row: int) -> bool:
+    """Refuse what may not be infinite, or is no number; False where -inf is all that is not finite."""
     xp = array_namespace(z)
     repair, leave = "Remove or repair such rows first.", "Leave at least one class available."
     only = "Only -inf is allowed (the class is not available in that row)."
@@ -115,9 +116,23 @@ def sum_tolerance(eps: float) -> float:
     """How far from one a row of probabilities may sum, by the machine epsilon of the type it came in.
 
     1 %, for numbers are often rounded to a few digits or to bfloat16 before they are widened again; in half precision 3 %, in
-    bfloat16 9 %, where sums themselves are rounded.
+    bfloat16 9 %, where sums themselves are rounded. Rows of many rounded numbers may be further off (`_rounding_of`).
     """
-    return max(1e-2, eps**0.5)
+    return max(1e-2, eps**0.5) * (1.0 + 1e-6)
+
+
+# Decimals that probabilities are rounded to, and how far from one their rows may sum at the most.
+_DECIMALS, _MOST_OFF = (2, 3, 4), 0.5
+
+
+def _rounding_of(p: np.ndarray) -> np.ndarray:
+    """How far from one each row (n, m) may sum by its own rounding: ``m / 200`` with two decimals; 0 where it has none."""
+    off = np.zeros(len(p))
+    for decimals in _DECIMALS[::-1]:
+        scaled = p.astype(np.float64) * 10.0**decimals
+        rounded = (abs(scaled - np.rint(scaled)) < 1e-2).all(axis=1)
+        off[rounded] = p.shape[1] * 0.5 * 10.0**-decimals
+    return np.minimum(off * (1.0 + 1e-6), _MOST_OFF)
 
 
 def check_probability_rows(p: Array, eps: float, name: str, first_row: int, advice: str) -> None:
@@ -126,19 +141,48 @@ def check_probability_rows(p: Array, eps: float, name: str, first_row: int, advi
     with np.errstate(over="ignore", invalid="ignore"):
         total, least = xp.sum(p, axis=1, dtype=xp.float64), xp.min(p, axis=1)
         bad = ~(abs(total - 1.0) <= sum_tolerance(eps)) | (least < 0)
-    row = _first(bad)
-    if row is None:
+    if not bool(xp.any(bad)):
         return
-    if bool(xp.any(xp.isnan(p[row, :]))):
-        what, advice = "contains NaN", "Find where it comes from, or drop the row."
-    elif float(least[row]) < 0:
-        what = f"contains the negative value {float(least[row]):.6g}"
-    else:
-        what = f"sums to {float(total[row]):.6g}"
-    raise InputError(
-        f"{name}: expected non-negative rows that sum to one, but row {first_row + row} {what} "
-        f"({int(xp.sum(bad))} of the {len(bad)} rows looked at are wrong). {advice}"
+    places = np.flatnonzero(to_numpy(bad))
+    rows, totals, lowest = (
+        to_numpy(x[places]) if not is_torch(x) else to_numpy(x)[places] for x in (p, total, least)
     )
+    wrong = ~(abs(totals - 1.0) <= _rounding_of(np.where(np.isfinite(rows), rows, 0.0))) | ~(lowest >= 0)
+    if not wrong.any():
+        return
+    row = int(np.argmax(wrong))
+    if np.isnan(rows[row]).any():
+        what, advice = "contains NaN", "Find where it comes from, or drop the row."
+    elif lowest[row] < 0:
+        what = f"contains the negative value {float(lowest[row]):.6g}"
+    else:
+        what = f"sums to {float(totals[row]):.6g}"
+        if (abs(totals[wrong] - 100.0) <= 1.0).all():
+            advice = f"They seem to be percentages: divide by 100, {name} / 100."
+    raise InputError(
+        f"{name}: expected non-negative rows that sum to one, but row {first_row + int(places[row])} {what} "
+        f"({int(wrong.sum())} of the {len(bad)} rows looked at are wrong). {advice}"
+    )
+
+
+# Rows that are looked at to see whether logits are probabilities.
+_LOOKED_AT = 1000
+
+
+def warn_of_probabilities(z: Array) -> None:
+    """Warn where what was given as logits are rows of probabilities, or of percentages."""
+    z = to_numpy(z[:_LOOKED_AT])
+    if z.shape[1] < 2 or not 0.0 <= z.min() <= z.max() <= 101.0:
+        return
+    unit = 1.0 if z.max() <= 1.01 else 100.0
+    total = z.sum(axis=1, dtype=np.float64) / unit
+    if not (abs(total - 1.0) <= np.maximum(1e-2, _rounding_of(z / unit))).all():
+        return
+    if unit == 1.0:
+        message = "X is fitted as logits, but its rows sum to 1: if they are probabilities, say input='probabilities'"
+    else:
+        message = "X is fitted as logits, but its rows sum to 100: for percentages say input='probabilities' and give X / 100"
+    warn(f"{message}. Logits such as these are rare; filter this warning if they are.")
 
 
 # Number of columns that stands for "not known": every class id is accepted.
@@ -152,6 +196,7 @@ def check_labels(y: Any, like: A, name: str = "y", first_row: int = 0, rows: str
             f"requires {name} to be passed, but the target {name} is None: give the true class of every row, 0..m-1."
         )
     n, m = like.shape
+    _refuse_words(y, name, rows, m)
     labels = to_numpy(
         read_numbers(y, name, f"a class number 0..{m - 1}, in the order of the columns of {rows}")
     )
@@ -174,12 +219,39 @@ def check_labels(y: Any, like: A, name: str = "y", first_row: int = 0, rows: str
         raise InputError(
             f"{name}: label {labels[row]} in row {first_row + row} is not a class id, 0 or a larger whole number."
         )
+    if row is not None and m == 1:
+        raise InputError(
+            f"{rows} has one column (n_features = 1), and {name} has the label {labels[row]} in row {first_row + row}: one score "
+            "of two classes is calibrated by BinaryMCCT. For a row of classes give a column for each."
+        )
     if row is not None:
         raise InputError(
             f"{name}: label {labels[row]} in row {first_row + row} is not one of the {m} classes 0..{m - 1} that {rows} has "
             f"columns for (n_features = {m}). Number the classes from 0 in the order of the columns."
         )
     return beside(labels.astype(np.int64, copy=False), like)
+
+
+def _refuse_words(y: Any, name: str, rows: str, m: int) -> None:
+    """Raise where labels are words, which only names of columns make numbers of."""
+    y = as_array(y)
+    first = y.flat[0] if isinstance(y, np.ndarray) and y.dtype.kind in "OUT" and y.size else None
+    if isinstance(y, list | tuple) and len(y):
+        first = y[0]
+    if isinstance(first, str) and not _is_number(first):
+        raise InputTypeError(
+            f"{name}: every entry must be a class number 0..{m - 1}, but row 0 is {str(first)!r}, which no column of {rows} is "
+            f"called. Give {rows} as a frame whose columns have the names of the classes, or number them in the order of the "
+            "columns."
+        )
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def check_label_available(
@@ -255,7 +327,7 @@ def check_some_weight(some: bool, ignore_index: int | None = None) -> None:
     """Some row must count."""
     if not some and ignore_index is not None:
         raise InputError(
-            f"y: every label is {ignore_index}, which {spoken('ignore_index=')} says does not count (or has weight zero), so no "
+            f"y: every label is {ignore_index}, which {option('ignore_index')} says does not count (or has weight zero), so no "
             "row counts. Give some labels of classes."
         )
     if not some:

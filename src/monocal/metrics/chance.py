@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from ..inputs.formats import without_names
+from ..inputs.formats import as_array
 from ..inputs.layout import Layout
 from ..inputs.validation import check_choice, check_count, check_fraction
 from .outcomes import Floats, Integers, Outcomes, bin_totals, read_scores
@@ -264,7 +264,7 @@ def ece_floor(
     layout = Layout(class_axis, ignore_index)
     labels_or_any = labels
     if labels is None:
-        probs = without_names(probs)
+        probs = as_array(probs)
         labels_or_any = np.zeros(read_scores(probs, "probs", layout)[0].lead, dtype=np.int64)
     check_choice(metric, "metric", ("ece", "top_label_ece", "positive_ece"))
     by_class = metric == "top_label_ece"

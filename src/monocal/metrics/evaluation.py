@@ -25,7 +25,7 @@ from ..arrays import is_dask
 from ..errors import InputError
 from ..inputs.chunks import Box, chunks_of, once, reduce_tasks, task, whole_rows
 from ..inputs.files import file_parts, is_large_file
-from ..inputs.formats import in_dims_of, without_names
+from ..inputs.formats import as_array, in_dims_of
 from ..inputs.layout import Layout
 from ..inputs.names import by_column
 from ..inputs.validation import check_count, check_fraction, check_some_weight
@@ -285,7 +285,7 @@ def evaluate(
     labels = in_dims_of(probs, labels, class_axis, "labels", "probs")
     sample_weight = in_dims_of(probs, sample_weight, class_axis, "sample_weight", "probs")
     labels = by_column(labels, probs, class_axis, ignore_index, "labels")
-    probs = without_names(probs)
+    probs = as_array(probs)
     where = "probs is a Dask array" if is_dask(probs) else ""
     if not where and not layout.is_plain(probs) and hasattr(probs, "shape"):
         where = "probs is a large file" if is_large_file(layout.flat(probs, "probs").rows) else ""

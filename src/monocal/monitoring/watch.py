@@ -21,7 +21,7 @@ import numpy as np
 
 from ..arrays import to_numpy
 from ..errors import FileError, InputError
-from ..inputs.formats import without_names
+from ..inputs.formats import as_array
 from ..inputs.names import by_column
 from ..inputs.validation import check_count, check_fraction, check_number, read_numbers
 from ..io.atomic import atomic_path
@@ -189,7 +189,7 @@ class Monitor:
                 )
             known = given.reshape(n) != -1
             y = np.where(known, given.reshape(n), 0)
-        rows = Outcomes.of(without_names(probs), y)
+        rows = Outcomes.of(as_array(probs), y)
         self._check_classes(rows.n_classes, "probs")
         self._waiting += WaitingRows(rows.predicted, rows.confidence, rows.label_prob, rows.correct, known)
         while len(self._waiting) >= self.window:
