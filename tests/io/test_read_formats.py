@@ -136,7 +136,7 @@ def test_one_column_of_logits_is_two_classes(tmp_path: Path) -> None:
     got = read(tmp_path / "a.npz")
     same(got, np.stack([np.zeros(40), LOGITS[:, 0]], axis=1), LABELS % 2)
     np.savez(tmp_path / "b.npz", scores=PROBS[:, 0])
-    with pytest.warns(UserWarning, match="say kind='probabilities'"):
+    with pytest.warns(UserWarning, match="Say kind='probabilities'"):
         read(tmp_path / "b.npz")
 
 
@@ -194,17 +194,17 @@ def test_csv_columns_in_class_order_not_in_file_order(tmp_path: Path) -> None:
 def test_labels_from_a_second_file(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", logits=LOGITS)
     pd.DataFrame({"id": range(40), "label": LABELS}).to_csv(tmp_path / "y.csv", index=False)
-    pd.DataFrame({"id": range(40), "truth": LABELS}).to_csv(tmp_path / "z.csv", index=False)
+    pd.DataFrame({"id": range(40), "wahr": LABELS}).to_csv(tmp_path / "z.csv", index=False)
     same(read(tmp_path / "a.npz", labels_file=tmp_path / "y.csv"))
-    same(read(tmp_path / "a.npz", labels_file=tmp_path / "z.csv", labels="truth"))
-    with pytest.raises(FileError, match="no array of labels: it holds 'id', 'truth'"):
+    same(read(tmp_path / "a.npz", labels_file=tmp_path / "z.csv", labels="wahr"))
+    with pytest.raises(FileError, match="no array of labels: it holds 'id', 'wahr'"):
         read(tmp_path / "a.npz", labels_file=tmp_path / "z.csv")
 
 
 def test_kind_is_stated_never_guessed(tmp_path: Path) -> None:
     path = tmp_path / "a.npz"
     np.savez(path, out=PROBS)
-    with pytest.warns(UserWarning, match="taken as logits, but all rows looked at lie in"):
+    with pytest.warns(UserWarning, match="taken as logits, but all values lie between 0 and 1"):
         assert read(path).kind == "logits"
     assert read(path, kind="probabilities").kind == "probabilities"
     np.savez(path, probs=PROBS)
@@ -216,7 +216,7 @@ def test_kind_is_stated_never_guessed(tmp_path: Path) -> None:
     np.savez(path, probs=LOGITS)
     with pytest.raises(FileError, match="said to be probabilities, but row 0 has minimum"):
         read(path)
-    with pytest.raises(InputError, match="kind must be 'logits' or 'probabilities', got 'odds'"):
+    with pytest.raises(InputError, match="kind must be 'logits', 'probabilities' or 'percent', got 'odds'"):
         read(path, kind="odds")
 
 

@@ -50,6 +50,7 @@ _IN_COMMANDS = {
     "group=": "--group",
     "groups=": "--groups",
     "context=": "--context",
+    "drop_missing=True": "--drop-missing",
     "force": "--force",
     "max_iter": "--set max_iter=...",
     "tol": "--set tol=...",

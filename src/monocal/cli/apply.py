@@ -95,10 +95,9 @@ def _write(
 ) -> list[str]:
     import numpy as np
 
-    from ..io.sets import float_type
-    from ..io.stored import StoredRows
-    from ..io.writing import put_arrays, put_npy
-    from .probabilities import checked, in_blocks, in_shape, joined
+    from ..io.logits_set import float_type
+    from ..io.write import put_arrays, put_npy
+    from .probabilities import StoredRows, checked, in_blocks, in_shape, joined
 
     function = partial(_calibrated, model, kind, data.places)
     given = StoredRows(data.values) if isinstance(data.values, np.memmap) else data.values
@@ -124,11 +123,11 @@ def _write(
 
 def _beside(data: LogitsSet) -> dict[str, Any]:
     """What goes with the rows: ids, words and labels, as they stand."""
-    from ..io.reading import to_carry
+    from ..io.read import to_carry
 
     if data.path is None or not data.aside:
         return {}
-    found = to_carry(data.path, data.aside)
+    found = to_carry(data.path, data.aside, text=True)
     # Of images and tokens, what goes along has an entry for each place, or for each entry of the first axes.
     lead = (data.n_samples,) if data.places_of is None else data.places_of.lead
     uneven = [name for name, column in found.items() if not _fits(column, lead)]

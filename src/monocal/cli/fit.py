@@ -83,7 +83,7 @@ def fit(
 
     from ..io import atomic_path
     from ..io.sources import extension
-    from ..io.writing import WRITABLE
+    from ..io.write import WRITABLE
     from ..persistence import to_json
 
     check_extension(out, ".json")

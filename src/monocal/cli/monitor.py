@@ -168,7 +168,7 @@ def _probabilities(
 
 def _draw(watch: Monitor, path: Path) -> None:
     from ..errors import require
-    from ..io.atomic import atomic_path
+    from ..io import atomic_path
 
     require("matplotlib", "plots")
     import matplotlib

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..errors import InputError, KindError, warn
+from ..errors import InputError, warn
 from .messages import speak_of
 from .output import note
 
@@ -27,6 +27,7 @@ class Kind(StrEnum):
 
     logits = "logits"
     probabilities = "probabilities"
+    percent = "percent"
 
 
 class Part(StrEnum):
@@ -99,12 +100,24 @@ class Reading:
         ),
     ] = None
 
+    separator: Annotated[
+        str | None, typer.Option("--sep", help="What stands between cells, where it is not recognised.")
+    ] = None
+    decimal: Annotated[
+        str | None, typer.Option("--decimal", help="The decimal point, where it is not recognised: ','.")
+    ] = None
+    drop_missing: Annotated[
+        bool, typer.Option("--drop-missing", help="Leave rows with missing values out.")
+    ] = False
+
     def read(
         self,
         path: Path,
         *,
         prefer: str = "test",
         kind: str | None = None,
+        known_classes: Sequence[str] | None = None,
+        many: bool = False,
         need_labels: bool = False,
         with_labels: bool = True,
         mmap: bool = False,
@@ -114,29 +127,33 @@ class Reading:
 
         With ``unknown``, rows with a label that does not count, or with -1, stay: their label is not known.
         """
-        from .. import data
-        from ..io.naming import as_kind, as_part
+        from ..io.read import read_source
+        from ..io.sources import open_source
 
         speak_of(path)
         parts = _parts(path)
         part = self.part.value if self.part else (prefer if len(parts) > 1 else None)
-        found = data.read(
-            path,
+        found = read_source(
+            open_source(path, mmap=mmap, separator=self.separator, decimal=self.decimal),
             values=_listed(self.logits_name),
             labels=_listed(self.labels_name),
             labels_file=self.labels,
             first_label=self.first_label,
             classes=None if self.classes is None else [name.strip() for name in self.classes.split(",")],
             weights=self.weights_name,
-            kind=as_kind(self.kind.value if self.kind else kind),
-            part=as_part(part),
+            kind=self.kind.value if self.kind else None,
+            expected=kind,
+            known_classes=known_classes,
+            many=many,
+            strict=True,
+            part=part,
             group=self.group,
-            mmap=mmap,
             need_labels=need_labels,
             with_labels=with_labels,
             class_axis=self.class_axis,
             ignore_index=None if unknown else self.ignore_index,
             unknown=(-1, -1 if self.ignore_index is None else self.ignore_index) if unknown else (),
+            drop_missing=self.drop_missing,
         )
         for told in found.notes:
             note(f"{path}: {told}")
@@ -144,7 +161,7 @@ class Reading:
 
     def read_to_learn(self, path: Path, *, weights: bool = False) -> LogitsSet:
         """A labelled set to fit on; what looks wrong in it is warned of."""
-        from ..io.suspicions import suspicion
+        from .suspicions import suspicion
 
         if self.weights_name is not None and not weights:
             raise InputError(
@@ -170,6 +187,7 @@ class Reading:
 
         Labels are read only where they are needed or asked for.
         """
+        from ..calibrators import MultilabelMCCT
         from ..inputs.names import classes_of
 
         # Where nothing is said, classes and labels are as they were in the fit.
@@ -178,20 +196,17 @@ class Reading:
             class_axis=calibrator.class_axis if self.class_axis is None else self.class_axis,
             ignore_index=calibrator.ignore_index if self.ignore_index is None else self.ignore_index,
         )
-        read = functools.partial(
-            asked.read,
+        names = getattr(calibrator, "feature_names_in_", None)
+        found = asked.read(
             path,
+            kind=calibrator.input,
+            known_classes=None if names is None else tuple(map(str, names)),
+            many=isinstance(calibrator, MultilabelMCCT),
             need_labels=need_labels,
             with_labels=need_labels or with_labels,
             mmap=mmap,
             unknown=unknown,
         )
-        try:
-            found = read(kind=None if self.kind else calibrator.input)
-        except KindError:
-            if self.kind:
-                raise
-            found = read()
         if found.kind != calibrator.input:
             raise InputError(
                 f"{path} holds {found.kind}, but the calibrator was fitted on {calibrator.input}: give it a file of "
@@ -231,8 +246,11 @@ class Reading:
         return [
             word
             for name, value in given
-            if value is not None
-            for word in (options[name].annotation.__metadata__[0].default, str(value))
+            if value is not None and value is not False
+            for word in (
+                options[name].annotation.__metadata__[0].default,
+                *([] if value is True else [str(value)]),
+            )
         ]
 
     @staticmethod
@@ -252,7 +270,7 @@ def _listed(names: str | None) -> str | list[str] | None:
 
 def _parts(path: Path) -> set[str]:
     """The parts that the names in a file speak of."""
-    from ..io.naming import meaning
+    from ..io.column_choice import meaning
     from ..io.sources import open_source
 
     said = (meaning(name) for name in open_source(path).names)

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
-from ..io.json_lines import read_json
+from ..io.sources import read_json
 from .vocabulary import Vocabulary, number_in, number_of
 
 # What servers write for "very unlikely", and for -inf: no logarithm of anything.

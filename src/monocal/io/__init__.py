@@ -6,12 +6,9 @@
 
 from __future__ import annotations
 
-from monocal.io.atomic import atomic_path
-from monocal.io.columns import find_columns, read_columns
-from monocal.io.finding import Location, find
-from monocal.io.reading import read, read_splits
-from monocal.io.sets import LogitsSet, Splits
-from monocal.io.writing import check_writable, write
+from monocal.io.logits_set import LogitsSet, Splits
+from monocal.io.read import Location, find, find_columns, read, read_columns, read_splits
+from monocal.io.write import atomic_path, check_writable, write
 
 __all__ = [
     "Location",

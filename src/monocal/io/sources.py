@@ -1,93 +1,107 @@
-"""A file of logits as named arrays:  path -> {name: array},  whatever the format.
+"""A file as named arrays:  path -> {name: array},  whatever the format.
 
-Every format opens to the same ``NamedArrays``: the names are known at once, an array is loaded when asked
-for. Nothing a file contains is ever executed, and every failure becomes one ``FileError`` that says what to
-do.
+pandas, pyarrow, h5py, safetensors and torch do the reading; every format opens to the same `Source`. The names are known at once,
+arrays are loaded when asked for. Cells of a text table are kept as text and become numbers where a whole column is numbers, so
+that what is written again stays as it was. Nothing that a file contains is executed, and whatever a parser raises becomes one
+``FileError`` that says what to do.
 """
 
 from __future__ import annotations
 
+import contextlib
+import csv
+import functools
+import gzip
+import io
+import json
 import os
+import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from monocal.errors import FileError, InputError, MissingExtraError, spoken
+from monocal.errors import FileError, InputError, MissingExtraError, require
+from monocal.inputs.formats import library_of
 from monocal.inputs.names import listing
-from monocal.io.naming import meaning
 
-# First bytes of the formats, to tell a person that a file has the wrong extension.
+# First bytes of the formats: a file is refused that does not begin as its extension says.
 _MAGIC = {
-    b"PK\x03\x04": ".npz",
-    b"\x93NUMPY": ".npy",
-    b"\x89HDF\r\n\x1a\n": ".h5",
-    b"PAR1": ".parquet",
-    b"ARROW1": ".feather",
-    b"\x1f\x8b": "gzip",
-    b"\x80": ".pkl",
+    ".npz": b"PK",
+    ".xlsx": b"PK",
+    ".npy": b"\x93NUMPY",
+    ".h5": b"\x89HDF\r\n\x1a\n",
+    ".hdf5": b"\x89HDF\r\n\x1a\n",
+    ".parquet": b"PAR1",
+    ".feather": b"ARROW1",
+    ".gz": b"\x1f\x8b",
+    ".pkl": b"\x80",
 }
+_LOOKED_AT = 100  # lines, to tell columns of words from columns of numbers
+_SEPARATORS = ("\t", ";", ",")
+_BLANK = ("", "na", "nan", "null", "n/a", "none")
+_OLDEST_TORCH = (2, 6)  # in older versions a file could get around weights_only
 
 
 @dataclass(frozen=True)
-class NamedArrays:
-    """The arrays of one file: ``load(names)`` reads some of them.
+class Source:
+    """The arrays of one file.
 
-    ``table`` marks a file whose arrays are columns of equal length, of which those in ``text`` hold words, and ``headless``
-    one whose columns have no names but places; ``notes`` says in words what was done to read it. A frame in memory has no
-    path, and is called by its ``title``. ``whole`` reads columns of a table as they stand, to be written again,
-    and ``with_gaps`` as arrays in which values may be missing; None where ``load`` admits that itself. Rows of a ``ragged``
-    source may lack classes at the end, and another file of its kind may have more of them or fewer.
+    Attributes
+    ----------
+    path : Path or None
+        None for a frame in memory.
+    names : tuple of str
+    load : callable
+        Some of the arrays by their names. In columns of a table NaN or None stands for a missing value.
+    columns : callable or None
+        Columns of a table as they stand, as an Arrow table; None for a file of arrays.
+    text : frozenset of str
+        Columns of words.
+    notes : tuple of str
+        What was done to read it.
+    headless : bool
+        Columns have places instead of names.
+    ragged : bool
+        Rows may lack classes at the end, and another file of its kind may have more of them or fewer.
+    title : str
+        What messages call it.
     """
 
     path: Path | None
     names: tuple[str, ...]
     load: Callable[[Sequence[str]], list[np.ndarray]]
-    table: bool = False
-    notes: tuple[str, ...] = ()
+    columns: Callable[[Sequence[str]], Any] | None = None
     text: frozenset[str] = frozenset()
+    notes: tuple[str, ...] = ()
     headless: bool = False
-    title: str = ""
-    whole: Callable[[Sequence[str]], list[Any]] | None = None
-    with_gaps: Callable[[Sequence[str]], list[np.ndarray]] | None = None
     ragged: bool = False
+    title: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "title", self.title or str(self.path))
+
+    @property
+    def table(self) -> bool:
+        """Whether the arrays are columns of equal length."""
+        return self.columns is not None
 
     def groups(self) -> dict[str, tuple[str, ...]]:
         """Names by the folder they are in: ``dataset/model/labels_cal`` is in group ``dataset/model``."""
         if self.table:
             return {"": self.names}
-        found: dict[str, list[str]] = {}
+        groups: dict[str, list[str]] = {}
         for name in self.names:
-            found.setdefault(name.rpartition("/")[0], []).append(name)
-        return {group: tuple(names) for group, names in found.items()}
-
-    def in_group(self, group: str | None) -> tuple[str, tuple[str, ...]]:
-        """The asked group, or the only one that holds values: ``(group, names)``."""
-        groups = self.groups()
-        if not groups:
-            raise FileError(f"{self.title} holds no arrays: write logits and labels into it.")
-        if group is not None:
-            if group.strip("/") not in groups:
-                raise FileError(f"{self.title} has no group {group!r}: it holds {listing(groups)}.")
-            return group.strip("/"), groups[group.strip("/")]
-        usable = {
-            g: names for g, names in groups.items() if any(meaning(n).holds_values for n in names)
-        } or groups
-        if "" in usable or len(usable) == 1:
-            chosen = "" if "" in usable else next(iter(usable))
-            return chosen, usable[chosen]
-        raise FileError(
-            f"{self.title} holds {len(usable)} sets, {listing(usable)}: say which with {spoken('group=')}."
-        )
+            groups.setdefault(name.rpartition("/")[0], []).append(name)
+        return {group: tuple(names) for group, names in groups.items()}
 
 
-def as_path(path: str | os.PathLike[str]) -> Path:
+def as_path(path: Any) -> Path:
     """A caller's path as a ``Path``."""
     try:
         text = os.fspath(path)
@@ -123,19 +137,19 @@ def reading(path: Path | str, what: str) -> Iterator[None]:
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise FileError(
             f"{path} cannot be read as {what}: it is damaged, cut short or of another kind ({reason}); "
-            f"write it again or copy it anew."
+            f"write it again or copy it once more."
         ) from error
 
 
-def check_magic(path: Path, what: str, *starts: bytes) -> None:
+def check_magic(path: Path, what: str, start: bytes = b"") -> None:
     """Refuse an empty file, and one that does not begin as its extension promises."""
     with reading(path, what):
         with open(path, "rb") as file:
             head = file.read(16)
         if not head:
-            raise FileError(f"{path} is empty: expected {what}; write it again or copy it anew.")
-        if starts and not head.startswith(starts):
-            looks = next((kind for magic, kind in _MAGIC.items() if head.startswith(magic)), None)
+            raise FileError(f"{path} is empty: expected {what}; write it again or copy it once more.")
+        if not head.startswith(start):
+            looks = next((ending for ending, magic in _MAGIC.items() if head.startswith(magic)), None)
             seems = f"; it looks like {looks}, so rename or unpack it" if looks else ": check the extension"
             raise FileError(f"{path} is not {what}, though its name ends in {path.suffix}{seems}.")
 
@@ -155,55 +169,489 @@ def stem(path: Path) -> str:
     return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
-def open_source(given: Any, *, mmap: bool = False) -> NamedArrays:
-    """Open a file by its extension, a folder of ``.npy`` files, or a frame in memory; what is open already stays as it is."""
-    from monocal.io import archives, pickles, samples, tables, tensors, texts
-
-    if isinstance(given, NamedArrays):
-        return given
-    if tables.is_frame(given):
-        return tables.open_frame(given)
-    path = as_path(given)
-    openers: dict[str, Callable[[Path], NamedArrays]] = {
-        ".npz": archives.open_npz,
-        ".safetensors": archives.open_safetensors,
-        ".h5": archives.open_hdf5,
-        ".hdf5": archives.open_hdf5,
-        ".csv": tables.open_csv,
-        ".tsv": tables.open_csv,
-        ".csv.gz": tables.open_csv,
-        ".tsv.gz": tables.open_csv,
-        ".parquet": tables.open_parquet,
-        ".feather": tables.open_feather,
-        ".p": pickles.open_pickle,
-        ".pkl": pickles.open_pickle,
-        ".pickle": pickles.open_pickle,
-        ".pt": tensors.open_tensors,
-        ".pth": tensors.open_tensors,
-        ".txt": texts.open_text,
-        ".jsonl": samples.open_records,
-        ".jsonl.gz": samples.open_records,
-        ".ndjson": samples.open_records,
-    }
+def open_source(
+    origin: Any, *, mmap: bool = False, separator: str | None = None, decimal: str | None = None
+) -> Source:
+    """Open a file by its extension, a folder of ``.npy`` files, or a frame in memory; an open source stays as it is."""
+    if isinstance(origin, Source):
+        return origin
+    if hasattr(origin, "__arrow_c_stream__") and (hasattr(origin, "columns") or hasattr(origin, "schema")):
+        return _open_frame(origin)
+    path = as_path(origin)
     with reading(path, "a file of logits"):
         path.stat()
-        if path.is_dir():
-            return archives.open_folder(path, mmap=mmap)
-        if not path.is_file():
+        if not path.is_dir() and not path.is_file():
             raise FileError(f"{path} is neither a file nor a folder: give a file of logits.")
     ending = extension(path)
+    if path.is_dir():
+        return _open_folder(path, mmap)
     if ending == ".npy":
-        return archives.open_npy(path, mmap=mmap)
-    if ending not in openers:
-        known = ", ".join([".npy", *openers])
+        return _open_npy(path, mmap)
+    if ending not in _OPENERS:
+        known = ", ".join([".npy", *_OPENERS])
         raise FileError(f"{path} has an extension that monocal does not read: expected one of {known}.")
     if mmap:
         raise InputError(f"mmap=True works for .npy files only, got {path}: save the array with numpy.save.")
-    return openers[ending](path)
+    what = f"a {ending} file"
+    check_magic(path, what, _MAGIC.get(".gz" if ending.endswith(".gz") else ending, b""))
+    options = (separator, decimal) if _OPENERS[ending] is _open_text else ()
+    with reading(path, what):
+        return _OPENERS[ending](path, what, *options)
 
 
-# What is looked for in folders. Files .txt and .pt are read only by their name: in folders they are mostly something else.
-READABLE = (
-    *(".npz", ".safetensors", ".h5", ".hdf5", ".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet", ".feather"),
-    *(".p", ".pkl", ".pickle"),
-)
+# Tables
+
+
+def is_number(cell: object) -> bool:
+    """Whether a text is a number."""
+    try:
+        float(str(cell))
+    except ValueError:
+        return False
+    return True
+
+
+def _open_text(path: Path, what: str, separator: str | None, decimal: str | None) -> Source:
+    """Cells with commas, semicolons, tabs or (in ``.txt``) spaces between, with or without a line of names."""
+    arrow, arrow_csv = require("pyarrow", "data"), require("pyarrow.csv", "data")
+    ending, packed = extension(path), extension(path).endswith(".gz")
+    spaced = ending == ".txt"
+
+    def opened() -> Any:  # pyarrow takes no name that is not UTF-8
+        if not spaced:
+            return (gzip.open if packed else open)(path, "rb")
+        # Runs of spaces become one tab.
+        lines = path.read_bytes().decode("utf-8-sig").strip().splitlines()
+        return io.BytesIO("\n".join(re.sub(r"[ \t]+", "\t", line.strip()) for line in lines).encode())
+
+    with opened() as file, io.TextIOWrapper(file, "utf-8-sig", newline="") as text:
+        head = list(islice(text, _LOOKED_AT + 1))
+    between = separator or ("\t" if ending.startswith(".tsv") else _separator(head))
+    rows = list(csv.reader(head, delimiter=between, strict=True))  # which notices a quote that does not end
+    first, below = (rows[0], rows[1:]) if rows else ([], [])
+    if not first:
+        raise FileError(f"{path} begins with an empty line: expected the names of the columns.")
+    headless = _lacks_names(first, below)
+    names = [str(j) for j in range(len(first))] if headless else [name.strip() for name in first]
+    notes = ["the file has no line of names; columns are called '0', '1', ..."] * headless
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise FileError(
+            f"{path} has two columns called {twice[0]!r}: give every column its own name in the first line."
+        )
+    cells = {
+        name: [row[j].strip() for row in rows[not headless :] if j < len(row)] for j, name in enumerate(names)
+    }
+    comma = decimal == "," or (decimal is None and between != "," and _has_decimal_commas(cells.values()))
+    if comma:
+        cells = {name: [cell.replace(",", ".") for cell in column] for name, column in cells.items()}
+        notes.append("commas in numbers were read as decimal points")
+    index = re.fullmatch(r"(Unnamed: \d+)?", names[0]) is not None  # as pandas writes its row index
+    if index:
+        notes.append("the first column has no name and was left out as a row index")
+
+    @functools.cache
+    def parsed() -> Any:
+        with reading(path, what), opened() as file:
+            return arrow_csv.read_csv(
+                file,
+                read_options=arrow_csv.ReadOptions(
+                    column_names=names,
+                    skip_rows=0 if headless else 1,
+                    block_size=1 << 22,  # which must hold a row
+                ),
+                parse_options=arrow_csv.ParseOptions(delimiter=between, ignore_empty_lines=len(names) > 1),
+                convert_options=arrow_csv.ConvertOptions(column_types=dict.fromkeys(names, arrow.string())),
+            )
+
+    def columns(wanted: Sequence[str]) -> Any:
+        return parsed().select(list(wanted))
+
+    return Source(
+        path,
+        tuple(names[index:]),
+        lambda wanted: [_parsed(column, comma) for column in columns(wanted).columns],
+        columns,
+        text=frozenset(name for name, column in cells.items() if column and not any(map(is_number, column))),
+        notes=tuple(notes),
+        headless=headless,
+    )
+
+
+def _separator(head: Sequence[str]) -> str:
+    """What splits every line into as many cells, more than one; a comma where nothing does."""
+    present = [one for one in _SEPARATORS if head and one in head[0]]
+    for separator in present:
+        counts = {len(row) for row in csv.reader(head[:20], delimiter=separator) if row}
+        if len(counts) == 1 and counts != {1}:
+            return separator
+    return present[0] if present else ","
+
+
+def _lacks_names(first: Sequence[str], below: Sequence[Sequence[str]]) -> bool:
+    """Whether the first line is data: nothing is called 0.91, and a lone column is not called as what stands in it."""
+    if len(first) == 1:
+        return is_number(first[0]) or first in below
+    return any(is_number(cell) and not re.fullmatch(r"\s*-?\d+\s*", cell) for cell in first)
+
+
+def _has_decimal_commas(columns: Any) -> bool:
+    cells = [cell for column in columns for cell in column]
+    commas = any(re.fullmatch(r"-?\d+,\d+([eE]-?\d+)?", cell) for cell in cells)
+    return commas and not any(re.fullmatch(r"-?\d*\.\d+", cell) for cell in cells)
+
+
+def _parsed(column: Any, comma: bool = False) -> np.ndarray:
+    """A column of text as numbers with NaN where a cell is blank; as it is, with None, where a cell is no number."""
+    arrow, compute = require("pyarrow", "data"), require("pyarrow.compute", "data")
+    trimmed = compute.utf8_trim_whitespace(column)
+    blank = compute.is_in(compute.utf8_lower(trimmed), arrow.array(_BLANK))
+    numbers = compute.if_else(blank, None, compute.replace_substring(trimmed, ",", ".") if comma else trimmed)
+    for kind in (arrow.int64(), arrow.float64()):
+        with contextlib.suppress(arrow.ArrowInvalid):
+            return np.asarray(numbers.cast(kind).to_numpy())
+    words = compute.if_else(compute.equal(trimmed, ""), None, trimmed)
+    return np.asarray(words.to_numpy())
+
+
+def typed(table: Any) -> Any:
+    """An Arrow table of text with numbers where all cells are; identifiers such as 0001 stay text."""
+    arrow, compute = require("pyarrow", "data"), require("pyarrow.compute", "data")
+
+    def one(column: Any) -> Any:
+        if not arrow.types.is_string(column.type):
+            return column
+        if compute.any(compute.match_substring_regex(column, r"^\s*-?0\d")).as_py():
+            return column
+        for kind in (arrow.int64(), arrow.float64()):
+            with contextlib.suppress(arrow.ArrowInvalid):
+                return column.cast(kind)
+        return column
+
+    return arrow.table([one(column) for column in table.columns], names=table.column_names)
+
+
+def _open_parquet(path: Path, what: str) -> Source:
+    parquet = require("pyarrow.parquet", "data")
+    with open(path, "rb") as file:
+        schema = parquet.read_schema(file)
+
+    def columns(wanted: Sequence[str]) -> Any:
+        with reading(path, what), open(path, "rb") as file:
+            return (
+                parquet.ParquetFile(file).read(columns=list(wanted), use_threads=False).select(list(wanted))
+            )
+
+    return _of_arrow(path, schema, columns)
+
+
+def _open_feather(path: Path, what: str) -> Source:
+    feather, ipc = require("pyarrow.feather", "data"), require("pyarrow.ipc", "data")
+    with open(path, "rb") as file:
+        schema = ipc.open_file(file).schema
+
+    def columns(wanted: Sequence[str]) -> Any:
+        with reading(path, what), open(path, "rb") as file:
+            return feather.read_table(file, columns=list(wanted), use_threads=False).select(list(wanted))
+
+    return _of_arrow(path, schema, columns)
+
+
+def _open_excel(path: Path, what: str) -> Source:
+    require("openpyxl", "data")
+    pandas = require("pandas", "data")
+    sheets = pandas.read_excel(path, sheet_name=None)
+    frame = next(iter(sheets.values()))
+    frame.columns = [str(column) for column in frame.columns]
+    notes = (f"of the sheets {listing(sheets)} the first was read",) if len(sheets) > 1 else ()
+    return _in_memory(path, require("pyarrow", "data").Table.from_pandas(frame), notes)
+
+
+def _open_records(path: Path, what: str) -> Source:
+    """Rows as JSON objects, or samples of lm-evaluation-harness."""
+    from monocal.io.harness_samples import open_samples
+
+    records = read_json(path)
+    stray = next((i for i, record in enumerate(records) if not isinstance(record, dict)), None)
+    if not records or stray is not None:
+        raise FileError(f"{path}, record {stray or 0}, is no JSON object: expected one for each row.")
+    if any(name in records[0] for name in ("filtered_resps", "resps")):
+        return open_samples(path, records)
+    if any(name in records[0] for name in ("choices", "response", "prompt_logprobs")):
+        raise FileError(
+            f"{path} holds responses of a language-model server: read them in Python with monocal.TopK.from_openai or "
+            "monocal.TopK.from_vllm."
+        )
+    return _in_memory(path, require("pyarrow", "data").Table.from_pylist(records))
+
+
+def _open_frame(frame: Any) -> Source:
+    """A frame in memory, read as a file of the same columns would be."""
+    title = f"the {library_of(frame)} frame"
+    with reading(title, "a frame"):
+        return _in_memory(None, require("pyarrow", "data").table(frame), title=title)
+
+
+def _in_memory(path: Path | None, table: Any, notes: tuple[str, ...] = (), title: str = "") -> Source:
+    return _of_arrow(path, table.schema, lambda wanted: table.select(list(wanted)), notes, title)
+
+
+def _of_arrow(
+    path: Path | None,
+    schema: Any,
+    columns: Callable[[Sequence[str]], Any],
+    notes: tuple[str, ...] = (),
+    title: str = "",
+) -> Source:
+    types = require("pyarrow", "data").types
+
+    def holds_numbers(kind: Any) -> bool:
+        listed = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
+        return listed or types.is_floating(kind) or types.is_integer(kind) or types.is_decimal(kind)
+
+    def load(wanted: Sequence[str]) -> list[np.ndarray]:
+        with reading(title or str(path), "a table"):
+            held = columns(wanted).columns
+            return [
+                _array(column, f"{title or path}, column {name!r}")
+                for name, column in zip(wanted, held, strict=True)
+            ]
+
+    kinds = dict(zip(schema.names, schema.types, strict=True))
+    names = tuple(name for name in kinds if not name.startswith("__index_level_"))
+    text = frozenset(name for name in names if not holds_numbers(kinds[name]))
+    return Source(path, names, load, columns, text, notes, title=title)
+
+
+def _array(column: Any, where: str) -> np.ndarray:
+    """One column as an array: (n,) of numbers or words, NaN or None where one is missing; (n, m) from lists of one length."""
+    arrow, compute = require("pyarrow", "data"), require("pyarrow.compute", "data")
+    kind = arrow.types
+    if kind.is_dictionary(column.type):  # by hand: pyarrow cannot turn categories of polars into words
+        parts = [
+            np.append(part.dictionary.to_numpy(False).astype(object), [None])[
+                part.indices.fill_null(len(part.dictionary)).to_numpy()
+            ]
+            for part in column.chunks
+        ]
+        return np.concatenate(parts) if parts else np.empty(0, object)
+    if kind.is_list(column.type) or kind.is_large_list(column.type) or kind.is_fixed_size_list(column.type):
+        lengths = compute.list_value_length(column).fill_null(0).to_numpy()
+        uneven = np.flatnonzero(lengths != lengths[:1])
+        if uneven.size:
+            raise FileError(
+                f"{where} has lists of different lengths: {lengths[0]} in row 0 and "
+                f"{lengths[uneven[0]]} in row {uneven[0]}; expected one number per class in every row."
+            )
+        flat = _array(compute.list_flatten(column), where)
+        return flat.reshape(len(column), int(lengths[0]) if len(lengths) else 0)
+    if kind.is_decimal(column.type):
+        column = column.cast(arrow.float64())
+    return np.asarray(column.to_numpy())
+
+
+def read_json(path: Any) -> list[Any]:
+    """The values of a JSON file: a list in ``.json`` counts as its members, ``.jsonl`` has one value in each line."""
+    path = as_path(path)
+    ending, what = extension(path), "a JSON file"
+    packed = ending.endswith(".gz")
+    check_magic(path, what, _MAGIC[".gz"] if packed else b"")
+    with reading(path, what), (gzip.open if packed else open)(path, "rt", encoding="utf-8-sig") as file:
+        text = file.read()
+
+    def parsed(text: str, where: str) -> Any:
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise FileError(
+                f"{path}{where} is no JSON ({str(error)[:100]}): write it again; a value in each line needs the ending .jsonl."
+            ) from error
+
+    if ending.startswith((".jsonl", ".ndjson")):
+        return [parsed(line, f", line {i},") for i, line in enumerate(text.split("\n"), 1) if line.strip()]
+    value = parsed(text, "")
+    return value if isinstance(value, list) else [value]
+
+
+# Files of arrays
+
+
+def _open_npz(path: Path, what: str) -> Source:
+    """A zip archive of ``.npy`` members, never unpickled."""
+    with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
+        names = tuple(archive.files)
+
+    def load(wanted: Sequence[str]) -> list[np.ndarray]:
+        with reading(path, what), open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
+            arrays = [archive[name] for name in wanted]
+            # A member that is no .npy file comes back as bytes.
+            stray = [n for n, array in zip(wanted, arrays, strict=True) if not isinstance(array, np.ndarray)]
+            if stray:
+                raise FileError(
+                    f"{path} holds {stray[0]!r}, which is not an array: write it with numpy.savez."
+                )
+            return arrays
+
+    return Source(path, names, load)
+
+
+def _load_npy(path: Path, mmap: bool) -> np.ndarray:
+    check_magic(path, "an .npy array", _MAGIC[".npy"])
+    with reading(path, "an .npy array"):
+        return np.load(path, mmap_mode="r" if mmap else None, allow_pickle=False)
+
+
+def _open_npy(path: Path, mmap: bool) -> Source:
+    """One array, named by its file."""
+    check_magic(path, "an .npy array", _MAGIC[".npy"])
+    return Source(path, (path.stem,), lambda wanted: [_load_npy(path, mmap) for _ in wanted])
+
+
+def _open_folder(path: Path, mmap: bool) -> Source:
+    """The ``.npy`` files of a folder; ``resnet_logits_val.npy`` is ``logits_val`` of the set ``resnet``."""
+    from monocal.io.column_choice import split_group
+
+    with reading(path, "a folder"):
+        files = {split_group(file.stem): file for file in sorted(path.glob("*.npy"))}
+    if not files:
+        raise FileError(
+            f"{path} is a folder without .npy files: name a file in it (or use monocal.data.find on the folder)."
+        )
+    return Source(path, tuple(files), lambda wanted: [_load_npy(files[name], mmap) for name in wanted])
+
+
+def _open_safetensors(path: Path, what: str) -> Source:
+    """Tensors under names; bfloat16, which NumPy lacks, is widened to float32 without loss."""
+    library = require("safetensors", "data")
+    with library.safe_open(path, framework="numpy") as file:
+        names = tuple(file.keys())
+
+    def load(wanted: Sequence[str]) -> list[np.ndarray]:
+        with reading(path, what), library.safe_open(path, framework="numpy") as file:
+            kinds = {name: file.get_slice(name).get_dtype() for name in wanted}
+            odd = {
+                name: kind
+                for name, kind in kinds.items()
+                if not re.fullmatch(r"BF16|F(16|32|64)|BOOL|[IU]\d+", kind)
+            }
+            if odd:
+                name, kind = next(iter(odd.items()))
+                raise FileError(f"{path} holds {name!r} as {kind}: save it as float32, float16 or bfloat16.")
+            arrays = {name: file.get_tensor(name) for name, kind in kinds.items() if kind != "BF16"}
+        if len(arrays) < len(kinds):
+            with reading(path, what):
+                tensors = dict(library.deserialize(path.read_bytes()))
+            for name in kinds.keys() - arrays.keys():
+                bits = np.frombuffer(tensors[name]["data"], "<u2").astype(np.uint32) << 16
+                arrays[name] = bits.view(np.float32).reshape(tensors[name]["shape"])
+        return [arrays[name] for name in wanted]
+
+    return Source(path, names, load)
+
+
+def _open_hdf5(path: Path, what: str) -> Source:
+    """Datasets under their full path, ``dataset/model/probas_cal``; links to other files are not followed."""
+    h5py = require("h5py", "data")
+    names: list[Any] = []
+    with h5py.File(path, "r") as file:
+        file.visititems(lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) else None)
+
+    def load(wanted: Sequence[str]) -> list[np.ndarray]:
+        arrays = []
+        with reading(path, what), h5py.File(path, "r") as file:
+            for name in wanted:
+                dataset = file[name]
+                if dataset.external or dataset.is_virtual:
+                    raise FileError(f"{path} keeps {name!r} in another file: copy the values into this one.")
+                if h5py.check_string_dtype(dataset.dtype) is not None:  # names
+                    arrays.append(np.array(dataset.asstr()[()], dtype=str))
+                    continue
+                if dataset.dtype.kind not in "fiub":
+                    raise FileError(f"{path} holds {name!r} as {dataset.dtype}: expected numbers.")
+                arrays.append(np.asarray(dataset[()]))
+        return arrays
+
+    # A name that is not text comes as bytes.
+    return Source(path, tuple(name for name in names if isinstance(name, str)), load)
+
+
+def _open_tensors(path: Path, what: str) -> Source:
+    """What ``torch.save`` wrote: a tensor, a dict of tensors, or a pair (logits, labels); nothing else is loaded."""
+    torch = require("torch", "torch")
+    if tuple(map(int, re.findall(r"\d+", torch.__version__)[:2])) < _OLDEST_TORCH:
+        raise FileError(
+            f"{path} is opened with torch {'.'.join(map(str, _OLDEST_TORCH))} or later only, and this is {torch.__version__}, in "
+            "which a file could run code: upgrade torch, or save the arrays with numpy.savez."
+        )
+    with reading(path, what):
+        try:
+            content = torch.load(path, map_location="cpu", weights_only=True)
+        except Exception as refusal:
+            if type(refusal).__name__ != "UnpicklingError":
+                raise
+            raise FileError(
+                f"{path} was refused and nothing in it was run: it holds more than tensors in a dict, a tuple or a list, or is "
+                "damaged; save such with torch.save."
+            ) from refusal
+
+    def usable(one: Any) -> bool:
+        words = isinstance(one, list | tuple) and bool(one) and all(isinstance(word, str) for word in one)
+        return words or (isinstance(one, torch.Tensor) and one.layout is torch.strided)
+
+    held: dict[str, Any] = {}
+    if isinstance(content, dict):
+        held = {name: one for name, one in content.items() if isinstance(name, str) and usable(one)}
+    elif isinstance(content, torch.Tensor) and usable(content):
+        held = {path.stem: content}
+    elif isinstance(content, tuple | list) and len(content) == 2 and all(map(usable, content)):
+        held = {"values": content[0], "labels": content[1]}
+    if not held:
+        raise FileError(
+            f"{path} holds a {type(content).__name__} without tensors by name: save {{'logits': ..., 'labels': ...}} with "
+            "torch.save."
+        )
+
+    def array(one: Any) -> np.ndarray:
+        if isinstance(one, list | tuple):
+            return np.array(one, dtype=str)
+        if one.is_floating_point() and one.dtype not in (torch.float16, torch.float32, torch.float64):
+            one = one.float()  # of types that NumPy lacks, without loss
+        return np.asarray(one.detach().resolve_conj().resolve_neg().numpy())
+
+    arrays = {name: array(one) for name, one in held.items()}
+    return Source(path, tuple(arrays), lambda wanted: [arrays[name] for name in wanted])
+
+
+def _open_pickle(path: Path, what: str) -> Source:
+    from monocal.io.unpickler import read_arrays
+
+    arrays = read_arrays(path)
+    return Source(path, tuple(arrays), lambda wanted: [arrays[name] for name in wanted])
+
+
+_OPENERS: dict[str, Callable[..., Source]] = {
+    ".npz": _open_npz,
+    ".safetensors": _open_safetensors,
+    ".h5": _open_hdf5,
+    ".hdf5": _open_hdf5,
+    ".csv": _open_text,
+    ".tsv": _open_text,
+    ".csv.gz": _open_text,
+    ".tsv.gz": _open_text,
+    ".parquet": _open_parquet,
+    ".feather": _open_feather,
+    ".xlsx": _open_excel,
+    ".p": _open_pickle,
+    ".pkl": _open_pickle,
+    ".pickle": _open_pickle,
+    ".pt": _open_tensors,
+    ".pth": _open_tensors,
+    ".txt": _open_text,
+    ".json": _open_records,
+    ".jsonl": _open_records,
+    ".jsonl.gz": _open_records,
+    ".ndjson": _open_records,
+}
+# In a folder these are mostly something else: they are read only by their name.
+_BY_NAME_ONLY = (".txt", ".pt", ".pth", ".xlsx", ".json", ".jsonl", ".jsonl.gz", ".ndjson")
+FOUND_IN_FOLDERS = tuple(ending for ending in _OPENERS if ending not in _BY_NAME_ONLY)

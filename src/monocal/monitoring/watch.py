@@ -24,7 +24,7 @@ from ..errors import FileError, InputError
 from ..inputs.formats import as_array
 from ..inputs.names import by_column
 from ..inputs.validation import check_count, check_fraction, check_number, read_numbers
-from ..io.atomic import atomic_path
+from ..io import atomic_path
 from ..metrics.outcomes import Outcomes
 from ..metrics.units import count, percent, points
 from .betting import Bets

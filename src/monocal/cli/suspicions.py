@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 from scipy.stats import binom
 
-from monocal.errors import spoken
-from monocal.io.sets import LogitsSet
+from ..errors import spoken
+from ..io import LogitsSet
 
 _FEW_ROWS = 50
 _CHANCE = 1e-3  # how rarely luck alone may do what is called wrong

@@ -1,9 +1,9 @@
-"""Records in lines of JSON: samples of lm-evaluation-harness, and plain rows ``{"logits": [...], "label": 2}``.
+"""Samples of lm-evaluation-harness:  a log-likelihood for each option of a question  ->  logits.
 
     samples_*.jsonl     {"doc_id": 7, "target": "2", "filtered_resps": [["-3.1", "False"], ["-1.9", "False"], ...]}
 
-A sample of a multiple-choice task has a log-likelihood for each option; these are its logits. Questions may have different
-numbers of options: those that a question lacks are classes that are not available there (-inf), as the last columns.
+Questions may have different numbers of options: those that a question lacks are classes that are not available there (-inf), as
+the last columns.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ import numpy as np
 
 from monocal.errors import FileError, warn
 from monocal.inputs.names import listing
-from monocal.io.json_lines import read_json
-from monocal.io.sources import NamedArrays
+from monocal.io.sources import Source
 
 _RESPONSES = ("filtered_resps", "resps")
 # How far above 0 a log-likelihood may be.
@@ -25,23 +24,7 @@ _ROUNDING = 1e-3
 _FEW = 0.1
 
 
-def open_records(path: Path) -> NamedArrays:
-    """A file of one JSON object a line."""
-    records = read_json(path)
-    stray = next((i for i, record in enumerate(records) if not isinstance(record, dict)), None)
-    if not records or stray is not None:
-        raise FileError(f"{path}, record {stray or 0}, is no JSON object: expected one in each line.")
-    if any(name in records[0] for name in _RESPONSES):
-        return _samples(path, records)
-    if any(name in records[0] for name in ("choices", "response", "prompt_logprobs")):
-        raise FileError(
-            f"{path} holds responses of a language-model server: read them in Python with monocal.TopK.from_openai or "
-            "monocal.TopK.from_vllm."
-        )
-    return _table(path, records)
-
-
-def _samples(path: Path, records: list[dict[str, Any]]) -> NamedArrays:
+def open_samples(path: Path, records: list[dict[str, Any]]) -> Source:
     """Samples of a task of lm-evaluation-harness, as ``--log_samples`` writes them."""
     notes = ["samples of lm-evaluation-harness: the log-likelihoods of the options were read as logits"]
     bare = next(
@@ -67,7 +50,7 @@ def _samples(path: Path, records: list[dict[str, Any]]) -> NamedArrays:
     arrays = {"logits": values, "id": _ids(path, records)}
     if all("target" in record for record in records):
         arrays["labels"] = _targets(path, records, options)
-    return NamedArrays(
+    return Source(
         path, tuple(arrays), lambda wanted: [arrays[name] for name in wanted], notes=tuple(notes), ragged=True
     )
 
@@ -181,28 +164,3 @@ def _judged(
             if isinstance(record.get(name), int | float):
                 found.append((i, int(np.argmax(np.divide(values, length))), record[name] == 1))
     return found
-
-
-def _table(path: Path, records: list[dict[str, Any]]) -> NamedArrays:
-    """Rows with the same names in every line: numbers, words, or lists of numbers of one length."""
-    names = tuple(records[0])
-
-    def column(name: str) -> np.ndarray:
-        missing = next((i for i, record in enumerate(records) if record.get(name) is None), None)
-        if missing is not None:
-            raise FileError(f"{path}, record {missing}, has no {name!r}: fill it or drop the record.")
-        try:
-            found = np.array([record[name] for record in records])
-        except ValueError:
-            found = np.empty(0, dtype=object)
-        if found.dtype.kind == "U":
-            return found.astype(object)
-        if found.dtype.kind not in "fiub":
-            raise FileError(
-                f"{path} has {name!r} of different kinds or lengths: expected numbers, words, or lists of as many numbers in "
-                "every record."
-            )
-        return found
-
-    text = frozenset(name for name in names if isinstance(records[0][name], str | dict))
-    return NamedArrays(path, names, lambda wanted: [column(name) for name in wanted], table=True, text=text)

@@ -23,7 +23,6 @@ from typing import Any, ClassVar
 import numpy as np
 
 from monocal.errors import FileError
-from monocal.io.sources import NamedArrays, check_magic, reading
 
 
 class _Refused(Exception):
@@ -114,7 +113,7 @@ for _core in ("numpy.core", "numpy._core"):  # renamed in NumPy 2
 
 
 # The unpickler written in Python. Unlike the one in C, it does not reserve memory just because a file claims to need it. One
-# instruction does so all the same, and is mended here.
+# instruction does so all the same, and is replaced here.
 class _ArraysOnly(pickle._Unpickler):
     def load_bytearray8(self: Any) -> None:
         (size,) = struct.unpack("<Q", self.read(8))
@@ -135,21 +134,17 @@ class _ArraysOnly(pickle._Unpickler):
         raise _Refused("asks for a persistent object")
 
 
-def open_pickle(path: Path) -> NamedArrays:
+def read_arrays(path: Path) -> dict[str, np.ndarray]:
     """Arrays of a pickle; anything else in it is refused before it could run."""
-    what = "a pickle of arrays"
-    check_magic(path, what)
-    with reading(path, what):
-        try:
-            # From memory: reading from a file would reserve as many bytes as the pickle claims to hold.
-            content = _ArraysOnly(io.BytesIO(path.read_bytes()), encoding="latin1").load()
-            arrays = _by_name(content, path)
-        except _Refused as refusal:
-            raise FileError(
-                f"{path} was refused and nothing in it was run: it {refusal}, and pickles are admitted only "
-                f"when they hold numeric numpy arrays; save the arrays with numpy.savez instead."
-            ) from refusal
-    return NamedArrays(path, tuple(arrays), lambda wanted: [arrays[name] for name in wanted])
+    try:
+        # From memory: reading from a file would reserve as many bytes as the pickle claims to hold.
+        content = _ArraysOnly(io.BytesIO(path.read_bytes()), encoding="latin1").load()
+        return _by_name(content, path)
+    except _Refused as refusal:
+        raise FileError(
+            f"{path} was refused and nothing in it was run: it {refusal}, and pickles are admitted only "
+            f"when they hold numeric numpy arrays; save the arrays with numpy.savez instead."
+        ) from refusal
 
 
 def _by_name(content: Any, path: Path) -> dict[str, np.ndarray]:

@@ -1,0 +1,699 @@
+"""A set of classifier outputs:  values (n, m), labels (n,) in 0..m-1, and whether values are logits.
+
+What files hold is brought to this one form. Every change on the way (labels from one-hot rows, two classes from one column,
+probabilities rounded to few digits) is stated in ``notes``. Values that look like something other than what they are said to be
+are refused in commands and warned of in Python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from monocal.errors import FileError, InputError, KindError, spoken, warn
+from monocal.inputs.layout import Flat, GatheredRows, Layout
+from monocal.inputs.names import (
+    Part,
+    classes_of,
+    listing,
+    numbered_columns,
+    numbers_of,
+    places_by_column,
+    same_class,
+)
+from monocal.inputs.validation import sum_tolerance
+from monocal.io.column_choice import Kind
+from monocal.io.sources import is_number
+from monocal.notebook import html_table
+
+_BLOCK = 1 << 22  # elements looked at together, so that checks need little memory beside the array
+_PAIRS = (("false", "true"), ("no", "yes"), ("n", "y"), ("f", "t"), ("negative", "positive"), ("neg", "pos"))
+_FEW = 10  # rows of logits that may all lie in [0, 1] by chance
+_LARGE_LOG_ODDS = 30.0  # P = 1 - 1e-13
+
+
+@dataclass(frozen=True, eq=False)
+class LogitsSet:
+    """Outputs of a classifier, as read from a file or made by a generator.
+
+    Attributes
+    ----------
+    values : ndarray of shape (n, m)
+        One row per sample, one column per class.
+    labels : ndarray of shape (n,) and dtype int64, or None
+        Class of each sample, 0 to m-1; -1 where it was said not to be known. Of many labels an array (n, m) of 0, 1 and -1.
+    kind : {"logits", "probabilities"}
+        What ``values`` are; pass it on as ``input=`` of a calibrator.
+    name : str
+        Short name for tables and titles.
+    path : Path or None
+        Where it came from.
+    part : {"cal", "test"} or None
+        Which part of its file it is.
+    notes : tuple of str
+        What was done to bring the file into this form.
+    class_names : tuple of str or None
+        Names of the classes in the order of the columns, where the file has a column for each or names them.
+    first_column : int or None
+        The number of the first column, where the columns of the file only number the classes.
+    places : tuple of int or None
+        Which column of the file each column of ``values`` was, after `in_order_of`.
+    weights : ndarray of shape (n,), or None
+        Of the rows; pass them on as ``sample_weight=``.
+    aside : tuple of str
+        Other columns that go with the rows, such as ids: see `read_columns`.
+    taken : str
+        What was taken for what, in one line.
+    places_of : Flat or None
+        Of values that had more axes than two: the array as it was, and how results get its shape. Rows are then pixels or tokens.
+    ragged : bool
+        Whether rows may lack classes at the end, as questions with different numbers of options do.
+    columns : tuple of str
+        Names of the columns of a table that hold the values.
+    kept : ndarray or None
+        Which rows of the file these are, where rows with missing values were left out.
+    many_labels : bool
+        Whether a row may have any number of the labels, each with a score of its own.
+
+    Examples
+    --------
+    >>> from monocal.data import LogitsSet
+    >>> import numpy as np
+    >>> data = LogitsSet(np.array([[2.0, 1.0], [0.0, 3.0]]), np.array([0, 1]), class_names=("cat", "dog"))
+    >>> data.n_samples, data.n_classes, data.kind
+    (2, 2, 'logits')
+    """
+
+    values: np.ndarray
+    labels: np.ndarray | None
+    kind: Kind = "logits"
+    name: str = "data"
+    path: Path | None = None
+    part: Part | None = None
+    notes: tuple[str, ...] = field(default=())
+    class_names: tuple[str, ...] | None = None
+    places: tuple[int, ...] | None = None
+    weights: np.ndarray | None = None
+    aside: tuple[str, ...] = ()
+    taken: str = ""
+    places_of: Flat | None = None
+    ragged: bool = False
+    first_column: int | None = None
+    columns: tuple[str, ...] = ()
+    kept: np.ndarray | None = None
+    many_labels: bool = False
+
+    def _repr_html_(self) -> str:
+        names = ("kind", "n_samples", "n_classes", "class_names", "notes")
+        return html_table(self.name, [(name.replace("_", " "), getattr(self, name)) for name in names])
+
+    def with_classes(self, m: int) -> LogitsSet:
+        """The same with classes that no row has, up to ``m``, where rows may lack some at the end; else as it is."""
+        lacking = m - self.n_classes
+        if not self.ragged or lacking <= 0:
+            return self
+        return replace(self, values=np.pad(self.values, ((0, 0), (0, lacking)), constant_values=-np.inf))
+
+    def in_order_of(self, names: Sequence[str] | None) -> LogitsSet:
+        """The same with the classes, and so the labels, in the order of ``names``; as it is where one side has no names."""
+        here = self.class_names
+        numbers = names is not None and all(name.isdecimal() for name in classes_of(tuple(names)))
+        if here is None and self.first_column is not None and numbers:
+            here = tuple(str(self.first_column + j) for j in range(self.n_classes))
+        if names is None or here is None:
+            return self
+        wanted, here = (tuple(map(same_class, classes_of(tuple(ns)))) for ns in (names, here))
+        if wanted == here:
+            return self
+        if sorted(wanted) != sorted(here):
+            raise FileError(
+                f"{self.path or self.name} has the classes {listing(here)}, expected {listing(names)}: give outputs "
+                f"of the same classifier, or name the columns with {spoken('values=')} in the order of the classes."
+            )
+        places = tuple(here.index(name) for name in wanted)
+        labels = self.labels
+        if labels is not None and self.many_labels:
+            labels = labels[:, places]
+        elif labels is not None:
+            labels = np.where(labels < 0, -1, np.argsort(places)[labels])
+        note = f"the columns were put in the order {listing(names)}, by their names"
+        own = self.class_names and tuple(self.class_names[place] for place in places)
+        return replace(
+            self,
+            values=self.values[:, places],
+            labels=labels,
+            notes=(*self.notes, note),
+            class_names=own,
+            places=places,
+        )
+
+    @property
+    def n_samples(self) -> int:
+        """Number of rows, n."""
+        return self.values.shape[0]
+
+    @property
+    def n_classes(self) -> int:
+        """Number of classes, m."""
+        return self.values.shape[1]
+
+
+@dataclass(frozen=True, eq=False)
+class Splits:
+    """A set to calibrate on and a set to judge on, with the same classes.
+
+    Attributes
+    ----------
+    cal, test : LogitsSet
+    name : str
+
+    Examples
+    --------
+    >>> from monocal.data import Splits, synthetic
+    >>> splits = Splits(synthetic(300, 4), synthetic(200, 4, seed=1), "two parts")
+    >>> splits.cal.n_samples, splits.test.n_samples
+    (300, 200)
+    """
+
+    cal: LogitsSet
+    test: LogitsSet
+    name: str = "data"
+
+
+def make_set(
+    values: np.ndarray,
+    labels: np.ndarray | None,
+    *,
+    kind: str | None,
+    stated: bool,
+    strict: bool,
+    where: str,
+    labels_where: str,
+    notes: Sequence[str] = (),
+    class_names: tuple[str, ...] | None = None,
+    first_column: int | None = None,
+    first_label: int | None = None,
+    weights: np.ndarray | None = None,
+    weights_where: str = "weights",
+    class_axis: int | None = None,
+    ignore_index: int | None = None,
+    unknown: Sequence[int] = (),
+    many: bool = False,
+) -> LogitsSet:
+    """Bring raw arrays into the one form, or say what is wrong with them.
+
+    ``kind`` was ``stated`` by the caller, or is what a name says. An array of more axes becomes rows of its classes, of which
+    those with the label ``ignore_index`` are left out. Labels that are ``unknown`` become -1. A memory-mapped array is looked at
+    in its first block only; the rest is checked when a calibrator reads it.
+    """
+    done = list(notes)
+    places = None
+    layout = Layout(_class_axis(values, labels, class_axis, where), ignore_index)
+    if values.ndim > 2 or not layout.is_plain(values):
+        places = layout.flat(values, where)
+        values = places.rows if isinstance(values, np.memmap) else np.asarray(places.rows)
+        labels, weights = (
+            places.column(labels, labels_where, where),
+            places.column(weights, weights_where, where),
+        )
+        done.append(
+            f"shape {tuple(places.array.shape)} was read as {len(values):,} rows of {values.shape[1]:,} classes"
+        )
+    if labels is not None and layout.ignore_index is not None:
+        values, labels, weights = _counted(values, np.asarray(labels), weights, layout, labels_where, done)
+    unnamed = [label for label in unknown if str(label) not in (class_names or ())]
+    labels, hidden = _known(labels, unnamed, done)
+    scale = _check_scale(values, kind, stated, strict, where)
+    values, kind = (
+        _as_values(values, scale, where, done, many),
+        "logits" if scale == "logits" else "probabilities",
+    )
+    if kind == "probabilities" and not many and not isinstance(values, np.memmap | GatheredRows):
+        values = _renormalised(values, where, done)
+    check_values(values, kind, where, sums=not many)
+    if many:
+        numbers = None if labels is None else _many_labels(labels, values.shape, labels_where)
+    else:
+        class_names = _both_classes(class_names, labels, values.shape[1], where)
+        numbers = labels
+        if labels is not None:
+            numbers = class_numbers(
+                _zero_and_one(labels, class_names, values.shape[1], unknown, first_label, done),
+                values.shape,
+                labels_where,
+                done,
+                classes=class_names,
+                first_column=first_column,
+                first_label=first_label,
+            )
+            numbers = numbers if hidden is None else np.where(hidden, -1, numbers)
+    if weights is not None:
+        weights = _as_weights(weights, len(values), weights_where)
+    return LogitsSet(
+        values,
+        numbers,
+        "logits" if kind == "logits" else "probabilities",
+        notes=tuple(done),
+        class_names=class_names,
+        weights=weights,
+        places_of=places,
+        first_column=first_column,
+        many_labels=many,
+    )
+
+
+def _class_axis(values: np.ndarray, labels: np.ndarray | None, class_axis: int | None, where: str) -> int:
+    """The axis of the classes: as was said, or the last where labels of that shape leave no doubt."""
+    if class_axis is not None or values.ndim < 3:
+        return -1 if class_axis is None else class_axis
+    shape = values.shape
+    of_labels = None if labels is None else labels.shape
+    fitting = [i for i in range(len(shape)) if of_labels == shape[:i] + shape[i + 1 :]]
+    if fitting == [len(shape) - 1]:
+        return -1
+    hint = f" Labels of shape {of_labels} fit {spoken('class_axis=', fitting[0])}." if fitting else ""
+    raise FileError(
+        f"{where} has shape {shape}: say which axis the classes are in, {spoken('class_axis=', 1)} for images (n, m, h, w), "
+        f"{spoken('class_axis=', -1)} for sequences (n, t, m).{hint}"
+    )
+
+
+def _counted(
+    values: Any, labels: np.ndarray, weights: Any, layout: Layout, where: str, notes: list[str]
+) -> tuple[np.ndarray, np.ndarray, Any]:
+    """Rows whose label counts."""
+    counts = labels.reshape(-1) != layout.ignore_index
+    if not counts.any():
+        raise FileError(
+            f"{where}: every label is {layout.ignore_index}, which {spoken('ignore_index=')} leaves out: give some of classes."
+        )
+    if counts.all() or len(counts) != len(values):
+        return values, labels, weights
+    notes.append(f"{np.count_nonzero(~counts):,} rows with the label {layout.ignore_index} were left out")
+    weights = weights if weights is None else np.asarray(weights).reshape(-1)[counts]
+    return np.asarray(values)[counts], labels.reshape(-1)[counts], weights
+
+
+def _known(
+    labels: Any, unknown: Sequence[int], notes: list[str]
+) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """Labels with one that is known in the place of those that are not, and which these are; None where all, or none, are."""
+    if labels is None or not unknown:
+        return labels, None
+    labels = np.asarray(labels)
+    if labels.ndim == 2 and labels.shape[1] > 1:  # one-hot rows
+        return labels, None
+    labels = labels.reshape(-1)
+    words = {str(label) for label in unknown}
+    numbers = labels.dtype.kind in "fiub"
+    hidden = (
+        np.isin(labels, unknown) if numbers else np.array([str(word).strip() in words for word in labels])
+    )
+    if not hidden.any():
+        return labels, None
+    notes.append(f"{np.count_nonzero(hidden):,} rows have a label that is not known")
+    return (None, None) if hidden.all() else (np.where(hidden, labels[~hidden][0], labels), hidden)
+
+
+# Values
+
+
+def _check_scale(values: np.ndarray, kind: str | None, stated: bool, strict: bool, where: str) -> str:
+    """What values are, ``logits``, ``probabilities`` or ``percent``, unless they look like something else."""
+    looks = _looks_like(values, _FEW if kind else 0)
+    if stated and not (kind == "probabilities" and looks == "percent"):
+        return str(kind)
+    if looks is None or (looks == kind == "probabilities"):
+        return kind or "logits"
+    span = "0 and 1, as probabilities do" if looks == "probabilities" else "0 and 100, as percent do"
+    message = (
+        f"{where}: all values lie between {span}. Say {spoken('kind=', looks)}, or "
+        f"{spoken('kind=', 'logits')} if they are logits{' (log-odds)' * _is_column(values)}."
+    )
+    if strict or kind == "probabilities":
+        raise KindError(message)
+    warn(message.replace("all values", "it is taken as logits, but all values", 1))
+    return "logits"
+
+
+def _is_column(values: np.ndarray) -> bool:
+    return values.ndim == 1 or (values.ndim == 2 and values.shape[1] == 1)
+
+
+def _looks_like(values: np.ndarray, least_rows: int) -> str | None:
+    """What the numbers themselves look like, by the first block; None where they may well be logits."""
+    if values.dtype.kind not in "fiu" or values.ndim not in (1, 2) or not values.size:
+        return None
+    block = next(_blocks(values.reshape(len(values), -1)))[1].astype(np.float64)
+    low, high = float(block.min()), float(block.max())
+    if not low >= 0 or low == high or high > 101:
+        return None
+    total = block.sum(axis=1)
+    column = _is_column(values)
+    if high <= 1:
+        one = not column and bool((np.abs(total - 1) < 0.02).all())
+        return "probabilities" if one or len(block) >= least_rows else None
+    if column:
+        return "percent" if high > _LARGE_LOG_ODDS else None
+    return "percent" if bool((np.abs(total - 100) <= min(5.0, block.shape[1] / 2)).all()) else None
+
+
+def _as_values(values: np.ndarray, kind: str, where: str, notes: list[str], many: bool) -> np.ndarray:
+    mapped = isinstance(values, np.memmap | GatheredRows)
+    refuse_words(values, where)
+    if values.dtype.kind not in "fiu":
+        raise FileError(
+            f"{where} has dtype {values.dtype}: expected numbers of type float16, float32 or float64."
+        )
+    if kind == "percent":
+        notes.append("percent were divided by 100")
+        values = np.asarray(values) / 100
+    if (
+        _is_column(values)
+        and not mapped
+        and values.size
+        and (values.dtype.kind == "f" or kind == "probabilities")
+    ):
+        score = values.reshape(-1)
+        if kind == "logits":
+            notes.append("one column was read as the logit of class 1 of two classes, with class 0 at 0")
+            values = np.stack([np.zeros_like(score), score], axis=1)
+        else:
+            outside = ~((score >= 0) & (score <= 1))
+            if outside.any():
+                row = int(np.argmax(outside))
+                raise FileError(
+                    f"{where} was said to be probabilities, but has {score[row]:.6g} in row {row}: expected values between 0 and "
+                    f"1; if these are log-odds, say {spoken('kind=', 'logits')}."
+                )
+            notes.append("one column was read as the probability of class 1 of two classes")
+            values = np.stack([1 - score, score], axis=1)
+    if values.ndim != 2 or values.shape[1] < 2 - many or values.shape[0] < 1:
+        raise FileError(
+            f"{where} has shape {values.shape} and dtype {values.dtype}: expected (n, m), one row per "
+            f"sample and one column per class, with n >= 1 and m >= 2."
+        )
+    if mapped:
+        return values
+    if values.dtype.kind != "f":
+        notes.append(f"{values.dtype} values were widened to {float_type(values.dtype)}")
+    return values.astype(float_type(values.dtype), copy=False)
+
+
+def refuse_words(values: np.ndarray, where: str) -> None:
+    """Name the first cell of a column of a table that is no number, if there is one."""
+    if values.dtype == object and values.ndim and len(values):
+        row, cell = next(((i, c) for i, c in enumerate(values) if not is_number(c)), (0, values[0]))
+        raise FileError(
+            f"{where} has {str(cell)[:40]!r} in row {row} (counting from 0): expected numbers, and one column "
+            "per class (a list of numbers in one column is read from Parquet)."
+        )
+
+
+def float_type(dtype: np.dtype) -> np.dtype:
+    """In which type numbers from a file are handled: floating, in the machine's byte order, of at most 8 bytes."""
+    if dtype.kind != "f":
+        return np.result_type(dtype, np.float32)
+    return np.dtype(f"f{min(dtype.itemsize, 8)}")
+
+
+def _renormalised(values: np.ndarray, where: str, notes: list[str]) -> np.ndarray:
+    """Rows divided by their sum where they miss 1 by no more than the rounding of their entries: m / 200 at two decimals."""
+    if values.dtype.itemsize < 4 or not (values.min(initial=0) >= 0):
+        return values
+    total = values.sum(axis=1, dtype=np.float64)
+    off = np.flatnonzero(np.abs(total - 1) > 1e-6)
+    if not off.size:
+        return values
+    rows = values[off].astype(np.float64)
+    allowed = np.zeros(len(off))
+    for digits in (4, 3, 2, 1):  # the coarsest rounding that explains all entries of a row
+        scaled = rows * 10**digits
+        exact = (np.abs(scaled - np.rint(scaled)) < 1e-9 + 10**digits * 4 * np.finfo(values.dtype).eps).all(
+            axis=1
+        )
+        allowed = np.where(exact, values.shape[1] * 0.5 * 10.0**-digits, allowed)
+    fits = (np.abs(total[off] - 1) <= np.minimum(allowed, 0.5) + 1e-9) & (allowed > 0)
+    if not fits.any():
+        return values
+    notes.append(
+        f"{int(fits.sum()):,} rows missed 1 by the rounding of their entries and were divided by their sums"
+    )
+    values = values.copy()
+    values[off[fits]] = (rows[fits] / total[off[fits], None]).astype(values.dtype)
+    return values
+
+
+def _blocks(values: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    step = max(1, _BLOCK // max(1, values.shape[1]))
+    last = step if isinstance(values, np.memmap | GatheredRows) else len(values)
+    for start in range(0, last, step):
+        yield start, np.asarray(values[start : start + step])
+
+
+def check_values(values: np.ndarray, kind: str, where: str, *, sums: bool = True) -> None:
+    """Refuse what no calibrator takes: nan, +inf, and probabilities that are none."""
+    tolerance = sum_tolerance(float(np.finfo(values.dtype).eps) if values.dtype.kind == "f" else 0.0)
+    for start, block in _blocks(values):
+        unusable = ~(block < np.inf)
+        if unusable.any():
+            row, column = np.argwhere(unusable)[0]
+            raise FileError(
+                f"{where} has {block[row, column]} in row {start + row}, column {column}: expected finite "
+                f"numbers (-inf for a class that is not available); drop the row or correct what wrote it."
+            )
+        empty = np.isneginf(block.max(axis=1)) if block.dtype.kind == "f" else np.zeros(len(block), bool)
+        if empty.any():
+            raise FileError(
+                f"{where} has -inf for every class in row {start + int(np.argmax(empty))}: leave at least one class "
+                "available, or drop the row."
+            )
+        if kind != "probabilities":
+            continue
+        total = block.sum(axis=1, dtype=np.float64)
+        off = (block < 0).any(axis=1) | (
+            ~(np.abs(total - 1) <= tolerance) if sums else (block > 1).any(axis=1)
+        )
+        if off.any():
+            row = int(np.argmax(off))
+            raise FileError(
+                f"{where} was said to be probabilities, but row {start + row} has minimum "
+                f"{block[row].min():.6g} and sum {total[row]:.6g}: expected no negative values and sum 1; "
+                f"if these are logits, say {spoken('kind=', 'logits')}."
+            )
+
+
+def _as_weights(weights: np.ndarray, n: int, where: str) -> np.ndarray:
+    if weights.dtype.kind not in "fiub" or weights.size != n:
+        raise FileError(
+            f"{where} has shape {weights.shape} and dtype {weights.dtype}: expected {n} numbers, one per row."
+        )
+    weights = weights.reshape(-1).astype(np.float64)
+    bad = ~((weights == 0) | ((weights >= 1e-30) & (weights <= 1e30)))
+    if bad.any() or not weights.any():
+        row = int(np.argmax(bad))
+        raise FileError(
+            f"{where} has {weights[row]:g} in row {row}: expected weights of 0, or between 1e-30 and 1e30, and not all 0."
+        )
+    return weights
+
+
+# Labels
+
+
+def missing(array: np.ndarray) -> np.ndarray | None:
+    """Which rows lack a value: NaN, None or blank text; None where the type has none of these."""
+    if array.ndim not in (1, 2) or isinstance(array, np.memmap) or array.dtype.kind not in "fOU":
+        return None
+    if array.dtype.kind == "f":
+        lacks = np.isnan(array)
+    else:
+        cells = [cell is None or cell != cell or not str(cell).strip() for cell in array.ravel().tolist()]
+        lacks = np.array(cells, dtype=bool).reshape(array.shape)
+    return lacks if array.ndim == 1 else lacks.any(axis=1)
+
+
+def is_one_hot(labels: np.ndarray) -> bool:
+    """Whether every row has a single 1 among zeros."""
+    return labels.dtype.kind in "fiub" and bool(
+        (((labels == 0) | (labels == 1)).all(axis=1) & (labels.sum(axis=1) == 1)).all()
+    )
+
+
+def _many_labels(labels: np.ndarray, shape: tuple[int, ...], where: str) -> np.ndarray:
+    """0, 1, and -1 where it is not known whether a row has a label."""
+    numbers = np.where(np.isnan(labels), -1, labels) if labels.dtype.kind == "f" else labels
+    if numbers.dtype.kind not in "fiub" or not np.isin(numbers, (-1, 0, 1)).all() or numbers.shape != shape:
+        raise FileError(
+            f"{where} holds other things than 0, 1 and blank: expected these for each of {shape[1]} labels."
+        )
+    return numbers.astype(np.int64)
+
+
+def _both_classes(
+    names: tuple[str, ...] | None, labels: np.ndarray | None, m: int, where: str
+) -> tuple[str, ...] | None:
+    """Names of all classes; of two in one column (``prob_spam``), or of no and yes, the labels tell them."""
+    words = []
+    if labels is not None and labels.ndim == 1 and labels.dtype.kind in "OU" and m == 2:
+        words = sorted({str(word).strip() for word in labels})
+    if names is None:
+        pair = next(
+            (pair for pair in _PAIRS if m == 2 and sorted(map(str.lower, words)) == sorted(pair)), None
+        )
+        return pair and tuple(sorted(words, key=lambda word: pair.index(word.lower())))
+    if len(names) == m:
+        return names
+    if len(names) == 1 and m == 2:
+        others = [word for word in words if same_class(word) != same_class(names[0])]
+        if len(words) == 2 and len(others) == 1:
+            return (others[0], names[0])
+        return _both_classes(None, labels, m, where)
+    raise InputError(
+        f"{spoken('classes=')} gives {len(names)} names, {listing(names)}, and {where} has {m} classes: give one for each, in "
+        "the order of the columns."
+    )
+
+
+def _zero_and_one(
+    labels: np.ndarray,
+    classes: Sequence[str] | None,
+    m: int,
+    unknown: Sequence[int],
+    first_label: int | None,
+    notes: list[str],
+) -> np.ndarray:
+    """Labels -1 and 1 of two classes without names as 0 and 1."""
+    if (
+        m != 2
+        or classes is not None
+        or -1 in unknown
+        or first_label is not None
+        or labels.dtype.kind not in "fi"
+    ):
+        return labels
+    if labels.size and set(np.unique(labels).tolist()) == {-1, 1}:
+        notes.append("labels -1 and 1 were read as 0 and 1")
+        return (labels > 0).astype(np.int64)
+    return labels
+
+
+def class_numbers(
+    labels: np.ndarray,
+    shape: tuple[int, ...],
+    where: str,
+    notes: list[str],
+    *,
+    classes: Sequence[str] | None = None,
+    first_column: int | None = None,
+    first_label: int | None = None,
+) -> np.ndarray:
+    """Labels as int64 of shape (n,), from names or numbers of shape (n,) or (n, 1), or from one-hot rows (n, m).
+
+    ``classes`` are the names of the columns; where columns only number the classes, ``first_column`` is the first number. With
+    ``first_label`` labels number the columns, whatever these are called.
+    """
+    n, m = shape
+    labels = np.asarray(labels)
+    if labels.dtype.kind not in "fiubUOS":
+        raise FileError(f"{where} has dtype {labels.dtype}: expected the number of the class, 0 to {m - 1}.")
+    if labels.ndim > 2 or labels.ndim == 0 or (labels.ndim == 2 and labels.shape[1] not in (1, m)):
+        hint = f" Labels of pixels or tokens go with values of one axis more: say {spoken('class_axis=')} where the classes are."
+        raise FileError(
+            f"{where} has shape {labels.shape}: expected ({n},), ({n}, 1) or one-hot ({n}, {m}).{hint * (labels.ndim > 2)}"
+        )
+    if len(labels) != n:
+        raise FileError(
+            f"{where} has {len(labels)} rows and the values have {n}: expected one label per row."
+        )
+    if labels.ndim == 2 and labels.shape[1] == m:
+        return _from_one_hot(labels, where, notes)
+    if labels.ndim == 2:
+        notes.append(f"labels of shape {labels.shape} were flattened")
+        labels = labels.reshape(-1)
+    if labels.dtype.kind in "UOS":
+        numbers = _from_words(labels, where, notes, classes, first_label)
+        if numbers is not None:
+            return numbers
+        labels = labels.astype(np.float64)
+    names = classes or ([] if first_column is None else [str(first_column + j) for j in range(m)])
+    columns = None if first_label is not None else numbered_columns(names)
+    if columns is None:
+        return _from_numbers(labels, m, where, first_label)
+    places, row = places_by_column(labels, columns)
+    if row is not None:
+        raise FileError(
+            f"{where} has {labels[row]:g} in row {row}, and the columns are called {listing(names)}: labels are the names of the "
+            f"columns where these are whole numbers. Correct the label, or say {spoken('first_label=', 0)} if labels count the "
+            "columns from 0."
+        )
+    notes.append(
+        "labels count from 1, as the columns do"
+        if first_column == 1
+        else "labels are those by which the columns are called"
+    )
+    return places
+
+
+def _from_one_hot(labels: np.ndarray, where: str, notes: list[str]) -> np.ndarray:
+    with np.errstate(invalid="ignore"):
+        hot = labels.astype(np.float64) if labels.dtype.kind not in "UOS" else np.full(labels.shape, np.nan)
+        not_hot = ((hot != 0) & (hot != 1)).any(axis=1) | (hot.sum(axis=1) != 1)
+    if not_hot.any():
+        row = int(np.argmax(not_hot))
+        raise FileError(
+            f"{where} has shape {labels.shape}, so rows must be one-hot, but row {row} is not: expected "
+            f"a single 1 among zeros, or plain class numbers."
+        )
+    notes.append(f"one-hot labels of shape {labels.shape} were read as class numbers")
+    return hot.argmax(axis=1)
+
+
+def _from_words(
+    labels: np.ndarray, where: str, notes: list[str], classes: Sequence[str] | None, first_label: int | None
+) -> np.ndarray | None:
+    """Numbers of the classes that words name; None where the words are numbers."""
+    words, place = np.unique(np.array([str(word).strip() for word in labels], dtype=str), return_inverse=True)
+    texts = [str(word) for word in words]
+    if classes is not None:
+        numbers = numbers_of(texts, classes)
+        if None not in numbers and first_label is None:
+            notes.append("labels are names of classes, matched with the columns")
+            return np.array(numbers, dtype=np.int64)[place.reshape(-1)]
+    if all(map(is_number, texts)):
+        return None
+    if first_label is not None:
+        raise FileError(f"{where} holds names such as {texts[-1]!r}: leave {spoken('first_label=')} out.")
+    if classes is None:
+        raise FileError(
+            f"{where} holds names, {listing(texts, 4)}, but no column is called so: name the classes in the order of the columns "
+            f"(of one column, the class that it speaks for last) with {spoken('classes=')}."
+        )
+    stranger = texts[numbers.index(None)]
+    row = int(np.argmax(place.reshape(-1) == texts.index(stranger)))
+    raise FileError(
+        f"{where} has {stranger!r} in row {row} (counting from 0), which is none of the classes {listing(classes)}: correct "
+        f"the label, or name the columns of all classes with {spoken('values=')}."
+    )
+
+
+def _from_numbers(labels: np.ndarray, m: int, where: str, first_label: int | None) -> np.ndarray:
+    from_one = labels.size > 0 and not np.isnan(labels).any() and labels.min() >= 1 and labels.max() == m
+    first = first_label or 0
+    with np.errstate(invalid="ignore"):
+        bad = ~((labels >= first) & (labels < m + first) & (labels == np.floor(labels)))
+    if bad.any():
+        row = int(np.argmax(bad))
+        hint = (
+            f"they seem to count from 1: if so, say {spoken('first_label=', 1)}"
+            if from_one
+            else "drop the row or correct the label"
+        )
+        raise FileError(
+            f"{where} has {labels[row]} in row {row}: expected a whole number from {first} to {m - 1 + first}; {hint}."
+        )
+    return labels.astype(np.int64) - first
