@@ -81,9 +81,9 @@ def test_fit_on_probabilities(run: Run, folder: Path) -> None:
     assert mc.load("cal.json").input == "probabilities"
     np.save(folder / "p.npy", CAL.truth)
     np.save(folder / "y.npy", CAL.labels)
-    result = run("fit", "p.npy", "--labels", "y.npy", "-o", "guessed.json")
-    assert "warning:" in result.stderr
-    assert "--kind probabilities" in result.stderr
+    result = run("fit", "p.npy", "--labels", "y.npy", "-o", "refused.json", code=1)
+    assert "all values lie between 0 and 1" in result.stderr
+    assert "Say --kind probabilities, or --kind logits" in result.stderr
     run("fit", "p.npy", "--labels", "y.npy", "--input", "probabilities", "-o", "stated.json")
     assert mc.load("stated.json").input == "probabilities"
 
@@ -129,7 +129,7 @@ def test_apply_needs_no_labels_and_can_write_logits(run: Run) -> None:
 def test_apply_in_blocks_is_apply_at_once(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run("fit", "cal.npz", "-o", "cal.json")
     np.save(folder / "test.npy", TEST.values)
-    monkeypatch.setattr("monocal.cli.probabilities._BLOCK", 5 * 7)
+    monkeypatch.setattr("monocal.cli.row_blocks._BLOCK", 5 * 7)
     run("apply", "cal.json", "test.npy", "-o", "probs.npy")
     # Matrix products may round otherwise for another number of rows.
     np.testing.assert_allclose(
@@ -306,7 +306,7 @@ def test_demo_leaves_a_report_over_an_older_one(run: Run, folder: Path) -> None:
 
 
 def test_demo_for_machines(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("monocal.cli.demo._write_pictures", lambda *rest: [])
+    monkeypatch.setattr("monocal.cli.ship._write_pictures", lambda *rest: [])
     result = json.loads(run("demo", "--json", "-o", "elsewhere").stdout)
     assert result["order"]["preserved"]
     assert result["after"]["metrics"]["ece"]["value"] < result["before"]["metrics"]["ece"]["value"]

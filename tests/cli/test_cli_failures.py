@@ -41,14 +41,17 @@ def write_bad_files(folder: Path) -> None:
 
 CASES = [
     (("fit", "no.npz", "-o", "x.json"), "There is no file no.npz"),
-    (("fit", "not.npz", "-o", "x.json"), "is not an .npz archive"),
+    (("fit", "not.npz", "-o", "x.json"), "is not a .npz file"),
     (("fit", "empty.npz", "-o", "x.json"), "is empty"),
     (("fit", "data.xyz", "-o", "x.json"), "an extension that monocal does not read"),
     (
         ("fit", "unlabelled.npz", "-o", "x.json"),
         "has no labels: it holds 'logits'; name them with --labels-name, or give --labels",
     ),
-    (("fit", "nan.npz", "-o", "x.json"), "nan in row 3, column 2"),
+    (
+        ("fit", "nan.npz", "-o", "x.json"),
+        "(1 in 'logits'), first in row 3 (counting from 0): fill them, or leave these rows out with --drop-missing",
+    ),
     (("fit", "from_one.npz", "-o", "x.json"), "seem to count from 1: if so, say --first-label 1"),
     (("fit", "cal.npz", "--logits-name", "zzz", "-o", "x.json"), "has no 'zzz' (asked for by --logits-name)"),
     (("fit", "cal.npz", "--kind", "probabilities", "-o", "x.json"), "--kind probabilities"),
@@ -172,7 +175,7 @@ def test_a_bug_is_one_sentence_too(run: Run, monkeypatch: pytest.MonkeyPatch) ->
     def broken(*arguments: object, **rest: object) -> None:
         raise KeyError("inside")
 
-    monkeypatch.setattr("monocal.data.read", broken)
+    monkeypatch.setattr("monocal.io.read.read_source", broken)
     monkeypatch.delenv("MONOCAL_DEBUG", raising=False)
     result = run("fit", "cal.npz", "-o", "cal.json", code=1)
     assert result.stderr.startswith("error: monocal failed in a way it should not (KeyError: 'inside')")
@@ -190,7 +193,7 @@ def test_ctrl_c_is_quiet(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def stopped(*arguments: object, **rest: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("monocal.data.read", stopped)
+    monkeypatch.setattr("monocal.io.read.read_source", stopped)
     result = run("fit", "cal.npz", "-o", "cal.json", code=130)
     assert result.output == ""
     assert not os.path.exists("cal.json")

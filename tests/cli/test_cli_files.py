@@ -52,7 +52,7 @@ def test_from_a_csv_to_a_report(run: Run, pets: Path) -> None:
         "pets.csv: 200 rows, probabilities of 3 classes in the columns 'cat', 'dog', 'owl', labels in 'label'; left aside: 'id'."
     )
     assert "labels are names of classes, matched with the columns" in said.stderr
-    assert "Next: monocal apply cal.json TEST -o probs.csv" in said.stdout
+    assert said.stdout.splitlines()[-1] == "Next: monocal apply cal.json TEST -o probs.csv"
     assert list(mc.load("cal.json").feature_names_in_) == NAMES
     run("report", "pets.csv", "--kind", "probabilities", "--no-compare", "-o", "report.html")
     assert (pets / "report.html").read_text().rstrip().endswith("</html>")
@@ -66,21 +66,20 @@ def test_names_and_ids_are_carried_through(run: Run, pets: Path) -> None:
     expected = mc.load("cal.json")
     del expected.feature_names_in_
     expected = expected.predict_proba(PROBS)
-    for out in ("p.csv", "p.csv.gz", "p.parquet", "p.feather", "p.npz"):
+    for out in ("p.csv", "p.csv.gz", "p.parquet", "p.feather", "p.xlsx", "p.npz"):
         result = run("apply", "cal.json", "other.csv", "-o", out)
         assert "put in the order 'cat', 'dog', 'owl'" in result.stderr
         found = data.read(out)
         assert (found.kind, found.class_names) == ("probabilities", ("owl", "cat", "dog"))
         np.testing.assert_allclose(found.values, expected[:, [2, 0, 1]], atol=1e-6)
-    assert list(pd.read_csv("p.csv", dtype=str).columns) == [
-        "id",
-        *(f"probabilities_{n}" for n in ("owl", "cat", "dog")),
-    ]
+    order = ("owl", "cat", "dog")
+    columns = ["id", *(f"prob_{n}" for n in order), *(f"prob_{n}_calibrated" for n in order)]
+    assert list(pd.read_csv("p.csv", dtype=str).columns) == columns
     assert (
         pd.read_csv("p.csv", dtype=str)["id"].tolist() == PETS["id"].tolist()
     )  # zeros before a number are kept
     run("apply", "cal.json", "pets.csv", "--kind", "probabilities", "-o", "q.csv")
-    assert list(pd.read_csv("q.csv").columns) == ["id", "label", *(f"probabilities_{n}" for n in NAMES)]
+    assert list(pd.read_csv("q.csv").columns) == [*PETS.columns, *(f"{n}_calibrated" for n in NAMES)]
     assert pd.read_csv("q.csv")["label"].tolist() == PETS["label"].tolist()
     figures = json.loads(run("evaluate", "q.csv", "--metrics", "nll", "--json").stdout)["value"]
     assert figures["metrics"]["nll"]["value"] == pytest.approx(mc.metrics.nll(expected, LABELS), abs=1e-6)
@@ -253,5 +252,5 @@ def test_messages_speak_of_the_file(run: Run, arrays: dict[str, Any], arguments:
 def test_words_of_python_are_left_where_they_are_names(run: Run, folder: Path) -> None:
     np.savez("X.npz", y=PROBS)
     assert "X.npz has no labels" in run("fit", "X.npz", "--logits-name", "y", "-o", "cal.json", code=1).stderr
-    np.savez("X.npz", logits=PROBS, y=LABELS + 9)
+    np.savez("X.npz", logits=9 * PROBS, y=LABELS + 9)
     assert "'y' in X.npz has" in run("fit", "X.npz", "-o", "cal.json", code=1).stderr

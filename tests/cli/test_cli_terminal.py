@@ -14,9 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from monocal.cli.app import app
-from monocal.cli.forecast import forecast
-from monocal.cli.glosses import GLOSSES, SHARES
-from monocal.cli.output import show_p, time_told
+from monocal.cli.output import show_p, time_left
 from monocal.metrics import METRICS
 
 Run = Callable[..., Any]
@@ -50,7 +48,7 @@ def test_compare_fits_and_cuts_no_number(folder: Path, width: int) -> None:
     row = next(line for line in table if line.lstrip().startswith("temperature scaling"))
     assert re.search(r" \d\.\d{4}\b", row)
     left = next(line for line in lines if line.startswith("Left out"))
-    assert left.startswith("Left out for want of room: ECE, 95 %; fit, s; Brier")  # in this order
+    assert left.startswith("Left out, the terminal is narrow: ECE, 95 %; fit, s; Brier")  # in this order
     assert lines[-1] == "Next: monocal fit cal.npz -m temperature-scaling -o cal.json" or lines[
         -1
     ].startswith("Next: monocal fit")
@@ -82,7 +80,7 @@ def test_a_real_terminal_of_80_columns(folder: Path) -> None:
     env = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
     commands = [
         "fit cal.npz -m ts -o cal.json",
-        "evaluate test.npz -c cal.json --n-boot 20",
+        "evaluate test.npz -c cal.json --n-boot 20 --all --explain",
         "audit test.npz -c cal.json",
         "compare cal.npz --test test.npz --methods ts,vector --n-boot 20",
     ]
@@ -112,26 +110,21 @@ def test_a_real_terminal_of_80_columns(folder: Path) -> None:
     ]
     assert len(tables) > 25
     assert max(map(len, tables)) <= 80
-    assert (
-        "eq_bin_ece         sum of gaps of bins of 1,000 rows; grows with rows" in lines
-    )  # no room beside it
+    assert max(map(len, lines)) <= 80  # prose is wrapped
+    assert lines[-1].startswith("Next: monocal fit cal.npz -m ")
 
 
-def test_every_metric_has_a_gloss() -> None:
-    assert set(METRICS) <= set(GLOSSES)
-    assert {"accuracy", "ece", "mce", "smooth_ece"} <= SHARES
-    assert "eq_bin_ece" not in SHARES
-    assert max(map(len, GLOSSES.values())) <= 80 - 2 - max(map(len, GLOSSES))
+def test_evaluate_shows_six_figures_and_the_rest_where_asked(run: Run) -> None:
+    def names(*options: str) -> list[str]:
+        lines = run("evaluate", "test.npz", "--n-boot", 20, *options).stdout.splitlines()
+        return [line.split()[0] for line in lines if line.split() and line.split()[0] in METRICS]
 
-
-def test_evaluate_tells_what_is_what(run: Run) -> None:
-    text = run("evaluate", "test.npz", "--n-boot", 20).stdout
+    assert names() == ["accuracy", "nll", "brier", "ece", "classwise_ece", "smooth_ece"]
+    assert "top_k_accuracy" not in names("--all")  # of five classes
+    assert len(names("--all")) >= 14
+    text = run("evaluate", "test.npz", "--n-boot", 20, "--explain").stdout
     assert "95 % intervals from 20 draws" in text
-    assert re.search(
-        r"accuracy +\d\d\.\d\d % \[\d\d\.\d\d, \d\d\.\d\d %\] +rows whose most probable class is the label",
-        text,
-    )
-    assert "k = 5" in text
+    assert f"accuracy       {METRICS['accuracy'].sentence}" in text
     assert "(p < 0.001)" in text
     means = run("evaluate", "test.npz", "--n-boot", 20, "--metrics", "nll,accuracy").stdout
     assert "95 % intervals\n" in means  # of means, which need no draws
@@ -159,20 +152,7 @@ def test_small_probabilities(p: float, told: str) -> None:
     ],
 )
 def test_what_is_left_of_the_time(arguments: tuple[Any, ...], told: str) -> None:
-    assert time_told(*arguments) == told
-
-
-def test_a_forecast_is_made_for_large_files_that_somebody_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[slice] = []
-    assert forecast(seen.append, (10_000, 1000)) is None  # nobody looks
-    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
-    assert forecast(seen.append, (100, 10)) is None
-    assert seen == []
-    seconds = forecast(seen.append, (10_000, 1000))
-    assert seconds is not None
-    assert seconds >= 0
-    assert len(range(10_000)[seen[0]]) == 500
-    assert forecast(lambda rows: 1 / 0, (10_000, 1000)) is None
+    assert time_left(*arguments) == told
 
 
 @pytest.mark.parametrize("command", ["compare", "report"])

@@ -16,7 +16,7 @@ import pytest
 
 import monocal as mc
 from monocal import persistence
-from monocal.cli.probabilities import StoredRows
+from monocal.cli.row_blocks import StoredRows
 from monocal.data import LogitsSet, atomic_path, read, write
 from monocal.errors import FileError
 from monocal.io.column_choice import choose

@@ -10,28 +10,32 @@ import warnings
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from .. import __version__
 from ..errors import InputError, MissingExtraError, speaking
-from . import apply, audit, compare, demo, evaluate, export, fit, monitor, report, review
-from .messages import in_words, speak_of
-from .output import one_line
+from . import compare_report, fit_apply, judge, monitor, ship
+from .output import in_words, one_line, say, speak_of
+
+# Codes of errors where 1 means something else.
+_CODES = {"check": 2}
 
 HELP = """Calibrated class probabilities that keep the ranking.
 
 Give it a file of a classifier's logits and labels that it was not trained on:
 
-  monocal fit cal.npz -o cal.json                      learn the correction
-  monocal apply cal.json test.npz -o probs.npz         correct other logits
-  monocal report cal.npz --test test.npz -o report.html
+\b
+  monocal fit cal.npz -o cal.json                learn the correction
+  monocal apply cal.json test.npz -o probs.npz   correct other logits
+  monocal report cal.npz -o report.html          all of it on one page
 
-Files: .csv, .tsv (also .csv.gz), .parquet, .feather, .npz, .npy, .safetensors, .h5, .pt, .jsonl, .txt, pickles of arrays, a
-folder of .npy files. Arrays and columns are found by name: logits or probabilities, and labels, which may be the names of the
-columns; a file with logits_val, y_val, logits_test and y_test is used by its parts.
+Files: .csv, .tsv (also .csv.gz), .xlsx, .parquet, .feather, .npz, .npy, .safetensors, .h5, .pt, .json, .jsonl, .txt, pickles
+of arrays, a folder of .npy files. Arrays and columns are found by name: logits or probabilities, and labels, which may be the
+names of the columns; a file with logits_val, y_val, logits_test and y_test is used by its parts.
 
 Exit codes: 0 done; 1 something is wrong with the data, the files or the values of options; 2 wrong usage; 3 done, but a check
-failed (a fit that did not converge, an order that was not kept); 130 stopped with Ctrl-C, 143 by SIGTERM, 129 by SIGHUP.
+failed (a fit that did not converge, an order that was not kept); `check` ends with 1 where calibration is off, and with 2 on
+errors; 130 stopped with Ctrl-C, 143 by SIGTERM, 129 by SIGHUP.
 """
 
 # What one writes in Python, as one types it in a command.
@@ -59,6 +63,50 @@ _IN_COMMANDS = {
 }
 
 
+# What --help shows first; --more shows every option.
+_READING = ("kind", "labels", "labels_name", "logits_name")
+_SHOWN = {
+    "fit": ("out", "method", "context", "force", "as_json", *_READING),
+    "apply": ("out", "write_as", "context", "force", "as_json", "kind", "logits_name"),
+    "evaluate": ("calibrator", "everything", "explain", "groups", "as_json", *_READING),
+    "check": ("calibrator", "max_ece_excess", "as_json", *_READING),
+    "compare": ("test", "only", "everything", "time_limit", "as_json", *_READING),
+    "report": ("out", "test", "calibrator", "groups", "force", *_READING),
+    "audit": ("calibrator", "after_kind", "as_json", *_READING),
+    "review": ("calibrator", "max_error", "groups", "picture", "as_json", *_READING),
+    "monitor": ("calibrator", "reference", "window", "state", "as_json", *_READING),
+}
+
+
+class Command(TyperCommand):
+    """A command whose help shows at most ten options; ``--more`` shows the rest."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if "--more" in args:
+            ctx.meta["more"] = True
+            typer.echo(ctx.get_help())
+            ctx.exit()
+        return super().parse_args(ctx, args)
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        shown = _SHOWN.get(str(self.name))
+        hidden = 0
+        records = []
+        for option in self.get_params(ctx):
+            record = option.get_help_record(ctx) if option.param_type_name == "option" else None
+            if record is None:
+                continue
+            if shown is None or option.name in (*shown, "help") or ctx.meta.get("more"):
+                records.append(record)
+            else:
+                hidden += 1
+        with formatter.section("Options"):
+            formatter.write_dl(records)
+        if hidden:
+            formatter.write_paragraph()
+            formatter.write_text(f"{hidden} more options: {ctx.command_path} --more")
+
+
 class Commands(TyperGroup):
     """Runs a command; whatever goes wrong ends in one sentence on stderr and a code."""
 
@@ -77,11 +125,11 @@ class Commands(TyperGroup):
                     raise  # usage errors and closed pipes are typer's
                 if os.environ.get("MONOCAL_DEBUG"):
                     raise
-                raise typer.Exit(_tell(error)) from error
+                raise typer.Exit(_CODES.get(ctx.invoked_subcommand, 1) * _tell(error)) from error
 
 
 def _show_warning(message: Warning | str, *rest: Any, **more: Any) -> None:
-    typer.secho(f"warning: {in_words(one_line(message))}", fg=typer.colors.YELLOW, err=True)
+    say(f"warning: {in_words(one_line(message))}", fg=typer.colors.YELLOW, err=True)
 
 
 def _explain(error: Exception) -> str:
@@ -133,7 +181,7 @@ def run() -> None:
 
 
 def _tell(error: Exception) -> int:
-    typer.secho(f"error: {_explain(error)}", fg=typer.colors.RED, err=True)
+    say(f"error: {_explain(error)}", fg=typer.colors.RED, err=True)
     return 1
 
 
@@ -153,15 +201,16 @@ def common(
 
 
 for _command in (
-    fit.fit,
-    apply.apply,
-    evaluate.evaluate,
-    compare.compare,
-    audit.audit,
-    review.review,
-    report.report,
+    fit_apply.fit,
+    fit_apply.apply,
+    judge.evaluate,
+    compare_report.compare,
+    compare_report.report,
+    judge.check,
+    judge.audit,
+    judge.review,
     monitor.monitor,
-    export.export,
-    demo.demo,
+    ship.export,
+    ship.demo,
 ):
-    app.command()(_command)
+    app.command(cls=Command)(_command)

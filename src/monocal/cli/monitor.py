@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import InputError
-from .output import CHECK_FAILED, Json, check_extension, check_not_read, note, print_json, print_table
-from .reading import Reading, reads
+from .options import Json, Reading, reads
+from .output import CHECK_FAILED, check_extension, check_not_read, note, print_json, print_table, say
 
 if TYPE_CHECKING:
     from ..calibrators import Calibrator
@@ -102,9 +102,9 @@ def monitor(
     if plot is not None and watch.windows:
         _draw(watch, plot)
     if as_json:
-        told = watch.to_dict()
+        state_of = watch.to_dict()
         keys = ("windows", "alarms", "rows", "window", "alpha", "tolerance")
-        print_json({**{key: told[key] for key in keys}, "verdict": watch.verdict})
+        print_json({**{key: state_of[key] for key in keys}, "verdict": watch.verdict})
     else:
         _print(watch)
     if watch.alarms:
@@ -154,8 +154,8 @@ def _check_calibrator(watch: Monitor, calibrator: Path | None, state: Path | Non
 def _probabilities(
     reading: Reading, model: Calibrator | None, path: Path, names: Sequence[str] | None
 ) -> tuple[LogitsSet, Any]:
-    """The set of a file, its classes in the order of ``names``, and what users were told of its rows."""
-    from .probabilities import in_blocks, joined, uncalibrated
+    """The set of a file, its classes in the order of ``names``, and what users see of its rows."""
+    from .row_blocks import in_blocks, joined, uncalibrated
 
     if model is None:
         data = reading.ordered(reading.read(path, unknown=True), names)
@@ -200,7 +200,7 @@ def _print(watch: Monitor) -> None:
     columns = ["from row", "rows", "labels", "accuracy", "confidence", "ECE", "by chance <", "evidence"]
     if rows:
         print_table(columns, rows, drop=("labels", "rows"))
-    typer.echo(watch.verdict)
+    say(watch.verdict)
 
 
 def _percent(value: float | None) -> str:

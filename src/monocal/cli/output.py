@@ -1,53 +1,91 @@
-"""What the commands share in telling results: tables and JSON to stdout; notes, warnings and progress to stderr."""
+"""What the commands share in showing results: text, tables and JSON to stdout; notes, warnings and progress to stderr.
+
+Prose wraps at words on a terminal; a command to copy is never broken. The library names Python's arguments (``X``, ``y``); here
+they are the file that was read last.
+"""
 
 from __future__ import annotations
 
 import json
 import math
+import re
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from ..errors import FileError
-from .glosses import GLOSSES, SHARES
 
 if TYPE_CHECKING:
     from ..metrics import Estimate, Evaluation
 
-Out = Annotated[Path, typer.Option("-o", "--out", help="File to write.")]
-Force = Annotated[bool, typer.Option("--force", help="Replace an existing file.")]
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON and nothing else.")]
-Boot = Annotated[
-    int,
-    typer.Option("--n-boot", min=0, max=100_000, help="Draws behind the intervals; 0 for none."),
-]
-Seed = Annotated[int, typer.Option("--seed", min=0, max=2**32 - 1, help="Of everything random.")]
-
-
-def _above_zero(seconds: float) -> float:
-    if not seconds > 0:
-        raise typer.BadParameter(f"{seconds:g} is not above 0 (inf: no limit).")
-    return seconds
-
-
-TimeLimit = Annotated[
-    float,
-    typer.Option(
-        "--time-limit",
-        callback=_above_zero,
-        help="Seconds to compare in; a method that takes too long is stopped. inf: no limit.",
-    ),
-]
-
 CHECK_FAILED = 3
+
+# Shown where no metrics are named; the rest with --all.
+_MAIN = ("accuracy", "nll", "brier", "ece", "classwise_ece", "smooth_ece")
+_MAIN_OF_TWO = (
+    "nll",
+    "brier",
+    "ece",
+    "auc",
+    "calibration_slope",
+    "calibration_intercept",
+    "accuracy",
+    "smooth_ece",
+)
+_FILE: ContextVar[str] = ContextVar("file", default="the data")
+# As a word by itself: not in quotes, in a path, or in a piece of Python.
+_WORDS = tuple(
+    (re.compile(rf"(?<![\w'\"/.=-]){name}(?![\w'\"/=(\[-]|\.\w)"), words)
+    for name, words in (
+        ("X", "{file}"),
+        ("y", "the labels of {file}"),
+        ("sample_weight", "the weights of {file}"),
+    )
+)
+_PYTHON = re.compile(r"\binput='(\w+)'| \(n_features = \d+\)")
+
+
+def speak_of(path: Path | None) -> None:
+    """The file that messages are about, from now on."""
+    _FILE.set("the data" if path is None else str(path))
+
+
+def in_words(message: str) -> str:
+    """A message without the names of arguments in Python."""
+    for name, words in _WORDS:
+        message = name.sub(words.format(file=_FILE.get()).replace("\\", r"\\"), message)
+    return _PYTHON.sub(lambda match: f"--kind {match[1]}" if match[1] else "", message)
 
 
 def one_line(text: object) -> str:
     """A message of the library on one line."""
     return " ".join(str(text).split())
+
+
+def say(text: str = "", *, err: bool = False, **style: Any) -> None:
+    """Prose, wrapped at words where it is shown on a terminal."""
+    from rich.console import Console
+
+    console = Console(stderr=err)
+    if console.is_terminal:
+        options: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
+        text = "\n".join(textwrap.fill(line, console.width, **options) for line in text.splitlines())
+    typer.secho(text, err=err, **style)
+
+
+def note(text: str) -> None:
+    """Something to know, on stderr."""
+    say(text, err=True, dim=True)
+
+
+def next_command(command: str) -> None:
+    """A command to copy, on a line of its own."""
+    typer.echo(f"Next: {command}")
 
 
 def check_extension(out: Path, *known: str) -> None:
@@ -72,11 +110,6 @@ def check_not_read(out: Path, *given: Path | None, extensions: Sequence[str] = (
             raise FileError(
                 f"{out} is what is being read: name another file to write, so that nothing is lost."
             )
-
-
-def note(text: str) -> None:
-    """Something to know, on stderr."""
-    typer.secho(text, err=True, dim=True)
 
 
 def print_json(result: Mapping[str, Any]) -> None:
@@ -111,7 +144,7 @@ def print_table(
     from rich.console import Console
 
     console = Console(highlight=False, markup=False)
-    room = console.width if console.is_terminal and not wide else None
+    width = console.width if console.is_terminal and not wide else None
     held = [i for i in range(len(columns)) if i == 0 or any(row[i] for row in rows)]
     drop = [name for name in drop if name in {columns[i] for i in held}]
     dropped: list[str] = []
@@ -119,11 +152,11 @@ def print_table(
         kept = [i for i in held if columns[i] not in dropped]
         table = _table([columns[i] for i in kept], [[row[i] for i in kept] for row in rows], mark)
         needed = console.measure(table, options=console.options.update(max_width=100_000)).maximum
-        if room is None or needed <= room or len(dropped) == len(drop):
+        if width is None or needed <= width or len(dropped) == len(drop):
             break
         dropped.append(drop[len(dropped)])
     if title:
-        typer.echo(title)
+        say(title)
     console.width = max(needed, 1)  # a narrower terminal folds lines; rich would cut numbers
     console.print(table)
     return dropped
@@ -135,23 +168,15 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], mark: str) -> 
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 0, 0, 1), show_edge=False)
     for i, column in enumerate(columns):
-        left = i == 0 or column == _GLOSS
-        table.add_column(column, justify="left" if left else "right", no_wrap=True)
+        table.add_column(column, justify="left" if i == 0 else "right", no_wrap=True)
     for row in rows:
         table.add_row(*row, style="bold" if mark and row[0] == mark else None)
     return table
 
 
-_GLOSS = "what it is"
-
-
 def show(name: str, estimate: Estimate, *, interval: bool = True) -> str:
     """A metric with its interval, shares in per cent."""
-
-    def one(value: float) -> str:
-        return f"{100 * value:.2f} %" if name in SHARES else f"{value:.4f}"
-
-    text = one(estimate.value)
+    text = f"{100 * estimate.value:.2f} %" if _is_share(name) else f"{estimate.value:.4f}"
     return f"{text} {show_interval(name, estimate)}".strip() if interval else text
 
 
@@ -159,18 +184,36 @@ def show_interval(name: str, estimate: Estimate) -> str:
     """Its interval alone; nothing where it has none."""
     if estimate.low is None or estimate.high is None:
         return ""
-    if name in SHARES:
+    if _is_share(name):
         return f"[{100 * estimate.low:.2f}, {100 * estimate.high:.2f} %]"
     return f"[{estimate.low:.4f}, {estimate.high:.4f}]"
 
 
-def print_evaluations(evaluations: Mapping[str, Evaluation], title: str = "") -> None:
-    """Metrics down, predictors across, and what each metric is: beside it, or below where there is no room."""
+def metrics_to_show(n_classes: int, everything: bool) -> list[str] | None:
+    """The figures that matter, six of them, or all; the five most probable of a few classes tell nothing."""
+    from ..metrics import METRICS
+
+    if everything:
+        shown = [
+            name for name, metric in METRICS.items() if n_classes == 2 or not getattr(metric, "binary", False)
+        ]
+        return [name for name in shown if name != "top_k_accuracy" or n_classes > 5]
+    main = [name for name in (_MAIN_OF_TWO if n_classes == 2 else _MAIN) if name in METRICS]
+    return main[:6]
+
+
+def print_evaluations(
+    evaluations: Mapping[str, Evaluation], title: str = "", *, explain: bool = False
+) -> None:
+    """Metrics down, predictors across; below, what each metric is, where asked."""
+    from ..metrics import METRICS
+
     names = list(next(iter(evaluations.values())).estimates)
-    rows = [[name, *(show(name, e[name]) for e in evaluations.values()), GLOSSES[name]] for name in names]
-    if print_table(["", *evaluations, _GLOSS], rows, title, drop=[_GLOSS]):
+    rows = [[name, *(show(name, e[name]) for e in evaluations.values())] for name in names]
+    print_table(["", *evaluations], rows, title)
+    if explain:
         for name in names:
-            typer.echo(f"{name:<{max(map(len, names))}}  {GLOSSES[name]}")
+            typer.echo(f"{name:<{max(map(len, names))}}  {METRICS[name].sentence}")
     reasons: dict[tuple[str, str], list[str]] = {}
     for side, e in evaluations.items():
         for name in names:
@@ -178,7 +221,13 @@ def print_evaluations(evaluations: Mapping[str, Evaluation], title: str = "") ->
                 reasons.setdefault((side, e[name].reason), []).append(name)
     for (side, reason), without in reasons.items():
         of_side = "" if len(evaluations) == 1 else f" {side}"
-        typer.echo(f"No interval of {', '.join(without)}{of_side}: {reason}.")
+        say(f"No interval of {', '.join(without)}{of_side}: {reason}.")
+
+
+def _is_share(name: str) -> bool:
+    from ..metrics import METRICS
+
+    return METRICS[name].unit == "share"
 
 
 def show_p(p_value: float) -> str:
@@ -198,7 +247,7 @@ def progress(text: str, total: int | None = None) -> Iterator[Callable[..., None
 
     class Left(ProgressColumn):
         def render(self, task: Task) -> Text:
-            return Text(time_told(task.elapsed, task.completed, task.total, task.fields.get("expected")))
+            return Text(time_left(task.elapsed, task.completed, task.total, task.fields.get("expected")))
 
     console = Console(stderr=True)
     columns = [SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), Left()]
@@ -213,7 +262,7 @@ def progress(text: str, total: int | None = None) -> Iterator[Callable[..., None
         yield update
 
 
-def time_told(elapsed: float | None, done: float, total: float | None, expected: float | None = None) -> str:
+def time_left(elapsed: float | None, done: float, total: float | None, expected: float | None = None) -> str:
     """``0:42, about 1:20 left``; without the rest where nothing is known of it."""
     elapsed = elapsed or 0.0
     if expected is None and total and 0 < done < total:

@@ -511,7 +511,8 @@ def _as_numbers(labels: np.ndarray) -> np.ndarray | None:
 
 def _whole_among(column: np.ndarray, others: np.ndarray) -> bool:
     """Whether a column holds whole numbers, not all alike, where others hold fractions."""
-    return _is_whole(column) and np.ptp(column) > 0 and not any(map(_is_whole, others.T))
+    varies = bool((column != column[0]).any())
+    return _is_whole(column) and varies and not any(map(_is_whole, others.T))
 
 
 def _is_whole(column: np.ndarray) -> bool:

@@ -346,9 +346,10 @@ def _is_column(values: np.ndarray) -> bool:
 
 def _looks_like(values: np.ndarray, least_rows: int) -> str | None:
     """What the numbers themselves look like, by the first block; None where they may well be logits."""
-    if values.dtype.kind not in "fiu" or values.ndim not in (1, 2) or not values.size:
+    if values.dtype.kind not in "fiu" or values.ndim not in (1, 2) or 0 in values.shape:
         return None
-    block = next(_blocks(values.reshape(len(values), -1)))[1].astype(np.float64)
+    rows = values if values.ndim == 2 else values.reshape(-1, 1)
+    block = next(_blocks(rows))[1].astype(np.float64)
     low, high = float(block.min()), float(block.max())
     if not low >= 0 or low == high or high > 101:
         return None

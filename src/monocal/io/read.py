@@ -14,6 +14,7 @@ import numpy as np
 from monocal.errors import FileError, InputError, MissingExtraError, spoken, warn
 from monocal.inputs.names import Part, listing
 from monocal.io.column_choice import (
+    CALIBRATED,
     Choice,
     Names,
     as_part,
@@ -119,115 +120,81 @@ def read(
     >>> pets.kind, pets.class_names, pets.labels.tolist()
     ('probabilities', ('cat', 'dog'), [0, 1])
     """
-    source = open_source(path, mmap=mmap, separator=separator, decimal=decimal)
-    return read_source(
-        source,
-        values=values,
-        labels=labels,
-        labels_file=labels_file,
-        first_label=first_label,
-        classes=classes,
-        weights=weights,
-        kind=kind,
-        part=part,
-        group=group,
-        need_labels=need_labels,
-        with_labels=with_labels,
-        class_axis=class_axis,
-        ignore_index=ignore_index,
-        unknown=unknown,
-        drop_missing=drop_missing,
-    )
+    options = dict(locals())
+    how = {name: options.pop(name) for name in ("mmap", "separator", "decimal")}
+    return read_source(open_source(options.pop("path"), **how), **options)
 
 
 def read_source(
     source: Source,
     *,
-    values: Names | None = None,
-    labels: Names | None = None,
-    labels_file: str | os.PathLike[str] | None = None,
-    first_label: int | None = None,
-    classes: Sequence[str] | None = None,
-    weights: str | None = None,
     kind: str | None = None,
     expected: str | None = None,
     known_classes: Sequence[str] | None = None,
     many: bool = False,
     strict: bool = False,
-    part: str | None = None,
     group: str | None = None,
     need_labels: bool = False,
     with_labels: bool = True,
-    class_axis: int | None = None,
-    ignore_index: int | None = None,
-    unknown: Sequence[int] = (),
     drop_missing: bool = False,
+    **options: Any,
 ) -> LogitsSet:
     """The set of an open source; `read` explains the parameters.
 
     A fitted calibrator knows more: the kind that is ``expected`` where no name says it, names of classes
     (``known_classes``), ``many`` labels. Where ``strict``, values that look like something else are refused, not warned of.
     """
-    _check_choices(kind, first_label)
-    asked: Any = "probabilities" if kind == "percent" else kind
-    if values is not None and group is None and not source.table:
+    if kind not in (None, "logits", "probabilities", "percent"):
+        raise InputError(f"kind must be 'logits', 'probabilities' or 'percent', got {kind!r}.")
+    if options.get("first_label") not in (None, 0, 1):
+        raise InputError(f"{spoken('first_label=')} must be 0 or 1, got {options['first_label']!r}.")
+    if options.get("values") is not None and group is None and not source.table:
         names, group = source.names, ""  # a full name needs no group
     else:
         group, names = choose_group(source, group)
+    if expected:  # a calibrator is not applied to what one has made
+        names = tuple(n for n in names if not n.endswith(CALIBRATED)) or names
     where = source.title + (f", group {group!r}," if group else "")
-    label_values, labels_where = None, ""
-    stated_part = as_part(part)
-    if labels_file is not None and with_labels:
-        label_values, labels_where = _from_labels_file(labels_file, labels, stated_part)
-    options: dict[str, Any] = {"where": where, "values": values, "weights": weights, "part": stated_part}
-    options |= {"labels": None if labels_file else labels, "classes": classes or known_classes}
-    try:
-        choice = choose(source, names, kind=asked or expected, label_values=label_values, **options)
-    except FileError:
-        if asked or not expected:  # a name says another kind than what is expected: that is told later
-            raise
-        choice = choose(source, names, label_values=label_values, **options)
-    here = () if labels_file is not None or not with_labels else choice.labels
+    labels_file = options.get("labels_file") if with_labels else None
+    other = None
+    if labels_file is not None:
+        other = _from_labels_file(labels_file, options.get("labels"), as_part(options.get("part")))
+    kinds = ("probabilities" if kind == "percent" else kind, expected)
+    choice = _choose(source, names, where, kinds, known_classes, other and other[0], options)
+    here = () if other or not with_labels else choice.labels
+    if not here and other is None and need_labels:
+        raise FileError(_no_labels(source, where, names))
+    classes = options.get("classes")
     more = [name for name in (choice.weights, None if classes else choice.classes_array) if name]
-    needed = [*choice.values, *here, *more]
-    held = dict(zip(needed, source.load(needed), strict=True))  # together: a table is parsed once
-    for name in choice.values:
-        if source.table and held[name].dtype.kind in "iu":  # whole numbers in a table are numbers like others
-            held[name] = held[name].astype(np.float64)
-    if label_values is not None:
-        held[labels_where] = label_values
-    many = many or (
-        choice.pairs and bool(here) and not is_one_hot(np.column_stack([held[name] for name in here]))
-    )
+    held = _load(source, choice, (*here, *more))
+    many = many or (choice.pairs and not is_one_hot(np.column_stack(source.load(choice.labels))))
+    if other:
+        held[other[1]] = other[0]
     used = [name for name in held if name != choice.classes_array and not (many and name in here)]
     held, kept = _complete(held, used, source.title, drop_missing)
-    label_array = held.get(labels_where) if labels_where else None
+    labels_where = other[1] if other else f"{listing(here, 3)} in {source.title}" if here else ""
+    labels = held[other[1]] if other else None
     if here:
-        label_array = _joined([held[name] for name in here], here, source.title, "labels")
-        labels_where = f"{listing(here, 3)} in {source.title}"
-    elif need_labels and label_array is None:
-        raise FileError(_no_labels(source, where, names))
+        labels = _joined([held[name] for name in here], here, source.title, "labels")
     class_names = tuple(classes) if classes else choice.classes
     if choice.classes_array is not None and not classes:
         class_names = _as_names(held[choice.classes_array], f"{choice.classes_array!r} in {source.title}")
+    dropped = "" if kept is None else f"rows with missing values were left out, {len(kept):,} are read"
     made = make_set(
         _joined([held[name] for name in choice.values], choice.values, source.title, "classes"),
-        label_array,
+        labels,
         kind=kind or choice.kind,
         stated=kind is not None,
         strict=strict,
         where=f"{listing(choice.values, 3)} in {source.title}",
         labels_where=labels_where,
-        notes=source.notes if kept is None else (*source.notes, _dropped(kept, source)),
+        notes=(*source.notes, *filter(None, [dropped])),
         class_names=class_names,
         first_column=choice.first,
-        first_label=first_label,
         weights=None if choice.weights is None else held[choice.weights],
         weights_where=f"{choice.weights!r} in {source.title}",
-        class_axis=class_axis,
-        ignore_index=ignore_index,
-        unknown=unknown,
         many=many,
+        **{name: options[name] for name in _OF_ROWS if name in options},
     )
     beside = {*choice.aside, *(() if with_labels or labels_file is not None else choice.labels)}
     return replace(
@@ -238,16 +205,44 @@ def read_source(
         aside=tuple(name for name in names if name in beside),
         taken=_taken(source, choice, made, labels_where),
         ragged=source.ragged,
-        columns=choice.values if source.table else (),
+        columns=choice.values if source.table and all(held[name].ndim == 1 for name in choice.values) else (),
         kept=kept,
     )
 
 
-def _check_choices(kind: str | None, first_label: int | None) -> None:
-    if kind not in (None, "logits", "probabilities", "percent"):
-        raise InputError(f"kind must be 'logits', 'probabilities' or 'percent', got {kind!r}.")
-    if first_label not in (None, 0, 1):
-        raise InputError(f"{spoken('first_label=')} must be 0 or 1, got {first_label!r}.")
+_OF_ROWS = ("first_label", "class_axis", "ignore_index", "unknown")
+
+
+def _choose(
+    source: Source,
+    names: Sequence[str],
+    where: str,
+    kinds: tuple[Any, Any],
+    known_classes: Sequence[str] | None,
+    labels: np.ndarray | None,
+    options: dict[str, Any],
+) -> Choice:
+    """The columns, of the ``kinds`` that were stated or are expected."""
+    arguments: dict[str, Any] = {name: options.get(name) for name in ("values", "weights")}
+    arguments |= {"labels": None if options.get("labels_file") else options.get("labels"), "where": where}
+    arguments |= {"classes": options.get("classes") or known_classes, "part": as_part(options.get("part"))}
+    stated, expected = kinds
+    try:
+        return choose(source, names, kind=stated or expected, label_values=labels, **arguments)
+    except FileError:
+        if stated or not expected:  # a name says another kind than what is expected: that is reported later
+            raise
+        return choose(source, names, label_values=labels, **arguments)
+
+
+def _load(source: Source, choice: Choice, more: Sequence[str]) -> dict[str, np.ndarray]:
+    """The arrays that were chosen, together: a table is parsed once. Whole numbers in a table are numbers like others."""
+    needed = [*choice.values, *more]
+    held = dict(zip(needed, source.load(needed), strict=True))
+    for name in choice.values:
+        if source.table and held[name].dtype.kind in "iu":
+            held[name] = held[name].astype(np.float64)
+    return held
 
 
 def _complete(
@@ -272,10 +267,6 @@ def _complete(
     return {
         name: array[~rows] if array.ndim and len(array) == n else array for name, array in held.items()
     }, np.flatnonzero(~rows)
-
-
-def _dropped(kept: np.ndarray, source: Source) -> str:
-    return f"rows with missing values were left out, {len(kept):,} are read"
 
 
 def _no_labels(source: Source, where: str, names: Sequence[str]) -> str:
@@ -345,12 +336,11 @@ def _from_labels_file(
     return array, f"{listing(names, 3)} in {source.title}"
 
 
-def to_carry(path: str | os.PathLike[str], names: Sequence[str], *, text: bool) -> dict[str, Any]:
+def to_carry(source: Source, names: Sequence[str], *, text: bool) -> dict[str, Any]:
     """Columns or arrays as they stand, to be written beside other values of the same rows; labels of an archive as ``labels``.
 
     Columns of a text table stay ``text``, or become numbers where all cells are.
     """
-    source = open_source(path)
     if source.columns is not None:
         table = source.columns(names)
         columns = dict(zip(names, (table if text else typed(table)).columns, strict=True))

@@ -214,6 +214,7 @@ def is_number(cell: object) -> bool:
 def _open_text(path: Path, what: str, separator: str | None, decimal: str | None) -> Source:
     """Cells with commas, semicolons, tabs or (in ``.txt``) spaces between, with or without a line of names."""
     arrow, arrow_csv = require("pyarrow", "data"), require("pyarrow.csv", "data")
+    compute = require("pyarrow.compute", "data")
     ending, packed = extension(path), extension(path).endswith(".gz")
     spaced = ending == ".txt"
 
@@ -224,8 +225,8 @@ def _open_text(path: Path, what: str, separator: str | None, decimal: str | None
         lines = path.read_bytes().decode("utf-8-sig").strip().splitlines()
         return io.BytesIO("\n".join(re.sub(r"[ \t]+", "\t", line.strip()) for line in lines).encode())
 
-    with opened() as file, io.TextIOWrapper(file, "utf-8-sig", newline="") as text:
-        head = list(islice(text, _LOOKED_AT + 1))
+    with opened() as file, io.TextIOWrapper(file, "utf-8-sig", newline="") as lines:
+        head = list(islice(lines, _LOOKED_AT + 1))
     between = separator or ("\t" if ending.startswith(".tsv") else _separator(head))
     rows = list(csv.reader(head, delimiter=between, strict=True))  # which notices a quote that does not end
     first, below = (rows[0], rows[1:]) if rows else ([], [])
@@ -250,10 +251,17 @@ def _open_text(path: Path, what: str, separator: str | None, decimal: str | None
     if index:
         notes.append("the first column has no name and was left out as a row index")
 
+    text = frozenset(name for name, column in cells.items() if column and not any(map(is_number, column)))
+    if spaced and len(names) > 1 and not headless and text == set(names):
+        raise FileError(
+            f"{path} holds text, {head[0].expandtabs(1).strip()[:40]!r}: expected a label in each line, or rows of numbers with "
+            "spaces between."
+        )
+
     @functools.cache
     def parsed() -> Any:
         with reading(path, what), opened() as file:
-            return arrow_csv.read_csv(
+            table = arrow_csv.read_csv(
                 file,
                 read_options=arrow_csv.ReadOptions(
                     column_names=names,
@@ -263,6 +271,11 @@ def _open_text(path: Path, what: str, separator: str | None, decimal: str | None
                 parse_options=arrow_csv.ParseOptions(delimiter=between, ignore_empty_lines=len(names) > 1),
                 convert_options=arrow_csv.ConvertOptions(column_types=dict.fromkeys(names, arrow.string())),
             )
+        for place, name in enumerate(names if comma else ()):
+            if name not in text:
+                points = compute.replace_substring(table.column(place), ",", ".")
+                table = table.set_column(place, name, points)
+        return table
 
     def columns(wanted: Sequence[str]) -> Any:
         return parsed().select(list(wanted))
@@ -270,9 +283,9 @@ def _open_text(path: Path, what: str, separator: str | None, decimal: str | None
     return Source(
         path,
         tuple(names[index:]),
-        lambda wanted: [_parsed(column, comma) for column in columns(wanted).columns],
+        lambda wanted: [_parsed(column) for column in columns(wanted).columns],
         columns,
-        text=frozenset(name for name, column in cells.items() if column and not any(map(is_number, column))),
+        text=text,
         notes=tuple(notes),
         headless=headless,
     )
@@ -301,12 +314,12 @@ def _has_decimal_commas(columns: Any) -> bool:
     return commas and not any(re.fullmatch(r"-?\d*\.\d+", cell) for cell in cells)
 
 
-def _parsed(column: Any, comma: bool = False) -> np.ndarray:
+def _parsed(column: Any) -> np.ndarray:
     """A column of text as numbers with NaN where a cell is blank; as it is, with None, where a cell is no number."""
     arrow, compute = require("pyarrow", "data"), require("pyarrow.compute", "data")
     trimmed = compute.utf8_trim_whitespace(column)
     blank = compute.is_in(compute.utf8_lower(trimmed), arrow.array(_BLANK))
-    numbers = compute.if_else(blank, None, compute.replace_substring(trimmed, ",", ".") if comma else trimmed)
+    numbers = compute.if_else(blank, None, trimmed)
     for kind in (arrow.int64(), arrow.float64()):
         with contextlib.suppress(arrow.ArrowInvalid):
             return np.asarray(numbers.cast(kind).to_numpy())
@@ -372,6 +385,11 @@ def _open_records(path: Path, what: str) -> Source:
     from monocal.io.harness_samples import open_samples
 
     records = read_json(path)
+    if extension(path) == ".json" and len(records) == 1 and isinstance(records[0], dict):
+        (whole,) = records  # columns, as one object
+        if not whole or not all(isinstance(column, list) for column in whole.values()):
+            raise FileError(f"{path} is one JSON object: expected a list of rows, or a list for each column.")
+        return _in_memory(path, require("pyarrow", "data").Table.from_pydict(whole))
     stray = next((i for i, record in enumerate(records) if not isinstance(record, dict)), None)
     if not records or stray is not None:
         raise FileError(f"{path}, record {stray or 0}, is no JSON object: expected one for each row.")

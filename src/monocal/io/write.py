@@ -9,6 +9,7 @@ or a device is no file to replace: it gets the finished bytes.
 from __future__ import annotations
 
 import contextlib
+import csv
 import errno
 import gzip
 import io
@@ -83,7 +84,7 @@ def put_arrays(
     are columns that go with the rows, as arrays or as Arrow has them; a format without words leaves those of words out.
     """
     ending = extension(path)
-    if ending in _TABLES:
+    if ending in TABLES:
         held = {**(beside or {}), **_as_columns(arrays, classes)}
     else:
         more = {name: _as_array(column) for name, column in (beside or {}).items()}
@@ -242,14 +243,17 @@ def _write_csv(path: Path, columns: Mapping[str, Any]) -> None:
     ending = extension(path)
     delimiter = "\t" if ending.startswith(".tsv") else ","
     opener: Callable[..., Any] = gzip.open if ending.endswith(".gz") else open
+    header = io.StringIO()
+    csv.writer(header, delimiter=delimiter, lineterminator="\n").writerow(wide)
     for quotes in ("none", "needed"):  # "needed" quotes all text
-        try:
-            with opener(path, "wb") as file:
-                options = arrow_csv.WriteOptions(delimiter=delimiter, quoting_style=quotes)
+        options = arrow_csv.WriteOptions(include_header=False, delimiter=delimiter, quoting_style=quotes)
+        with opener(path, "wb") as file:
+            file.write(header.getvalue().encode())
+            try:
                 return arrow_csv.write_csv(arrow.table(wide), file, options)
-        except arrow.ArrowInvalid:
-            if quotes == "needed":
-                raise
+            except arrow.ArrowInvalid:
+                if quotes == "needed":
+                    raise
 
 
 def _write_excel(path: Path, columns: Mapping[str, Any]) -> None:
@@ -259,7 +263,7 @@ def _write_excel(path: Path, columns: Mapping[str, Any]) -> None:
     path.write_bytes(content.getbuffer())
 
 
-_TABLES: dict[str, Callable[[Path, Mapping[str, Any]], None]] = {
+TABLES: dict[str, Callable[[Path, Mapping[str, Any]], None]] = {
     ".csv": _write_csv,
     ".tsv": _write_csv,
     ".csv.gz": _write_csv,
@@ -271,7 +275,7 @@ _TABLES: dict[str, Callable[[Path, Mapping[str, Any]], None]] = {
 _WRITERS: dict[str, Callable[[Path, Mapping[str, Any]], None]] = {
     ".npz": _write_npz,
     ".npy": _write_npy,
-    **_TABLES,
+    **TABLES,
     ".safetensors": _write_safetensors,
     ".h5": _write_hdf5,
     ".hdf5": _write_hdf5,

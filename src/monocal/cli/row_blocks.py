@@ -64,7 +64,7 @@ def in_blocks(
     context: Mapping[str, np.ndarray] | None = None,
     together: int = 1,
 ) -> Iterator[np.ndarray]:
-    """The function of ``values``, some rows at a time, and of their context; ``update`` hears how many are done.
+    """The function of ``values``, some rows at a time, and of their context; ``update`` gets how many are done.
 
     Rows come in multiples of ``together``.
     """
@@ -82,7 +82,9 @@ def checked(blocks: Iterable[np.ndarray], kind: str, calibrator: Path) -> Iterat
     for block in blocks:
         with np.errstate(invalid="ignore", over="ignore"):
             bad = ~(block < np.inf).all(axis=1)
-            if kind == "probabilities":
+            if kind == "many":
+                bad |= ((block < 0) | (block > 1)).any(axis=1)
+            elif kind == "probabilities":
                 off = np.abs(block.sum(axis=1, dtype=np.float64) - 1)
                 bad |= (block < 0).any(axis=1) | ~(off <= max(1e-4, 8 * float(np.finfo(block.dtype).eps)))
         if bad.any():

@@ -1,27 +1,30 @@
-"""``monocal compare``: every method on rows it has not seen, and which one to take."""
+"""``monocal compare``: every method on rows it has not seen. ``monocal report``: one page on what calibration did."""
 
 from __future__ import annotations
 
+from itertools import count
 from pathlib import Path
 from shlex import join
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .by_name import make
+from ..errors import InputError
+from .fit_apply import make
+from .options import Boot, Force, Groups, Json, Out, Reading, Seed, TimeLimit, find_groups, reads
 from .output import (
-    Boot,
-    Json,
-    Seed,
-    TimeLimit,
+    check_extension,
+    check_not_read,
+    next_command,
+    note,
     one_line,
     print_json,
     print_table,
     progress,
+    say,
     show,
     show_interval,
 )
-from .reading import Reading, reads
 
 if TYPE_CHECKING:
     from ..metrics import Estimate
@@ -61,7 +64,7 @@ def compare(
     """Compare every method and recommend one.
 
     Methods are ranked by NLL, with 95 % intervals. Of those that guarantee the order of the classes and are indistinguishable
-    from the best, the simplest is recommended. If giving the order up is clearly better, the price is told.
+    from the best, the simplest is recommended. If giving the order up is clearly better, the price is shown.
 
     Example: monocal compare cal.npz --test test.npz
     """
@@ -126,17 +129,15 @@ def compare(
         columns, rows, f"{cal.name}: {how}", mark=result.recommended or "", drop=_DROPPED, wide=wide
     )
     if dropped:
-        typer.echo(f"Left out for want of room: {'; '.join(dropped)} (--wide shows all).")
+        say(f"Left out, the terminal is narrow: {'; '.join(dropped)} (--wide shows all).")
     for one in _without_figures(result):
-        typer.echo(f"{one.name}: {one_line(one.note)}")
-    typer.echo(advice)
+        say(f"{one.name}: {one_line(one.note)}")
+    say(advice)
     if shift is not None and shift.shifted:
-        typer.echo(str(shift))
+        say(str(shift))
     if result.recommended not in (None, UNCALIBRATED):
         spelt = find_method(result.recommended)[0]
-        typer.echo(
-            f"Next: {join(['monocal', 'fit', str(path), *reading.typed(), '-m', spelt, '-o', 'cal.json'])}"
-        )
+        next_command(join(["monocal", "fit", str(path), *reading.typed(), "-m", spelt, "-o", "cal.json"]))
     _fail_if_none(result)
 
 
@@ -171,3 +172,86 @@ def _as_dict(one: MethodResult) -> dict[str, Any]:
         "evaluation": one.evaluation and one.evaluation.to_dict(),
         "order": one.audit and one.audit.to_dict(),
     }
+
+
+@reads
+def report(
+    reading: Reading,
+    path: Annotated[
+        Path, typer.Argument(metavar="CAL", help="Logits (or probabilities) and labels to calibrate on.")
+    ],
+    out: Out,
+    test: Annotated[
+        Path | None,
+        typer.Option("--test", help="Rows to judge on; left out, the test part of CAL or cross-validation."),
+    ] = None,
+    calibrator: Annotated[
+        Path | None,
+        typer.Option("--calibrator", "-c", help="Report on this saved calibrator instead of fitting one."),
+    ] = None,
+    method: Annotated[
+        str | None,
+        typer.Option(
+            "--method", "-m", help="Calibrator to show; left out, the one the comparison recommends."
+        ),
+    ] = None,
+    groups: Groups = None,
+    title: Annotated[str | None, typer.Option("--title", help="Title of the page.")] = None,
+    compare: Annotated[bool, typer.Option("--compare/--no-compare", help="Compare methods.")] = True,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Compare the networks as well, which take minutes.")
+    ] = False,
+    time_limit: TimeLimit = 60.0,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Write a self-contained HTML page on a calibration.
+
+    The verdict first, then diagrams, metrics with intervals, the comparison of methods, the order audit and the certificate.
+    The page shows and holds the calibrator that it recommends.
+
+    Example: monocal report cal.npz --test test.npz -o report.html
+    """
+    from ..persistence import load
+    from ..report import default_methods, write_report
+
+    if calibrator is not None and method is not None:
+        raise InputError("Give --calibrator (one that is fitted) or --method (one to fit), not both.")
+    check_extension(out, ".html", ".htm")
+    check_not_read(out, path, test, calibrator, reading.labels)
+    cal, judge = reading.read_both(path, test)
+    model = load(calibrator) if calibrator else make(method, cal) if method else None
+    by = groups and find_groups(groups, judge or cal, test or path, reading.group)
+    begun, steps = (
+        count(),
+        3 + (len(default_methods(cal.kind, cal.n_classes, networks=everything)) if compare else 0),
+    )
+    with progress("Reading", steps) as update:
+        page = write_report(
+            out,
+            cal,
+            judge,
+            calibrator=model,
+            methods=(everything or None) if compare else False,
+            title=title,
+            groups=by,
+            time_limit=time_limit,
+            on_step=lambda text: update(next(begun), text.capitalize()),
+            force=force,
+        )
+    if as_json:
+        sides = {"before": page.before, "after": page.after}
+        print_json(
+            {
+                "report": out,
+                "judged_on": page.judged_how,
+                **{name: side.evaluation.to_dict() for name, side in sides.items()},
+                "order": page.audit.to_dict(),
+                "recommended": page.methods and page.methods.recommended,
+                "shown": page.shown,
+                "verdict": page.verdict.to_dict(),
+            }
+        )
+    else:
+        say(f"{page.verdict.headline} {page.verdict.advice}")
+        note(f"Report written to {out}: open it in a browser.")

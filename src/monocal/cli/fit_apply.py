@@ -1,0 +1,489 @@
+"""``monocal fit``: learn a calibrator from a file and save it. ``monocal apply``: calibrated probabilities of a file."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import warnings
+from functools import partial
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..errors import InputError, spoken
+from .options import Context, Force, Json, Kind, Out, Reading, context_for, find_columns, reads
+from .output import (
+    CHECK_FAILED,
+    check_extension,
+    check_not_read,
+    next_command,
+    note,
+    print_evaluations,
+    print_json,
+    progress,
+    say,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ..calibrators import Calibrator
+    from ..io import LogitsSet
+    from ..metrics import Evaluation
+
+_METRICS = ("accuracy", "nll", "brier", "ece")
+_MOST_ROWS, _MOST_NUMBERS, _FOLDS = 10_000, 5_000_000, 5  # in folds that are held out
+# What users of scikit-learn call methods for one score.
+_NAMES_OF_SKLEARN = {"sigmoid": "platt", "plattscaling": "platt"}
+
+
+def make(
+    name: str | None, data: LogitsSet, parameters: dict[str, Any] | None = None, *, context: bool = False
+) -> Calibrator:
+    """A calibrator for these logits or probabilities that is not fitted yet; None: the one recommended for them."""
+    from ..calibrators import IsotonicCalibration, MultilabelMCCT
+    from ..registry import all_calibrators, find_method, letters
+    from ..selection import recommend
+
+    if data.many_labels:
+        if name is not None and not "multilabelmcct".startswith(letters(name)):
+            raise InputError(
+                f"--method {name}: files of many labels are fitted with multilabel-mcct; leave it out."
+            )
+        calibrator: Calibrator = MultilabelMCCT()
+    else:
+        if name is None:
+            weights = data.weights
+            name = recommend(
+                data.values, data.labels, kind=data.kind, context=context, sample_weight=weights
+            ).name
+        calibrator = find_method(_NAMES_OF_SKLEARN.get(letters(name), name))[1]
+        one_score = type(calibrator) in [info.cls for info in all_calibrators(one_score=True)]
+        if one_score and data.n_classes > 2:
+            raise InputError(
+                f"{type(calibrator).__name__} is for two classes, and {data.path or data.name} has {data.n_classes}: use "
+                "--method conditional-mcct, which keeps the order of the classes, or structured-mcct."
+            )
+        if isinstance(calibrator, IsotonicCalibration) and letters(name) == "isotonic" and data.n_classes > 2:
+            calibrator = IsotonicCalibration(mode="one_vs_rest")
+    known = calibrator.get_params()
+    for parameter in parameters or {}:
+        if parameter not in known:
+            title = type(calibrator).__name__
+            raise InputError(f"{title} has no parameter {parameter!r}: it has {', '.join(known)}.")
+    if "input" in known:
+        parameters = {"input": data.kind, **(parameters or {})}
+    elif data.kind != calibrator.input:
+        raise InputError(f"{name} works on {calibrator.input} only: give it a file of {calibrator.input}.")
+    return calibrator.set_params(**(parameters or {}))
+
+
+def parse_settings(settings: list[str]) -> dict[str, Any]:
+    """``["tol=1e-8", "shrinkage=cv"]`` as parameters: JSON where it is JSON, else text; none is None."""
+    parameters = {}
+    for setting in settings:
+        name, equals, text = setting.partition("=")
+        if not equals or not name.strip():
+            raise InputError(f"--set takes NAME=VALUE, such as --set tol=1e-8, got {setting!r}.")
+        parameters[name.strip().replace("-", "_")] = parse(text.strip())
+    return parameters
+
+
+def parse(text: str) -> Any:
+    """A value as it would be written in JSON, or text."""
+    if text.lower() == "none":
+        return None
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+@reads
+def fit(
+    reading: Reading,
+    path: Annotated[
+        Path, typer.Argument(metavar="CAL", help="Logits (or probabilities) and labels to calibrate on.")
+    ],
+    out: Out,
+    method: Annotated[
+        str | None,
+        typer.Option(
+            "--method",
+            "-m",
+            help="Calibrator, as `monocal compare` names them; left out, the one recommended for these rows.",
+            show_default=False,
+        ),
+    ] = None,
+    top_k: Annotated[
+        int | None, typer.Option("--top-k", min=1, help="Ranks with parameters of their own, from the top.")
+    ] = None,
+    shrinkage: Annotated[
+        str | None,
+        typer.Option("--shrinkage", help="Pull towards temperature scaling: a number, or cv to choose it."),
+    ] = None,
+    context: Context = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="NAME=VALUE", help="Any other parameter of the method; may be repeated."
+        ),
+    ] = None,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Learn a calibrator and save it as JSON.
+
+    The file keeps the parameters, the fitted state, the names of the classes where the data have some, a fingerprint of the
+    calibration data and the metrics on them. Ends with code 3 when the fit did not converge; the calibrator is saved all the
+    same.
+
+    Example: monocal fit cal.npz -o cal.json
+    """
+    from sklearn.exceptions import ConvergenceWarning
+
+    from ..io import atomic_path
+    from ..persistence import to_json
+
+    check_extension(out, ".json")
+    check_not_read(out, path, reading.labels)
+    parameters: dict[str, Any] = parse_settings(settings or [])
+    if top_k is not None:
+        parameters["top_k"] = top_k
+    if shrinkage is not None:
+        parameters["shrinkage"] = parse(shrinkage)
+    with atomic_path(out, force=force) as temporary:
+        data = reading.read_to_learn(path, weights=True, many_labels=True)
+        calibrator = make(method, data, parameters, context=bool(context))
+        known = _context(calibrator, find_columns(context, data, path, reading.group, "context="))
+        with progress(
+            f"Fitting {type(calibrator).__name__} on {data.n_samples:,} x {data.n_classes:,} {data.kind}"
+        ) as update:
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                calibrator.fit(data.values, data.labels, sample_weight=data.weights, **known)
+            update(text="Measuring")
+            evaluations = {} if data.many_labels else _measured(calibrator, data, **known)
+            held_out = _held_out(calibrator, data, known)
+        metrics = {"on": "the calibration data", **{key: e.to_dict() for key, e in evaluations.items()}}
+        _describe_input(calibrator, data, reading)
+        rows = (data.values, data.labels, *(() if data.weights is None else (data.weights,)))
+        temporary.write_text(to_json(calibrator, data=rows, metrics=metrics), encoding="utf-8")
+
+    failed = [w for w in caught if issubclass(w.category, ConvergenceWarning)]
+    for warning in caught:
+        warnings.showwarning(warning.message, warning.category, warning.filename, warning.lineno)
+    if as_json:
+        print_json(
+            {
+                "calibrator": out,
+                "class": type(calibrator).__name__,
+                "parameters": calibrator.get_params(),
+                "read": data.taken,
+                "n_samples": data.n_samples,
+                "n_classes": data.n_classes,
+                "input": data.kind,
+                "classes": data.class_names,
+                "preserves_order": calibrator.preserves_order,
+                "converged": not failed,
+                "certificate": _certificate(calibrator),
+                "held_out": held_out,
+                "metrics": metrics,
+            }
+        )
+    else:
+        _print_fit(calibrator, data, evaluations, held_out)
+        _say_next(calibrator, data, path, out)
+    if failed:
+        raise typer.Exit(CHECK_FAILED)
+
+
+def _context(calibrator: Calibrator, context: Any) -> dict[str, Any]:
+    from sklearn.utils.validation import has_fit_parameter
+
+    if context is None:
+        return {}
+    if not has_fit_parameter(calibrator, "context"):
+        raise InputError(
+            f"{spoken('context=')}: {type(calibrator).__name__} takes none. Use --method conditional-mcct, or leave it out."
+        )
+    return {"context": context}
+
+
+def _describe_input(calibrator: Calibrator, data: LogitsSet, reading: Reading) -> None:
+    """What files are to look like that the calibrator is applied to: the axis and the names of the classes."""
+    import numpy as np
+
+    layout = {
+        "class_axis": -1 if reading.class_axis is None else reading.class_axis,
+        "ignore_index": reading.ignore_index,
+    }
+    if layout.keys() <= calibrator.get_params().keys():  # calibrators of one score have no axis of classes
+        calibrator.set_params(**layout)
+    if data.class_names is not None:
+        calibrator.feature_names_in_ = np.array(data.class_names, dtype=object)
+
+
+def _measured(calibrator: Calibrator, data: LogitsSet, **known: Any) -> dict[str, Evaluation]:
+    from ..metrics import evaluate
+    from .row_blocks import before_and_after
+
+    sides = zip(("before", "after"), before_and_after(calibrator, data.values, **known), strict=True)
+    return {
+        side: evaluate(probs, data.labels, metrics=_METRICS, sample_weight=data.weights)
+        for side, probs in sides
+    }
+
+
+def _held_out(calibrator: Calibrator, data: LogitsSet, known: dict[str, Any]) -> dict[str, float] | None:
+    """NLL of rows that were held out, before and after; None where folds cannot be fitted or would take minutes."""
+    import numpy as np
+    from sklearn.base import clone
+    from sklearn.model_selection import KFold
+
+    from ..metrics.differences import paired_difference
+    from ..registry import all_calibrators
+    from .row_blocks import uncalibrated
+
+    if data.many_labels or any(type(calibrator) is info.cls and info.extras for info in all_calibrators()):
+        return None
+    step = max(1, -(-data.n_samples // max(1, min(_MOST_ROWS, _MOST_NUMBERS // data.n_classes))))
+    index = np.arange(0, data.n_samples, step)
+    values, labels = np.asarray(data.values)[index], np.asarray(data.labels)[index]
+    weights = None if data.weights is None else data.weights[index]
+    context = {name: column[index] for name, column in known.get("context", {}).items()}
+    before, after = uncalibrated(values, data.kind), np.zeros(values.shape)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # said of the fit itself
+            for train, test in KFold(_FOLDS, shuffle=True, random_state=0).split(values):
+                sides = (
+                    {"context": {n: c[rows] for n, c in context.items()}} if context else {}
+                    for rows in (train, test)
+                )
+                own, others = sides
+                weight = None if weights is None else weights[train]
+                fold = clone(calibrator).fit(values[train], labels[train], sample_weight=weight, **own)
+                after[test] = fold.predict_proba(values[test], **others)
+    except ValueError:  # too few rows, or a class, in a fold
+        return None
+    with np.errstate(divide="ignore"):
+        nll = [-np.log(np.asarray(p, np.float64)[np.arange(len(labels)), labels]) for p in (before, after)]
+    if weights is not None:
+        nll = [loss * weights / weights.mean() for loss in nll]
+    change = paired_difference(nll[1], nll[0], 0.95)
+    return {
+        "before": float(nll[0].mean()),
+        "after": float(nll[1].mean()),
+        "change": change.mean,
+        "low": change.low,
+        "high": change.high,
+    }
+
+
+def _print_fit(
+    calibrator: Calibrator,
+    data: LogitsSet,
+    evaluations: dict[str, Evaluation],
+    held_out: dict[str, float] | None,
+) -> None:
+    name, classes = type(calibrator).__name__, "labels" if data.many_labels else "classes"
+    say(data.taken)
+    title = f"{name} fitted on {data.n_samples:,} samples of {data.n_classes:,} {classes}."
+    if evaluations:
+        print_evaluations(evaluations, f"{title} On these same samples:")
+    else:
+        say(title)
+    if held_out is not None:
+        say(held_out_sentence(held_out))
+    certificate = _certificate(calibrator)
+    if certificate is not None:
+        say(
+            f"{certificate['status']} (violation {certificate['kkt']:.1e}, {certificate['n_iter']} iterations)."
+        )
+
+
+def held_out_sentence(result: dict[str, float]) -> str:
+    """What was learnt is worth on rows that were held out."""
+    change = f"On held-out folds NLL {result['before']:.4f} -> {result['after']:.4f}"
+    if result["high"] < 0:
+        return f"{change}."
+    if result["low"] > 0:
+        return f"{change}: worse than no calibration. More rows or a simpler method (-m temperature-scaling) may help."
+    return f"{change}: no better than no calibration, as far as these rows can tell."
+
+
+def _say_next(calibrator: Calibrator, data: LogitsSet, path: Path, out: Path) -> None:
+    from ..io.sources import extension
+    from ..io.write import WRITABLE
+
+    suffix = extension(path) if extension(path) in WRITABLE else ".npz"
+    say(f"Saved to {out}.")
+    next_command(f"monocal apply {quote(str(out))} TEST -o probs{suffix}")
+    name = type(calibrator).__name__
+    if getattr(calibrator, "preserves_ranking", False) and data.n_classes == 2:
+        note(
+            f"{name} keeps the ranking of the rows (AUC); P(class 1) may pass 1/2, where the predicted class changes."
+        )
+    elif not calibrator.preserves_order and not data.many_labels:
+        note(f"{name} may change the order of the classes; check it with `monocal audit`.")
+
+
+def _certificate(calibrator: Any) -> dict[str, Any] | None:
+    solution = getattr(calibrator, "solution_", None)
+    if solution is None:
+        return None
+    names = ("converged", "status", "kkt", "duality_gap", "objective", "n_iter")
+    return {name: getattr(solution, name) for name in names}
+
+
+@reads
+def apply(
+    reading: Reading,
+    calibrator: Annotated[
+        Path, typer.Argument(metavar="CALIBRATOR", help="A file that `monocal fit` wrote.")
+    ],
+    path: Annotated[
+        Path, typer.Argument(metavar="DATA", help="Outputs of the same classifier; labels are not needed.")
+    ],
+    out: Out,
+    write_as: Annotated[
+        Kind,
+        typer.Option(
+            "--as", help="What to write; calibrated logits are those whose softmax is the probabilities."
+        ),
+    ] = Kind.probabilities,
+    context: Context = None,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Write calibrated probabilities of other outputs.
+
+    The extension decides the format: .csv, .tsv (also .csv.gz), .xlsx, .parquet, .feather, .npz, .npy, .safetensors, .h5. A table
+    keeps all its columns and gets the calibrated ones (score_calibrated). Labels and ids of other files go along as they are (an
+    .npy file holds one array only). From .npy to .npy, files larger than memory work.
+
+    Example: monocal apply cal.json test.npz -o probs.npz
+    """
+    from ..io import atomic_path, check_writable
+    from ..persistence import load
+
+    if write_as is Kind.percent:
+        raise typer.BadParameter("--as percent is not written: take probabilities.")
+    check_writable(out)
+    check_not_read(out, path, calibrator, reading.labels)
+    with atomic_path(out, force=force) as temporary:
+        model, data = reading.read_for(
+            load(calibrator),
+            path,
+            need_labels=reading.labels is not None,
+            many_labels=True,
+            mmap=path.suffix.lower() == ".npy",
+        )
+        if data.places_of is not None and reading.labels is not None:
+            raise InputError("--labels go along with rows of a table; of pixels and tokens leave them out.")
+        with progress(f"Calibrating {data.n_samples:,} x {data.n_classes:,}", data.n_samples) as update:
+            known = context_for(model, context, data, path, reading.group)
+            names = _write(temporary, model, data, write_as.value, calibrator, reading, update, known)
+    unseen = getattr(model, "unseen_", 0)
+    if unseen:
+        note(
+            f"{unseen:,} of {data.n_samples:,} rows have a context that no calibration row had: they take the shared scale."
+        )
+    result = {"out": out, "n_samples": data.n_samples, "n_classes": data.n_classes, "arrays": names}
+    if as_json:
+        print_json(result)
+    else:
+        note(f"{data.n_samples:,} x {data.n_classes:,} calibrated {write_as.value} written to {out}.")
+
+
+def _calibrated(
+    model: Calibrator, kind: str, places: tuple[int, ...] | None, values: np.ndarray, **known: Any
+) -> np.ndarray:
+    """Calibrated rows, in the columns that were read."""
+    import numpy as np
+
+    function = model.predict_proba if kind == "probabilities" else model.transform
+    result: np.ndarray = function(values, **known)
+    return result if places is None else result[:, np.argsort(places)]
+
+
+def _write(
+    temporary: Path,
+    model: Calibrator,
+    data: LogitsSet,
+    kind: str,
+    calibrator: Path,
+    reading: Reading,
+    update: Any,
+    context: Any,
+) -> list[str]:
+    import numpy as np
+
+    from ..io.logits_set import float_type
+    from ..io.write import TABLES, put_arrays, put_npy
+    from .row_blocks import StoredRows, checked, in_blocks, in_shape, joined
+
+    function = partial(_calibrated, model, kind, data.places)
+    values = StoredRows(data.values) if isinstance(data.values, np.memmap) else data.values
+    dtype = float_type(values.dtype)
+    places = data.places_of
+    entry = 1 if places is None else math.prod(places.lead[1:])
+    scale = "many" if data.many_labels and kind == "probabilities" else kind
+    blocks = checked(in_blocks(function, values, update, context, together=entry), scale, calibrator)
+    if temporary.suffix.lower() == ".npy" and (places is None or places.axis > 0):
+        shape = values.shape if places is None else places.array.shape
+        put_npy(temporary, dtype, shape, blocks if places is None else in_shape(blocks, places))
+        return [kind]
+    result = joined(blocks, values.shape, dtype)
+    classes = data.class_names
+    if classes is not None and data.places is not None:  # written in the order of the file
+        classes = tuple(classes[place] for place in np.argsort(data.places))
+    to_table = bool(data.columns) and temporary.name.lower().endswith(tuple(TABLES))
+    if to_table:
+        columns = [result[:, 1]] if len(data.columns) < data.n_classes else list(result.T)
+        arrays = dict(zip(_names_of_results(data.columns, kind), columns, strict=True))
+    else:
+        arrays = {kind: result if places is None else np.ascontiguousarray(places.back(result))}
+    if data.labels is not None and not data.many_labels:
+        arrays["labels"] = data.labels if data.places is None else np.asarray(data.places)[data.labels]
+    return put_arrays(temporary, arrays, classes=classes, beside=_beside(data, reading, temporary, to_table))
+
+
+def _names_of_results(columns: tuple[str, ...], kind: str) -> list[str]:
+    """``score`` -> ``score_calibrated``; a name that says logits does not stay where probabilities are written."""
+    from ..io.column_choice import CALIBRATED
+
+    if kind == "logits":
+        return [f"{name}{CALIBRATED}_logit" for name in columns]
+    return [re.sub(r"(?i)log_?(it|prob(abilitie|a)?)s?", "prob", name) + CALIBRATED for name in columns]
+
+
+def _beside(data: LogitsSet, reading: Reading, out: Path, to_table: bool) -> dict[str, Any]:
+    """What goes with the rows: all columns of a table that becomes a table; else ids, words and labels, as they stand."""
+    from ..io.read import to_carry
+    from ..io.sources import open_source
+
+    if data.path is None or not (data.aside or to_table):
+        return {}
+    source = open_source(
+        data.path, separator=reading.separator, decimal=reading.decimal and reading.decimal.value
+    )
+    text = out.suffix.lower() in (".csv", ".tsv", ".gz")
+    carried = to_carry(source, source.names if to_table else data.aside, text=text)
+    if data.kept is not None:
+        carried = {name: column.take(data.kept) for name, column in carried.items()}
+    # Of images and tokens, what goes along has an entry for each place, or for each entry of the first axes.
+    lead = (data.n_samples,) if data.places_of is None else data.places_of.lead
+    uneven = [name for name, column in carried.items() if not _fits(column, lead)]
+    if uneven:
+        note(f"{data.path}: {uneven[0]!r} has another number of rows and is left out")
+    return {name: column for name, column in carried.items() if name not in uneven}
+
+
+def _fits(column: Any, lead: tuple[int, ...]) -> bool:
+    shape = tuple(getattr(column, "shape", (len(column),)))[: len(lead)]
+    return shape == lead[: len(shape)] or len(column) == math.prod(lead)

@@ -1,0 +1,438 @@
+"""Commands that judge: ``evaluate`` figures, ``check`` for continuous integration, ``audit`` of the order, ``review`` rule."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..errors import InputError
+from .options import (
+    Boot,
+    CalibratorFile,
+    Context,
+    Groups,
+    Json,
+    Kind,
+    Reading,
+    Seed,
+    context_for,
+    find_groups,
+    reads,
+)
+from .output import (
+    CHECK_FAILED,
+    check_extension,
+    check_not_read,
+    metrics_to_show,
+    note,
+    print_evaluations,
+    print_json,
+    print_table,
+    progress,
+    say,
+    show_p,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ..io import LogitsSet
+    from ..metrics import Evaluation, Floor, GroupEvaluation, LabelShiftTest, OrderAudit
+
+Test = Annotated[Path, typer.Argument(metavar="TEST", help="Logits or probabilities, and labels.")]
+
+
+def _sides(
+    reading: Reading, path: Path, calibrator: Path | None, context: str | None, many_labels: bool = False
+) -> tuple[LogitsSet, dict[str, np.ndarray]]:
+    """The labelled set, and its probabilities: ``value``, or ``before`` and ``after`` a calibrator."""
+    from ..persistence import load
+    from .row_blocks import before_and_after, uncalibrated
+
+    if calibrator is None:
+        data = reading.read(path, need_labels=True, many_labels=many_labels)
+        return data, {"value": data.values if data.many_labels else uncalibrated(data.values, data.kind)}
+    model, data = reading.read_for(load(calibrator), path, need_labels=True, many_labels=many_labels)
+    if data.many_labels:
+        return data, {"before": data.values, "after": model.predict_proba(data.values)}
+    known = context_for(model, context, data, path, reading.group)
+    return data, dict(zip(("before", "after"), before_and_after(model, data.values, known), strict=True))
+
+
+@reads
+def evaluate(
+    reading: Reading,
+    path: Test,
+    calibrator: CalibratorFile = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Every metric, not the six that matter most.")
+    ] = False,
+    explain: Annotated[bool, typer.Option("--explain", help="Say what each metric is.")] = False,
+    metrics: Annotated[
+        str | None,
+        typer.Option("--metrics", help="Names with commas between, such as nll,ece."),
+    ] = None,
+    decompose: Annotated[
+        bool,
+        typer.Option(
+            "--decompose", help="What of NLL and Brier score a map that keeps the order could remove."
+        ),
+    ] = False,
+    groups: Groups = None,
+    context: Context = None,
+    n_boot: Boot = 200,
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """Measure calibration, before and after a calibrator.
+
+    Six figures (--all: every one; --json has all), with a 95 % interval where one can be given, and the ECE that perfect
+    calibration would show on these rows.
+
+    Example: monocal evaluate test.npz --calibrator cal.json --groups subject
+    """
+    from .. import metrics as measure
+
+    data, sides = _sides(reading, path, calibrator, context, many_labels=True)
+    if data.many_labels:
+        return _print_labels(data, sides, as_json, path, calibrator)
+    names = [name.strip() for name in metrics.split(",")] if metrics else None
+    if names is None and not as_json:
+        names = metrics_to_show(data.n_classes, everything)
+    shift = None
+    if calibrator is not None:
+        _warn_if_fitted_on(calibrator, data)
+        shift = _shift_since_fit(calibrator, data)
+    options: dict[str, Any] = {"sample_weight": data.weights, "seed": seed}
+    with progress(f"Evaluating {data.n_samples:,} x {data.n_classes:,}"):
+        results = {
+            side: measure.evaluate(probs, data.labels, metrics=names, n_boot=n_boot, **options)
+            for side, probs in sides.items()
+        }
+        floor = measure.ece_floor(next(reversed(sides.values())), data.labels, **options)
+    by_group = _by_group(sides, data, groups, path, reading.group, seed) if groups else {}
+    parts = {}
+    if decompose:
+        parts = {
+            side: measure.decompose(probs, data.labels, sample_weight=data.weights)
+            for side, probs in sides.items()
+        }
+    if as_json:
+        told: dict[str, Any] = {side: evaluation.to_dict() for side, evaluation in results.items()}
+        for side, one in by_group.items():
+            told[side]["groups"] = one.to_dict()
+        for side, split in parts.items():
+            told[side]["decomposition"] = split.to_dict()
+        told |= {"ece_floor": floor.to_dict(), "label_shift": shift and shift.to_dict()}
+        print_json({"data": path, "calibrator": calibrator, **told})
+        return
+    title = f"{data.name}: {data.n_samples:,} samples, {data.n_classes:,} classes"
+    print_evaluations(results, f"{title}{_intervals(next(iter(results.values())))}", explain=explain)
+    say(floor_sentence(floor))
+    for side, split in parts.items():
+        say(f"{'' if len(parts) == 1 else side + ': '}NLL {split.nll}; Brier score {split.brier}.")
+    if shift is not None and shift.shifted:
+        say(shift.sentence(data.class_names))
+    if by_group:
+        _print_groups(by_group)
+
+
+def floor_sentence(floor: Floor) -> str:
+    """The ECE of these rows against that of perfect calibration."""
+    assert floor.observed is not None
+    assert floor.p_value is not None  # labels were given
+    verdict = "more than chance" if floor.more_than_chance else "no more than chance can do"
+    return (
+        f"Perfectly calibrated, these rows would show an ECE of {100 * floor.median:.2f} % ({100 * floor.level:g} % "
+        f"of the time at most {100 * floor.high:.2f} %): {100 * floor.observed:.2f} % is {verdict} ({show_p(floor.p_value)})."
+    )
+
+
+def _by_group(
+    sides: Mapping[str, np.ndarray], data: LogitsSet, wanted: str, path: Path, group: str | None, seed: int
+) -> dict[str, GroupEvaluation]:
+    """Calibration of each group, for every side."""
+    from ..metrics import evaluate
+
+    options: dict[str, Any] = {"sample_weight": data.weights, "class_names": data.class_names, "seed": seed}
+    options["groups"] = find_groups(wanted, data, path, group)
+    results = {
+        side: evaluate(probs, data.labels, metrics="accuracy", **options).groups
+        for side, probs in sides.items()
+    }
+    return {side: groups for side, groups in results.items() if groups is not None}
+
+
+def _print_groups(results: Mapping[str, GroupEvaluation]) -> None:
+    """One sentence for every side, and the table of the last."""
+    *earlier, last = results
+    typer.echo("")
+    for side in earlier:
+        say(f"{side.capitalize()}: {results[side].verdict}")
+    typer.echo(f"{last.capitalize()}: {results[last]}" if earlier else str(results[last]))
+
+
+def _intervals(result: Evaluation) -> str:
+    """What the intervals are, where there are any; only those of calibration errors are drawn."""
+    from ..metrics import METRICS
+
+    if all(estimate.low is None for estimate in result.estimates.values()):
+        return ""
+    drawn = any(METRICS[name].error is not None for name in result.estimates)
+    return f", {result.level:.0%} intervals".replace("%", " %") + (
+        f" from {result.n_boot} draws" if drawn else ""
+    )
+
+
+def _warn_if_fitted_on(calibrator: Path, data: LogitsSet) -> None:
+    from ..persistence import describe, fingerprint
+
+    saved = describe(calibrator)["data"]
+    same_shape = isinstance(saved, dict) and saved.get("shape") == list(data.values.shape)
+    if same_shape and saved.get("sha256") == fingerprint(data.values, data.labels, data.weights)["sha256"]:
+        note(f"{calibrator} was fitted on these very data: the figures after are better than on others.")
+
+
+def _shift_since_fit(calibrator: Path, data: LogitsSet) -> LabelShiftTest | None:
+    """Whether the labels have other frequencies than those the calibrator was fitted on; None where the file does not tell."""
+    import numpy as np
+
+    from ..metrics.differences import label_shift_of_counts
+    from ..persistence import describe
+
+    saved = describe(calibrator)
+    counts = saved["data"].get("label_counts") if isinstance(saved["data"], dict) else None
+    if saved.get("class") == "LabelShift" or not isinstance(counts, list) or len(counts) != data.n_classes:
+        return None
+    if not all(type(count) is int and 0 <= count < 2**53 for count in counts) or not any(counts):
+        return None  # anybody may have written it
+    assert data.labels is not None
+    return label_shift_of_counts(np.array(counts), np.bincount(data.labels, minlength=data.n_classes))
+
+
+def _print_labels(
+    data: LogitsSet, sides: dict[str, np.ndarray], as_json: bool, path: Path, calibrator: Path | None
+) -> None:
+    """Each of many labels, the mean over labels, and which are off beyond chance."""
+    from scipy.special import expit
+
+    from ..metrics import evaluate_labels
+
+    results = {
+        side: evaluate_labels(
+            expit(values) if data.kind == "logits" and side != "after" else values,
+            data.labels,
+            names=data.class_names,
+        )
+        for side, values in sides.items()
+    }
+    if as_json:
+        told = {side: result.to_dict() for side, result in results.items()}
+        print_json({"data": path, "calibrator": calibrator, **told})
+        return
+    for side, result in results.items():
+        typer.echo(f"{side.capitalize()}: {result}" if len(results) > 1 else str(result))
+
+
+@reads
+def check(
+    reading: Reading,
+    path: Test,
+    calibrator: CalibratorFile = None,
+    max_ece_excess: Annotated[
+        float,
+        typer.Option(
+            "--max-ece-excess",
+            min=0,
+            max=1,
+            help="How far the ECE may lie above what perfect calibration shows on these rows.",
+        ),
+    ] = 0.0,
+    context: Context = None,
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """Check calibration in a pipeline.
+
+    Ends with code 1 where calibration is off beyond chance and by more than --max-ece-excess, with 0 where it is not, and with 2
+    where the data cannot be read. One line says why.
+
+    Example: monocal check test.csv -c cal.json --max-ece-excess 0.02
+    """
+    from ..metrics import ece_floor
+
+    data, sides = _sides(reading, path, calibrator, context)
+    probs = sides[next(reversed(sides))]
+    floor = ece_floor(probs, data.labels, sample_weight=data.weights, seed=seed)
+    assert floor.observed is not None
+    excess = floor.observed - floor.median
+    off = floor.more_than_chance and excess > max_ece_excess
+    if as_json:
+        told = {
+            "data": path,
+            "calibrator": calibrator,
+            "calibrated": not off,
+            "max_ece_excess": max_ece_excess,
+        }
+        print_json({**told, "ece_excess": excess, **floor.to_dict()})
+    else:
+        allowed = f" (allowed: {100 * max_ece_excess:.2f})" if max_ece_excess else ""
+        chance = "more than chance" if floor.more_than_chance else "no more than chance can do"
+        typer.echo(
+            f"{'off' if off else 'ok'}: the ECE of {data.n_samples:,} rows is {100 * floor.observed:.2f} %, "
+            f"{100 * excess:.2f} points above perfect calibration{allowed}; {chance} ({show_p(float(floor.p_value or 0))})"
+        )
+    if off:
+        raise typer.Exit(1)
+
+
+@reads
+def audit(
+    reading: Reading,
+    before: Annotated[
+        Path, typer.Argument(metavar="BEFORE", help="Logits or probabilities before calibration.")
+    ],
+    after: Annotated[
+        Path | None,
+        typer.Argument(metavar="[AFTER]", help="The same rows and classes after it.", show_default=False),
+    ] = None,
+    calibrator: Annotated[
+        Path | None,
+        typer.Option("--calibrator", "-c", help="Instead of AFTER: apply this calibrator to BEFORE."),
+    ] = None,
+    after_kind: Annotated[
+        Kind | None, typer.Option("--after-kind", help="What AFTER holds, where its name does not say it.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Count the rows in which classes changed places.
+
+    The calibrator may be any, also of other libraries: two files, before and after, are all it needs. Ends with code 3 when two
+    classes changed places or a tie was broken.
+
+    Example: monocal audit test.npz probs.npz
+    """
+    from ..metrics import order_audit
+    from ..persistence import load
+
+    if (calibrator is None) == (after is None):
+        raise InputError("Give either AFTER, a second file, or --calibrator.")
+    if after is None:
+        model, old = reading.read_for(load(Path(str(calibrator))), before)
+        function = model.predict_proba if old.kind == "probabilities" else model.transform
+        values = function(old.values)
+    else:
+        old = reading.read(before, with_labels=False)
+        elsewhere = replace(reading, kind=after_kind, logits_name=None)
+        new = elsewhere.read(after, with_labels=False, known_classes=old.class_names)
+        new = new.in_order_of(old.class_names)
+        values = _comparable(new.values, new.kind, old.kind)
+    with progress(f"Auditing {old.n_samples:,} x {old.n_classes:,}"):
+        result = order_audit(old.values, values, input=old.kind)
+    if as_json:
+        print_json(result.to_dict())
+    else:
+        _print_audit(result)
+    if not result.preserved:
+        raise typer.Exit(CHECK_FAILED)
+
+
+def _comparable(values: Any, kind: str, wanted: str) -> Any:
+    """Values whose order can be compared with that of logits or of probabilities.
+
+    Any numbers can be compared with logits. What is compared with probabilities must be some: the ranks, made to sum to one,
+    have the order and the ties of the values exactly, which a softmax would not.
+    """
+    if kind == wanted or wanted == "logits":
+        return values
+    from scipy.stats import rankdata
+
+    ranks = rankdata(values, method="dense", axis=1).astype(float)
+    return ranks / ranks.sum(axis=1, keepdims=True)
+
+
+def _print_audit(result: OrderAudit) -> None:
+    columns = {"all rows": result.all, f"uncertain (top below {result.uncertain_below:g})": result.uncertain}
+    counts = {
+        "rows": [f"{c.rows:,}" for c in columns.values()],
+        "with classes that changed places": [
+            f"{c.rows_inverted:,} ({c.share_inverted:.2%})" for c in columns.values()
+        ],
+        "with another top class": [
+            f"{c.top1_changed:,} ({c.share_top1_changed:.2%})" for c in columns.values()
+        ],
+        "pairs that changed places": [f"{c.inverted_pairs:,}" for c in columns.values()],
+        "ties broken": [f"{c.ties_broken:,}" for c in columns.values()],
+        "ties made": [f"{c.ties_made:,}" for c in columns.values()],
+    }
+    print_table(["", *columns], [[name, *cells] for name, cells in counts.items()])
+    say(f"The order of the classes was {'' if result.preserved else 'not '}kept.")
+
+
+@reads
+def review(
+    reading: Reading,
+    path: Annotated[
+        Path,
+        typer.Argument(metavar="TEST", help="Logits or probabilities, and labels; not the rows of the fit."),
+    ],
+    calibrator: CalibratorFile = None,
+    max_error: Annotated[
+        float | None,
+        typer.Option(
+            "--max-error", help="Largest share of wrong answers allowed among those that go out [0.02]."
+        ),
+    ] = None,
+    confidence: Annotated[
+        float, typer.Option("--confidence", help="Probability with which the promise holds.")
+    ] = 0.95,
+    cost_error: Annotated[
+        float | None,
+        typer.Option("--cost-error", help="Cost of a wrong answer: the cheapest threshold instead."),
+    ] = None,
+    cost_review: Annotated[
+        float | None, typer.Option("--cost-review", help="Cost of one review, with --cost-error.")
+    ] = None,
+    groups: Groups = None,
+    context: Context = None,
+    picture: Annotated[
+        Path | None,
+        typer.Option("--picture", help="Draw error against automated share here (.png, .svg, .pdf)."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Find which answers may go out without review.
+
+    The error among these is at most --max-error with the stated confidence, for rows of the same kind. Ends with code 3 where no
+    threshold can promise that.
+
+    Example: monocal review test.csv -c cal.json --max-error 0.02
+    """
+    from ..metrics import review_rule
+    from ..metrics.groups import PREDICTED
+
+    if picture is not None:
+        check_extension(picture, ".png", ".svg", ".pdf")
+        check_not_read(picture, path, calibrator)
+    data, sides = _sides(reading, path, calibrator, context)
+    probs = sides[next(reversed(sides))]
+    by = None if groups is None else find_groups(groups, data, path, reading.group)
+    if isinstance(by, str) and by == PREDICTED:
+        names = data.class_names or [str(k) for k in range(probs.shape[1])]
+        by = [names[k] for k in probs.argmax(axis=1)]
+    costs = {"cost_error": cost_error, "cost_review": cost_review}
+    rule = review_rule(probs, data.labels, max_error=max_error, confidence=confidence, groups=by, **costs)
+    if picture is not None:
+        from ..plots import RiskCoverageDisplay
+
+        RiskCoverageDisplay.from_rule(rule).plot().figure_.savefig(picture)
+    if as_json:
+        print_json({"data": path, "calibrator": calibrator, **rule.to_dict()})
+    else:
+        say(str(rule))
+    if not rule.n_automated:
+        raise typer.Exit(CHECK_FAILED)

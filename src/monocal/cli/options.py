@@ -1,0 +1,446 @@
+"""Options that several commands share, and reading a file as they say."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import inspect
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..errors import FileError, InputError, spoken, warn
+from .output import note, speak_of
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ..calibrators import Calibrator
+    from ..io import LogitsSet
+
+_FEW_ROWS = 50
+_CHANCE = 1e-3  # how rarely luck alone may do what is called wrong
+
+Out = Annotated[Path, typer.Option("-o", "--out", help="File to write.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace an existing file.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON and nothing else.")]
+Boot = Annotated[
+    int,
+    typer.Option("--n-boot", min=0, max=100_000, help="Draws behind the intervals; 0 for none."),
+]
+Seed = Annotated[int, typer.Option("--seed", min=0, max=2**32 - 1, help="Of everything random.")]
+CalibratorFile = Annotated[
+    Path | None,
+    typer.Option("--calibrator", "-c", help="Apply this calibrator, a file that `monocal fit` wrote."),
+]
+Groups = Annotated[
+    str | None,
+    typer.Option(
+        "--groups",
+        metavar="NAME_OR_FILE",
+        help="By group as well: a column or array of the file, a file of one value per row (FILE:NAME if it holds several), or "
+        "'predicted' for the predicted classes.",
+    ),
+]
+Context = Annotated[
+    str | None,
+    typer.Option(
+        "--context",
+        "--context-columns",
+        metavar="NAMES_OR_FILE",
+        help="What else is known of each row: columns or arrays of the file, commas between, or another file (FILE:NAME,NAME if "
+        "it holds several). Floating-point columns are numbers, others are categories.",
+    ),
+]
+
+
+def _above_zero(seconds: float) -> float:
+    if not seconds > 0:
+        raise typer.BadParameter(f"{seconds:g} is not above 0 (inf: no limit).")
+    return seconds
+
+
+TimeLimit = Annotated[
+    float,
+    typer.Option(
+        "--time-limit",
+        callback=_above_zero,
+        help="Seconds to compare in; a method that takes too long is stopped. inf: no limit.",
+    ),
+]
+
+
+class Kind(StrEnum):
+    """What the numbers are."""
+
+    logits = "logits"
+    probabilities = "probabilities"
+    percent = "percent"
+
+
+class Part(StrEnum):
+    """Which part of a file that has two."""
+
+    cal = "cal"
+    val = "val"
+    test = "test"
+
+
+class Decimal(StrEnum):
+    """What stands before the fraction of a number."""
+
+    point = "."
+    comma = ","
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The options that say how a file is read."""
+
+    kind: Annotated[
+        Kind | None,
+        typer.Option(
+            "--kind", "--input", help="What the numbers are, where their name does not say it. Never guessed."
+        ),
+    ] = None
+    labels_name: Annotated[
+        str | None,
+        typer.Option(
+            "--labels-name",
+            help="Name of the array or column of labels, or its place: -1 is the last column.",
+        ),
+    ] = None
+    logits_name: Annotated[
+        str | None,
+        typer.Option(
+            "--logits-name",
+            help="Name of the array (or the columns, with commas between, or a pattern such as 'p_*') that holds the logits or "
+            "probabilities.",
+        ),
+    ] = None
+    labels: Annotated[Path | None, typer.Option("--labels", help="A second file that holds the labels.")] = (
+        None
+    )
+    classes: Annotated[
+        str | None,
+        typer.Option("--classes", help="Names of the classes in the order of the columns, commas between."),
+    ] = None
+    first_label: Annotated[
+        int | None,
+        typer.Option("--first-label", min=0, max=1, help="1 where labels count from 1.", show_default=False),
+    ] = None
+    drop_missing: Annotated[
+        bool, typer.Option("--drop-missing", help="Leave rows with missing values out.")
+    ] = False
+    separator: Annotated[
+        str | None,
+        typer.Option(
+            "--sep", help="What stands between the cells of a text table, where it is not recognised."
+        ),
+    ] = None
+    decimal: Annotated[
+        Decimal | None,
+        typer.Option("--decimal", help="The decimal point of a text table, where it is not recognised."),
+    ] = None
+    weights_name: Annotated[
+        str | None, typer.Option("--weights-name", help="Name of the array or column of weights of the rows.")
+    ] = None
+    part: Annotated[
+        Part | None,
+        typer.Option("--part", help="Which part of a file that holds two. val is another word for cal."),
+    ] = None
+    group: Annotated[
+        str | None,
+        typer.Option("--group", help="Which set of an HDF5 file that holds several: dataset/model."),
+    ] = None
+    class_axis: Annotated[
+        int | None,
+        typer.Option(
+            "--class-axis",
+            help="The axis of the classes of an array of more axes: 1 for images (n, m, h, w).",
+            show_default=False,
+        ),
+    ] = None
+    ignore_index: Annotated[
+        int | None,
+        typer.Option(
+            "--ignore-index", help="A label that does not count, such as -100 for padding or 255 for void."
+        ),
+    ] = None
+
+    def read(
+        self,
+        path: Path,
+        *,
+        prefer: str = "test",
+        expected: str | None = None,
+        known_classes: Sequence[str] | None = None,
+        many: bool = False,
+        many_labels: bool = False,
+        need_labels: bool = False,
+        with_labels: bool = True,
+        mmap: bool = False,
+        unknown: bool = False,
+    ) -> LogitsSet:
+        """One set; of a file with two parts the preferred one unless ``--part`` says otherwise.
+
+        With ``unknown``, rows with a label that does not count, or with -1, stay: their label is not known. ``many_labels``:
+        whether the command takes files of many labels.
+        """
+        from ..io.read import read_source
+        from ..io.sources import open_source
+
+        speak_of(path)
+        source = open_source(
+            path, mmap=mmap, separator=self.separator, decimal=self.decimal and self.decimal.value
+        )
+        data = read_source(
+            source,
+            values=_listed(self.logits_name),
+            labels=_listed(self.labels_name),
+            labels_file=self.labels,
+            first_label=self.first_label,
+            classes=None if self.classes is None else [name.strip() for name in self.classes.split(",")],
+            weights=self.weights_name,
+            kind=self.kind and self.kind.value,
+            expected=expected,
+            known_classes=known_classes,
+            many=many,
+            strict=True,
+            part=self.part.value if self.part else (prefer if len(_parts(source)) > 1 else None),
+            group=self.group,
+            need_labels=need_labels,
+            with_labels=with_labels,
+            class_axis=self.class_axis,
+            ignore_index=None if unknown else self.ignore_index,
+            unknown=(-1, -1 if self.ignore_index is None else self.ignore_index) if unknown else (),
+            drop_missing=self.drop_missing,
+        )
+        for text in data.notes:
+            note(f"{path}: {text}")
+        if data.many_labels and not many_labels:
+            raise InputError(
+                f"{path} holds many labels, a score and a label of 0 or 1 for each of {data.n_classes}: fit, apply and evaluate "
+                f"take such files; name the columns of one label with --logits-name and --labels-name."
+            )
+        return data
+
+    def read_to_learn(self, path: Path, *, weights: bool = False, many_labels: bool = False) -> LogitsSet:
+        """A labelled set to fit on; what looks wrong in it is warned of."""
+        if self.weights_name is not None and not weights:
+            raise InputError(
+                "--weights-name is for fit and evaluate; compare and report take every row alike."
+            )
+        data = self.read(path, prefer="cal", need_labels=True, many_labels=many_labels)
+        odd = None if data.many_labels else suspicion(data)
+        if odd is not None:
+            warn(odd)
+        return data
+
+    def read_for(
+        self,
+        calibrator: Calibrator,
+        path: Path,
+        *,
+        need_labels: bool = False,
+        with_labels: bool = False,
+        many_labels: bool = False,
+        mmap: bool = False,
+        unknown: bool = False,
+    ) -> tuple[Calibrator, LogitsSet]:
+        """A set that a fitted calibrator can take, and the calibrator as it takes it: rows, in columns without names.
+
+        Labels are read only where they are needed or asked for.
+        """
+        from ..calibrators import MultilabelMCCT
+        from ..inputs.names import classes_of
+
+        names = getattr(calibrator, "feature_names_in_", None)
+        names = None if names is None else tuple(map(str, names))
+        # Where nothing is said, classes and labels are as they were in the fit.
+        asked = replace(
+            self,
+            class_axis=calibrator.class_axis if self.class_axis is None else self.class_axis,
+            ignore_index=calibrator.ignore_index if self.ignore_index is None else self.ignore_index,
+        )
+        data = asked.read(
+            path,
+            expected=calibrator.input,
+            known_classes=names,
+            many=isinstance(calibrator, MultilabelMCCT),
+            many_labels=many_labels,
+            need_labels=need_labels,
+            with_labels=need_labels or with_labels,
+            mmap=mmap,
+            unknown=unknown,
+        )
+        if data.kind != calibrator.input:
+            raise InputError(
+                f"{path} holds {data.kind}, but the calibrator was fitted on {calibrator.input}: give it a file of "
+                f"{calibrator.input}, or fit one on {data.kind}."
+            )
+        data = data.with_classes(calibrator.n_features_in_)
+        if data.n_classes != calibrator.n_features_in_:
+            raise InputError(
+                f"{path} has {data.n_classes} classes, but the calibrator was fitted on {calibrator.n_features_in_}: "
+                f"give it outputs of the same classifier."
+            )
+        # A copy: the next file is matched with the names, and read along the axis, of the fit again.
+        of_rows = copy.copy(calibrator)
+        if "class_axis" in of_rows.get_params():
+            of_rows.set_params(class_axis=-1)
+        of_rows.__dict__.pop("feature_names_in_", None)
+        data = self.ordered(data, names)
+        if data.class_names is None and names is not None:
+            data = replace(data, class_names=classes_of(names))
+        return of_rows, data
+
+    def read_both(self, path: Path, test: Path | None) -> tuple[LogitsSet, LogitsSet | None]:
+        """A set to fit on and one to judge on: a second file, or the test part of the first, or none."""
+        from ..io.sources import open_source
+
+        cal = self.read_to_learn(path)
+        if test is not None:
+            judge = self.read(test, expected=cal.kind, known_classes=cal.class_names, need_labels=True)
+            judge = judge.with_classes(cal.n_classes)
+            cal = cal.with_classes(judge.n_classes)
+            return cal, self.ordered(judge, cal.class_names) if judge.n_classes == cal.n_classes else judge
+        if self.part is None and len(_parts(open_source(path))) > 1:
+            return cal, self.read(path, prefer="test", need_labels=True)
+        return cal, None
+
+    def typed(self) -> list[str]:
+        """The options as they were given."""
+        options = inspect.signature(Reading, eval_str=True).parameters
+        words: list[str] = []
+        for one in fields(self):
+            value = getattr(self, one.name)
+            if value not in (None, False):
+                flag = options[one.name].annotation.__metadata__[0].default
+                words += [flag] if value is True else [flag, str(value)]
+        return words
+
+    @staticmethod
+    def ordered(data: LogitsSet, names: Sequence[str] | None) -> LogitsSet:
+        """The classes in the order of ``names``, by name, where both have names."""
+        ordered = data.in_order_of(names)
+        for text in ordered.notes[len(data.notes) :]:
+            note(f"{data.path}: {text}")
+        return ordered
+
+
+def _listed(names: str | None) -> str | list[str] | None:
+    """Names with commas between, of which a single one stays a name."""
+    parts = [] if names is None else names.split(",")
+    return parts if len(parts) > 1 else names
+
+
+def _parts(source: Any) -> set[str]:
+    """The parts that the names in a file speak of."""
+    from ..io.column_choice import meaning
+
+    said = map(meaning, source.names)
+    return {one.part for one in said if one.part and one.holds_values}
+
+
+def reads(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of `Reading`; it gets them as one object, ``reading``."""
+    options = [
+        inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, default=option.default, annotation=option.annotation
+        )
+        for name, option in inspect.signature(Reading, eval_str=True).parameters.items()
+    ]
+    own = [p for name, p in inspect.signature(command, eval_str=True).parameters.items() if name != "reading"]
+
+    @functools.wraps(command)
+    def with_options(**arguments: Any) -> None:
+        reading = Reading(**{option.name: arguments.pop(option.name) for option in options})
+        command(reading=reading, **arguments)
+
+    keyword_only = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own]
+    # Where inspect, and so typer, looks first; to mypy a function has no such attribute.
+    with_options.__signature__ = inspect.Signature([*keyword_only, *options])  # type: ignore[attr-defined]
+    with_options.__annotations__ = {p.name: p.annotation for p in (*own, *options)}
+    return with_options
+
+
+def suspicion(data: LogitsSet) -> str | None:
+    """The first thing that looks wrong in a labelled set, or None.
+
+    A classifier is right more often than one that guesses, wrong now and then, and has seen more than one class. Where it is not
+    so, labels and columns are mostly of different rows or counted differently.
+    """
+    import numpy as np
+    from scipy.stats import binom
+
+    labels, n, m = data.labels, data.n_samples, data.n_classes
+    if labels is None:
+        return None
+    where, largest = str(data.path or data.name), np.asarray(data.values).argmax(axis=1)
+    right, shifted = int(np.sum(largest == labels)), int(np.sum(largest == labels - 1))
+    if shifted > 2 * right and labels.min() >= 1 and binom.cdf(n - shifted, n, 1 - 1 / m) < _CHANCE:
+        return (
+            f"The largest value of {where} names the label in {right / n:.0%} of the rows, and in {shifted / n:.0%} if labels "
+            f"count from 1: if they do, say {spoken('first_label=', 1)}."
+        )
+    if labels.min() == labels.max():
+        called = data.class_names[labels[0]] if data.class_names else int(labels[0])
+        return f"All {n:,} labels of {where} are {called!r}: with one class there is little to learn; check the labels."
+    if binom.cdf(right, n, 1 / m) < _CHANCE and m > 2:
+        return (
+            f"The largest value of {where} names the label in {right / n:.1%} of the rows, less than guessing would "
+            f"({1 / m:.1%}): check that rows and columns are in the order of the labels."
+        )
+    if right == n:
+        return (
+            f"The largest value of {where} names the label in all {n:,} rows: were these rows seen in training? Calibrate on "
+            "others."
+        )
+    if n < _FEW_ROWS:
+        return f"{where} has {n} rows, few to learn from: a few hundred give more reliable probabilities."
+    return None
+
+
+def find_columns(
+    wanted: str | None, data: LogitsSet, path: Path, group: str | None, argument: str
+) -> dict[str, np.ndarray] | None:
+    """Columns by name, one value per row of the set; None where none is asked for."""
+    from .. import io
+
+    if wanted is None:
+        return None
+    return _of_rows(io.find_columns(wanted, path, part=data.part, group=group, argument=argument), data)
+
+
+def _of_rows(columns: Mapping[str, np.ndarray], data: LogitsSet) -> dict[str, np.ndarray]:
+    """Without the rows that were left out for missing values."""
+    return {name: column if data.kept is None else column[data.kept] for name, column in columns.items()}
+
+
+def find_groups(wanted: str | None, data: LogitsSet, path: Path, group: str | None) -> Any:
+    """One value per row, or that the predicted classes are meant; None where no groups are asked for."""
+    from ..metrics.groups import PREDICTED
+
+    return PREDICTED if wanted == PREDICTED else find_columns(wanted, data, path, group, "groups=")
+
+
+def context_for(calibrator: Any, wanted: str | None, data: LogitsSet, path: Path, group: str | None) -> Any:
+    """The context that a fitted calibrator takes: what is asked for, or else columns of the file with the names it knows."""
+    from .. import io
+
+    known = getattr(calibrator, "context_", None)
+    if wanted is not None or known is None or not known.named:
+        return find_columns(wanted, data, path, group, "context=")
+    exact = [column.name for column in known.columns]
+    try:
+        columns = io.read_columns(path, exact, part=data.part, group=group)
+    except FileError:  # columns of a table go by its name and a number
+        names = dict.fromkeys(re.sub(r" \d+$", "", name) for name in exact)
+        columns = io.read_columns(path, list(names), part=data.part, group=group)
+    return _of_rows(columns, data)

@@ -1,0 +1,341 @@
+"""Files that were once misread, each with its command: the file is read as it is meant, or refused with what to type."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.special import expit, softmax
+
+import monocal as mc
+
+Run = Callable[..., Any]
+RNG = np.random.default_rng(8)
+N = 240
+NAMES = ["cat", "dog", "owl"]
+Z = RNG.normal(size=(N, 3)) * 2
+LABELS = (Z / 2 + RNG.gumbel(size=Z.shape)).argmax(axis=1)
+PROBS = softmax(Z, axis=1)
+SCORE = RNG.normal(size=N) * 2
+HITS = (RNG.random(N) < expit(SCORE / 2)).astype(int)
+P = expit(SCORE)
+
+
+def pets(values: np.ndarray = Z, **more: Any) -> pd.DataFrame:
+    frame = pd.DataFrame(values, columns=NAMES).assign(**more)
+    return frame.assign(label=[NAMES[j] for j in LABELS])
+
+
+def scores(
+    values: Any = SCORE, labels: Any = HITS, name: str = "score", label: str = "label"
+) -> pd.DataFrame:
+    return pd.DataFrame({name: values, label: labels})
+
+
+def fit(run: Run, frame: pd.DataFrame, *options: object, code: int = 0) -> Any:
+    frame.to_csv("a.csv", index=False)
+    result = run("fit", "a.csv", "-o", "cal.json", "--force", *options, code=code)
+    return result if code else mc.load("cal.json")
+
+
+def follow(run: Run, error: str, *arguments: object) -> None:
+    """The first option that a message names, typed after the command that it refused."""
+    option, value = re.search(r"(--[a-z-]+)(?: ([^\s;]+))?", error).groups()
+    given = [] if value is None or option == "--drop-missing" else [value.rstrip(",.")]
+    run(*arguments, option, *given)
+
+
+# Logits, probabilities, percent
+
+
+@pytest.mark.parametrize(
+    ("frame", "kind"),
+    [
+        (scores(P), "probabilities"),
+        (scores(P.round(2)), "probabilities"),
+        (scores(100 * P), "percent"),
+        (pets(PROBS), "probabilities"),
+        (pets(PROBS.round(2)), "probabilities"),
+        (pets(100 * PROBS), "percent"),
+        (pets((100 * PROBS).round()), "percent"),
+    ],
+)
+def test_what_looks_like_something_else_is_not_fitted(run: Run, frame: pd.DataFrame, kind: str) -> None:
+    told = fit(run, frame, code=1).stderr
+    assert f"Say --kind {kind}, or --kind logits if they are logits" in told
+    assert not Path("cal.json").exists()
+    for command in (
+        ("compare", "a.csv", "--methods", "ts"),
+        ("report", "a.csv", "-o", "r.html"),
+        ("evaluate", "a.csv"),
+    ):
+        assert f"--kind {kind}" in run(*command, code=1).stderr
+    follow(run, told, "fit", "a.csv", "-o", "cal.json")
+    assert mc.load("cal.json").input == "probabilities"
+    run("apply", "cal.json", "a.csv", "-o", "out.csv", "--kind", kind)
+    fit(run, frame, "--kind", "logits")  # who says so is believed
+    with pytest.warns(UserWarning, match=f"Say kind='{kind}'"):
+        mc.read(frame)
+
+
+def test_a_name_says_it_as_well(run: Run) -> None:
+    for name in ("prob", "p", "y_pred_proba", "confidence", "prob_yes"):
+        assert fit(run, scores(P, name=name)).input == "probabilities"
+    assert fit(run, scores(name="log_odds")).input == "logits"
+    assert "--kind percent" in fit(run, scores(100 * P, name="confidence"), code=1).stderr
+    assert "--kind percent" in fit(run, scores(100 * P), "--kind", "probabilities", code=1).stderr
+
+
+@pytest.mark.parametrize(("m", "digits"), [(3, 2), (40, 2), (40, 3), (5, 1)])
+def test_rows_that_miss_one_by_their_rounding_are_divided_by_their_sum(
+    tmp_path: Path, m: int, digits: int
+) -> None:
+    rounded = RNG.dirichlet(np.ones(m), 400).round(digits)
+    off = np.abs(rounded.sum(axis=1) - 1)
+    assert off.max() > 10.0**-digits / 2
+    for suffix in (".csv", ".parquet"):
+        frame = pd.DataFrame(rounded, columns=[f"prob_{j}" for j in range(m)])
+        (frame.to_csv if suffix == ".csv" else frame.to_parquet)(tmp_path / f"a{suffix}", index=False)
+        data = mc.read(tmp_path / f"a{suffix}")
+        np.testing.assert_allclose(data.values.sum(axis=1), 1, atol=1e-12)
+        assert any("by the rounding of their entries" in note for note in data.notes)
+        assert (np.diff(np.take_along_axis(data.values, rounded.argsort(axis=1), 1), axis=1) >= 0).all()
+
+
+def test_rows_that_miss_one_by_more_are_refused(tmp_path: Path) -> None:
+    wrong = PROBS.round(2)
+    wrong[5] = [0.5, 0.4, 0.07]  # three entries of two decimals may miss 1 by .015
+    with pytest.raises(mc.FileError, match=r"row 5 has minimum 0\.07 and sum 0\.97"):
+        mc.read(pets(wrong), kind="probabilities")
+
+
+# Classes
+
+
+def test_columns_that_no_label_names_are_no_classes(run: Run) -> None:
+    age = RNG.integers(20, 80, N)
+    calibrator = fit(run, pets(age=age, site=["a", "b"] * (N // 2)))
+    assert list(calibrator.feature_names_in_) == NAMES
+    alone = fit(run, pets())
+    for one in (calibrator, alone):
+        del one.feature_names_in_
+    np.testing.assert_array_equal(calibrator.predict_proba(Z), alone.predict_proba(Z))
+    # What the labels do not decide, the rows that sum to one do.
+    odd = RNG.normal(size=N)
+    assert list(fit(run, pets(PROBS, odd=odd), "--kind", "probabilities").feature_names_in_) == NAMES
+    two = np.where(LABELS == 2, 0, LABELS)  # owl is the label of no row, and still a class
+    frame = pets(PROBS).assign(label=[NAMES[j] for j in two])
+    assert list(fit(run, frame, "--kind", "probabilities").feature_names_in_) == NAMES
+    # Logits that a label might name are asked about, and the message can be followed.
+    told = fit(run, pets(odd=odd), code=1).stderr
+    assert "'odd', which no label names" in told
+    follow(run, told, "fit", "a.csv", "-o", "cal.json", "--force")
+    assert list(mc.load("cal.json").feature_names_in_) == NAMES
+    # A file to apply it to needs no labels: the calibrator knows its classes.
+    pets(odd=odd, age=age).drop(columns="label").to_csv("new.csv", index=False)
+    run("apply", "cal.json", "new.csv", "-o", "out.csv")
+    assert list(pd.read_csv("out.csv").columns) == [*NAMES, "odd", "age", *(f"{n}_calibrated" for n in NAMES)]
+
+
+def test_numbers_as_labels_leave_what_no_label_needs(run: Run) -> None:
+    frame = pets(age=RNG.integers(20, 80, N)).assign(label=LABELS)
+    assert list(fit(run, frame).feature_names_in_) == NAMES
+    told = fit(run, pets(odd=RNG.normal(size=N)).assign(label=LABELS), code=1).stderr
+    assert "4 columns of numbers, 'cat', 'dog', 'owl', 'odd', and labels from 0 to 2" in told
+    follow(run, told, "fit", "a.csv", "-o", "cal.json", "--force")
+    assert list(mc.load("cal.json").feature_names_in_) == NAMES
+
+
+def test_numbers_as_names_decide(run: Run) -> None:
+    frame = pd.DataFrame(Z[:, [2, 0, 1]], columns=["2", "0", "1"]).assign(label=LABELS)
+    got = mc.read(frame)
+    np.testing.assert_array_equal(got.in_order_of(["0", "1", "2"]).values, Z)
+    frame.to_csv("b.csv", index=False)
+    named = mc.read("b.csv")
+    assert (named.values.argmax(axis=1) == named.labels).mean() > 0.5
+
+
+# Text
+
+
+@pytest.mark.parametrize("separator", [";", "\t", ",", "|"])
+@pytest.mark.parametrize("decimal", [".", ","])
+def test_separators_and_decimal_commas(run: Run, folder: Path, separator: str, decimal: str) -> None:
+    if separator == decimal:
+        return
+    frame = pets(age=RNG.integers(20, 80, N))
+    frame.to_csv("a.csv", index=False, sep=separator, decimal=decimal)
+    told = ("--sep", separator) if separator == "|" else ()
+    run("fit", "a.csv", "-o", "cal.json", "-m", "ts", *told)
+    expected = mc.TemperatureScaling().fit(Z, LABELS).temperature_
+    assert mc.load("cal.json").temperature_ == pytest.approx(expected, rel=1e-9)
+    run("fit", "a.csv", "-o", "b.json", "-m", "ts", "--sep", separator, "--decimal", decimal)
+    run("apply", "cal.json", "a.csv", "-o", "out.csv", *told)
+    assert (folder / "out.csv").read_text().startswith("cat,dog,owl,age,label,cat_calibrated,")
+
+
+@pytest.mark.parametrize("suffix", [".xlsx", ".json", ".jsonl", ".parquet"])
+def test_excel_and_records(run: Run, suffix: str) -> None:
+    frame, path = pets(age=RNG.integers(20, 80, N)), f"a{suffix}"
+    write = {
+        ".xlsx": lambda: frame.to_excel(path, index=False),
+        ".json": lambda: frame.to_json(path, orient="records"),
+        ".jsonl": lambda: frame.to_json(path, orient="records", lines=True),
+        ".parquet": lambda: frame.to_parquet(path),
+    }
+    write[suffix]()
+    run("fit", path, "-o", "cal.json", "-m", "ts")
+    expected = mc.TemperatureScaling().fit(Z, LABELS).temperature_
+    assert mc.load("cal.json").temperature_ == pytest.approx(expected, rel=1e-6)
+    run("apply", "cal.json", path, "-o", "out.xlsx")
+    assert list(pd.read_excel("out.xlsx").columns) == [*frame.columns, *(f"{n}_calibrated" for n in NAMES)]
+
+
+def test_text_says_what_it_holds(run: Run, folder: Path) -> None:
+    (folder / "notes.txt").write_text("Dear all,\nthe model is good.\n")
+    assert "notes.txt holds text, 'Dear all,': expected a label in each line" in (
+        run("fit", "notes.txt", "-o", "c.json", code=1).stderr
+    )
+
+
+# Labels
+
+
+@pytest.mark.parametrize(
+    ("no", "yes"),
+    [(False, True), ("no", "yes"), ("No", "Yes"), (-1, 1), ("False", "True"), ("negative", "positive")],
+)
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_labels_of_two_classes(run: Run, no: Any, yes: Any, suffix: str) -> None:
+    frame = scores(
+        labels=np.where(HITS == 1, yes, no) if isinstance(no, str) else [yes if h else no for h in HITS]
+    )
+    (frame.to_csv if suffix == ".csv" else frame.to_parquet)(f"a{suffix}", index=False)
+    run("fit", f"a{suffix}", "-o", "cal.json")
+    expected = mc.BinaryMCCT().fit(SCORE, HITS).predict_proba(SCORE)
+    found = mc.load("cal.json")
+    del_names = found.__dict__.pop("feature_names_in_", None)
+    assert del_names is None or list(del_names) == [str(no), str(yes)]
+    np.testing.assert_allclose(
+        found.predict_proba(np.stack([0 * SCORE, SCORE], 1))[:, 1], expected, atol=1e-6
+    )
+    run("apply", "cal.json", f"a{suffix}", "-o", "out.csv")
+    out = pd.read_csv("out.csv")
+    assert list(out.columns) == ["score", "label", "score_calibrated"]
+    np.testing.assert_allclose(out["score_calibrated"], expected, atol=1e-6)
+    run("evaluate", f"a{suffix}", "-c", "cal.json")
+
+
+def test_two_words_that_do_not_say_which_is_which(run: Run) -> None:
+    told = fit(run, scores(labels=np.where(HITS == 1, "spam", "ham")), code=1).stderr
+    assert "the class that it speaks for last) with --classes" in told
+    assert list(
+        fit(run, scores(labels=np.where(HITS == 1, "spam", "ham")), "--classes", "ham,spam").feature_names_in_
+    )
+
+
+@pytest.mark.parametrize(
+    "word", ["y_test", "outcome", "actual", "target", "correct", "is_correct", "truth", "gold_label"]
+)
+def test_usual_names_of_labels(run: Run, word: str) -> None:
+    fit(run, scores(label=word))
+    fit(run, pets().rename(columns={"label": word}))
+
+
+def test_missing_values_are_counted(run: Run) -> None:
+    frame = pets(age=RNG.integers(20, 80, N).astype(float))
+    frame.loc[3:5, "cat"] = np.nan
+    frame.loc[9, "label"] = None
+    frame.loc[20, "age"] = np.nan  # which is no class
+    told = fit(run, frame, code=1).stderr
+    assert "missing values in 4 of 240 rows (3 in 'cat', 1 in 'label'), first in row 3" in told
+    assert "leave these rows out with --drop-missing" in told
+    follow(run, told, "fit", "a.csv", "-o", "cal.json", "-m", "ts")
+    left = np.setdiff1d(np.arange(N), [3, 4, 5, 9])
+    expected = mc.TemperatureScaling().fit(Z[left], LABELS[left]).temperature_
+    assert mc.load("cal.json").temperature_ == pytest.approx(expected, rel=1e-6)
+    run("apply", "cal.json", "a.csv", "-o", "out.csv", "--drop-missing")
+    assert len(pd.read_csv("out.csv")) == N - 3
+    run("evaluate", "a.csv", "-c", "cal.json", "--drop-missing", "--groups", "predicted")
+
+
+# apply keeps what it read
+
+
+def test_apply_keeps_all_columns_as_they_stand(run: Run, folder: Path) -> None:
+    fit(run, scores(P), "--kind", "probabilities")
+    (folder / "new.csv").write_text('id,score,text\n0001,0.910,"a, b"\n0002,0.50,c\n')
+    run("apply", "cal.json", "new.csv", "-o", "out.csv", "--kind", "probabilities")
+    lines = (folder / "out.csv").read_text().splitlines()
+    assert lines[0] == "id,score,text,score_calibrated"
+    assert lines[1].replace('"', "").startswith("0001,0.910,a, b,0.")
+    again = mc.read("out.csv")
+    assert (again.kind, again.columns) == ("probabilities", ("score_calibrated",))
+    run(
+        "apply", "cal.json", "out.csv", "-o", "twice.csv", "--kind", "probabilities"
+    )  # of what it was fitted on
+    assert (folder / "twice.csv").read_text() == (folder / "out.csv").read_text()
+    run("apply", "cal.json", "new.csv", "-o", "z.csv", "--as", "logits", "--kind", "probabilities")
+    assert pd.read_csv("z.csv").columns[-1] == "score_calibrated_logit"
+
+
+# Many labels
+
+
+def many() -> pd.DataFrame:
+    z = RNG.normal(size=(N, 3)) * 2
+    y = (RNG.random(z.shape) < expit(z / 2 - 1)).astype(float)
+    y[:20, 1] = np.nan
+    return pd.DataFrame(expit(z), columns=["p_a", "p_b", "p_c"]).join(
+        pd.DataFrame(y, columns=["y_a", "y_b", "y_c"])
+    )
+
+
+def test_many_labels_are_fitted_applied_and_evaluated(run: Run) -> None:
+    frame = many()
+    calibrator = fit(run, frame)
+    Y = np.where(frame.filter(like="y_").isna(), -1, frame.filter(like="y_")).astype(int)
+    P = frame.filter(like="p_").to_numpy()
+    expected = mc.MultilabelMCCT(input="probabilities").fit(P, Y).predict_proba(P)
+    assert type(calibrator) is mc.MultilabelMCCT
+    assert list(calibrator.feature_names_in_) == ["a", "b", "c"]
+    frame[["p_c", "p_a", "p_b"]].assign(id=range(N)).to_csv("new.csv", index=False)
+    run("apply", "cal.json", "new.csv", "-o", "out.csv")
+    out = pd.read_csv("out.csv")
+    assert list(out.columns) == [
+        "p_c",
+        "p_a",
+        "p_b",
+        "id",
+        "p_c_calibrated",
+        "p_a_calibrated",
+        "p_b_calibrated",
+    ]
+    np.testing.assert_allclose(out.iloc[:, 4:], expected[:, [2, 0, 1]], atol=1e-12)
+    told = json.loads(run("evaluate", "a.csv", "-c", "cal.json", "--json").stdout)
+    assert set(told["after"]["labels"]) == {"a", "b", "c"}
+    assert told["after"]["labels"]["b"]["rows"] == N - 20
+    assert told["after"]["macro"]["nll"] < told["before"]["macro"]["nll"]
+    assert "off beyond chance" in run("evaluate", "a.csv").stdout
+    for command in (
+        ("compare", "a.csv"),
+        ("report", "a.csv", "-o", "r.html"),
+        ("audit", "a.csv", "a.csv"),
+        ("check", "a.csv"),
+    ):
+        code = 2 if command[0] == "check" else 1
+        assert "fit, apply and evaluate take such files" in run(*command, code=code).stderr
+    assert "multilabel-mcct; leave it out" in fit(run, frame, "-m", "mcct", code=1).stderr
+
+
+def test_one_label_out_of_many_columns_is_a_class(run: Run) -> None:
+    hot = pd.DataFrame(np.eye(3, dtype=int)[LABELS], columns=["y_a", "y_b", "y_c"])
+    frame = pd.DataFrame(PROBS, columns=["p_a", "p_b", "p_c"]).join(hot)
+    assert mc.read(frame).labels.tolist() == LABELS.tolist()
+    assert type(fit(run, frame, "-m", "mcct")) is mc.MCCT
