@@ -79,12 +79,12 @@ def test_fit_on_probabilities(run: Run, folder: Path) -> None:
     np.savez(folder / "p.npz", probabilities=CAL.truth, labels=CAL.labels)
     run("fit", "p.npz", "-o", "cal.json")
     assert mc.load("cal.json").input == "probabilities"
-    np.save(folder / "p.npy", CAL.truth)
+    np.save(folder / "out.npy", CAL.truth)
     np.save(folder / "y.npy", CAL.labels)
-    result = run("fit", "p.npy", "--labels", "y.npy", "-o", "refused.json", code=1)
+    result = run("fit", "out.npy", "--labels", "y.npy", "-o", "refused.json", code=1)
     assert "all values lie between 0 and 1" in result.stderr
     assert "Say --kind probabilities, or --kind logits" in result.stderr
-    run("fit", "p.npy", "--labels", "y.npy", "--input", "probabilities", "-o", "stated.json")
+    run("fit", "out.npy", "--labels", "y.npy", "--input", "probabilities", "-o", "stated.json")
     assert mc.load("stated.json").input == "probabilities"
 
 

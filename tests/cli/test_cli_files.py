@@ -149,7 +149,18 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def test_every_command_for_a_file_runs_as_pasted(run: Run, folder: Path) -> None:
     probs = PETS.rename(columns=PROB)
-    PETS.to_csv("pets.csv", index=False)
+    pets = PETS.assign(age=RNG.integers(20, 80, 200))
+    pets.to_csv("pets.csv", index=False)
+    pets.to_csv("semicolons.csv", index=False, sep=";", decimal=",")
+    pets.to_excel("pets.xlsx", index=False)
+    PETS.assign(**100 * PETS[NAMES]).to_csv("percent.csv", index=False)
+    gap = PETS[:3].assign(dog=None)
+    pd.concat([gap, PETS]).to_csv("gaps.csv", index=False)
+    probs.to_json("records.json", orient="records")
+    margins = np.log(PROBS[:, 0] / (1 - PROBS[:, 0]))
+    pd.DataFrame({"margin": margins, "label": np.where(LABELS == 0, "yes", "no")}).to_csv(
+        "margins.csv", index=False
+    )
     for name in ("probs.csv", "probs.csv.gz"):
         probs.to_csv(name, index=False)
     probs.to_parquet("probs.parquet")
@@ -188,10 +199,12 @@ def test_every_command_for_a_file_runs_as_pasted(run: Run, folder: Path) -> None
     alike = {
         name: value
         for name, value in found.items()
-        if name not in ("both.npz", "spam.csv", "two_classes.csv")
+        if name not in ("both.npz", "spam.csv", "two_classes.csv", "margins.csv")
     }
     assert list(alike.values()) == pytest.approx([found["pets.csv"]] * len(alike), rel=1e-4)
-    assert found["spam.csv"] == pytest.approx(found["two_classes.csv"], rel=1e-6)
+    assert [found[name] for name in ("spam.csv", "margins.csv")] == pytest.approx(
+        [found["two_classes.csv"]] * 2, rel=1e-4
+    )
 
 
 LARGEST = PROBS.argmax(axis=1)

@@ -21,12 +21,20 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "cli.md"
 
 
 def test_all_commands_are_there() -> None:
-    assert {"fit", "apply", "evaluate", "compare", "audit", "report", "export", "demo"} <= set(COMMANDS)
+    assert set(COMMANDS) == set(
+        "fit apply evaluate compare report check audit review monitor export demo".split()
+    )
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_and_option_has_help_and_documentation(run: Run, name: str) -> None:
-    text = run(name, "--help").stdout
+    text = run(name, "--more").stdout
+    short = run(name, "--help").stdout
+    shown = [line for line in short.partition("Options:")[2].splitlines() if line.startswith("  -")]
+    assert 1 < len(shown) <= 10
+    assert (len(shown) < sum(p.param_type_name == "option" for p in COMMANDS[name].params)) == (
+        "more options:" in short
+    )
     command = COMMANDS[name]
     assert len(command.get_short_help_str(60)) > 20
     assert "..." not in command.get_short_help_str(60)

@@ -44,7 +44,7 @@ def make(
     name: str | None, data: LogitsSet, parameters: dict[str, Any] | None = None, *, context: bool = False
 ) -> Calibrator:
     """A calibrator for these logits or probabilities that is not fitted yet; None: the one recommended for them."""
-    from ..calibrators import IsotonicCalibration, MultilabelMCCT
+    from ..calibrators import MultilabelMCCT
     from ..registry import all_calibrators, find_method, letters
     from ..selection import recommend
 
@@ -67,8 +67,6 @@ def make(
                 f"{type(calibrator).__name__} is for two classes, and {data.path or data.name} has {data.n_classes}: use "
                 "--method conditional-mcct, which keeps the order of the classes, or structured-mcct."
             )
-        if isinstance(calibrator, IsotonicCalibration) and letters(name) == "isotonic" and data.n_classes > 2:
-            calibrator = IsotonicCalibration(mode="one_vs_rest")
     known = calibrator.get_params()
     for parameter in parameters or {}:
         if parameter not in known:
