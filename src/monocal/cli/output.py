@@ -27,16 +27,7 @@ CHECK_FAILED = 3
 
 # Shown where no metrics are named; the rest with --all.
 _MAIN = ("accuracy", "nll", "brier", "ece", "classwise_ece", "smooth_ece")
-_MAIN_OF_TWO = (
-    "nll",
-    "brier",
-    "ece",
-    "auc",
-    "calibration_slope",
-    "calibration_intercept",
-    "accuracy",
-    "smooth_ece",
-)
+_MAIN_OF_TWO = ("nll", "positive_brier", "ece", "auc", "calibration_slope", "calibration_intercept")
 _FILE: ContextVar[str] = ContextVar("file", default="the data")
 # As a word by itself: not in quotes, in a path, or in a piece of Python.
 _WORDS = tuple(
@@ -189,7 +180,7 @@ def show_interval(name: str, estimate: Estimate) -> str:
     return f"[{estimate.low:.4f}, {estimate.high:.4f}]"
 
 
-def metrics_to_show(n_classes: int, everything: bool) -> list[str] | None:
+def metrics_to_show(n_classes: int, everything: bool) -> list[str]:
     """The figures that matter, six of them, or all; the five most probable of a few classes tell nothing."""
     from ..metrics import METRICS
 
@@ -198,8 +189,7 @@ def metrics_to_show(n_classes: int, everything: bool) -> list[str] | None:
             name for name, metric in METRICS.items() if n_classes == 2 or not getattr(metric, "binary", False)
         ]
         return [name for name in shown if name != "top_k_accuracy" or n_classes > 5]
-    main = [name for name in (_MAIN_OF_TWO if n_classes == 2 else _MAIN) if name in METRICS]
-    return main[:6]
+    return list(_MAIN_OF_TWO if n_classes == 2 else _MAIN)
 
 
 def print_evaluations(
