@@ -21,9 +21,19 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "cli.md"
 
 
 def test_all_commands_are_there() -> None:
-    assert set(COMMANDS) == set(
-        ["fit", "apply", "evaluate", "compare", "report", "check", "audit", "review", "monitor", "export", "demo"]
-    )
+    assert set(COMMANDS) == {
+        "fit",
+        "apply",
+        "evaluate",
+        "compare",
+        "report",
+        "check",
+        "audit",
+        "review",
+        "monitor",
+        "export",
+        "demo",
+    }
 
 
 @pytest.mark.parametrize("name", COMMANDS)

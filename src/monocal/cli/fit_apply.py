@@ -58,7 +58,7 @@ def make(
         if name is None:
             weights = data.weights
             name = recommend(
-                data.values, data.labels, kind=data.kind, context=context, sample_weight=weights
+                data.values, data.labels, kind=data.kind, keep_order=context, sample_weight=weights
             ).name
         calibrator = find_method(_NAMES_OF_SKLEARN.get(letters(name), name))[1]
         one_score = type(calibrator) in [info.cls for info in all_calibrators(one_score=True)]
