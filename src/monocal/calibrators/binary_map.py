@@ -28,8 +28,10 @@ _TAIL_OF_LOGITS = 1e-3
 # Bits of the argument of a logarithm that are rounded off, and the grid of the argument of an exponential.
 _SPLIT, _EXP_GRID = 2.0**7 + 1.0, 2.0**46
 _LARGEST = float(np.finfo(np.float64).max)
-# Logarithms below this stand for probabilities of 0.
-_LOG_TINY = float(np.log(np.finfo(np.float64).tiny))
+# Logarithms below this stand for probabilities of 0: the least of any positive one is -744.44.
+_LOG_ZERO = -745.0
+# Up to this, 1 - exp(-x) is x to 8 digits.
+_NEAR_ONE = 2.0**-26
 # Probabilities this far from 0 and 1 have log-odds within 16.
 _ORDINARY = 2e-7
 
@@ -118,7 +120,7 @@ def _exported(z: Any, a: dict[str, Any], s: dict[str, Any], xp: Any, context: An
     odds = xp.clip(rows[:, 1] - rows[:, 0], min=-_LARGEST, max=_LARGEST)
     if s["input"] == "probabilities":
         e, far = s["softness"], xp.clip(odds, min=-FARTHEST, max=FARTHEST)
-        soft = ordered_log((xp.exp(rows[:, 1]) + e) / (xp.exp(rows[:, 0]) + e), xp)
+        soft = ordered_log((ordered_exp(rows[:, 1], xp) + e) / (ordered_exp(rows[:, 0], xp) + e), xp)
         x = soft + TAIL * (xp.clip(far - TAIL_BEGINS, min=0.0) + xp.clip(far + TAIL_BEGINS, max=0.0))
     else:
         x = position(odds, s["input"], s["softness"], xp)
@@ -151,10 +153,12 @@ def _exported_labels(z: Any, a: dict[str, Any], s: dict[str, Any], xp: Any, cont
     scores = xp.permute_dims(double(z, xp), (1, 0))
     x = xp.reshape(scores, (1, -1))
     if s["input"] == "probabilities":  # whose logarithms the scores are
-        p = xp.exp(x)
-        odds = x - ordered_log(xp.clip(1.0 - p, min=1e-300), xp)
-        odds = xp.where(x < _LOG_TINY, 0.0 * x - FARTHEST, xp.where(p >= 1.0, 0.0 * x + FARTHEST, odds))
-        soft = ordered_log((p + s["softness"]) / ((1.0 - p) + s["softness"]), xp)
+        p = ordered_exp(x, xp)
+        # 1 - exp(x), where it has no digits -x; both fall as x rises.
+        rest = xp.where(x > -_NEAR_ONE, -x, xp.clip(1.0 - p, min=_NEAR_ONE))
+        odds = x - ordered_log(xp.clip(rest, min=1e-300), xp)
+        odds = xp.where(x < _LOG_ZERO, 0.0 * x - FARTHEST, xp.where(x >= 0.0, 0.0 * x + FARTHEST, odds))
+        soft = ordered_log((p + s["softness"]) / (rest + s["softness"]), xp)
         x = soft + TAIL * (xp.clip(odds - TAIL_BEGINS, min=0.0) + xp.clip(odds + TAIL_BEGINS, max=0.0))
     else:
         x = position(x, s["input"], s["softness"], xp)
@@ -221,8 +225,10 @@ def expit(f: Any, xp: Any) -> Any:
 
 
 def ordered_exp(x: Any, xp: Any) -> Any:
-    """``exp(x)`` for ``x <= 0``, never decreasing."""
-    return xp.exp(xp.round(xp.clip(x, min=-FARTHEST - 1.0) * _EXP_GRID) * (1.0 / _EXP_GRID))
+    """``exp(x)`` for ``x <= 0``, never decreasing, with the gradient of what was rounded."""
+    x = xp.clip(x, min=-FARTHEST - 1.0)
+    rounded = xp.round(x * _EXP_GRID) * (1.0 / _EXP_GRID)
+    return xp.exp(x + (rounded - x).detach() if hasattr(x, "detach") else rounded)
 
 
 def ordered_log(r: Any, xp: Any) -> Any:

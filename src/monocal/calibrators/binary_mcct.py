@@ -79,7 +79,7 @@ class BinaryMCCT(ScoreCalibrator):
     """
 
     _takes_cells = True
-    smallest_probability_ = float(np.finfo(np.float64).tiny)  # what an exported map takes for 0
+    smallest_probability_ = 5e-324  # an exported map takes 0 for half of it
 
     def __init__(
         self,

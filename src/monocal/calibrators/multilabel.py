@@ -97,7 +97,7 @@ class MultilabelMCCT(ScoreCalibrator):
     """
 
     columns = "scores"
-    smallest_probability_ = float(np.finfo(np.float64).tiny)  # what an exported map takes for 0
+    smallest_probability_ = 5e-324  # an exported map takes 0 for half of it
 
     def __init__(
         self,
