@@ -1,13 +1,15 @@
 """Two classes, one score: every method on the sets of a folder, fitted on their calibration rows and judged on the others.
 
     python benchmarks/binary.py [--data ../shared/binary] [--rows 20 50 100 300] [--all-methods]
-                                [--by-set] [--coverage] [--multilabel] [--docs]
+                                [--by-set] [--coverage] [--multilabel] [--defaults] [--hostile N] [--docs]
 
 Sets are .npz files with ``s_cal``, ``y_cal``, ``s_test``, ``y_test`` and ``kind`` ("decision", "probability"), and perhaps
 ``group_*`` (a category) and ``token_*`` (a second score). Prints Markdown tables: mean NLL, Brier score and ECE of P(class 1)
 (15 bins of equal mass), the largest change of AUC, the largest NLL above the best method of a set, and the share of sets on which
 a method is worse than doing nothing; at full size, and with few rows (means over draws). "Nothing" takes scores as log-odds.
 Files with ``p_cal``, ``p_test`` (n, L) and ``y_*`` of the same shape hold many labels: ``--multilabel`` is about these alone.
+``--defaults`` compares a map that keeps the order of two classes with one that keeps the order of the rows, where the zero of a
+score is wrong; ``--hostile N`` counts reversed rows among N extreme scores in every number type.
 """
 
 from __future__ import annotations
@@ -20,6 +22,8 @@ from typing import Any
 
 import numpy as np
 from scipy.special import expit, logit
+from sklearn.datasets import make_classification
+from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
 import monocal as mc
@@ -27,7 +31,7 @@ import pages
 from command_line import parser_of
 
 DATA = Path(__file__).parents[2] / "shared" / "binary"
-PAGE = "docs/two-classes.md"
+PAGE, LABELS_PAGE = "docs/two-classes.md", "docs/many-labels.md"
 # A probability of zero costs this much and no more, or isotonic regression would be infinitely bad.
 _LEAST = 1e-6
 _BINS = 15
@@ -281,6 +285,103 @@ def many_labels(folder: Path, size: int = 300, draws: int = 5) -> str:
     return pages.table(head, rows, words=2)
 
 
+def defaults(sets: list[Set]) -> str:
+    """Where the zero of a score is wrong: mean P(class 1), NLL and ECE of maps that keep the order of classes, or of rows."""
+    cases = [_balanced(), *(one for one in sets if one.name in _WRONG_ZERO)]
+    names = ["nothing", "MCCT", "ConditionalMCCT", "Platt", "BinaryMCCT"]
+    rows = []
+    for one in cases:
+        cells = []
+        for name in names:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                p = np.asarray(METHODS[name](one), dtype=np.float64)
+            nll, _, ece = losses(p, one.test[1])
+            cells.append(f"{p.mean():.3f} / {nll:.3f} / {ece:.1f}")
+        rows.append([_WRONG_ZERO.get(one.name, one.name), f"{one.test[1].mean():.3f}", *cells])
+    return pages.table(["mean P(class 1) / NLL / ECE %", "share of class 1", *names], rows)
+
+
+_WRONG_ZERO = {
+    "detector_kitti_pedestrian": "3D detector, pedestrians",
+    "sst2_gpt2": "sentiment from a language model (SST-2)",
+    "llm_stated_Llama-3_2-3B-Instruct": "stated confidence of a language model",
+}
+
+
+def _balanced() -> Set:
+    """`LogisticRegression(class_weight="balanced")` where 1 % of the rows are positive."""
+    X, y = make_classification(30_000, weights=[0.99], flip_y=0.001, random_state=0)
+    model = LogisticRegression(class_weight="balanced").fit(X[:10_000], y[:10_000])
+    s = model.decision_function(X)
+    cal, test = slice(10_000, 20_000), slice(20_000, None)
+    name = 'LogisticRegression(class_weight="balanced")'
+    return Set(name, "scores", (s[cal], y[cal]), (s[test], y[test]), None, None)
+
+
+def extreme(n: int, input: str) -> np.ndarray:
+    """Subnormal and huge numbers, neighbours one unit in the last place apart, ties, and ordinary scores."""
+    rng, k = np.random.default_rng(0), n // 8
+    exponents, chosen = rng.uniform(-320, 300, k), np.array([0.0, 1e300, 1.7e308, 5e-324, 1.0, 2.0])
+    if input == "probabilities":
+        base = rng.random(k)
+        parts = [10.0 ** -np.abs(exponents), 1 - 10.0 ** rng.uniform(-17, 0, k), rng.choice([0, 1, 0.5], k)]
+        ordinary = expit(20 * rng.normal(size=n - 7 * k))
+    else:
+        base = 3 * rng.normal(size=k)
+        parts = [rng.normal(size=k) * 10.0**exponents, np.repeat(rng.normal(size=k // 100 + 1), 100)[:k]]
+        parts.append(rng.choice(np.append(chosen, -chosen), k))
+        ordinary = 20 * rng.normal(size=n - 7 * k)
+    up = np.nextafter(base, np.inf)
+    parts += [base, up, np.nextafter(up, np.inf), rng.integers(1, 2000, k) * 5e-324, ordinary]
+    scores: np.ndarray = np.concatenate(parts)
+    return np.clip(scores, 0, 1) if input == "probabilities" else scores
+
+
+def reversed_rows(scores: np.ndarray, result: np.ndarray) -> int:
+    """Neighbours in the order of the scores whose results are in another order, or equal scores with other results."""
+    order = np.lexsort((result, scores))
+    rise, change = np.diff(scores[order]), np.diff(result[order])
+    return int(((change < 0) | ((rise == 0) & (change != 0))).sum())
+
+
+def hostile(n: int) -> str:
+    """Reversed rows among extreme scores, by what scores are, library and number type."""
+    import onnxruntime
+    import torch
+
+    rng = np.random.default_rng(1)
+    s = 2 * rng.normal(size=3000)
+    y = (rng.random(3000) < expit(s + 0.5 * np.sin(2 * s) - 1)).astype(int)
+    rows = []
+    for input in ("scores", "logits", "probabilities"):
+        train, scores = expit(s) if input == "probabilities" else s, extreme(n, input)
+        cal = mc.BinaryMCCT(input=input).fit(train, y)
+        for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
+            x = torch.tensor(scores).to(dtype)
+            x = x[torch.isfinite(x)]
+            kinds = [("torch", x)] if dtype == torch.bfloat16 else [("numpy", x.numpy()), ("torch", x)]
+            for library, given in kinds:
+                wrong = [
+                    reversed_rows(x.double().numpy(), torch.as_tensor(method(given)).double().numpy())
+                    for method in (cal.transform, cal.predict_proba)
+                ]
+                rows.append([f"{input}, {library}, {str(dtype)[6:]}", f"{len(x):,}", str(sum(wrong))])
+
+        def two(v: np.ndarray, input: str = input) -> np.ndarray:
+            return np.stack([1 - v if input == "probabilities" else 0 * v, v], axis=1)
+
+        wide = mc.BinaryMCCT(input=input).fit(two(train), y)
+        session = onnxruntime.InferenceSession(wide.to_onnx(dtype="float64").SerializeToString())
+        module = wide.to_torch(dtype=torch.float64)
+        for library, p in (
+            ("torch module", module(torch.tensor(two(scores))).numpy()),
+            ("ONNX", session.run(None, {session.get_inputs()[0].name: two(scores)})[0]),
+        ):
+            rows.append([f"{input}, {library}, float64", f"{n:,}", str(reversed_rows(scores, p[:, 1]))])
+    return pages.table(["scores", "rows", "reversed"], rows)
+
+
 def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("--data", type=Path, default=DATA, help="folder of sets")
@@ -290,8 +391,12 @@ def main() -> None:
     parser.add_argument("--by-set", action="store_true", help="NLL of every set")
     parser.add_argument("--coverage", action="store_true", help="coverage of intervals, a few minutes")
     parser.add_argument("--multilabel", action="store_true", help="the sets of many labels, and nothing else")
+    parser.add_argument("--defaults", action="store_true", help="where the zero is wrong, and nothing else")
     parser.add_argument(
-        "--docs", action="store_true", help=f"write the first table, or that of many labels, into {PAGE}"
+        "--hostile", type=int, metavar="N", help="reversed rows of N extreme scores, and nothing else"
+    )
+    parser.add_argument(
+        "--docs", action="store_true", help="write the table into its page of the documentation"
     )
     options = parser.parse_args()
     if options.multilabel:
@@ -300,7 +405,16 @@ def main() -> None:
         if options.docs:
             pages.write_into("docs/many-labels.md", "labels", labels)
         return
+    if options.hostile:
+        print(hostile(options.hostile))
+        return
     sets = [one for one in map(Set.read, sorted(options.data.glob("*.npz"))) if one is not None]
+    if options.defaults:
+        wrong = defaults(sets)
+        print(wrong)
+        if options.docs:
+            pages.write_into(PAGE, "defaults", wrong)
+        return
     methods = METHODS | (ON_REQUEST if options.all_methods else {})
     found = results(sets, methods)
     first = pages.table(HEAD, summary(found, list(methods)))

@@ -160,6 +160,41 @@ def test_rows_are_never_reversed(fitted, dtype):
     assert_ranked(fitted, scores[np.isfinite(scores)])
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
+def test_tensors_are_never_reversed(fitted, dtype):
+    torch = pytest.importorskip("torch")
+    near = np.geomspace(1e-320, 1, 300)
+    scores = (
+        np.concatenate([near, 1 - near]) if fitted.input == "probabilities" else np.append(-HOSTILE, HOSTILE)
+    )
+    x = torch.tensor(np.sort(scores)).to(getattr(torch, dtype))
+    x = x[torch.isfinite(x)]
+    for result in (fitted.transform(x), fitted.predict_proba(x)):
+        assert result.dtype == x.dtype
+        assert (result.double().diff() >= 0).all()
+
+
+@pytest.mark.parametrize("name", INPUTS)
+def test_modules_and_graphs_never_reverse_rows(name):
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("ndonnx")
+    runtime = pytest.importorskip("onnxruntime")
+
+    def two(v):
+        return np.stack([1 - v if name == "probabilities" else 0 * v, v], axis=1)
+
+    cal = mc.BinaryMCCT(input=name).fit(two(INPUTS[name][0]), Y)
+    near = np.concatenate([[0, 5e-324], np.geomspace(1e-320, 1, 300), 1 - np.arange(60) * 2.0**-53])
+    scores = np.unique(np.append(near, 1 - near) if name == "probabilities" else np.append(-HOSTILE, HOSTILE))
+    module = cal.to_torch(dtype=torch.float64)
+    logits = module.transform(torch.tensor(two(scores))).numpy()
+    assert (np.diff(logits[:, 1] - logits[:, 0]) >= 0).all()
+    assert (np.diff(module(torch.tensor(two(scores))).numpy()[:, 1]) >= 0).all()
+    session = runtime.InferenceSession(cal.to_onnx(dtype="float64").SerializeToString())
+    result = session.run(None, {session.get_inputs()[0].name: two(scores)})[0]
+    assert (np.diff(result[:, 1]) >= 0).all()
+
+
 @settings(max_examples=50, deadline=None, database=None, derandomize=True)
 @given(arrays(np.float64, 30, elements=st.floats(-1.7e308, 1.7e308)), st.sampled_from(["logits", "scores"]))
 def test_any_finite_scores_keep_their_order(scores, name):

@@ -125,7 +125,7 @@ def _exported(z: Any, a: dict[str, Any], s: dict[str, Any], xp: Any, context: An
     else:
         x = position(odds, s["input"], s["softness"], xp)
     line = [double(a[name], xp)[None, ...] for name in ("knots", "values", "slopes")]
-    f = 0.5 * _lines(x[None, ...], line, xp)[0, ...]
+    f = 0.5 * _in_range(_lines(x[None, ...], line, xp), z, xp)[0, ...]
     return MapRows(xp.astype(xp.stack([-f, f], axis=0), z.dtype))
 
 
@@ -165,7 +165,13 @@ def _exported_labels(z: Any, a: dict[str, Any], s: dict[str, Any], xp: Any, cont
     shared = [double(a[f"shared_{name}"], xp)[None, ...] for name in ("knots", "values", "slopes")]
     f = xp.reshape(_lines(x, shared, xp), (a["knots"].shape[0], -1))
     f = _lines(f, [double(a[name], xp) for name in ("knots", "values", "slopes")], xp)
-    return MapRows(xp.astype(f, z.dtype), independent=True)
+    return MapRows(xp.astype(_in_range(f, z, xp), z.dtype), independent=True)
+
+
+def _in_range(f: Any, like: Any, xp: Any) -> Any:
+    """Log-odds cut where their differences would overflow in the type of ``like``."""
+    largest = _LARGEST if str(like.dtype).endswith("float64") else float(np.finfo(np.float32).max)
+    return xp.clip(f, min=-largest / 2, max=largest / 2)
 
 
 def _lines(x: Any, lines: list[Any], xp: Any) -> Any:
