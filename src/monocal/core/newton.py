@@ -28,6 +28,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
+from scipy.linalg import cho_factor, cho_solve
 from scipy.linalg.lapack import dtrtrs
 from scipy.optimize import nnls
 
@@ -38,6 +39,9 @@ _REACHED = 0.2
 # Steps for a smaller bound of the excess that may fail to halve it.
 _PATIENCE = 3
 _RIDGE = 1e-10
+# Up to so many unknowns, a least-squares problem under bounds is solved one by one; how often more of them change sides, and how
+# often in vain.
+_ONE_BY_ONE, _PIVOTS, _TRIES = 200, 40, 3
 # A step must bring at least this part of the decrease that the slope promises.
 _DESCENT = 1e-4
 # A step cut below this is none.
@@ -349,9 +353,8 @@ def _bounded_newton_step(
         return _partly_free_step(g, hessian, room, metric, ridge)
     factor, scale = _factor(hessian, metric, ridge)
     target = factor.T @ (room * scale) - dtrtrs(factor, g / scale, lower=1)[0]
-    moved: np.ndarray
     try:
-        moved, _ = nnls(factor.T, target, maxiter=50 * len(g))
+        moved = _non_negative(factor, target)
     except RuntimeError:  # it did not settle: for once, step along the gradient, atom by atom
         moved = np.maximum(room * scale - g / scale, 0.0)
     step: np.ndarray = moved / scale - room
@@ -371,7 +374,7 @@ def _partly_free_step(
     bounded = np.zeros(len(space))
     if len(space):
         try:
-            bounded = nnls(inner.T, inner.T @ space - right[n_free:], maxiter=50 * len(g))[0] - space
+            bounded = _non_negative(inner, inner.T @ space - right[n_free:]) - space
         except RuntimeError:  # as above
             bounded = np.maximum(-(inner @ right[n_free:]), -space)
     step = np.empty(len(g))
@@ -380,6 +383,40 @@ def _partly_free_step(
         dtrtrs(outer, -right[:n_free] - cross.T @ bounded, lower=1, trans=1)[0] / scale[:n_free]
     )
     return step
+
+
+def _non_negative(factor: np.ndarray, target: np.ndarray) -> np.ndarray:
+    """``argmin |factor.T x - target|`` over ``x >= 0``, for a lower triangular factor.
+
+    Few unknowns become free one by one. Of many, all that have the wrong sign change sides at once (block principal pivoting,
+    Portugal, Judice and Vicente 1994); where that does not make them fewer, one at a time does.
+    """
+    n = len(target)
+    x: np.ndarray
+    if n <= _ONE_BY_ONE:
+        x, _ = nnls(factor.T, target, maxiter=50 * n)
+        return x
+    hessian, slope = factor @ factor.T, factor @ target
+    free = dtrtrs(factor, target, lower=1, trans=1)[0] > 0
+    fewest, tries = n + 1, _TRIES
+    for _ in range(_PIVOTS):
+        x = np.zeros(n)
+        at = np.flatnonzero(free)
+        if len(at):
+            x[at] = cho_solve(cho_factor(hessian[np.ix_(at, at)], lower=True), slope[at])
+        gradient = hessian[:, at] @ x[at] - slope
+        small = 1e-13 * max(1.0, float(np.abs(slope).max()))
+        wrong = np.flatnonzero(np.where(free, x < 0.0, gradient < -small))
+        if not len(wrong):
+            return x
+        if len(wrong) < fewest:
+            fewest, tries = len(wrong), _TRIES
+        else:
+            tries -= 1
+        change = wrong if tries >= 0 else wrong[-1:]
+        free[change] = ~free[change]
+    x, _ = nnls(factor.T, target, maxiter=50 * n)
+    return x
 
 
 def _factor(hessian: np.ndarray, metric: np.ndarray, ridge: float) -> tuple[np.ndarray, np.ndarray]:

@@ -112,11 +112,12 @@ def parameters(block: Block, point: Point, lowest: bool = False) -> tuple[list[A
     if lowest:
         table = table[:, :, :1]
     parts = xp.asarray(table.swapaxes(1, 2), **device_of(depth))
-    minus, of_height, of_one = parts[0], parts[1], parts[2]
     height = xp.astype(block.rows.height, xp.float64, copy=False)
     if block.factors is None:
-        weights, base = minus, of_height * height + of_one
+        weights, base = parts[0], parts[1] * height + parts[2]
     else:
-        psi = xp.astype(block.factors.T[used], xp.float64, copy=False)
-        weights, base = minus @ psi, (of_height @ psi) * height + of_one @ psi
+        of_rows = parts @ xp.astype(block.factors.T[used], xp.float64, copy=False)
+        weights, base = of_rows[0], of_rows[1]
+        base *= height
+        base += of_rows[2]
     return in_parts(weights, depth.dtype), xp.astype(base, depth.dtype, copy=False)

@@ -42,7 +42,6 @@ from ..arrays import (
     to_numpy,
     to_numpy_together,
 )
-from ..column_sums import sums_from, sums_up_to
 from ..core.block import Block, join_blocks
 from ..core.engine import Information, Sums, Totals, Truncated
 from ..core.point import BIAS, SCALE, Point, parameters
@@ -167,9 +166,11 @@ class ArrayEngine:
     def _scale_moments(self, block: Block, lefts: list[Array]) -> list[np.ndarray]:
         """Sums over rows of ``left u`` and ``left u^2`` at each rank, (K, r) each; of factors but the first all of it, at the
         lowest rank and at the top."""
-        xp, u = array_namespace(block.weight), _heights(block.rows)
-        sums = []
-        for x, left in zip((u, u * u), lefts, strict=True):
+        xp, x = array_namespace(block.weight), _heights(block.rows)
+        sums: list[Array] = []
+        for left in lefts:
+            if sums:
+                x *= x
             scales = xp.zeros((left.shape[0], x.shape[0]), dtype=x.dtype, **device_of(x))
             scales[:, -1] = left @ x[-1]
             scales[:, 0] += left @ _sum_of_ranks(x[:-1])
@@ -193,7 +194,9 @@ class ArrayEngine:
 
     def scale_totals(self, block: Block) -> Totals:
         u = _heights(block.rows)
-        return label_sums.scale_totals(block, _sum_of_ranks(u), _sum_of_ranks(u * u))
+        first = _sum_of_ranks(u)
+        u *= u
+        return label_sums.scale_totals(block, first, _sum_of_ranks(u))
 
     def scale_sums(self, block: Block, scale: float) -> np.ndarray:
         # ``log sum_i exp(-scale v_i)``, minus its slope ``E_p[v]``, and ``E_p[v^2] - E_p[v]^2``. The order plays no part.
@@ -284,19 +287,21 @@ class ArrayEngine:
             p *= share
             tail = None if tail is None else [t * share for t in tail]
             mass, depth, square = self._of_columns(p, v, tail, begins, 3)
-            below = sums_up_to(mass.T).T - mass  # probability below each start
-            first = sums_from(depth.T).T + height * below
+            below = _running_sums(mass, _buffer("below", mass))
+            below -= mass  # probability below each start
+            first = _running_sums(depth, _buffer("first", depth), upwards=False)
+            first += _times(below, height, _buffer("product", below))
             psi_square = xp.ones_like(weight)[None] if block.factors is None else block.factors.T**2
             left = psi_square * weight
             # Means of squares add up over the rows before they are added up over the ranks; squares of means do not.
-            scales = (
-                sums_from((square @ left[0])[None])[0]
-                + below @ (left[0] * height**2)
-                - (first * first) @ left[0]
-            )
-            lowest = left[1:] @ (_sum_of_ranks(square) - first[0] ** 2)
+            first *= first
+            of_ranks = square @ left[0]
+            scales = xp.flip(xp.cumulative_sum(xp.flip(of_ranks)))
+            scales = scales + below @ (left[0] * height**2) - first @ left[0]
+            lowest = left[1:] @ (_sum_of_ranks(square) - first[0])
             errors = left @ below[-1]
-            biases = _products(left, below - below * below)
+            below -= _times(below, below, _buffer("product", below))
+            biases = _products(left, below)
         found = [to_numpy(x).astype(np.float64) for x in (scales, lowest, errors, biases)]
         variances = np.zeros((2, len(found[2]), len(found[0])))
         variances[SCALE, 0], variances[SCALE, 1:, 0], variances[BIAS] = found[0], found[1], found[3]
@@ -457,9 +462,12 @@ def measure(rows: Ranked, statistics: Sequence[Callable[[Ranked], Array]]) -> Ar
 
 
 def _heights(rows: Ranked) -> Array:
-    """``u = U - v`` (r, n), 0 where a class is masked."""
-    u = rows.height - rows.depth.T
-    return u if rows.valid is None else array_namespace(u).clip(u, min=0.0)
+    """``u = U - v`` (r, n), 0 where a class is masked; in a scratch buffer."""
+    v = rows.depth.T
+    u = _buffer("p", v)
+    u[...] = rows.height
+    u -= v
+    return u if rows.valid is None else clip_(u, 0.0, np.inf)
 
 
 def _below_top(block: Block, point: Point, out: Array) -> Array:
@@ -513,8 +521,8 @@ def _hessian(
         assert block.factors is not None
         later = xp.concat([square - height * depth, -depth])[column]
         factor = xp.astype(block.factors.T[point.factor], xp.float64, copy=False)
-        mean = mean * factor
-        later = later * factor
+        mean *= factor
+        later *= factor
         products = [mean @ factor.T, mean @ (factor[is_scale] * height).T, factor[is_scale] @ later.T]
     to_bias, to_scale, from_scale, squares = to_numpy_together([*products, mean @ (mean / weight).T])
     # Row a holds the product with b where b starts no earlier than a; the rest follows by symmetry.
@@ -576,6 +584,20 @@ def _sum_of_ranks(x: Array) -> Array:
     if isinstance(x, np.ndarray):
         return np.ones(len(x), dtype=x.dtype) @ x
     return array_namespace(x).sum(x, axis=0)
+
+
+def _running_sums(x: Array, out: Any, upwards: bool = True) -> Array:
+    """Sums of ``x`` (r, n) over the ranks up to each, or from each on."""
+    if not isinstance(x, np.ndarray):
+        xp = array_namespace(x)
+        if upwards:
+            return xp.cumulative_sum(x, axis=0)
+        return xp.flip(xp.cumulative_sum(xp.flip(x, axis=0), axis=0), axis=0)
+    ranks = range(len(x)) if upwards else range(len(x) - 1, -1, -1)
+    out[ranks[0]] = x[ranks[0]]
+    for before, here in pairwise(ranks):
+        np.add(out[before], x[here], out=out[here])
+    return out
 
 
 def _products(a: Array, b: Array) -> Array:
