@@ -281,3 +281,17 @@ def test_the_longer_it_takes_the_more_atoms_may_join():
     found = minimize(LeastSquares(np.eye(600), target), tol=1e-8, max_iter=24)
     assert found.converged
     np.testing.assert_allclose(found.coefficients, target, atol=1e-4)
+
+
+def test_many_atoms_that_change_sides_at_once_end_where_they_would_one_by_one():
+    rng = np.random.default_rng(0)
+    A, target = rng.normal(size=(500, 300)), rng.normal(size=500)
+
+    class LeastSquares(ConeProblem):
+        def evaluate(self, coefficients, working):
+            residual, some = A @ coefficients - target, A[:, working]
+            return Expansion(residual @ residual / 2, A.T @ residual, some.T @ some)
+
+    solution = minimize(LeastSquares(300), n_candidates=300, tol=1e-9)
+    assert solution.converged
+    np.testing.assert_allclose(solution.coefficients, nnls(A, target)[0], atol=1e-9)

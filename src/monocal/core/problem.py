@@ -89,7 +89,7 @@ class Solution:
         Largest violation of the optimality conditions: ``|g_a|`` where the coefficient is above its lower bound,
         ``max(-g_a, 0)`` where it is on it. The problem is convex, so zero proves a global optimum.
     duality_gap : float
-        How far ``objective`` is at most above its infimum, up to rounding: a dual bound (see `monocal.objective.bound`).
+        How far ``objective`` is at most above its infimum, up to rounding: a dual bound (see `monocal.core.certificate`).
         NaN where the solver has none.
     objective : float
     n_iter : int

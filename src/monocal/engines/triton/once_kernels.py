@@ -126,7 +126,7 @@ def prepare(
     else:
         x = tl.load(ordered + row * ordered_stride + rank, mask=used, other=float("inf")).to(tl.float32)
     z_top = tl.max(tl.where(used, x, -float("inf")), axis=0)
-    # As in `ranks.ranked`: depths are cut, and masked classes lie below the height.
+    # As in `core.ranked`: depths are cut, and masked classes lie below the height.
     valid = used & (x != -float("inf"))
     v = tl.minimum(z_top - x, largest)
     height = tl.max(tl.where(valid, v, 0.0), axis=0)
