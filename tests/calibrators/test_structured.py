@@ -62,7 +62,10 @@ def test_many_parameters_take_another_way_to_the_same_optimum(kind, m, monkeypat
     np.testing.assert_allclose(single.coef_, exact.coef_, atol=1e-4)
 
 
-def test_a_bias_towards_classes_is_mended():
+@pytest.mark.filterwarnings(
+    "ignore::monocal.CalibrationWarning"
+)  # which says so of the map that keeps the order
+def test_a_bias_towards_classes_is_corrected():
     z, y = BIASED, DATA.labels
     train, test = slice(0, 1000), slice(1000, None)
     keeps = mc.ConditionalMCCT(by_class=False).fit(z[train], y[train])
