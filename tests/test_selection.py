@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from sklearn.base import BaseEstimator, ClassifierMixin
 
+import monocal as mc
 from monocal.data import LogitsSet, synthetic
 from monocal.registry import find_method
+from monocal.report import Trial, as_set, collect, compare_methods
 from monocal.selection import recommend
 
 
@@ -70,6 +73,7 @@ def test_groups_that_differ_become_the_context_and_equal_ones_do_not(m):
     values = np.where((groups == 0)[:, None], 4.0, 1.0) * data.values
     differ = recommend(values, data.labels, groups=np.array(["a", "b", "c"])[groups])
     assert differ.context
+    assert not hasattr(differ.calibrator, "solution_")  # it is not fitted
     assert differ.name == ("binary-mcct" if m == 2 else "conditional-mcct")
     assert "their context" in differ.reason or "they are its context" in differ.reason
 
@@ -91,6 +95,31 @@ def test_larger_sets_are_looked_at_in_part():
 
 @pytest.mark.parametrize(("rows", "kind"), [((biased()), "logits"), (pair(synthetic(300, 2)), "logits")])
 def test_the_command_line_takes_what_is_recommended(rows, kind):
-    from monocal.cli.by_name import make
-
+    make = pytest.importorskip("monocal.cli.by_name").make
     assert type(make(None, LogitsSet(*rows, kind))) is type(recommend(*rows, kind=kind).calibrator)
+
+
+@pytest.mark.parametrize("m", [2, 5])
+def test_every_way_leads_to_the_same_method(m):
+    data = synthetic(400, m, seed=7)
+    expected = recommend(data.values, data.labels)
+    make = pytest.importorskip("monocal.cli.by_name").make
+
+    cal = as_set((data.values, data.labels), "cal")
+    assert type(make(None, cal)) is type(expected.calibrator)
+    methods = {expected.title: expected.calibrator, "TS": mc.TemperatureScaling()}
+    assert compare_methods(Trial.of(cal, None), methods, n_boot=2).recommended == expected.title
+    report = collect(cal, methods=methods, n_boot=2)
+    assert report.shown == expected.title
+    assert report.verdict.advice.startswith(f"Use {expected.title}: {expected.reason}")
+
+    class Scores(ClassifierMixin, BaseEstimator):  # its scores are the logits
+        def fit(self, X, y):
+            self.classes_ = np.arange(m)
+            return self
+
+        def decision_function(self, X):
+            return X[:, 1] - X[:, 0] if m == 2 else X
+
+    model = mc.CalibratedClassifier(Scores().fit(None, None), cv="prefit").fit(data.values, data.labels)
+    assert type(model.calibrator_) is type(expected.calibrator)

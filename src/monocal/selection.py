@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from scipy.special import softmax
 from scipy.stats import chi2, norm
+from sklearn.base import clone
 
 from .arrays import to_numpy
 from .calibrators import MCCT, BinaryMCCT, Calibrator, ConditionalMCCT, StructuredMCCT
@@ -154,7 +155,12 @@ def recommend(
     takes_context = isinstance(chosen, BinaryMCCT | ConditionalMCCT)
     differ = False
     if groups is not None:
-        differ = groups_differ(chosen, rows, read_groups(groups, shape[0]).number[rows.index])
+        number = read_groups(groups, shape[0]).number[rows.index]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what the method cannot do is said when it is used
+            fitted = clone(chosen).fit(rows.values, rows.labels, rows.weight)
+        p = np.asarray(fitted.predict_proba(rows.values))
+        differ = groups_differ(p, rows.labels, number, rows.weight)
     if differ and takes_context:
         reason += "; the groups differ by more than chance, so they are its context"
     elif differ:
@@ -202,31 +208,30 @@ def _obstacles(rows: _Rows, kind: str, names: Sequence[str] | None) -> tuple[Obs
     return find_obstacles(outcomes, names or [str(j) for j in range(probs.shape[1])], 1 - _LEVEL)
 
 
-def groups_differ(method: Calibrator, rows: Any, number: np.ndarray) -> bool:
-    r"""Whether groups are off in different directions, or by different amounts, after ``method`` treats all rows alike.
+def groups_differ(
+    p: np.ndarray, labels: np.ndarray, number: np.ndarray, weight: np.ndarray | None = None
+) -> bool:
+    r"""Whether groups are off in different directions, or by different amounts, with probabilities that treat all rows alike.
 
     With claims p of outcomes a, group g has z_g^2 = (sum a - p)^2 / sum p (1 - p). Groups differ where the sum of z_g^2 is
     larger than chi-square with as many degrees of freedom as groups allows, or one z_g is larger than all of them allow.
     For two classes p is P(class 1), and the same is tested of the slope, with weights ``logit p``.
     """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what the method cannot do is said when it is used
-        p = np.asarray(method.fit(rows.values, rows.labels, rows.weight).predict_proba(rows.values))
+    weight = np.ones(len(labels)) if weight is None else weight
     two = p.ndim == 1 or p.shape[1] == 2
     if two:
-        claim, outcome = (p if p.ndim == 1 else p[:, 1]), rows.labels == 1
+        claim, outcome = (p if p.ndim == 1 else p[:, 1]), labels == 1
     else:
         top = p.argmax(axis=1)
-        claim, outcome = p[np.arange(len(p)), top], rows.labels == top
+        claim, outcome = p[np.arange(len(p)), top], labels == top
     claim = np.clip(claim.astype(np.float64), 1e-9, 1 - 1e-9)
     directions = [np.ones(len(claim))]
     if two:
         log_odds = np.log(claim / (1 - claim))
-        directions.append(log_odds - np.average(log_odds, weights=rows.weight))
+        directions.append(log_odds - np.average(log_odds, weights=weight))
     level = _DIFFER / (2 * len(directions))
     return any(
-        _heterogeneous(rows.weight * d, outcome - claim, claim * (1 - claim), number, level)
-        for d in directions
+        _heterogeneous(weight * d, outcome - claim, claim * (1 - claim), number, level) for d in directions
     )
 
 

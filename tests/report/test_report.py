@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+import sys
 import threading
 import time
 
@@ -338,3 +339,26 @@ def test_real_logits(shared_logits):
     told = [s for s in made.before.curve.stretches() if s.end == 1.0]
     assert told[0].gap > 0
     assert made.after.curve.ece < 0.012
+
+
+def test_groups_of_a_test_set_that_differ_are_named(sets):
+    cal, test = sets
+    late = np.arange(len(test.labels)) >= 750
+    values = np.where(late[:, None], 4.0, 1.0) * test.values
+    few = {"conditional MCCT": ConditionalMCCT()}
+    made = collect(cal, LogitsSet(values, test.labels), groups=late, methods=few, **QUICK)
+    assert made.methods.differ
+    assert "fit it with context=" in str(made.verdict)
+    same = collect(cal, test, groups=np.arange(len(test.labels)) % 2, methods=few, **QUICK)
+    assert not same.methods.differ
+
+
+def test_without_matplotlib_the_page_has_no_charts_and_says_so(sets, report, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
+    html = report.to_html()
+    assert "<svg" not in html
+    assert "monocal[plots]" in html
+    assert report.verdict.headline in html.replace("\u00a0", " ")
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    with pytest.raises(mc.MissingExtraError, match=r"monocal\[cli\]"):
+        report.to_html()

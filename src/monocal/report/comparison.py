@@ -31,7 +31,7 @@ from ..metrics.differences import NEGLIGIBLE, Difference, paired_difference
 from ..metrics.grouping import read_groups
 from ..metrics.order import price_of_rows
 from ..metrics.units import number, percent, quoted, with_interval
-from ..selection import Recommendation, method_name, recommend
+from ..selection import Recommendation, groups_differ, method_name, recommend
 from .trial import Judged, TimedTrial, Trial
 
 UNCALIBRATED = "uncalibrated"
@@ -141,6 +141,8 @@ class MethodComparison:
         What it did to the rows.
     harm : tuple of str
         What it makes worse beyond chance.
+    differ : bool
+        Whether groups of a test set differ after it, which it was not fitted for.
     two : bool
         Whether there are two classes, so that the order which matters is that of the rows.
 
@@ -163,6 +165,7 @@ class MethodComparison:
     recommendation: Recommendation | None = None
     judged_default: Judged | None = field(default=None, repr=False)
     harm: tuple[str, ...] = ()
+    differ: bool = False
     two: bool = False
 
     def __getitem__(self, name: str) -> MethodResult:
@@ -347,8 +350,22 @@ def compare_methods(
             results.append(replace(made, complexity=complexity(method)))
     chosen = judged.get(default or "")
     harm = () if chosen is None else harm_of(before, chosen.probabilities, trial.labels, groups, level, seed)
+    differ = False
+    if chosen is not None and groups is not None and not trial.crossed:
+        differ = groups_differ(
+            chosen.probabilities, trial.labels, read_groups(groups, len(trial.labels)).number
+        )
     return MethodComparison(
-        tuple(results), level, trial.labels, asked, default, advised if default else None, chosen, harm, two
+        tuple(results),
+        level,
+        trial.labels,
+        asked,
+        default,
+        advised if default else None,
+        chosen,
+        harm,
+        differ,
+        two,
     )
 
 

@@ -458,6 +458,10 @@ def verdict(report: Report) -> Verdict:
             text = f"No calibration is needed; if one is wanted, u{text[1:]}"
         elif state == "few" and methods.recommended != UNCALIBRATED:
             text = f"If calibration is wanted before there are more rows, u{text[1:]}"
+        if methods.differ:
+            details.append(
+                "The groups differ after it by more than chance: fit it with context=, the groups of the calibration rows."
+            )
         details += [lower_still(methods), rows_to_see_a_change(methods), unfinished(methods)]
         if methods.recommended_free is not None:
             details.append(price(methods))
