@@ -145,7 +145,7 @@ class Population(NamedTuple):
 
 
 @cache
-def population(world: World, entries: int = 20_000_000) -> dict[str, float]:
+def population(world: World, entries: int = 6_000_000) -> dict[str, float]:
     """The true value of every metric that has an interval, of so many rows that their own noise does not matter."""
     generator, parts = np.random.default_rng(1), []
     step = 1_000_000 // world.m

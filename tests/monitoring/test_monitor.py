@@ -11,6 +11,7 @@ from scipy.stats import fisher_exact
 import monocal as mc
 from monocal.monitoring.betting import Bets, log_factors
 from monocal.monitoring.frequencies import FrequencyWatch, exact_test
+from monocal.monitoring.watch import off_in_words
 
 
 def stream(
@@ -189,6 +190,19 @@ def test_the_function_tells_alarms_as_they_come():
     assert told[0].kind == "calibration"
     unlabelled = mc.monitor([x for x, _ in days[:3]], calibrator=cal)
     assert unlabelled.windows[0].labelled == 0
+
+
+@pytest.mark.parametrize("gap", [-0.3, -0.02, -0.004, 0.0, 0.004, 0.02, 0.3])
+@pytest.mark.parametrize("rows", [30, 5000])
+@pytest.mark.parametrize("since", [0, 700])
+@pytest.mark.parametrize("fitted", [False, True])
+def test_what_an_alarm_says_is_true(gap, rows, since, fitted):
+    sentence = off_in_words(gap, rows, since, 0.01, fitted)
+    assert ("any more" in sentence) == (fitted and since > 0)
+    assert ("over-confident" in sentence) == (gap > 0.01)
+    assert ("under-confident" in sentence) == (gap < -0.01)
+    assert ("refit" in sentence) == fitted
+    assert ("start=" in sentence) == (fitted and rows < 500)
 
 
 def test_certain_rows_that_are_wrong_are_finite_evidence():

@@ -185,7 +185,9 @@ class BinNoise:
     def __init__(self, rows: Outcomes, norm: GapNorm, n_bins: int) -> None:
         self.norm = norm.norm
         self.c, self.w, self.a = rows.confidence, rows.weight, rows.correct
-        self.unit, self.share = _units(rows, norm.bins, n_bins)
+        unit, share = _units(rows, norm.bins, n_bins)
+        filled, self.unit = np.unique(unit, return_inverse=True)
+        self.share = share[filled]
         self.n = len(self.share)
         weight, gap = self._sum(self.w), self._sum(self.w * (self.c - self.a))
         self.seen = float(self._value(gap, weight))

@@ -2,10 +2,11 @@ r"""A bet against the calibration of a stream, which grows where the stream is o
 
 What is bet against, for every row t, given all rows before it:
 
-    H0:   | P(right_t) - c_t | <= delta_t = tolerance + 3 sqrt(c_t (1 - c_t) / n)         c_t: probability of the predicted class
+    H0:   | P(right_t) - c_t | <= delta_t = sqrt(tolerance^2 + 2.5^2 c_t (1 - c_t) / n)   c_t: probability of the predicted class
 
-The second term is three standard errors of a share among the ``n`` rows that the calibrator was fitted on: no fit knows more, and
-a stream without end would find the calibrator's own noise. It is 0 where ``n`` is not known.
+The second term is two and a half standard errors of a share among the ``n`` rows that the calibrator was fitted on: no fit knows more, and
+a stream without end would find the calibrator's own noise. It is 0 where ``n`` is not known. Noise of the fit and the flaw that
+is tolerated are independent, so their squares add.
 Rows without a label are not played; that a label is known must not depend on whether the prediction was right.
 
 Bet k says that the truth is ``q_k = (1 - e_k) sigmoid(a_k + b_k logit c)``: shifted or stretched, or with a share of errors that
@@ -47,7 +48,7 @@ _SHIFTED = [
 BETS = np.array(_SHIFTED + [(0.0, 1.0, e) for e in _ERRORS])
 # Probabilities of 0 and 1 are often rounded ones: one error in a million rows does not refute them.
 _LEAST = 1e-6
-_STANDARD_ERRORS = 3.0  # of a share among the rows of the fit, by which confidence may be off
+_STANDARD_ERRORS = 2.5  # of a share among the rows of the fit, by which confidence may be off
 
 
 def log_factors(confidence: np.ndarray, right: np.ndarray, tolerance: float | np.ndarray) -> np.ndarray:
@@ -103,7 +104,7 @@ class Bets:
     def update(self, confidence: np.ndarray, right: np.ndarray, first_row: int) -> None:
         """Play a window of labelled rows (n,), which begins at row ``first_row`` of the stream."""
         of_fit = np.sqrt(np.clip(confidence * (1.0 - confidence), 0.0, None) / self.fitted_rows)
-        gained = log_factors(confidence, right, self.tolerance + _STANDARD_ERRORS * of_fit)
+        gained = log_factors(confidence, right, np.hypot(self.tolerance, _STANDARD_ERRORS * of_fit))
         self.windows += 1
         t = self.windows
         self.log_money = np.logaddexp(self.log_money, -np.log(t * (t + 1.0) * len(BETS))) + gained

@@ -87,8 +87,8 @@ class Monitor:
         finds the smallest flaw.
     class_names : sequence of str, optional
     fitted_rows : float, optional
-        Rows that the calibrator was fitted on, effective ones if they had weights: confidence may be off by three
-        standard errors of a share among so many, and by ``tolerance``. None: the rows of ``reference``; without
+        Rows that the calibrator was fitted on, effective ones if they had weights: confidence may be off by 2.5
+        standard errors of a share among so many, and by ``tolerance`` (their squares add). None: the rows of ``reference``; without
         one, confidence is taken to be right within ``tolerance``, which no fit on a few hundred rows is.
 
     Attributes
@@ -246,14 +246,7 @@ class Monitor:
         k = self._bets.best
         rows, since = int(self._bets.rows[k]), int(self._bets.since[k])
         gap = float(self._bets.gap[k]) / rows
-        if abs(gap) > self.tolerance:
-            how = f"{'over' if gap > 0 else 'under'}-confident by {points(abs(gap))}"
-        else:
-            how = "too sure for some confidences and not sure enough for others"
-        remedy = "refit on these rows"
-        if rows < _ENOUGH:
-            remedy += ", leaning on the calibrator that is in use (start=)"
-        return f"Not calibrated any more: {how} on the {count(rows)} labelled rows since row {since:,}. To mend it, {remedy}."
+        return off_in_words(gap, rows, since, self.tolerance, self.fitted_rows is not None)
 
     def _shift_in_words(self, test: FrequencyTest, since: int) -> str:
         name = f"class {test.most}" if self.class_names is None else self.class_names[test.most]
@@ -403,6 +396,22 @@ def monitor(
     found.finish()
     tell()
     return found
+
+
+def off_in_words(gap: float, rows: int, since: int, tolerance: float, fitted: bool) -> str:
+    """What an alarm of calibration says of ``rows`` labelled rows whose mean confidence is ``gap`` above their accuracy.
+
+    Only what was calibrated, by a fit that is known, and not off from the first row on, is not calibrated any more.
+    """
+    if abs(gap) > tolerance:
+        how = f"{'over' if gap > 0 else 'under'}-confident by {points(abs(gap))}"
+    else:
+        how = "too sure for some confidences and not sure enough for others"
+    remedy = "refit on these rows" if fitted else "fit a calibrator on these rows"
+    if fitted and rows < _ENOUGH:
+        remedy += ", leaning on the calibrator that is in use (start=)"
+    verdict = "Not calibrated any more" if fitted and since > 0 else "Not calibrated"
+    return f"{verdict}: {how} on the {count(rows)} labelled rows since row {since:,}. To mend it, {remedy}."
 
 
 def _refuse(constant: str) -> None:
