@@ -4,22 +4,24 @@ What is bet against, for every row t, given all rows before it:
 
     H0:   | P(right_t) - c_t | <= delta_t = sqrt(tolerance^2 + 2.5^2 c_t (1 - c_t) / n)   c_t: probability of the predicted class
 
-The second term is two and a half standard errors of a share among the ``n`` rows that the calibrator was fitted on: no fit knows more, and
-a stream without end would find the calibrator's own noise. It is 0 where ``n`` is not known. Noise of the fit and the flaw that
-is tolerated are independent, so their squares add.
-Rows without a label are not played; that a label is known must not depend on whether the prediction was right.
+The second term is two and a half standard errors of a share among the ``n`` rows that the calibrator was fitted
+on: no fit knows more, and a stream without end would find the calibrator's own noise. It is 0 where ``n`` is not
+known. Noise of the fit and the flaw that is tolerated are independent, so their squares add.
+Rows without a label
+are not played; that a label is known must not depend on whether the prediction was right.
 
-Bet k says that the truth is ``q_k = (1 - e_k) sigmoid(a_k + b_k logit c)``: shifted or stretched, or with a share of errors that
-confidence knows nothing of. On a row it multiplies its money by
+Bet k says that the truth is ``q_k = (1 - e_k) sigmoid(a_k + b_k logit c)``: shifted or stretched, or with a share
+of errors that confidence knows nothing of. On a row it multiplies its money by
 
     Bernoulli(right; q_k) / Bernoulli(right; c'),    c' = c + delta or c - delta, whichever lies between c and q_k,
 
-and by 1 where ``q_k`` is within ``delta``. Under H0 the expected factor is at most 1. Money is put on every bet at the
-start of every window s, a share ``1 / (s (s + 1))`` of it, because nobody knows when a drift begins:
+and by 1 where ``q_k`` is within ``delta``. Under H0 the expected factor is at most 1. Money is put on every bet at
+the start of every window s, a share ``1 / (s (s + 1))`` of it, because nobody knows when a drift begins:
 
     A_k(t) = (A_k(t-1) + 1 / (t (t + 1) K)) prod_{rows of window t} factor_k,        wealth(t) = sum_k A_k(t) + 1 / (t + 1).
 
-Under H0 the wealth is a supermartingale that begins at 1, so that over the whole stream, however long and whenever one looks,
+Under H0 the wealth is a supermartingale that begins at 1, so that over the whole stream, however long and whenever
+one looks,
 
     P( wealth ever reaches 1 / alpha ) <= alpha          (Ville's inequality).
 

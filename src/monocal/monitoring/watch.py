@@ -88,8 +88,8 @@ class Monitor:
     class_names : sequence of str, optional
     fitted_rows : float, optional
         Rows that the calibrator was fitted on, effective ones if they had weights: confidence may be off by 2.5
-        standard errors of a share among so many, and by ``tolerance`` (their squares add). None: the rows of ``reference``; without
-        one, confidence is taken to be right within ``tolerance``, which no fit on a few hundred rows is.
+        standard errors of a share among so many, and by ``tolerance`` (their squares add). None: the rows of
+        ``reference``; without one, confidence is taken to be right within ``tolerance``, which no fit on a few hundred rows is.
 
     Attributes
     ----------
