@@ -55,7 +55,7 @@ from ..inputs.validation import (
 )
 from ..sklearn_private import output_config
 from . import portable, state
-from .updating import OldCalibrator
+from .updating import with_old_labels
 
 # Rows that an old calibrator counts for where a fit starts from it.
 START_ROWS = 1000.0
@@ -222,9 +222,8 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
         if start is not None:
             if isinstance(start, Calibrator):
                 start._check_names(batch)
-            old = OldCalibrator(start, start_rows)
-            rows, y, sample_weight, context = old.beside(
-                batch.gathered(), y, sample_weight, context, self.ignore_index
+            rows, y, sample_weight, context = with_old_labels(
+                start, start_rows, batch.gathered(), y, sample_weight, context, self.ignore_index
             )
         source = source_of(
             rows, y, sample_weight, context, Reader(self.input, layout=self._layout), streams=self._streams

@@ -192,7 +192,7 @@ class ConditionalMCCT(ConeCalibrator):
             therefore mean less data, and more shrinkage. Whether classes or categories differ is judged by the effective number
             of rows, ``(sum w)^2 / sum w^2``.
         context : array-like of shape (n,) or (n, C), optional
-            What is known of each row beside its logits, also when predicting: a subject, a group, a camera, a position, the
+            What is known of each row apart from its logits, also when predicting: a subject, a group, a camera, a position, the
             norm of an embedding. Floating-point columns are numbers; integer, boolean and text columns are categories.
         start : Calibrator, optional
             An old calibrator to go on from, of the same classes: its probabilities of these rows count as ``start_rows`` rows
@@ -326,7 +326,7 @@ class ConditionalMCCT(ConeCalibrator):
         nothing = np.zeros(0, dtype=np.intp)
         point = problem.point(self.solution_.coefficients, nothing)
         calibrated = CalibratedRows.of(rows, point, problem.prior_scales)
-        found = fit_second_stage(
+        fitted = fit_second_stage(
             calibrated,
             known,
             rows.n_classes,
@@ -337,22 +337,22 @@ class ConditionalMCCT(ConeCalibrator):
             tol=self.tol,
             max_iter=self.max_iter,
         )
-        if found is None and known is not None:
+        if fitted is None and known is not None:
             raise InputError(
                 "context: in every calibration row several classes share the largest logit, so nothing can be learnt by it."
             )
-        if found is not None:
-            self._say_what_is_off(calibrated[calibrated.n_top == 1], found, rows.n_classes)
-        if found is not None and known is not None:
-            found, self.context_ = found.without_empty(known)
-        return found
+        if fitted is not None:
+            self._warn_of_what_is_off(calibrated[calibrated.n_top == 1], fitted, rows.n_classes)
+        if fitted is not None and known is not None:
+            fitted, self.context_ = fitted.without_empty(known)
+        return fitted
 
-    def _say_what_is_off(self, rows: CalibratedRows, found: Adjustment, n_classes: int) -> None:
+    def _warn_of_what_is_off(self, rows: CalibratedRows, fitted: Adjustment, n_classes: int) -> None:
         """Set `by_class_`, and warn of what both stages leave wrong."""
-        by_class = found.class_scales is not None
-        off = what_is_off(rows, adjusted_log_odds(found, rows), n_classes, by_class=by_class)
-        if found.class_scales is not None:
-            self.by_class_ = found.class_scales.in_words("classes") + (f"; yet {off}" if off else "")
+        by_class = fitted.class_scales is not None
+        off = what_is_off(rows, adjusted_log_odds(fitted, rows), n_classes, by_class=by_class)
+        if fitted.class_scales is not None:
+            self.by_class_ = fitted.class_scales.in_words("classes") + (f"; yet {off}" if off else "")
         warn_if_off(self, off, n_classes)
 
     def _off_rate(self, source: ArraySource) -> OffRate | None:

@@ -16,7 +16,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from ..core.point import SCALE
+from ..core.point import BIAS, SCALE
 from ..inputs.context import ContextReader
 from ..notebook import html_table
 from .adjustment import Adjustment, GroupScales
@@ -166,62 +166,52 @@ def explain(
     context: ContextReader | None = None,
 ) -> Explanation:
     """From coefficients (2, K, r) and the mean factors (K,) of the calibration set, and what the second stage has learnt."""
+    effects, mean_scale = _effects(coefficients, factors, factor_means)
+    effects.sort(key=lambda e: (e.statistic is not None, e.kind == "bias", -e.mean))
+    if adjustment is None:
+        return Explanation(tuple(effects), n_atoms, mean_scale)
+    steps = np.zeros((2, adjustment.factors.n_factors, coefficients.shape[2]))
+    steps[SCALE, :, 0], steps[BIAS, :, -1] = adjustment.steps
+    numbers = [t for t, c in zip(adjustment.typical, adjustment.column_scales, strict=True) if c is None]
+    later, _ = _effects(steps, adjustment.factors, adjustment.factor_means, (0.0, *numbers), stage=2)
+    # All other scales of the second stage are added to the first.
+    effects += sorted(
+        (e for e in later if e.kind == "bias" or e.statistic is not None), key=lambda e: -e.mean
+    )
+    return Explanation(tuple(effects), n_atoms, mean_scale, tuple(_groups(adjustment, classes, context)))
+
+
+def _effects(
+    coefficients: np.ndarray,
+    factors: RampFactors,
+    means: np.ndarray,
+    typical: Sequence[float] | None = None,
+    stage: int = 1,
+) -> tuple[list[Effect], float]:
+    """The atoms in use, and the mean scale of the largest logit; knots of each statistic are relative to what is ``typical``."""
     r = coefficients.shape[2]
-    mean_scale = float(factor_means @ coefficients[SCALE].sum(axis=1))
+    mean_scale = float(means @ coefficients[SCALE].sum(axis=1))
     effects = []
     for kind, k, start in zip(*np.nonzero(coefficients), strict=True):
         c = float(coefficients[kind, k, start])
         ramp = factors.ramps[k - 1] if k else None
+        middle = 0.0 if ramp is None or typical is None else float(typical[ramp.statistic])
         effects.append(
             Effect(
                 kind="scale" if kind == SCALE else "bias",
                 statistic=None if ramp is None else statistic_name(factors.statistics[ramp.statistic]),
                 side=None if ramp is None else ramp.side,
-                knot=None if ramp is None else ramp.zero,
-                full_from=None if ramp is None else ramp.one,
+                knot=None if ramp is None else ramp.zero + middle,
+                full_from=None if ramp is None else ramp.one + middle,
                 start=int(start),
                 n_top=int(r - start),
                 coefficient=c,
-                mean=c * float(factor_means[k]),
+                mean=c * float(means[k]),
                 effect=c / mean_scale if kind == SCALE else float(np.exp(c)),
+                stage=stage,
             )
         )
-    effects.sort(key=lambda e: (e.statistic is not None, e.kind == "bias", -e.mean))
-    if adjustment is None:
-        return Explanation(tuple(effects), n_atoms, mean_scale)
-    effects += _second_stage(adjustment, r)
-    return Explanation(tuple(effects), n_atoms, mean_scale, tuple(_groups(adjustment, classes, context)))
-
-
-def _second_stage(adjustment: Adjustment, n_ranks: int) -> list[Effect]:
-    """Ramps of the second stage that are in use."""
-    effects = []
-    mean_scale = float(adjustment.factor_means @ adjustment.steps[SCALE])
-    columns = [
-        0.0,
-        *(t for t, c in zip(adjustment.typical, adjustment.column_scales, strict=True) if c is None),
-    ]
-    for kind, k in zip(*np.nonzero(adjustment.steps), strict=True):
-        if (kind, k) == (SCALE, 0):
-            continue  # the scale that all others add to
-        c, ramp = float(adjustment.steps[kind, k]), adjustment.factors.ramps[k - 1] if k else None
-        away = 0.0 if ramp is None else float(columns[ramp.statistic])
-        effects.append(
-            Effect(
-                kind="scale" if kind == SCALE else "bias",
-                statistic=None if ramp is None else str(adjustment.factors.statistics[ramp.statistic]),
-                side=None if ramp is None else ramp.side,
-                knot=None if ramp is None else ramp.zero + away,
-                full_from=None if ramp is None else ramp.one + away,
-                start=0 if kind == SCALE else n_ranks - 1,
-                n_top=n_ranks if kind == SCALE else 1,
-                coefficient=c,
-                mean=c * float(adjustment.factor_means[k]),
-                effect=c / mean_scale if kind == SCALE else float(np.exp(c)),
-                stage=2,
-            )
-        )
-    return sorted(effects, key=lambda e: -e.mean)
+    return effects, mean_scale
 
 
 def _groups(
@@ -234,8 +224,8 @@ def _groups(
     if context is not None:
         pairs = zip(context.columns, adjustment.column_scales, strict=True)
         tables += [(column.name, column.categories, scales) for column, scales in pairs]
-    for column, names, found in tables:
-        if found is not None:
-            for name, scale, rows in zip(names, found.scales.tolist(), found.rows.tolist(), strict=True):
+    for column, names, groups in tables:
+        if groups is not None:
+            for name, scale, rows in zip(names, groups.scales.tolist(), groups.rows.tolist(), strict=True):
                 if abs(scale - 1.0) >= _LEAST_EFFECT:
                     yield GroupEffect(column, name, scale, rows)

@@ -139,12 +139,8 @@ def what_is_off(
     if off is not None or n_classes != 2:
         return off
     one = rows.top_class == 1
-    return off_rate(np.where(one, p, 1.0 - p), right == one, rows.weight)
-
-
-def off_rate(p: np.ndarray, hit: np.ndarray, weight: np.ndarray) -> OffRate | None:
-    """Of two classes: the rate of class 1, of probability ``p`` (n,), where it is off; ``hit`` (n,) says which labels it is."""
-    return off_rates(np.stack([1.0 - p, p], axis=1), hit.astype(np.intp), weight)
+    p = np.where(one, p, 1.0 - p)
+    return off_rates(np.stack([1.0 - p, p], axis=1), (right == one).astype(np.intp), rows.weight)
 
 
 def off_rates(p: np.ndarray, labels: np.ndarray, weight: np.ndarray) -> OffRate | None:

@@ -74,7 +74,7 @@ class LabelShift(Calibrator):
         Fitted.
     calibration_prior_ : ndarray of shape (m,)
         Mean calibrated probabilities of the calibration rows, with one sample more shared by all classes. They are what the
-        calibrator takes the frequencies to be: where it keeps the order and cannot mend a bias towards some classes, that
+        calibrator takes the frequencies to be: where it keeps the order and cannot undo a bias towards some classes, that
         differs from the labels', and to divide by the labels' would leave the bias in (measured on calibration parts: mean
         predictions are better on 14 of 15 sets with an artificial shift).
     prior_ : ndarray of shape (m,)
@@ -185,15 +185,16 @@ class LabelShift(Calibrator):
             return self
         logits = self._logits(X)
         p = to_numpy(self.calibrator_.predict_proba(logits)).astype(np.float64)
-        self.shifted_ = _differ(self.predicted_, np.bincount(p.argmax(axis=1), minlength=m))
+        predicted = np.bincount(p.argmax(axis=1), minlength=m)
+        self.shifted_ = chi_squared(np.stack([self.predicted_, predicted]))[1] < _SURE
         self.solution_: Solution = _most_likely_prior(
             p / self.calibration_prior_, self.calibration_prior_, self.tol, self.max_iter
         )
         warn_if_unfinished(self, self.solution_)
         if self.shifted_:
             # As if one sample more had come from the calibration set: no class is ruled out because it was not met.
-            found = len(p) * self.solution_.coefficients + self.calibration_prior_
-            self.prior_ = found / found.sum()
+            counts = len(p) * self.solution_.coefficients + self.calibration_prior_
+            self.prior_ = counts / counts.sum()
         else:
             self.prior_ = self.calibration_prior_
         return self
@@ -219,11 +220,11 @@ def _most_likely_prior(ratio: np.ndarray, start: np.ndarray, tol: float, max_ite
         for _ in range(_ROUNDS):
             for _ in range(_CLIMBS):
                 w = w * (ratio / (ratio @ w)[:, None]).mean(axis=0)
-            found = minimize(PriorProblem(ratio, w), tol=tol, max_iter=max_iter)
-            if found.converged:
+            solution = minimize(PriorProblem(ratio, w), tol=tol, max_iter=max_iter)
+            if solution.converged:
                 break
             w = 0.9 * w + 0.1 * start
-    return found
+    return solution
 
 
 class PriorProblem(ConeProblem):
@@ -283,11 +284,6 @@ def _effective_counts(predicted: np.ndarray, weight: np.ndarray, m: int) -> np.n
     if not varies.any():
         return total
     return share * float((share * (1.0 - share) / np.where(varies, variance, 1.0))[varies].min())
-
-
-def _differ(before: np.ndarray, after: np.ndarray) -> bool:
-    """Whether two counts of predicted classes (m,) differ by more than chance."""
-    return chi_squared(np.stack([before, after]))[1] < _SURE
 
 
 def _check_prior(prior: Any, m: int) -> np.ndarray:

@@ -198,8 +198,8 @@ def _least_brier_scale(
 
     def slope(log_scale: float) -> float:
         """``dB / d log c``, where it matters."""
-        found = np.exp(log_scale) * on_all(log_scale)[1]
-        return found if abs(found) > tol else 0.0
+        derivative = np.exp(log_scale) * on_all(log_scale)[1]
+        return derivative if abs(derivative) > tol else 0.0
 
     values = np.array([on_sample(x)[0] for x in grid])
     edge = [np.inf]

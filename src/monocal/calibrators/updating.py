@@ -14,7 +14,6 @@ evenly, and the order of the rows does not matter.
 from __future__ import annotations
 
 from copy import copy
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -36,61 +35,56 @@ _FORGOTTEN = 1e-12
 _NOTHING, _GOLDEN = 1e-9, 0.6180339887498949
 
 
-@dataclass(frozen=True)
-class OldCalibrator:
-    """A fitted calibrator to go on from, and how many rows it counts for."""
+def with_old_labels(
+    start: Any, start_rows: float, X: Any, y: Any, sample_weight: Any, context: Any, ignore_index: int | None
+) -> tuple[Any, Any, Any, Any]:
+    """New rows, labels, weights and context, followed by the same rows as the calibrator ``start`` would label them.
 
-    fitted: Any
-    rows: float
-
-    def beside(
-        self, X: Any, y: Any, sample_weight: Any, context: Any, ignore_index: int | None
-    ) -> tuple[Any, Any, Any, Any]:
-        """New rows, labels, weights and context, and behind them the same rows as the old calibrator would label them."""
-        check_number(self.rows, "start_rows", least=0)
-        if out_of_core(X, y, sample_weight) is not None:
-            raise InputError(
-                "start: the new rows must be arrays in memory. Rows since the change are enough."
-            )
-        y = np.asarray(to_numpy(y))
-        n = len(y)
-        if y.shape not in ((n,), (n, 1)) or n != len(X):
-            raise InputError(f"y must have one label for each of the {len(X)} rows, but has shape {y.shape}.")
-        y, sample_weight, _ = ignored_rows(y.reshape(n), sample_weight, n, ignore_index)
-        given = check_weights(sample_weight, y)
-        counted = np.arange(n) if given is None else np.flatnonzero(given)
-        if len(counted) < _FEWEST:
-            raise InputError(
-                f"start: {len(counted)} new rows say too little to change a calibrator by. Keep the old one until there are "
-                f"{_FEWEST}."
-            )
-        X, y, context = _some(X, counted), y[counted], None if context is None else _some(context, counted)
-        weight = np.ones(n) if given is None else given[counted]
-        p = self._probabilities(X, context)
-        labels, shares = old_labels(p, int(np.clip(_ADDED // len(p), _LEAST_EACH, _MOST_EACH)))
-        shares = shares * (self.rows * weight / float(weight.sum()))[:, None]
-        row, place = np.nonzero(shares > 0)
-        rows = np.concatenate([np.arange(len(p)), row])
-        return (
-            _some(X, rows),
-            np.concatenate([y, labels[row, place]]),
-            np.concatenate([weight, shares[row, place]]),
-            None if context is None else _some(context, rows),
+    The latter have the weight of ``start_rows`` rows.
+    """
+    check_number(start_rows, "start_rows", least=0)
+    if out_of_core(X, y, sample_weight) is not None:
+        raise InputError("start: the new rows must be arrays in memory. Rows since the change are enough.")
+    y = np.asarray(to_numpy(y))
+    n = len(y)
+    if y.shape not in ((n,), (n, 1)) or n != len(X):
+        raise InputError(f"y must have one label for each of the {len(X)} rows, but has shape {y.shape}.")
+    y, sample_weight, _ = ignored_rows(y.reshape(n), sample_weight, n, ignore_index)
+    weights = check_weights(sample_weight, y)
+    counted = np.arange(n) if weights is None else np.flatnonzero(weights)
+    if len(counted) < _FEWEST:
+        raise InputError(
+            f"start: {len(counted)} new rows say too little to change a calibrator by. Keep the old one until there are "
+            f"{_FEWEST}."
         )
+    X, y, context = _some(X, counted), y[counted], None if context is None else _some(context, counted)
+    weight = np.ones(n) if weights is None else weights[counted]
+    p = _probabilities(start, X, context)
+    labels, shares = old_labels(p, int(np.clip(_ADDED // len(p), _LEAST_EACH, _MOST_EACH)))
+    shares = shares * (start_rows * weight / float(weight.sum()))[:, None]
+    row, place = np.nonzero(shares > 0)
+    rows = np.concatenate([np.arange(len(p)), row])
+    return (
+        _some(X, rows),
+        np.concatenate([y, labels[row, place]]),
+        np.concatenate([weight, shares[row, place]]),
+        None if context is None else _some(context, rows),
+    )
 
-    def _probabilities(self, X: Any, context: Any) -> np.ndarray:
-        if not hasattr(self.fitted, "predict_proba"):
-            raise InputError(f"start must be a fitted calibrator, but is {type(self.fitted).__name__}.")
-        width, expected = np.shape(X)[-1], getattr(self.fitted, "n_features_in_", None)
-        if expected != width:
-            raise InputError(
-                f"start was fitted on {expected} classes, but X has {width}: it must be of the same classifier."
-            )
-        old = copy(self.fitted)
-        old.class_axis = -1  # these are rows already
-        old.__dict__.pop("feature_names_in_", None)  # whose names have been compared
-        known = {} if getattr(old, "context_", None) is None else {"context": context}
-        return np.asarray(to_numpy(old.predict_proba(X, **known)), dtype=np.float64)
+
+def _probabilities(start: Any, X: Any, context: Any) -> np.ndarray:
+    if not hasattr(start, "predict_proba"):
+        raise InputError(f"start must be a fitted calibrator, but is {type(start).__name__}.")
+    width, expected = np.shape(X)[-1], getattr(start, "n_features_in_", None)
+    if expected != width:
+        raise InputError(
+            f"start was fitted on {expected} classes, but X has {width}: it must be of the same classifier."
+        )
+    old = copy(start)
+    old.class_axis = -1  # these are rows already
+    old.__dict__.pop("feature_names_in_", None)  # whose names have been compared
+    known = {} if getattr(old, "context_", None) is None else {"context": context}
+    return np.asarray(to_numpy(old.predict_proba(X, **known)), dtype=np.float64)
 
 
 def effective_rows(y: Any, sample_weight: Any, ignore_index: int | None) -> float:
