@@ -15,7 +15,7 @@ from monocal import engines
 from monocal.calibrators.statistics import STATISTICS
 from monocal.data import synthetic
 from monocal.engines.array import ArrayEngine
-from monocal.inputs import inputs
+from monocal.inputs import batch
 from monocal.inputs.files import BlockLogits
 
 
@@ -107,7 +107,7 @@ def test_a_kind_of_input_is_one_entry(data, monkeypatch, tmp_path):
     def shards(given):
         return ShardLogits(given.X, given.y) if isinstance(given.X, Shards) else None
 
-    monkeypatch.setattr(inputs, "KINDS", [shards, *inputs.KINDS])
+    monkeypatch.setattr(batch, "SOURCES", [shards, *batch.SOURCES])
     z, y = data.values, data.labels
     for k, rows in enumerate((slice(0, 250), slice(250, None))):
         np.save(tmp_path / f"{k}.npy", z[rows])

@@ -14,8 +14,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -189,16 +190,48 @@ def out_of_core(
     streams: bool = True,
 ) -> Elsewhere | None:
     """The source of rows that are no array in memory; None where they are one, or may as well become one."""
-    if is_dask(X) or _is_dask_frame(X):
-        from .dask import DaskLogits
+    request = Request(X, y, sample_weight, context, layout, streams)
+    return next((source for source in (find(request) for find in SOURCES) if source is not None), None)
 
-        return DaskLogits(X, y, sample_weight, context)
-    if isinstance(X, TopK):
-        return TopKLogits(X, y, sample_weight)
-    if is_blocks(X, y):
-        return BlockLogits(X, y, sample_weight, context, layout)
+
+class Request(NamedTuple):
+    """Rows, and in a fit what belongs to them; without ``streams`` an array in a file is to be read as a whole."""
+
+    X: Any
+    y: Any
+    sample_weight: Any
+    context: Any
+    layout: Layout
+    streams: bool
+
+
+def _dask(request: Request) -> Elsewhere | None:
+    X, y, sample_weight, context, *_ = request
+    if not is_dask(X) and not _is_dask_frame(X):
+        return None
+    from .dask import DaskLogits
+
+    return DaskLogits(X, y, sample_weight, context)
+
+
+def _top_k(request: Request) -> Elsewhere | None:
+    X, y, sample_weight, *_ = request
+    return TopKLogits(X, y, sample_weight) if isinstance(X, TopK) else None
+
+
+def _blocks(request: Request) -> Elsewhere | None:
+    X, y, sample_weight, context, layout, _ = request
+    return BlockLogits(X, y, sample_weight, context, layout) if is_blocks(X, y) else None
+
+
+def _file(request: Request) -> Elsewhere | None:
+    X, y, sample_weight, context, layout, streams = request
     in_parts = isinstance(X, GatheredRows) if y is None else has_parts(X, layout)
     return FileLogits(X, y, sample_weight, context) if streams and (in_parts or is_large_file(X)) else None
+
+
+# One table of sources: each gives a way to work on rows where they are, or None where they are of another kind.
+SOURCES: list[Callable[[Request], Elsewhere | None]] = [_dask, _top_k, _blocks, _file]
 
 
 def _is_dask_frame(x: Any) -> bool:

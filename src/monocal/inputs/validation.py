@@ -77,6 +77,9 @@ def check_logits(
     z = given.values
     if type(z) is np.ndarray and z.size <= _FEW_NUMBERS:
         sum_: float = sum(z.ravel().tolist())
+    elif type(z) is np.ndarray and total is None:
+        with np.errstate(over="ignore", invalid="ignore"):
+            sum_ = float(z.sum(dtype=np.promote_types(z.dtype, np.float32)))
     else:
         sum_ = float((total or sum_of_all)(z))
     return given._replace(finite=math.isfinite(sum_) or _refuse_rows(z, name, first_row))
@@ -88,7 +91,7 @@ def read_logits(x: Any, name: str = "X", first_row: int = 0) -> tuple[Given, Cal
     The sum that it looks at is under way by then: who first gives a device more to do need not wait for it.
     """
     given = read_matrix(x, name)
-    if on_host(given.values):
+    if type(given.values) is np.ndarray or on_host(given.values):
         return check_logits(given, name, first_row), None
     total = on_its_way(sum_of_all(given.values))
     return given, lambda: math.isfinite(total()) or _refuse_rows(given.values, name, first_row)
