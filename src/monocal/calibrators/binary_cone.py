@@ -36,7 +36,7 @@ _INTERVALS, _FEW_ROWS, _MOST_INTERVALS = 16, 2500.0, 32
 _SPANS = (2, 4, 8)
 # Nats by which a free intercept may beat the classifier's own zero before that is distrusted.
 _DOUBT = 4.0
-# Information of a ramp that counts as its own at least, as a part of what it has beside the intercept.
+# Information of a ramp that counts as its own at least, as a part of what the intercept leaves.
 _LEAST_OWN = 1e-3
 # Steps of Newton's method for a line.
 _MOST_STEPS = 60
@@ -275,7 +275,7 @@ def informative_knots(
     """`quantile_knots`, half by rows and half by Fisher information at probabilities ``p``."""
     information = share * np.maximum(
         p * (1.0 - p), 1e-200
-    )  # some, where all probabilities are exactly 0 or 1
+    )  # not zero where all probabilities are exactly 0 or 1
     return quantile_knots(x, 0.5 * information / information.sum() + 0.5 * share, intervals)
 
 
@@ -305,9 +305,9 @@ def unexplained(
     inner = (base.T * curvature) @ base + np.diag(ridge + 1e-9)
     cross = (base.T * curvature) @ columns
     total = curvature @ columns**2
-    beside_intercept = total - (curvature @ columns) ** 2 / curvature.sum()
+    without_level = total - (curvature @ columns) ** 2 / curvature.sum()
     left = total - (cross * np.linalg.solve(inner, cross)).sum(axis=0)
-    return np.sqrt(np.maximum(np.maximum(left, _LEAST_OWN * beside_intercept), 1e-12))
+    return np.sqrt(np.maximum(np.maximum(left, _LEAST_OWN * without_level), 1e-12))
 
 
 @dataclass(frozen=True)
@@ -437,11 +437,11 @@ class RampProblem:
         scores = [Score.of(v, targets, labels, weight, input, first) for v in columns]
         return cls(scores, labels, targets, weight, input, shrinkage, tol, max_iter)
 
-    def fit(self, beside: np.ndarray | None = None, ridge: np.ndarray | None = None) -> RampFit:
-        """The certified optimum; the columns ``beside`` have free coefficients with a ridge (rows' worth)."""
+    def fit(self, extra: np.ndarray | None = None, ridge: np.ndarray | None = None) -> RampFit:
+        """The certified optimum; the ``extra`` columns have free coefficients with a ridge (rows' worth)."""
         n, total = len(self.targets), float(self.weight.sum())
         share = self.weight / total
-        more = np.zeros((n, 0)) if beside is None else beside
+        more = np.zeros((n, 0)) if extra is None else extra
         ridge = np.zeros(0) if ridge is None else ridge
         hats = [knot_weights(score.standard.z, score.knots) for score in self.scores]
         # A ramp is linear between knots, so its values there give those at the rows.

@@ -1,4 +1,4 @@
-"""Context of one score: what else is known of a row moves the curve, as far as the calibration rows ask for it.
+"""Context of one score: other properties of a row move the curve, as far as the calibration rows ask for it.
 
     category c     f  ->  (1 + b_c) (f - centre) + centre + a_c,      a_c ~ N(0, s_a^2),   b_c ~ N(0, s_b^2),   1 + b_c > 0
     number v       f  ->  f + line through 9 knots at v,              rises between knots ~ N(0, s^2)

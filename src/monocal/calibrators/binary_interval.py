@@ -41,7 +41,7 @@ def curve_posterior(
     hats: np.ndarray,
     residual: np.ndarray,
     curvature: np.ndarray,
-    beside: np.ndarray,
+    extra: np.ndarray,
     ridge: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Mean and covariance of the values at the knots.
@@ -56,13 +56,13 @@ def curve_posterior(
         `knot_weights` of all scores at the rows.
     residual, curvature : ndarray of shape (n,)
         Weighted, at the fit.
-    beside, ridge : ndarray of shape (n, G) and (G,)
+    extra, ridge : ndarray of shape (n, G) and (G,)
         Other columns with their precision, which are integrated out.
     """
     information, push = (hats.T * curvature) @ hats, hats.T @ residual
-    if beside.shape[1]:
-        cross = (hats.T * curvature) @ beside
-        own = (beside.T * curvature) @ beside + np.diag(ridge + _LEAST_INFORMATION)
+    if extra.shape[1]:
+        cross = (hats.T * curvature) @ extra
+        own = (extra.T * curvature) @ extra + np.diag(ridge + _LEAST_INFORMATION)
         information = information - cross @ np.linalg.solve(own, cross.T)
     information[np.diag_indices(len(values))] += (
         _LEAST * np.trace(information) / len(values) + _LEAST_INFORMATION

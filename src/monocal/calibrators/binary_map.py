@@ -90,7 +90,7 @@ class ScoreMap:
                 "map_ cannot be this: expected knots and values that rise, and slopes above 0, all finite"
             )
         if self.input not in ("logits", "probabilities", "scores") or not 0 <= self.softness < 1:
-            raise ValueError("map_ cannot be this: expected a known input and a softness from 0 to 1")
+            raise ValueError("map_ cannot be this: expected one of three inputs and a softness from 0 to 1")
 
 
 def apply(score: Any, parameters: ScoreMap, xp: Any, locate: Callable[[Any], Any] | None = None) -> Any:

@@ -132,7 +132,7 @@ class BinaryMCCT(ScoreCalibrator):
         sample_weight : array-like of shape (n,), optional
             A row of weight 2 counts as two rows, one of weight 0 as none.
         context : array-like of shape (n,) or (n, C), optional
-            What else is known of each row. A category (integers, texts) gets an intercept of its own, shrunk as far as the
+            Other properties of each row. A category (integers, texts) gets an intercept of its own, shrunk as far as the
             categories agree, and a slope of its own where slopes differ by more than chance; a number (floating point) adds a
             broken line.
         start : calibrator of two classes, optional
@@ -158,7 +158,7 @@ class BinaryMCCT(ScoreCalibrator):
         X : array-like of shape (n,), (n, 1) or (n, 2)
             As in `fit`.
         context : array-like of shape (n,) or (n, C)
-            As in `fit`: given exactly where it was given there.
+            As in `fit`, and only where `fit` had one.
         out : array, optional
             Where to write the result.
         """

@@ -192,23 +192,23 @@ class MultilabelMCCT(ScoreCalibrator):
         self, scores: np.ndarray, labels: np.ndarray, weight: np.ndarray, codes: np.ndarray | None
     ) -> None:
         """Learn from scores, labels and weights (n, L)."""
-        known = weight > 0
+        there = weight > 0
         shared = BinaryMCCT(
             input=self.input, shrinkage=self.shrinkage, tol=self.tol, max_iter=self.max_iter
-        ).fit(scores[known], labels[known].astype(int), weight[known])
+        ).fit(scores[there], labels[there].astype(int), weight[there])
         f = shared.transform(scores.ravel()).reshape(scores.shape)
         with one_blas_thread:
             rows = _rows_of_labels(f, labels, weight)
             self.mean_, self.covariance_ = _mean_and_covariance(*rows)
-            found = [self._fit_label(*(part[:, i] for part in rows)) for i in range(scores.shape[1])]
+            fits = [self._fit_label(*(part[:, i] for part in rows)) for i in range(scores.shape[1])]
         self.shared_ = shared
-        self.maps_ = tuple(one for one, _, _ in found)
-        self.solutions_ = tuple(solution for _, solution, _ in found)
+        self.maps_ = tuple(one for one, _, _ in fits)
+        self.solutions_ = tuple(solution for _, solution, _ in fits)
         solved = [solution for solution in self.solutions_ if solution is not None]
         self.n_iter_ = max(1, *(solution.n_iter for solution in solved))
         warn_if_unfinished(self, min(solved, key=lambda solution: solution.converged))
         names = getattr(self, "feature_names_in_", range(scores.shape[1]))
-        wrong = [str(name) for name, (_, _, at_bound) in zip(names, found, strict=True) if at_bound]
+        wrong = [str(name) for name, (_, _, at_bound) in zip(names, fits, strict=True) if at_bound]
         if wrong:
             warn(
                 f"MultilabelMCCT: the score ranks the rows the wrong way round, or not at all, for the label(s) "
@@ -357,8 +357,8 @@ def _rows_of_labels(
     """The same with cells in place of many rows; columns are filled up with rows of weight 0."""
     columns = []
     for i in range(f.shape[1]):
-        known = weight[:, i] > 0
-        cells = Cells.of(f[known, i, None], labels[known, i], weight[known, i], None, True).by_label
+        there = weight[:, i] > 0
+        cells = Cells.of(f[there, i, None], labels[there, i], weight[there, i], None, True).by_label
         parts = [(v[:, 0], np.full(len(w), label), w) for label, (v, w, _) in cells.items()]
         columns.append([np.concatenate(part) for part in zip(*parts, strict=True)] or [np.zeros(0)] * 3)
     result = np.zeros((3, max(len(column[0]) for column in columns), len(columns)))

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from sklearn.isotonic import IsotonicRegression
 
-from ..arrays import is_torch, to_numpy
+from ..arrays import device_of, to_numpy
 from ..errors import warn
 from ..inputs.formats import kind_of
 from ..solver import minimize
@@ -230,8 +230,8 @@ class VennAbers(ScoreCalibrator):
         low, high = self.lower_, self.upper_
         # Both rise with the score, and so does their combination but for rounding.
         f = np.maximum.accumulate(log_odds(np.clip(high / (1.0 - low + high), 0.0, 1.0), np))
-        found = f[self._place(to_numpy(scores[0]))]
-        return xp.asarray(found, device=scores[0].device) if is_torch(scores[0]) else found
+        result = f[self._place(to_numpy(scores[0]))]
+        return xp.asarray(result, **device_of(scores[0]))
 
     def check_state(self) -> None:
         super().check_state()
@@ -308,7 +308,7 @@ def _logistic(features: np.ndarray, targets: np.ndarray, weight: np.ndarray, low
 class ScoreIsotonic(ScoreCalibrator):
     """Isotonic regression of the labels on one score, as scikit-learn has it for two classes.
 
-    `IsotonicCalibration` does this where it is given one score per row.
+    `IsotonicCalibration` does this where it is fitted to one score per row.
 
     Parameters
     ----------
@@ -349,8 +349,7 @@ class ScoreIsotonic(ScoreCalibrator):
         p = np.minimum(
             self.values_[at] + (self.values_[after] - self.values_[at]) * part, self.values_[after]
         )
-        f = log_odds(p, np)
-        return xp.asarray(f, device=scores[0].device) if is_torch(scores[0]) else f
+        return xp.asarray(log_odds(p, np), **device_of(scores[0]))
 
     def check_state(self) -> None:
         super().check_state()

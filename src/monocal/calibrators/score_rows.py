@@ -95,8 +95,8 @@ class Cells:
 
 def compress(v: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """At most `_CELLS` + 2 cells of about equal weight in the order of ``v``: their means and weights."""
-    some = v[:: max(1, len(v) // 20_000)]
-    low, high = np.quantile(some, [0.0005, 0.9995])
+    sample = v[:: max(1, len(v) // 20_000)]
+    low, high = np.quantile(sample, [0.0005, 0.9995])
     span = (high - low) or 1.0
     low, high = low - 0.05 * span, high + 0.05 * span
     if not np.isfinite((_FINE - 2) / (high - low)):
@@ -124,7 +124,7 @@ class ScoreCalibrator(Calibrator):
     preserves_ranking : bool
         Whether the order of rows by their score is guaranteed (never reversed).
     classes_ : ndarray of shape (2,)
-        The two labels, sorted: the second is the one whose probability is given.
+        The two labels, sorted: probabilities are those of the second.
     """
 
     preserves_ranking: ClassVar[bool] = True
@@ -151,7 +151,7 @@ class ScoreCalibrator(Calibrator):
         return self.labels_
 
     def _calibrate(self, logits: Any) -> Any:
-        return self._result(read_floats(logits, "X")[0], "transform", None)
+        return self._on_block(read_floats(logits, "X")[0], "transform", None)
 
     # Reading
 
@@ -311,17 +311,13 @@ class ScoreCalibrator(Calibrator):
             context = find_context(block[2:])
             weight = next((part for part in block[2:] if part is not context and part is not None), None)
             if context is not None:
-                known = getattr(self, "context_", None) or ContextReader.of(context)
-                if known.columns and any(column.kind == "category" for column in known.columns) and first_row:
-                    before = known
-                    known = known.having_seen(context)
-                    if known != before:
-                        raise InputError(
-                            "context: a block has categories that the blocks before had not. Give context= with arrays in memory."
-                        )
-                else:
-                    known = known.having_seen(context)
-                self.context_, self.unseen_ = known, 0
+                before = getattr(self, "context_", None) or ContextReader.of(context)
+                reader = before.having_seen(context)
+                if first_row and reader != before:
+                    raise InputError(
+                        "context: a block has categories that the blocks before had not. Give context= with arrays in memory."
+                    )
+                self.context_, self.unseen_ = reader, 0
             codes = None if context is None else self.context_.codes(context)
             if first_row == 0:
                 self._remember_shape(block[0])
@@ -344,8 +340,8 @@ class ScoreCalibrator(Calibrator):
             )
         shared = once(self)
         tasks = [task(_chunk_cells, shared, *chunk) for chunk in chunks_of(rows, y, sample_weight, codes)]
-        found: Cells = reduce_tasks(tasks)
-        return found
+        cells: Cells = reduce_tasks(tasks)
+        return cells
 
     def _remember_shape(self, X: Any) -> None:
         named = hasattr(X, "columns") and len(X.columns) > 0
@@ -366,8 +362,8 @@ class ScoreCalibrator(Calibrator):
             )
         if not hasattr(start, "predict_proba") or len(getattr(start, "classes_", ())) != 2:
             raise InputError("start must be a fitted calibrator of two classes.")
-        known = {"context": context} if getattr(start, "context_", None) is not None else {}
-        p = to_numpy(read_floats(kind_of(X).array(start.predict_proba(X, **known)), "start")[0]).astype(
+        keywords = {"context": context} if getattr(start, "context_", None) is not None else {}
+        p = to_numpy(read_floats(kind_of(X).array(start.predict_proba(X, **keywords)), "start")[0]).astype(
             np.float64
         )
         p = p[:, 1] if p.ndim == 2 else p
@@ -447,9 +443,6 @@ class ScoreCalibrator(Calibrator):
             return labels_like(self.labels_, second, values)
         return self._formed(f, values, method, xp)
 
-    def _result(self, values: Any, method: str, codes: np.ndarray | None) -> Any:
-        return self._on_block(values, method, codes)
-
     def _effects(self, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         raise InputError(f"context: {type(self).__name__} takes none.")
 
@@ -510,10 +503,10 @@ class ScoreCalibrator(Calibrator):
             )
         f = to_numpy(self._on_block(X, "log_odds", self._codes(context)))
         labels = self._labels_of(y, len(f))
-        known = np.isin(labels, self.labels_)
-        if not known.all():
+        in_fit = np.isin(labels, self.labels_)
+        if not in_fit.all():
             raise InputError(
-                f"y: the label {labels[~known][0]} is none of the two of the fit, {self.labels_.tolist()}."
+                f"y: the label {labels[~in_fit][0]} is none of the two of the fit, {self.labels_.tolist()}."
             )
         weight = check_weights(sample_weight, np.zeros((len(f), 1)))
         loss = np.logaddexp(0.0, np.where(labels == self.labels_[1], -f, f))

@@ -42,7 +42,7 @@ from ..inputs.validation import check_weights
 from ..registry import find_method
 from ..selection import recommend
 from ..sklearn_private import routing_enabled, rows_of
-from .folds import Fold, FoldWork, check_folds, encode, fit_on_labels, fold_of_all, pooled, tell_of_places
+from .folds import Fold, FoldWork, check_folds, encode, fit_on_labels, fold_of_all, pooled, warn_of_places
 from .many_labels import ManyLabels, as_label_matrix, many_labels_calibrator
 from .members import CalibratedModel, mean_of_members
 from .scores import power_of_two, response_method, warn_of_other_predictions
@@ -157,7 +157,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         sample_weight : array-like of shape (n,), optional
             For the calibrator, and for the estimator where its ``fit`` takes them.
         context : array-like of shape (n,) or (n, C), optional
-            For a calibrator that takes it (`ConditionalMCCT`, `BinaryMCCT`): what is known of each row beside its scores. Then
+            For a calibrator that takes it (`ConditionalMCCT`, `BinaryMCCT`): other properties of each row. Then
             `predict_proba` and `predict` want it, too.
         **fit_params
             For the ``fit`` of the estimator; what has a value for every row is split with the rows. Refused where the estimator
@@ -420,10 +420,10 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
                 "use cv='prefit'."
             )
         if ensemble:
-            tell_of_places(work.estimator, False, folds)
+            warn_of_places(work.estimator, False, folds)
             return folds
         model, encoded = fit_on_labels(work.estimator, work.X, work.y, work.fit_params, work.tensors)
-        tell_of_places(work.estimator, encoded, folds)
+        warn_of_places(work.estimator, encoded, folds)
         return [
             pooled(folds, model, encoded, n_classes, 0.0 if work.response == "predict_proba" else -np.inf)
         ]

@@ -143,7 +143,7 @@ class FoldWork:
         return Fold(test, seen, scores, model, encoded, compared)
 
 
-def tell_of_places(estimator: Any, encoded: bool, folds: list[Fold]) -> None:
+def warn_of_places(estimator: Any, encoded: bool, folds: list[Fold]) -> None:
     """Say where the estimator refused the labels as they are: in its last fit (``encoded``), or in folds."""
     name = type(estimator).__name__
     if encoded or all(fold.encoded for fold in folds):
