@@ -95,7 +95,7 @@ def test_larger_sets_are_looked_at_in_part():
 
 @pytest.mark.parametrize(("rows", "kind"), [((biased()), "logits"), (pair(synthetic(300, 2)), "logits")])
 def test_the_command_line_takes_what_is_recommended(rows, kind):
-    make = pytest.importorskip("monocal.cli.by_name").make
+    make = pytest.importorskip("monocal.cli.fit_apply").make
     assert type(make(None, LogitsSet(*rows, kind))) is type(recommend(*rows, kind=kind).calibrator)
 
 
@@ -103,7 +103,7 @@ def test_the_command_line_takes_what_is_recommended(rows, kind):
 def test_every_way_leads_to_the_same_method(m):
     data = synthetic(400, m, seed=7)
     expected = recommend(data.values, data.labels)
-    make = pytest.importorskip("monocal.cli.by_name").make
+    make = pytest.importorskip("monocal.cli.fit_apply").make
 
     cal = as_set((data.values, data.labels), "cal")
     assert type(make(None, cal)) is type(expected.calibrator)

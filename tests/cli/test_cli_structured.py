@@ -32,7 +32,8 @@ def test_compare_says_what_the_order_costs_and_finds_a_shift(run: Run, folder: P
     assert told["price_of_order"]["method"] == "structured MCCT"
     assert told["price_of_order"]["nll"]["low"] > 0
     assert not told["label_shift"]["shifted"]
-    assert "Where the order may change, use structured MCCT" in told["reason"]
+    assert told["recommended"] == told["recommended_if_order_may_change"] == "structured MCCT"
+    assert told["reason"].startswith("Use structured MCCT: the order of the classes is the obstacle")
     shown = run("compare", "biased.npz", "--test", "other.npz", "--methods", names, "--n-boot", 0).stdout
     flat = " ".join(shown.split())
     assert "Keeping the order costs" in flat

@@ -63,8 +63,8 @@ def compare(
 ) -> None:
     """Compare every method and recommend one.
 
-    Methods are ranked by NLL, with 95 % intervals. Of those that guarantee the order of the classes and are indistinguishable
-    from the best, the simplest is recommended. If giving the order up is clearly better, the price is shown.
+    Methods are ranked by NLL, with 95 % intervals. The one recommended is the one that monocal fit takes, unless it does harm
+    on these rows; of a list without it, the simplest that is indistinguishable from the best. The price of the order is shown.
 
     Example: monocal compare cal.npz --test test.npz
     """
