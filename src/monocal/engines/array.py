@@ -354,9 +354,11 @@ class ArrayEngine:
                     total, drop = total + moments[0], drop + below(moments)
                 prior_depth = prior_depth + share * drop / total
                 prior_top = prior_top + share * at_top / total
-        arrays = [depth.T, mass, first, label, prior_depth, prior_top]
+        arrays: list[Any] = [depth.T, mass, first, label, prior_depth, prior_top]
         if on_host(depth):
             arrays = [to_numpy(x) for x in arrays]
+        else:  # kernels read along the ranks
+            arrays = [x.contiguous() for x in arrays]
         arrays = [array_namespace(x).astype(x, array_namespace(x).float64) for x in arrays]
         return Truncated(to_numpy(n_top), *arrays)
 
