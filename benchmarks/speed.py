@@ -64,13 +64,13 @@ def calibrators(m):
 @contextmanager
 def without_loops():
     """As if numba were not installed."""
-    from monocal.engines import compiled
+    from monocal.engines import numba_predict
 
-    kept, compiled.available = compiled.available, lambda: False
+    kept, numba_predict.available = numba_predict.available, lambda: False
     try:
         yield
     finally:
-        compiled.available = kept
+        numba_predict.available = kept
 
 
 def logits_of(n, m):
@@ -129,8 +129,8 @@ def measure(n, m, repeats):
         yield row_of(f"ConditionalMCCT, {ROUNDED}", mc.ConditionalMCCT(), coarse)
         for name, logits in (("36 jumps", z), (f"36 jumps, {ROUNDED}", coarse)):
             rank_map = map_with_jumps(36, m)
-            rank_map.probabilities(logits)
-            predict = best_time(lambda f=rank_map.probabilities, x=logits: f(x), repeats) / unit
+            rank_map.apply(logits, "probabilities")
+            predict = best_time(lambda f=rank_map.apply, x=logits: f(x, "probabilities"), repeats) / unit
             yield {"rows": n, "classes": m, "method": name, "unit_ms": 1e3 * unit, "predict": predict}
         with without_loops():
             yield row_of("MCCT, without numba", next(c for name, c in calibrators(m) if name == "MCCT"))
@@ -232,8 +232,8 @@ def growth(repeats):
     z, _ = logits_of(5000, 1000)
     for jumps in JUMPS:
         rank_map = map_with_jumps(jumps, 1000)
-        rank_map.probabilities(z)
-        seconds = best_time(lambda f=rank_map.probabilities: f(z), repeats)
+        rank_map.apply(z, "probabilities")
+        seconds = best_time(lambda f=rank_map.apply: f(z, "probabilities"), repeats)
         yield {
             "growth": "jumps",
             "rows": 5000,

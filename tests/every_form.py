@@ -15,7 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 import monocal as mc
 from hostile import assert_order_kept
-from monocal.calibrators.statistics import STATISTICS
+from monocal.core.statistics import STATISTICS
 from monocal.errors import OrderWarning
 
 torch = pytest.importorskip("torch")

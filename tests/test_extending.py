@@ -12,7 +12,7 @@ import pytest
 
 import monocal as mc
 from monocal import engines
-from monocal.calibrators.statistics import STATISTICS
+from monocal.core.statistics import STATISTICS
 from monocal.data import synthetic
 from monocal.engines.array import ArrayEngine
 from monocal.inputs import batch

@@ -17,7 +17,7 @@ from every_form import (
     in_form,
 )
 from hostile import mixed_rows
-from monocal.calibrators.ramps import Ramp
+from monocal.core.ramps import Ramp
 
 torch = pytest.importorskip("torch")
 

@@ -14,8 +14,8 @@ from sklearn.base import clone
 import monocal as mc
 from hostile import DTYPES, assert_order_kept, calibration_set, hard_rows, narrow, two_kinds
 from monocal.calibrators import conditional
-from monocal.calibrators.statistics import STATISTICS
 from monocal.core.ranked import rank_rows
+from monocal.core.statistics import STATISTICS
 from monocal.data import synthetic
 from monocal.metrics import nll
 

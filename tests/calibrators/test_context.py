@@ -133,7 +133,7 @@ def test_scales_and_steps_are_the_optimum_of_what_is_written_down():
     cal = mc.ConditionalMCCT(n_knots=2, prior_rows=0).fit(z, y, context=context[["site"]])
     a = cal.adjustment_
     assert a.solution.converged
-    f = cal.rank_map_.transform(z)
+    f = cal.rank_map_.apply(z, "logits")
     top = f.argmax(axis=1)
     codes = cal.context_.codes(context[["site"]])[:, 0].astype(int)
 

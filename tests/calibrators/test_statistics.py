@@ -6,9 +6,9 @@ from scipy.special import softmax
 
 import monocal as mc
 from hostile import two_kinds
-from monocal.calibrators.ramps import _quantiles
-from monocal.calibrators.statistics import STATISTICS, compute
+from monocal.core.ramps import _quantiles
 from monocal.core.ranked import rank_rows
+from monocal.core.statistics import STATISTICS, compute
 
 
 def test_statistics_by_their_definition():

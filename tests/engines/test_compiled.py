@@ -17,11 +17,11 @@ from hostile import assert_order_kept, hard_rows
 from kept_memory import kept_below
 from monocal.calibrators import calibrated_rows
 from monocal.calibrators.rank_map import RankMap
-from monocal.calibrators.statistics import compute_all
 from monocal.core.block import Block
 from monocal.core.ranked import rank_rows
+from monocal.core.statistics import compute_all
 from monocal.data import synthetic
-from monocal.engines import compiled
+from monocal.engines import numba_predict
 from monocal.engines.numba.engine import largest_in_order
 from monocal.inputs.reader import Checked
 from monocal.inputs.sources import prepared
@@ -51,7 +51,7 @@ def cal(request, rows):
 
 
 def without(monkeypatch):
-    monkeypatch.setattr(compiled, "available", lambda: False)
+    monkeypatch.setattr(numba_predict, "available", lambda: False)
 
 
 def test_fits_and_predictions_agree_with_plain_operations(rows, cal, monkeypatch):
@@ -75,7 +75,7 @@ def test_order_on_hostile_rows(cal, rounded):
     many = np.concatenate([hostile, hostile + 1, -hostile] * 6)
     many = np.round(many * 2) / 2 if rounded else many
     many[::97, 3] = -np.inf
-    assert many.size >= compiled.LARGE
+    assert many.size >= numba_predict.LARGE
     p, f = cal.predict_proba(many), cal.transform(many)
     assert_order_kept(many, p)
     assert_order_kept(many, f)
@@ -90,9 +90,9 @@ def test_order_on_hostile_rows(cal, rounded):
 def test_jumps_are_found_in_rows_of_every_kind(classes, longest, cut, monkeypatch):
     """Crowds beside outliers, ties, constant rows, masks and the smallest numbers there are: same answer, same order."""
     if longest is not None:  # the longest rows that are sorted and not searched
-        monkeypatch.setattr(compiled, "_SORTED", longest)
+        monkeypatch.setattr(numba_predict, "_SORTED", longest)
     rng = np.random.default_rng(classes)
-    n = compiled.LARGE // classes + 1
+    n = numba_predict.LARGE // classes + 1
     top_k = 2 * classes // 3 if cut else None
     ranks = top_k or classes
     starts = np.unique([1, ranks // 3, ranks // 2, ranks - 5, ranks - 2, ranks - 1])
@@ -110,13 +110,13 @@ def test_jumps_are_found_in_rows_of_every_kind(classes, longest, cut, monkeypatc
     z[8::9, : classes // 2 + 1] = z[8::9, :1]
     plain = np.sort(z[::9], axis=1)[:, ::-1]
     depth = plain[:, :1] - plain
-    jumps = compiled.find_jumps(np.ascontiguousarray(z[::9]), starts)
+    jumps = numba_predict.find_jumps(np.ascontiguousarray(z[::9]), starts)
     assert jumps.done.all()
     np.testing.assert_array_equal(jumps.top, plain[:, 0])
     np.testing.assert_array_equal(jumps.height, depth[:, -1])
     np.testing.assert_array_equal(jumps.depth[:, ::-1], depth[:, classes - 1 - starts])
     # What defines a jump, in rows of every kind: so many classes lie above its depth, so many above it or at it.
-    every = compiled.find_jumps(z, starts)
+    every = numba_predict.find_jumps(z, starts)
     known = every.done & np.isfinite(z).all(axis=1)
     assert known.mean() > 0.7
     all_depths = z.max(axis=1, keepdims=True) - z
@@ -126,10 +126,10 @@ def test_jumps_are_found_in_rows_of_every_kind(classes, longest, cut, monkeypatc
         np.testing.assert_array_equal(every.many[known, j], (all_depths <= at).sum(axis=1)[known])
         assert (every.over[known, j] < rank).all()
         assert (every.many[known, j] >= rank).all()
-    fast = rank_map.probabilities(z)
+    fast = rank_map.apply(z, "probabilities")
     assert_order_kept(z, fast)
     without(monkeypatch)
-    np.testing.assert_allclose(fast, rank_map.probabilities(z), rtol=3e-5, atol=1e-30)
+    np.testing.assert_allclose(fast, rank_map.apply(z, "probabilities"), rtol=3e-5, atol=1e-30)
 
 
 @pytest.mark.parametrize("first", [0.0, 3.0, 86.0, 99.5, 103.5])
@@ -137,11 +137,9 @@ def test_exp_is_monotone_in_the_last_bit(first):
     # One logit in a row of two takes all values of a range in turn: its probability must never fall.
     low = np.float32(first) + np.cumsum(np.full(2**20, np.spacing(np.float32(max(first, 3.3)))))
     z = np.stack([-low, np.zeros_like(low)], axis=1).astype(np.float32)
-    jumps = compiled.find_jumps(z, np.zeros(0, dtype=np.intp))
     for scale in (0.3, 1.0, 7.0):
-        w = np.array([[scale]], dtype=np.float32)
-        p = np.empty_like(z)
-        compiled.calibrate(z, jumps, w, 0 * w, p)
+        rank_map = RankMap(np.array([0]), np.array([[scale]]), np.zeros((1, 1)))
+        p = numba_predict.LoopMap(rank_map.step(2)).predict(z, True, None, None)
         assert (np.diff(p[:, 0]) <= 0).all()
         assert (p[:, 0] <= p[:, 1]).all()
 
@@ -166,7 +164,7 @@ def test_sums_over_a_tail_use_the_whole_weight():
 @pytest.mark.parametrize("starts", [[0, 1000], [-1, 5], [7, 7], [9, 3]])
 def test_ranks_that_are_none_are_refused(starts):
     with pytest.raises(IndexError, match="do not rise"):
-        compiled.find_jumps(np.zeros((5, 1000), dtype=np.float32), np.array(starts))
+        numba_predict.find_jumps(np.zeros((5, 1000), dtype=np.float32), np.array(starts))
 
 
 def test_large_sets_are_certified_without_shrinkage(rows):
@@ -188,7 +186,7 @@ def test_a_sample_of_one_block_is_no_special_case(cal):
 
 def test_underflow_is_gradual_as_in_plain_operations(rows, monkeypatch):
     cal = mc.MCCT(shrinkage=1.0).fit(*rows)
-    z = np.zeros((compiled.LARGE // 1000 + 1, 1000), dtype=np.float32)
+    z = np.zeros((numba_predict.LARGE // 1000 + 1, 1000), dtype=np.float32)
     z[:, 1:] = -np.linspace(80, 500, 999, dtype=np.float32)
     fast = cal.predict_proba(z)
     without(monkeypatch)
@@ -200,13 +198,13 @@ def test_numba_that_cannot_be_used_is_done_without(rows, monkeypatch):
     def broken():
         raise ImportError("Numba needs NumPy 1.0 or less")
 
-    compiled.available.cache_clear()
-    monkeypatch.setattr(compiled, "loops", broken)
+    numba_predict.available.cache_clear()
+    monkeypatch.setattr(numba_predict, "loops", broken)
     try:
         with pytest.warns(RuntimeWarning, match="cannot be used"):
             cal = mc.MCCT().fit(*rows)
     finally:
-        compiled.available.cache_clear()
+        numba_predict.available.cache_clear()
     assert cal.solution_.converged
 
 
@@ -256,7 +254,7 @@ def test_the_second_stage_as_in_plain_operations(step, statistics, monkeypatch):
     z[::7, :3] = -np.inf
     z[1::7, 0] = -3e38
     plain = [f(z, context=as_frame(group, number)) for f in (cal.predict_proba, cal.transform)]
-    monkeypatch.setattr(compiled, "LARGE", 1)
+    monkeypatch.setattr(numba_predict, "LARGE", 1)
     fast = [f(z, context=as_frame(group, number)) for f in (cal.predict_proba, cal.transform)]
     assert any((a != b).any() for a, b in zip(plain, fast, strict=True))
     for values in fast:
@@ -343,7 +341,7 @@ def test_statistics_of_sorted_rows_are_those_of_arrays(classes):
     ranked = rank_rows(z)
     values = np.empty((50, 3), dtype=np.float32)
     measure_rows(ranked.depth, values)
-    for value, expected in zip(values.T, compute_all(compiled.STATISTICS, ranked), strict=True):
+    for value, expected in zip(values.T, compute_all(numba_predict.STATISTICS, ranked), strict=True):
         np.testing.assert_allclose(value, expected, rtol=1e-6, atol=0)
 
 
@@ -355,7 +353,7 @@ def test_a_negative_zero_on_top_ties_with_zero(classes, monkeypatch):
     z[:, 0], z[:, 1] = 0.0, -0.0
     z[::2] = z[::2, ::-1]
     expected = cal.predict_proba(z)
-    monkeypatch.setattr(compiled, "LARGE", 0)
+    monkeypatch.setattr(numba_predict, "LARGE", 0)
     np.testing.assert_allclose(cal.predict_proba(z), expected, atol=2e-6)
 
 
@@ -365,7 +363,7 @@ def test_a_class_that_alone_is_available_has_no_odds(monkeypatch):
     z = np.full((8, 8), -np.inf, dtype=np.float32)
     np.fill_diagonal(z, 1.0)
     expected = cal.transform(z)
-    monkeypatch.setattr(compiled, "LARGE", 0)
+    monkeypatch.setattr(numba_predict, "LARGE", 0)
     np.testing.assert_allclose(cal.transform(z), expected, rtol=1e-5)
 
 
@@ -379,7 +377,7 @@ def test_odds_that_single_precision_cannot_hold_are_told_apart(monkeypatch):
     z = (z * rng.choice([1.0, 3.0, 10.0], size=(200, 1))).astype(np.float32)
     z[::5, 3:] = -np.inf
     expected = cal.transform(z)
-    monkeypatch.setattr(compiled, "LARGE", 0)
+    monkeypatch.setattr(numba_predict, "LARGE", 0)
     np.testing.assert_allclose(cal.transform(z), expected, rtol=1e-5)
 
 

@@ -6,7 +6,8 @@ from exportable import KINDS, M, fit_set, fitted_kind, hostile_rows, sane
 
 import monocal as mc
 from hostile import assert_order_kept
-from monocal.calibrators.portable import FUNCTIONS, MapRows, MapStep, apply, map_of, namespace_of
+from monocal.core.libraries import namespace_of
+from monocal.core.map import FUNCTIONS, MapRows, MapStep, apply, map_of
 
 LIBRARIES = {
     "numpy": lambda x: x,

@@ -6,9 +6,8 @@ import torch
 from exportable import M, fit_set, hostile_rows, sane
 
 import monocal as mc
-from monocal.calibrators.portable import Depths
-from monocal.calibrators.statistics import STATISTICS, compute
 from monocal.core.ranked import LARGEST, rank_rows
+from monocal.core.statistics import STATISTICS, Depths, compute
 from monocal.export.torch import xp
 
 onnx = pytest.importorskip("onnx")

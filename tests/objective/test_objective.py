@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import monocal as mc
-from monocal.arrays import array_namespace
 from monocal.calibrators.rank_map import RankMap
 from monocal.core import rows
 from monocal.core.cone import RankCone
+from monocal.core.ramps import Ramp, RampFactors
 from monocal.parallel import CPU_BLOCK, rows_of_size
 from monocal.solver import minimize
 from prepared import rows_of
@@ -28,9 +28,7 @@ def make(kind, n=60, m=7, seed=0):
     return z, y, rng.uniform(0.2, 2.0, size=n)
 
 
-def factors_of(statistics):
-    q, xp = statistics[:, 0], array_namespace(statistics)
-    return xp.stack([xp.ones_like(q), xp.clip(q - 1, min=0.0), xp.clip(2 - q, min=0.0)], axis=1)
+RAMPS = RampFactors(("margin",), (Ramp(0, 1.0, 4.0), Ramp(0, 2.0, -1.0)))
 
 
 def margin(rows):
@@ -41,7 +39,7 @@ def build(z, y, w, top_k, conditional, dtype=np.float64, to=np.asarray):
     rows = rows_of(to(z), to(y), to(w), top_k=top_k, statistics=[margin], dtype=dtype)
     k = 1
     if conditional:
-        rows, k = rows.with_factors(factors_of), 3
+        rows, k = rows.with_factors(RAMPS.of_statistics), 3
     allowed = np.ones((2, k, rows.n_ranks), dtype=bool)
     allowed[1, :, 0] = allowed[0, 1:, 1:] = False
     return RankCone(rows, allowed)
@@ -55,8 +53,8 @@ def random_point(problem, seed=1):
 
 def predicted_nll(problem, c, z, y, w, top_k, conditional):
     """Mean NLL of the map as it predicts, on the same rows."""
-    fn = (lambda rows: factors_of(margin(rows)[:, None])) if conditional else None
-    p = RankMap.from_grid(problem.grid(c), top_k=top_k, factors=fn).probabilities(z)
+    fn = RAMPS if conditional else None
+    p = RankMap.from_grid(problem.grid(c), top_k=top_k, factors=fn).apply(z, "probabilities")
     return float(w @ -np.log(p[np.arange(len(y)), y]) / w.sum())
 
 

@@ -15,21 +15,15 @@ no longer cancel. The ramps then make the confidence right on average, at every 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from ..arrays import Array, array_namespace, like, to_numpy
-from ..engines import compiled, triton_map
+from ..core.ramps import RampFactors
 from ..inputs.context import NUMBER, ContextReader
 from ..solver import Solution
-from .depths import ArrayDepths
-from .fields_only import FieldsOnly
-from .pieces import FEW
-from .ramps import RampFactors, check_ramps
+from .rank_map import check_ramps
 from .state import expect
-from .statistics import log_odds
 
 # Scales of groups stay within these bounds.
 LOWEST, HIGHEST = 0.02, 50.0
@@ -82,7 +76,7 @@ class GroupScales:
 
 
 @dataclass(frozen=True)
-class Adjustment(FieldsOnly):
+class Adjustment:
     """The second stage, fitted.
 
     Attributes
@@ -110,112 +104,6 @@ class Adjustment(FieldsOnly):
     factor_means: np.ndarray
     solution: Solution
 
-    def __call__(self, f: Array, at_top: Array, context: np.ndarray | None = None) -> Array:
-        """Adjusted logits (n, m) of calibrated logits, both 0 at the top, given the context (n, C) where there is one.
-
-        ``at_top`` (n, m) says which classes had the largest logit at first: what rounding has made equal since is not on top.
-        """
-        xp = array_namespace(f)
-        n_top = xp.sum(xp.astype(at_top, f.dtype), axis=1)
-        scale = self.scales(xp.argmax(xp.astype(at_top, xp.int8), axis=1), n_top, context)
-        with np.errstate(under="ignore"):
-            odds = log_odds(ArrayDepths(-f * scale[:, None], at_top))[:, 0]
-        with np.errstate(over="ignore"):
-            weight, lift = self.weight_and_lift(odds, context)
-        lift = xp.where(n_top > 1, 0 * lift, lift)
-        return f * (weight * scale)[:, None] - xp.where(at_top, 0 * lift[:, None], lift[:, None])
-
-    def scales(self, top_class: Array, n_top: Array, context: np.ndarray | None) -> Array:
-        """Scales of rows (n,) by what is on top and by their categories, in the library and type of ``n_top``."""
-        xp = array_namespace(n_top)
-        scale = xp.ones_like(n_top)
-        if self.class_scales is not None and self.class_scales.variance > 0:
-            scale = xp.where(n_top > 1, scale, like(self.class_scales.scales, n_top)[top_class])
-        for i, groups in enumerate(self.column_scales):
-            if groups is not None and groups.variance > 0:
-                codes = self._column(context, i)
-                scale = scale * like(groups.of_rows(codes), n_top)
-        return scale
-
-    def weight_and_lift(self, odds: Array, context: np.ndarray | None) -> tuple[Array, Array]:
-        """``sum_k psi_k c_k`` and ``A`` of rows (n,) with these log-odds; a ramp that is a step may overflow on its way to 1."""
-        numbers = [
-            like(self._column(context, i), odds) for i, c in enumerate(self.column_scales) if c is None
-        ]
-        values = array_namespace(odds).stack([odds, *numbers], axis=1) if numbers else odds[:, None]
-        psi = self.factors.where_nothing_warns(values)
-        if type(psi) is np.ndarray and len(psi) <= FEW:  # the same sums, in fewer calls
-            both = np.add.accumulate(psi[:, None, :] * self._steps_in(psi.dtype), axis=2)
-            return both[:, 0, -1], both[:, 1, -1]
-        weight, lift = (_mixed(psi, steps) for steps in self.steps)
-        return weight, lift
-
-    def on_device(self, device: Any, context: np.ndarray | None) -> triton_map.SecondStage:
-        """The same for the kernels of a CUDA device: numbers brought over once, and what the context (n, C) gives each row."""
-        key = str(device)
-        if key not in self._kept:
-            by_class = self.class_scales is not None and self.class_scales.variance > 0
-            ramps = self.factors.ramps
-            self._kept[key] = triton_map.second_stage(
-                device,
-                self.class_scales.scales if by_class and self.class_scales is not None else None,
-                (np.array([ramp.statistic for ramp in ramps]), self.factors.zeros, self.factors.widths),
-                self.steps,
-            )
-        kept: triton_map.SecondStage = self._kept[key]
-        if context is None:
-            return kept
-        import torch
-
-        terms = np.stack(self._terms(context), axis=1).astype(np.float32)
-        return replace(kept, terms=torch.from_numpy(terms).to(device))
-
-    def in_loops(self, context: np.ndarray | None) -> compiled.SecondStage:
-        """The same for the compiled loops."""
-        if "loops" not in self._kept:
-            by_class = self.class_scales is not None and self.class_scales.variance > 0
-            of_odds = np.array([ramp.statistic == 0 for ramp in self.factors.ramps], dtype=bool)
-            parts = (
-                self.class_scales.scales if by_class and self.class_scales is not None else np.zeros(0),
-                self.factors.zeros[of_odds],
-                self.factors.widths[of_odds],
-                self.steps[:, 1:][:, of_odds],
-                np.stack(self._terms(None), axis=1) if not self.column_scales else np.zeros((0, 3)),
-            )
-            self._kept["loops"] = compiled.SecondStage(
-                *(np.ascontiguousarray(x, dtype=np.float32) for x in parts)
-            )
-        kept: compiled.SecondStage = self._kept["loops"]
-        if context is None:
-            return kept
-        return replace(kept, terms=np.stack(self._terms(context), axis=1).astype(np.float32))
-
-    def _terms(self, context: np.ndarray | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """What the context alone gives each row (n,): its scale, and the parts of weight and lift without the log-odds."""
-        none = np.zeros(1 if context is None else len(context))
-        scale = self.scales(none.astype(np.intp), none + 2.0, context)
-        numbers = [self._column(context, i) for i, c in enumerate(self.column_scales) if c is None]
-        psi = self.factors.of_statistics(np.stack([none, *numbers], axis=1))
-        psi[:, 1:][:, [ramp.statistic == 0 for ramp in self.factors.ramps]] = 0.0
-        weight, lift = (_mixed(psi, steps) for steps in self.steps)
-        return to_numpy(scale), to_numpy(weight), to_numpy(lift)
-
-    def _steps_in(self, dtype: Any) -> np.ndarray:
-        if dtype not in self._kept:
-            self._kept[dtype] = self.steps.astype(dtype)
-        steps: np.ndarray = self._kept[dtype]
-        return steps
-
-    @cached_property
-    def has_scales(self) -> bool:
-        """Whether any group has a scale of its own."""
-        groups = (self.class_scales, *self.column_scales)
-        return any(g is not None and g.variance > 0 for g in groups)
-
-    @cached_property
-    def _kept(self) -> dict[Any, Any]:
-        return {}
-
     @property
     def residual(self) -> float:
         """Largest violation of the optimality conditions by the scales of any group."""
@@ -230,19 +118,6 @@ class Adjustment(FieldsOnly):
         ]
         column_scales, columns = zip(*pairs, strict=True)
         return replace(self, column_scales=column_scales), replace(context, columns=columns)
-
-    def _column(self, context: np.ndarray | None, i: int) -> np.ndarray:
-        assert context is not None
-        codes = context[:, i] - self.typical[i]
-        return np.where(np.isnan(codes), 0.0, codes)
-
-
-def _mixed(psi: Array, steps: np.ndarray) -> Array:
-    """``sum_k psi_k steps_k`` of each row, (n,), added in one order whatever the number of rows."""
-    total = psi[:, 0] * float(steps[0])
-    for k in np.flatnonzero(steps[1:]) + 1:
-        total = total + psi[:, k] * float(steps[k])
-    return total
 
 
 def check_adjustment(calibrator: Any, value: Any, name: str) -> None:

@@ -34,6 +34,7 @@ from ..arrays import (
     to_numpy,
     widened,
 )
+from ..core.map import MapStep
 from ..errors import InputError, require
 from ..inputs.batch import Batch, in_type, is_plain_rows, out_of_core, rows_for_a_frame, source_of
 from ..inputs.context import ContextReader, check_context_rows
@@ -54,7 +55,7 @@ from ..inputs.validation import (
     warn_of_probabilities,
 )
 from ..sklearn_private import output_config
-from . import portable, state
+from . import state
 from .updating import with_old_labels
 
 # Rows that an old calibrator counts for where a fit starts from it.
@@ -550,9 +551,13 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
         """Raise ValueError with a sentence unless the fitted attributes can be those of a fit."""
         state.check(self)
 
-    def _map_steps(self) -> list[portable.MapStep]:
-        """The fitted map as steps that run on any array library, for exports; see `calibration.portable`."""
-        return portable.rank_steps(self)
+    def _map_steps(self) -> list[MapStep]:
+        """The fitted map as steps that run on any array library, for exports; see `core.map`."""
+        raise InputError(
+            f"{type(self).__name__} cannot be exported. These can: TemperatureScaling, MCCT, MCCTInverse, ConditionalMCCT, "
+            "BinaryMCCT, StructuredScaling, and StructuredMCCT, Stacked and LabelShift made of these; fit one of "
+            "them, or call predict_proba."
+        )
 
     def save(self, path: Any, **rest: Any) -> Any:
         """Write to a JSON file that `monocal.load` reads; see `monocal.save` for the keywords."""

@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from .portable import FUNCTIONS, MapRows, MapStep, double
+from ..core.libraries import double
+from ..core.map import FUNCTIONS, MapRows, MapStep
 
 # Log-odds of probabilities that are exactly 0 or 1: beyond those of any number of double precision between.
 FARTHEST = 750.0
@@ -109,7 +110,7 @@ def apply(score: Any, parameters: ScoreMap, xp: Any, locate: Callable[[Any], Any
 
 
 def export_step(parameters: ScoreMap) -> MapStep:
-    """The map as a step of `calibration.portable`, for rows of two classes: logits, or the logarithms of probabilities."""
+    """The map as a step of `core.map`, for rows of two classes: logits, or the logarithms of probabilities."""
     arrays = {"knots": parameters.knots, "values": parameters.values, "slopes": parameters.slopes}
     return MapStep("score", arrays, {"input": parameters.input, "softness": float(parameters.softness)})
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays import array_namespace, to_numpy
+from ..core.map import MapStep
 from ..errors import InputError, warn
 from ..inputs.formats import kind_of
 from ..inputs.validation import check_choice, check_fraction, check_number
@@ -22,7 +23,6 @@ from .binary_context import ContextEffect, with_context
 from .binary_interval import interval, knot_weights
 from .binary_map import ScoreMap, apply, expit, export_step, position
 from .cone_calibrator import warn_if_unfinished
-from .portable import MapStep
 from .score_rows import ScoreCalibrator, blockwise
 
 # Scores whose size is below this everywhere are refused.

@@ -31,7 +31,9 @@ from sklearn.utils.validation import check_is_fitted
 from ..arrays import Array
 from ..core.cone import RankCone
 from ..core.point import BIAS, SCALE
+from ..core.ramps import RampFactors, choose_ramps, statistic_functions
 from ..core.rows import Rows
+from ..core.statistics import STATISTICS
 from ..errors import InputError, part_of_a_fit, warn
 from ..inputs.batch import Batch
 from ..inputs.sources import ArraySource, Source
@@ -44,10 +46,8 @@ from .calibrated_rows import CalibratedRows
 from .cone_calibrator import BIAS_EMPHASIS, PRIOR_ROWS, SCALE_EMPHASIS, ConeCalibrator, warn_if_unfinished
 from .explanation import Explanation, explain
 from .fit_checks import OffRate, warn_if_off, what_is_off
-from .ramps import RampFactors, check_factors, choose_ramps, statistic_functions
-from .rank_map import RankMap
+from .rank_map import RankMap, check_factors
 from .second_stage_fit import adjusted_log_odds, fit_second_stage
-from .statistics import STATISTICS
 from .updating import effective_rows
 
 # With more ranks than this, atoms begin at the upper ones, and below them at ranks that lie apart by a ratio.
@@ -365,25 +365,6 @@ class ConditionalMCCT(ConeCalibrator):
             self.by_class_ += f"; yet {off}"
         return off
 
-    @property
-    def _second_stage(self) -> Adjustment | None:
-        return getattr(self, "adjustment_", None)  # files of 0.1 have none
-
-    def _keeps_argmax(self, logits: Array, method: str) -> bool:
-        return method != "transform" or self.rank_map_.has_kernels(logits)
-
-    def _calibrate(self, logits: Array, context: np.ndarray | None = None) -> Array:
-        adjust = self._second_stage
-        if adjust is None:
-            return self.rank_map_.transform(logits)
-        return self.rank_map_.adjusted(logits, adjust, context)
-
-    def _probabilities(self, logits: Array, context: np.ndarray | None = None) -> Array:
-        adjust = self._second_stage
-        if adjust is None:
-            return self.rank_map_.probabilities(logits)
-        return self.rank_map_.adjusted_probabilities(logits, adjust, context)
-
     def explain(self) -> Explanation:
         """The active atoms and what they do: a sequence of `Effect`, and with ``str`` or ``print`` the same in words."""
         check_is_fitted(self)
@@ -393,7 +374,7 @@ class ConditionalMCCT(ConeCalibrator):
             self.factors_,
             self.factor_means_,
             self.n_atoms_,
-            self._second_stage,
+            getattr(self, "adjustment_", None),  # files of 0.1 have none
             list(classes),
             getattr(self, "context_", None),
         )

@@ -18,6 +18,7 @@ from sklearn.exceptions import ConvergenceWarning
 from ..arrays import Array, array_namespace, to_numpy
 from ..core.block import Block, Gathered
 from ..core.cone import RankCone
+from ..core.map import LOGITS, PROBABILITIES, MapStep
 from ..core.point import SCALE
 from ..core.rows import DOUBLE_BELOW, Rows
 from ..errors import InputError, in_part_of_a_fit, warn
@@ -174,15 +175,17 @@ class ConeCalibrator(Calibrator):
 
     rank_map_: RankMap
 
-    def _calibrate(self, logits: Array) -> Array:
-        return self.rank_map_.transform(logits)
+    def _calibrate(self, logits: Array, context: np.ndarray | None = None) -> Array:
+        return self.rank_map_.apply(logits, LOGITS, getattr(self, "adjustment_", None), context)
 
-    def _probabilities(self, logits: Array) -> Array:
-        return self.rank_map_.probabilities(logits)
+    def _probabilities(self, logits: Array, context: np.ndarray | None = None) -> Array:
+        return self.rank_map_.apply(logits, PROBABILITIES, getattr(self, "adjustment_", None), context)
 
     def _keeps_argmax(self, logits: Array, method: str) -> bool:
-        own = type(self)._probabilities is not ConeCalibrator._probabilities  # a family may add to the map
-        return not own and (method != "transform" or self.rank_map_.has_kernels(logits))
+        return type(self)._probabilities is ConeCalibrator._probabilities  # a family may add to the map
+
+    def _map_steps(self) -> list[MapStep]:
+        return [self.rank_map_.step(int(self.n_features_in_), getattr(self, "adjustment_", None))]
 
 
 def _keys_of_block(block: Block) -> Gathered[np.ndarray]:

@@ -17,11 +17,11 @@ from typing import Any, overload
 import numpy as np
 
 from ..core.point import BIAS, SCALE
+from ..core.ramps import RampFactors
+from ..core.statistics import statistic_name
 from ..inputs.context import ContextReader
 from ..notebook import html_table
 from .adjustment import Adjustment, GroupScales
-from .ramps import RampFactors
-from .statistics import statistic_name
 
 # Groups whose scale is nearer to 1 than this are not listed; and the most groups that are listed in words.
 _LEAST_EFFECT, _MOST_GROUPS = 0.005, 12

@@ -30,6 +30,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..arrays import to_numpy
 from ..core.contingency import chi_squared
+from ..core.map import MapStep, affine_step
 from ..errors import InputError
 from ..inputs.validation import check_number
 from ..parallel import one_blas_thread
@@ -39,7 +40,6 @@ from .base import Calibrator
 from .binary_mcct import BinaryMCCT
 from .calibrated_rows import squared
 from .cone_calibrator import warn_if_unfinished
-from .portable import MapStep, affine_step
 from .stacked import check_stages
 from .temperature import TemperatureScaling
 

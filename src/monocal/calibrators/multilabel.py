@@ -19,6 +19,7 @@ import numpy as np
 from sklearn.utils import ClassifierTags
 
 from ..arrays import array_namespace, is_dask, to_numpy
+from ..core.map import MapStep
 from ..errors import InputError, warn
 from ..inputs.files import is_blocks
 from ..inputs.formats import class_names, kind_of, library_of
@@ -40,7 +41,6 @@ from .binary_cone import (
 from .binary_map import ScoreMap, export_labels
 from .binary_mcct import BinaryMCCT, evaluate_map
 from .cone_calibrator import warn_if_unfinished
-from .portable import MapStep
 from .score_rows import Cells, ScoreCalibrator, labels_like
 
 # Intervals between the knots of a label.

@@ -1,44 +1,53 @@
-"""Applying a rank map: ``f = w_rank u + b_rank`` without ever leaving the order.
+"""A map that is piecewise constant in rank, and which of its four implementations a prediction takes.
 
-Weights and biases change at a few ranks only (the jumps, `pieces`). A softmax knows logits up to a constant per row, so all is
-measured from the top of the row, ``v = z_top - z``, where no class that matters loses digits to one far below. Every class gets
+    w_d = sum over starts up to d of  s_j,        s_j = sum_k psi_k(z) scale_steps_kj
+    b_d = sum over starts up to d of  t_j,        t_j = sum_k psi_k(z) bias_steps_kj
 
-    f - f_top = -max(w_d v + D_d, bound_d),  d = number of jumps at or below its rank,  bound_d = the largest of any class above,
-
-with ``w_d`` non-decreasing and ``D_d`` non-increasing in ``d``. Order in floating point: ``v`` is a rounded monotone function of
-``z``, and ``w_d v + D_d`` rounds monotonely within a piece; between pieces of different weights the bound keeps the order. Tied
-classes split by a jump get the mean of their group.
-
-There are four ways to the same numbers: kernels on a CUDA device (`kernel.triton_map`), compiled loops for large arrays
-(`loop_rows`), array operations of numpy for rows in which nothing is special (`plain_rows`), and array operations of any library
-for all the others (`ranked_rows`).
+Logits in rank order become ``w_d u + b_d``, with ``u`` measured from the lowest logit in use. Increments are non-negative and
+so are the factors ``psi``, so weights and biases never fall as the rank rises, and the order stands. How that is computed from
+the top of the row is in `core.map`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, fields
+from functools import partial
+from typing import Any
 
 import numpy as np
 
-from ..arrays import Array, on_host
-from ..core.ranked import Ranked, Rest
-from ..engines import triton_map
+from ..arrays import Array, array_namespace, compute_dtype, on_host, widened
+from ..core.libraries import FEW, HOST, namespace_of
+from ..core.map import PROBABILITIES, MapStep, apply, rank_map, rank_step, steps_as
+from ..core.numpy_map import NumpyMap
+from ..core.ramps import RampFactors
+from ..core.ranked import Rest
+from ..core.statistics import STATISTICS, own_statistic
+from ..engines import numba_predict, triton_map
 from ..parallel import block_rows, map_rows
-from . import loop_rows, plain_rows, ranked_rows
-from .pieces import FEW, Pieces
-from .ramps import RampFactors, check_factors
 from .state import expect
-from .wanted import Wanted
-
-if TYPE_CHECKING:
-    from .adjustment import Adjustment
 
 
 @dataclass(frozen=True)
-class RankMap(Pieces):
-    """A map that is piecewise constant in rank, and how it reaches the rows. Attributes are those of `Pieces`."""
+class RankMap:
+    """A map that is piecewise constant in rank.
+
+    Attributes
+    ----------
+    starts : ndarray of shape (D,)
+        First rank of each piece, counted from the lowest in use; the first is 0.
+    scale_steps, bias_steps : ndarray of shape (K, D)
+        Non-negative increments of weight and bias at each start, for each factor.
+    top_k : int or None
+    factors : RampFactors or None
+        None for the constant 1.
+    """
+
+    starts: np.ndarray
+    scale_steps: np.ndarray
+    bias_steps: np.ndarray
+    top_k: int | None = None
+    factors: RampFactors | None = field(default=None, repr=False)
 
     @classmethod
     def from_grid(cls, coefficients: np.ndarray, **rest: Any) -> RankMap:
@@ -47,90 +56,107 @@ class RankMap(Pieces):
         starts = np.union1d(0, used)
         return cls(starts, coefficients[0][:, starts], coefficients[1][:, starts], **rest)
 
-    def transform(self, logits: Array) -> Array:
-        """Calibrated logits (n, m) in compute precision, 0 at the top of each row; masked classes stay -inf."""
-        return self._applied(logits, False)
+    def __getstate__(self) -> dict[str, Any]:
+        # What is made from these on first use is neither pickled nor copied.
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
-    def probabilities(self, logits: Array) -> Array:
-        """Calibrated probabilities (n, m), with the argmax of the logits."""
-        return self._applied(logits, True)
+    def step(self, n_classes: int, adjustment: Any = None) -> MapStep:
+        """The map, and a second stage, as a step of `core.map`."""
+        r = n_classes if self.top_k is None else min(int(self.top_k), n_classes)
+        return rank_step(
+            self.starts, self.scale_steps, self.bias_steps, self.factors, n_classes, r, adjustment
+        )
 
-    def adjusted(self, logits: Array, adjust: Adjustment, context: np.ndarray | None) -> Array:
-        """The calibrated logits (n, m) after a second stage."""
-        return self._applied(logits, False, adjust, context)
-
-    def adjusted_probabilities(self, logits: Array, adjust: Adjustment, context: np.ndarray | None) -> Array:
-        """The probabilities (n, m) of that, with the argmax of the logits."""
-        return self._applied(logits, True, adjust, context)
-
-    def with_rest(self, z: np.ndarray, rows: Ranked, rest: Rest) -> tuple[np.ndarray, np.ndarray]:
-        """Calibrated logits of ranked rows (n, k), and of each class of their rest (n,), which lies below all of them."""
-        return ranked_rows.with_rest(self, z, rows, rest)
-
-    def _applied(
-        self,
-        logits: Any,
-        normalise: bool,
-        adjust: Adjustment | None = None,
-        context: np.ndarray | None = None,
+    def apply(
+        self, logits: Any, output: str, adjustment: Any = None, context: np.ndarray | None = None
     ) -> Array:
+        """Calibrated probabilities or logits (n, m), with the argmax of the logits; masked classes stay masked.
+
+        Logits are in compute precision, 0 at the top of each row; a second stage may know the context (n, C).
+        """
+        ways = self._ways(logits.shape[1], adjustment)
         if self.has_kernels(logits):
-            stage = None if adjust is None else adjust.on_device(logits.device, context)
-            return self._by_kernels(
-                logits, triton_map.PROBABILITIES if normalise else triton_map.LOGITS, stage
-            )
-        wanted = Wanted(self, normalise, adjust, context)
-        for way in (loop_rows, plain_rows):
-            if way.suits(self, logits):
-                done: Array = way.calibrated(logits, wanted, _of_any_kind)
-                return done
-        return _of_any_kind(logits, wanted)
+            return ways.on_device(logits, output, context)
+        if type(logits) is not np.ndarray:
+            size = block_rows(logits) if on_host(logits) else max(1, block_rows(logits) // 4)
+            by_blocks: Array = map_rows(partial(ways.portable, output), logits, size, context)
+            return by_blocks
+        z = logits.astype(compute_dtype(logits), copy=False)
+        if ways.step.kind == "ranks" and numba_predict.takes(z):
+            return ways.loops.predict(z, output == PROBABILITIES, context, partial(ways.by_numpy, output))
+        if len(z) <= FEW:
+            return ways.numpy(z, output, context)
+        in_parts: Array = map_rows(partial(ways.by_numpy, output), z, None, context)
+        return in_parts
+
+    def with_rest(self, z: np.ndarray, rest: Rest) -> tuple[np.ndarray, np.ndarray]:
+        """Calibrated logits of named classes (n, k), and of each class of the rest of their row (n,), which lies below them."""
+        ways = self._ways(z.shape[1], None)
+        _, arrays, static = steps_as([ways.step], np.asarray, z.dtype)[0]
+        with np.errstate(all="ignore"):
+            rows = rank_map(z, arrays, static, HOST, None, (rest.depth, rest.count))
+        assert rows.restore is not None
+        f = np.ascontiguousarray(rows.restore(rows.f[:-1]))
+        return f, np.minimum(rows.f[-1], np.where(np.isinf(f), np.inf, f).min(axis=1))
 
     def has_kernels(self, logits: Array) -> bool:
-        """Whether the map has kernels for an array like this: their results are in its type, with the argmax it had."""
-        statistics = () if self.factors is None else getattr(self.factors, "statistics", (None,))
+        """Whether the map has kernels for an array like this: their results are in its type."""
+        statistics = () if self.factors is None else self.factors.statistics
         return triton_map.suits(logits, len(self.starts) - 1, statistics)
 
-    def _by_kernels(self, logits: Array, mode: int, stage: triton_map.SecondStage | None = None) -> Array:
-        key = (str(logits.device), logits.shape[1])
-        if key not in self._tables:
-            self._tables[key] = self._make_tables(logits)
-        on_device: Array = triton_map.apply(logits, self._tables[key], mode, stage)
-        return on_device
-
-    @cached_property
-    def _tables(self) -> dict[tuple[str, int], triton_map.Tables]:
-        """What was brought to a device, for rows of a length."""
-        return {}
-
-    def _make_tables(self, logits: Array) -> triton_map.Tables:
-        m = logits.shape[1]
-        r = min(self.top_k or m, m)
-        used = self.starts < r
-        mapped = self.in_use
-        ramps = (np.zeros(0),) * 3
-        statistics: tuple[Any, ...] = ()
-        if isinstance(mapped.factors, RampFactors):
-            factors = mapped.factors
-            places = np.array([ramp.statistic for ramp in factors.ramps])
-            ramps, statistics = (places, factors.zeros, factors.widths), factors.statistics
-        steps = mapped.scale_steps[:, used], mapped.bias_steps[:, used]
-        return triton_map.tables(logits.device, self.starts[used][1:], *steps, ramps, r, statistics)
+    def _ways(self, n_classes: int, adjustment: Any) -> _Ways:
+        """What makes predictions for rows of a length; made once."""
+        kept = self.__dict__.setdefault("_kept", {})
+        ways: _Ways | None = kept.get((n_classes, id(adjustment)))
+        if ways is None:
+            ways = kept[n_classes, id(adjustment)] = _Ways(self.step(n_classes, adjustment), adjustment)
+        return ways
 
 
-def _of_any_kind(z: Any, wanted: Wanted) -> Array:
-    """Block by block in the way for rows of any kind."""
-    if z.shape[0] <= FEW:
-        few: Array = ranked_rows.calibrated(z, wanted)
-        return few
+class _Ways:
+    """A step in the forms of its four implementations, each made when first asked for."""
 
-    def one(block: Array, context: np.ndarray | None = None) -> Any:
-        return ranked_rows.calibrated(block, wanted._replace(context=context))
+    def __init__(self, step: MapStep, adjustment: Any):
+        self.step = step
+        self.adjustment = adjustment  # held, so that its id stays its own
+        statistics = [
+            q if isinstance(q, str) else partial(own_statistic, q) for q in step.static["statistics"]
+        ]
+        checked = MapStep(step.kind, step.arrays, {**step.static, "statistics": statistics})
+        self.checked = checked
+        self.numpy = NumpyMap([checked])
+        self._loops: numba_predict.LoopMap | None = None
+        self._tables: dict[str, Any] = {}
 
-    # Predicting on a device needs half a dozen arrays of a block's size beside the result: smaller blocks there.
-    size = block_rows(z) if on_host(z) else max(1, block_rows(z) // 4)
-    done: Array = map_rows(one, z, size, wanted.context)
-    return done
+    @property
+    def loops(self) -> numba_predict.LoopMap:
+        if self._loops is None:
+            self._loops = numba_predict.LoopMap(self.step)
+        return self._loops
+
+    def by_numpy(self, output: str, z: np.ndarray, context: np.ndarray | None = None) -> np.ndarray:
+        return self.numpy(z, output, context)
+
+    def portable(self, output: str, z: Any, context: np.ndarray | None = None) -> Any:
+        """Rows of any other library."""
+        z = widened(z)
+        standard = array_namespace(z)
+        z = standard.astype(z, compute_dtype(z), copy=False)
+        xp = namespace_of(z)
+        dtype = str(z.dtype).rpartition(".")[2]
+        codes = None if context is None else standard.asarray(context, device=z.device)
+        steps = steps_as([self.checked], lambda x: standard.asarray(x, device=z.device), dtype)
+        with np.errstate(all="ignore"):
+            return apply(z, steps, xp, output, context=codes)
+
+    def on_device(self, logits: Any, output: str, context: np.ndarray | None) -> Any:
+        """Rows on a CUDA device."""
+        device = str(logits.device)
+        if device not in self._tables:
+            self._tables[device] = triton_map.Tables.on(logits.device, self.step)
+        mode = triton_map.PROBABILITIES if output == PROBABILITIES else triton_map.LOGITS
+        codes = None if context is None else array_namespace(logits).asarray(context, device=logits.device)
+        return triton_map.apply(logits, self._tables[device], mode, codes)
 
 
 def check_rank_map(calibrator: Any, value: Any, name: str) -> None:
@@ -151,3 +177,19 @@ def check_rank_map(calibrator: Any, value: Any, name: str) -> None:
         steps = np.asarray(getattr(value, kind))
         expect(steps.shape == shape, f"{name}.{kind}", steps, f"shape {shape}")
         expect(steps >= 0, f"{name}.{kind}", steps, "increments that are not negative")
+
+
+def check_factors(calibrator: Any, value: Any, name: str) -> None:
+    """Ramps of statistics that there are."""
+    expect(isinstance(value, RampFactors), name, value, "ramps")
+    there = [callable(s) or s in STATISTICS for s in value.statistics]
+    expect(there, f"{name}.statistics", value.statistics, "known statistics")
+    check_ramps(value, len(value.statistics), name)
+
+
+def check_ramps(factors: RampFactors, n_statistics: int, name: str) -> None:
+    """Each with two ends, of one of so many statistics."""
+    for ramp in factors.ramps:
+        there = isinstance(ramp.statistic, int | np.integer) and 0 <= ramp.statistic < n_statistics
+        expect(there, f"{name}.ramps", ramp.statistic, "the number of a statistic")
+        expect(ramp.zero != ramp.one, f"{name}.ramps", ramp.zero, "a ramp with two ends")

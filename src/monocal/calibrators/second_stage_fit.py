@@ -26,16 +26,17 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 from scipy.stats import chi2
 
-from ..arrays import to_numpy
 from ..core.block import Block
 from ..core.cone import RankCone
+from ..core.libraries import HOST
 from ..core.point import BIAS, SCALE
+from ..core.ramps import RampFactors, choose_ramps
+from ..core.second_stage import of_context, second_step, weight_and_lift
 from ..inputs.context import NUMBER, ContextReader
 from ..solver import minimize
 from .adjustment import HIGHEST, LOWEST, Adjustment, GroupScales
 from .calibrated_rows import CalibratedRows, squared
 from .cone_calibrator import BIAS_EMPHASIS, PSEUDO_ERRORS, SCALE_EMPHASIS
-from .ramps import RampFactors, choose_ramps
 
 # Of the first stage's shrinkage; chosen by cross-validation on calibration parts (benchmarks/conditional_search.py).
 _SHARE = 0.75
@@ -152,9 +153,14 @@ def _ramp_problem(
 
 def adjusted_log_odds(adjustment: Adjustment, rows: CalibratedRows) -> np.ndarray:
     """Log-odds (n,) of the top class after the second stage, of rows each with one class on top."""
-    context = rows.context if adjustment.column_scales else None
-    rows = rows.scaled(to_numpy(adjustment.scales(rows.top_class, np.ones(len(rows)), context)))
-    weight, lift = (to_numpy(x) for x in adjustment.weight_and_lift(rows.log_odds(), context))
+    static, arrays = second_step(adjustment)
+    assert static is not None
+    scale, numbers = of_context(rows.context, arrays, static, HOST, np.float64)
+    one = np.ones(len(rows))
+    if static["by_class"]:
+        rows = rows.scaled(arrays["class_scales"][rows.top_class])
+    rows = rows if scale is None else rows.scaled(scale)
+    weight, lift = weight_and_lift(rows.log_odds() if static["n_ramps"] else None, numbers, arrays, one, HOST)
     odds: np.ndarray = rows.scaled(weight).log_odds() + lift
     return odds
 

@@ -24,6 +24,7 @@ import numpy as np
 from sklearn.base import clone
 
 from ..arrays import to_numpy
+from ..core.map import MapStep
 from ..errors import InputError, part_of_a_fit
 from ..inputs.reader import Checked
 from ..inputs.validation import check_choice, check_number
@@ -33,7 +34,6 @@ from .conditional import ConditionalMCCT
 from .cone_calibrator import SMALLEST, ConeCalibrator
 from .folds import deal, keys_of_logits, splits_of
 from .mcct import MCCT
-from .portable import MapStep
 from .structured import ROUGH, LowerBoundRule, StructuredScaling, log_likelihood
 
 

@@ -23,6 +23,7 @@ from scipy.special import logsumexp
 from sklearn.base import clone
 
 from ..arrays import Array, compute_dtype, to_numpy
+from ..core.map import MapStep, affine_step
 from ..core.smooth import minimize_smooth
 from ..errors import InputError
 from ..inputs.reader import Checked, Reader
@@ -36,7 +37,6 @@ from .base import Calibrator
 from .cone_calibrator import warn_if_unfinished
 from .folds import splits_of
 from .multinomial import CurvedMatrix
-from .portable import MapStep, affine_step
 from .shared_scale import as_they_are, shared_temperature
 from .temperature import TemperatureScaling
 from .vector_sums import DOUBLE_BELOW, StreamedVectorProblem, features

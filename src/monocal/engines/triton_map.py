@@ -8,7 +8,7 @@ A row goes through two kernels. `facts` sorts it, into the place of the result, 
 height ``U``, its statistics, the depth ``t_j`` at every jump, weights and drops ``D``. Where a jump falls inside a group of tied
 classes, these lack the part of the step that their ranks below the jump would not have: the mean over their ranks. `whole` then
 finds the piece of every class by the depths at the jumps and writes its value. Rows longer than a kernel holds are cut into
-parts: `partial` sums them, `write` writes them, all rows and parts at once. A second stage (`calibration.adjustment`) is
+parts: `partial` sums them, `write` writes them, all rows and parts at once. A second stage (`core.second_stage`) is
 ``g' = W g + A`` below the top, and logits are ``-g``; its log-odds are sums over the row, of parts in `odds`.
 
 Order. Everything is measured from the top, where single precision keeps what matters, however far away the lowest class is (a
@@ -29,7 +29,10 @@ from typing import Any
 import numpy as np
 
 from ..arrays import EXP_GRID, takes_triton
+from ..core.libraries import torch_functions
+from ..core.map import IN_DOUBLE, MapStep, steps_as
 from ..core.ranked import LARGEST
+from ..core.second_stage import terms_of_context
 from .triton.launch import device_of_kernel, power, sorted_each, sorting_warps
 
 PROBABILITIES, LOGITS, LOGS = 0, 1, 2
@@ -47,32 +50,34 @@ _TOGETHER = 2**23
 
 @dataclass(frozen=True)
 class Tables:
-    """The numbers of a rank map on the device, float32 or whole numbers."""
+    """The numbers of a step ``"ranks"`` of `core.map` on the device."""
 
-    jumps: Any  # (J,), ranks counted from the lowest in use
+    arrays: dict[str, Any]
+    static: dict[str, Any]
     scale_steps: Any  # (K, J + 1), rows side by side
     bias_steps: Any
-    ramp_statistic: Any  # (K - 1,), places in `statistics`
-    ramp_zero: Any
-    ramp_width: Any
-    n_jumps: int
-    n_factors: int
-    n_ranks: int
-    statistics: tuple[str, ...]
 
+    @classmethod
+    def of(cls, arrays: dict[str, Any], static: dict[str, Any]) -> Tables:
+        """From the arrays of the step as tensors."""
+        arrays = {
+            name: x.float() if x.is_floating_point() and name not in IN_DOUBLE else x
+            for name, x in arrays.items()
+        }
+        steps = arrays["steps"]
+        return cls(arrays, static, steps[:, 0].contiguous(), steps[:, 1].contiguous())
 
-@dataclass(frozen=True)
-class SecondStage:
-    """The numbers of a second stage on the device."""
+    @classmethod
+    def on(cls, device: Any, step: MapStep) -> Tables:
+        """From a step on the host."""
+        import torch
 
-    class_scales: Any  # (m,), or None
-    ramp_statistic: Any  # (R,); 0: the log-odds, others are of the context
-    ramp_zero: Any
-    ramp_width: Any
-    steps: Any  # (2, 1 + R), rows side by side
-    n_ramps: int
-    # (n, 3), float32, or None: a scale, and parts of weight and lift, that the context gives each row
-    terms: Any = None
+        _, arrays, static = steps_as([step], lambda x: torch.from_numpy(x).to(device), np.float32)[0]
+        return cls.of(arrays, static)
+
+    def get(self, name: str) -> Any:
+        """An array; where there is none, it is not looked at and may be anything."""
+        return self.arrays.get(name, self.scale_steps)
 
 
 def suits(z: Any, n_jumps: int, statistics: tuple[Any, ...]) -> bool:
@@ -82,91 +87,56 @@ def suits(z: Any, n_jumps: int, statistics: tuple[Any, ...]) -> bool:
     return n_jumps <= _JUMPS and all(s in STATISTICS for s in statistics)
 
 
-def tables(
-    device: Any,
-    jumps: np.ndarray,
-    scale_steps: np.ndarray,
-    bias_steps: np.ndarray,
-    ramps: tuple[np.ndarray, np.ndarray, np.ndarray],
-    n_ranks: int,
-    statistics: tuple[str, ...],
-) -> Tables:
-    """A map from arrays on the host, brought over at once; ``ramps`` are statistic, zero and width of each."""
-    start, scale, bias, *ramp = _over(device, [jumps, scale_steps, bias_steps, *ramps])
-    return Tables(
-        start, scale, bias, ramp[0], ramp[1], ramp[2], len(jumps), len(scale_steps), n_ranks, statistics
-    )
-
-
-def second_stage(
-    device: Any,
-    class_scales: np.ndarray | None,
-    ramps: tuple[np.ndarray, np.ndarray, np.ndarray],
-    steps: np.ndarray,
-) -> SecondStage:
-    """A second stage from arrays on the host, likewise."""
-    scales, *ramp, there = _over(
-        device, [np.zeros(0) if class_scales is None else class_scales, *ramps, steps]
-    )
-    return SecondStage(
-        None if class_scales is None else scales, ramp[0], ramp[1], ramp[2], there, len(ramps[0])
-    )
-
-
-def _over(device: Any, parts: list[np.ndarray]) -> list[Any]:
+def apply(z: Any, table: Tables, mode: int, context: Any = None) -> Any:
+    """Calibrated probabilities, logits or log-probabilities of logits (n, m), in their own type; context is a tensor (n, C)."""
     import torch
 
-    flat = [np.ravel(x) for x in parts]
-    there = torch.from_numpy(np.concatenate(flat).astype(np.float32)).to(device)
-    return list(there.split([len(x) for x in flat]))
-
-
-def apply(z: Any, table: Tables, mode: int, stage: SecondStage | None = None) -> Any:
-    """Calibrated probabilities, logits or log-probabilities of logits (n, m), in their own type."""
-    import torch
-
+    every = None
+    if context is not None:
+        like = torch.empty(len(z), dtype=torch.float32, device=z.device)
+        second = table.static["adjustment"]
+        every = terms_of_context(context, table.arrays, second, like, torch_functions()).contiguous()
     if z.stride(1) != 1:
         z = z.contiguous()
     n, m = z.shape
     out = torch.empty((n, m), dtype=z.dtype, device=z.device)
-    beside = 5 * (table.n_jumps + 1)
+    beside = 5 * (table.static["n_jumps"] + 1)
     size = max(16, _TOGETHER // (beside if _needs_no_place(m, table) else max(beside, m)))
     if m > _LONGEST:
         size = max(size, 4096)
     for begin in range(0, n, size):
         rows = slice(begin, begin + size)
-        terms = None if stage is None or stage.terms is None else stage.terms[rows]
-        _apply(z[rows], table, mode, stage, terms, out[rows])
+        _apply(z[rows], table, mode, None if every is None else every[rows], out[rows])
     return out
 
 
-def _apply(z: Any, table: Tables, mode: int, stage: SecondStage | None, terms: Any, out: Any) -> None:
+def _apply(z: Any, table: Tables, mode: int, terms: Any, out: Any) -> None:
     import torch
 
     n, m = z.shape
-    r, jumps = table.n_ranks, table.n_jumps
+    s, get = table.static, table.get
+    r, jumps, stage = s["n_ranks"], s["n_jumps"], s["adjustment"]
     ranked, downwards, log = _ranked(z, r, jumps, out)
     width = jumps + 1
     facts = torch.empty((n, 5, width), dtype=torch.float32, device=z.device)
     head = torch.empty((n, 4), dtype=torch.float32, device=z.device)
-    places = [STATISTICS.index(s) for s in table.statistics]
-    scales = None if stage is None else stage.class_scales
-    # What is not looked at may be anything.
-    second = (head, head, head, head, 0) if stage is None else _arguments(stage)
+    places = [STATISTICS.index(q) for q in s["statistics"]]
+    n_ramps = 0 if stage is None else stage["n_ramps"]
+    second = (*(get(f"second_{name}") for name in ("statistic", "zero", "width", "steps")), n_ramps)
     beside = head if terms is None else terms
     pad = max(16, power(width))  # few sizes, so that few kernels are compiled
     block = min(power(m), _LONGEST)
     of_row = {"adjusted": stage is not None, "context": terms is not None, "enable_fp_fusion": False}
     common = {**of_row, "cells": EXP_GRID["float32"], "steps": pad.bit_length() - 1 if jumps else 0}
-    common["ramp_pad"] = power(0 if stage is None else stage.n_ramps)
+    common["ramp_pad"] = power(n_ramps)
     with device_of_kernel(z):
         _first_kernels().facts[(n,)](
-            z, z.stride(0), m, ranked, ranked.stride(0), r, table.jumps, jumps, table.scale_steps, table.bias_steps,
-            table.n_factors, table.ramp_statistic, table.ramp_zero, table.ramp_width, head if scales is None else scales,
-            beside, LARGEST, facts, head, downwards=downwards, tail=r < m, in_order=r < m or jumps > 0,
-            statistics=_needs(places), places=tuple(places), by_class=scales is not None, steps=r.bit_length() + 1,
-            pad=pad, block=min(block, 256 * sorting_warps(log)) if log else block, log=log, each=sorted_each(log),
-            num_warps=sorting_warps(log) if log else min(max(block // 512, 1), 16), **of_row,
+            z, z.stride(0), m, ranked, ranked.stride(0), r, get("jumps"), jumps, table.scale_steps, table.bias_steps,
+            s["n_factors"], get("ramp_statistic"), get("ramp_zero"), get("ramp_width"), get("class_scales"), beside,
+            LARGEST, facts, head, downwards=downwards, tail=r < m, in_order=r < m or jumps > 0,
+            statistics=_needs(places), places=tuple(places), by_class=stage is not None and stage["by_class"],
+            steps=r.bit_length() + 1, pad=pad, block=min(block, 256 * sorting_warps(log)) if log else block, log=log,
+            each=sorted_each(log), num_warps=sorting_warps(log) if log else min(max(block // 512, 1), 16), **of_row,
         )  # fmt: skip
         k = _kernels()
         given = (z, z.stride(0), m, facts, width, head, LARGEST)
@@ -188,13 +158,6 @@ def _apply(z: Any, table: Tables, mode: int, stage: SecondStage | None, terms: A
         )
 
 
-def _arguments(stage: SecondStage) -> tuple[Any, Any, Any, Any, int]:
-    none = stage.steps  # is not looked at
-    ramps = (stage.ramp_statistic, stage.ramp_zero, stage.ramp_width)
-    statistic, zero, width = (none if x is None else x for x in ramps)
-    return statistic, zero, width, stage.steps, stage.n_ramps
-
-
 def _needs(places: list[int]) -> int:
     """Which sums the statistics need: none, those of the depths, of their squares as well, or of exponentials as well."""
     return max((min(p, 3) if p >= 2 else 1 for p in places), default=0)
@@ -202,7 +165,7 @@ def _needs(places: list[int]) -> int:
 
 def _needs_no_place(m: int, table: Tables) -> bool:
     """Whether nothing but the result needs a place for every class."""
-    return table.n_ranks == m and (m <= _SORTED or not table.n_jumps)
+    return bool(table.static["n_ranks"] == m and (m <= _SORTED or not table.static["n_jumps"]))
 
 
 def _ranked(z: Any, r: int, jumps: int, out: Any) -> tuple[Any, bool, int]:

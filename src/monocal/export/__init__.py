@@ -6,7 +6,7 @@
     attach(model, cal)                                  monocal.export.model_hook
     vllm_processor(cal)                                 monocal.export.vllm_logits
 
-All run the same function, `calibration.portable.apply`, on the numbers of a fitted map, and give the
+All run the same function, `core.map.apply`, on the numbers of a fitted map, and give the
 probabilities of ``predict_proba`` in the same order, ties and masked classes included.
 """
 

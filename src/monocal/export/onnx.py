@@ -16,7 +16,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from .. import __version__
-from ..calibrators.portable import FittedMap, map_of
+from ..core.map import FittedMap, map_of
 from ..errors import InputError, option
 from ..io import atomic_path
 from .onnx_graph import Graph

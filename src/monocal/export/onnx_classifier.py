@@ -21,7 +21,7 @@ from onnx import helper
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from ..calibrators.portable import map_of
+from ..core.map import map_of
 from ..errors import InputError, MissingExtraError, require
 from ..inputs.validation import check_choice
 from ..io import atomic_path

@@ -1,4 +1,4 @@
-"""The portable map (`calibration.portable`) as nodes of an ONNX graph: traced with ndonnx, whose arrays are tensors of a graph.
+"""The portable map (`core.map`) as nodes of an ONNX graph: traced with ndonnx, whose arrays are tensors of a graph.
 
     x (n, m), context (n, C)  ->  apply(x, ..., GRAPH)  ->  nodes of operator set 21  ->  the operator set that is asked for
 
@@ -18,7 +18,8 @@ import spox
 import spox.opset.ai.onnx.v21 as op
 from onnx import helper, numpy_helper
 
-from ..calibrators.portable import FittedMap, Functions, apply
+from ..core.libraries import Functions
+from ..core.map import FittedMap, apply, steps_as
 from ..errors import InputError
 
 _TRACED = 21
@@ -55,6 +56,12 @@ def _clip(x: Any, min: float | None = None, max: float | None = None) -> Any:
     return ndonnx.asarray(bounded)
 
 
+def _shifted(x: Any, k: int) -> Any:
+    places = np.maximum(np.arange(x.shape[0]) - k, 0)
+    places[:k] = np.arange(min(k, len(places)))
+    return ndonnx.asarray(op.gather(_var(x), op.const(places), axis=0))
+
+
 def _largest(z: Any, k: int) -> tuple[Any, Any]:
     values, index = op.top_k(_var(z), op.const(np.array([k])), axis=1)
     return ndonnx.asarray(values), ndonnx.asarray(index)
@@ -80,6 +87,9 @@ GRAPH = Functions(
     scalar_like=lambda x, value: ndonnx.asarray(_constant(value, x)),
     largest_of_rows=_largest,
     scatter_in_rows=_operator(op.scatter_elements, axis=1),
+    scatter_add=_operator(op.scatter_elements, axis=0, reduction="add"),
+    row=lambda x, i: ndonnx.asarray(op.gather(_var(x), op.const(np.int64(i)), axis=0)),
+    shifted=_shifted,
 )
 
 
@@ -118,18 +128,7 @@ def _traced(fitted: FittedMap, dtype: np.dtype[Any], output: str, opset: int) ->
     if fitted.n_context:
         inputs["context"] = spox.argument(spox.Tensor(np.float64, ("n", fitted.n_context)))
         context = ndonnx.asarray(inputs["context"])
-    steps = [
-        (
-            step.kind,
-            {
-                name: ndonnx.asarray(x.astype(dtype) if x.dtype.kind == "f" and name != "typical" else x)
-                for name, x in step.arrays.items()
-                if np.size(x)
-            },
-            step.static,
-        )
-        for step in fitted.steps
-    ]
+    steps = steps_as(fitted.steps, ndonnx.asarray, dtype)
     result = apply(
         ndonnx.asarray(inputs["rows"]),
         steps,

@@ -1,8 +1,8 @@
-"""A calibrator as a ``torch.nn.Module`` around the portable map (`calibration.portable`): its numbers are buffers.
+"""A calibrator as a ``torch.nn.Module`` around the portable map (`core.map`): its numbers are buffers.
 
 Logits may have any leading shape, any floating type and lie on any device; half precision is computed in float32. On the CPU,
 where no gradient is asked for and nothing is traced, the map runs on numpy views of the tensors, whose calls cost less; on a
-CUDA device in the kernels of `kernel.triton_map`; everywhere else, and under ``torch.compile``, ``torch.export`` and
+CUDA device in the kernels of `engines.triton_map`; everywhere else, and under ``torch.compile``, ``torch.export`` and
 ``torch.jit.trace``, in tensor operations without a branch on values.
 
 A ``state_dict`` holds the numbers and, as bytes of JSON in a tensor, what they mean: logits or probabilities in, how many
@@ -21,56 +21,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from array_api_compat import torch as standard
 
-from ..calibrators.portable import (
-    HOST,
-    LOGITS,
-    LOGS,
-    PROBABILITIES,
-    FittedMap,
-    Functions,
-    MapStep,
-    apply,
-    map_of,
-    of_context,
-    ramps_of,
-)
-from ..calibrators.statistics import statistic_name
+from ..core.libraries import torch_functions
+from ..core.map import IN_DOUBLE, LOGITS, LOGS, PROBABILITIES, FittedMap, MapStep, Step, apply, map_of
+from ..core.numpy_map import NumpyMap
+from ..core.statistics import statistic_name
 from ..engines import triton_map
 from ..errors import InputError
 
-
-def _largest(z: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """The k largest of each row from the top down, and their classes."""
-    values, index = z.topk(k, dim=1) if k < z.shape[1] else z.sort(dim=1, descending=True)
-    return values, index
-
-
-# The standard's names for torch's own functions: compilers and exporters take all of these.
-xp = Functions(
-    standard,
-    where=torch.where,
-    clip=torch.clamp,
-    sum=torch.sum,
-    max=torch.amax,
-    min=torch.amin,
-    concat=torch.cat,
-    permute_dims=torch.permute,
-    take=lambda x, index, axis: torch.index_select(x, axis, index),
-    take_along_axis=lambda x, index, axis: torch.gather(x, axis, index),
-    cumulative_sum=torch.cumsum,
-    sort=lambda x, axis: torch.sort(x, dim=axis).values,
-    astype=lambda x, dtype, copy=True: x.to(dtype),
-    exp=torch.exp,
-    minimum=torch.minimum,
-    maximum=torch.maximum,
-    arange=torch.arange,
-    isinf=torch.isinf,
-    full_like=torch.full_like,
-    largest_of_rows=_largest,
-    scatter_in_rows=lambda base, index, values: base.scatter(1, index, values),
-)
+xp = torch_functions()
 # Integers of as many bytes as a floating-point type.
 _BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 # Logits that are worked on together on the host: about what stays in the cache.
@@ -84,7 +43,7 @@ _MODES = {
 }
 _BY_RANK = ("scale", "ranks")
 # Numbers of a step that a state brings along: two modules need not agree in them.
-_FITTED = ("scale", "floor", "scale_jumps", "bias_jumps")
+_FITTED = ("scale", "floor", "scale_jumps")
 
 
 def to_torch(calibrator: Any, *, dtype: torch.dtype = torch.float32) -> CalibratorModule:
@@ -224,6 +183,9 @@ class CalibratorModule(torch.nn.Module):
         Whether the order of the classes within every row stays.
     """
 
+    _host: NumpyMap | None
+    _tables: triton_map.Tables | None
+
     def __init__(self, fitted: FittedMap, dtype: torch.dtype = torch.float32):
         super().__init__()
         if dtype not in (torch.float32, torch.float64):
@@ -242,7 +204,7 @@ class CalibratorModule(torch.nn.Module):
             self._names.append(list(arrays))
             for name, values in arrays.items():
                 tensor = torch.from_numpy(values)
-                cast = tensor.is_floating_point() and name != "typical"
+                cast = tensor.is_floating_point() and name not in IN_DOUBLE
                 self.register_buffer(_buffer(i, name), tensor.to(dtype) if cast else tensor)
         self.keeps_order = all(
             kind in _BY_RANK or static.get("keeps_order")
@@ -317,35 +279,22 @@ class CalibratorModule(torch.nn.Module):
     def _on_host(
         self, z: torch.Tensor, context: torch.Tensor | None, output: str, narrow: tuple[float, float] | None
     ) -> torch.Tensor:
+        if self._host is None:
+            arrays = self._arrays(lambda t: t.cpu())
+            steps = [
+                MapStep(kind, {name: t.numpy() for name, t in own.items()}, static)
+                for kind, own, static in arrays
+            ]
+            self._host = NumpyMap(steps, self.smallest_probability)
         x = z.detach().numpy()
-        steps = self._host.get(x.dtype) or self._host_steps(x.dtype)
         codes = None if context is None else context.detach().double().numpy()
         size = max(1, _BLOCK // self.n_classes)
-        with np.errstate(all="ignore"):
-            if len(x) <= size:
-                return torch.from_numpy(
-                    apply(
-                        x,
-                        steps,
-                        HOST,
-                        output,
-                        smallest_probability=self.smallest_probability,
-                        context=codes,
-                        narrow=narrow,
-                    )
-                )
-            out = np.empty_like(x)
-            for begin in range(0, len(x), size):
-                rows = slice(begin, begin + size)
-                out[rows] = apply(
-                    x[rows],
-                    steps,
-                    HOST,
-                    output,
-                    smallest_probability=self.smallest_probability,
-                    context=None if codes is None else codes[rows],
-                    narrow=narrow,
-                )
+        if len(x) <= size:
+            return torch.from_numpy(self._host(x, output, codes, narrow))
+        out = np.empty_like(x)
+        for begin in range(0, len(x), size):
+            rows = slice(begin, begin + size)
+            out[rows] = self._host(x[rows], output, None if codes is None else codes[rows], narrow)
         return torch.from_numpy(out)
 
     def _traced(
@@ -354,43 +303,35 @@ class CalibratorModule(torch.nn.Module):
         # Autocast would round a matrix product.
         exact = any(static.get("matrix") for static in self._static)
         with torch.autocast(z.device.type, enabled=False) if exact else nullcontext():
-            found: torch.Tensor = apply(
+            result: torch.Tensor = apply(
                 z,
-                self._steps(lambda t: t.to(z.dtype)),
+                self._arrays(lambda t: t.to(z.dtype)),
                 xp,
                 output,
                 smallest_probability=self.smallest_probability,
                 context=context,
                 narrow=narrow,
             )
-        return found
+        return result
 
-    def _steps(self, cast: Callable[[torch.Tensor], Any]) -> list[tuple[str, dict[str, Any], dict[str, Any]]]:
+    def _arrays(self, cast: Callable[[torch.Tensor], torch.Tensor]) -> list[Step]:
         """Kind, numbers and static data of each step; ``cast`` brings floating-point numbers into a type."""
-        found = []
+        steps = []
         for i, (kind, names, static) in enumerate(zip(self._kinds, self._names, self._static, strict=True)):
-            tensors = {name: getattr(self, _buffer(i, name)) for name in names}
+            own = {name: getattr(self, _buffer(i, name)) for name in names}
             arrays = {
-                name: cast(t) if t.is_floating_point() and name != "typical" else t
-                for name, t in tensors.items()
+                name: cast(t) if t.is_floating_point() and name not in IN_DOUBLE else t
+                for name, t in own.items()
             }
-            found.append((kind, arrays, static))
-        return found
-
-    def _host_steps(self, dtype: np.dtype[Any]) -> list[tuple[str, dict[str, Any], dict[str, Any]]]:
-        steps = [
-            (kind, {name: t.cpu().numpy() for name, t in arrays.items()}, static)
-            for kind, arrays, static in self._steps(lambda t: t.to(getattr(torch, dtype.name)))
-        ]
-        self._host[dtype] = steps
+            steps.append((kind, arrays, static))
         return steps
 
     def _refresh(self) -> None:
         """Forget what was derived from the buffers."""
-        self._host: dict[Any, Any] = {}
-        self._tables: tuple[torch.Tensor, torch.Tensor] | None = None
+        self._host = None
+        self._tables = None
         if self._kinds[0] in _BY_RANK and self.step0_steps.is_cuda:
-            self._tables = self.step0_steps[:, 0].contiguous(), self.step0_steps[:, 1].contiguous()
+            self._tables = triton_map.Tables.of(*self._arrays(lambda t: t)[0][1:])
 
     def _checked(self, context: torch.Tensor | None, logits: torch.Tensor) -> torch.Tensor:
         if not self.n_context:
@@ -409,7 +350,7 @@ class CalibratorModule(torch.nn.Module):
         """Whether two kernels do it all: on a CUDA device, where no gradient is asked for and nothing is traced."""
         if not logits.is_cuda or torch.compiler.is_compiling() or torch.jit.is_tracing():
             return False
-        if len(self._kinds) > 1 or self._tables is None or self._tables[0].device != logits.device:
+        if len(self._kinds) > 1 or self._tables is None or self._tables.scale_steps.device != logits.device:
             return False
         gradient = logits.requires_grad and torch.is_grad_enabled()
         usual = self.smallest_probability is None and logits.shape[-1] == self.n_classes
@@ -417,45 +358,11 @@ class CalibratorModule(torch.nn.Module):
         return usual and not gradient and triton_map.suits(logits, s["n_jumps"], tuple(s["statistics"]))
 
     def _by_kernels(self, logits: torch.Tensor, mode: int, context: torch.Tensor | None) -> torch.Tensor:
-        s, tables = self._static[0], self._tables
-        assert tables is not None
-        own = {name: getattr(self, _buffer(0, name)) for name in self._names[0]}
-        get = own.get
-        none = tables[0]  # is not looked at
-        table = triton_map.Tables(
-            get("jumps", none),
-            *tables,
-            get("ramp_statistic", none),
-            get("ramp_zero", none),
-            get("ramp_width", none),
-            s["n_jumps"],
-            s["n_factors"],
-            s["n_ranks"],
-            tuple(s["statistics"]),
+        assert self._tables is not None
+        result: torch.Tensor = triton_map.apply(
+            logits.reshape(-1, self.n_classes), self._tables, mode, context
         )
-        stage = None if s["adjustment"] is None else self._second_for_kernels(own, s["adjustment"], context)
-        result: torch.Tensor = triton_map.apply(logits.reshape(-1, self.n_classes), table, mode, stage)
         return result.reshape(logits.shape)
-
-    def _second_for_kernels(
-        self, own: dict[str, torch.Tensor], s: dict[str, Any], context: torch.Tensor | None
-    ) -> triton_map.SecondStage:
-        """The second stage for the kernels: its numbers, and what the context gives each row."""
-        which, zero, width = (own.get(f"second_{name}") for name in ("statistic", "zero", "width"))
-        terms = None
-        if context is not None:
-            arrays = {n: t.float() if t.is_floating_point() and n != "typical" else t for n, t in own.items()}
-            scale, numbers = of_context(context, arrays, s, xp, torch.float32)
-            one = torch.ones_like(context[:, 0], dtype=torch.float32)
-            both = arrays["second_steps"][:, :1] * one
-            if s["n_ramps"]:
-                psi = ramps_of([0 * one, *numbers], arrays, "second_", one, xp)
-                psi = torch.where(own["second_statistic"][:, None] > 0, psi, 0.0)
-                both = both + (arrays["second_steps"][:, 1:, None] * psi).sum(1)
-            terms = torch.stack([one if scale is None else scale, both[0], both[1]], dim=-1).contiguous()
-        return triton_map.SecondStage(
-            own.get("class_scales"), which, zero, width, own["second_steps"], s["n_ramps"], terms
-        )
 
     # State
 
@@ -473,7 +380,7 @@ class CalibratorModule(torch.nn.Module):
         return self
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_host": {}}
+        return {**self.__dict__, "_host": None}
 
     def __prepare_scriptable__(self) -> Any:
         raise InputError(

@@ -93,7 +93,7 @@ class TopKLogits:
             return np.take_along_axis(top.ids, z.argmax(axis=1)[:, None], axis=1)[:, 0]
         rows = rank_rows(z, rank_map.top_k, np.float64)
         rest = Rest(_rest_depth(rows, z, top.rest_value), top.rest_count)
-        f, f_rest = rank_map.with_rest(z, rows, rest)
+        f, f_rest = rank_map.with_rest(z, rest)
         highest = f.max(axis=1)
         e, e_rest = ordered_exp(f - highest[:, None]), ordered_exp(f_rest - highest)
         total = e.sum(axis=1) + top.rest_count * e_rest

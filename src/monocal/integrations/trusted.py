@@ -10,9 +10,9 @@ from ..calibrators import ScoreIsotonic, ScoreMap
 from ..calibrators.adjustment import Adjustment, GroupScales
 from ..calibrators.binary_context import ContextEffect
 from ..calibrators.published import Published
-from ..calibrators.ramps import Ramp, RampFactors
 from ..calibrators.rank_map import RankMap
 from ..classifier import CalibratedClassifier, CalibratedModel
+from ..core.ramps import Ramp, RampFactors
 from ..inputs.context import Column, ContextReader
 from ..registry import all_calibrators
 from ..solver import Solution, Status, Step

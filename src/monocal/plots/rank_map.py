@@ -207,7 +207,7 @@ def effect_curve(
     >>> curve.weight.shape
     (2, 5)
     """
-    from ..calibrators.statistics import STATISTICS, compute, statistic_name
+    from ..core.statistics import STATISTICS, compute, statistic_name
 
     if not callable(statistic) and statistic not in STATISTICS:
         known = ", ".join(STATISTICS)

@@ -29,7 +29,7 @@ from ...core.engine import Information, Sums, Totals, Truncated
 from ...core.point import BIAS, SCALE, Point
 from ...core.ranked import Ranked, in_order, rank_rows
 from ...parallel import available_threads, parallel_map, row_slices, run_parallel
-from .. import compiled
+from .. import numba_predict
 from ..array import ARRAY, ArrayEngine, measure
 from ..labels import scale_totals, with_top_labels
 from ..scratch import scratch_buffer
@@ -45,14 +45,14 @@ class NumbaEngine(ArrayEngine):
     """Implements `core.engine.Engine`."""
 
     def takes(self, logits: Array, dtype: object) -> bool:
-        return isinstance(logits, np.ndarray) and dtype == np.float32 and compiled.available()
+        return isinstance(logits, np.ndarray) and dtype == np.float32 and numba_predict.available()
 
     def prepare(self, logits: Array, labels: Array, weight: Array | None, **how: Any) -> list[Block]:
         m = logits.shape[1]
         all_ranks = how.get("ordered", True) and min(how.get("top_k") or m, m) == m
         block = (
             self._prepare_plain(np.asarray(logits), labels, weight, **how)
-            if all_ranks and compiled.suits(logits)
+            if all_ranks and numba_predict.suits(logits)
             else None
         )
         return super().prepare(logits, labels, weight, **how) if block is None else [block]
@@ -83,7 +83,7 @@ class NumbaEngine(ArrayEngine):
         rank, held = np.empty((2, n), dtype=np.intp)
         tied, values = (
             np.zeros(m, np.uint8),
-            np.empty((n if statistics else 0, len(compiled.STATISTICS)), z.dtype),
+            np.empty((n if statistics else 0, len(numba_predict.STATISTICS)), z.dtype),
         )
         classes = np.ascontiguousarray(labels, dtype=np.int64)
         args = z, classes, depth, top, height, label_depth, rank, held, tied, values, _first_turn()
@@ -95,7 +95,7 @@ class NumbaEngine(ArrayEngine):
         ends = np.array([part.stop for part in slices])
         block = Block(self, rows, weight, label_depth, rank, held, held, context=context, ends=ends)
         if statistics:
-            ranked = replace(rows, measured=dict(zip(compiled.STATISTICS, values.T, strict=True)))
+            ranked = replace(rows, measured=dict(zip(numba_predict.STATISTICS, values.T, strict=True)))
             parts = parallel_map(lambda part: measure(ranked[part], statistics), slices)
             block = replace(block, statistics=np.concatenate(parts))
         if top_class:
@@ -106,22 +106,26 @@ class NumbaEngine(ArrayEngine):
 
     def _ranked(self, logits: Array, top_k: int | None, dtype: object, ordered: bool) -> Ranked:
         return rank_rows(
-            logits, top_k, dtype, ordered, in_order=largest_in_order if compiled.suits(logits) else in_order
+            logits,
+            top_k,
+            dtype,
+            ordered,
+            in_order=largest_in_order if numba_predict.suits(logits) else in_order,
         )
 
     def _measured(self, rows: Ranked) -> Ranked:
-        if rows.valid is not None or rows.tail is not None or not compiled.suits(rows.depth):
+        if rows.valid is not None or rows.tail is not None or not numba_predict.suits(rows.depth):
             return rows
         from .total_loops import measure_rows
 
-        values = np.empty((len(rows.depth), len(compiled.STATISTICS)), dtype=np.float32)
+        values = np.empty((len(rows.depth), len(numba_predict.STATISTICS)), dtype=np.float32)
         measure_rows(rows.depth, values)
-        return replace(rows, measured=dict(zip(compiled.STATISTICS, values.T, strict=True)))
+        return replace(rows, measured=dict(zip(numba_predict.STATISTICS, values.T, strict=True)))
 
     def _find_labels(
         self, depth: Array, label_depth: Array, ordered: bool
     ) -> tuple[Array, Array, np.ndarray | None]:
-        if not (ordered and compiled.suits(depth)):
+        if not (ordered and numba_predict.suits(depth)):
             return super()._find_labels(depth, label_depth, ordered)
         from .loops import find_labels
 
@@ -163,7 +167,7 @@ class NumbaEngine(ArrayEngine):
         return np.append(_by_kind(label), sum(float(weight[x].sum(dtype=np.float64)) for x in block.slices()))
 
     def _largest_tie(self, rows: Ranked) -> int:
-        if rows.tied is None or rows.valid is not None or not compiled.suits(rows.depth):
+        if rows.tied is None or rows.valid is not None or not numba_predict.suits(rows.depth):
             return super()._largest_tie(rows)
         from .loops import largest_tie
 
@@ -254,7 +258,7 @@ class NumbaEngine(ArrayEngine):
 
     def _within_ties(self, block: Block, point: Point, p: Array) -> np.ndarray | float:
         """All of them: few cost little here."""
-        if not (_is_plain(block) and compiled.suits(p.T)):
+        if not (_is_plain(block) and numba_predict.suits(p.T)):
             return super()._within_ties(block, point, p)
         from .sum_loops import products_in_ties
 
@@ -269,7 +273,12 @@ class NumbaEngine(ArrayEngine):
     def _tail_sums(self, block: Block, weights: list[Array], base: Array, count: int) -> list[Array]:
         rows, tail = block.rows, block.rows.tail
         assert tail is not None
-        if tail.logits is None or tail.masked or not compiled.suits(tail.logits) or base.dtype != np.float32:
+        if (
+            tail.logits is None
+            or tail.masked
+            or not numba_predict.suits(tail.logits)
+            or base.dtype != np.float32
+        ):
             return super()._tail_sums(block, weights, base, count)
         from .loops import tail_sums
 
@@ -278,7 +287,7 @@ class NumbaEngine(ArrayEngine):
         return list(out[:count])
 
     def _moments(self, p: Array, v: Array, starts: np.ndarray, count: int = 3) -> list[Array]:
-        if not (compiled.suits(p.T) and compiled.suits(v.T)):
+        if not (numba_predict.suits(p.T) and numba_predict.suits(v.T)):
             return super()._moments(p, v, starts, count)
         from .sum_loops import piece_moments
 
@@ -290,7 +299,7 @@ class NumbaEngine(ArrayEngine):
 def _is_plain(block: Block) -> bool:
     """Whether the loops take rows like these: nothing masked, no tail."""
     rows = block.rows
-    return rows.valid is None and rows.tail is None and compiled.suits(rows.depth)
+    return rows.valid is None and rows.tail is None and numba_predict.suits(rows.depth)
 
 
 def largest_in_order(z: np.ndarray, r: int) -> np.ndarray:

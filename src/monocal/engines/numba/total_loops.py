@@ -43,7 +43,7 @@ def mean_and_deviation(v):
 
 @loop
 def measure_rows(v, out):
-    # The statistics of `compiled.STATISTICS` of sorted rows, (n, 3).
+    # The statistics of `numba_predict.STATISTICS` of sorted rows, (n, 3).
     for n in range(v.shape[0]):
         out[n, 0] = v[n, v.shape[1] - 2] if v.shape[1] > 1 else F32(0)
         out[n, 1], out[n, 2] = mean_and_deviation(v[n])

@@ -16,16 +16,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from ..arrays import Array, array_namespace, clip_, like
-from ..core.ranked import Ranked
-from .fields_only import FieldsOnly
-from .state import expect
-from .statistics import STATISTICS, compute, compute_all
+from ..arrays import Array, array_namespace, beside, like
+from .ranked import Ranked
+from .statistics import compute, compute_all
 
 # Knots from the middle of a ramp to its ends. Wider ramps are smoother, narrower ones follow more closely.
 _REACH = 2
@@ -55,7 +53,7 @@ class Ramp:
 
 
 @dataclass(frozen=True)
-class RampFactors(FieldsOnly):
+class RampFactors:
     """The constant 1 and ramps, as a function of ranked rows.
 
     Attributes
@@ -109,41 +107,17 @@ class RampFactors(FieldsOnly):
 
     def of_statistics(self, values: Array) -> Array:
         """Factors (n, K) of statistics (n, S)."""
+        xp = array_namespace(values)
+        statistic = beside(np.array([ramp.statistic for ramp in self.ramps], dtype=np.int64), values)
         with np.errstate(over="ignore"):
-            return self.where_nothing_warns(values)
+            psi = ramps_of(values.T, statistic, like(self.zeros, values), like(self.widths, values), xp)
+        return xp.concat([xp.ones_like(values[:, :1]), psi.T], axis=1)
 
-    def where_nothing_warns(self, values: Array) -> Array:
-        """The same, where numpy has been told that a number too large is nothing to warn of."""
-        which, zeros, widths = self._ends_like(values)
-        risen: Any
-        if tuple(values.shape) == (1, 1):  # a single number: no places need be looked up
-            risen = values - zeros
-        else:
-            risen = values[:, which]
-            risen -= zeros
-        risen /= widths
-        factors: Array = clip_(risen, 0.0, 1.0)
-        factors[:, 0] = 1.0
-        return factors
 
-    def _ends_like(self, other: Array) -> tuple[np.ndarray, Array, Array]:
-        """Statistic, zero and width of each factor, in the library and type of ``other``; kept for numpy.
-
-        The constant 1 has the room of a ramp, so that one operation makes all factors.
-        """
-        key = other.dtype if type(other) is np.ndarray else None
-        known = self._ends.get(key)
-        if known is None:
-            which = np.array([0, *(ramp.statistic for ramp in self.ramps)], dtype=np.intp)
-            zeros, widths = np.append(0.0, self.zeros), np.append(1.0, self.widths)
-            known = which, like(zeros, other), like(widths, other)
-            if key is not None:
-                self._ends[key] = known
-        return known
-
-    @cached_property
-    def _ends(self) -> dict[Any, tuple[np.ndarray, Any, Any]]:
-        return {}
+def ramps_of(values: Any, statistic: Any, zero: Any, width: Any, xp: Any) -> Any:
+    """Ramps (K - 1, n) of statistics (S, n): which each is of, where it is still 0, and how far from there it is 1."""
+    q = values if values.shape[0] == 1 else xp.take(values, statistic, axis=0)
+    return xp.clip((q - zero[:, None]) / width[:, None], min=0.0, max=1.0)
 
 
 def choose_ramps(values: np.ndarray, weight: np.ndarray, n_knots: int) -> tuple[Ramp, ...]:
@@ -179,19 +153,3 @@ def statistic_functions(
 ) -> list[Callable[[Ranked], Array]]:
     """The statistics as functions of ranked rows."""
     return [partial(compute, s) for s in statistics]
-
-
-def check_factors(calibrator: Any, value: Any, name: str) -> None:
-    """Ramps of statistics that there are."""
-    expect(isinstance(value, RampFactors), name, value, "ramps")
-    there = [callable(s) or s in STATISTICS for s in value.statistics]
-    expect(there, f"{name}.statistics", value.statistics, "known statistics")
-    check_ramps(value, len(value.statistics), name)
-
-
-def check_ramps(factors: RampFactors, n_statistics: int, name: str) -> None:
-    """Each with two ends, of one of so many statistics."""
-    for ramp in factors.ramps:
-        there = isinstance(ramp.statistic, int | np.integer) and 0 <= ramp.statistic < n_statistics
-        expect(there, f"{name}.ramps", ramp.statistic, "the number of a statistic")
-        expect(ramp.zero != ramp.one, f"{name}.ramps", ramp.zero, "a ramp with two ends")

@@ -1,0 +1,318 @@
+"""The map on numpy arrays: in few array operations where rows allow that, as `core.map.apply` does it for all others.
+
+    z_(1) <= ... <= z_(m), and where each came from       one sort of double precision, in whose last bits the places travel
+    g_(i) = max(w_d v_(i) + D_d, g_(i + 1))               d the piece of rank i: nothing is compared, nothing is looked up
+    g' = W g + A below the top                            a second stage
+    p                                                     written to where it belongs
+
+``D_d`` is the sum of ``s_j U + b_j`` over the jumps above piece d. *Plain* rows are those of which all classes are ranked, none
+is masked and none lies a million below the top. Which way a row goes depends on that row alone, and so does the order in which it
+is summed. What an operation costs decides here: rows of few classes are laid out rank by rank, so that every operation runs along
+thousands of rows and not along ten classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from ..arrays import GRID_OF_SIZE, by_class, keep_argmax, row_sums
+from .libraries import FEW, HOST
+from .map import LOGITS, PROBABILITIES, MapStep, Step, apply, steps_as
+from .ramps import ramps_of
+from .ranked import LARGEST, Ranked
+from .second_stage import of_context, weight_and_lift
+from .statistics import STATISTICS, Depths
+from .ties import average_ties
+
+# Far less than half a unit of any other number that single precision has.
+_NEXT_TO_NOTHING = 2.0**-1000
+# The places of so many values fit into the bits that single precision lacks; those of so many are kept for the next call.
+_MOST_PLACES, _MOST_KEPT = 2**26, 2**19
+
+
+class NumpyMap:
+    """A fitted map for numpy arrays in single or double precision.
+
+    Parameters
+    ----------
+    steps : sequence of MapStep
+    smallest_probability : float or None
+        Of a map that takes probabilities.
+    """
+
+    def __init__(self, steps: Sequence[MapStep], smallest_probability: float | None = None):
+        self._steps, self._smallest = steps, smallest_probability
+        self._in_dtype: dict[Any, tuple[list[Step], _PlainRows | None]] = {}
+        s = steps[0].static
+        self._may_be_plain = (
+            len(steps) == 1
+            and steps[0].kind == "ranks"
+            and smallest_probability is None
+            and s["n_ranks"] == s["n_classes"] > 1
+            and all(isinstance(q, str) for q in s["statistics"])
+        )
+
+    def __call__(
+        self,
+        z: np.ndarray,
+        output: str,
+        context: np.ndarray | None = None,
+        narrow: tuple[float, float] | None = None,
+    ) -> np.ndarray:
+        """Calibrated rows (n, m): see `core.map.apply`."""
+        numbers = self._in_dtype.get(z.dtype)
+        if numbers is None:
+            in_type = steps_as(self._steps, np.ascontiguousarray, z.dtype)
+            numbers = in_type, _PlainRows(*in_type[0][1:]) if self._may_be_plain else None
+            self._in_dtype[z.dtype] = numbers
+        steps, plain_rows = numbers
+        with np.errstate(all="ignore"):
+            if plain_rows is None or narrow is not None or (output != PROBABILITIES and output != LOGITS):
+                return self._portable(z, steps, output, context, narrow)
+            out = np.empty(z.shape, dtype=z.dtype)
+            plain = plain_rows.calibrate(z, output == PROBABILITIES, context, out)
+            if not plain.all():  # what was made of the others is nothing
+                rest = np.flatnonzero(~plain)
+                context = None if context is None else context[rest]
+                out[rest] = self._portable(z[rest], steps, output, context, None)
+            return out
+
+    def _portable(
+        self,
+        z: np.ndarray,
+        steps: list[Step],
+        output: str,
+        context: np.ndarray | None,
+        narrow: tuple[float, float] | None,
+    ) -> np.ndarray:
+        done = apply(
+            z, steps, HOST, output, smallest_probability=self._smallest, context=context, narrow=narrow
+        )
+        return np.ascontiguousarray(done)
+
+
+class _PlainRows:
+    """The map of plain rows, from the numbers of the step ``"ranks"`` in the type of the rows."""
+
+    def __init__(self, a: dict[str, Any], s: dict[str, Any]):
+        self.a, self.s, self.second = a, s, s["adjustment"]
+        self.jumps, self.scales_jump = (
+            a["jumps"] if s["n_jumps"] else np.zeros(0, dtype=np.int64),
+            s["scale_jumps"],
+        )
+        self.lengths = np.diff(self.jumps, prepend=0, append=s["n_ranks"])
+        steps = a["steps"]
+        self.n_factors, dtype = len(steps), steps.dtype
+        # Of each factor's increments at each jump, those that are not 0.
+        self.used = [
+            [[(int(k), x[k]) for k in np.flatnonzero(x)] for x in steps[:, kind].T] for kind in (0, 1)
+        ]
+        # Where all rows have the same increments: of each rank the weight, and `a` and `b` of ``D = a U + b``.
+        scale, bias = steps[0].astype(np.float64)
+        above = [np.append(np.cumsum(x[:0:-1])[::-1], 0.0) for x in (scale, bias)]
+        self.w, self.of_height, self.drop = (
+            np.repeat(x, self.lengths).astype(dtype) for x in (np.cumsum(scale), *above)
+        )
+        self.steps = np.ascontiguousarray(np.moveaxis(steps, 1, 0))[None]
+
+    def calibrate(
+        self, z: np.ndarray, normalise: bool, context: np.ndarray | None, out: np.ndarray
+    ) -> np.ndarray:
+        """Probabilities or calibrated logits to ``out``; returns which rows are plain."""
+        ordered, places = _in_order(z)
+        ordered = by_class(ordered)
+        v = np.subtract(ordered[:, -1:].copy(), ordered, out=ordered)
+        height, shared = v[:, :1].copy(), v[:, -2] == 0
+        f = self._logits(v, height)
+        if self.second is not None:
+            f = self._adjusted(f, places[:, -1], shared, context)
+        if normalise:
+            level = _to_probabilities(f)
+        else:
+            level = f[:, -2] == 0
+        out.reshape(-1)[places] = f
+        if level.any():  # rounding may have made another class equal to the top
+            some = np.flatnonzero(level)
+            out[some] = keep_argmax(out[some], z[some])
+        plain: np.ndarray = height[:, 0] <= LARGEST
+        return plain
+
+    def _logits(self, v: np.ndarray, height: np.ndarray) -> np.ndarray:
+        """Calibrated logits by rank, in the place of the depths; 0 at the top."""
+        psi, jumps = self._factors(v), self.jumps
+        few = len(v) <= FEW  # it is faster to look at all ranks
+        tied, depth = jumps[:0], v[:0]
+        if len(jumps):
+            equal = v[:, 1:] == v[:, :-1] if few else v[:, jumps] == v[:, jumps - 1]
+            if equal.any():
+                tied = np.flatnonzero((equal[:, jumps - 1] if few else equal).any(axis=1))
+                depth = v[tied]
+        g = v
+        if psi is None:
+            g *= self.w
+            if len(jumps):
+                g += self._drop(height, v)
+        else:
+            w, drop = self._mixed(psi, height)
+            g *= _by_rank(w, self.lengths, v) if self.scales_jump else w[:, :1]
+            if len(jumps):
+                g += _by_rank(drop, self.lengths, v)
+        if self.scales_jump:
+            _keep_order(g, jumps, few)
+        f: np.ndarray = np.subtract(0.0, g, out=g)
+        if len(tied):
+            some = f[tied]
+            average_ties(some, Ranked(depth, height[tied, 0], height[tied], None, None, v.shape[1]), jumps)
+            # Where a jump splits the classes that share the top, that has come down.
+            f[tied] = some - some[:, -1:]
+        return f
+
+    def _factors(self, v: np.ndarray) -> np.ndarray | None:
+        """Ramps (K - 1, n) of rows; None where there are none."""
+        if self.n_factors == 1:
+            return None
+        a, names = self.a, self.s["statistics"]
+        depths = Depths(v.T, None, HOST, v[:, -2])
+        values = np.empty((len(names), len(v)), dtype=v.dtype)
+        for k, name in enumerate(names):
+            values[k] = STATISTICS[name](depths)
+        ramps: np.ndarray = ramps_of(values, a["ramp_statistic"], a["ramp_zero"], a["ramp_width"], HOST)
+        return ramps
+
+    def _mixed(self, psi: np.ndarray, height: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Weights and drops (n, D) of rows from their ramps."""
+        n, pieces = psi.shape[1], len(self.lengths)
+        if n <= FEW:  # the same sums, in fewer calls
+            factors = np.empty((n, 1, self.n_factors, 1), dtype=psi.dtype)
+            factors[:, 0, 0] = 1.0
+            factors[:, 0, 1:, 0] = psi.T
+            by_start = np.add.accumulate(factors * self.steps, axis=2)[:, :, -1]
+            w = np.add.accumulate(by_start[:, 0], axis=1)
+            rise = by_start[:, 0, 1:] * height + by_start[:, 1, 1:]
+            drop = np.zeros((n, pieces), dtype=psi.dtype)
+            np.add.accumulate(rise[:, ::-1], axis=1, out=drop[:, -2::-1])
+            return w, drop
+        scale, bias = ([_sum_of(x, psi) for x in of_start] for of_start in self.used)
+        w, drop = np.zeros((2, pieces, n), dtype=psi.dtype)
+        w[0] = scale[0]
+        for d in range(1, pieces):
+            w[d] = w[d - 1] + scale[d]
+        for d in range(pieces - 1, 0, -1):
+            drop[d - 1] = drop[d] + (scale[d] * height[:, 0] + bias[d])
+        return w.T, drop.T
+
+    def _drop(self, height: np.ndarray, v: np.ndarray) -> np.ndarray:
+        """``D`` of each rank where all rows have the same increments, laid out as the depths are."""
+        if not self.scales_jump:
+            return self.drop
+        if v.flags.c_contiguous:
+            drop = height * self.of_height
+        else:
+            drop = (height.T * self.of_height[:, None]).T
+        drop += self.drop
+        return drop
+
+    def _adjusted(
+        self, f: np.ndarray, top_place: np.ndarray, shared: np.ndarray, context: np.ndarray | None
+    ) -> np.ndarray:
+        """The second stage by rank, in place. Where the top is ``shared`` nothing is lifted."""
+        scale: Any = None
+        numbers: list[Any] = []
+        if context is not None:
+            scale, numbers = of_context(context, self.a, self.second, HOST, f.dtype)
+        if self.second["by_class"]:
+            of_class = np.where(shared, f.dtype.type(1), self.a["class_scales"][top_place % f.shape[1]])
+            scale = of_class if scale is None else of_class * scale
+        # Relative to the second class, as in `statistics.log_odds`; the top is left out.
+        second = -f[:, -2:-1]
+        if scale is not None:
+            second *= scale[:, None]
+            e = f * scale[:, None]
+            e += second
+        else:
+            e = f + second
+        np.exp(e, out=e)
+        e[:, -1] = 0.0
+        odds = (second - np.log(np.maximum(row_sums(e), 1.0)))[:, 0]
+        weight, lift = weight_and_lift(odds if self.second["n_ramps"] else None, numbers, self.a, odds, HOST)
+        f *= (weight if scale is None else weight * scale)[:, None]
+        f -= np.where(shared, 0, lift)[:, None]
+        f[:, -1] = 0.0
+        return f
+
+
+def _sum_of(steps: list[tuple[int, Any]], psi: np.ndarray) -> Any:
+    """``sum_k psi_k step_k`` (n,); the first factor is the constant 1."""
+    total: Any = 0.0
+    for k, step in steps:
+        total = total + (psi[k - 1] * step if k else step)
+    return total
+
+
+def _keep_order(g: np.ndarray, jumps: np.ndarray, few: bool) -> None:
+    """A running maximum from the top down, in place, of the rows in which rounding has let a class cross a jump."""
+    if few:
+        np.maximum.accumulate(g[:, ::-1], axis=1, out=g[:, ::-1])
+        return
+    crossed = g[:, jumps - 1] < g[:, jumps]
+    if crossed.any():
+        some = np.flatnonzero(crossed.any(axis=1))
+        g[some] = np.maximum.accumulate(g[some, ::-1], axis=1)[:, ::-1]
+
+
+def _by_rank(table: np.ndarray, lengths: np.ndarray, v: np.ndarray) -> np.ndarray:
+    """What each rank has (n, m) of tables (n, D), laid out as the depths are."""
+    if v.flags.c_contiguous:
+        return np.repeat(table, lengths, axis=1)
+    return np.repeat(table.T, lengths, axis=0).T
+
+
+def _in_order(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Rows in rising order, and the place of each value in the flattened array."""
+    n, m = z.shape
+    if z.dtype != np.float32 or n * m > _MOST_PLACES:
+        index = np.argsort(z, axis=1)
+        index += m * np.arange(n)[:, None]
+        return z.reshape(-1)[index], index
+    places = _kept_places(n, m) if n * m <= _MOST_KEPT else _places(n, m)
+    # Double precision has 29 bits more than single: what is written into the last of them changes no value when it is rounded.
+    # Written into those of 0 it would be a subnormal number, which torch.set_flush_denormal tells a processor to take for 0.
+    wide = z.astype(np.float64, order="C")
+    wide += _NEXT_TO_NOTHING
+    bits = wide.view(np.int64)
+    bits |= places
+    wide.sort(axis=1)
+    ordered = wide.astype(np.float32)
+    bits &= 2 ** int(n * m).bit_length() - 1
+    # Minus infinity with a place in its last bits is NaN, and loses the place.
+    lost = np.isnan(ordered[:, -1])
+    if lost.any():
+        bits[lost] = places[lost]
+    return ordered, bits
+
+
+def _places(n: int, m: int) -> np.ndarray:
+    """Places in a flattened array."""
+    places = np.arange(n * m).reshape(n, m)
+    places.flags.writeable = False
+    return places
+
+
+# Blocks are mostly of one size.
+_kept_places = lru_cache(maxsize=2)(_places)
+
+
+def _to_probabilities(g: np.ndarray) -> np.ndarray:
+    """Softmax by rank, in place, of rows whose top is at 0; returns where the rank below has come level with the top (n,)."""
+    grid = GRID_OF_SIZE[g.dtype.itemsize]
+    g *= grid
+    np.rint(g, out=g)
+    level: np.ndarray = g[:, -2] == 0
+    g *= 1.0 / grid
+    np.exp(g, out=g)
+    g *= 1.0 / row_sums(g)
+    return level
