@@ -221,7 +221,7 @@ def warn_if_worse_than_nothing(calibrator: Any, source: ArraySource) -> None:
         return
     logits, labels = to_numpy(rows.logits), to_numpy(rows.labels)
     before = _nll(logits, labels)
-    gain, error = _mean(before - _nll(to_numpy(calibrator.rank_map_.transform(logits)), labels), weight)
+    gain, error = _mean(before - _nll(to_numpy(calibrator.rank_map_.apply(logits, "logits")), labels), weight)
     if gain - optimism > _CLEAR_ERRORS * error:
         return
     after = np.empty(len(rows))

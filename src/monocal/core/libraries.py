@@ -258,6 +258,16 @@ def torch_functions() -> Functions:
     def traced() -> bool:
         return bool(torch.compiler.is_compiling() or torch.jit.is_tracing())
 
+    def mix(steps: Any, psi: Any) -> Any:
+        shape = (psi.shape[0],) + (1,) * (steps.ndim - 1) + (psi.shape[1],)
+        terms = steps[1:, ..., None] * psi.reshape(shape)
+        if traced():
+            return terms.sum(0) + steps[0, ..., None]
+        mixture = steps[0, ..., None]
+        for term in terms:  # in one order, whatever the number of rows
+            mixture = mixture + term
+        return mixture
+
     def add(x: Any, axis: int) -> Any:
         if x.is_cuda and x.is_floating_point():  # which adds in an order that depends on the number of rows
             return torch.sum(x, axis, dtype=torch.float64).to(x.dtype)
@@ -270,6 +280,7 @@ def torch_functions() -> Functions:
         where=torch.where,
         clip=torch.clamp,
         sum=add,
+        mixed=mix,
         max=torch.amax,
         min=torch.amin,
         concat=torch.cat,

@@ -208,7 +208,7 @@ def _finished(rows: MapRows, output: str, xp: Any, eps: float, tiny: float) -> A
 
 def _kept_below(f: Any, lower: Any, high: Any, xp: Any) -> Any:
     """``f`` with the classes in ``lower`` no higher than ``high``."""
-    if xp is HOST and np.count_nonzero(f > high) + np.count_nonzero(lower) == f.size:
+    if xp is HOST and not np.count_nonzero((f > high) & lower):
         return f  # already so
     return xp.where(lower, xp.clip(f, max=high) if isinstance(high, float) else xp.minimum(f, high), f)
 
