@@ -202,7 +202,7 @@ def test_no_wrong_row_is_written(
 
     monkeypatch.setattr(mc.MCCT, function, damaged)
     monkeypatch.setattr("monocal.MCCT.check_state", lambda calibrator: None)  # it would notice first
-    monkeypatch.setattr("monocal.cli.probabilities._BLOCK", 100)
+    monkeypatch.setattr("monocal.cli.row_blocks._BLOCK", 100)
     np.save("logits.npy", TEST.values)
     before = sorted(os.listdir(folder))
     legitimate = kind == "logits" and damage == 2.0  # logits may be anything finite
@@ -226,7 +226,7 @@ def test_an_input_that_shrinks(
 
     monkeypatch.setattr(mc.MCCT, "predict_proba", meanwhile)
     monkeypatch.setattr("monocal.MCCT.check_state", lambda calibrator: None)  # it tries the calibrator
-    monkeypatch.setattr("monocal.cli.probabilities._BLOCK", 1000)
+    monkeypatch.setattr("monocal.cli.row_blocks._BLOCK", 1000)
     before = sorted(os.listdir(folder))
     result = run("apply", "cal.json", "logits.npy", "-o", "out.npy", code=1)
     assert "logits.npy became shorter while it was read" in result.stderr
