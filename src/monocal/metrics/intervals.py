@@ -53,6 +53,10 @@ _FEWEST = 5.0  # effective rows of either outcome, below which a mean of losses 
 _UPPER = 12.0  # upper confidence limit of a Poisson mean of which five were counted
 # Of an error the high end takes no noise back and is missed less often, so the low end gets more of what is left out.
 _TOWARDS_ZERO = 1.4
+# Effective rows a bin, below which its gap says too little: P(class 1) spreads over all bins, and where weights are uneven,
+# few rows have most of it.
+_ROWS_OF_BIN, _UNEVEN_ROWS_OF_BIN = 4.0, 20.0
+_PRIOR_ROWS = 1.0
 _LEAST_DRAWS = 1000  # of bin sums, which cost little
 _NODES = np.arange(4) / 3  # the t at which sums are drawn
 _STEPS = np.linspace(0, 1, 241)
@@ -90,6 +94,9 @@ def intervals(
             ends[name] = own
         elif metric.error:
             view = rows.positive if metric.error.of == "positive" else rows
+            if _too_few_for_bins(view, metric.error, options.n_bins):
+                ends[name] = f"too few rows for {options.n_bins} bins"
+                continue
             noise = BinNoise(view, metric.error, options.n_bins)
             ends[name] = noise.interval(max(n_boot, _LEAST_DRAWS), own, generator)
         elif metric.share and metric.term:
@@ -124,6 +131,13 @@ def _tails(rows: Outcomes, level: float, binary: bool) -> Tails | str:
     if excess(1e-3) > 0:
         return Tails(_LEAST_TAIL, tail)
     return Tails(max(_LEAST_TAIL, float(gammainc(k, brentq(excess, 1e-3, k)))), tail)
+
+
+def _too_few_for_bins(rows: Outcomes, norm: GapNorm, n_bins: int) -> bool:
+    n = effective_rows(rows.weight)
+    if n < len(rows.weight) / 2:
+        return n < _UNEVEN_ROWS_OF_BIN * n_bins
+    return norm.of == "positive" and n < _ROWS_OF_BIN * n_bins
 
 
 def unskewed(t: float, skewness: float) -> float:
@@ -193,6 +207,10 @@ class BinNoise:
         self.seen = float(self._value(gap, weight))
         in_bins, mass = gap @ self.share, weight @ self.share
         of_bin = np.divide(in_bins, mass, out=np.zeros_like(mass), where=mass > 0)
+        if norm.of == "positive":  # many bins of few rows, whose gaps are mostly noise
+            squares = self._sum(self.w**2)
+            n = np.divide(weight**2, squares, out=np.zeros_like(weight), where=squares > 0) @ self.share
+            of_bin = of_bin * n / (n + _PRIOR_ROWS)
         self.gap = (self.share @ of_bin)[self.unit]
         # Means of w, w^2 and w^3 of the rows of a unit that are right, and wrong.
         self.powers = [[self._power(k, outcome) for k in (1, 2, 3)] for outcome in (1, 0)]
