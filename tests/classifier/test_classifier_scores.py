@@ -115,6 +115,7 @@ def test_decision_values_of_any_size(exponent, method, classes):
     )
 
 
+@pytest.mark.filterwarnings("ignore::monocal.errors.CalibrationWarning")  # 178 rows; not what this is about
 @pytest.mark.parametrize("ensemble", [False, True])
 def test_an_estimator_of_large_decision_values(ensemble):
     X, y = load_wine(return_X_y=True)
