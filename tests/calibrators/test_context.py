@@ -289,13 +289,11 @@ def test_a_calibrated_classifier_passes_the_context_on():
     with pytest.raises(InputError, match="context is missing"):
         model.predict_proba(X)
     assert model.score(X, y, context=ward) > 0.7
-    # The default takes a context, another method may not.
-    binary = mc.CalibratedClassifier(LogisticRegression()).fit(X, y, context=ward)
-    assert binary.calibrator_.context_.columns[0].categories == (0, 1, 2)
+    for labels in (y, rng.integers(0, 3, 600)):  # the defaults of two classes and of more
+        default = mc.CalibratedClassifier(LogisticRegression()).fit(X, labels, context=ward)
+        assert default.calibrator_.context_.columns[0].categories == (0, 1, 2)
     with pytest.raises(InputError, match=r"context: MCCT takes none\. Use method='conditional'"):
-        mc.CalibratedClassifier(LogisticRegression(), method="mcct").fit(
-            X, rng.integers(0, 3, 600), context=ward
-        )
+        mc.CalibratedClassifier(LogisticRegression(), method="mcct").fit(X, y, context=ward)
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         mc.CalibratedClassifier(LogisticRegression(), method="conditional").fit(X, y, context=np.zeros(700))
     z, labels, context = uneven(n=300)

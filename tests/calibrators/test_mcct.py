@@ -13,7 +13,7 @@ import monocal as mc
 from kept_memory import kept_below
 from monocal import metrics
 from monocal.calibrators.rank_map import RankMap
-from monocal.inputs import sampling
+from monocal.core import rows as row_sums
 
 SETS = [
     "nncal_cifar10_densenet40",
@@ -421,7 +421,7 @@ def test_a_sample_says_what_need_not_be_exact(kind, monkeypatch):
     z, y = example(9000, 60)
     half = slice(None, None, 2)
     some = kind().fit(z, y)
-    monkeypatch.setattr(sampling, "_ALL_BELOW", 2**22)
+    monkeypatch.setattr(row_sums, "_ALL_BELOW", 2**22)
     every = kind().fit(z, y)
     assert some.solution_.converged
     assert every.solution_.converged

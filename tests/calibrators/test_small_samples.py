@@ -81,7 +81,7 @@ def test_the_prior_is_so_many_rows_labelled_by_the_classifier():
 @pytest.mark.parametrize("kind", METHODS)
 def test_the_prior_is_a_number(kind, bad):
     with pytest.raises(mc.InputError, match="prior_rows must be"):
-        kind(prior_rows=bad).fit([[1.0, 0.0], [0.0, 1.0]], [0, 1])
+        kind(prior_rows=bad).fit([[2.0, 0.0], [0.0, 2.0]], [0, 1])
 
 
 def with_few_rows(size, draws=4):

@@ -51,7 +51,7 @@ class CalibratedModel:
     >>> model = mc.CalibratedClassifier(cv=3, ensemble=True).fit(X, y)
     >>> first = model.calibrated_classifiers_[0]
     >>> first.estimator, first.calibrators
-    (LinearSVC(random_state=0), [MCCT()])
+    (LinearSVC(random_state=0), [ConditionalMCCT()])
     >>> first.predict_proba(X).shape
     (150, 3)
     """
