@@ -11,7 +11,17 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 BARE = re.search(r"^BARE := (.+)$", MAKEFILE, re.MULTILINE)[1].split()
-IN_BARE = {"numpy", "scipy", "sklearn", "hypothesis", "pytest", "monocal", "hostile", "prepared", "real_logits"}
+IN_BARE = {
+    "numpy",
+    "scipy",
+    "sklearn",
+    "hypothesis",
+    "pytest",
+    "monocal",
+    "hostile",
+    "prepared",
+    "real_logits",
+}
 
 
 def test_lowest_versions_are_those_of_the_package():

@@ -338,7 +338,9 @@ def test_metrics_are_those_of_all_probabilities_where_the_tail_is_flat():
         if cal is not None:
             assert cal.score(top, y, weight) == pytest.approx(cal.score(z, y, weight), abs=1e-6)
             assert mc.metrics.nll(named, y) == pytest.approx(-cal.score(top, y), abs=1e-9)
-    with pytest.raises(mc.InputError, match=r"metrics by class need all\. Leave out those by class: classwise_ece"):
+    with pytest.raises(
+        mc.InputError, match=r"metrics by class need all\. Leave out those by class: classwise_ece"
+    ):
         mc.metrics.classwise_ece(top, y)
     for call in (
         lambda: mc.evaluate(top, y, metrics="top_k_accuracy", top_k=7),
