@@ -85,7 +85,7 @@ CASES = [
     (("apply", "no.json", "test.npz", "-o", "x.npz"), "There is no file no.json"),
     (("apply", "test.npz", "cal.json", "-o", "x.npz"), "is no saved calibrator but something binary"),
     (("apply", "other.json", "test.npz", "-o", "x.npz"), "no saved calibrator"),
-    (("apply", "other.json", "test.npz", "-o", "x.npz"), "give a file that `monocal fit` wrote"),
+    (("apply", "other.json", "test.npz", "-o", "x.npz"), "give the .json that save() or `monocal fit` wrote"),
     (("apply", "cut.json", "test.npz", "-o", "x.npz"), "cut short"),
     (("apply", "newer.json", "test.npz", "-o", "x.npz"), "upgrade with pip install --upgrade monocal"),
     (
@@ -175,7 +175,7 @@ def test_a_bug_is_one_sentence_too(run: Run, monkeypatch: pytest.MonkeyPatch) ->
     def broken(*arguments: object, **rest: object) -> None:
         raise KeyError("inside")
 
-    monkeypatch.setattr("monocal.io.read.read_source", broken)
+    monkeypatch.setattr(sys.modules["monocal.io.read"], "read_source", broken)
     monkeypatch.delenv("MONOCAL_DEBUG", raising=False)
     result = run("fit", "cal.npz", "-o", "cal.json", code=1)
     assert result.stderr.startswith("error: monocal failed in a way it should not (KeyError: 'inside')")
@@ -193,7 +193,7 @@ def test_ctrl_c_is_quiet(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def stopped(*arguments: object, **rest: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("monocal.io.read.read_source", stopped)
+    monkeypatch.setattr(sys.modules["monocal.io.read"], "read_source", stopped)
     result = run("fit", "cal.npz", "-o", "cal.json", code=130)
     assert result.output == ""
     assert not os.path.exists("cal.json")

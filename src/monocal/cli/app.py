@@ -59,7 +59,6 @@ _IN_COMMANDS = {
     "max_iter": "--set max_iter=...",
     "tol": "--set tol=...",
     "as a second file": "with --test",
-    "save() or `monocal fit`": "`monocal fit`",
 }
 
 
