@@ -71,7 +71,7 @@ class NumpyMap:
             self._in_dtype[z.dtype] = numbers
         steps, plain_rows = numbers
         with np.errstate(all="ignore"):
-            usual = narrow is None and (output == PROBABILITIES or output == LOGITS)
+            usual = narrow is None and output in (PROBABILITIES, LOGITS)
             # Rows may be filled up with more classes than there were in the fit.
             if plain_rows is None or not usual or z.shape[1] != plain_rows.s["n_classes"]:
                 return self._portable(z, steps, output, context, narrow)
