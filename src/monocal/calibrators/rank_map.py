@@ -24,7 +24,7 @@ from ..core.ramps import RampFactors
 from ..core.ranked import Rest
 from ..core.statistics import STATISTICS, own_statistic
 from ..engines import numba_predict, triton_map
-from ..parallel import block_rows, map_rows
+from ..parallel import block_rows, map_rows, parallel_map, row_slices
 from .state import expect
 
 
@@ -86,8 +86,13 @@ class RankMap:
             return ways.loops.predict(z, output == PROBABILITIES, context, partial(ways.by_numpy, output))
         if len(z) <= FEW:
             return ways.numpy(z, output, context)
-        in_parts: Array = map_rows(partial(ways.by_numpy, output), z, None, context)
-        return in_parts
+        out = np.empty(z.shape, dtype=z.dtype)
+
+        def one(block: slice) -> None:
+            out[block] = ways.numpy(z[block], output, None if context is None else context[block])
+
+        parallel_map(one, row_slices(z))
+        return out
 
     def with_rest(self, z: np.ndarray, rest: Rest) -> tuple[np.ndarray, np.ndarray]:
         """Calibrated logits of named classes (n, k), and of each class of the rest of their row (n,), which lies below them."""

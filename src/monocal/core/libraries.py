@@ -261,8 +261,6 @@ def torch_functions() -> Functions:
     def mix(steps: Any, psi: Any) -> Any:
         shape = (psi.shape[0],) + (1,) * (steps.ndim - 1) + (psi.shape[1],)
         terms = steps[1:, ..., None] * psi.reshape(shape)
-        if traced():
-            return terms.sum(0) + steps[0, ..., None]
         mixture = steps[0, ..., None]
         for term in terms:  # in one order, whatever the number of rows
             mixture = mixture + term
