@@ -82,7 +82,7 @@ def folds(name: str, n: int, m: int, trials: int) -> list[str]:
 
 def main() -> None:
     parser = parser_of(__doc__)
-    parser.add_argument("--trials", type=int, default=100)
+    parser.add_argument("--trials", type=int, default=100, help="simulated fits for each line of the table")
     trials = parser.parse_args().trials
     sizes = [(n, heavy) for heavy in (False, True) for n in (1000, 5000, 20_000)]
     lines = [noise(n, heavy, max(10, trials * 1000 // n)) for n, heavy in sizes]

@@ -152,6 +152,7 @@ def test_probabilities_are_the_softmax_of_the_calibrated_logits(make, form):
     )
 
 
+@pytest.mark.filterwarnings("ignore::monocal.CalibrationWarning")  # labels of two classes that say nothing
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("classes", [2, 33, 48, 49, 64, 100, 301, 4096, 4097])
 def test_sums_do_not_depend_on_the_number_of_rows(classes, dtype):

@@ -195,7 +195,9 @@ def _host_add(base: np.ndarray, group: np.ndarray, values: np.ndarray) -> np.nda
 
 
 def _host_sum(x: np.ndarray, axis: int) -> Any:
-    return row_sums(x.T)[:, 0] if x.ndim == 2 and axis == 0 else np.add.reduce(x, axis=axis)
+    if x.ndim == 2 and axis == 0 and len(x):
+        return row_sums(x.T)[:, 0]
+    return np.add.reduce(x, axis=axis)
 
 
 def _host_mixed(steps: np.ndarray, psi: np.ndarray) -> np.ndarray:

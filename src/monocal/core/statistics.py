@@ -65,7 +65,10 @@ class Depths:
 
     def sum(self, x: Any) -> Any:
         """``sum_i x_i`` over the available classes."""
-        total = self.xp.sum(self._available(x), axis=0)
+        return self._with_rest(self.xp.sum(self._available(x), axis=0), x)
+
+    def _with_rest(self, total: Any, x: Any) -> Any:
+        """A sum in which the last class, which is in it once, counts as often as it stands for others."""
         return total if self._times is None else total + self.xp.clip(self._times - 1.0, min=0.0) * x[-1]
 
     def largest(self, x: Any) -> Any:
@@ -75,7 +78,7 @@ class Depths:
     def sum_but_one(self, x: Any) -> Any:
         """The sum without one of the classes on top, where ``x`` is 1 on top."""
         if self._second is None:
-            return self.xp.sum(self._available(x, 1), axis=0)
+            return self._with_rest(self.xp.sum(self._available(x, 1), axis=0), x)
         top = self.depth == 0 if self._masked is None else (self.depth == 0) & ~self._masked
         n_top = self.xp.sum(self.xp.astype(top, x.dtype), axis=0)
         return self.sum(self.xp.where(top, 0 * x, x)) + (n_top - 1.0)

@@ -299,7 +299,8 @@ class ArrayEngine:
             scales = xp.flip(xp.cumulative_sum(xp.flip(of_ranks)))
             scales = scales + below @ (left[0] * height**2) - first @ left[0]
             lowest = left[1:] @ (_sum_of_ranks(square) - first[0])
-            errors = left @ below[-1]
+            # With one rank in use, the tail is all that lies below the top.
+            errors = left @ (tail[0] if tail is not None and len(mass) == 1 else below[-1])
             below -= _times(below, below, _buffer("product", below))
             biases = _products(left, below)
         found = [to_numpy(x).astype(np.float64) for x in (scales, lowest, errors, biases)]

@@ -273,7 +273,7 @@ def evaluate(
     >>> print(result)
     Evaluation of 2,000 samples, 5 classes, 95% intervals from 100 draws
       nll  0.49470  [0.45690, 0.53601]
-      ece  0.01060  [0.00000, 0.02089]
+      ece  0.01060  [0.00000, 0.02152]
     >>> round(result["ece"].value, 3)
     0.011
     >>> mc.evaluate([0.1, 0.8, 0.7, 0.4], [False, True, False, True], metrics="auc")["auc"].value
