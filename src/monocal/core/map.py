@@ -282,7 +282,8 @@ def rank_map(
     times = None
     if rest is not None:
         depth, times = rest
-        v = cut = xp.concat([v, xp.maximum(depth, height)[None, :]], axis=0)
+        below = xp.maximum(depth, height)[None, :]
+        v, cut = xp.concat([v, below], axis=0), xp.concat([cut, below], axis=0)
         none = xp.zeros_like(v, dtype=xp.bool) if masked is None else masked
         masked = xp.concat([none[: v.shape[0] - 1, ...], (times == 0)[None, :]], axis=0)
     g = _below_top(v, cut, height, masked, times, a, s, xp)
@@ -351,6 +352,8 @@ def _level_ties(
     """Tied ranks share the mean of theirs, and the tail goes on where the lowest rank ends, with its weight."""
     r = g.shape[0]
     low, ranked = g[-1, ...], leading(v, r)
+    if has_rest and masked is not None:  # a rest lies below the lowest class that is available
+        low = xp.max(xp.where(leading(masked, r), 0.0 * g, g), axis=0)
     tied = True
     if xp is HOST:  # `g` differs within a group only where a jump splits it
         split = np.flatnonzero((ranked[r - jumps] == ranked[r - jumps - 1]).any(axis=0))
