@@ -57,5 +57,9 @@ def probabilities(name: str, make: Callable[[], Any] | str) -> tuple[np.ndarray,
     calibrator = METHODS[make].make(0, None) if isinstance(make, str) else make()
     if calibrator is None:
         return softmax(data.logits_test.astype(np.float64), axis=1), data.y_test
-    with warnings.catch_warnings(action="ignore", category=mc.OrderWarning):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", mc.OrderWarning)
+        warnings.simplefilter(
+            "ignore", mc.CalibrationWarning
+        )  # where the order is the obstacle, figures show it
         return calibrator.fit(data.logits_val, data.y_val).predict_proba(data.logits_test), data.y_test
