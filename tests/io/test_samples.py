@@ -180,7 +180,7 @@ def test_plain_records(tmp_path: Path) -> None:
         ([sample(0, np.array([-1.0, -2.0]), 0) | {"doc_id": [1, 2]}], "has the doc_id '[1, 2]': expected"),
         ([sample(0, np.array([-1.0, -2.0]), "7" * 5000)], "expected the number or the text of one of its 2"),
         ([{"choices": [{"logprobs": None}]}], "monocal.TopK.from_openai"),
-        ([{"logits": [1.0, 2.0]}, {"logits": [1.0]}], "lists of different lengths"),
+        ([{"logits": [1.0, 2.0], "label": 0}, {"logits": [1.0], "label": 0}], "lists of different lengths"),
         (
             [{"logits": [1.0, 2.0], "y": 0}, {"logits": [1.0, 0.0]}],
             "missing values in 1 of 2 rows (1 in 'y')",
