@@ -14,10 +14,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.special import expit
 
 from ..inputs.context import CATEGORY, Column
 from ..solver import minimize
-from .binary_cone import LogisticCone, RampFit, RampProblem, sigmoid
+from .binary_cone import LogisticCone, RampFit, RampProblem
 
 # Intervals between the quantiles of a number of the context.
 _NUMBER_INTERVALS = 8
@@ -58,27 +59,23 @@ class ContextEffect:
     slope_spread: float = 0.0
     centre: float = 0.0
 
-    def at(self, codes: np.ndarray, values: np.ndarray, unseen: float) -> np.ndarray:
+    def _at(self, codes: np.ndarray, values: np.ndarray, unseen: float) -> np.ndarray:
         """``values`` (of the effect, or their variances) of rows with these codes."""
         if len(self.knots):
             result: np.ndarray = np.interp(codes, self.knots, values)
             return np.where(np.isnan(codes), unseen, result)
-        index = codes.astype(np.intp)
-        return np.where(index < 0, unseen, values[index])
+        return np.append(values, unseen)[codes.astype(np.intp)]  # the last is that of -1
 
-    def added(self, codes: np.ndarray) -> np.ndarray:
-        """What is added to the log-odds after they were multiplied by 1 and the `slope` of all columns."""
-        return self.at(codes, self.values, 0.0) - self.slope(codes) * self.centre
-
-    def slope(self, codes: np.ndarray) -> np.ndarray:
-        """By how much the slope differs from 1."""
-        return self.at(codes, self.slopes, 0.0) if len(self.slopes) else np.zeros(len(codes))
+    def on(self, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """By how much the slope differs from 1, and what is added to the log-odds after they were multiplied."""
+        slope = self._at(codes, self.slopes, 0.0) if len(self.slopes) else np.zeros(len(codes))
+        return slope, self._at(codes, self.values, 0.0) - slope * self.centre
 
     def variance(self, codes: np.ndarray, log_odds: np.ndarray) -> np.ndarray:
         """Of the effect on these log-odds."""
-        variance = self.at(codes, self.variances, self.spread)
+        variance = self._at(codes, self.variances, self.spread)
         if len(self.slopes):
-            of_slope = self.at(codes, self.slope_variances, self.slope_spread)
+            of_slope = self._at(codes, self.slope_variances, self.slope_spread)
             variance = variance + (log_odds - self.centre) ** 2 * of_slope
         return variance
 
@@ -98,32 +95,59 @@ class ContextEffect:
             )
 
 
+def posterior_by_group(
+    features: np.ndarray,
+    starts: np.ndarray,
+    offset: np.ndarray | float,
+    targets: np.ndarray,
+    weight: np.ndarray,
+    mean: np.ndarray | float,
+    precision: np.ndarray,
+    effects: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Mode (G, k) and covariance (G, k, k) of the coefficients of ``features`` (k, n) in each group, by Newton's method.
+
+    Rows are sorted by group, of which each begins at one of ``starts`` (G,); ``effects`` (G, k) are where the search begins.
+    """
+    sizes = np.diff(np.append(starts, len(targets)))
+    for _ in range(20):
+        f = offset + sum(x * np.repeat(e, sizes) for x, e in zip(features, effects.T, strict=True))
+        p = expit(f)
+        push, curvature = weight * (p - targets), weight * p * (1.0 - p)
+        gradient = np.stack([np.add.reduceat(push * x, starts) for x in features], axis=1)
+        gradient += (effects - mean) @ precision
+        products = [[np.add.reduceat(curvature * x * y, starts) for y in features] for x in features]
+        hessian = np.moveaxis(np.array(products), 2, 0) + precision
+        step = np.linalg.solve(hessian, gradient[:, :, None])[:, :, 0]
+        effects = effects - step / np.maximum(1.0, np.abs(step).max(axis=1, keepdims=True))
+        if np.abs(step).max() < 1e-6:
+            break
+    return effects, np.linalg.inv(hessian)
+
+
 @dataclass(frozen=True)
 class _Block:
     """Columns of the design that belong to one column of the context, with one variance."""
 
     columns: np.ndarray  # (n, G)
     basis: np.ndarray  # (values, G): the values of the effect from the coefficients
-    knots: np.ndarray
-    group: np.ndarray  # (n,): the column of a category, -1 where it has none; 0 for a number
+    knots: np.ndarray  # of a number
+    rows: np.ndarray  # those with an effect, by category
+    starts: np.ndarray  # where each category begins among them; one beginning for a number
 
     @classmethod
     def of(cls, column: Column, codes: np.ndarray, weight: np.ndarray) -> _Block:
-        return (
-            cls._of_category(column, codes, weight)
-            if column.kind == CATEGORY
-            else cls._of_number(codes, weight)
-        )
-
-    @classmethod
-    def _of_category(cls, column: Column, codes: np.ndarray, weight: np.ndarray) -> _Block:
+        if column.kind != CATEGORY:
+            return cls._of_number(codes, weight)
         n_categories = len(column.categories)
         counts = np.bincount(codes[codes >= 0].astype(np.intp), weight[codes >= 0], n_categories)
-        own = np.sort(np.argsort(-counts, kind="stable")[:_MOST_CATEGORIES])
-        place = np.full(n_categories + 1, -1)  # the last is that of a category never seen, -1
-        place[own] = np.arange(len(own))
+        most = np.argsort(-counts, kind="stable")[:_MOST_CATEGORIES]
+        own = np.sort(most[counts[most] > 0])
+        rows = np.argsort(codes, kind="stable")
+        rows = rows[np.isin(codes[rows], own)]
+        starts = np.searchsorted(codes[rows], own)
         columns = (codes[:, None] == own).astype(np.float64)
-        return cls(columns, np.eye(n_categories)[:, own], np.zeros(0), place[codes.astype(np.intp)])
+        return cls(columns, np.eye(n_categories)[:, own], np.zeros(0), rows, starts)
 
     @classmethod
     def _of_number(cls, codes: np.ndarray, weight: np.ndarray) -> _Block:
@@ -135,85 +159,40 @@ class _Block:
         if len(knots) < 2:
             knots = knots[:1] + np.array([0.0, 1.0])
         low, high = knots[:-1], knots[1:]
-        at_rows = np.clip((codes[:, None] - low) / (high - low), 0.0, 1.0)
-        mean = (
-            np.average(at_rows[there], axis=0, weights=weight[there]) if there.any() else np.zeros(len(low))
-        )
+        at_rows = np.clip((np.where(there, codes, 0.0)[:, None] - low) / (high - low), 0.0, 1.0)
+        mean = (weight * there) @ at_rows / max(float(weight @ there), 1e-300)
         at_rows = np.where(there[:, None], at_rows - mean, 0.0)
         basis = np.clip((knots[:, None] - low) / (high - low), 0.0, 1.0) - mean
-        return cls(at_rows, basis, knots, np.zeros(len(codes), dtype=np.intp))
+        return cls(at_rows, basis, knots, np.arange(len(codes)), np.zeros(1, dtype=np.intp))
 
-    @property
-    def is_category(self) -> bool:
-        return not len(self.knots)
+    def likeliest(
+        self, features: np.ndarray, offset: np.ndarray, problem: RampProblem, spread: float | None = None
+    ) -> tuple[float, np.ndarray, float]:
+        """The likeliest variance of the coefficients of ``features`` (k, n), these (G, k), and the marginal log-likelihood.
 
-    @property
-    def n_groups(self) -> int:
-        return self.columns.shape[1] if self.is_category else 1
-
-    def variance(self, offset: np.ndarray, problem: RampProblem) -> tuple[float, np.ndarray]:
-        """The likeliest variance of the effects, and what these add to the log-odds of the rows."""
-        features = np.ones((len(offset), 1)) if self.is_category else self.columns
-        variance, effects = _FIRST_VARIANCE, np.zeros((self.n_groups, features.shape[1]))
+        With ``spread`` the variance of the first feature is that, and the others' is estimated; 0 features: of nothing else.
+        """
+        x, base = features[:, self.rows], offset[self.rows]
+        targets, weight = problem.targets[self.rows], problem.weight[self.rows]
+        variance, effects = _FIRST_VARIANCE, np.zeros((len(self.starts), len(x)))
+        estimated = slice(0 if spread is None else 1, None)
         for _ in range(100):
-            precision = np.full(features.shape[1], 1.0 / variance)
-            effects, covariance, _ = self._posterior(features, offset, problem, precision, effects)
+            variances = np.full(len(x), variance)
+            variances[: estimated.start] = spread or 0.0
+            precision = np.diag(1.0 / variances)
+            effects, covariance = posterior_by_group(
+                x, self.starts, base, targets, weight, 0.0, precision, effects
+            )
             before = variance
-            own = effects**2 + np.diagonal(covariance, axis1=1, axis2=2)
-            variance = max(float(np.mean(own)), _LEAST_VARIANCE)
+            own = (effects**2 + np.diagonal(covariance, axis1=1, axis2=2))[:, estimated]
+            variance = max(float(np.mean(own)), _LEAST_VARIANCE) if own.size else before
             if abs(variance - before) < 1e-4 * before:
                 break
-        return variance, self.columns @ effects.ravel()
-
-    def slope_variance(
-        self, away: np.ndarray, offset: np.ndarray, problem: RampProblem, spread: float
-    ) -> tuple[float, float]:
-        """The likeliest variance of slopes with intercepts of variance ``spread``, and the evidence for them in nats."""
-        features = np.stack([np.ones(len(away)), away], axis=1)
-        none = np.zeros((self.n_groups, 2))
-        *_, without = self._posterior(features[:, :1], offset, problem, np.array([1.0 / spread]), none[:, :1])
-        variance, effects, evidence = _FIRST_VARIANCE, none, 0.0
-        for _ in range(100):
-            precision = np.array([1.0 / spread, 1.0 / variance])
-            effects, covariance, evidence = self._posterior(features, offset, problem, precision, effects)
-            before = variance
-            variance = max(float(np.mean(effects[:, 1] ** 2 + covariance[:, 1, 1])), _LEAST_VARIANCE)
-            if abs(variance - before) < 1e-3 * before:
-                break
-        return variance, evidence - without
-
-    def _posterior(
-        self,
-        features: np.ndarray,
-        offset: np.ndarray,
-        problem: RampProblem,
-        precision: np.ndarray,
-        effects: np.ndarray,
-    ) -> tuple[np.ndarray, np.ndarray, float]:
-        """Mode (G, k) and covariance (G, k, k) of the coefficients of ``features`` (n, k) in each group, with the marginal
-        log-likelihood above that of no effects."""
-        there = self.group >= 0
-        group, x, base = self.group[there], features[there], offset[there]
-        weight, targets = problem.weight[there], problem.targets[there]
-
-        def by_group(values: np.ndarray) -> np.ndarray:
-            return np.bincount(group, values, self.n_groups)
-
-        for _ in range(15):
-            p = sigmoid(base + (x * effects[group]).sum(axis=1))
-            push, curvature = weight * (p - targets), weight * p * (1.0 - p)
-            gradient = np.stack([by_group(push * column) for column in x.T], axis=1) + precision * effects
-            products = [[by_group(curvature * a * b) for b in x.T] for a in x.T]
-            hessian = np.moveaxis(np.array(products), 2, 0) + np.diag(precision)
-            step = np.linalg.solve(hessian, gradient[:, :, None])[:, :, 0]
-            effects = effects - step / np.maximum(1.0, np.abs(step).max(axis=1, keepdims=True))
-            if np.abs(step).max() < 1e-6:
-                break
-        f = base + (x * effects[group]).sum(axis=1)
+        sizes = np.diff(np.append(self.starts, len(self.rows)))
+        f = base + (x * np.repeat(effects, sizes, axis=0).T).sum(axis=0)
         gain = float(weight @ (targets * (f - base) - np.logaddexp(0.0, f) + np.logaddexp(0.0, base)))
-        size = np.linalg.slogdet(hessian / precision)[1].sum()
-        evidence = gain - 0.5 * float((precision * effects**2).sum()) - 0.5 * float(size)
-        return effects, np.linalg.inv(hessian), evidence
+        size = np.linalg.slogdet(covariance @ precision)[1].sum()
+        return variance, effects, gain - 0.5 * float((effects**2 @ precision).sum()) + 0.5 * float(size)
 
     def effect(self, coefficients: np.ndarray, variances: np.ndarray, spread: float) -> ContextEffect:
         none = np.zeros(0)
@@ -227,12 +206,12 @@ def with_context(
 ) -> tuple[RampFit, tuple[ContextEffect, ...]]:
     """The fit with the effects of the context (n, C), from the fit without them."""
     blocks = [_Block.of(column, codes[:, i], problem.weight) for i, column in enumerate(columns)]
-    f = problem.log_odds(plain.maps)
-    variances = []
+    f, variances = plain.log_odds, []
     for block in blocks:
-        variance, added = block.variance(f, problem)
+        features = block.columns.T if len(block.knots) else np.ones((1, len(f)))
+        variance, effects, _ = block.likeliest(features, f, problem)
         variances.append(variance)
-        f = f + added
+        f = f + block.columns @ effects.ravel()
     widths = [block.columns.shape[1] for block in blocks]
     fit = problem.fit(
         np.concatenate([block.columns for block in blocks], axis=1),
@@ -242,49 +221,46 @@ def with_context(
     parts = zip(
         blocks, np.split(fit.effects, ends), np.split(fit.effect_variance, ends), variances, strict=True
     )
-    effects = tuple(block.effect(values, deviations, spread) for block, values, deviations, spread in parts)
-    return fit, _with_slopes(problem, fit, blocks, effects, codes)
+    effects_of = [block.effect(values, deviations, spread) for block, values, deviations, spread in parts]
+    return fit, tuple(_with_slopes(problem, fit.log_odds, blocks, effects_of, codes))
 
 
 def _with_slopes(
     problem: RampProblem,
-    fit: RampFit,
+    curve: np.ndarray,
     blocks: list[_Block],
-    effects: tuple[ContextEffect, ...],
+    effects: list[ContextEffect],
     codes: np.ndarray,
-) -> tuple[ContextEffect, ...]:
+) -> list[ContextEffect]:
     """The effects with slopes by category, for the columns where these are more than chance."""
-    curve = problem.log_odds(fit.maps)
-    rest = sum((effect.added(codes[:, i]) for i, effect in enumerate(effects)), np.zeros(len(curve)))
-    information = problem.weight * sigmoid(curve + rest) * sigmoid(-curve - rest)
+    added = [effect.on(codes[:, i])[1] for i, effect in enumerate(effects)]
+    whole = np.sum([curve, *added], axis=0)
+    information = problem.weight * expit(whole) * expit(-whole)
     centre = float(np.average(curve, weights=np.maximum(information, 1e-300)))
+    features = np.stack([np.ones(len(curve)), curve - centre])
     spreads = {}
     for i, block in enumerate(blocks):
-        if block.is_category:
-            others = curve + rest - effects[i].added(codes[:, i])
-            spread, gain = block.slope_variance(curve - centre, others, problem, effects[i].spread)
-            if gain > _SLOPE_EVIDENCE:
-                spreads[i] = spread
+        if not len(block.knots):
+            others, spread = whole - added[i], effects[i].spread
+            *_, without = block.likeliest(features[:1], others, problem, spread)
+            variance, _, evidence = block.likeliest(features, others, problem, spread)
+            if evidence - without > _SLOPE_EVIDENCE:
+                spreads[i] = variance
     if not spreads:
         return effects
-    chosen = [blocks[i] for i in spreads]
-    away = (curve - centre)[:, None]
-    design = np.concatenate([b.columns for b in chosen] + [away * b.columns for b in chosen], axis=1)
-    widths = np.array([b.columns.shape[1] for b in chosen])
-    least = -(1.0 - _LEAST_FACTOR) / len(chosen)
-    lower = np.repeat([-np.inf, least], widths.sum())
-    prior = np.array([effects[i].spread for i in spreads]), np.array(list(spreads.values()))
-    ridge = 1.0 / np.concatenate([np.repeat(variance, widths) for variance in prior])
+    chosen = [blocks[i].columns for i in spreads]
+    design = np.concatenate([*chosen, *((curve - centre)[:, None] * columns for columns in chosen)], axis=1)
+    widths = np.array([columns.shape[1] for columns in chosen])
+    lower = np.repeat([-np.inf, -(1.0 - _LEAST_FACTOR) / len(chosen)], widths.sum())
+    prior = [effects[i].spread for i in spreads], list(spreads.values())
+    ridge = 1.0 / np.concatenate([np.repeat(variances, widths) for variances in prior])
     total = float(problem.weight.sum())
-    fixed = curve + sum(
-        (effect.added(codes[:, i]) for i, effect in enumerate(effects) if i not in spreads),
-        np.zeros(len(curve)),
-    )
+    fixed = whole - np.sum([added[i] for i in spreads], axis=0)
     cone = LogisticCone(
         design, problem.targets, problem.weight / total, lower, 0.0, ridge / total, offset=fixed
     )
     c = minimize(cone, tol=problem.tol, max_iter=problem.max_iter).coefficients
-    p = sigmoid(fixed + design @ c)
+    p = expit(fixed + design @ c)
     precision = (design.T * (problem.weight * p * (1.0 - p))) @ design + np.diag(ridge)
     ends = np.cumsum(np.tile(widths, 2))[:-1]
     coefficients, deviations = np.split(c, ends), np.split(np.diag(np.linalg.inv(precision)), ends)
@@ -298,4 +274,4 @@ def _with_slopes(
             slope_spread=spread,
             centre=centre,
         )
-    return tuple(result)
+    return result

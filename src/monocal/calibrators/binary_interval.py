@@ -14,7 +14,6 @@ References: Wahba (1983), Bayesian confidence intervals for the cross-validated 
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import ndtri
 
 # What tau may be, in log-odds for scores of standard deviation 1.
 _TAU = np.exp(np.linspace(-4.0, 3.0, 43))
@@ -91,20 +90,10 @@ def curve_posterior(
 
 def _bends(knots: np.ndarray) -> np.ndarray:
     """The second derivative at each inner knot from the values at the knots; squares sum to its integral squared."""
-    gaps = np.diff(knots)
-    left, right = gaps[:-1], gaps[1:]
-    size = max(len(knots) - 2, 0)
-    bends = np.zeros((size, len(knots)))
-    rows, width = np.arange(size), np.sqrt((left + right) / 2)
+    left, right = np.diff(knots)[:-1], np.diff(knots)[1:]
+    rows, width = np.arange(len(left)), np.sqrt((left + right) / 2)
+    bends = np.zeros((len(left), len(knots)))
     bends[rows, rows] = 1 / left / width
     bends[rows, rows + 1] = -(1 / left + 1 / right) / width
     bends[rows, rows + 2] = 1 / right / width
     return bends
-
-
-def interval(
-    log_odds: np.ndarray, mean: np.ndarray, variance: np.ndarray, level: float
-) -> tuple[np.ndarray, np.ndarray]:
-    """Ends of the intervals around ``mean``, moved so far that they hold the calibrated log-odds."""
-    half = ndtri(0.5 + level / 2) * np.sqrt(np.maximum(variance, 0.0))
-    return np.minimum(mean - half, log_odds), np.maximum(mean + half, log_odds)

@@ -1,6 +1,6 @@
 """The fitted map of one score, as one function of the array API standard: `apply`.
 
-    x(s)      the score itself, or soft log-odds  log((p + e) / (1 - p + e)), which never end growing (`_soft_log_odds`)
+    x(s)      the score itself, or soft log-odds  log((p + e) / (1 - p + e)), which never end growing (`position`)
     f(x)      a broken line, increasing on every piece:  min(value_j + slope_j (x - knot_j), value_{j+1})
     P(1)      1 / (1 + exp(-f))
 
@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy import special
 
 from ..core.libraries import double
 from ..core.map import FUNCTIONS, MapRows, MapStep
@@ -23,7 +24,7 @@ from ..core.map import FUNCTIONS, MapRows, MapStep
 # Log-odds of probabilities that are exactly 0 or 1: beyond those of any number of double precision between.
 FARTHEST = 750.0
 # Soft log-odds grow by this part of the log-odds beyond |log-odds| = 16, so that probabilities of 1e-30 keep their ranks.
-TAIL, TAIL_BEGINS = 2e-5, 16.0
+_TAIL, _TAIL_BEGINS = 2e-5, 16.0
 # The same for log-odds as the input, over the whole range: there may be many rows beyond.
 _TAIL_OF_LOGITS = 1e-3
 # Bits of the argument of a logarithm that are rounded off, and the grid of the argument of an exponential.
@@ -35,6 +36,8 @@ _LOG_ZERO = -745.0
 _NEAR_ONE = 2.0**-26
 # Probabilities this far from 0 and 1 have log-odds within 16.
 _ORDINARY = 2e-7
+# Rows of numpy that are computed at a time; more than the second number go through a table of the knots, of so many bins.
+_BLOCK, _FEW, _BINS = 1 << 16, 4096, 1024
 
 
 @dataclass(frozen=True)
@@ -67,26 +70,11 @@ class ScoreMap:
 
     def check(self) -> None:
         """Raise ValueError unless the map increases."""
-        knots, values, slopes = (
-            np.asarray(a, dtype=np.float64) for a in (self.knots, self.values, self.slopes)
-        )
-        right = (
-            knots.ndim == 1
-            and len(knots) >= 1
-            and values.shape == knots.shape
-            and slopes.shape == (len(knots) + 1,)
-        )
-        finite = (
-            right
-            and all(np.isfinite(a).all() for a in (knots, values, slopes))
-            and np.isfinite(self.softness)
-        )
-        if (
-            not finite
-            or not (np.diff(knots) > 0).all()
-            or not (np.diff(values) >= 0).all()
-            or not (slopes > 0).all()
-        ):
+        knots, values, slopes = (np.asarray(a, np.float64) for a in (self.knots, self.values, self.slopes))
+        sizes = knots.ndim == 1 and values.shape == knots.shape and slopes.shape == (len(knots) + 1,)
+        finite = np.isfinite([*knots.ravel(), *values.ravel(), *slopes.ravel(), self.softness]).all()
+        rising = sizes and (np.diff(knots) > 0).all() and (np.diff(values) >= 0).all() and (slopes > 0).all()
+        if not sizes or not len(knots) or not finite or not rising:
             raise ValueError(
                 "map_ cannot be this: expected knots and values that rise, and slopes above 0, all finite"
             )
@@ -97,87 +85,110 @@ class ScoreMap:
 def apply(score: Any, parameters: ScoreMap, xp: Any, locate: Callable[[Any], Any] | None = None) -> Any:
     """Calibrated log-odds of scores (n,) in double precision; ``locate(x)`` counts the knots up to ``x``."""
     x = position(score, parameters.input, parameters.softness, xp)
-    knots, values, slopes = (
-        _constant(a, score, xp) for a in (parameters.knots, parameters.values, parameters.slopes)
-    )
+    arrays = (parameters.knots, parameters.values, parameters.slopes, np.array([_LARGEST]))
+    if not isinstance(score, np.ndarray):
+        arrays = tuple(xp.asarray(a, device=score.device) for a in arrays)
+    knots, values, slopes, last = arrays
     piece = xp.searchsorted(knots, x, side="right") if locate is None else locate(x)
     # Piece 0 lies below the first knot and ends there; piece j > 0 begins at knot j - 1.
-    first = xp.concat([knots[:1], knots])
-    base = xp.concat([values[:1], values])
-    end = xp.concat([values, _constant(np.array([_LARGEST]), score, xp)])
+    first, base = xp.concat([knots[:1], knots]), xp.concat([values[:1], values])
     f = xp.take(base, piece) + xp.take(slopes, piece) * (x - xp.take(first, piece))
-    return xp.minimum(f, xp.take(end, piece))
+    return xp.minimum(f, xp.take(xp.concat([values, last]), piece))
 
 
-def export_step(parameters: ScoreMap) -> MapStep:
-    """The map as a step of `core.map`, for rows of two classes: logits, or the logarithms of probabilities."""
-    arrays = {"knots": parameters.knots, "values": parameters.values, "slopes": parameters.slopes}
-    return MapStep("score", arrays, {"input": parameters.input, "softness": float(parameters.softness)})
+def evaluate(score: Any, parameters: ScoreMap, xp: Any) -> Any:
+    """`apply`; of many scores of numpy in parts, with a table in place of a search: equal bins between the knots.
+
+    Exact, whatever the rounding of the bins: a knot in a lower bin than ``x`` is below ``x``, those in the same are compared.
+    """
+    if type(score) is not np.ndarray or len(score) <= _FEW:
+        return apply(score, parameters, xp)
+    knots = parameters.knots
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        scale = (_BINS - 2) / (knots[-1] - knots[0])
+        offset = 1.0 - knots[0] * scale
+    if not np.isfinite([scale, offset]).all():
+        return blockwise(lambda part: apply(part, parameters, np), score)
+
+    def bins(x: np.ndarray) -> np.ndarray:
+        place = x * scale
+        place += offset
+        np.maximum(place, 0.0, out=place)
+        return np.minimum(place, _BINS - 1.0, out=place).astype(np.int32)
+
+    of_knots, padded = bins(knots), np.append(knots, np.inf)
+    before = np.searchsorted(of_knots, np.arange(_BINS), side="left")
+    most = int(np.bincount(of_knots).max())
+
+    def locate(x: np.ndarray) -> np.ndarray:
+        piece = before.take(bins(x))
+        for _ in range(most):
+            piece += x >= padded.take(piece)
+        return piece
+
+    return blockwise(lambda part: apply(part, parameters, np, locate), score)
+
+
+def blockwise(function: Callable[[np.ndarray], np.ndarray], scores: np.ndarray) -> np.ndarray:
+    """``function`` of scores (n,), a part that fits in the cache at a time."""
+    if len(scores) <= _BLOCK:
+        return function(scores)
+    result = np.empty(len(scores))
+    for i in range(0, len(scores), _BLOCK):
+        result[i : i + _BLOCK] = function(scores[i : i + _BLOCK])
+    return result
+
+
+def export_step(shared: ScoreMap, labels: tuple[ScoreMap, ...] = ()) -> MapStep:
+    """The map as a step of `core.map`, for rows of two classes: logits, or the logarithms of probabilities.
+
+    With ``labels`` the map of all scores of a row, followed by one of its log-odds for each label.
+    """
+    arrays = {name: getattr(shared, name)[None] for name in ("knots", "values", "slopes")}
+    most = max((len(one.knots) for one in labels), default=0)
+    for name, size in (("knots", most), ("values", most), ("slopes", most + 1)) if labels else ():
+        rows = [np.asarray(getattr(one, name), dtype=np.float64) for one in labels]
+        last = [_LARGEST if name == "knots" else row[-1] for row in rows]
+        padded = [np.append(row, np.full(size - len(row), x)) for row, x in zip(rows, last, strict=True)]
+        arrays[f"label_{name}"] = np.stack(padded)
+    return MapStep("score", arrays, {"input": shared.input, "softness": float(shared.softness)})
 
 
 def _exported(z: Any, a: dict[str, Any], s: dict[str, Any], xp: Any, context: Any) -> MapRows:
-    """The map of rows (n, 2), traceable: pieces are found by comparison with all knots."""
-    rows = double(z, xp)
-    odds = xp.clip(rows[:, 1] - rows[:, 0], min=-_LARGEST, max=_LARGEST)
-    if s["input"] == "probabilities":
-        e, far = s["softness"], xp.clip(odds, min=-FARTHEST, max=FARTHEST)
-        soft = ordered_log((ordered_exp(rows[:, 1], xp) + e) / (ordered_exp(rows[:, 0], xp) + e), xp)
-        x = soft + TAIL * (xp.clip(far - TAIL_BEGINS, min=0.0) + xp.clip(far + TAIL_BEGINS, max=0.0))
-    else:
-        x = position(odds, s["input"], s["softness"], xp)
-    line = [double(a[name], xp)[None, ...] for name in ("knots", "values", "slopes")]
-    f = 0.5 * _in_range(_lines(x[None, ...], line, xp), z, xp)[0, ...]
-    return MapRows(xp.astype(xp.stack([-f, f], axis=0), z.dtype))
-
-
-def export_labels(shared: ScoreMap, maps: tuple[ScoreMap, ...]) -> MapStep:
-    """The maps of many labels as a step: one of all scores, then one of its log-odds for each label."""
-    most = max(len(one.knots) for one in maps)
-
-    def table(name: str, size: int, last: float | None = None) -> np.ndarray:
-        rows = [np.asarray(getattr(one, name), dtype=np.float64) for one in maps]
-        return np.stack(
-            [np.append(row, np.full(size - len(row), row[-1] if last is None else last)) for row in rows]
-        )
-
-    arrays = {f"shared_{name}": getattr(shared, name) for name in ("knots", "values", "slopes")}
-    arrays |= {
-        "knots": table("knots", most, _LARGEST),
-        "values": table("values", most),
-        "slopes": table("slopes", most + 1),
-    }
-    return MapStep("labels", arrays, {"input": shared.input, "softness": float(shared.softness)})
-
-
-def _exported_labels(z: Any, a: dict[str, Any], s: dict[str, Any], xp: Any, context: Any) -> MapRows:
-    """The maps of rows (n, L), traceable."""
-    scores = xp.permute_dims(double(z, xp), (1, 0))
-    x = xp.reshape(scores, (1, -1))
-    if s["input"] == "probabilities":  # whose logarithms the scores are
+    """The map of rows (n, 2), or those of rows (n, L), traceable."""
+    many = "label_knots" in a
+    rows = xp.permute_dims(double(z, xp), (1, 0))
+    x = xp.reshape(rows, (1, -1)) if many else rows[1:, :]
+    if s["input"] == "probabilities":  # whose logarithms the rows are
         p = ordered_exp(x, xp)
-        # 1 - exp(x), where it has no digits -x; both fall as x rises.
-        rest = xp.where(x > -_NEAR_ONE, -x, xp.clip(1.0 - p, min=_NEAR_ONE))
-        odds = x - ordered_log(xp.clip(rest, min=1e-300), xp)
-        odds = xp.where(x < _LOG_ZERO, 0.0 * x - FARTHEST, xp.where(x >= 0.0, 0.0 * x + FARTHEST, odds))
+        if many:
+            # 1 - exp(x), where it has no digits -x; both fall as x rises.
+            rest = xp.where(x > -_NEAR_ONE, -x, xp.clip(1.0 - p, min=_NEAR_ONE))
+            odds = x - ordered_log(xp.clip(rest, min=1e-300), xp)
+            odds = xp.where(x < _LOG_ZERO, 0.0 * x - FARTHEST, xp.where(x >= 0.0, 0.0 * x + FARTHEST, odds))
+        else:
+            rest, odds = ordered_exp(rows[:1, :], xp), x - rows[:1, :]
         soft = ordered_log((p + s["softness"]) / (rest + s["softness"]), xp)
-        x = soft + TAIL * (xp.clip(odds - TAIL_BEGINS, min=0.0) + xp.clip(odds + TAIL_BEGINS, max=0.0))
+        x = soft + _tail(xp.clip(odds, min=-FARTHEST, max=FARTHEST), xp)
     else:
-        x = position(x, s["input"], s["softness"], xp)
-    shared = [double(a[f"shared_{name}"], xp)[None, ...] for name in ("knots", "values", "slopes")]
-    f = xp.reshape(_lines(x, shared, xp), (a["knots"].shape[0], -1))
-    f = _lines(f, [double(a[name], xp) for name in ("knots", "values", "slopes")], xp)
-    return MapRows(xp.astype(_in_range(f, z, xp), z.dtype), independent=True)
+        v = x if many else xp.clip(x - rows[:1, :], min=-_LARGEST, max=_LARGEST)
+        x = position(v, s["input"], s["softness"], xp)
+    f = _lines(x, a, "", xp)
+    if many:
+        f = _lines(xp.reshape(f, (a["label_knots"].shape[0], -1)), a, "label_", xp)
+    # Cut where differences would overflow in the type of the rows.
+    largest = _LARGEST if str(z.dtype).endswith("float64") else float(np.finfo(np.float32).max)
+    f = xp.clip(f, min=-largest / 2, max=largest / 2)
+    f = f if many else xp.concat([-0.5 * f, 0.5 * f], axis=0)
+    return MapRows(xp.astype(f, z.dtype), independent=many)
 
 
-def _in_range(f: Any, like: Any, xp: Any) -> Any:
-    """Log-odds cut where their differences would overflow in the type of ``like``."""
-    largest = _LARGEST if str(like.dtype).endswith("float64") else float(np.finfo(np.float32).max)
-    return xp.clip(f, min=-largest / 2, max=largest / 2)
+FUNCTIONS["score"] = _exported
 
 
-def _lines(x: Any, lines: list[Any], xp: Any) -> Any:
+def _lines(x: Any, a: dict[str, Any], prefix: str, xp: Any) -> Any:
     """Broken lines (knots, values and slopes of each, (G, K)) at ``x`` (G, n); pieces by comparison with all knots."""
-    knots, values, slopes = lines
+    knots, values, slopes = (double(a[f"{prefix}{name}"], xp) for name in ("knots", "values", "slopes"))
     ends = xp.permute_dims(knots, (1, 0))[:, :, None]
     piece = xp.sum(xp.astype(x[None, ...] >= ends, xp.int64), axis=0)
     tables = (
@@ -190,24 +201,13 @@ def _lines(x: Any, lines: list[Any], xp: Any) -> Any:
     return xp.minimum(base + slope * (x - first), end)
 
 
-FUNCTIONS["score"] = _exported
-FUNCTIONS["labels"] = _exported_labels
-
-
 def position(score: Any, input: str, softness: float, xp: Any) -> Any:
     """``x`` of scores: the score itself, or its soft log-odds."""
     if input == "probabilities":
         soft = ordered_log((score + softness) / ((1.0 - score) + softness), xp)
-        if (
-            isinstance(score, np.ndarray)
-            and len(score)
-            and score.min() > _ORDINARY
-            and score.max() < 1.0 - _ORDINARY
-        ):
-            return soft  # the short way, for rows none of which has log-odds beyond 16
-        far = log_odds(score, xp)
-        beyond = xp.clip(far - TAIL_BEGINS, min=0.0) + xp.clip(far + TAIL_BEGINS, max=0.0)
-        return soft + TAIL * beyond
+        # The short way, for rows none of which has log-odds beyond 16.
+        plain = isinstance(score, np.ndarray) and len(score) and score.min() > _ORDINARY
+        return soft if plain and score.max() < 1.0 - _ORDINARY else soft + _tail(log_odds(score, xp), xp)
     if softness == 0.0:
         return score
     # log((s + e) / (1 - s + e)) with s = 1 / (1 + exp(-|v|)), written so that only one term depends on v.
@@ -218,11 +218,21 @@ def position(score: Any, input: str, softness: float, xp: Any) -> Any:
     return xp.where(score < 0, -size, size) + _TAIL_OF_LOGITS * score
 
 
+def _tail(odds: Any, xp: Any) -> Any:
+    """What soft log-odds grow by where the log-odds are large."""
+    return _TAIL * (xp.clip(odds - _TAIL_BEGINS, min=0.0) + xp.clip(odds + _TAIL_BEGINS, max=0.0))
+
+
+def softened(v: np.ndarray, input: str, softness: float) -> np.ndarray:
+    """`position` of scores of numpy, those of probabilities as log-odds: for a fit, where rounding does not matter."""
+    if input != "probabilities":
+        return position(v, input, softness, np)
+    return np.log((special.expit(v) + softness) / (special.expit(-v) + softness)) + _tail(v, np)
+
+
 def log_odds(p: Any, xp: Any) -> Any:
     """``log(p / (1 - p))``; that of 0 and 1 lies beyond all others."""
-    tiny = 5e-324
-    odds = xp.clip(p, min=tiny) / xp.clip(1.0 - p, min=1e-300)
-    inside = ordered_log(odds, xp)
+    inside = ordered_log(xp.clip(p, min=5e-324) / xp.clip(1.0 - p, min=1e-300), xp)
     return xp.where(p >= 1.0, 0.0 * p + FARTHEST, xp.where(p <= 0.0, 0.0 * p - FARTHEST, inside))
 
 
@@ -242,8 +252,3 @@ def ordered_log(r: Any, xp: Any) -> Any:
     """``log(r)`` for ``r > 0``, never decreasing: of ``r`` rounded to 46 bits (Veltkamp's splitting)."""
     big = r * _SPLIT
     return xp.log(big - (big - r))
-
-
-def _constant(a: np.ndarray, like: Any, xp: Any) -> Any:
-    a = np.asarray(a, dtype=np.float64)
-    return a if isinstance(like, np.ndarray) else xp.asarray(a, device=like.device)

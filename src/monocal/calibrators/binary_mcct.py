@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from scipy.special import expit, ndtri
 
 from ..arrays import array_namespace, to_numpy
 from ..core.map import MapStep
@@ -20,10 +21,10 @@ from ..parallel import one_blas_thread
 from .base import START_ROWS
 from .binary_cone import PRIOR_ROWS, SHRINKAGE, RampProblem
 from .binary_context import ContextEffect, with_context
-from .binary_interval import interval, knot_weights
-from .binary_map import ScoreMap, apply, expit, export_step, position
+from .binary_interval import knot_weights
+from .binary_map import ScoreMap, evaluate, export_step, position
 from .cone_calibrator import warn_if_unfinished
-from .score_rows import ScoreCalibrator, blockwise
+from .score_rows import ScoreCalibrator
 
 # Scores whose size is below this everywhere are refused.
 _SMALLEST = 1e-303
@@ -98,18 +99,6 @@ class BinaryMCCT(ScoreCalibrator):
         self.tol = tol
         self.max_iter = max_iter
 
-    def _map_steps(self) -> list[MapStep]:
-        if (
-            self.columns == "scores"
-            or getattr(self, "context_", None) is not None
-            or self.n_features_in_ != 2
-        ):
-            raise InputError(
-                "BinaryMCCT is exported as a map of two columns, one for each class: fit it on such rows, without context (one "
-                "score s of log-odds or any scale as the columns 0 and s, a probability p as 1 - p and p)."
-            )
-        return [export_step(self.maps_[0])]
-
     def fit(  # type: ignore[override]  # it takes a context
         self,
         X: Any,
@@ -150,35 +139,6 @@ class BinaryMCCT(ScoreCalibrator):
         """`fit`, then `transform` of the same rows; parameters are those of `fit`."""
         return self.fit(X, y, sample_weight, context).transform(X, context=context)
 
-    def predict_proba(self, X: Any, *, context: Any = None, out: Any = None) -> Any:
-        """Calibrated probabilities: P(class 1) as (n,) for one-dimensional ``X``, both classes as (n, 2) else.
-
-        Parameters
-        ----------
-        X : array-like of shape (n,), (n, 1) or (n, 2)
-            As in `fit`.
-        context : array-like of shape (n,) or (n, C)
-            As in `fit`, and only where `fit` had one.
-        out : array, optional
-            Where to write the result.
-        """
-        return self._apply(X, "predict_proba", out, context)
-
-    def transform(self, X: Any, *, context: Any = None, out: Any = None) -> Any:
-        """Calibrated log-odds: (n,) and (n, 1) as given; (n, 2) gives logits whose softmax is `predict_proba`.
-
-        Parameters are those of `predict_proba`.
-        """
-        return self._apply(X, "transform", out, context)
-
-    def predict(self, X: Any, *, context: Any = None) -> Any:
-        """The more probable of the two labels."""
-        return self._apply(X, "predict", None, context)
-
-    def score(self, X: Any, y: Any, sample_weight: Any = None, context: Any = None) -> float:
-        """Mean log-likelihood of the labels: larger is better. Parameters are those of `fit`."""
-        return self._score(X, y, sample_weight, context)
-
     def predict_interval(self, X: Any, *, level: float = 0.95, context: Any = None) -> Any:
         """An interval of each calibrated probability P(class 1).
 
@@ -203,13 +163,11 @@ class BinaryMCCT(ScoreCalibrator):
         codes = self._codes(context)
         values, scores = self._read_scores(X)
         f = to_numpy(self._on_block(X, "log_odds", codes))
-        weights = np.concatenate(
-            [
-                knot_weights(position(to_numpy(score), one.input, one.softness, np), one.knots)
-                for score, one in zip(scores, self.maps_, strict=True)
-            ],
-            axis=1,
-        )
+        parts = [
+            knot_weights(position(to_numpy(score), one.input, one.softness, np), one.knots)
+            for score, one in zip(scores, self.maps_, strict=True)
+        ]
+        weights = np.concatenate(parts, axis=1)
         mean = weights @ self.mean_
         variance = np.einsum("ij,jk,ik->i", weights, self.covariance_, weights)
         if codes is not None:
@@ -218,12 +176,12 @@ class BinaryMCCT(ScoreCalibrator):
             for i, effect in enumerate(self.effects_):
                 variance = variance + effect.variance(codes[:, i], mean)
             mean = factor * mean + added
-        ends = interval(f, mean, variance, level)
-        kind = kind_of(X)
-        like = values if values.ndim == 1 else values[:, 0]
+        half = ndtri(0.5 + level / 2) * np.sqrt(np.maximum(variance, 0.0))
+        kind, like = kind_of(X), values if values.ndim == 1 else values[:, 0]
         xp = array_namespace(like)
-        in_type = (xp.astype(xp.asarray(expit(end, np)), like.dtype) for end in ends)
-        return tuple(kind.back(end, X, -1) for end in in_type)
+        # Around the mean of the spline, and so far that the calibrated probability is inside.
+        ends = np.minimum(mean - half, f), np.maximum(mean + half, f)
+        return tuple(kind.back(xp.astype(xp.asarray(expit(end)), like.dtype), X, -1) for end in ends)
 
     def explain(self) -> str:
         """What was learnt, in a few lines."""
@@ -235,20 +193,14 @@ class BinaryMCCT(ScoreCalibrator):
             shape = "a line" if steep <= 1.001 * flat else f"{len(one.slopes)} pieces"
             soft = f", log-odds softened by {one.softness:g}" if one.softness > 1e-6 else ""
             lines.append(f"{name}: {shape}, slope {flat:.3g} to {steep:.3g}{soft}")
-        for column, effect in zip(
-            getattr(getattr(self, "context_", None), "columns", ()), self.effects_, strict=True
-        ):
+        for column, effect in zip(self._context_columns, self.effects_, strict=True):
             low, high = float(effect.values.min()), float(effect.values.max())
-            lines.append(
-                f"{column.name}: {low:+.3g} to {high:+.3g} in log-odds (sd {effect.spread**0.5:.3g})"
-            )
+            spread = f" (sd {effect.spread**0.5:.3g})"
+            lines.append(f"{column.name}: {low:+.3g} to {high:+.3g} in log-odds{spread}")
             if len(effect.slopes):
                 factors = 1.0 + effect.slopes
                 lines.append(f"{column.name}: slope times {factors.min():.3g} to {factors.max():.3g}")
-        lines.append(str(self.solution_.status))
-        return "\n".join(lines)
-
-    # Fitting
+        return "\n".join([*lines, str(self.solution_.status)])
 
     def _fit_scores(
         self, scores: np.ndarray, labels: np.ndarray, weight: np.ndarray, codes: np.ndarray | None
@@ -263,22 +215,14 @@ class BinaryMCCT(ScoreCalibrator):
                 f"X: all scores are below {_SMALLEST} in size, and slopes would overflow. Multiply them by 1e300."
             )
         with one_blas_thread:
-            problem = RampProblem.of(
-                list(scores.T),
-                labels,
-                weight,
-                self.input,
-                shrinkage=self.shrinkage,
-                prior_rows=self.prior_rows,
-                tol=self.tol,
-                max_iter=self.max_iter,
-            )
+            how = (self.input, self.prior_rows, self.shrinkage, self.tol, self.max_iter)
+            problem = RampProblem.of(list(scores.T), labels, weight, *how)
             fit = problem.fit()
             self.effects_: tuple[ContextEffect, ...] = ()
             if codes is not None:
                 fit, self.effects_ = with_context(problem, fit, self.context_.columns, codes)
+            self.mean_, self.covariance_ = fit.curve()
         self.maps_, self.solution_ = fit.maps, fit.solution
-        self.mean_, self.covariance_ = fit.mean, fit.covariance
         self.n_iter_ = max(fit.solution.n_iter, 1)
         warn_if_unfinished(self, fit.solution)
         if fit.at_bound:
@@ -287,79 +231,45 @@ class BinaryMCCT(ScoreCalibrator):
                 "and is held at its lower bound. If a large score means the first class, pass -X (or exchange the labels)."
             )
 
-    # Applying
-
     def _log_odds(self, scores: list[Any], xp: Any) -> Any:
-        total: Any = None
-        for score, one in zip(scores, self.maps_, strict=True):
-            f = evaluate_map(score, one, xp)
-            total = f if total is None else total + f
-        return total
+        terms = [evaluate(score, one, xp) for score, one in zip(scores, self.maps_, strict=True)]
+        return sum(terms[1:], terms[0])
 
     def _effects(self, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """What the log-odds are multiplied by, and what is then added to them."""
-        pairs = [(effect, codes[:, i]) for i, effect in enumerate(self.effects_)]
-        slopes, added = zip(*((e.slope(c), e.added(c)) for e, c in pairs), strict=True)
+        slopes, added = zip(*(e.on(codes[:, i]) for i, e in enumerate(self.effects_)), strict=True)
         return 1.0 + np.sum(slopes, axis=0), np.sum(added, axis=0)
+
+    @property
+    def _context_columns(self) -> tuple[Any, ...]:
+        return getattr(getattr(self, "context_", None), "columns", ())
+
+    def _map_steps(self) -> list[MapStep]:
+        if self.columns == "scores" or self._context_columns or self.n_features_in_ != 2:
+            raise InputError(
+                "BinaryMCCT is exported as a map of two columns, one for each class: fit it on such rows, without context (one "
+                "score s of log-odds or any scale as the columns 0 and s, a probability p as 1 - p and p)."
+            )
+        return [export_step(self.maps_[0])]
 
     def check_state(self) -> None:
         super().check_state()
-        maps = self.maps_
-        if not isinstance(maps, tuple) or not maps or not all(isinstance(one, ScoreMap) for one in maps):
-            raise ValueError("maps_ cannot be this: expected maps of scores")
-        if len(maps) != (self.n_features_in_ if self.columns == "scores" else 1):
-            raise ValueError("maps_ cannot be this: expected a map for each score")
-        for one in maps:
-            one.check()
-            if one.input != self.input:
-                raise ValueError("maps_ cannot be this: expected the calibrator's own input")
+        maps, effects, columns = self.maps_, self.effects_, self._context_columns
+        check_maps(maps, self.n_features_in_ if self.columns == "scores" else 1, self.input)
         n = sum(len(one.knots) for one in maps)
         for name, array, shape in (("mean_", self.mean_, (n,)), ("covariance_", self.covariance_, (n, n))):
             if np.shape(array) != shape or not np.isfinite(array).all():
                 raise ValueError(f"{name} cannot be this: expected finite numbers of shape {shape}")
-        columns = getattr(getattr(self, "context_", None), "columns", ())
-        if not isinstance(self.effects_, tuple) or len(self.effects_) != len(columns):
+        if not isinstance(effects, tuple) or len(effects) != len(columns):
             raise ValueError("effects_ cannot be this: expected one for each column of context")
-        for column, effect in zip(columns, self.effects_, strict=True):
+        for column, effect in zip(columns, effects, strict=True):
             effect.check(column)
 
 
-def evaluate_map(score: Any, one: ScoreMap, xp: Any) -> Any:
-    """`apply`; of many scores of numpy in parts, with a table in place of a search."""
-    if type(score) is not np.ndarray or len(score) <= 4096:
-        return apply(score, one, xp)
-    locate = _table(one.knots)
-    return blockwise(lambda part: apply(part, one, np, locate), score)
-
-
-def _table(knots: np.ndarray) -> Any:
-    """How many knots are at most ``x``, by equal bins between the first and the last: exact, whatever the rounding of the bins.
-
-    A knot in a lower bin than ``x`` is below ``x``; those in the same bin are compared.
-    """
-    size = 1024
-    span = float(knots[-1] - knots[0])
-    with np.errstate(over="ignore"):
-        scale = (size - 2) / span if span > 0 else np.inf
-    offset = 1.0 - float(knots[0]) * scale
-    if not np.isfinite(scale) or not np.isfinite(offset):
-        return lambda x: np.searchsorted(knots, x, side="right")
-
-    def bins(x: np.ndarray) -> np.ndarray:
-        place = x * scale
-        place += offset
-        np.maximum(place, 0.0, out=place)
-        return np.minimum(place, size - 1.0, out=place).astype(np.int32)
-
-    of_knots = bins(knots)
-    before = np.searchsorted(of_knots, np.arange(size), side="left")
-    most = int(np.bincount(of_knots).max())
-    padded = np.append(knots, np.inf)
-
-    def locate(x: np.ndarray) -> np.ndarray:
-        piece = before.take(bins(x))
-        for _ in range(most):
-            piece += x >= padded.take(piece)
-        return piece
-
-    return locate
+def check_maps(maps: Any, n: int, input: str) -> None:
+    """Raise ValueError unless these are ``n`` maps of scores of this kind."""
+    if not isinstance(maps, tuple) or len(maps) != n or not all(isinstance(one, ScoreMap) for one in maps):
+        raise ValueError(f"maps_ cannot be this: expected {n} maps of scores, a map for each label or score")
+    for one in maps:
+        one.check()
+        if one.input != input:
+            raise ValueError("maps_ cannot be this: expected the calibrator's own input, or maps of log-odds")

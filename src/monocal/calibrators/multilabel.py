@@ -4,10 +4,8 @@
 
 ``g`` is the map of a `BinaryMCCT` fitted to all labels together. Mean and covariance of intercepts and slopes are estimated by EM
 with Laplace's approximation (empirical Bayes), and act as the prior in the fit of each label: a label with many positives gets a
-curve of its own, one with few stays near the others, one with no labelled row at all gets their mean.
-
-With ``C`` upper triangular and ``C C' = S``, ``(a, b) = C e`` turns the prior into a ridge around ``C^-1 mu`` and leaves the
-bound of the slope a bound of one coefficient, so that each label is a `LogisticCone`, with a certificate.
+curve of its own, one with few stays near the others, one with no labelled row at all gets their mean. Each label is a certified
+convex problem, that of `binary_cone` with a prior.
 """
 
 from __future__ import annotations
@@ -18,37 +16,25 @@ from typing import Any
 import numpy as np
 from sklearn.utils import ClassifierTags
 
-from ..arrays import array_namespace, is_dask, to_numpy
+from ..arrays import is_dask, to_numpy
 from ..core.map import MapStep
 from ..errors import InputError, warn
 from ..inputs.files import is_blocks
 from ..inputs.formats import class_names, kind_of, library_of
 from ..inputs.validation import check_choice, check_number, check_weights, read_floats, read_numbers
 from ..parallel import one_blas_thread
-from ..solver import Solution, minimize
-from .binary_cone import (
-    LEAST_SLOPE,
-    SHRINKAGE,
-    Line,
-    LogisticCone,
-    Score,
-    Standard,
-    informative_knots,
-    ramp_ends,
-    sigmoid,
-    unexplained,
-)
-from .binary_map import ScoreMap, export_labels
-from .binary_mcct import BinaryMCCT, evaluate_map
+from ..solver import Solution
+from .binary_cone import INTERVALS, LEAST_SLOPE, SHRINKAGE, RampProblem, Score
+from .binary_context import posterior_by_group
+from .binary_map import ScoreMap, evaluate, export_step
+from .binary_mcct import BinaryMCCT, check_maps
 from .cone_calibrator import warn_if_unfinished
-from .score_rows import Cells, ScoreCalibrator, labels_like
+from .score_rows import ScoreCalibrator, cells_by_label, labels_like
 
-# Intervals between the knots of a label.
-_INTERVALS = 16
 # What intercepts and slopes are before any label is seen, counted as one label more: few labels cannot tell their own spread.
 _FIRST_MEAN, _FIRST_COVARIANCE = np.array([0.0, 1.0]), np.diag([0.25, 0.05])
 # Added to the variances, so that labels which agree do not make the prior singular.
-_LEAST_VARIANCE = 1e-4
+_LEAST_VARIANCE = 1e-4 * np.eye(2)
 
 
 class MultilabelMCCT(ScoreCalibrator):
@@ -135,18 +121,11 @@ class MultilabelMCCT(ScoreCalibrator):
         return self
 
     def predict_proba(self, X: Any, *, out: Any = None) -> Any:  # type: ignore[override]
-        """P(label) of every row and label, (n, L), in the form and type of ``X``.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, L)
-        out : array of shape (n, L), optional
-            Where to write the result.
-        """
+        """P(label) of every row and label, (n, L), in the form and type of ``X``, or written to ``out``."""
         return self._apply(X, "predict_proba", out)
 
     def transform(self, X: Any, *, out: Any = None) -> Any:  # type: ignore[override]
-        """Calibrated log-odds of every row and label, (n, L). Parameters are those of `predict_proba`."""
+        """Calibrated log-odds of every row and label, (n, L), in the form and type of ``X``, or written to ``out``."""
         return self._apply(X, "transform", out)
 
     def predict(self, X: Any) -> Any:  # type: ignore[override]
@@ -183,32 +162,38 @@ class MultilabelMCCT(ScoreCalibrator):
                 "X: MultilabelMCCT is fitted to arrays in memory; predict_proba takes the others."
             )
         self.__dict__.pop("feature_names_in_", None)
-        scores = self._read_scores(X)[1]
+        columns = self._read_scores(X)[1]
         self._remember_shape(X)
-        matrix = np.stack([to_numpy(score) for score in scores], axis=1)
-        self._fit_scores(matrix, *_read_labels(y, sample_weight, matrix.shape, class_names(X)), None)
+        scores = np.stack([to_numpy(column) for column in columns], axis=1)
+        labels, weight = _read_labels(y, sample_weight, scores.shape, class_names(X))
+        self._fit_scores(scores, labels, weight, None)
 
     def _fit_scores(
         self, scores: np.ndarray, labels: np.ndarray, weight: np.ndarray, codes: np.ndarray | None
     ) -> None:
         """Learn from scores, labels and weights (n, L)."""
         there = weight > 0
-        shared = BinaryMCCT(
-            input=self.input, shrinkage=self.shrinkage, tol=self.tol, max_iter=self.max_iter
-        ).fit(scores[there], labels[there].astype(int), weight[there])
-        f = shared.transform(scores.ravel()).reshape(scores.shape)
+        how: dict[str, Any] = {"shrinkage": self.shrinkage, "tol": self.tol, "max_iter": self.max_iter}
+        self.shared_ = BinaryMCCT(input=self.input, **how)
+        self.shared_.fit(scores[there], labels[there].astype(int), weight[there])
+        f = self.shared_.transform(scores.ravel()).reshape(scores.shape)
         with one_blas_thread:
-            rows = _rows_of_labels(f, labels, weight)
-            self.mean_, self.covariance_ = _mean_and_covariance(*rows)
-            fits = [self._fit_label(*(part[:, i] for part in rows)) for i in range(scores.shape[1])]
-        self.shared_ = shared
-        self.maps_ = tuple(one for one, _, _ in fits)
-        self.solutions_ = tuple(solution for _, solution, _ in fits)
+            rows = [
+                _rows_of_label(f[use, i], labels[use, i], weight[use, i]) for i, use in enumerate(there.T)
+            ]
+            self.mean_, self.covariance_, lines = _lines_of_labels([own for own in rows if len(own[0])])
+            line = iter(lines)
+            fits = [self._fit_label(*own, next(line)) if len(own[0]) else None for own in rows]
+        # A label without a labelled row has the mean line.
+        slope = np.full(2, max(float(self.mean_[1]), LEAST_SLOPE))
+        mean_line = ScoreMap("scores", 0.0, np.zeros(1), self.mean_[:1], slope)
+        self.maps_ = tuple(mean_line if one is None else one[0] for one in fits)
+        self.solutions_ = tuple(None if one is None else one[1] for one in fits)
         solved = [solution for solution in self.solutions_ if solution is not None]
         self.n_iter_ = max(1, *(solution.n_iter for solution in solved))
         warn_if_unfinished(self, min(solved, key=lambda solution: solution.converged))
         names = getattr(self, "feature_names_in_", range(scores.shape[1]))
-        wrong = [str(name) for name, (_, _, at_bound) in zip(names, fits, strict=True) if at_bound]
+        wrong = [str(name) for name, one in zip(names, fits, strict=True) if one is not None and one[2]]
         if wrong:
             warn(
                 f"MultilabelMCCT: the score ranks the rows the wrong way round, or not at all, for the label(s) "
@@ -216,45 +201,15 @@ class MultilabelMCCT(ScoreCalibrator):
             )
 
     def _fit_label(
-        self, f: np.ndarray, labels: np.ndarray, weight: np.ndarray
-    ) -> tuple[ScoreMap, Solution | None, bool]:
+        self, f: np.ndarray, labels: np.ndarray, weight: np.ndarray, line: np.ndarray
+    ) -> tuple[ScoreMap, Solution, bool]:
         """The map of one label, its certificate, and whether the line alone has its slope at the lower bound."""
-        there = weight > 0
-        if not there.any():
-            slope = max(float(self.mean_[1]), LEAST_SLOPE)
-            return ScoreMap("scores", 0.0, np.zeros(1), self.mean_[:1], np.full(2, slope)), None, False
-        f, labels, weight = f[there], labels[there], weight[there]
-        total = (
-            float(weight.sum()) + 1.0
-        )  # with the prior, which counts like a row in the unit of its own coefficients
-        factor = _upper_factor(self.covariance_)
-        centre = np.linalg.solve(factor, self.mean_)
-        lower = np.array([-np.inf, LEAST_SLOPE / factor[1, 1]])
-        base = np.column_stack([np.ones(len(f)), f]) @ factor
-        # The ridge around the centre: e^2 / 2 and the linear term -centre e.
-        prior, ridge = -centre / total, np.full(2, 1.0 / total)
-        problem = LogisticCone(base, labels, weight / total, lower, prior, ridge, np.maximum(centre, lower))
-        line = minimize(problem, tol=self.tol / 10)
-        p = sigmoid(base @ line.coefficients)
-        knots, few = informative_knots(f, weight / weight.sum(), p, _INTERVALS)
-        ends = ramp_ends(len(knots), few)
-        score = Score(0.0, Standard(f, 0.0, 1.0), knots, *ends, Line(line.coefficients, line.objective))
-        ramps = score.columns(f)[:, 1:]
-        units = unexplained(base, ramps, np.maximum(weight * p * (1.0 - p), 1e-200), np.ones(2))
-        none = np.zeros(ramps.shape[1])
-        problem = LogisticCone(
-            np.column_stack([base, ramps]),
-            labels,
-            weight / total,
-            np.append(lower, none),
-            np.append(prior, self.label_shrinkage * units / total),
-            np.append(ridge, none),
-            np.append(line.coefficients, none),
-        )
-        solution = minimize(problem, tol=self.tol, max_iter=self.max_iter, gap_tol=100.0 * self.tol)
-        intercept, slope = factor @ solution.coefficients[:2]
-        own = score.map("scores", intercept, np.append(max(slope, LEAST_SLOPE), solution.coefficients[2:]))
-        return own, replace(solution, history=()), bool(line.coefficients[1] <= lower[1])
+        line = np.maximum(line, [-np.inf, LEAST_SLOPE])
+        score = Score.at_quantiles(f, weight / weight.sum(), line, INTERVALS)
+        how = (self.label_shrinkage, self.tol, self.max_iter)
+        problem = RampProblem([score], labels, labels, weight, "scores", *how)
+        fit = problem.fit(prior=(self.mean_, self.covariance_ + _LEAST_VARIANCE))
+        return fit.maps[0], replace(fit.solution, history=()), fit.at_bound
 
     # Applying
 
@@ -268,46 +223,33 @@ class MultilabelMCCT(ScoreCalibrator):
             )
         return super()._read_scores(values, first_row)
 
-    def _on_block(self, X: Any, method: str, codes: np.ndarray | None, first_row: int = 0) -> Any:
-        values, scores = self._read_scores(X, first_row)
-        n, width = values.shape
-        if width != self.n_features_in_:
-            raise InputError(
-                f"X has {width} features, but MultilabelMCCT is expecting {self.n_features_in_} features as input."
-            )
-        xp = array_namespace(values)
-        with np.errstate(over="ignore", under="ignore"):
-            f = self._log_odds(scores, xp)
+    def _formed(self, f: Any, values: Any, method: str, xp: Any) -> Any:
+        """The results (n, L), from the log-odds of all rows of the first label, then of the second, ..."""
         if method == "predict":
-            f = labels_like(np.arange(2), to_numpy(f > 0), values)
-        elif method != "log_odds":
-            f = self._formed(f, values[:, 0], method, xp)
-        return xp.stack([f[i * n : (i + 1) * n] for i in range(width)], axis=1)
+            f = labels_like(np.arange(2), f, values)
+        else:
+            f = super()._formed(f, values[:, 0], method, xp)
+        return xp.permute_dims(xp.reshape(f, (values.shape[1], values.shape[0])), (1, 0))
 
     def _log_odds(self, scores: list[Any], xp: Any) -> Any:
         """Of all rows of the first label, then of the second, ..."""
-        f = self.shared_._log_odds([xp.concat(scores)], xp)
-        n = len(scores[0])
-        return xp.concat([evaluate_map(f[i * n : (i + 1) * n], one, xp) for i, one in enumerate(self.maps_)])
+        n, f = len(scores[0]), self.shared_._log_odds([xp.concat(scores)], xp)
+        return xp.concat([evaluate(f[i * n : (i + 1) * n], one, xp) for i, one in enumerate(self.maps_)])
 
     def _map_steps(self) -> list[MapStep]:
-        return [export_labels(self.shared_.maps_[0], self.maps_)]
+        return [export_step(self.shared_.maps_[0], self.maps_)]
 
     def check_state(self) -> None:
         """Raise ValueError unless fitted attributes can be those of a fit."""
         check_choice(self.input, "input", self._inputs)
-        shared, maps, n = self.shared_, self.maps_, self.n_features_in_
+        shared, n = self.shared_, self.n_features_in_
         if not isinstance(shared, BinaryMCCT) or shared.input != self.input or len(shared.maps_) != 1:
             raise ValueError(
-                "shared_ cannot be this: expected a BinaryMCCT of one score, with the same input"
+                "shared_ cannot be this: expected a BinaryMCCT of one score, with its own input the same"
             )
-        several = isinstance(maps, tuple) and all(isinstance(one, ScoreMap) for one in maps)
-        if isinstance(n, bool) or not several or len(maps) != n or n < 1:
-            raise ValueError("maps_ cannot be this: expected a map for each label")
-        for one in maps:
-            one.check()
-            if one.input != "scores" or one.softness != 0:
-                raise ValueError("maps_ cannot be this: expected maps of log-odds")
+        if type(n) is not int or n < 1:
+            raise ValueError("n_features_in_ cannot be this: expected the number of labels")
+        check_maps(self.maps_, n, "scores")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -351,56 +293,33 @@ def _read_labels(
     return np.where(known, labels, 0.0), weight
 
 
-def _rows_of_labels(
+def _rows_of_label(
     f: np.ndarray, labels: np.ndarray, weight: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The same with cells in place of many rows; columns are filled up with rows of weight 0."""
-    columns = []
-    for i in range(f.shape[1]):
-        there = weight[:, i] > 0
-        cells = Cells.of(f[there, i, None], labels[there, i], weight[there, i], None, True).by_label
-        parts = [(v[:, 0], np.full(len(w), label), w) for label, (v, w, _) in cells.items()]
-        columns.append([np.concatenate(part) for part in zip(*parts, strict=True)] or [np.zeros(0)] * 3)
-    result = np.zeros((3, max(len(column[0]) for column in columns), len(columns)))
-    for i, column in enumerate(columns):
-        result[:, : len(column[0]), i] = column
-    return result[0], result[1], result[2]
+    """Log-odds, labels and weights of the rows of a label, or of cells in place of many."""
+    cells = cells_by_label(f[:, None], labels, weight, None, reduced=True)
+    parts = [(v[:, 0], np.full(len(w), label), w) for label, (v, w, _) in cells.items()]
+    scores, labels, weight = map(np.concatenate, zip(*parts, strict=True)) if parts else np.zeros((3, 0))
+    return scores, labels, weight
 
 
-def _mean_and_covariance(
-    f: np.ndarray, labels: np.ndarray, weight: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and covariance of intercept and slope over the labels, by EM with Laplace's approximation."""
-    there = weight.any(axis=0)
-    f, labels, weight = f[:, there], labels[:, there], weight[:, there]
+def _lines_of_labels(
+    rows: list[tuple[np.ndarray, np.ndarray, np.ndarray]],
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Mean and covariance of intercept and slope over the labels, by EM with Laplace's approximation; and those of each label."""
+    f, labels, weight = (np.concatenate(part) for part in zip(*rows, strict=True))
+    starts = np.cumsum([0, *(len(own[0]) for own in rows[:-1])])
+    features = np.stack([np.ones(len(f)), f])
     mean, covariance = _FIRST_MEAN, _FIRST_COVARIANCE
-    lines = np.tile(mean, (f.shape[1], 1))
+    lines = np.tile(mean, (len(rows), 1))
     for _ in range(60):
-        precision = np.linalg.inv(covariance + _LEAST_VARIANCE * np.eye(2))
-        for _ in range(20):
-            p = sigmoid(lines[:, 0] + lines[:, 1] * f)
-            residual, curvature = weight * (p - labels), weight * p * (1.0 - p)
-            gradient = np.stack([residual.sum(axis=0), (residual * f).sum(axis=0)], axis=1)
-            gradient += (lines - mean) @ precision
-            h = [curvature.sum(axis=0), (curvature * f).sum(axis=0), (curvature * f * f).sum(axis=0)]
-            hessian = np.stack([h[0], h[1], h[1], h[2]], axis=1).reshape(-1, 2, 2) + precision
-            step = np.linalg.solve(hessian, gradient[:, :, None])[:, :, 0]
-            size = np.abs(step).max(axis=1, keepdims=True)
-            lines = lines - step / np.maximum(size, 1.0)
-            if size.max() < 1e-6:
-                break
+        precision = np.linalg.inv(covariance + _LEAST_VARIANCE)
+        lines, own = posterior_by_group(features, starts, 0.0, labels, weight, mean, precision, lines)
         before = covariance
         with_first = np.concatenate([lines, [_FIRST_MEAN]])
         mean = with_first.mean(axis=0)
         away = with_first - mean
-        spread = away.T @ away + np.linalg.inv(hessian).sum(axis=0) + _FIRST_COVARIANCE
-        covariance = spread / len(away)
+        covariance = (away.T @ away + own.sum(axis=0) + _FIRST_COVARIANCE) / len(away)
         if np.abs(covariance - before).max() < 1e-4:
             break
-    return mean, covariance
-
-
-def _upper_factor(covariance: np.ndarray) -> np.ndarray:
-    """``C`` upper triangular with ``C C'`` the covariance and the least variance."""
-    whole = covariance + _LEAST_VARIANCE * np.eye(2)
-    return np.linalg.cholesky(whole[::-1, ::-1])[::-1, ::-1]
+    return mean, covariance, lines

@@ -26,28 +26,43 @@ _ODDS = 36.0
 
 
 class _Linear(ScoreCalibrator):
-    """Log-odds that are a line in one or two functions of the score.
-
-    Attributes
-    ----------
-    coef_ : ndarray
-    intercept_ : float
-    """
+    """Log-odds that are a line in functions of the score: ``coef_`` and ``intercept_``."""
 
     coef_: np.ndarray
     intercept_: float
+    _n_coefficients = 1
+
+    def _fit_line(
+        self, features: np.ndarray, targets: np.ndarray, weight: np.ndarray, least: float = -np.inf
+    ) -> None:
+        """The maximum of the likelihood, with coefficients of at least ``least``."""
+        share = weight / weight.sum()
+        largest = np.maximum(np.abs(features).max(axis=0), 1e-300)
+        scaled = features / largest
+        mean = share @ scaled
+        sd = np.sqrt(share @ (scaled - mean) ** 2)
+        sd = np.where(sd > 0, sd, 1.0)
+        design = np.column_stack([np.ones(len(features)), (scaled - mean) / sd])
+        rate, m = float(share @ targets), features.shape[1]
+        first = np.append(np.log(rate / (1.0 - rate)), np.full(m, max(least, 0.0)))
+        # The ridge weighs 1e-9 rows: labels that the score separates would take the line to infinity.
+        ridge = np.append(0.0, np.full(m, 1e-9 / float(weight.sum())))
+        lower = np.append(-np.inf, np.full(m, least))
+        c = minimize(
+            LogisticCone(design, targets, share, lower, 0.0, ridge, first), tol=1e-9, max_iter=200
+        ).coefficients
+        slopes = c[1:] / sd
+        self.intercept_, self.coef_ = float(c[0] - slopes @ mean), slopes / largest
 
     def check_state(self) -> None:
         super().check_state()
         numbers = np.append(np.asarray(self.coef_, dtype=np.float64), self.intercept_)
-        if np.shape(self.coef_) != (self._n_features,) or not np.isfinite(numbers).all():
+        if np.shape(self.coef_) != (self._n_coefficients,) or not np.isfinite(numbers).all():
             raise ValueError(
-                f"coef_ cannot be this: expected {self._n_features} finite numbers, and an intercept_"
+                f"coef_ cannot be this: expected {self._n_coefficients} finite numbers, and an intercept_"
             )
         if not (np.asarray(self.coef_) >= 0).all() and self.preserves_ranking:
             raise ValueError("coef_ cannot be negative")
-
-    _n_features = 1
 
 
 class PlattScaling(_Linear):
@@ -91,11 +106,10 @@ class PlattScaling(_Linear):
     def _fit_scores(
         self, scores: np.ndarray, labels: np.ndarray, weight: np.ndarray, codes: np.ndarray | None
     ) -> None:
-        v = _finite_odds(scores[:, 0]) if self.input == "probabilities" else scores[:, 0]
+        v = np.clip(scores, -_ODDS, _ODDS) if self.input == "probabilities" else scores
         positive, total = float(weight @ labels), float(weight.sum())
         targets = np.where(labels == 1, (positive + 1.0) / (positive + 2.0), 1.0 / (total - positive + 2.0))
-        coefficients = _logistic(v[:, None], targets, weight, np.array([-np.inf]))
-        self.intercept_, self.coef_ = float(coefficients[0]), coefficients[1:]
+        self._fit_line(v, targets, weight)
         if self.coef_[0] < 0:
             warn(
                 "PlattScaling: the score ranks the rows the wrong way round: its slope is negative, which reverses their order."
@@ -104,10 +118,6 @@ class PlattScaling(_Linear):
     def _log_odds(self, scores: list[Any], xp: Any) -> Any:
         x = xp.clip(log_odds(scores[0], xp), -_ODDS, _ODDS) if self.input == "probabilities" else scores[0]
         return xp.clip(self.intercept_ + float(self.coef_[0]) * x, -1.79e308, 1.79e308)
-
-
-def _finite_odds(v: np.ndarray) -> np.ndarray:
-    return np.clip(v, -_ODDS, _ODDS)
 
 
 class BetaCalibration(_Linear):
@@ -139,7 +149,7 @@ class BetaCalibration(_Linear):
     """
 
     _inputs = ("logits", "probabilities")
-    _n_features = 2
+    _n_coefficients = 2
 
     def __init__(self, *, input: str = "probabilities"):
         self.input = input
@@ -147,10 +157,9 @@ class BetaCalibration(_Linear):
     def _fit_scores(
         self, scores: np.ndarray, labels: np.ndarray, weight: np.ndarray, codes: np.ndarray | None
     ) -> None:
-        v = _finite_odds(scores[:, 0])
+        v = np.clip(scores[:, 0], -_ODDS, _ODDS)
         features = np.stack([-np.logaddexp(0.0, -v), np.logaddexp(0.0, v)], axis=1)
-        coefficients = _logistic(features, labels, weight, np.zeros(2))
-        self.intercept_, self.coef_ = float(coefficients[0]), coefficients[1:]
+        self._fit_line(features, labels, weight, least=0.0)
 
     def _log_odds(self, scores: list[Any], xp: Any) -> Any:
         v = log_odds(scores[0], xp) if self.input == "probabilities" else scores[0]
@@ -235,19 +244,9 @@ class VennAbers(ScoreCalibrator):
 
     def check_state(self) -> None:
         super().check_state()
-        n = len(np.atleast_1d(self.scores_))
-        rising = (
-            np.ndim(self.scores_) == 1
-            and n
-            and np.isfinite(self.scores_).all()
-            and (np.diff(self.scores_) > 0).all()
-        )
-        for table in (self.lower_, self.upper_):
-            inside = np.shape(table) == (2 * n + 1,) and ((table >= 0) & (table <= 1)).all()
-            if not rising or not inside or (np.diff(table) < -1e-12).any():
-                raise ValueError(
-                    "lower_ and upper_ cannot be this: expected probabilities that rise, for scores that rise"
-                )
+        _check_rising("scores_", self.scores_, strictly=True)
+        for name, table in (("lower_", self.lower_), ("upper_", self.upper_)):
+            _check_rising(name, table, len(self.scores_) * 2 + 1)
 
 
 def _added_as_one(mass: np.ndarray, hits: np.ndarray) -> np.ndarray:
@@ -284,25 +283,6 @@ def _push(corners: list[tuple[float, float]], point: tuple[float, float]) -> Non
             break
         corners.pop()
     corners.append(point)
-
-
-def _logistic(features: np.ndarray, targets: np.ndarray, weight: np.ndarray, lower: np.ndarray) -> np.ndarray:
-    """Intercept and coefficients of the maximum of the likelihood, the latter not below ``lower``."""
-    share = weight / weight.sum()
-    largest = np.maximum(np.abs(features).max(axis=0), 1e-300)
-    scaled = features / largest
-    mean = share @ scaled
-    sd = np.sqrt(share @ (scaled - mean) ** 2)
-    sd = np.where(sd > 0, sd, 1.0)
-    design = np.column_stack([np.ones(len(features)), (scaled - mean) / sd])
-    rate = float(share @ targets)
-    first = np.concatenate([[np.log(rate / (1.0 - rate))], np.where(np.isfinite(lower), lower, 0.0)])
-    # The ridge weighs 1e-9 rows: labels that the score separates would take the line to infinity.
-    ridge = np.concatenate([[0.0], np.full(features.shape[1], 1e-9 / float(weight.sum()))])
-    problem = LogisticCone(design, targets, share, np.concatenate([[-np.inf], lower]), 0.0, ridge, first)
-    c = minimize(problem, tol=1e-9, max_iter=200).coefficients
-    slopes = c[1:] / sd
-    return np.concatenate([[c[0] - float(slopes @ mean)], slopes / largest])
 
 
 class ScoreIsotonic(ScoreCalibrator):
@@ -353,10 +333,15 @@ class ScoreIsotonic(ScoreCalibrator):
 
     def check_state(self) -> None:
         super().check_state()
-        same = (
-            np.ndim(self.knots_) == 1 and np.shape(self.knots_) == np.shape(self.values_) and len(self.knots_)
-        )
-        if not same or not (np.diff(self.knots_) > 0).all() or not np.isfinite(self.knots_).all():
-            raise ValueError("knots_ cannot be this: expected numbers that rise")
-        if not ((self.values_ >= 0) & (self.values_ <= 1)).all() or (np.diff(self.values_) < 0).any():
-            raise ValueError("values_ cannot be this: expected probabilities that do not fall")
+        _check_rising("knots_", self.knots_, strictly=True)
+        _check_rising("values_", self.values_, len(self.knots_))
+
+
+def _check_rising(name: str, values: Any, size: int | None = None, strictly: bool = False) -> None:
+    """Raise ValueError unless numbers rise; with a ``size``, so many probabilities that do not fall."""
+    a = np.asarray(values, dtype=np.float64)
+    right = a.ndim == 1 and len(a) and np.isfinite(a).all() and size in (None, len(a))
+    if not right or not (np.diff(a) > (0.0 if strictly else -1e-12)).all():
+        raise ValueError(f"{name} cannot be this: expected numbers that rise")
+    if size is not None and not ((a >= 0) & (a <= 1)).all():
+        raise ValueError(f"{name} cannot be this: expected probabilities")
