@@ -1,8 +1,8 @@
-"""Draw the picture of the first page, docs/overview.svg and docs/overview-dark.svg, from made-up data:
+"""Draw the picture of the first page, docs/overview.svg and docs/overview-dark.svg:
 
     python tools/draw_overview.py
 
-Reliability before and after, and one sample whose classes keep their order.
+Two classes, a classifier with balanced class weights: reliability before and after, and the map between the two.
 """
 
 from __future__ import annotations
@@ -11,57 +11,43 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.special import softmax
+from sklearn.datasets import make_classification
+from sklearn.linear_model import LogisticRegression
 
 import monocal as mc
 from monocal.plots import reliability_curve
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
-NAMES = ["cat", "dog", "owl", "fox", "elk"]
-LIGHT = {"ink": "#1f2933", "faint": "#9aa5b1", "box": "#dfe3e8", "before": "#d1495b", "after": "#00798c"}
-DARK = {"ink": "#e4e7eb", "faint": "#7b8794", "box": "#3b4450", "before": "#ff8a80", "after": "#4dd0e1"}
+LIGHT = {"ink": "#1f2933", "faint": "#9aa5b1", "before": "#d1495b", "after": "#00798c"}
+DARK = {"ink": "#e4e7eb", "faint": "#7b8794", "before": "#ff8a80", "after": "#4dd0e1"}
 
 
 def data() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Probabilities before and after, and labels, of rows that the calibrator has not seen."""
-    made = mc.data.synthetic(6000, len(NAMES), seed=3, overconfidence=2.5)
-    model = mc.ConditionalMCCT().fit(made.values[:3000], made.labels[:3000])
-    logits = made.values[3000:]
-    return softmax(logits, axis=1), model.predict_proba(logits), made.labels[3000:]
+    """P(class 1) before and after, and labels, of rows that neither classifier nor calibrator has seen."""
+    X, y = make_classification(30_000, weights=[0.9], class_sep=0.7, random_state=0)
+    classifier = LogisticRegression(class_weight="balanced").fit(X[:3000], y[:3000])
+    scores = classifier.decision_function(X)
+    calibrator = mc.BinaryMCCT().fit(scores[3000:6000], y[3000:6000])
+    return classifier.predict_proba(X[6000:])[:, 1], calibrator.predict_proba(scores[6000:]), y[6000:]
 
 
 def title(when: str, probs: np.ndarray, labels: np.ndarray) -> str:
-    off = 100 * (probs.max(axis=1).mean() - (probs.argmax(axis=1) == labels).mean())
-    return f"{when}: off by {abs(off):.1f} points"
+    return f"{when}: {100 * probs.mean():.0f} % predicted, {100 * labels.mean():.0f} % positive"
 
 
-def diagram(
-    axes: Any, probs: np.ndarray, labels: np.ndarray, when: str, colour: str, look: dict[str, str]
-) -> None:
-    """Points of bins with enough rows, and boxes where those of a perfectly calibrated model would lie."""
-    curve = reliability_curve(probs, labels, n_bins=10)
+def reliability(axes: Any, probs: np.ndarray, labels: np.ndarray, when: str, look: dict[str, str]) -> None:
+    """Frequency against P(class 1), in bins with enough rows."""
+    curve = reliability_curve(probs, labels, n_bins=10, label=1)
     kept = curve.sums.weight >= 20
-    for k in np.flatnonzero(kept):
-        axes.fill_between(curve.edges[k : k + 2], curve.low[k], curve.high[k], color=look["box"], linewidth=0)
-    axes.plot([0, 1], [0, 1], "--", color=look["faint"], linewidth=1)
-    axes.plot(curve.confidence[kept], curve.accuracy[kept], "o-", color=colour, markersize=5, clip_on=False)
-    axes.set_title(title(when, probs, labels), color=colour, fontsize=11)
-    axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="how sure it says it is", ylabel="how often it is right")
-    axes.set_aspect("equal")
-
-
-def sample(axes: Any, before: np.ndarray, after: np.ndarray, look: dict[str, str]) -> None:
-    """The row whose two largest classes are closest to 97 % and a few per cent before."""
-    row = np.abs(np.sort(before, axis=1)[:, -2:] - [0.03, 0.97]).sum(axis=1).argmin()
-    order = before[row].argsort()
-    place = np.arange(len(NAMES))
-    for probs, shift, colour in ((before, 0.2, look["before"]), (after, -0.2, look["after"])):
-        axes.barh(place + shift, probs[row][order], height=0.36, color=colour)
-        for y, p in zip(place + shift, probs[row][order], strict=True):
-            axes.text(p + 0.02, y, f"{100 * p:.1f} %", va="center", fontsize=8, color=look["ink"])
-    axes.set_yticks(place, [NAMES[j] for j in order])
-    axes.set(xlim=(0, 1.2), xlabel="probability", xticks=[0, 0.5, 1])
-    axes.set_title("one sample: the same order", color=look["ink"], fontsize=11)
+    axes.plot(
+        curve.confidence[kept],
+        curve.accuracy[kept],
+        "o-",
+        color=look[when],
+        markersize=5,
+        clip_on=False,
+        label=title(when, probs, labels),
+    )
 
 
 def draw(name: str, look: dict[str, str]) -> None:
@@ -84,10 +70,18 @@ def draw(name: str, look: dict[str, str]) -> None:
     }
     before, after, labels = data()
     with matplotlib.rc_context(settings):
-        figure, panels = pyplot.subplots(1, 3, figsize=(10.5, 3.7), layout="constrained")
-        diagram(panels[0], before, labels, "before", look["before"], look)
-        diagram(panels[1], after, labels, "after", look["after"], look)
-        sample(panels[2], before, after, look)
+        figure, (left, right) = pyplot.subplots(1, 2, figsize=(6.6, 3.4), layout="constrained")
+        left.plot([0, 1], [0, 1], "--", color=look["faint"], linewidth=1)
+        reliability(left, before, labels, "before", look)
+        reliability(left, after, labels, "after", look)
+        left.set_title("Probability and frequency", fontsize=10)
+        left.set(xlim=(0, 1), ylim=(0, 1), xlabel="predicted probability", ylabel="observed frequency")
+        left.legend(frameon=False, fontsize=8, loc="upper left", borderaxespad=0)
+        order = before.argsort()
+        right.plot([0, 1], [0, 1], "--", color=look["faint"], linewidth=1)
+        right.plot(before[order], after[order], color=look["after"], linewidth=2)
+        right.set_title("The ranking stays", fontsize=10)
+        right.set(xlim=(0, 1), ylim=(0, 1), xlabel="probability before", ylabel="probability after")
         figure.savefig(DOCS / name, transparent=True, metadata={"Date": None})
         pyplot.close(figure)
 

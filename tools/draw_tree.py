@@ -11,13 +11,13 @@ from xml.sax.saxutils import escape
 TREE = [
     ("Several labels per row?", "yes", "MultilabelMCCT"),
     ("Two classes, or one score per row?", "yes", "BinaryMCCT"),
-    ("Are some classes named far too often, and may predictions change?", "yes", "StructuredMCCT"),
+    ("Some classes predicted too often, and order may change?", "yes", "StructuredMCCT"),
     ("Thousands of classes?", "yes", "ConditionalMCCT(top_k=400)"),
     ("Three classes or more", "", "ConditionalMCCT"),
 ]
 EXTRAS = [
-    "Groups that must each be right: add  fit(..., context=groups)",
-    "Other class frequencies later: wrap it in  LabelShift",
+    "Groups that must each be calibrated: add  fit(..., context=groups)",
+    "Other class frequencies later: LabelShift(calibrator)",
     "A scikit-learn estimator: CalibratedClassifier(estimator)",
 ]
 STYLE = """
