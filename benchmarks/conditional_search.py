@@ -19,12 +19,12 @@ import numpy as np
 import monocal as mc
 from command_line import add_logits, parser_of
 from monocal import data, metrics
-from monocal.calibrators import conditional, second_stage_fit
+from monocal.calibrators import adjustment, conditional
 from monocal.calibrators import cone_calibrator as cone
 from monocal.core import ramps
 from monocal.core.point import BIAS, SCALE
 
-MODULES = (conditional, cone, ramps, second_stage_fit)
+MODULES = (conditional, cone, ramps, adjustment)
 
 FOLDS, DRAWS = 5, 5
 

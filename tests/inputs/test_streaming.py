@@ -11,7 +11,7 @@ from sklearn.base import clone
 
 import monocal as mc
 from monocal.calibrators import calibrated_rows, conditional
-from monocal.calibrators.second_stage_fit import fit_second_stage
+from monocal.calibrators.adjustment import fit_second_stage
 from monocal.data import synthetic
 from monocal.inputs import files
 

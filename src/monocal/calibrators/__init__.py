@@ -9,11 +9,10 @@ from .conditional import ConditionalMCCT
 from .ensemble_temperature import EnsembleTemperatureScaling
 from .isotonic import IsotonicCalibration
 from .label_shift import LabelShift
-from .mcct import MCCT, MCCTInverse
+from .mcct import MCCT, MCCTInverse, Published
 from .multilabel import MultilabelMCCT
 from .networks import IntraOrderPreserving, ParameterizedTemperatureScaling
 from .one_score import BetaCalibration, PlattScaling, ScoreIsotonic, VennAbers
-from .published import Published
 from .stacked import Stacked, StructuredMCCT
 from .structured import StructuredScaling
 from .temperature import TemperatureScaling

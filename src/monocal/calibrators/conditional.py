@@ -40,14 +40,13 @@ from ..inputs.sources import ArraySource, Source
 from ..inputs.top_k_rows import TopKSource, same_on_all
 from ..inputs.validation import check_number
 from . import state
-from .adjustment import Adjustment, check_adjustment
+from .adjustment import Adjustment, adjusted_log_odds, check_adjustment, fit_second_stage
 from .base import START_ROWS
 from .calibrated_rows import CalibratedRows
 from .cone_calibrator import BIAS_EMPHASIS, PRIOR_ROWS, SCALE_EMPHASIS, ConeCalibrator, warn_if_unfinished
 from .explanation import Explanation, explain
 from .fit_checks import OffRate, warn_if_off, what_is_off
 from .rank_map import RankMap, check_factors
-from .second_stage_fit import adjusted_log_odds, fit_second_stage
 from .updating import effective_rows
 
 # With more ranks than this, atoms begin at the upper ones, and below them at ranks that lie apart by a ratio.

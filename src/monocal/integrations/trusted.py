@@ -6,10 +6,9 @@ and run no code of a file.
 
 from __future__ import annotations
 
-from ..calibrators import ScoreIsotonic, ScoreMap
+from ..calibrators import Published, ScoreIsotonic, ScoreMap
 from ..calibrators.adjustment import Adjustment, GroupScales
 from ..calibrators.binary_context import ContextEffect
-from ..calibrators.published import Published
 from ..calibrators.rank_map import RankMap
 from ..classifier import CalibratedClassifier, CalibratedModel
 from ..core.ramps import Ramp, RampFactors
