@@ -165,7 +165,7 @@ def profile(n, m):
     import monocal as mc
     from monocal.core.rows import Rows
     from monocal.data import synthetic
-    from monocal.inputs.sources import ArraySource
+    from monocal.inputs.reader import ArraySource
 
     data = synthetic(n, m, seed=0, keep_truth=False)
     z, y = np.ascontiguousarray(data.values, dtype=np.float32), data.labels

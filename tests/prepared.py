@@ -1,8 +1,7 @@
 """Arrays as rows for the solver, as a fit prepares them."""
 
 from monocal.core.rows import Rows
-from monocal.inputs.reader import Checked
-from monocal.inputs.sources import prepared
+from monocal.inputs.reader import Checked, prepared
 
 
 def rows_of(logits, labels, weight=None, **how):

@@ -33,7 +33,7 @@ MORE = {
     "registry": ("all_calibrators", "CalibratorInfo"),
 }
 # They are imported from their own files, which need torch or onnx.
-EXPORT = ("onnx.to_onnx", "torch.to_torch", "torch.from_state_dict", "logits_processor.LogitsProcessor")
+EXPORT = ("onnx.to_onnx", "torch.to_torch", "torch.from_state_dict", "hooks.LogitsProcessor")
 
 
 def public() -> dict[str, tuple[str, str]]:

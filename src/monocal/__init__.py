@@ -32,7 +32,7 @@ _PUBLIC = {
     "MatrixScaling": "monocal.calibrators",
     "DirichletCalibration": "monocal.calibrators",
     "all_calibrators": "monocal.registry",
-    "TopK": "monocal.inputs.top_k",
+    "TopK": "monocal.llm.top_k",
     "ParameterizedTemperatureScaling": "monocal.calibrators",
     "IntraOrderPreserving": "monocal.calibrators",
     "HistogramBinning": "monocal.calibrators",

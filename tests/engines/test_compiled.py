@@ -23,8 +23,7 @@ from monocal.core.statistics import compute_all
 from monocal.data import synthetic
 from monocal.engines import numba_predict
 from monocal.engines.numba.engine import largest_in_order
-from monocal.inputs.reader import Checked
-from monocal.inputs.sources import prepared
+from monocal.inputs.reader import Checked, prepared
 from prepared import rows_of
 
 pytest.importorskip("numba")

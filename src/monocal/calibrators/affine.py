@@ -19,8 +19,7 @@ from sklearn.exceptions import ConvergenceWarning
 from ..arrays import A, array_namespace, compute_dtype, device_of, like
 from ..core.rows import DOUBLE_BELOW
 from ..errors import InputError, part_of_a_fit, warn
-from ..inputs.reader import Checked, Reader
-from ..inputs.sources import ArraySource
+from ..inputs.reader import ArraySource, Checked, Reader
 from ..inputs.validation import check_number
 from ..parallel import map_rows
 from . import state

@@ -40,11 +40,8 @@ from ..inputs.batch import Batch, in_type, is_plain_rows, out_of_core, rows_for_
 from ..inputs.context import ContextReader, check_context_rows
 from ..inputs.files import context_blocks, is_empty, plain_blocks
 from ..inputs.formats import column_names
-from ..inputs.interface import RowMap
 from ..inputs.layout import Layout
-from ..inputs.reader import Reader
-from ..inputs.sources import ArraySource, Source, StreamSource
-from ..inputs.top_k import TopK
+from ..inputs.reader import ArraySource, Reader, RowMap, Source, StreamSource
 from ..inputs.validation import (
     check_choice,
     check_weights,
@@ -54,6 +51,7 @@ from ..inputs.validation import (
     read_matrix,
     warn_of_probabilities,
 )
+from ..llm.top_k import TopK
 from ..sklearn_private import output_config
 from . import state
 from .updating import with_old_labels

@@ -36,9 +36,9 @@ from ..core.rows import Rows
 from ..core.statistics import STATISTICS
 from ..errors import InputError, part_of_a_fit, warn
 from ..inputs.batch import Batch
-from ..inputs.sources import ArraySource, Source
-from ..inputs.top_k_rows import TopKSource, same_on_all
+from ..inputs.reader import ArraySource, Source
 from ..inputs.validation import check_number
+from ..llm.top_k_rows import TopKSource, same_on_all
 from . import state
 from .adjustment import Adjustment, adjusted_log_odds, check_adjustment, fit_second_stage
 from .base import START_ROWS

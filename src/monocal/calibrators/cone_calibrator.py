@@ -22,9 +22,9 @@ from ..core.map import LOGITS, PROBABILITIES, MapStep
 from ..core.point import SCALE
 from ..core.rows import DOUBLE_BELOW, Rows
 from ..errors import InputError, in_part_of_a_fit, warn
-from ..inputs.sources import ArraySource, Source, StreamSource
-from ..inputs.top_k_rows import TopKSource
+from ..inputs.reader import ArraySource, Source, StreamSource
 from ..inputs.validation import check_number, check_top_k
+from ..llm.top_k_rows import TopKSource
 from ..parallel import one_blas_thread
 from ..solver import Solution, minimize
 from . import state

@@ -30,7 +30,7 @@ from sklearn.base import clone
 from ..arrays import to_numpy
 from ..errors import CalibrationWarning, in_part_of_a_fit, part_of_a_fit, warn
 from ..inputs.context import NUMBER
-from ..inputs.sources import ArraySource
+from ..inputs.reader import ArraySource
 from .calibrated_rows import CalibratedRows, squared
 from .folds import splits_of
 

@@ -22,9 +22,9 @@ from sklearn.utils.validation import validate_data
 
 from ..arrays import array_namespace, device_of, is_dask, is_torch, to_numpy
 from ..errors import InputError, warn
-from ..inputs.chunks import as_array as dask_array
-from ..inputs.chunks import chunks_of, reduce_tasks, task
 from ..inputs.context import ContextReader, check_context_rows, find_context
+from ..inputs.dask import as_array as dask_array
+from ..inputs.dask import chunks_of, reduce_tasks, task
 from ..inputs.files import is_blocks
 from ..inputs.formats import kind_of, library_of
 from ..inputs.validation import check_choice, check_number, check_some_weight, check_weights, read_floats

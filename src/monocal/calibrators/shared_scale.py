@@ -15,8 +15,7 @@ from scipy.linalg import cho_factor, cho_solve
 
 from ..arrays import array_namespace, to_numpy
 from ..core.smooth import Point, conjugate_gradients, minimize_smooth
-from ..inputs.reader import Checked
-from ..inputs.sources import Source
+from ..inputs.reader import Checked, Source
 from ..parallel import one_blas_thread
 from .temperature import TemperatureScaling
 from .vector_sums import StreamedVectorProblem

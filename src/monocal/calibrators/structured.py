@@ -26,8 +26,7 @@ from ..arrays import Array, compute_dtype, to_numpy
 from ..core.map import MapStep, affine_step
 from ..core.smooth import minimize_smooth
 from ..errors import InputError
-from ..inputs.reader import Checked, Reader
-from ..inputs.sources import ArraySource, Source
+from ..inputs.reader import ArraySource, Checked, Reader, Source
 from ..inputs.validation import check_choice, check_number
 from ..parallel import map_rows, one_blas_thread, row_slices
 from ..solver import Solution

@@ -22,7 +22,7 @@ from ..arrays import compute_dtype, to_numpy
 from ..core.cone import MIN_SCALE, RankCone
 from ..core.rows import DOUBLE_BELOW, Rows
 from ..errors import InputError, part_of_a_fit
-from ..inputs.sources import ArraySource, Source
+from ..inputs.reader import ArraySource, Source
 from ..inputs.validation import check_choice
 from ..parallel import sum_rows
 from ..solver import Solution, Status

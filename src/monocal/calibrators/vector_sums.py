@@ -22,8 +22,7 @@ from scipy.linalg import cho_factor, cho_solve
 from ..arrays import Array, array_namespace, compute_dtype, device_of, exp_, like, to_numpy
 from ..core.rows import Blocks, MemoryBlocks, sample_step
 from ..core.smooth import Point, conjugate_gradients
-from ..inputs.reader import Checked
-from ..inputs.sources import Source
+from ..inputs.reader import Checked, Source
 
 # Beyond this a logit says no more.
 _LARGEST = 1e15

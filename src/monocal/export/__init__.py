@@ -2,8 +2,8 @@
 
     cal.to_onnx("calibrator.onnx")                      monocal.export.onnx
     cal.to_torch(), from_state_dict(state)              monocal.export.torch
-    LogitsProcessor(cal)                                monocal.export.logits_processor
-    attach(model, cal)                                  monocal.export.model_hook
+    LogitsProcessor(cal)                                monocal.export.hooks
+    attach(model, cal)                                  monocal.export.hooks
     vllm_processor(cal)                                 monocal.export.vllm_logits
 
 All run the same function, `core.map.apply`, on the numbers of a fitted map, and give the
@@ -19,9 +19,9 @@ _LAZY = {
     "to_onnx": "onnx",
     "to_torch": "torch",
     "from_state_dict": "torch",
-    "LogitsProcessor": "logits_processor",
+    "LogitsProcessor": "hooks",
     "vllm_processor": "vllm_logits",
-    "attach": "model_hook",
+    "attach": "hooks",
 }
 
 __all__ = ["LogitsProcessor", "attach", "from_state_dict", "to_onnx", "to_torch", "vllm_processor"]

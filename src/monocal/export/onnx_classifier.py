@@ -13,11 +13,12 @@ import copy
 import importlib
 import os
 import warnings
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
-from onnx import helper
+from onnx import TensorProto, compose, helper, numpy_helper
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils.validation import check_is_fitted
 
@@ -26,9 +27,7 @@ from ..errors import InputError, MissingExtraError, require
 from ..inputs.validation import check_choice
 from ..io import atomic_path
 from .onnx import OPSET, to_onnx
-from .onnx_ensemble import mean_graph
-from .onnx_graph import Graph
-from .onnx_labels import rename, with_labels
+from .onnx_map import Graph
 
 if TYPE_CHECKING:
     from ..classifier import CalibratedClassifier, CalibratedModel
@@ -187,3 +186,80 @@ def _check(runtime: Any, graph: onnx.ModelProto, model: CalibratedModel, rows: A
             f"The graph that skl2onnx makes of {type(model.estimator).__name__} gives another {model.response} than the "
             f"estimator itself (by up to {off.max():.2g} of its size), so nothing is exported. {_ADVICE}"
         )
+
+
+def mean_graph(
+    members: Sequence[onnx.ModelProto],
+    places: Sequence[np.ndarray],
+    n_classes: int,
+    *,
+    output: str,
+    dtype: str,
+    opset: int,
+) -> onnx.ModelProto:
+    """One model whose output is the mean of the members' ``probabilities``, or its logarithm.
+
+    ``places`` says which of all classes the columns of each member are.
+    """
+    merged = onnx.ModelProto()
+    merged.CopyFrom(members[0])
+    for field in (merged.graph.node, merged.graph.initializer, merged.graph.output, merged.graph.value_info):
+        del field[:]
+    g = Graph(opset, dtype, prefix="mean/")
+    total = ""
+    for number, (member, place) in enumerate(zip(members, places, strict=True)):
+        prefix = f"member_{number}/"
+        part = compose.add_prefix_graph(member.graph, prefix, rename_inputs=False)
+        merged.graph.node.extend(part.node)
+        merged.graph.initializer.extend(part.initializer)
+        p = f"{prefix}probabilities"
+        if len(place) < n_classes:
+            p = g.op("MatMul", p, g.constant(np.eye(n_classes)[place]))
+        total = p if number == 0 else g.op("Add", total, p)
+    mean = g.op("Div", total, g.constant(float(len(members))))
+    name = "probabilities"
+    if output == "logits":
+        mean, name = g.op("Log", mean), "calibrated_logits"
+    g.rename(mean, name)
+    merged.graph.node.extend(g.nodes)
+    merged.graph.initializer.extend(g.constants)
+    kind = helper.np_dtype_to_tensor_dtype(g.dtype)
+    merged.graph.output.append(helper.make_tensor_value_info(name, kind, [None, n_classes]))
+    return merged
+
+
+def with_labels(model: onnx.ModelProto, scores: str, classes: np.ndarray, opset: int) -> onnx.ModelProto:
+    """The model with an output ``label``, its first, read off the output ``scores``. Changes the model itself."""
+    names = _tensor(classes, "label/classes")
+    g = Graph(opset, "float32", prefix="label/")
+    best = g.op("ArgMax", scores, axis=-1, keepdims=0)
+    g.rename(g.op("Gather", names.name, best), "label")
+    graph = model.graph
+    outputs = [output for output in graph.output if output.name != "label"]
+    rename(graph, "label", "uncalibrated_label")
+    graph.node.extend(g.nodes)
+    graph.initializer.append(names)
+    del graph.output[:]
+    graph.output.extend([helper.make_tensor_value_info("label", names.data_type, [None]), *outputs])
+    return model
+
+
+def rename(graph: onnx.GraphProto, old: str, new: str) -> None:
+    """Give a tensor inside another name."""
+    for node in graph.node:
+        for names in (node.input, node.output):
+            names[:] = [new if name == old else name for name in names]
+
+
+def _tensor(classes: np.ndarray, name: str) -> onnx.TensorProto:
+    if all(isinstance(one, str) for one in classes.tolist()):
+        return helper.make_tensor(
+            name, TensorProto.STRING, classes.shape, [c.encode() for c in classes.tolist()]
+        )
+    if classes.dtype.kind in "iub":
+        return numpy_helper.from_array(classes.astype(np.int64), name)
+    if classes.dtype.kind == "f":
+        return numpy_helper.from_array(classes.astype(np.float64), name)
+    raise InputError(
+        f"to_onnx: ONNX holds labels that are text or numbers, but {classes[0]!r} is neither. Fit on text or numbers."
+    )

@@ -25,7 +25,7 @@ import torch
 from ..arrays import keep_argmax
 from ..errors import InputError
 from ..persistence import load
-from .logits_processor import LogitsProcessor
+from .hooks import LogitsProcessor
 
 # Where a server's configuration (``--additional-config``) and the environment name the calibrator's file.
 _OPTION, _VARIABLE = "monocal_calibrator", "MONOCAL_CALIBRATOR"

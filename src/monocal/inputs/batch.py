@@ -14,9 +14,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -25,13 +24,9 @@ from ..errors import InputError, option
 from .context import ContextReader, check_context_rows
 from .files import BlockLogits, FileLogits, check_out, has_parts, is_blocks, is_large_file
 from .formats import ClassDim, as_array, column_names, in_dims_of, kind_of, library_of, named_columns
-from .interface import Elsewhere, RowMap
 from .layout import ROWS, Flat, GatheredRows, Layout
 from .names import by_column
-from .reader import Reader
-from .sources import ArraySource, Source
-from .top_k import TopK
-from .top_k_rows import TopKLogits
+from .reader import ArraySource, OutOfCore, Reader, RowMap, Source
 
 
 def is_plain_rows(X: Any) -> bool:
@@ -155,7 +150,7 @@ class Batch:
 
 def _laid_out(X: Any, y: Any, layout: Layout) -> Flat | None:
     """An array of several axes as rows, and the way back; None where there are rows already, whatever holds them."""
-    if isinstance(X, TopK) or is_blocks(X, y):
+    if hasattr(X, "as_source") or is_blocks(X, y):
         return None
     if isinstance(X, list | tuple) and (layout.class_axis != -1 or np.ndim(X[:1]) > 2):
         X = np.asarray(X)
@@ -188,50 +183,19 @@ def out_of_core(
     layout: Layout = ROWS,
     *,
     streams: bool = True,
-) -> Elsewhere | None:
+) -> OutOfCore | None:
     """The source of rows that are no array in memory; None where they are one, or may as well become one."""
-    request = Request(X, y, sample_weight, context, layout, streams)
-    return next((source for source in (find(request) for find in SOURCES) if source is not None), None)
+    if hasattr(X, "as_source"):  # rows that know how they are read
+        own: OutOfCore = X.as_source(y, sample_weight)
+        return own
+    if is_dask(X) or _is_dask_frame(X):
+        from .dask import DaskLogits
 
-
-class Request(NamedTuple):
-    """Rows, and in a fit what belongs to them; without ``streams`` an array in a file is to be read as a whole."""
-
-    X: Any
-    y: Any
-    sample_weight: Any
-    context: Any
-    layout: Layout
-    streams: bool
-
-
-def _dask(request: Request) -> Elsewhere | None:
-    X, y, sample_weight, context, *_ = request
-    if not is_dask(X) and not _is_dask_frame(X):
-        return None
-    from .dask import DaskLogits
-
-    return DaskLogits(X, y, sample_weight, context)
-
-
-def _top_k(request: Request) -> Elsewhere | None:
-    X, y, sample_weight, *_ = request
-    return TopKLogits(X, y, sample_weight) if isinstance(X, TopK) else None
-
-
-def _blocks(request: Request) -> Elsewhere | None:
-    X, y, sample_weight, context, layout, _ = request
-    return BlockLogits(X, y, sample_weight, context, layout) if is_blocks(X, y) else None
-
-
-def _file(request: Request) -> Elsewhere | None:
-    X, y, sample_weight, context, layout, streams = request
+        return DaskLogits(X, y, sample_weight, context)
+    if is_blocks(X, y):
+        return BlockLogits(X, y, sample_weight, context, layout)
     in_parts = isinstance(X, GatheredRows) if y is None else has_parts(X, layout)
     return FileLogits(X, y, sample_weight, context) if streams and (in_parts or is_large_file(X)) else None
-
-
-# One table of sources: each gives a way to work on rows where they are, or None where they are of another kind.
-SOURCES: list[Callable[[Request], Elsewhere | None]] = [_dask, _top_k, _blocks, _file]
 
 
 def _is_dask_frame(x: Any) -> bool:
@@ -265,8 +229,9 @@ def in_type(values: Array, like: Array, dtype: Any) -> Array:
 
 def rows_for_a_frame(result: Any, layout: Layout) -> np.ndarray:
     """What `transform` gives where `set_output` asks for frames: rows of classes, of numpy, for scikit-learn to wrap."""
-    if isinstance(result, TopK) or not layout.is_plain(result):
-        shape = "the largest logits only" if isinstance(result, TopK) else f"shape {tuple(result.shape)}"
+    only_top = hasattr(result, "as_source")
+    if only_top or not layout.is_plain(result):
+        shape = "the largest logits only" if only_top else f"shape {tuple(result.shape)}"
         raise InputError(
             f"set_output: what comes out has {shape}, and a frame has one row for each sample and one column for each class. Say "
             "set_output(transform='default')."

@@ -21,11 +21,9 @@ from ..errors import InputError
 from ..parallel import GPU_BLOCK, row_slices
 from .context import ContextReader, find_context
 from .formats import library_of
-from .interface import RowMap
 from .layout import ROWS, GatheredRows, Layout
 from .names import by_column
-from .reader import Checked, Reader
-from .sources import CountedReads, StreamSource
+from .reader import Checked, CountedReads, Reader, RowMap, StreamSource
 from .validation import check_some_weight
 
 # A file of at most this many bytes is simply read.

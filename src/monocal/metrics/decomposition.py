@@ -27,8 +27,8 @@ from ..calibrators import Calibrator, ConditionalMCCT
 from ..calibrators.folds import deal, keys_of_logits
 from ..errors import InputError, part_of_a_fit
 from ..inputs.layout import Layout
-from ..inputs.top_k import TopK, TopKProbabilities
 from ..inputs.validation import check_count
+from ..llm.top_k import TopK, TopKProbabilities
 from .functions import Statistics
 from .outcomes import Floats, Integers, Outcomes
 from .table import Options

@@ -23,7 +23,7 @@ import numpy as np
 from .. import errors
 from ..arrays import is_dask
 from ..errors import InputError
-from ..inputs.chunks import Box, chunks_of, once, reduce_tasks, task, whole_rows
+from ..inputs.dask import Box, chunks_of, once, reduce_tasks, task, whole_rows
 from ..inputs.files import file_parts, is_large_file
 from ..inputs.formats import as_array, in_dims_of
 from ..inputs.layout import Layout

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..errors import InputError
 from ..inputs.layout import Layout
-from ..inputs.top_k import TopK, TopKProbabilities
+from ..llm.top_k import TopK, TopKProbabilities
 from . import positive
 from .outcomes import Floats, Outcomes
 from .row_sums import (

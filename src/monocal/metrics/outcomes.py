@@ -27,7 +27,6 @@ from ..errors import InputError
 from ..inputs.formats import as_array, in_dims_of
 from ..inputs.layout import ROWS, Flat, Layout
 from ..inputs.names import by_column
-from ..inputs.top_k import TopK, TopKProbabilities
 from ..inputs.validation import (
     check_count,
     check_labels,
@@ -38,6 +37,7 @@ from ..inputs.validation import (
     read_floats,
     read_matrix,
 )
+from ..llm.top_k import TopK, TopKProbabilities
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

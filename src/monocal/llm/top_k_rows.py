@@ -19,11 +19,10 @@ from ..core.ranked import LARGEST, Ranked, Rest, Tail, rank_rows
 from ..core.rows import Rows
 from ..engines import ARRAY
 from ..errors import InputError
+from ..inputs.reader import Reader, RowMap
+from ..inputs.validation import check_some_weight, check_top_k, check_weights, ignored_rows
 from ..parallel import row_slices
-from .interface import RowMap
-from .reader import Reader
 from .top_k import TopK, TopKProbabilities
-from .validation import check_some_weight, check_top_k, check_weights, ignored_rows
 
 _NEEDS_ALL = (
     "needs all logits, but got the largest only (TopK). Use TemperatureScaling, MCCT or MCCTInverse, or ConditionalMCCT fitted "
@@ -39,7 +38,7 @@ EXACT = ("margin", "log_odds")
 
 
 class TopKLogits:
-    """`TopK` with labels and weights; implements `interface.Elsewhere`."""
+    """`TopK` with labels and weights; implements `inputs.reader.OutOfCore`."""
 
     refusal = f"X: this method {_NEEDS_ALL}"
     names = None
@@ -122,7 +121,7 @@ def _check_logits_wanted(input: str) -> None:
 
 @dataclass(frozen=True)
 class TopKSource:
-    """Named classes with the rest of each row; implements `sources.Source`."""
+    """Named classes with the rest of each row; implements `inputs.reader.Source`."""
 
     reader: Reader
     top: TopK

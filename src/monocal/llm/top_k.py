@@ -14,10 +14,8 @@ import numpy as np
 from scipy.special import logsumexp
 
 from ..arrays import to_numpy
-from ..errors import InputError
-from .responses import SENTINEL, Origin, read_top
-from .rest import MOST, among_largest, check_room, check_total, rest_of
-from .validation import (
+from ..errors import InputError, warn
+from ..inputs.validation import (
     ANY_CLASS,
     check_choice,
     check_labels,
@@ -26,7 +24,7 @@ from .validation import (
     read_matrix,
     read_numbers,
 )
-from .vocabulary import Vocabulary
+from .responses import SENTINEL, Origin, Vocabulary, read_top
 
 # More than any server names of a row: a map of more ranks was fitted on all logits.
 _MOST_NAMED = 1024
@@ -205,6 +203,12 @@ class TopK:
         values, ids, origin = read_top(responses, part, position, vocabulary, k)
         return cls(values, ids, 0.0, n_classes, origin=origin)
 
+    def as_source(self, y: Any, sample_weight: Any) -> Any:
+        """How a calibrator reads these rows, with their labels and weights in a fit."""
+        from .top_k_rows import TopKLogits
+
+        return TopKLogits(self, y, sample_weight)
+
     @property
     def other_count(self) -> np.ndarray:
         """How many classes of the rest a row does not name, (n,)."""
@@ -350,3 +354,80 @@ def _check_ids(ids: np.ndarray, valid: np.ndarray, n_classes: int | None) -> Non
         raise InputError(
             f"ids: row {int(np.argmax(twice))} names a class twice. Each class may be named once a row."
         )
+
+
+# Single precision cannot tell a smaller part of the total from nothing.
+_LEAST_REST = np.log(2.0**-24)
+# How far the named classes may exceed the total: log-probabilities are often rounded to a few digits.
+_SLACK = 0.02
+# More classes than any vocabulary has, for rows that do not say how many there are.
+MOST = 2**20
+
+
+def check_total(z: np.ndarray, total: np.ndarray) -> None:
+    """The named classes alone must not have more than all."""
+    named = logsumexp(z, axis=1)
+    wrong = ~np.isfinite(total) | (named > total + _SLACK)
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise InputError(
+            f"logsumexp: in row {row} it is {total[row]:.6g}, but the named classes alone have {named[row]:.6g}. It must be "
+            "that of all classes (0 for log-probabilities)."
+        )
+
+
+def check_room(named: np.ndarray, total: np.ndarray, count: np.ndarray, value: np.ndarray) -> None:
+    """The rest must be able to hold the remaining mass and lie below the named classes."""
+    with np.errstate(divide="ignore"):
+        held = np.logaddexp(logsumexp(named, axis=1), value + np.log(count))
+    short = held < total - _SLACK
+    if short.any():
+        row = int(np.argmax(short))
+        warn(
+            f"logsumexp: in row {row} the named classes and {count[row]:.0f} others, none above them, have "
+            f"{np.exp(held - total)[row]:.1%} of the total at most ({short.sum()} such rows). Their probabilities were scaled "
+            "to 1. Is n_classes, or logsumexp, that of all classes?"
+        )
+
+
+def _mass(named: np.ndarray, total: np.ndarray) -> np.ndarray:
+    """``log R`` beside named classes of this log-sum-exp."""
+    with np.errstate(divide="ignore"):
+        share = np.log(-np.expm1(np.minimum(named - total, 0.0)))
+    mass: np.ndarray = np.maximum(share, _LEAST_REST) + total
+    return mass
+
+
+def among_largest(z: np.ndarray, total: np.ndarray, n_classes: int) -> np.ndarray:
+    """Which classes can be the largest of their rows, (n, k): as many as leave a rest whose mean is not above the lowest.
+
+    All, where no number of them does: then the log-sum-exp is not that of so few classes.
+    """
+    order = np.argsort(-z, axis=1, kind="stable")
+    falling = np.take_along_axis(z, order, axis=1)
+    with np.errstate(invalid="ignore"):
+        mass = _mass(np.logaddexp.accumulate(falling, axis=1), total[:, None])
+    kept = 1 + np.arange(z.shape[1])
+    others = n_classes - kept
+    fits = (mass - np.log(np.maximum(others, 1)) <= falling + 1e-9) | (others <= 0)
+    fits |= mass <= total[:, None] + _LEAST_REST + 1.0  # nothing that can be told from rounding
+    fits &= np.isfinite(falling)
+    most = np.where(fits.any(axis=1), (kept * fits).max(axis=1), z.shape[1])
+    among = np.empty(z.shape, dtype=bool)
+    np.put_along_axis(among, order, kept <= most[:, None], axis=1)
+    return among
+
+
+def rest_of(
+    z: np.ndarray, total: np.ndarray, n_classes: int | None, least: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """``N``, not below ``least``, and ``z_rest`` of each row."""
+    valid = np.isfinite(z)
+    mass = _mass(logsumexp(z, axis=1), total)
+    lowest = np.where(valid, z, np.inf).min(axis=1)
+    if n_classes is None:
+        below = np.ceil(np.exp(np.minimum(mass - lowest, np.log(MOST))) * (1.0 - 1e-12))
+        count = np.maximum(np.maximum(below, least), 1.0)
+    else:
+        count = (n_classes - valid.sum(axis=1)).astype(np.float64)
+    return count, np.minimum(mass - np.log(np.maximum(count, 1.0)), lowest)
