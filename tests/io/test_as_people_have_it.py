@@ -184,10 +184,10 @@ def test_a_file_as_array(tmp_path: Path) -> None:
     ],
 )
 def test_whether_the_first_line_names_the_columns(tmp_path: Path, text: str, headless: bool) -> None:
-    from monocal.io.sources import open_source
+    from monocal.io.named_arrays import open_arrays
 
     (tmp_path / "a.csv").write_text(text)
-    assert open_source(tmp_path / "a.csv").headless is headless
+    assert open_arrays(tmp_path / "a.csv").headless is headless
 
 
 @pytest.mark.parametrize("suffix", [".txt", ".csv", ".npy", ".npz", ".csv.gz"])

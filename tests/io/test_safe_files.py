@@ -20,7 +20,7 @@ from monocal.cli.row_blocks import StoredRows
 from monocal.data import LogitsSet, atomic_path, read, write
 from monocal.errors import FileError
 from monocal.io.column_choice import choose
-from monocal.io.sources import Source
+from monocal.io.named_arrays import NamedArrays
 from monocal.io.write import allocate, put_npy
 
 SET = LogitsSet(np.arange(12.0).reshape(4, 3), np.array([0, 1, 2, 0]))
@@ -176,7 +176,7 @@ def test_the_time_for_a_wide_table_grows_with_its_width(tmp_path: Path, suffix: 
         __hash__ = str.__hash__
 
     names = [*(Name(f"logits_{j}") for j in range(m)), Name("labels")]
-    source = Source(
+    source = NamedArrays(
         path, tuple(names), lambda wanted: [np.zeros(2)] * len(wanted), columns=lambda wanted: None
     )
     choice = choose(source, names, where="here")

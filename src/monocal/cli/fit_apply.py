@@ -315,7 +315,7 @@ def held_out_sentence(result: dict[str, float]) -> str:
 
 
 def _say_next(calibrator: Calibrator, data: LogitsSet, path: Path, out: Path) -> None:
-    from ..io.sources import extension
+    from ..io.named_arrays import extension
     from ..io.write import WRITABLE
 
     suffix = extension(path) if extension(path) in WRITABLE else ".npz"
@@ -463,11 +463,11 @@ def _names_of_results(columns: tuple[str, ...], kind: str) -> list[str]:
 def _beside(data: LogitsSet, reading: Reading, out: Path, to_table: bool) -> dict[str, Any]:
     """What goes with the rows: all columns of a table that becomes a table; else ids, words and labels, as they stand."""
     from ..io.read import to_carry
-    from ..io.sources import open_source
+    from ..io.named_arrays import open_arrays
 
     if data.path is None or not (data.aside or to_table):
         return {}
-    source = open_source(
+    source = open_arrays(
         data.path, separator=reading.separator, decimal=reading.decimal and reading.decimal.value
     )
     text = out.suffix.lower() in (".csv", ".tsv", ".gz")

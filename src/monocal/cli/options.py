@@ -193,10 +193,10 @@ class Reading:
         whether the command takes files of many labels.
         """
         from ..io.read import read_source
-        from ..io.sources import open_source
+        from ..io.named_arrays import open_arrays
 
         speak_of(path)
-        source = open_source(
+        source = open_arrays(
             path, mmap=mmap, separator=self.separator, decimal=self.decimal and self.decimal.value
         )
         data = read_source(
@@ -302,7 +302,7 @@ class Reading:
 
     def read_both(self, path: Path, test: Path | None) -> tuple[LogitsSet, LogitsSet | None]:
         """A set to fit on and one to judge on: a second file, or the test part of the first, or none."""
-        from ..io.sources import open_source
+        from ..io.named_arrays import open_arrays
 
         cal = self.read_to_learn(path)
         if test is not None:
@@ -310,7 +310,7 @@ class Reading:
             judge = judge.with_classes(cal.n_classes)
             cal = cal.with_classes(judge.n_classes)
             return cal, self.ordered(judge, cal.class_names) if judge.n_classes == cal.n_classes else judge
-        if self.part is None and len(_parts(open_source(path))) > 1:
+        if self.part is None and len(_parts(open_arrays(path))) > 1:
             return cal, self.read(path, prefer="test", need_labels=True)
         return cal, None
 

@@ -38,7 +38,7 @@ from monocal.inputs.names import (
     listing,
     same_class,
 )
-from monocal.io.sources import Source, is_number
+from monocal.io.named_arrays import NamedArrays, is_number
 
 Kind = Literal["logits", "probabilities"]
 Names = str | Sequence[str]
@@ -168,7 +168,7 @@ def as_part(part: str | None) -> Part | None:
     return _PART_OF[part]
 
 
-def choose_group(source: Source, group: str | None) -> tuple[str, tuple[str, ...]]:
+def choose_group(source: NamedArrays, group: str | None) -> tuple[str, tuple[str, ...]]:
     """The group asked for, or the only one that holds values: ``(group, names)``."""
     groups = source.groups()
     if not groups:
@@ -210,7 +210,7 @@ class Choice:
 
 
 def choose(
-    source: Source,
+    source: NamedArrays,
     names: Sequence[str],
     *,
     where: str,
@@ -276,7 +276,7 @@ def choose(
 
 
 def find_names(
-    source: Source, names: Sequence[str], wanted: Names, argument: str, where: str
+    source: NamedArrays, names: Sequence[str], wanted: Names, argument: str, where: str
 ) -> tuple[str, ...]:
     """The names that a caller means by names, places and patterns."""
     asked = (wanted,) if isinstance(wanted, str) else tuple(wanted)
@@ -290,7 +290,7 @@ def find_names(
     return tuple(chosen)
 
 
-def _meant(source: Source, names: Sequence[str], name: str, argument: str, where: str) -> list[str]:
+def _meant(source: NamedArrays, names: Sequence[str], name: str, argument: str, where: str) -> list[str]:
     tails = [n for n in names if n.rpartition("/")[2] == name]
     if len(tails) == 1:
         return tails
@@ -365,7 +365,7 @@ def _which_part(said: dict[str, Meaning], part: Part | None, where: str) -> Part
 
 
 def _find_values(
-    source: Source,
+    source: NamedArrays,
     here: dict[str, Meaning],
     kind: Kind | None,
     where: str,
@@ -408,7 +408,7 @@ def _find_values(
     )
 
 
-def _of_role(source: Source, here: dict[str, Meaning], role: str, where: str) -> tuple[str, ...]:
+def _of_role(source: NamedArrays, here: dict[str, Meaning], role: str, where: str) -> tuple[str, ...]:
     """The one array of a role, or its columns in the order of the classes."""
     members = {n: m for n, m in here.items() if m.role == role}
     whole = [n for n, m in members.items() if m.plain and m.index is None]
@@ -446,7 +446,7 @@ def _label_words(labels: np.ndarray | None) -> tuple[str, ...]:
 
 
 def _named(
-    source: Source, here: dict[str, Meaning], words: Sequence[str], where: str, sure: bool
+    source: NamedArrays, here: dict[str, Meaning], words: Sequence[str], where: str, sure: bool
 ) -> tuple[str, ...]:
     """The columns of numbers that two words or more name, all of them; none where one word is the name of no column."""
     known = {same_class(n): n for n, m in here.items() if n not in source.text and m.role != "aside"}
@@ -472,7 +472,7 @@ def _named(
 
 
 def _of_numbers(
-    source: Source, columns: tuple[str, ...], labels: np.ndarray | None, where: str
+    source: NamedArrays, columns: tuple[str, ...], labels: np.ndarray | None, where: str
 ) -> tuple[str, ...]:
     """The columns of numbers that are classes where labels are numbers of the columns."""
     order = _numbered(classes_of(columns))
@@ -535,7 +535,7 @@ def _numbered(classes: Sequence[str]) -> list[int] | None:
     return order if plain else None
 
 
-def _classes(source: Source, columns: Sequence[str]) -> tuple[tuple[str, ...] | None, int | None]:
+def _classes(source: NamedArrays, columns: Sequence[str]) -> tuple[tuple[str, ...] | None, int | None]:
     """Names of the classes, None where columns only number them in order; and the number of the first column where they do."""
     names = classes_of([re.sub(f"{CALIBRATED}$", "", name) for name in columns])
     if source.headless:

@@ -15,7 +15,7 @@ import numpy as np
 
 from monocal.errors import FileError, warn
 from monocal.inputs.names import listing
-from monocal.io.sources import Source
+from monocal.io.named_arrays import NamedArrays
 
 _RESPONSES = ("filtered_resps", "resps")
 # How far above 0 a log-likelihood may be.
@@ -24,7 +24,7 @@ _ROUNDING = 1e-3
 _FEW = 0.1
 
 
-def open_samples(path: Path, records: list[dict[str, Any]]) -> Source:
+def open_samples(path: Path, records: list[dict[str, Any]]) -> NamedArrays:
     """Samples of a task of lm-evaluation-harness, as ``--log_samples`` writes them."""
     notes = ["samples of lm-evaluation-harness: the log-likelihoods of the options were read as logits"]
     bare = next(
@@ -50,7 +50,7 @@ def open_samples(path: Path, records: list[dict[str, Any]]) -> Source:
     arrays = {"logits": values, "id": _ids(path, records)}
     if all("target" in record for record in records):
         arrays["labels"] = _targets(path, records, options)
-    return Source(
+    return NamedArrays(
         path, tuple(arrays), lambda wanted: [arrays[name] for name in wanted], notes=tuple(notes), ragged=True
     )
 

@@ -27,7 +27,7 @@ from monocal.inputs.names import (
 )
 from monocal.inputs.validation import sum_tolerance
 from monocal.io.column_choice import Kind
-from monocal.io.sources import is_number
+from monocal.io.named_arrays import is_number
 from monocal.notebook import html_table
 
 _BLOCK = 1 << 22  # elements looked at together, so that checks need little memory beside the array

@@ -27,7 +27,15 @@ from monocal.io.column_choice import (
     without_part,
 )
 from monocal.io.logits_set import LogitsSet, Splits, is_one_hot, make_set, missing, refuse_words
-from monocal.io.sources import FOUND_IN_FOLDERS, Source, as_path, extension, open_source, stem, typed
+from monocal.io.named_arrays import (
+    FOUND_IN_FOLDERS,
+    NamedArrays,
+    as_path,
+    extension,
+    open_arrays,
+    stem,
+    typed,
+)
 
 
 def read(
@@ -122,11 +130,11 @@ def read(
     """
     options = dict(locals())
     how = {name: options.pop(name) for name in ("mmap", "separator", "decimal")}
-    return read_source(open_source(options.pop("path"), **how), **options)
+    return read_source(open_arrays(options.pop("path"), **how), **options)
 
 
 def read_source(
-    source: Source,
+    source: NamedArrays,
     *,
     kind: str | None = None,
     expected: str | None = None,
@@ -214,7 +222,7 @@ _OF_ROWS = ("first_label", "class_axis", "ignore_index", "unknown")
 
 
 def _choose(
-    source: Source,
+    source: NamedArrays,
     names: Sequence[str],
     where: str,
     kinds: tuple[Any, Any],
@@ -235,7 +243,7 @@ def _choose(
         return choose(source, names, label_values=labels, **arguments)
 
 
-def _load(source: Source, choice: Choice, more: Sequence[str]) -> dict[str, np.ndarray]:
+def _load(source: NamedArrays, choice: Choice, more: Sequence[str]) -> dict[str, np.ndarray]:
     """The arrays that were chosen, together: a table is parsed once. Whole numbers in a table are numbers like others."""
     needed = [*choice.values, *more]
     held = dict(zip(needed, source.load(needed), strict=True))
@@ -269,7 +277,7 @@ def _complete(
     }, np.flatnonzero(~rows)
 
 
-def _no_labels(source: Source, where: str, names: Sequence[str]) -> str:
+def _no_labels(source: NamedArrays, where: str, names: Sequence[str]) -> str:
     if source.headless:
         return (
             f"{where} has no line of names: say which column is the label, {spoken('labels=', '-1')} for the last, "
@@ -289,7 +297,7 @@ def _as_names(array: np.ndarray, where: str) -> tuple[str, ...]:
     return tuple(map(str, array))
 
 
-def _taken(source: Source, choice: Choice, made: LogitsSet, labels_where: str) -> str:
+def _taken(source: NamedArrays, choice: Choice, made: LogitsSet, labels_where: str) -> str:
     """What was taken for what, in one line."""
     inside = f" in {source.title}"
     many = "columns" if source.table and len(choice.values) > 1 else "column" if source.table else "array"
@@ -320,7 +328,7 @@ def _joined(arrays: list[np.ndarray], names: Sequence[str], title: str, what: st
 def _from_labels_file(
     path: str | os.PathLike[str], wanted: Names | None, part: Part | None
 ) -> tuple[np.ndarray, str]:
-    source = open_source(path)
+    source = open_arrays(path)
     if wanted is None:
         # The labels by name; else the file's only array, whatever it is called.
         names = find_labels(source.names, part, source.title)
@@ -336,7 +344,7 @@ def _from_labels_file(
     return array, f"{listing(names, 3)} in {source.title}"
 
 
-def to_carry(source: Source, names: Sequence[str], *, text: bool) -> dict[str, Any]:
+def to_carry(source: NamedArrays, names: Sequence[str], *, text: bool) -> dict[str, Any]:
     """Columns or arrays as they stand, to be written beside other values of the same rows; labels of an archive as ``labels``.
 
     Columns of a text table stay ``text``, or become numbers where all cells are.
@@ -382,10 +390,10 @@ def read_splits(
     >>> splits.cal.n_samples, splits.test.n_samples
     (300, 200)
     """
-    source = open_source(path, mmap=mmap)
-    other = source if test is None else open_source(test, mmap=mmap)
+    source = open_arrays(path, mmap=mmap)
+    other = source if test is None else open_arrays(test, mmap=mmap)
     parts = []
-    where: list[tuple[Source, Part]] = [(source, "cal"), (other, "test")]
+    where: list[tuple[NamedArrays, Part]] = [(source, "cal"), (other, "test")]
     for one, part in where:
         has_parts = any(meaning(name).part for name in one.names)
         if test is None and not has_parts:
@@ -446,7 +454,7 @@ def read_columns(
     >>> read_columns(pd.DataFrame({"site": ["a", "b"], "age": [40, 50]}), ["age"])
     {'age': array([40, 50])}
     """
-    source, stated = open_source(path), as_part(part)
+    source, stated = open_arrays(path), as_part(part)
     here = source.names if group is None else choose_group(source, group)[1]
     wanted: dict[str, str] = {}
     if names is None:
@@ -500,7 +508,7 @@ def find_columns(
     >>> find_columns("site", "logits.npz")
     {'site': array(['north', 'south'], dtype=object)}
     """
-    source = open_source(beside)
+    source = open_arrays(beside)
     known = {word for name in source.names for word in (name, _tail(name), without_part(_tail(name))[0])}
     asked = [name.strip() for name in wanted.split(",")]
     if set(asked) <= known:
@@ -510,7 +518,7 @@ def find_columns(
         columns = read_columns(wanted, part=_part_in(wanted, part))
         if not columns:
             raise FileError(
-                f"{wanted} holds {listing(open_source(wanted).names)} and no further column: say {wanted}:NAME."
+                f"{wanted} holds {listing(open_arrays(wanted).names)} and no further column: say {wanted}:NAME."
             )
         return columns
     if colon and Path(file).expanduser().exists():
@@ -528,11 +536,11 @@ def _tail(name: str) -> str:
 
 def _part_in(path: str, part: Literal["cal", "val", "test"] | None) -> Literal["cal", "val", "test"] | None:
     """The part to ask a second file for: none where its names speak of no part."""
-    parts = {without_part(_tail(name))[1] for name in open_source(path).names}
+    parts = {without_part(_tail(name))[1] for name in open_arrays(path).names}
     return part if as_part(part) in parts else None
 
 
-def _of_part(names: Sequence[str], name: str, part: Part | None, source: Source) -> str | None:
+def _of_part(names: Sequence[str], name: str, part: Part | None, source: NamedArrays) -> str | None:
     """The array that ``name`` means in this part; None where it is no name without its part."""
     if name in names:
         return None
@@ -624,7 +632,7 @@ def find(folder: str | os.PathLike[str]) -> list[Location]:
     halves: dict[tuple[Path, str], dict[str, Path]] = {}
     for path in _candidates(root):
         try:
-            source = open_source(path)
+            source = open_arrays(path)
         except (FileError, MissingExtraError) as error:
             warn(f"Left out: {error}")
             continue

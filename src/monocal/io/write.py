@@ -29,7 +29,7 @@ from numpy.typing import ArrayLike
 
 from monocal.errors import FileError, InputError, MissingExtraError, require, spoken
 from monocal.io.logits_set import LogitsSet, Splits, check_values
-from monocal.io.sources import as_path, extension
+from monocal.io.named_arrays import as_path, extension
 from monocal.stopping import undone_if_stopped
 
 _DISK = tuple(map(os.strerror, (errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EIO)))

@@ -1,9 +1,8 @@
 """A file as named arrays:  path -> {name: array},  whatever the format.
 
-pandas, pyarrow, h5py, safetensors and torch do the reading; every format opens to the same `Source`. The names are known at once,
-arrays are loaded when asked for. Cells of a text table are kept as text and become numbers where a whole column is numbers, so
-that what is written again stays as it was. Nothing that a file contains is executed, and whatever a parser raises becomes one
-``FileError`` that says what to do.
+pandas, pyarrow, h5py, safetensors and torch do the reading. Names are known at once, arrays are loaded when asked for. Cells of a
+text table stay text and become numbers where a whole column is numbers, so that what is written again stays as it was. Nothing
+that a file contains is executed, and whatever a parser raises becomes one ``FileError`` that says what to do.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ _OLDEST_TORCH = (2, 6)  # in older versions a file could get around weights_only
 
 
 @dataclass(frozen=True)
-class Source:
+class NamedArrays:
     """The arrays of one file.
 
     Attributes
@@ -169,11 +168,11 @@ def stem(path: Path) -> str:
     return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
-def open_source(
+def open_arrays(
     origin: Any, *, mmap: bool = False, separator: str | None = None, decimal: str | None = None
-) -> Source:
+) -> NamedArrays:
     """Open a file by its extension, a folder of ``.npy`` files, or a frame in memory; an open source stays as it is."""
-    if isinstance(origin, Source):
+    if isinstance(origin, NamedArrays):
         return origin
     if hasattr(origin, "__arrow_c_stream__") and (hasattr(origin, "columns") or hasattr(origin, "schema")):
         return _open_frame(origin)
@@ -211,7 +210,7 @@ def is_number(cell: object) -> bool:
     return True
 
 
-def _open_text(path: Path, what: str, separator: str | None, decimal: str | None) -> Source:
+def _open_text(path: Path, what: str, separator: str | None, decimal: str | None) -> NamedArrays:
     """Cells with commas, semicolons, tabs or (in ``.txt``) spaces between, with or without a line of names."""
     arrow, arrow_csv = require("pyarrow", "data"), require("pyarrow.csv", "data")
     compute = require("pyarrow.compute", "data")
@@ -280,7 +279,7 @@ def _open_text(path: Path, what: str, separator: str | None, decimal: str | None
     def columns(wanted: Sequence[str]) -> Any:
         return parsed().select(list(wanted))
 
-    return Source(
+    return NamedArrays(
         path,
         tuple(names[index:]),
         lambda wanted: [_parsed(column) for column in columns(wanted).columns],
@@ -344,7 +343,7 @@ def typed(table: Any) -> Any:
     return arrow.table([one(column) for column in table.columns], names=table.column_names)
 
 
-def _open_parquet(path: Path, what: str) -> Source:
+def _open_parquet(path: Path, what: str) -> NamedArrays:
     parquet = require("pyarrow.parquet", "data")
     with open(path, "rb") as file:
         schema = parquet.read_schema(file)
@@ -358,7 +357,7 @@ def _open_parquet(path: Path, what: str) -> Source:
     return _of_arrow(path, schema, columns)
 
 
-def _open_feather(path: Path, what: str) -> Source:
+def _open_feather(path: Path, what: str) -> NamedArrays:
     feather, ipc = require("pyarrow.feather", "data"), require("pyarrow.ipc", "data")
     with open(path, "rb") as file:
         schema = ipc.open_file(file).schema
@@ -370,7 +369,7 @@ def _open_feather(path: Path, what: str) -> Source:
     return _of_arrow(path, schema, columns)
 
 
-def _open_excel(path: Path, what: str) -> Source:
+def _open_excel(path: Path, what: str) -> NamedArrays:
     require("openpyxl", "data")
     pandas = require("pandas", "data")
     sheets = pandas.read_excel(path, sheet_name=None)
@@ -380,7 +379,7 @@ def _open_excel(path: Path, what: str) -> Source:
     return _in_memory(path, require("pyarrow", "data").Table.from_pandas(frame), notes)
 
 
-def _open_records(path: Path, what: str) -> Source:
+def _open_records(path: Path, what: str) -> NamedArrays:
     """Rows as JSON objects, or samples of lm-evaluation-harness."""
     from monocal.io.harness_samples import open_samples
 
@@ -403,14 +402,14 @@ def _open_records(path: Path, what: str) -> Source:
     return _in_memory(path, require("pyarrow", "data").Table.from_pylist(records))
 
 
-def _open_frame(frame: Any) -> Source:
+def _open_frame(frame: Any) -> NamedArrays:
     """A frame in memory, read as a file of the same columns would be."""
     title = f"the {library_of(frame)} frame"
     with reading(title, "a frame"):
         return _in_memory(None, require("pyarrow", "data").table(frame), title=title)
 
 
-def _in_memory(path: Path | None, table: Any, notes: tuple[str, ...] = (), title: str = "") -> Source:
+def _in_memory(path: Path | None, table: Any, notes: tuple[str, ...] = (), title: str = "") -> NamedArrays:
     return _of_arrow(path, table.schema, lambda wanted: table.select(list(wanted)), notes, title)
 
 
@@ -420,7 +419,7 @@ def _of_arrow(
     columns: Callable[[Sequence[str]], Any],
     notes: tuple[str, ...] = (),
     title: str = "",
-) -> Source:
+) -> NamedArrays:
     types = require("pyarrow", "data").types
 
     def holds_numbers(kind: Any) -> bool:
@@ -438,7 +437,7 @@ def _of_arrow(
     kinds = dict(zip(schema.names, schema.types, strict=True))
     names = tuple(name for name in kinds if not name.startswith("__index_level_"))
     text = frozenset(name for name in names if not holds_numbers(kinds[name]))
-    return Source(path, names, load, columns, text, notes, title=title)
+    return NamedArrays(path, names, load, columns, text, notes, title=title)
 
 
 def _array(column: Any, where: str) -> np.ndarray:
@@ -494,7 +493,7 @@ def read_json(path: Any) -> list[Any]:
 # Files of arrays
 
 
-def _open_npz(path: Path, what: str) -> Source:
+def _open_npz(path: Path, what: str) -> NamedArrays:
     """A zip archive of ``.npy`` members, never unpickled."""
     with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
         names = tuple(archive.files)
@@ -510,7 +509,7 @@ def _open_npz(path: Path, what: str) -> Source:
                 )
             return arrays
 
-    return Source(path, names, load)
+    return NamedArrays(path, names, load)
 
 
 def _load_npy(path: Path, mmap: bool) -> np.ndarray:
@@ -519,13 +518,13 @@ def _load_npy(path: Path, mmap: bool) -> np.ndarray:
         return np.load(path, mmap_mode="r" if mmap else None, allow_pickle=False)
 
 
-def _open_npy(path: Path, mmap: bool) -> Source:
+def _open_npy(path: Path, mmap: bool) -> NamedArrays:
     """One array, named by its file."""
     check_magic(path, "an .npy array", _MAGIC[".npy"])
-    return Source(path, (path.stem,), lambda wanted: [_load_npy(path, mmap) for _ in wanted])
+    return NamedArrays(path, (path.stem,), lambda wanted: [_load_npy(path, mmap) for _ in wanted])
 
 
-def _open_folder(path: Path, mmap: bool) -> Source:
+def _open_folder(path: Path, mmap: bool) -> NamedArrays:
     """The ``.npy`` files of a folder; ``resnet_logits_val.npy`` is ``logits_val`` of the set ``resnet``."""
     from monocal.io.column_choice import split_group
 
@@ -535,10 +534,10 @@ def _open_folder(path: Path, mmap: bool) -> Source:
         raise FileError(
             f"{path} is a folder without .npy files: name a file in it (or use monocal.data.find on the folder)."
         )
-    return Source(path, tuple(files), lambda wanted: [_load_npy(files[name], mmap) for name in wanted])
+    return NamedArrays(path, tuple(files), lambda wanted: [_load_npy(files[name], mmap) for name in wanted])
 
 
-def _open_safetensors(path: Path, what: str) -> Source:
+def _open_safetensors(path: Path, what: str) -> NamedArrays:
     """Tensors under names; bfloat16, which NumPy lacks, is widened to float32 without loss."""
     library = require("safetensors", "data")
     with library.safe_open(path, framework="numpy") as file:
@@ -564,10 +563,10 @@ def _open_safetensors(path: Path, what: str) -> Source:
                 arrays[name] = bits.view(np.float32).reshape(tensors[name]["shape"])
         return [arrays[name] for name in wanted]
 
-    return Source(path, names, load)
+    return NamedArrays(path, names, load)
 
 
-def _open_hdf5(path: Path, what: str) -> Source:
+def _open_hdf5(path: Path, what: str) -> NamedArrays:
     """Datasets under their full path, ``dataset/model/probas_cal``; links to other files are not followed."""
     h5py = require("h5py", "data")
     names: list[Any] = []
@@ -590,10 +589,10 @@ def _open_hdf5(path: Path, what: str) -> Source:
         return arrays
 
     # A name that is not text comes as bytes.
-    return Source(path, tuple(name for name in names if isinstance(name, str)), load)
+    return NamedArrays(path, tuple(name for name in names if isinstance(name, str)), load)
 
 
-def _open_tensors(path: Path, what: str) -> Source:
+def _open_tensors(path: Path, what: str) -> NamedArrays:
     """What ``torch.save`` wrote: a tensor, a dict of tensors, or a pair (logits, labels); nothing else is loaded."""
     torch = require("torch", "torch")
     if tuple(map(int, re.findall(r"\d+", torch.__version__)[:2])) < _OLDEST_TORCH:
@@ -637,17 +636,17 @@ def _open_tensors(path: Path, what: str) -> Source:
         return np.asarray(one.detach().resolve_conj().resolve_neg().numpy())
 
     arrays = {name: array(one) for name, one in held.items()}
-    return Source(path, tuple(arrays), lambda wanted: [arrays[name] for name in wanted])
+    return NamedArrays(path, tuple(arrays), lambda wanted: [arrays[name] for name in wanted])
 
 
-def _open_pickle(path: Path, what: str) -> Source:
+def _open_pickle(path: Path, what: str) -> NamedArrays:
     from monocal.io.unpickler import read_arrays
 
     arrays = read_arrays(path)
-    return Source(path, tuple(arrays), lambda wanted: [arrays[name] for name in wanted])
+    return NamedArrays(path, tuple(arrays), lambda wanted: [arrays[name] for name in wanted])
 
 
-_OPENERS: dict[str, Callable[..., Source]] = {
+_OPENERS: dict[str, Callable[..., NamedArrays]] = {
     ".npz": _open_npz,
     ".safetensors": _open_safetensors,
     ".h5": _open_hdf5,
