@@ -462,8 +462,8 @@ def _names_of_results(columns: tuple[str, ...], kind: str) -> list[str]:
 
 def _beside(data: LogitsSet, reading: Reading, out: Path, to_table: bool) -> dict[str, Any]:
     """What goes with the rows: all columns of a table that becomes a table; else ids, words and labels, as they stand."""
-    from ..io.read import to_carry
     from ..io.named_arrays import open_arrays
+    from ..io.read import to_carry
 
     if data.path is None or not (data.aside or to_table):
         return {}

@@ -192,8 +192,8 @@ class Reading:
         With ``unknown``, rows with a label that does not count, or with -1, stay: their label is not known. ``many_labels``:
         whether the command takes files of many labels.
         """
-        from ..io.read import read_source
         from ..io.named_arrays import open_arrays
+        from ..io.read import read_source
 
         speak_of(path)
         source = open_arrays(
