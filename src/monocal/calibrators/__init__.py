@@ -7,12 +7,12 @@ from .binary_mcct import BinaryMCCT
 from .binning import BayesianBinning, HistogramBinning, ScalingBinning, SplineCalibration
 from .conditional import ConditionalMCCT
 from .ensemble_temperature import EnsembleTemperatureScaling
-from .isotonic import IsotonicCalibration
+from .isotonic import IsotonicCalibration, ScoreIsotonic
 from .label_shift import LabelShift
 from .mcct import MCCT, MCCTInverse, Published
 from .multilabel import MultilabelMCCT
 from .networks import IntraOrderPreserving, ParameterizedTemperatureScaling
-from .one_score import BetaCalibration, PlattScaling, ScoreIsotonic, VennAbers
+from .one_score import BetaCalibration, PlattScaling, VennAbers
 from .stacked import Stacked, StructuredMCCT
 from .structured import StructuredScaling
 from .temperature import TemperatureScaling

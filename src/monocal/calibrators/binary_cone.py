@@ -16,16 +16,14 @@ over the zero of the classifier, with that intercept instead.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cache
 from typing import Any
 
 import numpy as np
 from scipy.special import expit, xlogy
 
 from ..solver import ConeProblem, Expansion, Solution, minimize
-from .binary_interval import curve_posterior, knot_weights
 from .binary_map import ScoreMap, softened
 
 SHRINKAGE, PRIOR_ROWS = 1.2, 8.0
@@ -49,18 +47,10 @@ _FEW_VALUES = 0.5
 
 
 class LogisticCone(ConeProblem):
-    """Mean logistic loss of a linear model with soft targets, a ridge, and bounds of the coefficients.
+    """Mean logistic loss of a linear model with soft targets, a ridge, and lower bounds of the coefficients.
 
-    Parameters
-    ----------
-    design : ndarray of shape (n, m)
-    targets, weight : ndarray of shape (n,)
-        Targets between 0 and 1; weights that sum to 1.
-    lower, penalty, ridge : ndarray of shape (m,)
-    first : ndarray of shape (m,)
-        Where to begin.
-    offset : ndarray of shape (n,)
-        Log-odds to which those of the model are added.
+    ``design`` is (n, m), ``targets`` (between 0 and 1) and ``weight`` (of sum 1) are (n,), ``lower``, ``penalty`` and ``ridge``
+    (m,); ``first`` is where to begin, and ``offset`` (n,) log-odds to which those of the model are added.
     """
 
     def __init__(
@@ -132,55 +122,55 @@ def _loss(f: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.maximum(f, 0.0) + np.log1p(e) - targets * f, np.where(f < 0, e, 1.0) / (1.0 + e)
 
 
-def likeliest(
-    design: np.ndarray,
+def _fit_line(
+    x: np.ndarray,
     targets: np.ndarray,
-    weight: np.ndarray,
-    first: np.ndarray,
+    share: np.ndarray,
+    start: tuple[float, float],
+    free: tuple[bool, bool] = (True, True),
     ridge: float = 0.0,
-    offset: np.ndarray | float = 0.0,
-) -> tuple[np.ndarray, float]:
-    """Coefficients of the least mean logistic loss, and that loss: Newton's method for one or two columns."""
-
-    def loss_of(c: np.ndarray) -> tuple[float, np.ndarray]:
-        loss, p = _loss(offset + design @ c, targets)
-        return float(weight @ loss) + 0.5 * ridge * float(c @ c), p
-
-    c = first
-    loss, p = loss_of(c)
+) -> tuple[float, float, float]:
+    """Intercept and slope of the least mean logistic loss, and that loss, by Newton's method; what is not free stays at its
+    start. The ridge is one of the slope."""
+    level, slope = start
+    loss, p = _loss(level + slope * x, targets)
+    value = float(share @ loss) + 0.5 * ridge * slope**2
     for _ in range(_MOST_STEPS):
-        gradient = (weight * (p - targets)) @ design + ridge * c
-        hessian = (design.T * (weight * p * (1.0 - p))) @ design
-        hessian[np.diag_indices(len(c))] += ridge + 1e-12 * (1.0 + np.trace(hessian))
-        step = np.linalg.solve(hessian, gradient)
-        decrease = float(step @ gradient)
-        if decrease < 1e-14 * (1.0 + abs(loss)):
+        residual, h = share * (p - targets), share * p * (1.0 - p)
+        g0, g1 = free[0] * float(residual.sum()), free[1] * (float(residual @ x) + ridge * slope)
+        h0, h01, h1 = float(h.sum()), float(h @ x) * (free[0] and free[1]), float(h @ x**2) + ridge
+        damping = 1e-12 * (1.0 + h0 + h1)
+        h0, h1 = h0 + damping, h1 + damping
+        determinant = h0 * h1 - h01**2
+        step0, step1 = (h1 * g0 - h01 * g1) / determinant, (h0 * g1 - h01 * g0) / determinant
+        decrease = step0 * g0 + step1 * g1
+        if decrease < 1e-14 * (1.0 + abs(value)):
             break
         size = 1.0
         while size > 1e-9:
-            new, at_new = loss_of(c - size * step)
-            if new <= loss - 1e-4 * size * decrease:
+            to_level, to_slope = level - size * step0, slope - size * step1
+            loss, p = _loss(to_level + to_slope * x, targets)
+            to_value = float(share @ loss) + 0.5 * ridge * to_slope**2
+            if to_value <= value - 1e-4 * size * decrease:
                 break
             size /= 2.0
         else:
             break
-        c, loss, p = c - size * step, new, at_new
-    return c, loss
+        level, slope, value = to_level, to_slope, to_value
+    return level, slope, value
 
 
-def _line(
-    z: np.ndarray, targets: np.ndarray, share: np.ndarray, first: np.ndarray | None
+def _rising_line(
+    z: np.ndarray, targets: np.ndarray, share: np.ndarray, start: np.ndarray | None
 ) -> tuple[np.ndarray, float]:
-    """The likeliest ``a + b z`` with a slope of at least `LEAST_SLOPE`, and its loss."""
-    if first is None:
+    """Intercept and slope, at least `LEAST_SLOPE`, of the likeliest line, and its loss."""
+    if start is None:
         rate = float(share @ targets)
-        first = np.array([np.log(rate / (1.0 - rate)), 1.0])
-    one = np.ones((len(z), 1))
-    best, loss = likeliest(np.column_stack([one, z]), targets, share, first)
-    if best[1] < LEAST_SLOPE:
-        level, loss = likeliest(one, targets, share, first[:1], offset=LEAST_SLOPE * z)
-        best = np.append(level, LEAST_SLOPE)
-    return best, loss
+        start = np.array([np.log(rate / (1.0 - rate)), 1.0])
+    level, slope, loss = _fit_line(z, targets, share, (start[0], start[1]))
+    if slope < LEAST_SLOPE:
+        level, slope, loss = _fit_line(z, targets, share, (start[0], LEAST_SLOPE), (True, False))
+    return np.array([level, slope]), loss
 
 
 def _standardised(x: np.ndarray, share: np.ndarray) -> tuple[np.ndarray, float, float]:
@@ -193,7 +183,7 @@ def _standardised(x: np.ndarray, share: np.ndarray) -> tuple[np.ndarray, float, 
     return (scaled - mean) / sd, mean * unit, sd * unit
 
 
-def soft_targets(labels: np.ndarray, weight: np.ndarray) -> np.ndarray:
+def _soft_targets(labels: np.ndarray, weight: np.ndarray) -> np.ndarray:
     """Labels with part of a row exchanged between the classes, so that neither is certain and the base rate stays."""
     positive = float(weight @ labels)
     negative = float(weight.sum()) - positive
@@ -205,51 +195,39 @@ def soft_targets(labels: np.ndarray, weight: np.ndarray) -> np.ndarray:
 def _with_prior(
     v: np.ndarray, targets: np.ndarray, weight: np.ndarray, prior_rows: float, input: str
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Targets of which a share goes to what the classifier says itself, and the likeliest line without that share.
+    """Targets mixed with the probabilities of the classifier itself, and the likeliest line without these.
 
-    That is at its best temperature, which for log-odds is at least 1; and as far as its zero is wrong by more than chance, with
-    the intercept that keeps the base rate.
+    They are taken at its best temperature, which for log-odds is at least 1; and as far as its zero is wrong by more than chance,
+    with the intercept that keeps the base rate.
     """
     total = float(weight.sum())
     share = weight / total
     v = softened(v, input, _SOFTNESS[input][0])
     z, mean, sd = _standardised(v, share)
-    line, line_loss = _line(z, targets, share, None)
+    line, line_loss = _rising_line(z, targets, share, None)
     size = max(abs(mean), sd)
     steepest = np.inf if input == "scores" else size  # of log-odds, in the unit of v / size
     # The ridge is a bound for scores that all agree with their labels.
-    own, loss = likeliest((v / size)[:, None], targets, share, np.zeros(1), ridge=1e-6 / total)
-    if own[0] < 0:
-        own, loss = np.zeros(1), float(np.log(2.0))
+    _, slope, loss = _fit_line(v / size, targets, share, (0.0, 0.0), (False, True), ridge=1e-6 / total)
+    if slope < 0:
+        slope, loss = 0.0, float(np.log(2.0))
     trust = float(np.exp(-max(total * (loss - line_loss) - _DOUBT, 0.0)))
-    prior = trust * expit(min(own[0], steepest) / size * v)
+    prior = trust * expit(min(slope, steepest) / size * v)
     if trust < 1.0:
-        slope = min(line[1], steepest * sd / size)
-        level = line[:1]
+        level, slope = line[0], min(line[1], steepest * sd / size)
         if slope < line[1]:
-            level, _ = likeliest(np.ones((len(v), 1)), targets, share, level, offset=slope * z)
-        prior = prior + (1.0 - trust) * expit(level[0] + slope * z)
+            level, *_ = _fit_line(z, targets, share, (level, slope), (True, False))
+        prior = prior + (1.0 - trust) * expit(level + slope * z)
     part = prior_rows / (total + prior_rows)
     return (1.0 - part) * targets + part * prior, line
 
 
 @dataclass(frozen=True)
 class Score:
-    """One score made ready: standardised position, knots, and the ramps between them.
+    """One score made ready: ``z = (x - mean) / sd`` (n,), knots (K,) in its unit, the two knots ``low`` and ``high`` of each
+    ramp, and intercept and slope of the ``line`` alone.
 
-    Attributes
-    ----------
-    z : ndarray of shape (n,)
-        ``(x - mean) / sd``.
-    knots : ndarray of shape (K,)
-        In the unit of ``z``.
-    low, high : ndarray of int
-        The knots where each ramp begins and ends.
-    line : ndarray of shape (2,)
-        The fit of intercept and line alone.
-    softness, mean, sd : float
-    strength : float
-        Of the penalty, relative to others: half where a score has few values, each with many rows.
+    ``strength`` is that of the penalty, less where a score has few values, each with many rows.
     """
 
     z: np.ndarray
@@ -270,14 +248,14 @@ class Score:
         labels: np.ndarray,
         weight: np.ndarray,
         input: str,
-        first: np.ndarray | None,
+        start: np.ndarray | None,
     ) -> Score:
-        """Of the softness whose line is the likeliest; ``first`` is where the search for the line begins."""
+        """Of the softness whose line is the likeliest; ``start`` is where the search for the line begins."""
         total = float(weight.sum())
         lines = []
         for softness in _SOFTNESS[input]:
             z, mean, sd = _standardised(softened(v, input, softness), weight / total)
-            line, loss = _line(z, targets, weight / total, first)
+            line, loss = _rising_line(z, targets, weight / total, start)
             lines.append((loss, z, line, softness, mean, sd))
         _, z, line, *unit = min(lines, key=lambda one: one[0])
         positive = float(weight @ labels)
@@ -311,14 +289,7 @@ class Score:
             at = np.searchsorted(mass, np.linspace(0.0, 1.0, intervals + 1) * mass[-1] * (1.0 - 1e-12))
             knots = np.unique(knots[np.minimum(at, len(z) - 1)])
         knots = knots[np.concatenate([[True], np.diff(knots * sd + mean) > 0])]
-        last = len(knots) - 1
-        pairs = {
-            (max(i, 0), min(i + span, last))
-            for span in ((1, *_SPANS) if few else _SPANS)
-            for i in range(1 - span, last)
-            if span == 1 or min(i + span, last) - max(i, 0) >= span / 2
-        }
-        low, high = np.array(sorted(pairs) if last > 1 else [], dtype=np.intp).reshape(-1, 2).T
+        low, high = _ramps(len(knots) - 1, few)
         return cls(z, knots, low, high, line, softness, mean, sd, few_values if few else 1.0)
 
     def columns(self, z: np.ndarray) -> np.ndarray:
@@ -335,32 +306,61 @@ class Score:
         return ScoreMap(input, self.softness, place, values, np.concatenate([[least], inner, [least]]))
 
 
+@cache
+def _ramps(last: int, few: bool) -> tuple[np.ndarray, np.ndarray]:
+    """The knots, 0 to ``last``, where each ramp begins and ends: some begin before the first knot, or end beyond the last."""
+    pairs = {
+        (max(i, 0), min(i + span, last))
+        for span in ((1, *_SPANS) if few else _SPANS)
+        for i in range(1 - span, last)
+        if span == 1 or min(i + span, last) - max(i, 0) >= span / 2
+    }
+    low, high = np.array(sorted(pairs) if last > 1 else [], dtype=np.intp).reshape(-1, 2).T
+    return low, high
+
+
+def knot_weights(x: np.ndarray, knots: np.ndarray) -> np.ndarray:
+    """Hat functions of the knots at ``x``, (n, K): linear between the knots, and beyond them as between the last two."""
+    weights = np.zeros((len(x), len(knots)))
+    if len(knots) == 1:
+        weights[:] = 1.0
+        return weights
+    left = np.clip(np.searchsorted(knots, x, side="right") - 1, 0, len(knots) - 2)
+    part = (x - knots[left]) / (knots[left + 1] - knots[left])
+    rows = np.arange(len(x))
+    weights[rows, left], weights[rows, left + 1] = 1.0 - part, part
+    return weights
+
+
 @dataclass(frozen=True)
 class RampFit:
-    """Fitted maps of one score or several, with their certificate.
+    """Fitted maps of one score or several (log-odds are their sum), with their certificate.
 
-    Attributes
-    ----------
-    maps : tuple of ScoreMap
-        One for each score; log-odds are their sum.
-    solution : Solution
-    log_odds : ndarray of shape (n,)
-        Of the rows, by the maps alone.
-    at_bound : bool
-        Whether the line alone has its slope at the lower bound, for some score.
-    effects, effect_variance : ndarray
-        Coefficients of the other columns, and their variances.
-    curve : callable
-        Gives mean and covariance of the log-odds at the knots of each map, one after another (`curve_posterior`).
+    At the rows, by the whole fit: hat functions of the knots (n, K), residuals and Fisher information (n,), both weighted. The
+    ``extra`` columns (n, G), their ridge (G,), their coefficients ``effects`` (G,), and the variances of these. ``at_bound``
+    says whether the line alone of some score has its slope at the lower bound.
     """
 
     maps: tuple[ScoreMap, ...]
     solution: Solution
-    log_odds: np.ndarray
     at_bound: bool
+    hats: np.ndarray
+    residual: np.ndarray
+    information: np.ndarray
+    extra: np.ndarray
+    ridge: np.ndarray
     effects: np.ndarray
     effect_variance: np.ndarray
-    curve: Callable[[], tuple[np.ndarray, np.ndarray]]
+
+    @property
+    def values(self) -> np.ndarray:
+        """Of all maps at their knots, one after another."""
+        return np.concatenate([one.values for one in self.maps])
+
+    @property
+    def log_odds(self) -> np.ndarray:
+        """Of the rows, by the maps alone."""
+        return self.hats @ self.values
 
 
 @dataclass(frozen=True)
@@ -387,10 +387,10 @@ class RampProblem:
         *rest: Any,
     ) -> RampProblem:
         """``columns`` are scores, or log-odds of probabilities; labels are 0 and 1; ``rest`` are shrinkage, tol, max_iter."""
-        targets, first = soft_targets(labels, weight), None
+        targets, start = _soft_targets(labels, weight), None
         if len(columns) == 1:
-            targets, first = _with_prior(columns[0], targets, weight, prior_rows, input)
-        scores = [Score.of(v, targets, labels, weight, input, first) for v in columns]
+            targets, start = _with_prior(columns[0], targets, weight, prior_rows, input)
+        scores = [Score.of(v, targets, labels, weight, input, start) for v in columns]
         return cls(scores, labels, targets, weight, input, *rest)
 
     def fit(
@@ -407,22 +407,20 @@ class RampProblem:
         """
         total = float(self.weight.sum()) + (prior is not None)
         share = self.weight / total
-        more = np.zeros((len(share), 0)) if extra is None else extra
+        extra = np.zeros((len(share), 0)) if extra is None else extra
         # A ramp is linear between knots, so its values there give those at the rows.
         hats = [knot_weights(score.z, score.knots) for score in self.scores]
         blocks = [
-            np.column_stack([score.z, weights @ score.columns(score.knots)[:, 1:]])
-            for score, weights in zip(self.scores, hats, strict=True)
+            np.column_stack([score.z, hat @ score.columns(score.knots)[:, 1:]])
+            for score, hat in zip(self.scores, hats, strict=True)
         ]
-        design = np.column_stack([np.ones(len(share)), *blocks, more])
-        size = design.shape[1]
-        starts = np.cumsum([1, *(block.shape[1] for block in blocks)])
-        lines, effects = starts[:-1], np.arange(starts[-1], size)
+        design = np.column_stack([np.ones(len(share)), *blocks, extra])
+        ends = np.cumsum([1, *(block.shape[1] for block in blocks)])
+        lines, effects = ends[:-1], np.arange(ends[-1], design.shape[1])
         base = np.concatenate([[0], lines, effects])
-        lower, ridges, penalty = np.zeros((3, size))
-        lower[0], lower[lines], lower[effects] = -np.inf, LEAST_SLOPE, -np.inf
+        lower, ridges, penalty, start = np.zeros((4, design.shape[1]))
+        lower[base], lower[lines], start[lines] = -np.inf, LEAST_SLOPE, LEAST_SLOPE
         ridges[effects] = 0.0 if ridge is None else ridge / total
-        start = np.where(np.isfinite(lower), lower, 0.0)
         start[:2], factor = self.scores[0].line, np.eye(2)
         if prior is not None:
             factor = np.linalg.cholesky(prior[1][::-1, ::-1])[::-1, ::-1]
@@ -432,50 +430,43 @@ class RampProblem:
             penalty[:2] = -np.linalg.solve(factor, prior[0]) / total
             start[:2] = np.maximum(np.linalg.solve(factor, start[:2]), lower[:2])
         if len(base) > 2 or prior is not None:
-            only_base = (lower[base], penalty[base], ridges[base], start[base])
-            line = LogisticCone(design[:, base], self.targets, share, *only_base)
+            line = LogisticCone(
+                design[:, base], self.targets, share, lower[base], penalty[base], ridges[base], start[base]
+            )
             start[base] = minimize(line, tol=min(self.tol / 10, 1e-7)).coefficients
-        p = expit(design[:, base] @ start[base])
-        is_ramp = np.ones(size, dtype=bool)
-        is_ramp[base] = False
-        curvature = np.maximum(self.weight * p * (1.0 - p), 1e-200)
-        units = np.zeros(size)
-        units[is_ramp] = _unexplained(design[:, base], design[:, is_ramp], curvature, total * ridges[base])
-        for score, at, end in zip(self.scores, lines, starts[1:], strict=True):
-            units[at:end] *= score.strength
-        units *= self.shrinkage
-        problem = LogisticCone(design, self.targets, share, lower, penalty + units / total, ridges, start)
-        solution = minimize(problem, tol=self.tol, max_iter=self.max_iter, gap_tol=100.0 * self.tol)
+        units = self._units(design, base, start[base], total * ridges[base])
+        for score, at, end in zip(self.scores, lines, ends[1:], strict=True):
+            units[at:end] *= self.shrinkage * score.strength
+        cone = LogisticCone(design, self.targets, share, lower, penalty + units / total, ridges, start)
+        solution = minimize(cone, tol=self.tol, max_iter=self.max_iter, gap_tol=100.0 * self.tol)
         c = solution.coefficients.copy()
         c[:2] = factor @ c[:2]
         c[1] = max(c[1], LEAST_SLOPE)
         maps = tuple(
             score.map(self.input, c[0] if i == 0 else 0.0, c[at:end])
-            for i, (score, at, end) in enumerate(zip(self.scores, lines, starts[1:], strict=True))
+            for i, (score, at, end) in enumerate(zip(self.scores, lines, ends[1:], strict=True))
         )
-        values, hat = np.concatenate([one.values for one in maps]), np.concatenate(hats, axis=1)
         p = expit(design @ solution.coefficients)
-        curvature = self.weight * p * (1.0 - p)
-        knots, residual = [score.knots for score in self.scores], self.weight * (self.labels - p)
-        curve = partial(
-            curve_posterior, knots, values, hat, residual, curvature, more, total * ridges[effects]
-        )
-        variance = np.zeros(0)
+        information, variance = self.weight * p * (1.0 - p), np.zeros(0)
         if len(effects):  # the precision of every ramp counts, whether it is used or not
-            precision = (design.T * curvature) @ design
-            precision[np.diag_indices(size)] += units**2 + total * ridges + 1e-6
+            precision = (design.T * information) @ design
+            precision[np.diag_indices(len(c))] += units**2 + total * ridges + 1e-6
             variance = np.diag(np.linalg.inv(precision))[effects]
         at_bound = any(score.line[1] <= LEAST_SLOPE for score in self.scores)
-        return RampFit(maps, solution, hat @ values, at_bound, c[effects], variance, curve)
+        at_rows = np.concatenate(hats, axis=1), self.weight * (self.labels - p), information
+        return RampFit(
+            maps, solution, at_bound, *at_rows, extra, total * ridges[effects], c[effects], variance
+        )
 
-
-def _unexplained(
-    base: np.ndarray, columns: np.ndarray, curvature: np.ndarray, ridge: np.ndarray
-) -> np.ndarray:
-    """Root of the Fisher information of each column that the base columns leave unexplained."""
-    inner = (base.T * curvature) @ base + np.diag(ridge + 1e-9)
-    cross = (base.T * curvature) @ columns
-    total = curvature @ columns**2
-    without_level = total - (curvature @ columns) ** 2 / curvature.sum()
-    left = total - (cross * np.linalg.solve(inner, cross)).sum(axis=0)
-    return np.sqrt(np.maximum(np.maximum(left, _LEAST_OWN * without_level), 1e-12))
+    def _units(self, design: np.ndarray, base: np.ndarray, at: np.ndarray, ridge: np.ndarray) -> np.ndarray:
+        """Root of the Fisher information of each ramp that the ``base`` columns, with coefficients ``at``, leave unexplained."""
+        p = expit(design[:, base] @ at)
+        information = np.maximum(self.weight * p * (1.0 - p), 1e-200)
+        weighted = design[:, base].T * information
+        inner = weighted @ design[:, base] + np.diag(ridge + 1e-9)
+        cross, total = weighted @ design, information @ design**2
+        without_level = total - (information @ design) ** 2 / information.sum()
+        left = total - (cross * np.linalg.solve(inner, cross)).sum(axis=0)
+        units = np.sqrt(np.maximum(np.maximum(left, _LEAST_OWN * without_level), 1e-12))
+        units[base] = 0.0
+        return units

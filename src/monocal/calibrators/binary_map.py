@@ -20,6 +20,7 @@ from scipy import special
 
 from ..core.libraries import double
 from ..core.map import FUNCTIONS, MapRows, MapStep
+from ..parallel import map_rows
 
 # Log-odds of probabilities that are exactly 0 or 1: beyond those of any number of double precision between.
 FARTHEST = 750.0
@@ -92,29 +93,36 @@ def apply(score: Any, parameters: ScoreMap, xp: Any, locate: Callable[[Any], Any
     piece = xp.searchsorted(knots, x, side="right") if locate is None else locate(x)
     # Piece 0 lies below the first knot and ends there; piece j > 0 begins at knot j - 1.
     first, base = xp.concat([knots[:1], knots]), xp.concat([values[:1], values])
-    f = xp.take(base, piece) + xp.take(slopes, piece) * (x - xp.take(first, piece))
+    with np.errstate(over="ignore", under="ignore"):
+        f = xp.take(base, piece) + xp.take(slopes, piece) * (x - xp.take(first, piece))
     return xp.minimum(f, xp.take(xp.concat([values, last]), piece))
 
 
 def evaluate(score: Any, parameters: ScoreMap, xp: Any) -> Any:
-    """`apply`; of many scores of numpy in parts, with a table in place of a search: equal bins between the knots.
+    """`apply`; of many scores of numpy in parts, on threads, with a table in place of a search."""
+    if type(score) is not np.ndarray or len(score) <= _FEW:
+        return apply(score, parameters, xp)
+    locate = _table(parameters.knots)
+    return map_rows(lambda part: apply(part, parameters, np, locate), score, _BLOCK)
+
+
+def _table(knots: np.ndarray) -> Callable[[np.ndarray], np.ndarray] | None:
+    """A function that counts the knots up to ``x`` by equal bins between the first and the last; None where these overflow.
 
     Exact, whatever the rounding of the bins: a knot in a lower bin than ``x`` is below ``x``, those in the same are compared.
     """
-    if type(score) is not np.ndarray or len(score) <= _FEW:
-        return apply(score, parameters, xp)
-    knots = parameters.knots
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         scale = (_BINS - 2) / (knots[-1] - knots[0])
         offset = 1.0 - knots[0] * scale
     if not np.isfinite([scale, offset]).all():
-        return blockwise(lambda part: apply(part, parameters, np), score)
+        return None
 
     def bins(x: np.ndarray) -> np.ndarray:
-        place = x * scale
+        with np.errstate(over="ignore"):
+            place = x * scale
         place += offset
         np.maximum(place, 0.0, out=place)
-        return np.minimum(place, _BINS - 1.0, out=place).astype(np.int32)
+        return np.minimum(place, _BINS - 1.0, out=place).astype(np.intp)
 
     of_knots, padded = bins(knots), np.append(knots, np.inf)
     before = np.searchsorted(of_knots, np.arange(_BINS), side="left")
@@ -126,17 +134,12 @@ def evaluate(score: Any, parameters: ScoreMap, xp: Any) -> Any:
             piece += x >= padded.take(piece)
         return piece
 
-    return blockwise(lambda part: apply(part, parameters, np, locate), score)
+    return locate
 
 
-def blockwise(function: Callable[[np.ndarray], np.ndarray], scores: np.ndarray) -> np.ndarray:
-    """``function`` of scores (n,), a part that fits in the cache at a time."""
-    if len(scores) <= _BLOCK:
-        return function(scores)
-    result = np.empty(len(scores))
-    for i in range(0, len(scores), _BLOCK):
-        result[i : i + _BLOCK] = function(scores[i : i + _BLOCK])
-    return result
+def probability(f: Any, xp: Any) -> Any:
+    """`expit`, of many log-odds of numpy in parts."""
+    return map_rows(lambda part: expit(part, np), f, _BLOCK) if type(f) is np.ndarray else expit(f, xp)
 
 
 def export_step(shared: ScoreMap, labels: tuple[ScoreMap, ...] = ()) -> MapStep:
@@ -238,7 +241,8 @@ def log_odds(p: Any, xp: Any) -> Any:
 
 def expit(f: Any, xp: Any) -> Any:
     """``1 / (1 + exp(-f))``, never decreasing; 0 where exp overflows."""
-    return 1.0 / (1.0 + xp.exp(xp.round(f * -_EXP_GRID) * (1.0 / _EXP_GRID)))
+    with np.errstate(over="ignore"):
+        return 1.0 / (1.0 + xp.exp(xp.round(f * -_EXP_GRID) * (1.0 / _EXP_GRID)))
 
 
 def ordered_exp(x: Any, xp: Any) -> Any:

@@ -2,7 +2,8 @@
 
     log-odds(s) = a + b x(s) + sum_k c_k ramp_k(x(s)),     a free,  b >= .01 / sd(x),  c_k >= 0
 
-`binary_cone` has the fit, `binary_map` the map as one function of the score.
+`binary_cone` has the fit, `binary_map` the map as one function of the score, and `curve_posterior` says how far a fitted curve
+may be off.
 """
 
 from __future__ import annotations
@@ -19,15 +20,18 @@ from ..inputs.formats import kind_of
 from ..inputs.validation import check_choice, check_fraction, check_number
 from ..parallel import one_blas_thread
 from .base import START_ROWS
-from .binary_cone import PRIOR_ROWS, SHRINKAGE, RampProblem
+from .binary_cone import PRIOR_ROWS, SHRINKAGE, RampFit, RampProblem, knot_weights
 from .binary_context import ContextEffect, with_context
-from .binary_interval import knot_weights
 from .binary_map import ScoreMap, evaluate, export_step, position
 from .cone_calibrator import warn_if_unfinished
 from .score_rows import ScoreCalibrator
 
 # Scores whose size is below this everywhere are refused.
 _SMALLEST = 1e-303
+# Roughness of the splines of an interval, in log-odds for scores of standard deviation 1.
+_TAU = np.exp(np.linspace(-4.0, 3.0, 43))
+# Information on every knot, as a part of the mean, that keeps the precision positive definite; and at least.
+_LEAST, _LEAST_INFORMATION = 1e-8, 1e-10
 
 
 class BinaryMCCT(ScoreCalibrator):
@@ -142,7 +146,7 @@ class BinaryMCCT(ScoreCalibrator):
     def predict_interval(self, X: Any, *, level: float = 0.95, context: Any = None) -> Any:
         """An interval of each calibrated probability P(class 1).
 
-        From a smoothing spline through the calibration rows that may bend as much as these ask for (`binary_interval`). It says
+        From a smoothing spline through the calibration rows that may bend as much as these ask for. It says
         how far the curve may be off because the rows are few; it does not cover a truth with steps, nor rows of another
         distribution.
 
@@ -221,7 +225,7 @@ class BinaryMCCT(ScoreCalibrator):
             self.effects_: tuple[ContextEffect, ...] = ()
             if codes is not None:
                 fit, self.effects_ = with_context(problem, fit, self.context_.columns, codes)
-            self.mean_, self.covariance_ = fit.curve()
+            self.mean_, self.covariance_ = curve_posterior([score.knots for score in problem.scores], fit)
         self.maps_, self.solution_ = fit.maps, fit.solution
         self.n_iter_ = max(fit.solution.n_iter, 1)
         warn_if_unfinished(self, fit.solution)
@@ -273,3 +277,58 @@ def check_maps(maps: Any, n: int, input: str) -> None:
         one.check()
         if one.input != input:
             raise ValueError("maps_ cannot be this: expected the calibrator's own input, or maps of log-odds")
+
+
+def curve_posterior(knots: list[np.ndarray], fit: RampFit) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and covariance of the log-odds at the ``knots`` (standardised) of all scores: smoothing splines through the same rows.
+
+        f(x) = sum_j v_j hat_j(x),     (second differences of v) / tau  ~  N(0, 1),     v = log-odds at the knots
+        posterior of v given tau:      precision  B' W B + R / tau^2  around the fit   (Laplace),    W = w p (1 - p)
+
+    The curvature of the fit, a line with few ramps, says little of its error: it does not show what the penalty has left out. The
+    spline may bend everywhere, by as much as the rows ask for: ``tau`` has a posterior of its own. Its prior density is
+    proportional to ``tau^2`` in ``log tau``, for a curve of which few rows are seen may be rougher than it looks. Mean and
+    covariance are those of the mixture over ``tau``. One generalised eigenvalue problem of the size of the knots gives all
+    ``tau`` at once. Coefficients of other columns are integrated out.
+
+    References: Wahba (1983), Bayesian confidence intervals for the cross-validated smoothing spline; Nychka (1988).
+    """
+    weighted = fit.hats.T * fit.information
+    information, push = weighted @ fit.hats, fit.hats.T @ fit.residual
+    if fit.extra.shape[1]:
+        cross = weighted @ fit.extra
+        own = (fit.extra.T * fit.information) @ fit.extra + np.diag(fit.ridge + _LEAST_INFORMATION)
+        information = information - cross @ np.linalg.solve(own, cross.T)
+    n = len(information)
+    information[np.diag_indices(n)] += _LEAST * np.trace(information) / n + _LEAST_INFORMATION
+    ends = np.cumsum([len(k) for k in knots])
+    parts = [slice(end - len(k), end) for k, end in zip(knots, ends, strict=True)]
+    for part in parts[1:]:  # the level of a further score is that of the first
+        information[part, part] += 1.0
+    back = np.linalg.inv(np.linalg.cholesky(information)).T
+    half = np.concatenate([_bends(k) @ back[part] for k, part in zip(knots, parts, strict=True)])
+    eigenvalues, vectors = np.linalg.eigh(half.T @ half)
+    straight = n - len(half)
+    eigenvalues[:straight] = 0.0
+    shrunk = 1.0 / (1.0 + np.maximum(eigenvalues, 0.0) / _TAU[:, None] ** 2)
+    back = back @ vectors
+    score = back.T @ (information @ fit.values + push)
+    bent = np.maximum(1.0 - shrunk[:, straight:], 1e-300)
+    evidence = 0.5 * (np.log(bent).sum(axis=1) + shrunk @ score**2) + 2.0 * np.log(_TAU)
+    share = np.exp(evidence - evidence.max())
+    share /= share.sum()
+    means = (shrunk * score) @ back.T
+    mean = share @ means
+    covariance = (back * (share @ shrunk)) @ back.T + ((means - mean).T * share) @ (means - mean)
+    return mean, covariance
+
+
+def _bends(knots: np.ndarray) -> np.ndarray:
+    """The second derivative at each inner knot from the values at the knots; squares sum to its integral squared."""
+    left, right = np.diff(knots)[:-1], np.diff(knots)[1:]
+    rows, width = np.arange(len(left)), np.sqrt((left + right) / 2)
+    bends = np.zeros((len(left), len(knots)))
+    bends[rows, rows] = 1 / left / width
+    bends[rows, rows + 1] = -(1 / left + 1 / right) / width
+    bends[rows, rows + 2] = 1 / right / width
+    return bends

@@ -16,15 +16,59 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from sklearn.isotonic import IsotonicRegression
 
+from ..arrays import device_of, to_numpy
 from ..inputs.files import is_blocks
 from ..inputs.validation import check_choice
 from ..parallel import map_rows, parallel_map, row_slices
 from . import state
-from .one_score import ScoreIsotonic
+from .binary_map import expit, log_odds
+from .one_score import check_rising
 from .probability_map import ProbabilityCalibrator, normalise, softmax
+from .score_rows import ScoreCalibrator
 
 # What breaks ties on the flat pieces of the common function.
 _TILT = 1e-9
+
+
+class ScoreIsotonic(ScoreCalibrator):
+    """Isotonic regression of the labels on one score, as scikit-learn has it for two classes.
+
+    `IsotonicCalibration` does this where it is fitted to one score per row.
+
+    Parameters
+    ----------
+    input : {"logits", "probabilities", "scores"}
+
+    Attributes
+    ----------
+    knots_, values_ : ndarray
+        The broken line from scores to probabilities.
+
+    Examples
+    --------
+    >>> from monocal.calibrators import ScoreIsotonic
+    >>> cal = ScoreIsotonic(input="scores").fit([-2.0, -1.0, 0.0, 1.0, 2.0, 3.0], [0, 0, 1, 0, 1, 1])
+    >>> cal.predict_proba([-1.0, 0.0, 1.5])
+    array([0.  , 0.5 , 0.75])
+    """
+
+    def __init__(self, *, input: str = "logits"):
+        self.input = input
+
+    def _fit_scores(
+        self, scores: np.ndarray, labels: np.ndarray, weight: np.ndarray, codes: np.ndarray | None
+    ) -> None:
+        x = expit(scores[:, 0], np) if self.input == "probabilities" else scores[:, 0]
+        self.knots_, self.values_ = _isotonic_line(x, labels, weight)
+
+    def _log_odds(self, scores: list[Any], xp: Any) -> Any:
+        p = _interpolated(to_numpy(scores[0]), self.knots_, self.values_)
+        return xp.asarray(log_odds(p, np), **device_of(scores[0]))
+
+    def check_state(self) -> None:
+        super().check_state()
+        check_rising("knots_", self.knots_, strictly=True)
+        check_rising("values_", self.values_, len(self.knots_))
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -97,38 +141,34 @@ class IsotonicCalibration(ProbabilityCalibrator):
     @property
     def classes_(self) -> np.ndarray:
         """What `predict` gives: the two labels of one score, else the numbers of the columns."""
-        return self.one_score_.classes_ if hasattr(self, "one_score_") else super().classes_
+        return self._one.classes_ if self._one else super().classes_
+
+    # One score per row goes to a calibrator of its own.
+
+    @property
+    def _one(self) -> Any:
+        return self.__dict__.get("one_score_")
 
     def _kept_fit(self, X: Any, y: Any, sample_weight: Any, *rest: Any, **options: Any) -> Self:
-        one = ScoreIsotonic(input=self.input)
-        if _is_one_score(X, y):
-            fitted = one._kept_fit(X, y, sample_weight, *rest, **options)
-            self.one_score_, self.n_features_in_ = fitted, fitted.n_features_in_
-            return self
-        self.__dict__.pop("one_score_", None)
-        return super()._kept_fit(X, y, sample_weight, *rest, **options)
+        if not _is_one_score(X, y):
+            self.__dict__.pop("one_score_", None)
+            return super()._kept_fit(X, y, sample_weight, *rest, **options)
+        one = ScoreIsotonic(input=self.input)._kept_fit(X, y, sample_weight, *rest, **options)
+        self.one_score_, self.n_features_in_ = one, one.n_features_in_
+        return self
 
-    def _apply(self, X: Any, method: str, out: Any, context: Any = None) -> Any:
-        if hasattr(self, "one_score_"):
-            return self.one_score_._apply(X, method, out, context)
-        return super()._apply(X, method, out, context)
+    def _apply(self, *request: Any) -> Any:
+        return self._one._apply(*request) if self._one else super()._apply(*request)
 
     def _apply_to_blocks(self, blocks: Any) -> Iterator[Any]:
-        if hasattr(self, "one_score_"):
-            return self.one_score_._apply_to_blocks(blocks)
-        return super()._apply_to_blocks(blocks)
+        return self._one._apply_to_blocks(blocks) if self._one else super()._apply_to_blocks(blocks)
 
-    def _score(self, X: Any, y: Any, sample_weight: Any, context: Any = None) -> float:
-        if hasattr(self, "one_score_"):
-            return self.one_score_._score(X, y, sample_weight, context)
-        return super()._score(X, y, sample_weight, context)
+    def _score(self, *rows: Any) -> float:
+        return self._one._score(*rows) if self._one else super()._score(*rows)
 
     def check_state(self) -> None:
         """Raise ValueError with a sentence unless the fitted attributes can be those of a fit."""
-        if hasattr(self, "one_score_"):
-            self.one_score_.check_state()
-        else:
-            super().check_state()
+        (self._one.check_state if self._one else super().check_state)()
 
     def _fit(self, logits: np.ndarray, labels: np.ndarray, weight: np.ndarray | None) -> None:
         check_choice(self.mode, "mode", ("multiclass", "one_vs_rest"))
@@ -152,11 +192,11 @@ class IsotonicCalibration(ProbabilityCalibrator):
     def _remap(self, logits: np.ndarray) -> np.ndarray:
         p = _double_softmax(logits)
         if self.mode_ == "multiclass":
-            q = _ordered_line(p, self.knots_[0], self.values_[0]) + _TILT * p
+            q = _interpolated(p, self.knots_[0], self.values_[0]) + _TILT * p
         else:
             q = np.empty_like(p)
             for k, (knots, values) in enumerate(zip(self.knots_, self.values_, strict=True)):
-                q[:, k] = np.interp(p[:, k], knots, values)
+                q[:, k] = _interpolated(p[:, k], knots, values)
         return normalise(q, p, ~np.isinf(logits))
 
 
@@ -230,11 +270,10 @@ def flattened(
     )
 
 
-def _ordered_line(x: np.ndarray, knots: np.ndarray, values: np.ndarray) -> np.ndarray:
+def _interpolated(x: np.ndarray, knots: np.ndarray, values: np.ndarray) -> np.ndarray:
     """Linear interpolation between non-decreasing ``values`` that rounding cannot make decrease; constant outside."""
-    if len(knots) == 1:
-        return np.full(x.shape, values[0])
-    i = np.clip(np.searchsorted(knots, x, side="right") - 1, 0, len(knots) - 2)
-    slope = np.diff(values) / np.diff(knots)
-    y = values[i] + slope[i] * np.maximum(x - knots[i], 0.0)
-    return np.minimum(y, values[i + 1])
+    at = np.clip(np.searchsorted(knots, x, side="right") - 1, 0, max(len(knots) - 2, 0))
+    after = np.minimum(at + 1, len(knots) - 1)
+    width = np.maximum(knots[after] - knots[at], 1e-300)
+    part = np.clip((x - knots[at]) / width, 0.0, 1.0)
+    return np.minimum(values[at] + (values[after] - values[at]) * part, values[after])

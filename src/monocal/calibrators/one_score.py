@@ -3,7 +3,6 @@
 Platt        log-odds = a + b s                                   fitted to targets (n_1 + 1) / (n_1 + 2) and 1 / (n_0 + 2)
 beta         log-odds = a log p - b log(1 - p) + c,  a, b >= 0    of probabilities
 Venn-Abers   p_0, p_1: isotonic regression with the new row added as class 0, as class 1;   p = p_1 / (1 - p_0 + p_1)
-isotonic     isotonic regression of the labels on the score
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from sklearn.isotonic import IsotonicRegression
 
 from ..arrays import device_of, to_numpy
 from ..errors import warn
@@ -244,9 +242,9 @@ class VennAbers(ScoreCalibrator):
 
     def check_state(self) -> None:
         super().check_state()
-        _check_rising("scores_", self.scores_, strictly=True)
+        check_rising("scores_", self.scores_, strictly=True)
         for name, table in (("lower_", self.lower_), ("upper_", self.upper_)):
-            _check_rising(name, table, len(self.scores_) * 2 + 1)
+            check_rising(name, table, len(self.scores_) * 2 + 1)
 
 
 def _added_as_one(mass: np.ndarray, hits: np.ndarray) -> np.ndarray:
@@ -285,59 +283,7 @@ def _push(corners: list[tuple[float, float]], point: tuple[float, float]) -> Non
     corners.append(point)
 
 
-class ScoreIsotonic(ScoreCalibrator):
-    """Isotonic regression of the labels on one score, as scikit-learn has it for two classes.
-
-    `IsotonicCalibration` does this where it is fitted to one score per row.
-
-    Parameters
-    ----------
-    input : {"logits", "probabilities", "scores"}
-
-    Attributes
-    ----------
-    knots_, values_ : ndarray
-        The broken line from scores to probabilities.
-
-    Examples
-    --------
-    >>> from monocal.calibrators import ScoreIsotonic
-    >>> cal = ScoreIsotonic(input="scores").fit([-2.0, -1.0, 0.0, 1.0, 2.0, 3.0], [0, 0, 1, 0, 1, 1])
-    >>> cal.predict_proba([-1.0, 0.0, 1.5])
-    array([0.  , 0.5 , 0.75])
-    """
-
-    def __init__(self, *, input: str = "logits"):
-        self.input = input
-
-    def _fit_scores(
-        self, scores: np.ndarray, labels: np.ndarray, weight: np.ndarray, codes: np.ndarray | None
-    ) -> None:
-        x = expit(scores[:, 0], np) if self.input == "probabilities" else scores[:, 0]
-        fit = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip").fit(
-            x, labels, sample_weight=weight
-        )
-        self.knots_, self.values_ = fit.X_thresholds_, fit.y_thresholds_
-
-    def _log_odds(self, scores: list[Any], xp: Any) -> Any:
-        x = to_numpy(scores[0])
-        last = max(len(self.knots_) - 2, 0)
-        at = np.clip(np.searchsorted(self.knots_, x, side="right") - 1, 0, last)
-        after = np.minimum(at + 1, len(self.knots_) - 1)
-        width = np.maximum(self.knots_[after] - self.knots_[at], 1e-300)
-        part = np.clip((x - self.knots_[at]) / width, 0.0, 1.0)
-        p = np.minimum(
-            self.values_[at] + (self.values_[after] - self.values_[at]) * part, self.values_[after]
-        )
-        return xp.asarray(log_odds(p, np), **device_of(scores[0]))
-
-    def check_state(self) -> None:
-        super().check_state()
-        _check_rising("knots_", self.knots_, strictly=True)
-        _check_rising("values_", self.values_, len(self.knots_))
-
-
-def _check_rising(name: str, values: Any, size: int | None = None, strictly: bool = False) -> None:
+def check_rising(name: str, values: Any, size: int | None = None, strictly: bool = False) -> None:
     """Raise ValueError unless numbers rise; with a ``size``, so many probabilities that do not fall."""
     a = np.asarray(values, dtype=np.float64)
     right = a.ndim == 1 and len(a) and np.isfinite(a).all() and size in (None, len(a))

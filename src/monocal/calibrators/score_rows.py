@@ -30,7 +30,7 @@ from ..inputs.formats import kind_of, library_of
 from ..inputs.validation import check_choice, check_number, check_some_weight, check_weights, read_floats
 from . import state
 from .base import Calibrator
-from .binary_map import blockwise, expit, log_odds
+from .binary_map import log_odds, probability
 
 # Rows that are looked at one by one; beyond, cells of equal weight stand for them, so many for each class and each block.
 EXACT_ROWS, _CELLS = 8192, 2048
@@ -411,9 +411,9 @@ class ScoreCalibrator(Calibrator):
                 xp.stack([-0.5 * f, 0.5 * f], axis=1) if wide else (f if values.ndim == 1 else f[:, None])
             )
         elif values.ndim == 1:
-            result = _probability(f, xp)
+            result = probability(f, xp)
         else:
-            result = xp.stack([_probability(-f, xp), _probability(f, xp)], axis=1)
+            result = xp.stack([probability(-f, xp), probability(f, xp)], axis=1)
         with np.errstate(under="ignore", over="ignore"):
             return xp.astype(result, values.dtype, copy=False)
 
@@ -486,8 +486,3 @@ def labels_like(labels: np.ndarray, f: Any, values: Any) -> Any:
     if is_torch(values) and labels.dtype.kind in "iubf":
         return array_namespace(values).asarray(chosen, device=values.device)
     return chosen
-
-
-def _probability(f: Any, xp: Any) -> Any:
-    with np.errstate(over="ignore"):
-        return blockwise(lambda part: expit(part, np), f) if type(f) is np.ndarray else expit(f, xp)
