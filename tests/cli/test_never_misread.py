@@ -161,6 +161,44 @@ def test_numbers_as_names_decide(run: Run) -> None:
     assert (named.values.argmax(axis=1) == named.labels).mean() > 0.5
 
 
+def test_two_scores_are_asked_about(run: Run) -> None:
+    other = SCORE + RNG.normal(size=N)
+    noise = RNG.normal(size=N)
+    for columns in (
+        {"model_a": SCORE, "model_b": other},
+        {"risk": P, "height": noise},
+        {"prob_a": P, "prob_b": expit(other)},
+    ):
+        told = fit(run, pd.DataFrame(columns).assign(label=HITS), code=1).stderr
+        assert "they do not look like a score for each class" in told
+        follow(run, told, "fit", "a.csv", "-o", "cal.json", "--force", "--kind", "logits")
+        assert mc.load("cal.json").n_features_in_ == 2
+    told = run("fit", "a.csv", "-o", "b.json", "--logits-name", "prob_a,prob_b", code=1).stderr
+    assert "name the columns of the classes with --logits-name" in told
+    two = pd.DataFrame({"no_way": noise - SCORE / 2, "sure": noise + SCORE / 2}).assign(label=HITS)
+    assert list(fit(run, two).feature_names_in_) == ["no_way", "sure"]  # a score for each class
+    ids = pd.DataFrame({"patient": range(1000, 1000 + N), "margin_": SCORE}).assign(outcome=HITS)
+    assert fit(run, ids).n_features_in_ == 2
+    assert "left aside: 'patient'" in run("fit", "a.csv", "-o", "c.json").stdout
+
+
+def test_one_class_alone_names_its_column_only(run: Run) -> None:
+    calibrator = fit(run, pets(age=RNG.integers(20, 80, N)).assign(label="cat"), "-m", "ts")
+    assert list(calibrator.feature_names_in_) == NAMES
+
+
+def test_a_cell_that_is_no_number_is_named(run: Run) -> None:
+    frame = pets(age=RNG.integers(20, 80, N)).astype(object)
+    frame.loc[4, "dog"] = "?"
+    assert "column 'dog' has '?' in row 4 (counting from 0)" in fit(run, frame, code=1).stderr
+    cells = scores([f"{100 * p:.1f} %" for p in P], name="probability")
+    assert "leave the % signs out and say --kind percent" in fit(run, cells, code=1).stderr
+
+
+def test_a_table_without_rows_says_so(run: Run) -> None:
+    assert "there are no rows" in fit(run, scores()[:0], code=1).stderr
+
+
 # Text
 
 
@@ -171,12 +209,12 @@ def test_separators_and_decimal_commas(run: Run, folder: Path, separator: str, d
         return
     frame = pets(age=RNG.integers(20, 80, N))
     frame.to_csv("a.csv", index=False, sep=separator, decimal=decimal)
-    told = ("--sep", separator) if separator == "|" else ()
-    run("fit", "a.csv", "-o", "cal.json", "-m", "ts", *told)
+    run("fit", "a.csv", "-o", "cal.json", "-m", "ts")
     expected = mc.TemperatureScaling().fit(Z, LABELS).temperature_
     assert mc.load("cal.json").temperature_ == pytest.approx(expected, rel=1e-9)
-    run("fit", "a.csv", "-o", "b.json", "-m", "ts", "--sep", separator, "--decimal", decimal)
-    run("apply", "cal.json", "a.csv", "-o", "out.csv", *told)
+    spelt = "\\t" if separator == "\t" else separator
+    run("fit", "a.csv", "-o", "b.json", "-m", "ts", "--sep", spelt, "--decimal", decimal)
+    run("apply", "cal.json", "a.csv", "-o", "out.csv")
     assert (folder / "out.csv").read_text().startswith("cat,dog,owl,age,label,cat_calibrated,")
 
 
@@ -185,7 +223,7 @@ def test_excel_and_records(run: Run, suffix: str) -> None:
     frame, path = pets(age=RNG.integers(20, 80, N)), f"a{suffix}"
     write = {
         ".xlsx": lambda: frame.to_excel(path, index=False),
-        ".json": lambda: frame.to_json(path, orient="records"),
+        ".json": lambda: frame.to_json(path),
         ".jsonl": lambda: frame.to_json(path, orient="records", lines=True),
         ".parquet": lambda: frame.to_parquet(path),
     }

@@ -18,7 +18,7 @@ import torch
 from monocal.data import LogitsSet, read, read_columns, read_splits, write
 from monocal.errors import FileError, InputError
 from monocal.inputs.names import classes_of
-from monocal.io.column_choice import meaning
+from monocal.io.column_names import meaning
 
 RNG = np.random.default_rng(1)
 NAMES = ["cat", "dog", "owl"]

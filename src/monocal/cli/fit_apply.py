@@ -453,7 +453,7 @@ def _write(
 
 def _names_of_results(columns: tuple[str, ...], kind: str) -> list[str]:
     """``score`` -> ``score_calibrated``; a name that says logits does not stay where probabilities are written."""
-    from ..io.column_choice import CALIBRATED
+    from ..io.column_names import CALIBRATED
 
     if kind == "logits":
         return [f"{name}{CALIBRATED}_logit" for name in columns]

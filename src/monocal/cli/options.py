@@ -342,7 +342,7 @@ def _listed(names: str | None) -> str | list[str] | None:
 
 def _parts(source: Any) -> set[str]:
     """The parts that the names in a file speak of."""
-    from ..io.column_choice import meaning
+    from ..io.column_names import meaning
 
     said = map(meaning, source.names)
     return {one.part for one in said if one.part and one.holds_values}

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -26,7 +25,8 @@ from monocal.inputs.names import (
     same_class,
 )
 from monocal.inputs.validation import sum_tolerance
-from monocal.io.column_choice import Kind
+from monocal.io.column_choice import refuse_words
+from monocal.io.column_names import Kind
 from monocal.io.named_arrays import is_number
 from monocal.notebook import html_table
 
@@ -184,160 +184,309 @@ class Splits:
     name: str = "data"
 
 
-def make_set(
-    values: np.ndarray,
-    labels: np.ndarray | None,
-    *,
-    kind: str | None,
-    stated: bool,
-    strict: bool,
-    where: str,
-    labels_where: str,
-    notes: Sequence[str] = (),
-    class_names: tuple[str, ...] | None = None,
-    first_column: int | None = None,
-    first_label: int | None = None,
-    weights: np.ndarray | None = None,
-    weights_where: str = "weights",
-    class_axis: int | None = None,
-    ignore_index: int | None = None,
-    unknown: Sequence[int] = (),
-    many: bool = False,
-) -> LogitsSet:
-    """Bring raw arrays into the one form, or say what is wrong with them.
+@dataclass
+class Assembly:
+    """Raw arrays on their way to a `LogitsSet`; ``where`` and the like are what messages call them."""
 
-    ``kind`` was ``stated`` by the caller, or is what a name says. An array of more axes becomes rows of its classes, of which
-    those with the label ``ignore_index`` are left out. Labels that are ``unknown`` become -1. A memory-mapped array is looked at
-    in its first block only; the rest is checked when a calibrator reads it.
-    """
-    done = list(notes)
-    places = None
-    layout = Layout(_class_axis(values, labels, class_axis, where), ignore_index)
-    if values.ndim > 2 or not layout.is_plain(values):
-        places = layout.flat(values, where)
-        values = places.rows if isinstance(values, np.memmap) else np.asarray(places.rows)
-        labels, weights = (
-            places.column(labels, labels_where, where),
-            places.column(weights, weights_where, where),
+    values: np.ndarray
+    where: str
+    labels: np.ndarray | None = None
+    labels_where: str = ""
+    weights: np.ndarray | None = None
+    weights_where: str = "weights"
+    class_names: tuple[str, ...] | None = None
+    first_column: int | None = None
+    first_label: int | None = None
+    many: bool = False
+    notes: list[str] = field(default_factory=list)
+
+    def finish(
+        self,
+        kind: str | None,
+        *,
+        stated: bool,
+        strict: bool,
+        class_axis: int | None = None,
+        ignore_index: int | None = None,
+        unknown: Sequence[int] = (),
+    ) -> LogitsSet:
+        """Bring the arrays into the one form, or say what is wrong with them.
+
+        ``kind`` was ``stated`` by the caller, or is what a name says. An array of more axes becomes rows of its classes, of which
+        those with the label ``ignore_index`` are left out. Labels that are ``unknown`` become -1. A memory-mapped array is looked
+        at in its first block only; the rest is checked when a calibrator reads it.
+        """
+        layout = Layout(self._class_axis(class_axis), ignore_index)
+        places = self._flatten(layout)
+        if self.labels is not None and ignore_index is not None:
+            self._leave_out(ignore_index)
+        hidden = self._hide([label for label in unknown if str(label) not in (self.class_names or ())])
+        scale = self._scale(kind, stated, strict)
+        values = self._as_values(scale)
+        kind = "logits" if scale == "logits" else "probabilities"
+        check_values(values, kind, self.where, sums=not self.many)
+        if not self.many:
+            self._name_both_classes(values.shape[1])
+            if -1 not in unknown:
+                self._zero_and_one(values.shape[1])
+        numbers = None if self.labels is None else self._class_numbers(values.shape)
+        if numbers is not None and hidden is not None:
+            numbers = np.where(hidden, -1, numbers)
+        return LogitsSet(
+            values,
+            numbers,
+            kind,  # type: ignore[arg-type]  # one of the two
+            notes=tuple(self.notes),
+            class_names=self.class_names,
+            weights=None if self.weights is None else self._as_weights(len(values)),
+            places_of=places,
+            first_column=self.first_column,
+            many_labels=self.many,
         )
-        done.append(
-            f"shape {tuple(places.array.shape)} was read as {len(values):,} rows of {values.shape[1]:,} classes"
-        )
-    if labels is not None and layout.ignore_index is not None:
-        values, labels, weights = _counted(values, np.asarray(labels), weights, layout, labels_where, done)
-    unnamed = [label for label in unknown if str(label) not in (class_names or ())]
-    labels, hidden = _known(labels, unnamed, done)
-    scale = _check_scale(values, kind, stated, strict, where)
-    values, kind = (
-        _as_values(values, scale, where, done, many),
-        "logits" if scale == "logits" else "probabilities",
-    )
-    if kind == "probabilities" and not many and not isinstance(values, np.memmap | GatheredRows):
-        values = _renormalised(values, where, done)
-    check_values(values, kind, where, sums=not many)
-    if many:
-        numbers = None if labels is None else _many_labels(labels, values.shape, labels_where)
-    else:
-        class_names = _both_classes(class_names, labels, values.shape[1], where)
-        numbers = labels
-        if labels is not None:
-            numbers = class_numbers(
-                _zero_and_one(labels, class_names, values.shape[1], unknown, first_label, done),
-                values.shape,
-                labels_where,
-                done,
-                classes=class_names,
-                first_column=first_column,
-                first_label=first_label,
-            )
-            numbers = numbers if hidden is None else np.where(hidden, -1, numbers)
-    if weights is not None:
-        weights = _as_weights(weights, len(values), weights_where)
-    return LogitsSet(
-        values,
-        numbers,
-        "logits" if kind == "logits" else "probabilities",
-        notes=tuple(done),
-        class_names=class_names,
-        weights=weights,
-        places_of=places,
-        first_column=first_column,
-        many_labels=many,
-    )
 
+    # The layout
 
-def _class_axis(values: np.ndarray, labels: np.ndarray | None, class_axis: int | None, where: str) -> int:
-    """The axis of the classes: as was said, or the last where labels of that shape leave no doubt."""
-    if class_axis is not None or values.ndim < 3:
-        return -1 if class_axis is None else class_axis
-    shape = values.shape
-    of_labels = None if labels is None else labels.shape
-    fitting = [i for i in range(len(shape)) if of_labels == shape[:i] + shape[i + 1 :]]
-    if fitting == [len(shape) - 1]:
-        return -1
-    hint = f" Labels of shape {of_labels} fit {spoken('class_axis=', fitting[0])}." if fitting else ""
-    raise FileError(
-        f"{where} has shape {shape}: say which axis the classes are in, {spoken('class_axis=', 1)} for images (n, m, h, w), "
-        f"{spoken('class_axis=', -1)} for sequences (n, t, m).{hint}"
-    )
-
-
-def _counted(
-    values: Any, labels: np.ndarray, weights: Any, layout: Layout, where: str, notes: list[str]
-) -> tuple[np.ndarray, np.ndarray, Any]:
-    """Rows whose label counts."""
-    counts = labels.reshape(-1) != layout.ignore_index
-    if not counts.any():
+    def _class_axis(self, class_axis: int | None) -> int:
+        """The axis of the classes: as stated, or the last where labels of that shape leave no doubt."""
+        shape = self.values.shape
+        if class_axis is not None or len(shape) < 3:
+            return -1 if class_axis is None else class_axis
+        of_labels = None if self.labels is None else self.labels.shape
+        fitting = [i for i in range(len(shape)) if of_labels == shape[:i] + shape[i + 1 :]]
+        if fitting == [len(shape) - 1]:
+            return -1
+        hint = f" Labels of shape {of_labels} fit {spoken('class_axis=', fitting[0])}." if fitting else ""
         raise FileError(
-            f"{where}: every label is {layout.ignore_index}, which {spoken('ignore_index=')} leaves out: give some of classes."
+            f"{self.where} has shape {shape}: say which axis the classes are in, {spoken('class_axis=', 1)} for images "
+            f"(n, m, h, w), {spoken('class_axis=', -1)} for sequences (n, t, m).{hint}"
         )
-    if counts.all() or len(counts) != len(values):
-        return values, labels, weights
-    notes.append(f"{np.count_nonzero(~counts):,} rows with the label {layout.ignore_index} were left out")
-    weights = weights if weights is None else np.asarray(weights).reshape(-1)[counts]
-    return np.asarray(values)[counts], labels.reshape(-1)[counts], weights
 
+    def _flatten(self, layout: Layout) -> Flat | None:
+        if self.values.ndim <= 2 and layout.is_plain(self.values):
+            return None
+        places = layout.flat(self.values, self.where)
+        self.values = places.rows if isinstance(self.values, np.memmap) else np.asarray(places.rows)
+        self.labels = places.column(self.labels, self.labels_where, self.where)
+        self.weights = places.column(self.weights, self.weights_where, self.where)
+        shape, (n, m) = tuple(places.array.shape), self.values.shape
+        self.notes.append(f"shape {shape} was read as {n:,} rows of {m:,} classes")
+        return places
 
-def _known(
-    labels: Any, unknown: Sequence[int], notes: list[str]
-) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """Labels with one that is known in the place of those that are not, and which these are; None where all, or none, are."""
-    if labels is None or not unknown:
-        return labels, None
-    labels = np.asarray(labels)
-    if labels.ndim == 2 and labels.shape[1] > 1:  # one-hot rows
-        return labels, None
-    labels = labels.reshape(-1)
-    words = {str(label) for label in unknown}
-    numbers = labels.dtype.kind in "fiub"
-    hidden = (
-        np.isin(labels, unknown) if numbers else np.array([str(word).strip() in words for word in labels])
-    )
-    if not hidden.any():
-        return labels, None
-    notes.append(f"{np.count_nonzero(hidden):,} rows have a label that is not known")
-    return (None, None) if hidden.all() else (np.where(hidden, labels[~hidden][0], labels), hidden)
+    def _leave_out(self, ignore_index: int) -> None:
+        labels = np.asarray(self.labels).reshape(-1)
+        counts = labels != ignore_index
+        if not counts.any():
+            raise FileError(
+                f"{self.labels_where}: every label is {ignore_index}, which {spoken('ignore_index=')} leaves out: give some of "
+                "classes."
+            )
+        if counts.all() or len(counts) != len(self.values):
+            return
+        self.notes.append(f"{np.count_nonzero(~counts):,} rows with the label {ignore_index} were left out")
+        self.values, self.labels = np.asarray(self.values)[counts], labels[counts]
+        if self.weights is not None:
+            self.weights = np.asarray(self.weights).reshape(-1)[counts]
 
+    def _hide(self, unknown: Sequence[int]) -> np.ndarray | None:
+        """Which labels are not known, and in their place one that is; None where all are."""
+        if self.labels is None or not unknown or (self.labels.ndim == 2 and self.labels.shape[1] > 1):
+            return None
+        labels = np.asarray(self.labels).reshape(-1)
+        if labels.dtype.kind in "fiub":
+            hidden = np.isin(labels, unknown)
+        else:
+            hidden = np.isin([str(word).strip() for word in labels], [str(label) for label in unknown])
+        if not hidden.any():
+            return None
+        self.notes.append(f"{np.count_nonzero(hidden):,} rows have a label that is not known")
+        self.labels = None if hidden.all() else np.where(hidden, labels[~hidden][0], labels)
+        return hidden
 
-# Values
+    # Values
 
+    def _scale(self, kind: str | None, stated: bool, strict: bool) -> str:
+        """What values are, ``logits``, ``probabilities`` or ``percent``, unless they look like something else."""
+        looks = _looks_like(self.values, _FEW if kind else 0)
+        if stated and not (kind == "probabilities" and looks == "percent"):
+            return str(kind)
+        if looks is None or (looks == kind == "probabilities"):
+            return kind or "logits"
+        span = "0 and 1, as probabilities do" if looks == "probabilities" else "0 and 100, as percent do"
+        message = (
+            f"{self.where}: all values lie between {span}. Say {spoken('kind=', looks)}, or "
+            f"{spoken('kind=', 'logits')} if they are logits{' (log-odds)' * _is_column(self.values)}."
+        )
+        if strict or kind == "probabilities":
+            raise KindError(message)
+        warn(message.replace("all values", "it is taken as logits, but all values", 1))
+        return "logits"
 
-def _check_scale(values: np.ndarray, kind: str | None, stated: bool, strict: bool, where: str) -> str:
-    """What values are, ``logits``, ``probabilities`` or ``percent``, unless they look like something else."""
-    looks = _looks_like(values, _FEW if kind else 0)
-    if stated and not (kind == "probabilities" and looks == "percent"):
-        return str(kind)
-    if looks is None or (looks == kind == "probabilities"):
-        return kind or "logits"
-    span = "0 and 1, as probabilities do" if looks == "probabilities" else "0 and 100, as percent do"
-    message = (
-        f"{where}: all values lie between {span}. Say {spoken('kind=', looks)}, or "
-        f"{spoken('kind=', 'logits')} if they are logits{' (log-odds)' * _is_column(values)}."
-    )
-    if strict or kind == "probabilities":
-        raise KindError(message)
-    warn(message.replace("all values", "it is taken as logits, but all values", 1))
-    return "logits"
+    def _as_values(self, scale: str) -> np.ndarray:
+        """Rows (n, m) of floating-point numbers; two classes from one column."""
+        values, where = self.values, self.where
+        mapped = isinstance(values, np.memmap | GatheredRows)
+        refuse_words(values, where)
+        if values.dtype.kind not in "fiu":
+            raise FileError(
+                f"{where} has dtype {values.dtype}: expected numbers of type float16, float32 or float64."
+            )
+        if values.ndim and len(values) == 0:
+            raise FileError(f"{where} has shape {values.shape}: there are no rows.")
+        if scale == "percent":
+            self.notes.append("percent were divided by 100")
+            values = np.asarray(values) / 100
+        if _is_column(values) and not mapped and (values.dtype.kind == "f" or scale != "logits"):
+            values = self._two_classes(values.reshape(-1), scale)
+        if values.ndim != 2 or values.shape[1] < 2 - self.many:
+            raise FileError(
+                f"{where} has shape {values.shape} and dtype {values.dtype}: expected (n, m), one row per "
+                f"sample and one column per class, with n >= 1 and m >= 2."
+            )
+        if mapped:
+            return values
+        if values.dtype.kind != "f":
+            self.notes.append(f"{values.dtype} values were widened to {float_type(values.dtype)}")
+        values = values.astype(float_type(values.dtype), copy=False)
+        return values if scale == "logits" or self.many else _renormalised(values, self.notes)
+
+    def _two_classes(self, score: np.ndarray, scale: str) -> np.ndarray:
+        if scale == "logits":
+            self.notes.append("one column was read as the logit of class 1 of two classes, with class 0 at 0")
+            return np.stack([np.zeros_like(score), score], axis=1)
+        outside = ~((score >= 0) & (score <= 1))
+        if outside.any():
+            row = int(np.argmax(outside))
+            raise FileError(
+                f"{self.where} was said to be probabilities, but has {score[row]:.6g} in row {row}: expected values between 0 "
+                f"and 1; if these are log-odds, say {spoken('kind=', 'logits')}."
+            )
+        self.notes.append("one column was read as the probability of class 1 of two classes")
+        return np.stack([1 - score, score], axis=1)
+
+    def _as_weights(self, n: int) -> np.ndarray:
+        weights, where = np.asarray(self.weights), self.weights_where
+        if weights.dtype.kind not in "fiub" or weights.size != n:
+            raise FileError(
+                f"{where} has shape {weights.shape} and dtype {weights.dtype}: expected {n} numbers, one per row."
+            )
+        weights = weights.reshape(-1).astype(np.float64)
+        bad = ~((weights == 0) | ((weights >= 1e-30) & (weights <= 1e30)))
+        if bad.any() or not weights.any():
+            row = int(np.argmax(bad))
+            raise FileError(
+                f"{where} has {weights[row]:g} in row {row}: expected weights of 0, or between 1e-30 and 1e30, and not all 0."
+            )
+        return weights
+
+    # Labels
+
+    def _name_both_classes(self, m: int) -> None:
+        """Names of all classes; of two in one column (``prob_spam``), or of no and yes, from the labels."""
+        names, words = self.class_names, []
+        if self.labels is not None and self.labels.ndim == 1 and self.labels.dtype.kind in "OU" and m == 2:
+            words = sorted({str(word).strip() for word in self.labels})
+        if names is not None and len(names) == 1 and m == 2:
+            others = [word for word in words if same_class(word) != same_class(names[0])]
+            names = (others[0], names[0]) if len(words) == 2 and len(others) == 1 else None
+        if names is None and m == 2:
+            lower = [word.lower() for word in words]
+            pair = next((pair for pair in _PAIRS if sorted(lower) == sorted(pair)), None)
+            names = pair and tuple(words[lower.index(word)] for word in pair)
+        if names is not None and len(names) != m:
+            raise InputError(
+                f"{spoken('classes=')} gives {len(names)} names, {listing(names)}, and {self.where} has {m} classes: give one "
+                "for each, in the order of the columns."
+            )
+        self.class_names = names
+
+    def _zero_and_one(self, m: int) -> None:
+        """Labels -1 and 1 of two classes without names become 0 and 1."""
+        labels = self.labels
+        if labels is None or m != 2 or self.class_names is not None or self.first_label is not None:
+            return
+        if labels.dtype.kind in "fi" and set(np.unique(labels).tolist()) == {-1, 1}:
+            self.notes.append("labels -1 and 1 were read as 0 and 1")
+            self.labels = (labels > 0).astype(np.int64)
+
+    def _class_numbers(self, shape: tuple[int, ...]) -> np.ndarray:
+        """Labels as int64 of shape (n,), from names or numbers of shape (n,) or (n, 1), or from one-hot rows (n, m).
+
+        Where columns only number the classes, ``first_column`` is the first number. With ``first_label`` labels number the
+        columns, whatever these are called.
+        """
+        (n, m), where, labels = shape, self.labels_where, np.asarray(self.labels)
+        if self.many:
+            return _zeros_and_ones(labels, shape, where)
+        if labels.dtype.kind not in "fiubUOS":
+            raise FileError(
+                f"{where} has dtype {labels.dtype}: expected the number of the class, 0 to {m - 1}."
+            )
+        if labels.ndim > 2 or labels.ndim == 0 or (labels.ndim == 2 and labels.shape[1] not in (1, m)):
+            hint = (
+                " Labels of pixels or tokens go with values of one axis more: say {} where the classes are."
+            )
+            hint = hint.format(spoken("class_axis=")) if labels.ndim > 2 else ""
+            raise FileError(
+                f"{where} has shape {labels.shape}: expected ({n},), ({n}, 1) or one-hot ({n}, {m}).{hint}"
+            )
+        if len(labels) != n:
+            raise FileError(
+                f"{where} has {len(labels)} rows and the values have {n}: expected one label per row."
+            )
+        if labels.ndim == 2 and labels.shape[1] == m:
+            self.notes.append(f"one-hot labels of shape {labels.shape} were read as class numbers")
+            return _from_one_hot(labels, where)
+        if labels.ndim == 2:
+            self.notes.append(f"labels of shape {labels.shape} were flattened")
+            labels = labels.reshape(-1)
+        if labels.dtype.kind in "UOS":
+            numbers = self._from_words(labels)
+            if numbers is not None:
+                return numbers
+            labels = labels.astype(np.float64)
+        first = self.first_column
+        names = self.class_names or ([] if first is None else [str(first + j) for j in range(m)])
+        columns = None if self.first_label is not None else numbered_columns(names)
+        if columns is None:
+            return _from_numbers(labels, m, where, self.first_label)
+        places, row = places_by_column(labels, columns)
+        if row is not None:
+            raise FileError(
+                f"{where} has {labels[row]:g} in row {row}, and the columns are called {listing(names)}: labels are the names of "
+                f"the columns where these are whole numbers. Correct the label, or say {spoken('first_label=', 0)} if labels "
+                "count the columns from 0."
+            )
+        self.notes.append(
+            "labels count from 1, as the columns do"
+            if first == 1
+            else "labels are those by which the columns are called"
+        )
+        return places
+
+    def _from_words(self, labels: np.ndarray) -> np.ndarray | None:
+        """Numbers of the classes that words name; None where the words are numbers."""
+        classes, where = self.class_names, self.labels_where
+        cells = np.array([str(word).strip() for word in labels], dtype=str)
+        words, place = np.unique(cells, return_inverse=True)
+        texts = words.tolist()
+        numbers = [None] if classes is None else numbers_of(texts, classes)
+        if None not in numbers and self.first_label is None:
+            self.notes.append("labels are names of classes, matched with the columns")
+            return np.array(numbers, dtype=np.int64)[place.reshape(-1)]
+        if all(map(is_number, texts)):
+            return None
+        if self.first_label is not None:
+            raise FileError(f"{where} holds names such as {texts[-1]!r}: leave {spoken('first_label=')} out.")
+        if classes is None:
+            raise FileError(
+                f"{where} holds names, {listing(texts, 4)}, but no column is called so: name the classes in the order of the "
+                f"columns (of one column, the class that it speaks for last) with {spoken('classes=')}."
+            )
+        stranger = texts[numbers.index(None)]
+        raise FileError(
+            f"{where} has {stranger!r} in row {int(np.argmax(cells == stranger))} (counting from 0), which is none of the "
+            f"classes {listing(classes)}: correct the label, or name the columns of all classes with {spoken('values=')}."
+        )
 
 
 def _is_column(values: np.ndarray) -> bool:
@@ -348,71 +497,17 @@ def _looks_like(values: np.ndarray, least_rows: int) -> str | None:
     """What the numbers themselves look like, by the first block; None where they may well be logits."""
     if values.dtype.kind not in "fiu" or values.ndim not in (1, 2) or 0 in values.shape:
         return None
-    rows = values if values.ndim == 2 else values.reshape(-1, 1)
-    block = next(_blocks(rows))[1].astype(np.float64)
+    block = next(_blocks(values if values.ndim == 2 else values.reshape(-1, 1)))[1].astype(np.float64)
     low, high = float(block.min()), float(block.max())
     if not low >= 0 or low == high or high > 101:
         return None
-    total = block.sum(axis=1)
-    column = _is_column(values)
+    total, column = block.sum(axis=1), _is_column(values)
     if high <= 1:
         one = not column and bool((np.abs(total - 1) < 0.02).all())
         return "probabilities" if one or len(block) >= least_rows else None
     if column:
         return "percent" if high > _LARGE_LOG_ODDS else None
     return "percent" if bool((np.abs(total - 100) <= min(5.0, block.shape[1] / 2)).all()) else None
-
-
-def _as_values(values: np.ndarray, kind: str, where: str, notes: list[str], many: bool) -> np.ndarray:
-    mapped = isinstance(values, np.memmap | GatheredRows)
-    refuse_words(values, where)
-    if values.dtype.kind not in "fiu":
-        raise FileError(
-            f"{where} has dtype {values.dtype}: expected numbers of type float16, float32 or float64."
-        )
-    if kind == "percent":
-        notes.append("percent were divided by 100")
-        values = np.asarray(values) / 100
-    if (
-        _is_column(values)
-        and not mapped
-        and values.size
-        and (values.dtype.kind == "f" or kind == "probabilities")
-    ):
-        score = values.reshape(-1)
-        if kind == "logits":
-            notes.append("one column was read as the logit of class 1 of two classes, with class 0 at 0")
-            values = np.stack([np.zeros_like(score), score], axis=1)
-        else:
-            outside = ~((score >= 0) & (score <= 1))
-            if outside.any():
-                row = int(np.argmax(outside))
-                raise FileError(
-                    f"{where} was said to be probabilities, but has {score[row]:.6g} in row {row}: expected values between 0 and "
-                    f"1; if these are log-odds, say {spoken('kind=', 'logits')}."
-                )
-            notes.append("one column was read as the probability of class 1 of two classes")
-            values = np.stack([1 - score, score], axis=1)
-    if values.ndim != 2 or values.shape[1] < 2 - many or values.shape[0] < 1:
-        raise FileError(
-            f"{where} has shape {values.shape} and dtype {values.dtype}: expected (n, m), one row per "
-            f"sample and one column per class, with n >= 1 and m >= 2."
-        )
-    if mapped:
-        return values
-    if values.dtype.kind != "f":
-        notes.append(f"{values.dtype} values were widened to {float_type(values.dtype)}")
-    return values.astype(float_type(values.dtype), copy=False)
-
-
-def refuse_words(values: np.ndarray, where: str) -> None:
-    """Name the first cell of a column of a table that is no number, if there is one."""
-    if values.dtype == object and values.ndim and len(values):
-        row, cell = next(((i, c) for i, c in enumerate(values) if not is_number(c)), (0, values[0]))
-        raise FileError(
-            f"{where} has {str(cell)[:40]!r} in row {row} (counting from 0): expected numbers, and one column "
-            "per class (a list of numbers in one column is read from Parquet)."
-        )
 
 
 def float_type(dtype: np.dtype) -> np.dtype:
@@ -422,22 +517,18 @@ def float_type(dtype: np.dtype) -> np.dtype:
     return np.dtype(f"f{min(dtype.itemsize, 8)}")
 
 
-def _renormalised(values: np.ndarray, where: str, notes: list[str]) -> np.ndarray:
+def _renormalised(values: np.ndarray, notes: list[str]) -> np.ndarray:
     """Rows divided by their sum where they miss 1 by no more than the rounding of their entries: m / 200 at two decimals."""
     if values.dtype.itemsize < 4 or not (values.min(initial=0) >= 0):
         return values
     total = values.sum(axis=1, dtype=np.float64)
     off = np.flatnonzero(np.abs(total - 1) > 1e-6)
-    if not off.size:
-        return values
-    rows = values[off].astype(np.float64)
-    allowed = np.zeros(len(off))
-    for digits in (4, 3, 2, 1):  # the coarsest rounding that explains all entries of a row
-        scaled = rows * 10**digits
-        exact = (np.abs(scaled - np.rint(scaled)) < 1e-9 + 10**digits * 4 * np.finfo(values.dtype).eps).all(
-            axis=1
-        )
-        allowed = np.where(exact, values.shape[1] * 0.5 * 10.0**-digits, allowed)
+    rows, allowed = values[off].astype(np.float64), np.zeros(len(off))
+    eps = 4 * np.finfo(values.dtype).eps
+    for scale in (1e4, 1e3, 1e2, 1e1):  # the coarsest rounding that explains all entries of a row
+        scaled = rows * scale
+        exact = (np.abs(scaled - np.rint(scaled)) < 1e-9 + scale * eps).all(axis=1)
+        allowed = np.where(exact, values.shape[1] * 0.5 / scale, allowed)
     fits = (np.abs(total[off] - 1) <= np.minimum(allowed, 0.5) + 1e-9) & (allowed > 0)
     if not fits.any():
         return values
@@ -481,29 +572,14 @@ def check_values(values: np.ndarray, kind: str, where: str, *, sums: bool = True
         )
         if off.any():
             row = int(np.argmax(off))
+            if block.min() >= 0 and block.max() <= 1:
+                advice = f"correct the row, or name the columns of the classes with {spoken('values=')}"
+            else:
+                advice = f"if these are logits, say {spoken('kind=', 'logits')}"
             raise FileError(
-                f"{where} was said to be probabilities, but row {start + row} has minimum "
-                f"{block[row].min():.6g} and sum {total[row]:.6g}: expected no negative values and sum 1; "
-                f"if these are logits, say {spoken('kind=', 'logits')}."
+                f"{where} was said to be probabilities, but row {start + row} has minimum {block[row].min():.6g} and sum "
+                f"{total[row]:.6g}: expected no negative values and sum 1; {advice}."
             )
-
-
-def _as_weights(weights: np.ndarray, n: int, where: str) -> np.ndarray:
-    if weights.dtype.kind not in "fiub" or weights.size != n:
-        raise FileError(
-            f"{where} has shape {weights.shape} and dtype {weights.dtype}: expected {n} numbers, one per row."
-        )
-    weights = weights.reshape(-1).astype(np.float64)
-    bad = ~((weights == 0) | ((weights >= 1e-30) & (weights <= 1e30)))
-    if bad.any() or not weights.any():
-        row = int(np.argmax(bad))
-        raise FileError(
-            f"{where} has {weights[row]:g} in row {row}: expected weights of 0, or between 1e-30 and 1e30, and not all 0."
-        )
-    return weights
-
-
-# Labels
 
 
 def missing(array: np.ndarray) -> np.ndarray | None:
@@ -520,13 +596,23 @@ def missing(array: np.ndarray) -> np.ndarray | None:
 
 def is_one_hot(labels: np.ndarray) -> bool:
     """Whether every row has a single 1 among zeros."""
-    return labels.dtype.kind in "fiub" and bool(
-        (((labels == 0) | (labels == 1)).all(axis=1) & (labels.sum(axis=1) == 1)).all()
-    )
+    if labels.dtype.kind not in "fiub":
+        return False
+    return bool((((labels == 0) | (labels == 1)).all(axis=1) & (labels.sum(axis=1) == 1)).all())
 
 
-def _many_labels(labels: np.ndarray, shape: tuple[int, ...], where: str) -> np.ndarray:
-    """0, 1, and -1 where it is not known whether a row has a label."""
+def _from_one_hot(labels: np.ndarray, where: str) -> np.ndarray:
+    if not is_one_hot(labels):
+        row = next((i for i in range(len(labels)) if not is_one_hot(labels[i : i + 1])), 0)
+        raise FileError(
+            f"{where} has shape {labels.shape}, so rows must be one-hot, but row {row} is not: expected "
+            f"a single 1 among zeros, or plain class numbers."
+        )
+    return labels.argmax(axis=1)
+
+
+def _zeros_and_ones(labels: np.ndarray, shape: tuple[int, ...], where: str) -> np.ndarray:
+    """Many labels: 0, 1, and -1 where it is not known whether a row has a label."""
     numbers = np.where(np.isnan(labels), -1, labels) if labels.dtype.kind == "f" else labels
     if numbers.dtype.kind not in "fiub" or not np.isin(numbers, (-1, 0, 1)).all() or numbers.shape != shape:
         raise FileError(
@@ -535,160 +621,13 @@ def _many_labels(labels: np.ndarray, shape: tuple[int, ...], where: str) -> np.n
     return numbers.astype(np.int64)
 
 
-def _both_classes(
-    names: tuple[str, ...] | None, labels: np.ndarray | None, m: int, where: str
-) -> tuple[str, ...] | None:
-    """Names of all classes; of two in one column (``prob_spam``), or of no and yes, the labels tell them."""
-    words = []
-    if labels is not None and labels.ndim == 1 and labels.dtype.kind in "OU" and m == 2:
-        words = sorted({str(word).strip() for word in labels})
-    if names is None:
-        pair = next(
-            (pair for pair in _PAIRS if m == 2 and sorted(map(str.lower, words)) == sorted(pair)), None
-        )
-        return pair and tuple(sorted(words, key=lambda word: pair.index(word.lower())))
-    if len(names) == m:
-        return names
-    if len(names) == 1 and m == 2:
-        others = [word for word in words if same_class(word) != same_class(names[0])]
-        if len(words) == 2 and len(others) == 1:
-            return (others[0], names[0])
-        return _both_classes(None, labels, m, where)
-    raise InputError(
-        f"{spoken('classes=')} gives {len(names)} names, {listing(names)}, and {where} has {m} classes: give one for each, in "
-        "the order of the columns."
-    )
-
-
-def _zero_and_one(
-    labels: np.ndarray,
-    classes: Sequence[str] | None,
-    m: int,
-    unknown: Sequence[int],
-    first_label: int | None,
-    notes: list[str],
-) -> np.ndarray:
-    """Labels -1 and 1 of two classes without names as 0 and 1."""
-    if (
-        m != 2
-        or classes is not None
-        or -1 in unknown
-        or first_label is not None
-        or labels.dtype.kind not in "fi"
-    ):
-        return labels
-    if labels.size and set(np.unique(labels).tolist()) == {-1, 1}:
-        notes.append("labels -1 and 1 were read as 0 and 1")
-        return (labels > 0).astype(np.int64)
-    return labels
-
-
-def class_numbers(
-    labels: np.ndarray,
-    shape: tuple[int, ...],
-    where: str,
-    notes: list[str],
-    *,
-    classes: Sequence[str] | None = None,
-    first_column: int | None = None,
-    first_label: int | None = None,
-) -> np.ndarray:
-    """Labels as int64 of shape (n,), from names or numbers of shape (n,) or (n, 1), or from one-hot rows (n, m).
-
-    ``classes`` are the names of the columns; where columns only number the classes, ``first_column`` is the first number. With
-    ``first_label`` labels number the columns, whatever these are called.
-    """
-    n, m = shape
-    labels = np.asarray(labels)
-    if labels.dtype.kind not in "fiubUOS":
-        raise FileError(f"{where} has dtype {labels.dtype}: expected the number of the class, 0 to {m - 1}.")
-    if labels.ndim > 2 or labels.ndim == 0 or (labels.ndim == 2 and labels.shape[1] not in (1, m)):
-        hint = f" Labels of pixels or tokens go with values of one axis more: say {spoken('class_axis=')} where the classes are."
-        raise FileError(
-            f"{where} has shape {labels.shape}: expected ({n},), ({n}, 1) or one-hot ({n}, {m}).{hint * (labels.ndim > 2)}"
-        )
-    if len(labels) != n:
-        raise FileError(
-            f"{where} has {len(labels)} rows and the values have {n}: expected one label per row."
-        )
-    if labels.ndim == 2 and labels.shape[1] == m:
-        return _from_one_hot(labels, where, notes)
-    if labels.ndim == 2:
-        notes.append(f"labels of shape {labels.shape} were flattened")
-        labels = labels.reshape(-1)
-    if labels.dtype.kind in "UOS":
-        numbers = _from_words(labels, where, notes, classes, first_label)
-        if numbers is not None:
-            return numbers
-        labels = labels.astype(np.float64)
-    names = classes or ([] if first_column is None else [str(first_column + j) for j in range(m)])
-    columns = None if first_label is not None else numbered_columns(names)
-    if columns is None:
-        return _from_numbers(labels, m, where, first_label)
-    places, row = places_by_column(labels, columns)
-    if row is not None:
-        raise FileError(
-            f"{where} has {labels[row]:g} in row {row}, and the columns are called {listing(names)}: labels are the names of the "
-            f"columns where these are whole numbers. Correct the label, or say {spoken('first_label=', 0)} if labels count the "
-            "columns from 0."
-        )
-    notes.append(
-        "labels count from 1, as the columns do"
-        if first_column == 1
-        else "labels are those by which the columns are called"
-    )
-    return places
-
-
-def _from_one_hot(labels: np.ndarray, where: str, notes: list[str]) -> np.ndarray:
-    with np.errstate(invalid="ignore"):
-        hot = labels.astype(np.float64) if labels.dtype.kind not in "UOS" else np.full(labels.shape, np.nan)
-        not_hot = ((hot != 0) & (hot != 1)).any(axis=1) | (hot.sum(axis=1) != 1)
-    if not_hot.any():
-        row = int(np.argmax(not_hot))
-        raise FileError(
-            f"{where} has shape {labels.shape}, so rows must be one-hot, but row {row} is not: expected "
-            f"a single 1 among zeros, or plain class numbers."
-        )
-    notes.append(f"one-hot labels of shape {labels.shape} were read as class numbers")
-    return hot.argmax(axis=1)
-
-
-def _from_words(
-    labels: np.ndarray, where: str, notes: list[str], classes: Sequence[str] | None, first_label: int | None
-) -> np.ndarray | None:
-    """Numbers of the classes that words name; None where the words are numbers."""
-    words, place = np.unique(np.array([str(word).strip() for word in labels], dtype=str), return_inverse=True)
-    texts = [str(word) for word in words]
-    if classes is not None:
-        numbers = numbers_of(texts, classes)
-        if None not in numbers and first_label is None:
-            notes.append("labels are names of classes, matched with the columns")
-            return np.array(numbers, dtype=np.int64)[place.reshape(-1)]
-    if all(map(is_number, texts)):
-        return None
-    if first_label is not None:
-        raise FileError(f"{where} holds names such as {texts[-1]!r}: leave {spoken('first_label=')} out.")
-    if classes is None:
-        raise FileError(
-            f"{where} holds names, {listing(texts, 4)}, but no column is called so: name the classes in the order of the columns "
-            f"(of one column, the class that it speaks for last) with {spoken('classes=')}."
-        )
-    stranger = texts[numbers.index(None)]
-    row = int(np.argmax(place.reshape(-1) == texts.index(stranger)))
-    raise FileError(
-        f"{where} has {stranger!r} in row {row} (counting from 0), which is none of the classes {listing(classes)}: correct "
-        f"the label, or name the columns of all classes with {spoken('values=')}."
-    )
-
-
 def _from_numbers(labels: np.ndarray, m: int, where: str, first_label: int | None) -> np.ndarray:
-    from_one = labels.size > 0 and not np.isnan(labels).any() and labels.min() >= 1 and labels.max() == m
     first = first_label or 0
     with np.errstate(invalid="ignore"):
         bad = ~((labels >= first) & (labels < m + first) & (labels == np.floor(labels)))
     if bad.any():
         row = int(np.argmax(bad))
+        from_one = not np.isnan(labels).any() and labels.min() >= 1 and labels.max() == m
         hint = (
             f"they seem to count from 1: if so, say {spoken('first_label=', 1)}"
             if from_one

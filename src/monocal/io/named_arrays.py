@@ -1,6 +1,6 @@
 """A file as named arrays:  path -> {name: array},  whatever the format.
 
-pandas, pyarrow, h5py, safetensors and torch do the reading. Names are known at once, arrays are loaded when asked for. Cells of a
+pyarrow, pandas, h5py, safetensors and torch do the reading. Names are known at once, arrays are loaded when asked for. Cells of a
 text table stay text and become numbers where a whole column is numbers, so that what is written again stays as it was. Nothing
 that a file contains is executed, and whatever a parser raises becomes one ``FileError`` that says what to do.
 """
@@ -29,7 +29,7 @@ from monocal.errors import FileError, InputError, MissingExtraError, require
 from monocal.inputs.formats import library_of
 from monocal.inputs.names import listing
 
-# First bytes of the formats: a file is refused that does not begin as its extension says.
+# First bytes of the formats: a file that begins otherwise is refused.
 _MAGIC = {
     ".npz": b"PK",
     ".xlsx": b"PK",
@@ -41,10 +41,14 @@ _MAGIC = {
     ".gz": b"\x1f\x8b",
     ".pkl": b"\x80",
 }
-_LOOKED_AT = 100  # lines, to tell columns of words from columns of numbers
-_SEPARATORS = ("\t", ";", ",")
+_HEAD = 100  # lines, to tell columns of words from columns of numbers
+_SEPARATORS = ("\t", ";", ",", "|")
+_SPELT_OUT = {"\\t": "\t", "tab": "\t", "comma": ",", "semicolon": ";", "space": " "}
 _BLANK = ("", "na", "nan", "null", "n/a", "none")
 _OLDEST_TORCH = (2, 6)  # in older versions a file could get around weights_only
+# Names of arrays without names: a pair, and a pair for each of two parts (as markus93/NN_calibration pickles them).
+_PAIR = ("values", "labels")
+_TWO_PAIRS = ("values_val", "y_val", "values_test", "y_test")
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,7 @@ class NamedArrays:
     load : callable
         Some of the arrays by their names. In columns of a table NaN or None stands for a missing value.
     columns : callable or None
-        Columns of a table as they stand, as an Arrow table; None for a file of arrays.
+        Columns of a table as an Arrow table; None for a file of arrays.
     text : frozenset of str
         Columns of words.
     notes : tuple of str
@@ -102,12 +106,9 @@ class NamedArrays:
 
 def as_path(path: Any) -> Path:
     """A caller's path as a ``Path``."""
-    try:
-        text = os.fspath(path)
-    except TypeError:
-        raise InputError(f"path must be a file name, got {type(path).__name__}.") from None
+    text = os.fspath(path) if isinstance(path, str | os.PathLike) else None
     if not isinstance(text, str) or not text or "\0" in text:
-        raise InputError(f"path must be a file name, got {text!r}.")
+        raise InputError(f"path must be a file name, got {path if text else type(path).__name__!r}.")
     return Path(text).expanduser()
 
 
@@ -134,9 +135,11 @@ def reading(path: Path | str, what: str) -> Iterator[None]:
                 f"can run code: save plain numeric arrays."
             ) from error
         reason = " ".join(str(error).split())[:200] or type(error).__name__
+        advice = (
+            "save it as UTF-8" if isinstance(error, UnicodeError) else "write it again or copy it once more"
+        )
         raise FileError(
-            f"{path} cannot be read as {what}: it is damaged, cut short or of another kind ({reason}); "
-            f"write it again or copy it once more."
+            f"{path} cannot be read as {what}: it is damaged, cut short or of another kind ({reason}); {advice}."
         ) from error
 
 
@@ -171,24 +174,27 @@ def stem(path: Path) -> str:
 def open_arrays(
     origin: Any, *, mmap: bool = False, separator: str | None = None, decimal: str | None = None
 ) -> NamedArrays:
-    """Open a file by its extension, a folder of ``.npy`` files, or a frame in memory; an open source stays as it is."""
+    """Open a file by its extension, a folder of ``.npy`` files, or a frame in memory; open arrays stay as they are."""
     if isinstance(origin, NamedArrays):
         return origin
     if hasattr(origin, "__arrow_c_stream__") and (hasattr(origin, "columns") or hasattr(origin, "schema")):
-        return _open_frame(origin)
+        title = f"the {library_of(origin)} frame"
+        with reading(title, "a frame"):
+            return _of_table(None, require("pyarrow", "data").table(origin), title=title)
     path = as_path(origin)
     with reading(path, "a file of logits"):
         path.stat()
         if not path.is_dir() and not path.is_file():
             raise FileError(f"{path} is neither a file nor a folder: give a file of logits.")
-    ending = extension(path)
     if path.is_dir():
         return _open_folder(path, mmap)
+    ending = extension(path)
     if ending == ".npy":
-        return _open_npy(path, mmap)
+        check_magic(path, "an .npy array", _MAGIC[".npy"])
+        return NamedArrays(path, (path.stem,), lambda names: [_load_npy(path, mmap) for _ in names])
     if ending not in _OPENERS:
-        known = ", ".join([".npy", *_OPENERS])
-        raise FileError(f"{path} has an extension that monocal does not read: expected one of {known}.")
+        listed = ", ".join([".npy", *_OPENERS])
+        raise FileError(f"{path} has an extension that monocal does not read: expected one of {listed}.")
     if mmap:
         raise InputError(f"mmap=True works for .npy files only, got {path}: save the array with numpy.save.")
     what = f"a {ending} file"
@@ -198,7 +204,11 @@ def open_arrays(
         return _OPENERS[ending](path, what, *options)
 
 
-# Tables
+def _in_memory(path: Path, arrays: dict[str, np.ndarray], **more: Any) -> NamedArrays:
+    return NamedArrays(path, tuple(arrays), lambda names: [arrays[name] for name in names], **more)
+
+
+# Text
 
 
 def is_number(cell: object) -> bool:
@@ -211,27 +221,29 @@ def is_number(cell: object) -> bool:
 
 
 def _open_text(path: Path, what: str, separator: str | None, decimal: str | None) -> NamedArrays:
-    """Cells with commas, semicolons, tabs or (in ``.txt``) spaces between, with or without a line of names."""
+    """Cells with commas, semicolons, tabs, bars or (in ``.txt``) spaces between, with or without a line of names."""
     arrow, arrow_csv = require("pyarrow", "data"), require("pyarrow.csv", "data")
     compute = require("pyarrow.compute", "data")
-    ending, packed = extension(path), extension(path).endswith(".gz")
+    ending = extension(path)
     spaced = ending == ".txt"
 
     def opened() -> Any:  # pyarrow takes no name that is not UTF-8
         if not spaced:
-            return (gzip.open if packed else open)(path, "rb")
-        # Runs of spaces become one tab.
+            return (gzip.open if ending.endswith(".gz") else open)(path, "rb")
         lines = path.read_bytes().decode("utf-8-sig").strip().splitlines()
         return io.BytesIO("\n".join(re.sub(r"[ \t]+", "\t", line.strip()) for line in lines).encode())
 
     with opened() as file, io.TextIOWrapper(file, "utf-8-sig", newline="") as lines:
-        head = list(islice(lines, _LOOKED_AT + 1))
-    between = separator or ("\t" if ending.startswith(".tsv") else _separator(head))
-    rows = list(csv.reader(head, delimiter=between, strict=True))  # which notices a quote that does not end
-    first, below = (rows[0], rows[1:]) if rows else ([], [])
+        head = list(islice(lines, _HEAD + 1))
+    separator = _SPELT_OUT.get(separator or "", separator)
+    separator = separator or ("\t" if ending.startswith(".tsv") else _separator(head))
+    if len(separator) > 1:
+        raise InputError(f"separator must be one character, or 'tab', got {separator!r}.")
+    rows = list(csv.reader(head, delimiter=separator, strict=True))  # strict: a quote must end
+    first = rows[0] if rows else []
     if not first:
         raise FileError(f"{path} begins with an empty line: expected the names of the columns.")
-    headless = _lacks_names(first, below)
+    headless = _lacks_names(first, rows[1:])
     names = [str(j) for j in range(len(first))] if headless else [name.strip() for name in first]
     notes = ["the file has no line of names; columns are called '0', '1', ..."] * headless
     twice = [name for name, count in Counter(names).items() if count > 1]
@@ -239,17 +251,15 @@ def _open_text(path: Path, what: str, separator: str | None, decimal: str | None
         raise FileError(
             f"{path} has two columns called {twice[0]!r}: give every column its own name in the first line."
         )
-    cells = {
-        name: [row[j].strip() for row in rows[not headless :] if j < len(row)] for j, name in enumerate(names)
-    }
-    comma = decimal == "," or (decimal is None and between != "," and _has_decimal_commas(cells.values()))
+    below = rows[not headless :]
+    cells = {name: [row[j].strip() for row in below if j < len(row)] for j, name in enumerate(names)}
+    comma = decimal == "," or (decimal is None and separator != "," and _has_decimal_commas(cells.values()))
     if comma:
         cells = {name: [cell.replace(",", ".") for cell in column] for name, column in cells.items()}
         notes.append("commas in numbers were read as decimal points")
     index = re.fullmatch(r"(Unnamed: \d+)?", names[0]) is not None  # as pandas writes its row index
     if index:
         notes.append("the first column has no name and was left out as a row index")
-
     text = frozenset(name for name, column in cells.items() if column and not any(map(is_number, column)))
     if spaced and len(names) > 1 and not headless and text == set(names):
         raise FileError(
@@ -267,7 +277,7 @@ def _open_text(path: Path, what: str, separator: str | None, decimal: str | None
                     skip_rows=0 if headless else 1,
                     block_size=1 << 22,  # which must hold a row
                 ),
-                parse_options=arrow_csv.ParseOptions(delimiter=between, ignore_empty_lines=len(names) > 1),
+                parse_options=arrow_csv.ParseOptions(delimiter=separator, ignore_empty_lines=len(names) > 1),
                 convert_options=arrow_csv.ConvertOptions(column_types=dict.fromkeys(names, arrow.string())),
             )
         for place, name in enumerate(names if comma else ()):
@@ -276,17 +286,14 @@ def _open_text(path: Path, what: str, separator: str | None, decimal: str | None
                 table = table.set_column(place, name, points)
         return table
 
-    def columns(wanted: Sequence[str]) -> Any:
-        return parsed().select(list(wanted))
+    def columns(names: Sequence[str]) -> Any:
+        return parsed().select(list(names))
+
+    def load(names: Sequence[str]) -> list[np.ndarray]:
+        return [_numbers_or_words(column) for column in columns(names).columns]
 
     return NamedArrays(
-        path,
-        tuple(names[index:]),
-        lambda wanted: [_parsed(column) for column in columns(wanted).columns],
-        columns,
-        text=text,
-        notes=tuple(notes),
-        headless=headless,
+        path, tuple(names[index:]), load, columns, text=text, notes=tuple(notes), headless=headless
     )
 
 
@@ -313,17 +320,24 @@ def _has_decimal_commas(columns: Any) -> bool:
     return commas and not any(re.fullmatch(r"-?\d*\.\d+", cell) for cell in cells)
 
 
-def _parsed(column: Any) -> np.ndarray:
+def _as_numbers(column: Any) -> Any:
+    """A column of text as whole numbers or as numbers; None where a cell is neither."""
+    arrow = require("pyarrow", "data")
+    for kind in (arrow.int64(), arrow.float64()):
+        with contextlib.suppress(arrow.ArrowInvalid):
+            return column.cast(kind)
+    return None
+
+
+def _numbers_or_words(column: Any) -> np.ndarray:
     """A column of text as numbers with NaN where a cell is blank; as it is, with None, where a cell is no number."""
     arrow, compute = require("pyarrow", "data"), require("pyarrow.compute", "data")
     trimmed = compute.utf8_trim_whitespace(column)
     blank = compute.is_in(compute.utf8_lower(trimmed), arrow.array(_BLANK))
-    numbers = compute.if_else(blank, None, trimmed)
-    for kind in (arrow.int64(), arrow.float64()):
-        with contextlib.suppress(arrow.ArrowInvalid):
-            return np.asarray(numbers.cast(kind).to_numpy())
-    words = compute.if_else(compute.equal(trimmed, ""), None, trimmed)
-    return np.asarray(words.to_numpy())
+    numbers = _as_numbers(compute.if_else(blank, None, trimmed))
+    if numbers is None:
+        numbers = compute.if_else(compute.equal(trimmed, ""), None, trimmed)
+    return np.asarray(numbers.to_numpy())
 
 
 def typed(table: Any) -> Any:
@@ -331,89 +345,88 @@ def typed(table: Any) -> Any:
     arrow, compute = require("pyarrow", "data"), require("pyarrow.compute", "data")
 
     def one(column: Any) -> Any:
+        leading_zero = r"^\s*-?0\d"
         if not arrow.types.is_string(column.type):
             return column
-        if compute.any(compute.match_substring_regex(column, r"^\s*-?0\d")).as_py():
+        if compute.any(compute.match_substring_regex(column, leading_zero)).as_py():
             return column
-        for kind in (arrow.int64(), arrow.float64()):
-            with contextlib.suppress(arrow.ArrowInvalid):
-                return column.cast(kind)
-        return column
+        numbers = _as_numbers(column)
+        return column if numbers is None else numbers
 
     return arrow.table([one(column) for column in table.columns], names=table.column_names)
 
 
-def _open_parquet(path: Path, what: str) -> NamedArrays:
-    parquet = require("pyarrow.parquet", "data")
-    with open(path, "rb") as file:
-        schema = parquet.read_schema(file)
+# Tables of typed columns
 
-    def columns(wanted: Sequence[str]) -> Any:
+
+def _open_arrow(path: Path, what: str) -> NamedArrays:
+    """Parquet and Feather, of which only the columns that are asked for are read."""
+    parquet, feather = require("pyarrow.parquet", "data"), require("pyarrow.feather", "data")
+    is_parquet = extension(path) == ".parquet"
+    with open(path, "rb") as file:
+        schema = (
+            parquet.read_schema(file) if is_parquet else require("pyarrow.ipc", "data").open_file(file).schema
+        )
+
+    def columns(names: Sequence[str]) -> Any:
+        options: dict[str, Any] = {"columns": list(names), "use_threads": False}
         with reading(path, what), open(path, "rb") as file:
-            return (
-                parquet.ParquetFile(file).read(columns=list(wanted), use_threads=False).select(list(wanted))
+            table = (
+                parquet.ParquetFile(file).read(**options)
+                if is_parquet
+                else feather.read_table(file, **options)
             )
+            return table.select(list(names))
 
-    return _of_arrow(path, schema, columns)
-
-
-def _open_feather(path: Path, what: str) -> NamedArrays:
-    feather, ipc = require("pyarrow.feather", "data"), require("pyarrow.ipc", "data")
-    with open(path, "rb") as file:
-        schema = ipc.open_file(file).schema
-
-    def columns(wanted: Sequence[str]) -> Any:
-        with reading(path, what), open(path, "rb") as file:
-            return feather.read_table(file, columns=list(wanted), use_threads=False).select(list(wanted))
-
-    return _of_arrow(path, schema, columns)
+    return _of_columns(path, schema, columns)
 
 
 def _open_excel(path: Path, what: str) -> NamedArrays:
     require("openpyxl", "data")
-    pandas = require("pandas", "data")
-    sheets = pandas.read_excel(path, sheet_name=None)
+    sheets = require("pandas", "data").read_excel(path, sheet_name=None)
     frame = next(iter(sheets.values()))
     frame.columns = [str(column) for column in frame.columns]
     notes = (f"of the sheets {listing(sheets)} the first was read",) if len(sheets) > 1 else ()
-    return _in_memory(path, require("pyarrow", "data").Table.from_pandas(frame), notes)
+    mixed = frame.select_dtypes("object").columns  # Arrow has one type in a column
+    frame[mixed] = frame[mixed].map(lambda cell: cell if cell is None or cell != cell else str(cell))
+    return _of_table(path, require("pyarrow", "data").Table.from_pandas(frame), notes)
 
 
 def _open_records(path: Path, what: str) -> NamedArrays:
-    """Rows as JSON objects, or samples of lm-evaluation-harness."""
-    from monocal.io.harness_samples import open_samples
-
-    records = read_json(path)
+    """Rows as JSON objects, columns as one object, or samples of lm-evaluation-harness."""
+    records, arrow = read_json(path), require("pyarrow", "data")
     if extension(path) == ".json" and len(records) == 1 and isinstance(records[0], dict):
-        (whole,) = records  # columns, as one object
-        if not whole or not all(isinstance(column, list) for column in whole.values()):
-            raise FileError(f"{path} is one JSON object: expected a list of rows, or a list for each column.")
-        return _in_memory(path, require("pyarrow", "data").Table.from_pydict(whole))
+        columns = {  # pandas writes a column as {row: value} where nothing else is asked for
+            name: list(column.values()) if isinstance(column, dict) else column
+            for name, column in records[0].items()
+        }
+        lengths = {len(column) if isinstance(column, list) else None for column in columns.values()}
+        if len(lengths) != 1 or None in lengths:
+            raise FileError(
+                f"{path} is one JSON object: expected a list of rows, or a list for each column, of one length."
+            )
+        return _of_table(path, arrow.Table.from_pydict(columns))
     stray = next((i for i, record in enumerate(records) if not isinstance(record, dict)), None)
     if not records or stray is not None:
         raise FileError(f"{path}, record {stray or 0}, is no JSON object: expected one for each row.")
     if any(name in records[0] for name in ("filtered_resps", "resps")):
-        return open_samples(path, records)
+        from monocal.io.harness_samples import arrays_of
+
+        arrays, notes = arrays_of(path, records)
+        return _in_memory(path, arrays, notes=notes, ragged=True)
     if any(name in records[0] for name in ("choices", "response", "prompt_logprobs")):
         raise FileError(
             f"{path} holds responses of a language-model server: read them in Python with monocal.TopK.from_openai or "
             "monocal.TopK.from_vllm."
         )
-    return _in_memory(path, require("pyarrow", "data").Table.from_pylist(records))
+    return _of_table(path, arrow.Table.from_pylist(records))
 
 
-def _open_frame(frame: Any) -> NamedArrays:
-    """A frame in memory, read as a file of the same columns would be."""
-    title = f"the {library_of(frame)} frame"
-    with reading(title, "a frame"):
-        return _in_memory(None, require("pyarrow", "data").table(frame), title=title)
+def _of_table(path: Path | None, table: Any, notes: tuple[str, ...] = (), title: str = "") -> NamedArrays:
+    return _of_columns(path, table.schema, lambda names: table.select(list(names)), notes, title)
 
 
-def _in_memory(path: Path | None, table: Any, notes: tuple[str, ...] = (), title: str = "") -> NamedArrays:
-    return _of_arrow(path, table.schema, lambda wanted: table.select(list(wanted)), notes, title)
-
-
-def _of_arrow(
+def _of_columns(
     path: Path | None,
     schema: Any,
     columns: Callable[[Sequence[str]], Any],
@@ -423,16 +436,12 @@ def _of_arrow(
     types = require("pyarrow", "data").types
 
     def holds_numbers(kind: Any) -> bool:
-        listed = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
-        return listed or types.is_floating(kind) or types.is_integer(kind) or types.is_decimal(kind)
+        return _is_list(kind) or types.is_floating(kind) or types.is_integer(kind) or types.is_decimal(kind)
 
-    def load(wanted: Sequence[str]) -> list[np.ndarray]:
+    def load(names: Sequence[str]) -> list[np.ndarray]:
         with reading(title or str(path), "a table"):
-            held = columns(wanted).columns
-            return [
-                _array(column, f"{title or path}, column {name!r}")
-                for name, column in zip(wanted, held, strict=True)
-            ]
+            pairs = zip(names, columns(names).columns, strict=True)
+            return [_array(column, f"{title or path}, column {name!r}") for name, column in pairs]
 
     kinds = dict(zip(schema.names, schema.types, strict=True))
     names = tuple(name for name in kinds if not name.startswith("__index_level_"))
@@ -440,11 +449,15 @@ def _of_arrow(
     return NamedArrays(path, names, load, columns, text, notes, title=title)
 
 
+def _is_list(kind: Any) -> bool:
+    types = require("pyarrow", "data").types
+    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
+
+
 def _array(column: Any, where: str) -> np.ndarray:
     """One column as an array: (n,) of numbers or words, NaN or None where one is missing; (n, m) from lists of one length."""
     arrow, compute = require("pyarrow", "data"), require("pyarrow.compute", "data")
-    kind = arrow.types
-    if kind.is_dictionary(column.type):  # by hand: pyarrow cannot turn categories of polars into words
+    if arrow.types.is_dictionary(column.type):  # pyarrow cannot decode categories of polars
         parts = [
             np.append(part.dictionary.to_numpy(False).astype(object), [None])[
                 part.indices.fill_null(len(part.dictionary)).to_numpy()
@@ -452,7 +465,7 @@ def _array(column: Any, where: str) -> np.ndarray:
             for part in column.chunks
         ]
         return np.concatenate(parts) if parts else np.empty(0, object)
-    if kind.is_list(column.type) or kind.is_large_list(column.type) or kind.is_fixed_size_list(column.type):
+    if _is_list(column.type):
         lengths = compute.list_value_length(column).fill_null(0).to_numpy()
         uneven = np.flatnonzero(lengths != lengths[:1])
         if uneven.size:
@@ -462,7 +475,7 @@ def _array(column: Any, where: str) -> np.ndarray:
             )
         flat = _array(compute.list_flatten(column), where)
         return flat.reshape(len(column), int(lengths[0]) if len(lengths) else 0)
-    if kind.is_decimal(column.type):
+    if arrow.types.is_decimal(column.type):
         column = column.cast(arrow.float64())
     return np.asarray(column.to_numpy())
 
@@ -498,15 +511,14 @@ def _open_npz(path: Path, what: str) -> NamedArrays:
     with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
         names = tuple(archive.files)
 
-    def load(wanted: Sequence[str]) -> list[np.ndarray]:
+    def load(names: Sequence[str]) -> list[np.ndarray]:
         with reading(path, what), open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
-            arrays = [archive[name] for name in wanted]
-            # A member that is no .npy file comes back as bytes.
-            stray = [n for n, array in zip(wanted, arrays, strict=True) if not isinstance(array, np.ndarray)]
-            if stray:
-                raise FileError(
-                    f"{path} holds {stray[0]!r}, which is not an array: write it with numpy.savez."
-                )
+            arrays = [archive[name] for name in names]
+            for name, array in zip(names, arrays, strict=True):
+                if not isinstance(array, np.ndarray):  # a member that is no .npy file comes back as bytes
+                    raise FileError(
+                        f"{path} holds {name!r}, which is not an array: write it with numpy.savez."
+                    )
             return arrays
 
     return NamedArrays(path, names, load)
@@ -518,23 +530,15 @@ def _load_npy(path: Path, mmap: bool) -> np.ndarray:
         return np.load(path, mmap_mode="r" if mmap else None, allow_pickle=False)
 
 
-def _open_npy(path: Path, mmap: bool) -> NamedArrays:
-    """One array, named by its file."""
-    check_magic(path, "an .npy array", _MAGIC[".npy"])
-    return NamedArrays(path, (path.stem,), lambda wanted: [_load_npy(path, mmap) for _ in wanted])
-
-
 def _open_folder(path: Path, mmap: bool) -> NamedArrays:
     """The ``.npy`` files of a folder; ``resnet_logits_val.npy`` is ``logits_val`` of the set ``resnet``."""
-    from monocal.io.column_choice import split_group
+    from monocal.io.column_names import split_group
 
     with reading(path, "a folder"):
         files = {split_group(file.stem): file for file in sorted(path.glob("*.npy"))}
     if not files:
-        raise FileError(
-            f"{path} is a folder without .npy files: name a file in it (or use monocal.data.find on the folder)."
-        )
-    return NamedArrays(path, tuple(files), lambda wanted: [_load_npy(files[name], mmap) for name in wanted])
+        raise FileError(f"{path} is a folder without .npy files: name a file in it.")
+    return NamedArrays(path, tuple(files), lambda names: [_load_npy(files[name], mmap) for name in names])
 
 
 def _open_safetensors(path: Path, what: str) -> NamedArrays:
@@ -543,25 +547,20 @@ def _open_safetensors(path: Path, what: str) -> NamedArrays:
     with library.safe_open(path, framework="numpy") as file:
         names = tuple(file.keys())
 
-    def load(wanted: Sequence[str]) -> list[np.ndarray]:
+    def load(names: Sequence[str]) -> list[np.ndarray]:
         with reading(path, what), library.safe_open(path, framework="numpy") as file:
-            kinds = {name: file.get_slice(name).get_dtype() for name in wanted}
-            odd = {
-                name: kind
-                for name, kind in kinds.items()
-                if not re.fullmatch(r"BF16|F(16|32|64)|BOOL|[IU]\d+", kind)
-            }
-            if odd:
-                name, kind = next(iter(odd.items()))
-                raise FileError(f"{path} holds {name!r} as {kind}: save it as float32, float16 or bfloat16.")
+            kinds = {name: file.get_slice(name).get_dtype() for name in names}
+            for name, kind in kinds.items():
+                if not re.fullmatch(r"BF16|F(16|32|64)|BOOL|[IU]\d+", kind):
+                    raise FileError(
+                        f"{path} holds {name!r} as {kind}: save it as float32, float16 or bfloat16."
+                    )
             arrays = {name: file.get_tensor(name) for name, kind in kinds.items() if kind != "BF16"}
-        if len(arrays) < len(kinds):
-            with reading(path, what):
-                tensors = dict(library.deserialize(path.read_bytes()))
+            tensors = dict(library.deserialize(path.read_bytes())) if len(arrays) < len(kinds) else {}
             for name in kinds.keys() - arrays.keys():
                 bits = np.frombuffer(tensors[name]["data"], "<u2").astype(np.uint32) << 16
                 arrays[name] = bits.view(np.float32).reshape(tensors[name]["shape"])
-        return [arrays[name] for name in wanted]
+        return [arrays[name] for name in names]
 
     return NamedArrays(path, names, load)
 
@@ -573,23 +572,20 @@ def _open_hdf5(path: Path, what: str) -> NamedArrays:
     with h5py.File(path, "r") as file:
         file.visititems(lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) else None)
 
-    def load(wanted: Sequence[str]) -> list[np.ndarray]:
-        arrays = []
-        with reading(path, what), h5py.File(path, "r") as file:
-            for name in wanted:
-                dataset = file[name]
-                if dataset.external or dataset.is_virtual:
-                    raise FileError(f"{path} keeps {name!r} in another file: copy the values into this one.")
-                if h5py.check_string_dtype(dataset.dtype) is not None:  # names
-                    arrays.append(np.array(dataset.asstr()[()], dtype=str))
-                    continue
-                if dataset.dtype.kind not in "fiub":
-                    raise FileError(f"{path} holds {name!r} as {dataset.dtype}: expected numbers.")
-                arrays.append(np.asarray(dataset[()]))
-        return arrays
+    def one(name: str, dataset: Any) -> np.ndarray:
+        if dataset.external or dataset.is_virtual:
+            raise FileError(f"{path} keeps {name!r} in another file: copy the values into this one.")
+        if h5py.check_string_dtype(dataset.dtype) is not None:
+            return np.array(dataset.asstr()[()], dtype=str)
+        if dataset.dtype.kind not in "fiub":
+            raise FileError(f"{path} holds {name!r} as {dataset.dtype}: expected numbers.")
+        return np.asarray(dataset[()])
 
-    # A name that is not text comes as bytes.
-    return NamedArrays(path, tuple(name for name in names if isinstance(name, str)), load)
+    def load(names: Sequence[str]) -> list[np.ndarray]:
+        with reading(path, what), h5py.File(path, "r") as file:
+            return [one(name, file[name]) for name in names]
+
+    return NamedArrays(path, tuple(name for name in names if isinstance(name, str)), load)  # others are bytes
 
 
 def _open_tensors(path: Path, what: str) -> NamedArrays:
@@ -600,33 +596,19 @@ def _open_tensors(path: Path, what: str) -> NamedArrays:
             f"{path} is opened with torch {'.'.join(map(str, _OLDEST_TORCH))} or later only, and this is {torch.__version__}, in "
             "which a file could run code: upgrade torch, or save the arrays with numpy.savez."
         )
-    with reading(path, what):
-        try:
-            content = torch.load(path, map_location="cpu", weights_only=True)
-        except Exception as refusal:
-            if type(refusal).__name__ != "UnpicklingError":
-                raise
-            raise FileError(
-                f"{path} was refused and nothing in it was run: it holds more than tensors in a dict, a tuple or a list, or is "
-                "damaged; save such with torch.save."
-            ) from refusal
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as refusal:
+        if type(refusal).__name__ != "UnpicklingError":
+            raise
+        raise FileError(
+            f"{path} was refused and nothing in it was run: it holds more than tensors in a dict, a tuple or a list, or is "
+            "damaged; save such with torch.save."
+        ) from refusal
 
     def usable(one: Any) -> bool:
         words = isinstance(one, list | tuple) and bool(one) and all(isinstance(word, str) for word in one)
         return words or (isinstance(one, torch.Tensor) and one.layout is torch.strided)
-
-    held: dict[str, Any] = {}
-    if isinstance(content, dict):
-        held = {name: one for name, one in content.items() if isinstance(name, str) and usable(one)}
-    elif isinstance(content, torch.Tensor) and usable(content):
-        held = {path.stem: content}
-    elif isinstance(content, tuple | list) and len(content) == 2 and all(map(usable, content)):
-        held = {"values": content[0], "labels": content[1]}
-    if not held:
-        raise FileError(
-            f"{path} holds a {type(content).__name__} without tensors by name: save {{'logits': ..., 'labels': ...}} with "
-            "torch.save."
-        )
 
     def array(one: Any) -> np.ndarray:
         if isinstance(one, list | tuple):
@@ -635,40 +617,50 @@ def _open_tensors(path: Path, what: str) -> NamedArrays:
             one = one.float()  # of types that NumPy lacks, without loss
         return np.asarray(one.detach().resolve_conj().resolve_neg().numpy())
 
-    arrays = {name: array(one) for name, one in held.items()}
-    return NamedArrays(path, tuple(arrays), lambda wanted: [arrays[name] for name in wanted])
+    tensors = by_name(content, usable, path.stem)
+    if not tensors:
+        raise FileError(
+            f"{path} holds a {type(content).__name__} without tensors by name: save {{'logits': ..., 'labels': ...}} with "
+            "torch.save."
+        )
+    return _in_memory(path, {name: array(one) for name, one in tensors.items()})
+
+
+def by_name(content: Any, usable: Callable[[Any], bool], name: str) -> dict[str, Any]:
+    """The usable members of what was saved as one object: an array, a pair, two pairs, or a dict; empty for anything else."""
+
+    def is_pair(item: Any) -> bool:
+        return isinstance(item, tuple | list) and len(item) == 2 and all(map(usable, item))
+
+    if isinstance(content, dict):
+        return {key: one for key, one in content.items() if isinstance(key, str) and usable(one)}
+    if is_pair(content):
+        return dict(zip(_PAIR, content, strict=True))
+    if isinstance(content, tuple | list) and len(content) == 2 and all(map(is_pair, content)):
+        return dict(zip(_TWO_PAIRS, [*content[0], *content[1]], strict=True))
+    return {name: content} if usable(content) else {}
 
 
 def _open_pickle(path: Path, what: str) -> NamedArrays:
     from monocal.io.unpickler import read_arrays
 
-    arrays = read_arrays(path)
-    return NamedArrays(path, tuple(arrays), lambda wanted: [arrays[name] for name in wanted])
+    return _in_memory(path, read_arrays(path))
 
 
 _OPENERS: dict[str, Callable[..., NamedArrays]] = {
     ".npz": _open_npz,
     ".safetensors": _open_safetensors,
-    ".h5": _open_hdf5,
-    ".hdf5": _open_hdf5,
-    ".csv": _open_text,
-    ".tsv": _open_text,
-    ".csv.gz": _open_text,
-    ".tsv.gz": _open_text,
-    ".parquet": _open_parquet,
-    ".feather": _open_feather,
-    ".xlsx": _open_excel,
-    ".p": _open_pickle,
-    ".pkl": _open_pickle,
-    ".pickle": _open_pickle,
-    ".pt": _open_tensors,
-    ".pth": _open_tensors,
-    ".txt": _open_text,
-    ".json": _open_records,
-    ".jsonl": _open_records,
-    ".jsonl.gz": _open_records,
-    ".ndjson": _open_records,
+    **dict.fromkeys((".h5", ".hdf5"), _open_hdf5),
+    **dict.fromkeys((".csv", ".tsv", ".csv.gz", ".tsv.gz"), _open_text),
+    **dict.fromkeys((".parquet", ".feather"), _open_arrow),
+    **dict.fromkeys((".p", ".pkl", ".pickle"), _open_pickle),
 }
-# In a folder these are mostly something else: they are read only by their name.
-_BY_NAME_ONLY = (".txt", ".pt", ".pth", ".xlsx", ".json", ".jsonl", ".jsonl.gz", ".ndjson")
-FOUND_IN_FOLDERS = tuple(ending for ending in _OPENERS if ending not in _BY_NAME_ONLY)
+FOUND_IN_FOLDERS = tuple(
+    _OPENERS
+)  # others are mostly something else in a folder: they are read only by their name
+_OPENERS |= {
+    ".xlsx": _open_excel,
+    ".txt": _open_text,
+    **dict.fromkeys((".pt", ".pth"), _open_tensors),
+    **dict.fromkeys((".json", ".jsonl", ".jsonl.gz", ".ndjson"), _open_records),
+}

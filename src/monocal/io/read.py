@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -13,20 +13,18 @@ import numpy as np
 
 from monocal.errors import FileError, InputError, MissingExtraError, spoken, warn
 from monocal.inputs.names import Part, listing
-from monocal.io.column_choice import (
+from monocal.io.column_choice import Choice, choose, find_labels, refuse_words
+from monocal.io.column_names import (
     CALIBRATED,
-    Choice,
     Names,
     as_part,
-    choose,
     choose_group,
-    find_labels,
     find_names,
     meaning,
     split_part,
     without_part,
 )
-from monocal.io.logits_set import LogitsSet, Splits, is_one_hot, make_set, missing, refuse_words
+from monocal.io.logits_set import Assembly, LogitsSet, Splits, is_one_hot, missing
 from monocal.io.named_arrays import (
     FOUND_IN_FOLDERS,
     NamedArrays,
@@ -36,6 +34,8 @@ from monocal.io.named_arrays import (
     stem,
     typed,
 )
+
+AnyFile = str | os.PathLike[str] | Any  # a path, or a frame
 
 
 def read(
@@ -82,7 +82,7 @@ def read(
     first_label : {0, 1}, optional
         The number of the first class in the labels.
     classes : sequence of str, optional
-        Names of the classes in the order of the columns, where the file does not tell them.
+        Names of the classes in the order of the columns, where the file does not have them.
     weights : str, optional
         Name of the weights of the rows.
     kind : {"logits", "probabilities", "percent"}, optional
@@ -98,8 +98,8 @@ def read(
     with_labels : bool, default=True
         Read the labels; without them it does not matter what they hold.
     class_axis : int, optional
-        The axis of the classes of an array of more than two: 1 for images (n, m, h, w). A row is then a pixel or a token. It need
-        not be said of sequences (n, t, m) with labels (n, t).
+        The axis of the classes of an array of more than two: 1 for images (n, m, h, w). A row is then a pixel or a token.
+        Sequences (n, t, m) with labels (n, t) need none.
     ignore_index : int, optional
         Rows with this label are left out.
     unknown : sequence of int, optional
@@ -136,26 +136,27 @@ def read(
 def read_source(
     source: NamedArrays,
     *,
-    kind: str | None = None,
     expected: str | None = None,
     known_classes: Sequence[str] | None = None,
     many: bool = False,
     strict: bool = False,
+    kind: str | None = None,
     group: str | None = None,
     need_labels: bool = False,
     with_labels: bool = True,
     drop_missing: bool = False,
     **options: Any,
 ) -> LogitsSet:
-    """The set of an open source; `read` explains the parameters.
+    """The set of open arrays; `read` explains the parameters.
 
-    A fitted calibrator knows more: the kind that is ``expected`` where no name says it, names of classes
-    (``known_classes``), ``many`` labels. Where ``strict``, values that look like something else are refused, not warned of.
+    A fitted calibrator adds the kind that is ``expected`` where no name says it, names of classes (``known_classes``), and
+    whether there are ``many`` labels. Where ``strict``, values that look like something else are refused, not warned of.
     """
     if kind not in (None, "logits", "probabilities", "percent"):
         raise InputError(f"kind must be 'logits', 'probabilities' or 'percent', got {kind!r}.")
     if options.get("first_label") not in (None, 0, 1):
         raise InputError(f"{spoken('first_label=')} must be 0 or 1, got {options['first_label']!r}.")
+    part, labels_file, classes = (options.get(name) for name in ("part", "labels_file", "classes"))
     if options.get("values") is not None and group is None and not source.table:
         names, group = source.names, ""  # a full name needs no group
     else:
@@ -163,118 +164,115 @@ def read_source(
     if expected:  # a calibrator is not applied to what one has made
         names = tuple(n for n in names if not n.endswith(CALIBRATED)) or names
     where = source.title + (f", group {group!r}," if group else "")
-    labels_file = options.get("labels_file") if with_labels else None
+    arrays: dict[str, np.ndarray] = {}
+    labels = options.get("labels")
     other = None
-    if labels_file is not None:
-        other = _from_labels_file(labels_file, options.get("labels"), as_part(options.get("part")))
-    kinds = ("probabilities" if kind == "percent" else kind, expected)
-    choice = _choose(source, names, where, kinds, known_classes, other and other[0], options)
-    here = () if other or not with_labels else choice.labels
-    if not here and other is None and need_labels:
+    if with_labels and labels_file is not None:
+        other, labels = _from_labels_file(labels_file, labels, as_part(part)), None
+    stated = "probabilities" if kind == "percent" else kind
+    request: dict[str, Any] = {
+        "where": where,
+        "values": options.get("values"),
+        "labels": labels,
+        "weights": options.get("weights"),
+        "classes": classes or known_classes,
+        "part": as_part(part),
+        "label_values": other and other[0],
+        "kind": stated or expected,
+    }
+    try:
+        choice = choose(source, names, **request)
+    except FileError:
+        if stated or not expected:  # a name says another kind than what is expected: that is reported later
+            raise
+        choice = choose(source, names, **{**request, "kind": None})
+    own_labels = choice.labels if with_labels and other is None else ()
+    if need_labels and not own_labels and other is None:
         raise FileError(_no_labels(source, where, names))
-    classes = options.get("classes")
-    more = [name for name in (choice.weights, None if classes else choice.classes_array) if name]
-    held = _load(source, choice, (*here, *more))
+
+    arrays = _load(source, choice, own_labels, with_classes=not classes)
     many = many or (choice.pairs and not is_one_hot(np.column_stack(source.load(choice.labels))))
+    rows = {n: a for n, a in arrays.items() if n != choice.classes_array and not (many and n in own_labels)}
     if other:
-        held[other[1]] = other[0]
-    used = [name for name in held if name != choice.classes_array and not (many and name in here)]
-    held, kept = _complete(held, used, source.title, drop_missing)
-    labels_where = other[1] if other else f"{listing(here, 3)} in {source.title}" if here else ""
-    labels = held[other[1]] if other else None
-    if here:
-        labels = _joined([held[name] for name in here], here, source.title, "labels")
+        rows[other[1]] = other[0]
+    complete, kept = _complete(rows, source.title, drop_missing)
+    arrays |= complete
+    if kept is not None and many:
+        arrays |= {name: arrays[name][kept] for name in own_labels}
     class_names = tuple(classes) if classes else choice.classes
     if choice.classes_array is not None and not classes:
-        class_names = _as_names(held[choice.classes_array], f"{choice.classes_array!r} in {source.title}")
-    dropped = "" if kept is None else f"rows with missing values were left out, {len(kept):,} are read"
-    made = make_set(
-        _joined([held[name] for name in choice.values], choice.values, source.title, "classes"),
-        labels,
-        kind=kind or choice.kind,
-        stated=kind is not None,
-        strict=strict,
-        where=f"{listing(choice.values, 3)} in {source.title}",
-        labels_where=labels_where,
-        notes=(*source.notes, *filter(None, [dropped])),
+        class_names = _as_names(arrays[choice.classes_array], f"{choice.classes_array!r} in {source.title}")
+    notes = [*source.notes]
+    if kept is not None:
+        notes.append(f"rows with missing values were left out, {len(kept):,} are read")
+    assembly = Assembly(
+        _joined([arrays[name] for name in choice.values], choice.values, source.title, "classes"),
+        f"{listing(choice.values, 3)} in {source.title}",
+        weights=None if choice.weights is None else arrays[choice.weights],
+        weights_where=f"{choice.weights!r} in {source.title}",
         class_names=class_names,
         first_column=choice.first,
-        weights=None if choice.weights is None else held[choice.weights],
-        weights_where=f"{choice.weights!r} in {source.title}",
+        first_label=options.get("first_label"),
         many=many,
-        **{name: options[name] for name in _OF_ROWS if name in options},
+        notes=notes,
     )
-    beside = {*choice.aside, *(() if with_labels or labels_file is not None else choice.labels)}
+    if own_labels:
+        assembly.labels = _joined([arrays[name] for name in own_labels], own_labels, source.title, "labels")
+        assembly.labels_where = f"{listing(own_labels, 3)} in {source.title}"
+    elif other:
+        assembly.labels, assembly.labels_where = arrays[other[1]], other[1]
+    layout = {name: options[name] for name in ("class_axis", "ignore_index", "unknown") if name in options}
+    made = assembly.finish(kind or choice.kind, stated=kind is not None, strict=strict, **layout)
+    along = {*choice.aside, *(() if with_labels or labels_file is not None else choice.labels)}
+    plain_columns = source.table and all(arrays[name].ndim == 1 for name in choice.values)
     return replace(
         made,
         name=group or (source.title if source.path is None else stem(source.path)),
         path=source.path,
         part=choice.part,
-        aside=tuple(name for name in names if name in beside),
-        taken=_taken(source, choice, made, labels_where),
+        aside=tuple(name for name in names if name in along),
+        taken=_taken(source, choice, made, assembly.labels_where),
         ragged=source.ragged,
-        columns=choice.values if source.table and all(held[name].ndim == 1 for name in choice.values) else (),
+        columns=choice.values if plain_columns else (),
         kept=kept,
     )
 
 
-_OF_ROWS = ("first_label", "class_axis", "ignore_index", "unknown")
-
-
-def _choose(
-    source: NamedArrays,
-    names: Sequence[str],
-    where: str,
-    kinds: tuple[Any, Any],
-    known_classes: Sequence[str] | None,
-    labels: np.ndarray | None,
-    options: dict[str, Any],
-) -> Choice:
-    """The columns, of the ``kinds`` that were stated or are expected."""
-    arguments: dict[str, Any] = {name: options.get(name) for name in ("values", "weights")}
-    arguments |= {"labels": None if options.get("labels_file") else options.get("labels"), "where": where}
-    arguments |= {"classes": options.get("classes") or known_classes, "part": as_part(options.get("part"))}
-    stated, expected = kinds
-    try:
-        return choose(source, names, kind=stated or expected, label_values=labels, **arguments)
-    except FileError:
-        if stated or not expected:  # a name says another kind than what is expected: that is reported later
-            raise
-        return choose(source, names, label_values=labels, **arguments)
-
-
-def _load(source: NamedArrays, choice: Choice, more: Sequence[str]) -> dict[str, np.ndarray]:
+def _load(
+    source: NamedArrays, choice: Choice, labels: Sequence[str], with_classes: bool
+) -> dict[str, np.ndarray]:
     """The arrays that were chosen, together: a table is parsed once. Whole numbers in a table are numbers like others."""
-    needed = [*choice.values, *more]
-    held = dict(zip(needed, source.load(needed), strict=True))
+    more = (choice.weights, choice.classes_array if with_classes else None)
+    names = [*choice.values, *labels, *filter(None, more)]
+    arrays = dict(zip(names, source.load(names), strict=True))
     for name in choice.values:
-        if source.table and held[name].dtype.kind in "iu":
-            held[name] = held[name].astype(np.float64)
-    return held
+        if source.table and arrays[name].dtype.kind in "iu":
+            arrays[name] = arrays[name].astype(np.float64)
+    return arrays
 
 
 def _complete(
-    held: dict[str, np.ndarray], used: Sequence[str], title: str, drop: bool
-) -> tuple[dict[str, np.ndarray], np.ndarray | None]:
-    """The arrays without the rows in which one of the ``used`` lacks a value, and the rows that are left (None: all)."""
-    n = len(held[used[0]]) if used and held[used[0]].ndim else 0
-    lacking = {name: missing(held[name]) for name in used if held[name].ndim and len(held[name]) == n}
-    counts = {name: int(rows.sum()) for name, rows in lacking.items() if rows is not None and rows.any()}
-    if not counts:
-        return held, None
-    rows = np.any([rows for rows in lacking.values() if rows is not None], axis=0)
+    arrays: Mapping[str, np.ndarray], title: str, drop: bool
+) -> tuple[Mapping[str, np.ndarray], np.ndarray | None]:
+    """The arrays without the rows in which one of them lacks a value, and the rows that are left (None: all)."""
+    n = next((len(array) for array in arrays.values() if array.ndim), 0)
+    of_rows = {name: array for name, array in arrays.items() if array.ndim and len(array) == n}
+    lacking = {
+        name: rows for name, array in of_rows.items() if (rows := missing(array)) is not None and rows.any()
+    }
+    if not lacking:
+        return arrays, None
+    rows = np.any(list(lacking.values()), axis=0)
     if not drop:
-        each = ", ".join(f"{count:,} in {name!r}" for name, count in list(counts.items())[:4])
+        each = ", ".join(f"{one.sum():,} in {name!r}" for name, one in list(lacking.items())[:4])
         raise FileError(
-            f"{title} has missing values in {int(rows.sum()):,} of {n:,} rows ({each}{', ...' * (len(counts) > 4)}), first in "
+            f"{title} has missing values in {rows.sum():,} of {n:,} rows ({each}{', ...' * (len(lacking) > 4)}), first in "
             f"row {int(np.argmax(rows))} (counting from 0): fill them, or leave these rows out with "
             f"{spoken('drop_missing=True')}."
         )
     if rows.all():
         raise FileError(f"{title} has missing values in every row: nothing is left.")
-    return {
-        name: array[~rows] if array.ndim and len(array) == n else array for name, array in held.items()
-    }, np.flatnonzero(~rows)
+    return {**arrays, **{name: array[~rows] for name, array in of_rows.items()}}, np.flatnonzero(~rows)
 
 
 def _no_labels(source: NamedArrays, where: str, names: Sequence[str]) -> str:
@@ -299,16 +297,16 @@ def _as_names(array: np.ndarray, where: str) -> tuple[str, ...]:
 
 def _taken(source: NamedArrays, choice: Choice, made: LogitsSet, labels_where: str) -> str:
     """What was taken for what, in one line."""
-    inside = f" in {source.title}"
     many = "columns" if source.table and len(choice.values) > 1 else "column" if source.table else "array"
     classes = "labels" if made.many_labels else "classes"
     parts = [f"{made.kind} of {made.n_classes:,} {classes} in the {many} {listing(choice.values, 3)}"]
     if made.labels is not None:
-        parts.append(f"labels in {labels_where.removesuffix(inside)}")
+        parts.append(f"labels in {labels_where.removesuffix(f' in {source.title}')}")
     if choice.weights is not None:
         parts.append(f"weights in {choice.weights!r}")
     left = f"; left aside: {listing(choice.aside, 3)}" if choice.aside else ""
-    return f"{source.title}: {made.n_samples:,} rows, {', '.join(parts)}{left}."
+    rows = f"{made.n_samples:,} row{'s' * (made.n_samples != 1)}"
+    return f"{source.title}: {rows}, {', '.join(parts)}{left}."
 
 
 def _joined(arrays: list[np.ndarray], names: Sequence[str], title: str, what: str) -> np.ndarray:
@@ -325,27 +323,23 @@ def _joined(arrays: list[np.ndarray], names: Sequence[str], title: str, what: st
     return np.column_stack(arrays)
 
 
-def _from_labels_file(
-    path: str | os.PathLike[str], wanted: Names | None, part: Part | None
-) -> tuple[np.ndarray, str]:
+def _from_labels_file(path: AnyFile, request: Names | None, part: Part | None) -> tuple[np.ndarray, str]:
+    """The labels by name; else the file's only array, whatever it is called; and what messages call them."""
     source = open_arrays(path)
-    if wanted is None:
-        # The labels by name; else the file's only array, whatever it is called.
-        names = find_labels(source.names, part, source.title)
-        if not names and len(source.names) == 1:
-            names = source.names
-        if not names:
-            raise FileError(
-                f"{source.title} has no array of labels: it holds {listing(source.names)}; say which with {spoken('labels=')}."
-            )
+    if request is not None:
+        names = find_names(source, source.names, request, "labels", source.title)
     else:
-        names = find_names(source, source.names, wanted, "labels", source.title)
+        names = find_labels(source.names, part, source.title) or source.names
+        if len(names) > 1:
+            raise FileError(
+                f"{source.title} has no array of labels: it holds {listing(names)}; say which with {spoken('labels=')}."
+            )
     array = _joined(source.load(names), names, source.title, "labels")
     return array, f"{listing(names, 3)} in {source.title}"
 
 
 def to_carry(source: NamedArrays, names: Sequence[str], *, text: bool) -> dict[str, Any]:
-    """Columns or arrays as they stand, to be written beside other values of the same rows; labels of an archive as ``labels``.
+    """Columns or arrays as they stand, to be written with other values of the same rows; labels of an archive as ``labels``.
 
     Columns of a text table stay ``text``, or become numbers where all cells are.
     """
@@ -353,7 +347,7 @@ def to_carry(source: NamedArrays, names: Sequence[str], *, text: bool) -> dict[s
         table = source.columns(names)
         columns = dict(zip(names, (table if text else typed(table)).columns, strict=True))
         return {name: one for name, one in columns.items() if not str(one.type).startswith("struct")}
-    called = ["labels" if meaning(name).role == "labels" else name.rpartition("/")[2] for name in names]
+    called = ["labels" if meaning(name).role == "labels" else _tail(name) for name in names]
     return dict(zip(called, map(np.atleast_1d, source.load(names)), strict=True))
 
 
@@ -390,30 +384,27 @@ def read_splits(
     >>> splits.cal.n_samples, splits.test.n_samples
     (300, 200)
     """
-    source = open_arrays(path, mmap=mmap)
-    other = source if test is None else open_arrays(test, mmap=mmap)
-    parts = []
-    where: list[tuple[NamedArrays, Part]] = [(source, "cal"), (other, "test")]
-    for one, part in where:
-        has_parts = any(meaning(name).part for name in one.names)
+    sources = [open_arrays(one, mmap=mmap) for one in (path, path if test is None else test)]
+    sets = []
+    parts: tuple[Part, Part] = ("cal", "test")
+    for source, part in zip(sources, parts, strict=True):
+        has_parts = any(meaning(name).part for name in source.names)
         if test is None and not has_parts:
             raise FileError(
-                f"{one.title} holds no calibration and test parts (such as logits_val, y_val, "
-                "logits_test, y_test): "
-                f"it holds {listing(one.names)}; give the test set {spoken('as a second file')}."
+                f"{source.title} holds no calibration and test parts (such as logits_val, y_val, logits_test, y_test): "
+                f"it holds {listing(source.names)}; give the test set {spoken('as a second file')}."
             )
-        part_or_all = part if has_parts else None
-        parts.append(read(one, kind=kind, part=part_or_all, group=group, need_labels=True))
-    cal, held_out = parts
+        sets.append(read(source, kind=kind, part=part if has_parts else None, group=group, need_labels=True))
+    cal, held_out = sets
     if cal.n_classes != held_out.n_classes or cal.kind != held_out.kind:
         raise FileError(
-            f"{source.title} has {cal.n_classes} classes as {cal.kind} to calibrate on and {other.title} has "
+            f"{sources[0].title} has {cal.n_classes} classes as {cal.kind} to calibrate on and {sources[1].title} has "
             f"{held_out.n_classes} classes as {held_out.kind} to test on: expected the same."
         )
     held_out = held_out.in_order_of(cal.class_names)
     name = cal.name
-    if test is not None and source.path is not None:
-        name = split_part(name)[0] or source.path.resolve().parent.name
+    if test is not None and cal.path is not None:
+        name = split_part(name)[0] or cal.path.resolve().parent.name
     return Splits(replace(cal, name=name, part="cal"), replace(held_out, name=name, part="test"), name)
 
 
@@ -427,7 +418,7 @@ def read_columns(
     part: Literal["cal", "val", "test"] | None = None,
     group: str | None = None,
 ) -> dict[str, np.ndarray]:
-    """Other columns of a file, such as groups, ids or what is known of each row.
+    """Other columns of a file, such as groups, ids or further facts about each row.
 
     Parameters
     ----------
@@ -456,25 +447,28 @@ def read_columns(
     """
     source, stated = open_arrays(path), as_part(part)
     here = source.names if group is None else choose_group(source, group)[1]
-    wanted: dict[str, str] = {}
+    bases = {full: without_part(_tail(full)) for full in here}
+    chosen: dict[str, str] = {}  # what the caller calls it -> what the file calls it
     if names is None:
-        for name in here:
-            base, of = without_part(_tail(name))
-            if meaning(name).role in (None, "aside") and of in (
-                stated,
-                None,
-                *([of] if stated is None else []),
-            ):
-                wanted[base] = name
-    else:
-        for name in (names,) if isinstance(names, str) else tuple(names):
-            own = _of_part(here, name, stated, source)
-            matched = find_names(source, here, name, "columns", source.title) if own is None else (own,)
-            wanted |= {name: matched[0]} if own else {one: one for one in matched}
-    arrays = source.load(list(wanted.values()))
+        for full, (base, of) in bases.items():
+            if (meaning(full).role in (None, "aside") and None in (stated, of)) or of == stated:
+                chosen |= {base: full} if meaning(full).role in (None, "aside") else {}
+    for name in (names,) if isinstance(names, str) else names or ():
+        in_parts = [
+            full for full, (base, of) in bases.items() if base == name and of and stated in (None, of)
+        ]
+        if name not in bases and len(in_parts) > 1:
+            raise FileError(
+                f"{source.title} has {name!r} for several parts, {listing(in_parts)}: say which with {spoken('part=')}."
+            )
+        if name not in bases and in_parts:
+            chosen[name] = in_parts[0]
+        else:
+            chosen |= {full: full for full in find_names(source, here, name, "columns", source.title)}
+    arrays = source.load(list(chosen.values()))
     return {
-        base: _checked(array, f"{source.title} has {name!r}")
-        for (base, name), array in zip(wanted.items(), arrays, strict=True)
+        base: _as_column(array, f"{source.title} has {full!r}")
+        for (base, full), array in zip(chosen.items(), arrays, strict=True)
     }
 
 
@@ -509,53 +503,33 @@ def find_columns(
     {'site': array(['north', 'south'], dtype=object)}
     """
     source = open_arrays(beside)
-    known = {word for name in source.names for word in (name, _tail(name), without_part(_tail(name))[0])}
-    asked = [name.strip() for name in wanted.split(",")]
-    if set(asked) <= known:
-        return read_columns(beside, asked, part=part, group=group)
-    file, colon, names = wanted.rpartition(":")
+    names = [name.strip() for name in wanted.split(",")]
+    if set(names) <= {word for n in source.names for word in (n, _tail(n), without_part(_tail(n))[0])}:
+        return read_columns(source, names, part=part, group=group)
+    file, colon, rest = wanted.rpartition(":")
     if Path(wanted).expanduser().exists():
-        columns = read_columns(wanted, part=_part_in(wanted, part))
-        if not columns:
-            raise FileError(
-                f"{wanted} holds {listing(open_arrays(wanted).names)} and no further column: say {wanted}:NAME."
-            )
-        return columns
-    if colon and Path(file).expanduser().exists():
-        return read_columns(file, [name.strip() for name in names.split(",")], part=_part_in(file, part))
-    others = [name for name in source.names if meaning(name).role in (None, "aside")]
-    raise FileError(
-        f"{spoken(argument)} {wanted!r} is neither a file nor a column of {source.title}, which has "
-        f"{listing(others)} beside outputs and labels."
-    )
+        file, names = wanted, []
+    elif not colon or not Path(file).expanduser().exists():
+        others = [name for name in source.names if meaning(name).role in (None, "aside")]
+        raise FileError(
+            f"{spoken(argument)} {wanted!r} is neither a file nor a column of {source.title}, which has "
+            f"{listing(others)} beside outputs and labels."
+        )
+    else:
+        names = [name.strip() for name in rest.split(",")]
+    second = open_arrays(file)
+    has_part = as_part(part) in {without_part(_tail(name))[1] for name in second.names}
+    columns = read_columns(second, names or None, part=part if has_part else None)
+    if not columns:
+        raise FileError(f"{wanted} holds {listing(second.names)} and no further column: say {wanted}:NAME.")
+    return columns
 
 
 def _tail(name: str) -> str:
     return name.rpartition("/")[2]
 
 
-def _part_in(path: str, part: Literal["cal", "val", "test"] | None) -> Literal["cal", "val", "test"] | None:
-    """The part to ask a second file for: none where its names speak of no part."""
-    parts = {without_part(_tail(name))[1] for name in open_arrays(path).names}
-    return part if as_part(part) in parts else None
-
-
-def _of_part(names: Sequence[str], name: str, part: Part | None, source: NamedArrays) -> str | None:
-    """The array that ``name`` means in this part; None where it is no name without its part."""
-    if name in names:
-        return None
-    bases = {full: without_part(_tail(full)) for full in names}
-    matched = [
-        full for full, (base, of) in bases.items() if base == name and of is not None and part in (None, of)
-    ]
-    if len(matched) > 1:
-        raise FileError(
-            f"{source.title} has {name!r} for several parts, {listing(matched)}: say which with {spoken('part=')}."
-        )
-    return matched[0] if matched else None
-
-
-def _checked(array: np.ndarray, what: str) -> np.ndarray:
+def _as_column(array: np.ndarray, what: str) -> np.ndarray:
     if array.ndim not in (1, 2):
         raise FileError(f"{what} of shape {array.shape}: expected one value (or one row of them) per sample.")
     if array.dtype.kind == "S":
@@ -568,7 +542,7 @@ def _checked(array: np.ndarray, what: str) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Location:
-    """Where a calibration set and its test set are; small, picklable, read when wanted.
+    """Where a calibration set and its test set are; small, picklable, read later.
 
     Attributes
     ----------
@@ -629,7 +603,7 @@ def find(folder: str | os.PathLike[str]) -> list[Location]:
     if not root.exists():
         raise FileError(f"There is no folder {root}: check the name.")
     places: list[Location] = []
-    halves: dict[tuple[Path, str], dict[str, Path]] = {}
+    halves: dict[tuple[Path, str], dict[str | None, Path]] = {}
     for path in _candidates(root):
         try:
             source = open_arrays(path)
@@ -646,7 +620,7 @@ def find(folder: str | os.PathLike[str]) -> list[Location]:
         if not pairs and part is None:
             warn(f"Left out: {path} holds no calibration and test parts, and its name ends in neither.")
         elif not pairs:
-            halves.setdefault((path.parent, shared), {})[str(part)] = path
+            halves.setdefault((path.parent, shared), {})[part] = path
     for (parent, shared), half in halves.items():
         if len(half) == 2:
             places.append(Location(shared or parent.resolve().name, half["cal"], test=half["test"]))
@@ -660,20 +634,19 @@ def find(folder: str | os.PathLike[str]) -> list[Location]:
         )
     count = Counter(place.name for place in places)
     base = root if root.is_dir() else root.parent
-    unique = [
-        replace(place, name="/".join(filter(None, (str(place.path.relative_to(base)), place.group))))
-        if count[place.name] > 1
-        else place
-        for place in places
-    ]
-    return sorted(unique, key=lambda place: (str(place.path), place.group or ""))
+    for i, place in enumerate(places):
+        if count[place.name] > 1:
+            full = "/".join(filter(None, (str(place.path.relative_to(base)), place.group)))
+            places[i] = replace(place, name=full)
+    return sorted(places, key=lambda place: (str(place.path), place.group or ""))
 
 
 def _candidates(root: Path) -> list[Path]:
     if root.is_file():
         return [root]
-    files = [
+    visible = [
         p for p in root.rglob("*") if not any(part.startswith(".") for part in p.relative_to(root).parts)
     ]
-    readable = [p for p in files if extension(p) in FOUND_IN_FOLDERS and p.is_file()]
-    return sorted({*readable, *(p.parent for p in files if p.suffix == ".npy" and p.is_file())})
+    files = [p for p in visible if p.is_file()]
+    readable = [p for p in files if extension(p) in FOUND_IN_FOLDERS]
+    return sorted({*readable, *(p.parent for p in files if p.suffix == ".npy")})

@@ -1,12 +1,8 @@
 """Pickled arrays without pickle's danger:  bytes -> inert descriptions -> arrays.
 
-A pickle is a program: it names callables and has them called. Here every name it may use stands for a class
-of this file that only *records* its arguments, and any other name is refused, so that nothing of NumPy or of
-the system is ever called by the file. Arrays are built afterwards from the checked records (dtype, shape,
-bytes).
-
-The layout is that of the repository markus93/NN_calibration, ``((logits_val, y_val), (logits_test,
-y_test))``; a pair ``(logits, labels)``, a dict of arrays and a lone array are read as well.
+A pickle is a program: it names callables and has them called. Here every name it may use stands for a class of this file that
+only *records* its arguments, and any other name is refused, so that nothing of NumPy or of the system is ever called by the file.
+Arrays are built afterwards from the checked records (dtype, shape, bytes).
 """
 
 from __future__ import annotations
@@ -16,13 +12,13 @@ import math
 import pickle
 import re
 import struct
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
 from monocal.errors import FileError
+from monocal.io.named_arrays import by_name
 
 
 class _Refused(Exception):
@@ -62,24 +58,21 @@ class _Array(_Record):
     """``_reconstruct(ndarray, (0,), b'b')``, then the state ``(version, shape, dtype, fortran, data)``."""
 
     def __init__(self, *args: Any) -> None:
-        self.parts: tuple[Any, ...] | None = None
+        self.parts: tuple[Any, ...] = (None, None, None, None)
 
     def __setstate__(self, state: Any) -> None:
         shape, dtype, fortran, data = state[-4:]
         self.parts = (shape, dtype, "F" if fortran else "C", data)
 
     def build(self) -> np.ndarray:
-        if self.parts is None:
-            raise _Refused("holds an array without contents")
         shape, dtype, order, data = self.parts
         if not isinstance(dtype, _Dtype):
             raise _Refused("holds an array without a dtype")
         if isinstance(data, str):  # Python 2 kept bytes in str
             data = data.encode("latin1")
         numpy_dtype = dtype.build()
-        if not isinstance(data, bytes | bytearray) or not (
-            isinstance(shape, tuple) and all(type(size) is int and size >= 0 for size in shape)
-        ):
+        plain = isinstance(shape, tuple) and all(type(size) is int and size >= 0 for size in shape)
+        if not plain or not isinstance(data, bytes | bytearray):
             raise _Refused("holds an array whose shape or contents are not plain")
         if math.prod(shape) * numpy_dtype.itemsize != len(data) or order not in ("C", "F"):
             raise _Refused(f"holds an array of shape {shape} with {len(data)} bytes, which do not fit")
@@ -139,31 +132,14 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
     try:
         # From memory: reading from a file would reserve as many bytes as the pickle claims to hold.
         content = _ArraysOnly(io.BytesIO(path.read_bytes()), encoding="latin1").load()
-        return _by_name(content, path)
+        arrays = by_name(content, lambda one: isinstance(one, _Array), path.stem)
+        if not arrays:
+            raise _Refused(
+                f"holds a {type(content).__name__} of another shape than ((logits_val, y_val), (logits_test, y_test))"
+            )
+        return {name: array.build() for name, array in arrays.items()}
     except _Refused as refusal:
         raise FileError(
             f"{path} was refused and nothing in it was run: it {refusal}, and pickles are admitted only "
             f"when they hold numeric numpy arrays; save the arrays with numpy.savez instead."
         ) from refusal
-
-
-def _by_name(content: Any, path: Path) -> dict[str, np.ndarray]:
-    def is_pair(item: Any) -> bool:
-        return isinstance(item, tuple | list) and len(item) == 2 and all(isinstance(a, _Array) for a in item)
-
-    def named(names: Sequence[str], arrays: Sequence[_Array]) -> dict[str, np.ndarray]:
-        return {name: array.build() for name, array in zip(names, arrays, strict=True)}
-
-    if isinstance(content, _Array):
-        return {path.stem: content.build()}
-    if is_pair(content):
-        return named(("values", "labels"), content)
-    if isinstance(content, tuple | list) and len(content) == 2 and all(map(is_pair, content)):
-        return named(("values_val", "y_val", "values_test", "y_test"), [*content[0], *content[1]])
-    if isinstance(content, dict) and all(
-        isinstance(key, str) and isinstance(array, _Array) for key, array in content.items()
-    ):
-        return named(list(content), list(content.values()))
-    raise _Refused(
-        f"holds a {type(content).__name__} of another shape than ((logits_val, y_val), (logits_test, y_test))"
-    )
