@@ -21,25 +21,29 @@ from . import positive
 from .outcomes import Floats, Outcomes
 from .row_sums import (
     BinSums,
-    GapCurve,
     RiskCoverage,
     classwise_stack,
+    equal_mass_gaps,
     equal_mass_sums,
     group_stack,
     kde_sums,
     residual_grid,
-    top_label_stack,
+    stack_in_cells,
 )
 from .table import METRICS, Metric, Options, available, check_available, chosen
 
+_MEANS = [name for name, metric in METRICS.items() if metric.term]
+
+
+def _means(rows: Outcomes, options: Options) -> Floats:
+    terms = (METRICS[name].term(rows, options) for name in _MEANS)  # type: ignore[misc]
+    return np.array([rows.weight.sum(), *(rows.weight @ term for term in terms)])
+
+
 SUMS: dict[str, Callable[[Outcomes, Options], Floats]] = {
-    "means": lambda rows, options: np.array(
-        [rows.weight.sum(), *(rows.weight @ m.term(rows, options) for m in METRICS.values() if m.term)]
-    ),
-    "top": lambda rows, options: top_label_stack(rows),
-    "by_predicted": lambda rows, options: group_stack(
-        rows, rows.predicted, rows.n_classes, options.group_bins
-    ),
+    "means": _means,
+    "top": lambda rows, options: stack_in_cells(rows, rows.top_bin, (rows.n_bins,)),
+    "by_predicted": lambda rows, o: group_stack(rows, rows.predicted, rows.n_classes, o.group_bins),
     "classwise": lambda rows, options: classwise_stack(rows),
     "residuals": lambda rows, options: residual_grid(rows),
     "kde": lambda rows, options: kde_sums(rows),
@@ -48,8 +52,6 @@ SUMS: dict[str, Callable[[Outcomes, Options], Floats]] = {
 
 class Statistics:
     """Sums of rows, each made when first asked for; or sums that were added up, without the rows."""
-
-    options: Options
 
     def __init__(
         self, rows: Outcomes | None, options: Options, sums: dict[str, Floats] | None = None
@@ -76,27 +78,26 @@ class Statistics:
     def __add__(self, other: Statistics) -> Statistics:
         if self.options != other.options:
             raise InputError(f"options: only equal ones merge, got {self.options} and {other.options}")
-        if self.sum("classwise").shape != other.sum("classwise").shape:
+        if self.n_classes != other.n_classes:
             raise InputError(
                 f"probs: only sums over the same bins and classes add, got {self.n_classes} and {other.n_classes} classes"
             )
         return Statistics(None, self.options, {name: self.sum(name) + other.sum(name) for name in SUMS})
 
     def pack(self) -> Floats:
-        """All sums as one vector, for whatever adds vectors: ``(a + b).pack() = a.pack() + b.pack()``."""
+        """All sums as one vector: ``(a + b).pack() = a.pack() + b.pack()``."""
         return np.concatenate([self.sum(name).ravel() for name in SUMS])
 
     def unpack(self, vector: Floats) -> Statistics:
-        """What a vector holds; ``self`` has the same options and classes."""
-        sizes = np.cumsum([self.sum(name).size for name in SUMS])
-        parts = zip(SUMS, np.split(np.asarray(vector, dtype=np.float64), sizes[:-1]), strict=True)
-        return Statistics(
-            None, self.options, {name: part.reshape(self.sum(name).shape) for name, part in parts}
-        )
+        """The sums in a packed vector; ``self`` has the same options and classes."""
+        ends = np.cumsum([self.sum(name).size for name in SUMS])
+        parts = np.split(np.asarray(vector, dtype=np.float64), ends[:-1])
+        sums = {name: part.reshape(self.sum(name).shape) for name, part in zip(SUMS, parts, strict=True)}
+        return Statistics(None, self.options, sums)
 
     @property
     def n_classes(self) -> int:
-        return len(self.classwise.weight)
+        return self.sum("classwise").shape[1]
 
     @property
     def weight(self) -> float:
@@ -104,12 +105,16 @@ class Statistics:
 
     def mean(self, name: str) -> float:
         """Of a metric that is a mean over rows."""
-        place = [m.name for m in METRICS.values() if m.term].index(name)
-        return float(self.sum("means")[1 + place] / self.weight)
+        return float(self.sum("means")[1 + _MEANS.index(name)] / self.weight)
 
     @property
     def top(self) -> BinSums:
         return BinSums.of_stack(self.sum("top"))
+
+    @property
+    def bins(self) -> BinSums:
+        """Of the confidence, in bins of equal width or mass."""
+        return self.top if self.options.binning == "width" else equal_mass_sums(self.rows)
 
     @property
     def by_predicted(self) -> BinSums:
@@ -119,15 +124,17 @@ class Statistics:
     def classwise(self) -> BinSums:
         return BinSums.of_stack(self.sum("classwise"))
 
-    @cached_property
-    def mass(self) -> BinSums:
-        return equal_mass_sums(self.rows)
+    @property
+    def adaptive_ece(self) -> float:
+        gaps, masses = equal_mass_gaps(self.rows, n_bins=self.options.n_bins)
+        return float(gaps.sum() / masses.sum())
 
-    @cached_property
-    def curve(self) -> GapCurve:
-        return GapCurve.of(self.rows)
+    @property
+    def eq_bin_ece(self) -> float:
+        gaps, masses = equal_mass_gaps(self.rows, bin_size=self.options.bin_size)
+        return float((gaps / masses).sum())
 
-    @cached_property
+    @property
     def selective(self) -> RiskCoverage:
         return RiskCoverage.of(self.rows)
 
@@ -139,9 +146,14 @@ class Statistics:
     def corp(self) -> tuple[float, float, float]:
         return positive.corp_parts(self.rows.positive)
 
-    @cached_property
+    @property
     def brier_parts(self) -> BrierParts:
-        return BrierParts.of(self.mean("brier"), self.classwise)
+        bins, total = self.classwise, self.mean("brier")
+        share = bins.weight / bins.weight.sum(axis=-1, keepdims=True)
+        frequency = np.nan_to_num(bins.accuracy)
+        calibration = float((share * bins.gap**2).sum())
+        refinement = float((share * frequency * (1 - frequency)).sum())
+        return BrierParts(total, calibration, refinement, total - calibration - refinement)
 
 
 @dataclass(frozen=True)
@@ -158,10 +170,8 @@ class BrierParts:
 
     Examples
     --------
-    >>> import numpy as np
     >>> import monocal as mc
-    >>> probs = np.array([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.6, 0.4]])
-    >>> labels = np.array([0, 1, 1, 0])
+    >>> probs, labels = [[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.6, 0.4]], [0, 1, 1, 0]
     >>> mc.metrics.brier_parts(probs, labels, n_bins=5).total == mc.metrics.brier(probs, labels)
     True
     """
@@ -170,14 +180,6 @@ class BrierParts:
     calibration: float
     refinement: float
     within_bins: float
-
-    @classmethod
-    def of(cls, total: float, classwise: BinSums) -> BrierParts:
-        share = classwise.weight / classwise.weight.sum(axis=-1, keepdims=True)
-        frequency = np.nan_to_num(classwise.accuracy)
-        calibration = float((share * classwise.gap**2).sum())
-        refinement = float((share * frequency * (1 - frequency)).sum())
-        return cls(total, calibration, refinement, total - calibration - refinement)
 
 
 def statistics_of(
@@ -246,40 +248,34 @@ def _function_of(metric: Metric) -> Callable[..., float]:
     return function
 
 
-_EXAMPLE = """
+_DOCSTRING = """{sentence}: ``{metric.formula}``.
+
+    Parameters
+    ----------
+    probs : {probs}
+    labels : (n,) array
+        True classes.{own}
+    sample_weight : (n,) array, optional
+    class_axis, ignore_index
+        As in `evaluate`.{notes}
+
     Examples
     --------
     >>> import monocal as mc
     >>> probs, labels = [[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.6, 0.4]], [0, 1, 1, 0]
-    >>> round(mc.metrics.{name}(probs, labels), 4)
-    {value}
+    >>> round(mc.metrics.{metric.name}(probs, labels), 4)
+    {metric.example}
     """
 
 
 def _docstring(metric: Metric, defaults: Mapping[str, Any]) -> str:
     two = "(n,), (n, 1) or (n, 2) array\n        P(class 1), or rows of two class probabilities."
     many = "(n, m) array\n        Rows of class probabilities; of two classes also P(class 1), (n,)."
-    lines = [
-        f"{metric.sentence[0].upper()}{metric.sentence[1:]}: ``{metric.formula}``.",
-        "",
-        "    Parameters",
-        "    ----------",
-        f"    probs : {two if metric.binary else many}",
-        "    labels : (n,) array",
-        "        True classes.",
-        *(f"    {name} : default {value!r}\n        {_PARAMETERS[name]}" for name, value in defaults.items()),
-        "    sample_weight : (n,) array, optional",
-        "    class_axis, ignore_index",
-        "        As in `evaluate`.",
-    ]
-    if metric.notes:
-        lines += [
-            "",
-            "    Notes",
-            "    -----",
-            *(f"    {line}".rstrip() for line in metric.notes.splitlines()),
-        ]
-    return "\n".join(lines) + "\n" + _EXAMPLE.format(name=metric.name, value=metric.example)
+    own = "".join(f"\n    {k} : default {v!r}\n        {_PARAMETERS[k]}" for k, v in defaults.items())
+    notes = f"\n\n    Notes\n    -----\n    {metric.notes}" if metric.notes else ""
+    sentence = metric.sentence[0].upper() + metric.sentence[1:]
+    probs = two if metric.binary else many
+    return _DOCSTRING.format(sentence=sentence, metric=metric, probs=probs, own=own, notes=notes)
 
 
 FUNCTIONS: dict[str, Callable[..., float]] = {name: _function_of(metric) for name, metric in METRICS.items()}
@@ -305,11 +301,6 @@ def brier_parts(
     probs, labels, n_bins, sample_weight, class_axis, ignore_index
         As in `evaluate`.
 
-    Returns
-    -------
-    BrierParts
-        ``total``, ``calibration``, ``refinement``, ``within_bins``.
-
     References
     ----------
     Murphy, A new vector partition of the probability score, Journal of Applied Meteorology 12 (1973).
@@ -318,14 +309,11 @@ def brier_parts(
 
     Examples
     --------
-    >>> import numpy as np
     >>> import monocal as mc
-    >>> probs = np.array([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.6, 0.4]])
-    >>> labels = np.array([0, 1, 1, 0])
+    >>> probs, labels = [[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.6, 0.4]], [0, 1, 1, 0]
     >>> parts = mc.metrics.brier_parts(probs, labels, n_bins=5)
     >>> round(parts.calibration, 3), round(parts.refinement, 3)
     (0.349, 0.125)
     """
-    options = Options(n_bins=n_bins).checked()
-    layout = Layout(class_axis, ignore_index)
+    options, layout = Options(n_bins=n_bins).checked(), Layout(class_axis, ignore_index)
     return statistics_of(probs, labels, sample_weight, layout, "brier_calibration", options)[0].brier_parts

@@ -2,10 +2,10 @@ r"""What metrics are computed from: sums over rows, most of which add over parts
 
 Of confidences ``c_i`` that are right (``a_i`` = 1) or wrong (0), with weights ``w_i``:
 
-    bins          in each bin  sum w, sum w^2, sum w c, sum w a                      `BinSums`: ECE, MCE, debiased ECE
-    grids         sum_i w_i hat((x - c_i) / step) on the nodes of a grid             smooth_ece, kde_ece
-    gap curve     running sum of w (c - a), rows in ascending order of c             bins of equal mass; does not add
-    risk curve    running sum of w (1 - a), rows in descending order of c            `RiskCoverage`; does not add
+    bins          in each bin  sum w, sum w^2, sum w c, sum w a                  `BinSums`: ECE, MCE, debiased ECE
+    grids         sum_i w_i hat((x - c_i) / step) on the nodes of a grid         smooth_ece, kde_ece
+    running sums  of w (c - a), rows in ascending order of c                     bins of equal mass; does not add
+    risk curve    running sum of w (1 - a), rows in descending order of c        `RiskCoverage`; does not add
 
 A grid shares a point linearly between its two nearest nodes, so that smoothing afterwards is off by O(step^2) and
 the grids of two sets of rows add.
@@ -13,7 +13,7 @@ the grids of two sets of rows add.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 import numpy as np
@@ -46,15 +46,10 @@ class BinSums:
 
     Examples
     --------
-    >>> import numpy as np
     >>> import monocal as mc
-    >>> probs = np.array([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.6, 0.4]])
-    >>> labels = np.array([0, 1, 1, 0])
-    >>> sums = mc.metrics.bin_sums(probs, labels, n_bins=2)
+    >>> sums = mc.metrics.bin_sums([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.6, 0.4]], [0, 1, 1, 0], n_bins=2)
     >>> sums.weight, sums.correct
     (array([0., 4.]), array([0., 3.]))
-    >>> float(sums.ece().round(2))
-    0.0
     """
 
     edges: Floats
@@ -69,9 +64,9 @@ class BinSums:
         return cls(equal_width_edges(sums.shape[-1]), *sums)
 
     @classmethod
-    def of(cls, rows: Outcomes, index: Integers, edges: Floats) -> BinSums:
-        """Of the confidence, in the bins that ``index`` names."""
-        return cls(edges, *stack_in_cells(rows, index, (len(edges) - 1,)))
+    def of(cls, rows: Outcomes, values: Floats, edges: Floats) -> BinSums:
+        """Of the confidence, in bins of other values (n,)."""
+        return cls(edges, *stack_in_cells(rows, bin_index(values, edges), (len(edges) - 1,)))
 
     def __add__(self, other: BinSums) -> BinSums:
         if not isinstance(other, BinSums):
@@ -81,13 +76,8 @@ class BinSums:
                 f"BinSums: only sums over the same bins and classes add, got shapes {self.weight.shape} and "
                 f"{other.weight.shape}, or other edges: build both with the same n_bins and n_classes"
             )
-        return BinSums(
-            self.edges,
-            self.weight + other.weight,
-            self.weight_squared + other.weight_squared,
-            self.confidence + other.confidence,
-            self.correct + other.correct,
-        )
+        pairs = zip(astuple(self)[1:], astuple(other)[1:], strict=True)
+        return BinSums(self.edges, *(one + two for one, two in pairs))
 
     @property
     def mean_confidence(self) -> Floats:
@@ -114,12 +104,10 @@ class BinSums:
 
     def rms(self) -> Floats:
         """Root of the weighted mean square of the gaps over the last axis: `debiased_ece` with its bias."""
-        share = self.weight / self.weight.sum(axis=-1, keepdims=True)
-        return np.sqrt((share * self.gap**2).sum(axis=-1))
+        return np.sqrt((self._share * self.gap**2).sum(axis=-1))
 
     def debiased_ece(self, norm: int = 2) -> Floats:
         """Debiased error of norm 1 or 2 over the last axis; see `monocal.metrics.debiased_ece`."""
-        share = self.weight / self.weight.sum(axis=-1, keepdims=True)
         accuracy = np.nan_to_num(self.accuracy)
         spread = np.clip(accuracy * (1 - accuracy), 0, None)
         if norm == 2:
@@ -128,12 +116,15 @@ class BinSums:
             has_variance = free > 1e-9 * self.weight**2
             inflation = np.divide(self.weight_squared, free, out=np.zeros_like(free), where=has_variance)
             square = np.where(has_variance, self.gap**2 - spread * inflation, 0.0)
-            return np.sqrt(np.clip((share * square).sum(axis=-1), 0, None))
-        per_row = np.divide(
-            self.weight_squared, self.weight**2, out=np.zeros_like(spread), where=self.weight > 0
-        )
-        noise = np.sqrt(spread * per_row)
-        return np.clip((share * (2 * self.gap - _folded_normal_mean(self.gap, noise))).sum(axis=-1), 0, None)
+            return np.sqrt(np.clip((self._share * square).sum(axis=-1), 0, None))
+        filled = self.weight > 0
+        per_row = np.divide(self.weight_squared, self.weight**2, out=np.zeros_like(spread), where=filled)
+        expected = _folded_normal_mean(self.gap, np.sqrt(spread * per_row))
+        return np.clip((self._share * (2 * self.gap - expected)).sum(axis=-1), 0, None)
+
+    @property
+    def _share(self) -> Floats:
+        return self.weight / self.weight.sum(axis=-1, keepdims=True)
 
     def _mean(self, sums: Floats) -> Floats:
         return np.divide(sums, self.weight, out=np.full_like(sums, np.nan), where=self.weight > 0)
@@ -152,11 +143,6 @@ def stack_in_cells(rows: Outcomes, cell: Integers, shape: tuple[int, ...]) -> Fl
     return np.stack([bin_totals(cell, one, int(np.prod(shape))).reshape(shape) for one in values])
 
 
-def top_label_stack(rows: Outcomes) -> Floats:
-    """Of the confidence, (4, K)."""
-    return stack_in_cells(rows, rows.top_bin, (rows.n_bins,))
-
-
 def group_stack(rows: Outcomes, group: Integers, n_groups: int, n_bins: int = GROUP_BINS) -> Floats:
     """Of the confidence in every group, (4, n_groups, n_bins)."""
     return stack_in_cells(rows, cell_of(rows, group, n_bins), (n_groups, n_bins))
@@ -173,19 +159,19 @@ def classwise_stack(rows: Outcomes) -> Floats:
     m, n_bins, entries, weight = rows.n_classes, rows.n_bins, rows.entries, rows.weight
     cell, of_entry = entries.cls * n_bins + entries.bin, weight[entries.row]
     values = (of_entry, of_entry**2, of_entry * entries.value)
-    counts, squares, confidence = (bin_totals(cell, v, m * n_bins).reshape(m, n_bins) for v in values)
-    counts[:, 0] = weight.sum() - counts[:, 1:].sum(axis=1)
-    squares[:, 0] = weight @ weight - squares[:, 1:].sum(axis=1)
-    confidence[:, 0] = rows.column_totals - confidence[:, 1:].sum(axis=1)
+    stack = np.stack([bin_totals(cell, one, m * n_bins).reshape(m, n_bins) for one in values])
+    totals = (weight.sum(), weight @ weight, rows.column_totals)
+    for sums, total in zip(stack, totals, strict=True):
+        sums[:, 0] = total - sums[:, 1:].sum(axis=1)
     correct = bin_totals(rows.labels * n_bins + rows.label_bin, weight, m * n_bins)
-    return np.stack([counts, squares, confidence, correct.reshape(m, n_bins)])
+    return np.concatenate([stack, correct.reshape(1, m, n_bins)])
 
 
 def equal_mass_sums(rows: Outcomes) -> BinSums:
     """Of the confidence in bins of equal mass; equal confidences share a bin."""
     inner = equal_mass_edges(rows.confidence, rows.n_bins, rows.weight, own_last=True)
     edges = np.concatenate(([0.0], inner, [max(1.0, float(rows.confidence.max()))]))
-    return BinSums.of(rows, bin_index(rows.confidence, edges), edges)
+    return BinSums.of(rows, rows.confidence, edges)
 
 
 def _deposit(points: Floats, weights: Floats, low: float, high: float, n_nodes: int) -> Floats:
@@ -220,9 +206,7 @@ def smooth_ece_of_grid(grid: Floats, total_weight: float) -> float:
         smoothed = idct(coefficients * np.exp(-frequency * bandwidth**2), type=1)
         return float(np.trapezoid(np.abs(smoothed), dx=1 / (_SMOOTH_NODES - 1))) - bandwidth
 
-    if not density.any():
-        return 0.0
-    return float(brentq(excess, 0.0, 1.0 + 1e-9, xtol=1e-10))
+    return float(brentq(excess, 0.0, 1.0 + 1e-9, xtol=1e-10)) if density.any() else 0.0
 
 
 # KDE-ECE: integral of |t - min(g(t) / f(t), 1)| f(t) over (0, 1), with the densities f of the confidences and g of the
@@ -239,12 +223,9 @@ def kde_sums(rows: Outcomes) -> Floats:
     mirrored = np.concatenate((confidence, np.where(confidence < 0.5, -confidence, 2 - confidence)))
     powers = np.stack((np.ones_like(confidence), confidence, confidence**2))
     n = [float(len(confidence))]
-    return np.stack(
-        [
-            np.concatenate((_deposit(mirrored, np.tile(part, 2), _LOW, _HIGH, _KDE_NODES), powers @ part, n))
-            for part in (rows.weight, rows.weight * rows.correct)
-        ]
-    )
+    parts = (rows.weight, rows.weight * rows.correct)
+    grids = [_deposit(mirrored, np.tile(part, 2), _LOW, _HIGH, _KDE_NODES) for part in parts]
+    return np.stack([np.concatenate((g, powers @ part, n)) for g, part in zip(grids, parts, strict=True)])
 
 
 def kde_ece_of_sums(sums: Floats, rule: str | float) -> float:
@@ -290,32 +271,20 @@ def running_sums(rows: Outcomes, order: Integers, *values: Floats) -> tuple[Inte
     return order[ends], [np.cumsum(v[order])[ends] for v in values]
 
 
-@dataclass(frozen=True)
-class GapCurve:
-    """``G(t)``, the sum of ``confidence - correct`` up to mass ``t``, at the end of every group of equal confidences.
+def equal_mass_gaps(rows: Outcomes, n_bins: int = 0, bin_size: int = 0) -> tuple[Floats, Floats]:
+    """``|sum of w (c - a)|`` of bins of equal mass, ``n_bins`` of them or as large as ``bin_size``; and their masses.
 
-    ``G`` is linear across rows of equal confidence, so no result depends on the order in which ties arrive. With edges ``t_k``
-
-        adaptive ECE = sum_k |G(t_k) - G(t_{k-1})| / t_K,      EQ-BIN ECE = sum_k |G(t_k) - G(t_{k-1})| / (t_k - t_{k-1})
+    The running sum is linear across rows of equal confidence: no result depends on the order in which ties arrive.
     """
-
-    mass: Floats
-    gap: Floats
-
-    @classmethod
-    def of(cls, rows: Outcomes) -> GapCurve:
-        gap = rows.weight * (rows.confidence - rows.correct)
-        _, sums = running_sums(rows, rows.by_confidence, rows.weight, gap)
-        return cls(*(np.insert(one, 0, 0.0) for one in sums))
-
-    def adaptive_ece(self, n_bins: int) -> float:
-        edges = self.mass[-1] * np.arange(n_bins + 1) / n_bins
-        return float(np.abs(np.diff(np.interp(edges, self.mass, self.gap))).sum() / self.mass[-1])
-
-    def eq_bin_ece(self, bin_size: int) -> float:
-        full = max(1, int(self.mass[-1] * (1 + 1e-12) // bin_size))
-        edges = np.append(bin_size * np.arange(full, dtype=np.float64), self.mass[-1])
-        return float((np.abs(np.diff(np.interp(edges, self.mass, self.gap))) / np.diff(edges)).sum())
+    gaps = rows.weight * (rows.confidence - rows.correct)
+    _, (mass, gap) = running_sums(rows, rows.by_confidence, rows.weight, gaps)
+    if n_bins:
+        edges = mass[-1] * np.arange(n_bins + 1) / n_bins
+    else:  # the last bin also takes what is left over
+        full = max(1, int(mass[-1] * (1 + 1e-12) // bin_size))
+        edges = np.append(bin_size * np.arange(full, dtype=np.float64), mass[-1])
+    at_edges = np.interp(edges, np.insert(mass, 0, 0.0), np.insert(gap, 0, 0.0))
+    return np.abs(np.diff(at_edges)), np.diff(edges)
 
 
 @dataclass(frozen=True)
@@ -369,13 +338,14 @@ class RiskCoverage:
     @property
     def aurc(self) -> float:
         """Mean over the rows of the risk at their own confidence as threshold."""
-        return _risk_sum(self.mass, self.errors, self.mass) / float(self.mass[-1])
+        return float(np.diff(self.mass, prepend=0.0) @ self.risk) / float(self.mass[-1])
 
     @property
     def e_aurc(self) -> float:
         """What of `aurc` a better order of the rows could save."""
-        right = self.mass[-1] - self.errors[-1]
-        best = _risk_sum(self.errors, self.errors, right + self.errors) / float(self.mass[-1])
+        answered = self.mass[-1] - self.errors[-1] + self.errors
+        risk = np.divide(self.errors, answered, out=np.zeros_like(self.errors), where=answered > 0)
+        best = float(np.diff(self.errors, prepend=0.0) @ risk) / float(self.mass[-1])
         return max(0.0, self.aurc - best)  # rounding
 
     def risk_at(self, coverage: float) -> float:
@@ -392,16 +362,8 @@ class RiskCoverage:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, ready for JSON."""
-        columns = ("threshold", "coverage", "risk")
-        return {"aurc": self.aurc, "e_aurc": self.e_aurc} | {
-            name: getattr(self, name).tolist() for name in columns
-        }
-
-
-def _risk_sum(steps: Floats, errors: Floats, answered: Floats) -> float:
-    """Sum of the risks ``errors / answered``, each times what ``steps`` has grown by."""
-    risk = np.divide(errors, answered, out=np.zeros_like(errors), where=answered > 0)
-    return float(np.diff(steps, prepend=0.0) @ risk)
+        columns = {name: getattr(self, name).tolist() for name in ("threshold", "coverage", "risk")}
+        return {"aurc": self.aurc, "e_aurc": self.e_aurc} | columns
 
 
 def bin_sums(
@@ -425,23 +387,20 @@ def bin_sums(
     classwise : bool
         One row of sums per class, (m, K), of every probability; otherwise (K,) of the top confidence.
 
-    Returns
-    -------
-    BinSums
-
     Examples
     --------
     >>> import monocal as mc
     >>> sums = mc.metrics.bin_sums([[0.9, 0.1], [0.3, 0.7]], [0, 0], n_bins=5)
     >>> sums.weight
     array([0., 0., 0., 1., 1.])
-    >>> both = sums + sums
-    >>> float(both.ece()) == float(sums.ece())
+    >>> float((sums + sums).ece()) == float(sums.ece())
     True
     """
     layout = Layout(class_axis, ignore_index)
     rows = Outcomes.of(probs, labels, sample_weight, layout, n_bins=n_bins, classwise=classwise)
-    return BinSums.of_stack((classwise_stack if classwise else top_label_stack)(rows))
+    return BinSums.of_stack(
+        classwise_stack(rows) if classwise else stack_in_cells(rows, rows.top_bin, (n_bins,))
+    )
 
 
 def risk_coverage_curve(
@@ -459,11 +418,6 @@ def risk_coverage_curve(
     probs, labels, sample_weight, class_axis, ignore_index
         As in `evaluate`.
 
-    Returns
-    -------
-    RiskCoverage
-        With ``aurc``, ``e_aurc``, ``risk_at(coverage)`` and ``coverage_at(risk)``.
-
     References
     ----------
     El-Yaniv & Wiener, On the foundations of noise-free selective classification, JMLR 11 (2010).
@@ -476,5 +430,4 @@ def risk_coverage_curve(
     >>> curve.coverage.tolist(), curve.risk.round(2).tolist(), curve.coverage_at(0.1)
     ([0.25, 0.5, 0.75, 1.0], [0.0, 0.0, 0.33, 0.25], 0.5)
     """
-    rows = Outcomes.of(probs, labels, sample_weight, Layout(class_axis, ignore_index))
-    return RiskCoverage.of(rows)
+    return RiskCoverage.of(Outcomes.of(probs, labels, sample_weight, Layout(class_axis, ignore_index)))

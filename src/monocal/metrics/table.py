@@ -67,37 +67,29 @@ class Metric:
 
     Attributes
     ----------
-    name, sentence : str
-        And what it is, in a few words.
+    name, sentence, formula, notes : str
     value : callable
         Of `Statistics`.
-    formula : str
     unit : {"share", "nats", "number"}
         Shares are shown in per cent.
     higher_is_better : bool
     ideal : float or None
         The best value, where neither larger nor smaller ones are better.
-    merges : bool
-        Whether parts of a file can be added up.
-    classwise : bool
-        Whether it needs the bins of every class.
-    binary : bool
-        Whether it is of two classes only.
+    merges, classwise, binary : bool
+        Whether parts of a file can be added up; whether it needs the bins of every class; whether it is of two classes only.
     lower, upper : float
         Smallest and largest value there is.
-    term, error, influence
-        What its interval follows from, if it has one: see `monocal.metrics.table`.
+    term, error, influence, logit
+        What its interval follows from, if it has one: see `monocal.metrics.table`. ``logit``: the influence is on the scale
+        of the log-odds.
     keywords : mapping
         Keywords of its function, and the field of `Options` that each sets.
-    notes : str
     example : float
         Its value for the four rows of the example.
 
     Examples
     --------
     >>> import monocal as mc
-    >>> mc.metrics.METRICS["accuracy"].higher_is_better, mc.metrics.METRICS["ece"].higher_is_better
-    (True, False)
     >>> [name for name, metric in mc.metrics.METRICS.items() if metric.mean]
     ['accuracy', 'top_k_accuracy', 'nll', 'brier', 'positive_brier', 'calibration_in_the_large']
     """
@@ -117,7 +109,7 @@ class Metric:
     term: Callable[[Outcomes, Options], Floats] | None = None
     error: GapNorm | None = None
     influence: Callable[[Outcomes], Floats] | None = None
-    logit: bool = False  # whether the influence is on the scale of the log-odds
+    logit: bool = False
     keywords: Mapping[str, str] = field(default_factory=dict)
     notes: str = ""
     example: float = 0.0
@@ -134,21 +126,21 @@ class Metric:
 
 
 def mean_ece(sums: BinSums) -> float:
-    """Mean of the groups' errors, each with the weight of its rows; groups without rows count nothing."""
+    """Mean of the errors of groups, each with the weight of its rows; empty groups do not count."""
     return float(np.abs(sums.confidence - sums.correct).sum() / sums.weight.sum())
 
 
-def _surprise(rows: Outcomes, options: Options) -> Floats:
+def _log_loss(rows: Outcomes, options: Options) -> Floats:
     with np.errstate(divide="ignore"):
         return -np.log(rows.label_prob)
 
 
-def _squares(rows: Outcomes, options: Options) -> Floats:
+def _squared_error(rows: Outcomes, options: Options) -> Floats:
     return rows.square_sum - 2 * rows.label_prob + 1
 
 
 def _excess(rows: Outcomes, options: Options) -> Floats:
-    """P(class 1) less 1 where it is the label; of more classes than two it is not asked for."""
+    """P(class 1) less 1 where it is the label; zero where there are more classes than two."""
     if rows.n_classes != 2 or rows.class_count is not None:
         return np.zeros(len(rows.labels))
     return rows.positive.confidence - rows.positive.correct
@@ -187,7 +179,7 @@ _ENTRIES = (
         "mean -log p_y",
         unit="nats",
         upper=_INF,
-        term=_surprise,
+        term=_log_loss,
         notes="Infinite where a label was given probability zero: nothing is clipped to hide it. Equals scikit-learn's "
         "log_loss wherever that does not clip.",
         example=0.6456,
@@ -199,7 +191,7 @@ _ENTRIES = (
         "mean sum_j (p_j - 1[y = j])^2",
         unit="number",
         upper=2.0,
-        term=_squares,
+        term=_squared_error,
         notes="All classes count; scikit-learn halves it for two classes: `positive_brier`. "
         "Brier, Monthly Weather Review 78 (1950).",
         example=0.45,
@@ -252,7 +244,7 @@ _ENTRIES = (
     Metric(
         "debiased_ece",
         "root mean square gap, less what noise adds",
-        lambda s: float((s.top if s.options.binning == "width" else s.mass).debiased_ece(s.options.norm)),
+        lambda s: float(s.bins.debiased_ece(s.options.norm)),
         "sqrt(max(0, sum_k |B_k|/n [gap_k^2 - acc_k (1 - acc_k) / (|B_k| - 1)]))",
         error=GapNorm(norm=2),
         keywords={**_BINS, "norm": "norm", "binning": "binning"},
@@ -286,7 +278,7 @@ _ENTRIES = (
     Metric(
         "adaptive_ece",
         "as ece, bins of equally many rows",
-        lambda s: s.curve.adaptive_ece(s.options.n_bins),
+        lambda s: s.adaptive_ece,
         "sum_k |B_k|/n |acc_k - conf_k|,  bins of equal mass",
         merges=False,
         error=GapNorm(bins="mass"),
@@ -298,7 +290,7 @@ _ENTRIES = (
     Metric(
         "eq_bin_ece",
         "sum of gaps of bins of 1,000 rows; grows with rows",
-        lambda s: s.curve.eq_bin_ece(s.options.bin_size),
+        lambda s: s.eq_bin_ece,
         "sum_k |acc_k - conf_k|,  bins of 1,000 rows in the order of confidence",
         unit="number",
         merges=False,
@@ -348,7 +340,7 @@ _ENTRIES = (
         "mean (p_1 - y)^2",
         unit="number",
         binary=True,
-        term=lambda rows, options: _squares(rows, options) / 2,
+        term=lambda rows, options: _squared_error(rows, options) / 2,
         notes="Half of `brier`.",
         example=0.225,
     ),
@@ -489,18 +481,12 @@ _ENTRIES = (
 METRICS: dict[str, Metric] = {metric.name: metric for metric in _ENTRIES}
 
 # The figures that matter first.
-_MAIN = ("accuracy", "nll", "brier", "ece", "classwise_ece", "aurc")
-_MAIN_OF_TWO = (
-    "nll",
-    "positive_brier",
-    "positive_ece",
-    "auc",
-    "calibration_slope",
-    "calibration_in_the_large",
-)
+_MAIN = ["accuracy", "nll", "brier", "ece", "classwise_ece", "aurc"]
+_MAIN_OF_TWO = ["nll", "positive_brier", "positive_ece", "auc"]
+_MAIN_OF_TWO += ["calibration_slope", "calibration_in_the_large"]
 
 
-def main_metrics(n_classes: int) -> tuple[str, ...]:
+def main_metrics(n_classes: int) -> list[str]:
     """Names of the six metrics to look at first."""
     return _MAIN_OF_TWO if n_classes == 2 else _MAIN
 
@@ -518,8 +504,8 @@ def chosen(names: Any) -> list[str]:
 
 def available(n_classes: int, options: Options) -> list[str]:
     """Metrics that say something of so many classes: top-5 accuracy of five classes says nothing."""
-    without_two = [name for name, metric in METRICS.items() if n_classes == 2 or not metric.binary]
-    return [name for name in without_two if name != "top_k_accuracy" or n_classes > options.top_k]
+    names = [name for name, metric in METRICS.items() if n_classes == 2 or not metric.binary]
+    return [name for name in names if name != "top_k_accuracy" or n_classes > options.top_k]
 
 
 def row_terms(rows: Outcomes) -> dict[str, Floats]:

@@ -308,7 +308,7 @@ def margin_curve(
         raise InputError(f"margin: expected {len(own)} numbers, one per row, got shape {values.shape} or NaN")
     values = finite(values[rows.kept])
     edges = quantile_edges(values, n_bins)
-    sums = BinSums.of(rows, bin_index(values, edges), edges)
+    sums = BinSums.of(rows, values, edges)
     return CalibrationCurve.of(sums, level)
 
 
