@@ -14,7 +14,6 @@ give everything but ranks below the k-th and errors by class.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -144,12 +143,6 @@ def bin_totals(index: Integers, values: Floats, n_bins: int) -> Floats:
     return np.asarray(np.bincount(index, values, minlength=n_bins), dtype=np.float64)
 
 
-def _row_blocks(n: int, m: int) -> Iterator[slice]:
-    """Slices of rows that hold about `BLOCK_ENTRIES` entries each."""
-    step = max(1, BLOCK_ENTRIES // m)
-    return (slice(start, min(start + step, n)) for start in range(0, n, step))
-
-
 @dataclass(frozen=True)
 class Entries:
     """The probabilities above the first class-wise bin, one array element each."""
@@ -277,11 +270,11 @@ def _read_blocks(
 ) -> dict[str, Any]:
     """The fields of `Outcomes` that are read off the probabilities."""
     (n, m), n_kept, edges = array.shape, len(y), equal_width_edges(n_bins)
-    confidence, label_prob, square_sum = np.empty(n_kept), np.empty(n_kept), np.empty(n_kept)
-    correct, rank = np.empty(n_kept), np.zeros(n_kept, dtype=np.int64)
-    predicted = np.empty(n_kept, dtype=np.int64)
+    confidence, label_prob, square_sum, correct = np.empty((4, n_kept))
+    rank, predicted = np.zeros((2, n_kept), dtype=np.int64)
     totals, parts, start = np.zeros(m), [], 0
-    for block_rows in _row_blocks(n, m):
+    step = max(1, BLOCK_ENTRIES // m)
+    for block_rows in (slice(first, min(first + step, n)) for first in range(0, n, step)):
         block = np.ascontiguousarray(array[block_rows], dtype=np.float64)
         block = passed_over(block, None if ignored is None else ignored[block_rows])
         check_probability_block(block, eps, name, block_rows.start)

@@ -42,20 +42,18 @@ def check_two_classes(n_classes: int, name: str = "positive_ece") -> None:
         )
 
 
-def log_odds(rows: Outcomes) -> Floats:
-    """Log-odds of the confidences."""
+def _log_odds(rows: Outcomes) -> Floats:
     x: Floats = logit(np.clip(rows.confidence, _LEAST, 1 - _LEAST))
     return x
 
 
-def both_classes(rows: Outcomes) -> bool:
-    """Whether there are rows of both classes."""
+def _both_classes(rows: Outcomes) -> bool:
     return bool(0 < rows.correct.sum() < len(rows.correct))
 
 
 def auc(rows: Outcomes) -> float:
     """P(a row of class 1 has the larger probability than one of class 0), ties count half; nan without both."""
-    if not both_classes(rows):
+    if not _both_classes(rows):
         return float("nan")
     return float((rows.weight * rows.correct) @ _wins(rows)[0] / (rows.weight @ rows.correct))
 
@@ -104,30 +102,35 @@ def _logistic(
     return beta, inverse, expit(offset + X @ beta)
 
 
-def _recalibration(rows: Outcomes, *, slope: bool) -> tuple[float, Floats]:
-    """Slope (with an intercept), or intercept (with slope 1), and what each row adds to it (sandwich)."""
-    x = log_odds(rows)
-    nothing = np.full(len(x), np.nan)
-    if not both_classes(rows) or (slope and np.ptp(x) == 0):
-        return float("nan"), nothing
-    if slope:
-        low, high = (rows.confidence[rows.correct == c] for c in (0, 1))
-        if high.min() >= low.max() or high.max() <= low.min():  # separated: the optimum is at infinity
-            return (np.inf if high.min() >= low.max() else -np.inf), nothing
-    X = np.column_stack([np.ones_like(x), x]) if slope else np.ones((len(x), 1))
-    beta, inverse, mean = _logistic(X, rows, 0.0 if slope else x)
+def calibration_slope(rows: Outcomes) -> tuple[float, Floats]:
+    """The slope (with an intercept), and what each row adds to it (sandwich)."""
+    x, no_influence = _log_odds(rows), np.full(len(rows.weight), np.nan)
+    if not _both_classes(rows) or np.ptp(x) == 0:
+        return float("nan"), no_influence
+    low, high = (rows.confidence[rows.correct == c] for c in (0, 1))
+    if high.min() >= low.max() or high.max() <= low.min():  # separated: the optimum is at infinity
+        return (np.inf if high.min() >= low.max() else -np.inf), no_influence
+    return _last_coefficient(np.column_stack([np.ones_like(x), x]), rows, 0.0)
+
+
+def calibration_intercept(rows: Outcomes) -> tuple[float, Floats]:
+    """The intercept (with slope 1), and what each row adds to it (sandwich)."""
+    if not _both_classes(rows):
+        return float("nan"), np.full(len(rows.weight), np.nan)
+    return _last_coefficient(np.ones((len(rows.weight), 1)), rows, _log_odds(rows))
+
+
+def _last_coefficient(X: Floats, rows: Outcomes, offset: Floats | float) -> tuple[float, Floats]:
+    beta, inverse, mean = _logistic(X, rows, offset)
     influence = (rows.weight * (rows.correct - mean))[:, None] * X @ inverse
     return float(beta[-1]), influence[:, -1]
 
 
-def calibration_slope(rows: Outcomes) -> tuple[float, Floats]:
-    """Value and influence of each row."""
-    return _recalibration(rows, slope=True)
-
-
-def calibration_intercept(rows: Outcomes) -> tuple[float, Floats]:
-    """Value and influence of each row."""
-    return _recalibration(rows, slope=False)
+def smooth_gaps(rows: Outcomes) -> Floats:
+    """``|p - f(p)|`` of each row, with ``f`` the smoothed frequency of class 1."""
+    X = _spline(_log_odds(rows), rows.weight)
+    scale = np.maximum(np.abs(X).max(axis=0), 1e-300)
+    return np.abs(rows.confidence - _logistic(X / scale, rows, 0.0, _RIDGE)[2])
 
 
 def _spline(x: Floats, weight: Floats) -> Floats:
@@ -143,14 +146,6 @@ def _spline(x: Floats, weight: Floats) -> Floats:
     return np.column_stack(columns)
 
 
-def smooth_gaps(rows: Outcomes) -> Floats:
-    """``|p - f(p)|`` of each row, with ``f`` the smoothed frequency of class 1."""
-    x = log_odds(rows)
-    X = _spline(x, rows.weight)
-    scale = np.maximum(np.abs(X).max(axis=0), 1e-300)
-    return np.abs(rows.confidence - _logistic(X / scale, rows, 0.0, _RIDGE)[2])
-
-
 def gap_quantile(rows: Outcomes, gaps: Floats, share: float) -> float:
     """Quantile of the gaps by weight."""
     if np.ptp(rows.weight) == 0:
@@ -160,16 +155,14 @@ def gap_quantile(rows: Outcomes, gaps: Floats, share: float) -> float:
 
 def corp_parts(rows: Outcomes) -> tuple[float, float, float]:
     """MCB, DSC and UNC of the Brier score of class 1."""
-    w, y = rows.weight, rows.correct
-    order = rows.by_confidence
-    ends, (weight, ones) = running_sums(rows, order, w, w * y)
-    weight, ones = np.diff(weight, prepend=0.0), np.diff(ones, prepend=0.0)
+    ends, sums = running_sums(rows, rows.by_confidence, rows.weight, rows.weight * rows.correct)
+    weight, ones = (np.diff(one, prepend=0.0) for one in sums)  # of rows of equal probability together
     fitted = isotonic_regression(ones / weight, weights=weight).x
-    p, total, rate = rows.confidence[ends], weight.sum(), ones.sum() / weight.sum()
+    total, rate = weight.sum(), ones.sum() / weight.sum()
 
-    def score(q: Floats | float) -> float:
-        """Mean of ``(q - y)^2``, of rows of equal probability together."""
+    def score(q: Floats) -> float:
         return float(np.sum(weight * q * q - 2 * q * ones + ones) / total)
 
     recalibrated, uncertainty = score(fitted), float(rate * (1 - rate))
-    return max(0.0, score(p) - recalibrated), max(0.0, uncertainty - recalibrated), uncertainty
+    mcb = score(rows.confidence[ends]) - recalibrated
+    return max(0.0, mcb), max(0.0, uncertainty - recalibrated), uncertainty
