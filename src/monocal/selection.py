@@ -26,8 +26,8 @@ from sklearn.base import clone
 from .arrays import to_numpy
 from .calibrators import MCCT, BinaryMCCT, Calibrator, ConditionalMCCT, StructuredMCCT
 from .metrics import Obstacle
-from .metrics.grouping import read_groups
-from .metrics.groups import find_obstacles
+from .metrics.groups import read_groups
+from .metrics.order import find_obstacles
 from .metrics.outcomes import Outcomes
 from .metrics.units import quoted
 

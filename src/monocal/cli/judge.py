@@ -201,7 +201,7 @@ def _shift_since_fit(calibrator: Path, data: LogitsSet) -> LabelShiftTest | None
     """Whether the labels have other frequencies than those the calibrator was fitted on; None where the file does not tell."""
     import numpy as np
 
-    from ..metrics.differences import label_shift_of_counts
+    from ..metrics.labels import label_shift_of_counts
     from ..persistence import describe
 
     saved = describe(calibrator)

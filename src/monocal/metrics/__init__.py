@@ -12,12 +12,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from .chance import Floor, ece_floor
-from .differences import Comparison, LabelShiftTest, compare, label_shift_test
+from .differences import Comparison, Move, Price, PriceOfOrder, compare, price_of_order
 from .evaluation import Estimate, Evaluation, Evaluator, evaluate
 from .functions import FUNCTIONS, BrierParts, brier_parts
-from .groups import Group, GroupEvaluation, Obstacle
-from .labels import LabelEvaluation, evaluate_labels
-from .order import Move, OrderAudit, OrderCounts, Price, PriceOfOrder, order_audit, price_of_order
+from .groups import Group, GroupEvaluation
+from .labels import LabelEvaluation, LabelShiftTest, evaluate_labels, label_shift_test
+from .order import Obstacle, OrderAudit, OrderCounts, order_audit
 from .review import ReviewRule, review_rule
 from .row_sums import BinSums, RiskCoverage, bin_sums, risk_coverage_curve
 from .table import METRICS, Metric

@@ -1,18 +1,23 @@
-"""Do two things differ beyond chance: two predictors on the same rows, or two sets of labels?
+"""Do two predictors differ beyond chance on the same rows?
 
     rows        mean(d) ± z sd(d) / sqrt(n)  of the paired row differences d: what is hard for both cancels
                 rows that would settle it = n ((z + z_power) sd(d) / sqrt(n) / |mean(d)|)^2
     bootstrap   the same for one metric, rows drawn with replacement, the same ones for both
-    labels      Pearson's chi-squared of the 2 x m table of counts, with its usual distribution where every expected count is at
-                least 5, else with that of tables of the same margins drawn at random
 
 Calibration errors are no means over rows, and noise makes each larger by another amount: their differences are not
 tested.
+
+The price of order is what a method that keeps the order of the classes loses to one that does not, on the same
+rows:
+
+    price in NLL = mean_n [ log p_free(y_n) - log p_keep(y_n) ],        price in accuracy = accuracy_free - accuracy_keep
+
+with intervals of the paired differences, and which top classes moved: from what to what, and how many were right
+before and after.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,19 +25,17 @@ import numpy as np
 from scipy.special import ndtri
 from scipy.stats import bootstrap
 
-from ..arrays import to_numpy
-from ..core.contingency import chi_squared
 from ..errors import InputError
 from ..inputs.layout import Layout
-from ..inputs.validation import check_count, check_fraction
+from ..inputs.names import by_column
+from ..inputs.validation import check_count, check_fraction, check_labels, check_some_weight, ignored_rows
 from .functions import statistics_of
-from .outcomes import Floats
+from .outcomes import Floats, check_probability_block, passed_over, read_labels, read_two
 from .table import METRICS, Options, chosen
-from .units import percent, probability
+from .units import count, number, points, with_interval
 
-NEGLIGIBLE = 1e-4  # of a score: what four decimals do not show matters to nobody, however sure it is
+NEGLIGIBLE = 1e-4  # of a score: four decimals do not show it
 _POWER = 0.8
-_LEVEL = 1e-3  # of the test of label frequencies
 _AT_A_TIME = 1 << 22  # rows drawn at a time
 
 
@@ -73,7 +76,7 @@ class Difference:
 def paired_difference(a: np.ndarray, b: np.ndarray, level: float) -> Difference:
     """Of values (n,) of the same rows; two infinite ones do not differ.
 
-    Where a row differs without bound, so does the mean: whoever gave that label probability zero is surely worse.
+    Where a row differs without bound, so does the mean: a label of probability zero decides.
     """
     d = _row_differences(a, b)
     with np.errstate(invalid="ignore"):
@@ -110,13 +113,9 @@ class Comparison:
 
     Examples
     --------
-    >>> import numpy as np
     >>> import monocal as mc
-    >>> probs = np.array([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.6, 0.4]])
-    >>> labels = np.array([0, 1, 1, 0])
-    >>> sharper = np.array([[0.95, 0.05], [0.9, 0.1], [0.2, 0.8], [0.7, 0.3]])
-    >>> found = mc.metrics.compare(sharper, probs, labels, n_boot=100)
-    >>> round(found.difference, 3), found.higher_is_better
+    >>> comparison = mc.metrics.compare([0.05, 0.1, 0.8, 0.3], [0.1, 0.2, 0.7, 0.4], [0, 1, 1, 0], n_boot=100)
+    >>> round(comparison.difference, 3), comparison.higher_is_better
     (0.088, False)
     """
 
@@ -185,10 +184,6 @@ def compare(
     n_boot, level, n_bins, top_k, bin_size, bandwidth, sample_weight, seed, class_axis, ignore_index
         As in `evaluate`.
 
-    Returns
-    -------
-    Comparison
-
     Notes
     -----
     The replicates are reflected about the difference as the basic interval is. Of calibration errors the
@@ -199,8 +194,8 @@ def compare(
     >>> import monocal as mc
     >>> data = mc.data.synthetic(1000, 5)
     >>> ts, mcct = (c.fit(data.values, data.labels).predict_proba(data.values) for c in (mc.TemperatureScaling(), mc.MCCT()))
-    >>> found = mc.metrics.compare(mcct, ts, data.labels, n_boot=200)
-    >>> bool(found.low <= found.difference <= found.high)
+    >>> comparison = mc.metrics.compare(mcct, ts, data.labels, n_boot=200)
+    >>> bool(comparison.low <= comparison.difference <= comparison.high)
     True
     """
     if not isinstance(metric, str):
@@ -218,14 +213,13 @@ def compare(
         raise InputError(f"probs_b: expected the {m_a} classes of probs_a, got {m_b}")
     a, b = (float(kind.value(side)) for side in sides)
     difference = float(_row_differences(np.array(a), np.array(b)))
+    higher = kind.higher_is_better
     test: tuple[Any, ...] = (None, None, None, None)
     if kind.term is not None:
         of_rows = _row_differences(*(kind.term(side.rows, options) for side in sides))
-        test = _test(of_rows, sides[0].rows.weight, difference, kind.higher_is_better, n_boot, level, seed)
+        test = _test(of_rows, sides[0].rows.weight, difference, higher, n_boot, level, seed)
     low, high, better, p_value = test
-    return Comparison(
-        metric, a, b, difference, low, high, better, p_value, kind.higher_is_better, n_boot, level
-    )
+    return Comparison(metric, a, b, difference, low, high, better, p_value, higher, n_boot, level)
 
 
 def _test(
@@ -242,7 +236,7 @@ def _test(
         return mean, mean, float((mean > 0) == higher_is_better), 1 / (1 + n_boot)
     if np.isnan(mean) or len(d) < 2:
         return -np.inf, np.inf, 0.5, 1.0
-    found = bootstrap(
+    drawn = bootstrap(
         (weight * d, weight),
         lambda total, mass, axis: total.sum(axis=axis) / mass.sum(axis=axis),
         paired=True,
@@ -253,127 +247,237 @@ def _test(
         method="basic",
         random_state=np.random.default_rng(seed),
     )
-    reflected = 2 * mean - found.bootstrap_distribution
+    reflected = 2 * mean - drawn.bootstrap_distribution
     # Sums of the same numbers in another order are the same.
     reflected[np.abs(reflected) <= 1e-15 * np.abs(d).max()] = 0.0
     above = (np.count_nonzero(reflected > 0) + np.count_nonzero(reflected == 0) / 2) / n_boot
     tail = min(np.count_nonzero(reflected >= 0), np.count_nonzero(reflected <= 0))
-    low, high = (float(end) for end in found.confidence_interval)
+    low, high = (float(end) for end in drawn.confidence_interval)
     return low, high, float(above if higher_is_better else 1 - above), min(1.0, 2 * (1 + tail) / (1 + n_boot))
 
 
 @dataclass(frozen=True)
-class LabelShiftTest:
-    """Whether class frequencies differ between calibration and test labels.
+class Price:
+    """A mean of paired differences and its interval; positive where keeping the order costs something.
 
     Attributes
     ----------
-    statistic, p_value : float
-    distance : float
-        Half the sum of the absolute differences of the frequencies: the share of labels that would have to change.
-    shifted : bool
-        Whether ``p_value`` is below 0.001.
-    calibration, test : tuple of float
-        Frequencies of the classes.
+    value : float
+    low, high : float
+        Ends of the interval.
 
     Examples
     --------
     >>> import monocal as mc
-    >>> found = mc.label_shift_test([0, 1] * 500, [0] * 900 + [1] * 100)
-    >>> found.shifted, round(found.distance, 2)
-    (True, 0.4)
+    >>> price = mc.price_of_order([[0.6, 0.4]] * 50, [[0.3, 0.7]] * 50, [0] * 10 + [1] * 40).accuracy
+    >>> round(price.value, 2), price.low > 0
+    (0.6, True)
     """
 
-    statistic: float
-    p_value: float
-    distance: float
-    shifted: bool
-    calibration: tuple[float, ...]
-    test: tuple[float, ...]
-
-    def __str__(self) -> str:
-        return self.sentence()
-
-    def sentence(self, class_names: Sequence[str] | None = None) -> str:
-        """What was found, and the remedy; with the names of the classes, if given."""
-        p = probability(self.p_value)
-        if not self.shifted:
-            return f"No label shift that could be measured between calibration and test rows ({p})."
-        name = f"class {self.most}" if class_names is None else class_names[self.most]
-        most = f"{percent(self.calibration[self.most])} there and {percent(self.test[self.most])} here"
-        return (
-            f"The class frequencies of calibration and test rows differ, for {100 * self.distance:.0f} % of the labels ({p}; "
-            f"most for {name}, {most}), and what was learnt of them does not carry over: wrap the calibrator as "
-            "LabelShift(calibrator, prior=...), or let LabelShift.adapt estimate the frequencies from rows without labels."
-        )
+    value: float
+    low: float
+    high: float
 
     @property
-    def most(self) -> int:
-        """The class whose frequency changed most."""
-        return int(np.argmax(np.abs(np.subtract(self.test, self.calibration))))
+    def measured(self) -> bool:
+        """Whether the interval excludes zero, on the side of a cost that can be seen in four decimals."""
+        return self.low > 0 and self.value >= NEGLIGIBLE
+
+    @property
+    def gained(self) -> bool:
+        """Whether it excludes zero on the other side: keeping the order is better."""
+        return self.high < 0 and self.value <= -NEGLIGIBLE
+
+
+@dataclass(frozen=True)
+class Move:
+    """Rows whose top class went from ``before`` to ``after``, and how many of them were right before and after.
+
+    Attributes
+    ----------
+    before, after : int
+        The two classes.
+    rows, right_before, right_after : int
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> mc.price_of_order([[0.6, 0.4]] * 50, [[0.3, 0.7]] * 50, [0] * 10 + [1] * 40).moves[0]
+    Move(before=0, after=1, rows=50, right_before=10, right_after=40)
+    """
+
+    before: int
+    after: int
+    rows: int
+    right_before: int
+    right_after: int
+
+
+@dataclass(frozen=True)
+class PriceOfOrder:
+    """What keeping the order costs.
+
+    Attributes
+    ----------
+    nll : Price
+    accuracy : Price
+        In shares of the rows: 0.032 are 3.2 points.
+    n_rows, moved : int
+        All rows, and those whose top class changed.
+    right_before, right_after : int
+        How many of the rows that moved were right.
+    moves : tuple of Move
+        The most frequent first.
+    level : float
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> price = mc.price_of_order([[0.6, 0.4]] * 50, [[0.3, 0.7]] * 50, [0] * 10 + [1] * 40)
+    >>> price.moved, price.right_before, price.right_after
+    (50, 10, 40)
+    """
+
+    nll: Price
+    accuracy: Price
+    n_rows: int
+    moved: int
+    right_before: int
+    right_after: int
+    moves: tuple[Move, ...]
+    level: float
+
+    @property
+    def costs(self) -> bool:
+        """Whether a cost was measured, in NLL or in accuracy."""
+        return self.nll.measured or self.accuracy.measured
+
+    @property
+    def gains(self) -> bool:
+        """Whether keeping the order is better beyond chance, in NLL or in accuracy."""
+        return self.nll.gained or self.accuracy.gained
+
+    def __str__(self) -> str:
+        if not (self.costs or self.gains):
+            return f"Keeping the order costs nothing that could be measured here{self._difference()}."
+        words = [self._cost(self.nll), self._cost(self.accuracy)]
+        words.sort(key=lambda one: not one.startswith("costs" if self.costs else "gains"))
+        joint = "and" if self.costs == (not self.gains) else "but"
+        text = f"Keeping the order {words[0]} {joint} {words[1]}".replace(" and costs ", " and ")
+        moved = f"{count(self.moved)} of {count(self.n_rows)} top classes move"
+        right = f", {count(self.right_before)} of them right before and {count(self.right_after)} after"
+        return f"{text.replace(' and gains ', ' and ')} here: {moved}{right if self.moved else ''}."
+
+    def _cost(self, one: Price) -> str:
+        """Costs 0.040 NLL (95 % interval 0.025 to 0.054); costs 2.6 points of accuracy (1.1 to 4.1)."""
+        verb = "costs" if one.value > 0 else "gains"
+        if not (one.measured or one.gained):
+            return f"no {'NLL' if one is self.nll else 'accuracy'} that could be measured"
+        low, high = sorted((abs(one.low), abs(one.high)))
+        if one is self.accuracy:
+            ends = f"{number(100 * low, 1)} to {number(100 * high, 1)}"
+            return f"{verb} {points(one.value)} of accuracy ({ends})"
+        if np.isinf(one.value):
+            return f"{verb} infinite NLL"
+        return f"{verb} {with_interval(abs(one.value), low, high, self.level, 'NLL')}"
+
+    def _difference(self) -> str:
+        """The differences where no cost was measured."""
+        if not np.isfinite([self.nll.low, self.nll.high]).all():
+            return ""
+        if self.moved == 0 and max(abs(self.nll.low), abs(self.nll.high)) < 1e-6:
+            return ": the probabilities are the same"
+        nll = with_interval(self.nll.value, self.nll.low, self.nll.high, self.level)
+        by = self.accuracy.value
+        accuracy = f"{'lower' if by > 0 else 'higher'} by {points(by)}" if by else "the same"
+        return f": NLL differs by {nll}, accuracy is {accuracy}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        return {**self.__dict__, "sentence": str(self)}
+        """Plain values, ready for JSON, which knows no infinity."""
+        plain = {**self.__dict__, "moves": [move.__dict__ for move in self.moves], "sentence": str(self)}
+        for name in ("nll", "accuracy"):
+            ends = getattr(self, name).__dict__.items()
+            plain[name] = {key: value if np.isfinite(value) else None for key, value in ends}
+        return plain
 
 
-def label_shift_test(
-    calibration: Any, test: Any, *, n_classes: int | None = None, seed: int = 0
-) -> LabelShiftTest:
-    """Test whether two sets of labels have the same class frequencies.
+def price_of_order(
+    keeping: Any,
+    free: Any,
+    labels: Any,
+    *,
+    level: float = 0.95,
+    class_axis: int = -1,
+    ignore_index: int | None = None,
+) -> PriceOfOrder:
+    """Compare probabilities that keep the order of the classes with some that do not.
 
     Parameters
     ----------
-    calibration, test : array-like of shape (n,)
-        Labels, 0..m-1.
-    n_classes : int, optional
-        By default as many as the labels show.
-    seed : int
-        Of the permutations, where counts are small.
-
-    Returns
-    -------
-    LabelShiftTest
+    keeping, free : array-like of shape (n, m)
+        Probabilities of the same rows, by the method that keeps the order and by the one that does not. Rows that neither was
+        fitted on, or the price is too high.
+    labels : array-like of shape (n,)
+    level : float
+    class_axis, ignore_index
+        As in `evaluate`.
 
     Examples
     --------
     >>> import monocal as mc
-    >>> test = mc.label_shift_test([0] * 90 + [1] * 10, [0] * 50 + [1] * 50)
-    >>> test.shifted, round(test.distance, 2)
-    (True, 0.4)
+    >>> keeping = [[0.6, 0.4]] * 50
+    >>> mc.price_of_order(keeping, keeping, [0, 1] * 25).costs
+    False
     """
-    labels = [_check(given, name) for given, name in ((calibration, "calibration"), (test, "test"))]
-    m = max(int(y.max()) for y in labels) + 1
-    if n_classes is not None:
-        if n_classes < m:
-            raise InputError(f"n_classes is {n_classes}, but there is a label {m - 1}.")
-        m = n_classes
-    counts = [np.bincount(y, minlength=m) for y in labels]
-    return label_shift_of_counts(counts[0], counts[1], seed)
+    check_fraction(level, "level")
+    layout = Layout(class_axis, ignore_index)
+    (one, p_eps), (other, q_eps) = read_two((keeping, free), ("keeping", "free"), layout)
+    p, q = (np.asarray(flat.rows) for flat in (one, other))
+    labels = by_column(labels, keeping, class_axis, ignore_index, "labels")
+    y = read_labels(one.column(labels, "labels", "keeping"), p.shape[1], "labels", ignore_index)
+    y, weight, ignored = ignored_rows(y, None, len(p), ignore_index)
+    y = np.asarray(check_labels(y, p))
+    for block, eps, name in ((p, p_eps, "keeping"), (q, q_eps, "free")):
+        check_probability_block(passed_over(block, ignored), eps, name, 0)
+    if ignored is not None:
+        check_some_weight(bool(weight.any()), ignore_index)
+        p, q, y = p[~ignored], q[~ignored], y[~ignored]
+    with np.errstate(divide="ignore"):
+        nll_p, nll_q = (-np.log(x[np.arange(len(y)), y].astype(np.float64)) for x in (p, q))
+    return price_of_rows(nll_p, nll_q, p.argmax(axis=1), q.argmax(axis=1), y, level)
 
 
-def label_shift_of_counts(calibration: np.ndarray, test: np.ndarray, seed: int = 0) -> LabelShiftTest:
-    """The same from the counts (m,) of each class."""
-    counts = np.stack([calibration, test])
-    frequencies = counts / counts.sum(axis=1, keepdims=True)
-    statistic, p_value = chi_squared(counts[:, counts.any(axis=0)], seed)
-    return LabelShiftTest(
-        statistic=statistic,
-        p_value=p_value,
-        distance=float(np.abs(frequencies[0] - frequencies[1]).sum() / 2),
-        shifted=p_value < _LEVEL,
-        calibration=tuple(frequencies[0].tolist()),
-        test=tuple(frequencies[1].tolist()),
+def price_of_rows(
+    nll_keeping: np.ndarray,
+    nll_free: np.ndarray,
+    top_keeping: np.ndarray,
+    top_free: np.ndarray,
+    labels: np.ndarray,
+    level: float,
+) -> PriceOfOrder:
+    """The same from NLL and top class of each row (n,) by both methods, and the labels."""
+    right_keeping, right_free = top_keeping == labels, top_free == labels
+    nll = paired_difference(nll_keeping, nll_free, level)
+    accuracy = paired_difference(right_free.astype(np.float64), right_keeping, level)
+    moved = top_keeping != top_free
+    before, after = right_keeping[moved], right_free[moved]
+    return PriceOfOrder(
+        nll=Price(nll.mean, nll.low, nll.high),
+        accuracy=Price(accuracy.mean, accuracy.low, accuracy.high),
+        n_rows=len(labels),
+        moved=int(moved.sum()),
+        right_before=int(before.sum()),
+        right_after=int(after.sum()),
+        moves=_moves(top_keeping[moved], top_free[moved], before, after),
+        level=level,
     )
 
 
-def _check(given: Any, name: str) -> np.ndarray:
-    y = np.asarray(to_numpy(given))
-    if y.ndim != 1 or not len(y):
-        raise InputError(f"{name}: expected labels of shape (n,) with n >= 1, got shape {y.shape}.")
-    if y.dtype.kind not in "iub" and not (y.dtype.kind == "f" and np.equal(y, np.round(y)).all()):
-        raise InputError(f"{name}: labels must be whole numbers 0..m-1, got {y.dtype}.")
-    y = y.astype(np.int64)
-    if y.min() < 0:
-        raise InputError(f"{name}: labels must be 0..m-1, got {y.min()}.")
-    return y
+def _moves(
+    before: np.ndarray, after: np.ndarray, right_before: np.ndarray, right_after: np.ndarray
+) -> tuple[Move, ...]:
+    pairs, place, rows = np.unique(np.stack([before, after]), axis=1, return_inverse=True, return_counts=True)
+    right = (np.bincount(place.ravel(), r, minlength=len(rows)) for r in (right_before, right_after))
+    columns = zip(*pairs, rows, *right, strict=True)
+    moves = [Move(*map(int, numbers)) for numbers in columns]
+    return tuple(sorted(moves, key=lambda move: -move.rows))

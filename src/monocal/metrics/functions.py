@@ -53,6 +53,8 @@ SUMS: dict[str, Callable[[Outcomes, Options], Floats]] = {
 class Statistics:
     """Sums of rows, each made when first asked for; or sums that were added up, without the rows."""
 
+    options: Options
+
     def __init__(
         self, rows: Outcomes | None, options: Options, sums: dict[str, Floats] | None = None
     ) -> None:

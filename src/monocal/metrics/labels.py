@@ -1,14 +1,20 @@
-"""Many labels: how good P(label) is, label by label, over all labels, and which labels are off beyond chance.
+"""Many labels, and the frequencies of labels.
+
+Of many labels: how good P(label) is, label by label and over all, and which labels are off beyond chance.
 
     macro   mean over labels: a rare label counts as much as a frequent one
     micro   over all entries (row, label) together
 
 A label is off beyond chance where its ECE is larger than what perfect calibration gives: labels drawn with the probabilities as
 they are, in the same bins. p-values are corrected for the number of labels (Benjamini and Hochberg).
+
+Two sets of labels have the same frequencies, or a shift: Pearson's chi-squared of the 2 x m table of counts, with its usual
+distribution where every expected count is at least 5, else with that of tables of the same margins drawn at random.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,13 +22,15 @@ import numpy as np
 from scipy.stats import false_discovery_control
 
 from ..arrays import to_numpy
+from ..core.contingency import chi_squared
 from ..errors import InputError
 from ..inputs.formats import class_names
 from ..inputs.validation import read_numbers
+from .units import percent, probability
 
 _BINS = 15
-# A probability of zero for what happens costs this much and no more.
-_LEAST = 1e-15
+_LEAST = 1e-15  # a probability of zero for what happens costs this much and no more
+_LEVEL = 1e-3  # of the test of label frequencies
 _COLUMNS = ("rows", "positives", "mean", "nll", "brier", "ece", "floor", "p_value")
 
 
@@ -88,10 +96,10 @@ class LabelEvaluation:
         """One sentence: how many labels are off beyond chance, and the worst."""
         if not self.off:
             return f"None of {len(self.names)} labels is off beyond chance."
-        i = self.names.index(self.off[0])
+        i, verb = self.names.index(self.off[0]), "is" if len(self.off) == 1 else "are"
         return (
-            f"{len(self.off)} of {len(self.names)} labels {'is' if len(self.off) == 1 else 'are'} off beyond chance; the worst "
-            f"is {self.off[0]!r} (ECE {100 * self.ece[i]:.1f} %, {100 * self.floor[i]:.1f} % by chance; mean probability "
+            f"{len(self.off)} of {len(self.names)} labels {verb} off beyond chance; the worst is {self.off[0]!r} "
+            f"(ECE {100 * self.ece[i]:.1f} %, {100 * self.floor[i]:.1f} % by chance; mean probability "
             f"{100 * self.mean[i]:.1f} %, share {100 * self.positives[i] / self.rows[i]:.1f} %)."
         )
 
@@ -146,10 +154,6 @@ def evaluate_labels(
         Draws from perfect calibration.
     random_state : int
 
-    Returns
-    -------
-    LabelEvaluation
-
     Examples
     --------
     >>> import numpy as np
@@ -168,8 +172,8 @@ def evaluate_labels(
         raise InputError(
             f"probs has shape {p.shape} and labels {y.shape}: expected (n, L), a column for each label."
         )
-    known = ~np.isnan(y) & (y != -1)
-    if not np.isin(y[known], (0, 1)).all():
+    present = ~np.isnan(y) & (y != -1)
+    if not np.isin(y[present], (0, 1)).all():
         raise InputError("labels: expected 0, 1, or -1 or NaN where it is not known.")
     if not ((p >= 0) & (p <= 1)).all():
         raise InputError("probs: expected probabilities, between 0 and 1.")
@@ -177,12 +181,12 @@ def evaluate_labels(
     if len(columns) != p.shape[1]:
         raise InputError(f"names: expected {p.shape[1]}, one for each label, but got {len(columns)}.")
     rng = np.random.default_rng(random_state)
-    rows = [_of_label(p[known[:, i], i], y[known[:, i], i], n_draws, rng) for i in range(p.shape[1])]
+    rows = [_of_label(p[present[:, i], i], y[present[:, i], i], n_draws, rng) for i in range(p.shape[1])]
     table = {name: np.array([row[name] for row in rows]) for name in rows[0]}
-    there = ~np.isnan(table["p_value"])
-    if there.any():
-        table["p_value"][there] = false_discovery_control(table["p_value"][there])
-    micro = _of_label(p[known], y[known], 0, rng)
+    tested = ~np.isnan(table["p_value"])
+    if tested.any():
+        table["p_value"][tested] = false_discovery_control(table["p_value"][tested])
+    micro = _of_label(p[present], y[present], 0, rng)
     return LabelEvaluation(
         tuple(map(str, columns)),
         **table,
@@ -216,3 +220,112 @@ def _of_label(p: np.ndarray, y: np.ndarray, n_draws: int, rng: np.random.Generat
         "floor": float(np.median(chance)) if n_draws else np.nan,
         "p_value": (1 + (chance >= own - 1e-12).sum()) / (n_draws + 1) if n_draws else np.nan,
     }
+
+
+@dataclass(frozen=True)
+class LabelShiftTest:
+    """Whether class frequencies differ between calibration and test labels.
+
+    Attributes
+    ----------
+    statistic, p_value : float
+    distance : float
+        Half the sum of the absolute differences of the frequencies: the share of labels that would have to change.
+    shifted : bool
+        Whether ``p_value`` is below 0.001.
+    calibration, test : tuple of float
+        Frequencies of the classes.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> mc.label_shift_test([0, 1] * 500, [0] * 900 + [1] * 100).most
+    0
+    """
+
+    statistic: float
+    p_value: float
+    distance: float
+    shifted: bool
+    calibration: tuple[float, ...]
+    test: tuple[float, ...]
+
+    def __str__(self) -> str:
+        return self.sentence()
+
+    def sentence(self, class_names: Sequence[str] | None = None) -> str:
+        """The result and the remedy, with the names of the classes."""
+        p = probability(self.p_value)
+        if not self.shifted:
+            return f"No label shift that could be measured between calibration and test rows ({p})."
+        name = f"class {self.most}" if class_names is None else class_names[self.most]
+        most = f"{percent(self.calibration[self.most])} there and {percent(self.test[self.most])} here"
+        return (
+            f"The class frequencies of calibration and test rows differ, for {100 * self.distance:.0f} % of the labels ({p}; "
+            f"most for {name}, {most}), and what was learnt of them does not carry over: wrap the calibrator as "
+            "LabelShift(calibrator, prior=...), or let LabelShift.adapt estimate the frequencies from rows without labels."
+        )
+
+    @property
+    def most(self) -> int:
+        """The class whose frequency changed most."""
+        return int(np.argmax(np.abs(np.subtract(self.test, self.calibration))))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return {**self.__dict__, "sentence": str(self)}
+
+
+def label_shift_test(
+    calibration: Any, test: Any, *, n_classes: int | None = None, seed: int = 0
+) -> LabelShiftTest:
+    """Test whether two sets of labels have the same class frequencies.
+
+    Parameters
+    ----------
+    calibration, test : array-like of shape (n,)
+        Labels, 0..m-1.
+    n_classes : int, optional
+        By default as many as the labels show.
+    seed : int
+        Of the permutations, where counts are small.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> test = mc.label_shift_test([0] * 90 + [1] * 10, [0] * 50 + [1] * 50)
+    >>> test.shifted, round(test.distance, 2)
+    (True, 0.4)
+    """
+    labels = [_whole_labels(y, name) for y, name in ((calibration, "calibration"), (test, "test"))]
+    m = max(int(y.max()) for y in labels) + 1
+    if n_classes is not None and n_classes < m:
+        raise InputError(f"n_classes is {n_classes}, but there is a label {m - 1}.")
+    counts = [np.bincount(y, minlength=n_classes or m) for y in labels]
+    return label_shift_of_counts(counts[0], counts[1], seed)
+
+
+def label_shift_of_counts(calibration: np.ndarray, test: np.ndarray, seed: int = 0) -> LabelShiftTest:
+    """The same from the counts (m,) of each class."""
+    counts = np.stack([calibration, test])
+    frequencies = counts / counts.sum(axis=1, keepdims=True)
+    statistic, p_value = chi_squared(counts[:, counts.any(axis=0)], seed)
+    return LabelShiftTest(
+        statistic=statistic,
+        p_value=p_value,
+        distance=float(np.abs(frequencies[0] - frequencies[1]).sum() / 2),
+        shifted=p_value < _LEVEL,
+        calibration=tuple(frequencies[0].tolist()),
+        test=tuple(frequencies[1].tolist()),
+    )
+
+
+def _whole_labels(labels: Any, name: str) -> np.ndarray:
+    y = np.asarray(to_numpy(labels))
+    if y.ndim != 1 or not len(y):
+        raise InputError(f"{name}: expected labels of shape (n,) with n >= 1, got shape {y.shape}.")
+    if y.dtype.kind not in "iub" and not (y.dtype.kind == "f" and np.equal(y, np.round(y)).all()):
+        raise InputError(f"{name}: labels must be whole numbers 0..m-1, got {y.dtype}.")
+    if y.min() < 0:
+        raise InputError(f"{name}: labels must be 0..m-1, got {y.astype(np.int64).min()}.")
+    return y.astype(np.int64)

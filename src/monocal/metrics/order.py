@@ -1,43 +1,40 @@
-"""What a calibrator did to the order of the classes, pair by pair.
+"""What a calibrator did to the order of the classes, pair by pair, and where the order itself is the obstacle.
 
 For classes i, j of a row: *inverted* if ``before_i < before_j`` and ``after_i > after_j``; a tie is
 *broken* if it was equal before only, *made* if it is equal after only. Sort a row by (before, after):
 inverted pairs are then the inversions of the ``after`` sequence, counted bit by bit in O(m log m) (all rows
 of a block at once), and ties are runs of equal neighbours.
 
-The price of order is what a method that keeps the order of the classes loses to one that does not, on the same
-rows:
+Obstacles: a map that keeps the order gives the predicted class at least the probability of every other class, in
+every row. If among rows that predict ``j`` another class is the label more often than ``j``, those probabilities
+cannot be right on average, whatever the map. Two such counts are tested (of the rows where one of the two is the
+label, is it the other in more than half?):
 
-    price in NLL = mean_n [ log p_free(y_n) - log p_keep(y_n) ],        price in accuracy = accuracy_free - accuracy_keep
+    all rows that predict ``j``, against the class that is their label most often, corrected for those it was chosen from;
+    their least confident 1/8, 1/4, 1/2 and all, against the class that each row ranks second.
 
-with intervals of the paired differences, and which top classes moved: from what to what, and how many were right
-before and after.
+A bias for a class shows in the second: it reverses the order where the margin is smaller than the bias. P-values
+are corrected for all of these, and for the number of predicted classes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import softmax
+from scipy.special import betainc, softmax
+from scipy.stats import false_discovery_control
 
 from ..arrays import to_numpy, widened
+from ..calibrators.fit_checks import SHARES, least_confident
 from ..errors import InputError
 from ..inputs.layout import Flat, Layout
-from ..inputs.names import by_column
-from ..inputs.validation import (
-    check_choice,
-    check_fraction,
-    check_labels,
-    check_logits,
-    check_some_weight,
-    ignored_rows,
-)
-from .differences import NEGLIGIBLE, Difference, paired_difference
-from .outcomes import Integers, check_probability_block, passed_over, read_labels, read_two
-from .units import count, number, points, with_interval
+from ..inputs.validation import check_choice, check_logits, check_some_weight
+from .outcomes import Integers, Outcomes, bin_totals, check_probability_block, passed_over, read_two
+from .units import quoted
 
 _BLOCK_ENTRIES = 1 << 19
 
@@ -79,6 +76,11 @@ class OrderCounts:
         """Share of rows whose top class changed; 0 when there are no rows."""
         return self.top1_changed / self.rows if self.rows else 0.0
 
+    def to_dict(self) -> dict[str, float]:
+        """Plain numbers, ready for JSON."""
+        shares = {"share_inverted": self.share_inverted, "share_top1_changed": self.share_top1_changed}
+        return {**self.__dict__, **shares}
+
     def __str__(self) -> str:
         return (
             f"{self.rows:,} rows: {self.share_inverted:.2%} with an inversion "
@@ -99,9 +101,8 @@ class OrderAudit:
     Examples
     --------
     >>> import monocal as mc
-    >>> audit = mc.order_audit([[0.5, 0.3, 0.2]], [[0.5, 0.2, 0.3]])
-    >>> audit.preserved, audit.all.inverted_pairs
-    (False, 1)
+    >>> mc.order_audit([[0.5, 0.3, 0.2]], [[0.5, 0.2, 0.3]]).preserved
+    False
     """
 
     all: OrderCounts
@@ -115,16 +116,8 @@ class OrderAudit:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, ready for JSON."""
-        parts = {"all": self.all, "uncertain": self.uncertain}
-        shares = {
-            key: {
-                **part.__dict__,
-                "share_inverted": part.share_inverted,
-                "share_top1_changed": part.share_top1_changed,
-            }
-            for key, part in parts.items()
-        }
-        return {**shares, "uncertain_below": self.uncertain_below, "preserved": self.preserved}
+        parts = {name: part.to_dict() for name, part in (("all", self.all), ("uncertain", self.uncertain))}
+        return {**parts, "uncertain_below": self.uncertain_below, "preserved": self.preserved}
 
     def __repr__(self) -> str:
         kept = "kept" if self.preserved else "not kept"
@@ -158,10 +151,6 @@ def order_audit(
         The axis of the classes.
     labels, ignore_index : optional
         Rows with the label ``ignore_index``, such as padding, are left out.
-
-    Returns
-    -------
-    OrderAudit
 
     Notes
     -----
@@ -197,25 +186,26 @@ def order_audit(
         counts[:, rows] = _count_pairs(was, now)
 
     def part(mask: NDArray[np.bool_]) -> OrderCounts:
-        inverted, broken, made = (int(c[mask].sum()) for c in counts)
-        with_inversion = int(np.count_nonzero(counts[0, mask]))
-        top = int(np.count_nonzero(top_changed[mask]))
-        return OrderCounts(int(np.count_nonzero(mask)), with_inversion, inverted, broken, made, top)
+        rows_inverted, top1 = np.count_nonzero(counts[0, mask]), np.count_nonzero(top_changed[mask])
+        numbers = (np.count_nonzero(mask), rows_inverted, *counts[:, mask].sum(axis=1), top1)
+        return OrderCounts(*map(int, numbers))
 
     return OrderAudit(part(counted), part(uncertain & counted), uncertain_below)
 
 
-def _counted(given: Flat, labels: Any, layout: Layout) -> NDArray[np.bool_]:
+def _counted(before: Flat, labels: Any, layout: Layout) -> NDArray[np.bool_]:
     """Which rows count."""
     if (labels is None) != (layout.ignore_index is None):
         raise InputError(
             "labels and ignore_index go together: give both, or leave both out to look at all rows."
         )
     if labels is None:
-        return np.ones(len(given.rows), dtype=bool)
-    counted = to_numpy(given.column(labels, "labels", "before")) != layout.ignore_index
-    if counted.shape != (len(given.rows),):
-        raise InputError(f"labels: expected one for each of the {len(given.rows)} rows, got {counted.shape}.")
+        return np.ones(len(before.rows), dtype=bool)
+    counted = to_numpy(before.column(labels, "labels", "before")) != layout.ignore_index
+    if counted.shape != (len(before.rows),):
+        raise InputError(
+            f"labels: expected one for each of the {len(before.rows)} rows, got {counted.shape}."
+        )
     check_some_weight(bool(counted.any()), layout.ignore_index)
     return np.asarray(counted)
 
@@ -277,253 +267,96 @@ def _inversions(permutations: Integers) -> Integers:
 
 
 @dataclass(frozen=True)
-class Price:
-    """A mean of paired differences and its interval; positive where keeping the order costs something.
+class Obstacle:
+    """A predicted class that is wrong more often than another class would be.
 
     Attributes
     ----------
-    value : float
-    low, high : float
-        Ends of the interval.
+    predicted, truth : str
+        The class that is predicted, and the one that is the truth more often in these rows.
+    rows : int
+    accuracy, truth_share : float
+        How often the predicted class is the truth, and how often the other one; of the least confident rows, how often the
+        class ranked second is.
+    p_value : float
+        That chance alone does it, corrected for the number of classes.
+    at_most : float
+        The confidence of these rows is at most this; 1 where they are all that predict the class.
+    remedy : str
+        What may change the order.
 
     Examples
     --------
     >>> import numpy as np
     >>> import monocal as mc
-    >>> kept, moved = np.array([[0.6, 0.4]] * 50), np.array([[0.3, 0.7]] * 50)
-    >>> price = mc.price_of_order(kept, moved, np.repeat([0, 1], [10, 40])).accuracy
-    >>> round(price.value, 2), price.low > 0
-    (0.6, True)
+    >>> probs = np.tile([0.5, 0.4, 0.1], (400, 1))
+    >>> labels = np.repeat([0, 1, 2], [120, 240, 40])
+    >>> mc.evaluate(probs, labels, metrics="ece", groups="predicted").groups.obstacles[0].truth
+    '1'
     """
 
-    value: float
-    low: float
-    high: float
-
-    @property
-    def measured(self) -> bool:
-        """Whether the interval excludes zero, on the side of a cost that can be seen in four decimals."""
-        return self.low > 0 and self.value >= NEGLIGIBLE
-
-    @property
-    def gained(self) -> bool:
-        """Whether it excludes zero on the other side: keeping the order is better."""
-        return self.high < 0 and self.value <= -NEGLIGIBLE
-
-
-@dataclass(frozen=True)
-class Move:
-    """Rows whose top class went from ``before`` to ``after``, and how many of them were right before and after.
-
-    Attributes
-    ----------
-    before, after : int
-        The two classes.
-    rows, right_before, right_after : int
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import monocal as mc
-    >>> kept, moved = np.array([[0.6, 0.4]] * 50), np.array([[0.3, 0.7]] * 50)
-    >>> mc.price_of_order(kept, moved, np.repeat([0, 1], [10, 40])).moves[0]
-    Move(before=0, after=1, rows=50, right_before=10, right_after=40)
-    """
-
-    before: int
-    after: int
+    predicted: str
+    truth: str
     rows: int
-    right_before: int
-    right_after: int
-
-
-@dataclass(frozen=True)
-class PriceOfOrder:
-    """What keeping the order costs.
-
-    Attributes
-    ----------
-    nll : Price
-    accuracy : Price
-        In shares of the rows: 0.032 are 3.2 points.
-    n_rows, moved : int
-        All rows, and those whose top class changed.
-    right_before, right_after : int
-        How many of the rows that moved were right.
-    moves : tuple of Move
-        The most frequent first.
-    level : float
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import monocal as mc
-    >>> kept, moved = np.array([[0.6, 0.4]] * 50), np.array([[0.3, 0.7]] * 50)
-    >>> price = mc.price_of_order(kept, moved, np.repeat([0, 1], [10, 40]))
-    >>> price.moved, price.right_before, price.right_after
-    (50, 10, 40)
-    """
-
-    nll: Price
-    accuracy: Price
-    n_rows: int
-    moved: int
-    right_before: int
-    right_after: int
-    moves: tuple[Move, ...]
-    level: float
-
-    @property
-    def costs(self) -> bool:
-        """Whether a cost was measured, in NLL or in accuracy."""
-        return self.nll.measured or self.accuracy.measured
-
-    @property
-    def gains(self) -> bool:
-        """Whether keeping the order is better beyond chance, in NLL or in accuracy."""
-        return self.nll.gained or self.accuracy.gained
+    accuracy: float
+    truth_share: float
+    p_value: float
+    at_most: float = 1.0
+    remedy: str = "StructuredMCCT"
 
     def __str__(self) -> str:
-        if not (self.costs or self.gains):
-            return f"Keeping the order costs nothing that could be measured here{self._difference()}."
-        words = [self._nll_in_words(), self._accuracy_in_words()]
-        words.sort(key=lambda one: not one.startswith("costs" if self.costs else "gains"))
-        joint = "and" if self.costs == (not self.gains) else "but"
-        text = f"Keeping the order {words[0]} {joint} {words[1]}".replace(" and costs ", " and ")
-        moved = f"{count(self.moved)} of {count(self.n_rows)} top classes move"
-        right = f", {count(self.right_before)} of them right before and {count(self.right_after)} after"
-        return f"{text.replace(' and gains ', ' and ')} here: {moved}{right if self.moved else ''}."
-
-    def _nll_in_words(self) -> str:
-        """Costs 0.040 NLL (95 % interval 0.025 to 0.054)."""
-        one, verb = self.nll, "costs" if self.nll.value > 0 else "gains"
-        if not (one.measured or one.gained):
-            return "no NLL that could be measured"
-        if np.isinf(one.value):
-            return f"{verb} infinite NLL"
-        low, high = sorted((abs(one.low), abs(one.high)))
-        return f"{verb} {with_interval(abs(one.value), low, high, self.level, 'NLL')}"
-
-    def _accuracy_in_words(self) -> str:
-        """Costs 2.6 points of accuracy (1.1 to 4.1)."""
-        one, verb = self.accuracy, "costs" if self.accuracy.value > 0 else "gains"
-        if not (one.measured or one.gained):
-            return "no accuracy that could be measured"
-        low, high = sorted((abs(one.low), abs(one.high)))
-        return f"{verb} {points(one.value)} of accuracy ({number(100 * low, 1)} to {number(100 * high, 1)})"
-
-    def _difference(self) -> str:
-        """What differs where nothing was measured."""
-        if not np.isfinite([self.nll.low, self.nll.high]).all():
-            return ""
-        if self.moved == 0 and max(abs(self.nll.low), abs(self.nll.high)) < 1e-6:
-            return ": the probabilities are the same"
-        nll = with_interval(self.nll.value, self.nll.low, self.nll.high, self.level)
-        by = self.accuracy.value
-        accuracy = f"{'lower' if by > 0 else 'higher'} by {points(by)}" if by else "the same"
-        return f": NLL differs by {nll}, accuracy is {accuracy}"
+        when, more = quoted(self.predicted), quoted(self.truth)
+        if self.at_most < 1:
+            when += f" with a confidence of at most {100 * self.at_most:.0f} %"
+            more = f"the class it ranks second, mostly {more},"
+        return (
+            f"When it says {when} it is right {100 * self.accuracy:.0f} % of the time and {more} is the truth "
+            f"more often ({100 * self.truth_share:.0f} %): no map that keeps the order can mend that; see {self.remedy}."
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
-        plain = {**self.__dict__, "moves": [move.__dict__ for move in self.moves]}
-        prices = {name: _finite(getattr(self, name).__dict__) for name in ("nll", "accuracy")}
-        return plain | prices | {"sentence": str(self)}
+        return {**self.__dict__, "sentence": str(self)}
 
 
-def _finite(values: dict[str, float]) -> dict[str, float | None]:
-    """JSON knows no infinity."""
-    return {name: value if np.isfinite(value) else None for name, value in values.items()}
-
-
-def price_of_order(
-    keeping: Any,
-    free: Any,
-    labels: Any,
-    *,
-    level: float = 0.95,
-    class_axis: int = -1,
-    ignore_index: int | None = None,
-) -> PriceOfOrder:
-    """Compare probabilities that keep the order of the classes with some that do not.
-
-    Parameters
-    ----------
-    keeping, free : array-like of shape (n, m)
-        Probabilities of the same rows, by the method that keeps the order and by the one that does not. Rows that neither was
-        fitted on, or the price is too high.
-    labels : array-like of shape (n,)
-    level : float
-    class_axis, ignore_index
-        As in `evaluate`.
-
-    Returns
-    -------
-    PriceOfOrder
-        With ``str``, a sentence.
-
-    Examples
-    --------
-    >>> import monocal as mc
-    >>> keeping = [[0.6, 0.4]] * 50
-    >>> mc.price_of_order(keeping, keeping, [0, 1] * 25).costs
-    False
-    """
-    check_fraction(level, "level")
-    layout = Layout(class_axis, ignore_index)
-    (one, p_eps), (other, q_eps) = read_two((keeping, free), ("keeping", "free"), layout)
-    p, q = (np.asarray(flat.rows) for flat in (one, other))
-    labels = by_column(labels, keeping, class_axis, ignore_index, "labels")
-    y = read_labels(one.column(labels, "labels", "keeping"), p.shape[1], "labels", ignore_index)
-    y, weight, ignored = ignored_rows(y, None, len(p), ignore_index)
-    y = np.asarray(check_labels(y, p))
-    for block, eps, name in ((p, p_eps, "keeping"), (q, q_eps, "free")):
-        check_probability_block(passed_over(block, ignored), eps, name, 0)
-    if ignored is not None:
-        check_some_weight(bool(weight.any()), ignore_index)
-        p, q, y = p[~ignored], q[~ignored], y[~ignored]
-    at_label = (np.arange(len(y)), y)
-    with np.errstate(divide="ignore"):
-        row_nll = [-np.log(x[at_label].astype(np.float64)) for x in (p, q)]
-    return price_of_rows(row_nll[0], row_nll[1], p.argmax(axis=1), q.argmax(axis=1), y, level)
-
-
-def price_of_rows(
-    nll_keeping: np.ndarray,
-    nll_free: np.ndarray,
-    top_keeping: np.ndarray,
-    top_free: np.ndarray,
-    labels: np.ndarray,
-    level: float,
-) -> PriceOfOrder:
-    """The same from what it takes of each row (n,): NLL and top class by both methods, and the label."""
-    y, top = labels, (top_keeping, top_free)
-    right = top[0] == y, top[1] == y
-    moved = top[0] != top[1]
-    return PriceOfOrder(
-        nll=_price(paired_difference(nll_keeping, nll_free, level)),
-        accuracy=_price(paired_difference(right[1].astype(np.float64), right[0], level)),
-        n_rows=len(y),
-        moved=int(moved.sum()),
-        right_before=int(right[0][moved].sum()),
-        right_after=int(right[1][moved].sum()),
-        moves=_moves(top[0][moved], top[1][moved], right[0][moved], right[1][moved]),
-        level=level,
-    )
-
-
-def _price(difference: Difference) -> Price:
-    return Price(difference.mean, difference.low, difference.high)
-
-
-def _moves(
-    before: np.ndarray, after: np.ndarray, right_before: np.ndarray, right_after: np.ndarray
-) -> tuple[Move, ...]:
-    pairs, of, rows = np.unique(np.stack([before, after]), axis=1, return_inverse=True, return_counts=True)
-    was, became = (
-        np.bincount(of.ravel(), right, minlength=len(rows)) for right in (right_before, right_after)
-    )
-    found = [
-        Move(int(a), int(b), int(n), int(r), int(s))
-        for a, b, n, r, s in zip(*pairs, rows, was, became, strict=True)
-    ]
-    return tuple(sorted(found, key=lambda move: -move.rows))
+def find_obstacles(rows: Outcomes, names: Sequence[str], alpha: float) -> tuple[Obstacle, ...]:
+    """Predicted classes for which another class is the truth more often, beyond chance; those with most rows first."""
+    m = rows.n_classes
+    # Pairs that occur, not all m^2: a vocabulary may have 10^5 classes.
+    pairs, place = np.unique(rows.predicted * m + rows.labels, return_inverse=True)
+    share = bin_totals(place.reshape(-1), rows.weight, len(pairs))
+    predicted, label = pairs // m, pairs % m
+    hit = predicted == label
+    right, largest, rival = np.zeros(m), np.zeros(m), np.full(m, -1)
+    right[predicted[hit]] = share[hit]
+    missed = np.flatnonzero(~hit)
+    missed = missed[np.argsort(share[missed], kind="stable")]  # the largest is written last
+    rival[predicted[missed]], largest[predicted[missed]] = label[missed], share[missed]
+    weight, square = (bin_totals(rows.predicted, w, m) for w in (rows.weight, rows.weight**2))
+    count = np.bincount(rows.predicted, minlength=m)
+    classes = np.flatnonzero(count)
+    # Unequal weights tell as much as fewer equal ones.
+    scale = weight[classes] / square[classes]
+    k, n = scale * largest[classes], scale * (largest[classes] + right[classes])
+    tail = np.where(k > 0, betainc(np.maximum(k, 1e-300), n - k + 1, 0.5), 1.0)  # P(Binomial(n, 1/2) >= k)
+    whole = np.where(largest[classes] > right[classes], np.minimum(1.0, (m - 1) * tail), 1.0)
+    first, second = (rows.label_rank == rank for rank in (0, 1))
+    lows = least_confident(rows.predicted, rows.confidence, first, second, rows.weight, rows.weight**2, m)
+    tails = np.stack([low.tail()[classes] for low in lows])
+    p = np.minimum(1.0, 2.0 * np.minimum(whole, len(SHARES) * tails.min(axis=0)))
+    p = false_discovery_control(p)
+    remedy = "BinaryMCCT" if m == 2 else "StructuredMCCT"
+    obstacles = []
+    for i in np.flatnonzero(p <= alpha):
+        j = int(classes[i])
+        if 2.0 * whole[i] <= alpha:
+            shares = float(right[j] / weight[j]), float(largest[j] / weight[j])
+            truth, n_rows, at_most = int(rival[j]), int(count[j]), 1.0
+        else:
+            low = lows[int(np.argmin(tails[:, i]))]
+            of_second = low.members & (rows.predicted == j) & second
+            truth = int(np.argmax(np.bincount(rows.labels[of_second], rows.weight[of_second])))
+            shares = float(low.first[j] / low.total[j]), float(low.second[j] / low.total[j])
+            n_rows, at_most = int(low.rows[j]), min(float(low.highest[j]), 1.0)
+        obstacles.append(Obstacle(names[j], names[truth], n_rows, *shares, float(p[i]), at_most, remedy))
+    return tuple(sorted(obstacles, key=lambda one: -one.rows))

@@ -28,7 +28,7 @@ from scipy.stats import beta, binom
 
 from ..errors import InputError
 from ..inputs.validation import check_number
-from .grouping import read_groups
+from .groups import read_groups
 from .outcomes import Floats, Outcomes
 from .row_sums import RiskCoverage
 

@@ -30,8 +30,7 @@ from ..metrics import (
     label_shift_test,
 )
 from ..metrics.differences import Difference, paired_difference
-from ..metrics.grouping import read_groups
-from ..metrics.groups import PREDICTED
+from ..metrics.groups import PREDICTED, read_groups
 from ..metrics.outcomes import Outcomes
 from ..metrics.table import row_terms
 from ..plots import CalibrationCurve, GroupDisplay, margin_curve, margins, reliability_curve

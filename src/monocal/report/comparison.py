@@ -27,9 +27,8 @@ import numpy as np
 from .. import calibrators
 from ..errors import CalibrationWarning, InputError, MissingExtraError
 from ..metrics import Evaluation, OrderAudit, PriceOfOrder, evaluate
-from ..metrics.differences import NEGLIGIBLE, Difference, paired_difference
-from ..metrics.grouping import read_groups
-from ..metrics.order import price_of_rows
+from ..metrics.differences import NEGLIGIBLE, Difference, paired_difference, price_of_rows
+from ..metrics.groups import read_groups
 from ..metrics.units import number, percent, quoted, with_interval
 from ..selection import Recommendation, groups_differ, method_name, recommend
 from .trial import Judged, TimedTrial, Trial
