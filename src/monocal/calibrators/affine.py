@@ -3,7 +3,7 @@
     f = a * x + b            (vector)            f = W x + b            (matrix, Dirichlet)
 
 with ``x`` the logits less their mean over the row (Dirichlet: the log-probabilities), so a shift of a row changes nothing.
-Every class has its own parameters, so none of these keeps the order of the classes. `multinomial` has their objective.
+Every class has its own parameters, so none of these keeps the order of the classes. `affine_problem` has their objective.
 """
 
 from __future__ import annotations
@@ -13,33 +13,32 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy.optimize import minimize
-from sklearn.exceptions import ConvergenceWarning
 
-from ..arrays import A, array_namespace, compute_dtype, device_of, like
-from ..core.rows import DOUBLE_BELOW
-from ..errors import InputError, part_of_a_fit, warn
+from ..arrays import A, array_namespace, device_of, like
+from ..core.smooth import minimize_smooth
+from ..errors import InputError, part_of_a_fit
 from ..inputs.reader import ArraySource, Checked, Reader
 from ..inputs.validation import check_number
-from ..parallel import map_rows
+from ..parallel import map_rows, one_blas_thread
+from ..solver import Solution
 from . import state
+from .affine_problem import AffineProblem, features, shared_temperature
 from .base import Calibrator
-from .multinomial import AffineProblem, MatrixProblem, VectorProblem
-from .shared_scale import shared_temperature
+from .cone_calibrator import warn_if_unfinished
 from .temperature import TemperatureScaling
 
-# Logits are cut at this depth: a deeper one says no more, and sums of weights times this stay finite in single precision.
-_LARGEST = 1e15
-# A parameter for every pair, and two dozen vectors of them in the solver: five gigabytes at this many.
+# A parameter for every pair, and a dozen matrices of them in the solver: three gigabytes at this many.
 _MOST_CLASSES = 5000
 # Penalty of a bias in a matrix, in that of a weight: as in a vector, where it is as well known.
 _BIAS = 0.03
 # Default penalty of a weight in Dirichlet calibration, in samples: the best on halves of five real calibration sets.
 _PULL = 300.0
+# The least penalty of anything: so small that it only keeps the problem strongly convex.
+_STEADY = 1e-8
 
 
 class AffineCalibrator(Calibrator):
-    """Base: features, solver, prediction. A family says what is penalised.
+    """Base: an affine map of features.
 
     Attributes
     ----------
@@ -47,107 +46,98 @@ class AffineCalibrator(Calibrator):
     intercept_ : ndarray of shape (m,)
     centre_ : ndarray of shape (m,)
         What stands for a class that is not available (a logit of ``-inf``) when other classes look at it.
+    solution_ : monocal.solver.Solution
+        With the certificate: ``kkt`` is the largest component of the gradient, ``duality_gap`` bounds how far the objective is
+        above its minimum.
     n_iter_ : int
     """
 
     tol: float
     max_iter: int
-    _problem: type[AffineProblem] = MatrixProblem
+    _pairs: bool = True  # a weight for every pair of classes
 
     _state: ClassVar[state.Rules] = {
         "coef_": state.per_class,
         "intercept_": state.per_class,
         "centre_": state.centre,
+        "solution_": None,
         "n_iter_": None,
     }
 
     @abstractmethod
-    def _strength(self, m: int, n: float, scale: float) -> np.ndarray:
-        """Penalty of each squared deviation from temperature scaling, beside the mean NLL; biases last."""
-
-    def _features(self, logits: np.ndarray) -> np.ndarray:
+    def _features(self, logits: Any) -> Any:
         """Shift-invariant features (n, m); NaN for a class that is not available."""
-        x = _depth(logits)
+
+    def _check_settings(self, n_classes: int, instead: str = "VectorScaling") -> None:
+        check_number(self.tol, "tol", above=0)
+        check_number(self.max_iter, "max_iter", least=1, whole=True)
+        if self._pairs and n_classes > _MOST_CLASSES:
+            raise InputError(
+                f"X has {n_classes} classes, and {type(self).__name__} would need {n_classes**2:,} weights; it takes up to "
+                f"{_MOST_CLASSES} classes. Use {instead}, or an order-preserving method such as MCCT."
+            )
+
+    def _keep(self, deviation: np.ndarray, scale: float = 1.0) -> None:
+        """Set the map from its deviation, flat, in units of the map without any."""
+        by_class = deviation.reshape(len(self.centre_), -1)
+        weights = by_class[:, :-1]
+        self.coef_ = scale * (weights + np.eye(len(weights)) if self._pairs else weights[:, 0] + 1.0)
+        self.intercept_ = by_class[:, -1].copy()
+
+    def _calibrate(self, logits: Any) -> Any:
+        return map_rows(self._transform, logits)
+
+    def _transform(self, logits: Any) -> Any:
+        return affine_map(self._features(logits), self.coef_, self.intercept_, self.centre_)
+
+
+class PlainAffineCalibrator(AffineCalibrator):
+    """Base of the published methods: temperature scaling of features, and deviations from it that a ridge holds back."""
+
+    @abstractmethod
+    def _strength(self, m: int, n: float, scale: float) -> np.ndarray:
+        """Penalty of each squared deviation from temperature scaling, in units of its scale; biases last."""
+
+    def _features(self, logits: Any) -> Any:
+        x = features(logits, 1.0)
         x -= np.nanmean(x, axis=1, keepdims=True)
         return x
 
     def _fit(self, logits: np.ndarray, labels: np.ndarray, weight: np.ndarray | None) -> None:
-        check_number(self.tol, "tol", above=0)
-        check_number(self.max_iter, "max_iter", least=1, whole=True)
-        n_classes = logits.shape[1]
-        if self._problem is MatrixProblem and n_classes > _MOST_CLASSES:
-            raise InputError(
-                f"X has {n_classes} classes, and {type(self).__name__} would need {n_classes**2:,} weights; it takes up to "
-                f"{_MOST_CLASSES} classes. Use VectorScaling, or an order-preserving method such as MCCT."
-            )
-        share = np.ones(len(labels)) if weight is None else weight
-        total = float(share.sum())
-        scale = 1.0 / self._temperature(logits, labels, weight, total)
-        if logits.size <= DOUBLE_BELOW:
-            logits = logits.astype(np.float64, copy=False)
-        strength = self._strength(n_classes, total, scale)
-        problem = self._problem(map_rows(self._features, logits), labels, share / total, scale, strength)
-        double = problem.x.dtype == np.float64
-        found = minimize(
-            problem.evaluate,
-            np.zeros(problem.size),
-            jac=True,
-            method="L-BFGS-B",
-            options={
-                "maxiter": self.max_iter,
-                "maxfun": 10 * self.max_iter,
-                "gtol": self.tol,
-                "ftol": 1e-14 if double else 1e-8,
-            },
-        )
-        deviation = problem.parameters(found.x)
-        coef = deviation[:, :-1]
-        self.coef_ = (
-            coef[:, 0] + scale if self._problem is VectorProblem else coef + scale * np.eye(len(coef))
-        )
-        self.intercept_ = deviation[:, -1].copy()
-        self.centre_ = problem.centre
-        self.n_iter_ = max(int(found.nit), 1)
-        if not found.success and np.abs(found.jac).max() > (self.tol if double else max(self.tol, 1e-5)):
-            warn(
-                f"{type(self).__name__} did not converge in {found.nit} iterations (largest gradient "
-                f"{np.abs(found.jac).max():.1e}, tolerance {self.tol:.1e}). Raise max_iter (--set max_iter=...) or the penalty.",
-                ConvergenceWarning,
-            )
-
-    def _temperature(
-        self, logits: np.ndarray, labels: np.ndarray, weight: np.ndarray | None, total: float
-    ) -> float:
-        """Of the map without deviations."""
+        m = logits.shape[1]
+        self._check_settings(m)
+        total = float(len(labels) if weight is None else weight.sum())
+        source = ArraySource(Reader(), Checked(logits, labels, weight))
         with part_of_a_fit():
             first = TemperatureScaling(prior_rows=0).fit(logits, labels, weight)
         # The penalty of a bias; where that is none, of one sample.
-        ridge = float(self._strength(logits.shape[1], total, 1.0)[0, -1]) or 1.0 / total
-        return shared_temperature(ArraySource(Reader(), Checked(logits, labels, weight)), first, ridge)
-
-    def _calibrate(self, logits: np.ndarray) -> np.ndarray:
-        return map_rows(self._transform, logits)
-
-    def _transform(self, logits: np.ndarray) -> np.ndarray:
-        return affine_map(self._features(logits), self.coef_, self.intercept_, self.centre_)
+        scale = 1.0 / shared_temperature(source, first, self._strength(m, total, 1.0)[0, -1] or 1.0 / total)
+        strength = np.maximum(self._strength(m, total, scale), _STEADY)
+        problem = AffineProblem(source, lambda z: scale * self._features(z), total, strength)
+        with one_blas_thread:
+            self.solution_: Solution = minimize_smooth(problem, tol=self.tol, max_iter=self.max_iter)
+        self.n_iter_ = max(self.solution_.n_iter, 1)
+        self.centre_ = problem.centre / scale
+        warn_if_unfinished(self, self.solution_)
+        self._keep(self.solution_.coefficients, scale)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class VectorScaling(AffineCalibrator):
+class VectorScaling(PlainAffineCalibrator):
     """A weight and a bias for every class: ``f_j = a_j x_j + b_j``.
 
     Parameters
     ----------
     l2 : float
         Pull towards temperature scaling: ``l2 / n`` times ``sum_j (T a_j - 1)^2 + b_j^2``. 0: none, as published; the bias of a
-        class without labels then falls until the solver stops.
+        class without labels then falls until the gradient is below ``tol``.
     input : {"logits", "probabilities"}
     class_axis : int
         The axis of the classes, as in (N, C, H, W) with 1; results come back in the shape given.
     ignore_index : int or None
         A label that does not count, such as -100 for padding; None: all count.
     tol : float
-        Largest gradient to accept, in units of the likelihood's own curvature.
+        Largest component of the gradient to accept.
     max_iter : int
 
     Attributes
@@ -177,7 +167,7 @@ class VectorScaling(AffineCalibrator):
     tol: float = 1e-5
     max_iter: int = 500
 
-    _problem = VectorProblem
+    _pairs = False
 
     @classmethod
     def as_published(cls) -> VectorScaling:
@@ -186,25 +176,25 @@ class VectorScaling(AffineCalibrator):
 
     def _strength(self, m: int, n: float, scale: float) -> np.ndarray:
         check_number(self.l2, "l2", least=0)
-        return np.tile([self.l2 / n / scale**2, self.l2 / n], (m, 1))
+        return np.full((m, 2), self.l2 / n)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class MatrixScaling(AffineCalibrator):
+class MatrixScaling(PlainAffineCalibrator):
     """A weight for every pair of classes: ``f = W x + b``.
 
     Parameters
     ----------
     l2 : float
         Pull towards temperature scaling: ``l2 / n`` times ``|T W - I|^2 + .03 |b|^2``. 0: none, as published; with fewer samples
-        than parameters the likelihood then has no maximum and the solver stops at ``max_iter``.
+        than parameters the likelihood then has no maximum, and weights grow until the gradient is below ``tol``.
     input : {"logits", "probabilities"}
     class_axis : int
         The axis of the classes, as in (N, C, H, W) with 1; results come back in the shape given.
     ignore_index : int or None
         A label that does not count, such as -100 for padding; None: all count.
     tol : float
-        Largest gradient to accept, in units of the likelihood's own curvature.
+        Largest component of the gradient to accept.
     max_iter : int
         A thousand classes are a million parameters; one iteration costs two products (n, m) x (m, m).
 
@@ -243,13 +233,13 @@ class MatrixScaling(AffineCalibrator):
 
     def _strength(self, m: int, n: float, scale: float) -> np.ndarray:
         check_number(self.l2, "l2", least=0)
-        strength = np.full((m, m + 1), self.l2 / n / scale**2)
+        strength = np.full((m, m + 1), self.l2 / n)
         strength[:, -1] = _BIAS * self.l2 / n
         return strength
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class DirichletCalibration(AffineCalibrator):
+class DirichletCalibration(PlainAffineCalibrator):
     """Matrix scaling of log-probabilities with off-diagonal and intercept regularisation (ODIR).
 
     The penalty beside the mean NLL is ``lam / (m (m - 1)) sum_{i != j} W_ij^2 + mu / m sum_j b_j^2``.
@@ -266,7 +256,7 @@ class DirichletCalibration(AffineCalibrator):
     ignore_index : int or None
         A label that does not count, such as -100 for padding; None: all count.
     tol : float
-        Largest gradient to accept, in units of the likelihood's own curvature.
+        Largest component of the gradient to accept.
     max_iter : int
 
     Attributes
@@ -299,8 +289,8 @@ class DirichletCalibration(AffineCalibrator):
     tol: float = 1e-5
     max_iter: int = 500
 
-    def _features(self, logits: np.ndarray) -> np.ndarray:
-        x = _depth(logits)
+    def _features(self, logits: Any) -> Any:
+        x = features(logits, 1.0)
         with np.errstate(under="ignore"):
             x -= np.log(np.nansum(np.exp(x), axis=1, keepdims=True))
         return x
@@ -311,7 +301,7 @@ class DirichletCalibration(AffineCalibrator):
         mu = lam if self.mu is None else self.mu
         check_number(lam, "lam", least=0)
         check_number(mu, "mu", least=0)
-        strength = np.full((m, m + 1), lam / pairs)
+        strength = np.full((m, m + 1), scale**2 * lam / pairs)
         np.fill_diagonal(strength, 0.0)
         strength[:, -1] = mu / m
         return strength
@@ -327,13 +317,3 @@ def affine_map(x: A, coef: np.ndarray, intercept: np.ndarray, centre: np.ndarray
     f += like(intercept, seen)
     out: Any = xp.where(masked, xp.asarray(-np.inf, dtype=f.dtype, **device_of(f)), f)
     return out
-
-
-def _depth(logits: np.ndarray) -> np.ndarray:
-    """``z - max z`` in compute precision, not below -1e15; NaN where the logit is -inf."""
-    with np.errstate(over="ignore"):
-        dtype = compute_dtype(logits)
-        x = logits.astype(dtype, copy=False) - logits.max(axis=1, keepdims=True).astype(dtype)
-    np.maximum(x, -_LARGEST, out=x)
-    x[np.isinf(logits)] = np.nan
-    return x

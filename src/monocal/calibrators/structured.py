@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -25,22 +26,17 @@ from sklearn.base import clone
 from ..arrays import Array, compute_dtype, to_numpy
 from ..core.map import MapStep, affine_step
 from ..core.smooth import minimize_smooth
-from ..errors import InputError
 from ..inputs.reader import ArraySource, Checked, Reader, Source
 from ..inputs.validation import check_choice, check_number
-from ..parallel import map_rows, one_blas_thread, row_slices
+from ..parallel import one_blas_thread, row_slices
 from ..solver import Solution
 from . import state
-from .affine import affine_map
-from .base import Calibrator
+from .affine import AffineCalibrator
+from .affine_problem import AffineProblem, as_they_are, features, shared_temperature, weights_of
 from .cone_calibrator import warn_if_unfinished
 from .folds import splits_of
-from .multinomial import CurvedMatrix
-from .shared_scale import as_they_are, shared_temperature
 from .temperature import TemperatureScaling
-from .vector_sums import DOUBLE_BELOW, StreamedVectorProblem, features
 
-_MOST_CLASSES = 5000
 # Strengths that cross-validation tries, strongest first: each fit is the next one's start.
 _PATH = (np.inf, 30.0, 10.0, 3.0, 1.0, 0.3, 0.1)
 # Tolerance of fits that are only judged.
@@ -59,7 +55,7 @@ _MOST_WEIGHT = 1e10
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class StructuredScaling(Calibrator):
+class StructuredScaling(AffineCalibrator):
     """A weight and a bias for every class, or for every pair, held back by structured regularisation.
 
     Parameters
@@ -118,16 +114,15 @@ class StructuredScaling(Calibrator):
     _any_array = True
 
     _state: ClassVar[state.Rules] = {
-        "coef_": state.per_class,
-        "intercept_": state.per_class,
-        "centre_": state.centre,
         "temperature_": state.positive,
         "floor_": state.share,
         "passes_": None,
-        "solution_": None,
-        "n_iter_": None,
         "shrinkage_": None,
     }
+
+    @property
+    def _pairs(self) -> bool:  # type: ignore[override]  # it depends on parameters
+        return self.kind == "matrix"
 
     @property
     def _streams(self) -> bool:  # type: ignore[override]  # it depends on parameters
@@ -136,14 +131,7 @@ class StructuredScaling(Calibrator):
 
     def _fit_source(self, source: Source) -> None:
         check_choice(self.kind, "kind", ("matrix", "vector"))
-        check_number(self.tol, "tol", above=0)
-        check_number(self.max_iter, "max_iter", least=1, whole=True)
-        m = source.shape[1]
-        if self.kind == "matrix" and m > _MOST_CLASSES:
-            raise InputError(
-                f"X has {m} classes, and kind='matrix' would need {m**2:,} weights; it takes up to {_MOST_CLASSES} classes. "
-                "Use kind='vector', or an order-preserving method such as MCCT."
-            )
+        self._check_settings(source.shape[1], "kind='vector'")
         if not self._streams:
             assert isinstance(source, ArraySource)
             source = ArraySource(source.reader, source.checked.on_host())
@@ -157,15 +145,13 @@ class StructuredScaling(Calibrator):
                 check_number(self.shrinkage, "shrinkage", above=0)
             self.shrinkage_ = float(self.shrinkage)
         first = self._temper(source)
-        if self.shrinkage_ == np.inf:
-            self.solution_, self.n_iter_ = first.solution_, first.n_iter_
-            return
-        self.solution_ = self._solve(
-            self._problem(source, first, self.shrinkage_), self.shrinkage_, None, self.tol
-        )
-        self.n_iter_ = max(self.solution_.n_iter, 1)
-        warn_if_unfinished(self, self.solution_)
-        self._keep(self.solution_.coefficients)
+        self.solution_, self.n_iter_ = first.solution_, first.n_iter_
+        if self.shrinkage_ < np.inf:
+            problem = self._problem(source, first, self.shrinkage_)
+            self.solution_ = self._solve(problem, self.shrinkage_, None, self.tol)
+            self.n_iter_ = max(self.solution_.n_iter, 1)
+            warn_if_unfinished(self, self.solution_)
+            self._keep(self.solution_.coefficients)
 
     def _temper(self, source: Source) -> TemperatureScaling:
         """Begin with temperature scaling: nothing else yet."""
@@ -175,62 +161,33 @@ class StructuredScaling(Calibrator):
         self.temperature_ = first.temperature_
         self.centre_ = np.zeros(m)
         self.floor_ = 0.0
-        self._keep(np.zeros(m * (m + 1) if self.kind == "matrix" else 2 * m))
+        self._keep(np.zeros((m, m + 1 if self._pairs else 2)))
         return first
 
-    def _problem(
-        self, source: Source, first: TemperatureScaling, shrinkage: float
-    ) -> CurvedMatrix | StreamedVectorProblem:
+    def _problem(self, source: Source, first: TemperatureScaling, shrinkage: float) -> AffineProblem:
         """What is left to solve at the temperature that suits so much shrinkage."""
-        total = source.hold(as_they_are).sum(_total)
-        self.temperature_ = shared_temperature(
-            source, first, min(shrinkage, 1.0) * source.shape[1] / min(total, _MOST_WEIGHT)
-        )
+        total, m = float(source.hold(as_they_are).sum(_total)), source.shape[1]
+        counted = min(total, _MOST_WEIGHT)
+        self.temperature_ = shared_temperature(source, first, min(shrinkage, 1.0) * m / counted)
         self.floor_ = min(1.0 / (total + 1.0), _MOST_FLOOR)
-        strength = self._strength(source.shape[1], total)
-        if self.kind == "vector":
-            return StreamedVectorProblem(source, self.temperature_, self.floor_, total, strength)
-        assert isinstance(source, ArraySource)
-        rows = source.checked
-        logits = to_numpy(rows.logits)
-        if logits.size <= DOUBLE_BELOW:
-            logits = logits.astype(np.float64, copy=False)
-        x = to_numpy(map_rows(lambda z: features(z, self.temperature_, self.floor_), logits))
-        problem = CurvedMatrix(x, to_numpy(rows.labels), _weights(rows) / total, 1.0, strength)
+        # The published penalty of each squared deviation.
+        strength = np.full((m, m + 1 if self._pairs else 2), m / counted)
+        if self._pairs:
+            strength[:, :-1] *= np.where(np.eye(m), 1.0, max(m - 1, 1))
+        x = partial(features, temperature=self.temperature_, floor=self.floor_)
+        problem = AffineProblem(source, x, total, strength)
         self.centre_ = problem.centre
         return problem
 
-    def _strength(self, m: int, total: float) -> np.ndarray:
-        """The published penalty of each squared deviation; biases last."""
-        total = min(total, _MOST_WEIGHT)
-        if self.kind == "vector":
-            return np.full((m, 2), m / total)
-        strength = np.full((m, m + 1), m * max(m - 1, 1) / total)
-        np.fill_diagonal(strength, m / total)
-        strength[:, -1] = m / total
-        return strength
-
     def _solve(
-        self,
-        problem: CurvedMatrix | StreamedVectorProblem,
-        shrinkage: float,
-        start: np.ndarray | None,
-        tol: float,
+        self, problem: AffineProblem, shrinkage: float, start: np.ndarray | None, tol: float
     ) -> Solution:
-        problem.set_strength(shrinkage * problem.published)
+        problem.set_strength(shrinkage * problem.strength)
         with one_blas_thread:
             return minimize_smooth(problem, tol=tol, max_iter=self.max_iter, start=start)
 
-    def _keep(self, deviation: np.ndarray) -> None:
-        """Set the map, from its deviation from temperature scaling."""
-        m = len(self.centre_)
-        by_class = deviation.reshape(m, -1)
-        weights = by_class[:, :-1]
-        self.coef_ = weights + np.eye(m) if self.kind == "matrix" else weights[:, 0] + 1.0
-        self.intercept_ = by_class[:, -1].copy()
-
     def _choose_shrinkage(self, rows: Checked) -> float:
-        choice = LowerBoundRule(_weights(rows))
+        choice = LowerBoundRule(weights_of(rows))
         labels = to_numpy(rows.labels)
         weight = None if rows.weight is None else to_numpy(rows.weight)
         for strength, f in self.along_path(rows, splits_of(rows.logits, weight, _FOLDS)):
@@ -265,20 +222,12 @@ class StructuredScaling(Calibrator):
     def _map_steps(self) -> list[MapStep]:
         return [affine_step(self.coef_, self.intercept_, self.centre_, 1.0 / self.temperature_, self.floor_)]
 
-    def _calibrate(self, logits: Array) -> Array:
-        return map_rows(self._transform, logits)
-
-    def _transform(self, logits: Array) -> Array:
-        x = features(logits, self.temperature_, self.floor_)
-        return affine_map(x, self.coef_, self.intercept_, self.centre_)
-
-
-def _weights(rows: Checked) -> np.ndarray:
-    return np.ones(len(rows)) if rows.weight is None else to_numpy(rows.weight).astype(np.float64)
+    def _features(self, logits: Array) -> Array:
+        return features(logits, self.temperature_, self.floor_)
 
 
 def _total(rows: Checked) -> float:
-    return float(_weights(rows).sum())
+    return float(weights_of(rows).sum())
 
 
 def log_likelihood(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:

@@ -35,16 +35,23 @@ from sklearn.utils.validation import (
 )
 
 from ..arrays import array_namespace, is_torch, to_numpy
-from ..calibrators import MCCT, BinaryMCCT, Calibrator
+from ..calibrators import MCCT, BinaryMCCT, Calibrator, MultilabelMCCT
 from ..calibrators.score_rows import ScoreCalibrator
 from ..errors import InputError, require, warn
 from ..inputs.validation import check_weights
 from ..registry import find_method
 from ..selection import recommend
 from ..sklearn_private import routing_enabled, rows_of
-from .folds import Fold, FoldWork, check_folds, encode, fit_on_labels, fold_of_all, pooled, warn_of_places
-from .many_labels import ManyLabels, as_label_matrix, many_labels_calibrator
-from .members import CalibratedModel, mean_of_members
+from .members import (
+    CalibratedModel,
+    Fold,
+    Trainer,
+    as_label_matrix,
+    check_folds,
+    encode,
+    mean_of_members,
+    warn_of_places,
+)
 from .scores import power_of_two, response_method, warn_of_other_predictions
 
 
@@ -170,11 +177,44 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         if y is None:
             raise InputError("CalibratedClassifier requires y to be passed, but the target y is None.")
         X, y = indexable(X, y)
-        labels = as_label_matrix(y)
-        if labels is None:
-            members = self._fit_classes(X, y, sample_weight, context, fit_params)
+        # An estimator that works on tensors takes its labels as tensors, too.
+        tensors = is_torch(X) and (is_torch(y) or bool(get_config()["array_api_dispatch"]))
+        matrix = as_label_matrix(y)
+        if matrix is None:
+            y = to_numpy(y) if is_torch(y) else y
+            check_classification_targets(y)
+            y = column_or_1d(y, warn=True)
         else:
-            members = self._fit_labels(X, labels, sample_weight, context, fit_params)
+            y = matrix
+        weight = check_weights(sample_weight, y.reshape(len(y), -1))
+        if context is not None:
+            check_consistent_length(X, context)
+        estimator = self._estimator()
+        prefit, ensemble = self._plan(estimator, fit_params)
+        if matrix is not None:
+            if not (prefit or np.isin(y, (0, 1)).all()):
+                raise InputError(
+                    "y: an estimator is trained on labels 0 and 1. Labels that are not known (-1, NaN) can be given with an "
+                    "estimator that is fitted already (cv='prefit')."
+                )
+            classes, labels = np.arange(y.shape[1]), y
+        elif prefit:
+            classes = to_numpy(estimator.classes_)
+            labels = encode(y, classes)
+        else:
+            classes, labels = np.unique(y, return_inverse=True)
+        response = response_method(estimator, self._calibrator(len(classes), matrix is not None))
+        routed = self._routed(estimator, sample_weight, fit_params)
+        trainer = Trainer(estimator, X, y, labels, len(classes), response, routed.estimator.fit, tensors)
+        if not prefit:
+            folds = self._trained(trainer, self._splits(X, y, ensemble, routed), ensemble)
+        else:
+            folds = [trainer.scored(estimator)]
+            if ensemble:
+                folds = [folds[0].part(test) for _, test in self._splits(X, y, ensemble, routed)]
+        warn_of_other_predictions(estimator, response, [fold.other_predictions for fold in folds])
+        members = [self._member(fold, classes, labels, response, weight, context) for fold in folds]
+        _warn_of_unseen(members, classes)
         self.classes_ = members[0].classes
         self.calibrated_classifiers_ = members
         for name in ("n_features_in_", "feature_names_in_"):
@@ -282,64 +322,6 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         tags.input_tags.allow_nan = inner.allow_nan
         return tags
 
-    def _fit_classes(
-        self, X: Any, y: Any, sample_weight: Any, context: Any, fit_params: dict[str, Any]
-    ) -> list[CalibratedModel]:
-        """Fitted members where each row has one class."""
-        # An estimator that works on tensors takes its labels as tensors, too.
-        tensors = is_torch(X) and (is_torch(y) or bool(get_config()["array_api_dispatch"]))
-        y = to_numpy(y) if is_torch(y) else y
-        check_classification_targets(y)
-        y = column_or_1d(y, warn=True)
-        weight = check_weights(sample_weight, y[:, None])
-        if context is not None:
-            check_consistent_length(X, context)
-        estimator = self._estimator()
-        prefit, ensemble = self._plan(estimator, fit_params)
-        if prefit:
-            classes = to_numpy(estimator.classes_)
-            labels = encode(y, classes)
-        else:
-            classes, labels = np.unique(y, return_inverse=True)
-        response = response_method(estimator, self._calibrator(len(classes)))
-        routed = self._routed(estimator, sample_weight, fit_params)
-        if prefit:
-            folds = [fold_of_all(estimator, X, response, len(classes))]
-            if ensemble:
-                folds = [folds[0].part(test) for _, test in self._splits(X, y, ensemble, routed)]
-        else:
-            work = FoldWork(estimator, X, y, labels, response, routed.estimator.fit, tensors)
-            folds = self._trained(work, self._splits(X, y, ensemble, routed), len(classes), ensemble)
-        warn_of_other_predictions(estimator, response, [fold.other_predictions for fold in folds])
-        members = [self._member(fold, classes, labels, response, weight, context) for fold in folds]
-        _warn_of_unseen(members, classes)
-        return members
-
-    def _fit_labels(
-        self, X: Any, labels: np.ndarray, sample_weight: Any, context: Any, fit_params: dict[str, Any]
-    ) -> list[CalibratedModel]:
-        """Fitted members where each row has many labels."""
-        if context is not None:
-            raise InputError(
-                "context: MultilabelMCCT, the calibrator of many labels, takes none. Leave it out."
-            )
-        weight = check_weights(sample_weight, labels)
-        estimator, calibrator = self._estimator(), many_labels_calibrator(self.method)
-        prefit, ensemble = self._plan(estimator, fit_params)
-        response = response_method(estimator, calibrator)
-        routed = self._routed(estimator, sample_weight, fit_params)
-        work = ManyLabels(estimator, labels, response, calibrator, routed.estimator.fit)
-        if prefit:
-            pairs = work.prefit(X, weight)
-        else:
-            work.check_known()
-            splits = self._splits(X, labels, False, routed)
-            pairs = work.trained(X, weight, splits, ensemble, self.n_jobs)
-        places = np.arange(labels.shape[1])
-        return [
-            CalibratedModel(model, [fitted], places, places, response, 1.0, False) for model, fitted in pairs
-        ]
-
     def _estimator(self) -> Any:
         if self.estimator is not None:
             return self.estimator
@@ -369,7 +351,15 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             check_is_fitted(estimator)
         return prefit, ensemble
 
-    def _calibrator(self, n_classes: int) -> Calibrator:
+    def _calibrator(self, n_classes: int, many_labels: bool) -> Calibrator:
+        """A copy of the calibrator that ``method`` means, not fitted."""
+        if many_labels:
+            if self.method is None or isinstance(self.method, MultilabelMCCT):
+                return MultilabelMCCT() if self.method is None else clone(self.method)
+            raise InputError(
+                "method: each row of y has many labels, which MultilabelMCCT() calibrates, and not "
+                f"{self.method!r}. Leave method out."
+            )
         if self.method is None:
             return BinaryMCCT() if n_classes == 2 else MCCT()
         if isinstance(self.method, Calibrator):
@@ -405,28 +395,27 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
 
     def _splits(self, X: Any, y: np.ndarray, ensemble: bool, routed: Bunch) -> list[Any]:
         cv = check_cv(self.cv, y, classifier=True)
-        if ensemble:
+        if ensemble and y.ndim == 1:
             check_folds(cv, np.unique(y, return_counts=True)[1])
         return list(cv.split(X, y, **routed.splitter.split))
 
-    def _trained(self, work: FoldWork, splits: list[Any], n_classes: int, ensemble: bool) -> list[Fold]:
+    def _trained(self, trainer: Trainer, splits: list[Any], ensemble: bool) -> list[Fold]:
         """What models say of rows that they have not been trained on: by fold with ``ensemble``, else all together."""
-        results = Parallel(n_jobs=self.n_jobs)(delayed(work)(*split) for split in splits)
+        results = Parallel(n_jobs=self.n_jobs)(delayed(trainer)(*split) for split in splits)
         folds = [fold for fold in results if fold is not None]
         if not folds:
             raise InputError(
-                f"No held-out row belongs to a class its model has seen (n_samples={len(work.y)}, {n_classes} classes), so "
-                "there is nothing to calibrate on. Give at least two rows a class, or fit the estimator on other data and "
-                "use cv='prefit'."
+                f"No held-out row belongs to a class its model has seen (n_samples={len(trainer.y)}, {trainer.n_classes} "
+                "classes), so there is nothing to calibrate on. Give at least two rows a class, or fit the estimator on other "
+                "data and use cv='prefit'."
             )
         if ensemble:
-            warn_of_places(work.estimator, False, folds)
+            warn_of_places(trainer.estimator, False, folds)
             return folds
-        model, encoded = fit_on_labels(work.estimator, work.X, work.y, work.fit_params, work.tensors)
-        warn_of_places(work.estimator, encoded, folds)
-        return [
-            pooled(folds, model, encoded, n_classes, 0.0 if work.response == "predict_proba" else -np.inf)
-        ]
+        model, encoded = trainer.fit()
+        warn_of_places(trainer.estimator, encoded, folds)
+        unseen = 0.0 if trainer.response == "predict_proba" else -np.inf
+        return [Fold.pooled(folds, model, encoded, trainer.n_classes, unseen)]
 
     def _member(
         self,
@@ -442,28 +431,30 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         A row that several folds hold out counts as one row: its weight is divided among its scores. Otherwise 20 repeats would
         pass for 20 times the rows, and the fit would trust them so much more.
         """
-        rows, keywords = fold.rows, {}
-        places = np.searchsorted(fold.seen, labels[rows])
+        rows, many = fold.rows, labels.ndim == 2
+        places = labels[rows] if many else np.searchsorted(fold.seen, labels[rows])
         own = None if weight is None else weight[rows]
-        calibrator = self._calibrator(len(fold.seen))
         times = np.bincount(rows)[rows]
-        if self.method is None and len(fold.seen) > 1 and (len(fold.seen) == 2 or times.max() == 1):
+        calibrator = self._calibrator(len(fold.seen), many)
+        enough = len(fold.seen) == 2 or (len(fold.seen) > 2 and times.max() == 1)
+        if self.method is None and not many and enough:
             kind = "probabilities" if response == "predict_proba" else "logits"
             advised = recommend(fold.scores, places, kind=kind, keep_order=True, sample_weight=own)
             calibrator = advised.calibrator.set_params(input="logits")
         if response == "predict_proba":
             calibrator.set_params(input="probabilities")
-        elif isinstance(calibrator, ScoreCalibrator) and not isinstance(self.method, Calibrator):
+        elif many or (isinstance(calibrator, ScoreCalibrator) and not isinstance(self.method, Calibrator)):
             calibrator.set_params(input="scores")  # a margin has any scale
+        keywords = {}
         if context is not None:
             if not has_fit_parameter(calibrator, "context"):
-                raise InputError(
-                    f"context: {type(calibrator).__name__} takes none. Use method='conditional', or leave the context out."
-                )
+                advice = "Leave it out." if many else "Use method='conditional', or leave the context out."
+                raise InputError(f"context: {type(calibrator).__name__} takes none. {advice}")
             keywords = {"context": rows_of(context, rows)}
         if times.max() > 1:
             own = (1.0 if own is None else own) / times
-        scale = power_of_two(fold.scores) if response == "decision_function" else 1.0
+        scaled = response == "decision_function" and not many
+        scale = power_of_two(fold.scores) if scaled else 1.0
         calibrator.fit(fold.scores * scale, places, own, **keywords)
         return CalibratedModel(fold.model, [calibrator], classes, fold.seen, response, scale, fold.encoded)
 

@@ -1,7 +1,8 @@
 """The scores of a scikit-learn classifier in the form that calibrators take: logits or probabilities (n, m), one column a class.
 
-    SVC with decision_function_shape="ovo"      m(m-1)/2 scores of pairs  ->  m scores of classes, as "ovr" gives them
-    decision values far from 1                  scores * 2^k, about 8 between the best and the worst class of a row
+    SVC with decision_function_shape="ovo"                 m(m-1)/2 scores of pairs  ->  m scores of classes, as "ovr" gives them
+    decision values far from 1                             scores * 2^k, about 8 between the best and the worst class of a row
+    MultiOutputClassifier, forests, k nearest neighbours   a list of (n, 2), one for each label  ->  P(label) as (n, L)
 
 For three classes there are three pairs, so the number of columns alone does not tell pairs from classes.
 """
@@ -31,9 +32,9 @@ _COMPARED = 1000
 
 def response_method(estimator: Any, calibrator: Calibrator) -> str:
     """The method of the estimator whose result the calibrator is given."""
-    names = (
-        ["predict_proba"] if calibrator.input == "probabilities" else ["decision_function", "predict_proba"]
-    )
+    names = ["predict_proba"]
+    if calibrator.input != "probabilities":
+        names.insert(0, "decision_function")
     for name in names:
         if hasattr(estimator, name):
             return name
@@ -93,20 +94,33 @@ def scores_of(model: Any, X: Any, response: str, n_classes: int) -> Any:
     return scores if response == "decision_function" else resolvable(scores)
 
 
+def label_scores(model: Any, X: Any, response: str, n_labels: int) -> np.ndarray:
+    """Scores or probabilities (n, L) of a fitted classifier of many labels."""
+    scores = getattr(model, response)(X)
+    if isinstance(scores, list):
+        # Probabilities of the classes 0 and 1 of each label, of which the model may have seen one alone.
+        columns = zip(scores, model.classes_, strict=True)
+        scores = np.stack([p[:, np.asarray(own) == 1].sum(axis=1) for p, own in columns], axis=1)
+    scores = np.asarray(scores, dtype=np.float64)
+    if scores.ndim != 2 or scores.shape[1] != n_labels:
+        raise InputError(
+            f"estimator: {response} gives shape {scores.shape} for {n_labels} labels, expected one column per label."
+        )
+    return scores
+
+
 def power_of_two(scores: np.ndarray) -> float:
     """What to multiply decision values by so that calibrators can take them: 1, unless they are very large or very small.
 
     By a power of two nothing is rounded, so the order and the ties of the classes stay.
     """
-    known = (
+    halves = (
         np.where(np.isinf(scores), np.nan, scores).astype(np.float64) / 2
-    )  # halves: differences do not overflow
-    known = known[~np.isnan(known).all(axis=1)]
-    spread = np.nanmax(known, axis=1, initial=-np.inf) - np.nanmin(known, axis=1, initial=np.inf)
+    )  # their differences do not overflow
+    halves = halves[~np.isnan(halves).all(axis=1)]
+    spread = np.nanmax(halves, axis=1, initial=-np.inf) - np.nanmin(halves, axis=1, initial=np.inf)
     spread = spread[spread > 0]
-    if not len(spread):
-        return 1.0
-    exponent = int(np.frexp(np.median(spread))[1]) + 1
+    exponent = int(np.frexp(np.median(spread))[1]) + 1 if len(spread) else 0
     if abs(exponent) <= _USUAL_EXPONENT:
         return 1.0
     limit = np.finfo(scores.dtype).maxexp - 8
@@ -141,7 +155,6 @@ def warn_of_other_predictions(estimator: Any, response: str, counts: list[tuple[
             f"estimator: {where}, and {pairs[0]}='ovo' gives scores of pairs of classes, which cannot be calibrated. Set it to "
             "'ovr'."
         )
-    ties = (
-        " break_ties=True makes both the same." if hasattr(scoring_estimator(estimator), "break_ties") else ""
-    )
+    breaks_ties = hasattr(scoring_estimator(estimator), "break_ties")
+    ties = " break_ties=True makes both the same." if breaks_ties else ""
     warn(f"{where}. The calibrated classifier keeps the order of {response}, and predicts its largest.{ties}")
