@@ -335,6 +335,7 @@ def test_an_ensemble_exports_itself(estimator, tmp_path):
     ids=repr,
 )
 @pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.filterwarnings("ignore::monocal.errors.CalibrationWarning")  # such estimators are that biased
 def test_scores_of_pairs_and_of_any_size_export_themselves(estimator, scaled, classes):
     X, y = (part[: 50 * classes] for part in load_iris(return_X_y=True))
     X = X.astype(np.float32)
