@@ -9,7 +9,7 @@ from sklearn.exceptions import ConvergenceWarning
 import monocal as mc
 from hostile import calibration_set
 from monocal import metrics
-from monocal.calibrators.ensemble_temperature import most_likely_mixture, simplex_least_squares
+from monocal.calibrators.binning import most_likely_mixture, simplex_least_squares
 from monocal.calibrators.temperature import brier_scale
 
 
@@ -101,7 +101,10 @@ def test_weights_by_likelihood_meet_the_optimality_conditions():
     q = rng.beta(0.5, 1, size=(500, 3))
     share = rng.random(500)
     share /= share.sum()
-    w = most_likely_mixture(q, share)
+    solution = most_likely_mixture(q, share, np.full(3, 1 / 3))
+    w = solution.coefficients
+    assert solution.converged
+    assert solution.duality_gap < 1e-8
     gradient = (share / (q @ w)) @ q  # at the optimum 1 on the support and at most 1 elsewhere
     assert w.sum() == pytest.approx(1)
     assert (gradient < 1 + 1e-6).all()

@@ -152,12 +152,19 @@ def test_stacked_is_cloned_saved_and_loaded(tmp_path):
     )
 
 
-def test_a_single_stage_needs_no_list():
-    alone, listed = mc.Stacked(mc.MCCT()), mc.Stacked([mc.MCCT()])
-    assert alone.preserves_order
-    for stacked in (alone, listed):
-        stacked.fit(BIASED, DATA.labels)
-    np.testing.assert_array_equal(alone.predict_proba(BIASED), listed.predict_proba(BIASED))
+@pytest.mark.parametrize(
+    "stage",
+    [
+        mc.StructuredScaling(shrinkage=np.inf),
+        mc.ParameterizedTemperatureScaling(published=True, validation=0.0, max_epochs=1),
+    ],
+    ids=repr,
+)
+def test_parameters_of_a_stage_may_be_infinite_or_truth_values(stage, tmp_path):
+    for cal in (mc.Stacked([stage]), mc.LabelShift(stage)):
+        cal.fit(DATA.values, DATA.labels).save(tmp_path / "a.json", force=True)
+        found = mc.load(tmp_path / "a.json").predict_proba(DATA.values)
+        np.testing.assert_array_equal(found, cal.predict_proba(DATA.values))
 
 
 @pytest.mark.parametrize("last", [mc.MCCT(), mc.ConditionalMCCT(), mc.StructuredScaling()], ids=repr)

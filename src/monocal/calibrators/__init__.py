@@ -4,9 +4,14 @@ from .affine import DirichletCalibration, MatrixScaling, VectorScaling
 from .base import Calibrator
 from .binary_map import ScoreMap
 from .binary_mcct import BinaryMCCT
-from .binning import BayesianBinning, HistogramBinning, ScalingBinning, SplineCalibration
+from .binning import (
+    BayesianBinning,
+    EnsembleTemperatureScaling,
+    HistogramBinning,
+    ScalingBinning,
+    SplineCalibration,
+)
 from .conditional import ConditionalMCCT
-from .ensemble_temperature import EnsembleTemperatureScaling
 from .isotonic import IsotonicCalibration, ScoreIsotonic
 from .label_shift import LabelShift
 from .mcct import MCCT, MCCTInverse, Published

@@ -1,33 +1,85 @@
-"""Calibrators that bin probabilities, one class against the rest, and a spline for the top class.
+"""Calibrators that map probabilities: bins of one class against the rest, a spline for the top class, a mixture.
 
-    q_j = g_j(p_j) / sum_k g_k(p_k),      p = softmax(z).
+    q = map(p),      p = softmax(z),      transform(X) = log q
 
-    histogram          g = frequency of the class in its bin                                  (Zadrozny, Elkan, 2001)
-    Bayesian binning   g = mean of many histograms, weighted by their evidence                (Naeini et al., 2015)
-    scaling-binning    g = mean in its bin of a smooth function fitted first                  (Kumar, Liang, Ma, 2019)
-    spline             the derivative of a spline through the cumulative error of the top     (Gupta et al., 2021)
+    one against the rest    q_j = g_j(p_j) / sum_k g_k(p_k), with g a step function:
+      histogram             frequency of the class in its bin                              (Zadrozny, Elkan, 2001)
+      Bayesian binning      mean of many histograms, weighted by their evidence            (Naeini et al., 2015)
+      scaling-binning       mean in its bin of a smooth function fitted first              (Kumar, Liang, Ma, 2019)
+    spline                  the slope of a spline through the cumulative error of the top  (Gupta et al., 2021)
+    ensemble temperature    q = w_1 softmax(z / T) + w_2 p + w_3 / m                       (Zhang et al., 2020)
 
-Rows in which every ``g_j`` is 0 keep their probabilities. A class that is not available (logit ``-inf``) has ``p = 0`` and keeps
-``q = 0``. The classes have functions of their own, so their order is not kept.
+A class that is not available (logit ``-inf``) has ``p = 0`` and keeps ``q = 0``. Rows in which every ``g_j`` is 0 keep their
+probabilities. Only the mixture keeps the order: each part is ordered like ``z`` and so, rounded term by term, is their sum.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from itertools import combinations
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.interpolate import CubicSpline
 from scipy.special import expit, gammaln, logit
 
-from ..arrays import compute_dtype
+from ..arrays import compute_dtype, ordered_log, ordered_softmax
 from ..edges import equal_mass_edges, halfway
 from ..inputs.validation import check_choice, check_number
-from ..parallel import map_rows, parallel_map
+from ..parallel import map_rows, one_blas_thread, parallel_map, sum_rows
+from ..solver import ConeProblem, Expansion, Solution, minimize
 from . import state
-from .probability_map import ProbabilityCalibrator, normalise, softmax
+from .base import Calibrator
+from .one_score import PlattScaling
 from .temperature import best_temperature
+
+# exp(-1000) is zero in every precision: a class of probability 0 that is available has a finite logit all the same.
+_LOG_ZERO = -1000.0
+# Log-odds are of probabilities no closer to 0 or 1 than this.
+_EDGE = 1e-15
+# Strength of the beta priors of a histogram, all bins together; histograms that weigh less than the second are left out.
+_PRIOR, _NEGLIGIBLE = 2.0, 1e-12
+# Rows beyond which finer histograms cost much and add nothing.
+_MOST_COUNTED = 1e5
+# Steps of EM before Newton's in the search for the weights of a mixture, and how often both are tried.
+_CLIMBS, _ROUNDS = 30, 5
+# Points at which the calibrated probability of the top class is kept. One of exactly 0 or 1 would claim more than a sample shows.
+_TABLE, _CAUTION = 512, 1e-6
+
+
+class ProbabilityCalibrator(Calibrator):
+    """Base: a family writes `_remap`, from a block of logits to calibrated probabilities."""
+
+    @abstractmethod
+    def _remap(self, logits: np.ndarray) -> np.ndarray:
+        """Calibrated probabilities (n, m) of a block of rows, summing to one, 0 where not available."""
+
+    def _probabilities(self, logits: np.ndarray) -> np.ndarray:
+        return map_rows(self._remap, logits)
+
+    def _calibrate(self, logits: np.ndarray) -> np.ndarray:
+        def one(z: np.ndarray) -> np.ndarray:
+            f = np.maximum(ordered_log(self._remap(z)), _LOG_ZERO)
+            return np.where(np.isinf(z), -np.inf, f).astype(compute_dtype(z))
+
+        return map_rows(one, logits)
+
+
+def softmax(logits: np.ndarray, dtype: Any = None) -> np.ndarray:
+    """Probabilities in compute precision (or ``dtype``), ordered exactly like the logits."""
+    with np.errstate(over="ignore"):
+        return ordered_softmax(logits.astype(dtype or compute_dtype(logits), copy=False))
+
+
+def normalise(q: np.ndarray, p: np.ndarray, available: np.ndarray) -> np.ndarray:
+    """Rows of ``q >= 0`` that sum to one, 0 where not available; a row with no mass at all keeps ``p``."""
+    q = np.where(available, q, 0.0)
+    total = q.sum(axis=1, keepdims=True)
+    empty = ~(total[:, 0] > 0)
+    q[empty], total[empty] = p[empty], 1.0
+    q *= 1.0 / total
+    return q
 
 
 class OneVsRestCalibrator(ProbabilityCalibrator):
@@ -40,9 +92,6 @@ class OneVsRestCalibrator(ProbabilityCalibrator):
     values_ : list of m ndarrays
         Calibrated probability in each bin, one more than edges.
     """
-
-    edges_: list[np.ndarray]
-    values_: list[np.ndarray]
 
     _state: ClassVar[state.Rules] = {
         "edges_": state.rising,
@@ -60,14 +109,12 @@ class OneVsRestCalibrator(ProbabilityCalibrator):
     def _fit(self, logits: np.ndarray, labels: np.ndarray, weight: np.ndarray | None) -> None:
         weight = np.ones(len(labels)) if weight is None else weight
         scores = map_rows(self._scores, logits)
-        masked = np.isinf(logits).any()
 
         def one(k: int) -> tuple[np.ndarray, np.ndarray]:
-            rows = ~np.isinf(logits[:, k]) if masked else slice(None)
-            score = scores[rows, k].astype(np.float64)
-            if not len(score):  # never available: nothing to learn, and nothing that will be used
+            rows = ~np.isinf(logits[:, k])
+            if not rows.any():  # nothing to learn, and nothing that will be used
                 return np.zeros(0), np.zeros(1)
-            return self._fit_class(score, labels[rows] == k, weight[rows])
+            return self._fit_class(scores[rows, k].astype(np.float64), labels[rows] == k, weight[rows])
 
         functions = parallel_map(one, range(logits.shape[1]))
         self.edges_ = [edges for edges, _ in functions]
@@ -81,7 +128,7 @@ class OneVsRestCalibrator(ProbabilityCalibrator):
         return normalise(q, scores, ~np.isinf(logits))
 
 
-def bin_sums(p: np.ndarray, edges: np.ndarray, *values: np.ndarray) -> list[np.ndarray]:
+def _bin_sums(p: np.ndarray, edges: np.ndarray, *values: np.ndarray) -> list[np.ndarray]:
     """Sums of each of ``values`` (n,) over the bins."""
     index = np.searchsorted(edges, p)
     return [np.bincount(index, value, len(edges) + 1) for value in values]
@@ -96,11 +143,8 @@ class HistogramBinning(OneVsRestCalibrator):
     bins : int
     strategy : {"uniform", "mass"}
         Bins of equal width, or of equal weight in the calibration set (fewer where many probabilities are equal).
-    input : {"logits", "probabilities"}
-    class_axis : int
-        The axis of the classes, as in (N, C, H, W) with 1; results come back in the shape given.
-    ignore_index : int or None
-        A label that does not count, such as -100 for padding; None: all count.
+    input, class_axis, ignore_index
+        See `Calibrator`.
 
     Attributes
     ----------
@@ -123,15 +167,10 @@ class HistogramBinning(OneVsRestCalibrator):
     >>> cal = mc.HistogramBinning().fit(data.values, data.labels)
     >>> len(cal.values_), cal.preserves_order
     (5, False)
-    >>> cal.predict_proba(data.values[:1]).round(2)
-    array([[0.03, 0.03, 0.02, 0.9 , 0.02]], dtype=float32)
     """
 
     bins: int = 10
     strategy: str = "uniform"
-    input: str = "logits"
-    class_axis: int = -1
-    ignore_index: int | None = None
 
     def _fit(self, logits: np.ndarray, labels: np.ndarray, weight: np.ndarray | None) -> None:
         check_number(self.bins, "bins", least=1, most=100_000, whole=True)
@@ -143,17 +182,16 @@ class HistogramBinning(OneVsRestCalibrator):
             edges = np.linspace(0.0, 1.0, self.bins + 1)[1:-1]
         else:
             edges = equal_mass_edges(p, self.bins, weight)
-        hits, mass = bin_sums(p, edges, weight * hit, weight)
+        hits, mass = _bin_sums(p, edges, weight * hit, weight)
         middle = np.convolve(np.concatenate([[0.0], edges, [1.0]]), [0.5, 0.5], "valid")
         return edges, np.divide(hits, mass, out=middle, where=mass > 0)
-
-
-_EDGE = 1e-15  # probabilities closer to 0 or 1 than this are taken for this
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class ScalingBinning(OneVsRestCalibrator):
     """The marginal calibrator: scale every class, then bin it; rows normalised.
+
+    All steps use the whole calibration set, as in the authors' software; their theory splits it.
 
     Parameters
     ----------
@@ -161,11 +199,8 @@ class ScalingBinning(OneVsRestCalibrator):
         Of equal weight in the calibration set.
     scaling : {"platt", "temperature"}
         A logistic curve for every class, or one temperature for all.
-    input : {"logits", "probabilities"}
-    class_axis : int
-        The axis of the classes, as in (N, C, H, W) with 1; results come back in the shape given.
-    ignore_index : int or None
-        A label that does not count, such as -100 for padding; None: all count.
+    input, class_axis, ignore_index
+        See `Calibrator`.
 
     Attributes
     ----------
@@ -176,14 +211,9 @@ class ScalingBinning(OneVsRestCalibrator):
     temperature_ : float
         With ``scaling="temperature"``.
 
-    Notes
-    -----
-    All three steps use the whole calibration set, as in the authors' software; their theory splits it.
-
     References
     ----------
     Kumar, Liang, Ma (2019). Verified uncertainty calibration. NeurIPS.
-    Platt (1999). Probabilistic outputs for support vector machines.
 
     Examples
     --------
@@ -192,15 +222,10 @@ class ScalingBinning(OneVsRestCalibrator):
     >>> cal = mc.ScalingBinning().fit(data.values, data.labels)
     >>> len(cal.values_), cal.preserves_order
     (5, False)
-    >>> cal.predict_proba(data.values[:1]).round(2)
-    array([[0.01, 0.01, 0.  , 0.97, 0.01]], dtype=float32)
     """
 
     bins: int = 15
     scaling: str = "platt"
-    input: str = "logits"
-    class_axis: int = -1
-    ignore_index: int | None = None
 
     _state: ClassVar[state.Rules] = {
         "temperature_": state.positive,
@@ -232,7 +257,7 @@ class ScalingBinning(OneVsRestCalibrator):
 
     def _fit_class(self, p: np.ndarray, hit: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         edges = equal_mass_edges(p, self.bins, weight)
-        scored, mass = bin_sums(p, edges, weight * p, weight)
+        scored, mass = _bin_sums(p, edges, weight * p, weight)
         return edges, scored / mass
 
 
@@ -240,66 +265,30 @@ def _log_odds(p: np.ndarray) -> np.ndarray:
     return logit(np.clip(p.astype(np.float64), _EDGE, 1.0 - _EDGE))
 
 
-def platt(x: np.ndarray, hit: np.ndarray, weight: np.ndarray, max_iter: int = 100) -> tuple[float, float]:
-    """Slope and intercept of the logistic curve through ``hit`` (n,) over ``x`` (n,), by Newton's method.
-
-    Platt's targets ``(N+ + 1)/(N+ + 2)`` and ``1/(N- + 2)`` stand for 1 and 0, so the optimum is finite on any data.
-    """
+def platt(x: np.ndarray, hit: np.ndarray, weight: np.ndarray) -> tuple[float, float]:
+    """Slope and intercept of the logistic curve through ``hit`` (n,) over ``x`` (n,), with Platt's targets."""
     if not len(x):
         return 1.0, 0.0
     positive, negative = float(weight[hit].sum()), float(weight[~hit].sum())
     target = np.where(hit, (positive + 1.0) / (positive + 2.0), 1.0 / (negative + 2.0))
-    centre, unit = float(np.average(x, weights=weight)), float(x.std()) or 1.0
-    u = (x - centre) / unit
-
-    def loss(slope: float, intercept: float) -> float:
-        f = slope * u + intercept
-        return float(weight @ (np.logaddexp(0.0, f) - target * f))
-
-    slope, intercept = 0.0, float(logit(np.average(target, weights=weight)))
-    value = loss(slope, intercept)
-    for _ in range(max_iter):
-        p = expit(slope * u + intercept)
-        r, h = weight * (p - target), weight * p * (1.0 - p)
-        gradient = np.array([r @ u, r.sum()])
-        if np.abs(gradient).max() <= 1e-9 * weight.sum():
-            break
-        curvature = np.array([[h @ (u * u), h @ u], [h @ u, h.sum()]]) + 1e-12 * weight.sum() * np.eye(2)
-        step = np.linalg.solve(curvature, gradient)
-        length, new = 1.0, loss(slope - step[0], intercept - step[1])
-        while not new <= value - 1e-4 * length * gradient @ step and length > 1e-8:
-            length /= 2.0
-            new = loss(slope - length * step[0], intercept - length * step[1])
-        if not new < value:
-            break
-        slope, intercept, value = slope - length * step[0], intercept - length * step[1], new
-    return slope / unit, intercept - slope * centre / unit
-
-
-_PRIOR = 2.0  # strength of the beta priors of a histogram, all bins together
-_NEGLIGIBLE = 1e-12  # histograms that weigh less than this are left out
+    line = PlattScaling()
+    line._fit_line(x[:, None], target, weight)
+    return float(line.coef_[0]), line.intercept_
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class BayesianBinning(OneVsRestCalibrator):
-    """BBQ for every class against the rest, normalised.
+    """BBQ for every class against the rest, normalised. Sample weights count as repeats.
 
     Parameters
     ----------
-    input : {"logits", "probabilities"}
-    class_axis : int
-        The axis of the classes, as in (N, C, H, W) with 1; results come back in the shape given.
-    ignore_index : int or None
-        A label that does not count, such as -100 for padding; None: all count.
+    input, class_axis, ignore_index
+        See `Calibrator`.
 
     Attributes
     ----------
     edges_, values_ : list of m ndarrays
         The averaged step function of each class.
-
-    Notes
-    -----
-    Sample weights count as repeats.
 
     References
     ----------
@@ -312,18 +301,10 @@ class BayesianBinning(OneVsRestCalibrator):
     >>> cal = mc.BayesianBinning().fit(data.values, data.labels)
     >>> len(cal.values_), cal.preserves_order
     (5, False)
-    >>> cal.predict_proba(data.values[:1]).round(2)
-    array([[0.01, 0.  , 0.  , 0.99, 0.  ]], dtype=float32)
     """
 
-    input: str = "logits"
-    class_axis: int = -1
-    ignore_index: int | None = None
-
     def _fit_class(self, p: np.ndarray, hit: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        root = min(float(weight.sum()), 1e5) ** (
-            1.0 / 3.0
-        )  # beyond that, finer cuts cost much and add nothing
+        root = min(float(weight.sum()), _MOST_COUNTED) ** (1.0 / 3.0)
         bins = np.arange(max(1, int(root / 10.0)), int(np.ceil(10.0 * root)) + 1)
         order = np.argsort(p)
         p, weight = p[order], weight[order]
@@ -331,8 +312,9 @@ class BayesianBinning(OneVsRestCalibrator):
         # All histograms one after the other. Values are cut at equal mass but never between equals, so some bins may be empty:
         # those have score 0 and are never looked up.
         model = np.repeat(np.arange(len(bins)), bins)
+        of_model = np.repeat(bins, bins)
         first = np.concatenate([[0], np.cumsum(bins)[:-1]])
-        upto = (np.arange(len(model)) - np.repeat(first, bins) + 1) / np.repeat(bins, bins)
+        upto = (np.arange(len(model)) - np.repeat(first, bins) + 1) / of_model
         reached = np.searchsorted(mass, mass[-1] * upto * (1.0 - 1e-12))
         cut = np.searchsorted(p, p, side="right")[np.minimum(reached, len(p) - 1)]
         upper = np.where(cut < len(p), halfway(p[cut - 1], p[np.minimum(cut, len(p) - 1)]), 1.0)
@@ -344,20 +326,17 @@ class BayesianBinning(OneVsRestCalibrator):
 
         lower = np.concatenate([[0.0], upper[:-1]])
         lower[first] = 0.0
-        theta, score = beta_bins(
-            in_bins(mass), in_bins(hits), (lower + upper) / 2.0, _PRIOR / np.repeat(bins, bins)
-        )
+        theta, score = beta_bins(in_bins(mass), in_bins(hits), (lower + upper) / 2.0, _PRIOR / of_model)
         score = np.add.reduceat(score, first)
         share = np.exp(score - score.max())
         share /= share.sum()
         # The average of step functions steps wherever one of them does.
-        step = np.repeat(share, bins)[1:] * np.diff(theta)
-        kept = (upper[:-1] < 1.0) & (model[1:] == model[:-1]) & (np.repeat(share, bins)[1:] > _NEGLIGIBLE)
+        of_bin = np.repeat(share, bins)[1:]
+        step = of_bin * np.diff(theta)
+        kept = (upper[:-1] < 1.0) & (model[1:] == model[:-1]) & (of_bin > _NEGLIGIBLE)
         edges, place = np.unique(upper[:-1][kept], return_inverse=True)
-        values = share @ theta[first] + np.concatenate(
-            [[0.0], np.cumsum(np.bincount(place, step[kept], len(edges)))]
-        )
-        return edges, np.clip(values, 0.0, 1.0)
+        steps = np.cumsum(np.bincount(place, step[kept], len(edges)))
+        return edges, np.clip(share @ theta[first] + np.concatenate([[0.0], steps]), 0.0, 1.0)
 
 
 def beta_bins(
@@ -371,35 +350,24 @@ def beta_bins(
     return (hits + alpha) / (mass + strength), score + gammaln(strength) - gammaln(mass + strength)
 
 
-_TABLE = 512  # points at which the calibrated probability is kept
-# A probability of exactly 0 or 1 for the top class would claim more than any sample can show.
-_CAUTION = 1e-6
-
-
 @dataclass(kw_only=True, eq=False, repr=False)
 class SplineCalibration(ProbabilityCalibrator):
     """KS-spline recalibration of the most probable class.
+
+    The other classes keep their proportions. The top class may fall below the second where its probability is corrected below
+    about a half, so neither the order nor the top class is guaranteed. Classes tied for the top are treated alike.
 
     Parameters
     ----------
     knots : int
         Of the natural cubic spline, evenly spaced in quantiles.
-    input : {"logits", "probabilities"}
-    class_axis : int
-        The axis of the classes, as in (N, C, H, W) with 1; results come back in the shape given.
-    ignore_index : int or None
-        A label that does not count, such as -100 for padding; None: all count.
+    input, class_axis, ignore_index
+        See `Calibrator`.
 
     Attributes
     ----------
     scores_, values_ : ndarray
         Broken line from the given to the calibrated top probability.
-
-    Notes
-    -----
-    The other classes keep their proportions, and so their order among themselves. The top class may fall below the second
-    where its probability is corrected below about a half, so neither the order nor the top class is guaranteed. Classes tied
-    for the top are treated alike.
 
     References
     ----------
@@ -415,9 +383,6 @@ class SplineCalibration(ProbabilityCalibrator):
     """
 
     knots: int = 6
-    input: str = "logits"
-    class_axis: int = -1
-    ignore_index: int | None = None
 
     _state: ClassVar[state.Rules] = {
         "scores_": state.rising,
@@ -471,3 +436,171 @@ def natural_spline_slope(t: np.ndarray, values: np.ndarray, weight: np.ndarray, 
     height = np.zeros(knots)
     height[1:] = np.linalg.lstsq(basis(t)[:, 1:] * root[:, None], values * root, rcond=None)[0]
     return CubicSpline(at, height, bc_type="natural").derivative()
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class EnsembleTemperatureScaling(ProbabilityCalibrator):
+    """Mix temperature scaling with the given probabilities and the uniform distribution.
+
+    First the temperature, then the weights: a concave likelihood or a quadratic on a triangle, so their optimum is exact.
+
+    Parameters
+    ----------
+    loss : {"nll", "mse"}
+        What the weights minimise.
+    temperature_loss : {"nll", "mse"} or None
+        What the temperature minimises; None: the same.
+    input, class_axis, ignore_index
+        See `Calibrator`.
+
+    Attributes
+    ----------
+    temperature_ : float
+    weights_ : ndarray of shape (3,)
+        Of the tempered, the given and the uniform probabilities. Uniform means over the classes available in the row.
+
+    References
+    ----------
+    Zhang, Kailkhura, Han (2020). Mix-n-Match: ensemble and compositional methods for uncertainty calibration in deep
+    learning. ICML.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> data = mc.data.synthetic(2000, 10)
+    >>> cal = mc.EnsembleTemperatureScaling().fit(data.values, data.labels)
+    >>> float(round(cal.weights_.sum(), 6))
+    1.0
+    """
+
+    loss: str = "nll"
+    temperature_loss: str | None = None
+
+    preserves_order = True
+    preserves_top1 = True
+    preserves_ranking = True
+
+    _state: ClassVar[state.Rules] = {"temperature_": state.positive, "weights_": state.shares}
+
+    @classmethod
+    def as_published(cls, variant: str = "ETS") -> EnsembleTemperatureScaling:
+        """What published comparisons call "ETS" (temperature by NLL, weights by MSE) and "ETS MSE" (both by MSE)."""
+        check_choice(variant, "variant", ("ETS", "ETS MSE"))
+        return cls(loss="mse", temperature_loss="nll" if variant == "ETS" else "mse")
+
+    def _fit(self, logits: np.ndarray, labels: np.ndarray, weight: np.ndarray | None) -> None:
+        temperature_loss = self.loss if self.temperature_loss is None else self.temperature_loss
+        check_choice(self.loss, "loss", ("nll", "mse"))
+        check_choice(temperature_loss, "temperature_loss", ("nll", "mse"))
+        self.temperature_ = best_temperature(logits, labels, weight, temperature_loss)
+        share = np.ones(len(labels)) if weight is None else weight
+        share = share / share.sum()
+        at_label = np.empty((len(labels), 3))
+
+        def moments(block: slice) -> np.ndarray:
+            parts = self._parts(logits[block].astype(np.float64))
+            rows = np.arange(len(parts[0]))
+            at_label[block] = np.stack([part[rows, labels[block]] for part in parts], axis=1)
+            if self.loss == "nll":
+                return np.zeros((3, 3))
+            return np.array([[share[block] @ np.vecdot(a, b) for a in parts] for b in parts])
+
+        gram = sum_rows(moments, logits)
+        if self.loss == "nll":
+            w = most_likely_mixture(at_label, share, np.full(3, 1.0 / 3.0)).coefficients
+            self.weights_ = w / w.sum()
+        else:
+            self.weights_ = simplex_least_squares(gram, share @ at_label)
+
+    def _parts(self, logits: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Tempered, given and uniform probabilities, each (n, m)."""
+        p = softmax(logits)
+        with np.errstate(over="ignore", under="ignore"):
+            depth = logits.astype(p.dtype) - logits.max(axis=1, keepdims=True).astype(p.dtype)
+            depth *= p.dtype.type(1.0 / self.temperature_)
+        available = ~np.isinf(logits)
+        uniform = available * (1.0 / available.sum(axis=1, keepdims=True)).astype(p.dtype)
+        return ordered_softmax(depth), p, uniform
+
+    def _remap(self, logits: np.ndarray) -> np.ndarray:
+        parts = self._parts(logits)
+        w = self.weights_.astype(parts[0].dtype)
+        with np.errstate(under="ignore"):
+            return w[0] * parts[0] + w[1] * parts[1] + w[2] * parts[2]
+
+
+def simplex_least_squares(gram: np.ndarray, target: np.ndarray) -> np.ndarray:
+    """Weights on the simplex that minimise ``w' gram w - 2 target' w``: the best over all supports."""
+    a = len(target)
+    best, lowest = np.zeros(a), np.inf
+    for size in range(1, a + 1):
+        for support in map(list, combinations(range(a), size)):
+            # Stationarity with the multiplier of sum(w) = 1.
+            system = np.ones((size + 1, size + 1))
+            system[:size, :size] = gram[np.ix_(support, support)]
+            system[size, size] = 0.0
+            w = np.zeros(a)
+            w[support] = np.linalg.lstsq(system, np.append(target[support], 1.0), rcond=None)[0][:size]
+            value = w @ gram @ w - 2.0 * target @ w
+            if (w >= 0).all() and value < lowest - 1e-15:
+                best, lowest = w / w.sum(), value
+    return best
+
+
+class MixtureProblem(ConeProblem):
+    """``sum_j w_j - sum_n share_n log(q_n . w)`` over ``w >= 0``, whose minimiser sums to 1 by itself (scale ``w`` to see it).
+
+    Since ``w . gain = 1`` for ``gain_j = sum_n share_n q_nj / (q_n . w)``, weights of sum 1 are the most likely exactly when no
+    gain exceeds 1, and they miss the maximum by ``max_j gain_j - 1`` at most.
+    """
+
+    def __init__(self, q: np.ndarray, share: np.ndarray, start: np.ndarray):
+        super().__init__(q.shape[1], penalty=1.0)
+        self.rounding, self.n_rows = 1e-13, len(q)
+        self.q, self.share, self._start = q, share, start
+
+    def start(self) -> np.ndarray:
+        return self._start
+
+    def evaluate(self, coefficients: np.ndarray, working: np.ndarray) -> Expansion:
+        mixed = self.q @ coefficients
+        if not (mixed > 0).all():
+            nothing = np.zeros(len(coefficients))
+            return Expansion(np.inf, nothing, np.zeros((len(working), len(working))))
+        part = self.q / mixed[:, None]
+        own = part[:, working]
+        value = -float(self.share @ np.log(mixed))
+        return Expansion(value, -(self.share @ part), (own.T * self.share) @ own)
+
+    def candidates(self, gradient: np.ndarray, size: int) -> np.ndarray:
+        # What no row can be of would leave the Hessian without curvature; it stays at zero all the same.
+        order = np.argsort(gradient + self.penalty)[:size]
+        return np.sort(order[gradient[order] < 0])
+
+    @property
+    def worth(self) -> np.ndarray:
+        return self.penalty
+
+    def excess(self, coefficients: np.ndarray, here: Expansion) -> float:
+        # Convex: F(w) - F(w*) <= g . (w - w*), and w* sums to 1.
+        g = here.gradient + self.penalty
+        return max(float(g @ coefficients) + max(-float(g.min()), 0.0), 0.0)
+
+
+def most_likely_mixture(
+    q: np.ndarray, share: np.ndarray, start: np.ndarray, tol: float = 1e-9, max_iter: int = 100
+) -> Solution:
+    """Weights that maximise ``sum_n share_n log(q_n . w)`` for ``q`` (n, a) and shares of sum 1, from positive ones on.
+
+    EM climbs in steps that never fail, however unequal the parts, and that soon become small; Newton goes the rest of the way.
+    """
+    w = start
+    with one_blas_thread:
+        for _ in range(_ROUNDS):
+            for _ in range(_CLIMBS):
+                w = w * (share @ (q / (q @ w)[:, None]))
+            solution = minimize(MixtureProblem(q, share, w), tol=tol, max_iter=max_iter)
+            if solution.converged:
+                break
+            w = 0.9 * w + 0.1 * start
+    return solution

@@ -22,8 +22,8 @@ from ..inputs.validation import check_choice
 from ..parallel import map_rows, parallel_map, row_slices
 from . import state
 from .binary_map import expit, log_odds
+from .binning import ProbabilityCalibrator, normalise, softmax
 from .one_score import check_rising
-from .probability_map import ProbabilityCalibrator, normalise, softmax
 from .score_rows import ScoreCalibrator
 
 # What breaks ties on the flat pieces of the common function.

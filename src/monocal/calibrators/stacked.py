@@ -17,7 +17,8 @@ by what both achieve together on rows that neither has seen.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -48,11 +49,8 @@ class Stacked(Calibrator):
     folds : int
         Parts to hold out in turn. Rows are dealt by their content, equal rows together, so the folds do not depend on the order
         of the rows.
-    input : {"logits", "probabilities"}
-    class_axis : int
-        The axis of the classes, as in (N, C, H, W) with 1; results come back in the shape given.
-    ignore_index : int or None
-        A label that does not count, such as -100 for padding; None: all count.
+    input, class_axis, ignore_index
+        See `Calibrator`.
 
     Attributes
     ----------
@@ -64,8 +62,7 @@ class Stacked(Calibrator):
     Examples
     --------
     >>> import monocal as mc
-    >>> from monocal.data import synthetic
-    >>> data = synthetic(1000, 5, seed=0)
+    >>> data = mc.data.synthetic(1000, 5)
     >>> cal = mc.Stacked([mc.StructuredScaling(kind="vector"), mc.MCCT()]).fit(data.values, data.labels)
     >>> cal.preserves_order, mc.Stacked([mc.TemperatureScaling(), mc.MCCT()]).preserves_order
     (False, True)
@@ -172,32 +169,24 @@ def _distinct(logits: np.ndarray) -> np.ndarray:
     return np.where(available, 0.0, logits).astype(logits.dtype)
 
 
-def check_stages(given: Any) -> list[Calibrator]:
-    try:
-        stages = list(given)
-    except TypeError:
-        stages = [given]  # to be refused below
+def check_stages(stages: Any) -> list[Calibrator]:
+    """Calibrators that take rows of logits."""
+    stages = list(stages) if isinstance(stages, Iterable) else [stages]
+    if not stages:
+        raise InputError(
+            "stages is empty: give at least one calibrator, such as [StructuredScaling(), MCCT()]."
+        )
     for stage in stages:
         if not isinstance(stage, Calibrator):
             raise InputError(
                 f"stages must be a sequence of calibrators such as [StructuredScaling(), MCCT()], but has {stage!r}."
             )
-        if stage.input != "logits":
-            raise InputError(
-                f"stages: {type(stage).__name__} has input={stage.input!r}, but stages are given logits. Leave it, and say "
-                f"input={stage.input!r} for all of them together."
-            )
-        for name, usual in (("class_axis", -1), ("ignore_index", None)):
-            given_value = getattr(stage, name)
-            if given_value != usual:
+        for name, usual in (("input", "logits"), ("class_axis", -1), ("ignore_index", None)):
+            if (value := getattr(stage, name)) != usual:
                 raise InputError(
-                    f"stages: {type(stage).__name__} has {name}={given_value!r}, but stages are given rows of logits. Leave it, "
-                    f"and say {name}={given_value!r} for all of them together."
+                    f"stages: {type(stage).__name__} has {name}={value!r}, but stages are given logits, a row for each sample. "
+                    f"Leave it out, and say {name}={value!r} for all of them together."
                 )
-    if not stages:
-        raise InputError(
-            "stages is empty: give at least one calibrator, such as [StructuredScaling(), MCCT()]."
-        )
     return stages
 
 
@@ -207,6 +196,7 @@ _PAIRS_BELOW = 50
 _JUDGED = 2**22
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class StructuredMCCT(Stacked):
     """Structured scaling, then `ConditionalMCCT` on its out-of-fold output.
 
@@ -218,14 +208,11 @@ class StructuredMCCT(Stacked):
         Of `StructuredScaling`. "cv" falls back to `ConditionalMCCT` where nothing better is certain.
     folds : int
         Parts to hold out in turn, as in `Stacked`.
-    input : {"logits", "probabilities"}
-    class_axis : int
-        The axis of the classes, as in (N, C, H, W) with 1; results come back in the shape given.
-    ignore_index : int or None
-        A label that does not count, such as -100 for padding; None: all count.
     tol : float
         Largest violation of the optimality conditions to accept, in both stages.
     max_iter : int
+    input, class_axis, ignore_index
+        See `Calibrator`.
 
     Attributes
     ----------
@@ -239,8 +226,7 @@ class StructuredMCCT(Stacked):
     Examples
     --------
     >>> import monocal as mc
-    >>> from monocal.data import synthetic
-    >>> data = synthetic(2000, 5, seed=0)
+    >>> data = mc.data.synthetic(2000, 5)
     >>> cal = mc.StructuredMCCT().fit(data.values, data.labels)
     >>> cal.shrinkage_, cal.solution_.converged          # nothing to mend but how sure the samples are
     (inf, True)
@@ -249,26 +235,11 @@ class StructuredMCCT(Stacked):
     ['StructuredScaling', 'ConditionalMCCT']
     """
 
-    def __init__(
-        self,
-        *,
-        kind: str = "auto",
-        shrinkage: float | str = "cv",
-        folds: int = 5,
-        input: str = "logits",
-        class_axis: int = -1,
-        ignore_index: int | None = None,
-        tol: float = 1e-6,
-        max_iter: int = 100,
-    ):
-        self.kind = kind
-        self.shrinkage = shrinkage
-        self.folds = folds
-        self.input = input
-        self.class_axis = class_axis
-        self.ignore_index = ignore_index
-        self.tol = tol
-        self.max_iter = max_iter
+    kind: str = "auto"
+    shrinkage: float | str = "cv"
+    folds: int = 5
+    tol: float = 1e-6
+    max_iter: int = 100
 
     @part_of_a_fit()
     def _fit(self, logits: np.ndarray, labels: np.ndarray, weight: np.ndarray | None) -> None:

@@ -75,6 +75,8 @@ def _check_finite(value: Any, name: str) -> None:
     elif isinstance(value, list | tuple):
         for item in value:
             _check_finite(item, name)
+    elif hasattr(value, "check_state"):
+        return  # a stage, which was checked on its own, and whose parameters may be infinite or truth values
     elif hasattr(value, "__dataclass_fields__") and not isinstance(value, Solution | ContextReader):
         for field in value.__dataclass_fields__:
             _check_finite(getattr(value, field), f"{name}.{field}")
