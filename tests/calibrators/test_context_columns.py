@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.base import clone
 from uneven_rows import fitted_with_context, numbers_of, uneven
 
 import monocal as mc
@@ -215,19 +216,25 @@ def test_values_of_a_text_column_with_an_axis_more():
     )
 
 
-def test_rows_of_the_largest_logits_take_no_context():
+def test_rows_of_the_largest_logits_take_context():
+    """Where all unnamed classes have one logit, rows of the largest say all that there is to know."""
     z, y, context = uneven()
-    ids = np.argsort(-z, axis=1)[:, :3]
-    top = mc.TopK(
-        np.take_along_axis(z, ids, axis=1), ids, np.logaddexp.reduce(z, axis=1), n_classes=z.shape[1]
-    )
-    cal = mc.ConditionalMCCT().fit(z, y, context=context)
-    for call in (
-        lambda: mc.ConditionalMCCT().fit(top, y, context=context),
-        lambda: cal.predict_proba(top, context=context),
-        lambda: cal.score(top, y, context=context),
-    ):
-        with pytest.raises(
-            mc.InputError, match=r"\(TopK\) take none, in a fit and after it. Give all logits"
-        ):
-            call()
+    ids = np.argsort(-z, axis=1, kind="stable")[:, :3]
+    named = np.take_along_axis(z, ids, axis=1)
+    z = np.repeat(named[:, -1:] - 0.5, z.shape[1], axis=1)
+    np.put_along_axis(z, ids, named, axis=1)
+    top = mc.TopK(named, ids, np.logaddexp.reduce(z, axis=1), n_classes=z.shape[1])
+    for by_class in (True, False):
+        cal = mc.ConditionalMCCT(statistics="margin", top_k=3, by_class=by_class).fit(z, y, context=context)
+        expected = np.take_along_axis(cal.predict_proba(z, context=context), ids, axis=1)
+        result = cal.predict_proba(top, context=context)
+        np.testing.assert_allclose(result.probabilities, expected, atol=1e-9)
+        np.testing.assert_allclose(result.probabilities.sum(axis=1) + result.rest, 1.0)
+        assert cal.score(top, y, context=context) == pytest.approx(cal.score(z, y, context=context))
+    weight = np.where(np.arange(len(z)) < 50, 0.0, 1.0)
+    expected = clone(cal).fit(z[50:], y[50:], context=context[50:])
+    from_top = clone(cal).fit(top, y, weight, context=context)
+    p, q = (one.predict_proba(top, context=context).probabilities for one in (expected, from_top))
+    np.testing.assert_allclose(p, q, atol=1e-9)
+    with pytest.raises(mc.InputError, match="context has 5 rows, but X has"):
+        cal.predict_proba(top, context=context[:5])

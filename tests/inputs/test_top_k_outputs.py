@@ -180,10 +180,6 @@ def test_wrong_input_says_what():
         mc.VectorScaling().fit(top, y)
     with pytest.raises(mc.InputError, match="by_class=True needs all logits"):
         mc.ConditionalMCCT(by_class=True).fit(top, y)
-    with pytest.raises(mc.InputError, match=r"context: rows that name .* take none"):
-        mc.ConditionalMCCT().fit(top, y, context=np.arange(20.0))
-    with pytest.raises(mc.InputError, match="needs all logits"):
-        mc.ConditionalMCCT().fit(z, y).predict_proba(top)  # which looks at the class on top
     with pytest.raises(mc.InputError, match="with statistics that the largest 12 alone do not tell"):
         mc.ConditionalMCCT(by_class=False, top_k=K).fit(*flat_rows(300)).predict_proba(top)
     with pytest.raises(mc.InputError, match="use input='logits'"):

@@ -194,13 +194,17 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
         -------
         self
         """
+        self._refuse(others)
+        return self._kept_fit(X, y, sample_weight, start=start, start_rows=start_rows)
+
+    def _refuse(self, others: dict[str, Any]) -> None:
+        """Keywords that this method's `fit` does not have."""
         if "context" in others:
             raise InputError(self._no_context())
         if others:
             raise TypeError(
                 f"{type(self).__name__}.fit() got an unexpected keyword argument {next(iter(others))!r}"
             )
-        return self._kept_fit(X, y, sample_weight, start=start, start_rows=start_rows)
 
     def _kept_fit(
         self,
@@ -363,18 +367,15 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
 
     def _row_map(self, method: str, codes: np.ndarray | None) -> RowMap:
         """A method of the map as it is now: Dask computes it later."""
-        # What comes after the rank map looks at classes, not at ranks.
-        rank_map = (
-            None if getattr(self, "adjustment_", None) is not None else getattr(self, "rank_map_", None)
-        )
         return RowMap(
             type(self).__name__,
             method,
             self.n_features_in_,
             self.input,
             partial(_on_part, copy(self), method, codes),
-            rank_map,
-            codes is not None,
+            getattr(self, "rank_map_", None),
+            getattr(self, "adjustment_", None),
+            codes,
         )
 
     def _apply_to_blocks(self, blocks: Any) -> Iterator[Any]:
@@ -540,7 +541,10 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
         return self._counted(context)
 
     def _no_context(self) -> str:
-        return f"{type(self).__name__} takes no context. ConditionalMCCT does, and keeps the order of the classes."
+        return (
+            f"{type(self).__name__} takes no context. ConditionalMCCT does, and keeps the order of the classes; so does BinaryMCCT, "
+            "for two classes."
+        )
 
     def _counted(self, context: Any) -> np.ndarray:
         codes: np.ndarray = self.context_.codes(context)

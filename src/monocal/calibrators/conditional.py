@@ -219,7 +219,6 @@ class ConditionalMCCT(ConeCalibrator):
         if not isinstance(source, TopKSource):
             super()._fit_source(source)
             return
-        source.check_context()
         if isinstance(self.by_class, bool | np.bool_) and self.by_class:
             raise InputError(
                 "by_class=True needs all logits, but X names the largest only (TopK). Leave it at 'auto', or set it to False."

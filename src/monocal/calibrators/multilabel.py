@@ -100,7 +100,9 @@ class MultilabelMCCT(ScoreCalibrator):
         self.tol = tol
         self.max_iter = max_iter
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> MultilabelMCCT:  # type: ignore[override]
+    def fit(  # type: ignore[override]  # without start
+        self, X: Any, y: Any = None, sample_weight: Any = None, **others: Any
+    ) -> MultilabelMCCT:
         """Learn the maps.
 
         Parameters
@@ -117,25 +119,26 @@ class MultilabelMCCT(ScoreCalibrator):
         -------
         self
         """
+        self._refuse(others)
         self._kept_fit(X, y, sample_weight)
         return self
 
-    def predict_proba(self, X: Any, *, out: Any = None) -> Any:  # type: ignore[override]
+    def predict_proba(self, X: Any, *, context: Any = None, out: Any = None) -> Any:
         """P(label) of every row and label, (n, L), in the form and type of ``X``, or written to ``out``."""
-        return self._apply(X, "predict_proba", out)
+        return self._apply(X, "predict_proba", out, context)
 
-    def transform(self, X: Any, *, out: Any = None) -> Any:  # type: ignore[override]
+    def transform(self, X: Any, *, context: Any = None, out: Any = None) -> Any:
         """Calibrated log-odds of every row and label, (n, L), in the form and type of ``X``, or written to ``out``."""
-        return self._apply(X, "transform", out)
+        return self._apply(X, "transform", out, context)
 
-    def predict(self, X: Any) -> Any:  # type: ignore[override]
+    def predict(self, X: Any, *, context: Any = None) -> Any:
         """1 where a label is more probable than not, 0 elsewhere, (n, L)."""
-        return self._apply(X, "predict", None)
+        return self._apply(X, "predict", None, context)
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:  # type: ignore[override]
+    def score(self, X: Any, y: Any, sample_weight: Any = None, context: Any = None) -> float:
         """Mean log-likelihood of what is labelled: larger is better. Parameters are those of `fit`."""
         self._check_fitted()
-        f = to_numpy(self._on_block(X, "log_odds", None))
+        f = to_numpy(self._on_block(X, "log_odds", self._codes(context)))
         labels, weight = _read_labels(y, sample_weight, f.shape, class_names(X))
         return -float(np.average(np.logaddexp(0.0, np.where(labels == 1, -f, f)), weights=weight))
 

@@ -94,12 +94,17 @@ class RankMap:
         parallel_map(one, row_slices(z))
         return out
 
-    def with_rest(self, z: np.ndarray, rest: Rest) -> tuple[np.ndarray, np.ndarray]:
-        """Calibrated logits of named classes (n, k), and of each class of the rest of their row (n,), which lies below them."""
-        ways = self._ways(z.shape[1], None)
+    def with_rest(
+        self, z: np.ndarray, rest: Rest, adjustment: Any, context: np.ndarray | None, top_class: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Calibrated logits of named classes (n, k), and of each class of the rest of their row (n,), which lies below them.
+
+        ``top_class`` (n,) are the classes of the largest logits, by which a second stage may scale rows.
+        """
+        ways = self._ways(z.shape[1], adjustment)
         _, arrays, static = steps_as([ways.step], np.asarray, z.dtype)[0]
         with np.errstate(all="ignore"):
-            rows = rank_map(z, arrays, static, HOST, None, (rest.depth, rest.count))
+            rows = rank_map(z, arrays, static, HOST, context, (rest.depth, rest.count, top_class))
         assert rows.restore is not None
         f = np.ascontiguousarray(rows.restore(rows.f[:-1]))
         return f, np.minimum(rows.f[-1], np.where(np.isinf(f), np.inf, f).min(axis=1))

@@ -266,7 +266,8 @@ def rank_map(
 ) -> MapRows:
     """Weights and biases by rank, as functions of statistics of the row; and what comes after.
 
-    ``rest`` are a depth and a number (n,) of equal classes below all others, which come last in the result.
+    ``rest`` are a depth and a number (n,) of equal classes below all others, which come last in the result, and the number of
+    the top class, where the columns are not all classes.
     """
     r = min(s["n_ranks"], z.shape[1])
     x, index = sorted_rows(z, max(r, min(2, z.shape[1])), xp)
@@ -281,7 +282,7 @@ def rank_map(
     height = v[-1, ...] if whole else xp.max(leading(v, r), axis=0)
     times = None
     if rest is not None:
-        depth, times = rest
+        depth, times, top_class = rest
         below = xp.maximum(depth, height)[None, :]
         v, cut = xp.concat([v, below], axis=0), xp.concat([cut, below], axis=0)
         none = xp.zeros_like(v, dtype=xp.bool) if masked is None else masked
@@ -291,7 +292,8 @@ def rank_map(
     if s["adjustment"] is not None:
         if masked is not None:
             g = xp.where(masked, filled(g, 0.0, xp), g)
-        g = second_stage(g, lower, index, masked, a, s["adjustment"], xp, context)
+        top = index[:, 0] if rest is None else top_class
+        g = second_stage(g, lower, top, masked, a, s["adjustment"], xp, context, times)
     f = -g
     if masked is not None:
         f = xp.where(masked, filled(f, -math.inf, xp), f)

@@ -49,25 +49,29 @@ def second_step(fitted: Any) -> tuple[dict[str, Any] | None, dict[str, np.ndarra
 def second_stage(
     g: Any,
     lower: Any,
-    index: Any,
+    top_class: Any,
     masked: Any,
     a: dict[str, Any],
     s: dict[str, Any],
     xp: Any,
     context: Any,
+    times: Any = None,
 ) -> Any:
-    """``g'`` (L, n) of ``g``, the top first; ``index[:, 0]`` is the top class, and ``lower`` says what lies below it."""
+    """``g'`` (L, n) of ``g``, the top first, whose class is ``top_class`` (n,); ``lower`` says what lies below it.
+
+    The last class stands for ``times`` (n,) equal ones, where that is given.
+    """
     shared = None
     if g.shape[0] > 1:
         shared = ~lower[1, ...] if masked is None else ~(lower[1, ...] | masked[1, ...])
     scale, numbers = of_context(context, a, s, xp, g.dtype)
     if s["by_class"]:
-        of_class = xp.take(a["class_scales"], index[:, 0], axis=0)
+        of_class = xp.take(a["class_scales"], top_class, axis=0)
         of_class = of_class if shared is None else xp.where(shared, filled(of_class, 1.0, xp), of_class)
         scale = of_class if scale is None else of_class * scale
     odds = None
     if s["n_ramps"]:
-        odds = log_odds(Depths(g if scale is None else g * scale, masked, xp))
+        odds = log_odds(Depths(g if scale is None else g * scale, masked, xp, times=times))
     weight, lift = weight_and_lift(odds, numbers, a, g[0, ...], xp)
     if shared is not None:
         lift = xp.where(shared, filled(lift, 0.0, xp), lift)

@@ -186,7 +186,7 @@ def out_of_core(
 ) -> OutOfCore | None:
     """The source of rows that are no array in memory; None where they are one, or may as well become one."""
     if hasattr(X, "as_source"):  # rows that know how they are read
-        own: OutOfCore = X.as_source(y, sample_weight)
+        own: OutOfCore = X.as_source(y, sample_weight, context)
         return own
     if is_dask(X) or _is_dask_frame(X):
         from .dask import DaskLogits

@@ -76,7 +76,7 @@ class DaskLogits:
         return DaskSource(reader, chunks, sizes, first, (sum(sizes), X.shape[1]), single)
 
     def apply(self, row_map: RowMap, out: Any) -> Any:
-        if self.names is not None and out is None and not row_map.has_context:
+        if self.names is not None and out is None and row_map.context is None:
             return _mapped(self._given, self.names, row_map)
         X = self.X
         if X.shape[1] != row_map.n_classes:

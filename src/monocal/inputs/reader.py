@@ -218,8 +218,10 @@ class RowMap:
         type ``dtype`` (None: that of ``X``).
     rank_map : RankMap or None
         What the calibrator has learnt, where it works by rank.
-    has_context : bool
-        Whether the result depends on a context, which goes by the number of the row.
+    adjustment : Adjustment or None
+        Its second stage.
+    context : ndarray of shape (n, C) or None
+        Of the rows, where the result depends on it.
     """
 
     name: str
@@ -228,7 +230,8 @@ class RowMap:
     input: str
     function: Callable[[Any, int, Any], Any]
     rank_map: Any = None
-    has_context: bool = False
+    adjustment: Any = None
+    context: np.ndarray | None = None
 
 
 class OutOfCore(Protocol):

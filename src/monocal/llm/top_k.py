@@ -203,11 +203,17 @@ class TopK:
         values, ids, origin = read_top(responses, part, position, vocabulary, k)
         return cls(values, ids, 0.0, n_classes, origin=origin)
 
-    def as_source(self, y: Any, sample_weight: Any) -> Any:
-        """How a calibrator reads these rows, with their labels and weights in a fit."""
+    def as_source(self, y: Any, sample_weight: Any, context: Any = None) -> Any:
+        """How a calibrator reads these rows, with their labels, weights and context in a fit."""
         from .top_k_rows import TopKLogits
 
-        return TopKLogits(self, y, sample_weight)
+        return TopKLogits(self, y, sample_weight, context)
+
+    @property
+    def top_class(self) -> np.ndarray:
+        """The class of the largest logit of each row, (n,)."""
+        classes: np.ndarray = np.take_along_axis(self.ids, self.named.argmax(axis=1)[:, None], axis=1)[:, 0]
+        return classes
 
     @property
     def other_count(self) -> np.ndarray:

@@ -19,6 +19,7 @@ from ..core.ranked import LARGEST, Ranked, Rest, Tail, rank_rows
 from ..core.rows import Rows
 from ..engines import ARRAY
 from ..errors import InputError
+from ..inputs.context import check_context_rows
 from ..inputs.reader import Reader, RowMap
 from ..inputs.validation import check_some_weight, check_top_k, check_weights, ignored_rows
 from ..parallel import row_slices
@@ -27,10 +28,6 @@ from .top_k import TopK, TopKProbabilities
 _NEEDS_ALL = (
     "needs all logits, but got the largest only (TopK). Use TemperatureScaling, MCCT or MCCTInverse, or ConditionalMCCT fitted "
     "on such rows."
-)
-_NO_CONTEXT = (
-    "rows that name their largest logits alone (TopK) take none, in a fit and after it. Give all logits, or fit a calibrator "
-    "without context on the rows of each category."
 )
 # Statistics that are the same whatever is known of the classes below. The other statistics differ, because the unnamed classes
 # are treated as equal.
@@ -43,33 +40,34 @@ class TopKLogits:
     refusal = f"X: this method {_NEEDS_ALL}"
     names = None
 
-    def __init__(self, top: TopK, y: Any = None, sample_weight: Any = None):
-        self.top, self.y, self.weight = top, y, sample_weight
+    def __init__(self, top: TopK, y: Any = None, sample_weight: Any = None, context: Any = None):
+        self.top, self.y, self.weight, self.context = top, y, sample_weight, context
 
     def open(self, reader: Reader) -> TopKSource:
         _check_logits_wanted(reader.input)
-        top = self.top
+        top, context = self.top, self.context
         ignore = reader.layout.ignore_index
         y, given, _ = ignored_rows(self.y, self.weight, len(top), ignore)
         labels = top.class_numbers(y)
         weight = check_weights(given, top.values, first_row=0)
         if weight is not None:
             check_some_weight(bool(weight.any()), ignore)
+        check_context_rows(context, len(top))
         columns = top.label_column(labels)
         if weight is not None and not weight.all():
             kept = weight > 0
             top, columns, weight = top[kept], columns[kept], weight[kept]
-        return TopKSource(reader, top, columns, weight)
+            context = None if context is None else context[kept]
+        return TopKSource(reader, top, columns, weight, context)
 
     def apply(self, row_map: RowMap, out: Any) -> Any:
         if out is not None:
             raise InputError("out: the result for TopK is an object of its own. Call the method without out.")
         rank_map = row_map.rank_map
-        if row_map.has_context:
-            raise InputError(f"context: {_NO_CONTEXT}")
         if rank_map is None:
             raise InputError(f"X: {row_map.name} {_NEEDS_ALL}")
         _check_logits_wanted(row_map.input)
+        check_context_rows(row_map.context, len(self.top))
         fitted = row_map.n_classes
         expected = min(rank_map.top_k or fitted, fitted)
         top = self.top
@@ -89,10 +87,10 @@ class TopKLogits:
                 f"do not tell. Fit it on such rows, or with statistics={EXACT}."
             )
         if row_map.method == "predict":
-            return np.take_along_axis(top.ids, z.argmax(axis=1)[:, None], axis=1)[:, 0]
+            return top.top_class
         rows = rank_rows(z, rank_map.top_k, np.float64)
         rest = Rest(_rest_depth(rows, z, top.rest_value), top.rest_count)
-        f, f_rest = rank_map.with_rest(z, rest)
+        f, f_rest = rank_map.with_rest(z, rest, row_map.adjustment, row_map.context, top.top_class)
         highest = f.max(axis=1)
         e, e_rest = ordered_exp(f - highest[:, None]), ordered_exp(f_rest - highest)
         total = e.sum(axis=1) + top.rest_count * e_rest
@@ -127,6 +125,7 @@ class TopKSource:
     top: TopK
     columns: np.ndarray
     weight: np.ndarray | None
+    context: np.ndarray | None
     single_precision = False
 
     @property
@@ -144,11 +143,6 @@ class TopKSource:
         """
         whole = self.top.n_classes if top_k is not None else None
         return whole or self.shape[1]
-
-    def check_context(self) -> None:
-        """A second stage looks at which class is on top and needs all logits."""
-        if self.reader.context is not None:
-            raise InputError(f"context: {_NO_CONTEXT}")
 
     def hold(self, make: Any) -> Any:
         raise InputError(TopKLogits.refusal)
@@ -184,6 +178,8 @@ class TopKSource:
             label_rank=np.where(outside, 0, block.label_rank),
             label_held=np.where(outside, 1, block.label_held),
             label_size=np.where(outside, 1, block.label_size),
+            top_class=self.top.top_class[rows],
+            context=None if self.context is None else self.context[rows],
         )
 
 
