@@ -92,18 +92,19 @@ def test_labels_that_are_names(words):
 
 
 @pytest.mark.parametrize(
-    "method", [mc.MCCT(), mc.VectorScaling(), mc.StructuredMCCT(), mc.HistogramBinning()]
+    "method", [mc.MCCT(), mc.VectorScaling(), mc.StructuredMCCT(), mc.HistogramBinning(), mc.MultilabelMCCT()]
 )
 def test_context_of_a_method_without_one(method):
-    said = "takes no context. ConditionalMCCT does"
+    said = "takes no context. ConditionalMCCT does, .* and BinaryMCCT"
+    y = (Z > 0).astype(int) if isinstance(method, mc.MultilabelMCCT) else Y
     with pytest.raises(mc.InputError, match=said):
-        method.fit(Z, Y, context=Y)
-    method.fit(Z, Y)
+        method.fit(Z, y, context=Y)
+    method.fit(Z, y)
     for use in (method.predict_proba, method.predict, method.transform):
         with pytest.raises(mc.InputError, match=said):
             use(Z, context=Y)
     with pytest.raises(mc.InputError, match=said):
-        method.score(Z, Y, context=Y)
+        method.score(Z, y, context=Y)
     cal = mc.ConditionalMCCT().fit(Z, Y)
     with pytest.raises(mc.InputError, match="fitted without one"):
         cal.predict_proba(Z, context=Y)

@@ -542,8 +542,8 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
 
     def _no_context(self) -> str:
         return (
-            f"{type(self).__name__} takes no context. ConditionalMCCT does, and keeps the order of the classes; so does BinaryMCCT, "
-            "for two classes."
+            f"{type(self).__name__} takes no context. ConditionalMCCT does, which keeps the order of the classes, and "
+            "BinaryMCCT, for two classes."
         )
 
     def _counted(self, context: Any) -> np.ndarray:

@@ -100,9 +100,7 @@ class MultilabelMCCT(ScoreCalibrator):
         self.tol = tol
         self.max_iter = max_iter
 
-    def fit(  # type: ignore[override]  # without start
-        self, X: Any, y: Any = None, sample_weight: Any = None, **others: Any
-    ) -> MultilabelMCCT:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, **others: Any) -> MultilabelMCCT:
         """Learn the maps.
 
         Parameters
