@@ -187,8 +187,9 @@ def find_method(name: str) -> tuple[str, c.Calibrator]:
         listed = (same or begun)[0]
         return listed, known[listed]
     near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.5)
-    perhaps = f" (perhaps {near[0]})" if near else ""
-    raise InputError(f"There is no method {name!r}{perhaps}: choose one of {', '.join(known)}.")
+    perhaps = f": did you mean {near[0]}?" if near else "."
+    classes = dict.fromkeys(_hyphenated(type(method).__name__) for method in known.values())
+    raise InputError(f"There is no method {name!r}{perhaps} The methods are {', '.join(classes)}.")
 
 
 def letters(name: str) -> str:

@@ -36,7 +36,7 @@ _LEVEL = 0.99  # of the statement that the order is the obstacle
 _DIFFER = 0.05  # how often groups that do not differ are said to
 _LEAST_VARIANCE = 1.0  # expected errors and successes of a group; smaller ones are tested together
 
-_PEOPLE = ("Bayesian", "Dirichlet")
+_PEOPLE = ("Bayesian", "Dirichlet", "Platt", "Venn", "Abers")
 
 
 def method_name(kind: type) -> str:

@@ -60,7 +60,7 @@ CASES = [
     (("fit", "cal.npz", "--method", "magic", "-o", "x.json"), "There is no method 'magic'"),
     (
         ("fit", "cal.npz", "--method", "conditonal", "-o", "x.json"),
-        "(perhaps conditional-mcct): choose one of",
+        "did you mean conditional-mcct? The methods are",
     ),
     (("fit", "cal.npz", "--method", "m", "-o", "x.json"), "There is no method 'm'"),
     (("fit", "cal.npz", "--set", "colour=red", "-o", "x.json"), "has no parameter 'colour': it has"),

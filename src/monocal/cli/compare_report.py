@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from ..report import MethodComparison, MethodResult
 
 _SHOWN = ("nll", "ece", "brier", "accuracy")
-_WITH_INTERVAL = ("nll", "ece")
+_SHOWN_OF_TWO = ("nll", "positive_ece", "brier", "accuracy")
+_WITH_INTERVAL = ("nll", "ece", "positive_ece")
 # Columns that a narrow terminal does not show, the first to go first.
 _DROPPED = ("ECE, 95 %", "fit, s", "Brier", "accuracy", "NLL, 95 %", "rows re-ordered", "ECE")
 
@@ -114,10 +115,11 @@ def compare(
         )
         _fail_if_none(result)
         return
+    shown = _SHOWN_OF_TWO if cal.n_classes == 2 else _SHOWN
     rows = [
         [
             one.name,
-            *(cell for metric in _SHOWN for cell in _cells(metric, one.evaluation[metric])),
+            *(cell for metric in shown for cell in _cells(metric, one.evaluation[metric])),
             "" if cal.n_classes == 2 else _order(one),  # the order that matters is then that of the rows
             f"{one.seconds:.2f}",
         ]
@@ -236,7 +238,7 @@ def report(
             title=title,
             groups=by,
             time_limit=time_limit,
-            on_step=lambda text: update(next(begun), text.capitalize()),
+            on_step=lambda text: update(next(begun), text[:1].upper() + text[1:]),
             force=force,
         )
     if as_json:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from ..metrics import Evaluation
 
 _METRICS = ("accuracy", "nll", "brier", "ece")
+_METRICS_OF_TWO = ("accuracy", "nll", "positive_brier", "positive_ece")  # of P(class 1)
 _MOST_ROWS, _MOST_NUMBERS, _FOLDS = 10_000, 5_000_000, 5  # in folds that are held out
 # What users of scikit-learn call methods for one score.
 _NAMES_OF_SKLEARN = {"sigmoid": "platt", "plattscaling": "platt"}
@@ -44,7 +45,7 @@ def make(
     name: str | None, data: LogitsSet, parameters: dict[str, Any] | None = None, *, context: bool = False
 ) -> Calibrator:
     """A calibrator for these logits or probabilities that is not fitted yet; None: the one recommended for them."""
-    from ..calibrators import MultilabelMCCT
+    from ..calibrators import IsotonicCalibration, MultilabelMCCT
     from ..registry import all_calibrators, find_method, letters
     from ..selection import recommend
 
@@ -67,16 +68,19 @@ def make(
                 f"{type(calibrator).__name__} is for two classes, and {data.path or data.name} has {data.n_classes}: use "
                 "--method conditional-mcct, which keeps the order of the classes, or structured-mcct."
             )
+    parameters = dict(parameters or {})
     known = calibrator.get_params()
-    for parameter in parameters or {}:
+    for parameter in parameters:
         if parameter not in known:
             title = type(calibrator).__name__
             raise InputError(f"{title} has no parameter {parameter!r}: it has {', '.join(known)}.")
+    if isinstance(calibrator, IsotonicCalibration) and data.n_classes == 2 and parameters.get("mode") is None:
+        parameters["mode"] = "one_vs_rest"  # what isotonic calibration means for two classes
     if "input" in known:
-        parameters = {"input": data.kind, **(parameters or {})}
+        parameters = {"input": data.kind, **parameters}
     elif data.kind != calibrator.input:
         raise InputError(f"{name} works on {calibrator.input} only: give it a file of {calibrator.input}.")
-    return calibrator.set_params(**(parameters or {}))
+    return calibrator.set_params(**parameters)
 
 
 def parse_settings(settings: list[str]) -> dict[str, Any]:
@@ -230,8 +234,9 @@ def _measured(calibrator: Calibrator, data: LogitsSet, **known: Any) -> dict[str
     from .row_blocks import before_and_after
 
     sides = zip(("before", "after"), before_and_after(calibrator, data.values, **known), strict=True)
+    names = _METRICS_OF_TWO if data.n_classes == 2 else _METRICS
     return {
-        side: evaluate(probs, data.labels, metrics=_METRICS, sample_weight=data.weights)
+        side: evaluate(probs, data.labels, metrics=names, sample_weight=data.weights)
         for side, probs in sides
     }
 
@@ -322,11 +327,14 @@ def _say_next(calibrator: Calibrator, data: LogitsSet, path: Path, out: Path) ->
     say(f"Saved to {out}.")
     next_command(f"monocal apply {quote(str(out))} TEST -o probs{suffix}")
     name = type(calibrator).__name__
-    if getattr(calibrator, "preserves_ranking", False) and data.n_classes == 2:
+    if calibrator.preserves_order or data.many_labels:
+        return
+    if data.n_classes == 2:
+        ranking = "keeps" if getattr(calibrator, "preserves_ranking", False) else "may change"
         note(
-            f"{name} keeps the ranking of the rows (AUC); P(class 1) may pass 1/2, where the predicted class changes."
+            f"{name} {ranking} the ranking of the rows (AUC); P(class 1) may pass 1/2, where the predicted class changes."
         )
-    elif not calibrator.preserves_order and not data.many_labels:
+    else:
         note(f"{name} may change the order of the classes; check it with `monocal audit`.")
 
 

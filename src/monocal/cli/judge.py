@@ -113,7 +113,9 @@ def evaluate(
             side: measure.evaluate(probs, data.labels, metrics=names, n_boot=n_boot, **options)
             for side, probs in sides.items()
         }
-        floor = measure.ece_floor(next(reversed(sides.values())), data.labels, **options)
+        floor = measure.ece_floor(
+            next(reversed(sides.values())), data.labels, metric=ece_of(data.n_classes), **options
+        )
     by_group = _by_group(sides, data, groups, path, reading.group, seed) if groups else {}
     parts = {}
     if decompose:
@@ -132,7 +134,7 @@ def evaluate(
         return
     title = f"{data.name}: {data.n_samples:,} samples, {data.n_classes:,} classes"
     print_evaluations(results, f"{title}{_intervals(next(iter(results.values())))}", explain=explain)
-    say(floor_sentence(floor))
+    say(floor_sentence(floor, data.n_classes == 2))
     for side, split in parts.items():
         say(f"{'' if len(parts) == 1 else side + ': '}NLL {split.nll}; Brier score {split.brier}.")
     if shift is not None and shift.shifted:
@@ -141,13 +143,18 @@ def evaluate(
         _print_groups(by_group)
 
 
-def floor_sentence(floor: Floor) -> str:
+def ece_of(n_classes: int) -> str:
+    """The ECE that is judged: of two classes that of P(class 1), of more that of the predicted class."""
+    return "positive_ece" if n_classes == 2 else "ece"
+
+
+def floor_sentence(floor: Floor, two: bool) -> str:
     """The ECE of these rows against that of perfect calibration."""
     assert floor.observed is not None
     assert floor.p_value is not None  # labels were given
     verdict = "more than chance" if floor.more_than_chance else "no more than chance can do"
     return (
-        f"Perfectly calibrated, these rows would show an ECE of {100 * floor.median:.2f} % ({100 * floor.level:g} % "
+        f"Perfectly calibrated, these rows would show an ECE{' of P(class 1)' * two} of {100 * floor.median:.2f} % ({100 * floor.level:g} % "
         f"of the time at most {100 * floor.high:.2f} %): {100 * floor.observed:.2f} % is {verdict} ({show_p(floor.p_value)})."
     )
 
@@ -267,7 +274,8 @@ def check(
 
     data, sides = _sides(reading, path, calibrator, context)
     probs = sides[next(reversed(sides))]
-    floor = ece_floor(probs, data.labels, sample_weight=data.weights, seed=seed)
+    metric = ece_of(data.n_classes)
+    floor = ece_floor(probs, data.labels, metric=metric, sample_weight=data.weights, seed=seed)
     assert floor.observed is not None
     excess = floor.observed - floor.median
     off = floor.more_than_chance and excess > max_ece_excess
@@ -276,14 +284,16 @@ def check(
             "data": path,
             "calibrator": calibrator,
             "calibrated": not off,
+            "metric": metric,
             "max_ece_excess": max_ece_excess,
         }
         print_json({**told, "ece_excess": excess, **floor.to_dict()})
     else:
         allowed = f" (allowed: {100 * max_ece_excess:.2f})" if max_ece_excess else ""
         chance = "more than chance" if floor.more_than_chance else "no more than chance can do"
+        of_two = " of P(class 1)" if data.n_classes == 2 else ""
         typer.echo(
-            f"{'off' if off else 'ok'}: the ECE of {data.n_samples:,} rows is {100 * floor.observed:.2f} %, "
+            f"{'off' if off else 'ok'}: the ECE{of_two} of {data.n_samples:,} rows is {100 * floor.observed:.2f} %, "
             f"{100 * excess:.2f} points above perfect calibration{allowed}; {chance} ({show_p(float(floor.p_value or 0))})"
         )
     if off:
