@@ -236,8 +236,7 @@ def _measured(calibrator: Calibrator, data: LogitsSet, **known: Any) -> dict[str
     sides = zip(("before", "after"), before_and_after(calibrator, data.values, **known), strict=True)
     names = _METRICS_OF_TWO if data.n_classes == 2 else _METRICS
     return {
-        side: evaluate(probs, data.labels, metrics=names, sample_weight=data.weights)
-        for side, probs in sides
+        side: evaluate(probs, data.labels, metrics=names, sample_weight=data.weights) for side, probs in sides
     }
 
 

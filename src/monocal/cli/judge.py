@@ -153,9 +153,10 @@ def floor_sentence(floor: Floor, two: bool) -> str:
     assert floor.observed is not None
     assert floor.p_value is not None  # labels were given
     verdict = "more than chance" if floor.more_than_chance else "no more than chance can do"
+    low, high, seen = (f"{100 * value:.2f} %" for value in (floor.median, floor.high, floor.observed))
     return (
-        f"Perfectly calibrated, these rows would show an ECE{' of P(class 1)' * two} of {100 * floor.median:.2f} % ({100 * floor.level:g} % "
-        f"of the time at most {100 * floor.high:.2f} %): {100 * floor.observed:.2f} % is {verdict} ({show_p(floor.p_value)})."
+        f"Perfectly calibrated, these rows would show an ECE{' of P(class 1)' * two} of {low} ({100 * floor.level:g} % of the "
+        f"time at most {high}): {seen} is {verdict} ({show_p(floor.p_value)})."
     )
 
 
