@@ -28,7 +28,6 @@ from sklearn.metrics import roc_auc_score
 
 import monocal as mc
 import pages
-from command_line import parser_of
 
 DATA = Path(__file__).parents[2] / "shared" / "binary"
 PAGE, LABELS_PAGE = "docs/two-classes.md", "docs/many-labels.md"
@@ -383,7 +382,7 @@ def hostile(n: int) -> str:
 
 
 def main() -> None:
-    parser = parser_of(__doc__)
+    parser = pages.parser_of(__doc__)
     parser.add_argument("--data", type=Path, default=DATA, help="folder of sets")
     parser.add_argument("--rows", type=int, nargs="*", default=[20, 50, 100, 300], help="numbers of few rows")
     parser.add_argument("--draws", type=int, default=2, help="draws of few rows for each set")

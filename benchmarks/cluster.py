@@ -22,7 +22,6 @@ from distributed import Client, LocalCluster, wait
 
 import monocal as mc
 import pages
-from command_line import parser_of
 
 # Dask has workers give memory back at once, and then every temporary array is fetched from the system anew: three times the time.
 KEEP_MEMORY = {
@@ -51,7 +50,7 @@ def arrays(rows: int, classes: int, chunk: int) -> tuple[da.Array, da.Array]:
 
 
 def main() -> None:
-    parser = parser_of(__doc__)
+    parser = pages.parser_of(__doc__)
     parser.add_argument("--rows", type=int, default=200_000, help="rows of the data")
     parser.add_argument("--classes", type=int, default=200, help="classes of the data")
     parser.add_argument("--repeat", type=int, default=3, help="fits, of which the fastest counts")

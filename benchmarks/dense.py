@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
-from command_line import parser_of
+import pages
 
 IGNORED = 255
 CLASSES = 19
@@ -93,7 +93,7 @@ def work(folder: Path, images: int, method: str) -> None:
 
 
 def main() -> None:
-    parser = parser_of(__doc__)
+    parser = pages.parser_of(__doc__)
     parser.add_argument(
         "--images", type=int, action="append", help="how many, 40 and 160 if not said; may be repeated"
     )

@@ -23,7 +23,6 @@ from sklearn.tree import DecisionTreeClassifier
 
 import monocal as mc
 import pages
-from command_line import parser_of
 
 METHODS = ("temperature", "mcct", "conditional")
 REPEATS = 2
@@ -92,6 +91,6 @@ def main(docs: bool) -> None:
 
 
 if __name__ == "__main__":
-    parser = parser_of(__doc__)
+    parser = pages.parser_of(__doc__)
     parser.add_argument("--docs", action="store_true", help="write the table into docs/scikit-learn.md")
     main(parser.parse_args().docs)

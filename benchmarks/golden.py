@@ -23,7 +23,7 @@ import numpy as np
 from scipy.special import log_softmax, softmax
 
 import monocal as mc
-from command_line import parser_of
+import pages
 
 Inputs = tuple[Any, np.ndarray, dict[str, Any], Any]  # X and y of the fit, its keywords, X to predict
 EXPORT_BOUND = 1e-6
@@ -182,7 +182,7 @@ def _loaded(text: np.ndarray, given: Inputs) -> np.ndarray:
 
 
 def main() -> None:
-    parser = parser_of(__doc__)
+    parser = pages.parser_of(__doc__)
     parser.add_argument("command", choices=("record", "compare"))
     parser.add_argument("file", type=Path)
     parser.add_argument("--only", default="", help="cases whose name contains this text")

@@ -22,7 +22,6 @@ import torch
 
 import monocal as mc
 import pages
-from command_line import parser_of
 from monocal.export import LogitsProcessor
 
 
@@ -184,7 +183,7 @@ def processor_lines(small):
 
 
 def main():
-    parser = parser_of(__doc__)
+    parser = pages.parser_of(__doc__)
     parser.add_argument("--small", action="store_true", help="small sizes, to try the script")
     parser.add_argument("--repeats", type=int, default=5, help="runs, of which the median counts")
     parser.add_argument("--markdown", help="a file to write the table to, for --docs where the repository is")

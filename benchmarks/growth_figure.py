@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from command_line import parser_of
+import pages
 
 PANELS = {
     "rows": ("rows", "rows, at 100 classes"),
@@ -72,7 +72,7 @@ def read(path: str) -> list[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    parser = parser_of(__doc__)
+    parser = pages.parser_of(__doc__)
     parser.add_argument("csv", help="what speed.py wrote")
     parser.add_argument("picture", type=Path, help="the file to draw, by its ending an .svg, .png or .pdf")
     given = parser.parse_args()

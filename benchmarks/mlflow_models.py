@@ -19,7 +19,7 @@ import numpy as np
 from sklearn.linear_model import LogisticRegression
 
 import monocal as mc
-from command_line import parser_of
+import pages
 
 FORMATS: dict[str, dict[str, Any]] = {
     "cloudpickle": {"serialization_format": "cloudpickle"},
@@ -44,7 +44,7 @@ def models() -> dict[str, Any]:
 
 
 def main() -> int:
-    parser_of(__doc__).parse_args()
+    pages.parser_of(__doc__).parse_args()
     import mlflow  # here, so that --help needs no MLflow
     from mlflow.sklearn import load_model, log_model
 

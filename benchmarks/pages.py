@@ -5,6 +5,7 @@ python benchmarks/pages.py docs/performance.md scaling FILE      what was measur
 
 from __future__ import annotations
 
+import argparse
 import platform
 from collections.abc import Iterable
 from datetime import date
@@ -12,9 +13,27 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
-from command_line import parser_of
-
 ROOT = Path(__file__).parents[1]
+# Where the documentation's real logits lie: in the folder above the repository.
+LOGITS = ROOT.parent / "shared" / "logits"
+
+
+class _Format(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpFormatter):
+    """The text as it is written, and after the help of an option its default, where it has one."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        none = action.default is None or isinstance(action.default, bool) or action.default == []
+        return action.help if none else super()._get_help_string(action)
+
+
+def parser_of(text: str | None) -> argparse.ArgumentParser:
+    """The command line of a benchmark, without options: ``--help`` shows the docstring of its file."""
+    return argparse.ArgumentParser(description=text, formatter_class=_Format)
+
+
+def add_logits(parser: argparse.ArgumentParser) -> None:
+    """The option of a folder of real logits."""
+    parser.add_argument("--data", type=Path, default=LOGITS, help="folder of sets of real logits")
 
 
 def write_into(page: str, name: str, text: str) -> None:

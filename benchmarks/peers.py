@@ -22,7 +22,6 @@ import sys
 from pathlib import Path
 
 import pages
-from command_line import parser_of
 from peers import environment
 
 SIZES = ["5000x10", "5000x100", "25000x1000", "2000x32000", "500x128256"]
@@ -39,7 +38,7 @@ def read_size(text: str) -> tuple[int, int]:
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
-    parser = parser_of(__doc__)
+    parser = pages.parser_of(__doc__)
     parser.add_argument(
         "--env", type=Path, default=environment.ROOT / ".venv-peers", help="environment of the peers"
     )

@@ -22,7 +22,6 @@ from scipy.stats import chi2_contingency
 
 import monocal as mc
 import pages
-from command_line import add_logits, parser_of
 from monocal import data, metrics
 
 METHODS: dict[str, Callable[[], mc.Calibrator]] = {
@@ -219,8 +218,8 @@ def write_csv(path: Path, rows: list[dict]) -> None:
 
 
 def main() -> None:
-    parser = parser_of(__doc__)
-    add_logits(parser)
+    parser = pages.parser_of(__doc__)
+    pages.add_logits(parser)
     parser.add_argument("--csv", type=Path, help="folder for quality.csv and few_samples.csv")
     parser.add_argument("--draws", type=int, default=5, help="draws of a few rows")
     parser.add_argument(

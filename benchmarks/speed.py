@@ -24,7 +24,6 @@ import tracemalloc
 from contextlib import contextmanager
 
 import pages
-from command_line import parser_of
 
 SIZES = [(5000, 10), (5000, 100), (25_000, 1000)]
 ROUNDED = "rounded logits"
@@ -380,7 +379,7 @@ def summary(by_threads):
 
 
 def main():
-    parser = parser_of(__doc__)
+    parser = pages.parser_of(__doc__)
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2], help="how many; each has a process")
     parser.add_argument("--repeats", type=int, default=3, help="runs, of which the fastest counts")
     parser.add_argument(

@@ -24,7 +24,6 @@ from scipy.special import expit, logit, softmax
 
 import monocal as mc
 import pages
-from command_line import parser_of
 from monocal.metrics import METRICS
 from monocal.metrics.intervals import BinNoise
 from monocal.metrics.outcomes import bin_index, equal_width_edges
@@ -401,7 +400,7 @@ def monitor_table(trials: int) -> str:
 
 
 def main(parts: Iterable[str] = ("coverage", "two", "alarms", "monitor")) -> None:
-    parser = parser_of(__doc__)
+    parser = pages.parser_of(__doc__)
     parser.add_argument(
         "--trials", type=int, default=200, help="samples for each line; a quarter where rows are many"
     )

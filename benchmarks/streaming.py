@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from command_line import parser_of
+import pages
 
 
 def make(rows: int, classes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -91,7 +91,7 @@ def stage(path: Path | None, rows: int, classes: int, what: str) -> dict[str, ob
 
 
 def main() -> None:
-    parser = parser_of(__doc__)
+    parser = pages.parser_of(__doc__)
     parser.add_argument("--rows", type=int, default=200_000, help="rows of the data")
     parser.add_argument("--classes", type=int, default=1000, help="classes of the data")
     parser.add_argument(

@@ -12,7 +12,7 @@ import numpy as np
 from scipy.special import logsumexp, softmax
 
 import monocal as mc
-from command_line import parser_of
+import pages
 
 TRUE, N, M = 1.4, 1000, 32_000
 
@@ -33,7 +33,7 @@ def largest(z: np.ndarray, k: int) -> mc.TopK:
 
 
 def main() -> None:
-    parser_of(__doc__).parse_args()
+    pages.parser_of(__doc__).parse_args()
     print(
         "| power of the rank | mass below the 20 largest | k | temperature | NLL of all logits at it, less the best |"
     )

@@ -81,7 +81,7 @@ def monocal(name: str, excess: Any = None, not_for_many: str = "", **settings: A
     return Method(fit, lambda model, z: model.predict_proba(z), excess=excess, not_for_many=not_for_many)
 
 
-def cone(name: str, not_for_many: str = "", **settings: Any) -> Method:
+def certified(name: str, not_for_many: str = "", **settings: Any) -> Method:
     """A map whose fit is certified."""
     return replace(monocal(name, None, not_for_many, **settings), solution=lambda model: model.solution_)
 
@@ -251,16 +251,14 @@ METHODS: dict[str, Method] = {
         "TemperatureScaling", at_scale(lambda c: 1.0 / c.temperature_), prior_rows=0
     ),
     "monocal/EnsembleTemperatureScaling": monocal("EnsembleTemperatureScaling"),
-    "monocal/MCCT": cone("MCCT"),
-    "monocal/ConditionalMCCT": cone("ConditionalMCCT"),
-    "monocal/StructuredScaling vector": cone("StructuredScaling", kind="vector"),
-    "monocal/StructuredScaling": cone("StructuredScaling", PAIRS_OF_CLASSES),
-    "monocal/StructuredMCCT": cone("StructuredMCCT"),
-    "monocal/VectorScaling": monocal("VectorScaling", affine(optimum.of_monocal)),
-    "monocal/MatrixScaling": monocal("MatrixScaling", affine(optimum.of_monocal), PAIRS_OF_CLASSES),
-    "monocal/DirichletCalibration": monocal(
-        "DirichletCalibration", affine(optimum.of_monocal), PAIRS_OF_CLASSES
-    ),
+    "monocal/MCCT": certified("MCCT"),
+    "monocal/ConditionalMCCT": certified("ConditionalMCCT"),
+    "monocal/StructuredScaling vector": certified("StructuredScaling", kind="vector"),
+    "monocal/StructuredScaling": certified("StructuredScaling", PAIRS_OF_CLASSES),
+    "monocal/StructuredMCCT": certified("StructuredMCCT"),
+    "monocal/VectorScaling": certified("VectorScaling"),
+    "monocal/MatrixScaling": certified("MatrixScaling", PAIRS_OF_CLASSES),
+    "monocal/DirichletCalibration": certified("DirichletCalibration", PAIRS_OF_CLASSES),
     "monocal/HistogramBinning": monocal("HistogramBinning", not_for_many=ONE_VS_REST),
     "monocal/IsotonicCalibration": monocal("IsotonicCalibration"),
     "monocal/IsotonicCalibration one_vs_rest": monocal(

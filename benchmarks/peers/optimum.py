@@ -129,22 +129,6 @@ def affine_excess(problem: Affine, labels: np.ndarray) -> float:
 # The problems that the libraries solve, at the parameters where they stopped.
 
 
-def of_monocal(model: Any, logits: np.ndarray, given: Any, labels: np.ndarray) -> Affine:
-    """`monocal.VectorScaling`, `MatrixScaling` and `DirichletCalibration`: a pull towards temperature scaling."""
-    n, m = logits.shape
-    scale = 1.0 / model._temperature(logits, labels, None, n)
-    strength = model._strength(m, n, scale)
-    matrix = model.coef_.ndim == 2
-    return Affine(
-        x=model._features(logits.astype(np.float64)),
-        coef=model.coef_,
-        bias=model.intercept_,
-        pull=strength[:, :-1] if matrix else strength[:, 0],
-        bias_pull=strength[:, -1],
-        centre=scale * np.eye(m) if matrix else scale,
-    )
-
-
 def of_structured(model: Any, logits: np.ndarray, given: np.ndarray, labels: np.ndarray) -> Affine:
     """probmetrics' SVS and SMS: ridge towards the temperature scaling that comes before them."""
     from probmetrics.utils import multiclass_probs_to_logits

@@ -9,6 +9,8 @@ from hostile import assert_order_kept
 from monocal.integrations.calarena import CUSTOM_CALIBRATORS, ArenaCalibrator
 from monocal.metrics import nll
 
+MULTICLASS = [name for name in CUSTOM_CALIBRATORS if name != "monocal-Binary"]
+
 
 def benchmark_run(factory, p_cal, y_cal, p_test):
     """One experiment: a fresh calibrator, fitted and asked once."""
@@ -27,7 +29,7 @@ def overconfident(n, m, seed):
     return softmax(z, axis=1), (z / 2.5 + rng.gumbel(size=(n, m))).argmax(axis=1)
 
 
-@pytest.mark.parametrize("name", CUSTOM_CALIBRATORS)
+@pytest.mark.parametrize("name", MULTICLASS)
 def test_multiclass(name):
     p, y = overconfident(1500, 6, 0)
     p_test, y_test = overconfident(1500, 6, 1)
@@ -54,7 +56,7 @@ def test_binary_of_one_column(name, shape):
     assert nll(q, y) < nll(np.clip(np.column_stack([1 - p, p]), 1e-7, 1), y)
 
 
-@pytest.mark.parametrize("name", CUSTOM_CALIBRATORS)
+@pytest.mark.parametrize("name", MULTICLASS)
 def test_zeros_even_under_the_label(name):
     p, y = overconfident(800, 5, 2)
     p = np.where(p < 0.02, 0, p)
@@ -85,8 +87,8 @@ def test_underflowed_products_do_not_rule_the_fit():
 def test_absent_classes_and_single_rows():
     p, y = overconfident(200, 5, 4)
     y = np.where(y == 3, 0, y)
-    for factory in CUSTOM_CALIBRATORS.values():
-        assert benchmark_run(factory, p, y, p[:1]).shape == (1, 5)
+    for name in MULTICLASS:
+        assert benchmark_run(CUSTOM_CALIBRATORS[name], p, y, p[:1]).shape == (1, 5)
 
 
 def test_on_real_files(shared_logits):

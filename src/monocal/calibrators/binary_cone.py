@@ -31,7 +31,7 @@ LEAST_SLOPE = 0.01
 # Exchanged rows approach 1 as the rarer class grows past this many.
 _EXCHANGE = 4.0
 # Softness of the log-odds to choose from, by what scores are.
-_SOFTNESS = {"probabilities": (1e-6, 1e-4, 1e-2), "logits": (0.0, 1e-4, 1e-2), "scores": (0.0,)}
+_SOFTNESS = {"probabilities": (1e-9, 1e-6, 1e-4, 1e-2), "logits": (0.0, 1e-4, 1e-2), "scores": (0.0,)}
 # Intervals between knots, up to this many rows of the rarer class; then with their cube root; and at most.
 INTERVALS, _FEW_ROWS, _MOST_INTERVALS = 16, 2500.0, 32
 # Intervals that a ramp may span.

@@ -20,6 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..calibrators import (
     MCCT,
+    BinaryMCCT,
     Calibrator,
     ConditionalMCCT,
     StructuredMCCT,
@@ -73,6 +74,8 @@ CUSTOM_CALIBRATORS: dict[str, Callable[[], ArenaCalibrator]] = {
     "monocal-MCCT": lambda: ArenaCalibrator(MCCT()),
     "monocal-MCCT-cv": lambda: ArenaCalibrator(MCCT(shrinkage="cv")),
     "monocal-Conditional": lambda: ArenaCalibrator(ConditionalMCCT()),
+    # For two classes: it keeps the order of the rows.
+    "monocal-Binary": lambda: ArenaCalibrator(BinaryMCCT()),
     # These may change the order of the classes.
     "monocal-SVS": lambda: ArenaCalibrator(StructuredScaling(kind="vector")),
     "monocal-SMS": lambda: ArenaCalibrator(StructuredScaling()),
