@@ -377,3 +377,29 @@ def test_one_label_out_of_many_columns_is_a_class(run: Run) -> None:
     frame = pd.DataFrame(PROBS, columns=["p_a", "p_b", "p_c"]).join(hot)
     assert mc.read(frame).labels.tolist() == LABELS.tolist()
     assert type(fit(run, frame, "-m", "mcct")) is mc.MCCT
+
+
+def test_labels_alone_are_given_with_their_option(run: Run) -> None:
+    np.savetxt("numbers.txt", LABELS, "%d")
+    Path("words.txt").write_text("\n".join(NAMES[j] for j in LABELS))
+    pets(PROBS).drop(columns="label").to_csv("outputs.csv", index=False)
+    for arguments in (["numbers.txt"], ["numbers.txt", "--labels-name", "-1"], ["words.txt"]):
+        assert "with --labels" in run("fit", *arguments, "-o", "cal.json", code=1).stderr
+    for labels in ("numbers.txt", "words.txt"):
+        run("fit", "outputs.csv", "--labels", labels, "--kind", "probabilities", "-o", "cal.json", "--force")
+
+
+def test_a_separator_that_is_not_there_is_left_out(run: Run) -> None:
+    pets().to_csv("a.csv", index=False, sep=";")
+    error = run("fit", "a.csv", "--sep", ",", "-o", "cal.json", code=1).stderr
+    assert "has no ',' in its first line, 'cat;dog;owl;label': leave --sep out" in error
+    run("fit", "a.csv", "-o", "cal.json")
+
+
+@pytest.mark.parametrize("orient", ["split", "values"])
+def test_json_of_another_form_says_how_to_write_it(run: Run, orient: Any) -> None:
+    pets().to_json("a.json", orient=orient)
+    error = run("fit", "a.json", "-o", "cal.json", code=1).stderr
+    assert "to_json(orient='records')" in error or 'such as {"logits": [0.3, 2.1], "label": 1}' in error
+    pets().to_json("a.json", orient="records")
+    run("fit", "a.json", "-o", "cal.json")

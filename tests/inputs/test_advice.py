@@ -53,6 +53,18 @@ def test_probabilities_given_as_logits_are_named(values):
         mc.MCCT().fit(rng.random(Z.shape), Y)  # in [0, 1], and no rows of probabilities
 
 
+def test_one_probability_given_as_log_odds_is_named():
+    p = 1 / (1 + np.exp(-SCORE))
+    for method in (mc.BinaryMCCT, mc.PlattScaling):
+        with pytest.warns(UserWarning, match="if they are probabilities, say input='probabilities'"):
+            method().fit(p, HIT)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            method(input="probabilities").fit(p, HIT)
+            method(input="scores").fit(p, HIT)
+            method().fit(SCORE, HIT)
+
+
 def test_percentages_are_named():
     with pytest.warns(
         UserWarning, match="rows sum to 100: for percentages say input='probabilities' and give X / 100"

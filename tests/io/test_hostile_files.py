@@ -176,7 +176,7 @@ CSV = {
     "only a header": ("logit_0,logit_1\n", "shape"),
     "blank first line": ("\nlogit_0,logit_1\n1,2\n", "begins with an empty line"),
     "unclosed quote": ('logit_0,logit_1\n1,"2\n3,4\n', "cannot be read"),
-    "only labels": ("label\n1\n", "no array called 'logits'"),
+    "only labels": ("label\n1\n", "holds nothing but labels"),
     "words as labels": ("logit_0,logit_1,label\n1,2,cat\n", "holds names, 'cat', but no column is called so"),
 }
 

@@ -27,7 +27,14 @@ from ..inputs.dask import as_array as dask_array
 from ..inputs.dask import chunks_of, reduce_tasks, task
 from ..inputs.files import is_blocks
 from ..inputs.formats import kind_of, library_of
-from ..inputs.validation import check_choice, check_number, check_some_weight, check_weights, read_floats
+from ..inputs.validation import (
+    check_choice,
+    check_number,
+    check_some_weight,
+    check_weights,
+    read_floats,
+    warn_of_probabilities,
+)
 from . import state
 from .base import Calibrator
 from .binary_map import log_odds, probability
@@ -261,6 +268,8 @@ class ScoreCalibrator(Calibrator):
         rows = zip(*(cells[name] for name in names), strict=True)
         scores, weight, codes = (np.concatenate(pair) for pair in rows)
         labels = np.repeat([0.0, 1.0], [len(cells[name][1]) for name in names])
+        if self.input == "logits" and scores.shape[1] == 1:
+            warn_of_probabilities(scores)
         self._fit_scores(scores, labels, weight, codes if codes.shape[1] else None)
 
     def _parts(self, X: Any, y: Any, weight: Any, codes: np.ndarray | None) -> Iterator[tuple[Any, ...]]:

@@ -41,6 +41,7 @@ errors; 130 stopped with Ctrl-C, 143 by SIGTERM, 129 by SIGHUP.
 # What one writes in Python, as one types it in a command.
 _IN_COMMANDS = {
     "labels_file=": "--labels",
+    "separator=": "--sep",
     "labels=": "--labels-name",
     "values=": "--logits-name",
     "first_label=": "--first-label",

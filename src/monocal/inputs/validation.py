@@ -170,12 +170,21 @@ def check_probability_rows(p: Array, eps: float, name: str, first_row: int, advi
 
 # Rows that are looked at to see whether logits are probabilities.
 _LOOKED_AT = 1000
+# Different scores that may all lie between 0 and 1 by chance.
+_FEW_SCORES = 10
 
 
 def warn_of_probabilities(z: Array) -> None:
-    """Warn where what was given as logits are rows of probabilities, or of percentages."""
+    """Warn where what was given as logits (n, m), or as one score (n, 1), are probabilities, or percentages."""
     z = to_numpy(z[:_LOOKED_AT])
-    if z.shape[1] < 2 or not 0.0 <= z.min() <= z.max() <= 101.0:
+    if not 0.0 <= z.min() <= z.max() <= 101.0:
+        return
+    if z.shape[1] == 1:
+        if z.max() <= 1.0 and len(np.unique(z)) >= _FEW_SCORES:
+            warn(
+                "X is fitted as log-odds, but all scores lie between 0 and 1: if they are probabilities, say "
+                "input='probabilities'; if they are on another scale, input='scores'."
+            )
         return
     unit = 1.0 if z.max() <= 1.01 else 100.0
     total = z.sum(axis=1, dtype=np.float64) / unit

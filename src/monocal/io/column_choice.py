@@ -236,6 +236,12 @@ class _Values:
             plain_name, here
         ):  # the only number, and what it says of itself
             return tuple(n for n in here if plain_name(n) == "confidence"), kind or "probabilities"
+        if self.source.table and not unnamed:
+            what = f"no numbers, only {listing(here)}" if here else "nothing but labels"
+            raise FileError(
+                f"{self.where} holds {what}: give a file of outputs; if these are its labels, give this one with "
+                f"{spoken('labels_file=')}."
+            )
         raise FileError(
             f"{self.where} has no array called 'logits' or 'probabilities': it holds {listing(here)}; "
             f"say which one with {spoken('values=')}."

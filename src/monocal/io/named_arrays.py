@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from monocal.errors import FileError, InputError, MissingExtraError, require
+from monocal.errors import FileError, InputError, MissingExtraError, require, spoken
 from monocal.inputs.formats import library_of
 from monocal.inputs.names import listing
 
@@ -177,6 +177,8 @@ def open_arrays(
     """Open a file by its extension, a folder of ``.npy`` files, or a frame in memory; open arrays stay as they are."""
     if isinstance(origin, NamedArrays):
         return origin
+    if library_of(origin) == "datasets" and hasattr(origin, "with_format"):
+        origin = origin.with_format("arrow")[:]
     if hasattr(origin, "__arrow_c_stream__") and (hasattr(origin, "columns") or hasattr(origin, "schema")):
         title = f"the {library_of(origin)} frame"
         with reading(title, "a frame"):
@@ -235,10 +237,14 @@ def _open_text(path: Path, what: str, separator: str | None, decimal: str | None
 
     with opened() as file, io.TextIOWrapper(file, "utf-8-sig", newline="") as lines:
         head = list(islice(lines, _HEAD + 1))
-    separator = _SPELT_OUT.get(separator or "", separator)
+    stated, separator = bool(separator and head), _SPELT_OUT.get(separator or "", separator)
     separator = separator or ("\t" if ending.startswith(".tsv") else _separator(head))
     if len(separator) > 1:
         raise InputError(f"separator must be one character, or 'tab', got {separator!r}.")
+    if stated and separator not in head[0] and any(one in head[0] for one in _SEPARATORS):
+        raise FileError(
+            f"{path} has no {separator!r} in its first line, {head[0].strip()[:60]!r}: leave {spoken('separator=')} out."
+        )
     rows = list(csv.reader(head, delimiter=separator, strict=True))  # strict: a quote must end
     first = rows[0] if rows else []
     if not first:
@@ -403,12 +409,16 @@ def _open_records(path: Path, what: str) -> NamedArrays:
         lengths = {len(column) if isinstance(column, list) else None for column in columns.values()}
         if len(lengths) != 1 or None in lengths:
             raise FileError(
-                f"{path} is one JSON object: expected a list of rows, or a list for each column, of one length."
+                f"{path} is one JSON object: expected a list of rows, or a list for each column, of one length. Write it with "
+                "DataFrame.to_json(orient='records')."
             )
         return _of_table(path, arrow.Table.from_pydict(columns))
     stray = next((i for i, record in enumerate(records) if not isinstance(record, dict)), None)
     if not records or stray is not None:
-        raise FileError(f"{path}, record {stray or 0}, is no JSON object: expected one for each row.")
+        raise FileError(
+            f"{path}, record {stray or 0}, is no JSON object: expected one for each row, such as "
+            '{"logits": [0.3, 2.1], "label": 1}.'
+        )
     if any(name in records[0] for name in ("filtered_resps", "resps")):
         from monocal.io.harness_samples import arrays_of
 

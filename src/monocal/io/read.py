@@ -276,6 +276,12 @@ def _complete(
 
 
 def _no_labels(source: NamedArrays, where: str, names: Sequence[str]) -> str:
+    if source.headless and len(names) == 1:
+        return (
+            f"{where} has one column without a name and no labels: if it holds scores, give the labels with "
+            f"{spoken('labels_file=')}; if it holds labels, give the file of outputs first and this one with "
+            f"{spoken('labels_file=')}."
+        )
     if source.headless:
         return (
             f"{where} has no line of names: say which column is the label, {spoken('labels=', '-1')} for the last, "
