@@ -174,25 +174,89 @@ def test_tensors_are_never_reversed(fitted, dtype):
         assert (result.double().diff() >= 0).all()
 
 
+def run_graph(cal, X, context=None, **options):
+    """The result of the calibrator as an ONNX graph, which onnx's own checker takes."""
+    onnx, runtime = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
+    model = cal.to_onnx(dtype=X.dtype.name, ndim=X.ndim, **options)
+    onnx.checker.check_model(model, full_check=True)
+    session = runtime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    assert session.get_inputs()[0].name == cal.input
+    rest = {} if context is None else {"context": cal.context_.codes(context).astype(np.float64)}
+    return session.run(None, {cal.input: X} | rest)[0]
+
+
 @pytest.mark.parametrize("name", INPUTS)
-def test_modules_and_graphs_never_reverse_rows(name):
+@pytest.mark.parametrize("wide", [False, True])
+def test_modules_and_graphs_never_reverse_rows(name, wide):
     torch = pytest.importorskip("torch")
     pytest.importorskip("ndonnx")
-    runtime = pytest.importorskip("onnxruntime")
 
-    def two(v):
-        return np.stack([1 - v if name == "probabilities" else 0 * v, v], axis=1)
+    def formed(v):
+        return np.stack([1 - v if name == "probabilities" else 0 * v, v], axis=1) if wide else v
 
-    cal = mc.BinaryMCCT(input=name).fit(two(INPUTS[name][0]), Y)
+    cal = mc.BinaryMCCT(input=name).fit(formed(INPUTS[name][0]), Y)
     near = np.concatenate([[0, 5e-324], np.geomspace(1e-320, 1, 300), 1 - np.arange(60) * 2.0**-53])
     scores = np.unique(np.append(near, 1 - near) if name == "probabilities" else np.append(-HOSTILE, HOSTILE))
     module = cal.to_torch(dtype=torch.float64)
-    logits = module.transform(torch.tensor(two(scores))).numpy()
-    assert (np.diff(logits[:, 1] - logits[:, 0]) >= 0).all()
-    assert (np.diff(module(torch.tensor(two(scores))).numpy()[:, 1]) >= 0).all()
-    session = runtime.InferenceSession(cal.to_onnx(dtype="float64").SerializeToString())
-    result = session.run(None, {session.get_inputs()[0].name: two(scores)})[0]
-    assert (np.diff(result[:, 1]) >= 0).all()
+    for dtype in ("float64", "float32", "float16", "bfloat16"):
+        x = torch.tensor(formed(scores)).to(getattr(torch, dtype))
+        x = x[torch.isfinite(x.reshape(len(x), -1)).all(1)]
+        results = [module.transform(x), module(x)]
+        if dtype in ("float64", "float32"):
+            results += [
+                torch.tensor(run_graph(cal, x.numpy(), output=o)) for o in ("logits", "probabilities")
+            ]
+        for result in results:
+            assert result.dtype == x.dtype
+            assert (result.reshape(len(x), -1)[:, -1].double().diff() >= 0).all()
+
+
+@pytest.mark.parametrize("form", ["vector", "column", "classes", "several", "context"])
+@pytest.mark.parametrize("name", INPUTS)
+def test_modules_and_graphs_give_the_same(form, name):
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("ndonnx")
+    from monocal.export import from_state_dict
+
+    rng, context, codes = np.random.default_rng(0), {}, ()
+    other = S + rng.normal(size=len(S))
+    X = {"column": S[:, None], "several": np.stack([S, other, other - S], axis=1)}.get(form, S)
+    X = np.round(expit(X) if name == "probabilities" else X, 3)  # ties, exact 0 and 1
+    if form == "classes":
+        X = np.stack([1 - X if name == "probabilities" else 0 * X, X], axis=1)
+    y = Y
+    if form == "context":
+        group, time = rng.integers(0, 4, len(S)), 1e9 + 1e3 * rng.normal(size=len(S))
+        y = (rng.random(len(S)) < expit(S * (0.2 + group) - group + (time - 1e9) / 1e3)).astype(int)
+        context = {"context": pd.DataFrame({"site": group.astype(str), "time": time})}
+    cal = mc.BinaryMCCT(input=name, columns="scores" if form == "several" else "classes").fit(X, y, **context)
+    if context:
+        assert len(cal.effects_[0].slopes) == 4
+        context["context"].iloc[0, 1] = np.nan
+        context["context"].iloc[1, 0] = "9"
+        codes = (torch.tensor(cal.context_.codes(context["context"])),)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", mc.CalibrationWarning)  # of the site that the fit has not met
+        expected = {
+            dtype: (cal.predict_proba(X.astype(dtype), **context), cal.transform(X.astype(dtype), **context))
+            for dtype in ("float32", "float64")
+        }
+    module = cal.to_torch(dtype=torch.float64)
+    for result, values in zip((module, module.transform), expected["float64"], strict=True):
+        np.testing.assert_allclose(result(torch.tensor(X), *codes), values, rtol=1e-13, atol=1e-15)
+    assert torch.equal(
+        from_state_dict(module.state_dict())(torch.tensor(X), *codes), module(torch.tensor(X), *codes)
+    )
+    x = torch.tensor(0.99 * X + 0.0037, requires_grad=True)  # not at the knots
+    logs = module.log_probabilities(x, *codes)
+    np.testing.assert_allclose(logs.exp().detach(), module(x, *codes).detach(), rtol=1e-9)
+    logs.reshape(len(X), -1)[:, -1].sum().backward()
+    assert (x.grad.reshape(len(X), -1)[:, -1] > 0).all()
+    for dtype, values in expected.items():
+        for output, value in zip(("probabilities", "logits"), values, strict=True):
+            result = run_graph(cal, X.astype(dtype), output=output, **context)
+            assert result.dtype == value.dtype
+            np.testing.assert_allclose(result, value, rtol=1e-6 if dtype == "float32" else 1e-12, atol=1e-13)
 
 
 @settings(max_examples=50, deadline=None, database=None, derandomize=True)

@@ -11,7 +11,7 @@ arguments of exp and log are rounded to a grid on which their values differ by m
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ import numpy as np
 from scipy import special
 
 from ..core.libraries import double
-from ..core.map import FUNCTIONS, MapRows, MapStep
+from ..core.map import FUNCTIONS, LOGITS, PROBABILITIES, MapRows, MapStep
 from ..parallel import map_rows
 
 # Log-odds of probabilities that are exactly 0 or 1: beyond those of any number of double precision between.
@@ -31,10 +31,6 @@ _TAIL_OF_LOGITS = 1e-3
 # Bits of the argument of a logarithm that are rounded off, and the grid of the argument of an exponential.
 _SPLIT, _EXP_GRID = 2.0**7 + 1.0, 2.0**46
 _LARGEST = float(np.finfo(np.float64).max)
-# Logarithms below this stand for probabilities of 0: the least of any positive one is -744.44.
-_LOG_ZERO = -745.0
-# Up to this, 1 - exp(-x) is x to 8 digits.
-_NEAR_ONE = 2.0**-26
 # Probabilities this far from 0 and 1 have log-odds within 16.
 _ORDINARY = 2e-7
 # Rows of numpy that are computed at a time; more than the second number go through a table of the knots, of so many bins.
@@ -142,51 +138,103 @@ def probability(f: Any, xp: Any) -> Any:
     return map_rows(lambda part: expit(part, np), f, _BLOCK) if type(f) is np.ndarray else expit(f, xp)
 
 
-def export_step(shared: ScoreMap, labels: tuple[ScoreMap, ...] = ()) -> MapStep:
-    """The map as a step of `core.map`, for rows of two classes: logits, or the logarithms of probabilities.
+def export_step(
+    maps: Sequence[ScoreMap],
+    rows: str,
+    labels: Sequence[ScoreMap] = (),
+    effects: Sequence[tuple[bool, Any]] = (),
+) -> MapStep:
+    """The map as a step of `core.map`.
 
-    With ``labels`` the map of all scores of a row, followed by one of its log-odds for each label.
+    ``rows`` are "classes" (n, 2), one column for each of two classes; "scores" (n, J), each with a map of its own, whose sum is
+    the log-odds; or "labels" (n, L): one map of all scores, followed by one of its log-odds for each label. ``effects`` are
+    those of the columns of a context: whether it is a category, and what it does.
     """
-    arrays = {name: getattr(shared, name)[None] for name in ("knots", "values", "slopes")}
-    most = max((len(one.knots) for one in labels), default=0)
-    for name, size in (("knots", most), ("values", most), ("slopes", most + 1)) if labels else ():
-        rows = [np.asarray(getattr(one, name), dtype=np.float64) for one in labels]
+    arrays = _padded(maps, "") | (_padded(labels, "label_") if labels else {})
+    for i, (is_category, effect) in enumerate(effects):
+        # The effect of a category that no calibration row had is 0.
+        arrays[f"effect_{i}"] = np.append(effect.values, 0.0) if is_category else effect.values
+        arrays[f"knots_{i}"] = effect.knots
+        if len(effect.slopes):
+            arrays[f"slopes_{i}"] = np.append(effect.slopes, 0.0)
+    sizes = [len(effect.values) if is_category else None for is_category, effect in effects]
+    static = {
+        "input": maps[0].input,
+        "softness": [float(one.softness) for one in maps],
+        "rows": rows,
+        "adjustment": {"categories": sizes},
+        "centres": [float(effect.centre) for _, effect in effects],
+    }
+    return MapStep("score", arrays, static)
+
+
+def _padded(maps: Sequence[ScoreMap], prefix: str) -> dict[str, np.ndarray]:
+    """Knots, values and slopes of all maps (G, K), those of fewer knots filled up with knots that no score reaches."""
+    most, arrays = max(len(one.knots) for one in maps), {}
+    for name, size in (("knots", most), ("values", most), ("slopes", most + 1)):
+        rows = [np.asarray(getattr(one, name), dtype=np.float64) for one in maps]
         last = [_LARGEST if name == "knots" else row[-1] for row in rows]
-        padded = [np.append(row, np.full(size - len(row), x)) for row, x in zip(rows, last, strict=True)]
-        arrays[f"label_{name}"] = np.stack(padded)
-    return MapStep("score", arrays, {"input": shared.input, "softness": float(shared.softness)})
+        filled = [np.append(row, np.full(size - len(row), x)) for row, x in zip(rows, last, strict=True)]
+        arrays[prefix + name] = np.stack(filled)
+    return arrays
 
 
 def _exported(z: Any, a: dict[str, Any], s: dict[str, Any], xp: Any, context: Any) -> MapRows:
-    """The map of rows (n, 2), or those of rows (n, L), traceable."""
-    many = "label_knots" in a
-    rows = xp.permute_dims(double(z, xp), (1, 0))
-    x = xp.reshape(rows, (1, -1)) if many else rows[1:, :]
-    if s["input"] == "probabilities":  # whose logarithms the rows are
-        p = ordered_exp(x, xp)
-        if many:
-            # 1 - exp(x), where it has no digits -x; both fall as x rises.
-            rest = xp.where(x > -_NEAR_ONE, -x, xp.clip(1.0 - p, min=_NEAR_ONE))
-            odds = x - ordered_log(xp.clip(rest, min=1e-300), xp)
-            odds = xp.where(x < _LOG_ZERO, 0.0 * x - FARTHEST, xp.where(x >= 0.0, 0.0 * x + FARTHEST, odds))
-        else:
-            rest, odds = ordered_exp(rows[:1, :], xp), x - rows[:1, :]
-        soft = ordered_log((p + s["softness"]) / (rest + s["softness"]), xp)
-        x = soft + _tail(xp.clip(odds, min=-FARTHEST, max=FARTHEST), xp)
-    else:
-        v = x if many else xp.clip(x - rows[:1, :], min=-_LARGEST, max=_LARGEST)
-        x = position(v, s["input"], s["softness"], xp)
-    f = _lines(x, a, "", xp)
-    if many:
+    """The map of rows (n, m), traceable."""
+    scores, rows = xp.permute_dims(double(z, xp), (1, 0)), s["rows"]
+    if s["input"] == "probabilities":
+        scores = xp.clip(scores[1:, :] if rows == "classes" else scores, min=0.0, max=1.0)
+    elif rows == "classes":
+        scores = xp.clip(scores[1:, :] - scores[:1, :], min=-_LARGEST, max=_LARGEST)
+    if rows == "labels":
+        scores = xp.reshape(scores, (1, -1))
+    x = [position(scores[i : i + 1, :], s["input"], e, xp) for i, e in enumerate(s["softness"])]
+    f = _lines(xp.concat(x, axis=0), a, "", xp)
+    if rows == "labels":
         f = _lines(xp.reshape(f, (a["label_knots"].shape[0], -1)), a, "label_", xp)
-    # Cut where differences would overflow in the type of the rows.
-    largest = _LARGEST if str(z.dtype).endswith("float64") else float(np.finfo(np.float32).max)
-    f = xp.clip(f, min=-largest / 2, max=largest / 2)
-    f = f if many else xp.concat([-0.5 * f, 0.5 * f], axis=0)
-    return MapRows(xp.astype(f, z.dtype), independent=many)
+    else:
+        f = sum((f[i : i + 1, :] for i in range(1, len(x))), f[:1, :])
+    if s["centres"]:
+        f = _with_effects(f, context, a, s, xp)
+
+    def finish(output: str) -> Any:
+        # Cut where log-odds would overflow in the type of the rows.
+        largest = float(np.finfo(str(z.dtype).rpartition(".")[2]).max)
+        g = xp.clip(f, min=-largest, max=largest)
+        if output == LOGITS:
+            g = xp.concat([-0.5 * g, 0.5 * g], axis=0) if rows == "classes" else g
+        else:
+            g = g if rows == "labels" else xp.concat([-g, g], axis=0)
+            g = expit(g, xp) if output == PROBABILITIES else xp.clip(g, max=0.0) - xp.log1p(xp.exp(-abs(g)))
+        return xp.astype(g, z.dtype)
+
+    return MapRows(f, finish=finish)
 
 
 FUNCTIONS["score"] = _exported
+
+
+def _with_effects(f: Any, context: Any, a: dict[str, Any], s: dict[str, Any], xp: Any) -> Any:
+    """Log-odds (1, n) with what the columns of the context do to them; see `calibrators.binary_context`."""
+    factor, added = 1.0, 0.0
+    for i, (size, centre) in enumerate(zip(s["adjustment"]["categories"], s["centres"], strict=True)):
+        column, values = double(context[:, i], xp), double(a[f"effect_{i}"], xp)
+        if size is None:
+            knots = double(a[f"knots_{i}"], xp)
+            inside = xp.minimum(xp.maximum(column, knots[:1]), knots[-1:])
+            left = xp.sum(xp.astype(inside[None, :] >= knots[1:-1, None], xp.int64), axis=0)
+            slopes = (values[1:] - values[:-1]) / (knots[1:] - knots[:-1])
+            y = xp.take(values, left, axis=0)
+            y = y + xp.take(slopes, left, axis=0) * (inside - xp.take(knots, left, axis=0))
+            added = added + xp.where(xp.isnan(column), 0.0 * values[:1], y)
+            continue
+        seen = (column >= 0) & (column < size)
+        code = xp.astype(xp.where(seen, column, 0.0 * column + size), xp.int64)
+        added = added + xp.take(values, code, axis=0)
+        if f"slopes_{i}" in a:
+            slope = xp.take(double(a[f"slopes_{i}"], xp), code, axis=0)
+            factor, added = factor + slope, added - slope * centre
+    return f * factor + added
 
 
 def _lines(x: Any, a: dict[str, Any], prefix: str, xp: Any) -> Any:
@@ -242,14 +290,18 @@ def log_odds(p: Any, xp: Any) -> Any:
 def expit(f: Any, xp: Any) -> Any:
     """``1 / (1 + exp(-f))``, never decreasing; 0 where exp overflows."""
     with np.errstate(over="ignore"):
-        return 1.0 / (1.0 + xp.exp(xp.round(f * -_EXP_GRID) * (1.0 / _EXP_GRID)))
+        return 1.0 / (1.0 + xp.exp(_on_grid(-f, xp)))
 
 
 def ordered_exp(x: Any, xp: Any) -> Any:
-    """``exp(x)`` for ``x <= 0``, never decreasing, with the gradient of what was rounded."""
-    x = xp.clip(x, min=-FARTHEST - 1.0)
+    """``exp(x)`` for ``x <= 0``, never decreasing."""
+    return xp.exp(_on_grid(xp.clip(x, min=-FARTHEST - 1.0), xp))
+
+
+def _on_grid(x: Any, xp: Any) -> Any:
+    """Arguments of an exponential rounded to a grid, with the gradient of what was rounded."""
     rounded = xp.round(x * _EXP_GRID) * (1.0 / _EXP_GRID)
-    return xp.exp(x + (rounded - x).detach() if hasattr(x, "detach") else rounded)
+    return x + (rounded - x).detach() if hasattr(x, "detach") else rounded
 
 
 def ordered_log(r: Any, xp: Any) -> Any:

@@ -16,6 +16,7 @@ from scipy.special import expit, ndtri
 from ..arrays import array_namespace, to_numpy
 from ..core.map import MapStep
 from ..errors import InputError, warn
+from ..inputs.context import CATEGORY
 from ..inputs.formats import kind_of
 from ..inputs.validation import check_choice, check_fraction, check_number
 from ..parallel import one_blas_thread
@@ -84,7 +85,7 @@ class BinaryMCCT(ScoreCalibrator):
     """
 
     _takes_cells = True
-    smallest_probability_ = 5e-324  # an exported map takes 0 for half of it
+    smallest_probability_ = 0.0  # exported maps take probabilities as they are
 
     def __init__(
         self,
@@ -248,12 +249,10 @@ class BinaryMCCT(ScoreCalibrator):
         return getattr(getattr(self, "context_", None), "columns", ())
 
     def _map_steps(self) -> list[MapStep]:
-        if self.columns == "scores" or self._context_columns or self.n_features_in_ != 2:
-            raise InputError(
-                "BinaryMCCT is exported as a map of two columns, one for each class: fit it on such rows, without context (one "
-                "score s of log-odds or any scale as the columns 0 and s, a probability p as 1 - p and p)."
-            )
-        return [export_step(self.maps_[0])]
+        wide = self.columns == "classes" and self.n_features_in_ == 2
+        kinds = (column.kind == CATEGORY for column in self._context_columns)
+        effects = list(zip(kinds, self.effects_, strict=True))
+        return [export_step(self.maps_, "classes" if wide else "scores", effects=effects)]
 
     def check_state(self) -> None:
         super().check_state()

@@ -83,7 +83,7 @@ class MultilabelMCCT(ScoreCalibrator):
     """
 
     columns = "scores"
-    smallest_probability_ = 5e-324  # an exported map takes 0 for half of it
+    smallest_probability_ = 0.0  # exported maps take probabilities as they are
 
     def __init__(
         self,
@@ -238,7 +238,7 @@ class MultilabelMCCT(ScoreCalibrator):
         return xp.concat([evaluate(f[i * n : (i + 1) * n], one, xp) for i, one in enumerate(self.maps_)])
 
     def _map_steps(self) -> list[MapStep]:
-        return [export_step(self.shared_.maps_[0], self.maps_)]
+        return [export_step(self.shared_.maps_, "labels", self.maps_)]
 
     def check_state(self) -> None:
         """Raise ValueError unless fitted attributes can be those of a fit."""

@@ -66,8 +66,8 @@ from .statistics import STATISTICS, Depths
 PROBABILITIES, LOGITS, LOGS = "probabilities", "logits", "logs"
 # Kind, arrays and static data of a step.
 Step = tuple[str, dict[str, Any], dict[str, Any]]
-# Arrays that stay in double precision: a time, say, is large beside its differences.
-IN_DOUBLE = ("typical",)
+# How the names of arrays begin that stay in double precision: a time or a score, say, may be large and its differences small.
+IN_DOUBLE = ("typical", "knots", "values", "slopes", "label", "effect")
 # Precision and least normal number.
 _LIMITS = {"float32": (2.0**-23, 2.0**-126), "float64": (2.0**-52, 2.0**-1022)}
 # exp(-1000) is zero in every precision.
@@ -104,14 +104,14 @@ class MapRows:
         Which classes lie below the top of the step's input, where the step keeps the order.
     restore : callable
         Brings an array like ``f`` back to (n, m).
-    independent : bool
-        Whether ``f`` are log-odds of labels of which any number may hold, not logits of classes of which one does.
+    finish : callable
+        The output itself (L, n), from its name: for a step whose ``f`` are no logits of classes.
     """
 
     f: Any
     lower: Any = None
     restore: Callable[[Any], Any] | None = None
-    independent: bool = False
+    finish: Callable[[str], Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,8 @@ class FittedMap:
     n_classes : int
     steps : tuple of MapStep
     smallest_probability : float or None
-        For calibrators of probabilities, the smallest positive one of the calibration set; None for logits.
+        For calibrators of probabilities, the smallest positive one of the calibration set, 0 where they are taken as they are,
+        not as logarithms; None for all others.
     classes : list of str or None
     class_axis, n_context : int
     """
@@ -143,8 +144,20 @@ class FittedMap:
 
     @property
     def input(self) -> str:
-        """What the map takes."""
-        return "logits" if self.smallest_probability is None else "probabilities"
+        """What the map takes: logits, probabilities, or scores of any scale."""
+        by_size = "logits" if self.smallest_probability is None else "probabilities"
+        return str(self.steps[0].static.get("input", by_size))
+
+    @property
+    def of_scores(self) -> bool:
+        """Whether rows are scores of one event, rather than a number for each class or label."""
+        return self.steps[-1].static.get("rows") == "scores"
+
+    def width(self, output: str) -> int:
+        """Columns of an output: of scores of one event, P of both classes or the log-odds alone."""
+        if not self.of_scores:
+            return self.n_classes
+        return 1 if output == LOGITS else 2
 
     @property
     def functions(self) -> list[Callable[..., Any]]:
@@ -167,7 +180,7 @@ def apply(
     ``steps`` are kind, arrays and static data of each. ``narrow`` are the precision and the least normal number of a narrower
     type that the result will be cast to: then it stays in order there.
     """
-    z = x if smallest_probability is None else _logarithms(x, smallest_probability, xp)
+    z = _logarithms(x, smallest_probability, xp) if smallest_probability else x
     eps, tiny = narrow or _LIMITS[str(z.dtype).rpartition(".")[2]]
     for number, (name, arrays, static) in enumerate(steps, 1):
         rows = FUNCTIONS[name](z, arrays, static, xp, context)
@@ -179,8 +192,8 @@ def apply(
 def _finished(rows: MapRows, output: str, xp: Any, eps: float, tiny: float) -> Any:
     """The output of a step, with the top strictly above what lies below it in the logits of the step."""
     f, lower = rows.f, rows.lower
-    if rows.independent:
-        return _of_labels(f, output, xp)
+    if rows.finish is not None:
+        return rows.finish(output)
     if lower is None:
         f = f - xp.max(f, axis=0)
     kind = str(f.dtype).rpartition(".")[2]
@@ -211,14 +224,6 @@ def _kept_below(f: Any, lower: Any, high: Any, xp: Any) -> Any:
     if xp is HOST and not np.count_nonzero((f > high) & lower):
         return f  # already so
     return xp.where(lower, xp.clip(f, max=high) if isinstance(high, float) else xp.minimum(f, high), f)
-
-
-def _of_labels(f: Any, output: str, xp: Any) -> Any:
-    """P(label), its logarithm, or the log-odds themselves."""
-    if output == LOGITS:
-        return f
-    probability = 1.0 / (1.0 + xp.exp(_on_grid(-f, xp)))
-    return probability if output == PROBABILITIES else xp.log(probability)
 
 
 def _on_grid(f: Any, xp: Any) -> Any:
@@ -484,7 +489,7 @@ def steps_as(steps: Sequence[MapStep], array: Callable[[np.ndarray], Any], dtype
         (
             step.kind,
             {
-                name: array(x.astype(dtype) if x.dtype.kind == "f" and name not in IN_DOUBLE else x)
+                name: array(x.astype(dtype) if x.dtype.kind == "f" and not name.startswith(IN_DOUBLE) else x)
                 for name, x in step.arrays.items()
                 if np.size(x)
             },

@@ -61,7 +61,7 @@ class Tables:
     def of(cls, arrays: dict[str, Any], static: dict[str, Any]) -> Tables:
         """From the arrays of the step as tensors."""
         arrays = {
-            name: x.float() if x.is_floating_point() and name not in IN_DOUBLE else x
+            name: x.float() if x.is_floating_point() and not name.startswith(IN_DOUBLE) else x
             for name, x in arrays.items()
         }
         steps = arrays["steps"]

@@ -60,9 +60,9 @@ def to_onnx(
     dtype : {"float32", "float64"}
         Type of the graph alone. Appended, it takes the classifier's type (half precision is computed in float32).
     ndim : int, "any" or None
-        How many axes the input of the graph alone has, which ONNX wants to know: 4 for (N, C, H, W). None: two, where the classes
-        are last. "any": the graph says nothing, and onnxruntime takes tensors of any number of axes; but onnx's own checker asks
-        every graph for a shape, so tools that call it refuse.
+        How many axes the input of the graph alone has, which ONNX wants to know: 4 for (N, C, H, W), 1 for one score per row,
+        which gives P(class 1). None: two, where the classes are last. "any": the graph says nothing, and onnxruntime takes
+        tensors of any number of axes; but onnx's own checker asks every graph for a shape, so tools that call it refuse.
     force : bool
         Replace an existing file.
 
@@ -85,7 +85,7 @@ def to_onnx(
             raise InputError(f"{name} must be one of {', '.join(map(repr, choices))}, but is {value!r}.")
     axis = plan.class_axis
     if append_to is None:
-        model = _alone(plan, output, dtype, axis, _shape(plan.n_classes, axis, ndim))
+        model = _alone(plan, output, dtype, axis, _shape(plan, axis, ndim))
     elif ndim is None:
         model = _appended(plan, append_to, tensor, output, axis)
     else:
@@ -103,8 +103,14 @@ def to_onnx(
     return model
 
 
-def _shape(m: int, axis: int, ndim: int | str | None) -> list[str | int] | None:
+def _shape(plan: FittedMap, axis: int, ndim: int | str | None) -> list[str | int] | None:
     """The shape that a graph alone says its input has: names of axes, and the number of classes."""
+    if plan.of_scores:
+        if ndim not in (None, 1, 2) or (ndim == 1 and plan.n_classes > 1):
+            raise InputError(
+                f"ndim: of scores of one event it is 2, or 1 for a single score, but is {ndim!r}."
+            )
+        return ["batch"] if ndim == 1 else ["batch", plan.n_classes]
     if ndim == "any":
         return None
     if ndim is None and axis != -1:
@@ -118,8 +124,14 @@ def _shape(m: int, axis: int, ndim: int | str | None) -> list[str | int] | None:
     if not -axes <= axis < axes:
         raise InputError(f"{option('ndim', axes)}: then class_axis={axis} is no axis of the graph's input.")
     shape: list[str | int] = ["batch", *(f"axis_{i}" for i in range(1, axes))]
-    shape[axis] = m
+    shape[axis] = plan.n_classes
     return shape
+
+
+def _shape_of_result(plan: FittedMap, output: str, shape: list[str | int] | None) -> list[str | int] | None:
+    return (
+        [shape[0], plan.width(output)] if plan.of_scores and shape is not None and len(shape) == 2 else shape
+    )
 
 
 def _with_some_shape(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -149,7 +161,7 @@ def _alone(
                 helper.make_tensor_value_info(source, _TYPES[dtype], shape),
                 *_context(plan, _CONTEXT, shape, axis),
             ],
-            [helper.make_tensor_value_info(name, _TYPES[dtype], shape)],
+            [helper.make_tensor_value_info(name, _TYPES[dtype], _shape_of_result(plan, output, shape))],
             graph.constants,
         ),
         opset_imports=[helper.make_opsetid("", OPSET)],
@@ -170,6 +182,11 @@ def _along(
     m = plan.n_classes
     if ndim == 2 and axis in (-1, 1):
         return calibrated(graph, plan, source, output, context)
+    if plan.of_scores:
+        column = graph.op("Reshape", source, graph.integers([-1, 1]))
+        return graph.op(
+            "Gather", calibrated(graph, plan, column, output, context), graph.integers(-1), axis=1
+        )
     last = source
     if axis != -1:
         parts = graph.op("Reshape", graph.op("Flatten", source, axis=axis), graph.integers([0, m, -1]))
@@ -191,7 +208,8 @@ def _context(
         return []
     # In double precision whatever the logits are: a time, say, is large beside its differences.
     if shape is not None:
-        shape = [side for i, side in enumerate(shape) if i != axis % len(shape)] + [plan.n_context]
+        sides = [side for i, side in enumerate(shape) if i != axis % len(shape)]
+        shape = [*(sides or shape), plan.n_context]
     return [helper.make_tensor_value_info(name, TensorProto.DOUBLE, shape)]
 
 
@@ -218,8 +236,9 @@ def _appended(
                 f"append_to: the output {given.name!r} has {len(dims)} axes, but the calibrator has class_axis={axis}: set it "
                 "to the axis of the classes."
             )
-        width = dims[axis].dim_value if dims and dims[axis].HasField("dim_value") else None
         scores, rank = given.name, len(dims)
+        vector = plan.of_scores and plan.n_classes == rank == 1
+        width = dims[axis].dim_value if dims and dims[axis].HasField("dim_value") and not vector else None
     if width not in (None, plan.n_classes):
         raise InputError(
             f"append_to: the output {given.name!r} has {width} columns, but the calibrator was fitted on "
@@ -244,7 +263,8 @@ def _appended(
     value = helper.make_tensor_value_info(name, _TYPES[dtype], None)
     if dims:
         value.type.tensor_type.shape.CopyFrom(kind.shape)
-        value.type.tensor_type.shape.dim[axis].dim_value = plan.n_classes
+        if not vector:
+            value.type.tensor_type.shape.dim[axis].dim_value = plan.width(output)
     position = [o.name for o in model.graph.output].index(given.name)
     del model.graph.output[position]
     model.graph.output.insert(position, value)
@@ -382,10 +402,10 @@ def maker(graph: onnx.GraphProto, tensor: str) -> onnx.NodeProto | None:
 def tensor_to_calibrate(graph: onnx.GraphProto, output: str, wanted: str, rank: int, class_axis: int) -> str:
     """Name of the tensor that holds what the calibrator was fitted on: ``output``, of ``rank`` axes, or one that leads to it.
 
-    ``wanted`` is "logits" or "probabilities"; the classes are in ``class_axis``.
+    ``wanted`` is "logits", "probabilities" or "scores" (of any scale); the classes are in ``class_axis``.
     """
     held = _held(graph, output)
-    if not held or wanted in held.values():
+    if not held or wanted == "scores" or wanted in held.values():
         return output
     before = _before_softmax(graph, output, rank, class_axis) if wanted == "logits" else None
     if before is not None:

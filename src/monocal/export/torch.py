@@ -172,6 +172,8 @@ def _own_code(function: Any) -> Any:
 class CalibratorModule(torch.nn.Module):
     """Calibrated probabilities of logits (..., m), or of probabilities where the calibrator was fitted on those.
 
+    Of a calibrator of one score: P(class 1) of scores (n,), and probabilities of both classes (n, 2) of scores (n, 1).
+
     Attributes
     ----------
     n_classes : int
@@ -204,18 +206,19 @@ class CalibratorModule(torch.nn.Module):
             self._names.append(list(arrays))
             for name, values in arrays.items():
                 tensor = torch.from_numpy(values)
-                cast = tensor.is_floating_point() and name not in IN_DOUBLE
+                cast = tensor.is_floating_point() and not name.startswith(IN_DOUBLE)
                 self.register_buffer(_buffer(i, name), tensor.to(dtype) if cast else tensor)
         self.keeps_order = all(
             kind in _BY_RANK or static.get("keeps_order")
             for kind, static in zip(self._kinds, self._static, strict=True)
         )
         self._own_functions = bool(fitted.functions)
+        self._widths = {output: fitted.width(output) for output in _MODES}
         self._refresh()
         self.__dict__["forward"] = MethodType(_own_code(CalibratorModule.forward), self)
 
     def forward(self, logits: torch.Tensor, context: torch.Tensor | None = None) -> torch.Tensor:
-        """Calibrated probabilities, of the shape and type of ``logits``.
+        """Calibrated probabilities, of the type of ``logits``.
 
         A calibrator that was fitted with context takes it as a tensor (..., C): what ``calibrator.context_.codes(context)``
         gives.
@@ -239,6 +242,8 @@ class CalibratorModule(torch.nn.Module):
             return self._calibrated(logits, context, output)
 
     def _calibrated(self, logits: torch.Tensor, context: torch.Tensor | None, output: str) -> torch.Tensor:
+        if logits.ndim == 1 and self.n_classes < self._widths[PROBABILITIES]:
+            return self._calibrated(logits[:, None], context, output)[:, -1]
         if self.class_axis != -1:
             logits = logits.movedim(self.class_axis, -1)
         shape, dtype = logits.shape, logits.dtype
@@ -261,7 +266,8 @@ class CalibratorModule(torch.nn.Module):
             result = (self._on_host if on_host else self._traced)(z.reshape(-1, m), context, output, narrow)
             if dtype == torch.float16 and output != PROBABILITIES:
                 result = torch.where(torch.isinf(result), result, result.clamp(-65472.0, 65472.0))
-            result = result.to(dtype).reshape(shape) if narrow else result.reshape(shape)
+            result = result.to(dtype) if narrow else result
+            result = result.reshape(*shape[:-1], self._widths[output])
         return result if self.class_axis == -1 else result.movedim(-1, self.class_axis)
 
     def _takes_numpy(self, logits: torch.Tensor) -> bool:
@@ -291,7 +297,7 @@ class CalibratorModule(torch.nn.Module):
         size = max(1, _BLOCK // self.n_classes)
         if len(x) <= size:
             return torch.from_numpy(self._host(x, output, codes, narrow))
-        out = np.empty_like(x)
+        out = np.empty((len(x), self._widths[output]), dtype=x.dtype)
         for begin in range(0, len(x), size):
             rows = slice(begin, begin + size)
             out[rows] = self._host(x[rows], output, None if codes is None else codes[rows], narrow)
@@ -320,7 +326,7 @@ class CalibratorModule(torch.nn.Module):
         for i, (kind, names, static) in enumerate(zip(self._kinds, self._names, self._static, strict=True)):
             own = {name: getattr(self, _buffer(i, name)) for name in names}
             arrays = {
-                name: cast(t) if t.is_floating_point() and name not in IN_DOUBLE else t
+                name: cast(t) if t.is_floating_point() and not name.startswith(IN_DOUBLE) else t
                 for name, t in own.items()
             }
             steps.append((kind, arrays, static))
