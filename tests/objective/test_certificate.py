@@ -133,6 +133,41 @@ def test_every_fit_reaches_its_optimum():
     assert fitted > 200
 
 
+def violation(z, y, coefficients):
+    """Largest violation of the optimality conditions of `MCCT` without shrinkage, from its formula in double precision."""
+    n, m = z.shape
+    order = np.argsort(z, axis=1, kind="stable")
+    top = z.max(axis=1, keepdims=True).astype(np.float64)
+    v = np.minimum(top - np.take_along_axis(z, order, axis=1), 1e6)
+    scale, bias = coefficients[:m], np.append(0.0, coefficients[m:])
+    above = np.append(
+        np.cumsum((v[:, :1] * scale + bias)[:, :0:-1], axis=1)[:, ::-1], np.zeros((n, 1)), axis=1
+    )
+    away = np.exp(-np.cumsum(scale) * v - above)
+    away /= away.sum(axis=1, keepdims=True)
+    away[order == y[:, None]] -= 1.0
+    below = np.cumsum(away, axis=1) - away
+    lower = v[:, :1] * below + np.cumsum((away * v)[:, ::-1], axis=1)[:, ::-1]
+    gradient = -np.concatenate([lower.mean(axis=0), below.mean(axis=0)[1:]])
+    return max((-gradient).max(), abs(gradient[coefficients > 0]).max())
+
+
+@pytest.mark.parametrize("shape", [(3000, 100, 0.3), (90_000, 48, 1e-4)], ids=["small", "large"])
+@pytest.mark.parametrize("mask", [-1e5, -9e5, -3e38])
+def test_classes_hidden_by_finite_numbers(mask, shape):
+    """The certificate is the one of double precision, and a fit takes few more steps than without them."""
+    *size, share = shape
+    rng = np.random.default_rng(0)
+    z = 3 * rng.normal(size=size).astype(np.float32)
+    hidden = rng.random(z.shape) < share
+    y = np.where(hidden, -np.inf, z / 1.7 + rng.gumbel(size=z.shape)).argmax(axis=1)
+    without = mc.MCCT(shrinkage=0.0, prior_rows=0.0).fit(z, y).solution_
+    solution = mc.MCCT(shrinkage=0.0, prior_rows=0.0).fit(np.where(hidden, np.float32(mask), z), y).solution_
+    assert solution.converged
+    assert violation(np.where(hidden, np.float32(mask), z), y, solution.coefficients) < 1.01e-6
+    assert sum(step.rows for step in solution.history) < 5 * sum(step.rows for step in without.history)
+
+
 @pytest.mark.parametrize("cal", [mc.TemperatureScaling(), mc.MCCT(top_k=50), mc.ConditionalMCCT(top_k=50)])
 def test_certified_at_vocabulary_size_without_compiled_loops(cal, monkeypatch):
     monkeypatch.setattr("monocal.engines.numba_predict.available", lambda: False)

@@ -42,6 +42,9 @@ MIN_SCALE = 1e-6
 _PLAIN = 0
 # The solver starts this far from temperature scaling. At that optimum, rounding alone would decide about the first step.
 _BESIDE = 1.01
+# An atom that moves the largest logit by more than this at a unit step does so where classes are hidden by finite numbers (-1e5),
+# which have no probability to move. It is then taken to move the model by so many of its units.
+_HIGH, _UNITS = 1e3, 30.0
 _NOTHING = np.zeros(0, dtype=np.intp)
 # Prior targets: the share of the milder part, its scale in parts of the other's, and a scale at which all classes have one
 # probability.
@@ -139,6 +142,8 @@ class RankCone:
         """The same problem with a penalty in other units, which is to begin at another scale."""
         other = copy(self)
         other.unit, other.scale = unit, scale
+        high = self.reach > _HIGH
+        other.reach = np.where(high, np.clip(_UNITS * self._take(unit), 1.0, self.reach), self.reach)
         other._forget("_neighbourhood")
         return other
 

@@ -55,9 +55,10 @@ class Point:
         used, first = distinct(factor), distinct(start, 0)
         by_piece = np.zeros((2, len(used), len(first)))
         by_piece[kind, used.searchsorted(factor), first.searchsorted(start)] = steps
-        by_piece = by_piece.cumsum(axis=2)
-        drops = by_piece - by_piece[:, :, -1:]
-        table = used, np.stack([-by_piece[SCALE], drops[SCALE], drops[BIAS]])
+        # Steps above a piece are added, not subtracted from the top: one of 1e-8, times a height of a million, keeps its digits.
+        drops = np.zeros_like(by_piece)
+        drops[:, :, :-1] = -by_piece[:, :, :0:-1].cumsum(axis=2)[:, :, ::-1]
+        table = used, np.stack([-by_piece[SCALE].cumsum(axis=1), drops[SCALE], drops[BIAS]])
         jumps, at = (x if begins is None else begins[x] for x in (first[1:], working[2]))
         return cls(shape, jumps, table, working[0], working[1], at, begins=begins, **rest)
 

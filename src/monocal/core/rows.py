@@ -120,7 +120,7 @@ class Rows:
             first.n_classes,
             n_ranks,
             has_tail=any(block.rows.tail is not None for block in blocks),
-            single_precision=not str(first.depth.dtype).endswith("float64"),
+            single_precision=any(not str(block.rows.depth.dtype).endswith("float64") for block in blocks),
             slow_calls=not on_host(first.depth),
         )
 

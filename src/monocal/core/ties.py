@@ -49,11 +49,11 @@ def largest_tie(rows: Ranked) -> int:
     return int(xp.max(size if rows.valid is None else xp.where(rows.valid[longer], size, 1 + 0 * size)))
 
 
-def average_ties(f: Array, rows: Ranked, jumps: np.ndarray) -> bool:
+def average_ties(f: Array, rows: Ranked, jumps: np.ndarray, least: float | None = None) -> bool:
     """Give tied ranks one value, the mean of theirs; it lies between its neighbours, so the order stands.
 
     ``f`` (n, r) is linear in the logit between the ranks in ``jumps``, so ties need care only where one of these falls
-    inside a group of equal values. Changes ``f`` in place, and says whether it did.
+    inside a group of equal values. Groups below ``least`` may be left out. Changes ``f`` in place, and says whether it did.
     """
     xp = array_namespace(f)
     jumps = jumps[jumps > 0]
@@ -61,8 +61,10 @@ def average_ties(f: Array, rows: Ranked, jumps: np.ndarray) -> bool:
         jumps = jumps[rows.tied[jumps]]
     if not len(jumps):
         return False
-    split = xp.any(rows.depth[:, jumps] == rows.depth[:, jumps - 1], axis=1)
-    index = xp.nonzero(split)[0]
+    split = rows.depth[:, jumps] == rows.depth[:, jumps - 1]
+    if least is not None:
+        split = split & (f[:, jumps] > least)
+    index = xp.nonzero(xp.any(split, axis=1))[0]
     chunk = max(1, 2**22 // f.shape[1])  # half a dozen arrays of this size are needed at a time
     rows = rows.in_use()
     for begin in range(0, index.shape[0], chunk):
@@ -103,10 +105,11 @@ def within_ties(block: Block, point: Point, p: Array) -> np.ndarray | float:
     inner = starts[1:] if rows.tied is None else starts[1:][rows.tied[starts[1:]]]
     if not len(inner):
         return 0.0
-    index = xp.nonzero(xp.any(rows.depth[:, inner] == rows.depth[:, inner - 1], axis=1))[0]
+    split = rows.depth[:, inner] == rows.depth[:, inner - 1]
     total: np.ndarray | float = 0.0
-    if few(index.shape[0], block.n_rows):
+    if few(int(xp.sum(xp.any(split, axis=1))), block.n_rows):
         return total
+    index = xp.nonzero(xp.any(split & (p[inner].T > 0), axis=1))[0]  # not where all that ties is hidden
     chunk = max(1, 2**24 // len(at) ** 2)
     block = replace(block, rows=rows.in_use())
     for begin in range(0, index.shape[0], chunk):

@@ -51,6 +51,9 @@ from ..parallel import GPU_BLOCK, block_rows, parallel_map, row_slices
 from . import labels as label_sums
 from .scratch import scratch_buffer
 
+# exp(-1000) is zero in every precision.
+_NOTHING = -1000.0
+
 
 class ArrayEngine:
     """Implements `core.engine.Engine`. Faster engines replace single steps."""
@@ -375,7 +378,9 @@ class ArrayEngine:
         rows, v = block.rows, block.rows.depth.T
         f = _below_top(block, point, _buffer("p", v))
         shift = None
-        if average_ties(f.T, rows, point.jumps):  # a tied top has come down to the mean of its group
+        if average_ties(
+            f.T, rows, point.jumps, _NOTHING
+        ):  # a tied top has come down to the mean of its group
             shift = array_namespace(f).asarray(f[-1], copy=True)
             f -= shift
         tail = None
