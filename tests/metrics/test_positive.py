@@ -88,7 +88,7 @@ def test_the_interval_of_auc_is_that_of_delong():
     wins = (ones[:, None] > zeros) + 0.5 * (ones[:, None] == zeros)
     error = np.sqrt(wins.mean(axis=1).var(ddof=1) / len(ones) + wins.mean(axis=0).var(ddof=1) / len(zeros))
     estimate = mc.evaluate(p, y, metrics="auc", n_boot=1)["auc"]
-    assert estimate.high - estimate.low == pytest.approx(2 * 1.96 * error, rel=0.03)
+    assert estimate.high - estimate.low == pytest.approx(2 * 1.96 * error, rel=0.05)  # Student
 
 
 @pytest.mark.parametrize("name", BINARY)

@@ -252,7 +252,8 @@ def evaluate(
     Notes
     -----
     An interval is meant to hold the metric of the population the rows were drawn from, and always holds its
-    estimate. Means over rows have theirs from their standard error and its skewness, the accuracies Wilson's;
+    estimate. Means over rows have theirs from Student's t and their skewness, the accuracies Wilson's (with
+    unequal weights Clopper and Pearson's, of effective numbers of rows);
     those of calibration errors ask which true errors would show what was seen, for noise makes an error
     larger; those of ``auc``, slope and intercept are from what each row adds to them. Where fewer than five (effective) rows are
     wrong, or right, or of one class, only the accuracies of rows of equal weight have one,
@@ -272,7 +273,7 @@ def evaluate(
     >>> result = mc.evaluate(cal.predict_proba(data.values), data.labels, metrics=["nll", "ece"], n_boot=100)
     >>> print(result)
     Evaluation of 2,000 samples, 5 classes, 95% intervals from 100 draws
-      nll  0.49470  [0.45690, 0.53601]
+      nll  0.49470  [0.45678, 0.53615]
       ece  0.01060  [0.00000, 0.02152]
     >>> round(result["ece"].value, 3)
     0.011

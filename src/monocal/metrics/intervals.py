@@ -4,14 +4,17 @@ r"""Intervals of metrics: of means from what each row adds, of shares from count
 ``x_i`` that is ``w_i (x_i - v) / sum w``. The standard error is ``s^2 = sum d_i^2``, the skewness ``g = sum d_i^3
 / s^3``. Losses of a rare class are skewed, so the studentized mean is first made symmetric (Hall's cubic),
 
-    t + g t^2 / 3 + g^2 t^3 / 27 + g / 6  ~  N(0, 1),         t = (v - truth) / s,
+    t + g t^2 / 3 + g^2 t^3 / 27 + g / 6,         t = (v - truth) / s,
 
-and the ends are its quantiles solved for the truth.
+and the ends are the quantiles of Student's t solved for the truth. ``s`` is an estimate too, and with uneven weights a few
+rows decide it: the degrees of freedom are those of a chi-squared variable as variable as ``s^2`` (Satterthwaite),
+``2 s^4 / (sum d_i^4 - s^4 / n)``.
 
-**Shares** are ``A / (A + B)``, the weights of the rows that are right and of those that are not. ``A`` counts as
-``(sum w)^2 / sum w^2`` rows of weight ``sum w^2 / sum w``, over its own rows, and ``B`` likewise: weights that
-depend on the label differ in more than their number. The interval is Wilson's for the counts, turned back into
-weights.
+**Shares** are ``A / (A + B)``, the weights of the rows that are right and of those that are not. Of rows of equal weight the
+interval is Wilson's. Otherwise the ``a`` rows behind ``A`` count as ``a / (1 + v)`` rows of weight ``(1 + v)`` times their mean,
+and those behind ``B`` likewise, as weights that depend on the label differ in more than their number. ``v`` is the relative
+variance of the weights, ``var(w) / mean(w)^2``, the larger of both: among few rows there may be no heavy one. The interval is
+that of Clopper and Pearson for these counts, turned back into weights.
 
 **Calibration errors** ``T`` are norms of the gaps ``G_k`` between confidence and accuracy in bins, so noise makes
 them larger: a calibrated predictor, whose true error is 0, shows ``T > 0``. Let the true gaps be ``t`` times those
@@ -33,6 +36,7 @@ References
 ----------
 Hall, On the removal of skewness by transformation, JRSS B 54 (1992).
 Brown, Cai & DasGupta, Interval estimation for a binomial proportion, Statistical Science 16 (2001).
+Satterthwaite, An approximate distribution of estimates of variance components, Biometrics Bulletin 2 (1946).
 Korn & Graubard, Confidence intervals for proportions with small expected number of positive counts, Survey Methodology 24 (1998).
 """
 
@@ -43,7 +47,7 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import brentq
-from scipy.special import expit, gammainc, logit, ndtri
+from scipy.special import betaincinv, expit, gammainc, logit, ndtri, stdtrit
 
 from ..inputs.validation import effective_rows
 from .outcomes import Floats, Integers, Outcomes, bin_totals
@@ -100,7 +104,7 @@ def intervals(
             noise = BinNoise(view, metric.error, options.n_bins)
             ends[name] = noise.interval(max(n_boot, _LEAST_DRAWS), own, generator)
         elif metric.share and metric.term:
-            ends[name] = _share(metric.term(rows, options), rows.weight, Tails(own.high, own.low))
+            ends[name] = _share(rows, metric.term(rows, options), Tails(own.high, own.low))
         elif metric.term:
             d = rows.weight * (metric.term(rows, options) - value) / rows.weight.sum()
             low, high = _from_influence(value, d, own)
@@ -112,9 +116,18 @@ def intervals(
     return ends
 
 
+def _counts(rows: Outcomes, terms: Floats) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Effective number of the rows of either outcome, 1 and 0, and the weight of each of these."""
+    parts = [rows.weight[terms > 0], rows.weight[terms == 0]]
+    # Of a few rows the spread of the weights may not be seen: the larger of both.
+    spread = 1 + max(float(part.var() / part.mean() ** 2) if len(part) else 0.0 for part in parts)
+    means = [float((part if len(part) else rows.weight).mean()) for part in parts]
+    return (len(parts[0]) / spread, len(parts[1]) / spread), (means[0] * spread, means[1] * spread)
+
+
 def _tails(rows: Outcomes, level: float, binary: bool) -> Tails | str:
     """Tails of the interval of a loss, or why there is none."""
-    wrong, right = (effective_rows(rows.weight[rows.correct == outcome]) for outcome in (0, 1))
+    right, wrong = _counts(rows, rows.correct)[0]
     tail, k = (1 - level) / 2, min(wrong, right)
     if k < _FEWEST and binary:
         return f"too few rows of one class ({wrong:.3g} of class 0, {right:.3g} of class 1)"
@@ -153,21 +166,22 @@ def _from_influence(value: float, d: Floats, tails: Tails) -> tuple[float, float
     if error == 0:
         return value, value
     skewness = float(d**2 @ d) / error**3
-    low, high = (unskewed(float(ndtri(p)), skewness) for p in (1 - tails.low, tails.high))
+    excess = float(d**2 @ d**2) - error**4 / len(d)
+    degrees = 2 * error**4 / excess if excess > 1e-9 * error**4 else np.inf
+    low, high = (unskewed(float(stdtrit(degrees, p)), skewness) for p in (1 - tails.low, tails.high))
     return value - error * low, value - error * high
 
 
-def _share(terms: Floats, weight: Floats, tails: Tails) -> tuple[float, float]:
-    parts = [weight[terms > 0], weight[terms == 0]]
-    right, wrong = (effective_rows(part) for part in parts)
-    # Of an outcome that was not seen the weights are not known either.
-    scales = [part @ part / part.sum() if len(part) else weight @ weight / weight.sum() for part in parts]
-
-    def in_weights(share: float) -> float:
-        return float(share * scales[0] / (share * scales[0] + (1 - share) * scales[1]))
-
-    low, high = wilson(right / (right + wrong), right + wrong, *(abs(ndtri(tail)) for tail in tails))
-    return in_weights(float(low)), in_weights(float(high))
+def _share(rows: Outcomes, terms: Floats, tails: Tails) -> tuple[float, float]:
+    """Interval of the share of ones; of equal weights Wilson's, of others Clopper and Pearson's."""
+    (ones, zeros), (of_one, of_zero) = _counts(rows, terms)
+    if np.ptp(rows.weight) == 0:
+        ends = wilson(ones / (ones + zeros), ones + zeros, *(abs(ndtri(tail)) for tail in tails))
+        return float(ends[0]), float(ends[1])
+    least = float(betaincinv(ones, zeros + 1, tails.low)) if ones else 0.0
+    most = float(betaincinv(ones + 1, zeros, 1 - tails.high)) if zeros else 1.0
+    low, high = (share * of_one / (share * of_one + (1 - share) * of_zero) for share in (least, most))
+    return low, high
 
 
 def wilson(share: Floats | float, n: Floats | float, z_low: float, z_high: float) -> tuple[Floats, Floats]:
