@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from monocal.cli.app import app
-from monocal.cli.output import show_p, time_left
+from monocal.cli.output import show_p
 from monocal.metrics import METRICS
 
 Run = Callable[..., Any]
@@ -138,21 +138,6 @@ def test_evaluate_shows_six_figures_and_the_rest_where_asked(run: Run) -> None:
 )
 def test_small_probabilities(p: float, told: str) -> None:
     assert show_p(p) == told
-
-
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        ((5.0, 0, None), "0:05"),
-        ((5.0, 0, 10), "0:05"),
-        ((30.0, 5, 10), "0:30, about 0:30 left"),
-        ((30.0, 0, None, 4000.0), "0:30, about 1:06:10 left"),
-        ((30.0, 0, None, 20.0), "0:30, nearly done"),
-        ((None, 0, None), "0:00"),
-    ],
-)
-def test_what_is_left_of_the_time(arguments: tuple[Any, ...], told: str) -> None:
-    assert time_left(*arguments) == told
 
 
 @pytest.mark.parametrize("command", ["compare", "report"])

@@ -88,6 +88,9 @@ class Command(TyperCommand):
             ctx.exit()
         return super().parse_args(ctx, args)
 
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        return [piece.strip("{}") for piece in super().collect_usage_pieces(ctx)]
+
     def format_options(self, ctx: Any, formatter: Any) -> None:
         shown = _SHOWN.get(str(self.name))
         hidden = 0

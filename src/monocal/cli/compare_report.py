@@ -5,13 +5,13 @@ from __future__ import annotations
 from itertools import count
 from pathlib import Path
 from shlex import join
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from ..errors import InputError
 from .fit_apply import make
-from .options import Boot, Force, Groups, Json, Out, Reading, Seed, TimeLimit, find_groups, reads
+from .options import Reading, find_groups, reads
 from .output import (
     check_extension,
     check_not_read,
@@ -40,27 +40,15 @@ _DROPPED = ("ECE, 95 %", "fit, s", "Brier", "accuracy", "NLL, 95 %", "rows re-or
 @reads
 def compare(
     reading: Reading,
-    path: Annotated[
-        Path, typer.Argument(metavar="CAL", help="Logits (or probabilities) and labels to calibrate on.")
-    ],
-    test: Annotated[
-        Path | None,
-        typer.Option("--test", help="Rows to judge on; left out, the test part of CAL or cross-validation."),
-    ] = None,
-    only: Annotated[
-        str | None,
-        typer.Option("--methods", help="Names with commas between; left out, all that train no network."),
-    ] = None,
-    everything: Annotated[
-        bool, typer.Option("--all", help="The networks as well, which take minutes.")
-    ] = False,
-    time_limit: TimeLimit = 600.0,
-    n_boot: Boot = 200,
-    seed: Seed = 0,
-    wide: Annotated[
-        bool, typer.Option("--wide", help="Every column, also where the terminal is too narrow for all.")
-    ] = False,
-    as_json: Json = False,
+    path: Path,
+    test: Path | None = None,
+    only: str | None = None,
+    everything: bool = False,
+    time_limit: float = 600.0,
+    n_boot: int = 200,
+    seed: int = 0,
+    wide: bool = False,
+    as_json: bool = False,
 ) -> None:
     """Compare every method and recommend one.
 
@@ -179,33 +167,18 @@ def _as_dict(one: MethodResult) -> dict[str, Any]:
 @reads
 def report(
     reading: Reading,
-    path: Annotated[
-        Path, typer.Argument(metavar="CAL", help="Logits (or probabilities) and labels to calibrate on.")
-    ],
-    out: Out,
-    test: Annotated[
-        Path | None,
-        typer.Option("--test", help="Rows to judge on; left out, the test part of CAL or cross-validation."),
-    ] = None,
-    calibrator: Annotated[
-        Path | None,
-        typer.Option("--calibrator", "-c", help="Report on this saved calibrator instead of fitting one."),
-    ] = None,
-    method: Annotated[
-        str | None,
-        typer.Option(
-            "--method", "-m", help="Calibrator to show; left out, the one the comparison recommends."
-        ),
-    ] = None,
-    groups: Groups = None,
-    title: Annotated[str | None, typer.Option("--title", help="Title of the page.")] = None,
-    compare: Annotated[bool, typer.Option("--compare/--no-compare", help="Compare methods.")] = True,
-    everything: Annotated[
-        bool, typer.Option("--all", help="Compare the networks as well, which take minutes.")
-    ] = False,
-    time_limit: TimeLimit = 60.0,
-    force: Force = False,
-    as_json: Json = False,
+    path: Path,
+    out: Path,
+    test: Path | None = None,
+    calibrator: Path | None = None,
+    method: str | None = None,
+    groups: str | None = None,
+    title: str | None = None,
+    compare: bool = True,
+    everything: bool = False,
+    time_limit: float = 60.0,
+    force: bool = False,
+    as_json: bool = False,
 ) -> None:
     """Write a self-contained HTML page on a calibration.
 

@@ -9,12 +9,12 @@ import warnings
 from functools import partial
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from ..errors import InputError, spoken
-from .options import Context, Force, Json, Kind, Out, Reading, context_for, find_columns, reads
+from .options import Kind, Reading, context_for, find_columns, reads
 from .output import (
     CHECK_FAILED,
     check_extension,
@@ -107,35 +107,15 @@ def parse(text: str) -> Any:
 @reads
 def fit(
     reading: Reading,
-    path: Annotated[
-        Path, typer.Argument(metavar="CAL", help="Logits (or probabilities) and labels to calibrate on.")
-    ],
-    out: Out,
-    method: Annotated[
-        str | None,
-        typer.Option(
-            "--method",
-            "-m",
-            help="Calibrator, as `monocal compare` names them; left out, the one recommended for these rows.",
-            show_default=False,
-        ),
-    ] = None,
-    top_k: Annotated[
-        int | None, typer.Option("--top-k", min=1, help="Ranks with parameters of their own, from the top.")
-    ] = None,
-    shrinkage: Annotated[
-        str | None,
-        typer.Option("--shrinkage", help="Pull towards temperature scaling: a number, or cv to choose it."),
-    ] = None,
-    context: Context = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="NAME=VALUE", help="Any other parameter of the method; may be repeated."
-        ),
-    ] = None,
-    force: Force = False,
-    as_json: Json = False,
+    path: Path,
+    out: Path,
+    method: str | None = None,
+    top_k: int | None = None,
+    shrinkage: str | None = None,
+    context: str | None = None,
+    settings: list[str] | None = None,
+    force: bool = False,
+    as_json: bool = False,
 ) -> None:
     """Learn a calibrator and save it as JSON.
 
@@ -348,22 +328,13 @@ def _certificate(calibrator: Any) -> dict[str, Any] | None:
 @reads
 def apply(
     reading: Reading,
-    calibrator: Annotated[
-        Path, typer.Argument(metavar="CALIBRATOR", help="A file that `monocal fit` wrote.")
-    ],
-    path: Annotated[
-        Path, typer.Argument(metavar="DATA", help="Outputs of the same classifier; labels are not needed.")
-    ],
-    out: Out,
-    write_as: Annotated[
-        Kind,
-        typer.Option(
-            "--as", help="What to write; calibrated logits are those whose softmax is the probabilities."
-        ),
-    ] = Kind.probabilities,
-    context: Context = None,
-    force: Force = False,
-    as_json: Json = False,
+    calibrator: Path,
+    path: Path,
+    out: Path,
+    write_as: Kind = Kind.probabilities,
+    context: str | None = None,
+    force: bool = False,
+    as_json: bool = False,
 ) -> None:
     """Write calibrated probabilities of other outputs.
 

@@ -5,24 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from ..errors import InputError
-from .options import (
-    Boot,
-    CalibratorFile,
-    Context,
-    Groups,
-    Json,
-    Kind,
-    Reading,
-    Seed,
-    context_for,
-    find_groups,
-    reads,
-)
+from .options import Kind, Reading, context_for, find_groups, reads
 from .output import (
     CHECK_FAILED,
     check_extension,
@@ -42,8 +30,6 @@ if TYPE_CHECKING:
 
     from ..io import LogitsSet
     from ..metrics import Evaluation, Floor, GroupEvaluation, LabelShiftTest, OrderAudit
-
-Test = Annotated[Path, typer.Argument(metavar="TEST", help="Logits or probabilities, and labels.")]
 
 
 def _sides(
@@ -66,27 +52,17 @@ def _sides(
 @reads
 def evaluate(
     reading: Reading,
-    path: Test,
-    calibrator: CalibratorFile = None,
-    everything: Annotated[
-        bool, typer.Option("--all", help="Every metric, not the six that matter most.")
-    ] = False,
-    explain: Annotated[bool, typer.Option("--explain", help="Say what each metric is.")] = False,
-    metrics: Annotated[
-        str | None,
-        typer.Option("--metrics", help="Names with commas between, such as nll,ece."),
-    ] = None,
-    decompose: Annotated[
-        bool,
-        typer.Option(
-            "--decompose", help="What of NLL and Brier score a map that keeps the order could remove."
-        ),
-    ] = False,
-    groups: Groups = None,
-    context: Context = None,
-    n_boot: Boot = 200,
-    seed: Seed = 0,
-    as_json: Json = False,
+    path: Path,
+    calibrator: Path | None = None,
+    everything: bool = False,
+    explain: bool = False,
+    metrics: str | None = None,
+    decompose: bool = False,
+    groups: str | None = None,
+    context: str | None = None,
+    n_boot: int = 200,
+    seed: int = 0,
+    as_json: bool = False,
 ) -> None:
     """Measure calibration, before and after a calibrator.
 
@@ -249,20 +225,12 @@ def _print_labels(
 @reads
 def check(
     reading: Reading,
-    path: Test,
-    calibrator: CalibratorFile = None,
-    max_ece_excess: Annotated[
-        float,
-        typer.Option(
-            "--max-ece-excess",
-            min=0,
-            max=1,
-            help="How far the ECE may lie above what perfect calibration shows on these rows.",
-        ),
-    ] = 0.0,
-    context: Context = None,
-    seed: Seed = 0,
-    as_json: Json = False,
+    path: Path,
+    calibrator: Path | None = None,
+    max_ece_excess: float = 0.0,
+    context: str | None = None,
+    seed: int = 0,
+    as_json: bool = False,
 ) -> None:
     """Check calibration in a pipeline.
 
@@ -304,21 +272,11 @@ def check(
 @reads
 def audit(
     reading: Reading,
-    before: Annotated[
-        Path, typer.Argument(metavar="BEFORE", help="Logits or probabilities before calibration.")
-    ],
-    after: Annotated[
-        Path | None,
-        typer.Argument(metavar="[AFTER]", help="The same rows and classes after it.", show_default=False),
-    ] = None,
-    calibrator: Annotated[
-        Path | None,
-        typer.Option("--calibrator", "-c", help="Instead of AFTER: apply this calibrator to BEFORE."),
-    ] = None,
-    after_kind: Annotated[
-        Kind | None, typer.Option("--after-kind", help="What AFTER holds, where its name does not say it.")
-    ] = None,
-    as_json: Json = False,
+    before: Path,
+    after: Path | None = None,
+    calibrator: Path | None = None,
+    after_kind: Kind | None = None,
+    as_json: bool = False,
 ) -> None:
     """Count the rows in which classes changed places.
 
@@ -387,34 +345,16 @@ def _print_audit(result: OrderAudit) -> None:
 @reads
 def review(
     reading: Reading,
-    path: Annotated[
-        Path,
-        typer.Argument(metavar="TEST", help="Logits or probabilities, and labels; not the rows of the fit."),
-    ],
-    calibrator: CalibratorFile = None,
-    max_error: Annotated[
-        float | None,
-        typer.Option(
-            "--max-error", help="Largest share of wrong answers allowed among those that go out [0.02]."
-        ),
-    ] = None,
-    confidence: Annotated[
-        float, typer.Option("--confidence", help="Probability with which the promise holds.")
-    ] = 0.95,
-    cost_error: Annotated[
-        float | None,
-        typer.Option("--cost-error", help="Cost of a wrong answer: the cheapest threshold instead."),
-    ] = None,
-    cost_review: Annotated[
-        float | None, typer.Option("--cost-review", help="Cost of one review, with --cost-error.")
-    ] = None,
-    groups: Groups = None,
-    context: Context = None,
-    picture: Annotated[
-        Path | None,
-        typer.Option("--picture", help="Draw error against automated share here (.png, .svg, .pdf)."),
-    ] = None,
-    as_json: Json = False,
+    path: Path,
+    calibrator: Path | None = None,
+    max_error: float | None = None,
+    confidence: float = 0.95,
+    cost_error: float | None = None,
+    cost_review: float | None = None,
+    groups: str | None = None,
+    context: str | None = None,
+    picture: Path | None = None,
+    as_json: bool = False,
 ) -> None:
     """Find which answers may go out without review.
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from ..errors import InputError
-from .options import Json, Reading, reads
+from .options import Reading, reads
 from .output import CHECK_FAILED, check_extension, check_not_read, note, print_json, print_table, say
 
 if TYPE_CHECKING:
@@ -25,51 +25,16 @@ _SHOWN = 20
 @reads
 def monitor(
     reading: Reading,
-    paths: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="FILES", help="Logits or probabilities in the order of time, with labels where known."
-        ),
-    ],
-    calibrator: Annotated[
-        Path | None,
-        typer.Option("--calibrator", "-c", help="The calibrator in use, a file of `monocal fit`."),
-    ] = None,
-    reference: Annotated[
-        Path | None,
-        typer.Option("--reference", help="The calibration rows: how often each class is predicted there."),
-    ] = None,
-    window: Annotated[
-        int | None, typer.Option("--window", min=1, help="Rows of a window; 500 if not given.")
-    ] = None,
-    alpha: Annotated[
-        float | None,
-        typer.Option(
-            "--alpha", help="Probability of a false alarm over the whole stream; 0.05 if not given."
-        ),
-    ] = None,
-    tolerance: Annotated[
-        float | None,
-        typer.Option(
-            "--tolerance", help="How far confidence may be off without an alarm; 0.01 if not given."
-        ),
-    ] = None,
-    state: Annotated[
-        Path | None,
-        typer.Option(
-            "--state", help="What was seen so far: read if the file is there, and written at the end."
-        ),
-    ] = None,
-    restart: Annotated[
-        bool,
-        typer.Option(
-            "--restart", help="Go on from --state, but begin the tests anew: after a refit, with the new -c."
-        ),
-    ] = False,
-    plot: Annotated[
-        Path | None, typer.Option("--plot", help="A picture over time: .png, .svg or .pdf.")
-    ] = None,
-    as_json: Json = False,
+    paths: list[Path],
+    calibrator: Path | None = None,
+    reference: Path | None = None,
+    window: int | None = None,
+    alpha: float | None = None,
+    tolerance: float | None = None,
+    state: Path | None = None,
+    restart: bool = False,
+    plot: Path | None = None,
+    as_json: bool = False,
 ) -> None:
     """Watch calibration over time.
 

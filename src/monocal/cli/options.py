@@ -26,54 +26,6 @@ if TYPE_CHECKING:
 _FEW_ROWS = 50
 _CHANCE = 1e-3  # how rarely luck alone may do what is called wrong
 
-Out = Annotated[Path, typer.Option("-o", "--out", help="File to write.")]
-Force = Annotated[bool, typer.Option("--force", help="Replace an existing file.")]
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON and nothing else.")]
-Boot = Annotated[
-    int,
-    typer.Option("--n-boot", min=0, max=100_000, help="Draws behind the intervals; 0 for none."),
-]
-Seed = Annotated[int, typer.Option("--seed", min=0, max=2**32 - 1, help="Of everything random.")]
-CalibratorFile = Annotated[
-    Path | None,
-    typer.Option("--calibrator", "-c", help="Apply this calibrator, a file that `monocal fit` wrote."),
-]
-Groups = Annotated[
-    str | None,
-    typer.Option(
-        "--groups",
-        metavar="NAME_OR_FILE",
-        help="By group as well: a column or array of the file, a file of one value per row (FILE:NAME if it holds several), or "
-        "'predicted' for the predicted classes.",
-    ),
-]
-Context = Annotated[
-    str | None,
-    typer.Option(
-        "--context",
-        "--context-columns",
-        metavar="NAMES_OR_FILE",
-        help="What else is known of each row: columns or arrays of the file, commas between, or another file (FILE:NAME,NAME if "
-        "it holds several). Floating-point columns are numbers, others are categories.",
-    ),
-]
-
-
-def _above_zero(seconds: float) -> float:
-    if not seconds > 0:
-        raise typer.BadParameter(f"{seconds:g} is not above 0 (inf: no limit).")
-    return seconds
-
-
-TimeLimit = Annotated[
-    float,
-    typer.Option(
-        "--time-limit",
-        callback=_above_zero,
-        help="Seconds to compare in; a method that takes too long is stopped. inf: no limit.",
-    ),
-]
-
 
 class Kind(StrEnum):
     """What the numbers are."""
@@ -98,80 +50,179 @@ class Decimal(StrEnum):
     comma = ","
 
 
+class Target(StrEnum):
+    """What an exported calibrator runs on."""
+
+    onnx = "onnx"
+    torch = "torch"
+
+
+def _above_zero(seconds: float) -> float:
+    if not seconds > 0:
+        raise typer.BadParameter(f"{seconds:g} is not above 0 (inf: no limit).")
+    return seconds
+
+
+def _file(name: str, help: str) -> Any:
+    return typer.Argument(metavar=name, help=help, show_default=False)
+
+
+def _flag(help: str, *names: str, **more: Any) -> Any:
+    return typer.Option(*names, help=help, show_default=more.pop("show_default", False), **more)
+
+
+# Every argument and option by the name of the parameter of a command; "report out" is that of one command only.
+OPTIONS: dict[str, Any] = {
+    "path": _file("CAL", "Logits (or probabilities) and labels to calibrate on."),
+    "evaluate path": _file("TEST", "Logits or probabilities, and labels."),
+    "check path": _file("TEST", "Logits or probabilities, and labels."),
+    "review path": _file("TEST", "Logits or probabilities, and labels; not the rows of the fit."),
+    "apply calibrator": _file("CALIBRATOR", "A file that `monocal fit` wrote."),
+    "export calibrator": _file("CALIBRATOR", "A file that `monocal fit` wrote."),
+    "apply path": _file("DATA", "Outputs of the same classifier; labels are not needed."),
+    "before": _file("BEFORE", "Logits or probabilities before calibration."),
+    "after": _file("[AFTER]", "The same rows and classes after it."),
+    "paths": _file("FILES", "Logits or probabilities in the order of time, with labels where known."),
+    "out": _flag("File to write.", "-o", "--out"),
+    "demo out": _flag("Folder to write to; made if it is not there.", "-o", "--out", show_default=True),
+    "force": _flag("Replace an existing file.", "--force"),
+    "demo force": _flag("Write into a folder that holds other files.", "--force"),
+    "as_json": _flag("Print the result as JSON and nothing else.", "--json"),
+    # What to fit, compare and apply.
+    "method": _flag(
+        "Calibrator, as `monocal compare` names them; left out, the one recommended for these rows.",
+        "--method",
+        "-m",
+    ),
+    "top_k": _flag("Ranks with parameters of their own, from the top.", "--top-k", min=1),
+    "shrinkage": _flag("Pull towards temperature scaling: a number, or cv to choose it.", "--shrinkage"),
+    "settings": _flag("Any other parameter of the method; may be repeated.", "--set", metavar="NAME=VALUE"),
+    "write_as": _flag(
+        "What to write; calibrated logits are those whose softmax is the probabilities.",
+        "--as",
+        show_default=True,
+    ),
+    "calibrator": _flag("Apply this calibrator, a file that `monocal fit` wrote.", "--calibrator", "-c"),
+    "report calibrator": _flag(
+        "Report on this saved calibrator instead of fitting one.", "--calibrator", "-c"
+    ),
+    "audit calibrator": _flag("Instead of AFTER: apply this calibrator to BEFORE.", "--calibrator", "-c"),
+    "monitor calibrator": _flag("The calibrator in use, a file of `monocal fit`.", "--calibrator", "-c"),
+    "context": _flag(
+        "What else is known of each row: columns or arrays of the file, commas between, or another file (FILE:NAME,NAME if it "
+        "holds several). Floating-point columns are numbers, others are categories.",
+        "--context",
+        "--context-columns",
+        metavar="NAMES_OR_FILE",
+    ),
+    "test": _flag("Rows to judge on; left out, the test part of CAL or cross-validation.", "--test"),
+    "only": _flag("Names with commas between; left out, all that train no network.", "--methods"),
+    "compare": _flag("Compare methods.", "--compare/--no-compare", show_default=True),
+    "everything": _flag("Compare the networks as well, which take minutes.", "--all"),
+    "time_limit": _flag(
+        "Seconds to compare in; a method that takes too long is stopped. inf: no limit.",
+        "--time-limit",
+        callback=_above_zero,
+        show_default=True,
+    ),
+    "wide": _flag("Every column, also where the terminal is too narrow for all.", "--wide"),
+    "title": _flag("Title of the page.", "--title"),
+    # What to measure.
+    "evaluate everything": _flag("Every metric, not the six that matter most.", "--all"),
+    "explain": _flag("Say what each metric is.", "--explain"),
+    "metrics": _flag("Names with commas between, such as nll,ece.", "--metrics"),
+    "decompose": _flag("What of NLL and Brier score a map that keeps the order could remove.", "--decompose"),
+    "groups": _flag(
+        "By group as well: a column or array of the file, a file of one value per row (FILE:NAME if it holds several), or "
+        "'predicted' for the predicted classes.",
+        "--groups",
+        metavar="NAME_OR_FILE",
+    ),
+    "n_boot": _flag(
+        "Draws behind the intervals; 0 for none.", "--n-boot", min=0, max=100_000, show_default=True
+    ),
+    "seed": _flag("Of everything random.", "--seed", min=0, max=2**32 - 1, show_default=True),
+    "max_ece_excess": _flag(
+        "How far the ECE may lie above what perfect calibration shows on these rows.",
+        "--max-ece-excess",
+        min=0,
+        max=1,
+        show_default=True,
+    ),
+    "after_kind": _flag("What AFTER holds, where its name does not say it.", "--after-kind"),
+    "max_error": _flag(
+        "Largest share of wrong answers allowed among those that go out [0.02].", "--max-error"
+    ),
+    "confidence": _flag("Probability with which the promise holds.", "--confidence", show_default=True),
+    "cost_error": _flag("Cost of a wrong answer: the cheapest threshold instead.", "--cost-error"),
+    "cost_review": _flag("Cost of one review, with --cost-error.", "--cost-review"),
+    "picture": _flag("Draw error against automated share here (.png, .svg, .pdf).", "--picture"),
+    # A stream.
+    "reference": _flag("The calibration rows: how often each class is predicted there.", "--reference"),
+    "window": _flag("Rows of a window; 500 if not given.", "--window", min=1),
+    "alpha": _flag("Probability of a false alarm over the whole stream; 0.05 if not given.", "--alpha"),
+    "tolerance": _flag("How far confidence may be off without an alarm; 0.01 if not given.", "--tolerance"),
+    "state": _flag("What was seen so far: read if the file is there, and written at the end.", "--state"),
+    "restart": _flag("Keep --state, but begin the tests again: after a refit, with the new -c.", "--restart"),
+    "plot": _flag("A picture over time: .png, .svg or .pdf.", "--plot"),
+    # An export.
+    "to": _flag("onnx: a graph of standard operators; torch: an exported program (.pt2).", "--to"),
+    "append_to": _flag(
+        "An ONNX classifier: write it with the calibrator at its end (onnx only).", "--append-to"
+    ),
+    "ndim": _flag(
+        "How many axes its input has: 4 for images (N, C, H, W), any (onnx only). Two when left out.",
+        "--ndim",
+        metavar="NUMBER|any",
+    ),
+    # How a file is read: the fields of `Reading`.
+    "kind": _flag(
+        "What the numbers are, where their name does not say it. Never guessed.", "--kind", "--input"
+    ),
+    "labels_name": _flag(
+        "Name of the array or column of labels, or its place: -1 is the last column.", "--labels-name"
+    ),
+    "logits_name": _flag(
+        "Name of the array (or the columns, with commas between, or a pattern such as 'p_*') that holds the logits or "
+        "probabilities.",
+        "--logits-name",
+    ),
+    "labels": _flag("A second file that holds the labels.", "--labels"),
+    "classes": _flag("Names of the classes in the order of the columns, commas between.", "--classes"),
+    "first_label": _flag("1 where labels count from 1.", "--first-label", min=0, max=1),
+    "drop_missing": _flag("Leave rows with missing values out.", "--drop-missing"),
+    "separator": _flag("What stands between the cells of a text table, where it is not recognised.", "--sep"),
+    "decimal": _flag("The decimal point of a text table, where it is not recognised.", "--decimal"),
+    "weights_name": _flag("Name of the array or column of weights of the rows.", "--weights-name"),
+    "part": _flag("Which part of a file that holds two. val is another word for cal.", "--part"),
+    "group": _flag("Which set of an HDF5 file that holds several: dataset/model.", "--group"),
+    "class_axis": _flag(
+        "The axis of the classes of an array of more axes: 1 for images (n, m, h, w).", "--class-axis"
+    ),
+    "ignore_index": _flag(
+        "A label that does not count, such as -100 for padding or 255 for void.", "--ignore-index"
+    ),
+}
+
+
 @dataclass(frozen=True)
 class Reading:
     """The options that say how a file is read."""
 
-    kind: Annotated[
-        Kind | None,
-        typer.Option(
-            "--kind", "--input", help="What the numbers are, where their name does not say it. Never guessed."
-        ),
-    ] = None
-    labels_name: Annotated[
-        str | None,
-        typer.Option(
-            "--labels-name",
-            help="Name of the array or column of labels, or its place: -1 is the last column.",
-        ),
-    ] = None
-    logits_name: Annotated[
-        str | None,
-        typer.Option(
-            "--logits-name",
-            help="Name of the array (or the columns, with commas between, or a pattern such as 'p_*') that holds the logits or "
-            "probabilities.",
-        ),
-    ] = None
-    labels: Annotated[Path | None, typer.Option("--labels", help="A second file that holds the labels.")] = (
-        None
-    )
-    classes: Annotated[
-        str | None,
-        typer.Option("--classes", help="Names of the classes in the order of the columns, commas between."),
-    ] = None
-    first_label: Annotated[
-        int | None,
-        typer.Option("--first-label", min=0, max=1, help="1 where labels count from 1.", show_default=False),
-    ] = None
-    drop_missing: Annotated[
-        bool, typer.Option("--drop-missing", help="Leave rows with missing values out.")
-    ] = False
-    separator: Annotated[
-        str | None,
-        typer.Option(
-            "--sep", help="What stands between the cells of a text table, where it is not recognised."
-        ),
-    ] = None
-    decimal: Annotated[
-        Decimal | None,
-        typer.Option("--decimal", help="The decimal point of a text table, where it is not recognised."),
-    ] = None
-    weights_name: Annotated[
-        str | None, typer.Option("--weights-name", help="Name of the array or column of weights of the rows.")
-    ] = None
-    part: Annotated[
-        Part | None,
-        typer.Option("--part", help="Which part of a file that holds two. val is another word for cal."),
-    ] = None
-    group: Annotated[
-        str | None,
-        typer.Option("--group", help="Which set of an HDF5 file that holds several: dataset/model."),
-    ] = None
-    class_axis: Annotated[
-        int | None,
-        typer.Option(
-            "--class-axis",
-            help="The axis of the classes of an array of more axes: 1 for images (n, m, h, w).",
-            show_default=False,
-        ),
-    ] = None
-    ignore_index: Annotated[
-        int | None,
-        typer.Option(
-            "--ignore-index", help="A label that does not count, such as -100 for padding or 255 for void."
-        ),
-    ] = None
+    kind: Kind | None = None
+    labels_name: str | None = None
+    logits_name: str | None = None
+    labels: Path | None = None
+    classes: str | None = None
+    first_label: int | None = None
+    drop_missing: bool = False
+    separator: str | None = None
+    decimal: Decimal | None = None
+    weights_name: str | None = None
+    part: Part | None = None
+    group: str | None = None
+    class_axis: int | None = None
+    ignore_index: int | None = None
 
     def read(
         self,
@@ -316,12 +367,11 @@ class Reading:
 
     def typed(self) -> list[str]:
         """The options as they were given."""
-        options = inspect.signature(Reading, eval_str=True).parameters
         words: list[str] = []
         for one in fields(self):
             value = getattr(self, one.name)
             if value not in (None, False):
-                flag = options[one.name].annotation.__metadata__[0].default
+                flag = OPTIONS[one.name].default
                 words += [flag] if value is True else [flag, str(value)]
         return words
 
@@ -349,25 +399,37 @@ def _parts(source: Any) -> set[str]:
 
 
 def reads(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of `Reading`; it gets them as one object, ``reading``."""
-    options = [
-        inspect.Parameter(
-            name, inspect.Parameter.KEYWORD_ONLY, default=option.default, annotation=option.annotation
+    """Give a command its own options and those of `Reading`, which it gets as one object, ``reading``."""
+    return takes(command, _parameters(Reading))
+
+
+def takes(
+    command: Callable[..., None], more: Mapping[str, inspect.Parameter] | None = None
+) -> Callable[..., None]:
+    """A function for typer: each parameter becomes the argument or option of this name in `OPTIONS`."""
+    own = {name: p for name, p in _parameters(command).items() if name != "reading"}
+    parameters = [
+        p.replace(
+            kind=inspect.Parameter.KEYWORD_ONLY,
+            annotation=Annotated[p.annotation, OPTIONS.get(f"{command.__name__} {name}", OPTIONS.get(name))],
         )
-        for name, option in inspect.signature(Reading, eval_str=True).parameters.items()
+        for name, p in {**own, **(more or {})}.items()
     ]
-    own = [p for name, p in inspect.signature(command, eval_str=True).parameters.items() if name != "reading"]
 
     @functools.wraps(command)
     def with_options(**arguments: Any) -> None:
-        reading = Reading(**{option.name: arguments.pop(option.name) for option in options})
-        command(reading=reading, **arguments)
+        if more:
+            arguments["reading"] = Reading(**{name: arguments.pop(name) for name in more})
+        command(**arguments)
 
-    keyword_only = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own]
     # Where inspect, and so typer, looks first; to mypy a function has no such attribute.
-    with_options.__signature__ = inspect.Signature([*keyword_only, *options])  # type: ignore[attr-defined]
-    with_options.__annotations__ = {p.name: p.annotation for p in (*own, *options)}
+    with_options.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    with_options.__annotations__ = {p.name: p.annotation for p in parameters}
     return with_options
+
+
+def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    return inspect.signature(function, eval_str=True).parameters
 
 
 def suspicion(data: LogitsSet) -> str | None:

@@ -234,43 +234,18 @@ def show_p(p_value: float) -> str:
 
 @contextmanager
 def progress(text: str, total: int | None = None) -> Iterator[Callable[..., None]]:
-    """A bar (a spinner when the total is not known) on stderr, on a terminal only; gives ``update(done, text, expected)``.
-
-    ``expected`` are seconds in all, where they are known beforehand. From them, or from what is done, follows what is left.
-    """
+    """A bar (a spinner when the total is not known) on stderr, on a terminal only; gives ``update(done, text)``."""
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Task, TextColumn
-    from rich.text import Text
-
-    class Left(ProgressColumn):
-        def render(self, task: Task) -> Text:
-            return Text(time_left(task.elapsed, task.completed, task.total, task.fields.get("expected")))
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     console = Console(stderr=True)
-    columns = [SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), Left()]
+    columns = [SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()]
     if total is None:
         del columns[2]
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
-        task = bars.add_task(text, total=total, expected=None)
+        task = bars.add_task(text, total=total)
 
-        def update(done: int = 0, text: str = text, expected: float | None = None) -> None:
-            bars.update(task, completed=done, description=text, expected=expected)
+        def update(done: int = 0, text: str = text) -> None:
+            bars.update(task, completed=done, description=text)
 
         yield update
-
-
-def time_left(elapsed: float | None, done: float, total: float | None, expected: float | None = None) -> str:
-    """``0:42, about 1:20 left``; without the rest where nothing is known of it."""
-    elapsed = elapsed or 0.0
-    if expected is None and total and 0 < done < total:
-        expected = elapsed * total / done
-    if expected is None:
-        return _clock(elapsed)
-    left = expected - elapsed
-    return f"{_clock(elapsed)}, {f'about {_clock(left)} left' if left >= 1 else 'nearly done'}"
-
-
-def _clock(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import sys
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from ..errors import InputError, MissingExtraError, require
 from .fit_apply import make
-from .options import Force, Json, Out
+from .options import Target, takes
 from .output import check_extension, check_not_read, note, print_evaluations, print_json, progress
 
 if TYPE_CHECKING:
@@ -28,38 +27,15 @@ _FILES = {
 _METRICS = ("accuracy", "nll", "brier", "ece", "debiased_ece", "classwise_ece")
 
 
-class Target(StrEnum):
-    """What to write."""
-
-    onnx = "onnx"
-    torch = "torch"
-
-
+@takes
 def export(
-    calibrator: Annotated[
-        Path, typer.Argument(metavar="CALIBRATOR", help="A file that `monocal fit` wrote.")
-    ],
-    to: Annotated[
-        Target,
-        typer.Option("--to", help="onnx: a graph of standard operators; torch: an exported program (.pt2)."),
-    ],
-    out: Out,
-    append_to: Annotated[
-        Path | None,
-        typer.Option(
-            "--append-to", help="An ONNX classifier: write it with the calibrator at its end (onnx only)."
-        ),
-    ] = None,
-    ndim: Annotated[
-        str | None,
-        typer.Option(
-            "--ndim",
-            metavar="NUMBER|any",
-            help="How many axes its input has: 4 for images (N, C, H, W), any (onnx only). Two when left out.",
-        ),
-    ] = None,
-    force: Force = False,
-    as_json: Json = False,
+    calibrator: Path,
+    to: Target,
+    out: Path,
+    append_to: Path | None = None,
+    ndim: str | None = None,
+    force: bool = False,
+    as_json: bool = False,
 ) -> None:
     """Write a calibrator for onnxruntime or torch.
 
@@ -142,15 +118,8 @@ def _write_torch(model: Calibrator, path: Path, axes: int | str | None) -> None:
     )  # given a path, torch aborts the process where the disk is full
 
 
-def demo(
-    out: Annotated[
-        Path, typer.Option("-o", "--out", help="Folder to write to; made if it is not there.")
-    ] = Path("monocal-demo"),
-    force: Annotated[
-        bool, typer.Option("--force", help="Write into a folder that holds other files.")
-    ] = False,
-    as_json: Json = False,
-) -> None:
+@takes
+def demo(out: Path = Path("monocal-demo"), force: bool = False, as_json: bool = False) -> None:
     """Calibrate a digits classifier and show what happened.
 
     Trains a small network on handwritten digits, calibrates it, prints the figures before and after with a reliability diagram
