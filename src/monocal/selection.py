@@ -171,7 +171,9 @@ def recommend(
 def obstacle_in_words(obstacle: Obstacle) -> str:
     """Why no map that keeps the order corrects a predicted class."""
     where, more = f"where it predicts {quoted(obstacle.predicted)}", quoted(obstacle.truth)
-    if obstacle.at_most < 1:
+    if obstacle.least:
+        where = f"in the rows where {more} is nearest to the predicted class"
+    elif obstacle.at_most < 1:
         where += f" with a confidence of at most {100 * obstacle.at_most:.0f} %"
         more = f"the class ranked second, mostly {more},"
     return (

@@ -7,14 +7,15 @@ of a block at once), and ties are runs of equal neighbours.
 
 Obstacles: a map that keeps the order gives the predicted class at least the probability of every other class, in
 every row. If among rows that predict ``j`` another class is the label more often than ``j``, those probabilities
-cannot be right on average, whatever the map. Two such counts are tested (of the rows where one of the two is the
+cannot be right on average, whatever the map. Three such counts are tested (of the rows where one of the two is the
 label, is it the other in more than half?):
 
     all rows that predict ``j``, against the class that is their label most often, corrected for those it was chosen from;
-    their least confident 1/8, 1/4, 1/2 and all, against the class that each row ranks second.
+    their least confident 1/8, 1/4, 1/2 and all, against the class that each row ranks second;
+    the 1/64, 1/32, ..., 1/2 of all rows in which class ``i`` comes nearest to the predicted class, against ``i``.
 
-A bias for a class shows in the second: it reverses the order where the margin is smaller than the bias. P-values
-are corrected for all of these, and for the number of predicted classes.
+A bias for a class shows in the second, a bias against one in the third: it reverses the order where the margin is smaller
+than the bias. P-values are corrected for all of these, and for the number of classes.
 """
 
 from __future__ import annotations
@@ -37,6 +38,9 @@ from .outcomes import Integers, Outcomes, bin_totals, check_probability_block, p
 from .units import quoted
 
 _BLOCK_ENTRIES = 1 << 19
+# The nearest rows that are looked at: so large a share of all. And about how many probabilities, of how many rows at least.
+_NEAREST_SHARES = (1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2)
+_NEAREST_ENTRIES, _NEAREST_ROWS = 2**22, 100
 
 
 @dataclass(frozen=True)
@@ -282,6 +286,9 @@ class Obstacle:
         That chance alone does it, corrected for the number of classes.
     at_most : float
         The confidence of these rows is at most this; 1 where they are all that predict the class.
+    least : float
+        Where not 0: the rows, whatever they predict (mostly ``predicted``), in which ``truth`` has at least this share of the
+        probability of the predicted class.
     remedy : str
         What may change the order.
 
@@ -303,9 +310,16 @@ class Obstacle:
     p_value: float
     at_most: float = 1.0
     remedy: str = "StructuredMCCT"
+    least: float = 0.0
 
     def __str__(self) -> str:
         when, more = quoted(self.predicted), quoted(self.truth)
+        if self.least:
+            return (
+                f"Where {more} has at least {self.least:.2g} times the probability of the predicted class (mostly {when}), it is "
+                f"the truth more often ({100 * self.truth_share:.0f} %) than that class ({100 * self.accuracy:.0f} %): no map "
+                f"that keeps the order can mend that; see {self.remedy}."
+            )
         if self.at_most < 1:
             when += f" with a confidence of at most {100 * self.at_most:.0f} %"
             more = f"the class it ranks second, mostly {more},"
@@ -344,8 +358,8 @@ def find_obstacles(rows: Outcomes, names: Sequence[str], alpha: float) -> tuple[
     lows = least_confident(rows.predicted, rows.confidence, first, second, rows.weight, rows.weight**2, m)
     tails = np.stack([low.tail()[classes] for low in lows])
     p = np.minimum(1.0, 2.0 * np.minimum(whole, len(SHARES) * tails.min(axis=0)))
-    p = false_discovery_control(p)
     remedy = "BinaryMCCT" if m == 2 else "StructuredMCCT"
+    p = np.minimum(1.0, 2.0 * false_discovery_control(p))
     obstacles = []
     for i in np.flatnonzero(p <= alpha):
         j = int(classes[i])
@@ -359,4 +373,51 @@ def find_obstacles(rows: Outcomes, names: Sequence[str], alpha: float) -> tuple[
             shares = float(low.first[j] / low.total[j]), float(low.second[j] / low.total[j])
             n_rows, at_most = int(low.rows[j]), min(float(low.highest[j]), 1.0)
         obstacles.append(Obstacle(names[j], names[truth], n_rows, *shares, float(p[i]), at_most, remedy))
+    named = {one.predicted for one in obstacles}
+    obstacles += [
+        one
+        for one in _nearest_rows(rows, names, remedy)
+        if one.p_value <= alpha and one.predicted not in named
+    ]
     return tuple(sorted(obstacles, key=lambda one: -one.rows))
+
+
+def _nearest_rows(rows: Outcomes, names: Sequence[str], remedy: str) -> list[Obstacle]:
+    """For each class, those of the rows nearest to predicting it that speak most clearly against the order."""
+    m = rows.n_classes
+    step = -(-len(rows.labels) * m // _NEAREST_ENTRIES)
+    if rows.class_count is not None or m == 2 or step > len(rows.labels) // _NEAREST_ROWS:
+        return []  # the largest probabilities alone; two classes, whose rows are the least confident; or too many classes
+    thin, each = slice(None, None, step), np.arange(-(-len(rows.labels) // step))
+    labels, predicted, weight = rows.labels[thin], rows.predicted[thin], rows.weight[thin]
+    ratio = np.stack([rows.of_class(i)[thin] for i in range(m)], axis=1) / rows.confidence[thin, None]
+    ratio[each, predicted] = -1.0
+    ordered = np.sort(ratio, axis=0)
+    right, missed = labels == predicted, np.flatnonzero(labels != predicted)
+    best: list[tuple[float, float, NDArray[np.bool_]]] = [(1.0, 1.0, right)] * m
+    for share in _NEAREST_SHARES:
+        least = np.maximum(ordered[-max(1, int(share * len(each)))], 1e-300)
+        near = ratio >= least
+        second = missed[near[missed, labels[missed]]]
+        mine = np.bincount(labels[second], weight[second], m)
+        theirs = (weight * right) @ near
+        square = (weight**2 * right) @ near + np.bincount(labels[second], weight[second] ** 2, m)
+        scale = (mine + theirs) / np.maximum(square, 1e-300)
+        k, n = scale * mine, scale * (mine + theirs)
+        tail = np.where(k > 0, betainc(np.maximum(k, 1e-300), n - k + 1, 0.5), 1.0)
+        for i in np.flatnonzero(tail < [one[0] for one in best]):
+            best[i] = (float(tail[i]), float(least[i]), near[:, i])
+    p = 2.0 * false_discovery_control(np.minimum(1.0, [len(_NEAREST_SHARES) * tail for tail, *_ in best]))
+    return [
+        Obstacle(
+            names[int(np.argmax(np.bincount(predicted[near])))] if near.any() else "",
+            names[i],
+            int(near.sum()) * step,
+            float(np.average(right[near], weights=weight[near])) if near.any() else 0.0,
+            float(np.average(labels[near] == i, weights=weight[near])) if near.any() else 0.0,
+            min(1.0, float(p[i])),
+            remedy=remedy,
+            least=least,
+        )
+        for i, (_, least, near) in enumerate(best)
+    ]
