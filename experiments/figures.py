@@ -8,7 +8,7 @@ Figure 5  weights and biases by rank, with the rank from which they stay constan
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,165 +52,146 @@ STYLE = {
     "svg.hashsalt": "monocal",
     "svg.fonttype": "path",
 }
-_PERCENT = ("ece", "accuracy_change", "uncertain_top_changed")
-Draw = Callable[[Any, pd.DataFrame], None]  # draws the trials of one set into axes
+_METADATA = {"svg": {"Date": None, "Creator": "monocal"}, "png": {"Software": "monocal"}}
+# What an axis shows: its label, and a factor.
+_SHOWN = {
+    "accuracy_change": ("accuracy change (points)", 100),
+    "uncertain_top_changed": ("changed, uncertain (%)", 100),
+    "ece": ("ECE (%)", 100),
+    "nll": ("NLL (nats)", 1),
+    "fit_cpu_seconds": ("seconds to fit", 1),
+    "weights": ("weight w", 1),
+    "biases": ("bias b", 1),
+    "n_cal": ("calibration samples", 1),
+    "top_k": ("ranks with parameters of their own, k", 1),
+    "rank": ("rank from the top", 1),
+}
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure: one row of panels for each entry of ``rows`` (y label, function that draws), one column for each set."""
+    """A figure: one row of panels for each of ``shown``, one column for each set; which methods of which part of the plan."""
 
     name: str
     title: str
     caption: str
-    trials: pd.DataFrame
-    x_label: str
-    rows: Sequence[tuple[str, Draw]]
+    part: str
+    methods: Sequence[str]
+    x: str
+    shown: Sequence[str]
 
 
-def make_pictures(plan: Plan, trials: pd.DataFrame) -> list[Picture]:
-    """All figures of a run; those without any trial are left out."""
+_SPREAD = "Mean and standard deviation over draws of the calibration set."
+_PICTURES = (
+    Picture(
+        "figure1_order",
+        "Figure 1: what calibration does to predictions",
+        "Top: change of accuracy. Bottom: share of the uncertain test samples (top confidence below 0.7) whose predicted "
+        f"class changed. {_SPREAD}",
+        *("sizes", ORDER_CURVES, "n_cal", ("accuracy_change", "uncertain_top_changed")),
+    ),
+    Picture(
+        "figure2_data",
+        "Figure 2: data efficiency",
+        f"Top: ECE. Bottom: NLL. {_SPREAD}",
+        *("sizes", SIZE_CURVES, "n_cal", ("ece", "nll")),
+    ),
+    Picture(
+        "figure3_top_k_ece",
+        "Figure 3: ECE against top-k",
+        "Ranks with parameters of their own; the others share the lowest one's.",
+        *("ranks", RANK_CURVES, "top_k", ("ece",)),
+    ),
+    Picture(
+        "figure4_top_k_time",
+        "Figure 4: training time against top-k",
+        "Processor seconds of one thread.",
+        *("ranks", RANK_CURVES, "top_k", ("fit_cpu_seconds",)),
+    ),
+    Picture(
+        "figure5_parameters",
+        "Figure 5: weights and biases by rank",
+        "Rank 1 is the predicted class; biases are measured from the lowest rank. Vertical lines: the rank from which both "
+        "stay constant, that is within 1 % of their range.",
+        *("tables", BY_RANK, "rank", ("weights", "biases")),
+    ),
+)
+
+
+def draw_pictures(plan: Plan, trials: pd.DataFrame, folder: Path) -> list[Picture]:
+    """Write ``NAME.svg`` and ``NAME.png`` of every figure that has trials into ``folder``; the figures."""
     trials = trials[trials.message == ""]
-    part = {
-        name: trials[trials.file.isin([t.file_name for t in chosen])]
-        for name, chosen in (("sizes", plan.sizes), ("ranks", plan.ranks), ("tables", plan.tables))
-    }
-    curve_sets = list(dict.fromkeys(t.dataset.name for t in plan.sizes))
+    curve_sets = [t.dataset.name for t in plan.sizes]
     curve_sets = curve_sets or [d.name for d in plan.datasets[: plan.settings.curve_sets]]
-    by_rank = part["tables"][part["tables"].set.isin(curve_sets) & part["tables"].method.isin(BY_RANK)]
-    samples, k = "calibration samples", "ranks with parameters of their own, k"
-    spread = "Mean and standard deviation over draws of the calibration set."
-
-    def of(name: str, methods: Sequence[str]) -> pd.DataFrame:
-        return part[name][part[name].method.isin(methods)]
-
-    pictures = [
-        Picture(
-            "figure1_order",
-            "Figure 1: what calibration does to predictions",
-            "Top: change of accuracy. Bottom: share of the uncertain test samples (top confidence below 0.7) whose predicted "
-            f"class changed. {spread}",
-            of("sizes", ORDER_CURVES),
-            samples,
-            [
-                ("accuracy change (points)", _curves("n_cal", "accuracy_change")),
-                ("changed, uncertain (%)", _curves("n_cal", "uncertain_top_changed")),
-            ],
-        ),
-        Picture(
-            "figure2_data",
-            "Figure 2: data efficiency",
-            f"Top: ECE. Bottom: NLL. {spread}",
-            of("sizes", SIZE_CURVES),
-            samples,
-            [("ECE (%)", _curves("n_cal", "ece")), ("NLL (nats)", _curves("n_cal", "nll"))],
-        ),
-        Picture(
-            "figure3_top_k_ece",
-            "Figure 3: ECE against top-k",
-            "Ranks with parameters of their own; the others share the lowest one's.",
-            of("ranks", RANK_CURVES),
-            k,
-            [("ECE (%)", _curves("top_k", "ece"))],
-        ),
-        Picture(
-            "figure4_top_k_time",
-            "Figure 4: training time against top-k",
-            "Processor seconds of one thread.",
-            of("ranks", RANK_CURVES),
-            k,
-            [("seconds to fit", _curves("top_k", "fit_cpu_seconds", log_y=True))],
-        ),
-        Picture(
-            "figure5_parameters",
-            "Figure 5: weights and biases by rank",
-            "Rank 1 is the predicted class; biases are measured from the lowest rank. Vertical lines: the rank from which both "
-            "stay constant, that is within 1 % of their range.",
-            by_rank,
-            "rank from the top",
-            [("weight w", _steps("weights")), ("bias b", _steps("biases"))],
-        ),
-    ]
-    return [picture for picture in pictures if len(picture.trials)]
+    drawn = []
+    for picture in _PICTURES:
+        files = [t.file_name for t in getattr(plan, picture.part)]
+        own = trials[trials.file.isin(files) & trials.method.isin(picture.methods)]
+        if picture.part == "tables":
+            own = own[own.set.isin(curve_sets)]
+        if len(own):
+            _draw(picture, own, folder)
+            drawn.append(picture)
+    return drawn
 
 
-def draw(picture: Picture, folder: Path) -> None:
-    """Write ``NAME.svg`` and ``NAME.png`` into ``folder``."""
-    sets = list(dict.fromkeys(picture.trials.set))
+def _draw(picture: Picture, trials: pd.DataFrame, folder: Path) -> None:
+    sets = list(dict.fromkeys(trials.set))
     with matplotlib.rc_context(STYLE):
-        n_rows = len(picture.rows)
+        n_rows = len(picture.shown)
         figure = Figure(figsize=(1.0 + 3.1 * len(sets), 1.1 + 2.2 * n_rows), layout="constrained")
         FigureCanvasAgg(figure)
         panels = figure.subplots(n_rows, len(sets), squeeze=False)
-        for i, (y_label, draw_panel) in enumerate(picture.rows):
+        panel = _steps if picture.x == "rank" else _curves
+        for i, shown in enumerate(picture.shown):
             for axes, name in zip(panels[i], sets, strict=True):
-                draw_panel(axes, picture.trials[picture.trials.set == name])
-                _finish(axes, name if i == 0 else "", picture.x_label if i == n_rows - 1 else "", y_label)
-        handles = {
-            handle.get_label(): handle
-            for axes in panels.flat
-            for handle in axes.get_legend_handles_labels()[0]
-        }
+                panel(axes, trials[trials.set == name], picture.x, shown)
+                _finish(axes, name if i == 0 else "", picture.x if i == n_rows - 1 else "", shown)
+        labels = [axes.get_legend_handles_labels() for axes in panels.flat]
+        handles = {text: handle for both in labels for handle, text in zip(*both, strict=True)}
         columns = max(1, int(figure.get_figwidth() / 1.5))
-        figure.legend(
-            handles=list(handles.values()), loc="outside lower center", frameon=False, ncols=columns
-        )
-        for kind, metadata in (
-            ("svg", {"Date": None, "Creator": "monocal"}),
-            ("png", {"Software": "monocal"}),
-        ):
+        where = {"loc": "outside lower center", "frameon": False, "ncols": columns}
+        figure.legend(list(handles.values()), list(handles), **where)
+        for kind, metadata in _METADATA.items():
             with atomic_path(folder / f"{picture.name}.{kind}", force=True) as temporary:
                 figure.savefig(temporary, dpi=130, metadata=metadata)
 
 
-def _finish(axes: Any, title: str, x_label: str, y_label: str) -> None:
+def _finish(axes: Any, title: str, x: str, y: str) -> None:
     axes.set_xscale("log")
     low, high = axes.get_xlim()
     axes.xaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5) if high < 100 * low else (1,)))
     axes.xaxis.set_major_formatter(ticker.FormatStrFormatter("%g"))
     axes.xaxis.set_minor_formatter(ticker.NullFormatter())
     axes.set_title(title, fontsize=8)
-    axes.set_xlabel(x_label)
-    axes.set_ylabel(y_label)
+    axes.set(xlabel=_SHOWN[x][0] if x else "", ylabel=_SHOWN[y][0])
+    if y == "fit_cpu_seconds":
+        axes.set_yscale("log")
 
 
-def _curves(x: str, metric: str, *, log_y: bool = False) -> Draw:
+def _curves(axes: Any, trials: pd.DataFrame, x: str, metric: str) -> None:
     """Mean of a metric against ``x`` with a band of one standard deviation, one line for each method."""
-
-    def draw_panel(axes: Any, trials: pd.DataFrame) -> None:
-        for method in (m for m in METHODS if m in set(trials.method)):
-            at = (100.0 if metric in _PERCENT else 1.0) * trials[trials.method == method].groupby(x)[
-                metric
-            ].agg(["mean", "std"])
-            colour, marker = _LOOK[method]
-            axes.plot(
-                at.index, at["mean"], color=colour, marker=marker, lw=1.2, ms=3, label=METHODS[method].label
-            )
-            if (at["std"] > 0).any():
-                low, high = at["mean"] - at["std"].fillna(0), at["mean"] + at["std"].fillna(0)
-                axes.fill_between(at.index, low, high, color=colour, alpha=0.12, lw=0)
-        if log_y:
-            axes.set_yscale("log")
-
-    return draw_panel
+    for method in (m for m in METHODS if m in set(trials.method)):
+        by_x = trials[trials.method == method].groupby(x)[metric]
+        mean, sd = (_SHOWN[metric][1] * value for value in (by_x.mean(), by_x.std()))
+        colour, marker = _LOOK[method]
+        axes.plot(mean, color=colour, marker=marker, lw=1.2, ms=3, label=METHODS[method].label)
+        if (sd > 0).any():
+            low, high = mean - sd.fillna(0), mean + sd.fillna(0)
+            axes.fill_between(mean.index, low, high, color=colour, alpha=0.12, lw=0)
 
 
-def _steps(kind: str) -> Draw:
+def _steps(axes: Any, trials: pd.DataFrame, x: str, kind: str) -> None:
     """Weights or biases by rank, from the top."""
-
-    def draw_panel(axes: Any, trials: pd.DataFrame) -> None:
-        for trial in trials.itertuples():
-            colour, _ = _LOOK[trial.method]
-            values = np.array(trial.fitted[kind])[::-1]
-            values = values if kind == "weights" else values - values[-1]
-            ranks = np.arange(1, len(values) + 1)
-            axes.plot(
-                ranks, values, color=colour, lw=1.2, drawstyle="steps-mid", label=METHODS[trial.method].label
-            )
-            constant = constant_from(trial.fitted["weights"], trial.fitted["biases"])
-            axes.axvline(constant, color=colour, lw=0.8, ls=":")
-
-    return draw_panel
+    for trial in trials.itertuples():
+        colour, _ = _LOOK[trial.method]
+        values = np.array(trial.fitted[kind])[::-1]
+        values = values if kind == "weights" else values - values[-1]
+        ranks = np.arange(1, len(values) + 1)
+        look = {"color": colour, "lw": 1.2, "drawstyle": "steps-mid"}
+        axes.plot(ranks, values, label=METHODS[trial.method].label, **look)
+        constant = constant_from(trial.fitted["weights"], trial.fitted["biases"])
+        axes.axvline(constant, color=colour, lw=0.8, ls=":")
 
 
 def constant_from(weights: Sequence[float], biases: Sequence[float], tolerance: float = 0.01) -> int:

@@ -30,9 +30,10 @@ def make_findings(plan: Plan, trials: pd.DataFrame) -> list[Finding]:
     """All findings of a run."""
     done = trials[trials.message == ""]
     whole = done[done.file.isin([t.file_name for t in plan.tables])]
-    makers = (_order, _distance, _one_optimum, _band, _ranks)
-    findings = [make(whole) for make in makers] + [_not_run(plan, trials)]
-    return [finding for finding in findings if finding is not None and finding.rows]
+    findings = [_band(whole), _ranks(whole), _not_run(plan, trials)]
+    if len(_of(whole, PUBLISHED)):
+        findings = [_order(whole), _distance(whole), _one_optimum(whole), *findings]
+    return [finding for finding in findings if finding.rows]
 
 
 def _percent(value: float) -> str:
@@ -43,10 +44,8 @@ def _of(trials: pd.DataFrame, methods: Sequence[str]) -> pd.DataFrame:
     return trials[trials.method.isin(methods)]
 
 
-def _order(whole: pd.DataFrame) -> Finding | None:
+def _order(whole: pd.DataFrame) -> Finding:
     published, ours = _of(whole, PUBLISHED), _of(whole, OURS)
-    if published.empty:
-        return None
     worst, top = (published.loc[published[m].idxmax()] for m in ("rows_reordered", "top_changed"))
     sets = published.groupby("set").rows_reordered.max()
     text = (
@@ -66,44 +65,38 @@ def _order(whole: pd.DataFrame) -> Finding | None:
     return Finding("The published procedure does not keep the order", text, header, rows)
 
 
-def _distance(whole: pd.DataFrame) -> Finding | None:
+def _distance(whole: pd.DataFrame) -> Finding:
     published, ours = _of(whole, PUBLISHED), _of(whole, OURS)
-    if published.empty:
-        return None
     gap = published.fitted.map(lambda f: f["stopped_nll"] - f["lowest_nll"])
+    limited = published.fitted.map(lambda f: not f["converged"])
     farthest = published.loc[gap.idxmax()]
     text = (
-        f"Of {len(gap)} published fits, {(~published.fitted.map(lambda f: f['converged']).astype(bool)).sum()} ended at the "
-        f"iteration limit, and {(gap > 1e-6).sum()} stopped more than 1e-6 nats above a value that their own convex objective "
-        f"reaches when the optimisation continues from there; the farthest {gap.max():.1e} nats ({farthest.label}, "
-        f"{farthest.set}). These are lower bounds of the distance to the optimum."
+        f"Of {len(gap)} published fits, {limited.sum()} ended at the iteration limit, and {(gap > 1e-6).sum()} stopped more "
+        "than 1e-6 nats above a value that their own convex objective reaches when the optimisation continues from there; the "
+        f"farthest {gap.max():.1e} nats ({farthest.label}, {farthest.set}). These are lower bounds of the distance to the "
+        "optimum."
     )
     if len(ours):
         text += (
             f" monocal's own fits carry a certificate: {sum(f['converged'] for f in ours.fitted)} of {len(ours)} converged, "
             f"largest violation of the optimality conditions {max(f['kkt'] for f in ours.fitted):.1e}."
         )
-    rows = [
-        (
-            t.set,
-            t.label,
-            str(t.fitted["iterations"]),
-            "its own criterion" if t.fitted["converged"] else "iteration limit",
-            number(t.fitted["stopped_nll"], 6),
-            number(t.fitted["lowest_nll"], 6),
-            f"{gap[t.Index]:.1e}",
-        )
-        for t in published.itertuples()
-    ]
+    rows = []
+    for t in published.itertuples():
+        ended = "iteration limit" if limited[t.Index] else "its own criterion"
+        values = (number(t.fitted[name], 6) for name in ("stopped_nll", "lowest_nll"))
+        rows.append((t.set, t.label, str(t.fitted["iterations"]), ended, *values, f"{gap[t.Index]:.1e}"))
     header = ("set", "method", "iterations", "ended by", "NLL at its end", "NLL continued", "difference")
     return Finding("How far from the optimum the published procedure stopped", text, header, rows)
 
 
-def _one_optimum(whole: pd.DataFrame) -> Finding | None:
+def _one_optimum(whole: pd.DataFrame) -> Finding:
+    title = "MCCT and MCCT-I share one optimum"
+    header = ("set", "NLL difference as published", "NLL difference continued", "ECE difference, points")
     one, other = (_of(whole, [m]).drop_duplicates("set").set_index("set") for m in PUBLISHED)
     names = [name for name in one.index if name in other.index]
     if not names:
-        return None
+        return Finding(title, "", header, [])
 
     def apart(what: str) -> np.ndarray:
         return np.array([abs(one.fitted[n][what] - other.fitted[n][what]) for n in names])
@@ -117,11 +110,10 @@ def _one_optimum(whole: pd.DataFrame) -> Finding | None:
     )
     numbers = zip(names, stopped, lowest, ece, strict=True)
     rows = [(name, f"{a:.1e}", f"{b:.1e}", number(c, 3)) for name, a, b, c in numbers]
-    header = ("set", "NLL difference as published", "NLL difference continued", "ECE difference, points")
-    return Finding("MCCT and MCCT-I share one optimum", text, header, rows)
+    return Finding(title, text, header, rows)
 
 
-def _band(whole: pd.DataFrame) -> Finding | None:
+def _band(whole: pd.DataFrame) -> Finding:
     groups = [(label, g, (g.ece <= g.ece_band).sum()) for label, g in whole.groupby("label", sort=False)]
     best = max((inside / len(g) for _, g, inside in groups), default=0.0)
     leaders = ", ".join(str(label) for label, g, inside in groups if inside == best * len(g))
@@ -138,24 +130,21 @@ def _band(whole: pd.DataFrame) -> Finding | None:
     return Finding("How often a method is within the band of perfect calibration", text, header, rows)
 
 
-def _ranks(whole: pd.DataFrame) -> Finding | None:
+def _ranks(whole: pd.DataFrame) -> Finding:
     rows = []
     for t in _of(whole, BY_RANK).itertuples():
-        w, b = t.fitted["weights"], t.fitted["biases"]
-        rows.append(
-            (t.set, t.label, str(len(w)), str(constant_from(w, b)), number(w[-1], 3), number(w[0], 3))
-        )
+        w, constant = t.fitted["weights"], constant_from(t.fitted["weights"], t.fitted["biases"])
+        rows.append((t.set, t.label, str(len(w)), str(constant), number(w[-1], 3), number(w[0], 3)))
     text = "Weights and biases stop changing at some rank, below which the logits carry nothing more for calibration."
-    most = max(
-        (row for row in rows if row[1] == METHODS["mcct"].label), key=lambda r: int(r[2]), default=None
-    )
-    if most is not None:
+    ours = [row for row in rows if row[1] == METHODS["mcct"].label]
+    if ours:
+        most = max(ours, key=lambda row: int(row[2]))
         text += f" With the most classes ({most[0]}) that is rank {most[3]} of {most[2]} for {most[1]}."
     header = ("set", "method", "ranks", "constant from rank", "w at the top", "w at the bottom")
     return Finding("Where the parameters become constant", text, header, rows)
 
 
-def _not_run(plan: Plan, trials: pd.DataFrame) -> Finding | None:
+def _not_run(plan: Plan, trials: pd.DataFrame) -> Finding:
     rows = []
     for part, what in ((plan.tables, "in the tables"), (plan.sizes, "in the curves over sizes")):
         capped = dict.fromkeys((t.method, t.dataset.name, t.top_k) for t in part if t.top_k is not None)
@@ -163,11 +152,9 @@ def _not_run(plan: Plan, trials: pd.DataFrame) -> Finding | None:
             (METHODS[m].label, name, f"{what}: the top {k} ranks only, for time") for m, name, k in capped
         ]
     run = {(t.method, t.dataset) for t in plan.tables}
+    why = "not run: a parameter for every pair of classes"
     rows += [
-        (METHODS[m].label, d.name, "not run: a parameter for every pair of classes")
-        for m in plan.methods
-        for d in plan.datasets
-        if (m, d) not in run
+        (METHODS[m].label, d.name, why) for m in plan.methods for d in plan.datasets if (m, d) not in run
     ]
     failed = trials[trials.message != ""]
     rows += [

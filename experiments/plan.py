@@ -103,11 +103,9 @@ def make_plan(datasets: tuple[Dataset, ...], settings: Settings, seed: int, meth
 def _full_trials(dataset: Dataset, method: str, settings: Settings, seed: int) -> list[Trial]:
     if METHODS[method].pairwise and dataset.n_classes > settings.table_pairs:
         return []
-    cap = _cap(dataset, method, settings.table_ranks)
-    return [
-        Trial(dataset, method, s, None, cap, examine=METHODS[method].slow_ranks)
-        for s in _seeds(method, settings.seeds, seed)
-    ]
+    cap, slow = _cap(dataset, method, settings.table_ranks), METHODS[method].slow_ranks
+    seeds = range(seed, seed + (settings.seeds if METHODS[method].random else 1))
+    return [Trial(dataset, method, s, None, cap, examine=slow) for s in seeds]
 
 
 def _size_trials(dataset: Dataset, method: str, settings: Settings, seed: int) -> list[Trial]:
@@ -115,10 +113,10 @@ def _size_trials(dataset: Dataset, method: str, settings: Settings, seed: int) -
     if method not in ORDER_CURVES + SIZE_CURVES or too_many:
         return []
     cap = _cap(dataset, method, settings.curve_ranks)
-    wanted = {*settings.counts, *(round(f * dataset.n_cal) for f in settings.fractions)}
+    sizes = {*settings.counts, *(round(f * dataset.n_cal) for f in settings.fractions)}
     parts = [
         Trial(dataset, method, seed + draw, n, cap)
-        for n in sorted(wanted)
+        for n in sorted(sizes)
         if 0 < n < dataset.n_cal
         for draw in range(settings.draws)
     ]
@@ -135,10 +133,6 @@ def _rank_trials(dataset: Dataset, method: str, settings: Settings, seed: int) -
     most = settings.table_ranks if METHODS[method].slow_ranks else dataset.n_classes
     whole = _full_trials(dataset, method, settings, seed)  # k at its largest: all ranks, or the cap
     return [Trial(dataset, method, seed, None, k) for k in ks if k < min(most, dataset.n_classes)] + whole
-
-
-def _seeds(method: str, many: int, seed: int) -> range:
-    return range(seed, seed + (many if METHODS[method].random else 1))
 
 
 def _cap(dataset: Dataset, method: str, ranks: int) -> int | None:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import base64
-import shutil
 import sys
 import warnings
 from pathlib import Path
@@ -27,11 +26,11 @@ import pandas as pd
 from monocal.data import Splits, atomic_path, digits_example, find, synthetic, write
 from monocal.errors import FileError, InputError
 
-from .figures import Picture, draw, make_pictures
+from .figures import draw_pictures
 from .findings import make_findings
 from .methods import METHODS
 from .plan import FULL, QUICK, Plan, Settings, make_plan
-from .tables import Comparison, Table, escape_markdown, make_comparisons, make_tables, markdown_table
+from .tables import Comparison, escape_markdown, make_comparisons, make_tables, markdown_table
 from .trials import Dataset, run_trials, versions
 
 TEMPLATES = jinja2.Environment(
@@ -62,18 +61,32 @@ def reproduce(
         (out / name).mkdir(parents=True, exist_ok=True)
     datasets, left_out = find_datasets(data or example(out / "example-data", seed))
     plan = make_plan(datasets, settings, seed, methods)
-    trials, reused = run_trials(plan.trials, out / "trials", jobs or joblib.cpu_count(), progress)
-    print(f"{len(trials):,} fits on {len(datasets)} sets, {reused:,} of them done before.", file=sys.stderr)
+    trials, reused = run_trials(plan.trials, out / "trials", jobs or joblib.cpu_count())
+    print(f"{len(trials):,} fits, {reused:,} of them done before.", file=sys.stderr)
     tables = make_tables(plan, trials)
     comparisons = make_comparisons(plan, tables)
-    write_all(plan, trials, tables, comparisons, left_out, out, markdown)
+    pictures = draw_pictures(plan, trials, out / "figures")
+    svg = {p.name: (out / "figures" / f"{p.name}.svg").read_bytes() for p in pictures}
+    trials.drop(columns="fitted").to_csv(out / "results.csv", index=False)
+    page = {
+        "tables": tables,
+        "findings": make_findings(plan, trials),
+        "comparisons": comparisons,
+        "summary": make_summary(plan, trials, left_out),
+        "sets": [(d.name, str(d.n_classes), f"{d.n_cal:,}", f"{d.n_test:,}") for d in datasets],
+        "pictures": pictures,
+        "svg": {name: base64.b64encode(picture).decode() for name, picture in svg.items()},
+    }
+    write_text(out / "index.html", TEMPLATES.get_template("page.html").render(page))
+    as_markdown = TEMPLATES.get_template("page.md")
+    write_text(out / "results.md", as_markdown.render(page, figures="figures"))
+    if markdown is not None:
+        folder = markdown.with_suffix("")
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, picture in svg.items():
+            (folder / f"{name}.svg").write_bytes(picture)
+        write_text(markdown, as_markdown.render(page, figures=folder.name))
     return trials, comparisons
-
-
-def progress(done: int, total: int) -> None:
-    """A line now and then, so that a log shows how far the run is."""
-    if done == total or done % max(1, total // 20) == 0:
-        print(f"{done} of {total} fits done", file=sys.stderr)
 
 
 def example(folder: Path, seed: int) -> Path:
@@ -101,51 +114,10 @@ def find_datasets(data: Path) -> tuple[tuple[Dataset, ...], list[str]]:
     return tuple(datasets), left_out
 
 
-def write_all(
-    plan: Plan,
-    trials: pd.DataFrame,
-    tables: list[Table],
-    comparisons: list[Comparison],
-    left_out: list[str],
-    out: Path,
-    markdown: Path | None,
-) -> None:
-    """Everything that `reproduce` promises, from the data frame of trials."""
-    pictures, findings = make_pictures(plan, trials), make_findings(plan, trials)
-    for picture in pictures:
-        draw(picture, out / "figures")
-    trials.drop(columns="fitted").to_csv(out / "results.csv", index=False)
-    page = {
-        "tables": tables,
-        "findings": findings,
-        "comparisons": comparisons,
-        "summary": make_summary(plan, trials, left_out),
-        "sets": [(d.name, str(d.n_classes), f"{d.n_cal:,}", f"{d.n_test:,}") for d in plan.datasets],
-        "pictures": pictures,
-        "svg": {p.name: base64.b64encode(_svg(out, p).read_bytes()).decode() for p in pictures},
-    }
-    write_text(out / "index.html", TEMPLATES.get_template("page.html").render(page))
-    as_markdown = TEMPLATES.get_template("page.md")
-    write_text(out / "results.md", as_markdown.render(page, figures="figures"))
-    if markdown is not None:
-        folder = markdown.with_suffix("")
-        folder.mkdir(parents=True, exist_ok=True)
-        for picture in pictures:
-            shutil.copyfile(_svg(out, picture), folder / f"{picture.name}.svg")
-        write_text(markdown, as_markdown.render(page, figures=folder.name))
-
-
-def _svg(out: Path, picture: Picture) -> Path:
-    return out / "figures" / f"{picture.name}.svg"
-
-
 def make_summary(plan: Plan, trials: pd.DataFrame, left_out: list[str]) -> list[str]:
-    s = plan.settings
-    seeds = (
-        f"with {s.seeds} seeds; the values are means, with ± the standard deviation"
-        if s.seeds > 1
-        else "with one seed"
-    )
+    s, seeds = plan.settings, "with one seed"
+    if s.seeds > 1:
+        seeds = f"with {s.seeds} seeds; the values are means, with ± the standard deviation"
     return [
         f"Written by make reproduce (seed {plan.seed}) from {len(trials):,} fits on {len(plan.datasets)} sets, which took "
         f"{trials.total_cpu_seconds.sum() / 60:.1f} processor minutes. Methods that are random ran {seeds}. Each part of a "
@@ -162,10 +134,9 @@ def write_text(path: Path, text: str) -> None:
 
 
 def main() -> None:
+    raw = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(
-        prog="python -m experiments.reproduce",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        "python -m experiments.reproduce", description=__doc__, formatter_class=raw
     )
     parser.add_argument(
         "--data", type=Path, help="folder (or file) with logits and labels; default: example data"

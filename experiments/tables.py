@@ -6,6 +6,11 @@ Table 3  EQ-BIN ECE
 
 Ranks and the best value are of the values *as shown*: two methods that read 1.19 are tied, share the mean of their ranks and are
 both best. That is also how the paper's average ranks come about.
+
+The printed numbers are those of Tables 1 to 3 by network (published.csv), in the columns that `methods.METHODS` marks as the
+paper's: Zhang, Batista and Kanhere, Instance-Wise Monotonic Calibration by Constrained Transformation, UAI 2025. A set of logits
+is one of the paper's when its uncalibrated values are those of a network, to the digit, in all three tables, whatever its file is
+called.
 """
 
 from __future__ import annotations
@@ -15,12 +20,12 @@ import math
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 import pandas as pd
 
 from .methods import METHODS
 from .plan import Plan
-from .published import COLUMNS, DECIMALS, MEASURES, recognised
 
 CAPPED, FAILED, NOT_RUN = "†", "‡", "–"
 
@@ -58,15 +63,10 @@ class Table:
     spread: pd.DataFrame
     marks: pd.DataFrame
 
-    @property
-    def shown(self) -> pd.DataFrame:
-        """Means as they are printed."""
-        return self.mean.round(self.measure.decimals) + 0.0  # no negative zero
-
     def ranks(self, columns: Iterable[str] | None = None) -> pd.DataFrame:
-        """Rank of each value in its row, 1 the best; ties share their mean."""
-        shown = self.shown if columns is None else self.shown[list(columns)]
-        return shown.rank(axis=1, ascending=not self.measure.higher_is_better)
+        """Rank of each value, as it is printed, in its row, 1 the best; ties share their mean."""
+        shown = self.mean if columns is None else self.mean[list(columns)]
+        return shown.round(self.measure.decimals).rank(axis=1, ascending=not self.measure.higher_is_better)
 
     def summary(self) -> pd.DataFrame:
         """Rows below the table: mean (where every row has a value), and average ranks."""
@@ -78,32 +78,19 @@ class Table:
 
     def text(self, bold: str, escape: Callable[[str], str]) -> pd.DataFrame:
         """Every cell as text, the best of each row in bold: ``bold`` is a format such as ``**{}**``."""
-        summary = self.summary()
-        decimals = [self.measure.decimals] * (len(self.mean) + 1) + [2] * (len(summary) - 1)
-        values = pd.concat([self.mean, summary])
-        higher = [self.measure.higher_is_better] * (len(self.mean) + 1) + [False] * (len(summary) - 1)
-        rows = {}
-        for (name, row), places, upward in zip(values.iterrows(), decimals, higher, strict=True):
-            shown = row.round(places)
-            best = shown == (shown.max() if upward else shown.min())
-            texts = [self._cell(name, label, value, places) for label, value in row.items()]
-            rows[escape(str(name))] = [
-                bold.format(escape(t)) if b else escape(t) for t, b in zip(texts, best, strict=True)
-            ]
-        return pd.DataFrame.from_dict(rows, orient="index", columns=[escape(c) for c in values.columns])
-
-    def _cell(self, name: object, label: object, value: float, decimals: int) -> str:
-        text = number(value, decimals)
-        if name in self.mean.index:
-            if math.isfinite(self.spread.at[name, label]):
-                text += f" ± {number(self.spread.at[name, label], decimals)}"
-            text += self.marks.at[name, label]
-        return text
+        decimals = self.measure.decimals
+        means, ranks = self.summary().iloc[:1], self.summary().iloc[1:]
+        spread = self.spread.map(lambda x: f" ± {number(x, decimals)}" if math.isfinite(x) else "")
+        own = self.mean.map(number, decimals=decimals) + spread + self.marks
+        texts = pd.concat([own, means.map(number, decimals=decimals), ranks.map(number)]).map(escape)
+        shown = pd.concat([self.mean, means]).round(decimals) * (-1 if self.measure.higher_is_better else 1)
+        shown = pd.concat([shown, ranks.round(2)])
+        texts = texts.mask(shown.eq(shown.min(axis=1), axis=0), texts.map(bold.format))
+        return texts.rename(index=escape, columns=escape)
 
     def to_markdown(self) -> str:
         frame = self.text("**{}**", escape_markdown)
-        rows = ([name, *row] for name, *row in frame.itertuples())
-        return markdown_table(["set", *frame.columns], rows, escape=False)
+        return markdown_table(["set", *frame.columns], frame.itertuples(), escape=False)
 
     def to_html(self) -> str:
         return self.text("<b>{}</b>", html.escape).to_html(escape=False, border=0)
@@ -111,9 +98,8 @@ class Table:
 
 def make_tables(plan: Plan, trials: pd.DataFrame) -> list[Table]:
     """All tables of a run."""
-    trials = trials[trials.file.isin([t.file_name for t in plan.tables])]
+    by_cell = trials[trials.file.isin([t.file_name for t in plan.tables])].groupby(["set", "label"])
     rows, columns = [d.name for d in plan.datasets], [METHODS[m].label for m in plan.methods]
-    by_cell = trials.groupby(["set", "label"])
 
     def frame(series: pd.Series) -> pd.DataFrame:
         return series.unstack().reindex(index=rows, columns=columns)
@@ -129,26 +115,26 @@ def make_tables(plan: Plan, trials: pd.DataFrame) -> list[Table]:
     tables = []
     for measure in TABLES:
         values = by_cell[measure.metric] if measure.metric in trials else None
-        mean, spread = (
-            frame(
-                measure.unit * (getattr(values, kind)() if values is not None else by_cell.size() * math.nan)
-            )
-            for kind in ("mean", "std")
-        )
+        nothing = by_cell.size() * math.nan
+        mean = frame(nothing if values is None else measure.unit * values.mean())
+        spread = frame(nothing if values is None else measure.unit * values.std())
         tables.append(Table(measure, measure.caption + note, mean, spread, marks))
     return tables
 
 
 # The paper's printed numbers.
 
+PRINTED = {"ece": "ECE, %", "kde_ece": "ECE-KDE, %", "eq_bin_ece": "EQ-BIN ECE, times 10"}
+DECIMALS = 2
 NEAR = 0.02
 SIGNS = {"same": "=", "near": "≈", "different": "≠"}
+_NOT_EXPLAINED = "Not explained: ours is the optimum, and SLSQP from the published start ends at it too."
 _WHY = {
     "vs": "Ours is the optimum of the likelihood, without a penalty; where a gradient method stops depends on its steps.",
     "hb": "Ties: many rows have one confidence, and bins of 1000 rows divide them. Which row falls into which bin moves EQ-BIN "
     "ECE (on DenseNet-40 between 2.6 and 3.0); ours shares them between the bins.",
-    "ets": "Not explained: ours is the optimum, and SLSQP from the published start ends at it too.",
-    "ets_mse": "Not explained: ours is the optimum, and SLSQP from the published start ends at it too.",
+    "ets": _NOT_EXPLAINED,
+    "ets_mse": _NOT_EXPLAINED,
     "pts": "Seeds: 200 epochs at a learning rate of 5e-5 leave the network near its random start.",
     "diag": "A network: its start is random, and rows held out decide when training stops.",
 }
@@ -156,11 +142,12 @@ _WHY = {
 
 @dataclass(frozen=True)
 class Comparison:
-    """One of the paper's sets: the printed values and ours, one row for each method and measure."""
+    """One of the paper's sets: by method and measure the printed value, ours, its spread over seeds, and how they match."""
 
     set_name: str
     network: str  # and its data
-    values: pd.DataFrame  # method, measure, printed, ours, spread, match
+    values: pd.DataFrame
+    header = ("method", *PRINTED.values(), "why they differ")
 
     @property
     def title(self) -> str:
@@ -177,26 +164,17 @@ class Comparison:
             "differ (≠). Each cell: published, sign, ours."
         )
 
-    @property
-    def header(self) -> list[str]:
-        return ["method", *MEASURES.values(), "why they differ"]
-
     def rows(self) -> list[list[tuple[str, str]]]:
         """For each method its cells as (text, match); the reason where not all values are the same."""
         rows = []
-        for method, group in self.values.groupby("method", sort=False):
-            cells = {
-                v.measure: (pair_text(v.printed, v.ours, v.spread, v.match), v.match)
-                for v in group.itertuples()
-            }
+        for method, group in self.values.groupby(level="method", sort=False):
+            cells = dict.fromkeys(PRINTED, (NOT_RUN, ""))
+            for (_, measure), v in group.iterrows():
+                after = f" ± {v.spread:.{DECIMALS}f}" if math.isfinite(v.spread) else ""
+                text = f"{v.printed:.{DECIMALS}f} {SIGNS[v.match]} {v.ours:.{DECIMALS}f}{after}"
+                cells[measure] = text, v.match
             why = "" if (group.match == "same").all() else _WHY.get(str(method), "")
-            rows.append(
-                [
-                    (METHODS[str(method)].label, ""),
-                    *(cells.get(m, (NOT_RUN, "")) for m in MEASURES),
-                    (why, ""),
-                ]
-            )
+            rows.append([(METHODS[str(method)].label, ""), *cells.values(), (why, "")])
         return rows
 
     def texts(self) -> list[list[str]]:
@@ -212,34 +190,27 @@ def match(printed: float, ours: float, spread: float) -> str:
     return "near" if apart <= max(NEAR, 2 * spread if math.isfinite(spread) else 0.0) + 1e-9 else "different"
 
 
-def pair_text(printed: float, ours: float, spread: float, agreement: str) -> str:
-    after = f" ± {spread:.{DECIMALS}f}" if math.isfinite(spread) else ""
-    return f"{printed:.{DECIMALS}f} {SIGNS[agreement]} {ours:.{DECIMALS}f}{after}"
-
-
 def make_comparisons(plan: Plan, tables: list[Table]) -> list[Comparison]:
-    """For every set of the run that is one of the paper's."""
+    """For every set of the run whose uncalibrated values are those of one of the paper's networks."""
     if "uncalibrated" not in plan.methods:
         return []
-    by_measure = dict(zip(MEASURES, tables, strict=False))  # the paper's three come first
+    methods = [m for m, method in METHODS.items() if method.in_paper and m in plan.methods]
+    labels = [METHODS[m].label for m in methods]
+    published = pd.read_csv(Path(__file__).with_name("published.csv"))
     comparisons = []
-    for dataset in plan.datasets:
-        ours = {m: t.mean.loc[dataset.name] for m, t in by_measure.items()}
-        spread = {m: t.spread.loc[dataset.name] for m, t in by_measure.items()}
-        uncalibrated = {m: row[METHODS["uncalibrated"].label] for m, row in ours.items()}
-        network = recognised(dataset.n_classes, uncalibrated)
-        if network is None:
-            continue
-        name, printed = network
-        values = []
-        for method in (m for m in COLUMNS if m in plan.methods):
-            label = METHODS[method].label
-            for m in MEASURES:
-                if math.isfinite(ours[m][label]):
-                    three = printed.at[m, method], ours[m][label], spread[m][label]
-                    values.append((method, m, *three, match(*three)))
-        columns = ["method", "measure", "printed", "ours", "spread", "match"]
-        comparisons.append(Comparison(dataset.name, name, pd.DataFrame(values, columns=columns)))
+    for d in plan.datasets:
+        own = dict(zip(PRINTED, tables, strict=False))  # the paper's three tables come first
+        ours = pd.DataFrame({m: t.mean.loc[d.name, labels].to_numpy() for m, t in own.items()}, methods)
+        spread = pd.DataFrame({m: t.spread.loc[d.name, labels].to_numpy() for m, t in own.items()}, methods)
+        networks = published[published.n_classes == d.n_classes].groupby(["data", "model"], sort=False)
+        for (data, model), rows in networks:
+            printed = rows.set_index("measure")[methods].T
+            if (ours.loc["uncalibrated"].round(DECIMALS) == printed.loc["uncalibrated"]).all():
+                parts = {"printed": printed.stack(), "ours": ours.stack(), "spread": spread.stack()}
+                values = pd.concat(parts, axis=1).rename_axis(["method", "measure"]).dropna(subset="ours")
+                values["match"] = [match(*row) for row in values.itertuples(index=False)]
+                comparisons.append(Comparison(d.name, f"{model} on {data}", values))
+                break
     return comparisons
 
 

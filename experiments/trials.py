@@ -14,8 +14,8 @@ import platform
 import re
 import time
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
@@ -102,12 +102,8 @@ class Trial:
             "monocal": mc.__version__,
             "set": self.dataset.name,
             "data": self.dataset.digest,
-            "method": self.method,
             "parameters": {name: repr(value) for name, value in parameters.items()},
-            "seed": self.seed,
-            "n_cal": self.n_cal,
-            "top_k": self.top_k,
-            "examine": self.examine,
+            **{f.name: getattr(self, f.name) for f in fields(self) if f.name != "dataset"},
         }
 
     @property
@@ -120,36 +116,30 @@ class Trial:
     def rows(self) -> np.ndarray:
         """Calibration rows of the trial: the first ``n_cal`` of the seed's permutation, so that smaller parts are nested."""
         n = self.dataset.n_cal
-        return (
-            np.arange(n)
-            if self.n_cal is None
-            else np.random.default_rng(self.seed).permutation(n)[: self.n_cal]
-        )
+        if self.n_cal is None:
+            return np.arange(n)
+        return np.random.default_rng(self.seed).permutation(n)[: self.n_cal]
 
 
-def run_trials(
-    trials: Sequence[Trial], folder: Path, jobs: int, progress: Callable[[int, int], None] | None = None
-) -> tuple[pd.DataFrame, int]:
+def run_trials(trials: Sequence[Trial], folder: Path, jobs: int) -> tuple[pd.DataFrame, int]:
     """One row for each trial, and how many had been finished before. Workers are processes with one thread each."""
     results = {trial: read_result(trial, folder) for trial in trials}
     missing = [trial for trial, result in results.items() if result is None]
-    reused = len(trials) - len(missing)
-    with joblib.parallel_config(backend="loky", n_jobs=jobs, inner_max_num_threads=1):
-        run = joblib.Parallel(return_as="generator")(joblib.delayed(run_trial)(t, folder) for t in missing)
-        for done, (trial, result) in enumerate(zip(missing, run, strict=True), reused + 1):
-            results[trial] = result
-            if progress is not None:
-                progress(done, len(trials))
-    return pd.DataFrame([_row(trial, result) for trial, result in results.items()]), reused
+    with joblib.parallel_config("loky", n_jobs=jobs, inner_max_num_threads=1, verbose=1):
+        run = joblib.Parallel()(joblib.delayed(run_trial)(trial, folder) for trial in missing)
+    results |= dict(zip(missing, run, strict=True))
+    rows = [_row(trial, result) for trial, result in results.items()]
+    return pd.DataFrame(rows), len(trials) - len(missing)
 
 
 def read_result(trial: Trial, folder: Path) -> dict[str, Any] | None:
     """The finished result of a trial; None where there is none, it failed, or its file is damaged."""
     try:
         result = json.loads((folder / trial.file_name).read_text(encoding="utf-8"))
-        return result if result["configuration"] == trial.configuration and not result["message"] else None
+        is_own = result["configuration"] == trial.configuration and not result["message"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
+    return result if is_own else None
 
 
 def run_trial(trial: Trial, folder: Path) -> dict[str, Any]:
@@ -184,11 +174,14 @@ def _compute(trial: Trial) -> dict[str, Any]:
     wall, cpu = time.perf_counter(), time.process_time()
     if calibrator is not None:
         calibrator.fit(logits, labels)
-    times = {"fit_seconds": time.perf_counter() - wall, "fit_cpu_seconds": time.process_time() - cpu}
+    spent = time.perf_counter() - wall, time.process_time() - cpu
     before = softmax(test.astype(np.float64), axis=1)
-    after = before if calibrator is None else calibrator.predict_proba(test)
-    metrics = {name: e.value for name, e in mc.evaluate(after, truth, metrics=METRICS).estimates.items()}
-    audit = mc.order_audit(test, test if calibrator is None else calibrator.transform(test), input="logits")
+    after, transformed = before, test
+    if calibrator is not None:
+        after, transformed = calibrator.predict_proba(test), calibrator.transform(test)
+    estimates = mc.evaluate(after, truth, metrics=METRICS).estimates
+    metrics = {name: estimate.value for name, estimate in estimates.items()}
+    audit = mc.order_audit(test, transformed, input="logits")
     floor = mc.ece_floor(after, truth)
     metrics |= {
         "accuracy_change": metrics["accuracy"] - mc.metrics.accuracy(before, truth),
@@ -198,20 +191,18 @@ def _compute(trial: Trial) -> dict[str, Any]:
         "ece_floor": floor.median,
         "ece_band": np.quantile(floor.draws, 0.975),
     }
-    fitted = _fitted(trial, calibrator, logits, labels)
-    return {"metrics": {k: float(v) for k, v in metrics.items()}, "times": times, "fitted": fitted}
+    return {
+        "metrics": {name: float(value) for name, value in metrics.items()},
+        "times": dict(zip(("fit_seconds", "fit_cpu_seconds"), spent, strict=True)),
+        "fitted": _fitted(trial, calibrator, logits, labels),
+    }
 
 
 def _fitted(trial: Trial, calibrator: Any, logits: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
     """How the optimiser ended and, on whole calibration sets, the parameters and how much lower the objective goes."""
     fitted: dict[str, Any] = {}
-    solution = getattr(calibrator, "solution_", None)
-    if solution is not None:
-        fitted = {
-            "converged": bool(solution.converged),
-            "iterations": solution.n_iter,
-            "kkt": float(solution.kkt),
-        }
+    if (s := getattr(calibrator, "solution_", None)) is not None:
+        fitted = {"converged": bool(s.converged), "iterations": s.n_iter, "kkt": float(s.kkt)}
     if trial.method in BY_RANK and trial.n_cal is None:
         fitted |= {"weights": calibrator.weights_.tolist(), "biases": calibrator.biases_.tolist()}
     if trial.examine:
@@ -222,15 +213,16 @@ def _fitted(trial: Trial, calibrator: Any, logits: np.ndarray, labels: np.ndarra
 
 def _row(trial: Trial, result: dict[str, Any]) -> dict[str, Any]:
     """A trial and its result as a row of the data frame."""
+    data = trial.dataset
     return {
-        "set": trial.dataset.name,
-        "n_classes": trial.dataset.n_classes,
+        "set": data.name,
+        "n_classes": data.n_classes,
         "method": trial.method,
         "label": METHODS[trial.method].label,
         "seed": trial.seed,
-        "n_cal": trial.n_cal or trial.dataset.n_cal,
-        "n_test": trial.dataset.n_test,
-        "top_k": trial.top_k or trial.dataset.n_classes,
+        "n_cal": trial.n_cal or data.n_cal,
+        "n_test": data.n_test,
+        "top_k": trial.top_k or data.n_classes,
         "capped": trial.top_k is not None,
         "message": result["message"],
         **result["metrics"],
