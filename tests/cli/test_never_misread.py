@@ -363,13 +363,28 @@ def test_many_labels_are_fitted_applied_and_evaluated(run: Run) -> None:
     assert "off beyond chance" in run("evaluate", "a.csv").stdout
     for command in (
         ("compare", "a.csv"),
-        ("report", "a.csv", "-o", "r.html"),
         ("audit", "a.csv", "a.csv"),
         ("check", "a.csv"),
     ):
         code = 2 if command[0] == "check" else 1
-        assert "fit, apply and evaluate take such files" in run(*command, code=code).stderr
+        assert "fit, apply, evaluate and report take such files" in run(*command, code=code).stderr
     assert "multilabel-mcct; leave it out" in fit(run, frame, "-m", "mcct", code=1).stderr
+
+
+@pytest.mark.parametrize("test", [[], ["--test", "b.csv"], ["--test", "b.csv", "-c", "cal.json"]])
+def test_the_report_on_many_labels_has_a_row_for_each(run: Run, test: list[str]) -> None:
+    fit(run, many())
+    many()[["p_c", "p_a", "p_b", "y_c", "y_a", "y_b"]].to_csv("b.csv", index=False)
+    result = json.loads(run("report", "a.csv", *test, "-o", "r.html", "--json").stdout)
+    assert result["before"]["off"]
+    assert not result["after"]["off"]
+    assert result["after"]["macro"]["nll"] < result["before"]["macro"]["nll"]
+    page = Path("r.html").read_text()
+    for text in (result["verdict"]["headline"].partition(";")[0], "calibrator.json", *"abc"):
+        assert text in page
+    assert (
+        "groups: of many labels" in run("report", "a.csv", "--groups", "y_a", "-o", "s.html", code=1).stderr
+    )
 
 
 def test_one_label_out_of_many_columns_is_a_class(run: Run) -> None:

@@ -183,7 +183,7 @@ def report(
     """Write a self-contained HTML page on a calibration.
 
     The verdict first, then diagrams, metrics with intervals, the comparison of methods, the order audit and the certificate.
-    The page shows and holds the calibrator that it recommends.
+    The page shows and holds the calibrator that it recommends. Of many labels (columns p_* and y_*) it has a row for each.
 
     Example: monocal report cal.npz --test test.npz -o report.html
     """
@@ -194,7 +194,7 @@ def report(
         raise InputError("Give --calibrator (one that is fitted) or --method (one to fit), not both.")
     check_extension(out, ".html", ".htm")
     check_not_read(out, path, test, calibrator, reading.labels)
-    cal, judge = reading.read_both(path, test)
+    cal, judge = reading.read_both(path, test, many_labels=True)
     model = load(calibrator) if calibrator else make(method, cal) if method else None
     by = groups and find_groups(groups, judge or cal, test or path, reading.group)
     begun, steps = (
@@ -215,18 +215,7 @@ def report(
             force=force,
         )
     if as_json:
-        sides = {"before": page.before, "after": page.after}
-        print_json(
-            {
-                "report": out,
-                "judged_on": page.judged_how,
-                **{name: side.evaluation.to_dict() for name, side in sides.items()},
-                "order": page.audit.to_dict(),
-                "recommended": page.methods and page.methods.recommended,
-                "shown": page.shown,
-                "verdict": page.verdict.to_dict(),
-            }
-        )
+        print_json({"report": out, **page.to_dict()})
     else:
         say(f"{page.verdict.headline} {page.verdict.advice}")
         note(f"Report written to {out}: open it in a browser.")

@@ -276,8 +276,8 @@ class Reading:
             note(f"{path}: {text}")
         if data.many_labels and not many_labels:
             raise InputError(
-                f"{path} holds many labels, a score and a label of 0 or 1 for each of {data.n_classes}: fit, apply and evaluate "
-                f"take such files; name the columns of one label with --logits-name and --labels-name."
+                f"{path} holds many labels, a score and a label of 0 or 1 for each of {data.n_classes}: fit, apply, evaluate and "
+                f"report take such files; name the columns of one label with --logits-name and --labels-name."
             )
         return data
 
@@ -351,18 +351,27 @@ class Reading:
             data = replace(data, class_names=classes_of(names))
         return of_rows, data
 
-    def read_both(self, path: Path, test: Path | None) -> tuple[LogitsSet, LogitsSet | None]:
+    def read_both(
+        self, path: Path, test: Path | None, many_labels: bool = False
+    ) -> tuple[LogitsSet, LogitsSet | None]:
         """A set to fit on and one to judge on: a second file, or the test part of the first, or none."""
         from ..io.named_arrays import open_arrays
 
-        cal = self.read_to_learn(path)
+        cal = self.read_to_learn(path, many_labels=many_labels)
         if test is not None:
-            judge = self.read(test, expected=cal.kind, known_classes=cal.class_names, need_labels=True)
+            judge = self.read(
+                test,
+                expected=cal.kind,
+                known_classes=cal.class_names,
+                need_labels=True,
+                many=cal.many_labels,
+                many_labels=cal.many_labels,
+            )
             judge = judge.with_classes(cal.n_classes)
             cal = cal.with_classes(judge.n_classes)
             return cal, self.ordered(judge, cal.class_names) if judge.n_classes == cal.n_classes else judge
         if self.part is None and len(_parts(open_arrays(path))) > 1:
-            return cal, self.read(path, prefer="test", need_labels=True)
+            return cal, self.read(path, prefer="test", need_labels=True, many_labels=many_labels)
         return cal, None
 
     def typed(self) -> list[str]:

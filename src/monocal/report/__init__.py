@@ -12,9 +12,11 @@ from typing import Any
 from ..io import atomic_path
 from .collect import Report, Side, collect
 from .comparison import MethodComparison, MethodResult, compare_methods, default_methods
+from .label_page import LabelReport, collect_labels
 from .trial import Trial, as_set
 
 __all__ = [
+    "LabelReport",
     "MethodComparison",
     "MethodResult",
     "Report",
@@ -22,6 +24,7 @@ __all__ = [
     "Trial",
     "as_set",
     "collect",
+    "collect_labels",
     "compare_methods",
     "default_methods",
     "write_report",
@@ -30,7 +33,7 @@ __all__ = [
 
 def write_report(
     path: str | os.PathLike[str], cal: Any, test: Any = None, *, force: bool = False, **options: Any
-) -> Report:
+) -> Report | LabelReport:
     """Calibrate, judge, and write a self-contained HTML page about it.
 
     Parameters
@@ -38,7 +41,7 @@ def write_report(
     path : path
         The page to write.
     cal, test
-        Calibration set, and the set to judge on, as in `collect`.
+        Calibration set, and the set to judge on, as in `collect`; sets of many labels (``many_labels``) are judged by label.
     force : bool
         Replace an existing file instead of refusing.
     **options
@@ -46,7 +49,7 @@ def write_report(
 
     Returns
     -------
-    Report
+    Report or LabelReport
         The figures of the page.
 
     Examples
@@ -58,6 +61,7 @@ def write_report(
     ('MCCT', True)
     """
     with atomic_path(path, force=force) as temporary:  # refuses before the work, not after it
-        report = collect(cal, test, **options)
+        make = collect_labels if getattr(cal, "many_labels", False) else collect
+        report: Report | LabelReport = make(cal, test, **options)
         temporary.write_text(report.to_html(), encoding="utf-8", errors="backslashreplace")
     return report

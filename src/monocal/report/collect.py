@@ -157,6 +157,18 @@ class Report:
         """What the page says first."""
         return verdict(self)
 
+    def to_dict(self) -> dict[str, Any]:
+        """What is judged, as plain values, ready for JSON."""
+        return {
+            "judged_on": self.judged_how,
+            "before": self.before.evaluation.to_dict(),
+            "after": self.after.evaluation.to_dict(),
+            "order": self.audit.to_dict(),
+            "recommended": self.methods and self.methods.recommended,
+            "shown": self.shown,
+            "verdict": self.verdict.to_dict(),
+        }
+
     def to_html(self) -> str:
         """The page: one text, no network."""
         from .page import page
@@ -244,7 +256,7 @@ def collect(
         read_groups(groups, len(trial.labels))  # refuses before the work, not after it
     if n_boot is None:
         n_boot = int(np.clip(_DRAWN_ROWS // len(trial.labels), 100, 500))
-    template, fitted = _template(calibrator, cal)
+    template, fitted = template_of(calibrator, cal)
 
     judged = comparison = None
     if template is not None:
@@ -316,20 +328,20 @@ def collect(
         shown=shown,
         context=context is not None,
         calibrator=model,
-        saved=_saved(model, cal, fitted, sides[1].evaluation),
+        saved=saved_calibrator(model, cal, fitted, sides[1].evaluation),
         groups=_groups(both, trial.labels, groups, cal.class_names, level, seed),
         confidence=_confidence(both),
         values=cal.values,
         explanation=str(model.explain()) if hasattr(model, "explain") else None,
         solution=getattr(model, "solution_", None),
         fingerprint=persistence.fingerprint(cal.values, cal.labels),
-        versions=_versions(),
-        created=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        notes=tuple(dict.fromkeys(note for one in (cal, test) if one is not None for note in _notes(one))),
+        versions=versions(),
+        created=now(),
+        notes=tuple(dict.fromkeys(note for one in (cal, test) if one is not None for note in notes_of(one))),
     )
 
 
-def _template(calibrator: Any, cal: LogitsSet) -> tuple[Any, bool]:
+def template_of(calibrator: Any, cal: LogitsSet) -> tuple[Any, bool]:
     """The calibrator asked for, and whether it is fitted."""
     if calibrator is None:
         return None, False
@@ -408,7 +420,7 @@ def _changes(trial: Trial, both: Both, level: float) -> dict[str, Difference]:
     return {name: paired_difference(new[name], old[name], level) for name in METRICS if name in old}
 
 
-def _notes(data: LogitsSet) -> list[str]:
+def notes_of(data: LogitsSet) -> list[str]:
     """What to know of a set."""
     unused = data.weights is not None
     return [
@@ -436,7 +448,7 @@ def _how(trial: Trial, fitted: bool, tested: bool) -> str:
     )
 
 
-def _saved(model: Any, cal: LogitsSet, fitted: bool, evaluation: Evaluation) -> str | None:
+def saved_calibrator(model: Any, cal: LogitsSet, fitted: bool, evaluation: Any) -> str | None:
     """The calibrator as a file; None for one that JSON cannot hold. A fitted one was not fitted on these data, perhaps."""
     if cal.class_names is not None and not hasattr(model, "feature_names_in_"):
         model = copy(model)
@@ -448,7 +460,13 @@ def _saved(model: Any, cal: LogitsSet, fitted: bool, evaluation: Evaluation) -> 
         return None
 
 
-def _versions() -> dict[str, str]:
+def now() -> str:
+    """When a page is made."""
+    return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def versions() -> dict[str, str]:
+    """Of monocal and what it stands on."""
     import scipy
     import sklearn
 

@@ -38,6 +38,21 @@ _NAMES = {
 
 def page(report: Report) -> str:
     """The whole report."""
+    two = report.n_classes == 2
+    return render(
+        report,
+        intro=f"{count(report.n_cal)} rows to calibrate on, {count(report.n_classes)} classes. {report.judged_how}",
+        cards=_cards(report, two),
+        picture=_reliability(report, two),
+        about=_about(report, two),
+        file=file_to_save(report.saved, report.shown),
+        code=_code(report),
+        sections=[part for make in _SECTIONS if (part := make(report, two))],
+    )
+
+
+def render(report: Any, *, open_first: bool = False, **parts: Any) -> str:
+    """The template filled with the parts of a report; ``open_first``: its first section is unfolded."""
     jinja2 = require("jinja2", "cli")
     loader = jinja2.PackageLoader("monocal.report", ".")
     environment = jinja2.Environment(
@@ -46,23 +61,12 @@ def page(report: Report) -> str:
     environment.filters["units"] = lambda text: str(text).replace(
         " %", "\u00a0%"
     )  # a unit stays with its number
-    two = report.n_classes == 2
-    text: str = environment.get_template("page.html").render(
-        report=report,
-        verdict=report.verdict,
-        two=two,
-        intro=f"{count(report.n_cal)} rows to calibrate on, {count(report.n_classes)} classes. {report.judged_how}",
-        cards=_cards(report, two),
-        picture=_reliability(report, two),
-        about=_about(report, two),
-        file=_file(report),
-        code=_code(report),
-        sections=[part for make in _SECTIONS if (part := make(report, two))],
-    )
+    template = environment.get_template("page.html")
+    text: str = template.render(report=report, verdict=report.verdict, open_first=open_first, **parts)
     return text
 
 
-def _svg(display: Any, name: str, **options: Any) -> Any:
+def svg(display: Any, name: str, **options: Any) -> Any:
     """The display on the page; without matplotlib, how to install it."""
     from markupsafe import Markup
 
@@ -72,12 +76,12 @@ def _svg(display: Any, name: str, **options: Any) -> Any:
         return f"{name} is left out. {error}"
 
 
-def _file(report: Report) -> dict[str, str] | None:
+def file_to_save(saved: str | None, shown: str) -> dict[str, str] | None:
     """The calibrator of the page, to save."""
-    if report.saved is None or len(report.saved) > _MOST_EMBEDDED:
+    if saved is None or len(saved) > _MOST_EMBEDDED:
         return None
-    content = base64.b64encode(report.saved.encode()).decode()
-    return {"content": content, "note": f"{report.shown}, {len(report.saved) / 1000:,.0f} kB"}
+    content = base64.b64encode(saved.encode()).decode()
+    return {"content": content, "note": f"{shown}, {len(saved) / 1000:,.0f} kB"}
 
 
 def _code(report: Report) -> str:
@@ -124,7 +128,7 @@ def _verdict_on(report: Report, name: str) -> str:
 def _reliability(report: Report, two: bool) -> Any:
     curves = {"before": report.before.curve, "after": report.after.curve}
     display = ReliabilityDisplay(curves, of_classes=two)
-    return _svg(display, "Reliability diagram before and after calibration", overlay=True)
+    return svg(display, "Reliability diagram before and after calibration", overlay=True)
 
 
 def _about(report: Report, two: bool) -> list[str]:
@@ -139,7 +143,7 @@ def _about(report: Report, two: bool) -> list[str]:
 # What folds open: a title, paragraphs, charts, tables (name, head, rows, number of the row that stands out).
 
 
-def _section(
+def section(
     title: str, texts: Any = (), charts: Any = (), tables: Any = (), code: Any = ()
 ) -> dict[str, Any]:
     return {"title": title, "texts": texts, "charts": charts, "tables": tables, "code": code}
@@ -163,7 +167,7 @@ def _metrics(report: Report, two: bool) -> dict[str, Any]:
     tables = [("Metrics", ("metric", "before", "after", "change"), rows, None)]
     for name, side in (("before", report.before), ("after", report.after)):
         tables.append(_bins(side.curve, name, two))
-    return _section("Metrics and bins, before and after", [note, *reasons], tables=tables)
+    return section("Metrics and bins, before and after", [note, *reasons], tables=tables)
 
 
 def _value(name: str, estimate: Estimate) -> tuple[str, str]:
@@ -202,10 +206,10 @@ def _margin(report: Report, two: bool) -> dict[str, Any] | None:
     texts += [
         f"{name.capitalize()}: {' '.join(say.what_is_wrong(c, 'at margins '))}" for name, c in sides.items()
     ]
-    chart = _svg(
+    chart = svg(
         MarginDisplay(sides), "Calibration error against the margin, before and after", size=(4.6, 3.4)
     )
-    return _section("Where the error sits", texts, [chart])
+    return section("Where the error sits", texts, [chart])
 
 
 def _groups(report: Report, two: bool) -> dict[str, Any] | None:
@@ -215,10 +219,10 @@ def _groups(report: Report, two: bool) -> dict[str, Any] | None:
         texts += [f"By {after.kind}. {text}" for text in say.groups_in_words(sides["before"], after)]
         name = f"Over-confidence by {after.kind}, before and after calibration"
         height = 1.4 + 0.3 * min(len(after), _MOST_GROUPS)
-        charts.append(_svg(GroupDisplay(sides, _MOST_GROUPS), name, size=(4.6, height)))
+        charts.append(svg(GroupDisplay(sides, _MOST_GROUPS), name, size=(4.6, height)))
     if two and texts:
         texts.insert(0, "Confidence is here that of the predicted class.")
-    return _section("Groups", texts, charts) if texts else None
+    return section("Groups", texts, charts) if texts else None
 
 
 def _methods(report: Report, two: bool) -> dict[str, Any] | None:
@@ -258,7 +262,7 @@ def _methods(report: Report, two: bool) -> dict[str, Any] | None:
     price = comparison.price
     if price is not None and price[1].moves:
         tables.append(_moves(report, price[0], price[1]))
-    return _section("Methods compared", texts, tables=tables)
+    return section("Methods compared", texts, tables=tables)
 
 
 def _less(comparison: Any, name: str, report: Report) -> tuple[str, str]:
@@ -287,7 +291,7 @@ def _calibrator(report: Report, two: bool) -> dict[str, Any]:
         texts += say.parameters_in_words(parameters)
         if parameters.constant_from > 1 or parameters.varies:
             charts.append(
-                _svg(
+                svg(
                     RankParametersDisplay(parameters),
                     "Weight and bias by rank, the top rank first",
                     stacked=True,
@@ -309,7 +313,7 @@ def _calibrator(report: Report, two: bool) -> dict[str, Any]:
     tables.append(("Settings", ("setting", "value"), settings, None))
     if report.explanation:
         code.append(report.explanation)
-    return _section("What the calibrator does", texts, charts, tables, code)
+    return section("What the calibrator does", texts, charts, tables, code)
 
 
 def _origin(report: Report, two: bool) -> dict[str, Any]:
@@ -322,7 +326,7 @@ def _origin(report: Report, two: bool) -> dict[str, Any]:
         ("made", report.created),
         ("versions", ", ".join(f"{name} {version}" for name, version in report.versions.items())),
     ]
-    return _section("Where this comes from", report.notes, tables=[("Origin", ("", ""), facts, None)])
+    return section("Where this comes from", report.notes, tables=[("Origin", ("", ""), facts, None)])
 
 
 _SECTIONS = (_metrics, _margin, _groups, _methods, _calibrator, _origin)

@@ -1,0 +1,215 @@
+"""The report on many labels: which are off beyond chance, before and after calibration, one row of a table for each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.special import expit
+from sklearn.base import clone
+from sklearn.model_selection import KFold
+
+from ..calibrators import MultilabelMCCT
+from ..data import LogitsSet
+from ..errors import InputError
+from ..metrics import LabelEvaluation, evaluate_labels
+from ..metrics.units import count, from_to, number, percent
+from ..plots import ReliabilityDisplay, reliability_curve
+from .collect import notes_of, now, saved_calibrator, template_of, versions
+from .page import file_to_save, render, section, svg
+from .sentences import Verdict
+from .trial import FOLDS
+
+
+@dataclass(frozen=True)
+class LabelReport:
+    """All figures of a report on many labels.
+
+    Attributes
+    ----------
+    title, judged_how : str
+    cal : LogitsSet
+        The calibration set.
+    labels : ndarray of shape (n, L)
+        Of the rows that are judged: 0, 1, and -1 where it is not known.
+    probabilities : tuple of ndarrays (n, L)
+        Before and after.
+    before, after : LabelEvaluation
+    calibrator : MultilabelMCCT
+    saved : str or None
+        It as JSON.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import monocal as mc
+    >>> rng = np.random.default_rng(0)
+    >>> p = rng.uniform(size=(500, 3))
+    >>> y = (rng.uniform(size=p.shape) < p**2).astype(int)
+    >>> data = mc.data.LogitsSet(p, y, kind="probabilities", many_labels=True)
+    >>> report = mc.write_report("labels.html", data)
+    >>> len(report.before.off), report.after.off
+    (3, ())
+    """
+
+    title: str
+    judged_how: str
+    cal: LogitsSet
+    labels: np.ndarray
+    probabilities: tuple[np.ndarray, np.ndarray]
+    before: LabelEvaluation
+    after: LabelEvaluation
+    calibrator: Any
+    saved: str | None
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """Of monocal and what it stands on."""
+        return versions()
+
+    @property
+    def verdict(self) -> Verdict:
+        """What the page says first."""
+        advice = f"After calibration: {self.after.verdict[0].lower()}{self.after.verdict[1:]}"
+        macro = from_to(self.before.macro["nll"], self.after.macro["nll"], number)
+        details = f"NLL, mean over labels: {macro}.", "The order of the rows is kept within every label."
+        return Verdict("bad" if self.before.off else "good", self.before.verdict, advice, details)
+
+    def to_html(self) -> str:
+        """The page: one text, no network."""
+        kind, name = self.cal.kind, type(self.calibrator).__name__
+        code = (
+            'import monocal as mc\n\ncal = mc.load("calibrator.json")\n'
+            f"probabilities = cal.predict_proba({kind})   # ({kind} of shape (n, {self.cal.n_classes}))"
+        )
+        return render(
+            self,
+            intro=f"{count(self.cal.n_samples)} rows to calibrate on, {self.cal.n_classes} labels. {self.judged_how}",
+            cards=self._cards(),
+            picture=self._picture(),
+            about=["All entries of all labels together; the table below has each label."],
+            file=file_to_save(self.saved, name),
+            code=code,
+            sections=[self._table(), self._origin()],
+            open_first=True,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        sides = {"before": self.before.to_dict(), "after": self.after.to_dict()}
+        return {"judged_on": self.judged_how, **sides, "verdict": self.verdict.to_dict()}
+
+    def _cards(self) -> list[tuple[str, str, str]]:
+        before, after, of = self.before, self.after, f"of {len(self.before.names)}"
+        return [
+            ("labels off beyond chance", f"{len(before.off)} → {len(after.off)}", of),
+            ("ECE", from_to(before.macro["ece"], after.macro["ece"], percent), "mean over labels"),
+            ("NLL", from_to(before.macro["nll"], after.macro["nll"], number), "mean over labels"),
+            ("ranking of the rows", "kept", "within every label"),
+        ]
+
+    def _picture(self) -> Any:
+        labelled = self.labels >= 0
+        curves = {
+            side: reliability_curve(
+                np.stack([1 - p[labelled], p[labelled]], axis=1), self.labels[labelled], label=1
+            )
+            for side, p in zip(("before", "after"), self.probabilities, strict=True)
+        }
+        display = ReliabilityDisplay(curves, of_classes=True)
+        return svg(display, "Reliability diagram of all labels, before and after", overlay=True)
+
+    def _table(self) -> dict[str, Any]:
+        before, after = self.before, self.after
+        rows = [
+            (
+                name,
+                f"{count(before.positives[i])} of {count(before.rows[i])}",
+                from_to(before.mean[i], after.mean[i], percent),
+                from_to(before.nll[i], after.nll[i], number),
+                from_to(before.ece[i], after.ece[i], percent),
+                percent(after.floor[i]),
+                " → ".join("off" if name in side.off else "–" for side in (before, after)),
+            )
+            for i, name in enumerate(before.names)
+        ]
+        for name, old, new in (("macro", before.macro, after.macro), ("micro", before.micro, after.micro)):
+            rows.append(
+                (
+                    name,
+                    "",
+                    "",
+                    from_to(old["nll"], new["nll"], number),
+                    from_to(old["ece"], new["ece"], percent),
+                    "",
+                    "",
+                )
+            )
+        head = ("label", "positives", "mean probability", "NLL", "ECE", "ECE by chance", "beyond chance")
+        note = "macro: the mean over labels; micro: all entries together."
+        return section(
+            "Every label, before → after calibration", [note], tables=[("Labels", head, rows, None)]
+        )
+
+    def _origin(self) -> dict[str, Any]:
+        settings = [(name, repr(value)) for name, value in self.calibrator.get_params(deep=False).items()]
+        facts = [
+            ("data", self.cal.name),
+            ("made", now()),
+            ("versions", ", ".join(f"{name} {version}" for name, version in self.versions.items())),
+        ]
+        tables = [("Settings", ("setting", "value"), settings, None), ("Origin", ("", ""), facts, None)]
+        return section("Where this comes from", notes_of(self.cal), tables=tables)
+
+
+def collect_labels(
+    cal: LogitsSet,
+    test: LogitsSet | None = None,
+    *,
+    calibrator: Any = None,
+    title: str | None = None,
+    seed: int = 0,
+    groups: Any = None,
+    on_step: Callable[[str], None] | None = None,
+    **rest: Any,
+) -> LabelReport:
+    """Fit and judge; options are those of `collect`, of which a comparison of methods has none here."""
+    if groups is not None:
+        raise InputError("groups: of many labels there are none; report on the columns of one label.")
+    template, fitted = template_of(calibrator, cal)
+    template = MultilabelMCCT(input=cal.kind) if template is None else template
+    if not isinstance(template, MultilabelMCCT):
+        raise InputError(f"calibrator: many labels take a MultilabelMCCT, got {type(template).__name__}.")
+    if on_step is not None:
+        on_step("fitting")
+    model = template if fitted else clone(template).fit(cal.values, cal.labels, cal.weights)
+    judged = cal if test is None else test
+    assert cal.labels is not None
+    assert judged.labels is not None
+    if test is not None or fitted:
+        after = model.predict_proba(judged.values)
+        how = f"All figures are of {count(judged.n_samples)} rows{' of the test set' if test is not None else ''}."
+    else:
+        after = np.empty(cal.values.shape)
+        for rows, others in KFold(FOLDS, shuffle=True, random_state=seed).split(cal.values):
+            weights = None if cal.weights is None else cal.weights[rows]
+            fold = clone(template).fit(cal.values[rows], cal.labels[rows], weights)
+            after[others] = fold.predict_proba(cal.values[others])
+        how = f"There is no test set, so the figures come from {FOLDS}-fold cross-validation."
+    before = expit(judged.values) if judged.kind == "logits" else np.asarray(judged.values)
+    sides = [
+        evaluate_labels(p, judged.labels, names=cal.class_names, random_state=seed) for p in (before, after)
+    ]
+    return LabelReport(
+        title=title or f"Calibration of {cal.name if cal.name != 'data' else 'your data'}",
+        judged_how=how,
+        cal=cal,
+        labels=judged.labels,
+        probabilities=(before, after),
+        before=sides[0],
+        after=sides[1],
+        calibrator=model,
+        saved=saved_calibrator(model, cal, fitted, sides[1]),
+    )
