@@ -13,9 +13,9 @@ from monocal.report import Trial, as_set, collect, compare_methods
 from monocal.selection import recommend
 
 
-def biased(n=2000, m=4):
+def biased(n=2000, m=4, shift=4.0):
     data = synthetic(n, m)
-    return data.values + 4.0 * np.eye(m)[0], data.labels
+    return data.values + shift * np.eye(m)[0], data.labels
 
 
 CASES = {
@@ -28,6 +28,8 @@ CASES = {
     ),
     "one class only": ((synthetic(50, 2).values, np.zeros(50, int)), {}, "mcct"),
     "the order is the obstacle": (biased(), {}, "structured-mcct"),
+    "a class is predicted too rarely": (biased(shift=-4.0), {}, "structured-mcct"),
+    "a class is predicted a little too rarely": (biased(shift=-0.5), {}, "conditional-mcct"),
     "the order is the obstacle, and a context": (biased(), {"keep_order": True}, "conditional-mcct"),
     "few rows": (synthetic(40, 5), {}, "conditional-mcct"),
     "one row": (synthetic(1, 5), {}, "conditional-mcct"),
@@ -47,6 +49,17 @@ def test_the_method_follows_from_the_rows(case):
     assert made.calibrator.input == options.get("kind", "logits")
     assert made.reason.endswith(".")
     assert bool(made.obstacles) == case.startswith("the order")
+
+
+def test_a_class_that_is_predicted_too_rarely_is_named():
+    made = recommend(*biased(shift=-4.0), class_names=["cat", "dog", "owl", "bee"])
+    assert "'cat' is predicted too rarely" in made.reason
+
+
+@pytest.mark.parametrize("m", [3, 20])
+def test_rows_without_a_biased_class_keep_their_order(m):
+    sets = [synthetic(n, m, seed=seed) for n in (100, 1000) for seed in range(15)]
+    assert {recommend(data.values, data.labels).name for data in sets} == {"conditional-mcct"}
 
 
 def test_an_obstacle_is_told_by_the_names_of_the_classes():

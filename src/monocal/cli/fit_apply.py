@@ -57,10 +57,17 @@ def make(
         calibrator: Calibrator = MultilabelMCCT()
     else:
         if name is None:
-            weights = data.weights
-            name = recommend(
-                data.values, data.labels, kind=data.kind, keep_order=context, sample_weight=weights
-            ).name
+            advised = recommend(
+                data.values,
+                data.labels,
+                kind=data.kind,
+                keep_order=context,
+                sample_weight=data.weights,
+                class_names=data.class_names,
+            )
+            name = advised.name
+            if data.n_classes > 2 and not advised.calibrator.preserves_order:
+                note(f"{advised.title}: {advised.reason}")
         calibrator = find_method(_NAMES_OF_SKLEARN.get(letters(name), name))[1]
         one_score = type(calibrator) in [info.cls for info in all_calibrators(one_score=True)]
         if one_score and data.n_classes > 2:
