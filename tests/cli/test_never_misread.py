@@ -111,7 +111,7 @@ def test_rows_that_miss_one_by_their_rounding_are_divided_by_their_sum(
 def test_rows_that_miss_one_by_more_are_refused(tmp_path: Path) -> None:
     wrong = PROBS.round(2)
     wrong[5] = [0.5, 0.4, 0.07]  # three entries of two decimals may miss 1 by .015
-    with pytest.raises(mc.FileError, match=r"row 5 has minimum 0\.07 and sum 0\.97"):
+    with pytest.raises(mc.FileError, match=r"row 5 sums to 0\.97"):
         mc.read(pets(wrong), kind="probabilities")
 
 

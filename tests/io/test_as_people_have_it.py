@@ -323,12 +323,15 @@ def test_weights_and_labels_by_name(tmp_path: Path) -> None:
     assert read(given, labels="fine").weights is None
     again = read(write(tmp_path / "a.parquet", got), weights="weights")
     np.testing.assert_array_equal(again.weights, weights)
-    for wrong, told in ((-1.0, "has -1 in row 3"), (np.nan, "missing values in 1 of 30 rows .* in row 3")):
+    for wrong, told in (
+        (-1.0, "entry 3 is negative"),
+        (np.nan, "missing values in 1 of 30 rows .* in row 3"),
+    ):
         bad = weights.copy()
         bad[3] = wrong
         with pytest.raises(FileError, match=told):
             read(frame(sample_weight=bad), weights="sample_weight")
-    with pytest.raises(FileError, match=r"'fine' in the pandas frame has shape .*: expected 30 numbers"):
+    with pytest.raises(FileError, match=r"'fine' in the pandas frame: every entry must be a real number"):
         read(given, weights="fine", labels="coarse", with_labels=False)
     with pytest.raises(
         FileError, match="has several arrays of labels, 'label', 'gt': say which with labels="
@@ -367,7 +370,7 @@ def test_messages_name_the_cell(tmp_path: Path) -> None:
     with pytest.raises(FileError, match=r"shape \(2, 5, 4, 4\): say which axis .*class_axis=1 for images"):
         read(tmp_path / "a.npz")
     np.savez(tmp_path / "a.npz", logits=np.full((2, 3), -np.inf))
-    with pytest.raises(FileError, match="has -inf for every class in row 0"):
+    with pytest.raises(FileError, match="has -inf for every class: first in row 0"):
         read(tmp_path / "a.npz")
 
 

@@ -116,7 +116,7 @@ def with_cell(row: int, column: int, value: float) -> np.ndarray:
         (LABELS, r"shape \(20,\) and dtype int64"),
         (np.float64(3), r"shape \(\)"),
         (with_cell(4, 1, np.nan), "missing values in 1 of 20 rows .*'logits'.* in row 4"),
-        (with_cell(7, 2, np.inf), "inf in row 7, column 2"),
+        (with_cell(7, 2, np.inf), "infinity: first in row 7"),
     ],
 )
 def test_values_that_are_none(tmp_path: Path, array: np.ndarray, match: str) -> None:

@@ -130,9 +130,9 @@ def test_a_pipe_stays_a_pipe(tmp_path: Path, force: bool) -> None:
 def test_what_cannot_be_read_is_not_written(tmp_path: Path, bad: float) -> None:
     values = SET.values.copy()
     values[2, 1] = bad
-    with pytest.raises(FileError, match="row 2, column 1"):
+    with pytest.raises(FileError, match="first in row 2"):
         write(tmp_path / "a.npz", LogitsSet(values, SET.labels))
-    with pytest.raises(FileError, match="sum 2"):
+    with pytest.raises(FileError, match="sums to 2"):
         write(tmp_path / "a.npz", LogitsSet(np.full((2, 4), 0.5), None, "probabilities"))
     assert os.listdir(tmp_path) == []
 

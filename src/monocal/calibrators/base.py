@@ -499,7 +499,7 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
             return
         fitted, dim = getattr(self, "class_dim_", None), batch.dim
         if dim is not None and None not in (fitted, dim.name) and dim.name != fitted:
-            dims = batch.given.dims
+            dims = batch.original.dims
             advice = "Transpose it" if fitted in dims else "Rename it"
             raise InputError(
                 f"X has the dimensions {dims}, of which class_axis={batch.layout.class_axis} is {dim.name!r}, but the classes of "

@@ -52,7 +52,7 @@ class Batch:
     """
 
     def __init__(self, X: Any, layout: Layout, y: Any = None):
-        self.given, self.layout = X, layout
+        self.original, self.layout = X, layout
         self.dim = ClassDim.of(X, layout.class_axis)
         self._kind = kind_of(X)
         array = self._kind.array(X)
@@ -77,12 +77,14 @@ class Batch:
 
     def labels(self, y: Any) -> Any:
         """Labels, one for each row; names of columns as their places."""
-        y = in_dims_of(self.given, y, self.layout.class_axis, "y")
-        return self._column(by_column(y, self.given, self.layout.class_axis, self.layout.ignore_index), "y")
+        y = in_dims_of(self.original, y, self.layout.class_axis, "y")
+        return self._column(
+            by_column(y, self.original, self.layout.class_axis, self.layout.ignore_index), "y"
+        )
 
     def weights(self, sample_weight: Any) -> Any:
         """Weights, one for each row."""
-        sample_weight = in_dims_of(self.given, sample_weight, self.layout.class_axis, "sample_weight")
+        sample_weight = in_dims_of(self.original, sample_weight, self.layout.class_axis, "sample_weight")
         return self._column(sample_weight, "sample_weight")
 
     def _column(self, values: Any, name: str) -> Any:
@@ -122,7 +124,7 @@ class Batch:
 
     def back(self, result: Any) -> Any:
         """A result with the axes of ``X`` in the format of ``X``."""
-        return self._kind.back(result, self.given, self.layout.class_axis)
+        return self._kind.back(result, self.original, self.layout.class_axis)
 
     def in_shape(self, result: Any) -> Any:
         """The result for all rows, (n, m) or (n,), with the axes of ``X``."""

@@ -48,7 +48,7 @@ class Column:
     def of(self, chosen: np.ndarray) -> Column:
         """The column with those of its categories where ``chosen`` is true."""
         kept = zip(self.categories, chosen, strict=True)
-        return replace(self, categories=tuple(category for category, wanted in kept if wanted))
+        return replace(self, categories=tuple(category for category, is_kept in kept if is_kept))
 
     def having_seen(self, values: np.ndarray) -> Column:
         """The column that knows the categories of these values as well."""
@@ -127,23 +127,23 @@ class ContextReader:
 
     def _matched(self, context: Any) -> list[np.ndarray]:
         """The columns of some context in the order of these: by name where both have names."""
-        given, named = _split_columns(context)
+        columns, named = _split_columns(context)
         names = [c.name for c in self.columns]
         if named and self.named:
-            found = dict(given)
-            lacking = [name for name in names if name not in found]
-            if lacking or len(found) != len(names):
+            by_name = dict(columns)
+            lacking = [name for name in names if name not in by_name]
+            if lacking or len(by_name) != len(names):
                 raise InputError(
-                    f"context has the columns {', '.join(map(repr, found))}, but the calibrator was fitted with "
+                    f"context has the columns {', '.join(map(repr, by_name))}, but the calibrator was fitted with "
                     f"{', '.join(map(repr, names))}: give these."
                 )
-            return [found[name] for name in names]
-        if len(given) != len(names):
+            return [by_name[name] for name in names]
+        if len(columns) != len(names):
             raise InputError(
-                f"context has {len(given)} column(s), but the calibrator was fitted with {len(names)} "
+                f"context has {len(columns)} column(s), but the calibrator was fitted with {len(names)} "
                 f"({', '.join(map(repr, names))}): give these."
             )
-        return [values for _, values in given]
+        return [values for _, values in columns]
 
 
 def check_context_rows(context: np.ndarray | None, n_rows: int, first_row: int = 0) -> None:
@@ -288,8 +288,8 @@ def _numbers(values: np.ndarray, name: str) -> np.ndarray:
 def _distinct(values: np.ndarray) -> tuple[list[Any], np.ndarray]:
     """The different categories, None for a missing one, and which each row has, (n,)."""
     if values.dtype.kind in "iubfUS":
-        found, which = np.unique(values, return_inverse=True)
-        return [_key(v) for v in found.tolist()], which.reshape(-1)
+        distinct, which = np.unique(values, return_inverse=True)
+        return [_key(v) for v in distinct.tolist()], which.reshape(-1)
     keys = [_key(v) for v in values.tolist()]
     place = {key: i for i, key in enumerate(dict.fromkeys(keys))}
     return list(place), np.array([place[key] for key in keys], dtype=np.intp)

@@ -160,9 +160,9 @@ class DaskBlocks:
 
     def part(self, chosen: np.ndarray) -> DaskBlocks:
         masks = np.split(chosen, np.cumsum(self.sizes)[:-1])
-        some = [(chunk, mask) for chunk, mask in zip(self.chunks, masks, strict=True) if mask.any()]
-        chunks = [task(_part_of_blocks, chunk, mask) for chunk, mask in some]
-        return DaskBlocks(chunks, [int(mask.sum()) for _, mask in some])
+        kept = [(chunk, mask) for chunk, mask in zip(self.chunks, masks, strict=True) if mask.any()]
+        chunks = [task(_part_of_blocks, chunk, mask) for chunk, mask in kept]
+        return DaskBlocks(chunks, [int(mask.sum()) for _, mask in kept])
 
 
 def _cut_at_blocks(X: Any, counts: np.ndarray | None) -> Any:
@@ -185,10 +185,10 @@ def _has_weight(weight: Any, y: Any, n: int, ignore_index: int | None) -> np.nda
     for column, nothing in ((weight, 0), (y, ignore_index)):
         if column is None or nothing is None or np.isscalar(column):
             continue
-        found = to_numpy(compute([column])[0])
-        if found.shape != (n,) or found.dtype.kind not in "biuf":
+        values = to_numpy(compute([column])[0])
+        if values.shape != (n,) or values.dtype.kind not in "biuf":
             return None
-        counts &= found != nothing
+        counts &= values != nothing
     return None if counts.all() else counts
 
 

@@ -11,7 +11,6 @@ import mmap
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -118,13 +117,10 @@ class _Parts(ABC):
         if not classes:
             raise InputError("X: there is no block to read, so there is nothing to fit.")
         check_some_weight(rows > 0, reader.layout.ignore_index)
-        read = CountedReads(partial(self._read_again, reader))
+        read = CountedReads(lambda: (part for _, part in self._checked(reader)))
         return StreamSource(
             reader, read, np.concatenate(first), (rows, classes), single, keeps=self.in_memory
         )
-
-    def _read_again(self, reader: Reader) -> Iterator[Checked]:
-        return (part for _, part in self._checked(reader))
 
     def _checked(self, reader: Reader) -> Iterator[tuple[Reader, Checked]]:
         """The reader, with what it has learnt so far, and the checked rows."""
@@ -177,25 +173,23 @@ class FileLogits(_Parts):
         for rows in _reads(self.X):
             values = row_map.function(_read(self.X, rows), rows.start, dtype)
             if out is None:
-                out = self._room(values)
+                xp = array_namespace(values)
+                gathered = self.X if values.ndim == 2 and isinstance(self.X, GatheredRows) else None
+                shape = (self.X.shape[0], *values.shape[1:]) if gathered is None else gathered.array.shape
+                out = xp.empty(shape, dtype=values.dtype, **device_of(values))
+                out = out if gathered is None else GatheredRows(out, gathered.axis)
             out[rows] = values
             _forget(out)
         return out
 
-    def _room(self, values: Any) -> Any:
-        """Where the results for all rows go, of the library and type of those for some."""
-        xp = array_namespace(values)
-        if values.ndim == 1 or not isinstance(self.X, GatheredRows):
-            return xp.empty((self.X.shape[0], *values.shape[1:]), dtype=values.dtype, **device_of(values))
-        whole = xp.empty(self.X.array.shape, dtype=values.dtype, **device_of(values))
-        return GatheredRows(whole, self.X.axis)
-
 
 def file_parts(X: Any, *columns: Any) -> Iterator[tuple[Any, ...]]:
     """Some rows of an array at a time, with the same rows of each column; None and single numbers stay."""
-    beside = [_sliceable(column) for column in columns]
+    whole = [x is None or np.isscalar(x) for x in columns]
+    arrays = [x if hasattr(x, "shape") and not hasattr(x, "iloc") else np.asarray(x) for x in columns]
     for rows in _reads(X):
-        yield _read(X, rows), *(x if x is None or np.isscalar(x) else x[rows] for x in beside)
+        parts = zip(columns, arrays, whole, strict=True)
+        yield _read(X, rows), *(x if is_whole else array[rows] for x, array, is_whole in parts)
 
 
 class BlockLogits(_Parts):
@@ -239,16 +233,16 @@ class BlockLogits(_Parts):
             yield X, y, weight, context
 
     def _context(self, reader: Reader, context: Any, first_row: int) -> tuple[Reader, np.ndarray | None]:
-        known = reader.context
-        if (context is None) != (known is None) and (first_row or context is None):
+        columns = reader.context
+        if (context is None) != (columns is None) and (first_row or context is None):
             raise InputError(
                 f"X: the block that begins at row {first_row} has {'no' if context is None else 'a'} context, unlike those "
                 "before it. Give all blocks a context, or none."
             )
         if context is None:
             return reader, None
-        known = (known or ContextReader.of(context)).having_seen(context)
-        return replace(reader, context=known), known.codes(context)
+        columns = (columns or ContextReader.of(context)).having_seen(context)
+        return replace(reader, context=columns), columns.codes(context)
 
     def apply(self, row_map: RowMap, out: Any) -> Any:
         raise InputError(
@@ -263,7 +257,7 @@ def plain_blocks(blocks: Any, layout: Layout = ROWS) -> Iterator[Any]:
         return (_read(blocks, rows) for rows in _reads(blocks))
     if _is_file(blocks) and layout.flat(blocks).axis > 0:
         size = max(1, _READ * blocks.shape[0] // blocks.size)
-        return (_read(blocks, some) for some in row_slices(blocks, size))
+        return (_read(blocks, rows) for rows in row_slices(blocks, size))
     if hasattr(blocks, "shape"):
         raise InputError(
             "blocks must be an iterable of arrays (n_i, m), but is one array. Use predict_proba for it."
@@ -272,8 +266,8 @@ def plain_blocks(blocks: Any, layout: Layout = ROWS) -> Iterator[Any]:
         raise InputError(
             f"blocks must be an iterable of arrays or a function that returns one, but is {_describe(blocks)}."
         )
-    found = blocks() if callable(blocks) else blocks
-    return (block[0] if _is_block(block) else block for block in found)
+    source = blocks() if callable(blocks) else blocks
+    return (block[0] if _is_block(block) else block for block in source)
 
 
 def context_blocks(blocks: Any) -> Iterator[tuple[Any, Any]]:
@@ -319,18 +313,11 @@ def _read(X: Any, rows: slice) -> Any:
 
 def _forget(x: Any) -> None:
     """Take the pages of a memory map off this process; they stay in the file and in the system's cache."""
-    found = _memmap(x.array if isinstance(x, GatheredRows) else x)
+    mapped = _memmap(x.array if isinstance(x, GatheredRows) else x)
     # Pages of a private map (mode "c") may hold changes that are nowhere else.
-    if found is not None and found.mode != "c" and hasattr(mmap, "MADV_DONTNEED"):
+    if mapped is not None and mapped.mode != "c" and hasattr(mmap, "MADV_DONTNEED"):
         # The base is an mmap, as `_memmap` has seen to; numpy's types say that it is an array.
-        found.base.madvise(mmap.MADV_DONTNEED)  # type: ignore[union-attr]
-
-
-def _sliceable(x: Any) -> Any:
-    """Labels or weights that can be cut: arrays as they are, lists and frames as arrays, None and numbers too."""
-    if x is None or np.isscalar(x) or (hasattr(x, "shape") and not hasattr(x, "iloc")):
-        return x
-    return np.asarray(x)
+        mapped.base.madvise(mmap.MADV_DONTNEED)  # type: ignore[union-attr]
 
 
 def check_out(out: Any, shape: tuple[int, ...], dtype: Any) -> Any:

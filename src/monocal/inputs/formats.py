@@ -190,21 +190,26 @@ def _frame_back(values: np.ndarray, x: Any, axis: int) -> Any:
     return native.combine_chunks() if lists is not None else native.combine_chunks().to_batches()[0]
 
 
-def _refuse_lazy(x: Any) -> NoReturn:
-    raise InputError("X is a polars LazyFrame, whose rows are not there yet. Pass X.collect().")
+# Frames whose rows are not there.
+_ELSEWHERE = {
+    ("polars", "LazyFrame"): "a polars LazyFrame, whose rows are not there yet. Pass X.collect().",
+    (
+        "pyspark",
+        "",
+    ): "a Spark DataFrame, whose rows are elsewhere. Pass X.toPandas(), or a function that returns an iterator of "
+    "blocks (X, y), one for each partition.",
+}
 
 
-def _refuse_spark(x: Any) -> NoReturn:
-    raise InputError(
-        "X is a Spark DataFrame, whose rows are elsewhere. Pass X.toPandas(), or a function that returns an iterator of blocks "
-        "(X, y), one for each partition."
-    )
+def _refusal(what: str) -> Kind:
+    def refuse(x: Any) -> NoReturn:
+        raise InputError(f"X is {what}")
 
-
-# DuckDB: the rows of a relation are made by a query; results are a frame of pandas, or a column.
+    return Kind(refuse, _as_it_is)
 
 
 def _duckdb_array(x: Any) -> Any:
+    """The rows of a relation, which a query makes; results are a frame of pandas, or a column."""
     frame = x.df()
     return _frame_array(frame if len(x.columns) > 1 else frame[x.columns[0]])
 
@@ -237,15 +242,8 @@ def _xarray_back(values: Any, x: Any, axis: int) -> Any:
 
 @dataclass(frozen=True)
 class ClassDim:
-    """What a labelled array calls its classes.
-
-    Attributes
-    ----------
-    name : str or None
-        Of the dimension; None where it is a number of xarray's, such as ``dim_1``.
-    classes : DataFrame or None
-        An empty frame whose columns are the coordinates of the dimension, for scikit-learn to compare; None where there are none.
-    """
+    """What a labelled array calls its classes: the name of the dimension, if it is no number of xarray's such as ``dim_1``; and
+    an empty frame whose columns are its coordinates, for scikit-learn to compare, if there are some."""
 
     name: str | None
     classes: Any
@@ -314,24 +312,16 @@ def _cupy_back(values: np.ndarray, x: Any, axis: int) -> Any:
 
 
 PLAIN = Kind(lambda x: x, _as_it_is)
-_FRAME, _PANDAS, _JAX = (
-    Kind(_frame_array, _frame_back),
-    Kind(_frame_array, _pandas_back),
-    Kind(_jax_array, _jax_back),
-)
+_FRAME, _PANDAS = Kind(_frame_array, _frame_back), Kind(_frame_array, _pandas_back)
 # Library and type; "": all its types.
 FORMATS = {
-    ("pandas", "DataFrame"): _PANDAS,
-    ("pandas", "Series"): _PANDAS,
-    ("polars", "DataFrame"): _FRAME,
-    ("polars", "Series"): _FRAME,
-    ("polars", "LazyFrame"): Kind(_refuse_lazy, _as_it_is),
+    **dict.fromkeys((("pandas", "DataFrame"), ("pandas", "Series")), _PANDAS),
+    **dict.fromkeys((("polars", "DataFrame"), ("polars", "Series")), _FRAME),
+    **{name: _refusal(what) for name, what in _ELSEWHERE.items()},
     ("pyarrow", ""): _FRAME,
-    ("pyspark", ""): Kind(_refuse_spark, _as_it_is),
     ("duckdb", "DuckDBPyRelation"): Kind(_duckdb_array, _duckdb_back),
     ("datasets", "Column"): Kind(_dataset_array, _as_it_is),  # such a column cannot be made
     ("xarray", "DataArray"): Kind(lambda x: x.data, _xarray_back),
-    ("jax", ""): _JAX,
-    ("jaxlib", ""): _JAX,
+    **dict.fromkeys((("jax", ""), ("jaxlib", "")), Kind(_jax_array, _jax_back)),
     ("cupy", "ndarray"): Kind(lambda x: x.get(), _cupy_back),
 }

@@ -103,12 +103,17 @@ class Flat:
         values = as_array(values)
         values = values if hasattr(values, "shape") else np.asarray(values)
         shape = tuple(values.shape)
-        if shape != self.lead:
-            raise InputError(
-                f"{name} has shape {shape} and {of} has shape {tuple(self.array.shape)}: with {self._axis()} there is one "
-                f"entry for each place, in shape {self.lead}. {self._advice(shape, of)}"
-            )
-        return _rows(values, None)
+        if shape == self.lead:
+            return _rows(values, None)
+        whole = tuple(self.array.shape)
+        fitting = [axis for axis in range(len(whole)) if whole[:axis] + whole[axis + 1 :] == shape]
+        advice = f"Where labels have one axis, {of} must be two-dimensional."
+        if fitting:
+            advice = f"This shape fits {option('class_axis', fitting[0])}."
+        raise InputError(
+            f"{name} has shape {shape} and {of} has shape {whole}: with {option('class_axis', self.axis)} there is one "
+            f"entry for each place, in shape {self.lead}. {advice}"
+        )
 
     def context(self, context: Any) -> Any:
         """What is known of the rows: columns by name, or an array with one value, or one row of values, for each place.
@@ -136,14 +141,14 @@ class Flat:
         lead = self.lead
         if values.shape[:1] == (math.prod(lead),):
             return values  # one for each row, as of any rows
-        known = max((k for k in range(len(lead) + 1) if values.shape[:k] == lead[:k]), default=0)
-        if known == 0 or values.ndim - known > 1:
+        shared = max((k for k in range(len(lead) + 1) if values.shape[:k] == lead[:k]), default=0)
+        if shared == 0 or values.ndim - shared > 1:
             raise InputError(
                 f"context has shape {values.shape}, and there are places of shape {lead}: give one value, or one row of values, "
                 "for each of them, or for each entry of the first axes."
             )
-        own = values.shape[known:]
-        wide = values.reshape((*values.shape[:known], *(1,) * (len(lead) - known), *own))
+        own = values.shape[shared:]
+        wide = values.reshape((*values.shape[:shared], *(1,) * (len(lead) - shared), *own))
         return np.broadcast_to(wide, (*lead, *own)).reshape((-1, *own))
 
     def back(self, values: Any) -> Any:
@@ -152,16 +157,6 @@ class Flat:
             return values.reshape(self.lead)
         m = values.shape[1]
         return array_namespace(values).moveaxis(values.reshape((*self.lead, m)), -1, self.axis)
-
-    def _axis(self) -> str:
-        return option("class_axis", self.axis)
-
-    def _advice(self, shape: tuple[int, ...], of: str) -> str:
-        whole = tuple(self.array.shape)
-        fitting = [axis for axis in range(len(whole)) if whole[:axis] + whole[axis + 1 :] == shape]
-        if fitting:
-            return f"This shape fits {option('class_axis', fitting[0])}."
-        return f"Where labels have one axis, {of} must be two-dimensional."
 
 
 class GatheredRows:
@@ -178,7 +173,8 @@ class GatheredRows:
         self.shape: tuple[int, ...] = (n,) if axis is None else (n, shape[axis])
         self.ndim, self.dtype = len(self.shape), array.dtype
         self.size = math.prod(shape)
-        self.chunks = self._chunks()
+        chunks = getattr(array, "chunks", None)  # rows of a chunk of a chunked array, along its first axis
+        self.chunks = (int(chunks[0]) * math.prod(self.lead[1:]),) if chunks and axis != 0 else None
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -196,12 +192,12 @@ class GatheredRows:
         done = 0
         for box in boxes(self.lead, start, stop):
             size = tuple(side.stop - side.start for side in box)
-            some = values[done : done + math.prod(size)]
+            part = values[done : done + math.prod(size)]
             done += math.prod(size)
             if self.axis is None:
-                self.array[box] = some.reshape(size)
+                self.array[box] = part.reshape(size)
             else:
-                whole = some.reshape((*size, self.shape[1]))
+                whole = part.reshape((*size, self.shape[1]))
                 self.array[self._index(box)] = array_namespace(whole).moveaxis(whole, -1, self.axis)
 
     def _span(self, rows: slice) -> tuple[int, int]:
@@ -222,13 +218,6 @@ class GatheredRows:
     def _index(self, box: Box) -> Box:
         return box if self.axis is None else (*box[: self.axis], slice(None), *box[self.axis :])
 
-    def _chunks(self) -> tuple[int, ...] | None:
-        """Rows of a chunk of a chunked array, along its first axis."""
-        chunks = getattr(self.array, "chunks", None)
-        if not chunks or self.axis == 0:
-            return None
-        return (int(chunks[0]) * math.prod(self.lead[1:]),)
-
 
 def boxes(lead: tuple[int, ...], start: int, stop: int) -> list[Box]:
     """The rows ``start:stop`` as boxes of an array of shape ``lead``, in order: two for an axis at the most."""
@@ -242,10 +231,10 @@ def boxes(lead: tuple[int, ...], start: int, stop: int) -> list[Box]:
         parts = boxes(lead[1:], start - first * inner, stop - first * inner)
         return [(slice(first, first + 1), *part) for part in parts]
     begin, end = -(-start // inner), stop // inner
-    found = boxes(lead, start, begin * inner) if start < begin * inner else []
+    parts = boxes(lead, start, begin * inner) if start < begin * inner else []
     if begin < end:
-        found.append((slice(begin, end), *(slice(0, side) for side in lead[1:])))
-    return found + (boxes(lead, end * inner, stop) if end * inner < stop else [])
+        parts.append((slice(begin, end), *(slice(0, side) for side in lead[1:])))
+    return parts + (boxes(lead, end * inner, stop) if end * inner < stop else [])
 
 
 def _rows(array: Any, axis: int | None) -> Any:
@@ -257,13 +246,13 @@ def _rows(array: Any, axis: int | None) -> Any:
     n_own = 0 if axis is None else 1
     if last and len(shape) == 1 + n_own:
         return array
-    wanted = (math.prod(shape[: len(shape) - n_own]), *shape[len(shape) - n_own :])
-    contiguous = array.is_contiguous() if is_torch(array) else _is_contiguous(array)
-    return array.reshape(wanted) if last and contiguous else GatheredRows(array, axis)
-
-
-def _is_contiguous(array: Any) -> bool:
-    return isinstance(array, np.ndarray) and bool(array.flags.c_contiguous)
+    shape_of_rows = (math.prod(shape[: len(shape) - n_own]), *shape[len(shape) - n_own :])
+    contiguous = (
+        array.is_contiguous()
+        if is_torch(array)
+        else isinstance(array, np.ndarray) and array.flags.c_contiguous
+    )
+    return array.reshape(shape_of_rows) if last and contiguous else GatheredRows(array, axis)
 
 
 def _dask_rows(array: Any, axis: int | None) -> Any:

@@ -55,12 +55,12 @@ def classes_of(columns: Sequence[str]) -> tuple[str, ...]:
     ``new_york, new_jersey`` stay as they are.
     """
     words = [[(m.start(), m.end(), m[0].lower()) for m in _WORD.finditer(name)] for name in columns]
-    room = min((len(found) for found in words), default=0) - 1  # a word is left for the class
+    room = min((len(parts) for parts in words), default=0) - 1  # a word is left for the class
     front = _known(words, range(max(0, room)))
     back = _known(words, range(-1, -1 - max(0, room - front), -1))
     short = [
-        name[found[front][0] if front else 0 : found[-1 - back][1] if back else len(name)].strip(" ()[]")
-        for name, found in zip(columns, words, strict=True)
+        name[parts[front][0] if front else 0 : parts[-1 - back][1] if back else len(name)].strip(" ()[]")
+        for name, parts in zip(columns, words, strict=True)
     ]
     return tuple(short) if all(short) and len(set(short)) == len(short) else tuple(columns)
 
@@ -70,14 +70,14 @@ _WORD = re.compile(r"[^\W\d_]+|\d+")
 
 def _known(words: Sequence[Sequence[tuple[int, int, str]]], places: Iterable[int]) -> int:
     """How many of these places, in all names alike, go up to a word that is no part of a class."""
-    known = 0
+    end = 0
     for count, place in enumerate(places, 1):
-        here = {found[place][2] for found in words}
+        here = {parts[place][2] for parts in words}
         if len(here) > 1:
             break
         if here <= _AROUND_A_CLASS:
-            known = count
-    return known
+            end = count
+    return end
 
 
 def is_around_a_class(name: str) -> bool:
@@ -142,10 +142,10 @@ def by_column(y: Any, X: Any, class_axis: int = -1, ignore_index: int | None = N
 
 def numbers_of(words: Sequence[str], classes: Sequence[str]) -> list[int | None]:
     """The class that each word names, in its own spelling or, where that is clear, in another."""
-    known = {name: number for number, name in enumerate(classes)}
+    exact = {name: number for number, name in enumerate(classes)}
     spelt = {same_class(name): number for number, name in enumerate(classes)}
-    other = spelt if len(spelt) == len(known) else {}
-    return [known.get(word, other.get(same_class(word))) for word in words]
+    other = spelt if len(spelt) == len(exact) else {}
+    return [exact.get(word, other.get(same_class(word))) for word in words]
 
 
 def numbered_columns(classes: Sequence[str]) -> dict[int, int] | None:
@@ -166,11 +166,11 @@ def places_by_column(
     place = {number: at for number, at in columns.items() if at != ignore_index}
     if ignore_index is not None:
         place[ignore_index] = ignore_index
-    found = np.array([place.get(label, _NONE) for label in distinct.tolist()], dtype=np.int64)[
+    places = np.array([place.get(label, _NONE) for label in distinct.tolist()], dtype=np.int64)[
         which.reshape(-1)
     ]
-    strange = found == _NONE
-    return found, int(np.argmax(strange)) if strange.any() else None
+    strange = places == _NONE
+    return places, int(np.argmax(strange)) if strange.any() else None
 
 
 _NONE = np.iinfo(np.int64).min

@@ -131,31 +131,31 @@ class Reader:
         stays as it is, and a label may be of a masked class: its likelihood is 0.
         """
         begin = first_row or 0
-        given = read_matrix(X)
-        n = given.values.shape[0]
+        matrix = read_matrix(X)
+        n = matrix.values.shape[0]
         y, sample_weight, ignored = ignored_rows(y, sample_weight, n, self.layout.ignore_index)
         if ignored is not None:
-            given = self.without(given, ignored)
-        given = self.values(given, begin)
-        values = given.values
+            matrix = self.without(matrix, ignored)
+        matrix = self.values(matrix, begin)
+        values = matrix.values
         learnt = self.having_seen(values) if learning else self
         labels = check_labels(y, values, first_row=begin)
         weight = check_weights(sample_weight, values, first_row=begin)
         if first_row is None and weight is not None:
             check_some_weight(bool(array_namespace(weight).any(weight > 0)), self.layout.ignore_index)
         logits = learnt.logits(values)
-        if learning and not given.finite:
+        if learning and not matrix.finite:
             check_label_available(logits, labels, weight, first_row=begin)
         check_context_rows(context, n, begin)
         return learnt, Checked(logits, labels, weight, context)
 
-    def without(self, given: Given, ignored: np.ndarray) -> Given:
+    def without(self, matrix: Given, ignored: np.ndarray) -> Given:
         """The same rows with something harmless where they are ignored: whatever stood there, it is not looked at."""
-        values = given.values
+        values = matrix.values
         xp = array_namespace(values)
         harmless = 1.0 / values.shape[1] if self.input == "probabilities" else 0.0
         fill = xp.asarray(harmless, dtype=values.dtype, **device_of(values))
-        return given._replace(values=xp.where(beside(ignored, values)[:, None], fill, values))
+        return matrix._replace(values=xp.where(beside(ignored, values)[:, None], fill, values))
 
     def having_seen(self, values: Array) -> Reader:
         """The reader that knows these rows are among those of the calibration set."""

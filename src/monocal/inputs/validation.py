@@ -73,8 +73,8 @@ def check_logits(
 
     Rows may be a part of more: the first has number ``first_row`` in messages. There may be a faster way to their ``total``.
     """
-    given = read_matrix(x, name)
-    z = given.values
+    matrix = read_matrix(x, name)
+    z = matrix.values
     if type(z) is np.ndarray and z.size <= _FEW_NUMBERS:
         sum_: float = sum(z.ravel().tolist())
     elif type(z) is np.ndarray and total is None:
@@ -82,7 +82,7 @@ def check_logits(
             sum_ = float(z.sum(dtype=np.promote_types(z.dtype, np.float32)))
     else:
         sum_ = float((total or sum_of_all)(z))
-    return given._replace(finite=math.isfinite(sum_) or _refuse_rows(z, name, first_row))
+    return matrix._replace(finite=math.isfinite(sum_) or _refuse_rows(z, name, first_row))
 
 
 def read_logits(x: Any, name: str = "X", first_row: int = 0) -> tuple[Given, Callable[[], object] | None]:
@@ -90,11 +90,11 @@ def read_logits(x: Any, name: str = "X", first_row: int = 0) -> tuple[Given, Cal
 
     The sum that it looks at is under way by then: who first gives a device more to do need not wait for it.
     """
-    given = read_matrix(x, name)
-    if type(given.values) is np.ndarray or on_host(given.values):
-        return check_logits(given, name, first_row), None
-    total = on_its_way(sum_of_all(given.values))
-    return given, lambda: math.isfinite(total()) or _refuse_rows(given.values, name, first_row)
+    matrix = read_matrix(x, name)
+    if type(matrix.values) is np.ndarray or on_host(matrix.values):
+        return check_logits(matrix, name, first_row), None
+    total = on_its_way(sum_of_all(matrix.values))
+    return matrix, lambda: math.isfinite(total()) or _refuse_rows(matrix.values, name, first_row)
 
 
 def _refuse_rows(z: Array, name: str, first_row: int) -> bool:
@@ -108,27 +108,29 @@ def _refuse_rows(z: Array, name: str, first_row: int) -> bool:
     return False
 
 
-def check_probabilities(x: Any, name: str = "X", first_row: int = 0) -> Given:
+def check_probabilities(
+    x: Any, name: str = "X", first_row: int = 0, advice: str = "For logits use input='logits'."
+) -> Given:
     """Probabilities (n, m): non-negative rows that sum to one."""
-    given = read_matrix(x, name)
-    check_probability_rows(given.values, given.eps, name, first_row, "For logits use input='logits'.")
-    return given
+    matrix = read_matrix(x, name)
+    check_probability_rows(matrix.values, matrix.eps, name, first_row, advice)
+    return matrix
 
 
 def sum_tolerance(eps: float) -> float:
     """How far from one a row of probabilities may sum, by the machine epsilon of the type it came in.
 
     1 %, for numbers are often rounded to a few digits or to bfloat16 before they are widened again; in half precision 3 %, in
-    bfloat16 9 %, where sums themselves are rounded. Rows of many rounded numbers may be further off (`_rounding_of`).
+    bfloat16 9 %, where sums themselves are rounded. Rows of many rounded numbers may be further off (`rounding_of`).
     """
     return max(1e-2, eps**0.5) * (1.0 + 1e-6)
 
 
 # Decimals that probabilities are rounded to, and how far from one their rows may sum at the most.
-_DECIMALS, _MOST_OFF = (2, 3, 4), 0.5
+_DECIMALS, _MOST_OFF = (1, 2, 3, 4), 0.5
 
 
-def _rounding_of(p: np.ndarray) -> np.ndarray:
+def rounding_of(p: np.ndarray) -> np.ndarray:
     """How far from one each row (n, m) may sum by its own rounding: ``m / 200`` with two decimals; 0 where it has none."""
     off = np.zeros(len(p))
     for decimals in _DECIMALS[::-1]:
@@ -150,7 +152,7 @@ def check_probability_rows(p: Array, eps: float, name: str, first_row: int, advi
     rows, totals, lowest = (
         to_numpy(x[places]) if not is_torch(x) else to_numpy(x)[places] for x in (p, total, least)
     )
-    wrong = ~(abs(totals - 1.0) <= _rounding_of(np.where(np.isfinite(rows), rows, 0.0))) | ~(lowest >= 0)
+    wrong = ~(abs(totals - 1.0) <= rounding_of(np.where(np.isfinite(rows), rows, 0.0))) | ~(lowest >= 0)
     if not wrong.any():
         return
     row = int(np.argmax(wrong))
@@ -188,7 +190,7 @@ def warn_of_probabilities(z: Array) -> None:
         return
     unit = 1.0 if z.max() <= 1.01 else 100.0
     total = z.sum(axis=1, dtype=np.float64) / unit
-    if not (abs(total - 1.0) <= np.maximum(1e-2, _rounding_of(z / unit))).all():
+    if not (abs(total - 1.0) <= np.maximum(1e-2, rounding_of(z / unit))).all():
         return
     if unit == 1.0:
         message = "X is fitted as logits, but its rows sum to 1: if they are probabilities, say input='probabilities'"
@@ -280,7 +282,9 @@ def check_label_available(
         )
 
 
-def check_weights(sample_weight: Any, like: A, first_row: int | None = None) -> A | None:
+def check_weights(
+    sample_weight: Any, like: A, first_row: int | None = None, name: str = "sample_weight"
+) -> A | None:
     """Non-negative finite weights, one for each row of ``like``; None stays None.
 
     Not all may be zero, unless the rows are a part of more (``first_row`` is given).
@@ -291,11 +295,11 @@ def check_weights(sample_weight: Any, like: A, first_row: int | None = None) -> 
     if isinstance(sample_weight, numbers.Real):
         weight = np.full(n, float(sample_weight))
     else:
-        weight = to_numpy(read_numbers(sample_weight, "sample_weight", "a real number")).astype(np.float64)
+        weight = to_numpy(read_numbers(sample_weight, name, "a real number")).astype(np.float64)
     if weight.ndim != 1:
-        raise InputError(f"sample_weight must be one-dimensional (1D), but has shape {weight.shape}.")
+        raise InputError(f"{name} must be one-dimensional (1D), but has shape {weight.shape}.")
     if len(weight) != n:
-        raise InputError(f"sample_weight has {len(weight)} entries, expected {n}, one for each row of X.")
+        raise InputError(f"{name} has {len(weight)} entries, expected {n}, one for each row of X.")
     beyond = (weight > 0) & ~((weight >= 1e-30) & (weight <= 1e30))  # sums in single precision must hold them
     for bad, what in (
         (~np.isfinite(weight), "not finite"),
@@ -305,7 +309,7 @@ def check_weights(sample_weight: Any, like: A, first_row: int | None = None) -> 
         row = _first(bad)
         if row is not None:
             raise InputError(
-                f"sample_weight: entry {(first_row or 0) + row} is {what} ({weight[row]}). Weights are 0, or between 1e-30 and "
+                f"{name}: entry {(first_row or 0) + row} is {what} ({weight[row]}). Weights are 0, or between 1e-30 and "
                 "1e30: divide all by their mean."
             )
     if first_row is None:
@@ -335,14 +339,14 @@ def ignored_rows(y: Any, sample_weight: Any, n: int, ignore_index: int | None) -
     return np.where(ignored, 0, labels), weight, ignored
 
 
-def check_some_weight(some: bool, ignore_index: int | None = None) -> None:
+def check_some_weight(any_weight: bool, ignore_index: int | None = None) -> None:
     """Some row must count."""
-    if not some and ignore_index is not None:
+    if not any_weight and ignore_index is not None:
         raise InputError(
             f"y: every label is {ignore_index}, which {option('ignore_index')} says does not count (or has weight zero), so no "
             "row counts. Give some labels of classes."
         )
-    if not some:
+    if not any_weight:
         raise InputError("sample_weight: all weights are zero, so no row counts. Give some row a weight.")
 
 
@@ -441,16 +445,16 @@ def read_numbers(x: Any, name: str, what: str) -> Array:
     try:
         values = np.asarray(x)
         if values.dtype.kind == "O":
-            given, values = values, values.astype(np.float64)
-            _refuse_lost(given, values, name)
+            objects, values = values, values.astype(np.float64)
+            _refuse_lost(objects, values, name)
     except TypeError as error:
         raise InputTypeError(f"{name}: every entry must be {what}. {error}") from error
     except ValueError as error:
         raise InputError(f"{name}: every entry must be {what}, in rows of one length. {error}") from error
     if values.dtype.kind == "c":
         raise InputError(f"{name}: Complex data not supported. Every entry must be {what}.")
-    known = values.dtype.kind in "iub" or (values.dtype.kind == "f" and values.dtype.itemsize > 1)
-    if not known and values.dtype.name != "bfloat16":
+    is_real = values.dtype.kind in "iub" or (values.dtype.kind == "f" and values.dtype.itemsize > 1)
+    if not is_real and values.dtype.name != "bfloat16":
         such = f", such as {values.ravel()[:1].tolist()[0]!r}" if values.size else ""
         raise InputError(f"{name}: every entry must be {what}, but they are of type {values.dtype}{such}.")
     # Numbers in the other byte order are of another type to every comparison of types.
@@ -496,14 +500,14 @@ def _refuse_large_whole(values: Array, name: str) -> None:
         )
 
 
-def _refuse_lost(given: np.ndarray, values: np.ndarray, name: str) -> None:
+def _refuse_lost(objects: np.ndarray, values: np.ndarray, name: str) -> None:
     """Raise where objects that differ, such as whole numbers, decimals or fractions, have become one floating-point number."""
-    _refuse_large_whole(np.where(given != values, values, 0.0), name)
-    rows = given.reshape(len(given), -1) if given.ndim else given.reshape(1, 1)
-    for row, found in zip(rows, values.reshape(rows.shape), strict=True):
+    _refuse_large_whole(np.where(objects != values, values, 0.0), name)
+    rows = objects.reshape(len(objects), -1) if objects.ndim else objects.reshape(1, 1)
+    for row, rounded in zip(rows, values.reshape(rows.shape), strict=True):
         both = [
             (a, b)
-            for a, b in zip(row, found.tolist(), strict=True)
+            for a, b in zip(row, rounded.tolist(), strict=True)
             if isinstance(a, numbers.Number) and b == b
         ]
         if len({a for a, _ in both}) > len({b for _, b in both}):

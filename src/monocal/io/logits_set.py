@@ -24,7 +24,7 @@ from monocal.inputs.names import (
     places_by_column,
     same_class,
 )
-from monocal.inputs.validation import sum_tolerance
+from monocal.inputs.validation import check_logits, check_probabilities, check_weights, rounding_of
 from monocal.io.column_choice import refuse_words
 from monocal.io.column_names import Kind
 from monocal.io.named_arrays import is_number
@@ -238,7 +238,7 @@ class Assembly:
             kind,  # type: ignore[arg-type]  # one of the two
             notes=tuple(self.notes),
             class_names=self.class_names,
-            weights=None if self.weights is None else self._as_weights(len(values)),
+            weights=self._as_weights(values),
             places_of=places,
             first_column=self.first_column,
             many_labels=self.many,
@@ -363,20 +363,13 @@ class Assembly:
         self.notes.append("one column was read as the probability of class 1 of two classes")
         return np.stack([1 - score, score], axis=1)
 
-    def _as_weights(self, n: int) -> np.ndarray:
-        weights, where = np.asarray(self.weights), self.weights_where
-        if weights.dtype.kind not in "fiub" or weights.size != n:
-            raise FileError(
-                f"{where} has shape {weights.shape} and dtype {weights.dtype}: expected {n} numbers, one per row."
-            )
-        weights = weights.reshape(-1).astype(np.float64)
-        bad = ~((weights == 0) | ((weights >= 1e-30) & (weights <= 1e30)))
-        if bad.any() or not weights.any():
-            row = int(np.argmax(bad))
-            raise FileError(
-                f"{where} has {weights[row]:g} in row {row}: expected weights of 0, or between 1e-30 and 1e30, and not all 0."
-            )
-        return weights
+    def _as_weights(self, values: np.ndarray) -> np.ndarray | None:
+        if self.weights is None:
+            return None
+        try:
+            return check_weights(np.ravel(self.weights), values, name=self.weights_where)
+        except InputError as error:
+            raise FileError(str(error)) from error
 
     # Labels
 
@@ -523,20 +516,14 @@ def _renormalised(values: np.ndarray, notes: list[str]) -> np.ndarray:
         return values
     total = values.sum(axis=1, dtype=np.float64)
     off = np.flatnonzero(np.abs(total - 1) > 1e-6)
-    rows, allowed = values[off].astype(np.float64), np.zeros(len(off))
-    eps = 4 * np.finfo(values.dtype).eps
-    for scale in (1e4, 1e3, 1e2, 1e1):  # the coarsest rounding that explains all entries of a row
-        scaled = rows * scale
-        exact = (np.abs(scaled - np.rint(scaled)) < 1e-9 + scale * eps).all(axis=1)
-        allowed = np.where(exact, values.shape[1] * 0.5 / scale, allowed)
-    fits = (np.abs(total[off] - 1) <= np.minimum(allowed, 0.5) + 1e-9) & (allowed > 0)
-    if not fits.any():
+    off = off[np.abs(total[off] - 1) <= rounding_of(values[off])]
+    if not off.size:
         return values
     notes.append(
-        f"{int(fits.sum()):,} rows missed 1 by the rounding of their entries and were divided by their sums"
+        f"{off.size:,} rows missed 1 by the rounding of their entries and were divided by their sums"
     )
     values = values.copy()
-    values[off[fits]] = (rows[fits] / total[off[fits], None]).astype(values.dtype)
+    values[off] = values[off] / total[off, None]
     return values
 
 
@@ -549,36 +536,22 @@ def _blocks(values: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
 
 def check_values(values: np.ndarray, kind: str, where: str, *, sums: bool = True) -> None:
     """Refuse what no calibrator takes: nan, +inf, and probabilities that are none."""
-    tolerance = sum_tolerance(float(np.finfo(values.dtype).eps) if values.dtype.kind == "f" else 0.0)
+    advice = (
+        f"If these are logits, say {spoken('kind=', 'logits')}; else correct the row, or name the columns of the classes with "
+        f"{spoken('values=')}."
+    )
     for start, block in _blocks(values):
-        unusable = ~(block < np.inf)
-        if unusable.any():
-            row, column = np.argwhere(unusable)[0]
+        try:
+            if kind == "probabilities" and sums:
+                check_probabilities(block, where, start, advice)
+                continue
+            check_logits(block, where, start)
+        except InputError as error:
+            raise FileError(str(error)) from error
+        outside = ~((block >= 0) & (block <= 1)).all(axis=1)
+        if kind == "probabilities" and outside.any():
             raise FileError(
-                f"{where} has {block[row, column]} in row {start + row}, column {column}: expected finite "
-                f"numbers (-inf for a class that is not available); drop the row or correct what wrote it."
-            )
-        empty = np.isneginf(block.max(axis=1)) if block.dtype.kind == "f" else np.zeros(len(block), bool)
-        if empty.any():
-            raise FileError(
-                f"{where} has -inf for every class in row {start + int(np.argmax(empty))}: leave at least one class "
-                "available, or drop the row."
-            )
-        if kind != "probabilities":
-            continue
-        total = block.sum(axis=1, dtype=np.float64)
-        off = (block < 0).any(axis=1) | (
-            ~(np.abs(total - 1) <= tolerance) if sums else (block > 1).any(axis=1)
-        )
-        if off.any():
-            row = int(np.argmax(off))
-            if block.min() >= 0 and block.max() <= 1:
-                advice = f"correct the row, or name the columns of the classes with {spoken('values=')}"
-            else:
-                advice = f"if these are logits, say {spoken('kind=', 'logits')}"
-            raise FileError(
-                f"{where} was said to be probabilities, but row {start + row} has minimum {block[row].min():.6g} and sum "
-                f"{total[row]:.6g}: expected no negative values and sum 1; {advice}."
+                f"{where}: row {start + int(np.argmax(outside))} has values that are not between 0 and 1. {advice}"
             )
 
 

@@ -60,14 +60,14 @@ class Entry:
     @property
     def value(self) -> float:
         """The log-probability, -inf for a sentinel."""
-        found = _get(self.holder, self.key)
-        if found is not None and (
-            isinstance(found, bool) or not isinstance(found, int | float) or not found < _LARGEST
+        logprob = _get(self.holder, self.key)
+        if logprob is not None and (
+            isinstance(logprob, bool) or not isinstance(logprob, int | float) or not logprob < _LARGEST
         ):
             raise InputError(
-                f"responses: {found!r} stands for the log-probability of {self.name!r}: expected a number."
+                f"responses: {logprob!r} stands for the log-probability of {self.name!r}: expected a number."
             )
-        return -np.inf if found is None or found <= SENTINEL else float(found)
+        return -np.inf if logprob is None or logprob <= SENTINEL else float(logprob)
 
 
 @dataclass(frozen=True)
@@ -117,12 +117,12 @@ def _body(i: int, response: Any) -> Any:
 def positions(responses: Sequence[Any], part: str | None, at: int | None) -> list[Position]:
     """All positions, or of each text the one ``at`` a place; ``part`` is "prompt", "generated" or None for the one there is."""
     bodies = [_body(i, response) for i, response in enumerate(responses)]
-    found = {
+    read_texts = {
         name: [read(i, body) for i, body in enumerate(bodies)]
         for name, read in (("generated", _generated), ("prompt", _prompts))
         if part in (None, name)
     }
-    there = [name for name, texts in found.items() if any(texts)]
+    there = [name for name, texts in read_texts.items() if any(texts)]
     if len(there) > 1:
         raise InputError(
             "responses: there are log-probabilities of prompts and of what was generated. Say which: part='prompt' or "
@@ -135,7 +135,7 @@ def positions(responses: Sequence[Any], part: str | None, at: int | None) -> lis
             "top_logprobs=20 (chat), include=['message.output_text.logprobs'] and top_logprobs=20 (Responses API), logprobs=20 "
             "(completions), prompt_logprobs=20 (vLLM)."
         )
-    texts = found[there[0]]
+    texts = read_texts[there[0]]
     lacking = next((i for i, of_response in enumerate(texts) if not of_response), None)
     if lacking is not None:
         raise InputError(
@@ -167,16 +167,16 @@ def _generated(i: int, response: Any) -> list[list[Position]]:
     texts = list(_responses_api(i, response))
     name = "choices" if _get(response, "choices") else "outputs"
     for c, choice in enumerate(_listed(response, name, f"response {i}")):
-        found = _get(choice, "logprobs")
-        if found is None:
+        logprobs = _get(choice, "logprobs")
+        if logprobs is None:
             continue
-        if isinstance(found, Sequence):
+        if isinstance(logprobs, Sequence):
             text = list(_by_number(choice, "logprobs", "token_ids", i, c))
-        elif _get(found, "content") is not None:
-            content = _listed(found, "content", f"response {i}, choice {c}")
+        elif _get(logprobs, "content") is not None:
+            content = _listed(logprobs, "content", f"response {i}, choice {c}")
             text = [_chat(item, (i, c, j)) for j, item in enumerate(content)]
         else:
-            text = list(_completion(found, i, c))
+            text = list(_completion(logprobs, i, c))
         texts.append(text)
     return [text for text in texts if text]
 
@@ -205,12 +205,12 @@ def _prompts(i: int, response: Any) -> list[list[Position]]:
 
 def _listed(holder: Any, key: str, where: str) -> Sequence[Any]:
     """A list under a name; an empty one where there is nothing."""
-    found = _get(holder, key)
-    if found is None:
+    items = _get(holder, key)
+    if items is None:
         return ()
-    if isinstance(found, str) or not isinstance(found, Sequence):
-        raise InputError(f"responses: {where} has {found!r:.40} under {key!r}: expected a list.")
-    return found
+    if isinstance(items, str) or not isinstance(items, Sequence):
+        raise InputError(f"responses: {where} has {items!r:.40} under {key!r}: expected a list.")
+    return items
 
 
 def _chat(item: Any, place: tuple[int, int, int]) -> Position:
@@ -223,12 +223,12 @@ def _chat(item: Any, place: tuple[int, int, int]) -> Position:
 def _name(holder: Any, where: str) -> Any:
     """A token's text; with its bytes, where these are not those of the text."""
     text = _text(_get(holder, "token"), where)
-    given = _listed(holder, "bytes", where)
-    if not given or number_of(text) is not None or list(text.encode(errors="replace")) == list(given):
+    raw = _listed(holder, "bytes", where)
+    if not raw or number_of(text) is not None or list(text.encode(errors="replace")) == list(raw):
         return text
-    if not all(isinstance(byte, int) and 0 <= byte < 256 for byte in given):
-        raise InputError(f"responses: {where} has {given!r:.40} under 'bytes': expected numbers of 0 to 255.")
-    return (text, bytes(given))
+    if not all(isinstance(byte, int) and 0 <= byte < 256 for byte in raw):
+        raise InputError(f"responses: {where} has {raw!r:.40} under 'bytes': expected numbers of 0 to 255.")
+    return (text, bytes(raw))
 
 
 def _text(token: Any, where: str) -> Any:
@@ -241,26 +241,26 @@ def _completion(logprobs: Any, i: int, c: int) -> Iterator[Position]:
     """The first token of an echoed prompt has no log-probability: null."""
     where = f"response {i}, choice {c}"
     tokens, own = (_listed(logprobs, name, where) for name in ("tokens", "token_logprobs"))
-    for j, found in enumerate(_listed(logprobs, "top_logprobs", where)):
-        if found is not None:
+    for j, likely in enumerate(_listed(logprobs, "top_logprobs", where)):
+        if likely is not None:
             where = _where((i, c, j))
             name = _text(tokens[j], where) if j < len(tokens) else None
-            entries = [Entry(found, token, _text(token, where)) for token in _mapping(found, where)]
+            entries = [Entry(likely, token, _text(token, where)) for token in _mapping(likely, where)]
             yield Position((i, c, j), entries, name, Entry(own, j, name) if j < len(own) else None)
 
 
-def _mapping(found: Any, where: str) -> Mapping[Any, Any]:
-    if not isinstance(found, Mapping):
+def _mapping(likely: Any, where: str) -> Mapping[Any, Any]:
+    if not isinstance(likely, Mapping):
         raise InputError(
-            f"responses: {where} has {found!r:.40} for its likely tokens: expected log-probabilities by token."
+            f"responses: {where} has {likely!r:.40} for its likely tokens: expected log-probabilities by token."
         )
-    return found
+    return likely
 
 
 def _by_number(holder: Any, name: str, ids_name: str, i: int, c: int) -> Iterator[Position]:
     """vLLM's own form. The actual token is the first of its row; the first token of a prompt has no row."""
     token_ids = _get(holder, ids_name)
-    given = _listed(holder, ids_name, f"response {i}, choice {c}")
+    numbers = _listed(holder, ids_name, f"response {i}, choice {c}")
     for j, row in enumerate(_listed(holder, name, f"response {i}, choice {c}")):
         if not row:
             continue
@@ -279,11 +279,11 @@ def _by_number(holder: Any, name: str, ids_name: str, i: int, c: int) -> Iterato
             if rank is not None and (isinstance(rank, bool) or not isinstance(rank, int)):
                 raise InputError(f"responses: {where} has the rank {rank!r:.40}: expected a whole number.")
             entries.append(Entry(entry, "logprob", number, rank=rank))
-        if token_ids is not None and (j >= len(given) or not isinstance(given[j], int)):
+        if token_ids is not None and (j >= len(numbers) or not isinstance(numbers[j], int)):
             raise InputError(
                 f"responses: {where} has no number in {ids_name!r}: expected one for every token."
             )
-        actual = entries[0].name if token_ids is None else given[j]
+        actual = entries[0].name if token_ids is None else numbers[j]
         yield Position((i, c, j), entries, actual, by_order=token_ids is None)
 
 
@@ -324,14 +324,14 @@ class Origin:
     def written(self, ids: np.ndarray, values: np.ndarray, others: np.ndarray) -> Any:
         """The responses with log-probabilities (n, k) of these tokens, ``others`` (n,) for any other; all else as it was."""
         responses = copy.deepcopy(self.responses)
-        found = positions(responses, self.part, self.position)
+        now = positions(responses, self.part, self.position)
         vocabulary = Vocabulary.of(self.vocabulary)
         for row, numbers, new, other in zip(self.rows, ids, values, others, strict=True):
-            at = found[row]
+            at = now[row]
             named = np.isfinite(new)  # filled places have numbers that mean nothing
-            known = dict(zip(numbers[named].tolist(), new[named].tolist(), strict=True))
+            new_logs = dict(zip(numbers[named].tolist(), new[named].tolist(), strict=True))
             old = [entry.value for entry in at.entries]
-            found_at = [known.get(number) for number in _numbers(vocabulary, at)]
+            found_at = [new_logs.get(number) for number in _numbers(vocabulary, at)]
             # A token that is not in the row gets the number of those with its value, so that ties stay ties.
             tied = {value: log for value, log in zip(old, found_at, strict=True) if log is not None}
             written = [
@@ -354,18 +354,18 @@ def _plain(value: float) -> float:
 
 
 def read_top(
-    given: Any, part: str | None, position: int | None, vocabulary: Any, k: int | None
+    raw: Any, part: str | None, position: int | None, vocabulary: Any, k: int | None
 ) -> tuple[np.ndarray, np.ndarray, Origin]:
     """Log-probabilities (n, k), largest first, -inf in filled places; numbers of their tokens (n, k); where they came from."""
-    if isinstance(given, str | os.PathLike):
-        given = read_json(given)
-    single = not isinstance(given, Sequence | Iterator)
-    responses = [given] if single else list(given)
+    if isinstance(raw, str | os.PathLike):
+        raw = read_json(raw)
+    single = not isinstance(raw, Sequence | Iterator)
+    responses = [raw] if single else list(raw)
     if not responses:
         raise InputError("responses: there are none.")
     rows = positions(responses, part, position)
-    known = Vocabulary.of(vocabulary)
-    of_rows = [_numbers(known, row) for row in rows]
+    numbering = Vocabulary.of(vocabulary)
+    of_rows = [_numbers(numbering, row) for row in rows]
     added = [_added(row, k) for row in rows]
     width = max(len(row.entries) - len(beyond) for row, beyond in zip(rows, added, strict=True))
     values, ids = np.full((len(rows), width), -np.inf), np.zeros((len(rows), width), dtype=np.int64)
@@ -380,7 +380,7 @@ def read_top(
     )
     tokens = None
     if known_tokens:
-        by_name = known.labels([row.actual for row in rows])
+        by_name = numbering.labels([row.actual for row in rows])
         own_places = [row.own_place for row in rows]
         tokens = np.array(
             [
@@ -390,7 +390,11 @@ def read_top(
             dtype=np.int64,
         )
     places = np.array([row.place for row in rows])
-    return values, ids, Origin(responses, single, part, position, known, np.arange(len(rows)), places, tokens)
+    return (
+        values,
+        ids,
+        Origin(responses, single, part, position, numbering, np.arange(len(rows)), places, tokens),
+    )
 
 
 def _numbers(vocabulary: Vocabulary, row: Position) -> list[int]:
@@ -411,41 +415,41 @@ class Vocabulary(dict[Any, int]):
     grows, free = True, 0
 
     @classmethod
-    def of(cls, given: Any) -> Vocabulary:
+    def of(cls, tokens: Any) -> Vocabulary:
         """A vocabulary of its own from what a caller gives: None, a mapping, or the tokens in the order of their numbers."""
-        if given is None:
+        if tokens is None:
             return cls()
-        if isinstance(given, Mapping):
-            made = cls(given)
-            if not isinstance(given, Vocabulary):
+        if isinstance(tokens, Mapping):
+            made = cls(tokens)
+            if not isinstance(tokens, Vocabulary):
                 _check_numbers(made)
-        elif isinstance(given, Sequence) and not isinstance(given, str | bytes):
-            twice = next((token for token, n in Counter(map(str, given)).items() if n > 1), None)
+        elif isinstance(tokens, Sequence) and not isinstance(tokens, str | bytes):
+            twice = next((token for token, n in Counter(map(str, tokens)).items() if n > 1), None)
             if twice is not None:
                 raise InputError(f"vocabulary has the token {twice!r:.40} twice: its number is not known.")
-            made = cls({token: i for i, token in enumerate(given)})
+            made = cls({token: i for i, token in enumerate(tokens)})
         else:
             raise InputError(
                 "vocabulary must be a mapping of tokens to numbers, or a list of tokens, but is "
-                f"{type(given).__name__}."
+                f"{type(tokens).__name__}."
             )
-        made.grows = isinstance(given, Vocabulary) and given.grows
+        made.grows = isinstance(tokens, Vocabulary) and tokens.grows
         made.free = 1 + max(made.values(), default=-1)
         return made
 
     def numbers(self, names: Sequence[Any], where: str) -> list[int]:
         """Numbers of the tokens of one row."""
-        found: list[int] = []
-        met: dict[Any, int] = {}
+        result: list[int] = []
+        seen: dict[Any, int] = {}
         for name in names:
             number = number_of(name)
             if number is None:
                 if isinstance(name, tuple) and name not in self and not self.grows:
                     name = name[0]  # the caller's vocabulary has texts alone
-                met[name] = met.get(name, 0) + 1
-                number = self._look_up(name if met[name] == 1 else (name, met[name]), where)
-            found.append(number)
-        return found
+                seen[name] = seen.get(name, 0) + 1
+                number = self._look_up(name if seen[name] == 1 else (name, seen[name]), where)
+            result.append(number)
+        return result
 
     def _look_up(self, name: Any, where: str) -> int:
         if name in self:
@@ -484,15 +488,15 @@ class Vocabulary(dict[Any, int]):
 
 
 def _check_numbers(vocabulary: Mapping[Any, Any]) -> None:
-    met: dict[int, Any] = {}
+    seen: dict[int, Any] = {}
     for token, number in vocabulary.items():
         if isinstance(number, bool) or not isinstance(number, Integral) or number_of(int(number)) is None:
             raise InputError(
                 f"vocabulary has {number!r:.40} for the token {token!r:.40}: expected a whole number from 0 on."
             )
-        if met.setdefault(int(number), token) != token:
+        if seen.setdefault(int(number), token) != token:
             raise InputError(
-                f"vocabulary has the number {number} for {met[int(number)]!r:.40} and for {token!r:.40}: every token has one of "
+                f"vocabulary has the number {number} for {seen[int(number)]!r:.40} and for {token!r:.40}: every token has one of "
                 "its own."
             )
 

@@ -82,8 +82,8 @@ class TopK:
     rest_value: np.ndarray = field(init=False, repr=False)  # (n,), z_rest
 
     def __post_init__(self) -> None:
-        given = read_matrix(self.values, "values").values
-        z = np.asarray(to_numpy(given), dtype=np.float64)
+        raw = read_matrix(self.values, "values").values
+        z = np.asarray(to_numpy(raw), dtype=np.float64)
         z = to_numpy(check_logits(np.where(z == SENTINEL, -np.inf, z), "values").values)
         ids = to_numpy(read_numbers(self.ids, "ids", "a class number"))
         if ids.shape != z.shape or ids.dtype.kind not in "iu":
@@ -110,8 +110,8 @@ class TopK:
         named = np.where(among_largest(z, total, self.n_classes or MOST), z, -np.inf)
         count, value = rest_of(named, total, self.n_classes, (np.isfinite(z) & np.isinf(named)).sum(axis=1))
         check_room(named, total, count, value)
-        found = {"values": z, "ids": ids, "logsumexp": total}
-        for name, array in {**found, "named": named, "rest_count": count, "rest_value": value}.items():
+        of_rows = {"values": z, "ids": ids, "logsumexp": total}
+        for name, array in {**of_rows, "named": named, "rest_count": count, "rest_value": value}.items():
             object.__setattr__(self, name, array)
 
     def __len__(self) -> int:
@@ -161,7 +161,8 @@ class TopK:
             as one of the rest. Without ``k`` a sampled token that is strictly the lowest of its row is left out (in a chat where
             it stands first), though it may have been the k-th largest.
         """
-        return cls._of_responses(responses, "generated", position, vocabulary, n_classes, k)
+        options: dict[str, Any] = {"vocabulary": vocabulary, "n_classes": n_classes, "k": k}
+        return cls.from_vllm(responses, part="generated", position=position, **options)
 
     @classmethod
     def from_vllm(
@@ -185,18 +186,6 @@ class TopK:
         """
         if part is not None:
             check_choice(part, "part", ("prompt", "generated"))
-        return cls._of_responses(responses, part, position, vocabulary, n_classes, k)
-
-    @classmethod
-    def _of_responses(
-        cls,
-        responses: Any,
-        part: str | None,
-        position: int | None,
-        vocabulary: Any,
-        n_classes: int | None,
-        k: int | None,
-    ) -> TopK:
         for value, name, least in ((position, "position", None), (k, "k", 1)):
             if value is not None:
                 check_number(value, name, least=least, whole=True)
@@ -261,8 +250,8 @@ class TopK:
     @property
     def of_rest(self) -> np.ndarray:
         """What is named and one of the rest all the same, (n, k)."""
-        found: np.ndarray = np.isfinite(self.values) & np.isinf(self.named)
-        return found
+        result: np.ndarray = np.isfinite(self.values) & np.isinf(self.named)
+        return result
 
     def probabilities(self) -> TopKProbabilities:
         """The probabilities that the model gave, uncalibrated, with the rest spread as everywhere here."""
@@ -321,8 +310,8 @@ class TopKProbabilities:
         """Logarithms of the probabilities (n,) of these class numbers; one that is not named has that of each other."""
         column = self.rows.label_column(labels)
         all_logs = np.concatenate([self.log_probabilities, self.log_each[:, None]], axis=1)
-        found: np.ndarray = np.take_along_axis(all_logs, column[:, None], axis=1)[:, 0]
-        return found
+        result: np.ndarray = np.take_along_axis(all_logs, column[:, None], axis=1)[:, 0]
+        return result
 
     def to_response(self) -> Any:
         """The responses that the rows came from, with these log-probabilities in place of the server's and nothing else changed.
@@ -338,9 +327,9 @@ class TopKProbabilities:
 
 
 def _is_text(y: Any) -> bool:
-    given = np.asarray(to_numpy(y) if hasattr(y, "__array__") else y)
-    return given.dtype.kind in "U" or (
-        given.dtype.kind == "O" and all(isinstance(e, str) for e in given.ravel())
+    labels = np.asarray(to_numpy(y) if hasattr(y, "__array__") else y)
+    return labels.dtype.kind in "U" or (
+        labels.dtype.kind == "O" and all(isinstance(e, str) for e in labels.ravel())
     )
 
 

@@ -47,9 +47,9 @@ class TopKLogits:
         _check_logits_wanted(reader.input)
         top, context = self.top, self.context
         ignore = reader.layout.ignore_index
-        y, given, _ = ignored_rows(self.y, self.weight, len(top), ignore)
+        y, sample_weight, _ = ignored_rows(self.y, self.weight, len(top), ignore)
         labels = top.class_numbers(y)
-        weight = check_weights(given, top.values, first_row=0)
+        weight = check_weights(sample_weight, top.values, first_row=0)
         if weight is not None:
             check_some_weight(bool(weight.any()), ignore)
         check_context_rows(context, len(top))
