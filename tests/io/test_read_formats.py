@@ -214,7 +214,7 @@ def test_kind_is_stated_never_guessed(tmp_path: Path) -> None:
     same(read(path), LOGITS, None)
     same(read(path, kind="probabilities"), PROBS, None)
     np.savez(path, probs=LOGITS)
-    with pytest.raises(FileError, match="row 0 contains the negative value .* If these are logits, say"):
+    with pytest.raises(FileError, match=r"row 0 contains the negative value .* If these are logits, say"):
         read(path)
     with pytest.raises(InputError, match="kind must be 'logits', 'probabilities' or 'percent', got 'odds'"):
         read(path, kind="odds")
