@@ -12,7 +12,7 @@ from typing import Any
 import array_api_compat
 import numpy as np
 
-from ..arrays import by_class, row_sums
+from ..arrays import FEW_CLASSES, by_class, row_sums
 
 # Up to so many rows, calls take more time than arithmetic.
 FEW = 16
@@ -196,15 +196,18 @@ def _host_add(base: np.ndarray, group: np.ndarray, values: np.ndarray) -> np.nda
 
 def _host_sum(x: np.ndarray, axis: int) -> Any:
     if x.ndim == 2 and axis == 0 and len(x):
-        return row_sums(x.T)[:, 0]
+        few = x.shape[1] <= FEW and len(x) <= FEW_CLASSES
+        return np.add.accumulate(x)[-1] if few else row_sums(x.T)[:, 0]  # the same sums
     return np.add.reduce(x, axis=axis)
 
 
 def _host_mixed(steps: np.ndarray, psi: np.ndarray) -> np.ndarray:
     n = psi.shape[1]
     if n <= FEW:  # the same sums, in fewer calls
-        factors = np.concatenate([np.ones((1, n), psi.dtype), psi])
-        terms = steps[..., None] * factors.reshape(len(factors), *(1,) * (steps.ndim - 1), n)
+        factors = np.empty((len(steps), *(1,) * (steps.ndim - 1), n), psi.dtype)
+        factors[0] = 1.0
+        factors[1:].reshape(psi.shape)[...] = psi
+        terms = steps[..., None] * factors
         few: np.ndarray = np.add.accumulate(terms, axis=0)[-1]
         return few
     out = np.empty((*steps.shape[1:], n), dtype=psi.dtype)

@@ -32,6 +32,8 @@ from .ties import average_ties
 _NEXT_TO_NOTHING = 2.0**-1000
 # The places of so many values fit into the bits that single precision lacks; those of so many are kept for the next call.
 _MOST_PLACES, _MOST_KEPT = 2**26, 2**19
+# Up to so many values, a sort of places in two calls costs least.
+_FEW_PLACES = 256
 
 
 class NumpyMap:
@@ -77,7 +79,7 @@ class NumpyMap:
                 return self._portable(z, steps, output, context, narrow)
             out = np.empty(z.shape, dtype=z.dtype)
             plain = plain_rows.calibrate(z, output == PROBABILITIES, context, out)
-            if not plain.all():  # what was made of the others is nothing
+            if np.count_nonzero(plain) < len(plain):  # what was made of the others is nothing
                 rest = np.flatnonzero(~plain)
                 context = None if context is None else context[rest]
                 out[rest] = self._portable(z[rest], steps, output, context, None)
@@ -107,6 +109,7 @@ class _PlainRows:
             s["scale_jumps"],
         )
         self.lengths = np.diff(self.jumps, prepend=0, append=s["n_ranks"])
+        self.piece = np.repeat(np.arange(len(self.lengths)), self.lengths)
         steps = a["steps"]
         self.n_factors, dtype = len(steps), steps.dtype
         # Of each factor's increments at each jump, those that are not 0.
@@ -137,7 +140,7 @@ class _PlainRows:
         else:
             level = f[:, -2] == 0
         out.reshape(-1)[places] = f
-        if level.any():  # rounding may have made another class equal to the top
+        if np.count_nonzero(level):  # rounding may have made another class equal to the top
             some = np.flatnonzero(level)
             out[some] = keep_argmax(out[some], z[some])
         plain: np.ndarray = height[:, 0] <= LARGEST
@@ -150,7 +153,7 @@ class _PlainRows:
         tied, depth = jumps[:0], v[:0]
         if len(jumps):
             equal = v[:, 1:] == v[:, :-1] if few else v[:, jumps] == v[:, jumps - 1]
-            if equal.any():
+            if np.count_nonzero(equal):
                 tied = np.flatnonzero((equal[:, jumps - 1] if few else equal).any(axis=1))
                 depth = v[tied]
         g = v
@@ -160,9 +163,9 @@ class _PlainRows:
                 g += self._drop(height, v)
         else:
             w, drop = self._mixed(psi, height)
-            g *= _by_rank(w, self.lengths, v) if self.scales_jump else w[:, :1]
+            g *= self._by_rank(w, v) if self.scales_jump else w[:, :1]
             if len(jumps):
-                g += _by_rank(drop, self.lengths, v)
+                g += self._by_rank(drop, v)
         if self.scales_jump:
             _keep_order(g, jumps, few)
         f: np.ndarray = np.subtract(0.0, g, out=g)
@@ -193,8 +196,10 @@ class _PlainRows:
             factors[:, 0, 0] = 1.0
             factors[:, 0, 1:, 0] = psi.T
             by_start = np.add.accumulate(factors * self.steps, axis=2)[:, :, -1]
-            w = np.add.accumulate(by_start[:, 0], axis=1)
-            rise = by_start[:, 0, 1:] * height + by_start[:, 1, 1:]
+            w, rise = by_start[:, 0], by_start[:, 1, 1:]
+            if self.scales_jump:
+                rise = w[:, 1:] * height + rise
+                w = np.add.accumulate(w, axis=1)
             drop = np.zeros((n, pieces), dtype=psi.dtype)
             np.add.accumulate(rise[:, ::-1], axis=1, out=drop[:, -2::-1])
             return w, drop
@@ -206,6 +211,14 @@ class _PlainRows:
         for d in range(pieces - 1, 0, -1):
             drop[d - 1] = drop[d] + (scale[d] * height[:, 0] + bias[d])
         return w.T, drop.T
+
+    def _by_rank(self, table: np.ndarray, v: np.ndarray) -> np.ndarray:
+        """What each rank has (n, m) of tables (n, D), laid out as the depths are."""
+        if len(v) <= FEW:
+            return table.take(self.piece, axis=1)
+        if v.flags.c_contiguous:
+            return np.repeat(table, self.lengths, axis=1)
+        return np.repeat(table.T, self.lengths, axis=0).T
 
     def _drop(self, height: np.ndarray, v: np.ndarray) -> np.ndarray:
         """``D`` of each rank where all rows have the same increments, laid out as the depths are."""
@@ -242,7 +255,7 @@ class _PlainRows:
         odds = (second - np.log(np.maximum(row_sums(e), 1.0)))[:, 0]
         weight, lift = weight_and_lift(odds if self.second["n_ramps"] else None, numbers, self.a, odds, HOST)
         f *= (weight if scale is None else weight * scale)[:, None]
-        f -= np.where(shared, 0, lift)[:, None]
+        f -= (np.where(shared, 0, lift) if np.count_nonzero(shared) else lift)[:, None]
         f[:, -1] = 0.0
         return f
 
@@ -261,24 +274,18 @@ def _keep_order(g: np.ndarray, jumps: np.ndarray, few: bool) -> None:
         np.maximum.accumulate(g[:, ::-1], axis=1, out=g[:, ::-1])
         return
     crossed = g[:, jumps - 1] < g[:, jumps]
-    if crossed.any():
+    if np.count_nonzero(crossed):
         some = np.flatnonzero(crossed.any(axis=1))
         g[some] = np.maximum.accumulate(g[some, ::-1], axis=1)[:, ::-1]
-
-
-def _by_rank(table: np.ndarray, lengths: np.ndarray, v: np.ndarray) -> np.ndarray:
-    """What each rank has (n, m) of tables (n, D), laid out as the depths are."""
-    if v.flags.c_contiguous:
-        return np.repeat(table, lengths, axis=1)
-    return np.repeat(table.T, lengths, axis=0).T
 
 
 def _in_order(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Rows in rising order, and the place of each value in the flattened array."""
     n, m = z.shape
-    if z.dtype != np.float32 or n * m > _MOST_PLACES:
-        index = np.argsort(z, axis=1)
-        index += m * np.arange(n)[:, None]
+    if z.dtype != np.float32 or not _FEW_PLACES < n * m <= _MOST_PLACES:
+        index = z.argsort(axis=1)
+        if n > 1:
+            index += m * np.arange(n)[:, None]
         return z.reshape(-1)[index], index
     places = _kept_places(n, m) if n * m <= _MOST_KEPT else _places(n, m)
     # Double precision has 29 bits more than single: what is written into the last of them changes no value when it is rounded.
@@ -292,7 +299,7 @@ def _in_order(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     bits &= 2 ** int(n * m).bit_length() - 1
     # Minus infinity with a place in its last bits is NaN, and loses the place.
     lost = np.isnan(ordered[:, -1])
-    if lost.any():
+    if np.count_nonzero(lost):
         bits[lost] = places[lost]
     return ordered, bits
 

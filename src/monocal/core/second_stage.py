@@ -85,7 +85,8 @@ def weight_and_lift(odds: Any, numbers: list[Any], a: dict[str, Any], like: Any,
     if odds is None:
         both = steps + 0 * like
     else:
-        values = xp.stack([xp.astype(x, like.dtype, copy=False) for x in (odds, *numbers)], axis=0)
+        values = [xp.astype(x, like.dtype, copy=False) for x in (odds, *numbers)]
+        values = xp.stack(values, axis=0) if numbers else values[0][None, :]
         psi = ramps_of(values, a["second_statistic"], a["second_zero"], a["second_width"], xp)
         both = mixed(xp.permute_dims(steps, (1, 0)), psi, xp)
     return both[0, ...], both[1, ...]

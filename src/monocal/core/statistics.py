@@ -48,6 +48,7 @@ class Depths:
         self.depth = double(depth, xp) if is_graph(depth) else depth
         self.xp = xp
         self._masked, self._second, self._times = masked, second, times
+        self._mean: Any = None
 
     @property
     def second(self) -> Any:
@@ -70,6 +71,13 @@ class Depths:
     def _with_rest(self, total: Any, x: Any) -> Any:
         """A sum in which the last class, which is in it once, counts as often as it stands for others."""
         return total if self._times is None else total + self.xp.clip(self._times - 1.0, min=0.0) * x[-1]
+
+    @property
+    def mean(self) -> Any:
+        """Mean depth of the available classes."""
+        if self._mean is None:
+            self._mean = self.sum(self.depth) / self.count
+        return self._mean
 
     def largest(self, x: Any) -> Any:
         """``max_i |x_i|`` over the available classes."""
@@ -120,12 +128,12 @@ def margin(v: Depths) -> Any:
 
 def mean_gap(v: Depths) -> Any:
     """Gap between the largest logit and the mean of all."""
-    return v.sum(v.depth) / v.count
+    return v.mean
 
 
 def spread(v: Depths) -> Any:
     """Standard deviation of the logits."""
-    away = v.depth - mean_gap(v)
+    away = v.depth - v.mean
     # In units of the largest, so that no square is lost.
     unit = v.or_one(v.largest(away))
     away = away / unit

@@ -263,18 +263,20 @@ class CalibratorModule(torch.nn.Module):
         else:
             z = logits.float() if narrow else logits
             on_host = self._takes_numpy(logits)
-            result = (self._on_host if on_host else self._traced)(z.reshape(-1, m), context, output, narrow)
+            z = z if z.ndim == 2 else z.reshape(-1, m)
+            result = (self._on_host if on_host else self._traced)(z, context, output, narrow)
             if dtype == torch.float16 and output != PROBABILITIES:
                 result = torch.where(torch.isinf(result), result, result.clamp(-65472.0, 65472.0))
             result = result.to(dtype) if narrow else result
-            result = result.reshape(*shape[:-1], self._widths[output])
+            if len(shape) != 2:
+                result = result.reshape(*shape[:-1], self._widths[output])
         return result if self.class_axis == -1 else result.movedim(-1, self.class_axis)
 
     def _takes_numpy(self, logits: torch.Tensor) -> bool:
         """Whether nothing is lost by leaving torch: on the CPU, without gradients, and nothing is traced."""
         return (
             type(logits) is torch.Tensor
-            and logits.device.type == "cpu"
+            and logits.is_cpu
             and not (logits.requires_grad and torch.is_grad_enabled())
             and not torch.compiler.is_compiling()
             and not torch.jit.is_tracing()
@@ -292,7 +294,7 @@ class CalibratorModule(torch.nn.Module):
                 for kind, own, static in arrays
             ]
             self._host = NumpyMap(steps, self.smallest_probability)
-        x = z.detach().numpy()
+        x = (z.detach() if z.requires_grad else z).numpy()
         codes = None if context is None else context.detach().double().numpy()
         size = max(1, _BLOCK // self.n_classes)
         if len(x) <= size:
