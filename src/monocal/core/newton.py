@@ -396,8 +396,11 @@ def _non_negative(factor: np.ndarray, target: np.ndarray) -> np.ndarray:
     if n <= _ONE_BY_ONE:
         x, _ = nnls(factor.T, target, maxiter=50 * n)
         return x
+    x = dtrtrs(factor, target, lower=1, trans=1)[0]
+    free = x > 0
+    if free.all():
+        return x
     hessian, slope = factor @ factor.T, factor @ target
-    free = dtrtrs(factor, target, lower=1, trans=1)[0] > 0
     fewest, tries = n + 1, _TRIES
     for _ in range(_PIVOTS):
         x = np.zeros(n)
