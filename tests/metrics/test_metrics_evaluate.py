@@ -329,3 +329,23 @@ def test_rows_of_weight_zero_are_checked_and_some_row_must_count():
         mc.evaluate(probs, labels, sample_weight=(np.arange(20) > 10).astype(float))
     with pytest.raises(mc.InputError, match="all weights are zero"):
         M.Evaluator().update(*world(20), np.zeros(20)).result()
+
+
+def test_rows_with_two_classes_on_top_are_named():
+    """A random forest ties often; programs that round differently break such ties differently."""
+    generator = np.random.default_rng(0)
+    votes = generator.multinomial(10, [0.4, 0.4, 0.2], size=500) / 10
+    labels = generator.integers(3, size=500)
+    nudged = votes + 1e-9 * generator.standard_normal(votes.shape)
+    nudged = nudged.clip(0) / nudged.clip(0).sum(axis=1, keepdims=True)
+    for probs in (votes, nudged, nudged.astype(np.float32)):
+        result = mc.evaluate(probs, labels, metrics="ece")
+        assert result.near_ties > 0.1
+        assert "two classes share the top but for rounding" in str(result)
+    images = mc.evaluate(
+        nudged.T.reshape(1, 3, 20, 25), labels.reshape(1, 20, 25), metrics="ece", class_axis=1
+    )
+    assert images.near_ties == mc.evaluate(nudged, labels).near_ties
+    smooth = mc.evaluate(generator.dirichlet(np.ones(3), 500), labels, metrics="ece")
+    assert smooth.near_ties == 0
+    assert "two classes share" not in str(smooth)

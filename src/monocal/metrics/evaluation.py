@@ -36,6 +36,9 @@ from .intervals import intervals
 from .outcomes import Outcomes
 from .table import METRICS, Options, available, check_available, chosen, main_metrics
 
+# The share of rows with two classes on top that is shown, and about how many rows are looked at.
+_MANY_TIES, _LOOKED_AT = 0.01, 2000
+
 
 @dataclass(frozen=True)
 class Estimate:
@@ -90,6 +93,9 @@ class Evaluation:
         Coverage the intervals aim at.
     groups : GroupEvaluation or None
         Calibration of each group, where groups were given.
+    near_ties : float
+        Share of the rows (of some 2,000 that are looked at) whose two largest probabilities differ by a millionth of themselves
+        at most. A map by ranks may jump there; from 1 % on it is shown.
 
     Examples
     --------
@@ -112,6 +118,7 @@ class Evaluation:
     n_boot: int = 0
     level: float = 0.95
     groups: GroupEvaluation | None = None
+    near_ties: float = 0.0
 
     def __getitem__(self, name: str) -> Estimate:
         try:
@@ -181,6 +188,11 @@ class Evaluation:
     def __repr__(self) -> str:
         width = max(map(len, self.estimates))
         lines = [self._head, *(f"  {name:<{width}}  {e}" for name, e in self.estimates.items())]
+        if self.near_ties >= _MANY_TIES:
+            lines.append(
+                f"In {self.near_ties:.0%} of the rows two classes share the top but for rounding: which comes first decides what "
+                "MCCT and ConditionalMCCT do (docs/guarantees.md, jumps at ties)."
+            )
         return "\n".join(lines if self.groups is None else [*lines, "", str(self.groups)])
 
     def _repr_html_(self) -> str:
@@ -309,7 +321,17 @@ def evaluate(
     if groups is not None:
         groups = groups if isinstance(groups, str) else rows.probs.context(groups)
         by_group = evaluate_groups(rows, groups, class_names=class_names, level=level, seed=seed)
-    return Evaluation(estimates, len(rows.labels), rows.n_classes, n_boot, level, by_group)
+    near_ties = _share_of_near_ties(rows.probs.rows)
+    return Evaluation(estimates, len(rows.labels), rows.n_classes, n_boot, level, by_group, near_ties)
+
+
+def _share_of_near_ties(probs: Any) -> float:
+    step = -(-len(probs) // _LOOKED_AT) if isinstance(probs, np.ndarray) else 1
+    p = np.asarray(probs[: _LOOKED_AT * step : step], dtype=np.float64)
+    if p.shape[1] < 2:
+        return 0.0
+    second, top = np.partition(p, -2, axis=1)[:, -2:].T
+    return float(np.mean(second >= top * (1.0 - 1e-6)))
 
 
 class Evaluator:
