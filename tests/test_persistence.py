@@ -267,22 +267,30 @@ def test_another_layout_of_the_same_content_loads(mcct: mc.MCCT) -> None:
     )
 
 
-def test_a_newer_file_says_to_upgrade(mcct: mc.MCCT) -> None:
-    newer = rewritten(persistence.to_json(mcct), format_version=2, monocal_version="9.1")
-    with pytest.raises(FileError, match=r"monocal 9\.1 in format 2.*reads up to format 1: upgrade"):
-        persistence.from_json(newer)
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"format_version": 2, "monocal_version": "9.1"},
+            r"monocal 9\.1 in format 2.*up to format 1: upgrade",
+        ),
+        *[({"format_version": version}, "format version") for version in (0, -1, None, "1", True, 1.5)],
+        *[({"format": name}, "no saved calibrator") for name in ("other", None, [1])],
+    ],
+    ids=str,
+)
+def test_another_format_or_version_is_named(mcct: mc.MCCT, changes: dict[str, object], message: str) -> None:
+    with pytest.raises(FileError, match=message):
+        persistence.from_json(rewritten(persistence.to_json(mcct), **changes))
 
 
-@pytest.mark.parametrize("version", [0, -1, None, "1", True, 1.5])
-def test_a_senseless_version_is_damage(mcct: mc.MCCT, version: object) -> None:
-    with pytest.raises(FileError, match="format version"):
-        persistence.from_json(rewritten(persistence.to_json(mcct), format_version=version))
-
-
-@pytest.mark.parametrize("content", ["[1, 2]", "{}", '{"format": "other"}', "3", "null"])
-def test_other_json_is_told_apart(content: str) -> None:
-    with pytest.raises(FileError, match="no saved calibrator"):
-        persistence.from_json(content)
+@pytest.mark.parametrize(
+    "text",
+    ["[1, 2]", "{}", "3", "null", "NaN", '{"a": Infinity}', "[" * 100_000, "9" * 5000, "{'a': 1}", "\0"],
+)
+def test_other_text_is_one_sentence(text: str) -> None:
+    with pytest.raises(FileError, match=r"no JSON that can be read|no saved calibrator"):
+        persistence.from_json(text)
 
 
 @pytest.mark.parametrize(
@@ -312,12 +320,6 @@ def test_hostile_content_is_refused(mcct: mc.MCCT, changes: dict[str, object]) -
         persistence.from_json(rewritten(persistence.to_json(mcct), **changes))
 
 
-@pytest.mark.parametrize("text", ["NaN", '{"a": Infinity}', "[" * 100_000, "9" * 5000, "{'a': 1}", "\0"])
-def test_odd_text_is_one_sentence(text: str) -> None:
-    with pytest.raises(FileError, match=r"no JSON that can be read|no saved calibrator"):
-        persistence.from_json(text)
-
-
 def test_files_that_are_none(tmp_path: Path) -> None:
     with pytest.raises(FileError, match="There is no file"):
         mc.load(tmp_path / "no.json")
@@ -339,6 +341,7 @@ class Flat(mc.Calibrator):
 
     def _fit(self, logits: np.ndarray, labels: np.ndarray, weight: np.ndarray | None) -> None:
         self.share_ = 1.0 / logits.shape[1]
+        self.coef_ = self.weights_ = np.array([3.0, -1.0])  # other than what monocal calls so
 
     def _calibrate(self, logits: np.ndarray) -> np.ndarray:
         return np.zeros(logits.shape)
@@ -347,7 +350,25 @@ class Flat(mc.Calibrator):
 def test_a_users_own_family_loads_where_it_is_defined() -> None:
     text = persistence.to_json(Flat().fit(DATA.values, DATA.labels))
     assert json.loads(text)["class"] == f"{__name__}:Flat"
-    assert type(persistence.from_json(text)) is Flat
+    loaded = persistence.from_json(text)
+    assert type(loaded) is Flat
+    np.testing.assert_array_equal(loaded.coef_, [3.0, -1.0])
+
+
+@pytest.mark.parametrize("unit", [1e-3, 1.0, 1e3])
+def test_the_published_procedure_meets_its_constraints_to_rounding_only(unit: float) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        calibrator = mc.MCCT.as_published().fit(DATA.values * unit, DATA.labels)
+    loaded = persistence.from_json(persistence.to_json(calibrator))
+    np.testing.assert_array_equal(loaded.predict_proba(DATA.values), calibrator.predict_proba(DATA.values))
+
+
+def test_what_could_not_be_loaded_is_not_saved() -> None:
+    calibrator = fitted(mc.MCCT)
+    calibrator.biases_ = calibrator.biases_[:-1]
+    with pytest.raises(InputError, match="cannot be saved: biases_"):
+        persistence.to_json(calibrator)
 
 
 def test_a_family_that_is_not_imported_is_named_not_imported() -> None:
@@ -387,8 +408,5 @@ def test_every_kind_loads_in_a_fresh_process() -> None:
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "LabelShift" in done.stdout
-
-
-def test_there_are_stored_files() -> None:
     kinds = ("temperature", "mcct", "conditional", "svs", "sms", "stacked", "structured_mcct", "label_shift")
     assert {f"{kind}_v1" for kind in kinds} <= {path.stem for path in STORED.glob("*_v1.json")}

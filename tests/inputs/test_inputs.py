@@ -229,10 +229,7 @@ def test_labels_of_any_whole_type(dtype):
     np.testing.assert_array_equal(mc.MCCT().fit(GOOD, y.astype(dtype)).predict_proba(GOOD), expected)
 
 
-HUGE = [np.uint64(2**64 - 1), 1e300, np.inf]
-
-
-@pytest.mark.parametrize("label", HUGE)
+@pytest.mark.parametrize("label", [np.uint64(2**64 - 1), 1e300, np.inf])
 def test_labels_too_large_for_an_integer_are_named(label):
     y = np.array([0, 1, label, 0], dtype=np.asarray(label).dtype)
     with pytest.raises(mc.InputError, match=f"label {re.escape(str(label))} in row 2"):

@@ -210,6 +210,10 @@ def test_text_files(tmp_path: Path) -> None:
     check(read(tmp_path / "p.txt", labels="-1", kind="probabilities"), names=None)
     (tmp_path / "y.txt").write_text("label\n" + "\n".join(map(str, LABELS)) + "\n\n")
     check(read(frame(), labels_file=tmp_path / "y.txt"))
+    named = pd.DataFrame({"id": range(30), "wahr": LABELS})
+    check(read(frame(), labels_file=named, labels="wahr"))
+    with pytest.raises(FileError, match="no array of labels: it holds 'id', 'wahr'"):
+        read(frame(), labels_file=named)
     (tmp_path / "gap.txt").write_text("0\n\n1\n")
     with pytest.raises(FileError, match="has 3 rows and the values have 30"):
         read(frame(), labels_file=tmp_path / "gap.txt")
@@ -308,6 +312,9 @@ def test_one_column_for_two_classes() -> None:
     assert got.class_names == ("ham", "spam")
     np.testing.assert_array_equal(got.values, np.stack([1 - PROBS[:, 0], PROBS[:, 0]], axis=1))
     np.testing.assert_array_equal(got.labels, LABELS % 2)
+    logit = read(pd.DataFrame({"logit": np.log(PROBS[:, 0]), "label": LABELS > 1}))
+    np.testing.assert_array_equal(logit.values, np.stack([np.zeros(30), np.log(PROBS[:, 0])], axis=1))
+    np.testing.assert_array_equal(logit.labels, LABELS > 1)
     numbers = read(pd.DataFrame({"y_pred_proba": PROBS[:, 0], "y_true": LABELS % 2}))
     assert (numbers.kind, numbers.class_names) == ("probabilities", None)
 
@@ -381,17 +388,3 @@ def test_what_is_written_keeps_the_names(tmp_path: Path, suffix: str) -> None:
     check(read(path))
     if suffix.startswith((".csv", ".parquet")):
         assert "probabilities_cat" in read_columns(path, "*")
-
-
-def test_columns_beside(tmp_path: Path) -> None:
-    given = frame(label=WORDS, site=["a", "b"] * 15, age=range(30))
-    given.to_csv(tmp_path / "a.csv", index=False)
-    for source in (given, tmp_path / "a.csv"):
-        found = read_columns(source, ["site", "age"])
-        assert list(found) == ["site", "age"]
-        assert found["site"].tolist() == ["a", "b"] * 15
-        assert found["age"].tolist() == list(range(30))
-    np.savez(tmp_path / "a.npz", logits=PROBS, age=LABELS)
-    assert read_columns(tmp_path / "a.npz", "age")["age"].tolist() == LABELS.tolist()
-    with pytest.raises(FileError, match=r"a\.csv has no column 'sex': it holds 'prob_cat'"):
-        read_columns(tmp_path / "a.csv", ["sex"])

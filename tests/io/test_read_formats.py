@@ -131,15 +131,6 @@ def test_calarena_layout_multiclass_and_binary(tmp_path: Path) -> None:
     assert any("one column" in note for note in binary.notes)
 
 
-def test_one_column_of_logits_is_two_classes(tmp_path: Path) -> None:
-    np.savez(tmp_path / "a.npz", logits=LOGITS[:, 0], y=LABELS % 2)
-    got = read(tmp_path / "a.npz")
-    same(got, np.stack([np.zeros(40), LOGITS[:, 0]], axis=1), LABELS % 2)
-    np.savez(tmp_path / "b.npz", scores=PROBS[:, 0])
-    with pytest.warns(UserWarning, match="Say kind='probabilities'"):
-        read(tmp_path / "b.npz")
-
-
 def test_parquet_column_of_lists(tmp_path: Path) -> None:
     path = tmp_path / "hub.parquet"
     pq.write_table(pa.table({"logits": LOGITS.tolist(), "label": LABELS, "text": ["x"] * 40}), path)
@@ -159,28 +150,6 @@ def test_csv_as_pandas_writes_it(tmp_path: Path) -> None:
     same(read(tmp_path / "plain.csv"))
 
 
-def test_csv_columns_by_name_and_text_beside_them(tmp_path: Path) -> None:
-    frame = pd.DataFrame(LOGITS, columns=["cat", "dog", "owl", "bat"])
-    frame = frame.assign(file="a.png", truth=LABELS, id=1)
-    frame.to_csv(tmp_path / "a.csv", index=False)
-    got = read(tmp_path / "a.csv", values=["cat", "dog", "owl", "bat"], labels="truth", kind="logits")
-    same(got)
-    aside = read(tmp_path / "a.csv", labels="truth")  # neither words nor ids are classes
-    same(aside)
-    assert aside.aside == ("file", "id")
-    with pytest.raises(FileError, match=r"no 'wahr' \(asked for by labels=\)"):
-        read(tmp_path / "a.csv", labels="wahr")
-
-
-def test_csv_as_array_and_with_numbered_ones(tmp_path: Path) -> None:
-    table = pd.DataFrame(LOGITS)
-    table.to_csv(tmp_path / "bare.csv", index=False, header=False)
-    table.to_csv(tmp_path / "numbered.csv", index=False)  # header 0,1,2,3
-    pd.Series(LABELS).to_csv(tmp_path / "y.csv", index=False, header=False)
-    for name in ("bare.csv", "numbered.csv"):
-        same(read(tmp_path / name, labels_file=tmp_path / "y.csv"))
-
-
 def test_csv_columns_in_class_order_not_in_file_order(tmp_path: Path) -> None:
     wide = RNG.normal(size=(30, 12))
     frame = pd.DataFrame(wide, columns=[f"logit_{j}" for j in range(12)])
@@ -189,16 +158,6 @@ def test_csv_columns_in_class_order_not_in_file_order(tmp_path: Path) -> None:
     frame.drop(columns="logit_3").to_csv(tmp_path / "gap.csv", index=False)
     with pytest.raises(FileError, match="without gaps"):
         read(tmp_path / "gap.csv")
-
-
-def test_labels_from_a_second_file(tmp_path: Path) -> None:
-    np.savez(tmp_path / "a.npz", logits=LOGITS)
-    pd.DataFrame({"id": range(40), "label": LABELS}).to_csv(tmp_path / "y.csv", index=False)
-    pd.DataFrame({"id": range(40), "wahr": LABELS}).to_csv(tmp_path / "z.csv", index=False)
-    same(read(tmp_path / "a.npz", labels_file=tmp_path / "y.csv"))
-    same(read(tmp_path / "a.npz", labels_file=tmp_path / "z.csv", labels="wahr"))
-    with pytest.raises(FileError, match="no array of labels: it holds 'id', 'wahr'"):
-        read(tmp_path / "a.npz", labels_file=tmp_path / "z.csv")
 
 
 def test_kind_is_stated_never_guessed(tmp_path: Path) -> None:
@@ -218,12 +177,6 @@ def test_kind_is_stated_never_guessed(tmp_path: Path) -> None:
         read(path)
     with pytest.raises(InputError, match="kind must be 'logits', 'probabilities' or 'percent', got 'odds'"):
         read(path, kind="odds")
-
-
-def test_log_probabilities_are_logits(tmp_path: Path) -> None:
-    np.savez(tmp_path / "a.npz", log_probs_test=np.log(PROBS))
-    got = read(tmp_path / "a.npz")
-    assert (got.kind, got.part) == ("logits", "test")
 
 
 def test_masked_classes_stay(tmp_path: Path) -> None:
@@ -264,11 +217,6 @@ def test_other_forms_of_labels(tmp_path: Path, labels: np.ndarray, said: str) ->
     got = read(tmp_path / "a.npz")
     same(got)
     assert said in " ".join(got.notes)
-
-
-def test_boolean_labels_of_two_classes(tmp_path: Path) -> None:
-    np.savez(tmp_path / "a.npz", logits=LOGITS[:, :2], labels=LABELS > 1)
-    same(read(tmp_path / "a.npz"), LOGITS[:, :2], (LABELS > 1).astype(int))
 
 
 def test_nn_calibration_pickle(tmp_path: Path) -> None:

@@ -127,16 +127,16 @@ def sum_tolerance(eps: float) -> float:
 
 
 # Decimals that probabilities are rounded to, and how far from one their rows may sum at the most.
-_DECIMALS, _MOST_OFF = (1, 2, 3, 4), 0.5
+_DECIMALS, _MOST_OFF = (2, 3, 4), 0.5
 
 
-def rounding_of(p: np.ndarray) -> np.ndarray:
+def rounding_of(p: np.ndarray, decimals: tuple[int, ...] = _DECIMALS) -> np.ndarray:
     """How far from one each row (n, m) may sum by its own rounding: ``m / 200`` with two decimals; 0 where it has none."""
     off = np.zeros(len(p))
-    for decimals in _DECIMALS[::-1]:
-        scaled = p.astype(np.float64) * 10.0**decimals
+    for places in decimals[::-1]:
+        scaled = p.astype(np.float64) * 10.0**places
         rounded = (abs(scaled - np.rint(scaled)) < 1e-2).all(axis=1)
-        off[rounded] = p.shape[1] * 0.5 * 10.0**-decimals
+        off[rounded] = p.shape[1] * 0.5 * 10.0**-places
     return np.minimum(off * (1.0 + 1e-6), _MOST_OFF)
 
 

@@ -516,7 +516,7 @@ def _renormalised(values: np.ndarray, notes: list[str]) -> np.ndarray:
         return values
     total = values.sum(axis=1, dtype=np.float64)
     off = np.flatnonzero(np.abs(total - 1) > 1e-6)
-    off = off[np.abs(total[off] - 1) <= rounding_of(values[off])]
+    off = off[np.abs(total[off] - 1) <= rounding_of(values[off], (1, 2, 3, 4))]
     if not off.size:
         return values
     notes.append(
