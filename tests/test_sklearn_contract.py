@@ -40,9 +40,6 @@ EXPECTED = {
     "PTS published": BATCHES,
     "MCCT published": EARLY,
     "MCCT-I published": EARLY,
-    "MS published": {
-        WEIGHTS: "separable data have no optimum without a penalty, only a place where the solver stops"
-    },
 }
 # Those that stand in `calibrators` in one form only.
 FURTHER = [

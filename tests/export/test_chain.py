@@ -14,6 +14,9 @@ KINDS = {
     "stacked": mc.Stacked([mc.StructuredScaling(shrinkage=0.1), mc.MCCT(shrinkage=0.1)]),
     "order kept": mc.Stacked([mc.TemperatureScaling(), mc.MCCT(shrinkage=0.1)]),
     "recommended": mc.StructuredMCCT(shrinkage=1.0),
+    "plain vector": mc.VectorScaling(),
+    "plain matrix": mc.MatrixScaling(),
+    "Dirichlet": mc.DirichletCalibration(),
     "prior": mc.LabelShift(mc.ConditionalMCCT(), prior=PRIOR),
 }
 

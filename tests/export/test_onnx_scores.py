@@ -266,8 +266,8 @@ def test_what_is_missing_is_named(monkeypatch):
         without.setitem(sys.modules, "skl2onnx", None)
         with pytest.raises(mc.MissingExtraError, match="pip install skl2onnx"):
             model.to_onnx()
-    other = mc.CalibratedClassifier(LogisticRegression(C=0.05), mc.VectorScaling()).fit(X, y)
-    with pytest.raises(mc.InputError, match="VectorScaling cannot be exported"):
+    other = mc.CalibratedClassifier(LogisticRegression(C=0.05), mc.HistogramBinning()).fit(X, y)
+    with pytest.raises(mc.InputError, match="HistogramBinning cannot be exported"):
         other.to_onnx()
 
 

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..arrays import A, array_namespace, device_of, like
+from ..core.map import MapStep, affine_step
 from ..core.smooth import minimize_smooth
 from ..errors import InputError, part_of_a_fit
 from ..inputs.reader import ArraySource, Checked, Reader
@@ -93,6 +94,11 @@ class AffineCalibrator(Calibrator):
 
 class PlainAffineCalibrator(AffineCalibrator):
     """Base of the published methods: temperature scaling of features, and deviations from it that a ridge holds back."""
+
+    _origin = "mean"  # what is taken from the logits of a row
+
+    def _map_steps(self) -> list[MapStep]:
+        return [affine_step(self.coef_, self.intercept_, self.centre_, origin=self._origin)]
 
     @abstractmethod
     def _strength(self, m: int, n: float, scale: float) -> np.ndarray:
@@ -288,6 +294,8 @@ class DirichletCalibration(PlainAffineCalibrator):
     ignore_index: int | None = None
     tol: float = 1e-5
     max_iter: int = 500
+
+    _origin = "logsumexp"
 
     def _features(self, logits: Any) -> Any:
         x = features(logits, 1.0)

@@ -567,8 +567,8 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
         """The fitted map as steps that run on any array library, for exports; see `core.map`."""
         raise InputError(
             f"{type(self).__name__} cannot be exported. These can: TemperatureScaling, MCCT, MCCTInverse, ConditionalMCCT, "
-            "BinaryMCCT, StructuredScaling, and StructuredMCCT, Stacked and LabelShift made of these; fit one of "
-            "them, or call predict_proba."
+            "BinaryMCCT, VectorScaling, MatrixScaling, DirichletCalibration, StructuredScaling, and StructuredMCCT, Stacked and "
+            "LabelShift made of these; fit one of them, or call predict_proba."
         )
 
     def save(self, path: Any, **rest: Any) -> Any:

@@ -392,6 +392,7 @@ def _level_ties(
 def affine_map(z: Any, a: dict[str, Any], s: dict[str, Any], xp: Any, context: Any) -> MapRows:
     """``f = coef x + intercept`` of ``x = (z - max z) / T``, or with a floor ``e`` of ``log((1 - e) softmax(z / T) + e / m)``.
 
+    ``origin`` says what is taken from ``x`` then: its mean over the row, the logarithm of its sum of exponentials, or nothing.
     A class that is not available stays so; where others look at it, ``centre`` stands for it.
     """
     x = classes_first(z, xp)
@@ -402,6 +403,12 @@ def affine_map(z: Any, a: dict[str, Any], s: dict[str, Any], xp: Any, context: A
         x = xp.log(e * ((1.0 - s["floor"]) / total(e, xp)) + s["floor"] / x.shape[0])
     else:
         x = xp.clip(x, min=-LARGEST)
+    origin = s.get("origin")
+    if origin == "mean":
+        count = xp.sum(xp.astype(~masked, x.dtype), axis=0)
+        x = x - total(xp.where(masked, filled(x, 0.0, xp), x), xp) / count
+    elif origin == "logsumexp":
+        x = x - xp.log(total(xp.where(masked, filled(x, 0.0, xp), xp.exp(x)), xp))
     x = xp.where(masked, a["centre"][:, None], x)
     coef = a["coef"]
     f = xp.matmul(coef, x) if s["matrix"] else x * coef[:, None]
@@ -461,10 +468,15 @@ def rank_step(
 
 
 def affine_step(
-    coef: np.ndarray, intercept: np.ndarray, centre: np.ndarray, scale: float = 1.0, floor: float = 0.0
+    coef: np.ndarray,
+    intercept: np.ndarray,
+    centre: np.ndarray,
+    scale: float = 1.0,
+    floor: float = 0.0,
+    origin: str | None = None,
 ) -> MapStep:
-    """An affine map of log-probabilities; see `affine_map`."""
-    static = {"scale": float(scale), "floor": float(floor), "matrix": np.ndim(coef) == 2}
+    """An affine map of logits or log-probabilities; see `affine_map`."""
+    static = {"scale": float(scale), "floor": float(floor), "matrix": np.ndim(coef) == 2, "origin": origin}
     return MapStep("affine", {"coef": coef, "intercept": intercept, "centre": centre}, static)
 
 
