@@ -57,7 +57,11 @@ def cells_by_label(
 ) -> Cells:
     """The rows of a block by their label, or cells of them."""
     context = np.zeros((len(scores), 0)) if codes is None else codes
-    rows = {name: np.flatnonzero(labels == name) for name in np.unique(labels).tolist()}
+    ordered = len(labels) > 0 and labels.dtype.kind != "U"
+    names = np.unique([labels.min(), labels.max()]) if ordered else labels
+    if not ordered or np.count_nonzero((labels > names[0]) & (labels < names[-1])):
+        names = np.unique(labels)  # slow where there are many rows
+    rows = {name: np.flatnonzero(labels == name) for name in names.tolist()}
     return merged(
         {name: (scores[own], weight[own], context[own]) for name, own in rows.items()}, reduced=reduced
     )
