@@ -474,8 +474,8 @@ def test_a_score_that_ranks_the_wrong_way_round_warns():
 def test_constant_scores_give_the_base_rate():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        p = mc.BinaryMCCT(input="scores").fit(np.full(400, 3.0), np.arange(400) % 4 == 0).predict_proba([3.0])
-    assert p[0] == pytest.approx(0.25, abs=0.01)
+        cal = mc.BinaryMCCT(input="scores").fit(np.full(400, 0.1), np.arange(400) % 4 == 0)
+    assert cal.predict_proba([-0.9, 0.1, 1.1]) == pytest.approx([0.25] * 3, abs=0.01)
 
 
 @pytest.mark.parametrize("unit", [1e-300, 1e-8, 1e8, 1e300])

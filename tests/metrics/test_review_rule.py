@@ -104,7 +104,9 @@ def test_the_cheapest_threshold():
 @pytest.mark.parametrize(
     ("probs", "labels", "options", "message"),
     [
-        ([0.5, 1.2], [0, 1], {}, "between 0 and 1"),
+        ([0.5, 1.2], [0, 1], {}, "row 1 is 1.2"),
+        ([0.5, np.nan], [0, 1], {}, "row 1 is nan"),
+        (["a", "b"], [0, 1], {}, "every entry must be a confidence"),
         ([0.5, 0.6], [0, 2], {}, "whether the answer was right"),
         ([0.5, 0.6], [0, 1, 1], {}, "one label for each row"),
         ([0.5, 0.6], [0, 1], {"max_error": 0}, "max_error"),

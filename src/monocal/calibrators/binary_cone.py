@@ -166,7 +166,7 @@ def _rising_line(
     """Intercept and slope, at least `LEAST_SLOPE`, of the likeliest line, and its loss."""
     if start is None:
         rate = float(share @ targets)
-        start = np.array([np.log(rate / (1.0 - rate)), 1.0])
+        start = np.array([np.log(rate / (1.0 - rate)), 1.0 if z.any() else LEAST_SLOPE])
     level, slope, loss = _fit_line(z, targets, share, (start[0], start[1]))
     if slope < LEAST_SLOPE:
         level, slope, loss = _fit_line(z, targets, share, (start[0], LEAST_SLOPE), (True, False))
@@ -174,12 +174,14 @@ def _rising_line(
 
 
 def _standardised(x: np.ndarray, share: np.ndarray) -> tuple[np.ndarray, float, float]:
-    """``z = (x - mean) / sd``, mean and sd."""
+    """``z = (x - mean) / sd``, mean and sd; of a constant 0, itself and 1."""
+    if x.min() == x.max():  # its mean may differ from it by rounding
+        return np.zeros(len(x)), float(x[0]), 1.0
     largest = float(np.abs(x).max(initial=0.0))
     unit = 1.0 if 1e-100 < largest < 1e100 or largest == 0.0 else largest
     scaled = x / unit
     mean = float(share @ scaled)
-    sd = float(np.sqrt(share @ (scaled - mean) ** 2)) or 1.0
+    sd = float(np.sqrt(share @ (scaled - mean) ** 2))
     return (scaled - mean) / sd, mean * unit, sd * unit
 
 

@@ -26,8 +26,9 @@ from typing import Any
 import numpy as np
 from scipy.stats import beta, binom
 
+from ..arrays import to_numpy
 from ..errors import InputError
-from ..inputs.validation import check_number
+from ..inputs.validation import check_number, read_numbers
 from .groups import read_groups
 from .outcomes import Floats, Outcomes
 from .row_sums import RiskCoverage
@@ -207,17 +208,20 @@ def _check(
 
 def _answers(probs: Any, labels: Any) -> tuple[np.ndarray, Floats]:
     """Whether each answer is wrong, and its confidence."""
-    values = np.asarray(probs, dtype=np.float64) if np.ndim(probs) < 2 or np.shape(probs)[1] == 1 else None
-    if values is None:
+    if np.ndim(probs) > 1 and np.shape(probs)[1] > 1:
         rows = Outcomes.of(probs, labels)
         return rows.correct == 0, rows.confidence
-    values, right = values.ravel(), np.asarray(labels).ravel()
+    values = to_numpy(read_numbers(probs, "probs", "a confidence for each row")).astype(np.float64).ravel()
+    right = np.asarray(labels).ravel()
     if values.shape != right.shape or not len(values):
         raise InputError(
             f"probs has {len(values)} rows and labels {len(right)}: give one label for each row."
         )
     if not ((values >= 0) & (values <= 1)).all():
-        raise InputError("probs: a confidence must be between 0 and 1. Divide percentages by 100.")
+        row = int(np.argmin((values >= 0) & (values <= 1)))
+        raise InputError(
+            f"probs: a confidence must be between 0 and 1, but that of row {row} is {values[row]:g}. Divide percentages by 100."
+        )
     if not np.isin(right, (0, 1)).all():
         raise InputError(
             "labels: with one column of probabilities, a label says whether the answer was right: 0 or 1."
