@@ -1,6 +1,6 @@
 """Do intervals hold the truth as often as they say, and alarms come as rarely? Simulated predictors whose truth is known.
 
-    python benchmarks/statistics_check.py [--trials 200] [--only coverage two alarms monitor] [--docs]
+    python benchmarks/statistics_check.py [--trials 400] [--only coverage two alarms monitor] [--docs]
 
 Coverage: logits ``z`` are normal, labels are drawn from ``softmax(z)``, and the predictor says ``softmax(s z)``: calibrated at
 ``s = 1``, too sure above, too modest below. "wave" is wrong in both directions: ``s`` goes up and down with the margin of the
@@ -62,7 +62,8 @@ class World(NamedTuple):
 
     @property
     def name(self) -> str:
-        classes = f"{100 * self.rare:g} % positives" if self.rare else f"{self.m} classes"
+        average = " on average" if self.varied else ""
+        classes = f"{100 * self.rare:g} % positives{average}" if self.rare else f"{self.m} classes"
         weights = "" if self.weights == "equal" else f", {WEIGHTS[self.weights]}"
         return f"{self.kind}, {classes}{weights}"
 
@@ -83,6 +84,7 @@ COVERAGE: list[tuple[World, int]] = [
     *((World("too sure", 100), n) for n in (500, 5000)),
     *((World(kind, 10, weights=w), n) for kind in ("calibrated", "too sure") for w in ("class", "twenty", "lognormal")
       for n in (500, 5000)),
+    *((World("too sure", rare=0.1, weights=w, varied=True), n) for w in ("twenty", "lognormal") for n in (200, 400, 2000)),
 ]  # fmt: skip
 COVERAGE_OF_TWO: list[tuple[World, int]] = [
     *((World(kind, rare=rare, varied=True), n) for kind in ("calibrated", "too sure", "too modest") for rare, n in (
@@ -214,18 +216,18 @@ def reject(world: World, n: int, names: list[str], trials: int, boot: int) -> di
         probs, _, labels, _ = draw(world, n, generator)
         a, b = (softmax(np.log(probs) + generator.standard_normal(probs.shape), axis=1) for _ in range(2))
         for name in names:
-            found = mc.metrics.compare(a, b, labels, name, n_boot=boot, seed=trial, top_k=min(5, world.m - 1))
-            rejected[name] += found.p_value <= 0.05
+            pair = mc.metrics.compare(a, b, labels, name, n_boot=boot, seed=trial, top_k=min(5, world.m - 1))
+            rejected[name] += pair.p_value <= 0.05
     return {name: count / trials for name, count in rejected.items()}
 
 
 def coverage_table(trials: int, boot: int, worlds: list[tuple[World, int]], columns: list[str]) -> str:
     lines = []
     for world, n in worlds:
-        some = max(trials // 4, min(trials, 20_000_000 // n))
+        number = max(trials // 4, min(trials, 2_000_000 // n))
         cells = [
             f"{100 * share:.1f}" if shown == 1 else f"{100 * share:.1f} (shown in {100 * shown:.0f} %)" if shown >= _SELDOM
-            else "none" for shown, share, _ in cover(world, n, columns, some, boot).values()
+            else "none" for shown, share, _ in cover(world, n, columns, number, boot).values()
         ]  # fmt: skip
         lines.append([world.name, f"{n:,}", *cells])
         print(lines[-1], flush=True)
@@ -239,32 +241,24 @@ class Alarm(NamedTuple):
     harm: list[float]
 
 
-def floors(n: int, weights: str, trials: int) -> Alarm:
-    """ECE of calibrated predictors: more than chance?"""
-    found = 0
+def errors(n: int, weights: str, trials: int) -> tuple[Alarm, Alarm]:
+    """Calibrated predictors: is the ECE called more than chance, or any predicted class off?"""
+    alarms = np.zeros(2)
     for trial in range(trials):
         probs, _, labels, _ = draw(World("calibrated", 5), n, np.random.default_rng([trial, n]))
         weight = draw_weights(weights, labels, np.random.default_rng([trial, n, 1]))
         floor = mc.ece_floor(probs, labels, 200, sample_weight=weight, seed=trial)
-        found += floor.more_than_chance
         assert floor.more_than_chance == (floor.observed > floor.high)
-    return Alarm(found / trials, [])
-
-
-def groups(n: int, weights: str, trials: int) -> Alarm:
-    """Predicted classes of calibrated predictors: any off beyond chance?"""
-    found = 0
-    for trial in range(trials):
-        probs, _, labels, _ = draw(World("calibrated", 5), n, np.random.default_rng([trial, n]))
-        weight = draw_weights(weights, labels, np.random.default_rng([trial, n, 1]))
-        told = mc.evaluate(probs, labels, metrics="ece", groups="predicted", sample_weight=weight, seed=trial)
-        found += bool(told.groups.off.any())
-    return Alarm(found / trials, [])
+        result = mc.evaluate(
+            probs, labels, metrics="ece", groups="predicted", sample_weight=weight, seed=trial
+        )
+        alarms += floor.more_than_chance, result.groups.off.any()
+    return Alarm(alarms[0] / trials, []), Alarm(alarms[1] / trials, [])
 
 
 def noise_column(n: int, weights: str, trials: int, by_class: bool = False) -> Alarm:
     """Is a column of noise used by the second stage, or the predicted class where classes do not differ?"""
-    found, harm = 0, []
+    alarms, harm = 0, []
     test = mc.data.synthetic(4000, 5, seed=10_000)
     for trial in range(trials):
         rng = np.random.default_rng([trial, n])
@@ -282,14 +276,14 @@ def noise_column(n: int, weights: str, trials: int, by_class: bool = False) -> A
             )
             probs = cal.predict_proba(test.values, context={"g": other})
             scales = cal.adjustment_ and cal.adjustment_.column_scales[0]
-        found += bool(scales is not None and scales.variance > 0)
+        alarms += bool(scales is not None and scales.variance > 0)
         harm.append(mc.metrics.nll(probs, test.labels) - base)
-    return Alarm(found / trials, harm)
+    return Alarm(alarms / trials, harm)
 
 
 def label_shift(n: int, weights: str, trials: int) -> Alarm:
     """Does `LabelShift.adapt` find a shift of the classes where there is none?"""
-    found, harm = 0, []
+    alarms, harm = 0, []
     for trial in range(trials):
         data = mc.data.synthetic(2 * n, 5, seed=trial)
         old, new = slice(n), slice(n, None)
@@ -299,25 +293,25 @@ def label_shift(n: int, weights: str, trials: int) -> Alarm:
         )
         before = mc.metrics.nll(cal.predict_proba(data.values[new]), data.labels[new])
         cal.adapt(data.values[new])
-        found += bool(cal.shifted_)
+        alarms += bool(cal.shifted_)
         harm.append(mc.metrics.nll(cal.predict_proba(data.values[new]), data.labels[new]) - before)
-    return Alarm(found / trials, harm)
+    return Alarm(alarms / trials, harm)
 
 
 def stationary(make: Callable[[], Any], n: int, trials: int, rows: int = 100_000) -> Alarm:
     """Does the monitor raise an alarm on a stream like the rows that the calibrator was fitted on?"""
-    found = 0
+    alarms = 0
     for trial in range(trials):
         data = mc.data.synthetic(n + rows, 5, seed=trial)
         cal = make().fit(data.values[:n], data.labels[:n])
         stream = [(data.values[n:], data.labels[n:])]
         reference = cal.predict_proba(data.values[:n])
-        found += bool(mc.monitor(stream, calibrator=cal, reference=reference, window=1000).alarms)
-    return Alarm(found / trials, [])
+        alarms += bool(mc.monitor(stream, calibrator=cal, reference=reference, window=1000).alarms)
+    return Alarm(alarms / trials, [])
 
 
 def alarms_table(trials: int) -> str:
-    few, lines = max(20, trials // 4), []
+    few, lines = max(20, trials // 8), []
 
     def line(what: str, n: int, weights: str, alarm: Alarm, level: str, made: int) -> None:
         rise = f"{np.mean(alarm.harm):+.4f} (worst {max(alarm.harm):+.4f})" if alarm.harm else ""
@@ -326,11 +320,12 @@ def alarms_table(trials: int) -> str:
         )
         print(lines[-1], flush=True)
 
-    for weights in ("equal", "twenty"):
-        for n in (200, 2000, 20_000):
-            made = trials if n < 20_000 else few
-            line("ECE above its floor, calibrated", n, weights, floors(n, weights, made), "5", made)
-            line("a predicted class off, calibrated", n, weights, groups(n, weights, made), "5", made)
+    for weights in ("equal", "twenty", "lognormal"):
+        for n in (50, 200, 2000, 20_000):
+            made = 3 * trials if n < 20_000 else 2 * trials
+            floor, off = errors(n, weights, made)
+            line("ECE above its floor, calibrated", n, weights, floor, "5", made)
+            line("a predicted class off, calibrated", n, weights, off, "5", made)
     for weights, sizes in (
         ("equal", (1000, 5000, 20_000, 60_000)),
         ("twenty", (1000, 5000)),
@@ -339,8 +334,8 @@ def alarms_table(trials: int) -> str:
         for n in sizes:
             made = few if n < 20_000 else max(10, few // 4)
             line("a column of noise is used", n, weights, noise_column(n, weights, made), "5", made)
-            found = noise_column(n, weights, made, by_class=True)
-            line("`by_class_` says more than chance", n, weights, found, "5", made)
+            alarm = noise_column(n, weights, made, by_class=True)
+            line("`by_class_` says more than chance", n, weights, alarm, "5", made)
     for weights in ("equal", "twenty", "lognormal"):
         line("`LabelShift.adapt` finds a shift", 2000, weights, label_shift(2000, weights, few), "0.1", few)
     for name, make in (("temperature", mc.TemperatureScaling), ("conditional", mc.ConditionalMCCT)):
@@ -364,7 +359,7 @@ def stream(
 
 def delay(streams: int, **drift: Any) -> tuple[float, float]:
     """Rows from a drift after 5,000 honest rows to the alarm (median), and the share of streams in which there was one."""
-    found = []
+    delays = []
     for seed in range(streams):
         rng = np.random.default_rng([seed, 1])
         monitor = mc.Monitor(reference=stream(rng, 5_000)[0], window=250)
@@ -372,8 +367,8 @@ def delay(streams: int, **drift: Any) -> tuple[float, float]:
         early = len(monitor.alarms)
         probs, labels = stream(rng, 20_000, **drift)
         late = monitor.update(probs, None if "weights" in drift else labels).alarms[early:]
-        found.append(late[0].row - 5_000 if late else np.inf)
-    return float(np.median(found)), float(np.isfinite(found).mean())
+        delays.append(late[0].row - 5_000 if late else np.inf)
+    return float(np.median(delays)), float(np.isfinite(delays).mean())
 
 
 def monitor_table(trials: int) -> str:
@@ -384,8 +379,8 @@ def monitor_table(trials: int) -> str:
         watch = mc.Monitor(reference=stream(rng, 5_000)[0], window=250).update(*stream(rng, 20_000))
         for alarm in watch.alarms:
             alarms[alarm.kind] += 1
-    told = ", ".join(f"{kind} {100 * number / honest:.1f} %" for kind, number in alarms.items())
-    lines = [[f"honest, {honest:,} streams of 20,000 rows", f"false alarms: {told} (alpha: 5 %)"]]
+    shares = ", ".join(f"{kind} {100 * number / honest:.1f} %" for kind, number in alarms.items())
+    lines = [[f"honest, {honest:,} streams of 20,000 rows", f"false alarms: {shares} (alpha: 5 %)"]]
     for name, drift in (
         ("too sure, power 1.2", {"power": 1.2}),
         ("too sure, power 1.4", {"power": 1.4}),
@@ -402,32 +397,32 @@ def monitor_table(trials: int) -> str:
 def main(parts: Iterable[str] = ("coverage", "two", "alarms", "monitor")) -> None:
     parser = pages.parser_of(__doc__)
     parser.add_argument(
-        "--trials", type=int, default=200, help="samples for each line; a quarter where rows are many"
+        "--trials", type=int, default=400, help="samples for each line; a quarter where rows are many"
     )
     parser.add_argument("--boot", type=int, default=100, help="draws behind the intervals of errors")
     parser.add_argument("--only", nargs="+", choices=parts, default=parts, help="which of the tables")
     parser.add_argument(
         "--docs", action="store_true", help="write docs/guarantees.md and docs/examples/monitoring.md"
     )
-    given = parser.parse_args()
+    options = parser.parse_args()
     warnings.simplefilter("ignore")
     makers = {
         "coverage": (
             "docs/guarantees.md",
-            lambda: coverage_table(given.trials, given.boot, COVERAGE, COLUMNS),
+            lambda: coverage_table(options.trials, options.boot, COVERAGE, COLUMNS),
         ),
         "two": (
             "docs/guarantees.md",
-            lambda: coverage_table(given.trials, given.boot, COVERAGE_OF_TWO, COLUMNS_OF_TWO),
+            lambda: coverage_table(options.trials, options.boot, COVERAGE_OF_TWO, COLUMNS_OF_TWO),
         ),
-        "alarms": ("docs/guarantees.md", lambda: alarms_table(given.trials)),
-        "monitor": ("docs/examples/monitoring.md", lambda: monitor_table(given.trials)),
+        "alarms": ("docs/guarantees.md", lambda: alarms_table(options.trials)),
+        "monitor": ("docs/examples/monitoring.md", lambda: monitor_table(options.trials)),
     }
-    for part in given.only:
+    for part in options.only:
         page, make = makers[part]
         table = make()
         print(table, flush=True)
-        if given.docs:
+        if options.docs:
             pages.write_into(page, {"monitor": "monitoring"}.get(part, part), table)
 
 
