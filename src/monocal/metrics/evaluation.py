@@ -285,7 +285,7 @@ def evaluate(
     >>> result = mc.evaluate(cal.predict_proba(data.values), data.labels, metrics=["nll", "ece"], n_boot=100)
     >>> print(result)
     Evaluation of 2,000 samples, 5 classes, 95% intervals from 100 draws
-      nll  0.49470  [0.45678, 0.53615]
+      nll  0.49470  [0.45686, 0.53606]
       ece  0.01060  [0.00000, 0.02152]
     >>> round(result["ece"].value, 3)
     0.011

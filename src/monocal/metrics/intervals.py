@@ -7,8 +7,8 @@ r"""Intervals of metrics: of means from what each row adds, of shares from count
     t + g t^2 / 3 + g^2 t^3 / 27 + g / 6,         t = (v - truth) / s,
 
 and the ends are the quantiles of Student's t solved for the truth. ``s`` is an estimate too, and with uneven weights a few
-rows decide it: the degrees of freedom are those of a chi-squared variable as variable as ``s^2`` (Satterthwaite),
-``2 s^4 / (sum d_i^4 - s^4 / n)``.
+rows decide it: the degrees of freedom are those of a chi-squared variable that varies as ``s^2`` does (Satterthwaite) apart
+from what goes with the error of ``v``, which the cubic allows for: ``2 / (k - g^2 - 1 / n)`` with ``k = sum d_i^4 / s^4``.
 
 **Shares** are ``A / (A + B)``, the weights of the rows that are right and of those that are not. Of rows of equal weight the
 interval is Wilson's. Otherwise the ``a`` rows behind ``A`` count as ``a / (1 + v)`` rows of weight ``(1 + v)`` times their mean,
@@ -166,8 +166,8 @@ def _from_influence(value: float, d: Floats, tails: Tails) -> tuple[float, float
     if error == 0:
         return value, value
     skewness = float(d**2 @ d) / error**3
-    excess = float(d**2 @ d**2) - error**4 / len(d)
-    degrees = 2 * error**4 / excess if excess > 1e-9 * error**4 else np.inf
+    spread = float(d**2 @ d**2) / error**4 - skewness**2 - 1 / len(d)
+    degrees = 2 / max(spread, 1e-9)
     low, high = (unskewed(float(stdtrit(degrees, p)), skewness) for p in (1 - tails.low, tails.high))
     return value - error * low, value - error * high
 
