@@ -90,7 +90,7 @@ def test_a_label_of_probability_zero_on_one_side_costs_without_bound():
 
 def test_bad_input_of_the_price():
     for given, words in (
-        (([[0.5, 0.5]], [[0.2, 0.3, 0.5]], [0]), "free: expected the shape of keeping"),
+        (([[0.5, 0.5]], [[0.2, 0.3, 0.5]], [0]), "free: expected the 2 classes of keeping, got 3"),
         (([[0.5, 0.4]], [[0.5, 0.5]], [0]), "keeping"),
         (([[0.5, 0.5]], [[0.5, 0.5]], [2]), "label"),
     ):

@@ -41,38 +41,34 @@ _MOST = 1 << 23  # numbers drawn in all: for the floor, and as many again for sm
 _LEAST_SURPLUS, _SURPLUS = 5, 100  # how much smaller a p-value can get than the false discovery rate asks for
 
 
-@dataclass(frozen=True)
 class CalibratedGroups:
     """Errors of a calibrated predictor in every slice of every group: ``scale * Binomial(size, share)``, less ``mean``.
 
     Arrays of shape (G, K, S) for S slices of each of the K bins; ``weight`` (G,) is that of the groups.
     """
 
-    size: Integers
-    share: Floats
-    scale: Floats
-    mean: Floats
-    weight: Floats
-
-    @classmethod
-    def of(cls, rows: Outcomes, group: Integers, n_groups: int, n_bins: int) -> CalibratedGroups:
+    def __init__(self, rows: Outcomes, group: Integers, n_groups: int, n_bins: int) -> None:
         shape = (n_groups, n_bins, _SLICES)
         cell = cell_of(rows, group, n_bins * _SLICES)
-        weight, square, mean = (
+        weight, square, self.mean = (
             bin_totals(cell, values, n_groups * n_bins * _SLICES).reshape(shape)
             for values in (rows.weight, rows.weight**2, rows.weight * (1 - rows.confidence))
         )
-        some = weight > 0
-        # Rounded down, which makes the spread wider; and equal weights must not lose a row to rounding.
-        size = np.floor(np.divide(weight**2, square, out=np.zeros(shape), where=some) * (1 + 1e-9))
-        share = np.clip(np.divide(mean, weight, out=np.zeros(shape), where=some), _LEAST_ERROR, 1)
-        scale = np.divide(weight, size, out=np.zeros(shape), where=some)
-        return cls(size.astype(np.int64), share, scale, mean, weight.sum(axis=(1, 2)))
+        with np.errstate(invalid="ignore"):  # empty slices
+            # Rounded down, which makes the spread wider; and equal weights must not lose a row to rounding.
+            size = np.floor(np.nan_to_num(weight**2 / square) * (1 + 1e-9))
+            self.share = np.clip(np.nan_to_num(self.mean / weight), _LEAST_ERROR, 1)
+            self.scale = np.nan_to_num(weight / size)
+        self.size, self.weight = size.astype(np.int64), weight.sum(axis=(1, 2))
+
+    def filled(self, groups: Integers) -> int:
+        """Slices of these groups that have rows."""
+        return int((self.size[groups] > 0).sum())
 
     def draws(
         self, groups: Integers, n_draws: int, generator: np.random.Generator
     ) -> Iterator[tuple[Integers, Floats, Floats]]:
-        """Some of ``groups`` at a time, with draws (groups, n_draws) of their ECE and of ``|confidence - accuracy|``."""
+        """A few of ``groups`` at a time, with draws (groups, n_draws) of their ECE and of ``|confidence - accuracy|``."""
         filled = (self.size[groups] > 0).sum(axis=(1, 2))
         part = np.cumsum(filled * n_draws) // _BATCH
         for these in np.split(groups, np.flatnonzero(np.diff(part)) + 1):
@@ -85,29 +81,17 @@ class CalibratedGroups:
             starts = np.flatnonzero(np.diff(cell[0] * self.size.shape[1] + cell[1], prepend=-1))
             bins, owner = np.add.reduceat(excess, starts, axis=0), cell[0][starts]
             firsts, weight = np.flatnonzero(np.diff(owner, prepend=-1)), self.weight[these][:, None]
-            yield (
-                these,
-                np.add.reduceat(np.abs(bins), firsts, axis=0) / weight,
-                np.abs(np.add.reduceat(bins, firsts, axis=0)) / weight,
-            )
-
-
-@dataclass(frozen=True)
-class Chance:
-    """Median ECE by chance of every group (G,), draws of the mean ECE by weight, and p-values (G,) of what was seen."""
-
-    floor: Floats
-    mean_draws: Floats
-    p_value: Floats
+            ece, gap = (np.add.reduceat(x, firsts, axis=0) / weight for x in (np.abs(bins), bins))
+            yield these, ece, np.abs(gap)
 
 
 def what_chance_does(
     calibrated: CalibratedGroups, ece: Floats, gap: Floats, rate: float, generator: np.random.Generator
-) -> Chance:
-    """Draw until it is known how often chance alone makes ``ece + |gap|`` of a group as large as was seen.
+) -> tuple[Floats, Floats, Floats]:
+    """Median ECE by chance of every group (G,), draws of the mean ECE by weight, and p-values (G,) of ``ece + |gap|``.
 
-    A group is drawn until 20 draws reach it, or often enough for its p-value to count among so many at this false discovery
-    ``rate``: where few are that far off, each can be drawn often.
+    A group is drawn until 20 draws reach what was observed, or often enough for its p-value to count among so many at this
+    false discovery ``rate``: where few are that far off, each can be drawn often.
 
     References
     ----------
@@ -115,41 +99,37 @@ def what_chance_does(
     Hoeffding, On the distribution of the number of successes in independent trials, Ann. Math. Stat. 27 (1956).
     """
     n_groups = len(ece)
-    seen = (ece + np.abs(gap)) * (1 - 1e-9)  # sums of the same numbers round differently
-    floor, p = np.empty(n_groups), np.empty(n_groups)
-    above, done = np.zeros(n_groups, dtype=np.int64), np.zeros(n_groups, dtype=np.int64)
+    observed = (ece + np.abs(gap)) * (1 - 1e-9)  # sums of the same numbers round differently
+    floor, p = np.empty((2, n_groups))
+    above, done = np.zeros((2, n_groups), dtype=np.int64)
 
     def count(groups: Integers, values: Floats) -> None:
-        total = above[groups, None] + np.cumsum(values >= seen[groups, None], axis=1)
+        total = above[groups, None] + np.cumsum(values >= observed[groups, None], axis=1)
         enough = total[:, -1] >= _ENOUGH
-        known = groups[enough]
-        p[known] = _ENOUGH / (done[known] + 1 + (total[enough] >= _ENOUGH).argmax(axis=1))
+        settled = groups[enough]
+        p[settled] = _ENOUGH / (done[settled] + 1 + (total[enough] >= _ENOUGH).argmax(axis=1))
         above[groups] = total[:, -1]
         done[groups] += values.shape[1]
 
-    filled = int((calibrated.size > 0).sum())
-    at_first = int(np.clip(_MOST // filled, 60, 500))
-    mean_draws = np.zeros(at_first)
+    left = np.arange(n_groups)
+    n_draws = int(np.clip(_MOST // calibrated.filled(left), 60, 500))
+    mean_draws = np.zeros(n_draws)
     share = calibrated.weight / calibrated.weight.sum()
-    for groups, errors, gaps in calibrated.draws(np.arange(n_groups), at_first, generator):
+    for groups, errors, gaps in calibrated.draws(left, n_draws, generator):
         floor[groups] = np.median(errors, axis=1)
         mean_draws += share[groups] @ errors
         count(groups, errors + gaps)
-    left = np.flatnonzero(above < _ENOUGH)
-    while len(left):
+    while len(left := np.flatnonzero(above < _ENOUGH)):
         # Most groups are done soon, and where few are left each can be drawn more often.
         needed = n_groups / (rate * len(left))
-        filled = int((calibrated.size[left] > 0).sum())
-        wanted = int(min(_SURPLUS * needed, max(_MOST / filled, _LEAST_SURPLUS * needed)))
-        some = min(wanted - int(done[left[0]]), int(done[left[0]]), _BATCH)
-        if some <= 0:
+        most = int(min(_SURPLUS * needed, max(_MOST / calibrated.filled(left), _LEAST_SURPLUS * needed)))
+        n_draws = min(most - int(done[left[0]]), int(done[left[0]]), _BATCH)
+        if n_draws <= 0:
             break
-        for groups, errors, gaps in calibrated.draws(left, some, generator):
+        for groups, errors, gaps in calibrated.draws(left, n_draws, generator):
             count(groups, errors + gaps)
-        left = left[above[left] < _ENOUGH]
-    rare = above < _ENOUGH
-    p[rare] = (above[rare] + 1) / (done[rare] + 1)
-    return Chance(floor, mean_draws, p)
+    p[left] = (above[left] + 1) / (done[left] + 1)
+    return floor, mean_draws, p
 
 
 @dataclass(frozen=True, repr=False)
@@ -275,12 +255,11 @@ def ece_floor(
         rows = rows.positive
     cell = rows.top_bin + n_bins * rows.predicted if by_class else rows.top_bin
     correct = None if labels is None else rows.correct
-    observed, draws = ece_by_chance(rows.confidence, correct, rows.weight, cell, n_draws, seed)
-    p_value = None
-    if observed is not None:
-        p_value = float((1 + np.count_nonzero(draws >= observed)) / (1 + n_draws))
-    high = most_by_chance(draws, level)
-    return Floor(float(np.median(draws)), 0.0, high, observed, p_value, level, draws)
+    ece, draws = ece_by_chance(rows.confidence, correct, rows.weight, cell, n_draws, seed)
+    result: tuple[float | None, float | None] = (None, None)
+    if labels is not None:
+        result = ece, float((1 + np.count_nonzero(draws >= ece)) / (1 + n_draws))
+    return Floor(float(np.median(draws)), 0.0, most_by_chance(draws, level), *result, level, draws)
 
 
 def most_by_chance(draws: Floats, level: float) -> float:
@@ -291,22 +270,24 @@ def most_by_chance(draws: Floats, level: float) -> float:
 
 
 def ece_by_chance(
-    confidence: Floats, correct: Floats | None, weight: Floats, cell: Integers, n_draws: int, seed: int | None
-) -> tuple[float | None, Floats]:
-    """ECE of rows in cells (bins), if it is known which were right, and draws of what it is where confidences are honest."""
+    confidence: Floats,
+    correct: Floats | None,
+    weight: Floats,
+    cell: Integers,
+    n_draws: int,
+    seed: int | np.random.Generator | None,
+) -> tuple[float, Floats]:
+    """ECE of rows in cells (bins), NaN where ``correct`` is None, and draws of what it is where confidences are honest."""
     order = np.argsort(cell, kind="stable")  # rows of a bin side by side, so that a bin sum is a slice sum
     confidence, weight = confidence[order], weight[order]
     starts = np.flatnonzero(np.diff(cell[order], prepend=-1))
     expected, total = np.add.reduceat(weight * confidence, starts), weight.sum()
 
-    def ece_of(right: Any) -> Floats:
-        found: Floats = (
-            np.abs(np.add.reduceat(weight * right, starts, axis=-1) - expected).sum(axis=-1) / total
-        )
-        return found
+    def ece_of(right: Any) -> Any:
+        return np.abs(np.add.reduceat(weight * right, starts, axis=-1) - expected).sum(axis=-1) / total
 
     generator = np.random.default_rng(seed)
     step = max(1, _AT_A_TIME // len(weight))
-    parts = [min(step, n_draws - done) for done in range(0, n_draws, step)]
-    draws = np.concatenate([ece_of(generator.random((some, len(weight))) < confidence) for some in parts])
-    return None if correct is None else float(ece_of(correct[order])), draws
+    sizes = [min(step, n_draws - done) for done in range(0, n_draws, step)]
+    draws = np.concatenate([ece_of(generator.random((k, len(weight))) < confidence) for k in sizes])
+    return float("nan") if correct is None else float(ece_of(correct[order])), draws

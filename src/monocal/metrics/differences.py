@@ -27,10 +27,9 @@ from scipy.stats import bootstrap
 
 from ..errors import InputError
 from ..inputs.layout import Layout
-from ..inputs.names import by_column
-from ..inputs.validation import check_count, check_fraction, check_labels, check_some_weight, ignored_rows
+from ..inputs.validation import check_count, check_fraction
 from .functions import statistics_of
-from .outcomes import Floats, check_probability_block, passed_over, read_labels, read_two
+from .outcomes import Floats, Outcomes
 from .table import METRICS, Options, chosen
 from .units import count, number, points, with_interval
 
@@ -431,20 +430,15 @@ def price_of_order(
     """
     check_fraction(level, "level")
     layout = Layout(class_axis, ignore_index)
-    (one, p_eps), (other, q_eps) = read_two((keeping, free), ("keeping", "free"), layout)
-    p, q = (np.asarray(flat.rows) for flat in (one, other))
-    labels = by_column(labels, keeping, class_axis, ignore_index, "labels")
-    y = read_labels(one.column(labels, "labels", "keeping"), p.shape[1], "labels", ignore_index)
-    y, weight, ignored = ignored_rows(y, None, len(p), ignore_index)
-    y = np.asarray(check_labels(y, p))
-    for block, eps, name in ((p, p_eps, "keeping"), (q, q_eps, "free")):
-        check_probability_block(passed_over(block, ignored), eps, name, 0)
-    if ignored is not None:
-        check_some_weight(bool(weight.any()), ignore_index)
-        p, q, y = p[~ignored], q[~ignored], y[~ignored]
+    kept, freed = (
+        Outcomes.of(probs, labels, None, layout, names=(name, "labels"))
+        for probs, name in ((keeping, "keeping"), (free, "free"))
+    )
+    if kept.n_classes != freed.n_classes:
+        raise InputError(f"free: expected the {kept.n_classes} classes of keeping, got {freed.n_classes}.")
     with np.errstate(divide="ignore"):
-        nll_p, nll_q = (-np.log(x[np.arange(len(y)), y].astype(np.float64)) for x in (p, q))
-    return price_of_rows(nll_p, nll_q, p.argmax(axis=1), q.argmax(axis=1), y, level)
+        losses = -np.log(kept.label_prob), -np.log(freed.label_prob)
+    return price_of_rows(*losses, kept.predicted, freed.predicted, kept.labels, level)
 
 
 def price_of_rows(
@@ -460,24 +454,18 @@ def price_of_rows(
     nll = paired_difference(nll_keeping, nll_free, level)
     accuracy = paired_difference(right_free.astype(np.float64), right_keeping, level)
     moved = top_keeping != top_free
-    before, after = right_keeping[moved], right_free[moved]
+    pairs, place, rows = np.unique(
+        np.stack([top_keeping[moved], top_free[moved]]), axis=1, return_inverse=True, return_counts=True
+    )
+    right = [np.bincount(place.ravel(), r[moved], minlength=len(rows)) for r in (right_keeping, right_free)]
+    moves = [Move(*map(int, numbers)) for numbers in zip(*pairs, rows, *right, strict=True)]
     return PriceOfOrder(
         nll=Price(nll.mean, nll.low, nll.high),
         accuracy=Price(accuracy.mean, accuracy.low, accuracy.high),
         n_rows=len(labels),
         moved=int(moved.sum()),
-        right_before=int(before.sum()),
-        right_after=int(after.sum()),
-        moves=_moves(top_keeping[moved], top_free[moved], before, after),
+        right_before=int(right[0].sum()),
+        right_after=int(right[1].sum()),
+        moves=tuple(sorted(moves, key=lambda move: -move.rows)),
         level=level,
     )
-
-
-def _moves(
-    before: np.ndarray, after: np.ndarray, right_before: np.ndarray, right_after: np.ndarray
-) -> tuple[Move, ...]:
-    pairs, place, rows = np.unique(np.stack([before, after]), axis=1, return_inverse=True, return_counts=True)
-    right = (np.bincount(place.ravel(), r, minlength=len(rows)) for r in (right_before, right_after))
-    columns = zip(*pairs, rows, *right, strict=True)
-    moves = [Move(*map(int, numbers)) for numbers in columns]
-    return tuple(sorted(moves, key=lambda move: -move.rows))

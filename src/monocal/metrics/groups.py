@@ -409,12 +409,11 @@ def _measure(
     low, high = _interval(confidence, accuracy, honest, apparent, weight**2 / squares, level)
 
     ece = np.abs(sums.confidence - sums.correct).sum(axis=1) / weight
-    calibrated = CalibratedGroups.of(rows, number, n_groups, n_bins)
-    chance = what_chance_does(calibrated, ece, confidence - accuracy, 1 - level, generator)
-    p_adjusted = false_discovery_control(chance.p_value)
-    mean, draws = mean_ece(sums), chance.mean_draws
+    calibrated = CalibratedGroups(rows, number, n_groups, n_bins)
+    floor, draws, p_value = what_chance_does(calibrated, ece, confidence - accuracy, 1 - level, generator)
+    p_adjusted, mean = false_discovery_control(p_value), mean_ece(sums)
     surely = np.clip(np.maximum(low, -high), 0, None)
-    order = np.lexsort((-(ece - chance.floor), -surely, p_adjusted > 1 - level + 1e-12))
+    order = np.lexsort((-(ece - floor), -surely, p_adjusted > 1 - level + 1e-12))
     columns = {
         "rows": np.bincount(number, minlength=n_groups),
         "accuracy": accuracy,
@@ -422,8 +421,8 @@ def _measure(
         "low": low,
         "high": high,
         "ece": ece,
-        "floor": chance.floor,
-        "p_value": chance.p_value,
+        "floor": floor,
+        "p_value": p_value,
         "p_adjusted": p_adjusted,
     }
     return {

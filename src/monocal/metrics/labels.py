@@ -26,6 +26,7 @@ from ..core.contingency import chi_squared
 from ..errors import InputError
 from ..inputs.formats import class_names
 from ..inputs.validation import read_numbers
+from .chance import ece_by_chance
 from .units import percent, probability
 
 _BINS = 15
@@ -186,7 +187,7 @@ def evaluate_labels(
     tested = ~np.isnan(table["p_value"])
     if tested.any():
         table["p_value"][tested] = false_discovery_control(table["p_value"][tested])
-    micro = _of_label(p[present], y[present], 0, rng)
+    micro = _of_label(p[present], y[present], 1, rng)
     return LabelEvaluation(
         tuple(map(str, columns)),
         **table,
@@ -201,24 +202,18 @@ def _of_label(p: np.ndarray, y: np.ndarray, n_draws: int, rng: np.random.Generat
     counts = {"rows": n, "positives": int(y.sum())}
     if not n:
         return counts | dict.fromkeys(_COLUMNS[2:], np.nan)
-    bins = np.array_split(np.argsort(p, kind="stable"), min(_BINS, n))
-    order, starts = np.concatenate(bins), np.cumsum([0, *map(len, bins)])[:-1]
-    expected = np.add.reduceat(p[order], starts)
-
-    def ece(outcomes: np.ndarray) -> np.ndarray:
-        return np.asarray(np.abs(np.add.reduceat(outcomes, starts, axis=-1) - expected).sum(axis=-1) / n)
-
-    own = float(ece(y[order]))
-    # Draws by label, so that memory stays a few rows' worth.
-    chance = np.array([ece((rng.random(n) < p[order]).astype(np.float64)) for _ in range(n_draws)])
+    cell = np.empty(n, dtype=np.int64)
+    for k, rows in enumerate(np.array_split(np.argsort(p, kind="stable"), min(_BINS, n))):
+        cell[rows] = k
+    ece, chance = ece_by_chance(p, y, np.ones(n), cell, n_draws, rng)
     q = np.clip(np.where(y == 1, p, 1.0 - p), _LEAST, 1.0)
     return counts | {
         "mean": float(p.mean()),
         "nll": float(-np.log(q).mean()),
         "brier": float(((p - y) ** 2).mean()),
-        "ece": own,
-        "floor": float(np.median(chance)) if n_draws else np.nan,
-        "p_value": (1 + (chance >= own - 1e-12).sum()) / (n_draws + 1) if n_draws else np.nan,
+        "ece": ece,
+        "floor": float(np.median(chance)),
+        "p_value": (1 + (chance >= ece - 1e-12).sum()) / (n_draws + 1),
     }
 
 

@@ -34,7 +34,7 @@ from ..calibrators.fit_checks import SHARES, least_confident
 from ..errors import InputError
 from ..inputs.layout import Flat, Layout
 from ..inputs.validation import check_choice, check_logits, check_some_weight
-from .outcomes import Integers, Outcomes, bin_totals, check_probability_block, passed_over, read_two
+from .outcomes import Integers, Outcomes, bin_totals, check_probability_block, passed_over, read_scores
 from .units import quoted
 
 _BLOCK_ENTRIES = 1 << 19
@@ -169,7 +169,12 @@ def order_audit(
     """
     check_choice(input, "input", ("probabilities", "logits"))
     layout = Layout(class_axis, ignore_index)
-    (one, old_eps), (other, new_eps) = read_two((before, after), ("before", "after"), layout)
+    (one, old_eps), (other, new_eps) = (
+        read_scores(before, "before", layout),
+        read_scores(after, "after", layout),
+    )
+    if other.array.shape != one.array.shape:
+        raise InputError(f"after: expected the shape of before, {one.array.shape}, got {other.array.shape}.")
     old, new = one.rows, other.rows
     n, m = old.shape
     counted = _counted(one, labels, layout)

@@ -64,17 +64,6 @@ def read_scores(values: Any, name: str, layout: Layout = ROWS) -> tuple[Flat, fl
     return layout.flat(to_numpy(values), name), eps
 
 
-def read_two(
-    pair: tuple[Any, Any], names: tuple[str, str], layout: Layout
-) -> tuple[tuple[Flat, float], tuple[Flat, float]]:
-    """Two predictors of the same rows; see `read_scores`."""
-    one, other = (read_scores(values, name, layout) for values, name in zip(pair, names, strict=True))
-    expected, shape = one[0].array.shape, other[0].array.shape
-    if shape != expected:
-        raise InputError(f"{names[1]}: expected the shape of {names[0]}, {expected}, got {shape}.")
-    return one, other
-
-
 def read_labels(labels: Any, n_classes: int, name: str = "labels", ignore_index: int | None = None) -> Any:
     """Numbers of the classes for labels that are names, or -1 and +1; anything else as it is.
 
