@@ -16,7 +16,7 @@ of errors that confidence knows nothing of. On a row it multiplies its money by
     Bernoulli(right; q_k) / Bernoulli(right; c'),    c' = c + delta or c - delta, whichever lies between c and q_k,
 
 and by 1 where ``q_k`` is within ``delta``. Under H0 the expected factor is at most 1. Money is put on every bet at
-the start of every window s, a share ``1 / (s (s + 1))`` of it, because nobody knows when a drift begins:
+the start of every window s, a share ``1 / (s (s + 1))`` of it, because it is not known when a drift begins:
 
     A_k(t) = (A_k(t-1) + 1 / (t (t + 1) K)) prod_{rows of window t} factor_k,        wealth(t) = sum_k A_k(t) + 1 / (t + 1).
 
@@ -25,7 +25,7 @@ one looks,
 
     P( wealth ever reaches 1 / alpha ) <= alpha          (Ville's inequality).
 
-When the drift began is told by the bet that has won most since its lowest point (a CUSUM of the logarithms).
+When the drift began is shown by the bet that has won most since its lowest point (a CUSUM of the logarithms).
 
 References
 ----------
@@ -50,6 +50,7 @@ _SHIFTED = [
 BETS = np.array(_SHIFTED + [(0.0, 1.0, e) for e in _ERRORS])
 # Probabilities of 0 and 1 are often rounded ones: one error in a million rows does not refute them.
 _LEAST = 1e-6
+_ARRAYS = ("log_money", "won", "since", "rows", "gap")
 _STANDARD_ERRORS = 2.5  # of a share among the rows of the fit, by which confidence may be off
 
 
@@ -98,10 +99,7 @@ class Bets:
 
     @classmethod
     def begin(cls, tolerance: float, fitted_rows: float = np.inf) -> Bets:
-        nothing = np.zeros(len(BETS))
-        return cls(
-            tolerance, fitted_rows, 0, np.full(len(BETS), -np.inf), *(nothing.copy() for _ in range(4))
-        )
+        return cls(tolerance, fitted_rows, 0, np.full(len(BETS), -np.inf), *np.zeros((4, len(BETS))))
 
     def update(self, confidence: np.ndarray, right: np.ndarray, first_row: int) -> None:
         """Play a window of labelled rows (n,), which begins at row ``first_row`` of the stream."""
@@ -110,11 +108,13 @@ class Bets:
         self.windows += 1
         t = self.windows
         self.log_money = np.logaddexp(self.log_money, -np.log(t * (t + 1.0) * len(BETS))) + gained
-        anew = self.won <= 0
-        self.won = np.where(anew, 0.0, self.won) + gained
-        self.since = np.where(anew, first_row, self.since)
-        self.rows = np.where(anew, 0, self.rows) + len(confidence)
-        self.gap = np.where(anew, 0.0, self.gap) + float((confidence - right).sum())
+        lost = self.won <= 0
+        for sums in (self.won, self.rows, self.gap):
+            sums[lost] = 0.0
+        self.since[lost] = first_row
+        self.won += gained
+        self.rows += len(confidence)
+        self.gap += float((confidence - right).sum())
 
     @property
     def log_wealth(self) -> float:
@@ -128,34 +128,24 @@ class Bets:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON; no money is -1e300."""
-        money = np.maximum(self.log_money, -1e300)
-        arrays = {
-            "won": self.won,
-            "since": self.since,
-            "rows": self.rows,
-            "gap": self.gap,
-            "log_money": money,
-        }
         return {
             "tolerance": self.tolerance,
             "fitted_rows": self.fitted_rows if np.isfinite(self.fitted_rows) else None,
             "windows": self.windows,
-            **{name: array.tolist() for name, array in arrays.items()},
+            **{name: np.maximum(getattr(self, name), -1e300).tolist() for name in _ARRAYS},
         }
 
     @classmethod
     def from_dict(cls, state: dict[str, Any]) -> Bets:
-        arrays = {n: np.array(state[n], dtype=float) for n in ("log_money", "won", "since", "rows", "gap")}
-        if any(x.shape != (len(BETS),) or not np.isfinite(x).all() for x in arrays.values()):
-            raise ValueError("bets")
-        if int(state["windows"]) < 0 or (arrays["rows"] < 0).any() or (arrays["since"] < 0).any():
-            raise ValueError("bets")
+        arrays = {name: np.array(state[name], dtype=float) for name in _ARRAYS}
         rows = state.get("fitted_rows")  # not in files of 0.1
-        if rows is not None and not (rows > 0 and np.isfinite(rows)):
+        valid = all(x.shape == (len(BETS),) and np.isfinite(x).all() for x in arrays.values())
+        if not (
+            valid
+            and int(state["windows"]) >= 0
+            and min(arrays["rows"].min(), arrays["since"].min()) >= 0
+            and (rows is None or 0 < rows < np.inf)
+        ):
             raise ValueError("bets")
-        return cls(
-            float(state["tolerance"]),
-            np.inf if rows is None else float(rows),
-            int(state["windows"]),
-            **arrays,
-        )
+        fitted = np.inf if rows is None else float(rows)
+        return cls(float(state["tolerance"]), fitted, int(state["windows"]), **arrays)

@@ -59,7 +59,7 @@ class FrequencyWatch:
 
     def update(self, counts: Counts) -> FrequencyTest:
         """Test a window's counts (m,), and the spans that it completes; gives the test nearest to an alarm."""
-        found, span = [self._test(counts, 1)], 1
+        tests, span = [self._test(counts, 1)], 1
         for size in range(len(self.waiting) + 1):
             if size == len(self.waiting):
                 self.waiting.append(None)
@@ -68,8 +68,8 @@ class FrequencyWatch:
                 self.waiting[size] = counts
                 break
             counts, self.waiting[size], span = counts + partner, None, 2 * span
-            found.append(self._test(counts, span))
-        return min(found, key=lambda test: test.p_value / test.level)
+            tests.append(self._test(counts, span))
+        return min(tests, key=lambda test: test.p_value / test.level)
 
     def _test(self, counts: Counts, windows: int) -> FrequencyTest:
         self.tests += 1
@@ -90,14 +90,13 @@ class FrequencyWatch:
 
     @classmethod
     def from_dict(cls, state: dict[str, Any], n_classes: int) -> FrequencyWatch:
-        def counts(given: Any) -> Counts:
-            found = np.array(given, dtype=np.int64)
-            if found.shape != (n_classes,) or (found < 0).any() or not found.any():
+        waiting = [None if counts is None else np.array(counts, np.int64) for counts in state["waiting"]]
+        watch = cls(
+            float(state["alpha"]), np.array(state["reference"], np.int64), int(state["tests"]), waiting
+        )
+        for counts in (watch.reference, *waiting):
+            if counts is not None and (counts.shape != (n_classes,) or counts.min() < 0 or not counts.any()):
                 raise ValueError("counts")
-            return found
-
-        waiting = [None if given is None else counts(given) for given in state["waiting"]]
-        found = cls(float(state["alpha"]), counts(state["reference"]), int(state["tests"]), waiting)
-        if not (0 < found.alpha < 1 and found.tests >= 0):
+        if not (0 < watch.alpha < 1 and watch.tests >= 0):
             raise ValueError("frequencies")
-        return found
+        return watch

@@ -1,4 +1,4 @@
-"""Watch a classifier's probabilities over time: windows of rows, two tests that rarely cry wolf, and when to refit.
+"""Watch a classifier's probabilities over time: windows of rows, two tests with bounded false alarms, and when to refit.
 
     calibration    a bet against it                 (`betting`, labels needed)        false alarms over the whole stream
     frequencies    of the predicted classes         (`frequencies`, no labels)        have probability alpha at most:
@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import InitVar, asdict, dataclass, field, fields
+from dataclasses import InitVar, asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ from ..metrics.outcomes import Outcomes
 from ..metrics.units import count, percent, points
 from .betting import Bets
 from .frequencies import FrequencyTest, FrequencyWatch
-from .window import WaitingRows, Window, seen_in
+from .window import ROW, Window, seen_in
 
 # Rows that a fit needs to be judged by itself; with fewer, let it lean on the old one.
 _ENOUGH = 500
@@ -57,8 +57,8 @@ class Alarm:
     >>> data = mc.data.synthetic(2000, 4, seed=1)
     >>> wrong = (data.values[1000:], 3 - data.labels[1000:])
     >>> cal = mc.MCCT().fit(data.values[:1000], data.labels[:1000])
-    >>> found = mc.monitor([(data.values[:1000], data.labels[:1000]), wrong], calibrator=cal)
-    >>> found.alarms[0].kind, found.alarms[0].since
+    >>> result = mc.monitor([(data.values[:1000], data.labels[:1000]), wrong], calibrator=cal)
+    >>> result.alarms[0].kind, result.alarms[0].since
     ('calibration', 1000)
     """
 
@@ -130,7 +130,7 @@ class Monitor:
         self.tolerance = float(self.tolerance)
         if self.fitted_rows is not None:
             check_number(self.fitted_rows, "fitted_rows", least=1)
-        self._waiting = WaitingRows.none()
+        self._waiting = np.empty(0, ROW)
         self._n_classes: int | None = None
         self._rows = 0
         self._begin(reference)
@@ -182,22 +182,23 @@ class Monitor:
             known, y = np.zeros(n, bool), np.zeros(n, np.int64)
         else:
             labels = by_column(labels, probs, ignore_index=-1, name="labels")
-            given = to_numpy(read_numbers(labels, "labels", "a class number"))
-            if given.shape not in ((n,), (n, 1)):
+            y = to_numpy(read_numbers(labels, "labels", "a class number"))
+            if y.shape not in ((n,), (n, 1)):
                 raise InputError(
-                    f"labels must have one entry for each of the {n} rows, but have shape {given.shape}."
+                    f"labels must have one entry for each of the {n} rows, but have shape {y.shape}."
                 )
-            known = given.reshape(n) != -1
-            y = np.where(known, given.reshape(n), 0)
+            known = y.reshape(n) != -1
+            y = np.where(known, y.reshape(n), 0)
         rows = Outcomes.of(as_array(probs), y)
         self._check_classes(rows.n_classes, "probs")
-        self._waiting += WaitingRows(rows.predicted, rows.confidence, rows.label_prob, rows.correct, known)
+        columns = (rows.predicted, rows.confidence, rows.label_prob, rows.correct, known)
+        self._waiting = np.append(self._waiting, np.rec.fromarrays(columns, ROW))
         while len(self._waiting) >= self.window:
             self._close(self.window)
         return self
 
     def restart(self, reference: Any = None, fitted_rows: float | None = None) -> Monitor:
-        """Begin anew after an alarm, with a calibrator that was refitted; returns the monitor itself.
+        """Begin again after an alarm, with a calibrator that was refitted; returns the monitor itself.
 
         What was seen stays in ``windows``; the tests begin again, with a new chance ``alpha`` of a false alarm. ``reference`` and
         ``fitted_rows`` are those of the new calibrator, as in `Monitor`; without a ``reference`` the next window is what
@@ -217,15 +218,15 @@ class Monitor:
 
     def _close(self, size: int) -> None:
         rows, self._waiting = self._waiting[:size], self._waiting[size:]
-        counts = np.bincount(rows.predicted, minlength=self._n_classes or 0)
+        counts = np.bincount(rows["predicted"], minlength=self._n_classes or 0)
         test = None
         if self._watch is None:
             self._watch = FrequencyWatch(self.alpha / 2, counts)
         else:
             test = self._watch.update(counts)
-        some = rows.known
-        if some.any():
-            self._bets.update(rows.confidence[some], rows.right[some] > 0, self._rows)
+        labelled = rows[rows["known"]]
+        if len(labelled):
+            self._bets.update(labelled["confidence"], labelled["right"] > 0, self._rows)
         self.windows.append(seen_in(rows, self._rows, self._bets, test, len(self.windows)))
         self._rows += size
         self._raise_alarms(test)
@@ -272,7 +273,7 @@ class Monitor:
 
     def to_dict(self) -> dict[str, Any]:
         """All there is to go on from, as plain values ready for JSON."""
-        waiting = {f.name: getattr(self._waiting, f.name).tolist() for f in fields(WaitingRows)}
+        waiting = {name: self._waiting[name].tolist() for name in ROW.fields or ()}
         return {
             "kind": _KIND,
             "window": self.window,
@@ -317,22 +318,18 @@ class Monitor:
         monitor.calibrator = state.get("calibrator")
         monitor._bets = Bets.from_dict(state["bets"])
         monitor.fitted_rows = None if np.isinf(monitor._bets.fitted_rows) else monitor._bets.fitted_rows
-        empty = WaitingRows.none()
-        waiting = monitor._waiting = WaitingRows(
-            *(np.array(state["waiting"][f.name], getattr(empty, f.name).dtype) for f in fields(WaitingRows))
-        )
-        m = monitor._n_classes
+        m, columns = monitor._n_classes, [np.array(state["waiting"][name]) for name in ROW.fields or ()]
+        waiting = monitor._waiting = np.rec.fromarrays(columns, ROW)
         if state["frequencies"] is not None:
             monitor._watch = FrequencyWatch.from_dict(state["frequencies"], m)
-        numbers = np.concatenate([waiting.confidence, waiting.label_prob, waiting.right])
-        whole = (
+        numbers = np.concatenate([waiting[name] for name in ("confidence", "label_prob", "right")])
+        valid = (
             monitor._bets.tolerance == monitor.tolerance
             and monitor._rows >= 0
-            and all(getattr(waiting, f.name).shape == (len(waiting),) for f in fields(WaitingRows))
             and ((numbers >= 0) & (numbers <= 1)).all()
-            and (not len(waiting) or (waiting.predicted.min() >= 0 and waiting.predicted.max() < m))
+            and (not len(waiting) or (waiting["predicted"].min() >= 0 and waiting["predicted"].max() < m))
         )
-        if not whole:
+        if not valid:
             raise ValueError("state")
         monitor.windows = [Window(**window) for window in state["windows"]]
         monitor.alarms = [Alarm(**alarm) for alarm in state["alarms"]]
@@ -378,24 +375,24 @@ def monitor(
     >>> mc.monitor(days, calibrator=cal).verdict
     'Nothing has changed as far as 3,000 rows tell, 3,000 of them with labels.'
     """
-    fitted_rows = getattr(calibrator, "n_rows_", None)
-    found = Monitor(reference, window, alpha, tolerance, class_names, fitted_rows)
-    told = 0
+    watch = Monitor(
+        reference, window, alpha, tolerance, class_names, fitted_rows=getattr(calibrator, "n_rows_", None)
+    )
 
-    def tell() -> None:
-        nonlocal told
-        for alarm in found.alarms[told:]:
+    def report(first: int) -> None:
+        for alarm in watch.alarms[first:]:
             if on_alarm is not None:
                 on_alarm(alarm)
-        told = len(found.alarms)
 
     for block in stream:
         X, labels = block if isinstance(block, tuple) else (block, None)
-        found.update(X if calibrator is None else calibrator.predict_proba(X), labels)
-        tell()
-    found.finish()
-    tell()
-    return found
+        before = len(watch.alarms)
+        watch.update(X if calibrator is None else calibrator.predict_proba(X), labels)
+        report(before)
+    before = len(watch.alarms)
+    watch.finish()
+    report(before)
+    return watch
 
 
 def off_in_words(gap: float, rows: int, since: int, tolerance: float, fitted: bool) -> str:
@@ -411,15 +408,17 @@ def off_in_words(gap: float, rows: int, since: int, tolerance: float, fitted: bo
     if fitted and rows < _ENOUGH:
         remedy += ", leaning on the calibrator that is in use (start=)"
     verdict = "Not calibrated any more" if fitted and since > 0 else "Not calibrated"
-    return f"{verdict}: {how} on the {count(rows)} labelled rows since row {since:,}. To mend it, {remedy}."
+    return (
+        f"{verdict}: {how} on the {count(rows)} labelled rows since row {since:,}. To correct it, {remedy}."
+    )
 
 
 def _refuse(constant: str) -> None:
     raise ValueError(constant)
 
 
-def _reference_counts(given: Any) -> np.ndarray:
-    values = np.asarray(to_numpy(given))
+def _reference_counts(reference: Any) -> np.ndarray:
+    values = np.asarray(to_numpy(reference))
     if values.ndim == 2:
         rows = Outcomes.of(values, np.zeros(len(values), np.int64), names=("reference", "labels"))
         return np.bincount(rows.predicted, minlength=rows.n_classes)

@@ -1,4 +1,4 @@
-"""What a window of a stream shows: accuracy, confidence, and ECE beside what chance alone does.
+"""What a window of a stream shows: accuracy, confidence, and ECE with what chance alone does.
 
     over_confidence = mean (c - right),     its interval +- 1.96 sqrt(v / n)
 
@@ -8,7 +8,7 @@ floor of the ECE is drawn: every row right with the probability that it claims.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -45,8 +45,8 @@ class Window:
     >>> import monocal as mc
     >>> data = mc.data.synthetic(2000, 4, seed=1)
     >>> cal = mc.MCCT().fit(data.values[:1000], data.labels[:1000])
-    >>> found = mc.monitor([(data.values, data.labels)], calibrator=cal)
-    >>> [(window.first_row, window.rows) for window in found.windows]
+    >>> result = mc.monitor([(data.values, data.labels)], calibrator=cal)
+    >>> [(window.first_row, window.rows) for window in result.windows]
     [(0, 500), (500, 500), (1000, 500), (1500, 500)]
     """
 
@@ -67,49 +67,30 @@ class Window:
     frequency_level: float | None
 
 
-@dataclass
-class WaitingRows:
-    """Rows of a window that is not full yet."""
-
-    predicted: np.ndarray
-    confidence: np.ndarray
-    label_prob: np.ndarray
-    right: np.ndarray
-    known: np.ndarray
-
-    @classmethod
-    def none(cls) -> WaitingRows:
-        return cls(np.zeros(0, np.int64), np.zeros(0), np.zeros(0), np.zeros(0), np.zeros(0, bool))
-
-    def __add__(self, other: WaitingRows) -> WaitingRows:
-        return WaitingRows(
-            *(np.concatenate([getattr(self, f.name), getattr(other, f.name)]) for f in fields(WaitingRows))
-        )
-
-    def __getitem__(self, rows: slice) -> WaitingRows:
-        return WaitingRows(*(getattr(self, f.name)[rows] for f in fields(WaitingRows)))
-
-    def __len__(self) -> int:
-        return len(self.predicted)
+# What is kept of a row until its window is full.
+ROW = np.dtype(
+    [("predicted", np.int64), ("confidence", float), ("label_prob", float), ("right", float), ("known", bool)]
+)
 
 
-def seen_in(rows: WaitingRows, first_row: int, bets: Bets, test: FrequencyTest | None, number: int) -> Window:
-    """The window of these rows, after it was played (``bets``) and tested."""
-    some, n = rows.known, int(rows.known.sum())
-    seen: dict[str, float | None] = dict.fromkeys(
+def seen_in(rows: np.ndarray, first_row: int, bets: Bets, test: FrequencyTest | None, number: int) -> Window:
+    """The window of these rows (of type `ROW`), after it was played (``bets``) and tested."""
+    labelled = rows[rows["known"]]
+    n = len(labelled)
+    columns: dict[str, float | None] = dict.fromkeys(
         ("accuracy", "confidence", "nll", "over_confidence", "low", "high", "ece", "floor", "floor_high")
     )
     if n:
-        c, right = rows.confidence[some], rows.right[some]
+        c, right = labelled["confidence"], labelled["right"]
         gap = float((c - right).mean())
         spread = max(float(np.mean((c - right - gap) ** 2)), float(np.mean(c * (1 - c))))
         half = 1.96 * np.sqrt(spread / n)
         cell = bin_index(c, equal_width_edges(_BINS))
         ece, draws = ece_by_chance(c, right, np.ones(n), cell, _DRAWS, number)
-        seen = {
+        columns = {
             "accuracy": float(right.mean()),
             "confidence": float(c.mean()),
-            "nll": float(-np.log(np.maximum(rows.label_prob[some], np.finfo(float).tiny)).mean()),
+            "nll": float(-np.log(np.maximum(labelled["label_prob"], np.finfo(float).tiny)).mean()),
             "over_confidence": gap,
             "low": gap - half,
             "high": gap + half,
@@ -121,7 +102,7 @@ def seen_in(rows: WaitingRows, first_row: int, bets: Bets, test: FrequencyTest |
         first_row=first_row,
         rows=len(rows),
         labelled=n,
-        **seen,
+        **columns,
         evidence=bets.log_wealth / np.log(10.0),
         frequency_p=None if test is None else test.p_value,
         frequency_level=None if test is None else test.level,
