@@ -5,7 +5,7 @@ import pytest
 
 import monocal as mc
 from hostile import calibration_set
-from monocal.calibrators.networks import Schedule, forward, new_layers, positive_factor
+from monocal.calibrators.networks import forward, new_layers, positive_factor
 
 torch = pytest.importorskip("torch")
 
@@ -120,12 +120,3 @@ def test_wrong_parameters_are_named(cls, wrong, says):
     z, y = calibration_set(4)
     with pytest.raises(mc.InputError, match=says):
         cls(**wrong).fit(z, y)
-
-
-def test_split_of_few_rows():
-    schedule = Schedule(0.01, 1, 1, 0.2, 10, 0)
-    training, check = schedule.split(3, np.random.default_rng(0))
-    assert len(training) == len(check) == 3
-    training, check = schedule.split(10, np.random.default_rng(0))
-    assert sorted([*training, *check]) == list(range(10))
-    assert len(check) == 2

@@ -1,6 +1,6 @@
 """Every calibrator, one family a file: those that keep the order of classes or of rows, and those to compare with."""
 
-from .affine import DirichletCalibration, MatrixScaling, VectorScaling
+from .affine import DirichletCalibration, MatrixScaling, StructuredScaling, VectorScaling
 from .base import Calibrator
 from .binary_map import ScoreMap
 from .binary_mcct import BinaryMCCT
@@ -19,7 +19,6 @@ from .multilabel import MultilabelMCCT
 from .networks import IntraOrderPreserving, ParameterizedTemperatureScaling
 from .one_score import BetaCalibration, PlattScaling, VennAbers
 from .stacked import Stacked, StructuredMCCT
-from .structured import StructuredScaling
 from .temperature import TemperatureScaling
 
 __all__ = [

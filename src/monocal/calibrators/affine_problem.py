@@ -274,12 +274,7 @@ class AffineProblem:
             thin = self.rows.sum(FeatureBlock.every, step)
             self._some = MemoryBlocks(thin)
             self._part = float(sum(to_numpy(block.share).sum() for block in thin))  # a sample stands for all
-        self.set_strength(strength)
-
-    def set_strength(self, strength: np.ndarray) -> None:
-        """The same problem with another ridge."""
-        self.strength = strength
-        self.modulus = 2.0 * strength.ravel()
+        self.strength, self.modulus = strength, 2.0 * strength.ravel()
 
     # Parameters are the deviations, flat; `SharedScale` ties some of them.
 
@@ -291,9 +286,9 @@ class AffineProblem:
         return gradient.ravel()
 
     def evaluate(self, at: np.ndarray) -> tuple[float, np.ndarray]:
-        found = self.rows.sum(_value_and_gradient, self.deviation(at))
+        value, *gradient = self.rows.sum(_value_and_gradient, self.deviation(at))
         pull = 0.5 * self.modulus * at
-        return float(found[0] + pull @ at), self.tied(found[1:].reshape(self.shape)) + 2.0 * pull
+        return float(value + pull @ at), self.tied(np.reshape(gradient, self.shape)) + 2.0 * pull
 
     def sharpen(self) -> bool:
         if self._some is self.rows:

@@ -24,15 +24,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..arrays import (
-    Array,
-    array_namespace,
-    compute_dtype,
-    ordered_softmax,
-    scatter,
-    sort_with_index,
-    to_numpy,
-)
+from ..arrays import array_namespace, compute_dtype, ordered_softmax, scatter, sort_with_index, to_numpy
 from ..errors import InputError, require
 from ..inputs.validation import check_choice, check_number
 from ..parallel import map_rows
@@ -40,10 +32,13 @@ from . import state
 from .base import Calibrator
 from .temperature import best_temperature, last_scale
 
-LARGEST = (
-    1e30  # beyond any difference of logits that means anything; finite in single precision with room above
-)
+# Beyond any difference of logits that means anything; finite in single precision, with room above.
+LARGEST = 1e30
 _FINITE = 1e37
+# A factor that a network gives lies between exp(-3) and exp(3).
+_REACH = 3.0
+# Validation: every so many steps, on at most so many logits; and logits of a batch, at the most.
+_EVERY, _VALIDATION_LOGITS, _BATCH_LOGITS = 25, 2**22, 2**18
 
 
 def depths(logits: np.ndarray) -> np.ndarray:
@@ -73,15 +68,6 @@ def mask(f: np.ndarray, logits: np.ndarray) -> np.ndarray:
     return f
 
 
-# A factor that a network gives lies between exp(-3) and exp(3).
-_REACH = 3.0
-# Validation: every so many steps, on at most so many logits.
-_EVERY = 25
-_VALIDATION_LOGITS = 2**22
-# Logits of a batch, at the most.
-_BATCH_LOGITS = 2**18
-
-
 def forward(x: Any, layers: Sequence[Any]) -> Any:
     """The network ``[W_1, b_1, ..., W_L, b_L]`` applied to rows ``x``, numpy or torch."""
     for i in range(0, len(layers) - 2, 2):
@@ -104,145 +90,30 @@ def new_layers(sizes: Sequence[int], random: np.random.Generator, last_zero: boo
     return layers
 
 
-@dataclass(frozen=True)
-class Schedule:
-    """How to train.
-
-    With a ``validation`` share of the rows held out: steps until the validation loss has not improved for ``patience``
-    checks, then three times again with the learning rate halved, and the best state is kept (the start, if nothing
-    beats it). With ``validation=0``: ``max_epochs`` passes over all rows, and the last state.
-    """
-
-    learning_rate: float
-    max_epochs: int
-    patience: int
-    validation: float
-    batch_size: int
-    seed: int
-
-    def check(self) -> None:
-        check_number(self.learning_rate, "learning_rate", above=0)
-        check_number(self.max_epochs, "max_epochs", least=1, whole=True)
-        check_number(self.patience, "patience", least=1, whole=True)
-        check_number(self.validation, "validation", least=0)
-        check_number(self.batch_size, "batch_size", least=1, whole=True)
-        check_number(self.seed, "seed", least=0, whole=True)
-        if self.validation >= 1:
-            raise InputError(
-                f"validation must be a share of the rows, at least 0 and below 1, but is {self.validation}."
-            )
-
-    def split(self, n: int, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """Rows to train on and rows to validate on; too few rows to spare any serve as both."""
-        rows = random.permutation(n)
-        held_out = int(self.validation * n)
-        if held_out == 0:
-            return rows, rows
-        return rows[held_out:], rows[:held_out]
+# Given the layers and the numbers of rows: calibrated logits of these rows, as a tensor.
+Network = Callable[[list[Any], Any], Any]
 
 
-def check_hidden(hidden: Any) -> None:
-    """Sizes of the hidden layers."""
-    if not isinstance(hidden, (tuple, list)):
-        raise InputError(
-            f"hidden must be a tuple of layer sizes such as (16, 16), but is {type(hidden).__name__}."
-        )
-    for size in hidden:
-        check_number(size, "hidden: a layer size", least=1, most=10_000, whole=True)
-
-
-def classification_loss(f: Array, labels: Array, weight: Any, loss: str) -> Array:
-    """Weighted mean of NLL or Brier score of torch logits (n, m)."""
-    import torch
-
-    if loss == "nll":
-        each = torch.nn.functional.cross_entropy(f, labels, reduction="none")
-    else:
-        p = torch.softmax(f, dim=1)
-        each = (p * p).sum(dim=1) - 2.0 * p.gather(1, labels[:, None])[:, 0] + 1.0
-    return (weight * each).sum() / weight.sum()
-
-
-def train(
-    layers: list[np.ndarray],
-    loss: Callable[[list[Any], Any], Any],
-    rows: tuple[np.ndarray, np.ndarray],
-    n_classes: int,
-    schedule: Schedule,
-    random: np.random.Generator,
-) -> tuple[list[np.ndarray], list[float], int]:
-    """Minimise ``loss(layers, rows)``, a torch scalar for torch layers and row numbers.
-
-    ``rows`` are those to train on and those to validate on (`Schedule.split`).
-
-    Returns
-    -------
-    layers : list of ndarray
-    history : list of float
-        Validation losses, one each 25 steps; empty without validation.
-    n_steps : int
-    """
-    torch = require("torch", "torch")
-    training = rows[0]
-    check = torch.as_tensor(rows[1][: max(1, _VALIDATION_LOGITS // n_classes)])
-    batch = min(schedule.batch_size, max(16, _BATCH_LOGITS // n_classes), len(training))
-    per_epoch = -(-len(training) // batch)
-    tensors = [torch.tensor(layer, requires_grad=True) for layer in layers]
-    optimiser = torch.optim.Adam(tensors, lr=schedule.learning_rate)
-
-    def state() -> list[np.ndarray]:
-        return [t.detach().numpy().copy() for t in tensors]
-
-    def validate() -> float:
-        with torch.no_grad():
-            return float(loss(tensors, check))
-
-    history: list[float] = [validate()] if schedule.validation else []
-    best, since, halvings = state(), 0, 0
-    order = training
-    for step in range(schedule.max_epochs * per_epoch):
-        place = step % per_epoch
-        if place == 0:
-            order = random.permutation(training)
-        optimiser.zero_grad()
-        loss(tensors, torch.as_tensor(order[place * batch : (place + 1) * batch])).backward()
-        optimiser.step()
-        if not schedule.validation or (step + 1) % _EVERY:
-            continue
-        history.append(validate())
-        if history[-1] <= min(history[:-1]):
-            best, since = state(), 0
-            continue
-        since += 1
-        if since >= schedule.patience:
-            if halvings == 3:
-                break
-            halvings, since = halvings + 1, 0
-            with torch.no_grad():
-                for tensor, value in zip(tensors, best, strict=True):
-                    tensor.copy_(torch.as_tensor(value))
-            optimiser = torch.optim.Adam(tensors, lr=schedule.learning_rate / 2**halvings)
-    return (best if schedule.validation else state()), history, step + 1
-
-
-# The sizes of all layers, and the calibrated logits of rows, by their numbers, for torch layers.
-Prepared = tuple[tuple[int, ...], Callable[[list[Any], Any], Any]]
-
-
+@dataclass(kw_only=True, eq=False, repr=False)
 class NetworkCalibrator(Calibrator):
-    """Base: a family says what the network sees and what its output does, as tensors and in numpy."""
+    """Base: a family says what the network sees and what its output does, as tensors and in numpy.
+
+    With a ``validation`` share of the rows held out, training goes on until their loss has not improved for ``patience`` checks,
+    then three times again with the learning rate halved, and the best state is kept (the start, if nothing beats it). With
+    ``validation=0``: ``max_epochs`` passes over all rows, and the last state.
+    """
+
+    loss: str = "nll"
+    learning_rate: float = 0.01
+    max_epochs: int = 1000
+    patience: int = 10
+    validation: float = 0.2
+    batch_size: int = 1000
+    seed: int = 0
 
     preserves_order = True
     preserves_top1 = True
     extras = ("torch",)
-
-    loss: str
-    learning_rate: float
-    max_epochs: int
-    patience: int
-    validation: float
-    batch_size: int
-    seed: int
 
     _state: ClassVar[state.Rules] = {
         "temperature_": state.positive,
@@ -256,50 +127,119 @@ class NetworkCalibrator(Calibrator):
     def _scaled(self, logits: np.ndarray) -> np.ndarray:
         """Calibrated logits with the largest at 0."""
 
+    def _calibrate(self, logits: np.ndarray) -> np.ndarray:
+        return map_rows(lambda z: lift(self._scaled(z), z), logits)
+
+    def _probabilities(self, logits: np.ndarray) -> np.ndarray:
+        return map_rows(lambda z: ordered_softmax(mask(self._scaled(z), z)), logits)
+
+    def _check_training(self, hidden: Any) -> None:
+        if not isinstance(hidden, tuple | list):
+            raise InputError(
+                f"hidden must be a tuple of layer sizes such as (16, 16), but is {type(hidden).__name__}."
+            )
+        for size in hidden:
+            check_number(size, "hidden: a layer size", least=1, most=10_000, whole=True)
+        check_choice(self.loss, "loss", ("nll", "mse"))
+        check_number(self.learning_rate, "learning_rate", above=0)
+        for name, least in (("max_epochs", 1), ("patience", 1), ("batch_size", 1), ("seed", 0)):
+            check_number(getattr(self, name), name, least=least, whole=True)
+        check_number(self.validation, "validation", least=0)
+        if self.validation >= 1:
+            raise InputError(
+                f"validation must be a share of the rows, at least 0 and below 1, but is {self.validation}."
+            )
+
     def _train(
         self,
         logits: np.ndarray,
         labels: np.ndarray,
         weight: np.ndarray | None,
         hidden: Any,
-        prepare: Callable[[Any, np.ndarray, Any], Prepared],
+        prepare: Callable[[Any, np.ndarray], tuple[int, int, Network]],
         from_zero: bool = True,
     ) -> None:
         """Set ``temperature_``, ``layers_``, ``history_`` and ``n_iter_``; ``scale_`` is 1 as yet.
 
-        ``prepare(torch, logits, hidden)`` is called when the temperature is known. ``from_zero``: the network starts at 0.
+        ``prepare(torch, logits)``, called when the temperature is known, gives the sizes of input and output, and the network.
+        ``from_zero``: the network starts at 0.
         """
-        check_hidden(hidden)
-        check_choice(self.loss, "loss", ("nll", "mse"))
-        schedule = Schedule(
-            self.learning_rate, self.max_epochs, self.patience, self.validation, self.batch_size, self.seed
-        )
-        schedule.check()
+        self._check_training(hidden)
         torch = require("torch", "torch")
         random = np.random.default_rng(self.seed)
-        rows = schedule.split(len(labels), random)
+        order = random.permutation(len(labels))
+        held_out = int(self.validation * len(labels))
+        # Too few rows to spare any serve as both.
+        rows, check = (order[held_out:], order[:held_out]) if held_out else (order, order)
         # The start must not have seen the validation rows, or nothing would seem to improve on it.
-        self.temperature_ = best_temperature(
-            logits[rows[0]], labels[rows[0]], None if weight is None else weight[rows[0]]
-        )
+        share = None if weight is None else weight[rows]
+        self.temperature_, self.scale_ = best_temperature(logits[rows], labels[rows], share), 1.0
         truth = torch.as_tensor(labels)
         w = torch.as_tensor((np.ones(len(labels)) if weight is None else weight).astype(np.float32))
-        sizes, calibrated = prepare(torch, logits, hidden)
+        inputs, outputs, network = prepare(torch, logits)
 
         def loss(layers: list[Any], rows: Any) -> Any:
-            return classification_loss(calibrated(layers, rows), truth[rows], w[rows], self.loss)
+            f, y = network(layers, rows), truth[rows]
+            if self.loss == "nll":
+                each = torch.nn.functional.cross_entropy(f, y, reduction="none")
+            else:  # the Brier score
+                p = torch.softmax(f, dim=1)
+                each = (p * p).sum(dim=1) - 2.0 * p.gather(1, y[:, None])[:, 0] + 1.0
+            return (w[rows] * each).sum() / w[rows].sum()
 
-        layers = new_layers(sizes, random, last_zero=from_zero)
-        self.layers_, self.history_, self.n_iter_ = train(
-            layers, loss, rows, logits.shape[1], schedule, random
-        )
-        self.scale_ = 1.0
+        start = new_layers((inputs, *hidden, outputs), random, last_zero=from_zero)
+        m = logits.shape[1]
+        batch = min(self.batch_size, max(16, _BATCH_LOGITS // m), len(rows))
+        check = torch.as_tensor(check[: max(1, _VALIDATION_LOGITS // m)])
+        self._descend(torch, loss, start, rows, check, batch, random)
 
-    def _calibrate(self, logits: np.ndarray) -> np.ndarray:
-        return map_rows(lambda z: lift(self._scaled(z), z), logits)
+    def _descend(
+        self,
+        torch: Any,
+        loss: Network,
+        start: list[np.ndarray],
+        rows: np.ndarray,
+        check: Any,
+        batch: int,
+        random: np.random.Generator,
+    ) -> None:
+        """Adam on random batches of ``rows``, with a look at the loss of the rows ``check`` every 25 steps."""
+        per_epoch = -(-len(rows) // batch)
+        layers = [torch.tensor(layer, requires_grad=True) for layer in start]
+        optimiser = torch.optim.Adam(layers, lr=self.learning_rate)
 
-    def _probabilities(self, logits: np.ndarray) -> np.ndarray:
-        return map_rows(lambda z: ordered_softmax(mask(self._scaled(z), z)), logits)
+        def state_now() -> list[np.ndarray]:
+            return [layer.detach().numpy().copy() for layer in layers]
+
+        def validate() -> float:
+            with torch.no_grad():
+                return float(loss(layers, check))
+
+        history = [validate()] if self.validation else []
+        best, since, halvings, order = state_now(), 0, 0, rows
+        for step in range(self.max_epochs * per_epoch):
+            place = step % per_epoch
+            if place == 0:
+                order = random.permutation(rows)
+            optimiser.zero_grad()
+            loss(layers, torch.as_tensor(order[place * batch : (place + 1) * batch])).backward()
+            optimiser.step()
+            if not self.validation or (step + 1) % _EVERY:
+                continue
+            history.append(validate())
+            since += 1
+            if history[-1] <= min(history[:-1]):
+                best, since = state_now(), 0
+            elif since >= self.patience:
+                if halvings == 3:
+                    break
+                halvings, since = halvings + 1, 0
+                with torch.no_grad():
+                    for layer, value in zip(layers, best, strict=True):
+                        layer.copy_(torch.as_tensor(value))
+                optimiser = torch.optim.Adam(layers, lr=self.learning_rate / 2**halvings)
+        self.layers_ = best if self.validation else state_now()
+        self.history_, self.n_iter_ = history, step + 1
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -321,15 +261,11 @@ class ParameterizedTemperatureScaling(NetworkCalibrator):
         the third time training ends.
     validation : float
         Share of the rows held out to decide when to stop. 0: train for ``max_epochs`` on all rows.
-    batch_size : int
+    batch_size, seed : int
     published : bool
         The published network: raw logits in, ``T = |network|``, from a random start. See `as_published`.
-    seed : int
-    input : {"logits", "probabilities"}
-    class_axis : int
-        The axis of the classes, as in (N, C, H, W) with 1; results come back in the shape given.
-    ignore_index : int or None
-        A label that does not count, such as -100 for padding; None: all count.
+    input, class_axis, ignore_index
+        See `Calibrator`.
 
     Attributes
     ----------
@@ -362,30 +298,18 @@ class ParameterizedTemperatureScaling(NetworkCalibrator):
 
     top_k: int = 10
     hidden: tuple[int, ...] = (16, 16)
-    loss: str = "nll"
-    learning_rate: float = 0.01
-    max_epochs: int = 1000
-    patience: int = 10
-    validation: float = 0.2
-    batch_size: int = 1000
     published: bool = False
-    seed: int = 0
-    input: str = "logits"
-    class_axis: int = -1
-    ignore_index: int | None = None
 
     @classmethod
     def as_published(cls, seed: int = 0) -> ParameterizedTemperatureScaling:
         """Two layers of 5 on raw logits, squared error, 200 epochs at learning rate 5e-5: far from trained."""
-        return cls(
-            hidden=(5, 5),
-            loss="mse",
-            learning_rate=5e-5,
-            max_epochs=200,
-            validation=0.0,
-            published=True,
-            seed=seed,
-        )
+        schedule: dict[str, Any] = {
+            "loss": "mse",
+            "learning_rate": 5e-5,
+            "max_epochs": 200,
+            "validation": 0.0,
+        }
+        return cls(hidden=(5, 5), published=True, seed=seed, **schedule)
 
     def _fit(self, logits: np.ndarray, labels: np.ndarray, weight: np.ndarray | None) -> None:
         check_number(self.top_k, "top_k", least=1, whole=True)
@@ -393,7 +317,7 @@ class ParameterizedTemperatureScaling(NetworkCalibrator):
         if not self.published:
             self.scale_ = last_scale(self._calibrate(logits), labels, weight)
 
-    def _prepare(self, torch: Any, logits: np.ndarray, hidden: Any) -> Prepared:
+    def _prepare(self, torch: Any, logits: np.ndarray) -> tuple[int, int, Network]:
         features = torch.as_tensor(map_rows(self._features, logits))
         # Cut, and 0 where masked: an infinite product would have no gradient.
         down = map_rows(lambda z: np.minimum(depths(z) / self.temperature_, 1e4).astype(np.float32), logits)
@@ -405,16 +329,15 @@ class ParameterizedTemperatureScaling(NetworkCalibrator):
             relative = self._relative(forward(features[rows], layers))
             return (-down[rows] / relative).masked_fill(masked[rows], -np.inf)
 
-        return (features.shape[1], *hidden, 1), calibrated
+        return features.shape[1], 1, calibrated
 
     def _features(self, logits: np.ndarray) -> np.ndarray:
         """What the network sees (n, k): the depths of the largest logits below the top, or the logits as published."""
         k = min(self.top_k, logits.shape[1])
         top = -np.sort(np.partition(-logits, k - 1, axis=1)[:, :k], axis=1)
         if self.published:
-            return np.clip(np.where(np.isinf(top), logits.max(axis=1, keepdims=True), top), -1e6, 1e6).astype(
-                np.float32
-            )
+            top = np.where(np.isinf(top), logits.max(axis=1, keepdims=True), top)
+            return np.clip(top, -1e6, 1e6).astype(np.float32)
         return squeeze(depths(top), self.temperature_)
 
     def _relative(self, output: Any) -> Any:
@@ -456,22 +379,10 @@ class IntraOrderPreserving(NetworkCalibrator):
         multipliers that do.
     hidden : tuple of int or None
         Sizes of the hidden layers; None: (64, 64) for "diag", (32,) else.
-    loss : {"nll", "mse"}
-    learning_rate : float
-        Of Adam, at the start.
-    max_epochs : int
-    patience : int
-        Checks of the validation loss, one each 25 steps, without improvement before the learning rate is halved; after
-        the third time training ends.
-    validation : float
-        Share of the rows held out to decide when to stop. 0: train for ``max_epochs`` on all rows.
-    batch_size : int
-    seed : int
-    input : {"logits", "probabilities"}
-    class_axis : int
-        The axis of the classes, as in (N, C, H, W) with 1; results come back in the shape given.
-    ignore_index : int or None
-        A label that does not count, such as -100 for padding; None: all count.
+    loss, learning_rate, max_epochs, patience, validation, batch_size, seed
+        See `ParameterizedTemperatureScaling`.
+    input, class_axis, ignore_index
+        See `Calibrator`.
 
     Attributes
     ----------
@@ -506,16 +417,7 @@ class IntraOrderPreserving(NetworkCalibrator):
 
     mode: str = "diag"
     hidden: tuple[int, ...] | None = None
-    loss: str = "nll"
     learning_rate: float = 0.005
-    max_epochs: int = 1000
-    patience: int = 10
-    validation: float = 0.2
-    batch_size: int = 1000
-    seed: int = 0
-    input: str = "logits"
-    class_axis: int = -1
-    ignore_index: int | None = None
 
     _state: ClassVar[state.Rules] = {"table_": state.rising}
 
@@ -530,7 +432,7 @@ class IntraOrderPreserving(NetworkCalibrator):
 
     # One function of every depth.
 
-    def _prepare_diagonal(self, torch: Any, logits: np.ndarray, hidden: Any) -> Prepared:
+    def _prepare_diagonal(self, torch: Any, logits: np.ndarray) -> tuple[int, int, Network]:
         # Cells and places within them, small; widened batch by batch.
         cell = torch.as_tensor(map_rows(lambda z: _cell(self._place(z)).astype(np.int16), logits))
         inside = torch.as_tensor(
@@ -544,7 +446,7 @@ class IntraOrderPreserving(NetworkCalibrator):
             value = table[:-1][at] + inside[rows] * (table[1:] - table[:-1])[at]
             return -value.masked_fill(masked[rows], np.inf)
 
-        return (1, *hidden, 1), calibrated
+        return 1, 1, calibrated
 
     def _place(self, logits: np.ndarray) -> np.ndarray:
         """Where depths fall in the table, a real number each."""
@@ -563,7 +465,7 @@ class IntraOrderPreserving(NetworkCalibrator):
 
     # Multipliers of the gaps.
 
-    def _prepare_gaps(self, torch: Any, logits: np.ndarray, hidden: Any) -> Prepared:
+    def _prepare_gaps(self, torch: Any, logits: np.ndarray) -> tuple[int, int, Network]:
         m = logits.shape[1]
         features = torch.as_tensor(map_rows(self._features, logits))
         index = map_rows(lambda z: sort_with_index(depths(z))[1], logits)
@@ -577,7 +479,7 @@ class IntraOrderPreserving(NetworkCalibrator):
             value = torch.nn.functional.pad(torch.cumsum(steps, dim=1), (1, 0))
             return -value.masked_fill(masked[rows], np.inf).gather(1, back[rows].long())
 
-        return (m, *hidden, max(1, m - 1)), calibrated
+        return m, max(1, m - 1), calibrated
 
     def _features(self, logits: np.ndarray) -> np.ndarray:
         d = depths(logits)

@@ -30,12 +30,12 @@ from ..errors import InputError, part_of_a_fit
 from ..inputs.reader import Checked
 from ..inputs.validation import check_choice, check_number
 from . import state
+from .affine import ROUGH, LowerBoundRule, StructuredScaling, log_likelihood
 from .base import Calibrator
 from .conditional import ConditionalMCCT
 from .cone_calibrator import SMALLEST, ConeCalibrator
 from .folds import deal, keys_of_logits, splits_of
 from .mcct import MCCT
-from .structured import ROUGH, LowerBoundRule, StructuredScaling, log_likelihood
 
 
 class Stacked(Calibrator):
