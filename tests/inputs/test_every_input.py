@@ -35,20 +35,26 @@ def in_h5py(z, y, tmp_path):
     return file["z"], file["y"]
 
 
+def halves(shape):
+    return tuple(-(-side // 2) for side in shape)
+
+
 def in_zarr(z, y, tmp_path):
     zarr = pytest.importorskip("zarr")
-    array = zarr.create_array(store=str(tmp_path / "z.zarr"), shape=z.shape, dtype=z.dtype, chunks=(97, M))
+    store = str(tmp_path / "z.zarr")
+    array = zarr.create_array(store=store, shape=z.shape, dtype=z.dtype, chunks=halves(z.shape))
     array[:] = z
     return array, y
 
 
 def in_blocks(z, y, tmp_path):
-    return (lambda: ((z[i : i + 77], y[i : i + 77]) for i in range(0, N, 77))), None
+    size = -(-len(z) // 3)
+    return (lambda: ((z[i : i + size], y[i : i + size]) for i in range(0, len(z), size))), None
 
 
 def in_dask(z, y, tmp_path):
     da = pytest.importorskip("dask.array")
-    return da.from_array(z, chunks=(90, 4)), da.from_array(y, chunks=111)
+    return da.from_array(z, chunks=halves(z.shape)), da.from_array(y, chunks=-(-len(y) // 3))
 
 
 def in_pandas(z, y, tmp_path):
@@ -66,63 +72,33 @@ def in_lists_of_arrow(z, y, tmp_path):
     return pa.table({"logits": pa.array(z.tolist())}), pa.array(y)
 
 
-def images(z):
-    """(N, C, H, W)"""
-    return np.ascontiguousarray(np.moveaxis(z.reshape(5, 8, 10, M), -1, 1))
+def of_images(make):
+    """The same with images (N, C, H, W) and labels (N, H, W)."""
 
+    def made(z, y, tmp_path):
+        images = np.ascontiguousarray(np.moveaxis(z.reshape(5, 8, 10, M), -1, 1))
+        return make(images, y.reshape(5, 8, 10), tmp_path)
 
-def in_images(z, y, tmp_path):
-    return images(z), y.reshape(5, 8, 10)
-
-
-def in_image_tensors(z, y, tmp_path):
-    torch = pytest.importorskip("torch")
-    return torch.as_tensor(images(z)), torch.as_tensor(y.reshape(5, 8, 10))
-
-
-def in_image_memmap(z, y, tmp_path):
-    np.save(tmp_path / "z.npy", images(z))
-    return np.load(tmp_path / "z.npy", mmap_mode="r"), y.reshape(5, 8, 10)
-
-
-def in_image_h5py(z, y, tmp_path):
-    return in_h5py(images(z), y.reshape(5, 8, 10), tmp_path)
-
-
-def in_image_zarr(z, y, tmp_path):
-    zarr = pytest.importorskip("zarr")
-    given = images(z)
-    array = zarr.create_array(
-        store=str(tmp_path / "z.zarr"), shape=given.shape, dtype=z.dtype, chunks=(2, 3, 8, 5)
-    )
-    array[:] = given
-    return array, y.reshape(5, 8, 10)
-
-
-def in_image_blocks(z, y, tmp_path):
-    X, labels = in_images(z, y, tmp_path)
-    return (lambda: ((X[i : i + 2], labels[i : i + 2]) for i in range(0, 5, 2))), None
-
-
-def in_image_dask(z, y, tmp_path):
-    da = pytest.importorskip("dask.array")
-    X, labels = in_images(z, y, tmp_path)
-    return da.from_array(X, chunks=(2, 3, 8, 5)), da.from_array(labels, chunks=(3, 8, 10))
+    return made
 
 
 def in_tokens(z, y, tmp_path):
     return z.reshape(20, 20, M), y.reshape(20, 20)
 
 
-INPUTS = {
+ARRAYS = {
     "numpy": lambda z, y, tmp_path: (z, y),
-    "lists": lambda z, y, tmp_path: (z.tolist(), y.tolist()),
     "torch": in_torch,
     "memmap": in_memmap,
     "h5py": in_h5py,
     "zarr": in_zarr,
     "blocks": in_blocks,
     "dask": in_dask,
+}
+INPUTS = {
+    **ARRAYS,
+    **{f"images, {kind}": of_images(make) for kind, make in ARRAYS.items()},
+    "lists": lambda z, y, tmp_path: (z.tolist(), y.tolist()),
     "pandas": in_pandas,
     "polars": in_polars,
     "pyarrow, a column of lists": in_lists_of_arrow,
@@ -133,13 +109,6 @@ INPUTS = {
         np.repeat(z, 2, axis=0).reshape(20, 40, M)[:, ::2],
         in_tokens(z, y, None)[1],
     ),
-    "images": in_images,
-    "images, torch": in_image_tensors,
-    "images, memmap": in_image_memmap,
-    "images, h5py": in_image_h5py,
-    "images, zarr": in_image_zarr,
-    "images, blocks": in_image_blocks,
-    "images, dask": in_image_dask,
 }
 # Rows that are not in memory: methods that need all of them refuse.
 IN_PARTS = ("blocks", "dask", "images, blocks", "images, dask")

@@ -23,7 +23,7 @@ from ..arrays import Array, array_namespace, is_dask, is_torch, to_numpy
 from ..errors import InputError, option
 from .context import ContextReader, check_context_rows
 from .files import BlockLogits, FileLogits, check_out, has_parts, is_blocks, is_large_file
-from .formats import ClassDim, as_array, column_names, in_dims_of, kind_of, library_of, named_columns
+from .formats import PLAIN, ClassDim, as_array, column_names, in_dims_of, kind_of, library_of, named_columns
 from .layout import ROWS, Flat, GatheredRows, Layout
 from .names import by_column
 from .reader import ArraySource, OutOfCore, Reader, RowMap, Source
@@ -53,6 +53,16 @@ class Batch:
 
     def __init__(self, X: Any, layout: Layout, y: Any = None):
         self.original, self.layout = X, layout
+        self.rows, self.names = X, None
+        self.dim: ClassDim | None = None
+        self._kind = PLAIN
+        self._flat: Flat | None = None
+        self._plain = is_plain_rows(X) and layout.class_axis in (-1, 1)
+        if not self._plain:
+            self._read(X, y, layout)
+
+    def _read(self, X: Any, y: Any, layout: Layout) -> None:
+        """The format, the axes and the names of what is no array (n, m) in memory."""
         self.dim = ClassDim.of(X, layout.class_axis)
         self._kind = kind_of(X)
         array = self._kind.array(X)
@@ -77,6 +87,8 @@ class Batch:
 
     def labels(self, y: Any) -> Any:
         """Labels, one for each row; names of columns as their places."""
+        if self._plain:
+            return as_array(y)
         y = in_dims_of(self.original, y, self.layout.class_axis, "y")
         return self._column(
             by_column(y, self.original, self.layout.class_axis, self.layout.ignore_index), "y"
@@ -84,6 +96,8 @@ class Batch:
 
     def weights(self, sample_weight: Any) -> Any:
         """Weights, one for each row."""
+        if self._plain:
+            return as_array(sample_weight)
         sample_weight = in_dims_of(self.original, sample_weight, self.layout.class_axis, "sample_weight")
         return self._column(sample_weight, "sample_weight")
 
@@ -187,6 +201,8 @@ def out_of_core(
     streams: bool = True,
 ) -> OutOfCore | None:
     """The source of rows that are no array in memory; None where they are one, or may as well become one."""
+    if is_plain_rows(X) and layout.ignore_index is None:
+        return None
     if hasattr(X, "as_source"):  # rows that know how they are read
         own: OutOfCore = X.as_source(y, sample_weight, context)
         return own

@@ -61,7 +61,16 @@ class Column:
         if self.kind == NUMBER:
             return self
         new = {key for key in _distinct(values)[0] if key is not None}.difference(self.categories)
-        return replace(self, categories=tuple(sorted((*self.categories, *new), key=_rank))) if new else self
+        return (
+            replace(
+                self,
+                categories=tuple(
+                    sorted((*self.categories, *new), key=lambda key: (isinstance(key, str), key))
+                ),
+            )
+            if new
+            else self
+        )
 
     def codes(self, values: np.ndarray) -> np.ndarray:
         """Numbers (n,), or places among the categories."""
@@ -157,54 +166,50 @@ def check_context_rows(context: np.ndarray | None, n_rows: int, first_row: int =
 
 
 def _split_columns(context: Any) -> tuple[list[tuple[str, np.ndarray]], bool]:
-    """Columns with their names, from arrays, frames, tensors, files and lists; and whether the names were given."""
+    """Columns with their names, from arrays, frames, tensors, files and lists; and whether they came with names."""
     if library_of(context) == "duckdb":
         context = context.df()
     if hasattr(context, "column_names"):  # pyarrow
         context = {name: context.column(name).to_numpy() for name in context.column_names}
+    named = True
     if hasattr(context, "columns") and not isinstance(context, np.ndarray):  # pandas, polars
         parts = [(str(name), _of_frame(context[name])) for name in context.columns]
-        return _checked([part for one in parts for part in _flat(*one)]), True
-    if isinstance(context, Mapping):
+    elif isinstance(context, Mapping):
         parts = [(str(name), _array(values)) for name, values in context.items()]
-        return _checked([part for one in parts for part in _flat(*one)]), True
-    values = _of_frame(context) if hasattr(context, "to_numpy") else _array(context)
-    if values.dtype.names:  # a structured array of numpy
-        parts = [(key, values[key]) for key in values.dtype.names]
-        return _checked([part for one in parts for part in _flat(*one)]), True
-    if values.ndim not in (1, 2):
-        raise InputError(
-            f"context must have one row for each row of X and one column for each thing that is known of it, but has shape "
-            f"{values.shape}."
-        )
-    name = getattr(context, "name", None)
-    named = isinstance(name, str) and hasattr(context, "to_numpy")
-    return _checked(_flat(str(name) if named else "context", values)), named
-
-
-def _flat(name: str, values: np.ndarray) -> list[tuple[str, np.ndarray]]:
-    """A column as it is, a table (n, k) column by column."""
-    if values.ndim == 1:
-        return [(name, values)]
-    if values.ndim != 2:
-        raise InputError(
-            f"context: the column {name!r} has shape {values.shape}, expected one value for each row."
-        )
-    return [(name if values.shape[1] == 1 else f"{name} {i}", column) for i, column in enumerate(values.T)]
-
-
-def _checked(columns: list[tuple[str, np.ndarray]]) -> list[tuple[str, np.ndarray]]:
-    """There must be some columns, of names that differ and of one length."""
-    names = ", ".join(repr(name) for name, _ in columns)
+    else:
+        values = _of_frame(context) if hasattr(context, "to_numpy") else _array(context)
+        if values.dtype.names:  # a structured array of numpy
+            parts = [(key, values[key]) for key in values.dtype.names]
+        elif values.ndim not in (1, 2):
+            raise InputError(
+                "context must have one row for each row of X and one column for each thing that is known of it, but has shape "
+                f"{values.shape}."
+            )
+        else:
+            name = getattr(context, "name", None)
+            named = isinstance(name, str) and hasattr(context, "to_numpy")
+            parts = [(str(name) if named else "context", values)]
+    columns: list[tuple[str, np.ndarray]] = []
+    for name, values in parts:
+        if values.ndim not in (1, 2):
+            raise InputError(
+                f"context: the column {name!r} has shape {values.shape}, expected one value for each row."
+            )
+        alone = values.ndim == 1 or values.shape[1] == 1
+        columns += [
+            (name if alone else f"{name} {i}", column)
+            for i, column in enumerate([values] if values.ndim == 1 else values.T)
+        ]
+    listed = ", ".join(repr(name) for name, _ in columns)
     if not columns:
         raise InputError(
             "context has no columns: leave it out, or give one for each thing that is known of a row."
         )
     if len(dict(columns)) < len(columns):
-        raise InputError(f"context has two columns of one name: {names}.")
+        raise InputError(f"context has two columns of one name: {listed}.")
     if len({len(values) for _, values in columns}) > 1:
-        raise InputError(f"context: its columns {names} have different numbers of rows.")
-    return columns
+        raise InputError(f"context: its columns {listed} have different numbers of rows.")
+    return columns, named
 
 
 def _of_frame(column: Any) -> np.ndarray:
@@ -248,7 +253,7 @@ def _array(x: Any) -> np.ndarray:
 
 
 def _kind(values: np.ndarray, name: str) -> str:
-    kind = values.dtype.kind
+    kind, what = values.dtype.kind, f"has type {values.dtype}"
     if kind == "f":
         return NUMBER
     if kind in "iubUST":
@@ -259,16 +264,12 @@ def _kind(values: np.ndarray, name: str) -> str:
         ]
         if present and all(isinstance(v, float) for v in present):
             return NUMBER
-        odd = next((v for v in present if not isinstance(v, str | bytes | int | float)), None)
-        if odd is None:
+        odd = [v for v in present if not isinstance(v, str | bytes | int | float)]
+        if not odd:
             return CATEGORY
-        raise InputError(
-            f"context: the column {name!r} holds a {type(odd).__name__}, expected numbers (floating-point) or categories "
-            "(integers, truth values, texts)."
-        )
+        what = f"holds a {type(odd[0]).__name__}"
     raise InputError(
-        f"context: the column {name!r} has type {values.dtype}, expected numbers (floating-point) or categories (integers, "
-        "truth values, texts)."
+        f"context: the column {name!r} {what}, expected numbers (floating-point) or categories (integers, truth values, texts)."
     )
 
 
@@ -316,10 +317,6 @@ def _is_missing(value: Any) -> bool:
         or type(value).__name__ in ("NAType", "NaTType")
         or (isinstance(value, float) and value != value)
     )
-
-
-def _rank(key: Any) -> tuple[bool, Any]:
-    return isinstance(key, str), key
 
 
 def find_context(entries: Iterable[Any]) -> Any:

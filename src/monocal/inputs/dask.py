@@ -156,12 +156,18 @@ class DaskBlocks:
 
     def changed(self, function: Callable[[Any], Any]) -> DaskBlocks:
         shared = once(function)
-        return DaskBlocks([task(_change_blocks, chunk, shared) for chunk in self.chunks], self.sizes)
+        chunks = [
+            task(lambda blocks, f: [f.value(b) for b in blocks], chunk, shared) for chunk in self.chunks
+        ]
+        return DaskBlocks(chunks, self.sizes)
 
     def part(self, chosen: np.ndarray) -> DaskBlocks:
         masks = np.split(chosen, np.cumsum(self.sizes)[:-1])
         kept = [(chunk, mask) for chunk, mask in zip(self.chunks, masks, strict=True) if mask.any()]
-        chunks = [task(_part_of_blocks, chunk, mask) for chunk, mask in kept]
+        chunks = [
+            task(lambda blocks, chosen: MemoryBlocks(blocks, serial=True).part(chosen).blocks, chunk, mask)
+            for chunk, mask in kept
+        ]
         return DaskBlocks(chunks, [int(mask.sum()) for _, mask in kept])
 
 
@@ -222,14 +228,6 @@ def _sum_blocks(blocks: list[Any], function: Callable[..., Any], args: Box) -> A
 
 def _map_blocks(blocks: list[Any], first: int, function: Box) -> list[Any]:
     return MemoryBlocks(blocks, serial=True).map(lambda block, begin: function.value(block, first + begin))
-
-
-def _change_blocks(blocks: list[Any], function: Box) -> list[Any]:
-    return [function.value(block) for block in blocks]
-
-
-def _part_of_blocks(blocks: list[Any], chosen: np.ndarray) -> list[Any]:
-    return MemoryBlocks(blocks, serial=True).part(chosen).blocks
 
 
 def _apply_to_frame(frame: Any, row_map: RowMap, like: Any) -> Any:
