@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
 
 import numpy as np
-from scipy.special import softmax
+from scipy.special import expit, softmax
 
 from .. import errors
 from ..arrays import to_numpy
@@ -59,36 +59,17 @@ class Display(Generic[Curve]):
 # Predictions.
 
 
-def by_name(y_true: Any, y_prob: Any, before: Any, name: str | None) -> tuple[Any, dict[str, Any]]:
-    """Labels as places of columns, and probabilities (n, m) by the title of their curve."""
+def by_name(y_prob: Any, before: Any, name: str | None) -> dict[str, Any]:
+    """Probabilities (n, m), or (n,) of class 1, by the title of their curve."""
     if isinstance(y_prob, Mapping):
-        parts = dict(y_prob)
-    else:
-        parts = {name or "model": y_prob} if before is None else {"before": before, "after": y_prob}
-    parts = {title: two_columns(probs) for title, probs in parts.items()}
-    return (places(y_true, next(iter(parts.values()))) if parts else y_true), parts
+        return dict(y_prob)
+    return {name or "model": y_prob} if before is None else {"before": before, "after": y_prob}
 
 
-def two_columns(probs: Any) -> Any:
-    """P(class 1) of shape (n,) or (n, 1) as two columns; other probabilities as they are."""
-    shape = tuple(getattr(probs, "shape", None) or np.shape(probs))
-    if len(shape) == 1 or (len(shape) == 2 and shape[1] == 1):
-        p = np.asarray(to_numpy(probs), dtype=np.float64).reshape(-1)
-        return np.stack([1 - p, p], axis=1)
-    return probs
-
-
-def places(y_true: Any, probs: Any) -> Any:
-    """Labels such as words, as places in the sorted list of those that occur, where there are as many as columns."""
-    if hasattr(probs, "columns"):  # a frame names its classes
-        return y_true
-    y = np.asarray(to_numpy(y_true))
-    if y.dtype.kind not in "OUSTb" and not (
-        y.dtype.kind in "if" and (y == -1).any() and np.shape(probs)[1] == 2
-    ):
-        return y_true
-    names, place = np.unique(y, return_inverse=True)
-    return place if len(names) == np.shape(probs)[1] else y_true
+def of_two_classes(probs: Any) -> bool:
+    """Whether they are of two classes, in one column or two."""
+    shape = np.shape(probs)
+    return len(shape) == 1 or shape[1] <= 2
 
 
 def labels_of(estimator: Any, y: Any) -> Any:
@@ -119,11 +100,10 @@ def before_probabilities(estimator: Any, X: Any) -> Any:
     if not is_calibrator(estimator) or estimator.input == "scores":
         return None
     if estimator.input == "probabilities":
-        return two_columns(X)
+        return X
     shape = np.shape(X)
     if len(shape) == 1 or shape[1:] == (1,):
-        z = np.asarray(to_numpy(X), dtype=np.float64).reshape(-1)
-        return two_columns(1 / (1 + np.exp(-z)))
+        return expit(np.asarray(to_numpy(X), dtype=np.float64).reshape(-1))
     p = softmax(to_numpy(check_logits(X).values).astype(np.float64), axis=1)
     return kind_of(X).back(p, X, -1)  # with the names that labels may go by
 

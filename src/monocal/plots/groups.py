@@ -98,7 +98,7 @@ def group_curves(
     ['0', '1', '2']
     """
     n_bins, level = check_count(n_bins, "n_bins"), check_fraction(level, "level")
-    y_true, parts = by_name(y_true, y_prob, before, None)
+    parts = by_name(y_prob, before, None)
     *earlier_probs, probs = parts.values()
     rows = Outcomes.of(probs, y_true, sample_weight, names=("y_prob", "y_true"))
     names = class_names_of(class_names, rows.n_classes)

@@ -25,6 +25,7 @@ from .display import (
     by_name,
     is_calibrator,
     legend,
+    of_two_classes,
     panels,
     points,
     tidy,
@@ -167,8 +168,8 @@ class ReliabilityDisplay(Display[CalibrationCurve]):
             bins = GROUP_BINS if n_bins is None else n_bins
             by_group = group_curves(y_true, y_prob, groups, before=before, n_bins=bins, **same)
             return cls(by_group.first(check_count(max_groups, "max_groups")), by_group=by_group)
-        y_true, parts = by_name(y_true, y_prob, before, name)
-        two = classes is None and all(np.shape(probs)[-1] == 2 for probs in parts.values())
+        parts = by_name(y_prob, before, name)
+        two = classes is None and all(map(of_two_classes, parts.values()))
         asked: list[tuple[str, Any, int | None]]
         asked = [(title, probs, 1 if two else None) for title, probs in parts.items()]
         if classes is not None:
@@ -359,7 +360,7 @@ class MarginDisplay(Display[CalibrationCurve]):
         sample_weight: Any = None,
     ) -> MarginDisplay:
         """From labels and probabilities, or several by name; rows are binned by their margin before calibration."""
-        y_true, parts = by_name(y_true, y_prob, before, name)
+        parts = by_name(y_prob, before, name)
         if margin is None:
             margin = margins(next(iter(parts.values())))
         same: dict[str, Any] = {"n_bins": n_bins, "level": level, "sample_weight": sample_weight}

@@ -82,7 +82,7 @@ class ComparisonDisplay(Display[Evaluation]):
     ) -> ComparisonDisplay:
         """From labels (n,) and probabilities (n, m) by name."""
         same: dict[str, Any] = {"n_boot": n_boot, "seed": seed, "sample_weight": sample_weight}
-        y_true, parts = by_name(y_true, dict(y_prob), None, None)
+        parts = dict(y_prob)
         return cls({name: evaluate(p, y_true, metrics=list(metrics), **same) for name, p in parts.items()})
 
     def order(self, metric: str) -> list[str]:
@@ -148,7 +148,7 @@ class RiskCoverageDisplay(Display[RiskCoverage]):
         sample_weight: Any = None,
     ) -> RiskCoverageDisplay:
         """From labels (n,) and probabilities (n, m), several of these by name, and those before calibration if any."""
-        y_true, parts = by_name(y_true, y_prob, before, name)
+        parts = by_name(y_prob, before, name)
         return cls({t: risk_coverage_curve(p, y_true, sample_weight=sample_weight) for t, p in parts.items()})
 
     @classmethod
