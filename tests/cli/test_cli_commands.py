@@ -14,6 +14,7 @@ from cli_helpers import CAL, TEST
 
 import monocal as mc
 from monocal import persistence
+from monocal.registry import find_method
 
 Run = Callable[..., Any]
 
@@ -43,15 +44,9 @@ def test_fit_takes_parameters(run: Run) -> None:
     assert (parameters["top_k"], parameters["shrinkage"]) == (None, 0.5)
 
 
-@pytest.mark.parametrize(
-    "name", ["temperature-scaling", "TemperatureScaling", "temperature", "Temperature Scaling", "TS"]
-)
-def test_methods_are_found_by_any_spelling(run: Run, name: str) -> None:
-    run("fit", "cal.npz", "-o", "cal.json", "-m", name)
-    assert type(mc.load("cal.json")) is mc.TemperatureScaling
-
-
 def test_every_method_listed_can_be_fitted_by_its_name(run: Run) -> None:
+    for name in ("temperature-scaling", "TemperatureScaling", "temperature", "Temperature Scaling"):
+        assert type(find_method(name)[1]) is mc.TemperatureScaling
     quick = [info for info in mc.all_calibrators() if not info.extras and not info.published]
     assert len(quick) > 10
     for info in quick:
@@ -288,7 +283,9 @@ def test_export_to_torch(run: Run) -> None:
     np.testing.assert_allclose(found, mc.load("cal.json").predict_proba(TEST.values), atol=1e-6)
 
 
-def test_demo_leaves_a_report_over_an_older_one(run: Run, folder: Path) -> None:
+def test_demo_leaves_a_report_over_an_older_one(
+    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made = folder / "monocal-demo"
     made.mkdir()
     (made / "report.html").write_text("of an earlier demo")
@@ -303,9 +300,6 @@ def test_demo_leaves_a_report_over_an_older_one(run: Run, folder: Path) -> None:
     np.testing.assert_array_equal(applied.values, calibrator.predict_proba(digits.test.values))
     (made / "notes.txt").write_text("mine")
     assert "notes.txt" in run("demo", code=1).stderr
-
-
-def test_demo_for_machines(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("monocal.cli.ship._write_pictures", lambda *rest: [])
     result = json.loads(run("demo", "--json", "-o", "elsewhere").stdout)
     assert result["order"]["preserved"]
@@ -333,3 +327,58 @@ def test_review_finds_a_threshold_or_ends_with_code_3(run: Run, folder: Path) ->
     assert "may go out without review" in text
     assert (folder / "rule.png").stat().st_size > 1000
     assert "No threshold can promise" in run("review", "test.npz", "--max-error", 0.00001, code=3).stdout
+
+
+@pytest.fixture
+def rare(folder: Path) -> str:
+    """A file of P(class 1) as a classifier with balanced weights has it, where few rows are of class 1."""
+    rng = np.random.default_rng(0)
+    z = rng.normal(-5.5, 2, 3000)
+    y = (rng.random(3000) < 1 / (1 + np.exp(-z))).astype(int)
+    table = np.c_[1 / (1 + np.exp(-z - 4)), y]
+    np.savetxt("rare.csv", table, "%.6f,%d", header="probability,label", comments="")
+    return "rare.csv"
+
+
+def test_two_classes_are_judged_by_the_probability_of_class_1(run: Run, rare: str) -> None:
+    far = json.loads(run("check", rare, "--json", code=1).stdout)
+    assert far["metric"] == "positive_ece"
+    assert far["observed"] > 0.1  # where the ECE of the predicted class is small
+    table = run("compare", rare, "--methods", "binary-mcct,ts", "--n-boot", 20).stdout
+    line = next(line for line in table.splitlines() if line.startswith("uncalibrated"))
+    assert f"{100 * far['observed']:.2f} %" in line
+    text = run("evaluate", rare, "--n-boot", 0).stdout
+    assert f"{100 * far['observed']:.2f} % is more than chance" in text
+    assert "an ECE of P(class 1) of" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "note"),
+    [
+        ("platt", mc.PlattScaling, "may change the ranking of the rows"),
+        ("sigmoid", mc.PlattScaling, "may change the ranking of the rows"),
+        ("beta", mc.BetaCalibration, "keeps the ranking of the rows"),
+        ("venn-abers", mc.VennAbers, "keeps the ranking of the rows"),
+        ("isotonic", mc.IsotonicCalibration, "ranking of the rows"),
+        ("ts", mc.TemperatureScaling, ""),
+    ],
+)
+def test_methods_mean_what_users_of_scikit_learn_mean(
+    run: Run, rare: str, name: str, kind: type, note: str
+) -> None:
+    result = run("fit", rare, "-m", name, "-o", "cal.json")
+    assert type(mc.load("cal.json")) is kind
+    assert note in result.stderr
+    assert ("ranking" in result.stderr) == bool(note)
+    if name == "isotonic":
+        assert mc.load("cal.json").mode == "one_vs_rest"
+    if name != "ts":
+        run("check", rare, "-c", "cal.json")
+
+
+def test_a_method_that_may_change_the_order_is_taken_with_its_reason(run: Run) -> None:
+    shift = 4.0 * np.eye(5, dtype=np.float32)[2]
+    np.savez("biased.npz", logits=CAL.values - shift, labels=CAL.labels)
+    result = run("fit", "biased.npz", "-o", "cal.json")
+    assert type(mc.load("cal.json")) is mc.StructuredMCCT
+    assert "the order of the classes is the obstacle: '2' is predicted too rarely" in result.stderr
