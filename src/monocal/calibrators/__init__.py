@@ -8,16 +8,16 @@ from .binning import (
     BayesianBinning,
     EnsembleTemperatureScaling,
     HistogramBinning,
+    IsotonicCalibration,
     ScalingBinning,
     SplineCalibration,
 )
 from .conditional import ConditionalMCCT
-from .isotonic import IsotonicCalibration, ScoreIsotonic
 from .label_shift import LabelShift
 from .mcct import MCCT, MCCTInverse, Published
 from .multilabel import MultilabelMCCT
 from .networks import IntraOrderPreserving, ParameterizedTemperatureScaling
-from .one_score import BetaCalibration, PlattScaling, VennAbers
+from .one_score import BetaCalibration, PlattScaling, ScoreIsotonic, VennAbers
 from .stacked import Stacked, StructuredMCCT
 from .temperature import TemperatureScaling
 

@@ -2,23 +2,27 @@
 
     q = map(p),      p = softmax(z),      transform(X) = log q
 
-    one against the rest    q_j = g_j(p_j) / sum_k g_k(p_k), with g a step function:
+    one against the rest    q_j = g_j(p_j) / sum_k g_k(p_k), with g a step function (isotonic: a line):
       histogram             frequency of the class in its bin                              (Zadrozny, Elkan, 2001)
       Bayesian binning      mean of many histograms, weighted by their evidence            (Naeini et al., 2015)
       scaling-binning       mean in its bin of a smooth function fitted first              (Kumar, Liang, Ma, 2019)
+      isotonic              the best non-decreasing function in squares                    (Zadrozny, Elkan, 2002)
+    isotonic                the same for all classes, fitted to all n m entries            (Zhang, Kailkhura, Han, 2020)
     spline                  the slope of a spline through the cumulative error of the top  (Gupta et al., 2021)
     ensemble temperature    q = w_1 softmax(z / T) + w_2 p + w_3 / m                       (Zhang et al., 2020)
 
 A class that is not available (logit ``-inf``) has ``p = 0`` and keeps ``q = 0``. Rows in which every ``g_j`` is 0 keep their
-probabilities. Only the mixture keeps the order: each part is ordered like ``z`` and so, rounded term by term, is their sum.
+probabilities. Two keep the order: one non-decreasing function of all entries, and the mixture, of which each part is ordered like
+``z`` and so, rounded term by term, is their sum.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 from scipy.interpolate import CubicSpline
@@ -26,12 +30,13 @@ from scipy.special import expit, gammaln, logit
 
 from ..arrays import compute_dtype, ordered_log, ordered_softmax
 from ..edges import equal_mass_edges, halfway
+from ..inputs.files import is_blocks
 from ..inputs.validation import check_choice, check_number
-from ..parallel import map_rows, one_blas_thread, parallel_map, sum_rows
+from ..parallel import map_rows, one_blas_thread, parallel_map, row_slices, sum_rows
 from ..solver import ConeProblem, Expansion, Solution, minimize
 from . import state
 from .base import Calibrator
-from .one_score import PlattScaling
+from .one_score import PlattScaling, ScoreIsotonic, interpolated, isotonic_line
 from .temperature import best_temperature
 
 # exp(-1000) is zero in every precision: a class of probability 0 that is available has a finite logit all the same.
@@ -44,8 +49,13 @@ _PRIOR, _NEGLIGIBLE = 2.0, 1e-12
 _MOST_COUNTED = 1e5
 # Steps of EM before Newton's in the search for the weights of a mixture, and how often both are tried.
 _CLIMBS, _ROUNDS = 30, 5
+# What breaks ties on the flat pieces of an isotonic function of all classes.
+_TILT = 1e-9
 # Points at which the calibrated probability of the top class is kept. One of exactly 0 or 1 would claim more than a sample shows.
 _TABLE, _CAUTION = 512, 1e-6
+
+
+T = TypeVar("T")
 
 
 class ProbabilityCalibrator(Calibrator):
@@ -82,6 +92,26 @@ def normalise(q: np.ndarray, p: np.ndarray, available: np.ndarray) -> np.ndarray
     return q
 
 
+def for_classes(
+    fit: Callable[..., T],
+    nothing: T,
+    scores: np.ndarray,
+    logits: np.ndarray,
+    labels: np.ndarray,
+    weight: np.ndarray | None,
+) -> list[T]:
+    """``fit(scores, hit, weight)`` of each class, from the rows where it is available; ``nothing`` where there are none."""
+    weight = np.ones(len(labels)) if weight is None else weight
+
+    def one(k: int) -> T:
+        rows = ~np.isinf(logits[:, k])
+        if not rows.any():
+            return nothing
+        return fit(scores[rows, k].astype(np.float64), labels[rows] == k, weight[rows])
+
+    return parallel_map(one, range(logits.shape[1]))
+
+
 class OneVsRestCalibrator(ProbabilityCalibrator):
     """Base: a family fits one class (`_fit_class`) to a step function of its probability.
 
@@ -107,16 +137,8 @@ class OneVsRestCalibrator(ProbabilityCalibrator):
         return softmax(logits)
 
     def _fit(self, logits: np.ndarray, labels: np.ndarray, weight: np.ndarray | None) -> None:
-        weight = np.ones(len(labels)) if weight is None else weight
         scores = map_rows(self._scores, logits)
-
-        def one(k: int) -> tuple[np.ndarray, np.ndarray]:
-            rows = ~np.isinf(logits[:, k])
-            if not rows.any():  # nothing to learn, and nothing that will be used
-                return np.zeros(0), np.zeros(1)
-            return self._fit_class(scores[rows, k].astype(np.float64), labels[rows] == k, weight[rows])
-
-        functions = parallel_map(one, range(logits.shape[1]))
+        functions = for_classes(self._fit_class, (np.zeros(0), np.zeros(1)), scores, logits, labels, weight)
         self.edges_ = [edges for edges, _ in functions]
         self.values_ = [values for _, values in functions]
 
@@ -239,15 +261,9 @@ class ScalingBinning(OneVsRestCalibrator):
         if self.scaling == "temperature":
             self.temperature_ = best_temperature(logits, labels, weight)
         else:
-            p = map_rows(softmax, logits)
-            w = np.ones(len(labels)) if weight is None else weight
-
-            def one(k: int) -> tuple[float, float]:
-                rows = ~np.isinf(logits[:, k])
-                return platt(_log_odds(p[rows, k]), labels[rows] == k, w[rows])
-
-            curves = np.array(parallel_map(one, range(logits.shape[1])))
-            self.slopes_, self.intercepts_ = curves[:, 0].copy(), curves[:, 1].copy()
+            odds = map_rows(lambda z: _log_odds(softmax(z)), logits)
+            curves = for_classes(platt, (1.0, 0.0), odds, logits, labels, weight)
+            self.slopes_, self.intercepts_ = np.array(curves).T.copy()
         super()._fit(logits, labels, weight)
 
     def _scores(self, logits: np.ndarray) -> np.ndarray:
@@ -267,8 +283,6 @@ def _log_odds(p: np.ndarray) -> np.ndarray:
 
 def platt(x: np.ndarray, hit: np.ndarray, weight: np.ndarray) -> tuple[float, float]:
     """Slope and intercept of the logistic curve through ``hit`` (n,) over ``x`` (n,), with Platt's targets."""
-    if not len(x):
-        return 1.0, 0.0
     positive, negative = float(weight[hit].sum()), float(weight[~hit].sum())
     target = np.where(hit, (positive + 1.0) / (positive + 2.0), 1.0 / (negative + 2.0))
     line = PlattScaling()
@@ -348,6 +362,187 @@ def beta_bins(
     beta = strength - alpha
     score = gammaln(hits + alpha) - gammaln(alpha) + gammaln(mass - hits + beta) - gammaln(beta)
     return (hits + alpha) / (mass + strength), score + gammaln(strength) - gammaln(mass + strength)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class IsotonicCalibration(ProbabilityCalibrator):
+    """Isotonic regression of the labels on the probabilities, rows normalised.
+
+    Parameters
+    ----------
+    mode : {"multiclass", "one_vs_rest"}
+        One function for all classes, which keeps their order (``1e-9 p`` is added so that classes on a flat piece stay
+        distinct), or one for each class, which does not.
+    input : {"logits", "probabilities", "scores"}
+        "scores" (any scale) where ``X`` is one score per row, (n,) or (n, 1).
+    class_axis, ignore_index
+        See `Calibrator`.
+
+    Attributes
+    ----------
+    knots_, values_ : list of ndarrays
+        The broken line of each class, or of all (a list of one).
+    one_score_ : ScoreIsotonic
+        Where ``X`` was one score per row, (n,) or (n, 1): scikit-learn's isotonic regression of the labels (of any two values) on
+        it, in place of the above. Results then are P(class 1), (n,), for one-dimensional ``X``, and (n, 2) else.
+
+    Notes
+    -----
+    Of two columns, ``mode="one_vs_rest"`` is what scikit-learn has for two classes.
+    Rows in which every value is 0 keep their given probabilities.
+
+    References
+    ----------
+    Zadrozny, Elkan (2002). Transforming classifier scores into accurate multiclass probability estimates. KDD.
+    Zhang, Kailkhura, Han (2020). Mix-n-Match: ensemble and compositional methods for uncertainty calibration in deep
+    learning. ICML.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> data = mc.data.synthetic(1000, 5)
+    >>> cal = mc.IsotonicCalibration().fit(data.values, data.labels)
+    >>> cal.preserves_order, mc.IsotonicCalibration(mode="one_vs_rest").preserves_order
+    (True, False)
+    >>> cal.predict_proba(data.values[:1]).round(2)
+    array([[0.  , 0.  , 0.01, 0.99, 0.  ]], dtype=float32)
+    """
+
+    mode: str = "multiclass"
+
+    _state: ClassVar[state.Rules] = {
+        "mode_": None,
+        "knots_": state.strictly_rising,
+        "values_": state.probabilities_at("knots_"),
+    }
+
+    @property
+    def preserves_order(self) -> bool:  # type: ignore[override]  # it depends on the mode
+        """True in mode "multiclass"."""
+        return getattr(self, "mode_", self.mode) == "multiclass"
+
+    @property
+    def preserves_top1(self) -> bool:  # type: ignore[override]  # it depends on the mode
+        """True in mode "multiclass"."""
+        return getattr(self, "mode_", self.mode) == "multiclass"
+
+    @property
+    def classes_(self) -> np.ndarray:
+        """What `predict` gives: the two labels of one score, else the numbers of the columns."""
+        return self._one.classes_ if self._one else super().classes_
+
+    # One score per row goes to a calibrator of its own.
+
+    @property
+    def _one(self) -> Any:
+        return self.__dict__.get("one_score_")
+
+    def _kept_fit(self, X: Any, y: Any, sample_weight: Any, *rest: Any, **options: Any) -> Self:
+        if not _is_one_score(X, y):
+            self.__dict__.pop("one_score_", None)
+            return super()._kept_fit(X, y, sample_weight, *rest, **options)
+        one = ScoreIsotonic(input=self.input)._kept_fit(X, y, sample_weight, *rest, **options)
+        self.one_score_, self.n_features_in_ = one, one.n_features_in_
+        return self
+
+    def _apply(self, *request: Any) -> Any:
+        return self._one._apply(*request) if self._one else super()._apply(*request)
+
+    def _apply_to_blocks(self, blocks: Any) -> Iterator[Any]:
+        return self._one._apply_to_blocks(blocks) if self._one else super()._apply_to_blocks(blocks)
+
+    def _score(self, *rows: Any) -> float:
+        return self._one._score(*rows) if self._one else super()._score(*rows)
+
+    def check_state(self) -> None:
+        """Raise ValueError with a sentence unless the fitted attributes can be those of a fit."""
+        (self._one.check_state if self._one else super().check_state)()
+
+    def _fit(self, logits: np.ndarray, labels: np.ndarray, weight: np.ndarray | None) -> None:
+        check_choice(self.mode, "mode", ("multiclass", "one_vs_rest"))
+        self.mode_ = self.mode
+        weight = np.ones(len(labels)) if weight is None else weight
+        if self.mode_ == "multiclass":
+            lines = [isotonic_line(*flattened(logits, labels, weight))]
+        else:
+            p = map_rows(_double_softmax, logits)
+            lines = for_classes(isotonic_line, (np.zeros(1), np.zeros(1)), p, logits, labels, weight)
+        self.knots_ = [knots for knots, _ in lines]
+        self.values_ = [values for _, values in lines]
+
+    def _remap(self, logits: np.ndarray) -> np.ndarray:
+        p = _double_softmax(logits)
+        if self.mode_ == "multiclass":
+            q = interpolated(p, self.knots_[0], self.values_[0]) + _TILT * p
+        else:
+            q = np.empty_like(p)
+            for k, (knots, values) in enumerate(zip(self.knots_, self.values_, strict=True)):
+                q[:, k] = interpolated(p[:, k], knots, values)
+        return normalise(q, p, ~np.isinf(logits))
+
+
+def _is_one_score(X: Any, y: Any) -> bool:
+    """Whether rows are single scores, in one dimension or in one column, rather than rows of classes."""
+    if is_blocks(X, y) or (isinstance(X, list | tuple) and not X):
+        return False
+    if isinstance(X, list | tuple):
+        return np.ndim(X[0]) == 0 or np.shape(X[0]) == (1,)
+    shape: tuple[Any, ...] = getattr(X, "shape", ())
+    if len(shape) == 1 and shape[0]:
+        first = X.iloc[0] if hasattr(X, "iloc") else X[0]
+        return np.ndim(first.as_py() if hasattr(first, "as_py") else first) == 0  # else a column of lists
+    return len(shape) == 2 and shape[1] == 1 and not hasattr(X, "columns")
+
+
+def _double_softmax(logits: np.ndarray) -> np.ndarray:
+    return softmax(logits, np.float64)
+
+
+def flattened(
+    logits: np.ndarray, labels: np.ndarray, weight: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """All available entries as points for an isotonic fit, without what cannot matter: at most about 3 n of n m.
+
+    Misses between two neighbouring hits have one value in the fit (equal neighbours always have), so their lowest and
+    highest entry, with all their weight, stand for them.
+    """
+    n = len(labels)
+    rows = np.arange(n)
+    at_label = np.concatenate(
+        [_double_softmax(logits[b])[rows[: len(labels[b])], labels[b]] for b in row_slices(logits)]
+    )
+    hits = np.unique(at_label)
+    # Places: 2 i + 1 is the i-th hit's own probability, 2 i the open interval below it.
+    places = 2 * len(hits) + 1
+
+    def one(block: slice) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        available = ~np.isinf(logits[block])
+        p = _double_softmax(logits[block])
+        at = np.searchsorted(hits, p)
+        place = 2 * at + (hits[np.minimum(at, len(hits) - 1)] == p)
+        mass = np.bincount(
+            place[available], np.broadcast_to(weight[block][:, None], p.shape)[available], places
+        )
+        low, high = np.full(places, np.inf), np.full(places, -np.inf)
+        np.minimum.at(low, place[available], p[available])
+        np.maximum.at(high, place[available], p[available])
+        return mass, low, high
+
+    mass, low, high = np.zeros(places), np.full(places, np.inf), np.full(places, -np.inf)
+    for part in parallel_map(one, row_slices(logits)):
+        mass += part[0]
+        np.minimum(low, part[1], out=low)
+        np.maximum(high, part[2], out=high)
+    hit = np.zeros(places)
+    np.add.at(hit, 2 * np.searchsorted(hits, at_label) + 1, weight)
+    used = mass > 0
+    mean, mass, low, high = hit[used] / mass[used], mass[used], low[used], high[used]
+    wide = high > low
+    return (
+        np.concatenate([low, high[wide]]),
+        np.concatenate([mean, mean[wide]]),
+        np.concatenate([np.where(wide, mass / 2, mass), mass[wide] / 2]),
+    )
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

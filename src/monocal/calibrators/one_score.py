@@ -2,6 +2,7 @@
 
 Platt        log-odds = a + b s                                   fitted to targets (n_1 + 1) / (n_1 + 2) and 1 / (n_0 + 2)
 beta         log-odds = a log p - b log(1 - p) + c,  a, b >= 0    of probabilities
+isotonic     p = argmin sum weight (p(s) - y)^2,  p non-decreasing
 Venn-Abers   p_0, p_1: isotonic regression with the new row added as class 0, as class 1;   p = p_1 / (1 - p_0 + p_1)
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from sklearn.isotonic import IsotonicRegression
 
 from ..arrays import device_of, to_numpy
 from ..errors import warn
@@ -164,6 +166,62 @@ class BetaCalibration(_Linear):
         v = xp.clip(v, -_ODDS, _ODDS)
         log_p, log_not = ordered_log(expit(v, xp), xp), ordered_log(expit(-v, xp), xp)
         return self.intercept_ + float(self.coef_[0]) * log_p - float(self.coef_[1]) * log_not
+
+
+class ScoreIsotonic(ScoreCalibrator):
+    """Isotonic regression of the labels on one score, as scikit-learn has it for two classes.
+
+    `IsotonicCalibration` does this where it is fitted to one score per row.
+
+    Parameters
+    ----------
+    input : {"logits", "probabilities", "scores"}
+
+    Attributes
+    ----------
+    knots_, values_ : ndarray
+        The broken line from scores to probabilities.
+
+    Examples
+    --------
+    >>> from monocal.calibrators import ScoreIsotonic
+    >>> cal = ScoreIsotonic(input="scores").fit([-2.0, -1.0, 0.0, 1.0, 2.0, 3.0], [0, 0, 1, 0, 1, 1])
+    >>> cal.predict_proba([-1.0, 0.0, 1.5])
+    array([0.  , 0.5 , 0.75])
+    """
+
+    def __init__(self, *, input: str = "logits"):
+        self.input = input
+
+    def _fit_scores(
+        self, scores: np.ndarray, labels: np.ndarray, weight: np.ndarray, codes: np.ndarray | None
+    ) -> None:
+        x = expit(scores[:, 0], np) if self.input == "probabilities" else scores[:, 0]
+        self.knots_, self.values_ = isotonic_line(x, labels, weight)
+
+    def _log_odds(self, scores: list[Any], xp: Any) -> Any:
+        p = interpolated(to_numpy(scores[0]), self.knots_, self.values_)
+        return xp.asarray(log_odds(p, np), **device_of(scores[0]))
+
+    def check_state(self) -> None:
+        super().check_state()
+        check_rising("knots_", self.knots_, strictly=True)
+        check_rising("values_", self.values_, len(self.knots_))
+
+
+def isotonic_line(p: np.ndarray, hit: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Knots and values of the isotonic fit."""
+    fit = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip").fit(p, hit, sample_weight=weight)
+    return fit.X_thresholds_, fit.y_thresholds_
+
+
+def interpolated(x: np.ndarray, knots: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Linear interpolation between non-decreasing ``values`` that rounding cannot make decrease; constant outside."""
+    at = np.clip(np.searchsorted(knots, x, side="right") - 1, 0, max(len(knots) - 2, 0))
+    after = np.minimum(at + 1, len(knots) - 1)
+    width = np.maximum(knots[after] - knots[at], 1e-300)
+    part = np.clip((x - knots[at]) / width, 0.0, 1.0)
+    return np.minimum(values[at] + (values[after] - values[at]) * part, values[after])
 
 
 class VennAbers(ScoreCalibrator):
