@@ -28,7 +28,7 @@ CASES = {
     ),
     "one class only": ((synthetic(50, 2).values, np.zeros(50, int)), {}, "mcct"),
     "the order is the obstacle": (biased(), {}, "structured-mcct"),
-    "a class is predicted too rarely": (biased(shift=-4.0), {}, "structured-mcct"),
+    "the order is the obstacle to a rare prediction": (biased(shift=-4.0), {}, "structured-mcct"),
     "a class is predicted a little too rarely": (biased(shift=-0.5), {}, "conditional-mcct"),
     "the order is the obstacle, and a context": (biased(), {"keep_order": True}, "conditional-mcct"),
     "few rows": (synthetic(40, 5), {}, "conditional-mcct"),

@@ -33,8 +33,6 @@ from .metrics.outcomes import Outcomes
 from .metrics.units import quoted
 
 _MOST_ROWS, _MOST_NUMBERS = 50_000, 20_000_000  # of larger sets, rows at equal distances are looked at
-_SHIFTED_NUMBERS, _SHIFTS = 1_000_000, 10  # to fit the shifts of classes on, in so many steps
-_CLEAR_GAIN = 0.01  # rows that become right, of all
 _LEVEL = 0.99  # of the statement that the order is the obstacle
 _DIFFER = 0.05  # how often groups that do not differ are said to
 _LEAST_VARIANCE = 1.0  # expected errors and successes of a group; smaller ones are tested together
@@ -152,12 +150,10 @@ def recommend(
         if keep_order:
             if obstacles:
                 reason += f", but cannot correct every class: {obstacle_in_words(obstacles[0])}"
-        elif obstacles or (rare := _named_too_rarely(rows, kind, class_names)):
+        elif obstacles:
             chosen = StructuredMCCT()
-            why = obstacle_in_words(obstacles[0]) if obstacles else rare
-            reason = f"the order of the classes is the obstacle: {why}"
+            reason = f"the order of the classes is the obstacle: {obstacle_in_words(obstacles[0])}"
     chosen.set_params(input=kind)
-    takes_context = isinstance(chosen, BinaryMCCT | ConditionalMCCT)
     differ = False
     if groups is not None:
         number = read_groups(groups, shape[0]).number[rows.index]
@@ -166,18 +162,18 @@ def recommend(
             fitted = clone(chosen).fit(rows.values, rows.labels, rows.weight)
         p = np.asarray(fitted.predict_proba(rows.values))
         differ = groups_differ(p, rows.labels, number, rows.weight)
-    if differ and takes_context:
+    if differ and chosen.takes_context:
         reason += "; the groups differ by more than chance, so they are its context"
     elif differ:
         reason += "; the groups differ by more than chance, too, but this method takes no context"
-    return Recommendation(chosen, differ and takes_context, f"{reason}.", obstacles)
+    return Recommendation(chosen, differ and chosen.takes_context, f"{reason}.", obstacles)
 
 
 def obstacle_in_words(obstacle: Obstacle) -> str:
     """Why no map that keeps the order corrects a predicted class."""
     where, more = f"where it predicts {quoted(obstacle.predicted)}", quoted(obstacle.truth)
-    if obstacle.least:
-        where = f"in the rows where {more} is nearest to the predicted class"
+    if obstacle.rarely:
+        where = f"{more} is predicted too rarely: where it should be"
     elif obstacle.at_most < 1:
         where += f" with a confidence of at most {100 * obstacle.at_most:.0f} %"
         more = f"the class ranked second, mostly {more},"
@@ -213,41 +209,6 @@ def _obstacles(rows: _Rows, kind: str, names: Sequence[str] | None) -> tuple[Obs
     probs = rows.values if kind == "probabilities" else softmax(rows.values.astype(np.float64), axis=1)
     outcomes = Outcomes.of(probs, rows.labels, rows.weight)
     return find_obstacles(outcomes, names or [str(j) for j in range(probs.shape[1])], 1 - _LEVEL)
-
-
-def _named_too_rarely(rows: _Rows, kind: str, names: Sequence[str] | None) -> str:
-    r"""Why the order has to change where a class is the label much more often than it is named; else nothing.
-
-    Shifts b of the log-probabilities that give each class its frequency, by steps ``b_j += log(labels_j / sum_i p_ij(b))``, name
-    another class in some rows. Half of the rows are judged by the shifts of the other half. The order is the obstacle where the
-    class named by the shift is right in more of these rows than the one named now: beyond chance, and by 1 % of all rows.
-    """
-    n, m = rows.values.shape
-    part = slice(None, None, -(-n * m // _SHIFTED_NUMBERS) or 1)
-    x, y, w = rows.values[part].astype(np.float64), rows.labels[part], rows.weight[part]
-    if kind == "probabilities":
-        x = np.log(np.maximum(x, 1e-300))
-    top, named = x.argmax(axis=1), np.empty(len(y), dtype=np.int64)
-    first = np.arange(len(y)) % 2 == 0
-    for half in (first, ~first):
-        shift = np.zeros(m)
-        seen = np.bincount(y[half], w[half], m) + 0.5
-        for _ in range(_SHIFTS):
-            shift += np.log(seen / (w[half] @ softmax(x[half] + shift, axis=1) + 0.5))
-        named[~half] = (x[~half] + shift).argmax(axis=1)
-    moved = named != top
-    gain = np.where(moved, w * ((named == y) * 1.0 - (top == y)), 0.0)
-    z = gain.sum() / np.sqrt(max(float(gain @ gain), 1e-300))
-    if z < norm.isf(1 - _LEVEL) or gain.sum() < _CLEAR_GAIN * w.sum():
-        return ""
-    j = int(np.argmax(np.bincount(named, gain, m)))
-    to_class = moved & (named == j)
-    count, name = np.count_nonzero(to_class), quoted(names[j] if names else str(j))
-    right, before = (100 * np.average(c[to_class] == y[to_class], weights=w[to_class]) for c in (named, top))
-    return (
-        f"{name} is predicted too rarely: there are {count:,} rows of which it is the label of {right:.0f} %, and the class "
-        f"predicted now of {before:.0f} %, and no map that keeps the order can give it the higher probability"
-    )
 
 
 def groups_differ(

@@ -24,7 +24,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from scipy.special import logsumexp
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
-from sklearn.utils.validation import check_is_fitted, has_fit_parameter, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..arrays import (
     Array,
@@ -85,6 +85,8 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
         Whether the order of the rows by P(class 1), so AUC, is guaranteed with two classes.
     preserves_top1 : bool
         Whether the most probable class is guaranteed to stay.
+    takes_context : bool
+        Whether `fit` and `predict_proba` take a ``context``.
     n_features_in_ : int
         Number of classes seen in `fit`.
     feature_names_in_ : ndarray of shape (m,)
@@ -112,6 +114,7 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
     preserves_order: ClassVar[bool] = False
     preserves_top1: ClassVar[bool] = False
     preserves_ranking: ClassVar[bool] = False
+    takes_context: ClassVar[bool] = False
     extras: ClassVar[tuple[str, ...]] = ()  # of monocal, that fitting needs
     # Whether it works on the caller's own arrays (numpy, torch on any device); else it gets numpy arrays.
     _any_array: ClassVar[bool] = False
@@ -165,28 +168,35 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
         X: Any,
         y: Any = None,
         sample_weight: Any = None,
+        context: Any = None,
         *,
         start: Any = None,
         start_rows: float = START_ROWS,
-        **others: Any,
     ) -> Self:
-        """Learn the map.
+        """Learn the map. Where it fails, the calibrator stays as it was.
 
         Parameters
         ----------
         X : array-like of shape (n, m)
             Logits of a calibration set (or probabilities, with ``input="probabilities"``). Some methods also take rows that
             need not fit in memory: memory-mapped, zarr, h5py and Dask arrays, Dask DataFrames, or a function that returns an
-            iterator of blocks ``(X, y)`` or ``(X, y, sample_weight)``.
+            iterator of blocks ``(X, y)``, with ``sample_weight`` (n,) and ``context`` (n, C) behind where there are any.
         y : array-like of shape (n,)
             True classes, 0..m-1; or their names, where X is a frame whose columns are called so. Columns called by whole numbers
             other than 0..m-1 in order are such names: label 2 is the column called 2.
         sample_weight : array-like of shape (n,), optional
             A row of weight 2 counts as two rows, one of weight 0 as none. Weights that sum to less than the number of rows
-            therefore mean less data, and more shrinkage.
+            therefore mean less data, and more shrinkage. Whether classes or categories differ is judged by the effective number
+            of rows, ``(sum w)^2 / sum w^2``.
+        context : array-like of shape (n,) or (n, C), optional
+            Properties of each row apart from its logits, which must be there when predicting, too: a subject, a group, a camera,
+            a position, the norm of an embedding. Floating-point columns are numbers; integer, boolean and text columns are
+            categories. Where the method `takes_context`.
         start : Calibrator, optional
             An old calibrator to start from, of the same classes: its probabilities of these rows count as ``start_rows`` rows
-            more. Some 30 new rows then change little; updated again and again, what is old is forgotten bit by bit.
+            more. Some 30 new rows then change little; updated again and again, what is old is forgotten bit by bit. The second
+            stage of an old `ConditionalMCCT` (scales by class and context) stays as it is until the new rows are more than
+            ``start_rows``: it takes many rows to learn.
         start_rows : float
             How many rows the old calibrator counts for.
 
@@ -194,28 +204,8 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
         -------
         self
         """
-        self._refuse(others)
-        return self._kept_fit(X, y, sample_weight, start=start, start_rows=start_rows)
-
-    def _refuse(self, others: dict[str, Any]) -> None:
-        """Keywords that this method's `fit` does not have."""
-        if "context" in others:
+        if context is not None and not self.takes_context:
             raise InputError(self._no_context())
-        if others:
-            raise TypeError(
-                f"{type(self).__name__}.fit() got an unexpected keyword argument {next(iter(others))!r}"
-            )
-
-    def _kept_fit(
-        self,
-        X: Any,
-        y: Any,
-        sample_weight: Any,
-        context: Any = None,
-        start: Any = None,
-        start_rows: float = START_ROWS,
-    ) -> Self:
-        """`_checked_fit`; where it fails, what had been learnt stays, and a first fit leaves nothing that looks fitted."""
         before = dict(self.__dict__)
         try:
             self._checked_fit(X, y, sample_weight, context, start, start_rows)
@@ -224,6 +214,10 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
             self.__dict__.update(before)
             raise
         return self
+
+    def fit_transform(self, X: Any, y: Any = None, sample_weight: Any = None, context: Any = None) -> Any:
+        """`fit`, then `transform` of the same rows; parameters are those of `fit`."""
+        return self.fit(X, y, sample_weight, context).transform(X, context=context)
 
     def _checked_fit(
         self, X: Any, y: Any, sample_weight: Any, context: Any, start: Any, start_rows: float
@@ -269,7 +263,7 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
         if self.input == "probabilities":
             self.smallest_probability_ = source.reader.smallest
         if source.reader.context is not None:
-            if not has_fit_parameter(self, "context"):
+            if not self.takes_context:
                 raise InputError(
                     f"X: its blocks hold a context, and {type(self).__name__} takes none. Leave it out, or use ConditionalMCCT."
                 )
@@ -322,7 +316,11 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
         ------
         array of shape (n_i, m)
         """
-        return self._apply_to_blocks(blocks)
+        self._check_fitted()
+        if "context_" not in self.__dict__:
+            return self._predicted((block, None) for block in plain_blocks(blocks, self._layout))
+        self.unseen_ = 0
+        return self._predicted(context_blocks(blocks))
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, context: Any = None) -> float:
         """Mean log-likelihood of the labels, the negative of `monocal.metrics.nll`: larger is better.
@@ -344,7 +342,28 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
         float
             ``-inf`` where a label has probability zero.
         """
-        return self._score(X, y, sample_weight, context)
+        self._check_fitted()
+        if isinstance(X, TopK):
+            y, sample_weight, _ = ignored_rows(y, sample_weight, len(X), self.ignore_index)
+            log_p = self._apply(X, "predict_proba", None, context).log_likelihood(X.class_numbers(y))
+            return _mean(log_p, check_weights(sample_weight, X.values))
+        batch = Batch(X, self._layout)
+        self._check_names(batch)
+        rows, y, sample_weight = batch.gathered(), batch.labels(y), batch.weights(sample_weight)
+        if out_of_core(rows) is not None:
+            raise InputError(
+                "score: X must be an array in memory. For larger data, feed blocks of predict_blocks to metrics.Evaluator."
+            )
+        codes = self._codes(batch.context(context))
+        given = read_matrix(rows)
+        if given.values.shape[1] != self.n_features_in_:
+            self._check_columns(given.values)
+        _, checked = self.reader.checked(given, y, sample_weight, context=codes, learning=False)
+        logits = checked.logits if self._any_array else widened(to_numpy(checked.logits))
+        f = to_numpy(self._calibrate(logits) if codes is None else self._calibrate(logits, codes))  # type: ignore[call-arg]
+        labels = to_numpy(checked.labels)
+        f = f.astype(np.float64)
+        return _mean(f[np.arange(len(f)), labels] - logsumexp(f, axis=1), checked.weight)
 
     def _apply(self, X: Any, method: str, out: Any, context: Any = None) -> Any:
         learnt = self.__dict__
@@ -360,14 +379,7 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
         batch = Batch(X, self._layout)
         self._check_names(batch)
         codes = self._codes(batch.context(context))
-        found = batch.apply(self._row_map(method, codes), out, codes)
-        if frame:
-            return rows_for_a_frame(found, self._layout)
-        return batch.back(found) if out is None else found
-
-    def _row_map(self, method: str, codes: np.ndarray | None) -> RowMap:
-        """A method of the map as it is now: Dask computes it later."""
-        return RowMap(
+        row_map = RowMap(  # of the map as it is now: Dask computes it later
             type(self).__name__,
             method,
             self.n_features_in_,
@@ -377,13 +389,10 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
             getattr(self, "adjustment_", None),
             codes,
         )
-
-    def _apply_to_blocks(self, blocks: Any) -> Iterator[Any]:
-        self._check_fitted()
-        if "context_" not in self.__dict__:
-            return self._predicted((block, None) for block in plain_blocks(blocks, self._layout))
-        self.unseen_ = 0
-        return self._predicted(context_blocks(blocks))
+        found = batch.apply(row_map, out, codes)
+        if frame:
+            return rows_for_a_frame(found, self._layout)
+        return batch.back(found) if out is None else found
 
     def _predicted(self, blocks: Iterator[tuple[Any, Any]]) -> Iterator[Any]:
         first_row = 0
@@ -443,30 +452,6 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
             # Of `predict_proba` in its own type, so that the two agree where rounding makes a tie.
             result = array_namespace(result).argmax(result, axis=1)
         return result
-
-    def _score(self, X: Any, y: Any, sample_weight: Any, context: Any = None) -> float:
-        self._check_fitted()
-        if isinstance(X, TopK):
-            y, sample_weight, _ = ignored_rows(y, sample_weight, len(X), self.ignore_index)
-            log_p = self._apply(X, "predict_proba", None, context).log_likelihood(X.class_numbers(y))
-            return _mean(log_p, check_weights(sample_weight, X.values))
-        batch = Batch(X, self._layout)
-        self._check_names(batch)
-        rows, y, sample_weight = batch.gathered(), batch.labels(y), batch.weights(sample_weight)
-        if out_of_core(rows) is not None:
-            raise InputError(
-                "score: X must be an array in memory. For larger data, feed blocks of predict_blocks to metrics.Evaluator."
-            )
-        codes = self._codes(batch.context(context))
-        given = read_matrix(rows)
-        if given.values.shape[1] != self.n_features_in_:
-            self._check_columns(given.values)
-        _, checked = self.reader.checked(given, y, sample_weight, context=codes, learning=False)
-        logits = checked.logits if self._any_array else widened(to_numpy(checked.logits))
-        f = to_numpy(self._calibrate(logits) if codes is None else self._calibrate(logits, codes))  # type: ignore[call-arg]
-        labels = to_numpy(checked.labels)
-        f = f.astype(np.float64)
-        return _mean(f[np.arange(len(f)), labels] - logsumexp(f, axis=1), checked.weight)
 
     # Reading
 
@@ -531,7 +516,7 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
         self._check_fitted()
         if known is None:
             without = "context: the calibrator was fitted without one. Leave it out, or fit with context=."
-            raise InputError(without if has_fit_parameter(self, "context") else self._no_context())
+            raise InputError(without if self.takes_context else self._no_context())
         if context is None:
             names = ", ".join(repr(column.name) for column in known.columns)
             raise InputError(

@@ -84,6 +84,7 @@ class BinaryMCCT(ScoreCalibrator):
     True
     """
 
+    takes_context = True
     _takes_cells = True
     smallest_probability_ = 0.0  # exported maps take probabilities as they are
 
@@ -104,7 +105,7 @@ class BinaryMCCT(ScoreCalibrator):
         self.tol = tol
         self.max_iter = max_iter
 
-    def fit(  # type: ignore[override]  # it takes a context
+    def fit(
         self,
         X: Any,
         y: Any = None,
@@ -137,12 +138,7 @@ class BinaryMCCT(ScoreCalibrator):
         -------
         self
         """
-        self._kept_fit(X, y, sample_weight, context, start, start_rows)
-        return self
-
-    def fit_transform(self, X: Any, y: Any = None, sample_weight: Any = None, context: Any = None) -> Any:
-        """`fit`, then `transform` of the same rows; parameters are those of `fit`."""
-        return self.fit(X, y, sample_weight, context).transform(X, context=context)
+        return super().fit(X, y, sample_weight, context, start=start, start_rows=start_rows)
 
     def predict_interval(self, X: Any, *, level: float = 0.95, context: Any = None) -> Any:
         """An interval of each calibrated probability P(class 1).

@@ -35,7 +35,7 @@ from ..inputs.validation import check_choice, check_number
 from ..parallel import map_rows, one_blas_thread, parallel_map, row_slices, sum_rows
 from ..solver import ConeProblem, Expansion, Solution, minimize
 from . import state
-from .base import Calibrator
+from .base import START_ROWS, Calibrator
 from .one_score import PlattScaling, ScoreIsotonic, interpolated, isotonic_line
 from .temperature import best_temperature
 
@@ -437,22 +437,37 @@ class IsotonicCalibration(ProbabilityCalibrator):
     def _one(self) -> Any:
         return self.__dict__.get("one_score_")
 
-    def _kept_fit(self, X: Any, y: Any, sample_weight: Any, *rest: Any, **options: Any) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        context: Any = None,
+        *,
+        start: Any = None,
+        start_rows: float = START_ROWS,
+    ) -> Self:
+        """`Calibrator.fit`, or that of one score."""
         if not _is_one_score(X, y):
             self.__dict__.pop("one_score_", None)
-            return super()._kept_fit(X, y, sample_weight, *rest, **options)
-        one = ScoreIsotonic(input=self.input)._kept_fit(X, y, sample_weight, *rest, **options)
-        self.one_score_, self.n_features_in_ = one, one.n_features_in_
+            return super().fit(X, y, sample_weight, context, start=start, start_rows=start_rows)
+        one = ScoreIsotonic(input=self.input)
+        self.one_score_ = one.fit(X, y, sample_weight, context, start=start, start_rows=start_rows)
+        self.n_features_in_ = one.n_features_in_
         return self
 
     def _apply(self, *request: Any) -> Any:
         return self._one._apply(*request) if self._one else super()._apply(*request)
 
-    def _apply_to_blocks(self, blocks: Any) -> Iterator[Any]:
-        return self._one._apply_to_blocks(blocks) if self._one else super()._apply_to_blocks(blocks)
+    def predict_blocks(self, blocks: Any) -> Iterator[Any]:
+        """`Calibrator.predict_blocks`, or that of one score."""
+        return self._one.predict_blocks(blocks) if self._one else super().predict_blocks(blocks)
 
-    def _score(self, *rows: Any) -> float:
-        return self._one._score(*rows) if self._one else super()._score(*rows)
+    def score(self, X: Any, y: Any, sample_weight: Any = None, context: Any = None) -> float:
+        """`Calibrator.score`, or that of one score."""
+        if self._one:
+            return float(self._one.score(X, y, sample_weight, context))
+        return super().score(X, y, sample_weight, context)
 
     def check_state(self) -> None:
         """Raise ValueError with a sentence unless the fitted attributes can be those of a fit."""

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from copy import copy
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -41,7 +42,6 @@ from ..inputs.validation import check_number
 from ..llm.top_k_rows import TopKSource, same_on_all
 from . import state
 from .adjustment import Adjustment, adjusted_log_odds, check_adjustment, fit_second_stage
-from .base import START_ROWS
 from .calibrated_rows import CalibratedRows
 from .cone_calibrator import BIAS_EMPHASIS, PRIOR_ROWS, SCALE_EMPHASIS, ConeCalibrator, warn_if_unfinished
 from .explanation import Explanation, explain
@@ -55,6 +55,7 @@ _MANY, _EVERY, _RATIO = 4096, 128, 1.04
 _MOST_MEASURED = 2**22
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class ConditionalMCCT(ConeCalibrator):
     """MCCT whose weights and biases depend on the sample through statistics of its sorted logits.
 
@@ -74,18 +75,10 @@ class ConditionalMCCT(ConeCalibrator):
     shrinkage : float or "cv"
         Pull towards temperature scaling. The default is safe with 100 samples and weak with 10,000; "cv" chooses by
         cross-validation; 0 leaves the likelihood alone with many atoms, which takes very many samples.
-    prior_rows : float
-        Every label gives a share ``prior_rows / (N + prior_rows)`` of itself to the classifier's own probabilities, as if so many
-        more rows had been seen, labelled by the classifier itself. It keeps a few rows that are all right from making
-        everything certain, and is lost among thousands; 0 is the plain likelihood.
-    top_k : int or None
-        Ranks with parameters of their own, counted from the top; the ranks below share the lowest one's. At most the number of
-        classes; None: all.
-    input : {"logits", "probabilities"}
-    class_axis : int
-        The axis of the classes, as in (N, C, H, W) with 1; results come back in the shape given.
-    ignore_index : int or None
-        A label that does not count, such as -100 for padding; None: all count.
+    prior_rows, top_k
+        As in `MCCT`.
+    input, class_axis, ignore_index
+        As in `Calibrator`.
     tol : float
         Largest violation of the optimality conditions to accept.
     max_iter : int
@@ -97,12 +90,8 @@ class ConditionalMCCT(ConeCalibrator):
         ranks, atoms begin at each of the upper 128, and below at ranks that lie apart by a ratio of 1.04.
     factors_ : RampFactors
         The K factors as a function of the sorted logits: the constant 1, and ramps.
-    solution_ : monocal.solver.Solution
-        With the certificate: ``converged``, ``kkt``, ``duality_gap``.
-    shrinkage_ : float
-        The strength used.
-    passes_ : int
-        How often files or blocks were read; 1 for arrays in memory, and for Dask arrays, where it is not counted.
+    solution_, shrinkage_, passes_
+        As in `MCCT`.
     adjustment_ : Adjustment or None
         The second stage, with its own ``solution``: scales by class and category, ramps of the log-odds and of numbers.
     by_class_ : str
@@ -126,9 +115,10 @@ class ConditionalMCCT(ConeCalibrator):
     True
     """
 
-    _judges_classes = True
+    takes_context: ClassVar[bool] = True
+    _judges_classes: ClassVar[bool] = True
     # Below these the many atoms fit noise, slowly.
-    _cv_path = (200.0, 100.0, 50.0, 30.0, 20.0, 10.0, 5.0, 2.0)
+    _cv_path: ClassVar[tuple[float, ...]] = (200.0, 100.0, 50.0, 30.0, 20.0, 10.0, 5.0, 2.0)
 
     _state: ClassVar[state.Rules] = {
         "factors_": check_factors,
@@ -139,77 +129,14 @@ class ConditionalMCCT(ConeCalibrator):
         "n_atoms_": None,
     }
 
-    def __init__(
-        self,
-        *,
-        statistics: Sequence[str | Callable[[Array], Any]] = ("margin", "mean_gap", "spread"),
-        n_knots: int = 7,
-        by_class: str | bool = "auto",
-        shrinkage: float | str = 20.0,
-        prior_rows: float = PRIOR_ROWS,
-        top_k: int | None = None,
-        input: str = "logits",
-        class_axis: int = -1,
-        ignore_index: int | None = None,
-        tol: float = 1e-6,
-        max_iter: int = 100,
-    ):
-        self.statistics = statistics
-        self.n_knots = n_knots
-        self.by_class = by_class
-        self.shrinkage = shrinkage
-        self.prior_rows = prior_rows
-        self.top_k = top_k
-        self.input = input
-        self.class_axis = class_axis
-        self.ignore_index = ignore_index
-        self.tol = tol
-        self.max_iter = max_iter
-
-    def fit(  # type: ignore[override]  # it takes a context
-        self,
-        X: Any,
-        y: Any = None,
-        sample_weight: Any = None,
-        context: Any = None,
-        *,
-        start: Any = None,
-        start_rows: float = START_ROWS,
-    ) -> ConditionalMCCT:
-        """Learn the map.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, m)
-            Logits of a calibration set (or probabilities, with ``input="probabilities"``). They need not fit in memory:
-            memory-mapped, zarr, h5py and Dask arrays, Dask DataFrames, or a function that returns an iterator of blocks
-            ``(X, y)``, with ``sample_weight`` (n,) and ``context`` (n, C) behind where there are some.
-        y : array-like of shape (n,)
-            True classes, 0..m-1.
-        sample_weight : array-like of shape (n,), optional
-            A row of weight 2 counts as two rows, one of weight 0 as none. Weights that sum to less than the number of rows
-            therefore mean less data, and more shrinkage. Whether classes or categories differ is judged by the effective number
-            of rows, ``(sum w)^2 / sum w^2``.
-        context : array-like of shape (n,) or (n, C), optional
-            What is known of each row apart from its logits, also when predicting: a subject, a group, a camera, a position, the
-            norm of an embedding. Floating-point columns are numbers; integer, boolean and text columns are categories.
-        start : Calibrator, optional
-            An old calibrator to go on from, of the same classes: its probabilities of these rows count as ``start_rows`` rows
-            more. Some 30 new rows then change little; updated again and again, what is old is forgotten bit by bit. The second
-            stage of an old `ConditionalMCCT` (scales by class and context) stays as it is until the new rows are more than
-            ``start_rows``: it takes many rows to learn.
-        start_rows : float
-            How many rows the old calibrator counts for.
-
-        Returns
-        -------
-        self
-        """
-        return self._kept_fit(X, y, sample_weight, context, start, start_rows)
-
-    def fit_transform(self, X: Any, y: Any = None, sample_weight: Any = None, context: Any = None) -> Any:
-        """`fit`, then `transform` of the same rows; parameters are those of `fit`."""
-        return self.fit(X, y, sample_weight, context).transform(X, context=context)
+    statistics: Sequence[str | Callable[[Array], Any]] = ("margin", "mean_gap", "spread")
+    n_knots: int = 7
+    by_class: str | bool = "auto"
+    shrinkage: float | str = 20.0
+    prior_rows: float = PRIOR_ROWS
+    top_k: int | None = None
+    tol: float = 1e-6
+    max_iter: int = 100
 
     def _preparation(self) -> dict[str, Any]:
         statistics = statistic_functions(_check_statistics(self.statistics))

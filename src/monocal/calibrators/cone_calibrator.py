@@ -55,7 +55,7 @@ class ConeCalibrator(Calibrator):
     preserves_order = True
     preserves_top1 = True
     _any_array = True
-    _judges_classes = False  # whether to warn of the rates of more than two classes
+    _judges_classes: ClassVar[bool] = False  # whether to warn of the rates of more than two classes
     _streams = True
     # Strengths that cross-validation tries. Below the last the likelihood is all but alone, which few rows cannot judge.
     _cv_path: ClassVar[tuple[float, ...]] = (100.0, 50.0, 20.0, 10.0, 5.0, 2.0, 1.0, 0.5)

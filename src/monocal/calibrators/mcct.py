@@ -14,6 +14,7 @@ breaks ties as the sort does, is dense in the number of ranks, and for a thousan
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -32,6 +33,7 @@ from .cone_calibrator import PRIOR_ROWS, ConeCalibrator
 from .rank_map import RankMap
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class MCCT(ConeCalibrator):
     """Monotonic calibration by constrained transformation: scale and shift the logits by rank.
 
@@ -47,11 +49,8 @@ class MCCT(ConeCalibrator):
         Every label gives a share ``prior_rows / (N + prior_rows)`` of itself to the classifier's own probabilities, as if so many
         more rows had been seen, labelled by the classifier itself. It keeps a few rows that are all right from making
         everything certain, and is lost among thousands; 0 is the plain likelihood.
-    input : {"logits", "probabilities"}
-    class_axis : int
-        The axis of the classes, as in (N, C, H, W) with 1; results come back in the shape given.
-    ignore_index : int or None
-        A label that does not count, such as -100 for padding; None: all count.
+    input, class_axis, ignore_index
+        As in `Calibrator`.
     solver : {"newton", "slsqp"}
         The certified solver, or the paper's (same objective, slow, stops early).
     tol : float
@@ -85,37 +84,21 @@ class MCCT(ConeCalibrator):
     True
     """
 
-    _inverse = False
+    _inverse: ClassVar[bool] = False
 
-    preserves_ranking = True
+    preserves_ranking: ClassVar[bool] = True
 
     _state: ClassVar[state.Rules] = {
         "weights_": state.weights_by_rank,
         "biases_": state.by_rank,
     }
 
-    def __init__(
-        self,
-        *,
-        top_k: int | None = None,
-        shrinkage: float | str = 5.0,
-        prior_rows: float = PRIOR_ROWS,
-        input: str = "logits",
-        class_axis: int = -1,
-        ignore_index: int | None = None,
-        solver: str = "newton",
-        tol: float = 1e-6,
-        max_iter: int = 100,
-    ):
-        self.top_k = top_k
-        self.shrinkage = shrinkage
-        self.prior_rows = prior_rows
-        self.input = input
-        self.class_axis = class_axis
-        self.ignore_index = ignore_index
-        self.solver = solver
-        self.tol = tol
-        self.max_iter = max_iter
+    top_k: int | None = None
+    shrinkage: float | str = 5.0
+    prior_rows: float = PRIOR_ROWS
+    solver: str = "newton"
+    tol: float = 1e-6
+    max_iter: int = 100
 
     @classmethod
     def as_published(cls, top_k: int | None = None, filter: bool = False) -> Published:
@@ -176,7 +159,7 @@ class MCCTInverse(MCCT):
     True
     """
 
-    _inverse = True
+    _inverse: ClassVar[bool] = True
 
     _state: ClassVar[state.Rules] = {"inverse_weights_": state.positive}
 
@@ -210,10 +193,8 @@ class Published(Calibrator):
     max_iter : int
     tol : float
         SLSQP's ``ftol``.
-    class_axis : int
-        The axis of the classes, as in (N, C, H, W) with 1; results come back in the shape given.
-    ignore_index : int or None
-        A label that does not count, such as -100 for padding; None: all count.
+    class_axis, ignore_index
+        As in `Calibrator`.
 
     Attributes
     ----------

@@ -100,7 +100,9 @@ class MultilabelMCCT(ScoreCalibrator):
         self.tol = tol
         self.max_iter = max_iter
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, **others: Any) -> MultilabelMCCT:
+    def fit(  # type: ignore[override]  # without start
+        self, X: Any, y: Any = None, sample_weight: Any = None, context: Any = None
+    ) -> MultilabelMCCT:
         """Learn the maps.
 
         Parameters
@@ -117,9 +119,7 @@ class MultilabelMCCT(ScoreCalibrator):
         -------
         self
         """
-        self._refuse(others)
-        self._kept_fit(X, y, sample_weight)
-        return self
+        return super().fit(X, y, sample_weight, context)
 
     def predict_proba(self, X: Any, *, context: Any = None, out: Any = None) -> Any:
         """P(label) of every row and label, (n, L), in the form and type of ``X``, or written to ``out``."""

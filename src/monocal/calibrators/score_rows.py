@@ -450,7 +450,8 @@ class ScoreCalibrator(Calibrator):
         function = partial(self._on_block, method=method, codes=None)
         return X.map_blocks(function, dtype=dtype, meta=np.empty((0,) * probe.ndim, dtype=dtype), **axes)
 
-    def _apply_to_blocks(self, blocks: Any) -> Iterator[Any]:
+    def predict_blocks(self, blocks: Any) -> Iterator[Any]:
+        """`Calibrator.predict_blocks` of scores."""
         self._check_fitted()
         first_row = 0
         for block in blocks() if callable(blocks) else blocks:
@@ -459,7 +460,8 @@ class ScoreCalibrator(Calibrator):
             first_row += len(result)
             yield kind_of(X).back(result, X, -1)
 
-    def _score(self, X: Any, y: Any, sample_weight: Any, context: Any = None) -> float:
+    def score(self, X: Any, y: Any, sample_weight: Any = None, context: Any = None) -> float:
+        """`Calibrator.score` of scores."""
         self._check_fitted()
         if is_blocks(X, y) or is_dask(X):
             raise InputError(

@@ -12,6 +12,7 @@ is the optimum. That it is a stationary point is checked; that no deeper valley 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar
 
@@ -35,6 +36,7 @@ from .rank_map import RankMap
 _SAMPLE, _SAMPLE_ROWS, _SAMPLE_MOST = 2**18, 200, 2**25
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class TemperatureScaling(ConeCalibrator):
     """Divide all logits by one temperature.
 
@@ -43,14 +45,9 @@ class TemperatureScaling(ConeCalibrator):
     loss : {"nll", "mse"}
         Negative log-likelihood, or the mean squared error of the probabilities (Brier score).
     prior_rows : float
-        Every label gives a share ``prior_rows / (N + prior_rows)`` of itself to the classifier's own probabilities, as if so many
-        more rows had been seen, labelled by the classifier itself. It keeps a few rows that are all right from making
-        everything certain, and is lost among thousands; 0 is the plain likelihood (and no part of the squared error).
-    input : {"logits", "probabilities"}
-    class_axis : int
-        The axis of the classes, as in (N, C, H, W) with 1; results come back in the shape given.
-    ignore_index : int or None
-        A label that does not count, such as -100 for padding; None: all count.
+        As in `MCCT`; no part of the squared error.
+    input, class_axis, ignore_index
+        As in `Calibrator`.
     tol : float
         Largest violation of the optimality conditions to accept; with ``loss="mse"``, largest ``|dB / d log T|``.
     max_iter : int
@@ -75,28 +72,14 @@ class TemperatureScaling(ConeCalibrator):
     1.396
     """
 
-    preserves_ranking = True
+    preserves_ranking: ClassVar[bool] = True
 
     _state: ClassVar[state.Rules] = {"temperature_": state.positive}
 
-    def __init__(
-        self,
-        *,
-        loss: str = "nll",
-        prior_rows: float = PRIOR_ROWS,
-        input: str = "logits",
-        class_axis: int = -1,
-        ignore_index: int | None = None,
-        tol: float = 1e-6,
-        max_iter: int = 100,
-    ):
-        self.loss = loss
-        self.prior_rows = prior_rows
-        self.input = input
-        self.class_axis = class_axis
-        self.ignore_index = ignore_index
-        self.tol = tol
-        self.max_iter = max_iter
+    loss: str = "nll"
+    prior_rows: float = PRIOR_ROWS
+    tol: float = 1e-6
+    max_iter: int = 100
 
     @property
     def _streams(self) -> bool:  # type: ignore[override]  # it depends on the loss

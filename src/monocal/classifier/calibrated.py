@@ -447,7 +447,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             calibrator.set_params(input="scores")  # a margin has any scale
         keywords = {}
         if context is not None:
-            if not has_fit_parameter(calibrator, "context"):
+            if not getattr(calibrator, "takes_context", False):
                 advice = "Leave it out." if many else "Use method='conditional', or leave the context out."
                 raise InputError(f"context: {type(calibrator).__name__} takes none. {advice}")
             keywords = {"context": rows_of(context, rows)}

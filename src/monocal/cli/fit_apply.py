@@ -191,11 +191,9 @@ def fit(
 
 
 def _context(calibrator: Calibrator, context: Any) -> dict[str, Any]:
-    from sklearn.utils.validation import has_fit_parameter
-
     if context is None:
         return {}
-    if not has_fit_parameter(calibrator, "context"):
+    if not calibrator.takes_context:
         raise InputError(
             f"{spoken('context=')}: {type(calibrator).__name__} takes none. Use --method conditional-mcct, or leave it out."
         )

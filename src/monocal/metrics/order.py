@@ -12,10 +12,11 @@ label, is it the other in more than half?):
 
     all rows that predict ``j``, against the class that is their label most often, corrected for those it was chosen from;
     their least confident 1/8, 1/4, 1/2 and all, against the class that each row ranks second;
-    the 1/64, 1/32, ..., 1/2 of all rows in which class ``i`` comes nearest to the predicted class, against ``i``.
+    rows where shifted log-probabilities name another class, against that class. Shifts b give each class its frequency, by steps
+    ``b_j += log(labels_j / sum_i p_ij(b))``; half of the rows are judged by the shifts of the other half.
 
 A bias for a class shows in the second, a bias against one in the third: it reverses the order where the margin is smaller
-than the bias. P-values are corrected for all of these, and for the number of classes.
+than the bias. P-values are corrected for all of these, and for the number of predicted classes.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betainc, softmax
-from scipy.stats import false_discovery_control
+from scipy.stats import false_discovery_control, norm
 
 from ..arrays import to_numpy, widened
 from ..calibrators.fit_checks import SHARES, least_confident
@@ -38,9 +39,9 @@ from .outcomes import Integers, Outcomes, bin_totals, check_probability_block, p
 from .units import quoted
 
 _BLOCK_ENTRIES = 1 << 19
-# The nearest rows that are looked at: so large a share of all. And about how many probabilities, of how many rows at least.
-_NEAREST_SHARES = (1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2)
-_NEAREST_ENTRIES, _NEAREST_ROWS = 2**22, 100
+# Classes that are predicted too rarely: about how many probabilities are looked at, of how many rows at least; steps that fit the
+# shifts of classes; and the share of all rows that must be gained.
+_SHIFTED_ENTRIES, _SHIFTED_ROWS, _SHIFTS, _CLEAR_GAIN = 2**22, 100, 10, 0.01
 
 
 @dataclass(frozen=True)
@@ -291,9 +292,8 @@ class Obstacle:
         That chance alone does it, corrected for the number of classes.
     at_most : float
         The confidence of these rows is at most this; 1 where they are all that predict the class.
-    least : float
-        Where not 0: the rows, whatever they predict (mostly ``predicted``), in which ``truth`` has at least this share of the
-        probability of the predicted class.
+    rarely : bool
+        Whether ``truth`` is predicted too rarely: the rows, which predict mostly ``predicted``, are those that it should have.
     remedy : str
         What may change the order.
 
@@ -315,15 +315,15 @@ class Obstacle:
     p_value: float
     at_most: float = 1.0
     remedy: str = "StructuredMCCT"
-    least: float = 0.0
+    rarely: bool = False
 
     def __str__(self) -> str:
         when, more = quoted(self.predicted), quoted(self.truth)
-        if self.least:
+        if self.rarely:
             return (
-                f"Where {more} has at least {self.least:.2g} times the probability of the predicted class (mostly {when}), it is "
-                f"the truth more often ({100 * self.truth_share:.0f} %) than that class ({100 * self.accuracy:.0f} %): no map "
-                f"that keeps the order can mend that; see {self.remedy}."
+                f"{more} is predicted too rarely: there are {self.rows:,} rows (most predict {when}) of which it is the truth of "
+                f"{100 * self.truth_share:.0f} % and the predicted class of {100 * self.accuracy:.0f} %: no map that keeps the "
+                f"order can mend that; see {self.remedy}."
             )
         if self.at_most < 1:
             when += f" with a confidence of at most {100 * self.at_most:.0f} %"
@@ -378,51 +378,35 @@ def find_obstacles(rows: Outcomes, names: Sequence[str], alpha: float) -> tuple[
             shares = float(low.first[j] / low.total[j]), float(low.second[j] / low.total[j])
             n_rows, at_most = int(low.rows[j]), min(float(low.highest[j]), 1.0)
         obstacles.append(Obstacle(names[j], names[truth], n_rows, *shares, float(p[i]), at_most, remedy))
-    named = {one.predicted for one in obstacles}
-    obstacles += [
-        one
-        for one in _nearest_rows(rows, names, remedy)
-        if one.p_value <= alpha and one.predicted not in named
-    ]
+    rare = _named_too_rarely(rows, names, alpha, remedy)
+    if rare and rare.predicted not in {one.predicted for one in obstacles}:
+        obstacles.append(rare)
     return tuple(sorted(obstacles, key=lambda one: -one.rows))
 
 
-def _nearest_rows(rows: Outcomes, names: Sequence[str], remedy: str) -> list[Obstacle]:
-    """For each class, those of the rows nearest to predicting it that speak most clearly against the order."""
+def _named_too_rarely(rows: Outcomes, names: Sequence[str], alpha: float, remedy: str) -> Obstacle | None:
+    """The class that gains most where shifted log-probabilities name another class."""
     m = rows.n_classes
-    step = -(-len(rows.labels) * m // _NEAREST_ENTRIES)
-    if rows.class_count is not None or m == 2 or step > len(rows.labels) // _NEAREST_ROWS:
-        return []  # the largest probabilities alone; two classes, whose rows are the least confident; or too many classes
-    thin, each = slice(None, None, step), np.arange(-(-len(rows.labels) // step))
-    labels, predicted, weight = rows.labels[thin], rows.predicted[thin], rows.weight[thin]
-    ratio = np.stack([rows.of_class(i)[thin] for i in range(m)], axis=1) / rows.confidence[thin, None]
-    ratio[each, predicted] = -1.0
-    ordered = np.sort(ratio, axis=0)
-    right, missed = labels == predicted, np.flatnonzero(labels != predicted)
-    best: list[tuple[float, float, NDArray[np.bool_]]] = [(1.0, 1.0, right)] * m
-    for share in _NEAREST_SHARES:
-        least = np.maximum(ordered[-max(1, int(share * len(each)))], 1e-300)
-        near = ratio >= least
-        second = missed[near[missed, labels[missed]]]
-        mine = np.bincount(labels[second], weight[second], m)
-        theirs = (weight * right) @ near
-        square = (weight**2 * right) @ near + np.bincount(labels[second], weight[second] ** 2, m)
-        scale = (mine + theirs) / np.maximum(square, 1e-300)
-        k, n = scale * mine, scale * (mine + theirs)
-        tail = np.where(k > 0, betainc(np.maximum(k, 1e-300), n - k + 1, 0.5), 1.0)
-        for i in np.flatnonzero(tail < [one[0] for one in best]):
-            best[i] = (float(tail[i]), float(least[i]), near[:, i])
-    p = 2.0 * false_discovery_control(np.minimum(1.0, [len(_NEAREST_SHARES) * tail for tail, *_ in best]))
-    return [
-        Obstacle(
-            names[int(np.argmax(np.bincount(predicted[near])))] if near.any() else "",
-            names[i],
-            int(near.sum()) * step,
-            float(np.average(right[near], weights=weight[near])) if near.any() else 0.0,
-            float(np.average(labels[near] == i, weights=weight[near])) if near.any() else 0.0,
-            min(1.0, float(p[i])),
-            remedy=remedy,
-            least=least,
-        )
-        for i, (_, least, near) in enumerate(best)
-    ]
+    step = -(-len(rows.labels) * m // _SHIFTED_ENTRIES)
+    if rows.class_count is not None or m == 2 or step > len(rows.labels) // _SHIFTED_ROWS:
+        return None  # the largest probabilities alone; two classes, whose least confident rows say the same; or too many
+    part = slice(None, None, step)
+    x = np.log(np.maximum(np.stack([rows.of_class(j)[part] for j in range(m)], axis=1), 1e-300))
+    y, top, w = rows.labels[part], rows.predicted[part], rows.weight[part]
+    first, shifted = np.arange(len(y)) % 2 == 0, np.empty_like(y)
+    for half in (first, ~first):
+        shift, seen = np.zeros(m), np.bincount(y[half], w[half], m) + 0.5
+        for _ in range(_SHIFTS):
+            shift += np.log(seen / (w[half] @ softmax(x[half] + shift, axis=1) + 0.5))
+        shifted[~half] = (x[~half] + shift).argmax(axis=1)
+    moved = shifted != top
+    gain = np.where(moved, w * ((shifted == y) * 1.0 - (top == y)), 0.0)
+    p_value = min(1.0, 2.0 * float(norm.sf(gain.sum() / np.sqrt(max(float(gain @ gain), 1e-300)))))
+    if p_value > alpha or gain.sum() < _CLEAR_GAIN * w.sum():
+        return None
+    j = int(np.argmax(np.bincount(shifted, gain, m)))
+    here = moved & (shifted == j)
+    accuracy, share = (float(np.average(c[here] == y[here], weights=w[here])) for c in (top, shifted))
+    mostly = names[int(np.argmax(np.bincount(top[here])))]
+    n_rows = int(np.count_nonzero(here)) * step
+    return Obstacle(mostly, names[j], n_rows, accuracy, share, p_value, remedy=remedy, rarely=True)
