@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from functools import cache, partial
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Protocol, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, TypeVar
 
 import array_api_compat
 import numpy as np
@@ -22,71 +22,11 @@ if TYPE_CHECKING:
     import torch
 
 
-class Array(Protocol):
-    """An array of numpy or torch, as far as the two agree. What else there is to do is in its namespace."""
-
-    @property
-    def shape(self) -> tuple[Any, ...]: ...
-    @property
-    def ndim(self) -> int: ...
-    @property
-    def dtype(self) -> Any: ...
-    @property
-    def device(self) -> Any: ...
-    @property
-    def T(self) -> Array: ...
-
-    def __array__(self) -> np.ndarray: ...
-    def __len__(self) -> int: ...
-    def __bool__(self) -> bool: ...
-    def __int__(self) -> int: ...
-    def __float__(self) -> float: ...
-    def __getitem__(self, key: Any, /) -> Array: ...
-    def __setitem__(self, key: Any, value: Any, /) -> None: ...
-    def __neg__(self) -> Array: ...
-    def __abs__(self) -> Array: ...
-    def __invert__(self) -> Array: ...
-    def __add__(self, other: Any, /) -> Array: ...
-    def __radd__(self, other: Any, /) -> Array: ...
-    def __sub__(self, other: Any, /) -> Array: ...
-    def __rsub__(self, other: Any, /) -> Array: ...
-    def __mul__(self, other: Any, /) -> Array: ...
-    def __rmul__(self, other: Any, /) -> Array: ...
-    def __truediv__(self, other: Any, /) -> Array: ...
-    def __rtruediv__(self, other: Any, /) -> Array: ...
-    def __matmul__(self, other: Any, /) -> Array: ...
-    def __pow__(self, other: Any, /) -> Array: ...
-    def __and__(self, other: Any, /) -> Array: ...
-    def __or__(self, other: Any, /) -> Array: ...
-    def __lt__(self, other: Any, /) -> Array: ...
-    def __le__(self, other: Any, /) -> Array: ...
-    def __gt__(self, other: Any, /) -> Array: ...
-    def __ge__(self, other: Any, /) -> Array: ...
-    # Other objects compare to one truth value, arrays to one for each entry.
-    def __eq__(self, other: object, /) -> Array: ...  # type: ignore[override]
-    def __ne__(self, other: object, /) -> Array: ...  # type: ignore[override]
-
-
-class Namespace(Protocol):
-    """The functions of an array library under the names of the array-API standard."""
-
-    @property
-    def float64(self) -> Any: ...
-    @property
-    def float32(self) -> Any: ...
-    @property
-    def int64(self) -> Any: ...
-    @property
-    def int8(self) -> Any: ...
-    @property
-    def bool(self) -> Any: ...
-
-    def __getattr__(self, name: str, /) -> Callable[..., Array]: ...
-
+# An array of numpy or torch, and the functions of its library under the names of the array API standard.
+Array: TypeAlias = Any
+Namespace: TypeAlias = Any
 
 A = TypeVar("A", bound=Array)  # as the caller has it: numpy in, numpy out
-# numpy without its types, which do not take an `Array` for ``out``.
-_np: Any = np
 _NAMESPACES: dict[type | None, Namespace] = {np.ndarray: array_api_compat.array_namespace(np.zeros(0))}
 
 
@@ -158,12 +98,12 @@ def compute_dtype(x: Array) -> Any:
 
 def widened(x: A) -> A:
     """Half precision of numpy in single, anything else as it is: numpy's sort of float16 may misplace values among many."""
-    return _np.asarray(x, dtype=np.float32) if not is_torch(x) and x.dtype == np.float16 else x
+    return np.asarray(x, dtype=np.float32) if not is_torch(x) and x.dtype == np.float16 else x
 
 
 def running_maximum(x: A) -> A:
     """Cumulative maximum along the last axis."""
-    return x.cummax(dim=-1).values if is_torch(x) else _np.maximum.accumulate(x, axis=-1)
+    return x.cummax(dim=-1).values if is_torch(x) else np.maximum.accumulate(x, axis=-1)
 
 
 def count_true(flags: Array) -> Array:
@@ -173,8 +113,7 @@ def count_true(flags: Array) -> Array:
 
 def copied(x: A) -> A:
     """The same numbers in memory of their own, row after row."""
-    own: Any = x
-    return own.clone() if is_torch(x) else own.copy()
+    return x.clone() if is_torch(x) else x.copy()
 
 
 def device_of(x: Array) -> dict[str, Any]:
@@ -217,8 +156,7 @@ def _has_triton(device: str) -> bool:
 
 def beside(x: Any, other: A) -> A:
     """A host array in its own type, in the library and on the device of ``other``."""
-    out: Any = array_namespace(other).asarray(x, device=other.device) if is_torch(other) else x
-    return out
+    return array_namespace(other).asarray(x, device=other.device) if is_torch(other) else x
 
 
 def like(x: np.ndarray, other: Array) -> Array:
@@ -240,37 +178,21 @@ def distinct(x: np.ndarray, *more: int) -> np.ndarray:
 
 def exp_(x: A) -> A:
     """``x = exp(x)``."""
-    return x.exp_() if is_torch(x) else _np.exp(x, out=x)
+    return x.exp_() if is_torch(x) else np.exp(x, out=x)
 
 
 def subtract_from_(top: Array, x: A) -> A:
     """``x = top - x``."""
     if is_torch(x):
         return x.neg_().add_(top)
-    return _np.subtract(top, x, out=x)
-
-
-def cut_(x: A, high: float) -> A:
-    """``x = minimum(x, high)``."""
-    return x.clamp_(max=high) if is_torch(x) else _np.minimum(x, high, out=x)
+    return np.subtract(top, x, out=x)
 
 
 def clip_(x: A, low: Array | float, high: float) -> A:
     """``x = minimum(maximum(x, low), high)``."""
     if not is_torch(x):
-        return cut_(_np.maximum(x, low, out=x), high)
-    if isinstance(low, float):
-        return x.clamp_(low, high)
-    import torch
-
-    return cut_(torch.maximum(x, low, out=x), high)
-
-
-def spread_out(x: A, lengths: Array, total: int) -> A:
-    """Column ``j`` of ``x`` (n, D), ``lengths[j]`` times; ``total`` is the sum of the lengths."""
-    if is_torch(x):  # without the total torch would have to wait for the device to know the shape
-        return x.repeat_interleave(lengths, dim=1, output_size=total)
-    return _np.repeat(x, lengths, axis=1)
+        return np.minimum(np.maximum(x, low, out=x), high, out=x)
+    return x.clamp_(min=low).clamp_(max=high)
 
 
 def scatter(values: A, index: Array) -> A:
@@ -279,8 +201,8 @@ def scatter(values: A, index: Array) -> A:
         import torch
 
         return torch.empty_like(values).scatter_(1, index, values)
-    out = _np.empty_like(values)
-    _np.put_along_axis(out, index, values, axis=1)
+    out = np.empty_like(values)
+    np.put_along_axis(out, index, values, axis=1)
     return out
 
 
@@ -288,18 +210,8 @@ def sort_with_index(x: A) -> tuple[A, A]:
     """Rows sorted ascending, and the permutation that sorts them."""
     if is_torch(x):
         return x.sort(dim=1)
-    index = _np.argsort(x, axis=1)
-    return _np.take_along_axis(x, index, axis=1), index
-
-
-def _next_up(x: Array) -> Array:
-    """The next larger number of the same type."""
-    xp = array_namespace(x)
-    if is_torch(x):
-        import torch
-
-        return torch.nextafter(x, torch.full_like(x, float("inf")))
-    return xp.nextafter(x, np.asarray(np.inf, dtype=x.dtype))
+    index = np.argsort(x, axis=1)
+    return np.take_along_axis(x, index, axis=1), index
 
 
 # A library's exp is accurate to a few units in the last place but need not be monotone there. On a grid so coarse
@@ -316,37 +228,19 @@ def ordered_exp(x: A) -> A:
     float32 and 2e-15 in float64 at most.
     """
     with np.errstate(over="ignore", under="ignore"):
-        own: Any = array_namespace(x).asarray(x, copy=True)
-        return _ordered_exp_(own)
-
-
-def _ordered_exp_(x: Any) -> Any:
-    """The same in place, where overflow and underflow are nothing to warn of."""
-    grid = GRID_OF_SIZE[x.dtype.itemsize]
-    x *= grid
-    x = x.round_() if is_torch(x) else _np.rint(x, out=x)
-    x *= 1.0 / grid
-    return exp_(x)
+        grid = GRID_OF_SIZE[x.dtype.itemsize]
+        x = x * grid
+        x = x.round_() if is_torch(x) else np.rint(x, out=x)
+        x *= 1.0 / grid
+        return exp_(x)
 
 
 def ordered_softmax(f: A) -> A:
     """Softmax over the last axis that keeps order and ties exactly; ``-inf`` gives 0."""
-    probabilities: A = softmax_and_top(f)[0]
-    return probabilities
-
-
-def softmax_and_top(f: Any, highest: Any = None) -> tuple[Any, Any]:
-    """`ordered_softmax`, and the probability of the top of each row (n, 1); ``highest`` (n, 1) is its ``f``, where known."""
     with np.errstate(over="ignore", under="ignore"):
-        if highest is None:
-            highest = array_namespace(f).max(f, axis=-1, keepdims=True)
-        return _softmax_and_top_(f - highest)
-
-
-def anchored_softmax_and_top_(f: Any) -> tuple[Any, Any]:
-    """The same in place, of rows whose top is at 0."""
-    with np.errstate(over="ignore", under="ignore"):
-        return _softmax_and_top_(f)
+        e = ordered_exp(f - array_namespace(f).max(f, axis=-1, keepdims=True))
+        e *= 1.0 / row_sums(e)
+        return e
 
 
 # Up to so many classes it pays to lay rows out class by class: operations then run along thousands of rows.
@@ -390,13 +284,6 @@ def _one_after_another(x: np.ndarray) -> np.ndarray:
     return total
 
 
-def _softmax_and_top_(f: Any) -> tuple[Any, Any]:
-    e: Any = _ordered_exp_(f)
-    share = 1.0 / row_sums(e)
-    e *= share
-    return e, share
-
-
 def ordered_log(p: np.ndarray) -> np.ndarray:
     """``log(p)`` for ``p >= 0`` in double precision, never decreasing in ``p``, equal for equal ``p``; 0 gives ``-inf``.
 
@@ -426,5 +313,6 @@ def keep_argmax(values: A, logits: Array) -> A:
         rows = values[moved, :]
         z = logits[moved, :]
         top = z == xp.max(z, axis=1, keepdims=True)
-        values[moved, :] = xp.where(top, _next_up(xp.max(rows, axis=1, keepdims=True)), rows)
+        most = xp.max(rows, axis=1, keepdims=True)
+        values[moved, :] = xp.where(top, xp.nextafter(most, xp.full_like(most, float("inf"))), rows)
     return values

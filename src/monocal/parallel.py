@@ -74,8 +74,7 @@ def map_rows(function: Callable[..., B], rows: Array, size: int | None = None, b
         out[block] = of(block)
 
     parallel_map(one, blocks[1:], serial=is_torch(rows))
-    done: B = out
-    return done
+    return out
 
 
 def sum_rows(function: Callable[[slice], T], rows: np.ndarray) -> T:

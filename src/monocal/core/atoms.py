@@ -102,5 +102,4 @@ class Neighbourhood:
         return np.array(sorted(chosen[:size]), dtype=np.intp)
 
     def _scaled(self, gradient: np.ndarray, at: np.ndarray) -> np.ndarray:
-        scaled: np.ndarray = gradient[at] / self.metric[at]
-        return scaled
+        return gradient[at] / self.metric[at]

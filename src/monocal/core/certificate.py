@@ -117,5 +117,4 @@ def _moved(
     before = np.cumsum(given[HEIGHT:], axis=2) - given[HEIGHT:]
     after = np.cumsum(given[DEPTH, :, ::-1], axis=1)[:, ::-1]
     scale = before[HEIGHT - 1, factor, start] + after[factor, start]
-    less: np.ndarray = np.where(kind == SCALE, scale, before[MASS - 1, factor, start])
-    return less
+    return np.where(kind == SCALE, scale, before[MASS - 1, factor, start])

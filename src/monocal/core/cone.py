@@ -236,8 +236,7 @@ class RankCone:
     @property
     def worth(self) -> np.ndarray:
         """The limit of each atom's gradient far out, where all probability is on the top class."""
-        far_out: np.ndarray = self.drop + self.penalty - self.floor
-        return far_out
+        return self.drop + self.penalty - self.floor
 
     @cached_property
     def drop(self) -> np.ndarray:

@@ -208,8 +208,7 @@ def _host_mixed(steps: np.ndarray, psi: np.ndarray) -> np.ndarray:
         factors[0] = 1.0
         factors[1:].reshape(psi.shape)[...] = psi
         terms = steps[..., None] * factors
-        few: np.ndarray = np.add.accumulate(terms, axis=0)[-1]
-        return few
+        return np.add.accumulate(terms, axis=0)[-1]
     out = np.empty((*steps.shape[1:], n), dtype=psi.dtype)
     for place in np.ndindex(steps.shape[1:]):
         of_place = steps[:, *place]

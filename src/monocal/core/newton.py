@@ -357,8 +357,7 @@ def _bounded_newton_step(
         moved = _non_negative(factor, target)
     except RuntimeError:  # it did not settle: for once, step along the gradient, atom by atom
         moved = np.maximum(room * scale - g / scale, 0.0)
-    step: np.ndarray = moved / scale - room
-    return step
+    return moved / scale - room
 
 
 def _partly_free_step(

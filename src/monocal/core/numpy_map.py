@@ -143,8 +143,7 @@ class _PlainRows:
         if np.count_nonzero(level):  # rounding may have made another class equal to the top
             some = np.flatnonzero(level)
             out[some] = keep_argmax(out[some], z[some])
-        plain: np.ndarray = height[:, 0] <= LARGEST
-        return plain
+        return height[:, 0] <= LARGEST
 
     def _logits(self, v: np.ndarray, height: np.ndarray) -> np.ndarray:
         """Calibrated logits by rank, in the place of the depths; 0 at the top."""
@@ -185,8 +184,7 @@ class _PlainRows:
         values = np.empty((len(names), len(v)), dtype=v.dtype)
         for k, name in enumerate(names):
             values[k] = STATISTICS[name](depths)
-        ramps: np.ndarray = ramps_of(values, a["ramp_statistic"], a["ramp_zero"], a["ramp_width"], HOST)
-        return ramps
+        return ramps_of(values, a["ramp_statistic"], a["ramp_zero"], a["ramp_width"], HOST)
 
     def _mixed(self, psi: np.ndarray, height: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Weights and drops (n, D) of rows from their ramps."""

@@ -85,8 +85,7 @@ class RampFactors:
     def widths(self) -> np.ndarray:
         """``one - zero`` of each ramp, (K - 1,); never 0, so that a ramp between equal ends is a step."""
         width = np.array([ramp.one for ramp in self.ramps], dtype=np.float64) - self.zeros
-        never_zero: np.ndarray = np.copysign(np.maximum(abs(width), _LEAST_WIDTH), width)
-        return never_zero
+        return np.copysign(np.maximum(abs(width), _LEAST_WIDTH), width)
 
     def only(self, used: np.ndarray) -> RampFactors | None:
         """The constant 1 and some of the ramps, whose numbers among the factors rise; None where the constant is all."""

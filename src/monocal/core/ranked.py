@@ -99,8 +99,7 @@ def _rows_of(depth: Array, index: slice | Array) -> Array:
         return depth[index]
     numbers = np.flatnonzero(index) if index.dtype == bool else index
     if depth.strides[0] < depth.strides[1]:
-        some: Array = np.take(depth.T, numbers, axis=1).T
-        return some
+        return np.take(depth.T, numbers, axis=1).T
     out = np.empty((len(numbers), depth.shape[1]), depth.dtype)
 
     def copy(part: slice) -> None:
@@ -126,8 +125,7 @@ def in_order(z: Array, r: int) -> Array:
     """The r largest of each row, rising, in an array of their own."""
     m = z.shape[1]
     if is_torch(z):
-        largest: Array = z.sort(dim=1).values if r == m else z.topk(r, dim=1).values.flip(1)
-        return largest
+        return z.sort(dim=1).values if r == m else z.topk(r, dim=1).values.flip(1)
     if r < m:
         return np.sort(np.partition(z, m - r, axis=1)[:, m - r :], axis=1)
     return np.sort(z, axis=1)

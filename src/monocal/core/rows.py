@@ -247,8 +247,7 @@ def in_sample(n_rows: int, n_classes: int, step: int, first: int = 0) -> np.ndar
     """
     size = rows_of_size(CPU_BLOCK, n_classes)
     block, place = np.divmod(np.arange(first, first + n_rows), size)
-    chosen: np.ndarray = (place % step == 0) & (block % -(-step // size) == 0)
-    return chosen
+    return (place % step == 0) & (block % -(-step // size) == 0)
 
 
 def _joined(thin: Sequence[Block], step: int) -> list[Block]:

@@ -539,8 +539,7 @@ def _hessian(
     product[:, is_scale] = to_scale
     product[is_scale] += from_scale
     in_order = point.start[:, None] <= point.start[None, :]
-    covariance: np.ndarray = np.where(in_order, product, product.T) - squares
-    return covariance
+    return np.where(in_order, product, product.T) - squares
 
 
 def _is_double(x: Array) -> bool:

@@ -23,8 +23,7 @@ def scratch_buffer(name: str, shape: tuple[int, int], dtype: Any = np.float64) -
     if kept is None or kept.nbytes < size:
         kept = np.empty(size, np.uint8)
         setattr(_buffers, name, kept)
-    buffer: np.ndarray = kept[:size].view(dtype).reshape(shape)
-    return buffer
+    return kept[:size].view(dtype).reshape(shape)
 
 
 _buffers = threading.local()

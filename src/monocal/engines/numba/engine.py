@@ -163,7 +163,7 @@ class NumbaEngine(ArrayEngine):
             return block.sum_parts(lambda part: ArrayEngine.label_sums(self, part, begins))
         label = np.zeros((block.rows.depth.shape[1] + 1, 3, _factors(block).shape[1]))
         _add_labels(block, label)
-        weight: Any = block.weight
+        weight = block.weight
         return np.append(_by_kind(label), sum(float(weight[x].sum(dtype=np.float64)) for x in block.slices()))
 
     def _largest_tie(self, rows: Ranked) -> int:
@@ -224,7 +224,7 @@ class NumbaEngine(ArrayEngine):
         variances[SCALE, :, 0] = _added(lowest)
         variances[SCALE, 0] = np.cumsum(_added(squares)[::-1])[::-1] + _added(scales)
         variances[BIAS] = _added(biases)
-        weight: Any = block.weight
+        weight = block.weight
         total = sum(float(weight[part].sum(dtype=np.float64)) for part in block.slices())
         return Information(total, np.maximum(variances, 0.0), _added(errors))
 
@@ -339,8 +339,7 @@ def _in_two(x: float) -> tuple[np.float32, np.float32]:
 def _added(parts: np.ndarray) -> np.ndarray:
     """Sums of parts, which lie along the first axis, added from first to last."""
     # A sum over what has one number in each would be taken pair by pair.
-    total: np.ndarray = parts.sum(axis=0) if parts[0].size > 1 else parts.cumsum(axis=0)[-1]
-    return total
+    return parts.sum(axis=0) if parts[0].size > 1 else parts.cumsum(axis=0)[-1]
 
 
 def _parameters(block: Block, point: Point) -> tuple[Any, ...]:

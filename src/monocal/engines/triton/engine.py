@@ -110,7 +110,7 @@ class TritonEngine(ArrayEngine):
 
 def _readable(block: Block) -> bool:
     """Whether the kernels can read a block's depths."""
-    v: Any = block.rows.depth
+    v = block.rows.depth
     return takes_triton(v) and str(v.dtype) == "torch.float32" and bool(v.is_contiguous())
 
 
@@ -127,8 +127,8 @@ def _sums(block: Block, point: Point, gradient: bool = True) -> Sums:
     """`Engine.sums`; without the gradient what is not the Hessian means nothing."""
     import torch
 
-    v: Any = block.rows.depth
-    height: Any = block.rows.height
+    v = block.rows.depth
+    height = block.rows.height
     psi, own = _factors(block, point)
     own = own if gradient else None
     n, r = v.shape
@@ -192,7 +192,7 @@ def _pad(count: int) -> int:
 
 def _factors(block: Block, point: Point) -> tuple[Any, Any]:
     """All factors in double precision, and those whose sums are asked for."""
-    psi: Any = block.factors
+    psi = block.factors
     if psi is None:
         return None, None
     return psi.double(), psi if point.own is None else psi[:, point.own].contiguous()
@@ -243,7 +243,7 @@ def _within_ties(block: Block, point: Point, there: _Parameters, moments: Any) -
     """`core.ties.within_ties`, (a, a) on the device."""
     rows = block.rows
     v: Any = rows.depth
-    psi: Any = block.factors
+    psi = block.factors
     (n, r), a = v.shape, len(point.start)
     starts, parts, tiles = len(there.starts), -(-n // _TOGETHER), -(-a // _TILE)
     of_groups = v.new_empty((n, 4, starts))
@@ -263,8 +263,8 @@ def _within_ties(block: Block, point: Point, there: _Parameters, moments: Any) -
 
 def _exponentials(block: Block, point: Point) -> tuple[Any, Any, Any, None]:
     """`ArrayEngine._exponentials` of rows without a tail."""
-    v: Any = block.rows.depth
-    height: Any = block.rows.height
+    v = block.rows.depth
+    height = block.rows.height
     tied = block.rows.tied
     psi, _ = _factors(block, point)
     (n, r), there = v.shape, _Parameters.of(point, v)
@@ -294,7 +294,7 @@ def _scale_sums(block: Block, scale: float) -> np.ndarray:
     """`Engine.scale_sums`."""
     import torch
 
-    v: Any = block.rows.depth
+    v = block.rows.depth
     n, r = v.shape
     out = v.new_empty((n, 3), dtype=torch.float64)
     size = min(power(r), 4096)

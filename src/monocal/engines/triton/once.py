@@ -82,8 +82,8 @@ def totals(block: Block) -> Totals:
     import torch
 
     r = block.rows.depth.shape[1]
-    weight: Any = block.weight
-    factors: Any = block.factors
+    weight = block.weight
+    factors = block.factors
     w = weight.double()
     psi = torch.ones_like(w)[:, None] if factors is None else factors.double()
     tied = block.rows.tied
@@ -109,7 +109,7 @@ def _scale_moments(block: Block) -> list[Any]:
     lowest rank and at the top."""
     import torch
 
-    v: Any = block.rows.depth
+    v = block.rows.depth
     parts: list[Any] = [block.weight, block.rows.height, block.factors]
     weight, height, psi = parts
     n, r = v.shape
@@ -169,7 +169,7 @@ def _largest_tie(block: Block, tied: np.ndarray) -> int:
         return 1
     v = block.rows.depth
     n, r = v.shape
-    rank: Any = block.label_rank
+    rank = block.label_rank
     out = rank.new_empty(n)
     size = min(power(r), 4096)
     with device_of_kernel(v):
@@ -183,10 +183,10 @@ def information(block: Block, scale: float) -> Information:
     """`Engine.information`."""
     import torch
 
-    v: Any = block.rows.depth
-    height: Any = block.rows.height
-    weight: Any = block.weight
-    psi: Any = block.factors
+    v = block.rows.depth
+    height = block.rows.height
+    weight = block.weight
+    psi = block.factors
     rest: Any = None if block.rows.tail is None else block.rows.tail.rest
     n, r = v.shape
     together = min(power(n // 4096), _TOGETHER)
