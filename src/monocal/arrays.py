@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from functools import cache, partial
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 import array_api_compat
 import numpy as np
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 Array: TypeAlias = Any
 Namespace: TypeAlias = Any
 
-A = TypeVar("A", bound=Array)  # as the caller has it: numpy in, numpy out
 _NAMESPACES: dict[type | None, Namespace] = {np.ndarray: array_api_compat.array_namespace(np.zeros(0))}
 
 
@@ -96,12 +95,12 @@ def compute_dtype(x: Array) -> Any:
     return xp.float64 if x.dtype == xp.float64 else xp.float32
 
 
-def widened(x: A) -> A:
+def widened(x: Array) -> Array:
     """Half precision of numpy in single, anything else as it is: numpy's sort of float16 may misplace values among many."""
     return np.asarray(x, dtype=np.float32) if not is_torch(x) and x.dtype == np.float16 else x
 
 
-def running_maximum(x: A) -> A:
+def running_maximum(x: Array) -> Array:
     """Cumulative maximum along the last axis."""
     return x.cummax(dim=-1).values if is_torch(x) else np.maximum.accumulate(x, axis=-1)
 
@@ -111,7 +110,7 @@ def count_true(flags: Array) -> Array:
     return array_namespace(flags).count_nonzero(flags, axis=1)
 
 
-def copied(x: A) -> A:
+def copied(x: Array) -> Array:
     """The same numbers in memory of their own, row after row."""
     return x.clone() if is_torch(x) else x.copy()
 
@@ -154,7 +153,7 @@ def _has_triton(device: str) -> bool:
     return True
 
 
-def beside(x: Any, other: A) -> A:
+def beside(x: Any, other: Array) -> Array:
     """A host array in its own type, in the library and on the device of ``other``."""
     return array_namespace(other).asarray(x, device=other.device) if is_torch(other) else x
 
@@ -176,26 +175,26 @@ def distinct(x: np.ndarray, *more: int) -> np.ndarray:
 # In place, where a new array would cost as much as the arithmetic.
 
 
-def exp_(x: A) -> A:
+def exp_(x: Array) -> Array:
     """``x = exp(x)``."""
     return x.exp_() if is_torch(x) else np.exp(x, out=x)
 
 
-def subtract_from_(top: Array, x: A) -> A:
+def subtract_from_(top: Array, x: Array) -> Array:
     """``x = top - x``."""
     if is_torch(x):
         return x.neg_().add_(top)
     return np.subtract(top, x, out=x)
 
 
-def clip_(x: A, low: Array | float, high: float) -> A:
+def clip_(x: Array, low: Array | float, high: float) -> Array:
     """``x = minimum(maximum(x, low), high)``."""
     if not is_torch(x):
         return np.minimum(np.maximum(x, low, out=x), high, out=x)
     return x.clamp_(min=low).clamp_(max=high)
 
 
-def scatter(values: A, index: Array) -> A:
+def scatter(values: Array, index: Array) -> Array:
     """``out[row, index[row, j]] = values[row, j]``, where every row of ``index`` is a permutation."""
     if is_torch(values):
         import torch
@@ -206,7 +205,7 @@ def scatter(values: A, index: Array) -> A:
     return out
 
 
-def sort_with_index(x: A) -> tuple[A, A]:
+def sort_with_index(x: Array) -> tuple[Array, Array]:
     """Rows sorted ascending, and the permutation that sorts them."""
     if is_torch(x):
         return x.sort(dim=1)
@@ -220,7 +219,7 @@ EXP_GRID = {"float32": 2.0**20, "float64": 2.0**48}
 GRID_OF_SIZE = {4: EXP_GRID["float32"], 8: EXP_GRID["float64"]}
 
 
-def ordered_exp(x: A) -> A:
+def ordered_exp(x: Array) -> Array:
     """``exp(x)`` for ``x <= 0``, never decreasing in ``x``, equal for equal ``x``.
 
     The argument is rounded to a grid on which neighbouring values of exp differ by at least eight units in the
@@ -235,7 +234,7 @@ def ordered_exp(x: A) -> A:
         return exp_(x)
 
 
-def ordered_softmax(f: A) -> A:
+def ordered_softmax(f: Array) -> Array:
     """Softmax over the last axis that keeps order and ties exactly; ``-inf`` gives 0."""
     with np.errstate(over="ignore", under="ignore"):
         e = ordered_exp(f - array_namespace(f).max(f, axis=-1, keepdims=True))
@@ -300,7 +299,7 @@ def ordered_log(p: np.ndarray) -> np.ndarray:
     return np.where(mantissa == 0, -np.inf, value)
 
 
-def keep_argmax(values: A, logits: Array) -> A:
+def keep_argmax(values: Array, logits: Array) -> Array:
     """Lift the top of a row by one unit where rounding has made it equal to a lower class. In place.
 
     ``values`` are ordered like ``logits`` but may tie where these do not; ``argmax`` would then name another

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..arrays import A, Array, array_namespace, beside, compute_dtype, is_torch, on_host, on_its_way, to_numpy
+from ..arrays import Array, array_namespace, beside, compute_dtype, is_torch, on_host, on_its_way, to_numpy
 from ..errors import InputError, InputTypeError, option, warn
 from .formats import as_array
 
@@ -203,7 +203,7 @@ def warn_of_probabilities(z: Array) -> None:
 ANY_CLASS = 2**31
 
 
-def check_labels(y: Any, like: A, name: str = "y", first_row: int = 0, rows: str = "X") -> A:
+def check_labels(y: Any, like: Array, name: str = "y", first_row: int = 0, rows: str = "X") -> Array:
     """Integer labels 0..m-1, one for each row of ``like`` (which the user calls ``rows``), in its library and on its device."""
     if y is None:
         raise InputError(
@@ -283,8 +283,8 @@ def check_label_available(
 
 
 def check_weights(
-    sample_weight: Any, like: A, first_row: int | None = None, name: str = "sample_weight"
-) -> A | None:
+    sample_weight: Any, like: Array, first_row: int | None = None, name: str = "sample_weight"
+) -> Array | None:
     """Non-negative finite weights, one for each row of ``like``; None stays None.
 
     Not all may be zero, unless the rows are a part of more (``first_row`` is given).
