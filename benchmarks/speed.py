@@ -63,13 +63,13 @@ def calibrators(m):
 @contextmanager
 def without_loops():
     """As if numba were not installed."""
-    from monocal.engines import numba_predict
+    from monocal.engines import numba_engine
 
-    kept, numba_predict.available = numba_predict.available, lambda: False
+    kept, numba_engine.available = numba_engine.available, lambda: False
     try:
         yield
     finally:
-        numba_predict.available = kept
+        numba_engine.available = kept
 
 
 def logits_of(n, m):

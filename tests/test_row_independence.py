@@ -31,7 +31,7 @@ from every_form import (
 )
 from hostile import assert_order_kept, mixed_rows
 from monocal.calibrators.cone_calibrator import ConeCalibrator
-from monocal.engines import numba_predict
+from monocal.engines import numba_engine
 
 torch = pytest.importorskip("torch")
 
@@ -42,7 +42,7 @@ def test_each_row_alone_equals_the_row_in_the_batch(name, form, monkeypatch):
     dtype, loops = FORMS[form]
     if loops:
         pytest.importorskip("numba")
-        monkeypatch.setattr(numba_predict, "LARGE", 1)
+        monkeypatch.setattr(numba_engine, "LARGE", 1)
     cal = fitted(name)
     rows = in_form(mixed_rows(M, seed=len(name), each=1), dtype)
     for method in ("predict_proba", "transform"):
@@ -112,7 +112,7 @@ def test_neighbours_do_not_matter(name, form, monkeypatch):
     dtype, loops = FORMS[form]
     if loops:
         pytest.importorskip("numba")
-        monkeypatch.setattr(numba_predict, "LARGE", 1)
+        monkeypatch.setattr(numba_engine, "LARGE", 1)
     function = fitted(name).predict_proba
     rows = in_form(mixed_rows(M, seed=5, each=2), dtype)
     alone = in_batch_and_alone(function, rows)[1]
@@ -180,7 +180,7 @@ def test_a_finite_mask_costs_the_other_classes_no_digits(name, form, mask, monke
     dtype, loops = FORMS[form]
     if loops:
         pytest.importorskip("numba")
-        monkeypatch.setattr(numba_predict, "LARGE", 1)
+        monkeypatch.setattr(numba_engine, "LARGE", 1)
     cal = fitted(name)
     rng = np.random.default_rng(0)
     z = rng.normal(size=(200, M)) * 3

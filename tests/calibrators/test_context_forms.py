@@ -43,13 +43,13 @@ def test_a_row_alone_is_the_row_in_its_batch(fitted, form):
 
 
 def test_large_arrays_take_the_loops_to_the_same(fitted, monkeypatch):
-    from monocal.engines import numba_predict
+    from monocal.engines import numba_engine
 
     z = uneven(n=500, seed=5)[0].astype(np.float32)
     z[::3] = np.round(z[::3])
     known = any_context(500)
     expected = fitted.predict_proba(z, context=known)
-    monkeypatch.setattr(numba_predict, "LARGE", 1)
+    monkeypatch.setattr(numba_engine, "LARGE", 1)
     np.testing.assert_allclose(fitted.predict_proba(z, context=known), expected, atol=2e-6)
 
 

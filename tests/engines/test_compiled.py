@@ -21,8 +21,8 @@ from monocal.core.block import Block
 from monocal.core.ranked import rank_rows
 from monocal.core.statistics import compute_all
 from monocal.data import synthetic
-from monocal.engines import numba_predict
-from monocal.engines.numba.engine import largest_in_order
+from monocal.engines import numba_engine
+from monocal.engines.numba_engine import largest_in_order
 from monocal.inputs.reader import Checked, prepared
 from prepared import rows_of
 
@@ -50,7 +50,7 @@ def cal(request, rows):
 
 
 def without(monkeypatch):
-    monkeypatch.setattr(numba_predict, "available", lambda: False)
+    monkeypatch.setattr(numba_engine, "available", lambda: False)
 
 
 def test_fits_and_predictions_agree_with_plain_operations(rows, cal, monkeypatch):
@@ -74,7 +74,7 @@ def test_order_on_hostile_rows(cal, rounded):
     many = np.concatenate([hostile, hostile + 1, -hostile] * 6)
     many = np.round(many * 2) / 2 if rounded else many
     many[::97, 3] = -np.inf
-    assert many.size >= numba_predict.LARGE
+    assert many.size >= numba_engine.LARGE
     p, f = cal.predict_proba(many), cal.transform(many)
     assert_order_kept(many, p)
     assert_order_kept(many, f)
@@ -89,9 +89,9 @@ def test_order_on_hostile_rows(cal, rounded):
 def test_jumps_are_found_in_rows_of_every_kind(classes, longest, cut, monkeypatch):
     """Crowds beside outliers, ties, constant rows, masks and the smallest numbers there are: same answer, same order."""
     if longest is not None:  # the longest rows that are sorted and not searched
-        monkeypatch.setattr(numba_predict, "_SORTED", longest)
+        monkeypatch.setattr(numba_engine, "_SORTED", longest)
     rng = np.random.default_rng(classes)
-    n = numba_predict.LARGE // classes + 1
+    n = numba_engine.LARGE // classes + 1
     top_k = 2 * classes // 3 if cut else None
     ranks = top_k or classes
     starts = np.unique([1, ranks // 3, ranks // 2, ranks - 5, ranks - 2, ranks - 1])
@@ -109,13 +109,13 @@ def test_jumps_are_found_in_rows_of_every_kind(classes, longest, cut, monkeypatc
     z[8::9, : classes // 2 + 1] = z[8::9, :1]
     plain = np.sort(z[::9], axis=1)[:, ::-1]
     depth = plain[:, :1] - plain
-    jumps = numba_predict.find_jumps(np.ascontiguousarray(z[::9]), starts)
+    jumps = numba_engine.find_jumps(np.ascontiguousarray(z[::9]), starts)
     assert jumps.done.all()
     np.testing.assert_array_equal(jumps.top, plain[:, 0])
     np.testing.assert_array_equal(jumps.height, depth[:, -1])
     np.testing.assert_array_equal(jumps.depth[:, ::-1], depth[:, classes - 1 - starts])
     # What defines a jump, in rows of every kind: so many classes lie above its depth, so many above it or at it.
-    every = numba_predict.find_jumps(z, starts)
+    every = numba_engine.find_jumps(z, starts)
     known = every.done & np.isfinite(z).all(axis=1)
     assert known.mean() > 0.7
     all_depths = z.max(axis=1, keepdims=True) - z
@@ -138,14 +138,14 @@ def test_exp_is_monotone_in_the_last_bit(first):
     z = np.stack([-low, np.zeros_like(low)], axis=1).astype(np.float32)
     for scale in (0.3, 1.0, 7.0):
         rank_map = RankMap(np.array([0]), np.array([[scale]]), np.zeros((1, 1)))
-        p = numba_predict.LoopMap(rank_map.step(2)).predict(z, True, None, None)
+        p = numba_engine.LoopMap(rank_map.step(2)).predict(z, True, None, None)
         assert (np.diff(p[:, 0]) <= 0).all()
         assert (p[:, 0] <= p[:, 1]).all()
 
 
 def test_sums_over_a_tail_use_the_whole_weight():
     """Weights come in two parts; the smaller one must survive the compiler."""
-    from monocal.engines.numba.loops import tail_sums
+    from monocal.engines.numba_fit import tail_sums
 
     z = np.random.default_rng(0).normal(size=(100, 20_000)).astype(np.float32)
     top, height = z.max(axis=1), np.ones(100, dtype=np.float32)
@@ -163,7 +163,7 @@ def test_sums_over_a_tail_use_the_whole_weight():
 @pytest.mark.parametrize("starts", [[0, 1000], [-1, 5], [7, 7], [9, 3]])
 def test_ranks_that_are_none_are_refused(starts):
     with pytest.raises(IndexError, match="do not rise"):
-        numba_predict.find_jumps(np.zeros((5, 1000), dtype=np.float32), np.array(starts))
+        numba_engine.find_jumps(np.zeros((5, 1000), dtype=np.float32), np.array(starts))
 
 
 def test_large_sets_are_certified_without_shrinkage(rows):
@@ -185,7 +185,7 @@ def test_a_sample_of_one_block_is_no_special_case(cal):
 
 def test_underflow_is_gradual_as_in_plain_operations(rows, monkeypatch):
     cal = mc.MCCT(shrinkage=1.0).fit(*rows)
-    z = np.zeros((numba_predict.LARGE // 1000 + 1, 1000), dtype=np.float32)
+    z = np.zeros((numba_engine.LARGE // 1000 + 1, 1000), dtype=np.float32)
     z[:, 1:] = -np.linspace(80, 500, 999, dtype=np.float32)
     fast = cal.predict_proba(z)
     without(monkeypatch)
@@ -197,13 +197,13 @@ def test_numba_that_cannot_be_used_is_done_without(rows, monkeypatch):
     def broken():
         raise ImportError("Numba needs NumPy 1.0 or less")
 
-    numba_predict.available.cache_clear()
-    monkeypatch.setattr(numba_predict, "loops", broken)
+    numba_engine.available.cache_clear()
+    monkeypatch.setattr(numba_engine, "loops", broken)
     try:
         with pytest.warns(RuntimeWarning, match="cannot be used"):
             cal = mc.MCCT().fit(*rows)
     finally:
-        numba_predict.available.cache_clear()
+        numba_engine.available.cache_clear()
     assert cal.solution_.converged
 
 
@@ -253,7 +253,7 @@ def test_the_second_stage_as_in_plain_operations(step, statistics, monkeypatch):
     z[::7, :3] = -np.inf
     z[1::7, 0] = -3e38
     plain = [f(z, context=as_frame(group, number)) for f in (cal.predict_proba, cal.transform)]
-    monkeypatch.setattr(numba_predict, "LARGE", 1)
+    monkeypatch.setattr(numba_engine, "LARGE", 1)
     fast = [f(z, context=as_frame(group, number)) for f in (cal.predict_proba, cal.transform)]
     assert any((a != b).any() for a, b in zip(plain, fast, strict=True))
     for values in fast:
@@ -312,10 +312,10 @@ def test_a_loop_is_compiled_once_however_rows_are_dealt_out(rows, monkeypatch):
         monkeypatch.setenv("OMP_NUM_THREADS", threads)
         for cal in (mc.MCCT(), mc.ConditionalMCCT()):
             cal.fit(*rows)
-    from monocal.engines.numba import sum_loops, total_loops
+    from monocal.engines import numba_fit
 
-    loops = (sum_loops.gradients_of_blocks, sum_loops.hessians_of_blocks, total_loops.moments_of_blocks)
-    for loop in (*loops, total_loops.add_labels, sum_loops.truncate_rows):
+    loops = (numba_fit.gradients_of_blocks, numba_fit.hessians_of_blocks, numba_fit.moments_of_blocks)
+    for loop in (*loops, numba_fit.add_labels, numba_fit.truncate_rows):
         assert len(loop.signatures) == 1, loop
 
 
@@ -333,14 +333,14 @@ def test_the_number_of_threads_does_not_choose_rows_of_the_second_stage(rows, mo
 
 @pytest.mark.parametrize("classes", [1, 2, 3, 10, 1000])
 def test_statistics_of_sorted_rows_are_those_of_arrays(classes):
-    from monocal.engines.numba.total_loops import measure_rows
+    from monocal.engines.numba_fit import measure_rows
 
     z = np.random.default_rng(classes).normal(size=(50, classes)).astype(np.float32)
     z[5], z[6], z[7] = 1.0, z[6] * 1e-20, z[7] * 1e5
     ranked = rank_rows(z)
     values = np.empty((50, 3), dtype=np.float32)
     measure_rows(ranked.depth, values)
-    for value, expected in zip(values.T, compute_all(numba_predict.STATISTICS, ranked), strict=True):
+    for value, expected in zip(values.T, compute_all(numba_engine.STATISTICS, ranked), strict=True):
         np.testing.assert_allclose(value, expected, rtol=1e-6, atol=0)
 
 
@@ -352,7 +352,7 @@ def test_a_negative_zero_on_top_ties_with_zero(classes, monkeypatch):
     z[:, 0], z[:, 1] = 0.0, -0.0
     z[::2] = z[::2, ::-1]
     expected = cal.predict_proba(z)
-    monkeypatch.setattr(numba_predict, "LARGE", 0)
+    monkeypatch.setattr(numba_engine, "LARGE", 0)
     np.testing.assert_allclose(cal.predict_proba(z), expected, atol=2e-6)
 
 
@@ -362,7 +362,7 @@ def test_a_class_that_alone_is_available_has_no_odds(monkeypatch):
     z = np.full((8, 8), -np.inf, dtype=np.float32)
     np.fill_diagonal(z, 1.0)
     expected = cal.transform(z)
-    monkeypatch.setattr(numba_predict, "LARGE", 0)
+    monkeypatch.setattr(numba_engine, "LARGE", 0)
     np.testing.assert_allclose(cal.transform(z), expected, rtol=1e-5)
 
 
@@ -376,7 +376,7 @@ def test_odds_that_single_precision_cannot_hold_are_told_apart(monkeypatch):
     z = (z * rng.choice([1.0, 3.0, 10.0], size=(200, 1))).astype(np.float32)
     z[::5, 3:] = -np.inf
     expected = cal.transform(z)
-    monkeypatch.setattr(numba_predict, "LARGE", 0)
+    monkeypatch.setattr(numba_engine, "LARGE", 0)
     np.testing.assert_allclose(cal.transform(z), expected, rtol=1e-5)
 
 
@@ -425,10 +425,9 @@ def test_information_on_atoms_as_in_plain_operations(n_factors, monkeypatch):
 
 def test_a_loop_has_one_version_whether_compiled_or_loaded():
     """A loop that stood beside its caller could be called in two versions, which add up in different orders."""
-    from monocal.engines import predict_loops, search_loops
-    from monocal.engines.numba import loops, sort, sum_loops, total_loops, vectors
+    from monocal.engines import numba_fit, numba_loops, numba_map
 
-    modules = loops, predict_loops, search_loops, sort, sum_loops, total_loops, vectors
+    modules = numba_fit, numba_loops, numba_map
     found = [f for module in modules for f in vars(module).values() if hasattr(f, "targetoptions")]
     assert len(found) > 40
     assert all(f.targetoptions.get("forceinline") or f.targetoptions["inline"] == "always" for f in found)

@@ -9,8 +9,8 @@ from hostile import assert_order_kept, bent, mixed_rows
 from monocal.data import synthetic
 
 torch = pytest.importorskip("torch")
+from monocal.engines import TRITON  # noqa: E402
 from monocal.engines.array import ArrayEngine  # noqa: E402
-from monocal.engines.triton.once import prepare  # noqa: E402  needs torch
 from monocal.export import LogitsProcessor, to_torch  # noqa: E402  needs torch
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
@@ -273,7 +273,7 @@ def test_rows_of_every_length_are_sorted(m):
     z[3] = z[3].sort().values
     z[4] = z[3].flip(0)
     y = torch.as_tensor(rng.integers(0, m, 7))
-    found = prepare(z.cuda(), y.cuda())
+    found = TRITON.prepare(z.cuda(), y.cuda(), None)[0]
     depth = z.max(dim=1, keepdim=True).values - z.sort(dim=1).values
     assert torch.equal(found.rows.depth.cpu(), depth)
     label = z.max(dim=1, keepdim=True).values - z.gather(1, y[:, None])
@@ -293,7 +293,7 @@ def test_masked_rows_are_prepared_as_by_array_operations(m):
     z[3, 0] = -3e38  # a depth that is cut
     z[4, :-1] = -np.inf
     y = torch.full((6,), m - 1)
-    found, plain = prepare(z.cuda(), y.cuda()), ArrayEngine().prepare(z, y, None)[0]
+    found, plain = TRITON.prepare(z.cuda(), y.cuda(), None)[0], ArrayEngine().prepare(z, y, None)[0]
     for name in ("depth", "height", "top", "valid"):
         assert torch.equal(getattr(found.rows, name).cpu(), getattr(plain.rows, name)), name
     for name in ("label_depth", "label_rank", "label_held"):

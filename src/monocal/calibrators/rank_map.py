@@ -23,7 +23,7 @@ from ..core.numpy_map import NumpyMap
 from ..core.ramps import RampFactors
 from ..core.ranked import Rest
 from ..core.statistics import STATISTICS, own_statistic
-from ..engines import numba_predict, triton_map
+from ..engines import numba_engine, triton_map
 from ..parallel import block_rows, map_rows, parallel_map, row_slices
 from .state import expect
 
@@ -82,7 +82,7 @@ class RankMap:
             by_blocks: Array = map_rows(partial(ways.portable, output), logits, size, context)
             return by_blocks
         z = logits.astype(compute_dtype(logits), copy=False)
-        if ways.step.kind == "ranks" and numba_predict.takes(z):
+        if ways.step.kind == "ranks" and numba_engine.takes(z):
             return ways.loops.predict(z, output == PROBABILITIES, context, partial(ways.by_numpy, output))
         if len(z) <= FEW:
             return ways.numpy(z, output, context)
@@ -135,13 +135,13 @@ class _Ways:
         checked = MapStep(step.kind, step.arrays, {**step.static, "statistics": statistics})
         self.checked = checked
         self.numpy = NumpyMap([checked])
-        self._loops: numba_predict.LoopMap | None = None
+        self._loops: numba_engine.LoopMap | None = None
         self._tables: dict[str, Any] = {}
 
     @property
-    def loops(self) -> numba_predict.LoopMap:
+    def loops(self) -> numba_engine.LoopMap:
         if self._loops is None:
-            self._loops = numba_predict.LoopMap(self.step)
+            self._loops = numba_engine.LoopMap(self.step)
         return self._loops
 
     def by_numpy(self, output: str, z: np.ndarray, context: np.ndarray | None = None) -> np.ndarray:

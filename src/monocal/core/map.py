@@ -14,7 +14,7 @@ takes no digits from the others.
 `apply` runs on numpy, torch (with gradients), jax and cupy arrays; ndonnx arrays make it an ONNX graph. On numpy arrays parts
 that would change nothing are left out (no masks, no ties); elsewhere nothing depends on values, so it can be traced.
 Arrays have classes first, (m, n): what belongs to a row (n,) then broadcasts. Where speed needs it, the same map is computed by
-`core.numpy_map` (rows of numpy without masks), `engines.numba_predict` (large arrays) and `engines.triton_map` (CUDA).
+`core.numpy_map` (rows of numpy without masks), `engines.numba_engine` (large arrays) and `engines.triton_map` (CUDA).
 
 How a calibrator plugs in. It returns its steps, the first first, each with the name of a function, arrays and plain data:
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from ..arrays import Array, compute_dtype
 from ..core.engine import Engine
 from .array import ARRAY
-from .numba.engine import NumbaEngine
-from .triton.engine import TritonEngine
+from .numba_engine import NumbaEngine
+from .triton_engine import TritonEngine
 
 __all__ = ["ARRAY", "ENGINES", "NUMBA", "TRITON", "engine_for"]
 

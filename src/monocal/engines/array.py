@@ -103,8 +103,10 @@ class ArrayEngine:
         z_label = xp.astype(xp.take_along_axis(logits, labels[:, None], axis=1), depth.dtype)
         with np.errstate(over="ignore"):
             label_depth = xp.clip(rows.top - z_label, max=LARGEST)[:, 0]
-        below, held, tied = self._find_labels(depth, label_depth, ordered)
-        if tied is not None:
+        below = count_true(depth > label_depth[:, None])
+        held = count_true(depth >= label_depth[:, None]) - below
+        if ordered:  # which neighbours tie in some row
+            tied = to_numpy(xp.any(depth[:, 1:] == depth[:, :-1], axis=0))
             rows = replace(rows, tied=np.append(False, tied))
         size = held
         if tail is not None:
@@ -122,16 +124,6 @@ class ArrayEngine:
 
     def _ranked(self, logits: Array, top_k: int | None, dtype: object, ordered: bool) -> Ranked:
         return rank_rows(logits, top_k, dtype, ordered)
-
-    def _find_labels(
-        self, depth: Array, label_depth: Array, ordered: bool
-    ) -> tuple[Array, Array, np.ndarray | None]:
-        """Values above the label's and equal to it, (n,) each; which neighbours tie in some row, if the rows are sorted."""
-        xp = array_namespace(depth)
-        below = count_true(depth > label_depth[:, None])
-        held = count_true(depth >= label_depth[:, None]) - below
-        tied = to_numpy(xp.any(depth[:, 1:] == depth[:, :-1], axis=0)) if ordered else None
-        return below, held, tied
 
     def _measured(self, rows: Ranked) -> Ranked:
         """The same rows with statistics that there is a faster way to."""
@@ -157,14 +149,11 @@ class ArrayEngine:
         mean, square = (np.stack(pair) for pair in zip(scales, ones, strict=True))
         label, top, tied = label_sums.totals(block, begins)
         weight = float(xp.sum(w, dtype=xp.float64))
-        ties = self._largest_tie(rows)
+        ties = largest_tie(rows)
         return Totals(weight, label, top, ties, tied if begins is None else tied[begins], mean, square)
 
     def label_sums(self, block: Block, begins: np.ndarray | None = None) -> np.ndarray:
         return np.append(label_sums.label_totals(block, begins), to_numpy(block.weight).sum(dtype=np.float64))
-
-    def _largest_tie(self, rows: Ranked) -> int:
-        return largest_tie(rows)
 
     def _scale_moments(self, block: Block, lefts: list[Array]) -> list[np.ndarray]:
         """Sums over rows of ``left u`` and ``left u^2`` at each rank, (K, r) each; of factors but the first all of it, at the

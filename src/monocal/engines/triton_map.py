@@ -33,7 +33,7 @@ from ..core.libraries import torch_functions
 from ..core.map import IN_DOUBLE, MapStep, steps_as
 from ..core.ranked import LARGEST
 from ..core.second_stage import terms_of_context
-from .triton.launch import device_of_kernel, power, sorted_each, sorting_warps
+from .triton_engine import device_of_kernel, power, sorted_each, sorting_warps
 
 PROBABILITIES, LOGITS, LOGS = 0, 1, 2
 STATISTICS = ("margin", "mean_gap", "spread", "entropy", "log_odds")
@@ -130,7 +130,8 @@ def _apply(z: Any, table: Tables, mode: int, terms: Any, out: Any) -> None:
     common = {**of_row, "cells": EXP_GRID["float32"], "steps": pad.bit_length() - 1 if jumps else 0}
     common["ramp_pad"] = power(n_ramps)
     with device_of_kernel(z):
-        _first_kernels().facts[(n,)](
+        k = _kernels()
+        k.facts[(n,)](
             z, z.stride(0), m, ranked, ranked.stride(0), r, get("jumps"), jumps, table.scale_steps, table.bias_steps,
             s["n_factors"], get("ramp_statistic"), get("ramp_zero"), get("ramp_width"), get("class_scales"), beside,
             LARGEST, facts, head, downwards=downwards, tail=r < m, in_order=r < m or jumps > 0,
@@ -138,7 +139,6 @@ def _apply(z: Any, table: Tables, mode: int, terms: Any, out: Any) -> None:
             steps=r.bit_length() + 1, pad=pad, block=min(block, 256 * sorting_warps(log)) if log else block, log=log,
             each=sorted_each(log), num_warps=sorting_warps(log) if log else min(max(block // 512, 1), 16), **of_row,
         )  # fmt: skip
-        k = _kernels()
         given = (z, z.stride(0), m, facts, width, head, LARGEST)
         if m <= _LONGEST:
             k.whole[(n,)](
@@ -181,12 +181,6 @@ def _ranked(z: Any, r: int, jumps: int, out: Any) -> tuple[Any, bool, int]:
     if m > _SORTED:
         return z.sort(dim=1).values, False, 0
     return out, False, power(m).bit_length() - 1
-
-
-def _first_kernels() -> Any:
-    from . import triton_facts_kernels
-
-    return triton_facts_kernels
 
 
 def _kernels() -> Any:

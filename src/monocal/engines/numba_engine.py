@@ -1,13 +1,14 @@
-"""The engine for single-precision arrays in memory: loops compiled by numba, which keep a row in the cache.
+"""The engine for single-precision arrays in memory, and the map on large ones: loops compiled by numba.
 
     p_i = exp(-w_d v_i + base_d),                     d the piece of rank i
     sum_n p_i v_i,  sum_n p_i U,  sum_n psi p_i       over rows, p normalised
     sum_n Cov_p[atom_a, atom_b]                       over rows
     sum_i p_i,  sum_i p_i v_i,  sum_i p_i v_i^2       over each piece
+    softmax(-w_d v_i - D_d)                           the fitted map, that of `core.map` up to rounding (`LoopMap`)
 
-All between one call of Python and the next is done in a loop: many threads would wait for each other's calls. Threads call the
-same loop, which takes part after part (`loops.next_of`) until none is left. What it adds up it adds for each part alone, and
-these sums are added in the order of the parts.
+A row stays in the cache from one step to the next. All between one call of Python and the next is done in a loop: many threads
+would wait for each other's calls. Threads call the same loop, which takes part after part (`numba_loops.next_of`) until none is
+left. What it adds up it adds for each part alone, and these sums are added in the order of the parts.
 
 Rows with masked classes and rows with a tail go the way of arrays, but for the sums over a tail without masks. So do rows whose
 lowest class is far down (a finite mask), in double precision: the gradient of a weight is a sum of probabilities times heights,
@@ -17,44 +18,98 @@ and rounding of the former by 1e-7 counts as often.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib.util import find_spec
 from itertools import count
 from typing import Any
 
 import numpy as np
 
-from ...arrays import Array
-from ...core.block import Block, join_blocks
-from ...core.engine import Information, Sums, Totals, Truncated
-from ...core.point import BIAS, SCALE, Point
-from ...core.ranked import Ranked, in_order, rank_rows
-from ...parallel import available_threads, parallel_map, row_slices, run_parallel
-from .. import numba_predict
-from ..array import ARRAY, ArrayEngine, measure
-from ..labels import scale_totals, with_top_labels
-from ..scratch import scratch_buffer
+from ..arrays import Array, keep_argmax, to_numpy
+from ..core.block import Block, join_blocks
+from ..core.engine import Information, Sums, Totals, Truncated
+from ..core.libraries import HOST
+from ..core.map import MapStep, steps_as
+from ..core.point import BIAS, SCALE, Point
+from ..core.ramps import ramps_of
+from ..core.ranked import Ranked, in_order, rank_rows
+from ..core.second_stage import terms_of_context
+from ..core.statistics import compute_all
+from ..errors import warn
+from ..parallel import available_threads, parallel_map, row_slices, rows_of_size, run_parallel
+from .array import ARRAY, ArrayEngine, measure
+from .labels import scale_totals, with_top_labels
+from .scratch import scratch_buffer
 
-# A row whose lowest class lies so far below its top is computed in double precision.
-_HIGH = 1e3
-# Numbers of a Hessian, of all parts that are worked on at a time.
-_HESSIANS = 2**22
-_ONE, _FIRST, _NONE = np.ones((1, 1), np.float32), np.zeros(1, np.intp), np.empty(0, np.float32)
+# Statistics of a row that need no sorting, in the order in which `find_jumps` has them.
+STATISTICS = ("margin", "mean_gap", "spread")
+# Loading the compiled loops is worth it for a prediction of at least so many logits.
+LARGE = 2**20
+# Logits of a block.
+_BLOCK = 2**17
+# Longer rows are searched for the values at jumps, shorter ones sorted.
+_SORTED = 2048
+_NONE, _ONE, _FIRST = np.zeros(0, np.float32), np.ones((1, 1), np.float32), np.zeros(1, np.intp)
+# In a fit: a row whose lowest class lies so far below its top is computed in double precision; numbers of a Hessian, of all parts
+# that are worked on at a time.
+_HIGH, _HESSIANS = 1e3, 2**22
+
+
+@cache
+def available() -> bool:
+    """Whether numba is there, works, and compiles: under ``NUMBA_DISABLE_JIT`` (debuggers, coverage) it does not."""
+    if find_spec("numba") is None:
+        return False
+    try:
+        import numba
+
+        if numba.config.DISABLE_JIT:
+            return False
+        loops()
+    except ImportError as error:
+        warn(
+            f"numba is installed but cannot be used ({error}): large arrays take the slower way.",
+            RuntimeWarning,
+        )
+        return False
+    return True
+
+
+def loops() -> Any:
+    """The loops of a fit, in a module that needs numba; compiling one for the first time takes a second."""
+    from . import numba_fit
+
+    return numba_fit
+
+
+def map_loops() -> Any:
+    """Those that apply a map."""
+    from . import numba_map
+
+    return numba_map
+
+
+def suits(x: Array) -> bool:
+    """Whether these loops take an array like this."""
+    return isinstance(x, np.ndarray) and x.dtype == np.float32 and x.flags.c_contiguous and available()
+
+
+def takes(logits: Array) -> bool:
+    """Whether an array is large enough, and made, for the loops."""
+    return logits.shape[0] * logits.shape[1] >= LARGE and suits(logits)
 
 
 class NumbaEngine(ArrayEngine):
     """Implements `core.engine.Engine`."""
 
     def takes(self, logits: Array, dtype: object) -> bool:
-        return isinstance(logits, np.ndarray) and dtype == np.float32 and numba_predict.available()
+        return isinstance(logits, np.ndarray) and dtype == np.float32 and available()
 
     def prepare(self, logits: Array, labels: Array, weight: Array | None, **how: Any) -> list[Block]:
         m = logits.shape[1]
         all_ranks = how.get("ordered", True) and min(how.get("top_k") or m, m) == m
-        block = (
-            self._prepare_plain(np.asarray(logits), labels, weight, **how)
-            if all_ranks and numba_predict.suits(logits)
-            else None
-        )
+        block = self._prepare_plain(logits, labels, weight, **how) if all_ranks and suits(logits) else None
         return super().prepare(logits, labels, weight, **how) if block is None else [block]
 
     def _prepare_block(self, logits: Array, labels: Array, weight: Array | None, **how: Any) -> Block:
@@ -75,19 +130,14 @@ class NumbaEngine(ArrayEngine):
         **rest: Any,
     ) -> Block | None:
         """All ranks of any number of rows; None where some are too high."""
-        from .sort import prepare_rows
-
         (n, m), slices = z.shape, row_slices(z)
         # One array for all depths: the system hands out large ones in large pages, which threads need not wait for.
         depth, (top, height, label_depth) = np.empty_like(z), np.empty((3, n), dtype=z.dtype)
         rank, held = np.empty((2, n), dtype=np.intp)
-        tied, values = (
-            np.zeros(m, np.uint8),
-            np.empty((n if statistics else 0, len(numba_predict.STATISTICS)), z.dtype),
-        )
+        tied, values = np.zeros(m, np.uint8), np.empty((n if statistics else 0, len(STATISTICS)), z.dtype)
         classes = np.ascontiguousarray(labels, dtype=np.int64)
         args = z, classes, depth, top, height, label_depth, rank, held, tied, values, _first_turn()
-        run_parallel(lambda: prepare_rows(*args), _threads(z))
+        run_parallel(lambda: loops().prepare_rows(*args), _threads(z))
         if float(height.max()) > _HIGH:
             return None
         rows = Ranked(depth, height, top[:, None], None, None, m, tied > 0)
@@ -95,7 +145,7 @@ class NumbaEngine(ArrayEngine):
         ends = np.array([part.stop for part in slices])
         block = Block(self, rows, weight, label_depth, rank, held, held, context=context, ends=ends)
         if statistics:
-            ranked = replace(rows, measured=dict(zip(numba_predict.STATISTICS, values.T, strict=True)))
+            ranked = replace(rows, measured=dict(zip(STATISTICS, values.T, strict=True)))
             parts = parallel_map(lambda part: measure(ranked[part], statistics), slices)
             block = replace(block, statistics=np.concatenate(parts))
         if top_class:
@@ -110,29 +160,15 @@ class NumbaEngine(ArrayEngine):
             top_k,
             dtype,
             ordered,
-            in_order=largest_in_order if numba_predict.suits(logits) else in_order,
+            in_order=largest_in_order if suits(logits) else in_order,
         )
 
     def _measured(self, rows: Ranked) -> Ranked:
-        if rows.valid is not None or rows.tail is not None or not numba_predict.suits(rows.depth):
+        if rows.valid is not None or rows.tail is not None or not suits(rows.depth):
             return rows
-        from .total_loops import measure_rows
-
-        values = np.empty((len(rows.depth), len(numba_predict.STATISTICS)), dtype=np.float32)
-        measure_rows(rows.depth, values)
-        return replace(rows, measured=dict(zip(numba_predict.STATISTICS, values.T, strict=True)))
-
-    def _find_labels(
-        self, depth: Array, label_depth: Array, ordered: bool
-    ) -> tuple[Array, Array, np.ndarray | None]:
-        if not (ordered and numba_predict.suits(depth)):
-            return super()._find_labels(depth, label_depth, ordered)
-        from .loops import find_labels
-
-        first, held = np.empty((2, len(depth)), dtype=np.intp)
-        tied = np.zeros(depth.shape[1] - 1, dtype=np.uint8)
-        find_labels(depth, label_depth, first, held, tied)
-        return first, held, tied > 0
+        values = np.empty((len(rows.depth), len(STATISTICS)), dtype=np.float32)
+        loops().measure_rows(rows.depth, values)
+        return replace(rows, measured=dict(zip(STATISTICS, values.T, strict=True)))
 
     def _laid_out(self, rows: Ranked) -> Ranked:
         return rows if rows.valid is None and rows.tail is None else super()._laid_out(rows)
@@ -166,32 +202,23 @@ class NumbaEngine(ArrayEngine):
         weight = block.weight
         return np.append(_by_kind(label), sum(float(weight[x].sum(dtype=np.float64)) for x in block.slices()))
 
-    def _largest_tie(self, rows: Ranked) -> int:
-        if rows.tied is None or rows.valid is not None or not numba_predict.suits(rows.depth):
-            return super()._largest_tie(rows)
-        from .loops import largest_tie
-
-        return int(largest_tie(rows.depth))
-
     def scale_totals(self, block: Block) -> Totals:
         if not _is_plain(block):
             return super().scale_totals(block)
-        from .total_loops import sums_of_heights
-
         rows, turn = block.rows, _first_turn()
         out = np.empty((2, len(rows.depth)))
-        run_parallel(lambda: sums_of_heights(rows.depth, rows.height, out, turn), _threads(rows.depth))
+        run_parallel(
+            lambda: loops().sums_of_heights(rows.depth, rows.height, out, turn), _threads(rows.depth)
+        )
         return scale_totals(block, out[0], out[1], block.slices())
 
     def scale_sums(self, block: Block, scale: float) -> np.ndarray:
         if not _is_plain(block):
             return super().scale_sums(block, scale)
-        from .loops import scale_moments_of_rows
-
         v, weight, turn = block.rows.depth, np.asarray(block.weight), _first_turn()
         out = np.empty((3, len(weight)), dtype=np.float32)
         leading, lesser = _in_two(-scale)
-        run_parallel(lambda: scale_moments_of_rows(v, leading, lesser, out, turn), _threads(v))
+        run_parallel(lambda: loops().scale_moments_of_rows(v, leading, lesser, out, turn), _threads(v))
         total, first, second = out
         with np.errstate(under="ignore"):
             mean = first / total
@@ -211,15 +238,13 @@ class NumbaEngine(ArrayEngine):
     def information(self, block: Block, scale: float, begins: np.ndarray | None = None) -> Information:
         if begins is not None or not _is_plain(block):
             return super().information(block, scale, begins)
-        from .total_loops import information_of_blocks
-
         ends, rows, psi = _ends(block), block.rows, _factors(block)
         (parts, r), k = (len(ends), rows.depth.shape[1]), psi.shape[1]
         scales, squares, biases = np.empty((parts, r)), np.empty((parts, r)), np.empty((parts, k, r))
         lowest, errors = np.empty((2, parts, k))
         out = scales, squares, biases, lowest, errors
         args = rows.depth, rows.height, block.weight, psi, *_in_two(-scale), ends, *out, _first_turn()
-        run_parallel(lambda: information_of_blocks(*args), min(available_threads(), parts))
+        run_parallel(lambda: loops().information_of_blocks(*args), min(available_threads(), parts))
         variances = np.zeros((2, k, r))
         variances[SCALE, :, 0] = _added(lowest)
         variances[SCALE, 0] = np.cumsum(_added(squares)[::-1])[::-1] + _added(scales)
@@ -234,14 +259,12 @@ class NumbaEngine(ArrayEngine):
         """In a loop: rows in single precision are so many that rounding does not matter."""
         if not _is_plain(block):
             return super().truncate(block, point, prior_scales, kept)
-        from .sum_loops import truncate_rows
-
         v, height = block.rows.depth, block.rows.height
         depth, out = np.empty((len(v), kept)), np.empty((len(v), 6))
         shares, scales = np.array(prior_scales, dtype=np.float64).reshape(-1, 2).T.copy()
         label = block.label_depth, block.label_rank
         args = v, *_parameters(block, point), height, kept, shares, scales, *label, depth, out, _first_turn()
-        run_parallel(lambda: truncate_rows(*args), _threads(v))
+        run_parallel(lambda: loops().truncate_rows(*args), _threads(v))
         return Truncated(out[:, 5].astype(np.int64), depth, *out.T[:5])
 
     def _exponentials(
@@ -249,23 +272,19 @@ class NumbaEngine(ArrayEngine):
     ) -> tuple[Array, Array, Array | None, list[Array] | None]:
         if not _is_plain(block):
             return super()._exponentials(block, point)
-        from .sum_loops import exponentials
-
         v = block.rows.depth
         p, (total, shift) = np.empty_like(v), np.empty((2, len(v)), dtype=np.float32)
-        exponentials(v, *_parameters(block, point), block.rows.height, p, total, shift)
+        loops().exponentials(v, *_parameters(block, point), block.rows.height, p, total, shift)
         return p.T, total, shift, None
 
     def _within_ties(self, block: Block, point: Point, p: Array) -> np.ndarray | float:
         """All of them: few cost little here."""
-        if not (_is_plain(block) and numba_predict.suits(p.T)):
+        if not (_is_plain(block) and suits(p.T)):
             return super()._within_ties(block, point, p)
-        from .sum_loops import products_in_ties
-
         order, _, is_scale, factor = point.by_start
         upper = np.zeros((len(order), len(order)))
         args = p.T, block.rows.depth, block.rows.height, _factors(block), is_scale, factor, point.start[order]
-        products_in_ties(*args, upper)
+        loops().products_in_ties(*args, upper)
         both = np.empty_like(upper)
         both[np.ix_(order, order)] = np.triu(upper) + np.triu(upper, 1).T
         return -both
@@ -273,42 +292,31 @@ class NumbaEngine(ArrayEngine):
     def _tail_sums(self, block: Block, weights: list[Array], base: Array, count: int) -> list[Array]:
         rows, tail = block.rows, block.rows.tail
         assert tail is not None
-        if (
-            tail.logits is None
-            or tail.masked
-            or not numba_predict.suits(tail.logits)
-            or base.dtype != np.float32
-        ):
+        if tail.logits is None or tail.masked or not suits(tail.logits) or base.dtype != np.float32:
             return super()._tail_sums(block, weights, base, count)
-        from .loops import tail_sums
-
         out = np.empty((3, len(tail.logits)), dtype=np.float32)
-        tail_sums(tail.logits, rows.top[:, 0], rows.height, *weights, base, out)
+        loops().tail_sums(tail.logits, rows.top[:, 0], rows.height, *weights, base, out)
         return list(out[:count])
 
     def _moments(self, p: Array, v: Array, starts: np.ndarray, count: int = 3) -> list[Array]:
-        if not (numba_predict.suits(p.T) and numba_predict.suits(v.T)):
+        if not (suits(p.T) and suits(v.T)):
             return super()._moments(p, v, starts, count)
-        from .sum_loops import piece_moments
-
         out = np.empty((3, p.shape[1], len(starts)))
-        piece_moments(p.T, v.T, np.append(starts, len(v)), out)
+        loops().piece_moments(p.T, v.T, np.append(starts, len(v)), out)
         return [x.T for x in out[:count]]
 
 
 def _is_plain(block: Block) -> bool:
     """Whether the loops take rows like these: nothing masked, no tail."""
     rows = block.rows
-    return rows.valid is None and rows.tail is None and numba_predict.suits(rows.depth)
+    return rows.valid is None and rows.tail is None and suits(rows.depth)
 
 
 def largest_in_order(z: np.ndarray, r: int) -> np.ndarray:
     """The r largest of each row, rising: `core.ranked.in_order` by a sorting network."""
-    from .sort import sort_rows
-
     m = z.shape[1]
     out = np.empty_like(z) if r == m else scratch_buffer("in_order", z.shape, z.dtype)
-    sort_rows(z, out, _NONE)
+    loops().sort_rows(z, out, _NONE)
     return out if r == m else out[:, m - r :].copy()  # the buffer is used again
 
 
@@ -352,8 +360,6 @@ def _parameters(block: Block, point: Point) -> tuple[Any, ...]:
 def _gradients(block: Block, point: Point) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Of each part weighted log-partitions (B,); ``p v``, ``p U`` and ``psi p`` at each rank (B, 2 + K, r), in a scratch buffer;
     ``psi p v`` over all ranks (B, K). The factors are those of ``point.own``, or all."""
-    from .sum_loops import gradients_of_blocks
-
     v, ends, psi = block.rows.depth, _ends(block), _factors(block)
     own = np.arange(psi.shape[1]) if point.own is None or block.factors is None else point.own
     # What is in them, the loop writes: fresh memory costs less where it is used.
@@ -362,14 +368,12 @@ def _gradients(block: Block, point: Point) -> tuple[np.ndarray, np.ndarray, np.n
     by_rank = by_rank.reshape(len(ends), -1, v.shape[1])
     rows = block.weight, block.rows.height, own, ends
     args = v, *_parameters(block, point), *rows, values, by_rank, whole, _first_turn()
-    run_parallel(lambda: gradients_of_blocks(*args), min(available_threads(), len(ends)))
+    run_parallel(lambda: loops().gradients_of_blocks(*args), min(available_threads(), len(ends)))
     return values, by_rank, whole
 
 
 def _hessian(block: Block, point: Point) -> np.ndarray:
     """Covariances of the working set (a, a), a few parts at a time: those of all would take more memory than the rows."""
-    from .sum_loops import hessians_of_blocks
-
     order, column, is_scale, factor = point.by_start
     a, tied, threads = len(order), block.rows.tied, available_threads()
     among_ties = tied is None or bool(tied[point.columns[0]].any())
@@ -381,7 +385,7 @@ def _hessian(block: Block, point: Point) -> np.ndarray:
         ends, first = np.array([part.stop for part in some]), some[0].start
         out = np.empty((len(some), a, a))
         args = *before, *atoms, ends, first, out, _first_turn()
-        run_parallel(lambda args=args: hessians_of_blocks(*args), min(threads, len(some)))  # type: ignore[misc]
+        run_parallel(lambda args=args: loops().hessians_of_blocks(*args), min(threads, len(some)))  # type: ignore[misc]
         for part in out:
             total += part
     return total
@@ -389,8 +393,6 @@ def _hessian(block: Block, point: Point) -> np.ndarray:
 
 def _moments(block: Block, meanwhile: Callable[[], object]) -> tuple[np.ndarray, np.ndarray, int]:
     """Moments of all parts by rank and by factor, and the largest tie; one of the threads first does something else."""
-    from .total_loops import moments_of_blocks
-
     ends, psi, turn, rows, calls = _ends(block), _factors(block), _first_turn(), block.rows, count()
     by_rank, ties = np.empty((len(ends), 2, rows.depth.shape[1])), np.empty(len(ends), dtype=np.int64)
     by_factor = np.empty((len(ends), 3, 2, psi.shape[1]))
@@ -399,7 +401,7 @@ def _moments(block: Block, meanwhile: Callable[[], object]) -> tuple[np.ndarray,
     def work() -> None:
         if next(calls) == 0:
             meanwhile()
-        moments_of_blocks(*args)
+        loops().moments_of_blocks(*args)
 
     run_parallel(work, min(available_threads(), len(ends)))
     return _added(by_rank), _added(by_factor), int(ties.max())
@@ -407,10 +409,8 @@ def _moments(block: Block, meanwhile: Callable[[], object]) -> tuple[np.ndarray,
 
 def _add_labels(block: Block, out: np.ndarray) -> None:
     """What of the labels begins and ends at each rank, to ``out`` (r + 1, 3, K)."""
-    from .total_loops import add_labels
-
     of_labels = block.label_depth, block.rows.height, block.label_rank, block.label_held
-    add_labels(_factors(block), block.weight, *of_labels, _ends(block), out)
+    loops().add_labels(_factors(block), block.weight, *of_labels, _ends(block), out)
 
 
 def _by_kind(label: np.ndarray) -> np.ndarray:
@@ -425,3 +425,149 @@ def _labels_on_top(block: Block) -> np.ndarray:
         joined = join_blocks(shared)
         _add_labels(replace(joined, ends=np.cumsum([b.n_rows for b in shared])), out)
     return out
+
+
+# Applying a map.
+
+
+class LoopMap:
+    """A rank map with the numbers of a step ``"ranks"`` in single precision."""
+
+    def __init__(self, step: MapStep):
+        _, a, s = steps_as([step], np.ascontiguousarray, np.float32)[0]
+        self._arrays, self._static, self._second = a, s, s["adjustment"]
+        self._starts = a["jumps"] if s["n_jumps"] else np.zeros(0, dtype=np.int64)
+        self._top_k = s["n_ranks"]
+        steps = a["steps"].astype(np.float64)[0]
+        # Where all rows have the same increments: weights, and `a` and `b` of ``D = a U + b``.
+        above = [np.append(np.cumsum(x[:0:-1])[::-1], 0.0) for x in steps]
+        self._shared = [x.astype(np.float32)[None] for x in (np.cumsum(steps[0]), *above)]
+        self._steps = np.ascontiguousarray(np.moveaxis(a["steps"], 0, 1))
+        self._mixes = s["n_factors"] > 1
+        self._by_loop = self._mixes and all(q in STATISTICS for q in s["statistics"])
+        if self._by_loop:
+            places = np.array([STATISTICS.index(q) for q in s["statistics"]])
+            self._which = places[a["ramp_statistic"]].astype(np.intp)
+        self._stage = self._second_stage()
+
+    def _second_stage(self) -> tuple[np.ndarray, ...]:
+        """Class scales, and zeros, widths (R,) and steps (2, R) of ramps of the log-odds."""
+        if self._second is None:
+            return _NONE, _NONE, _NONE, _NONE.reshape(2, 0)
+        a = self._arrays
+        of_odds = a.get("second_statistic", np.zeros(0)) == 0
+        ramps = [a.get(f"second_{name}", _NONE)[of_odds] for name in ("zero", "width")]
+        steps = np.ascontiguousarray(a["second_steps"][:, 1:][:, of_odds])
+        return (a.get("class_scales", _NONE), *ramps, steps)
+
+    def predict(
+        self,
+        logits: np.ndarray,
+        normalise: bool,
+        context: np.ndarray | None,
+        otherwise: Callable[[np.ndarray, np.ndarray | None], Any],
+    ) -> np.ndarray:
+        """Probabilities (n, m) with the argmax of the logits, or calibrated logits; rows too deep for the loops ``otherwise``."""
+        out = np.empty_like(logits)
+
+        def one(rows: slice) -> None:
+            some = None if context is None else context[rows]
+            self._block(logits[rows], normalise, some, otherwise, out[rows])
+
+        parallel_map(one, row_slices(logits, rows_of_size(_BLOCK, logits.shape[1])))
+        return out
+
+    def _block(
+        self,
+        z: np.ndarray,
+        normalise: bool,
+        context: np.ndarray | None,
+        otherwise: Callable[[np.ndarray, np.ndarray | None], Any],
+        out: np.ndarray,
+    ) -> None:
+        jumps = find_jumps(z, self._starts, self._top_k, self._by_loop)
+        w, drop = self._parameters(z, jumps)
+        lost = np.empty(len(z), dtype=bool)
+        map_loops().calibrate(
+            z, jumps.top, jumps.ranks, jumps.depth, jumps.over, jumps.many, jumps.done, w, drop,
+            *self._stage, self._terms(context), normalise, out, lost,
+        )  # fmt: skip
+        far = np.flatnonzero(~jumps.done)
+        if len(far):
+            out[far] = otherwise(z[far], None if context is None else context[far])
+        # Where rounding has made another class as probable as the top, `argmax` may change.
+        near = np.flatnonzero(lost & jumps.done)
+        if len(near):
+            out[near] = keep_argmax(out[near], z[near])
+
+    def _parameters(self, z: np.ndarray, jumps: Jumps) -> Any:
+        """Weights and drops (1 or n, D) of rows."""
+        height = jumps.height
+        if not self._mixes:
+            w, of_height, rest = self._shared
+            if not self._static["scale_jumps"]:
+                return w, rest
+            with np.errstate(over="ignore", invalid="ignore"):  # rows too deep
+                return w, height[:, None] * of_height + rest
+        a, factors, which = self._arrays, _NONE.reshape(0, 1), np.zeros(0, dtype=np.intp)
+        if self._by_loop:
+            which = self._which
+        else:
+            values = compute_all(self._static["statistics"], rank_rows(z, self._top_k))
+            ramps = a["ramp_statistic"], a["ramp_zero"], a["ramp_width"]
+            with np.errstate(over="ignore"):
+                psi = ramps_of(np.stack([to_numpy(x) for x in values]).astype(z.dtype), *ramps, HOST)
+            factors = np.concatenate([np.ones((len(z), 1), z.dtype), psi.T], axis=1)
+        ends = (a["ramp_zero"], a["ramp_width"]) if self._by_loop else (_NONE, _NONE)
+        out = np.empty((2, len(z), self._steps.shape[2]), dtype=np.float32)
+        map_loops().mix(height, jumps.statistics, which, *ends, factors, self._steps, out)
+        return out
+
+    def _terms(self, context: np.ndarray | None) -> np.ndarray:
+        """A scale, and the parts of weight and lift without the log-odds, (1 or n, 3); (0, 3): no second stage."""
+        if self._second is None:
+            return _NONE.reshape(0, 3)
+        like = np.zeros(1 if context is None else len(context), dtype=np.float32)
+        terms = terms_of_context(context, self._arrays, self._second, like, HOST)
+        return np.ascontiguousarray(terms, dtype=np.float32)
+
+
+@dataclass(frozen=True)
+class Jumps:
+    """Where the jumps of a map fall in rows that are in no order. Those nearest to the top come first."""
+
+    ranks: np.ndarray  # (J,): classes at or above each jump
+    top: np.ndarray  # (n,)
+    height: np.ndarray  # (n,): depth of the lowest class in use
+    depth: np.ndarray  # (n, J or more): depths at the jumps
+    over: np.ndarray  # the same shape: classes above that depth
+    many: np.ndarray  # the same shape: classes above it or at it
+    done: np.ndarray  # (n,): rows for which all this is known; the others have depths that must be cut
+    statistics: np.ndarray  # (n, 3) where they were wanted: margin, mean gap and spread
+
+
+def find_jumps(
+    z: np.ndarray, starts: np.ndarray, top_k: int | None = None, statistics: bool = False
+) -> Jumps:
+    """Of rows (n, m) in any order: top and height, and the depths at some ranks with the classes that tie there.
+
+    ``starts`` (J,) rises and counts from the lowest rank in use. On demand also `STATISTICS`.
+    """
+    n, m = z.shape
+    r = m if top_k is None else min(top_k, m)
+    if len(starts) and not (starts[0] >= 0 and starts[-1] < r and (np.diff(starts) > 0).all()):
+        raise IndexError(f"ranks {starts} do not rise from 0 to {r - 1}")  # the loop would not notice
+    ranks = (r - starts[::-1]).astype(np.uint32)
+    wanted = ranks if r == m else np.append(ranks, np.uint32(r))
+    top, height, done = np.empty_like(z[:, 0]), np.empty_like(z[:, 0]), np.empty(n, dtype=bool)
+    depth = np.empty((n, len(wanted)), dtype=z.dtype)
+    over, many = np.empty(depth.shape, dtype=np.uint32), np.empty(depth.shape, dtype=np.uint32)
+    found = np.zeros((n if statistics else 0, len(STATISTICS)), dtype=z.dtype)
+    if m <= _SORTED:
+        rows = scratch_buffer("in_order", z.shape, z.dtype)
+        loops().sort_rows(z, rows, _NONE)
+        map_loops().read_jumps(rows, wanted, r < m, top, height, depth, over, many, done, found)
+    else:
+        n_buckets = min(-(-m // 8) * 8, 2**15)
+        map_loops().find_jumps(z, wanted, r < m, n_buckets, top, height, depth, over, many, done, found)
+    return Jumps(ranks, top, height, depth, over, many, done, found)
