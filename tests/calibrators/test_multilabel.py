@@ -269,7 +269,7 @@ def test_saved_and_loaded(fitted, tmp_path):
     again = mc.load(path)
     new = INPUTS[fitted.input](NEW)
     np.testing.assert_array_equal(again.predict_proba(new), fitted.predict_proba(new))
-    assert again.n_labels_ == 6
+    assert len(again.classes_) == 6
     assert again.get_params() == fitted.get_params()
 
 
@@ -306,9 +306,9 @@ def test_conventions_of_scikit_learn():
     with pytest.raises(NotFittedError):
         cal.predict_proba(Z)
     with pytest.raises(NotFittedError):
-        _ = cal.n_labels_
+        _ = cal.classes_
     assert cal.fit(Z, Y).classes_.tolist() == list(range(6))
-    assert cal.n_features_in_ == cal.n_labels_ == 6
+    assert cal.n_features_in_ == 6
     frame = cal.set_output(transform="pandas").transform(Z)
     assert isinstance(frame, pd.DataFrame)
     np.testing.assert_array_equal(frame, clone(cal).fit(Z, Y).transform(Z))

@@ -108,7 +108,7 @@ def test_the_cheapest_threshold():
         ([0.5, np.nan], [0, 1], {}, "row 1 is nan"),
         (["a", "b"], [0, 1], {}, "every entry must be a confidence"),
         ([0.5, 0.6], [0, 2], {}, "whether the answer was right"),
-        ([0.5, 0.6], [0, 1, 1], {}, "one label for each row"),
+        ([0.5, 0.6], [0, 1, 1], {}, "one label for each"),
         ([0.5, 0.6], [0, 1], {"max_error": 0}, "max_error"),
         ([0.5, 0.6], [0, 1], {"cost_error": 1}, "both cost_error and cost_review"),
         ([0.5, 0.6], [0, 1], {"cost_error": 1, "cost_review": 1, "max_error": 0.1}, "either max_error"),

@@ -12,6 +12,7 @@ follows for these and the intercepts, the curve being fixed.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from scipy.special import expit
@@ -19,6 +20,7 @@ from scipy.special import expit
 from ..inputs.context import CATEGORY, Column
 from ..solver import minimize
 from .binary_cone import LogisticCone, RampFit, RampProblem
+from .state import expect
 
 # Intervals between the quantiles of a number of the context.
 _NUMBER_INTERVALS = 8
@@ -84,15 +86,11 @@ class ContextEffect:
         is_category = column.kind == CATEGORY
         size = len(column.categories) if is_category else len(self.knots)
         slopes = size if is_category and len(self.slopes) else 0
-        numbers = (self.knots, self.spread, self.slope_spread, self.centre)
-        right = all(np.shape(array) == (size,) for array in (self.values, self.variances))
-        right &= all(np.shape(array) == (slopes,) for array in (self.slopes, self.slope_variances))
-        finite = (*numbers, self.values, self.variances, self.slopes, self.slope_variances)
-        right = right and all(np.isfinite(a).all() for a in finite)
-        if not right or (np.diff(self.knots) <= 0).any() or not (self.slopes > -1).all():
-            raise ValueError(
-                "effects_ cannot be this: expected finite numbers, one for each category or knot, and slopes above -1"
-            )
+        shapes = [np.shape(a) for a in (self.values, self.variances, self.slopes, self.slope_variances)]
+        right: Any = shapes == [(size,), (size,), (slopes,), (slopes,)]
+        right = right and all(np.isfinite(value).all() for value in vars(self).values())
+        right = right and (np.diff(self.knots) > 0).all() and (self.slopes > -1).all()
+        expect(right, "effects_", self, "finite numbers, one for each category or knot, and slopes above -1")
 
 
 def posterior_by_group(
@@ -195,10 +193,8 @@ class _Block:
         return variance, effects, gain - 0.5 * float((effects**2 @ precision).sum()) + 0.5 * float(size)
 
     def effect(self, coefficients: np.ndarray, variances: np.ndarray, spread: float) -> ContextEffect:
-        none = np.zeros(0)
-        return ContextEffect(
-            self.knots, self.basis @ coefficients, self.basis**2 @ variances, spread, none, none
-        )
+        values, deviations = self.basis @ coefficients, self.basis**2 @ variances
+        return ContextEffect(self.knots, values, deviations, spread, np.zeros(0), np.zeros(0))
 
 
 def with_context(
@@ -217,11 +213,8 @@ def with_context(
         np.concatenate([block.columns for block in blocks], axis=1),
         np.repeat(1.0 / np.array(variances), widths),
     )
-    ends = np.cumsum(widths)[:-1]
-    parts = zip(
-        blocks, np.split(fit.effects, ends), np.split(fit.effect_variance, ends), variances, strict=True
-    )
-    effects_of = [block.effect(values, deviations, spread) for block, values, deviations, spread in parts]
+    of_block = (np.split(a, np.cumsum(widths)[:-1]) for a in (fit.effects, fit.effect_variance))
+    effects_of = [block.effect(*rest) for block, *rest in zip(blocks, *of_block, variances, strict=True)]
     return fit, tuple(_with_slopes(problem, fit.log_odds, blocks, effects_of, codes))
 
 

@@ -21,6 +21,7 @@ from scipy import special
 from ..core.libraries import double
 from ..core.map import FUNCTIONS, LOGITS, PROBABILITIES, MapRows, MapStep
 from ..parallel import map_rows
+from .state import expect
 
 # Log-odds of probabilities that are exactly 0 or 1: beyond those of any number of double precision between.
 FARTHEST = 750.0
@@ -68,30 +69,34 @@ class ScoreMap:
     def check(self) -> None:
         """Raise ValueError unless the map increases."""
         knots, values, slopes = (np.asarray(a, np.float64) for a in (self.knots, self.values, self.slopes))
-        sizes = knots.ndim == 1 and values.shape == knots.shape and slopes.shape == (len(knots) + 1,)
-        finite = np.isfinite([*knots.ravel(), *values.ravel(), *slopes.ravel(), self.softness]).all()
-        rising = sizes and (np.diff(knots) > 0).all() and (np.diff(values) >= 0).all() and (slopes > 0).all()
-        if not sizes or not len(knots) or not finite or not rising:
-            raise ValueError(
-                "map_ cannot be this: expected knots and values that rise, and slopes above 0, all finite"
-            )
-        if self.input not in ("logits", "probabilities", "scores") or not 0 <= self.softness < 1:
-            raise ValueError("map_ cannot be this: expected one of three inputs and a softness from 0 to 1")
+        right: Any = knots.ndim == 1 and knots.size and values.shape == knots.shape
+        right = right and slopes.shape == (len(knots) + 1,) and np.isfinite([*knots, *values, *slopes]).all()
+        right = right and (np.diff(knots) > 0).all() and (np.diff(values) >= 0).all() and (slopes > 0).all()
+        expect(right, "map_", self, "knots and values that rise, and slopes above 0, all finite")
+        right = self.input in ("logits", "probabilities", "scores") and 0 <= self.softness < 1
+        expect(right, "map_", self, "one of three inputs and a softness from 0 to 1")
 
 
 def apply(score: Any, parameters: ScoreMap, xp: Any, locate: Callable[[Any], Any] | None = None) -> Any:
     """Calibrated log-odds of scores (n,) in double precision; ``locate(x)`` counts the knots up to ``x``."""
     x = position(score, parameters.input, parameters.softness, xp)
-    arrays = (parameters.knots, parameters.values, parameters.slopes, np.array([_LARGEST]))
+    arrays = parameters.knots, parameters.values, parameters.slopes
     if not isinstance(score, np.ndarray):
         arrays = tuple(xp.asarray(a, device=score.device) for a in arrays)
-    knots, values, slopes, last = arrays
-    piece = xp.searchsorted(knots, x, side="right") if locate is None else locate(x)
-    # Piece 0 lies below the first knot and ends there; piece j > 0 begins at knot j - 1.
-    first, base = xp.concat([knots[:1], knots]), xp.concat([values[:1], values])
+    piece = xp.searchsorted(arrays[0], x, side="right") if locate is None else locate(x)
+    return _broken_line(x, *arrays, lambda table: xp.take(table, piece), xp)
+
+
+def _broken_line(
+    x: Any, knots: Any, values: Any, slopes: Any, of_piece: Callable[[Any], Any], xp: Any
+) -> Any:
+    """Piece 0 lies below the first knot and ends there, piece j > 0 begins at knot j - 1; ``of_piece`` reads a table (..., K + 1)
+    at the piece of each ``x``."""
+    first, base = (xp.concat([a[..., :1], a], axis=-1) for a in (knots, values))
+    end = xp.concat([values, 0.0 * values[..., :1] + _LARGEST], axis=-1)
     with np.errstate(over="ignore", under="ignore"):
-        f = xp.take(base, piece) + xp.take(slopes, piece) * (x - xp.take(first, piece))
-    return xp.minimum(f, xp.take(xp.concat([values, last]), piece))
+        f = of_piece(base) + of_piece(slopes) * (x - of_piece(first))
+    return xp.minimum(f, of_piece(end))
 
 
 def evaluate(score: Any, parameters: ScoreMap, xp: Any) -> Any:
@@ -242,14 +247,7 @@ def _lines(x: Any, a: dict[str, Any], prefix: str, xp: Any) -> Any:
     knots, values, slopes = (double(a[f"{prefix}{name}"], xp) for name in ("knots", "values", "slopes"))
     ends = xp.permute_dims(knots, (1, 0))[:, :, None]
     piece = xp.sum(xp.astype(x[None, ...] >= ends, xp.int64), axis=0)
-    tables = (
-        xp.concat([values[:, :1], values], axis=1),
-        slopes,
-        xp.concat([knots[:, :1], knots], axis=1),
-        xp.concat([values, 0.0 * values[:, :1] + _LARGEST], axis=1),
-    )
-    base, slope, first, end = (xp.take_along_axis(table, piece, axis=1) for table in tables)
-    return xp.minimum(base + slope * (x - first), end)
+    return _broken_line(x, knots, values, slopes, lambda a: xp.take_along_axis(a, piece, axis=1), xp)
 
 
 def position(score: Any, input: str, softness: float, xp: Any) -> Any:
@@ -290,7 +288,7 @@ def log_odds(p: Any, xp: Any) -> Any:
 def expit(f: Any, xp: Any) -> Any:
     """``1 / (1 + exp(-f))``, never decreasing; 0 where exp overflows."""
     with np.errstate(over="ignore"):
-        return 1.0 / (1.0 + xp.exp(_on_grid(-f, xp)))
+        return 1.0 / (1.0 + xp.exp(_on_grid(xp.clip(-f, min=-FARTHEST - 1.0, max=FARTHEST + 1.0), xp)))
 
 
 def ordered_exp(x: Any, xp: Any) -> Any:

@@ -26,6 +26,7 @@ from .binary_context import ContextEffect, with_context
 from .binary_map import ScoreMap, evaluate, export_step, position
 from .cone_calibrator import warn_if_unfinished
 from .score_rows import ScoreCalibrator
+from .state import expect
 
 # Scores whose size is below this everywhere are refused.
 _SMALLEST = 1e-303
@@ -256,22 +257,21 @@ class BinaryMCCT(ScoreCalibrator):
         check_maps(maps, self.n_features_in_ if self.columns == "scores" else 1, self.input)
         n = sum(len(one.knots) for one in maps)
         for name, array, shape in (("mean_", self.mean_, (n,)), ("covariance_", self.covariance_, (n, n))):
-            if np.shape(array) != shape or not np.isfinite(array).all():
-                raise ValueError(f"{name} cannot be this: expected finite numbers of shape {shape}")
-        if not isinstance(effects, tuple) or len(effects) != len(columns):
-            raise ValueError("effects_ cannot be this: expected one for each column of context")
+            right = np.shape(array) == shape and np.isfinite(array).all()
+            expect(right, name, array, f"finite numbers of shape {shape}")
+        right = isinstance(effects, tuple) and len(effects) == len(columns)
+        expect(right, "effects_", effects, "one for each column of context")
         for column, effect in zip(columns, effects, strict=True):
             effect.check(column)
 
 
 def check_maps(maps: Any, n: int, input: str) -> None:
     """Raise ValueError unless these are ``n`` maps of scores of this kind."""
-    if not isinstance(maps, tuple) or len(maps) != n or not all(isinstance(one, ScoreMap) for one in maps):
-        raise ValueError(f"maps_ cannot be this: expected {n} maps of scores, a map for each label or score")
+    right = isinstance(maps, tuple) and len(maps) == n and all(isinstance(one, ScoreMap) for one in maps)
+    expect(right, "maps_", maps, f"{n} maps of scores, a map for each label or score")
     for one in maps:
         one.check()
-        if one.input != input:
-            raise ValueError("maps_ cannot be this: expected the calibrator's own input, or maps of log-odds")
+        expect(one.input == input, "maps_", maps, "the calibrator's own input, or maps of log-odds")
 
 
 def curve_posterior(knots: list[np.ndarray], fit: RampFit) -> tuple[np.ndarray, np.ndarray]:

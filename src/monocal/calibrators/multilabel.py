@@ -30,6 +30,7 @@ from .binary_map import ScoreMap, evaluate, export_step
 from .binary_mcct import BinaryMCCT, check_maps
 from .cone_calibrator import warn_if_unfinished
 from .score_rows import ScoreCalibrator, cells_by_label, labels_like
+from .state import expect
 
 # What intercepts and slopes are before any label is seen, counted as one label more: few labels cannot tell their own spread.
 _FIRST_MEAN, _FIRST_COVARIANCE = np.array([0.0, 1.0]), np.diag([0.25, 0.05])
@@ -55,8 +56,9 @@ class MultilabelMCCT(ScoreCalibrator):
 
     Attributes
     ----------
-    n_labels_ : int
-    classes_ : ndarray of shape (n_labels_,)
+    n_features_in_ : int
+        How many labels there are.
+    classes_ : ndarray of shape (n_features_in_,)
         The numbers of the columns, as in scikit-learn's multi-label classifiers.
     shared_ : BinaryMCCT
         The map of all labels together.
@@ -66,6 +68,11 @@ class MultilabelMCCT(ScoreCalibrator):
         Of intercepts and slopes over the labels.
     solutions_ : tuple of monocal.solver.Solution or None
         The certificate of each label's fit; None for a label without a labelled row.
+
+    Notes
+    -----
+    `predict_proba` gives P(label) of every row and label, (n, L), `transform` log-odds, `predict` 1 where a label is more
+    probable than not, and `score` the mean log-likelihood of what is labelled.
 
     Examples
     --------
@@ -78,8 +85,6 @@ class MultilabelMCCT(ScoreCalibrator):
     >>> cal = mc.MultilabelMCCT(input="scores").fit(scores, Y)
     >>> cal.predict_proba(np.ones((1, 3))).round(2)
     array([[0.68, 0.52, 0.03]])
-    >>> cal.n_labels_
-    3
     """
 
     columns = "scores"
@@ -121,20 +126,7 @@ class MultilabelMCCT(ScoreCalibrator):
         """
         return super().fit(X, y, sample_weight, context)
 
-    def predict_proba(self, X: Any, *, context: Any = None, out: Any = None) -> Any:
-        """P(label) of every row and label, (n, L), in the form and type of ``X``, or written to ``out``."""
-        return self._apply(X, "predict_proba", out, context)
-
-    def transform(self, X: Any, *, context: Any = None, out: Any = None) -> Any:
-        """Calibrated log-odds of every row and label, (n, L), in the form and type of ``X``, or written to ``out``."""
-        return self._apply(X, "transform", out, context)
-
-    def predict(self, X: Any, *, context: Any = None) -> Any:
-        """1 where a label is more probable than not, 0 elsewhere, (n, L)."""
-        return self._apply(X, "predict", None, context)
-
-    def score(self, X: Any, y: Any, sample_weight: Any = None, context: Any = None) -> float:
-        """Mean log-likelihood of what is labelled: larger is better. Parameters are those of `fit`."""
+    def _score(self, X: Any, y: Any, sample_weight: Any, context: Any = None) -> float:
         self._check_fitted()
         f = to_numpy(self._on_block(X, "log_odds", self._codes(context)))
         labels, weight = _read_labels(y, sample_weight, f.shape, class_names(X))
@@ -143,13 +135,8 @@ class MultilabelMCCT(ScoreCalibrator):
     @property
     def classes_(self) -> np.ndarray:
         """The numbers of the columns."""
-        return np.arange(self.n_labels_)
-
-    @property
-    def n_labels_(self) -> int:
-        """How many labels there are."""
         self._check_fitted()
-        return int(self.n_features_in_)
+        return np.arange(self.n_features_in_)
 
     # Fitting
 
@@ -179,22 +166,25 @@ class MultilabelMCCT(ScoreCalibrator):
         self.shared_.fit(scores[there], labels[there].astype(int), weight[there])
         f = self.shared_.transform(scores.ravel()).reshape(scores.shape)
         with one_blas_thread:
-            rows = [
-                _rows_of_label(f[use, i], labels[use, i], weight[use, i]) for i, use in enumerate(there.T)
-            ]
-            self.mean_, self.covariance_, lines = _lines_of_labels([own for own in rows if len(own[0])])
-            line = iter(lines)
-            fits = [self._fit_label(*own, next(line)) if len(own[0]) else None for own in rows]
+            known = {
+                i: _rows_of_label(f[use, i], labels[use, i], weight[use, i])
+                for i, use in enumerate(there.T)
+                if use.any()
+            }
+            self.mean_, self.covariance_, lines = _lines_of_labels(list(known.values()))
+            fits = {
+                i: self._fit_label(*rows, line) for (i, rows), line in zip(known.items(), lines, strict=True)
+            }
         # A label without a labelled row has the mean line.
         slope = np.full(2, max(float(self.mean_[1]), LEAST_SLOPE))
-        mean_line = ScoreMap("scores", 0.0, np.zeros(1), self.mean_[:1], slope)
-        self.maps_ = tuple(mean_line if one is None else one[0] for one in fits)
-        self.solutions_ = tuple(None if one is None else one[1] for one in fits)
-        solved = [solution for solution in self.solutions_ if solution is not None]
+        mean_line = ScoreMap("scores", 0.0, np.zeros(1), self.mean_[:1], slope), None
+        places = range(scores.shape[1])
+        self.maps_, self.solutions_ = zip(*(fits.get(i, mean_line)[:2] for i in places), strict=True)
+        solved = [fit[1] for fit in fits.values()]
         self.n_iter_ = max(1, *(solution.n_iter for solution in solved))
         warn_if_unfinished(self, min(solved, key=lambda solution: solution.converged))
-        names = getattr(self, "feature_names_in_", range(scores.shape[1]))
-        wrong = [str(name) for name, one in zip(names, fits, strict=True) if one is not None and one[2]]
+        names = getattr(self, "feature_names_in_", places)
+        wrong = [str(names[i]) for i, fit in fits.items() if fit[2]]
         if wrong:
             warn(
                 f"MultilabelMCCT: the score ranks the rows the wrong way round, or not at all, for the label(s) "
@@ -244,12 +234,9 @@ class MultilabelMCCT(ScoreCalibrator):
         """Raise ValueError unless fitted attributes can be those of a fit."""
         check_choice(self.input, "input", self._inputs)
         shared, n = self.shared_, self.n_features_in_
-        if not isinstance(shared, BinaryMCCT) or shared.input != self.input or len(shared.maps_) != 1:
-            raise ValueError(
-                "shared_ cannot be this: expected a BinaryMCCT of one score, with its own input the same"
-            )
-        if type(n) is not int or n < 1:
-            raise ValueError("n_features_in_ cannot be this: expected the number of labels")
+        same = isinstance(shared, BinaryMCCT) and shared.input == self.input and len(shared.maps_) == 1
+        expect(same, "shared_", shared, "a BinaryMCCT of one score, with its own input the same")
+        expect(type(n) is int and n >= 1, "n_features_in_", n, "the number of labels")
         check_maps(self.maps_, n, "scores")
 
     def __sklearn_tags__(self) -> Any:
@@ -300,7 +287,7 @@ def _rows_of_label(
     """Log-odds, labels and weights of the rows of a label, or of cells in place of many."""
     cells = cells_by_label(f[:, None], labels, weight, None, reduced=True)
     parts = [(v[:, 0], np.full(len(w), label), w) for label, (v, w, _) in cells.items()]
-    scores, labels, weight = map(np.concatenate, zip(*parts, strict=True)) if parts else np.zeros((3, 0))
+    scores, labels, weight = map(np.concatenate, zip(*parts, strict=True))
     return scores, labels, weight
 
 
@@ -308,7 +295,7 @@ def _lines_of_labels(
     rows: list[tuple[np.ndarray, np.ndarray, np.ndarray]],
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Mean and covariance of intercept and slope over the labels, by EM with Laplace's approximation; and those of each label."""
-    f, labels, weight = (np.concatenate(part) for part in zip(*rows, strict=True))
+    f, labels, weight = map(np.concatenate, zip(*rows, strict=True))
     starts = np.cumsum([0, *(len(own[0]) for own in rows[:-1])])
     features = np.stack([np.ones(len(f)), f])
     mean, covariance = _FIRST_MEAN, _FIRST_COVARIANCE

@@ -367,23 +367,19 @@ class ScoreCalibrator(Calibrator):
         values = kind.array(X)
         # An array in a file is read in parts.
         in_file = isinstance(values, np.memmap) or library_of(values) in ("zarr", "h5py")
-        parts = [slice(0, None)]
-        if in_file and values.shape[0] > _READ:
-            parts = [slice(i, i + _READ) for i in range(0, values.shape[0], _READ)]
-        results = (
-            self._on_block(
-                values if len(parts) == 1 else values[rows],
-                method,
-                None if codes is None else codes[rows],
-                rows.start,
-            )
-            for rows in parts
-        )
-        if out is not None:
-            for rows, result in zip(parts, results, strict=True):
+        starts = range(0, values.shape[0], _READ) if in_file else (0,)
+        results = []
+        for first in starts:
+            rows = slice(first, first + _READ) if in_file else slice(None)
+            part = values[rows] if in_file else values
+            result = self._on_block(part, method, None if codes is None else codes[rows], first)
+            if out is None:
+                results.append(result)
+            else:
                 out[rows] = result
+        if out is not None:
             return out
-        result = next(results) if len(parts) == 1 else np.concatenate(list(results))
+        result = results[0] if len(results) == 1 else np.concatenate(results)
         if hasattr(X, "columns") and result.ndim == 2 and result.shape[1] != len(X.columns):
             import narwhals as nw
 
@@ -419,10 +415,9 @@ class ScoreCalibrator(Calibrator):
         if method == "transform":
             limit = float(xp.finfo(values.dtype).max)
             f = xp.clip(f, -limit, limit)
-            wide = values.ndim == 2 and values.shape[1] == 2 and self.columns == "classes"
-            result = (
-                xp.stack([-0.5 * f, 0.5 * f], axis=1) if wide else (f if values.ndim == 1 else f[:, None])
-            )
+            result = f if values.ndim == 1 else f[:, None]
+            if values.ndim == 2 and values.shape[1] == 2 and self.columns == "classes":
+                result = xp.stack([-0.5 * f, 0.5 * f], axis=1)
         elif values.ndim == 1:
             result = probability(f, xp)
         else:
@@ -439,16 +434,13 @@ class ScoreCalibrator(Calibrator):
         X = dask_array(X)
         if X.ndim == 2:
             X = X.rechunk({1: -1})
-        probe = self._on_block(np.full((1, *X.shape[1:]), 0.5), method, None)
         of_x = X.dtype if X.dtype.kind == "f" else np.dtype(np.float64)
-        dtype = probe.dtype if method == "predict" else of_x
-        axes: dict[str, Any] = {}
-        if probe.ndim < X.ndim:
-            axes["drop_axis"] = 1
-        elif probe.ndim == 2:
-            axes["chunks"] = (X.chunks[0], (probe.shape[1],))
+        probe = self._on_block(np.full((1, *X.shape[1:]), 0.5, of_x), method, None)
+        axes: dict[str, Any] = {"drop_axis": 1} if probe.ndim < X.ndim else {}
+        if probe.ndim == 2:
+            axes = {"chunks": (X.chunks[0], (probe.shape[1],))}
         function = partial(self._on_block, method=method, codes=None)
-        return X.map_blocks(function, dtype=dtype, meta=np.empty((0,) * probe.ndim, dtype=dtype), **axes)
+        return X.map_blocks(function, dtype=probe.dtype, meta=probe[:0], **axes)
 
     def predict_blocks(self, blocks: Any) -> Iterator[Any]:
         """`Calibrator.predict_blocks` of scores."""
@@ -482,10 +474,10 @@ class ScoreCalibrator(Calibrator):
         """Raise ValueError unless fitted attributes can be those of a fit (`state`)."""
         check_choice(self.input, "input", self._inputs)
         n, labels = self.n_features_in_, np.asarray(self.labels_)
-        if labels.shape != (2,) or labels.dtype.kind not in "iubfU" or not labels[0] < labels[1]:
-            raise ValueError("labels_ cannot be this: expected two labels in order")
+        right = labels.shape == (2,) and labels.dtype.kind in "iubfU" and labels[0] < labels[1]
+        state.expect(right, "labels_", labels, "two labels in order")
         state.expect(
-            type(n) is int and 1 <= n <= (2 if self.columns == "classes" else n), "n_features_in_", n
+            type(n) is int and (n in (1, 2) or (n > 2 and self.columns == "scores")), "n_features_in_", n
         )
 
     def __sklearn_tags__(self) -> Any:

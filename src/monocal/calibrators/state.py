@@ -61,7 +61,7 @@ def check(calibrator: Calibrator) -> None:
 def expect(holds: Any, name: str, value: Any, expected: str = "") -> None:
     """Raise ValueError unless all that must hold of an attribute does."""
     if not np.all(holds):
-        shown = repr(value) if np.ndim(value) == 0 else "an array"
+        shown = repr(value) if isinstance(value, str | int | float | np.generic | None) else "this"
         raise ValueError(f"{name} cannot be {shown}{': expected ' if expected else ''}{expected}")
 
 

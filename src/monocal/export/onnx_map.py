@@ -182,26 +182,6 @@ class Graph:
     def cast(self, x: str, dtype: Any) -> str:
         return self.op("Cast", x, to=helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
 
-    def reduce(self, kind: str, x: str) -> str:
-        """Over the last axis, which stays. The axis became an input with operator set 18 (sums: 13).
-
-        onnxruntime leaves the shape of a tensor without rows as it was, so its first column is taken.
-        """
-        if self.opset < 18 and kind != "Sum":
-            return self.columns(self.op(f"Reduce{kind}", x, axes=[-1], keepdims=1), 0, 1)
-        return self.columns(self.op(f"Reduce{kind}", x, self.integers([-1]), keepdims=1), 0, 1)
-
-    def columns(self, x: str, begin: int, end: int) -> str:
-        return self.op(
-            "Slice", x, self.integers([begin]), self.integers([end]), self.integers([-1]), self.integers([1])
-        )
-
-    def running_sum(self, x: str, exclusive: bool = False) -> str:
-        return self.op("CumSum", x, self.integers(-1), exclusive=int(exclusive))
-
-    def take(self, x: str, index: str) -> str:
-        return self.op("GatherElements", x, index, axis=-1)
-
     def rename(self, old: str, new: str) -> None:
         """Give the output of the last node its public name."""
         assert list(self.nodes[-1].output) == [old]

@@ -20,7 +20,7 @@ family of hypotheses; Angelopoulos et al. (2021), Learn then Test.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -101,14 +101,11 @@ class ReviewRule:
     def _sentence(self) -> str:
         if not self.n_automated:
             return self.reason
-        which = (
-            f"Answers with a confidence above {self.threshold:.4g}"
-            if self.threshold > -math.inf
-            else "All answers"
-        )
+        above = f"Answers with a confidence above {self.threshold:.4g}"
+        which = above if self.threshold > -math.inf else "All answers"
         text = (
-            f"{which} may go out without review: {_percent(self.automated)} of {self.n:,} rows, {_percent(self.error)} of these "
-            "are wrong here"
+            f"{which} may go out without review: {100 * self.automated:.1f} % of {self.n:,} rows, {100 * self.error:.1f} % of "
+            "these are wrong here"
         )
         if self.max_error is None or self.confidence is None:
             return f"{text}; the mean cost is {self.cost:.4g} per row, the lowest of all thresholds."
@@ -116,19 +113,9 @@ class ReviewRule:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
-        names = (
-            "threshold",
-            "n",
-            "n_automated",
-            "n_wrong",
-            "automated",
-            "error",
-            "upper",
-            "max_error",
-            "confidence",
-        )
-        result = {name: getattr(self, name) for name in (*names, "cost", "reason")}
-        return result | {"groups": {name: rule.to_dict() for name, rule in self.groups.items()}}
+        plain = {name: value for name, value in vars(self).items() if name not in ("curve", "groups")}
+        groups = {name: rule.to_dict() for name, rule in self.groups.items()}
+        return plain | {"automated": self.automated, "error": self.error, "groups": groups}
 
 
 def review_rule(
@@ -175,35 +162,25 @@ def review_rule(
     (inf, 'No threshold can promise at most 2 % wrong answers with 95 % confidenc')
     """
     wrong, confidences = _answers(probs, labels)
-    costs = _check(max_error, confidence, cost_error, cost_review)
+    costs = [cost for cost in (cost_error, cost_review) if cost is not None]
+    if costs and (len(costs) == 1 or max_error is not None):
+        raise InputError("Give either max_error, or both cost_error and cost_review.")
     max_error = 0.02 if max_error is None else max_error
+    check_number(confidence, "confidence", above=0, below=1)
+    check_number(max_error, "max_error", above=0, below=1)
+    for name, cost in zip(("cost_error", "cost_review"), costs, strict=False):
+        check_number(cost, name, above=0)
 
-    def rule(rows: np.ndarray) -> ReviewRule:
-        if costs is not None:
+    def rule(rows: Any) -> ReviewRule:
+        if costs:
             return _cheapest(confidences[rows], wrong[rows], *costs)
         return _safe(confidences[rows], wrong[rows], max_error, confidence)
 
-    whole = rule(np.arange(len(wrong)))
     if groups is None:
-        return whole
+        return rule(slice(None))
     grouping = read_groups(groups, len(wrong))
-    by_group = {name: rule(np.flatnonzero(grouping.number == i)) for i, name in enumerate(grouping.names)}
-    return ReviewRule(**(vars(whole) | {"groups": by_group}))
-
-
-def _check(
-    max_error: float | None, confidence: float, cost_error: float | None, cost_review: float | None
-) -> tuple[float, float] | None:
-    """The two costs, where they are what was asked for."""
-    check_number(confidence, "confidence", above=0, below=1)
-    if cost_error is None and cost_review is None:
-        check_number(0.02 if max_error is None else max_error, "max_error", above=0, below=1)
-        return None
-    if cost_error is None or cost_review is None or max_error is not None:
-        raise InputError("Give either max_error, or both cost_error and cost_review.")
-    check_number(cost_error, "cost_error", above=0)
-    check_number(cost_review, "cost_review", above=0)
-    return float(cost_error), float(cost_review)
+    by_group = {name: rule(grouping.number == i) for i, name in enumerate(grouping.names)}
+    return replace(rule(slice(None)), groups=by_group)
 
 
 def _answers(probs: Any, labels: Any) -> tuple[np.ndarray, Floats]:
@@ -214,9 +191,7 @@ def _answers(probs: Any, labels: Any) -> tuple[np.ndarray, Floats]:
     values = to_numpy(read_numbers(probs, "probs", "a confidence for each row")).astype(np.float64).ravel()
     right = np.asarray(labels).ravel()
     if values.shape != right.shape or not len(values):
-        raise InputError(
-            f"probs has {len(values)} rows and labels {len(right)}: give one label for each row."
-        )
+        raise InputError(f"probs has {len(values)} rows and labels {len(right)}: give one label for each.")
     if not ((values >= 0) & (values <= 1)).all():
         row = int(np.argmin((values >= 0) & (values <= 1)))
         raise InputError(
@@ -248,27 +223,26 @@ def _safe(confidences: Floats, wrong: np.ndarray, max_error: float, confidence: 
     """The lowest threshold that the fallback procedure shows to be safe."""
     terms = {"max_error": max_error, "confidence": confidence}
     level = 1 - confidence
-    least = math.ceil(
-        math.log(level / 2) / math.log1p(-max_error)
-    )  # rows without a mistake that the first test needs
+    # Rows without a mistake that a test needs, alone and as the first of several.
+    alone, least = (math.ceil(math.log(own) / math.log1p(-max_error)) for own in (level, level / 2))
     thresholds = _thresholds(confidences, least)
-    spare = 0.0
-    best = math.inf
-    for j, threshold in enumerate(thresholds):
+    others = len(thresholds) - 1
+    levels = [level / 2, *[level / 2 / others] * others] if others else [level]
+    spare, best = 0.0, math.inf
+    for threshold, own in zip(thresholds, levels, strict=True):
         out = confidences > threshold
-        own = level if len(thresholds) == 1 else level / 2 if j == 0 else level / 2 / (len(thresholds) - 1)
         spare += own
         if binom.cdf(wrong[out].sum(), out.sum(), max_error) <= spare:
             best = float(threshold)
         else:
             spare = 0.0
-    alone = math.ceil(math.log(level) / math.log1p(-max_error))
-    promise = f"No threshold can promise at most {100 * max_error:g} % wrong answers with {100 * confidence:g} % confidence"
-    few = f"{promise}: it takes {alone:,} rows without a mistake, and there are {len(wrong):,}."
-    many = (
-        f"{promise}: even the most confident answers are wrong too often, or too few rows show the contrary."
+    why = (
+        f"it takes {alone:,} rows without a mistake, and there are {len(wrong):,}."
+        if len(wrong) < alone
+        else "even the most confident answers are wrong too often, or too few rows show the contrary."
     )
-    reason = "" if best < math.inf else few if len(wrong) < alone else many
+    promise = f"at most {100 * max_error:g} % wrong answers with {100 * confidence:g} % confidence"
+    reason = "" if best < math.inf else f"No threshold can promise {promise}: {why}"
     return _rule(confidences, wrong, best, reason=reason, **terms)
 
 
@@ -281,9 +255,7 @@ def _thresholds(confidences: Floats, least: int) -> Floats:
     counts = np.unique(np.geomspace(least, n, _THRESHOLDS).astype(int))
     # Rows above the (k + 1)-th largest confidence are k, or fewer where there are ties. -inf lets all pass.
     after = np.append(ordered, -math.inf)[counts]
-    passed = np.array([(confidences > t).sum() for t in after])
-    keep = passed > 0
-    return np.unique(after[keep])[::-1]
+    return np.unique(after[after < ordered[0]])[::-1]
 
 
 def _cheapest(confidences: Floats, wrong: np.ndarray, cost_error: float, cost_review: float) -> ReviewRule:
@@ -291,15 +263,6 @@ def _cheapest(confidences: Floats, wrong: np.ndarray, cost_error: float, cost_re
     costs = np.append(cost_review * n, cost_error * curve.errors + cost_review * (n - curve.mass)) / n
     best = int(np.argmin(costs))  # 0: everything is reviewed
     below = np.append(curve.threshold, -math.inf)
+    threshold = float(below[best]) if best else math.inf
     reason = "" if best else "Reviewing every answer is the cheapest on these rows."
-    return _rule(
-        confidences,
-        wrong,
-        math.inf if best == 0 else float(below[best]),
-        cost=float(costs[best]),
-        reason=reason,
-    )
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %"
+    return _rule(confidences, wrong, threshold, cost=float(costs[best]), reason=reason)
