@@ -219,12 +219,7 @@ def wait_for_temporary(folder: Path, process: subprocess.Popen[str]) -> None:
 @pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
 @pytest.mark.usefixtures("default_signals")
 @pytest.mark.parametrize(
-    ("number", "code", "leftovers"),
-    [
-        (signal.SIGKILL, -9, 1),
-        (signal.SIGINT, 130, 0),
-    ],
-    ids=["kill", "int"],
+    ("number", "code", "leftovers"), [(signal.SIGKILL, -9, 1), (signal.SIGINT, 130, 0)], ids=["kill", "int"]
 )
 def test_killed_half_way_leaves_no_output(folder: Path, number: int, code: int, leftovers: int) -> None:
     command, out = big_job(folder)
@@ -240,12 +235,7 @@ def test_killed_half_way_leaves_no_output(folder: Path, number: int, code: int, 
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [
-        "--help",
-        "evaluate test.npz --n-boot 0 --json",
-        "fit cal.npz -m ts -o new.json",
-    ],
+    "arguments", ["--help", "evaluate test.npz --n-boot 0 --json", "fit cal.npz -m ts -o new.json"]
 )
 def test_a_closed_pipe_is_quiet(folder: Path, arguments: str) -> None:
     for reader in ("true", "head -n 1"):

@@ -361,11 +361,7 @@ def test_many_labels_are_fitted_applied_and_evaluated(run: Run) -> None:
     assert told["after"]["labels"]["b"]["rows"] == N - 20
     assert told["after"]["macro"]["nll"] < told["before"]["macro"]["nll"]
     assert "off beyond chance" in run("evaluate", "a.csv").stdout
-    for command in (
-        ("compare", "a.csv"),
-        ("audit", "a.csv", "a.csv"),
-        ("check", "a.csv"),
-    ):
+    for command in (("compare", "a.csv"), ("audit", "a.csv", "a.csv"), ("check", "a.csv")):
         code = 2 if command[0] == "check" else 1
         assert "fit, apply, evaluate and report take such files" in run(*command, code=code).stderr
     assert "multilabel-mcct; leave it out" in fit(run, frame, "-m", "mcct", code=1).stderr

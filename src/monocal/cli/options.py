@@ -67,8 +67,8 @@ def _file(name: str, help: str) -> Any:
     return typer.Argument(metavar=name, help=help, show_default=False)
 
 
-def _flag(help: str, *names: str, **more: Any) -> Any:
-    return typer.Option(*names, help=help, show_default=more.pop("show_default", False), **more)
+def _flag(names: str, help: str, show_default: bool = False, **more: Any) -> Any:
+    return typer.Option(*names.split(), help=help, show_default=show_default, **more)
 
 
 # Every argument and option by the name of the parameter of a command; "report out" is that of one command only.
@@ -83,124 +83,119 @@ OPTIONS: dict[str, Any] = {
     "before": _file("BEFORE", "Logits or probabilities before calibration."),
     "after": _file("[AFTER]", "The same rows and classes after it."),
     "paths": _file("FILES", "Logits or probabilities in the order of time, with labels where known."),
-    "out": _flag("File to write.", "-o", "--out"),
-    "demo out": _flag("Folder to write to; made if it is not there.", "-o", "--out", show_default=True),
-    "force": _flag("Replace an existing file.", "--force"),
-    "demo force": _flag("Write into a folder that holds other files.", "--force"),
-    "as_json": _flag("Print the result as JSON and nothing else.", "--json"),
+    "out": _flag("-o --out", "File to write."),
+    "demo out": _flag("-o --out", "Folder to write to; made if it is not there.", show_default=True),
+    "force": _flag("--force", "Replace an existing file."),
+    "demo force": _flag("--force", "Write into a folder that holds other files."),
+    "as_json": _flag("--json", "Print the result as JSON and nothing else."),
     # What to fit, compare and apply.
     "method": _flag(
+        "--method -m",
         "Calibrator, as `monocal compare` names them; left out, the one recommended for these rows.",
-        "--method",
-        "-m",
     ),
-    "top_k": _flag("Ranks with parameters of their own, from the top.", "--top-k", min=1),
-    "shrinkage": _flag("Pull towards temperature scaling: a number, or cv to choose it.", "--shrinkage"),
-    "settings": _flag("Any other parameter of the method; may be repeated.", "--set", metavar="NAME=VALUE"),
+    "top_k": _flag("--top-k", "Ranks with parameters of their own, from the top.", min=1),
+    "shrinkage": _flag("--shrinkage", "Pull towards temperature scaling: a number, or cv to choose it."),
+    "settings": _flag("--set", "Any other parameter of the method; may be repeated.", metavar="NAME=VALUE"),
     "write_as": _flag(
-        "What to write; calibrated logits are those whose softmax is the probabilities.",
         "--as",
+        "What to write; calibrated logits are those whose softmax is the probabilities.",
         show_default=True,
     ),
-    "calibrator": _flag("Apply this calibrator, a file that `monocal fit` wrote.", "--calibrator", "-c"),
-    "report calibrator": _flag(
-        "Report on this saved calibrator instead of fitting one.", "--calibrator", "-c"
-    ),
-    "audit calibrator": _flag("Instead of AFTER: apply this calibrator to BEFORE.", "--calibrator", "-c"),
-    "monitor calibrator": _flag("The calibrator in use, a file of `monocal fit`.", "--calibrator", "-c"),
+    "calibrator": _flag("--calibrator -c", "Apply this calibrator, a file that `monocal fit` wrote."),
+    "report calibrator": _flag("--calibrator -c", "Report on this saved calibrator instead of fitting one."),
+    "audit calibrator": _flag("--calibrator -c", "Instead of AFTER: apply this calibrator to BEFORE."),
+    "monitor calibrator": _flag("--calibrator -c", "The calibrator in use, a file of `monocal fit`."),
     "context": _flag(
-        "What else is known of each row: columns or arrays of the file, commas between, or another file (FILE:NAME,NAME if it "
-        "holds several). Floating-point columns are numbers, others are categories.",
-        "--context",
-        "--context-columns",
+        "--context --context-columns",
+        "What else is known of each row: columns or arrays of the file, commas between, or "
+        "another file (FILE:NAME,NAME if it holds several). Floating-point columns are numbers, "
+        "others are categories.",
         metavar="NAMES_OR_FILE",
     ),
-    "test": _flag("Rows to judge on; left out, the test part of CAL or cross-validation.", "--test"),
-    "only": _flag("Names with commas between; left out, all that train no network.", "--methods"),
-    "compare": _flag("Compare methods.", "--compare/--no-compare", show_default=True),
-    "everything": _flag("Compare the networks as well, which take minutes.", "--all"),
+    "test": _flag("--test", "Rows to judge on; left out, the test part of CAL or cross-validation."),
+    "only": _flag("--methods", "Names with commas between; left out, all that train no network."),
+    "compare": _flag("--compare/--no-compare", "Compare methods.", show_default=True),
+    "everything": _flag("--all", "Compare the networks as well, which take minutes."),
     "time_limit": _flag(
-        "Seconds to compare in; a method that takes too long is stopped. inf: no limit.",
         "--time-limit",
+        "Seconds to compare in; a method that takes too long is stopped. inf: no limit.",
         callback=_above_zero,
         show_default=True,
     ),
-    "wide": _flag("Every column, also where the terminal is too narrow for all.", "--wide"),
-    "title": _flag("Title of the page.", "--title"),
+    "wide": _flag("--wide", "Every column, also where the terminal is too narrow for all."),
+    "title": _flag("--title", "Title of the page."),
     # What to measure.
-    "evaluate everything": _flag("Every metric, not the six that matter most.", "--all"),
-    "explain": _flag("Say what each metric is.", "--explain"),
-    "metrics": _flag("Names with commas between, such as nll,ece.", "--metrics"),
-    "decompose": _flag("What of NLL and Brier score a map that keeps the order could remove.", "--decompose"),
+    "evaluate everything": _flag("--all", "Every metric, not the six that matter most."),
+    "explain": _flag("--explain", "Say what each metric is."),
+    "metrics": _flag("--metrics", "Names with commas between, such as nll,ece."),
+    "decompose": _flag("--decompose", "What of NLL and Brier score a map that keeps the order could remove."),
     "groups": _flag(
-        "By group as well: a column or array of the file, a file of one value per row (FILE:NAME if it holds several), or "
-        "'predicted' for the predicted classes.",
         "--groups",
+        "By group as well: a column or array of the file, a file of one value per row "
+        "(FILE:NAME if it holds several), or 'predicted' for the predicted classes.",
         metavar="NAME_OR_FILE",
     ),
     "n_boot": _flag(
-        "Draws behind the intervals; 0 for none.", "--n-boot", min=0, max=100_000, show_default=True
+        "--n-boot", "Draws behind the intervals; 0 for none.", min=0, max=100_000, show_default=True
     ),
-    "seed": _flag("Of everything random.", "--seed", min=0, max=2**32 - 1, show_default=True),
+    "seed": _flag("--seed", "Of everything random.", min=0, max=2**32 - 1, show_default=True),
     "max_ece_excess": _flag(
-        "How far the ECE may lie above what perfect calibration shows on these rows.",
         "--max-ece-excess",
+        "How far the ECE may lie above what perfect calibration shows on these rows.",
         min=0,
         max=1,
         show_default=True,
     ),
-    "after_kind": _flag("What AFTER holds, where its name does not say it.", "--after-kind"),
+    "after_kind": _flag("--after-kind", "What AFTER holds, where its name does not say it."),
     "max_error": _flag(
-        "Largest share of wrong answers allowed among those that go out [0.02].", "--max-error"
+        "--max-error", "Largest share of wrong answers allowed among those that go out [0.02]."
     ),
-    "confidence": _flag("Probability with which the promise holds.", "--confidence", show_default=True),
-    "cost_error": _flag("Cost of a wrong answer: the cheapest threshold instead.", "--cost-error"),
-    "cost_review": _flag("Cost of one review, with --cost-error.", "--cost-review"),
-    "picture": _flag("Draw error against automated share here (.png, .svg, .pdf).", "--picture"),
+    "confidence": _flag("--confidence", "Probability with which the promise holds.", show_default=True),
+    "cost_error": _flag("--cost-error", "Cost of a wrong answer: the cheapest threshold instead."),
+    "cost_review": _flag("--cost-review", "Cost of one review, with --cost-error."),
+    "picture": _flag("--picture", "Draw error against automated share here (.png, .svg, .pdf)."),
     # A stream.
-    "reference": _flag("The calibration rows: how often each class is predicted there.", "--reference"),
-    "window": _flag("Rows of a window; 500 if not given.", "--window", min=1),
-    "alpha": _flag("Probability of a false alarm over the whole stream; 0.05 if not given.", "--alpha"),
-    "tolerance": _flag("How far confidence may be off without an alarm; 0.01 if not given.", "--tolerance"),
-    "state": _flag("What was seen so far: read if the file is there, and written at the end.", "--state"),
-    "restart": _flag("Keep --state, but begin the tests again: after a refit, with the new -c.", "--restart"),
-    "plot": _flag("A picture over time: .png, .svg or .pdf.", "--plot"),
+    "reference": _flag("--reference", "The calibration rows: how often each class is predicted there."),
+    "window": _flag("--window", "Rows of a window; 500 if not given.", min=1),
+    "alpha": _flag("--alpha", "Probability of a false alarm over the whole stream; 0.05 if not given."),
+    "tolerance": _flag("--tolerance", "How far confidence may be off without an alarm; 0.01 if not given."),
+    "state": _flag("--state", "What was seen so far: read if the file is there, and written at the end."),
+    "restart": _flag("--restart", "Keep --state, but begin the tests again: after a refit, with the new -c."),
+    "plot": _flag("--plot", "A picture over time: .png, .svg or .pdf."),
     # An export.
-    "to": _flag("onnx: a graph of standard operators; torch: an exported program (.pt2).", "--to"),
+    "to": _flag("--to", "onnx: a graph of standard operators; torch: an exported program (.pt2)."),
     "append_to": _flag(
-        "An ONNX classifier: write it with the calibrator at its end (onnx only).", "--append-to"
+        "--append-to", "An ONNX classifier: write it with the calibrator at its end (onnx only)."
     ),
     "ndim": _flag(
-        "How many axes its input has: 4 for images (N, C, H, W), any (onnx only). Two when left out.",
         "--ndim",
+        "How many axes its input has: 4 for images (N, C, H, W), any (onnx only). Two when left out.",
         metavar="NUMBER|any",
     ),
     # How a file is read: the fields of `Reading`.
-    "kind": _flag(
-        "What the numbers are, where their name does not say it. Never guessed.", "--kind", "--input"
-    ),
+    "kind": _flag("--kind --input", "What the numbers are, where their name does not say it. Never guessed."),
     "labels_name": _flag(
-        "Name of the array or column of labels, or its place: -1 is the last column.", "--labels-name"
+        "--labels-name", "Name of the array or column of labels, or its place: -1 is the last column."
     ),
     "logits_name": _flag(
-        "Name of the array (or the columns, with commas between, or a pattern such as 'p_*') that holds the logits or "
-        "probabilities.",
         "--logits-name",
+        "Name of the array (or the columns, with commas between, or a pattern such as 'p_*') "
+        "that holds the logits or probabilities.",
     ),
-    "labels": _flag("A second file that holds the labels.", "--labels"),
-    "classes": _flag("Names of the classes in the order of the columns, commas between.", "--classes"),
-    "first_label": _flag("1 where labels count from 1.", "--first-label", min=0, max=1),
-    "drop_missing": _flag("Leave rows with missing values out.", "--drop-missing"),
-    "separator": _flag("What stands between the cells of a text table, where it is not recognised.", "--sep"),
-    "decimal": _flag("The decimal point of a text table, where it is not recognised.", "--decimal"),
-    "weights_name": _flag("Name of the array or column of weights of the rows.", "--weights-name"),
-    "part": _flag("Which part of a file that holds two. val is another word for cal.", "--part"),
-    "group": _flag("Which set of an HDF5 file that holds several: dataset/model.", "--group"),
+    "labels": _flag("--labels", "A second file that holds the labels."),
+    "classes": _flag("--classes", "Names of the classes in the order of the columns, commas between."),
+    "first_label": _flag("--first-label", "1 where labels count from 1.", min=0, max=1),
+    "drop_missing": _flag("--drop-missing", "Leave rows with missing values out."),
+    "separator": _flag("--sep", "What stands between the cells of a text table, where it is not recognised."),
+    "decimal": _flag("--decimal", "The decimal point of a text table, where it is not recognised."),
+    "weights_name": _flag("--weights-name", "Name of the array or column of weights of the rows."),
+    "part": _flag("--part", "Which part of a file that holds two. val is another word for cal."),
+    "group": _flag("--group", "Which set of an HDF5 file that holds several: dataset/model."),
     "class_axis": _flag(
-        "The axis of the classes of an array of more axes: 1 for images (n, m, h, w).", "--class-axis"
+        "--class-axis", "The axis of the classes of an array of more axes: 1 for images (n, m, h, w)."
     ),
     "ignore_index": _flag(
-        "A label that does not count, such as -100 for padding or 255 for void.", "--ignore-index"
+        "--ignore-index", "A label that does not count, such as -100 for padding or 255 for void."
     ),
 }
 

@@ -27,14 +27,7 @@ CHECK_FAILED = 3
 
 # Shown where no metrics are named; the rest with --all.
 _MAIN = ("accuracy", "nll", "brier", "ece", "classwise_ece", "smooth_ece")
-_MAIN_OF_TWO = (
-    "nll",
-    "positive_brier",
-    "positive_ece",
-    "auc",
-    "calibration_slope",
-    "calibration_intercept",
-)
+_MAIN_OF_TWO = ("nll", "positive_brier", "positive_ece", "auc", "calibration_slope", "calibration_intercept")
 _FILE: ContextVar[str] = ContextVar("file", default="the data")
 # As a word by itself: not in quotes, in a path, or in a piece of Python.
 _WORDS = tuple(

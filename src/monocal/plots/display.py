@@ -197,14 +197,7 @@ def widest(place: Callable[[int], Any], count: int, width: float, figure: Any) -
 
 
 def points(
-    ax: Any,
-    x: Any,
-    y: Any,
-    out: Any,
-    colour: str,
-    label: str | None = None,
-    tips: Any = None,
-    **options: Any,
+    ax: Any, x: Any, y: Any, out: Any, colour: str, label: str | None = None, tips: Any = None, **options: Any
 ) -> None:
     """Round markers, filled where ``out``: more than chance explains. They are whole at the edge of the axes.
 

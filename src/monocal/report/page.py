@@ -201,7 +201,7 @@ def _margin(report: Report, two: bool) -> dict[str, Any] | None:
     sides = {"before": report.before.margin, "after": report.after.margin}
     texts = [
         "The margin is the gap between the two largest logits before calibration: rows that the model is unsure of have a small "
-        "one. Above zero the model claims more than it keeps.",
+        "one. Above zero the model claims more than it keeps."
     ]
     texts += [
         f"{name.capitalize()}: {' '.join(say.what_is_wrong(c, 'at margins '))}" for name, c in sides.items()
