@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 _METRICS = ("accuracy", "nll", "brier", "ece")
 _METRICS_OF_TWO = ("accuracy", "nll", "positive_brier", "positive_ece")  # of P(class 1)
-_MOST_ROWS, _MOST_NUMBERS, _FOLDS = 10_000, 5_000_000, 5  # in folds that are held out
+_MOST_ROWS, _MOST_NUMBERS = 10_000, 5_000_000  # in folds that are held out
 # What users of scikit-learn call methods for one score.
 _NAMES_OF_SKLEARN = {"sigmoid": "platt", "plattscaling": "platt"}
 
@@ -227,45 +227,31 @@ def _measured(calibrator: Calibrator, data: LogitsSet, **known: Any) -> dict[str
 
 def _held_out(calibrator: Calibrator, data: LogitsSet, known: dict[str, Any]) -> dict[str, float] | None:
     """NLL of rows that were held out, before and after; None where folds cannot be fitted or would take minutes."""
-    import numpy as np
-    from sklearn.base import clone
-    from sklearn.model_selection import KFold
-
+    from ..io import LogitsSet
     from ..metrics.differences import paired_difference
     from ..registry import all_calibrators
-    from .row_blocks import uncalibrated
+    from ..report.trial import Trial, row_nll
 
     if data.many_labels or any(type(calibrator) is info.cls and info.extras for info in all_calibrators()):
         return None
-    step = max(1, -(-data.n_samples // max(1, min(_MOST_ROWS, _MOST_NUMBERS // data.n_classes))))
-    index = np.arange(0, data.n_samples, step)
-    values, labels = np.asarray(data.values)[index], np.asarray(data.labels)[index]
-    weights = None if data.weights is None else data.weights[index]
-    context = {name: column[index] for name, column in known.get("context", {}).items()}
-    before, after = uncalibrated(values, data.kind), np.zeros(values.shape)
+    part = slice(None, None, -(-data.n_samples // max(1, min(_MOST_ROWS, _MOST_NUMBERS // data.n_classes))))
+    assert data.labels is not None
+    weights = None if data.weights is None else data.weights[part]
+    context = {name: column[part] for name, column in known.get("context", {}).items()} or None
     try:
+        trial = Trial.of(LogitsSet(data.values[part], data.labels[part], data.kind), None)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # said of the fit itself
-            for train, test in KFold(_FOLDS, shuffle=True, random_state=0).split(values):
-                sides = (
-                    {"context": {n: c[rows] for n, c in context.items()}} if context else {}
-                    for rows in (train, test)
-                )
-                own, others = sides
-                weight = None if weights is None else weights[train]
-                fold = clone(calibrator).fit(values[train], labels[train], sample_weight=weight, **own)
-                after[test] = fold.predict_proba(values[test], **others)
+            after = trial.judge(calibrator, context=context, sample_weight=weights).probabilities
     except ValueError:  # too few rows, or a class, in a fold
         return None
-    with np.errstate(divide="ignore"):
-        nll = [-np.log(np.asarray(p, np.float64)[np.arange(len(labels)), labels]) for p in (before, after)]
+    old, new = (row_nll(p, trial.labels) for p in (trial.before, after))
     if weights is not None:
-        nll = [loss * weights / weights.mean() for loss in nll]
-    change = paired_difference(nll[1], nll[0], 0.95)
+        old, new = (loss * weights / weights.mean() for loss in (old, new))
+    change = paired_difference(new, old, 0.95)
+    figures = {"before": old.mean(), "after": new.mean(), "change": change.mean}
     return {
-        "before": float(nll[0].mean()),
-        "after": float(nll[1].mean()),
-        "change": change.mean,
+        **{name: float(value) for name, value in figures.items()},
         "low": change.low,
         "high": change.high,
     }

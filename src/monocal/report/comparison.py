@@ -31,7 +31,7 @@ from ..metrics.differences import NEGLIGIBLE, Difference, paired_difference, pri
 from ..metrics.groups import read_groups
 from ..metrics.units import number, percent, quoted, with_interval
 from ..selection import Recommendation, groups_differ, method_name, recommend
-from .trial import Judged, TimedTrial, Trial
+from .trial import Judged, TimedTrial, Trial, row_nll
 
 UNCALIBRATED = "uncalibrated"
 METRICS = ("nll", "ece", "brier", "accuracy")
@@ -390,7 +390,7 @@ def harm_of(
     before: np.ndarray, after: np.ndarray, labels: np.ndarray, groups: Any, level: float, seed: int
 ) -> tuple[str, ...]:
     """What calibration makes worse beyond chance: the NLL, the ECE (of two classes that of P(class 1)), or a group."""
-    loss = [_row_nll(p, labels) for p in (before, after)]
+    loss = [row_nll(p, labels) for p in (before, after)]
     harm = []
     change = paired_difference(loss[1], loss[0], level)
     if change.low > 0 and change.mean >= NEGLIGIBLE:
@@ -500,10 +500,6 @@ def _result(
 ) -> MethodResult:
     names = [*METRICS, *(["positive_ece"] if probs.shape[1] == 2 else [])]
     evaluation = evaluate(probs, trial.labels, metrics=names, n_boot=n_boot, level=level, seed=seed)
-    row_nll = _row_nll(probs, trial.labels)
-    return MethodResult(name, keeps, evaluation, row_nll=row_nll, row_top=probs.argmax(axis=1))
-
-
-def _row_nll(probs: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    with np.errstate(divide="ignore"):
-        return -np.log(probs[np.arange(len(probs)), labels].astype(np.float64))
+    return MethodResult(
+        name, keeps, evaluation, row_nll=row_nll(probs, trial.labels), row_top=probs.argmax(axis=1)
+    )

@@ -7,6 +7,7 @@ calibrator fitted on the other folds. A calibrator that comes fitted is judged a
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -102,17 +103,23 @@ class Trial:
             return self.values
         return softmax(self.values.astype(np.float64), axis=1)
 
-    def judge(self, calibrator: Any, *, fitted: bool = False, context: np.ndarray | None = None) -> Judged:
+    def judge(
+        self, calibrator: Any, *, fitted: bool = False, context: Any = None, sample_weight: Any = None
+    ) -> Judged:
         """Fit copies on each fold (or use the calibrator as it is) and apply them to the rows to judge on.
 
-        ``context`` (n,) goes with the rows of a cross-validation.
+        ``context`` and ``sample_weight`` (n,) go with the rows of a cross-validation; a context may be columns by name.
         """
         shape = self.values.shape
         probabilities, scores = np.empty(shape), np.empty(shape, dtype=self.values.dtype)
         seconds, model = 0.0, calibrator
         for fit_values, fit_labels, rows in self.folds:
-            to_fit = {} if context is None else {"context": np.delete(context, rows)}
-            to_apply = {} if context is None else {"context": context[rows]}
+            others = np.setdiff1d(np.arange(shape[0]), rows)
+            to_fit, to_apply = (
+                {} if context is None else {"context": _part(context, part)} for part in (others, rows)
+            )
+            if sample_weight is not None:
+                to_fit["sample_weight"] = sample_weight[others]
             if not fitted:
                 begin = time.perf_counter()
                 model = clone(calibrator).fit(fit_values, fit_labels, **to_fit)
@@ -123,6 +130,16 @@ class Trial:
             scores[rows] = model.transform(values, **to_apply) if logits else probabilities[rows]
         audit = order_audit(self.values, scores, input=self.kind)
         return Judged(probabilities, audit, seconds / len(self.folds), model)
+
+
+def _part(context: Any, rows: np.ndarray) -> Any:
+    return {k: c[rows] for k, c in context.items()} if isinstance(context, Mapping) else context[rows]
+
+
+def row_nll(probs: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """-log of the probability (n,) of the label of each row."""
+    with np.errstate(divide="ignore"):
+        return -np.log(probs[np.arange(len(probs)), labels].astype(np.float64))
 
 
 def as_set(rows: Any, name: str, kind: str = "logits") -> LogitsSet:
