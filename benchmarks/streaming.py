@@ -56,7 +56,7 @@ def _kept_block(size: int, classes: int, seed: int) -> tuple[np.ndarray, np.ndar
     return make(size, classes, seed)
 
 
-def stage(path: Path | None, rows: int, classes: int, what: str) -> dict[str, object]:
+def stage(path: Path | None, rows: int, classes: int, what: str, method: str) -> dict[str, object]:
     """One stage in this process."""
     import resource
 
@@ -73,7 +73,7 @@ def stage(path: Path | None, rows: int, classes: int, what: str) -> dict[str, ob
         parts = [data] if path else list(data[0]())
         data = tuple(np.concatenate([part[i] for part in parts]) for i in (0, 1))
     if what == "predict":
-        cal = mc.MCCT().fit(*make(2000, classes, 1))
+        cal = getattr(mc, method)().fit(*make(2000, classes, 1))
         begin = time.perf_counter()
         if path is None:
             for _ in cal.predict_blocks(data[0]):
@@ -83,7 +83,7 @@ def stage(path: Path | None, rows: int, classes: int, what: str) -> dict[str, ob
             cal.predict_proba(data[0], out=out)
         result: dict[str, object] = {}
     else:
-        solution = mc.MCCT().fit(*data).solution_
+        solution = getattr(mc, method)().fit(*data).solution_
         passes = sum(step.rows == rows for step in solution.history)
         result = {"kkt": solution.kkt, "passes": passes, "coefficients": solution.coefficients.tolist()}
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
@@ -98,11 +98,12 @@ def main() -> None:
         "--generated", action="store_true", help="from a function that gives blocks, not from a file"
     )
     parser.add_argument("--folder", type=Path, help="where to put the file; the temporary folder if not said")
+    parser.add_argument("--method", default="MCCT", help="class of the calibrator")
     parser.add_argument("--stage", help=argparse.SUPPRESS)
     parser.add_argument("--path", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.stage:
-        print(json.dumps(stage(args.path, args.rows, args.classes, args.stage)))
+        print(json.dumps(stage(args.path, args.rows, args.classes, args.stage, args.method)))
         return
     size = args.rows * args.classes * 4 / 1e9
     stages = ["fit", "predict", *(["in memory"] if size < 4 else [])]
@@ -118,7 +119,7 @@ def main() -> None:
         results = {}
         for what in stages:
             command = [sys.executable, __file__, "--stage", what, *(["--path", str(path)] if path else [])]
-            command += ["--rows", str(args.rows), "--classes", str(args.classes)]
+            command += ["--rows", str(args.rows), "--classes", str(args.classes), "--method", args.method]
             out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
             r = results[what] = json.loads(out)
             more = f"{r['passes']} | {r['kkt']:.1e}" if "kkt" in r else " | "

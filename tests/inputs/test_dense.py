@@ -13,7 +13,7 @@ from sklearn.base import clone
 
 import monocal as mc
 from monocal.data import synthetic
-from monocal.inputs.layout import GatheredRows, Layout, boxes
+from monocal.inputs.layout import GatheredRows, boxes
 from monocal.persistence import from_json, to_json
 
 N, M, H, W = 6, 5, 7, 9
@@ -147,12 +147,6 @@ def test_out_and_blocks_have_the_shape_given(tmp_path, monkeypatch):
         cal.predict_proba(IMAGES, out=np.empty((N, H, W, M)))
 
 
-def test_tokens_of_a_server_with_padding():
-    top = mc.TopK(np.log([[0.6, 0.2], [0.5, 0.3], [0.7, 0.1]]), [[7, 3], [3, 9], [1, 2]], n_classes=100)
-    padded = mc.TemperatureScaling(ignore_index=-100).fit(top, [7, 4, -100])
-    assert padded.temperature_ == mc.TemperatureScaling().fit(top[:2], [7, 4]).temperature_
-
-
 def test_fitting_copies_no_whole_array():
     """Beyond the array: the sorted rows, which every fit keeps, and parts."""
     X = np.random.default_rng(0).normal(size=(8, M, 128, 256)).astype(np.float32)
@@ -240,14 +234,10 @@ def test_parameters_are_saved_and_old_files_load(tmp_path):
     assert document["parameters"]["class_axis"] == 1
 
 
-def test_a_layout_is_said_in_words():
-    with pytest.raises(mc.InputError, match="must be two-dimensional"):
-        Layout(1).flat(np.zeros(3))
-
-
-def test_metrics_of_a_server_with_padding():
+def test_tokens_of_a_server_with_padding():
     top = mc.TopK(np.log([[0.6, 0.2], [0.5, 0.3], [0.7, 0.1]]), [[7, 3], [3, 9], [1, 2]], n_classes=100)
     cal = mc.TemperatureScaling(ignore_index=-100).fit(top, [7, 4, -100])
+    assert cal.temperature_ == mc.TemperatureScaling().fit(top[:2], [7, 4]).temperature_
     assert cal.score(top, [7, 4, -100]) == pytest.approx(cal.score(top[:2], [7, 4]), rel=1e-12)
     found = mc.evaluate(top, [7, 4, -100], ignore_index=-100)
     assert found.to_dict() == mc.evaluate(top[:2], [7, 4]).to_dict()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import math
 import pickle
 from collections.abc import Callable
@@ -388,3 +389,38 @@ def test_what_is_written_keeps_the_names(tmp_path: Path, suffix: str) -> None:
     check(read(path))
     if suffix.startswith((".csv", ".parquet")):
         assert "probabilities_cat" in read_columns(path, "*")
+
+
+def in_excel(path: Path, **how: Any) -> None:
+    with pd.ExcelWriter(path) as sheets:
+        if "sheet_name" in how:
+            pd.DataFrame({"note": ["see the other sheet"]}).to_excel(sheets, sheet_name="info", index=False)
+        frame(label=WORDS).to_excel(sheets, index=False, **how)
+
+
+UNUSUAL: dict[str, Callable[[Path], Any]] = {
+    "comment.csv": lambda p: p.write_text("# made by hand\n" + frame(label=WORDS).to_csv(index=False)),
+    "total.csv": lambda p: p.write_text(frame(label=WORDS).to_csv(index=False) + "Total,,,\n"),
+    "lower.xlsx": lambda p: in_excel(p, startrow=3, startcol=1),
+    "second.xlsx": lambda p: in_excel(p, sheet_name="data"),
+    "nested.json": lambda p: p.write_text(
+        json.dumps(
+            [
+                {"probs": dict(zip(NAMES, row, strict=True)), "label": word}
+                for row, word in zip(PROBS.tolist(), WORDS, strict=True)
+            ]
+        )
+    ),
+    "arrays.json": lambda p: p.write_text(
+        json.dumps({"probs": PROBS.tolist(), "label_ids": LABELS.tolist(), "classes": NAMES})
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNUSUAL)
+def test_what_stands_around_the_numbers(tmp_path: Path, name: str) -> None:
+    UNUSUAL[name](tmp_path / name)
+    if name == "total.csv":
+        with pytest.raises(FileError, match="missing values in 1 of 31 rows"):
+            read(tmp_path / name)
+    check(read(tmp_path / name, drop_missing=name == "total.csv"))

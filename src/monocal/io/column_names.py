@@ -22,6 +22,7 @@ ROLES = {
     "labels": (
         *("labels", "label", "y", "y_true", "targets", "target"),
         *("true_labels", "true_label", "true_class", "class", "class_label", "gt", "ground_truth"),
+        "label_ids",
     ),
     # Labels where nothing has a name of the line above.
     "outcomes": (

@@ -16,7 +16,7 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -237,6 +237,8 @@ def _open_text(path: Path, what: str, separator: str | None, decimal: str | None
 
     with opened() as file, io.TextIOWrapper(file, "utf-8-sig", newline="") as lines:
         head = list(islice(lines, _HEAD + 1))
+    comments = next((i for i, line in enumerate(head) if not line.startswith("#")), len(head))
+    head = head[comments:]
     stated, separator = bool(separator and head), _SPELT_OUT.get(separator or "", separator)
     separator = separator or ("\t" if ending.startswith(".tsv") else _separator(head))
     if len(separator) > 1:
@@ -252,11 +254,8 @@ def _open_text(path: Path, what: str, separator: str | None, decimal: str | None
     headless = _lacks_names(first, rows[1:])
     names = [str(j) for j in range(len(first))] if headless else [name.strip() for name in first]
     notes = ["the file has no line of names; columns are called '0', '1', ..."] * headless
-    twice = [name for name, count in Counter(names).items() if count > 1]
-    if twice:
-        raise FileError(
-            f"{path} has two columns called {twice[0]!r}: give every column its own name in the first line."
-        )
+    notes += ["lines that begin with # were left out"] * (comments > 0)
+    _refuse_equal_names(path, names)
     below = rows[not headless :]
     cells = {name: [row[j].strip() for row in below if j < len(row)] for j, name in enumerate(names)}
     comma = decimal == "," or (decimal is None and separator != "," and _has_decimal_commas(cells.values()))
@@ -280,7 +279,7 @@ def _open_text(path: Path, what: str, separator: str | None, decimal: str | None
                 file,
                 read_options=arrow_csv.ReadOptions(
                     column_names=names,
-                    skip_rows=0 if headless else 1,
+                    skip_rows=comments + (not headless),
                     block_size=1 << 22,  # which must hold a row
                 ),
                 parse_options=arrow_csv.ParseOptions(delimiter=separator, ignore_empty_lines=len(names) > 1),
@@ -301,6 +300,14 @@ def _open_text(path: Path, what: str, separator: str | None, decimal: str | None
     return NamedArrays(
         path, tuple(names[index:]), load, columns, text=text, notes=tuple(notes), headless=headless
     )
+
+
+def _refuse_equal_names(path: Path, names: Iterable[str]) -> None:
+    name, count = next(iter(Counter(names).most_common(1)), ("", 1))
+    if count > 1:
+        raise FileError(
+            f"{path} has two columns called {name!r}: give every column its own name in the first line."
+        )
 
 
 def _separator(head: Sequence[str]) -> str:
@@ -388,14 +395,31 @@ def _open_arrow(path: Path, what: str) -> NamedArrays:
 
 
 def _open_excel(path: Path, what: str) -> NamedArrays:
+    """The first sheet with a column of numbers; names are in its first row with a cell, but for one, in every column."""
     require("openpyxl", "data")
-    sheets = require("pandas", "data").read_excel(path, sheet_name=None)
-    frame = next(iter(sheets.values()))
-    frame.columns = [str(column) for column in frame.columns]
-    notes = (f"of the sheets {listing(sheets)} the first was read",) if len(sheets) > 1 else ()
-    mixed = frame.select_dtypes("object").columns  # Arrow has one type in a column
-    frame[mixed] = frame[mixed].map(lambda cell: cell if cell is None or cell != cell else str(cell))
-    return _of_table(path, require("pyarrow", "data").Table.from_pandas(frame), notes)
+    pandas, arrow = require("pandas", "data"), require("pyarrow", "data")
+    sheets = pandas.read_excel(path, sheet_name=None, header=None)
+
+    def table(cells: Any) -> Any:
+        cells = cells.dropna(how="all").dropna(how="all", axis=1)
+        full = cells.notna().sum(axis=1) >= max(1, cells.shape[1] - 1)
+        if not full.any():
+            return pandas.DataFrame()
+        top = int(full.to_numpy().argmax())
+        frame = cells.iloc[top + 1 :].infer_objects()
+        names = enumerate(cells.iloc[top])
+        frame.columns = [f"Unnamed: {j}" if name != name else str(name) for j, name in names]
+        return frame.reset_index(drop=True)
+
+    tables = {name: table(cells) for name, cells in sheets.items()}
+    chosen = next((name for name in tables if tables[name].select_dtypes("number").size), next(iter(tables)))
+    notes = (f"of the sheets {listing(sheets)} {chosen!r} was read",) if len(sheets) > 1 else ()
+    frame = tables[chosen]
+    _refuse_equal_names(path, frame.columns)
+    mixed = [name for name in frame if frame[name].dtype.kind == "O"]  # Arrow has one type in a column
+    for name in mixed:
+        frame[name] = frame[name].map(lambda cell: cell if cell is None or cell != cell else str(cell))
+    return _of_table(path, arrow.Table.from_pandas(frame), notes)
 
 
 def _open_records(path: Path, what: str) -> NamedArrays:
@@ -407,6 +431,8 @@ def _open_records(path: Path, what: str) -> NamedArrays:
             for name, column in records[0].items()
         }
         lengths = {len(column) if isinstance(column, list) else None for column in columns.values()}
+        if len(lengths) > 1 and None not in lengths and "data" not in columns:  # such as names of the classes
+            return _in_memory(path, {name: np.array(column) for name, column in columns.items()})
         if len(lengths) != 1 or None in lengths:
             raise FileError(
                 f"{path} is one JSON object: expected a list of rows, or a list for each column, of one length. Write it with "
@@ -429,7 +455,7 @@ def _open_records(path: Path, what: str) -> NamedArrays:
             f"{path} holds responses of a language-model server: read them in Python with monocal.TopK.from_openai or "
             "monocal.TopK.from_vllm."
         )
-    return _of_table(path, arrow.Table.from_pylist(records))
+    return _of_table(path, arrow.Table.from_pylist(records).flatten())  # {"probs": {"cat": ...}} -> probs.cat
 
 
 def _of_table(path: Path | None, table: Any, notes: tuple[str, ...] = (), title: str = "") -> NamedArrays:

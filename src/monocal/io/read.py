@@ -30,6 +30,7 @@ from monocal.io.named_arrays import (
     NamedArrays,
     as_path,
     extension,
+    is_number,
     open_arrays,
     stem,
     typed,
@@ -272,7 +273,13 @@ def _complete(
         )
     if rows.all():
         raise FileError(f"{title} has missing values in every row: nothing is left.")
-    return {**arrays, **{name: array[~rows] for name, array in of_rows.items()}}, np.flatnonzero(~rows)
+    left = {name: array[~rows] for name, array in of_rows.items()}
+    for name, array in left.items():
+        if array.dtype == object and all(
+            map(is_number, array.flat)
+        ):  # words stood in the rows left out alone
+            left[name] = array.astype(np.float64)
+    return {**arrays, **left}, np.flatnonzero(~rows)
 
 
 def _no_labels(source: NamedArrays, where: str, names: Sequence[str]) -> str:
