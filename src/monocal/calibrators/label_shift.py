@@ -108,14 +108,14 @@ class LabelShift(Calibrator):
         m = logits.shape[1]
         default = BinaryMCCT() if m == 2 else TemperatureScaling()
         (first,) = check_stages([default if self.calibrator is None else self.calibrator])
-        known = None if self.prior is None else _check_prior(self.prior, m)
+        prior = None if self.prior is None else _check_prior(self.prior, m)
         share = np.ones(len(labels)) if weight is None else weight
         self.calibrator_ = clone(first).fit(logits, labels, weight)
         self.n_iter_ = getattr(self.calibrator_, "n_iter_", 1)
         p = to_numpy(self.calibrator_.predict_proba(logits)).astype(np.float64)
         self.calibration_prior_ = (share @ p + 1.0 / m) / (share.sum() + 1.0)
         self.predicted_ = _effective_counts(p.argmax(axis=1), share, m)
-        self._set_prior(self.calibration_prior_ if known is None else known)
+        self._set_prior(self.calibration_prior_ if prior is None else prior)
 
     def adapt(self, X: Any = None, *, prior: Any = None) -> LabelShift:
         """Turn to a population with other class frequencies: estimated from rows without labels, or known.
@@ -205,8 +205,7 @@ def _check_prior(prior: Any, m: int) -> np.ndarray:
         raise InputError(
             f"prior must have one number for each of the {m} classes, but has shape {values.shape}."
         )
-    bad = np.flatnonzero(~np.isfinite(values) | (values <= 0))
-    if len(bad):
+    if len(bad := np.flatnonzero(~np.isfinite(values) | (values <= 0))):
         raise InputError(
             f"prior must be positive for every class, but is {values[bad[0]]:g} for class {bad[0]}. For a class that cannot "
             "occur, set its logits to -inf; for a rare one, give a small number."

@@ -146,14 +146,14 @@ def out_of_fold(
     """Calibrated logits (n, m) of each row, from a copy of the stage that has not seen its fold."""
     out = np.empty(logits.shape, dtype=np.result_type(logits.dtype, np.float32))
     for train, test in parts:
-        some = None if weight is None else weight[train]
-        out[test] = to_numpy(clone(stage).fit(logits[train], labels[train], some).transform(logits[test]))
+        share = None if weight is None else weight[train]
+        out[test] = to_numpy(clone(stage).fit(logits[train], labels[train], share).transform(logits[test]))
     return out
 
 
 def _settled(stage: Calibrator, model: Calibrator) -> Calibrator:
-    """The stage with the shrinkage that cross-validation has chosen on all rows: to choose anew in every fold costs much and
-    tells little."""
+    """The stage with the shrinkage that cross-validation has chosen on all rows: to choose it again in every fold costs much and
+    changes little."""
     if isinstance(stage.get_params(deep=False).get("shrinkage"), str):
         return clone(stage).set_params(shrinkage=model.shrinkage_)
     return stage
@@ -192,7 +192,7 @@ def check_stages(stages: Any) -> list[Calibrator]:
 
 # Classes below which a weight for every pair pays: with a hundred, on halves of three real calibration sets, it never did.
 _PAIRS_BELOW = 50
-# Logits that strengths are judged by, at the most: with more, a part of the rows tells as well which one to take.
+# Logits that strengths are judged by, at the most: with more, a part of the rows is enough.
 _JUDGED = 2**22
 
 
@@ -228,7 +228,7 @@ class StructuredMCCT(Stacked):
     >>> import monocal as mc
     >>> data = mc.data.synthetic(2000, 5)
     >>> cal = mc.StructuredMCCT().fit(data.values, data.labels)
-    >>> cal.shrinkage_, cal.solution_.converged          # nothing to mend but how sure the samples are
+    >>> cal.shrinkage_, cal.solution_.converged          # nothing to correct but the confidence
     (inf, True)
     >>> biased = data.values + [3.0, 0.0, 0.0, 0.0, -3.0]
     >>> [type(stage).__name__ for stage in mc.StructuredMCCT().fit(biased, data.labels).stages_]
@@ -247,33 +247,34 @@ class StructuredMCCT(Stacked):
         check_number(self.folds, "folds", least=2, whole=True)
         if isinstance(self.shrinkage, str):
             check_choice(self.shrinkage, "shrinkage", ("cv",))
-            self._fit_surest(logits, labels, weight)
+            self._fit_cross_validated(logits, labels, weight)
         else:
             super()._fit(logits, labels, weight)
             self.shrinkage_ = self.shrinkage
         self.solution_ = self.stages_[-1].solution_
 
-    def _fit_surest(self, logits: np.ndarray, labels: np.ndarray, weight: np.ndarray | None) -> None:
+    def _fit_cross_validated(self, logits: np.ndarray, labels: np.ndarray, weight: np.ndarray | None) -> None:
         first, then = self._unfitted(logits.shape[1])
         step = -(-logits.size // _JUDGED)
-        if step > 1:
-            some = np.flatnonzero(deal(keys_of_logits(logits), step, number=2) == 0)
-            chosen, _ = self._judged(logits[some], labels[some], None if weight is None else weight[some])
-            middle = logits
-            if chosen < np.inf:
-                parts = splits_of(logits, weight, self.folds)
-                middle = out_of_fold(first.set_params(shrinkage=chosen), logits, labels, weight, parts)
+        if step == 1:
+            self.shrinkage_, middle = self._choose_strength(logits, labels, weight)
         else:
-            chosen, middle = self._judged(logits, labels, weight)
-        self.shrinkage_ = chosen
+            rows = np.flatnonzero(deal(keys_of_logits(logits), step, number=2) == 0)
+            share = None if weight is None else weight[rows]
+            self.shrinkage_, _ = self._choose_strength(logits[rows], labels[rows], share)
+            middle = logits
+        first.set_params(shrinkage=self.shrinkage_)
+        if step > 1 and self.shrinkage_ < np.inf:
+            parts = splits_of(logits, weight, self.folds)
+            middle = out_of_fold(first, logits, labels, weight, parts)
         self.stages_ = [then.fit(middle, labels, weight)]
-        if chosen < np.inf:
-            self.stages_.insert(0, first.set_params(shrinkage=chosen).fit(logits, labels, weight))
+        if self.shrinkage_ < np.inf:
+            self.stages_.insert(0, first.fit(logits, labels, weight))
 
-    def _judged(
+    def _choose_strength(
         self, logits: np.ndarray, labels: np.ndarray, weight: np.ndarray | None
     ) -> tuple[float, np.ndarray]:
-        """The surest strength, and the logits that the second stage is fitted on with it."""
+        """The strength with the largest lower bound of its gain, and the logits that the second stage is fitted on with it."""
         first, then = self._unfitted(logits.shape[1])
         share = np.ones(len(labels)) if weight is None else weight
         parts = splits_of(logits, weight, self.folds)
