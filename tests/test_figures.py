@@ -59,14 +59,3 @@ def test_the_table_of_structured_scaling(name: str) -> None:
         assert_current(
             shown("docs/structured.md", name, column), value, "python benchmarks/peers.py --real LOGITS"
         )
-
-
-@pytest.mark.parametrize(
-    ("cell", "value", "current"), [("0.51", 0.5104, True), ("0.51", 0.53, False), ("7 %", 9.0, False)]
-)
-def test_a_stale_figure_is_found(cell: str, value: float, current: bool) -> None:
-    if current:
-        assert_current(cell, value, "python x.py")
-    else:
-        with pytest.raises(AssertionError, match=r"run  python x\.py"):
-            assert_current(cell, value, "python x.py")

@@ -18,7 +18,7 @@ import monocal as mc
 from monocal.data import synthetic
 from peers import cell, environment, glance, growth, optimum, tables
 from peers.methods import METHODS, RIVALS, choose
-from peers.runner import Runner, ending
+from peers.runner import Runner
 
 FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
 
@@ -68,41 +68,6 @@ def test_every_library_is_installed_and_every_rival_is_measured():
         assert own.startswith("monocal/")
         assert not any(rival.startswith("monocal/") for rival in rivals)
     assert set(growth.LINES) <= set(METHODS)
-
-
-def test_pips_complaint_is_cut_to_the_line_that_says_why():
-    complaint = (
-        "  error: subprocess-exited-with-error\nERROR: No matching distribution found for x\nnote: see above"
-    )
-    assert environment.pip_reason(complaint) == "ERROR: No matching distribution found for x"
-    assert environment.pip_reason("") == "pip gave no reason"
-
-
-def test_numbers_have_three_digits():
-    cases = {123456.0: "123,456", 41.27: "41.3", 0.98765: "0.988", 0.0123456: "0.0123", 0.0: "0", "inf": "∞"}
-    assert {value: tables.number(value) for value in cases} == cases
-    assert tables.number(None) == ""
-
-
-def test_table_of_one_size():
-    lines = tables.size_table(
-        [
-            measured("monocal/MCCT", 12.345, 1.5, excess=3e-9),
-            measured("netcal/TemperatureScaling", 6, 1, excess=0.31, inverted=0.25, nll="inf"),
-            measured("probmetrics/SMS", 600, 3, not_judged="over 300 s"),
-            row("dirichletcal/FullDirichlet", failed="out of memory"),
-        ]
-    ).splitlines()
-    width = len(tables.HEADER)
-    assert all(line.count("|") == width + 1 for line in lines)
-    assert "| 12.3 | 12.3 | 1.50 | 1.25 | 1.00 | 0.5000 | reached | kept |" in lines[2]
-    assert "| ∞ | missed by 3e-01 | 25 % of rows inverted |" in lines[3]
-    assert "| over 300 s |" in lines[4]
-    assert lines[5].startswith("| dirichletcal | FullDirichlet | out of memory |")
-    assert tables.optimum({}) == "n/a"
-    assert tables.optimum({"excess": "nan"}) == "not checked"
-    assert tables.optimum({"violation": 4.2e-7, "certified": True}) == "certified, violation 4e-07"
-    assert tables.optimum({"violation": "inf", "certified": False}) == "not certified, violation inf"
 
 
 def test_pairs_say_who_is_slower_and_who_failed():
@@ -174,17 +139,6 @@ def test_a_glance_says_the_worst_of_each_method():
         "- Of 2 fits of `MCCT` and `ConditionalMCCT`, 2 carry a certificate of optimality, and none swapped two classes in any "
         "row.",
     ]
-
-
-def test_what_the_cells_have_seen_is_told_as_it_was():
-    rows = [
-        row("netcal/BBQ", date="2026-11-15", version="0.2.0"),
-        row("netcal/BBQ", date="2026-10-01", version="0.2.0"),
-        row("monocal/MatrixScaling", failed="left out: too many classes"),
-    ]
-    assert tables.seen(rows, "date") == "2026-10-01, 2026-11-15"
-    assert tables.seen(rows, "version") == "0.2.0"
-    assert tables.seen(rows[2:], "date") == "unknown"
 
 
 def test_growth_is_a_slope_and_a_figure(tmp_path):
@@ -272,13 +226,6 @@ def test_cells_run_in_a_process_of_their_own_and_are_kept(tmp_path):
     assert run.cell("monocal/MatrixScaling", 50, 10_000)["failed"].startswith("left out: a weight")
     hasty = Runner(tmp_path / "hasty", limit=0.01, memory_gb=0, missing={})
     assert hasty.cell(name, 50, 4)["failed"] == "over 0.01 s"
-
-
-def test_how_a_process_ended_is_told_in_words():
-    assert ending(0, "noise") == ""
-    assert ending(-9, "") == "out of memory"
-    assert ending(1, "terminate called after throwing std::bad_alloc") == "out of memory"
-    assert ending(3, "first\nlast") == "ended with status 3: last"
 
 
 def test_real_sets_are_judged_and_counted(tmp_path, monkeypatch):

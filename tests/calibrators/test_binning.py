@@ -14,17 +14,6 @@ from monocal import metrics
 from monocal.calibrators.binning import beta_bins, natural_spline_slope, platt
 from monocal.edges import equal_mass_edges
 
-BY_CLASS = [
-    mc.HistogramBinning(),
-    mc.HistogramBinning(strategy="mass"),
-    mc.BayesianBinning(),
-    mc.ScalingBinning(),
-    mc.ScalingBinning(scaling="temperature"),
-    mc.IsotonicCalibration(mode="one_vs_rest"),
-    mc.SplineCalibration(),
-]
-ALL = [*BY_CLASS, mc.IsotonicCalibration()]
-
 
 @pytest.mark.parametrize("weighted", [False, True])
 def test_histogram_is_the_frequency_in_the_bin(weighted):
@@ -40,13 +29,6 @@ def test_histogram_is_the_frequency_in_the_bin(weighted):
             expected[i, k] = (w * (y == k))[same].sum() / w[same].sum()
     expected /= expected.sum(axis=1, keepdims=True)
     np.testing.assert_allclose(cal.predict_proba(z), expected, atol=1e-12)
-
-
-def test_published_histogram(shared_logits):
-    data = shared_logits("nncal_cifar10_densenet40")
-    p = mc.HistogramBinning().fit(data.logits_val, data.y_val).predict_proba(data.logits_test)
-    assert 100 * metrics.ece(p, data.y_test) == pytest.approx(1.61, abs=0.03)
-    assert 100 * metrics.kde_ece(p, data.y_test) == pytest.approx(2.16, abs=0.05)
 
 
 def test_equal_mass_edges():
@@ -151,13 +133,6 @@ def test_isotonic_one_vs_rest_is_sklearns():
     np.testing.assert_allclose(cal.predict_proba(z), q / q.sum(axis=1, keepdims=True), atol=1e-9)
 
 
-def test_isotonic_promises_by_mode():
-    assert mc.IsotonicCalibration().preserves_order
-    assert mc.IsotonicCalibration().preserves_top1
-    assert not mc.IsotonicCalibration(mode="one_vs_rest").preserves_order
-    assert not mc.IsotonicCalibration(mode="one_vs_rest").preserves_top1
-
-
 def test_spline_finds_a_smooth_slope():
     t = np.linspace(0, 1, 2001)[1:]
     slope = natural_spline_slope(t, np.sin(np.pi * t) / 5, np.ones(2000), 6)
@@ -177,36 +152,3 @@ def test_spline_corrects_the_top_class():
         np.where(given > 0, p, 0) / np.where(given > 0, p, 0).sum(axis=1, keepdims=True),
         rtol=1e-6,
     )
-
-
-@pytest.mark.parametrize("cal", ALL, ids=repr)
-def test_weights_are_repeats(cal):
-    z, y = calibration_set(4, n=200)
-    w = np.arange(200) % 4
-    a = cal.fit(z, y, sample_weight=w).predict_proba(z)
-    b = cal.fit(np.repeat(z, w, axis=0), np.repeat(y, w)).predict_proba(z)
-    np.testing.assert_allclose(a, b, atol=1e-9)
-
-
-@pytest.mark.parametrize("cal", BY_CLASS, ids=repr)
-def test_order_is_not_promised_and_not_kept(cal):
-    z, y = calibration_set(5, n=400)
-    top = z.argsort(axis=1)
-    y[:300] = top[:300, -2]  # the second is usually right
-    y[(z.argmax(axis=1) == 2)] = 2
-    cal.fit(z, y)
-    assert not cal.preserves_order
-    assert not cal.preserves_top1
-    rows = hard_rows(5)[:160]
-    p = cal.predict_proba(rows)
-    assert (p.argmax(axis=1) != rows.argmax(axis=1)).any()
-    np.testing.assert_array_equal(cal.predict(rows), p.argmax(axis=1))
-
-
-@pytest.mark.parametrize("cal", ALL, ids=repr)
-def test_masked_classes_are_not_counted_and_stay_at_zero(cal):
-    z, y = calibration_set(5, n=300)
-    mask = np.arange(5) == (y + 1 + np.arange(300) % 3)[:, None] % 5
-    p = cal.fit(np.where(mask, -np.inf, z), y).predict_proba(np.where(mask, -np.inf, z))
-    assert (p[mask] == 0).all()
-    np.testing.assert_allclose(p.sum(axis=1), 1)

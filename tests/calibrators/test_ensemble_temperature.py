@@ -8,7 +8,6 @@ from sklearn.exceptions import ConvergenceWarning
 
 import monocal as mc
 from hostile import calibration_set
-from monocal import metrics
 from monocal.calibrators.binning import most_likely_mixture, simplex_least_squares
 from monocal.calibrators.temperature import brier_scale
 
@@ -122,22 +121,6 @@ def test_weights_by_squares_are_the_best_on_the_triangle():
         assert ((a @ w - b) ** 2).sum() <= ((others @ a.T - b) ** 2).sum(axis=1).min() + 1e-12
     same = simplex_least_squares(np.ones((3, 3)), np.ones(3))  # three equal parts: any mixture will do
     assert same.sum() == pytest.approx(1)
-
-
-PUBLISHED = {  # ECE %, KDE-ECE %, EQ-BIN x 10: as printed, and the authors' procedure with a current SciPy
-    "ETS": [(1.17, 1.31, 1.19), (1.09, 1.33, 1.21)],
-    "ETS MSE": [(1.09, 1.35, 1.32), (1.08, 1.33, 1.29)],
-}
-
-
-@pytest.mark.parametrize("variant", PUBLISHED)
-def test_published_figures(shared_logits, variant):
-    data = shared_logits("nncal_cifar10_densenet40")
-    cal = mc.EnsembleTemperatureScaling.as_published(variant).fit(data.logits_val, data.y_val)
-    p = cal.predict_proba(data.logits_test)
-    y = data.y_test
-    found = np.array([100 * metrics.ece(p, y), 100 * metrics.kde_ece(p, y), 10 * metrics.eq_bin_ece(p, y)])
-    assert min(np.abs(found - triple).max() for triple in PUBLISHED[variant]) < 0.03
 
 
 def test_masked_classes_take_no_share_of_the_uniform_part():

@@ -35,13 +35,6 @@ def test_platt_and_isotonic_are_those_of_scikit_learn():
         np.testing.assert_allclose(column.predict_proba(margin[400:, None]), expected, atol=1e-6)
 
 
-def test_isotonic_of_two_columns_is_that_of_scikit_learn():
-    p = expit(S)
-    theirs = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip").fit(p, Y).predict(expit(NEW))
-    ours = mc.IsotonicCalibration(mode="one_vs_rest").fit(np.stack([0 * S, S], axis=1), Y)
-    np.testing.assert_allclose(ours.predict_proba(np.stack([0 * NEW, NEW], axis=1))[:, 1], theirs, atol=1e-12)
-
-
 def test_isotonic_of_one_score_saves_and_goes_back_to_classes(tmp_path):
     cal = mc.IsotonicCalibration(input="scores").fit(S, np.array(["no", "yes"])[Y])
     again = mc.load(cal.save(tmp_path / "cal.json"))

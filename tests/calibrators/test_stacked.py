@@ -89,17 +89,6 @@ def test_neither_arrangement_nor_names_nor_shift_nor_weights_matter(name, classe
     assert_same(fit(z, y, sample_weight=w), expected=fit(z[twice], y[twice]).predict_proba(z))
 
 
-def test_rounding_to_single_precision_deals_the_same_folds():
-    from monocal.calibrators.folds import deal, keys_of_logits
-
-    for classes in (2, 3, 10, 100):
-        z = synthetic(5000, classes, seed=0).values.astype(np.float32)
-        fold = deal(keys_of_logits(z), 5)
-        assert np.mean(fold != deal(keys_of_logits(log_softmax(z, axis=1)), 5)) < 0.002
-        np.testing.assert_array_equal(fold, deal(keys_of_logits(z[:, ::-1]), 5))
-        assert np.bincount(fold, minlength=5).min() > 900
-
-
 def test_strengths_are_judged_by_some_of_many_rows(monkeypatch):
     from monocal.calibrators import stacked
 
@@ -175,13 +164,3 @@ def test_a_stage_may_find_that_nothing_is_known(last):
     y = z.argmin(axis=1)
     p = mc.Stacked([mc.TemperatureScaling(), last]).fit(z, y).predict_proba(z)
     assert mc.metrics.nll(p, y) == pytest.approx(np.log(3), abs=0.02)
-
-
-def test_calibrated_classifier_takes_it_by_name():
-    from sklearn.datasets import load_iris
-    from sklearn.linear_model import LogisticRegression
-
-    X, y = load_iris(return_X_y=True)
-    model = mc.CalibratedClassifier(LogisticRegression(max_iter=500), "structured").fit(X, y)
-    assert type(model.calibrator_) is mc.StructuredMCCT
-    assert model.score(X, y) > 0.9

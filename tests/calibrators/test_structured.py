@@ -121,17 +121,6 @@ def test_hard_cases_are_finite_and_certified(make, case):
         assert np.isfinite(stage.solution_.duality_gap)
 
 
-def test_masked_classes_stay_out():
-    z = BIASED.copy()
-    hidden = (DATA.labels + 1 + np.arange(len(z)) % 5) % 6
-    z[np.arange(len(z)), hidden] = -np.inf
-    for cal in (mc.StructuredScaling(), mc.StructuredScaling(kind="vector"), mc.StructuredMCCT()):
-        p = cal.fit(z, DATA.labels).predict_proba(z)
-        assert (p[np.isinf(z)] == 0).all()
-        np.testing.assert_allclose(p.sum(axis=1), 1)
-        assert nll(cal, z, DATA.labels) < nll(mc.TemperatureScaling().fit(z, DATA.labels), z, DATA.labels)
-
-
 def test_bad_settings_are_refused():
     z, y = DATA.values[:50], DATA.labels[:50]
     for cal, words in (

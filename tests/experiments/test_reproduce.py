@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -45,6 +46,9 @@ def test_everything_is_written(finished):
         assert (markdown.with_suffix("") / f"{name}.svg").exists()
         assert f"(page/{name}.svg)" in markdown.read_text(encoding="utf-8")
         assert f"(figures/{name}.svg)" in (folder / "results.md").read_text(encoding="utf-8")
+    page = (folder / "index.html").read_text(encoding="utf-8")  # which needs no other file
+    assert page.count('src="data:image/svg+xml;base64,') == 5
+    assert not re.search(r'<script|(src|href)="(?!data:|#)', page)
     text = (folder / "results.md").read_text(encoding="utf-8")
     assert text.count("### Table") == 7
     worst = trials[trials.method.str.endswith("published") & trials.fitted.map(lambda f: "stopped_nll" in f)]
@@ -95,15 +99,8 @@ def test_a_method_that_fails_is_reported_and_the_run_continues(small_sets, tiny,
 
 def test_the_command_and_its_refusals(small_sets, tmp_path):
     def run(*arguments):
-        command = [
-            sys.executable,
-            "-m",
-            "experiments.reproduce",
-            "--quick",
-            "--jobs",
-            "1",
-            *map(str, arguments),
-        ]
+        command = [sys.executable, "-m", "experiments.reproduce", "--quick", "--jobs=1"]
+        command += map(str, arguments)
         return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
 
     out = tmp_path / "out"
