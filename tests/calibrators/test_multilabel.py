@@ -1,6 +1,7 @@
 """`MultilabelMCCT`: rare and missing labels, order of the rows, inputs of all kinds, files."""
 
 import json
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -42,9 +43,14 @@ NEW, NEW_Y, NEW_TRUTH = rows(4000, 1)
 INPUTS = {"scores": lambda z: z * 30 + 7, "logits": lambda z: z, "probabilities": expit}
 
 
-@pytest.fixture(scope="module", params=INPUTS, ids=str)
+@cache
+def _cached(name):
+    return mc.MultilabelMCCT(input=name).fit(INPUTS[name](Z), Y)
+
+
+@pytest.fixture(params=INPUTS, ids=str)
 def fitted(request):
-    return mc.MultilabelMCCT(input=request.param).fit(INPUTS[request.param](Z), Y)
+    return _cached(request.param)
 
 
 def nll(p, y):
@@ -184,15 +190,6 @@ def test_scores_beside_the_knots_keep_their_order():
     check_order(cal, np.tile(np.concatenate(near)[:, None], 6))
 
 
-FITS = {}
-
-
-def _cached(name):
-    if name not in FITS:
-        FITS[name] = mc.MultilabelMCCT(input=name).fit(INPUTS[name](Z), Y)
-    return FITS[name]
-
-
 def check_order(cal, scores):
     scores = np.sort(scores, axis=0)
     for result in (cal.transform(scores), cal.predict_proba(scores)):
@@ -234,7 +231,8 @@ def test_kinds_come_back_as_they_came():
     np.testing.assert_array_equal(cal.predict_proba(da.from_array(some, chunks=(2, 3))).compute(), expected)
     np.testing.assert_array_equal(cal.predict_proba(some.tolist()), expected)
     np.testing.assert_array_equal(np.concatenate(list(cal.predict_blocks([some[:2], some[2:]]))), expected)
-    for y in (torch.tensor(Y), pd.DataFrame(Y), pl.DataFrame(Y, schema=NAMES), Y.tolist()):
+    missing = pd.DataFrame(Y).replace(-1, np.nan).astype("Int64")
+    for y in (torch.tensor(Y), pd.DataFrame(Y), missing, pl.DataFrame(Y, schema=NAMES), Y.tolist()):
         np.testing.assert_array_equal(mc.MultilabelMCCT().fit(Z, y).predict_proba(some), expected)
     np.testing.assert_array_equal(mc.MultilabelMCCT().fit(torch.tensor(Z), Y).predict_proba(some), expected)
 
@@ -254,13 +252,6 @@ def test_frames(library):
         cal.predict_proba(frame(NEW[:5], NAMES[::-1]))
     with pytest.raises(mc.InputError, match="another order"):
         mc.MultilabelMCCT().fit(frame(Z), frame(Y, NAMES[::-1]))
-
-
-def test_missing_entries_of_a_frame_are_not_labelled():
-    frame = pd.DataFrame(Y, columns=NAMES).replace(-1, np.nan).astype("Int64")
-    np.testing.assert_array_equal(
-        mc.MultilabelMCCT().fit(Z, frame).predict_proba(NEW), _cached("logits").predict_proba(NEW)
-    )
 
 
 def test_saved_and_loaded(fitted, tmp_path):
@@ -316,13 +307,6 @@ def test_conventions_of_scikit_learn():
     assert np.isfinite(scores).all()
 
 
-def test_it_is_listed():
-    (info,) = mc.all_calibrators(multilabel=True)
-    assert (info.name, info.cls, info.one_score) == ("Multilabel MCCT", mc.MultilabelMCCT, False)
-    assert isinstance(info.make(), mc.MultilabelMCCT)
-    assert "monocal.calibrators.multilabel.MultilabelMCCT" in mc.SKOPS_TRUSTED
-
-
 @pytest.mark.parametrize(
     ("X", "y", "message"),
     [
@@ -345,15 +329,19 @@ def test_what_is_refused(X, y, message):
     assert not [name for name in vars(cal) if name.endswith("_")]
 
 
-def test_other_widths_and_parameters_are_refused():
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"label_shrinkage": -1}, "label_shrinkage"),
+        ({"input": "odds"}, "input"),
+        ({"input": "probabilities"}, "no prob"),
+    ],
+)
+def test_parameters_are_refused(parameters, message):
+    with pytest.raises(mc.InputError, match=message):
+        mc.MultilabelMCCT(**parameters).fit(Z, Y)
     with pytest.raises(mc.InputError, match="expecting 6 features"):
         _cached("logits").predict_proba(Z[:, :4])
-    with pytest.raises(mc.InputError, match="label_shrinkage"):
-        mc.MultilabelMCCT(label_shrinkage=-1).fit(Z, Y)
-    with pytest.raises(mc.InputError, match="input"):
-        mc.MultilabelMCCT(input="odds").fit(Z, Y)
-    with pytest.raises(mc.InputError, match="no probability"):
-        mc.MultilabelMCCT(input="probabilities").fit(Z, Y)
 
 
 @pytest.mark.parametrize("input", ["scores", "logits", "probabilities"])

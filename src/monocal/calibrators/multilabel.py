@@ -71,8 +71,8 @@ class MultilabelMCCT(ScoreCalibrator):
 
     Notes
     -----
-    `predict_proba` gives P(label) of every row and label, (n, L), `transform` log-odds, `predict` 1 where a label is more
-    probable than not, and `score` the mean log-likelihood of what is labelled.
+    `predict_proba` gives P(label) of every row and label, (n, L), and `transform` log-odds; `predict` is 1 where a
+    label is more probable than not.
 
     Examples
     --------
@@ -126,7 +126,8 @@ class MultilabelMCCT(ScoreCalibrator):
         """
         return super().fit(X, y, sample_weight, context)
 
-    def _score(self, X: Any, y: Any, sample_weight: Any, context: Any = None) -> float:
+    def score(self, X: Any, y: Any, sample_weight: Any = None, context: Any = None) -> float:
+        """Mean log-likelihood of what is labelled: larger is better. Parameters are those of `fit`."""
         self._check_fitted()
         f = to_numpy(self._on_block(X, "log_odds", self._codes(context)))
         labels, weight = _read_labels(y, sample_weight, f.shape, class_names(X))
