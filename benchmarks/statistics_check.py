@@ -193,10 +193,10 @@ def _recalibrated(X: np.ndarray, offset: Any, y: np.ndarray, weight: np.ndarray)
 
 
 def cover(
-    world: World, n: int, names: list[str], trials: int, boot: int
+    world: World, n: int, names: list[str], trials: int, boot: int, entries: int = 6_000_000
 ) -> dict[str, tuple[float, float, float]]:
     """Of each metric: share of trials with an interval, and of those the shares that hold the truth and their own estimate."""
-    true, held = population(world), {name: np.zeros(3) for name in names}
+    true, held = population(world, entries), {name: np.zeros(3) for name in names}
     for trial in range(trials):
         generator = np.random.default_rng([trial, n, world.m, list(KINDS).index(world.kind)])
         probs, _, labels, weight = draw(world, n, generator)

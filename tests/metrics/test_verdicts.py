@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import monocal as mc
-from monocal.metrics import Floor, Price, PriceOfOrder, units
+from monocal.metrics import Price, PriceOfOrder, units
 from monocal.metrics.differences import NEGLIGIBLE, paired_difference
 
 INTERVALS = [
@@ -45,13 +45,6 @@ def test_the_price_of_order_is_called_what_it_is(nll, accuracy):
     assert "120 of 1,000 top classes move, 50 of them right before and 60 after" in said
 
 
-def test_a_gain_is_not_called_nothing():
-    price = PriceOfOrder(Price(*INTERVALS[0]), Price(0.0, 0.0, 0.0), 1000, 0, 0, 0, (), 0.95)
-    assert str(price).startswith(
-        "Keeping the order gains 0.085 NLL (95 % interval 0.071 to 0.099) and no accuracy"
-    )
-
-
 @pytest.mark.parametrize("infinite", ["before", "after", "both", "the same row", "none"])
 def test_an_infinite_loss_on_one_side_decides(infinite):
     before, after = np.full(50, 0.7), np.full(50, 0.6)
@@ -67,16 +60,6 @@ def test_an_infinite_loss_on_one_side_decides(infinite):
     expected = {"before": -np.inf, "after": np.inf}.get(infinite)
     assert expected is None or change.mean == change.low == change.high == expected
     assert change.rows_to_settle is None
-
-
-@pytest.mark.parametrize("observed", [0.0, 0.02, 0.05])
-@pytest.mark.parametrize("level", [0.8, 0.95])
-def test_a_floor_shows_what_it_decides(observed, level):
-    draws = np.linspace(0, 0.04, 99)
-    p = (1 + np.count_nonzero(draws >= observed)) / 100
-    high = mc.metrics.chance.most_by_chance(draws, level)
-    floor = Floor(0.02, 0.0, high, observed, p, level, draws)
-    assert floor.more_than_chance == (observed > high)
 
 
 @pytest.mark.parametrize("off", [0.0, 0.05, -0.05, 0.25, -0.25])
