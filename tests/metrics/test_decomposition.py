@@ -3,8 +3,6 @@
 import numpy as np
 import pytest
 from scipy.special import softmax
-from sklearn.datasets import make_classification
-from sklearn.tree import DecisionTreeClassifier
 
 import monocal as mc
 from monocal.metrics import brier, decompose, nll
@@ -75,14 +73,6 @@ def test_few_different_rows(different, sharpness):
         np.column_stack([1 - kinds[:, 0], kinds[:, 0]]), kinds[:, 1].astype(int), sample_weight=count
     )
     assert weighted.nll.calibration == pytest.approx(found.nll.calibration, abs=1e-5)
-
-
-def test_the_probabilities_of_a_decision_tree():
-    X, y = make_classification(6000, 8, n_informative=5, n_classes=3, flip_y=0.2, random_state=0)
-    tree = DecisionTreeClassifier(max_leaf_nodes=12, random_state=0).fit(X[:3000], y[:3000])
-    honest = decompose(tree.predict_proba(X[3000:]), y[3000:])
-    assert abs(honest.nll.calibration) < 0.01
-    assert abs(honest.brier.calibration) < 0.005
 
 
 def test_maps_that_may_change_the_order_find_more_where_there_is_more():

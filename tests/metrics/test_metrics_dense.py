@@ -109,13 +109,6 @@ def test_dask_arrays_of_images():
         assert estimate.value == pytest.approx(expected[name].value, rel=1e-12), name
 
 
-def test_an_evaluator_takes_images():
-    evaluator = metrics.Evaluator()
-    for i in range(N):
-        evaluator.update(PADDED[i : i + 1], PADDED_LABELS[i : i + 1], **HOW)
-    assert evaluator.result()["ece"].value == pytest.approx(metrics.ece(*KEPT), rel=1e-12)
-
-
 def test_the_audit_of_order_looks_at_places_that_count():
     after = IMAGES.copy()
     after[0, [0, 1], 0, 0] = after[0, [1, 0], 0, 0]  # two classes of one pixel change places

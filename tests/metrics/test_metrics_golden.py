@@ -56,26 +56,6 @@ def test_the_papers_densenet_row(shared_logits):
         assert 100 * mc.metrics.kde_ece(probs, data.y_test) == pytest.approx(kde, abs=0.01)
 
 
-def test_temperature_scaling_is_better_and_keeps_the_order(shared_logits):
-    data = shared_logits("nncal_cifar10_densenet40")
-    raw, scaled = softmax(data.logits_test.astype(np.float64), axis=1), temperature_scaled(data)
-    assert mc.metrics.compare(scaled, raw, data.y_test, "nll", n_boot=50).verdict == "A is better"
-    after, before = (mc.evaluate(p, data.y_test, metrics="ece", n_boot=50)["ece"] for p in (scaled, raw))
-    assert after.high < before.low
-    assert mc.metrics.compare(raw, scaled, data.y_test, "nll", n_boot=50).verdict == "B is better"
-    audit = mc.order_audit(raw, scaled)
-    assert audit.preserved
-    assert audit.all.rows == 10_000
-    assert audit.uncertain.rows == int((raw.max(axis=1) < 0.7).sum()) > 0
-
-
-def test_the_floor_tells_raw_from_calibrated(shared_logits):
-    data = shared_logits("toplabel_cifar100_densenet121_brier")
-    raw = mc.ece_floor(softmax(data.logits_test, axis=1), data.y_test, n_draws=200)
-    assert raw.p_value == pytest.approx(1 / 201)
-    assert raw.high < raw.observed
-
-
 def test_evaluating_a_thousand_classes_costs_few_log_softmax_passes():
     generator = np.random.default_rng(0)
     logits = 3 * generator.standard_normal((25_000, 1000), dtype=np.float32)

@@ -34,6 +34,10 @@ def test_scores_agree_with_scikit_learn(weighted):
     assert M.auc(p, y, **options) == pytest.approx(roc_auc_score(y, p, **options), abs=1e-12)
     assert M.positive_brier(p, y, **options) == pytest.approx(brier_score_loss(y, p, **options), abs=1e-12)
     assert M.nll(p, y, **options) == pytest.approx(log_loss(y, p, **options), abs=1e-12)
+    weight = np.ones(len(y)) if w is None else w
+    cells = np.ceil(p * 15).clip(1) - 1
+    gaps = [abs(weight[cells == k] @ (p - y)[cells == k]) for k in range(15)]
+    assert M.positive_ece(p, y, **options) == pytest.approx(sum(gaps) / weight.sum(), abs=1e-12)
     expected = np.average(p, weights=w) - np.average(y, weights=w)
     assert M.calibration_in_the_large(p, y, **options) == pytest.approx(expected, abs=1e-12)
 
@@ -121,12 +125,13 @@ def test_forms_of_two_classes():
         ([-2.0, 3.0], [0, 1], ["row 0", "BinaryMCCT"]),
         ([0.2, 0.3], ["no", "no"], ["1 different names for 2 classes"]),
         ([0.2, 0.3], [1, 2], ["labels holds 2", "-1 and +1"]),
+        (np.full((2, 3), 1 / 3), [0, 1], ["one of two, but there are 3", "classwise_ece"]),
         (np.full((2, 3), 1 / 3), ["a", "b"], ["2 different names for 3 classes", "number the classes"]),
     ],
 )
 def test_refusals_say_what_to_do(probs, labels, words):
     with pytest.raises(mc.InputError) as error:
-        mc.evaluate(probs, labels)
+        M.positive_ece(probs, labels)
     assert all(word in str(error.value) for word in words)
 
 

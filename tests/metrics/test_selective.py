@@ -77,43 +77,6 @@ def test_the_curve_answers_questions():
         curve.risk_at(0)
 
 
-@pytest.mark.parametrize(("labels", "expected"), [([0] * 5, 0.0), ([1] * 5, 1.0)])
-def test_all_right_and_all_wrong(labels, expected):
-    probs = [[0.5 + i / 20, 0.5 - i / 20] for i in range(1, 6)]
-    assert M.aurc(probs, labels) == pytest.approx(expected)
-    assert M.e_aurc(probs, labels) == pytest.approx(0)
-
-
-def test_a_rising_map_of_the_confidence_leaves_it_and_calibration_by_row_may_mend_it():
-    data = mc.data.synthetic(1500, 2, seed=0)
-    cal = mc.TemperatureScaling().fit(data.values, data.labels)
-    # In single precision a plain softmax rounds different confidences to one, and what is equal is answered together.
-    before = softmax(data.values.astype(np.float64), axis=1)
-    assert M.aurc(cal.predict_proba(data.values), data.labels) == pytest.approx(M.aurc(before, data.labels))
-
-
-def test_the_error_of_the_positive_class():
-    rng = np.random.default_rng(0)
-    p = rng.beta(0.5, 5, 3000)
-    y = (rng.random(3000) < p**1.3).astype(int)
-    both = np.column_stack([1 - p, p])
-    index = np.ceil(p * 15).clip(1) - 1
-    expected = sum(abs(p[index == k].sum() - y[index == k].sum()) for k in range(15)) / 3000
-    assert M.positive_ece(both, y) == pytest.approx(expected, abs=1e-12)
-    assert mc.evaluate(both, y)["positive_ece"].value == pytest.approx(expected, abs=1e-12)
-    halves = M.Evaluator().update(both[:900], y[:900]).update(both[900:], y[900:]).result()
-    assert halves["positive_ece"].value == pytest.approx(expected, abs=1e-12)
-    probs, labels = draw(50, 3)
-    assert "positive_ece" not in mc.evaluate(probs, labels).estimates
-    assert "positive_ece" not in M.Evaluator().update(probs, labels).result().estimates
-    for asked in (
-        lambda: M.positive_ece(probs, labels),
-        lambda: mc.evaluate(probs, labels, metrics="positive_ece"),
-    ):
-        with pytest.raises(mc.InputError, match=r"one of two, but there are 3\. classwise_ece"):
-            asked()
-
-
 def test_flat_figures_are_numbers_by_plain_names():
     probs, labels = draw(200)
     group = np.arange(200) % 3

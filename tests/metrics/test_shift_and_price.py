@@ -98,17 +98,6 @@ def test_bad_input_of_the_price():
             mc.price_of_order(*given)
 
 
-def test_an_image_set_where_the_order_costs_nothing():
-    data = load_shared_logits("toplabel_cifar10_wide_resnet_flsd53")
-    p, q = (
-        model.fit(data.logits_val, data.y_val).predict_proba(data.logits_test)
-        for model in (mc.ConditionalMCCT(), mc.StructuredMCCT(shrinkage=1.0))
-    )
-    price = mc.price_of_order(p, q, data.y_test)
-    assert not price.costs
-    assert str(price).startswith("Keeping the order costs nothing that could be measured here")
-
-
 def test_messages_of_the_price_count_rows_that_are_ignored():
     with pytest.raises(mc.InputError, match=r"keeping.*row 1"):
         mc.price_of_order([[9.0, 9.0], [0.5, 0.4]], [[0.5, 0.5]] * 2, [-100, 0], ignore_index=-100)
