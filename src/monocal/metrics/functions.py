@@ -19,17 +19,7 @@ from ..inputs.layout import Layout
 from ..llm.top_k import TopK, TopKProbabilities
 from . import positive
 from .outcomes import Floats, Outcomes
-from .row_sums import (
-    BinSums,
-    RiskCoverage,
-    classwise_stack,
-    equal_mass_gaps,
-    equal_mass_sums,
-    group_stack,
-    kde_sums,
-    residual_grid,
-    stack_in_cells,
-)
+from .row_sums import BinSums, classwise_stack, group_stack, kde_sums, residual_grid, stack_in_cells
 from .table import METRICS, Metric, Options, available, check_available, chosen
 
 _MEANS = [name for name, metric in METRICS.items() if metric.term]
@@ -109,36 +99,9 @@ class Statistics:
         """Of a metric that is a mean over rows."""
         return float(self.sum("means")[1 + _MEANS.index(name)] / self.weight)
 
-    @property
-    def top(self) -> BinSums:
-        return BinSums.of_stack(self.sum("top"))
-
-    @property
-    def bins(self) -> BinSums:
-        """Of the confidence, in bins of equal width or mass."""
-        return self.top if self.options.binning == "width" else equal_mass_sums(self.rows)
-
-    @property
-    def by_predicted(self) -> BinSums:
-        return BinSums.of_stack(self.sum("by_predicted"))
-
-    @property
-    def classwise(self) -> BinSums:
-        return BinSums.of_stack(self.sum("classwise"))
-
-    @property
-    def adaptive_ece(self) -> float:
-        gaps, masses = equal_mass_gaps(self.rows, n_bins=self.options.n_bins)
-        return float(gaps.sum() / masses.sum())
-
-    @property
-    def eq_bin_ece(self) -> float:
-        gaps, masses = equal_mass_gaps(self.rows, bin_size=self.options.bin_size)
-        return float((gaps / masses).sum())
-
-    @property
-    def selective(self) -> RiskCoverage:
-        return RiskCoverage.of(self.rows)
+    def binned(self, name: str) -> BinSums:
+        """One of the sums in bins of equal width: of the top class, by predicted class or by class."""
+        return BinSums.of_stack(self.sum(name))
 
     @cached_property
     def smooth_gaps(self) -> Floats:
@@ -150,7 +113,7 @@ class Statistics:
 
     @property
     def brier_parts(self) -> BrierParts:
-        bins, total = self.classwise, self.mean("brier")
+        bins, total = self.binned("classwise"), self.mean("brier")
         share = bins.weight / bins.weight.sum(axis=-1, keepdims=True)
         frequency = np.nan_to_num(bins.accuracy)
         calibration = float((share * bins.gap**2).sum())
@@ -234,17 +197,16 @@ def _function_of(metric: Metric) -> Callable[..., float]:
         ignore_index: int | None = None,
         **options: Any,
     ) -> float:
-        unknown = options.keys() - defaults.keys()
-        if unknown:
-            raise TypeError(f"{metric.name}() got an unexpected keyword argument {sorted(unknown)[0]!r}")
+        for keyword in options.keys() - defaults.keys():
+            raise TypeError(f"{metric.name}() got an unexpected keyword argument {keyword!r}")
         own = Options()._replace(**{metric.keywords[keyword]: value for keyword, value in options.items()})
         layout = Layout(class_axis, ignore_index)
         statistics, _ = statistics_of(probs, labels, sample_weight, layout, metric.name, own.checked())
         return float(metric.value(statistics))
 
-    plain = list(inspect.signature(function).parameters.values())[:-1]
+    probs, labels, *rest, _ = inspect.signature(function).parameters.values()
     own = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=d) for name, d in defaults.items()]
-    function.__signature__ = inspect.Signature([*plain[:2], *own, *plain[2:]])  # type: ignore[attr-defined]
+    function.__signature__ = inspect.Signature([probs, labels, *own, *rest])  # type: ignore[attr-defined]
     function.__name__ = function.__qualname__ = metric.name
     function.__doc__ = _docstring(metric, defaults)
     return function

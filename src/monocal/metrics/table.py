@@ -23,7 +23,15 @@ from ..errors import InputError
 from ..inputs.validation import check_choice, check_count
 from . import positive
 from .outcomes import Floats, Outcomes
-from .row_sums import GROUP_BINS, check_bandwidth, kde_ece_of_sums, smooth_ece_of_grid
+from .row_sums import (
+    GROUP_BINS,
+    RiskCoverage,
+    check_bandwidth,
+    equal_mass_gaps,
+    equal_mass_sums,
+    kde_ece_of_sums,
+    smooth_ece_of_grid,
+)
 
 if TYPE_CHECKING:
     from .functions import Statistics
@@ -222,7 +230,7 @@ _ENTRIES = (
     Metric(
         "ece",
         "gap between confidence and accuracy, 15 bins",
-        lambda s: float(s.top.ece()),
+        lambda s: float(s.binned("top").ece()),
         "sum_k |B_k|/n |acc_k - conf_k|,  bins ((k-1)/K, k/K] of the top confidence",
         error=GapNorm(),
         keywords=_BINS,
@@ -235,7 +243,7 @@ _ENTRIES = (
     Metric(
         "mce",
         "the largest gap of a bin",
-        lambda s: float(s.top.mce()),
+        lambda s: float(s.binned("top").mce()),
         "max_k |acc_k - conf_k|",
         keywords=_BINS,
         notes="One row alone in a bin can decide it.",
@@ -244,7 +252,11 @@ _ENTRIES = (
     Metric(
         "debiased_ece",
         "root mean square gap, less what noise adds",
-        lambda s: float(s.bins.debiased_ece(s.options.norm)),
+        lambda s: float(
+            (s.binned("top") if s.options.binning == "width" else equal_mass_sums(s.rows)).debiased_ece(
+                s.options.norm
+            )
+        ),
         "sqrt(max(0, sum_k |B_k|/n [gap_k^2 - acc_k (1 - acc_k) / (|B_k| - 1)]))",
         error=GapNorm(norm=2),
         keywords={**_BINS, "norm": "norm", "binning": "binning"},
@@ -256,7 +268,7 @@ _ENTRIES = (
     Metric(
         "top_label_ece",
         "the ece of each predicted class, mean over rows",
-        lambda s: mean_ece(s.by_predicted),
+        lambda s: mean_ece(s.binned("by_predicted")),
         "sum_jk |B_jk|/n |acc_jk - conf_jk|,  5 bins for each predicted class j",
         keywords={"n_bins": "group_bins"},
         notes="Never less than `ece` in the same bins. With many classes most of it is noise: read it next to "
@@ -267,7 +279,7 @@ _ENTRIES = (
     Metric(
         "classwise_ece",
         "the ece of one class, mean over the classes",
-        lambda s: float(s.classwise.ece().mean()),
+        lambda s: float(s.binned("classwise").ece().mean()),
         "mean_j sum_k |B_jk|/n |freq_jk - conf_jk|,  bins of p_j",
         classwise=True,
         keywords=_BINS,
@@ -278,7 +290,7 @@ _ENTRIES = (
     Metric(
         "adaptive_ece",
         "as ece, bins of equally many rows",
-        lambda s: s.adaptive_ece,
+        lambda s: float(equal_mass_gaps(s.rows, n_bins=s.options.n_bins)[0].sum() / s.weight),
         "sum_k |B_k|/n |acc_k - conf_k|,  bins of equal mass",
         merges=False,
         error=GapNorm(bins="mass"),
@@ -290,7 +302,7 @@ _ENTRIES = (
     Metric(
         "eq_bin_ece",
         "sum of gaps of bins of 1,000 rows; grows with rows",
-        lambda s: s.eq_bin_ece,
+        lambda s: float(np.divide(*equal_mass_gaps(s.rows, bin_size=s.options.bin_size)).sum()),
         "sum_k |acc_k - conf_k|,  bins of 1,000 rows in the order of confidence",
         unit="number",
         merges=False,
@@ -323,7 +335,7 @@ _ENTRIES = (
     Metric(
         "positive_ece",
         "as ece, of P(class 1) over its whole range",
-        lambda s: float(s.classwise.ece()[1]),
+        lambda s: float(s.binned("classwise").ece()[1]),
         "sum_k |B_k|/n |freq_k - mean p_k|,  bins of P(class 1)",
         classwise=True,
         binary=True,
@@ -461,7 +473,7 @@ _ENTRIES = (
     Metric(
         "aurc",
         "mean risk when only the surest rows are answered",
-        lambda s: s.selective.aurc,
+        lambda s: RiskCoverage.of(s.rows).aurc,
         "mean over rows of the share of errors among rows of at least their confidence",
         merges=False,
         notes="Whether the rows with the larger confidence are those that are right: a rising map of the confidence alone does "
@@ -471,7 +483,7 @@ _ENTRIES = (
     Metric(
         "e_aurc",
         "the part of aurc that a better order of rows can remove",
-        lambda s: s.selective.e_aurc,
+        lambda s: RiskCoverage.of(s.rows).e_aurc,
         "aurc less that of the order in which all right answers come first",
         merges=False,
         notes="Compare predictors of one accuracy only. See `aurc`.",
