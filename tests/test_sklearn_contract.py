@@ -106,6 +106,31 @@ def test_check_estimator(calibrator, expected, extras):
     assert len(results) > 40
 
 
+# Of data cut to their first column, which these calibrators take.
+ONE_COLUMN = {
+    "check_n_features_in_after_fitting": "has data without the last column",
+    "check_sample_weight_equivalence_on_dense_data": "passes its data on uncut",
+    "check_estimators_nan_inf": "the NaN is in a later column",
+    "check_classifiers_train": "classes that one column does not tell apart",
+    "check_classifier_not_supporting_multiclass": "asks for scikit-learn's own sentence",
+    "check_fit1d": "one dimension is one score per row",
+    "check_fit2d_predict1d": "one dimension is one score per row",
+}
+
+
+@pytest.mark.parametrize("calibrator", [mc.BinaryMCCT(), mc.PlattScaling(), mc.VennAbers()], ids=repr)
+def test_check_estimator_of_one_score(calibrator, monkeypatch):
+    def first_column(estimator, X, X_test=None, **rest):
+        return X[:, :1] if X_test is None else (X[:, :1], X_test[:, :1])
+
+    monkeypatch.setattr(estimator_checks, "_enforce_estimator_tags_X", first_column)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        results = check_estimator(calibrator.set_params(input="scores"), on_fail=None)
+    assert {r["check_name"] for r in results if r["status"] == "failed"} == set(ONE_COLUMN)
+    assert len(results) > 60
+
+
 CALIBRATORS = [
     mc.TemperatureScaling(),
     mc.MCCT(),
