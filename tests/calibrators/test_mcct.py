@@ -432,6 +432,6 @@ def test_a_sample_says_what_need_not_be_exact(kind, monkeypatch):
 def test_a_prediction_of_few_rows_of_very_many_classes_leaves_nothing_behind():
     rank_map, other = (RankMap(np.array([0, 5]), np.ones((1, 2)), np.zeros((1, 2))) for _ in range(2))
     z = np.random.default_rng(0).normal(size=(2, 2**20)).astype(np.float32)
-    other.apply(z[:, : 2**19], "probabilities")  # compiled code stays
+    other.apply(z, "probabilities")  # compiled code stays
     with kept_below(2 * z.nbytes):  # what belongs to the map, by rank
         rank_map.apply(z, "probabilities")

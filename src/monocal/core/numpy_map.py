@@ -109,9 +109,9 @@ class _PlainRows:
             s["scale_jumps"],
         )
         self.lengths = np.diff(self.jumps, prepend=0, append=s["n_ranks"])
-        self.piece = np.repeat(np.arange(len(self.lengths)), self.lengths)
         steps = a["steps"]
         self.n_factors, dtype = len(steps), steps.dtype
+        self.piece = np.repeat(np.arange(len(self.lengths)), self.lengths) if self.n_factors > 1 else None
         # Of each factor's increments at each jump, those that are not 0.
         self.used = [
             [[(int(k), x[k]) for k in np.flatnonzero(x)] for x in steps[:, kind].T] for kind in (0, 1)
