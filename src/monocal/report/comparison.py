@@ -39,6 +39,9 @@ _DRAWN_ROWS = 2_000_000  # of the test whether the ECE rose
 _QUICK = 30_000  # rows times classes
 _WORTH_A_START = 1.0  # seconds left, below which no new process is started, which takes longer
 
+# Those that take long on few rows, too.
+_NETWORKS = (calibrators.ParameterizedTemperatureScaling, calibrators.IntraOrderPreserving)
+
 # By how much there is to understand, and to learn from the rows: one number, one a rank or class, matrices, networks. Steps come
 # last: they make equal what was not.
 SIMPLEST_FIRST: tuple[type, ...] = (
@@ -343,7 +346,8 @@ def compare_methods(
             if on_method is not None and name not in judged:
                 on_method(name)
             # A third of what is left, so that a slow method leaves time for those after it.
-            quick = few and complexity(method) < len(SIMPLEST_FIRST)
+            network = isinstance(method, _NETWORKS)
+            quick = few and not network and complexity(method) < len(SIMPLEST_FIRST)
             work = partial(trial.judge, method) if quick else partial(timed.judge, method, left / 3)
             made = _try(trial, name, keeps, judged.get(name) or work, n_boot, level, seed)
             results.append(replace(made, complexity=complexity(method)))
