@@ -111,7 +111,11 @@ class _PlainRows:
         self.lengths = np.diff(self.jumps, prepend=0, append=s["n_ranks"])
         steps = a["steps"]
         self.n_factors, dtype = len(steps), steps.dtype
-        self.piece = np.repeat(np.arange(len(self.lengths)), self.lengths) if self.n_factors > 1 else None
+        self.piece = (
+            np.repeat(np.arange(len(self.lengths)), self.lengths)
+            if self.n_factors > 1
+            else np.zeros(0, np.intp)
+        )
         # Of each factor's increments at each jump, those that are not 0.
         self.used = [
             [[(int(k), x[k]) for k in np.flatnonzero(x)] for x in steps[:, kind].T] for kind in (0, 1)
