@@ -92,19 +92,6 @@ def test_a_test_file_is_put_in_the_order_of_the_calibration_file(run, files):
     np.testing.assert_array_equal(splits.test.labels, splits.cal.labels)
 
 
-def test_names_of_a_frame_match_those_of_a_file(run, files, tmp_path):
-    pandas = pytest.importorskip("pandas")
-    a, b, _ = files
-    frame = pandas.read_csv(a)
-    frame_fit = mc.VectorScaling().fit(frame[list(NAMES)], frame["label"])
-    frame_fit.save(tmp_path / "cal.json")
-    run("apply", tmp_path / "cal.json", b, "-o", tmp_path / "p.npz")
-    expected = frame_fit.predict_proba(frame[list(NAMES)])[["bird", "cat", "dog"]]
-    np.testing.assert_allclose(data.read(tmp_path / "p.npz").values, expected)
-    with pytest.raises(ValueError, match="same order"):
-        frame_fit.predict_proba(frame[["bird", "cat", "dog"]])
-
-
 def test_an_exported_graph_tells_the_names(run, files, tmp_path):
     onnx = pytest.importorskip("onnx")
     run("fit", files[0], "-m", "mcct", "-o", tmp_path / "cal.json")

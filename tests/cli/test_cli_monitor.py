@@ -96,30 +96,6 @@ def test_labels_that_are_not_known(days, run, suffix):
     )
 
 
-def test_without_any_known_label(days, run):
-    data = mc.data.synthetic(600, 4, seed=2)
-    np.savez(days / "none.npz", logits=data.values, labels=np.full(600, -1))
-    found = run("monitor", "none.npz", "-c", "cal.json", "--reference", "ref.npz")
-    assert "Calibration cannot be judged without labels" in " ".join(found.output.split())
-
-
-def test_unknown_labels_in_another_order_of_columns(days, run):
-    pandas = pytest.importorskip("pandas")
-    data = mc.data.synthetic(1000, 3, seed=2)
-    frame = pandas.DataFrame(data.values, columns=["logit_cat", "logit_dog", "logit_owl"])
-    frame.assign(label=np.array(["cat", "dog", "owl"])[data.labels]).to_csv(days / "fit.csv", index=False)
-    run("fit", "fit.csv", "-o", "named.json", "--method", "ts")
-    words = np.where(np.arange(1000) % 2, np.array(["cat", "dog", "owl"])[data.labels], "-1")
-    for name, order in (("same", [0, 1, 2]), ("other", [2, 0, 1])):
-        frame.iloc[:, order].assign(label=words).to_csv(days / f"{name}.csv", index=False)
-    same, other = (
-        json.loads(run("monitor", f"{name}.csv", "-c", "named.json", "--json").stdout)["windows"]
-        for name in ("same", "other")
-    )
-    assert [w["labelled"] for w in same] == [250, 250]
-    assert same == other
-
-
 @pytest.mark.parametrize(("calibrator", "code"), [(("-c", "named.json"), 0), ((), 3)])
 def test_every_file_has_its_classes_matched_by_name(days, run, calibrator, code):
     pandas = pytest.importorskip("pandas")

@@ -117,16 +117,6 @@ def test_coordinates_of_a_labelled_array() -> None:
     assert mc.evaluate(p, Y)["nll"].value == pytest.approx(nll(P, Y))
 
 
-def test_plots_go_by_names() -> None:
-    pytest.importorskip("matplotlib")
-    X = frame(Z, [0, 1, 2], [2, 0, 1])
-    cal = mc.VectorScaling().fit(X, Y)
-    shown = mc.ReliabilityDisplay.from_estimator(cal, X, Y)
-    expected = mc.ReliabilityDisplay.from_estimator(WHOLE, Z, Y)
-    for name, curve in expected.curves.items():
-        assert shown.curves[name].ece == pytest.approx(curve.ece, abs=1e-6)
-
-
 def test_dask_labels_of_columns_out_of_order_are_refused() -> None:
     dd = pytest.importorskip("dask.dataframe")
     lazy = dd.from_pandas(frame(Z, [0, 1, 2], [2, 0, 1]).assign(label=Y), npartitions=2)

@@ -218,23 +218,6 @@ def test_separators_and_decimal_commas(run: Run, folder: Path, separator: str, d
     assert (folder / "out.csv").read_text().startswith("cat,dog,owl,age,label,cat_calibrated,")
 
 
-@pytest.mark.parametrize("suffix", [".xlsx", ".json", ".jsonl", ".parquet"])
-def test_excel_and_records(run: Run, suffix: str) -> None:
-    frame, path = pets(age=RNG.integers(20, 80, N)), f"a{suffix}"
-    write = {
-        ".xlsx": lambda: frame.to_excel(path, index=False),
-        ".json": lambda: frame.to_json(path),
-        ".jsonl": lambda: frame.to_json(path, orient="records", lines=True),
-        ".parquet": lambda: frame.to_parquet(path),
-    }
-    write[suffix]()
-    run("fit", path, "-o", "cal.json", "-m", "ts")
-    expected = mc.TemperatureScaling().fit(Z, LABELS).temperature_
-    assert mc.load("cal.json").temperature_ == pytest.approx(expected, rel=1e-6)
-    run("apply", "cal.json", path, "-o", "out.xlsx")
-    assert list(pd.read_excel("out.xlsx").columns) == [*frame.columns, *(f"{n}_calibrated" for n in NAMES)]
-
-
 def test_text_says_what_it_holds(run: Run, folder: Path) -> None:
     (folder / "notes.txt").write_text("Dear all,\nthe model is good.\n")
     assert "notes.txt holds text, 'Dear all,': expected a label in each line" in (

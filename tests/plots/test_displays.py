@@ -243,16 +243,6 @@ def test_every_argument_counts_or_is_refused(display, fitted):
         display.from_estimator(who, x, y, nonsense=1)
 
 
-def test_the_comparison_passes_on_its_seed(fitted):
-    data, ts, _ = fitted
-    x, y = data.values, data.labels
-    first, again, other = (
-        ComparisonDisplay.from_estimator({"TS": ts}, x, y, n_boot=20, seed=seed).evaluations["TS"]["ece"].high
-        for seed in (1, 1, 2)
-    )
-    assert first == again != other
-
-
 def test_risk_against_coverage(fitted, pyplot):
     data, ts, cal = fitted
     x, y = data.values, data.labels

@@ -90,9 +90,3 @@ def test_the_picture_of_the_documentation_shows_what_its_page_says():
     shown = [f"{line.split()[0]} ({line.split()[1]})" for line in table[1].strip().splitlines()]
     drawn = re.findall(r">(\w+ \(\d+\))<", page.with_suffix(".svg").read_text(encoding="utf-8"))
     assert drawn == shown
-
-
-def test_marks_of_groups_take_options(pyplot):
-    y, p, group = grouped()
-    display = GroupDisplay.from_predictions(y, p, group).plot(markersize=11)
-    assert {line.get_markersize() for line in display.ax_.lines if line.get_marker() == "o"} == {11}

@@ -157,7 +157,9 @@ def _print_groups(results: Mapping[str, GroupEvaluation]) -> None:
     typer.echo("")
     for side in earlier:
         say(f"{side.capitalize()}: {results[side].verdict}")
-    typer.echo(f"{last.capitalize()}: {results[last]}" if earlier else str(results[last]))
+    prose, _, table = str(results[last]).partition("\n\n")
+    say(f"{last.capitalize()}: {prose}" if earlier else prose)
+    typer.echo(f"\n{table}")
 
 
 def _intervals(result: Evaluation) -> str:
@@ -261,7 +263,7 @@ def check(
         allowed = f" (allowed: {100 * max_ece_excess:.2f})" if max_ece_excess else ""
         chance = "more than chance" if floor.more_than_chance else "no more than chance can do"
         of_two = " of P(class 1)" if data.n_classes == 2 else ""
-        typer.echo(
+        say(
             f"{'off' if off else 'ok'}: the ECE{of_two} of {data.n_samples:,} rows is {100 * floor.observed:.2f} %, "
             f"{100 * excess:.2f} points above perfect calibration{allowed}; {chance} ({show_p(float(floor.p_value or 0))})"
         )
@@ -294,6 +296,8 @@ def audit(
         model, old = reading.read_for(load(Path(str(calibrator))), before)
         function = model.predict_proba if old.kind == "probabilities" else model.transform
         values = function(old.values)
+        if old.n_classes == 2 and not model.preserves_order and getattr(model, "preserves_ranking", False):
+            note(f"{type(model).__name__} keeps the ranking of the rows (AUC), not the two classes of a row.")
     else:
         old = reading.read(before, with_labels=False)
         elsewhere = replace(reading, kind=after_kind, logits_name=None)

@@ -19,7 +19,7 @@ from ..metrics.units import count, from_to, number, percent
 from ..plots import ReliabilityDisplay, reliability_curve
 from .collect import notes_of, now, saved_calibrator, template_of, versions
 from .page import file_to_save, render, section, svg
-from .sentences import Verdict
+from .sentences import ENOUGH, Verdict
 from .trial import FOLDS
 
 
@@ -75,7 +75,10 @@ class LabelReport:
         advice = f"After calibration: {self.after.verdict[0].lower()}{self.after.verdict[1:]}"
         macro = from_to(self.before.macro["nll"], self.after.macro["nll"], number)
         details = f"NLL, mean over labels: {macro}.", "The order of the rows is kept within every label."
-        return Verdict("bad" if self.before.off else "good", self.before.verdict, advice, details)
+        headline, few = self.before.verdict, min(self.before.rows) < ENOUGH
+        if few and not self.before.off:
+            headline = f"Too few rows to say: {headline[0].lower()}{headline[1:]}"
+        return Verdict("bad" if self.before.off else "few" if few else "good", headline, advice, details)
 
     def to_html(self) -> str:
         """The page: one text, no network."""

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _LITTLE = 0.01  # ECE below which an error is called little
 _SHARP = 0.03  # ECE that chance may explain, up to which rows are many enough to speak of trust
-_ENOUGH = 200  # rows, below which nothing is called trustworthy
+ENOUGH = 200  # rows, below which nothing is called trustworthy
 _MATTERS = 0.002  # NLL
 _MOST_ROWS_ASKED = 30  # times the rows there are; beyond, the methods are alike for all that matters
 _MOST_STRETCHES = 4
@@ -192,7 +192,7 @@ def trust(curve: CalibrationCurve, floor: Floor, nll: Difference, two: bool = Fa
     n = float(curve.weight.sum())
     rows = counted_rows(n)
     improved = nll.high < 0 and -nll.mean >= _MATTERS
-    if n < _ENOUGH and not (floor.more_than_chance and improved):
+    if n < ENOUGH and not (floor.more_than_chance and improved):
         most = percent(floor.high)
         if floor.more_than_chance:
             return "few", f"Too few rows to say: {rows} hint at an error ({off(curve, two)}), and no more."
