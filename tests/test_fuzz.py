@@ -7,11 +7,9 @@ import monocal as mc
 from fuzz import oracle
 from fuzz.checks import failures
 from fuzz.draws import draw_batches, draw_fit
-from fuzz.engines import Batch, Case, Method, Training, fit
+from fuzz.engines import Batch, fit
 from fuzz.row_kinds import KINDS, mixed
 from fuzz.run import Run
-from fuzz.shrink import shrunk
-from fuzz.snippet import snippet
 from hostile import bent, hard_rows
 
 pytest.importorskip("torch")
@@ -116,32 +114,3 @@ def test_every_check_can_fail(promise, spoil):
     assert failures(fitted, Batch(rows), rng)[0] == []
     found, _ = failures(Broken(fitted, spoil), Batch(rows), rng)
     assert promise in {failure.promise for failure in found}
-
-
-def test_a_failure_becomes_a_small_snippet(monkeypatch):
-    right = mc.MCCT.predict_proba
-
-    def wrong(self, X, **rest):
-        """Two classes change places where one row has a tie at its top and another a masked class."""
-        p = right(self, X, **rest)
-        tie = (X.max(axis=1, keepdims=True) == X).sum(axis=1) > 1
-        return swap_two(p, X) if tie.any() and np.isinf(X).any() else p
-
-    monkeypatch.setattr(mc.MCCT, "predict_proba", wrong)
-    z, y = bent(6, n=40)
-    rows = hard_rows(6)[:60].copy()
-    rows[7, 3] = -np.inf
-    rows[31] = 2.0
-    case = Case(
-        Method("MCCT", (("shrinkage", "0.1"), ("top_k", "4"))), Training(z, y, np.ones(40)), Batch(rows)
-    )
-    found, _ = failures(mc.MCCT(shrinkage=0.1, top_k=4).fit(z, y), case.batch, np.random.default_rng(0))
-    small, failure = shrunk(case, next(f for f in found if f.promise == "order"), seconds=60.0)
-    assert failure.promise == "order"
-    assert small.batch.rows.shape[0] <= 3
-    assert small.training.x.shape[0] <= 2
-    assert small.training.weight is None
-    assert small.method.keywords == ()
-    code = snippet(small, failure)
-    assert len(code) < 800
-    exec(code, {})

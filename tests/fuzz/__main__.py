@@ -19,9 +19,8 @@ def main(arguments: list[str] | None = None) -> int:
         "--first", type=int, default=0, help="number of the first fit, to go on or to see one again"
     )
     parser.add_argument("--fits", type=int, default=None, help="stop after so many fits")
-    parser.add_argument("--no-shrink", action="store_true", help="name failures, do not make them small")
     options = parser.parse_args(arguments)
-    run = Run(options.seed, shrink=not options.no_shrink, real_names=real_sets())
+    run = Run(options.seed, real_sets())
     began = last = time.monotonic()
     for number in range(options.first, sys.maxsize):
         run.fit(number)

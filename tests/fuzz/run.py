@@ -11,15 +11,13 @@ import numpy as np
 from .checks import Failure, failures
 from .draws import draw_batches, draw_fit
 from .engines import Batch, Case, Refused, fit
-from .shrink import shrunk
-from .snippet import snippet
 
 
 class Run:
-    """Cases of one seed. A kind of failure (promise, method, engine, type) is shrunk and printed the first time it is seen."""
+    """Cases of one seed. A kind of failure (promise, method, engine, type) is printed the first time it is seen."""
 
-    def __init__(self, seed: int, shrink: bool = True, real_names: Sequence[str] = ()):
-        self.seed, self.shrink, self.real_names = seed, shrink, real_names
+    def __init__(self, seed: int, real_names: Sequence[str] = ()):
+        self.seed, self.real_names = seed, real_names
         self.fits = self.refused = self.unfinished = self.batches = self.rows = 0
         self.found: Counter[tuple[str, str, str, str]] = Counter()
 
@@ -59,10 +57,10 @@ class Run:
         if self.found[kind] > 1:
             return
         print(
-            f"\n# {failure.promise}, {' '.join(kind[1:])}: {failure.text} (--seed {self.seed} --first {case.seed[1]} --fits 1)"
+            f"\n# {failure.promise}, row {failure.row}: {failure.text}\n# {case.method.source}, {case.batch.engine}, {case.batch.dtype}, "
+            f"again by: python -m fuzz --seed {self.seed} --first {case.seed[1]} --fits 1",
+            flush=True,
         )
-        if self.shrink:
-            print(snippet(*shrunk(case, failure)), flush=True)
 
     def figures(self, seconds: float) -> str:
         return (
