@@ -17,9 +17,9 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from functools import cache
+from functools import cache, partial
 from itertools import chain, count, islice
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import numpy as np
 import threadpoolctl
@@ -27,7 +27,6 @@ import threadpoolctl
 from .arrays import Array, array_namespace, device_of, is_torch, on_host
 
 T = TypeVar("T")
-B = TypeVar("B", bound=Array)
 
 # Elements of a block: small enough for the cache of one core, large enough to amortise the cost of the calls.
 CPU_BLOCK = 2**18
@@ -53,21 +52,23 @@ def row_slices(rows: Any, size: int | None = None) -> list[slice]:
     return [slice(i, min(i + size, n)) for i in range(0, max(n, 1), size)]
 
 
-def map_rows(function: Callable[..., B], rows: Array, size: int | None = None, beside: Any = None) -> B:
+def map_rows(
+    function: Callable[..., Array], rows: Array, size: int | None = None, beside: Any = None
+) -> Array:
     """``function(rows)`` block by block, for a function that treats every row alone and returns as many; any array library.
 
     With an array ``beside`` that has as many rows: ``function(rows, beside)``.
     """
     blocks = row_slices(rows, size)
 
-    def of(block: slice) -> B:
+    def of(block: slice) -> Array:
         return function(rows[block]) if beside is None else function(rows[block], beside[block])
 
     first = of(blocks[0])
     if len(blocks) == 1:
         return first
     xp = array_namespace(first)
-    out: Any = xp.empty((rows.shape[0], *first.shape[1:]), dtype=first.dtype, **device_of(first))
+    out = xp.empty((rows.shape[0], *first.shape[1:]), dtype=first.dtype, **device_of(first))
     out[blocks[0]] = first
 
     def one(block: slice) -> None:
@@ -101,7 +102,7 @@ def run_parallel(work: Callable[[], object], most: int) -> None:
     if most <= 1 or at_work():
         work()
         return
-    others: list[Future[None]] = []
+    others: list[Future[object]] = []
     with one_blas_thread:
         try:
             _this_thread.at_work = True
@@ -117,7 +118,7 @@ def run_parallel(work: Callable[[], object], most: int) -> None:
             other.result()
 
 
-def _finish(others: list[Future[None]]) -> None:
+def _finish(others: list[Future[object]]) -> None:
     """Wait for the threads that have begun, even if interrupted; those that have not will find nothing to do."""
     begun = [other for other in others if not other.cancel()]
     interrupt: BaseException | None = None
@@ -147,29 +148,23 @@ class _Others:
         self._pool: ThreadPoolExecutor | None = None
         self._size = 0
 
-    def begin(self, work: Callable[[], object], count: int) -> list[Future[None]]:
+    def begin(self, work: Callable[[], object], count: int) -> list[Future[object]]:
         """``work()`` on so many threads; fewer where the system has no more, or the interpreter is about to end."""
         with self._lock:
             if self._pool is None or self._size < count:
                 if self._pool is not None:
                     self._pool.shutdown(wait=False)
-                self._pool = ThreadPoolExecutor(count, "monocal", initializer=_mark_at_work)
+                self._pool = ThreadPoolExecutor(
+                    count, "monocal", initializer=partial(setattr, _this_thread, "at_work", True)
+                )
                 self._size = count
-            begun: list[Future[None]] = []
+            begun: list[Future[object]] = []
             try:
                 for _ in range(count):
-                    begun.append(self._pool.submit(_without_result, work))
+                    begun.append(self._pool.submit(work))
             except RuntimeError:
                 pass
             return begun
-
-
-def _without_result(work: Callable[[], object]) -> None:
-    work()
-
-
-def _mark_at_work() -> None:
-    _this_thread.at_work = True
 
 
 _this_thread = threading.local()
@@ -178,20 +173,22 @@ _others = _Others()
 
 def parallel_map(function: Callable[[Any], T], items: Sequence[Any], serial: bool = False) -> list[T]:
     """``[function(x) for x in items]`` on threads (unless ``serial``), with BLAS held to one thread each."""
-    found: dict[int, T] = {}
-    _each(function, items, serial, None, found.__setitem__)
-    return [found[i] for i in range(len(items))]
+    if len(items) == 1:
+        return [function(items[0])]
+    results: dict[int, T] = {}
+    _each(function, items, serial, None, results.__setitem__)
+    return [results[i] for i in range(len(items))]
 
 
 def parallel_sum(
     function: Callable[[Any], T], items: Sequence[Any], serial: bool = False, most: int | None = None
 ) -> T:
     """The sum of ``function(x)``, from first to last, on at most ``most`` threads; later terms are computed meanwhile."""
-    if not items:
-        raise ValueError("There is nothing to add up.")
+    if len(items) == 1:
+        return function(items[0])
     added = _AddedInOrder()
     _each(function, items, serial, most, added.take)
-    return cast(T, added.total())
+    return added.total()
 
 
 def _each(
@@ -322,3 +319,21 @@ def map_in_order(function: Callable[[Any], T], items: Iterable[Any]) -> Iterator
                 yield ahead.popleft().result()
         while ahead:
             yield ahead.popleft().result()
+
+
+# Scratch buffers of the calling thread: fresh memory from the system costs as much as the arithmetic.
+
+# Bytes of the largest buffer that is kept.
+_LARGEST_BUFFER = 2**23
+
+
+def scratch_buffer(name: str, shape: tuple[int, int], dtype: Any = np.float64) -> np.ndarray:
+    """An uninitialised array, overwritten when the thread asks for one of this name again: no caller may keep or return it."""
+    size = shape[0] * shape[1] * np.dtype(dtype).itemsize
+    if size > _LARGEST_BUFFER:
+        return np.empty(shape, dtype)
+    kept: np.ndarray | None = getattr(_this_thread, name, None)
+    if kept is None or kept.nbytes < size:
+        kept = np.empty(size, np.uint8)
+        setattr(_this_thread, name, kept)
+    return kept[:size].view(dtype).reshape(shape)

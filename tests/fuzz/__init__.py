@@ -3,5 +3,5 @@
     python -m fuzz --seed 0 --rows 10_000_000        (`make fuzz`)
 
 `draws` makes a case from a seed (a calibrator, its calibration set, batches of hostile `row_kinds`), `engines` runs it,
-`checks` compares the results with the promises and with the `oracle`, `shrink` makes a failure small, `snippet` prints it.
+`checks` compares the results with the promises and with the `oracle`.
 """

@@ -57,8 +57,9 @@ class Run:
         if self.found[kind] > 1:
             return
         print(
-            f"\n# {failure.promise}, row {failure.row}: {failure.text}\n# {case.method.source}, {case.batch.engine}, {case.batch.dtype}, "
-            f"again by: python -m fuzz --seed {self.seed} --first {case.seed[1]} --fits 1",
+            f"\n# {failure.promise}, row {failure.row}: {failure.text}"
+            f"\n# {case.method.source}, {case.batch.engine}, {case.batch.dtype}"
+            f"\n# again by: python -m fuzz --seed {self.seed} --first {case.seed[1]} --fits 1",
             flush=True,
         )
 

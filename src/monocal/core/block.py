@@ -49,15 +49,9 @@ class Block:
     def n_rows(self) -> int:
         return len(self.weight)
 
-    @property
-    def measured(self) -> Array:
-        """The statistics (n, S) of rows that were prepared with some."""
-        assert self.statistics is not None
-        return self.statistics
-
     def with_factors(self, factors: Callable[[Array], Array]) -> Block:
         """The same rows with the factors of their statistics."""
-        return replace(self, factors=like_depths(factors(self.measured), self.rows.depth))
+        return replace(self, factors=like_depths(factors(self.statistics), self.rows.depth))
 
     # Sums by the block's own engine, as functions for `Rows.sum`.
 
@@ -103,33 +97,29 @@ class Block:
         """The same rows in double precision, but for the logits of a tail: numpy only."""
         if self.rows.depth.dtype == np.float64:
             return self
-
-        def wide(x: Any) -> Any:
-            return None if x is None else x.astype(np.float64)
-
-        rows = replace(
-            self.rows,
-            depth=wide(self.rows.depth),
-            height=wide(self.rows.height),
-            top=wide(self.rows.top),
+        depth, height, top = (
+            x.astype(np.float64) for x in (self.rows.depth, self.rows.height, self.rows.top)
         )
-        return replace(self, rows=rows, weight=wide(self.weight), factors=wide(self.factors))
+        rows = replace(self.rows, depth=depth, height=height, top=top)
+        factors = None if self.factors is None else self.factors.astype(np.float64)
+        return replace(self, rows=rows, weight=self.weight.astype(np.float64), factors=factors)
 
     def __getitem__(self, index: slice | Array) -> Block:
         # To a device once for all arrays.
         there = index if isinstance(index, slice) else beside(index, self.weight)
-        return Block(
-            self.engine,
-            self.rows[there],
-            self.weight[there],
-            self.label_depth[there],
-            self.label_rank[there],
-            self.label_held[there],
-            self.label_size[there],
-            None if self.statistics is None else self.statistics[there],
-            None if self.factors is None else self.factors[there],
-            *(None if x is None else x[_on_host(index)] for x in (self.top_class, self.context)),
-        )
+        here = index if isinstance(index, slice) else to_numpy(index)
+        parts = {name: _taken(getattr(self, name), there) for name in _OF_ROWS}
+        parts |= {name: _taken(getattr(self, name), here) for name in _ON_HOST}
+        return Block(self.engine, self.rows[there], **parts)
+
+
+# Names of what there is for each row, and of what is always on the host.
+_OF_ROWS = ("weight", "label_depth", "label_rank", "label_held", "label_size", "statistics", "factors")
+_ON_HOST = ("top_class", "context")
+
+
+def _taken(x: Array | None, index: slice | Array) -> Any:
+    return None if x is None else x[index]
 
 
 def join_blocks(blocks: Sequence[Block], logits: Array | None = None) -> Block:
@@ -140,44 +130,41 @@ def join_blocks(blocks: Sequence[Block], logits: Array | None = None) -> Block:
     if double and len(double) < len(blocks):  # rows with finite masks are in double precision
         wide = next(b for b in double if str(b.weight.dtype).endswith("64"))
         blocks = [replace(b.in_double(), engine=wide.engine) for b in blocks]
-    xp = array_namespace(blocks[0].weight)
+    first, ranked = blocks[0], [b.rows for b in blocks]
+    xp = array_namespace(first.weight)
 
-    def join(get: Callable[[Block], Any]) -> Any:
-        parts = [get(b) for b in blocks]
-        if parts[0] is None:
-            return None
-        return xp.concat(parts, axis=0)
+    def join(parts: Sequence[Any], concat: Callable[..., Any] = xp.concat) -> Any:
+        return None if parts[0] is None else concat(parts, axis=0)
 
-    tail = blocks[0].rows.tail
+    tail = first.rows.tail
     if tail is not None:
+        tails: list[Any] = [rows.tail for rows in ranked]
+        if tail.rest is not None:
+            rests = [t.rest for t in tails]
+            rest = Rest(join([x.depth for x in rests]), join([x.count for x in rests]))
         tail = Tail(
-            logits if logits is not None else join(lambda b: b.rows.tail and b.rows.tail.logits),
-            join(lambda b: b.rows.tail and b.rows.tail.ties),
-            any(b.rows.tail is not None and b.rows.tail.masked for b in blocks),
-            tail.rest and Rest(join(lambda b: _rest(b).depth), join(lambda b: _rest(b).count)),
+            logits if logits is not None else join([t.logits for t in tails]),
+            join([t.ties for t in tails]),
+            any(t.masked for t in tails),
+            tail.rest and rest,
         )
-    masked = any(b.rows.valid is not None for b in blocks)
+    valid: list[Any] = [rows.valid for rows in ranked]
+    tied: list[Any] = [rows.tied for rows in ranked]
+    if any(x is not None for x in valid):
+        everywhere = [xp.ones_like(rows.depth, dtype=xp.bool) for rows in ranked]
+        valid = [one if x is None else x for x, one in zip(valid, everywhere, strict=True)]
     rows = Ranked(
-        join(lambda b: b.rows.depth),
-        join(lambda b: b.rows.height),
-        join(lambda b: b.rows.top),
-        join(lambda b: _valid(b.rows)) if masked else None,
+        join([rows.depth for rows in ranked]),
+        join([rows.height for rows in ranked]),
+        join([rows.top for rows in ranked]),
+        join(valid),
         tail,
-        blocks[0].rows.n_classes,
-        _any_tied([b.rows.tied for b in blocks]),
+        first.rows.n_classes,
+        None if any(t is None for t in tied) else np.any(tied, axis=0),
     )
-    return Block(
-        blocks[0].engine,
-        rows,
-        join(lambda b: b.weight),
-        join(lambda b: b.label_depth),
-        join(lambda b: b.label_rank),
-        join(lambda b: b.label_held),
-        join(lambda b: b.label_size),
-        join(lambda b: b.statistics),
-        join(lambda b: b.factors),
-        *(_join_on_host([getattr(b, name) for b in blocks]) for name in ("top_class", "context")),
-    )
+    joined = {name: join([getattr(b, name) for b in blocks]) for name in _OF_ROWS}
+    joined |= {name: join([getattr(b, name) for b in blocks], np.concatenate) for name in _ON_HOST}
+    return Block(first.engine, rows, **joined)
 
 
 @dataclass(frozen=True)
@@ -204,28 +191,3 @@ def like_depths(x: Array, depth: Array) -> Array:
 def rank_by_rank(depth: Array) -> bool:
     """Whether the depths of one rank in all rows stand side by side in memory."""
     return isinstance(depth, np.ndarray) and depth.strides[0] < depth.strides[1]
-
-
-def _on_host(index: slice | Array) -> slice | np.ndarray:
-    return index if isinstance(index, slice) else to_numpy(index)
-
-
-def _join_on_host(parts: Sequence[np.ndarray | None]) -> np.ndarray | None:
-    known = [part for part in parts if part is not None]
-    return np.concatenate(known) if known else None
-
-
-def _any_tied(tied: Sequence[np.ndarray | None]) -> np.ndarray | None:
-    known = [t for t in tied if t is not None]
-    return np.any(known, axis=0) if len(known) == len(tied) else None
-
-
-def _rest(block: Block) -> Rest:
-    assert block.rows.tail is not None
-    assert block.rows.tail.rest is not None
-    return block.rows.tail.rest
-
-
-def _valid(rows: Ranked) -> Array:
-    xp = array_namespace(rows.depth)
-    return xp.ones_like(rows.depth, dtype=xp.bool) if rows.valid is None else rows.valid

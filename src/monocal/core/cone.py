@@ -201,7 +201,8 @@ class RankCone:
         def at_scale(scale: float) -> np.ndarray:
             plain = np.zeros(len(self.atoms))
             plain[_PLAIN] = scale
-            return self._of_all_factors(some.sum(Block.sums, self.point(plain, _NOTHING))) / weight
+            sums = some.sum(Block.sums, self.point(plain, _NOTHING))
+            return self.mirrors.of_all_factors(sums, self.allowed.shape[2]) / weight
 
         def mean_depth(scale: float) -> float:
             if some.has_tail:
@@ -341,16 +342,12 @@ class RankCone:
             where=self._places,
             predicted=None
             if here.predicted is None
-            else self._of_all_factors(here.predicted) / self.totals.weight,
+            else self.mirrors.of_all_factors(here.predicted, self.allowed.shape[2]) / self.totals.weight,
             ties=self.totals.ties,
             tied=self.totals.tied,
             n_classes=self.rows.n_classes,
             lengths=1 if self.begins is None else np.diff(np.append(self.begins, self.rows.n_ranks)),
         ).excess()
-
-    def _of_all_factors(self, sums: Sums) -> np.ndarray:
-        """Sums of ``psi p v``, ``psi p U`` and ``psi p`` at each rank, (3, K, r); where only totals are summed, at the lowest."""
-        return self.mirrors.of_all_factors(sums, self.allowed.shape[2])
 
     def _evaluate_scale(self, scale: float, working: np.ndarray) -> Expansion:
         value, mean, curvature = self.rows.sum(Block.scale_sums, scale) / self.totals.weight

@@ -226,7 +226,7 @@ def _weight(block: Block, first: int) -> float:
 
 def _measured(block: Block, first: int, step: int) -> tuple[np.ndarray, np.ndarray]:
     begin = -first % step
-    return to_numpy(block.measured)[begin::step], to_numpy(block.weight)[begin::step].astype(np.float64)
+    return to_numpy(block.statistics)[begin::step], to_numpy(block.weight)[begin::step].astype(np.float64)
 
 
 # How rows are cut.

@@ -47,9 +47,8 @@ from ..core.engine import Information, Sums, Totals, Truncated
 from ..core.point import BIAS, SCALE, Point, parameters
 from ..core.ranked import LARGEST, Ranked, rank_rows
 from ..core.ties import average_ties, largest_tie, within_ties
-from ..parallel import GPU_BLOCK, block_rows, parallel_map, row_slices
+from ..parallel import GPU_BLOCK, block_rows, parallel_map, row_slices, scratch_buffer
 from . import labels as label_sums
-from .scratch import scratch_buffer
 
 # exp(-1000) is zero in every precision.
 _NOTHING = -1000.0
