@@ -162,8 +162,8 @@ def fingerprint(X: Any, y: Any, sample_weight: Any = None, *, layout: Layout = R
     --------
     >>> import monocal as mc
     >>> data = mc.data.synthetic(500, 5)
-    >>> known = mc.persistence.fingerprint(data.values, data.labels)
-    >>> known == mc.persistence.fingerprint(data.values.copy(), data.labels)
+    >>> first = mc.persistence.fingerprint(data.values, data.labels)
+    >>> first == mc.persistence.fingerprint(data.values.copy(), data.labels)
     True
     """
     values = to_numpy(X)

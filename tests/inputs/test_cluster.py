@@ -84,14 +84,6 @@ def test_dask_gives_the_fit_in_memory(calibrator, rows):
     np.testing.assert_array_equal(calibrator.predict(lazy).compute(), expected.predict(X))
 
 
-def test_single_precision_is_the_same_too():
-    data = synthetic(
-        5000, 1000, seed=5
-    )  # above the size up to which everything is computed in double precision
-    X = data.values.astype(np.float32)
-    close(mc.MCCT().fit(da.from_array(X, chunks=(900, 1000)), data.labels), mc.MCCT().fit(X, data.labels))
-
-
 def test_rows_without_weight_leave_the_sample_as_it_is_in_memory():
     """Blocks of the workers then begin elsewhere than those in memory."""
     data = synthetic(9000, 500, seed=0, keep_truth=False)
@@ -104,14 +96,6 @@ def test_rows_without_weight_leave_the_sample_as_it_is_in_memory():
         cal.fit(z, data.labels, sample_weight=w).predict_proba(z[:500]),
         atol=2e-6,
     )
-
-
-def test_cross_validated_shrinkage(rows):
-    X, y = rows[0][:1500], rows[1][:1500]
-    cal = mc.MCCT(shrinkage="cv", top_k=3, tol=1e-3).fit(da.from_array(X, chunks=(500, M)), y)
-    expected = mc.MCCT(shrinkage="cv", top_k=3, tol=1e-3).fit(X, y)
-    assert cal.shrinkage_ == expected.shrinkage_
-    close(cal, expected)
 
 
 @pytest.mark.parametrize(

@@ -195,6 +195,7 @@ def test_a_column_of_a_hugging_face_dataset(form):
     np.testing.assert_allclose(np.asarray(p), expected.predict_proba(Z), atol=1e-5)
     assert mc.evaluate(p, rows["label"])["nll"].value == pytest.approx(-expected.score(Z, Y), abs=1e-5)
     if form is None:
+        assert mc.read(rows).n_samples == N
         datasets.disable_progress_bars()
         done = rows.map(lambda batch: {"p": cal.predict_proba(batch["logits"])}, batched=True, batch_size=77)
         np.testing.assert_allclose(np.stack(done["p"][:]), expected.predict_proba(Z), atol=1e-12)

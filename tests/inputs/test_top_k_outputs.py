@@ -140,17 +140,6 @@ def test_a_different_number_of_named_classes_is_refused_by_ranks_but_not_by_a_te
     mc.TemperatureScaling().fit(z, y).predict_proba(largest(z, 5))
 
 
-def test_saved_and_loaded(tmp_path):
-    z, y = flat_rows(300)
-    top = largest(z)
-    cal = mc.MCCT().fit(top, y)
-    cal.save(tmp_path / "cal.json")
-    again = mc.load(tmp_path / "cal.json")
-    np.testing.assert_array_equal(
-        again.predict_proba(top).probabilities, cal.predict_proba(top).probabilities
-    )
-
-
 def test_wrong_input_says_what():
     z, y = flat_rows(20)
     top = largest(z)

@@ -417,7 +417,7 @@ def _write(
         arrays = {kind: result if places is None else np.ascontiguousarray(places.back(result))}
     if data.labels is not None and not data.many_labels:
         arrays["labels"] = data.labels if data.places is None else np.asarray(data.places)[data.labels]
-    return put_arrays(temporary, arrays, classes=classes, beside=_beside(data, reading, temporary, to_table))
+    return put_arrays(temporary, arrays, classes=classes, along=_beside(data, reading, temporary, to_table))
 
 
 def _names_of_results(columns: tuple[str, ...], kind: str) -> list[str]:

@@ -30,7 +30,7 @@ from monocal.io.column_names import Kind
 from monocal.io.named_arrays import is_number
 from monocal.notebook import html_table
 
-_BLOCK = 1 << 22  # elements looked at together, so that checks need little memory beside the array
+_BLOCK = 1 << 22  # elements looked at together, so that checks need little memory apart from the array
 _PAIRS = (("false", "true"), ("no", "yes"), ("n", "y"), ("f", "t"), ("negative", "positive"), ("neg", "pos"))
 _FEW = 10  # rows of logits that may all lie in [0, 1] by chance
 _LARGE_LOG_ODDS = 30.0  # P = 1 - 1e-13
@@ -126,15 +126,15 @@ class LogitsSet:
             here = tuple(str(self.first_column + j) for j in range(self.n_classes))
         if names is None or here is None:
             return self
-        wanted, here = (tuple(map(same_class, classes_of(tuple(ns)))) for ns in (names, here))
-        if wanted == here:
+        target, here = (tuple(map(same_class, classes_of(tuple(ns)))) for ns in (names, here))
+        if target == here:
             return self
-        if sorted(wanted) != sorted(here):
+        if sorted(target) != sorted(here):
             raise FileError(
                 f"{self.path or self.name} has the classes {listing(here)}, expected {listing(names)}: give outputs "
                 f"of the same classifier, or name the columns with {spoken('values=')} in the order of the classes."
             )
-        places = tuple(here.index(name) for name in wanted)
+        places = tuple(here.index(name) for name in target)
         labels = self.labels
         if labels is not None and self.many_labels:
             labels = labels[:, places]
@@ -357,7 +357,7 @@ class Assembly:
         if outside.any():
             row = int(np.argmax(outside))
             raise FileError(
-                f"{self.where} was said to be probabilities, but has {score[row]:.6g} in row {row}: expected values between 0 "
+                f"{self.where} was taken for probabilities, but has {score[row]:.6g} in row {row}: expected values between 0 "
                 f"and 1; if these are log-odds, say {spoken('kind=', 'logits')}."
             )
         self.notes.append("one column was read as the probability of class 1 of two classes")

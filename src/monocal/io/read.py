@@ -486,26 +486,26 @@ def read_columns(
 
 
 def find_columns(
-    wanted: str,
-    beside: str | os.PathLike[str] | Any,
+    request: str,
+    path: str | os.PathLike[str] | Any,
     *,
     part: Literal["cal", "val", "test"] | None = None,
     group: str | None = None,
     argument: str = "names=",
 ) -> dict[str, np.ndarray]:
-    """Columns by what a person writes: names in the file ``beside`` (commas between), or a file, or ``FILE:NAME,NAME``.
+    """Columns by what a person writes: names in the file ``path`` (commas between), or a file, or ``FILE:NAME,NAME``.
 
     A name in the file goes first.
 
     Parameters
     ----------
-    wanted : str
-    beside : path or frame
+    request : str
+    path : path or frame
         The file of the rows.
     part, group
         As in `read`.
     argument : str
-        What messages call ``wanted``.
+        What messages call ``request``.
 
     Examples
     --------
@@ -515,18 +515,18 @@ def find_columns(
     >>> find_columns("site", "logits.npz")
     {'site': array(['north', 'south'], dtype=object)}
     """
-    source = open_arrays(beside)
-    names = [name.strip() for name in wanted.split(",")]
+    source = open_arrays(path)
+    names = [name.strip() for name in request.split(",")]
     if set(names) <= {word for n in source.names for word in (n, _tail(n), without_part(_tail(n))[0])}:
         return read_columns(source, names, part=part, group=group)
-    file, colon, rest = wanted.rpartition(":")
-    if Path(wanted).expanduser().exists():
-        file, names = wanted, []
+    file, colon, rest = request.rpartition(":")
+    if Path(request).expanduser().exists():
+        file, names = request, []
     elif not colon or not Path(file).expanduser().exists():
         others = [name for name in source.names if meaning(name).role in (None, "aside")]
         raise FileError(
-            f"{spoken(argument)} {wanted!r} is neither a file nor a column of {source.title}, which has "
-            f"{listing(others)} beside outputs and labels."
+            f"{spoken(argument)} {request!r} is neither a file nor a column of {source.title}, which has "
+            f"{listing(others)} apart from outputs and labels."
         )
     else:
         names = [name.strip() for name in rest.split(",")]
@@ -534,7 +534,7 @@ def find_columns(
     has_part = as_part(part) in {without_part(_tail(name))[1] for name in second.names}
     columns = read_columns(second, names or None, part=part if has_part else None)
     if not columns:
-        raise FileError(f"{wanted} holds {listing(second.names)} and no further column: say {wanted}:NAME.")
+        raise FileError(f"{request} holds {listing(second.names)} and no further column: say {request}:NAME.")
     return columns
 
 

@@ -76,18 +76,18 @@ def put_arrays(
     arrays: Mapping[str, np.ndarray],
     *,
     classes: Sequence[str] | None = None,
-    beside: Mapping[str, Any] | None = None,
+    along: Mapping[str, Any] | None = None,
 ) -> list[str]:
     """Write arrays at a path of `atomic_path`, in the format of its extension; gives the names of what was written.
 
-    ``classes`` name the columns of arrays (n, m): ``probabilities_cat`` in a table, an array ``classes`` elsewhere. ``beside``
+    ``classes`` name the columns of arrays (n, m): ``probabilities_cat`` in a table, an array ``classes`` elsewhere. ``along``
     are columns that go with the rows, as arrays or as Arrow has them; a format without words leaves those of words out.
     """
     ending = extension(path)
     if ending in TABLES:
-        held = {**(beside or {}), **_as_columns(arrays, classes)}
+        held = {**(along or {}), **_as_columns(arrays, classes)}
     else:
-        more = {name: _as_array(column) for name, column in (beside or {}).items()}
+        more = {name: _as_array(column) for name, column in (along or {}).items()}
         if classes is not None:
             more["classes"] = np.array(classes, dtype=str)
         words = ending in (".npz", ".h5", ".hdf5")
@@ -97,7 +97,7 @@ def put_arrays(
         }
     with library_writes():
         _WRITERS[ending](path, held)
-    return [*arrays, *(name for name in held if name not in arrays and name in (beside or {}))]
+    return [*arrays, *(name for name in held if name not in arrays and name in (along or {}))]
 
 
 def _as_array(column: Any) -> np.ndarray | None:
@@ -142,8 +142,8 @@ def check_writable(path: str | os.PathLike[str]) -> Path:
     """
     target = as_path(path)
     if extension(target) not in _WRITERS:
-        known = ", ".join(_WRITERS)
-        raise FileError(f"{target} has an extension that monocal does not write: expected one of {known}.")
+        writable = ", ".join(_WRITERS)
+        raise FileError(f"{target} has an extension that monocal does not write: expected one of {writable}.")
     return target
 
 
@@ -394,7 +394,7 @@ def _not_written(target: Path, error: OSError | RuntimeError, temporary: Path | 
     """One sentence about a file that could not be written; it names the file asked for, not the temporary one."""
     reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
     # What libraries wrap into long texts of their own.
-    reason = next((known for known in _DISK if known in reason), reason)
+    reason = next((text for text in _DISK if text in reason), reason)
     if temporary is not None:
         reason = reason.replace(str(temporary), target.name)
     reason = " ".join(reason.split())[:200]
