@@ -49,6 +49,8 @@ LARGEST_FILE = 1 << 29
 _DEEPEST = 100
 # Characters of a string in an array: numpy makes room for as many in every entry.
 _LONGEST_STRING = 1 << 16
+# Parameters of earlier versions that mean nothing now.
+_FORMER = {("MCCT", "solver"), ("MCCTInverse", "solver")}
 _WHAT_TO_DO = "give the .json that save() or `monocal fit` wrote"
 
 
@@ -425,7 +427,8 @@ def _calibrator(document: Mapping[str, Any], where: str) -> Calibrator:
 
 def _restored(name: str, contents: Mapping[str, Any], where: str) -> Calibrator:
     """A calibrator from its parameters and what it had learnt."""
-    calibrator = _find_class(name, where)(**{k: decode(v) for k, v in contents["parameters"].items()})
+    parameters = {k: decode(v) for k, v in contents["parameters"].items() if (name, k) not in _FORMER}
+    calibrator = _find_class(name, where)(**parameters)
     for name, value in contents["state"].items():
         if not _STATE_NAME.fullmatch(name):
             raise ValueError(f"{name!r} is no fitted attribute")

@@ -135,21 +135,12 @@ def test_bad_calibration_data(x, y, weight, words):
         ({"top_k": 2.5}, "top_k must be"),
         ({"tol": 0}, "tol must be a number above 0"),
         ({"max_iter": 0}, "max_iter must be"),
-        ({"solver": "sgd"}, "solver must be one of 'newton', 'slsqp'"),
         ({"input": "probs"}, "input must be one of 'logits', 'probabilities'"),
-        ({"solver": "slsqp", "shrinkage": "cv"}, "needs shrinkage as a number"),
-        ({"solver": "slsqp", "shrinkage": -1}, "shrinkage must be a number of at least 0"),
-        ({"solver": "slsqp", "top_k": 2}, "takes all ranks"),
     ],
 )
 def test_bad_parameters(data, parameters, words):
     with pytest.raises(mc.InputError, match=words):
         mc.MCCT(**parameters).fit(*data)
-
-
-def test_slsqp_says_that_it_needs_rows_in_memory(data):
-    with pytest.raises(mc.InputError, match="solver='slsqp' needs all rows in memory"):
-        mc.MCCT(solver="slsqp").fit(lambda: iter([data]))
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,8 @@ larger weight falls). Written by increments, ``w = cumsum(dw)``, ``b = cumsum(db
 convex, so the optimum is certified. MCCT-I is the same map written ``u / v + b``, ``v = 1/w``: one optimum, two ways to
 report it.
 
-`Published` is the paper's own procedure, for comparison: the raw sorted logits and SLSQP. ``MCCT(solver="slsqp")`` has its
-optimiser for the anchored and shrunk objective. It shares no code with the certified solver, which is tested against it. It
-breaks ties as the sort does, is dense in the number of ranks, and for a thousand of them stops long before the optimum.
+`Published` is the paper's own procedure, for comparison: the raw sorted logits and SLSQP. It is dense in the number of ranks,
+breaks ties as the sort does, and for a thousand ranks stops long before the optimum.
 """
 
 from __future__ import annotations
@@ -21,11 +20,9 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import logsumexp
 
-from ..arrays import to_numpy
-from ..core.cone import RankCone
 from ..core.rows import Rows
 from ..errors import InputError, OrderWarning, warn
-from ..inputs.validation import check_choice, check_number, check_top_k
+from ..inputs.validation import check_number, check_top_k
 from ..solver import Solution
 from . import state
 from .base import Calibrator
@@ -51,8 +48,6 @@ class MCCT(ConeCalibrator):
         everything certain, and is lost among thousands; 0 is the plain likelihood.
     input, class_axis, ignore_index
         As in `Calibrator`.
-    solver : {"newton", "slsqp"}
-        The certified solver, or the paper's (same objective, slow, stops early).
     tol : float
         Largest violation of the optimality conditions to accept.
     max_iter : int
@@ -96,7 +91,6 @@ class MCCT(ConeCalibrator):
     top_k: int | None = None
     shrinkage: float | str = 5.0
     prior_rows: float = PRIOR_ROWS
-    solver: str = "newton"
     tol: float = 1e-6
     max_iter: int = 100
 
@@ -110,26 +104,12 @@ class MCCT(ConeCalibrator):
         return Published(inverse=cls._inverse, top_k=top_k, filter=filter)
 
     def _fit_rows(self, rows: Rows) -> None:
-        check_choice(self.solver, "solver", ("newton", "slsqp"))
         allowed = np.ones((2, 1, rows.n_ranks), dtype=bool)
         allowed[1, 0, 0] = False  # a bias on every rank is a shift, which softmax does not see
         problem = self._problem(rows, allowed, self._plain_scale(rows))
-        if self.solver == "slsqp":
-            coefficients = self._solve_slsqp(problem)
-        else:
-            coefficients = self._solve(problem, self.shrinkage).coefficients
-        grid = problem.grid(coefficients)
+        grid = problem.grid(self._solve(problem, self.shrinkage).coefficients)
         self._set_parameters(grid)
         self.rank_map_ = RankMap.from_grid(grid, top_k=self.top_k)
-
-    def _solve_slsqp(self, problem: RankCone) -> np.ndarray:
-        if isinstance(self.shrinkage, str):
-            raise InputError("solver='slsqp' needs shrinkage as a number; 'cv' goes with solver='newton'.")
-        check_number(self.shrinkage, "shrinkage", least=0)
-        shrunk = problem.with_strength(self.shrinkage, self.tol)
-        coefficients, solution = solve_by_slsqp(shrunk, inverse=self._inverse, max_iter=self.max_iter)
-        self._keep(solution, self.shrinkage)
-        return coefficients
 
     def _set_parameters(self, grid: np.ndarray) -> None:
         self.weights_, self.biases_ = np.cumsum(grid[:, 0], axis=1)
@@ -140,7 +120,7 @@ class MCCTInverse(MCCT):
 
     Parameters
     ----------
-    top_k, shrinkage, prior_rows, input, solver, tol, max_iter
+    top_k, shrinkage, prior_rows, input, class_axis, ignore_index, tol, max_iter
         As in `MCCT`.
 
     Attributes
@@ -263,22 +243,46 @@ class Published(Calibrator):
                 f"filter=True: no label lies among the top {r} classes, so that no row is left. Raise top_k."
             )
         weight = np.ones(n) if weight is None else weight
-        scale = np.ones(r) if self.inverse else np.linspace(0.0, 1.0, r)
-        weights, biases, self.solution_ = minimize_ranks(
-            z[kept],
-            rank[kept],
-            weight[kept],
-            scale=scale,
-            inverse=self.inverse,
-            n_rows=float(weight[kept].sum()),
-            max_iter=self.max_iter,
-            tol=self.tol,
+        self._minimize(z[kept], rank[kept], weight[kept] / weight[kept].sum())
+
+    def _minimize(self, z: np.ndarray, rank: np.ndarray, share: np.ndarray) -> None:
+        """SLSQP for sorted logits (n, r) with labels at ``rank``, which weigh ``share``; set what it gives."""
+        r = z.shape[1]
+
+        def objective(theta: np.ndarray) -> tuple[float, np.ndarray]:
+            s, b = theta[:r], theta[r:]
+            w = 1.0 / s if self.inverse else s
+            value, dw, db = _rank_nll(z, rank, share, w, b)
+            return value, np.concatenate([-dw * w**2 if self.inverse else dw, db])
+
+        step = np.diff(np.eye(r), axis=0)
+        difference = np.block([[(-1.0 if self.inverse else 1.0) * step, 0 * step], [0 * step, step]])
+        constraint = {"type": "ineq", "fun": lambda t: difference @ t, "jac": lambda t: difference}
+        result = minimize(
+            objective,
+            np.concatenate([np.ones(r) if self.inverse else np.linspace(0.0, 1.0, r), np.zeros(r)]),
+            jac=True,
+            method="SLSQP",
+            bounds=[(_SMALLEST, None)] * r + [(None, None)] * r,
+            constraints=[constraint][: r - 1],
+            options={"maxiter": self.max_iter, "ftol": self.tol},
+        )
+        self.solution_ = Solution(
+            coefficients=result.x,
+            converged=bool(result.success),
+            status=f"slsqp: {result.message}"
+            if result.success
+            else f"stopped: slsqp says {result.message!r}",
+            kkt=float("nan"),
+            duality_gap=float("nan"),
+            objective=float(result.fun),
+            n_iter=int(result.nit),
         )
         self.n_iter_ = self.solution_.n_iter
-        self.biases_ = biases
-        self.weights_ = weights
+        scale = np.maximum(result.x[:r], _SMALLEST)
+        self.weights_, self.biases_ = (1.0 / scale if self.inverse else scale), result.x[r:]
         if self.inverse:
-            self.inverse_weights_ = 1.0 / weights
+            self.inverse_weights_ = 1.0 / self.weights_
 
     def _calibrate(self, logits: np.ndarray) -> np.ndarray:
         m, r = logits.shape[1], len(self.weights_)
@@ -308,96 +312,3 @@ def _rank_nll(
     p[at] -= 1.0
     p *= share[:, None]
     return value, (p * x).sum(axis=0), p.sum(axis=0)
-
-
-def minimize_ranks(
-    x: np.ndarray,
-    rank: np.ndarray,
-    weight: np.ndarray | None,
-    *,
-    scale: np.ndarray,
-    inverse: bool,
-    n_rows: float,
-    max_iter: int,
-    tol: float,
-    linear: tuple[np.ndarray, np.ndarray] | None = None,
-) -> tuple[np.ndarray, np.ndarray, Solution]:
-    """SLSQP from weights (or inverse weights) ``scale`` and zero biases; returns weights, biases and what happened.
-
-    ``linear``: what else the objective has, linear in w and in b.
-    """
-    r = x.shape[1]
-    share = (np.ones(len(rank)) if weight is None else np.asarray(weight, dtype=np.float64)) / n_rows
-    sign = -1.0 if inverse else 1.0
-    slope_w, slope_b = (np.zeros(r), np.zeros(r)) if linear is None else linear
-
-    def objective(theta: np.ndarray) -> tuple[float, np.ndarray]:
-        s, b = theta[:r], theta[r:]
-        w = 1.0 / s if inverse else s
-        value, dw, db = _rank_nll(x, rank, share, w, b)
-        value += float(slope_w @ w + slope_b @ b)
-        dw = dw + slope_w
-        return value, np.concatenate([-dw * w**2 if inverse else dw, db + slope_b])
-
-    step = np.diff(np.eye(r), axis=0)
-    difference = np.block([[sign * step, 0 * step], [0 * step, step]])
-    result = minimize(
-        objective,
-        np.concatenate([scale, np.zeros(r)]),
-        jac=True,
-        method="SLSQP",
-        bounds=[(_SMALLEST, None)] * r + [(None, None)] * r,
-        constraints=[{"type": "ineq", "fun": lambda t: difference @ t, "jac": lambda t: difference}][: r - 1],
-        options={"maxiter": max_iter, "ftol": tol},
-    )
-    s = np.maximum(result.x[:r], _SMALLEST)
-    solution = Solution(
-        coefficients=result.x,
-        converged=bool(result.success),
-        status=f"slsqp: {result.message}" if result.success else f"stopped: slsqp says {result.message!r}",
-        kkt=float("nan"),
-        duality_gap=float("nan"),
-        objective=float(result.fun),
-        n_iter=int(result.nit),
-    )
-    return (1.0 / s if inverse else s), result.x[r:], solution
-
-
-def _by_rank(step_penalty: np.ndarray) -> np.ndarray:
-    """A penalty on increments as a linear function of the running sums: ``sum_s p_s (w_s - w_{s-1})``."""
-    slope: np.ndarray = step_penalty - np.append(step_penalty[1:], 0.0)
-    return slope
-
-
-def solve_by_slsqp(problem: RankCone, *, inverse: bool, max_iter: int) -> tuple[np.ndarray, Solution]:
-    """The same objective by SLSQP: coefficients as the certified solver gives them, and what happened."""
-    rows = problem.rows
-    if not rows.in_memory:
-        raise InputError("solver='slsqp' needs all rows in memory: use solver='newton'.")
-    blocks = rows.blocks
-    if any(b.rows.tail is not None or b.rows.valid is not None for b in blocks):
-        raise InputError(
-            "solver='slsqp' takes all ranks and no masked classes: use solver='newton', or top_k=None."
-        )
-    u = np.concatenate([to_numpy(b.rows.height[:, None] - b.rows.depth) for b in blocks]).astype(np.float64)
-    rank = np.concatenate([to_numpy(b.label_rank) for b in blocks])
-    weight = np.concatenate([to_numpy(b.weight) for b in blocks])
-    penalty = problem.grid(problem.penalty - problem.floor)[:, 0]
-    prior = problem.prior_tilt()[:, 0]
-    r = u.shape[1]
-    weights, biases, solution = minimize_ranks(
-        u,
-        rank,
-        weight,
-        scale=np.ones(r) if inverse else np.linspace(0.0, 1.0, r),
-        inverse=inverse,
-        n_rows=float(weight.sum()),
-        max_iter=max_iter,
-        tol=1e-12,
-        linear=(_by_rank(penalty[0]) + prior[0], _by_rank(penalty[1]) + prior[1]),
-    )
-    # SLSQP meets its constraints to rounding only; the map must meet them exactly.
-    steps = np.zeros(problem.allowed.shape)
-    steps[0, 0] = np.maximum(np.diff(weights, prepend=0.0), 0.0)
-    steps[1, 0, 1:] = np.maximum(np.diff(biases), 0.0)
-    return steps.ravel()[problem.atoms], solution

@@ -188,11 +188,6 @@ class RankCone:
         for name in names:
             self.__dict__.pop(name, None)
 
-    def prior_tilt(self) -> np.ndarray:
-        """What the prior adds to the objective: linear in weights and biases by rank, (2, K, r)."""
-        depth, height, mass = (np.cumsum(self.totals.label, axis=2) - self.target) / self.totals.weight
-        return np.stack([height - depth, mass])
-
     def _prior_targets(self) -> np.ndarray:
         """Sums of ``psi q v``, ``psi q U`` and ``psi q`` at each rank (3, K, r), a row. Of many rows a sample is enough."""
         some = self.rows.some()
