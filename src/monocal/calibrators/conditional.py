@@ -45,7 +45,7 @@ from .adjustment import Adjustment, adjusted_log_odds, check_adjustment, fit_sec
 from .calibrated_rows import CalibratedRows
 from .cone_calibrator import BIAS_EMPHASIS, PRIOR_ROWS, SCALE_EMPHASIS, ConeCalibrator, warn_if_unfinished
 from .explanation import Explanation, explain
-from .fit_checks import OffRate, warn_if_off, what_is_off
+from .fit_checks import Finding, warn_if_off, what_is_off
 from .rank_map import RankMap, check_factors
 from .updating import effective_rows
 
@@ -278,9 +278,9 @@ class ConditionalMCCT(ConeCalibrator):
         off = what_is_off(rows, adjusted_log_odds(fitted, rows), n_classes, by_class=by_class)
         if fitted.class_scales is not None:
             self.by_class_ = fitted.class_scales.in_words("classes") + (f"; yet {off}" if off else "")
-        warn_if_off(self, off, n_classes)
+        warn_if_off(self, off)
 
-    def _off_rate(self, source: ArraySource) -> OffRate | None:
+    def _off_rate(self, source: ArraySource) -> Finding | None:
         named = "; yet " in self.by_class_ or (source.shape[1] == 2 and self.adjustment_ is not None)
         # Categories without any weight have no code any more.
         if named or getattr(self, "context_", None) != source.reader.context:

@@ -29,7 +29,7 @@ from ..parallel import one_blas_thread
 from ..solver import Solution, minimize
 from . import state
 from .base import Calibrator
-from .fit_checks import OffRate, judged_rows, off_rates, warn_if_off, warn_if_worse_than_nothing
+from .fit_checks import Finding, judged_rows, off_rate, warn_if_off, warn_if_worse_than_nothing
 from .folds import DEPTHS, deal, fold_keys
 from .rank_map import RankMap, check_rank_map
 
@@ -105,9 +105,9 @@ class ConeCalibrator(Calibrator):
             return  # rows elsewhere would have to be read again
         if not in_part_of_a_fit():
             warn_if_worse_than_nothing(self, source)
-            warn_if_off(self, self._off_rate(source), source.shape[1])
+            warn_if_off(self, self._off_rate(source))
 
-    def _off_rate(self, source: ArraySource) -> OffRate | None:
+    def _off_rate(self, source: ArraySource) -> Finding | None:
         """The class whose mean probability differs from its frequency by more than chance."""
         if source.shape[1] > 2 and not self._judges_classes:
             return None
@@ -115,7 +115,7 @@ class ConeCalibrator(Calibrator):
         context = () if rows.context is None else (rows.context,)
         p = to_numpy(self._probabilities(rows.logits, *context)).astype(np.float64)
         weight = np.ones(len(p)) if rows.weight is None else to_numpy(rows.weight).astype(np.float64)
-        return off_rates(p, to_numpy(rows.labels), weight)
+        return off_rate(p, to_numpy(rows.labels), weight)
 
     def _plain_scale(self, rows: Rows) -> float | None:
         """Temperature scaling of some rows, where they are many or have a tail; None: `_problem` knows a shorter way."""

@@ -51,36 +51,19 @@ _LEAST_ROWS, _FOLDS, _SMALL_LOSS, _CLEAR_ERRORS = 50.0, 5, 0.01, 2.0
 
 
 @dataclass(frozen=True)
-class OffClass:
-    """A predicted class that is off: how sure the rows (or the least confident ones) are, and how often they are right."""
+class Finding:
+    """What is wrong after a fit, in words, and what may help."""
 
-    top: int
-    rows: int
-    confidence: float
-    accuracy: float
-    second: float = 0.0  # how often the class ranked second is the label, where that is what is wrong
+    sentence: str
+    advice: str
 
-    def __str__(self) -> str:
-        right = f"predict class {self.top} are right {100 * self.accuracy:.1f} % of the time"
-        if self.second:
-            second = f"the class ranked second {100 * self.second:.1f} %"
-            return f"the {self.rows} least confident rows that {right}, and {second}"
-        return f"the {self.rows} rows that {right} at a mean confidence of {100 * self.confidence:.1f} %"
-
-
-@dataclass(frozen=True)
-class OffRate:
-    """How often a class is the label, and its mean probability."""
-
-    frequency: float
-    probability: float
-    label: int = 1
+    @classmethod
+    def of(cls, sentence: str, n_classes: int) -> Finding:
+        remedy = "BinaryMCCT" if n_classes == 2 else "StructuredMCCT"
+        return cls(sentence, f"It cannot put that right; try {remedy}, which may change the order.")
 
     def __str__(self) -> str:
-        return (
-            f"class {self.label} is the label of {100 * self.frequency:.1f} % of the rows, at a mean probability of "
-            f"{100 * self.probability:.1f} %"
-        )
+        return self.sentence
 
 
 @dataclass(frozen=True)
@@ -130,9 +113,7 @@ def least_confident(
     return parts
 
 
-def what_is_off(
-    rows: CalibratedRows, odds: np.ndarray, n_classes: int, *, by_class: bool
-) -> OffClass | OffRate | None:
+def what_is_off(rows: CalibratedRows, odds: np.ndarray, n_classes: int, *, by_class: bool) -> Finding | None:
     """What is wrong after a fit, by the final log-odds (n,) of the tops; without ``by_class``, of the rate alone."""
     p, right = expit(odds), rows.right
     off = _off_class(rows, p, right, n_classes) if by_class else None
@@ -140,10 +121,10 @@ def what_is_off(
         return off
     one = rows.top_class == 1
     p = np.where(one, p, 1.0 - p)
-    return off_rates(np.stack([1.0 - p, p], axis=1), (right == one).astype(np.intp), rows.weight)
+    return off_rate(np.stack([1.0 - p, p], axis=1), (right == one).astype(np.intp), rows.weight)
 
 
-def off_rates(p: np.ndarray, labels: np.ndarray, weight: np.ndarray) -> OffRate | None:
+def off_rate(p: np.ndarray, labels: np.ndarray, weight: np.ndarray) -> Finding | None:
     """The class whose rate is farthest off, by probabilities (n, m), where one is; of two classes it is class 1.
 
     Of more than two classes, some may never be the label of few rows: they are left out, and so is one class alone.
@@ -162,7 +143,10 @@ def off_rates(p: np.ndarray, labels: np.ndarray, weight: np.ndarray) -> OffRate 
     j = 1 if few else int(np.argmax(np.where(gap > -ndtri(level / 2) * noise, gap, 0.0)))
     if gap[j] <= max(small, -ndtri(level / 2) * noise[j]):
         return None
-    return OffRate(float(frequency[j]), float(mean[j]), j)
+    sentence = f"class {j} is the label of {100 * frequency[j]:.1f} % of the rows, at a mean probability of {100 * mean[j]:.1f} %"
+    if few and not 1e-12 < frequency[j] < 1 - 1e-12:
+        return Finding(sentence, "One class alone says nothing of the other: give rows of both.")
+    return Finding.of(sentence, m)
 
 
 def judged_rows(n: int, n_classes: int) -> slice:
@@ -170,17 +154,13 @@ def judged_rows(n: int, n_classes: int) -> slice:
     return slice(None, None, 1 if n_classes == 2 else -(-n // _JUDGED_ROWS))
 
 
-def warn_if_off(calibrator: object, off: OffClass | OffRate | None, n_classes: int) -> None:
+def warn_if_off(calibrator: object, off: Finding | None) -> None:
     """Warn of what a calibrator leaves wrong, unless another one uses it as a part."""
     if off is not None and not in_part_of_a_fit():
-        remedy = "BinaryMCCT" if n_classes == 2 else "StructuredMCCT"
-        advice = f"It cannot put that right; try {remedy}, which may change the order."
-        if isinstance(off, OffRate) and n_classes == 2 and not 1e-12 < off.frequency < 1 - 1e-12:
-            advice = "One class alone says nothing of the other: give rows of both."
-        warn(f"{type(calibrator).__name__}: {off}. {advice}", CalibrationWarning)
+        warn(f"{type(calibrator).__name__}: {off}. {off.advice}", CalibrationWarning)
 
 
-def _off_class(rows: CalibratedRows, p: np.ndarray, right: np.ndarray, n_classes: int) -> OffClass | None:
+def _off_class(rows: CalibratedRows, p: np.ndarray, right: np.ndarray, n_classes: int) -> Finding | None:
     """The worst predicted class, by the confidences (n,) and which of them are right."""
     g, w = rows.top_class, rows.weight
     count, total, correct, sure = (
@@ -195,16 +175,21 @@ def _off_class(rows: CalibratedRows, p: np.ndarray, right: np.ndarray, n_classes
     beyond = gap + ndtri(_LEVEL / (2 * met)) * np.sqrt(variance) / total
     j = int(np.argmax(np.where(some, beyond, -1.0)))
     if beyond[j] > _SMALL_GAP:
-        return OffClass(j, int(count[j]), float(sure[j] / total[j]), float(correct[j] / total[j]))
+        rate, mean = 100 * correct[j] / total[j], 100 * sure[j] / total[j]
+        where = f"the {int(count[j])} rows that predict class {j} are right {rate:.1f} % of the time"
+        return Finding.of(f"{where} at a mean confidence of {mean:.1f} %", n_classes)
     parts = least_confident(g, p, right, rows.second_right, w, squared(w), n_classes)
     tails = np.stack([part.tail(_CLEAR) for part in parts])
     i, j = (int(x) for x in np.unravel_index(np.argmin(tails), tails.shape))
     if tails[i, j] > _LEVEL / (len(SHARES) * met):
         return None
-    part = parts[i]
-    return OffClass(
-        j, int(part.rows[j]), 0.0, float(part.first[j] / part.total[j]), float(part.second[j] / part.total[j])
+    low = parts[i]
+    first, second = 100 * low.first[j] / low.total[j], 100 * low.second[j] / low.total[j]
+    sentence = (
+        f"the {int(low.rows[j])} least confident rows that predict class {j} are right {first:.1f} % of the time, and the class "
+        f"ranked second {second:.1f} %"
     )
+    return Finding.of(sentence, n_classes)
 
 
 def warn_if_worse_than_nothing(calibrator: Any, source: ArraySource) -> None:
