@@ -245,15 +245,7 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
 
     def _remember(self, source: Source, batch: Batch) -> None:
         """What of the rows later ones are compared with, or read by."""
-        learnt = (
-            "smallest_probability_",
-            "context_",
-            "unseen_",
-            "class_dim_",
-            "n_rows_",
-            "feature_names_in_",
-        )
-        for name in learnt:
+        for name in Calibrator._state.keys() | {"smallest_probability_"}:
             self.__dict__.pop(name, None)
         if batch.names is not None:
             validate_data(self, batch.names, reset=True, skip_check_array=True)
@@ -355,10 +347,10 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
                 "score: X must be an array in memory. For larger data, feed blocks of predict_blocks to metrics.Evaluator."
             )
         codes = self._codes(batch.context(context))
-        given = read_matrix(rows)
-        if given.values.shape[1] != self.n_features_in_:
-            self._check_columns(given.values)
-        _, checked = self.reader.checked(given, y, sample_weight, context=codes, learning=False)
+        read = read_matrix(rows)
+        if read.values.shape[1] != self.n_features_in_:
+            self._check_columns(read.values)
+        _, checked = self.reader.checked(read, y, sample_weight, context=codes, learning=False)
         logits = checked.logits if self._any_array else widened(to_numpy(checked.logits))
         f = to_numpy(self._calibrate(logits) if codes is None else self._calibrate(logits, codes))  # type: ignore[call-arg]
         labels = to_numpy(checked.labels)
@@ -366,16 +358,14 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
         return _mean(f[np.arange(len(f)), labels] - logsumexp(f, axis=1), checked.weight)
 
     def _apply(self, X: Any, method: str, out: Any, context: Any = None) -> Any:
-        learnt = self.__dict__
-        if "n_features_in_" not in learnt:
-            check_is_fitted(self)
+        self._check_fitted()
         frame = method == "transform" and output_config("transform", self)["dense"] != "default"
         if out is None and self.class_axis == -1 and is_plain_rows(X):  # the short way, for many small calls
-            if "feature_names_in_" in learnt:
+            if "feature_names_in_" in self.__dict__:
                 self._check_columns(X)
-            codes = self._codes(context) if "context_" in learnt or context is not None else None
-            found = self._on_rows(method, X, context=codes)
-            return to_numpy(found) if frame else found
+            codes = self._codes(context) if "context_" in self.__dict__ or context is not None else None
+            result = self._on_rows(method, X, context=codes)
+            return to_numpy(result) if frame else result
         batch = Batch(X, self._layout)
         self._check_names(batch)
         codes = self._codes(batch.context(context))
@@ -389,10 +379,10 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
             getattr(self, "adjustment_", None),
             codes,
         )
-        found = batch.apply(row_map, out, codes)
+        result = batch.apply(row_map, out, codes)
         if frame:
-            return rows_for_a_frame(found, self._layout)
-        return batch.back(found) if out is None else found
+            return rows_for_a_frame(result, self._layout)
+        return batch.back(result) if out is None else result
 
     def _predicted(self, blocks: Iterator[tuple[Any, Any]]) -> Iterator[Any]:
         first_row = 0
@@ -404,8 +394,8 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
             self._check_names(batch)
             codes = None if context is None else self._counted(context)
             rows = batch.gathered()
-            found = self._on_rows("predict_proba", rows, first_row, context=codes)
-            yield batch.back(batch.in_shape(found))
+            result = self._on_rows("predict_proba", rows, first_row, context=codes)
+            yield batch.back(batch.in_shape(result))
             first_row += len(rows)
 
     def _on_rows(
@@ -419,10 +409,10 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
         """The result for rows in memory, an array of the library and type of ``X``; or of type ``dtype``."""
         check: Callable[[], object] | None = None
         if self.input == "logits":
-            given, check = read_logits(X, first_row=first_row)
+            read, check = read_logits(X, first_row=first_row)
         else:
-            given = self.reader.values(X, first_row)
-        values = given.values
+            read = self.reader.values(X, first_row)
+        values = read.values
         if values.shape[1] != self.n_features_in_:
             self._check_columns(values)
         # A device gets its work first, and is asked for the check after it.
@@ -440,12 +430,12 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
             logits = widened(to_numpy(logits))
         function = self._calibrate if method == "transform" else self._probabilities
         try:
-            found = function(logits) if context is None else function(logits, context)  # type: ignore[call-arg]
+            calibrated = function(logits) if context is None else function(logits, context)  # type: ignore[call-arg]
         finally:  # where the device failed for what values are, it is the check that says so
             if check is not None:
                 check()
-        result = in_type(found, values, dtype or given.dtype)
-        kept = logits is values and result.dtype == found.dtype and self._keeps_argmax(logits, method)
+        result = in_type(calibrated, values, dtype or read.dtype)
+        kept = logits is values and result.dtype == calibrated.dtype and self._keeps_argmax(logits, method)
         if self.preserves_top1 and not kept:
             result = keep_argmax(result, values)
         if method == "predict":
@@ -510,15 +500,15 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
 
     def _codes(self, context: Any) -> np.ndarray | None:
         """The context of rows as numbers (n, C); there must be one exactly where there was one in `fit`."""
-        known: ContextReader | None = self.__dict__.get("context_")
-        if known is None and context is None:
+        reader: ContextReader | None = self.__dict__.get("context_")
+        if reader is None and context is None:
             return None
         self._check_fitted()
-        if known is None:
+        if reader is None:
             without = "context: the calibrator was fitted without one. Leave it out, or fit with context=."
             raise InputError(without if self.takes_context else self._no_context())
         if context is None:
-            names = ", ".join(repr(column.name) for column in known.columns)
+            names = ", ".join(repr(column.name) for column in reader.columns)
             raise InputError(
                 f"context is missing: the calibrator was fitted with the column(s) {names}. Give the same of these rows: context="
             )

@@ -75,16 +75,16 @@ class RankMap:
         Logits are in compute precision, 0 at the top of each row; a second stage may know the context (n, C).
         """
         ways = self._ways(logits.shape[1], adjustment)
-        if self.has_kernels(logits):
-            return ways.on_device(logits, output, context)
         if type(logits) is not np.ndarray:
+            if self.has_kernels(logits):
+                return ways.on_device(logits, output, context)
             size = block_rows(logits) if on_host(logits) else max(1, block_rows(logits) // 4)
             by_blocks: Array = map_rows(partial(ways.portable, output), logits, size, context)
             return by_blocks
-        z = logits.astype(compute_dtype(logits), copy=False)
+        z = logits if logits.itemsize >= 4 else logits.astype(np.float32)
         if ways.step.kind == "ranks" and numba_engine.takes(z):
             return ways.loops.predict(z, output == PROBABILITIES, context, partial(ways.by_numpy, output))
-        if len(z) <= FEW:
+        if len(z) <= FEW or len(z) <= block_rows(z):
             return ways.numpy(z, output, context)
         out = np.empty(z.shape, dtype=z.dtype)
 
