@@ -13,7 +13,7 @@ import monocal as mc
 from hostile import calibration_set
 from monocal.calibrators import affine_problem
 from monocal.calibrators.affine_problem import AffineProblem, features
-from monocal.core.smooth import Point
+from monocal.core.smooth import SmoothPoint
 from monocal.inputs.reader import ArraySource, Checked, Reader
 
 AFFINE = [mc.VectorScaling, mc.MatrixScaling, mc.DirichletCalibration]
@@ -45,11 +45,11 @@ def test_gradient_and_newton_step(columns, masked, monkeypatch):
     for theta in (np.zeros(size), rng.normal(size=size)):
         value, gradient = ours.evaluate(theta)
         assert check_grad(lambda t: ours.evaluate(t)[0], lambda t: ours.evaluate(t)[1], theta) < 1e-6
-        step = ours.newton_step(Point(theta, value, gradient), 1e-12)
+        step = ours.newton_step(SmoothPoint(theta, value, gradient), 1e-12)
         change = (ours.evaluate(theta + 1e-6 * step)[1] - ours.evaluate(theta - 1e-6 * step)[1]) / 2e-6
         np.testing.assert_allclose(change, -gradient, atol=1e-7)
         monkeypatch.setattr(ours, "formed", False)
-        by_products = ours.newton_step(Point(theta, value, gradient), 1e-12)
+        by_products = ours.newton_step(SmoothPoint(theta, value, gradient), 1e-12)
         np.testing.assert_allclose(by_products, step, atol=1e-7)
         monkeypatch.undo()
 

@@ -315,7 +315,7 @@ def test_tick_labels_of_a_small_margin_diagram_do_not_touch(fitted, pyplot):
 
 def test_axes_say_what_they_show_with_units(fitted, pyplot):
     from monocal.core.statistics import STATISTICS
-    from monocal.plots.rank_map import _IN_WORDS
+    from monocal.plots.rank_parameters import _IN_WORDS
 
     data, ts, cal = fitted
     assert set(_IN_WORDS) == set(STATISTICS)

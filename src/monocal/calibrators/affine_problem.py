@@ -33,7 +33,7 @@ from scipy.linalg import cho_factor, cho_solve, eigh
 
 from ..arrays import Array, array_namespace, compute_dtype, device_of, exp_, like, to_numpy
 from ..core.rows import Blocks, MemoryBlocks, sample_step
-from ..core.smooth import Point, conjugate_gradients, minimize_smooth
+from ..core.smooth import SmoothPoint, conjugate_gradients, minimize_smooth
 from ..inputs.reader import Checked, Source
 from ..parallel import one_blas_thread
 from .temperature import TemperatureScaling
@@ -296,7 +296,7 @@ class AffineProblem:
         self._some, self._part = self.rows, 1.0
         return True
 
-    def newton_step(self, point: Point, closeness: float) -> np.ndarray:
+    def newton_step(self, point: SmoothPoint, closeness: float) -> np.ndarray:
         deviation = self.deviation(point.at)
         if self.formed:
             hessian = self.tied_hessian(self._some.sum(_hessian, deviation)) + np.diag(self.modulus)

@@ -143,7 +143,7 @@ class Goal:
 
 
 @dataclass(frozen=True)
-class Move:
+class NewtonStep:
     """A proposed change of the coefficients of the working set."""
 
     working: np.ndarray
@@ -231,7 +231,7 @@ class Newton:
         at = np.flatnonzero(here != origin)
         return float(np.abs((here[at] - origin[at]) * self.problem.reach[at]).max(initial=0.0))
 
-    def _propose(self) -> Move:
+    def _propose(self) -> NewtonStep:
         """The Newton step on the working set, cut where it would leap.
 
         Where the curvature has all but vanished a full step may lead far away: no atom moves the model by more than the radius.
@@ -242,9 +242,9 @@ class Newton:
         step = _bounded_newton_step(g, here.expansion.hessian, room, problem.spread[working], self._ridge)
         leap = float(np.abs(step * problem.reach[working]).max(initial=0.0))
         delta = step * min(1.0, min(self._radius, self.trust) / max(leap, 1e-300))
-        return Move(working, delta, float(g @ delta), leap)
+        return NewtonStep(working, delta, float(g @ delta), leap)
 
-    def _search(self, move: Move) -> Iterate | None:
+    def _search(self, move: NewtonStep) -> Iterate | None:
         """The first of the halved steps that is good enough; None where there is none."""
         problem = self.problem
         # Those of the working set have their turn in this step.
@@ -260,7 +260,7 @@ class Newton:
             self._step_size /= 2
         return None
 
-    def _trial(self, move: Move, step_size: float) -> np.ndarray:
+    def _trial(self, move: NewtonStep, step_size: float) -> np.ndarray:
         trial = self.here.coefficients.copy()
         c, lower = trial[move.working], self.problem.lower[move.working]
         to = c + step_size * move.delta
@@ -275,7 +275,7 @@ class Newton:
         asks[self.here.working] = False
         return not asks.any()
 
-    def _is_better(self, there: Iterate, move: Move) -> bool:
+    def _is_better(self, there: Iterate, move: NewtonStep) -> bool:
         at = move.working
         moved = there.coefficients[at] - self.here.coefficients[at]
         change = there.expansion.value - self.here.expansion.value + float(self.problem.penalty[at] @ moved)
@@ -285,7 +285,7 @@ class Newton:
         flat = abs(float(there.slope[at] @ move.delta)) <= 0.9 * abs(move.slope)
         return abs(change) <= self._noise and (abs(move.slope) <= self._noise or flat)
 
-    def _learn(self, move: Move) -> None:
+    def _learn(self, move: NewtonStep) -> None:
         """A step of full length may be longer next time; one that had to be cut has trusted curvature that was rounding."""
         if self._step_size == 1.0:
             self._radius *= 4 if move.leap > self._radius else 1
@@ -314,7 +314,7 @@ class TwoPhaseNewton(Newton):
     _leap: float = field(default=np.inf, init=False)
     _kkt_before: float = field(default=0.0, init=False)
 
-    def _propose(self) -> Move:
+    def _propose(self) -> NewtonStep:
         served = self._leap <= SURE and self.here.kkt <= _GOOD * self._kkt_before
         self._kkt_before = self.here.kkt
         if not (served and self._has_all()):
@@ -328,7 +328,7 @@ class TwoPhaseNewton(Newton):
         self._leap = move.leap
         return move
 
-    def _search(self, move: Move) -> Iterate | None:
+    def _search(self, move: NewtonStep) -> Iterate | None:
         self._step_size = 1.0
         while self._step_size >= SHORTEST:
             there = Iterate.of(self.problem, self._trial(move, self._step_size), NOTHING)

@@ -21,7 +21,7 @@ _DESCENT = 1e-4
 
 
 @dataclass(frozen=True)
-class Point:
+class SmoothPoint:
     """Where a solver stands: parameters, value and gradient."""
 
     at: np.ndarray
@@ -42,7 +42,7 @@ class SmoothProblem(Protocol):
     def evaluate(self, at: np.ndarray) -> tuple[float, np.ndarray]:
         """Value and gradient (size,)."""
 
-    def newton_step(self, point: Point, closeness: float) -> np.ndarray:
+    def newton_step(self, point: SmoothPoint, closeness: float) -> np.ndarray:
         """``d`` with ``H d = -g`` to a relative residual of ``closeness``, for ``H`` the Hessian or a good guess at it."""
 
     def sharpen(self) -> bool:
@@ -54,7 +54,7 @@ def minimize_smooth(
 ) -> Solution:
     """The minimum, from zero or ``start`` on, until no component of the gradient exceeds ``tol``."""
     first = np.zeros(len(problem.modulus)) if start is None else start
-    here = Point(first, *problem.evaluate(first))
+    here = SmoothPoint(first, *problem.evaluate(first))
     history = [Step(here.value, here.violation, len(here.at), 0.0, 0)]
     status = Status.ITERATIONS
     before = np.inf
@@ -87,7 +87,7 @@ def minimize_smooth(
     )
 
 
-def _search(problem: SmoothProblem, here: Point, step: np.ndarray) -> tuple[Point | None, float]:
+def _search(problem: SmoothProblem, here: SmoothPoint, step: np.ndarray) -> tuple[SmoothPoint | None, float]:
     """Halve until the value falls; where a fall is lost in rounding, until the gradient does."""
     slope = float(here.gradient @ step)
     if not np.isfinite(slope) or slope >= 0:
@@ -96,7 +96,7 @@ def _search(problem: SmoothProblem, here: Point, step: np.ndarray) -> tuple[Poin
     length = 1.0
     for _ in range(_SEARCHES):
         further = here.at + length * step
-        there = Point(further, *problem.evaluate(further))
+        there = SmoothPoint(further, *problem.evaluate(further))
         fall = here.value - there.value
         clear = fall > rounding and fall >= -_DESCENT * length * slope
         if clear or (abs(fall) <= rounding and there.violation < here.violation):

@@ -48,7 +48,7 @@ from ..core.point import BIAS, SCALE, Point, parameters
 from ..core.ranked import LARGEST, Ranked, rank_rows
 from ..core.ties import average_ties, largest_tie, within_ties
 from ..parallel import GPU_BLOCK, block_rows, parallel_map, row_slices, scratch_buffer
-from . import labels as label_sums
+from . import label_sums
 
 # exp(-1000) is zero in every precision.
 _NOTHING = -1000.0

@@ -39,7 +39,7 @@ from ..core.statistics import compute_all
 from ..errors import warn
 from ..parallel import available_threads, parallel_map, row_slices, rows_of_size, run_parallel, scratch_buffer
 from .array import ARRAY, ArrayEngine, measure
-from .labels import scale_totals, with_top_labels
+from .label_sums import scale_totals, with_top_labels
 
 # Statistics of a row that need no sorting, in the order in which `find_jumps` has them.
 STATISTICS = ("margin", "mean_gap", "spread")

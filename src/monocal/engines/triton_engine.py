@@ -48,7 +48,7 @@ from ..core.point import SCALE, Point
 from ..core.ranked import LARGEST, Ranked, rank_rows
 from ..core.ties import few
 from .array import ArrayEngine, measure
-from .labels import with_top_labels
+from .label_sums import with_top_labels
 
 
 def device_of_kernel(x: Any) -> AbstractContextManager[Any]:

@@ -25,7 +25,7 @@ def library_of(x: Any) -> str:
     return type(x).__module__.partition(".")[0]
 
 
-class Kind(NamedTuple):
+class Format(NamedTuple):
     """How one format is read, and written: ``array(x)``; ``back(values, x, axis)``, where values have the shape of ``x``, or that
     without the axis of the classes."""
 
@@ -33,14 +33,14 @@ class Kind(NamedTuple):
     back: Callable[[Any, Any, int], Any]
 
 
-def kind_of(x: Any) -> Kind:
+def kind_of(x: Any) -> Format:
     """How things of the type of ``x`` are read and written."""
     type_: Any = type(x)
     return PLAIN if type_ is np.ndarray else _kind_of(type_)
 
 
 @cache
-def _kind_of(type_: Any) -> Kind:
+def _kind_of(type_: Any) -> Format:
     library = type_.__module__.partition(".")[0]
     return FORMATS.get((library, type_.__name__)) or FORMATS.get((library, "")) or PLAIN
 
@@ -201,11 +201,11 @@ _ELSEWHERE = {
 }
 
 
-def _refusal(what: str) -> Kind:
+def _refusal(what: str) -> Format:
     def refuse(x: Any) -> NoReturn:
         raise InputError(f"X is {what}")
 
-    return Kind(refuse, _as_it_is)
+    return Format(refuse, _as_it_is)
 
 
 def _duckdb_array(x: Any) -> Any:
@@ -311,17 +311,17 @@ def _cupy_back(values: np.ndarray, x: Any, axis: int) -> Any:
         return sys.modules["cupy"].asarray(values)
 
 
-PLAIN = Kind(lambda x: x, _as_it_is)
-_FRAME, _PANDAS = Kind(_frame_array, _frame_back), Kind(_frame_array, _pandas_back)
+PLAIN = Format(lambda x: x, _as_it_is)
+_FRAME, _PANDAS = Format(_frame_array, _frame_back), Format(_frame_array, _pandas_back)
 # Library and type; "": all its types.
 FORMATS = {
     **dict.fromkeys((("pandas", "DataFrame"), ("pandas", "Series")), _PANDAS),
     **dict.fromkeys((("polars", "DataFrame"), ("polars", "Series")), _FRAME),
     **{name: _refusal(what) for name, what in _ELSEWHERE.items()},
     ("pyarrow", ""): _FRAME,
-    ("duckdb", "DuckDBPyRelation"): Kind(_duckdb_array, _duckdb_back),
-    ("datasets", "Column"): Kind(_dataset_array, _as_it_is),  # such a column cannot be made
-    ("xarray", "DataArray"): Kind(lambda x: x.data, _xarray_back),
-    **dict.fromkeys((("jax", ""), ("jaxlib", "")), Kind(_jax_array, _jax_back)),
-    ("cupy", "ndarray"): Kind(lambda x: x.get(), _cupy_back),
+    ("duckdb", "DuckDBPyRelation"): Format(_duckdb_array, _duckdb_back),
+    ("datasets", "Column"): Format(_dataset_array, _as_it_is),  # such a column cannot be made
+    ("xarray", "DataArray"): Format(lambda x: x.data, _xarray_back),
+    **dict.fromkeys((("jax", ""), ("jaxlib", "")), Format(_jax_array, _jax_back)),
+    ("cupy", "ndarray"): Format(lambda x: x.get(), _cupy_back),
 }

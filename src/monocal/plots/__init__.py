@@ -5,8 +5,9 @@ new figure or the caller's axes. Nothing is shown, and no setting of matplotlib 
 """
 
 from .curves import CalibrationCurve, Stretch, margin_curve, margins, reliability_curve
-from .groups import GroupCurves, GroupDisplay, group_curves
-from .rank_map import (
+from .group_curves import GroupCurves, GroupDisplay, group_curves
+from .metric_displays import ComparisonDisplay, MonitorDisplay, RiskCoverageDisplay
+from .rank_parameters import (
     EffectCurve,
     EffectDisplay,
     RankParameters,
@@ -15,7 +16,6 @@ from .rank_map import (
     rank_parameters,
 )
 from .reliability import MarginDisplay, ReliabilityDisplay
-from .scores import ComparisonDisplay, MonitorDisplay, RiskCoverageDisplay
 from .smooth_curve import SmoothCurve, smooth_reliability_curve
 
 __all__ = [

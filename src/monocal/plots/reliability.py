@@ -30,7 +30,7 @@ from .display import (
     points,
     tidy,
 )
-from .groups import GroupCurves, group_curves
+from .group_curves import GroupCurves, group_curves
 from .smooth_curve import SmoothCurve, smooth_reliability_curve
 
 _FEW = 5  # rows
