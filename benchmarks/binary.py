@@ -139,18 +139,18 @@ def results(sets: list[Set], methods: dict[str, Callable[[Set], np.ndarray]]) ->
         )
 
 
-def summary(found: np.ndarray, names: list[str]) -> list[list[str]]:
-    nll = found[..., 0]
+def summary(measured: np.ndarray, names: list[str]) -> list[list[str]]:
+    nll = measured[..., 0]
     excess = (nll - nll.min(axis=0)).max(axis=1)
     worse = 100 * (nll > nll[names.index("nothing")] + 1e-9).mean(axis=1)
     rows = []
     for i, name in enumerate(names):
-        mean = found[i].mean(axis=0)
+        mean = measured[i].mean(axis=0)
         rows.append(
             [
                 name,
                 *(f"{mean[0]:.4f}", f"{mean[1]:.4f}", f"{mean[2]:.1f}"),
-                *(f"{excess[i]:.3f}", f"{worse[i]:.0f} %", f"{found[i, :, 3].max():.3f}"),
+                *(f"{excess[i]:.3f}", f"{worse[i]:.0f} %", f"{measured[i, :, 3].max():.3f}"),
             ]
         )
     return rows
@@ -276,8 +276,8 @@ def many_labels(folder: Path, size: int = 300, draws: int = 5) -> str:
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")
                     results = [fit(p[part], y[part], new) for part in parts]
-                found = [losses(q[:, i], truth[:, i]) for q in results for i in range(q.shape[1])]
-                nll, _, ece = np.mean(found, axis=0)
+                measured = [losses(q[:, i], truth[:, i]) for q in results for i in range(q.shape[1])]
+                nll, _, ece = np.mean(measured, axis=0)
                 cells += [f"{nll:.4f}", f"{ece:.2f}"]
             rows.append([path.stem, name, *cells])
     head = ["set", "method", "NLL", "ECE %", f"NLL, {size} rows", f"ECE %, {size} rows"]
@@ -360,9 +360,9 @@ def hostile(n: int) -> str:
             x = torch.tensor(scores).to(dtype)
             x = x[torch.isfinite(x)]
             kinds = [("torch", x)] if dtype == torch.bfloat16 else [("numpy", x.numpy()), ("torch", x)]
-            for library, given in kinds:
+            for library, x_given in kinds:
                 wrong = [
-                    reversed_rows(x.double().numpy(), torch.as_tensor(method(given)).double().numpy())
+                    reversed_rows(x.double().numpy(), torch.as_tensor(method(x_given)).double().numpy())
                     for method in (cal.transform, cal.predict_proba)
                 ]
                 rows.append([f"{input}, {library}, {str(dtype)[6:]}", f"{len(x):,}", str(sum(wrong))])
@@ -415,16 +415,16 @@ def main() -> None:
             pages.write_into(PAGE, "defaults", wrong)
         return
     methods = METHODS | (ON_REQUEST if options.all_methods else {})
-    found = results(sets, methods)
-    first = pages.table(HEAD, summary(found, list(methods)))
+    measured = results(sets, methods)
+    first = pages.table(HEAD, summary(measured, list(methods)))
     print(f"{len(sets)} sets\n\n{first}\n")
     if options.docs:
         pages.write_into(PAGE, "table", first)
     if options.by_set:
-        rows = [[one.name, *(f"{x:.4f}" for x in found[:, i, 0])] for i, one in enumerate(sets)]
+        rows = [[one.name, *(f"{x:.4f}" for x in measured[:, i, 0])] for i, one in enumerate(sets)]
         families = sorted({one.family for one in sets})
         for family in families:
-            mean = found[:, [one.family == family for one in sets], 0].mean(axis=1)
+            mean = measured[:, [one.family == family for one in sets], 0].mean(axis=1)
             rows.append([f"*{family}*", *(f"{x:.4f}" for x in mean)])
         print(pages.table(["NLL", *methods], rows) + "\n")
     if options.rows:

@@ -82,12 +82,12 @@ def work(folder: Path, images: int, method: str) -> None:
         cal.predict_proba(X, out=out)
         report("predict into a file", began)
         began = time.perf_counter()
-        found = mc.evaluate(out, y, class_axis=axis, ignore_index=IGNORED)
-        report("evaluate the file", began, ece=found["ece"].value)
+        result = mc.evaluate(out, y, class_axis=axis, ignore_index=IGNORED)
+        report("evaluate the file", began, ece=result["ece"].value)
         return
     evaluator = mc.metrics.Evaluator()
-    for some, labels in zip(X[0], y[0], strict=True):
-        p = cal.predict_proba(some[None, None])
+    for image, labels in zip(X[0], y[0], strict=True):
+        p = cal.predict_proba(image[None, None])
         evaluator.update(p, labels[None, None], class_axis=axis, ignore_index=IGNORED)
     report("predict and evaluate the distinct images", began, ece=evaluator.result()["ece"].value)
 
@@ -104,14 +104,14 @@ def main() -> None:
     parser.add_argument("--dtype", default="float32", help="type of the logits in the file")
     parser.add_argument("--method", default="MCCT", help="name of a calibrator in monocal")
     parser.add_argument("--work", help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    sizes = given.images or [40, 160]
-    if given.work:
-        work(Path(given.work), sizes[0], given.method)
+    options = parser.parse_args()
+    sizes = options.images or [40, 160]
+    if options.work:
+        work(Path(options.work), sizes[0], options.method)
         return
     with tempfile.TemporaryDirectory() as name:
-        make_file(Path(name), given.distinct or max(sizes), given.size, given.dtype)
-        print(f"{given.method}, images of {CLASSES} x {given.size} x {given.size}, {given.dtype}\n")
+        make_file(Path(name), options.distinct or max(sizes), options.size, options.dtype)
+        print(f"{options.method}, images of {CLASSES} x {options.size} x {options.size}, {options.dtype}\n")
         print("| images | float32, GB | stage | seconds | peak memory, GB | |\n|---:|---:|---|---:|---:|---|")
         for images in sizes:
             command = [
@@ -122,15 +122,15 @@ def main() -> None:
                 "--images",
                 str(images),
                 "--method",
-                given.method,
+                options.method,
             ]
             done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
             for line in done.stdout.splitlines():
-                told = json.loads(line)
-                more = ", ".join(f"{key} {told[key]:.2g}" for key in ("violation", "ece") if key in told)
+                stage = json.loads(line)
+                more = ", ".join(f"{key} {stage[key]:.2g}" for key in ("violation", "ece") if key in stage)
                 print(
-                    f"| {images} | {images * CLASSES * given.size**2 * 4 / 1e9:.1f} | {told['stage']} | "
-                    f"{told['seconds']:.0f} | {told['peak']:.2f} | {more} |"
+                    f"| {images} | {images * CLASSES * options.size**2 * 4 / 1e9:.1f} | {stage['stage']} | "
+                    f"{stage['seconds']:.0f} | {stage['peak']:.2f} | {more} |"
                 )
 
 

@@ -49,18 +49,18 @@ def classifiers(seed: int) -> dict[str, Any]:
     }
 
 
-def as_table(found: dict[tuple[str, str], list[tuple[float, float]]]) -> str:
+def as_table(losses: dict[tuple[str, str], list[tuple[float, float]]]) -> str:
     header = ["mean NLL", *(word for method in METHODS for word in (f"{method}, one", "ensemble"))]
     rows = []
     for kind in classifiers(0):
-        means = np.concatenate([np.mean(found[kind, method], axis=0) for method in METHODS])
+        means = np.concatenate([np.mean(losses[kind, method], axis=0) for method in METHODS])
         rows.append([kind, *(f"{mean:.3f}" for mean in means)])
     return pages.table(header, rows)
 
 
 def main(docs: bool) -> None:
     warnings.simplefilter("ignore")  # networks that have not converged
-    found: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    losses: dict[tuple[str, str], list[tuple[float, float]]] = {}
     for X, y in sets().values():
         for seed in range(REPEATS):
             X_fit, X_test, y_fit, y_test = train_test_split(
@@ -77,13 +77,13 @@ def main(docs: bool) -> None:
                         )
                         for ensemble in (False, True)
                     ]
-                    found.setdefault((kind, method), []).append((nll[0], nll[1]))
-    table = as_table(found)
+                    losses.setdefault((kind, method), []).append((nll[0], nll[1]))
+    table = as_table(losses)
     print(table)
     if docs:
         pages.write_into("docs/scikit-learn.md", "ensemble", table)
     for method in METHODS:
-        pairs = np.array([pair for (_, by), own in found.items() if by == method for pair in own])
+        pairs = np.array([pair for (_, by), own in losses.items() if by == method for pair in own])
         better = 100 * np.mean(pairs[:, 1] < pairs[:, 0])
         print(
             f"{method}: {pairs[:, 0].mean():.3f} -> {pairs[:, 1].mean():.3f}, better in {better:.0f} % of {len(pairs)}"

@@ -67,9 +67,9 @@ def methods() -> dict[str, Callable[[], Any]]:
     return {info.name: info.make for info in mc.all_calibrators() if not info.published}
 
 
-def case(make: Callable[[], Any], given: Inputs) -> dict[str, np.ndarray]:
+def case(make: Callable[[], Any], source: Inputs) -> dict[str, np.ndarray]:
     """All outputs of one case; a refusal is recorded by its kind."""
-    X, y, keywords, new = given
+    X, y, keywords, new = source
     model = make()
     if "max_epochs" in model.get_params():
         model.set_params(**FEW_EPOCHS)
@@ -114,17 +114,17 @@ def _exported(model: Any, new: np.ndarray, later: dict[str, Any]) -> dict[str, n
     return {"onnx": session.run(None, {session.get_inputs()[0].name: new})[0], "torch": by_torch}
 
 
-def cases(wanted: str) -> Iterator[tuple[str, Callable[[], Any], Inputs]]:
-    for kind, given in inputs().items():
+def cases(text: str) -> Iterator[tuple[str, Callable[[], Any], Inputs]]:
+    for kind, source in inputs().items():
         for name, make in methods().items():
-            if wanted in f"{name} / {kind}":
-                yield f"{name} / {kind}", make, given
+            if text in f"{name} / {kind}":
+                yield f"{name} / {kind}", make, source
 
 
-def record(path: Path, wanted: str) -> None:
+def record(path: Path, text: str) -> None:
     stored = {}
-    for name, make, given in cases(wanted):
-        stored |= {f"{name} / {what}": value for what, value in case(make, given).items()}
+    for name, make, source in cases(text):
+        stored |= {f"{name} / {what}": value for what, value in case(make, source).items()}
         print(name, file=sys.stderr)
     np.savez_compressed(path, **stored)
     print(f"{len(stored)} outputs recorded in {path}")
@@ -141,14 +141,14 @@ def difference(new: np.ndarray, old: np.ndarray) -> float:
     return float((np.abs(a - b) / np.maximum(np.abs(b), 1.0)).max(initial=0.0))
 
 
-def compare(path: Path, wanted: str, bound: float) -> int:
+def compare(path: Path, text: str, bound: float) -> int:
     """Print every difference above its bound; the number of these."""
     stored, checked, failures = np.load(path), 0, 0
-    for name, make, given in cases(wanted):
-        outputs = case(make, given)
+    for name, make, source in cases(text):
+        outputs = case(make, source)
         old = {key.rpartition(" / ")[2]: key for key in stored.files if key.rpartition(" / ")[0] == name}
         if "json" in old:
-            outputs["loaded"], old["loaded"] = _loaded(stored[old["json"]], given), old["probabilities"]
+            outputs["loaded"], old["loaded"] = _loaded(stored[old["json"]], source), old["probabilities"]
             outputs["json"] = stored[
                 old["json"]
             ]  # files hold dates and versions: what they load as is compared
@@ -167,16 +167,16 @@ def compare(path: Path, wanted: str, bound: float) -> int:
     return failures
 
 
-def _loaded(text: np.ndarray, given: Inputs) -> np.ndarray:
+def _loaded(text: np.ndarray, source: Inputs) -> np.ndarray:
     """Probabilities of a recorded file, loaded by this version."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.json"
         path.write_text(str(text))
         later = {}
-        if "context" in given[2]:
-            later = {"context": {"site": given[2]["context"]["site"][: len(given[3])]}}
+        if "context" in source[2]:
+            later = {"context": {"site": source[2]["context"]["site"][: len(source[3])]}}
         try:
-            return np.asarray(mc.load(path).predict_proba(given[3], **later))
+            return np.asarray(mc.load(path).predict_proba(source[3], **later))
         except ValueError as error:
             return np.array(f"{type(error).__name__}: {json.dumps(str(error))}")
 

@@ -75,5 +75,5 @@ if __name__ == "__main__":
     parser = pages.parser_of(__doc__)
     parser.add_argument("csv", help="what speed.py wrote")
     parser.add_argument("picture", type=Path, help="the file to draw, by its ending an .svg, .png or .pdf")
-    given = parser.parse_args()
-    draw(read(given.csv), given.picture)
+    options = parser.parse_args()
+    draw(read(options.csv), options.picture)

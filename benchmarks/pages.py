@@ -77,5 +77,5 @@ if __name__ == "__main__":
     parser.add_argument("page", help="relative to the repository")
     parser.add_argument("name", help="of the marked part")
     parser.add_argument("file", type=Path, help="what the part shall hold")
-    given = parser.parse_args()
-    write_into(given.page, given.name, given.file.read_text(encoding="utf-8"))
+    options = parser.parse_args()
+    write_into(options.page, options.name, options.file.read_text(encoding="utf-8"))

@@ -184,13 +184,13 @@ def for_readme(rows: list[dict]) -> str:
     kept = [r for r in rows if not r["label_shift"]]
     lowest = sum(r["NLL conditional"] <= min(r[f"NLL {name}"] for name in KEEP_ORDER) for r in kept)
     pairs = sum(r["order violations"] for r in rows)
-    told = (
+    sentences = (
         f"Among the methods that keep the order, `ConditionalMCCT` has the lowest NLL on {lowest} of the {len(kept)} sets. In "
         f"the {sum(r['rows'] for r in rows):,} test rows of all {len(rows)} sets, {pairs or 'no'} pairs of classes changed "
         f"places. The means leave out sets whose class frequencies differ between the parts ({len(rows) - len(kept)} here)."
     )
     names = ("uncalibrated", "temperature", "MCCT", "conditional", "structured")
-    return f"{means(rows, names, within=False)}\n\n{told}"
+    return f"{means(rows, names, within=False)}\n\n{sentences}"
 
 
 def for_page(rows: list[dict], small: list[dict]) -> str:

@@ -65,7 +65,7 @@ def table(sets: list[data.Splits], sizes: list[int], draws: int) -> str:
         header += [f"{name}: mean", "worst", "all labels right: worst"]
     lines = []
     for size in sizes:
-        found: dict[str, list[float]] = {name: [] for name in METHODS}
+        measured: dict[str, list[float]] = {name: [] for name in METHODS}
         all_right = []
         for splits in sets:
             test = rows_of(splits.test)
@@ -74,11 +74,11 @@ def table(sets: list[data.Splits], sizes: list[int], draws: int) -> str:
                 right = splits.cal.values[rows].argmax(axis=1) == splits.cal.labels[rows]
                 all_right.append(bool(right.all()))
                 for name, kind in METHODS.items():
-                    found[name].append(excess(kind(), rows_of(splits.cal, rows), test))
+                    measured[name].append(excess(kind(), rows_of(splits.cal, rows), test))
             print(".", end="", file=sys.stderr, flush=True)
         cells = [str(size), f"{LIMITS[size]:.2f}" if size in LIMITS else ""]
         for name in METHODS:
-            values = np.array(found[name])
+            values = np.array(measured[name])
             certain = values[np.array(all_right)]
             worst = f"{certain.max():+.3f} ({len(certain)} draws)" if len(certain) else "no such draw"
             cells += [f"{values.mean():+.3f}", f"{values.max():+.3f}", worst]

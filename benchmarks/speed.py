@@ -321,8 +321,8 @@ def growth_table(rows):
 
 
 def single_line(rows):
-    told = ", ".join(f"`{r['single']}` {r['ms']:.3f}" for r in rows if "single" in r)
-    return f"One row of ten classes, `predict_proba` in ms: {told}."
+    times = ", ".join(f"`{r['single']}` {r['ms']:.3f}" for r in rows if "single" in r)
+    return f"One row of ten classes, `predict_proba` in ms: {times}."
 
 
 def scaling_table(by_threads):
@@ -354,8 +354,8 @@ def report(by_threads):
             "growth": growth_table,
             "stage": profile_table,
         }
-        found = [shows(rows) for key, shows in tables.items() if any(key in r for r in rows)]
-        parts += [f"{name}:", *found] if found else []
+        shown_tables = [shows(rows) for key, shows in tables.items() if any(key in r for r in rows)]
+        parts += [f"{name}:", *shown_tables] if shown_tables else []
     if any("scaling" in r for rows in by_threads.values() for r in rows):
         parts.append(scaling_table(by_threads))
     return "\n\n".join(parts)

@@ -46,9 +46,9 @@ def main() -> None:
         reference = -best.score(test, truth)
         print(f"| {exponent} | {mass:.2f} | all | {best.temperature_:.3f} | |")
         for k in (5, 20, 100):
-            found = mc.TemperatureScaling().fit(largest(z, k), y).temperature_
-            at_it = logsumexp(test / found, axis=1) - test[np.arange(len(test)), truth] / found
-            print(f"| {exponent} | {mass:.2f} | {k} | {found:.3f} | {at_it.mean() - reference:+.4f} |")
+            temperature = mc.TemperatureScaling().fit(largest(z, k), y).temperature_
+            at_it = logsumexp(test / temperature, axis=1) - test[np.arange(len(test)), truth] / temperature
+            print(f"| {exponent} | {mass:.2f} | {k} | {temperature:.3f} | {at_it.mean() - reference:+.4f} |")
 
 
 if __name__ == "__main__":

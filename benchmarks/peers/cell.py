@@ -68,8 +68,8 @@ def warm_up(method: Method) -> None:
     from monocal.data import synthetic
 
     data = synthetic(300, 5, seed=2, keep_truth=False)
-    given = method.prepare(data.values)
-    method.predict(method.fit(given, data.labels), given)
+    inputs = method.prepare(data.values)
+    method.predict(method.fit(inputs, data.labels), inputs)
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(1)
 
@@ -80,10 +80,10 @@ def measure(method: Method, n: int, m: int) -> tuple[dict[str, float], Any]:
     warm_up(method)
     data = synthetic(n, m, seed=0, keep_truth=False)
     logits, labels = np.ascontiguousarray(data.values, dtype=np.float32), data.labels
-    given = method.prepare(logits)
+    inputs = method.prepare(logits)
     unit = watch(lambda: log_softmax(logits, axis=1))[1]
-    model, fit, fit_memory = watch(lambda: method.fit(given, labels))
-    _, predict, predict_memory = watch(lambda: method.predict(model, given))
+    model, fit, fit_memory = watch(lambda: method.fit(inputs, labels))
+    _, predict, predict_memory = watch(lambda: method.predict(model, inputs))
     unit = min(unit, watch(lambda: log_softmax(logits, axis=1))[1])
     row = {
         "unit_ms": 1e3 * unit,
@@ -94,7 +94,7 @@ def measure(method: Method, n: int, m: int) -> tuple[dict[str, float], Any]:
         "fit_memory": fit_memory / logits.nbytes,
         "predict_memory": predict_memory / logits.nbytes,
     }
-    return row, (model, logits, given, labels)
+    return row, (model, logits, inputs, labels)
 
 
 def judge(method: Method, fitted: Any) -> dict[str, float | str]:
@@ -102,7 +102,7 @@ def judge(method: Method, fitted: Any) -> dict[str, float | str]:
     from monocal.data import synthetic
     from monocal.metrics import order_audit
 
-    model, logits, given, labels = fitted
+    model, logits, inputs, labels = fitted
     n, m = logits.shape
     held = synthetic(min(n, HELD_OUT), m, seed=1, keep_truth=False)
     seen = method.prepare(held.values)
@@ -114,7 +114,7 @@ def judge(method: Method, fitted: Any) -> dict[str, float | str]:
     # Only the order of the numbers counts here; what the method was given is what it could have kept.
     row["inverted"] = order_audit(np.asarray(seen)[few], p[few], input="logits").all.share_inverted
     if method.excess is not None:
-        row["excess"] = float(method.excess(model, logits, given, labels))
+        row["excess"] = float(method.excess(model, logits, inputs, labels))
     if method.solution is not None:
         solution = method.solution(model)
         row |= {"violation": float(solution.kkt), "certified": bool(solution.converged)}

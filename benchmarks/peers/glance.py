@@ -72,19 +72,19 @@ def fit(row: Row | None) -> str:
 
 def sentences(rows: list[Row]) -> str:
     """Who is faster how often, and whether the order was kept where it is promised."""
-    told = []
+    lines = []
     for part, what in (("fit", "fits"), ("predict", "predictions")):
         ratios = [r[part] for r in pairs(rows) if r[part] is not None]
         if ratios:
             faster = sum(ratio < 1 for ratio in ratios)
-            told.append(f"- Of {len(ratios)} pairs of {what}, monocal's is the faster one in {faster}.")
+            lines.append(f"- Of {len(ratios)} pairs of {what}, monocal's is the faster one in {faster}.")
     families = ("MCCT", "ConditionalMCCT")
     own = [r for r in rows if r["library"] == "monocal" and r["method"] in families and "inverted" in r]
     if own:
         swapped = sum(r["inverted"] > 0 for r in own)
         certified = sum(bool(r.get("certified")) for r in own)
-        told.append(
+        lines.append(
             f"- Of {len(own)} fits of `MCCT` and `ConditionalMCCT`, {certified} carry a certificate of "
             f"optimality, and {swapped or 'none'} swapped two classes in any row."
         )
-    return "\n".join(told)
+    return "\n".join(lines)

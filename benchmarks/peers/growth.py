@@ -36,12 +36,12 @@ def sizes() -> list[tuple[int, int]]:
 
 def series(rows: Iterable[Row], name: str, axis: str, where: list[tuple[int, int]]) -> tuple[list, list]:
     """Sizes along ``axis`` and milliseconds of the fits of one method that succeeded there."""
-    found = sorted(
+    points = sorted(
         (r[axis], r["fit_ms"])
         for r in rows
         if f"{r['library']}/{r['method']}" == name and (r["rows"], r["classes"]) in where and "fit_ms" in r
     )
-    return [x for x, _ in found], [ms for _, ms in found]
+    return [x for x, _ in points], [ms for _, ms in points]
 
 
 def slope(x: list, y: list) -> float:

@@ -61,12 +61,12 @@ def probabilities(logits: np.ndarray) -> np.ndarray:
 
 def at_scale(scale: Callable[[Any], float]) -> Callable[..., float]:
     """Excess of a temperature scaling whose ``1 / T`` is ``scale(model)``."""
-    return lambda model, z, given, y: optimum.temperature_excess(z, y, scale(model))
+    return lambda model, z, inputs, y: optimum.temperature_excess(z, y, scale(model))
 
 
 def affine(problem: Callable[..., optimum.Affine]) -> Callable[..., float]:
     """Excess of the affine map described by ``problem(model, logits, given, labels)``."""
-    return lambda model, z, given, y: optimum.affine_excess(problem(model, z, given, y), y)
+    return lambda model, z, inputs, y: optimum.affine_excess(problem(model, z, inputs, y), y)
 
 
 # monocal

@@ -115,7 +115,7 @@ def affine_excess(problem: Affine, labels: np.ndarray) -> float:
         if first - intermediate_result.fun > _CLEAR * abs(intermediate_result.fun):
             raise StopIteration
 
-    found = minimize(
+    result = minimize(
         objective,
         start.astype(np.float64),
         jac=True,
@@ -123,18 +123,18 @@ def affine_excess(problem: Affine, labels: np.ndarray) -> float:
         callback=stop_when_clear,
         options={"maxiter": min(steps, 200), "maxfun": min(steps, 200), "ftol": 1e-15, "gtol": 1e-10},
     )
-    return max(0.0, first - found.fun) / max(abs(found.fun), 1e-300)
+    return max(0.0, first - result.fun) / max(abs(result.fun), 1e-300)
 
 
 # The problems that the libraries solve, at the parameters where they stopped.
 
 
-def of_structured(model: Any, logits: np.ndarray, given: np.ndarray, labels: np.ndarray) -> Affine:
+def of_structured(model: Any, logits: np.ndarray, inputs: np.ndarray, labels: np.ndarray) -> Affine:
     """probmetrics' SVS and SMS: ridge towards the temperature scaling that comes before them."""
     from probmetrics.utils import multiclass_probs_to_logits
 
-    n, m = given.shape
-    x = multiclass_probs_to_logits(model.ts_.predict_proba(given))
+    n, m = inputs.shape
+    x = multiclass_probs_to_logits(model.ts_.predict_proba(inputs))
     if hasattr(model, "v_"):
         return Affine(x, model.v_, model.b_, pull=m / n, bias_pull=m / n, centre=1.0)
     pull = np.full((m, m), m * (m - 1) / n)
@@ -142,7 +142,7 @@ def of_structured(model: Any, logits: np.ndarray, given: np.ndarray, labels: np.
     return Affine(x, model.W_[:, :-1], model.W_[:, -1], pull, bias_pull=m / n, centre=np.eye(m))
 
 
-def of_scaler(model: Any, logits: np.ndarray, given: Any, labels: np.ndarray) -> Affine:
+def of_scaler(model: Any, logits: np.ndarray, inputs: Any, labels: np.ndarray) -> Affine:
     """torch-uncertainty's scalers: no penalty but for the Dirichlet one's off-diagonal and intercept."""
     from scipy.special import log_softmax
 

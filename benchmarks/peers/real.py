@@ -53,11 +53,11 @@ def _judged(name: str, cal: Any, test: Any) -> dict[str, Any]:
         np.log(np.maximum(part.values, 1e-30)) if part.kind == "probabilities" else part.values
         for part in (cal, test)
     ]
-    given = [method.prepare(np.ascontiguousarray(z, dtype=np.float32)) for z in logits]
+    inputs = [method.prepare(np.ascontiguousarray(z, dtype=np.float32)) for z in logits]
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            p = np.asarray(method.predict(method.fit(given[0], cal.labels), given[1]), dtype=np.float64)
+            p = np.asarray(method.predict(method.fit(inputs[0], cal.labels), inputs[1]), dtype=np.float64)
     except Exception as error:  # a peer may fail in any way it likes: that is its row
         return {"failed": f"{type(error).__name__}: {error}"}
     p /= p.sum(axis=1, keepdims=True)
@@ -76,10 +76,12 @@ def table(rows: list[Row]) -> str:
     kept = [s for s in sets if s not in shifted and all("nll" in cell[s, m] for m in COMPARED)]
 
     def line(name: str) -> list[str]:
-        found = [cell[name, method] for method in COMPARED]
-        best = min(one.get("nll", np.inf) for one in found)
-        shown = ["failed" if "nll" not in one else f"{one['nll']:.4f}" for one in found]
-        marked = [f"**{x}**" if one.get("nll") == best else x for x, one in zip(shown, found, strict=True)]
+        row_cells = [cell[name, method] for method in COMPARED]
+        best = min(one.get("nll", np.inf) for one in row_cells)
+        shown = ["failed" if "nll" not in one else f"{one['nll']:.4f}" for one in row_cells]
+        marked = [
+            f"**{x}**" if one.get("nll") == best else x for x, one in zip(shown, row_cells, strict=True)
+        ]
         return [name + (" (label shift)" if name in shifted else ""), *marked]
 
     def mean(key: str, times: float, digits: int) -> list[str]:
@@ -94,5 +96,5 @@ def table(rows: list[Row]) -> str:
         ["mean accuracy, %", *mean("accuracy", 100, 2)],
     ]
     below = sum(cell[s, OWN]["nll"] < cell[s, RIVAL]["nll"] for s in kept)
-    told = f"{OWN} has a lower NLL than {RIVAL} on {below} of {len(kept)} sets without label shift."
-    return f"{pages.table(['NLL', *COMPARED], body)}\n\n{told}"
+    sentence = f"{OWN} has a lower NLL than {RIVAL} on {below} of {len(kept)} sets without label shift."
+    return f"{pages.table(['NLL', *COMPARED], body)}\n\n{sentence}"

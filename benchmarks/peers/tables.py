@@ -98,7 +98,7 @@ def sizes_of(rows: list[Row]) -> list[tuple[int, int]]:
 def pairs(rows: list[Row]) -> list[Row]:
     """Time of every method of monocal's as a multiple of each rival's, on each size where both were measured."""
     at = {(f"{r['library']}/{r['method']}", r["rows"], r["classes"]): r for r in rows}
-    found = []
+    compared = []
     for own, rivals in RIVALS.items():
         for rival in rivals:
             for n, m in sizes_of(rows):
@@ -110,8 +110,8 @@ def pairs(rows: list[Row]) -> list[Row]:
                     row[part] = a[part] / b[part] if part in a and part in b else None
                 row["note"] = a.get("failed") or b.get("failed", "")
                 row["who failed"] = "monocal" if "failed" in a else "rival" if "failed" in b else ""
-                found.append(row)
-    return found
+                compared.append(row)
+    return compared
 
 
 def pair_table(rows: list[Row]) -> str:

@@ -269,10 +269,10 @@ class AffineProblem:
         self.resolution = 1e-14 if double or not source.single_precision else _SINGLE / n**0.5
         self.formed = strength.size <= FORMED
         step = 1 if self.formed else sample_step(n, m) or 1
-        self._some, self._part = self.rows, 1.0
+        self._sample, self._part = self.rows, 1.0
         if step > 1:
             thin = self.rows.sum(FeatureBlock.every, step)
-            self._some = MemoryBlocks(thin)
+            self._sample = MemoryBlocks(thin)
             self._part = float(sum(to_numpy(block.share).sum() for block in thin))  # a sample stands for all
         self.strength, self.modulus = strength, 2.0 * strength.ravel()
 
@@ -291,32 +291,32 @@ class AffineProblem:
         return float(value + pull @ at), self.tied(np.reshape(gradient, self.shape)) + 2.0 * pull
 
     def sharpen(self) -> bool:
-        if self._some is self.rows:
+        if self._sample is self.rows:
             return False
-        self._some, self._part = self.rows, 1.0
+        self._sample, self._part = self.rows, 1.0
         return True
 
     def newton_step(self, point: SmoothPoint, closeness: float) -> np.ndarray:
         deviation = self.deviation(point.at)
         if self.formed:
-            hessian = self.tied_hessian(self._some.sum(_hessian, deviation)) + np.diag(self.modulus)
+            hessian = self.tied_hessian(self._sample.sum(_hessian, deviation)) + np.diag(self.modulus)
             return -cho_solve(cho_factor(hessian, overwrite_a=True, check_finite=False), point.gradient)
-        some = self._some.changed(partial(FeatureBlock.at, deviation=deviation))
+        sample = self._sample.changed(partial(FeatureBlock.at, deviation=deviation))
 
         def product(v: np.ndarray) -> np.ndarray:
-            return self.tied(some.sum(_product, self.deviation(v)) / self._part) + self.modulus * v
+            return self.tied(sample.sum(_product, self.deviation(v)) / self._part) + self.modulus * v
 
-        precondition = self.preconditioner(some)
+        precondition = self.preconditioner(sample)
         return conjugate_gradients(product, -point.gradient, precondition, closeness, _PRODUCTS)
 
     def tied_hessian(self, hessian: np.ndarray) -> np.ndarray:
         return hessian
 
-    def preconditioner(self, some: Blocks) -> Operator:
+    def preconditioner(self, sample: Blocks) -> Operator:
         """An approximate inverse of the Hessian: the blocks of single classes."""
         if self.shape[1] > 2:
-            return _inverse_of_pairs(some.sum(_pair_moments) / self._part, self.strength)
-        second, first, mass = some.sum(_class_moments) / self._part
+            return _inverse_of_pairs(sample.sum(_pair_moments) / self._part, self.strength)
+        second, first, mass = sample.sum(_class_moments) / self._part
         a, d = second + 2.0 * self.strength[:, 0], mass + 2.0 * self.strength[:, 1]
         inverse = np.stack([d, -first, -first, a]).reshape(2, 2, -1) / (a * d - first**2)
         return lambda v: np.einsum("abj,jb->ja", inverse, v.reshape(self.shape)).ravel()
@@ -428,7 +428,7 @@ class SharedScale(AffineProblem):
         tied[1:, 1:] = full[:, 1, :, 1]
         return tied
 
-    def preconditioner(self, some: Blocks) -> Operator:
-        second, _, mass = some.sum(_class_moments) / self._part
+    def preconditioner(self, sample: Blocks) -> Operator:
+        second, _, mass = sample.sum(_class_moments) / self._part
         inverse = 1.0 / (np.append(second.sum(), mass) + self.modulus)
         return lambda v: inverse * v
