@@ -194,10 +194,10 @@ def _steps(axes: Any, trials: pd.DataFrame, x: str, kind: str) -> None:
         axes.axvline(constant, color=colour, lw=0.8, ls=":")
 
 
-def constant_from(weights: Sequence[float], biases: Sequence[float], tolerance: float = 0.01) -> int:
-    """First rank, counted from 1 at the top, from which weights and biases (lowest rank first) stay within ``tolerance`` times
-    their range of the lowest rank's."""
+def constant_from(weights: Sequence[float], biases: Sequence[float]) -> int:
+    """First rank, counted from 1 at the top, from which weights and biases (lowest rank first) stay within 1 % of their range
+    of the lowest rank's."""
     changed = np.zeros(len(weights), dtype=bool)
     for values in (np.asarray(weights), np.asarray(biases)):
-        changed |= np.abs(values - values[0]) > tolerance * (values.max() - values.min())
+        changed |= np.abs(values - values[0]) > 0.01 * (values.max() - values.min())
     return int(len(changed) - np.argmax(changed)) + 1 if changed.any() else 1

@@ -52,8 +52,8 @@ def _order(whole: pd.DataFrame) -> Finding:
         f"The published procedure re-orders classes on {(sets > 0).sum()} of {len(sets)} sets, in up to "
         f"{_percent(worst.rows_reordered)} of the test rows ({worst.set}). "
     )
-    changed = f"It changes the predicted class of up to {_percent(top.top_changed)} of them ({top.set})."
-    text += changed if top.top_changed > 0 else "The predicted class stayed."
+    changed = f"It changes the top class of up to {_percent(top.top_changed)} of them ({top.set})."
+    text += changed if top.top_changed > 0 else "The top class stayed."
     for label, group in ours.groupby("label", sort=False):
         swapped = int((group.rows_reordered * group.n_test).round().sum())
         text += f" {label}: {swapped} of {group.n_test.sum():,} rows re-ordered."
@@ -85,14 +85,15 @@ def _distance(whole: pd.DataFrame) -> Finding:
     for t in published.itertuples():
         ended = "iteration limit" if limited[t.Index] else "its own criterion"
         values = (number(t.fitted[name], 6) for name in ("stopped_nll", "lowest_nll"))
-        rows.append((t.set, t.label, str(t.fitted["iterations"]), ended, *values, f"{gap[t.Index]:.1e}"))
-    header = ("set", "method", "iterations", "ended by", "NLL at its end", "NLL continued", "difference")
+        steps, apart = str(t.fitted["iterations"]), f"{gap[t.Index]:.1e}"
+        rows.append((t.set, t.label, steps, ended, *values, apart))
+    header = ("set", "method", "iterations", "ended by", "NLL", "NLL continued", "difference")
     return Finding("How far from the optimum the published procedure stopped", text, header, rows)
 
 
 def _one_optimum(whole: pd.DataFrame) -> Finding:
     title = "MCCT and MCCT-I share one optimum"
-    header = ("set", "NLL difference as published", "NLL difference continued", "ECE difference, points")
+    header = ("set", "NLL apart as published", "NLL apart continued", "ECE apart, points")
     one, other = (_of(whole, [m]).drop_duplicates("set").set_index("set") for m in PUBLISHED)
     names = [name for name in one.index if name in other.index]
     if not names:
@@ -114,20 +115,25 @@ def _one_optimum(whole: pd.DataFrame) -> Finding:
 
 
 def _band(whole: pd.DataFrame) -> Finding:
-    groups = [(label, g, (g.ece <= g.ece_band).sum()) for label, g in whole.groupby("label", sort=False)]
-    best = max((inside / len(g) for _, g, inside in groups), default=0.0)
-    leaders = ", ".join(str(label) for label, g, inside in groups if inside == best * len(g))
+    by_label = whole.assign(inside=whole.ece <= whole.ece_band).groupby("label", sort=False)
+    inside, runs = by_label.inside.sum(), by_label.size()
+    mean = 100 * by_label[["ece", "ece_floor"]].mean()
+    share = inside / runs
     text = (
         "On a finite test set even perfectly calibrated probabilities have an ECE above zero. A run is within the band of "
         "perfect calibration when its ECE is no larger than what 97.5 % of outcomes drawn from its own confidences show. "
-        + (f"Most often there: {leaders} ({100 * best:.0f} % of runs)." if best > 0 else "No run is there.")
     )
+    if share.max() > 0:
+        leaders = ", ".join(share.index[share == share.max()])
+        text += f"Most often there: {leaders} ({100 * share.max():.0f} % of runs)."
+    else:
+        text += "No run is there."
     rows = [
-        (str(label), f"{inside} of {len(g)}", number(100 * g.ece.mean()), number(100 * g.ece_floor.mean()))
-        for label, g, inside in groups
+        (str(label), f"{inside[label]} of {runs[label]}", number(ece), number(floor))
+        for label, ece, floor in mean.itertuples()
     ]
     header = ("method", "runs within the band", "mean ECE, %", "mean ECE if calibrated, %")
-    return Finding("How often a method is within the band of perfect calibration", text, header, rows)
+    return Finding("How often a method is as if perfectly calibrated", text, header, rows)
 
 
 def _ranks(whole: pd.DataFrame) -> Finding:
@@ -139,26 +145,23 @@ def _ranks(whole: pd.DataFrame) -> Finding:
     ours = [row for row in rows if row[1] == METHODS["mcct"].label]
     if ours:
         most = max(ours, key=lambda row: int(row[2]))
-        text += f" With the most classes ({most[0]}) that is rank {most[3]} of {most[2]} for {most[1]}."
+        text += f" With the most classes ({most[0]}): rank {most[3]} of {most[2]} for {most[1]}."
     header = ("set", "method", "ranks", "constant from rank", "w at the top", "w at the bottom")
     return Finding("Where the parameters become constant", text, header, rows)
 
 
 def _not_run(plan: Plan, trials: pd.DataFrame) -> Finding:
     rows = []
-    for part, what in ((plan.tables, "in the tables"), (plan.sizes, "in the curves over sizes")):
-        capped = dict.fromkeys((t.method, t.dataset.name, t.top_k) for t in part if t.top_k is not None)
-        rows += [
-            (METHODS[m].label, name, f"{what}: the top {k} ranks only, for time") for m, name, k in capped
-        ]
+    for part, where in ((plan.tables, "in the tables"), (plan.sizes, "in the curves over sizes")):
+        capped = [t for t in part if t.top_k is not None]
+        for m, name, k in dict.fromkeys((t.method, t.dataset.name, t.top_k) for t in capped):
+            rows.append((METHODS[m].label, name, f"{where}: the top {k} ranks only, for time"))
     run = {(t.method, t.dataset) for t in plan.tables}
-    why = "not run: a parameter for every pair of classes"
-    rows += [
-        (METHODS[m].label, d.name, why) for m in plan.methods for d in plan.datasets if (m, d) not in run
-    ]
-    failed = trials[trials.message != ""]
-    rows += [
-        (t.label, t.set, f"failed with {t.n_cal} samples: {t.message[:300]}") for t in failed.itertuples()
-    ]
+    for m in plan.methods:
+        left_out = [d.name for d in plan.datasets if (m, d) not in run]
+        why = "not run: a parameter for every pair of classes"
+        rows += [(METHODS[m].label, name, why) for name in left_out]
+    for t in trials[trials.message != ""].itertuples():
+        rows.append((t.label, t.set, f"failed with {t.n_cal} samples: {t.message[:300]}"))
     text = "Everything else in the tables ran as described, to its own end."
     return Finding("What was capped, left out or failed", text, ("method", "set", "what"), rows)

@@ -38,6 +38,8 @@ class Method:
 
 
 _ETS = mc.EnsembleTemperatureScaling.as_published
+_MCCT, _MCCT_I = mc.MCCT.as_published, mc.MCCTInverse.as_published
+_ISOTONIC = mc.IsotonicCalibration
 _PTS = mc.ParameterizedTemperatureScaling
 METHODS: dict[str, Method] = {
     "uncalibrated": Method("Uncalibrated", lambda seed, k: None, "paper"),
@@ -48,23 +50,22 @@ METHODS: dict[str, Method] = {
     "ets_mse": Method("ETS MSE", lambda seed, k: _ETS("ETS MSE"), "paper"),
     "pts": Method("PTS", lambda seed, k: _PTS.as_published(seed), "paper random"),
     "diag": Method("DIAG", lambda seed, k: mc.IntraOrderPreserving(seed=seed), "paper random"),
-    "mcct_published": Method("MCCT published", lambda seed, k: mc.MCCT.as_published(top_k=k), "paper slow"),
-    "mcct_i_published": Method(
-        "MCCT-I published", lambda seed, k: mc.MCCTInverse.as_published(top_k=k), "paper slow"
-    ),
+    "mcct_published": Method("MCCT published", lambda seed, k: _MCCT(top_k=k), "paper slow"),
+    "mcct_i_published": Method("MCCT-I published", lambda seed, k: _MCCT_I(top_k=k), "paper slow"),
     "mcct": Method("MCCT", lambda seed, k: mc.MCCT(top_k=k)),
     "conditional": Method("Conditional MCCT", lambda seed, k: mc.ConditionalMCCT(top_k=k)),
     "pts_trained": Method("PTS trained", lambda seed, k: _PTS(seed=seed), "random"),
-    "isotonic": Method("Isotonic", lambda seed, k: mc.IsotonicCalibration()),
-    "isotonic_ovr": Method("Isotonic OvR", lambda seed, k: mc.IsotonicCalibration(mode="one_vs_rest")),
+    "isotonic": Method("Isotonic", lambda seed, k: _ISOTONIC()),
+    "isotonic_ovr": Method("Isotonic OvR", lambda seed, k: _ISOTONIC(mode="one_vs_rest")),
     "dirichlet": Method("Dirichlet", lambda seed, k: mc.DirichletCalibration(), "pairs"),
     "matrix": Method("Matrix scaling", lambda seed, k: mc.MatrixScaling(), "pairs"),
 }
 
+_OURS = ("mcct", "conditional")
 # Figure 1: methods that may change the order of the classes, and two that do not.
-ORDER_CURVES = ("vs", "hb", "isotonic_ovr", "dirichlet", "matrix", "mcct_published", "mcct", "conditional")
+ORDER_CURVES = ("vs", "hb", "isotonic_ovr", "dirichlet", "matrix", "mcct_published", *_OURS)
 # Figure 2: methods that are said to need little data.
-SIZE_CURVES = ("ts", "ets", "ets_mse", "mcct_published", "mcct_i_published", "mcct", "conditional")
+SIZE_CURVES = ("ts", "ets", "ets_mse", "mcct_published", "mcct_i_published", *_OURS)
 # Figures 3 and 4: methods with a top-k.
 RANK_CURVES = ("mcct_published", "mcct_i_published", "mcct")
 # Methods whose weights and biases by rank are kept and drawn.

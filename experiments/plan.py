@@ -82,7 +82,8 @@ class Plan:
     @property
     def trials(self) -> list[Trial]:
         """Long trials first leave no core idle at the end."""
-        return sorted({*self.tables, *self.sizes, *self.ranks}, key=lambda t: (-_cost(t), t.file_name))
+        different = {*self.tables, *self.sizes, *self.ranks}
+        return sorted(different, key=lambda t: (-_cost(t), t.file_name))
 
 
 def make_plan(datasets: tuple[Dataset, ...], settings: Settings, seed: int, methods: tuple[str, ...]) -> Plan:
@@ -132,7 +133,8 @@ def _rank_trials(dataset: Dataset, method: str, settings: Settings, seed: int) -
     ks = sorted({max(2, round(f * dataset.n_classes)) for f in settings.rank_fractions})
     most = settings.table_ranks if METHODS[method].slow_ranks else dataset.n_classes
     whole = _full_trials(dataset, method, settings, seed)  # k at its largest: all ranks, or the cap
-    return [Trial(dataset, method, seed, None, k) for k in ks if k < min(most, dataset.n_classes)] + whole
+    ks = [k for k in ks if k < min(most, dataset.n_classes)]
+    return [Trial(dataset, method, seed, None, k) for k in ks] + whole
 
 
 def _cap(dataset: Dataset, method: str, ranks: int) -> int | None:

@@ -73,7 +73,7 @@ def reproduce(
         "findings": make_findings(plan, trials),
         "comparisons": comparisons,
         "summary": make_summary(plan, trials, left_out),
-        "sets": [(d.name, str(d.n_classes), f"{d.n_cal:,}", f"{d.n_test:,}") for d in datasets],
+        "sets": [[d.name, str(d.n_classes), f"{d.n_cal:,}", f"{d.n_test:,}"] for d in datasets],
         "pictures": pictures,
         "svg": {name: base64.b64encode(picture).decode() for name, picture in svg.items()},
     }
@@ -92,7 +92,8 @@ def reproduce(
 def example(folder: Path, seed: int) -> Path:
     """Example data: a network on images of digits, and distorted logits with a hundred classes."""
     folder.mkdir(exist_ok=True)
-    cal, test = (synthetic(n, 100, seed=2 * seed + i, overconfidence=1.8) for i, n in enumerate((2000, 4000)))
+    cal = synthetic(2000, 100, seed=2 * seed, overconfidence=1.8)
+    test = synthetic(4000, 100, seed=2 * seed + 1, overconfidence=1.8)
     write(folder / "digits.npz", digits_example(seed), force=True)
     write(folder / "synthetic.npz", Splits(cal, test, "synthetic"), force=True)
     return folder

@@ -18,7 +18,7 @@ from __future__ import annotations
 import html
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,12 +44,12 @@ class Measure:
 
 TABLES = (
     Measure("ece", "Table 1: ECE", "Expected calibration error, 15 bins, in %.", 100),
-    Measure("kde_ece", "Table 2: ECE-KDE", "Calibration error by kernel density estimation, in %.", 100),
-    Measure("eq_bin_ece", "Table 3: EQ-BIN ECE", "Sum of gaps over bins of 1000 samples, times 10.", 10),
+    Measure("kde_ece", "Table 2: ECE-KDE", "Calibration error by kernel density, in %.", 100),
+    Measure("eq_bin_ece", "Table 3: EQ-BIN ECE", "Gaps over bins of 1000 samples, times 10.", 10),
     Measure("nll", "Table 4: NLL", "Negative log-likelihood, in nats.", 1, 4),
     Measure("brier", "Table 5: Brier score", "Sum of squared errors, times 100.", 100),
-    Measure("accuracy_change", "Table 6: change of accuracy", "After minus before, in points.", 100, 2, True),
-    Measure("rows_reordered", "Table 7: rows re-ordered", "Rows with two classes swapped, in %.", 100),
+    Measure("accuracy_change", "Table 6: change of accuracy", "In points.", 100, 2, True),
+    Measure("rows_reordered", "Table 7: rows re-ordered", "Rows with swapped classes, in %.", 100),
 )
 
 
@@ -65,15 +65,16 @@ class Table:
 
     def ranks(self, columns: Iterable[str] | None = None) -> pd.DataFrame:
         """Rank of each value, as it is printed, in its row, 1 the best; ties share their mean."""
-        shown = self.mean if columns is None else self.mean[list(columns)]
-        return shown.round(self.measure.decimals).rank(axis=1, ascending=not self.measure.higher_is_better)
+        means = self.mean if columns is None else self.mean[list(columns)]
+        shown = means.round(self.measure.decimals)
+        return shown.rank(axis=1, ascending=not self.measure.higher_is_better)
 
     def summary(self) -> pd.DataFrame:
         """Rows below the table: mean (where every row has a value), and average ranks."""
         paper = [m.label for m in METHODS.values() if m.in_paper and m.label in self.mean]
         lines = {"Mean": self.mean.mean(skipna=False), "Average rank": self.ranks().mean()}
         if 0 < len(paper) < self.mean.shape[1]:
-            lines["Average rank, paper's columns"] = self.ranks(paper).mean().reindex(self.mean.columns)
+            lines["Average rank, paper's columns"] = self.ranks(paper).mean()
         return pd.DataFrame(lines).T
 
     def text(self, bold: str, escape: Callable[[str], str]) -> pd.DataFrame:
@@ -82,9 +83,9 @@ class Table:
         means, ranks = self.summary().iloc[:1], self.summary().iloc[1:]
         spread = self.spread.map(lambda x: f" ± {number(x, decimals)}" if math.isfinite(x) else "")
         own = self.mean.map(number, decimals=decimals) + spread + self.marks
-        texts = pd.concat([own, means.map(number, decimals=decimals), ranks.map(number)]).map(escape)
-        shown = pd.concat([self.mean, means]).round(decimals) * (-1 if self.measure.higher_is_better else 1)
-        shown = pd.concat([shown, ranks.round(2)])
+        texts = pd.concat([own, means.map(number, decimals=decimals), ranks.map(number)])
+        texts, sign = texts.map(escape), -1 if self.measure.higher_is_better else 1
+        shown = pd.concat([sign * pd.concat([self.mean, means]).round(decimals), ranks.round(2)])
         texts = texts.mask(shown.eq(shown.min(axis=1), axis=0), texts.map(bold.format))
         return texts.rename(index=escape, columns=escape)
 
@@ -128,7 +129,7 @@ PRINTED = {"ece": "ECE, %", "kde_ece": "ECE-KDE, %", "eq_bin_ece": "EQ-BIN ECE, 
 DECIMALS = 2
 NEAR = 0.02
 SIGNS = {"same": "=", "near": "≈", "different": "≠"}
-_NOT_EXPLAINED = "Not explained: ours is the optimum, and SLSQP from the published start ends at it too."
+_NOT_EXPLAINED = "Not explained: ours is the optimum, where SLSQP from the published start ends too."
 _WHY = {
     "vs": "Ours is the optimum of the likelihood, without a penalty; where a gradient method stops depends on its steps.",
     "hb": "Ties: many rows have one confidence, and bins of 1000 rows divide them. Which row falls into which bin moves EQ-BIN "
@@ -187,7 +188,8 @@ def match(printed: float, ours: float, spread: float) -> str:
     apart = abs(round(ours, DECIMALS) - printed)
     if apart < 10.0**-DECIMALS / 2:
         return "same"
-    return "near" if apart <= max(NEAR, 2 * spread if math.isfinite(spread) else 0.0) + 1e-9 else "different"
+    near = max(NEAR, 2 * spread) if math.isfinite(spread) else NEAR
+    return "near" if apart <= near + 1e-9 else "different"
 
 
 def make_comparisons(plan: Plan, tables: list[Table]) -> list[Comparison]:
@@ -200,14 +202,16 @@ def make_comparisons(plan: Plan, tables: list[Table]) -> list[Comparison]:
     comparisons = []
     for d in plan.datasets:
         own = dict(zip(PRINTED, tables, strict=False))  # the paper's three tables come first
-        ours = pd.DataFrame({m: t.mean.loc[d.name, labels].to_numpy() for m, t in own.items()}, methods)
-        spread = pd.DataFrame({m: t.spread.loc[d.name, labels].to_numpy() for m, t in own.items()}, methods)
-        networks = published[published.n_classes == d.n_classes].groupby(["data", "model"], sort=False)
+        ours = pd.DataFrame({m: t.mean.loc[d.name, labels].array for m, t in own.items()}, methods)
+        spread = pd.DataFrame({m: t.spread.loc[d.name, labels].array for m, t in own.items()}, methods)
+        networks = published[published.n_classes == d.n_classes].groupby(["data", "model"])
         for (data, model), rows in networks:
             printed = rows.set_index("measure")[methods].T
-            if (ours.loc["uncalibrated"].round(DECIMALS) == printed.loc["uncalibrated"]).all():
+            same = ours.loc["uncalibrated"].round(DECIMALS) == printed.loc["uncalibrated"]
+            if same.all():
                 parts = {"printed": printed.stack(), "ours": ours.stack(), "spread": spread.stack()}
-                values = pd.concat(parts, axis=1).rename_axis(["method", "measure"]).dropna(subset="ours")
+                values = pd.concat(parts, axis=1).dropna(subset="ours")
+                values.index.names = ["method", "measure"]
                 values["match"] = [match(*row) for row in values.itertuples(index=False)]
                 comparisons.append(Comparison(d.name, f"{model} on {data}", values))
                 break
@@ -226,9 +230,8 @@ def number(value: float, decimals: int = 2) -> str:
     return f"{round(value, decimals) + 0.0:.{decimals}f}"
 
 
-def markdown_table(header: Iterable[str], rows: Iterable[Iterable[str]], escape: bool = True) -> str:
+def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]], escape: bool = True) -> str:
     """A Markdown table; the first column is text, the others are aligned to the right."""
-    header = list(header)
     shown = escape_markdown if escape else str
     lines = [header, ["---"] + ["---:"] * (len(header) - 1), *rows]
     return "\n".join("| " + " | ".join(map(shown, line)) + " |" for line in lines)

@@ -74,7 +74,8 @@ def _as_logits(part: LogitsSet) -> LogitsSet:
     values = part.values.astype(np.promote_types(part.values.dtype, np.float32))
     # A zero is an underflow: half the smallest positive probability keeps it lowest and finite.
     smallest = max(values[values > 0].min() / 2, np.finfo(values.dtype).tiny)
-    return LogitsSet(np.log(np.maximum(values, smallest)), part.labels, "logits", part.name, part.path)
+    logits = np.log(np.maximum(values, smallest))
+    return LogitsSet(logits, part.labels, "logits", part.name, part.path)
 
 
 @dataclass(frozen=True)
@@ -150,10 +151,12 @@ def run_trial(trial: Trial, folder: Path) -> dict[str, Any]:
         try:
             result = {"message": "", **_compute(trial)}
         except Exception as error:  # any method on anybody's data
-            result = {"message": f"{type(error).__name__}: {error}", "metrics": {}, "times": {}, "fitted": {}}
+            result = {"message": f"{type(error).__name__}: {error}"}
+            result |= {"metrics": {}, "times": {}, "fitted": {}}
     result["warnings"] = sorted({f"{w.category.__name__}: {w.message}" for w in caught})
     result["times"]["total_cpu_seconds"] = time.process_time() - began
-    text = json.dumps({"configuration": trial.configuration, "versions": versions(), **result}, indent=1)
+    result |= {"configuration": trial.configuration, "versions": versions()}
+    text = json.dumps(result, indent=1)
     with atomic_path(folder / trial.file_name, force=True) as temporary:
         temporary.write_text(text + "\n", encoding="utf-8")
     return json.loads(text)
