@@ -18,8 +18,6 @@ from kept_memory import kept_below
 from monocal.calibrators import calibrated_rows
 from monocal.calibrators.rank_map import RankMap
 from monocal.core.block import Block
-from monocal.core.ranked import rank_rows
-from monocal.core.statistics import compute_all
 from monocal.data import synthetic
 from monocal.engines import numba_engine
 from monocal.engines.numba_engine import largest_in_order
@@ -329,19 +327,6 @@ def test_the_number_of_threads_does_not_choose_rows_of_the_second_stage(rows, mo
         found.append(cal.predict_proba(rows[0][:50]))
     assert cal.adjustment_ is not None
     np.testing.assert_array_equal(*found)
-
-
-@pytest.mark.parametrize("classes", [1, 2, 3, 10, 1000])
-def test_statistics_of_sorted_rows_are_those_of_arrays(classes):
-    from monocal.engines.numba_fit import measure_rows
-
-    z = np.random.default_rng(classes).normal(size=(50, classes)).astype(np.float32)
-    z[5], z[6], z[7] = 1.0, z[6] * 1e-20, z[7] * 1e5
-    ranked = rank_rows(z)
-    values = np.empty((50, 3), dtype=np.float32)
-    measure_rows(ranked.depth, values)
-    for value, expected in zip(values.T, compute_all(numba_engine.STATISTICS, ranked), strict=True):
-        np.testing.assert_allclose(value, expected, rtol=1e-6, atol=0)
 
 
 @pytest.mark.parametrize("classes", [2, 8, 20])

@@ -29,20 +29,28 @@ def torch_array(device, dtype):
     )
 
 
-def numpy_array(dtype):
+def numpy_array(library, dtype):
+    pytest.importorskip(library)
     return lambda x: x.astype(dtype) if x.dtype.kind == "f" else x
 
 
 # name: engine, how to make its arrays, tolerance of the gradient
 ENGINES = {
-    "numpy-float64": (ARRAY, lambda: numpy_array("float64"), 1e-12),
-    "numpy-float32": (ARRAY, lambda: numpy_array("float32"), 1e-5),
-    "numba-float32": (NUMBA, lambda: numpy_array("float32"), 1e-5),
-    "torch-float64": (ARRAY, lambda: torch_array("cpu", "float64"), 1e-12),
-    "torch-float32": (ARRAY, lambda: torch_array("cpu", "float32"), 1e-5),
-    "cuda-float64": (ARRAY, lambda: torch_array("cuda", "float64"), 1e-12),
-    "triton-float32": (TRITON, lambda: torch_array("cuda", "float32"), 1e-5),
+    "numpy-float64": (ARRAY, numpy_array, "numpy", 1e-12),
+    "numpy-float32": (ARRAY, numpy_array, "numpy", 1e-5),
+    "numba-float32": (NUMBA, numpy_array, "numba", 1e-5),
+    "torch-float64": (ARRAY, torch_array, "cpu", 1e-12),
+    "torch-float32": (ARRAY, torch_array, "cpu", 1e-5),
+    "cuda-float64": (ARRAY, torch_array, "cuda", 1e-12),
+    "triton-float32": (TRITON, torch_array, "cuda", 1e-5),
 }
+
+
+@pytest.fixture(params=ENGINES)
+def way(request):
+    """An engine, what makes its arrays, and the tolerance of the gradient."""
+    engine, make, where, tol = ENGINES[request.param]
+    return engine, make(where, request.param.rpartition("-")[2]), tol
 
 
 def plain(rng):
@@ -97,17 +105,13 @@ def share_of_row(rows):
 
 
 ATOMS = [(SCALE, 0, 0), (SCALE, 0, 2), (SCALE, 0, 3), (BIAS, 0, 1), (BIAS, 0, 3)]
-CONDITIONAL = [*ATOMS, (SCALE, 1, 0), (SCALE, 2, 0), (BIAS, 1, 2), (BIAS, 2, 3)]
+CONDITIONAL = sorted([*ATOMS, (SCALE, 1, 0), (SCALE, 2, 0), (BIAS, 1, 2), (BIAS, 2, 3)])
 
 
 @pytest.mark.parametrize("top_k", [None, 4])
 @pytest.mark.parametrize("with_factors", [False, True])
-@pytest.mark.parametrize("name", ENGINES)
-def test_engines_agree_with_the_oracle(name, rows, top_k, with_factors):
-    engine, make, tol = ENGINES[name]
-    if engine is NUMBA:
-        pytest.importorskip("numba")
-    array = make()
+def test_engines_agree_with_the_oracle(way, rows, top_k, with_factors):
+    engine, array, tol = way
     z, y, w = rows
     r = top_k or M
     (block,) = engine.prepare(array(z), array(y), array(w), top_k=top_k, statistics=[share_of_row])
@@ -126,46 +130,37 @@ def test_engines_agree_with_the_oracle(name, rows, top_k, with_factors):
     for atom in atoms:
         allowed[atom] = True
     problem = RankCone(Rows.of_blocks([block]), allowed)
-    where = {tuple(cell): i for i, cell in enumerate(np.argwhere(allowed))}
-    index = np.array([where[atom] for atom in atoms])
+    every = np.arange(len(atoms))
     coefficients = np.random.default_rng(1).uniform(0.05, 0.6, len(atoms))
-    given = np.zeros(len(index))
-    given[index] = coefficients
-
-    found = problem.evaluate(given, np.arange(len(index)))
-    value, gradient, hessian = objective(z, y, w, psi, atoms, coefficients, top_k)
-    assert abs(found.value - value) < tol
-    np.testing.assert_allclose(found.gradient[index], gradient, atol=tol)
-    np.testing.assert_allclose(found.hessian[np.ix_(index, index)], hessian, atol=10 * tol, rtol=2 * tol)
-    # Each half by itself, as a solver that looks twice asks for them.
-    alone = problem.hessian(given, np.arange(len(index)))
-    np.testing.assert_allclose(alone, found.hessian, atol=tol, rtol=tol)
-    first = problem.evaluate(given, np.zeros(0, dtype=np.intp))
-    assert abs(first.value - value) < tol
-    np.testing.assert_allclose(first.gradient, found.gradient, atol=tol)
+    both = problem.evaluate(coefficients, every)
+    expected = objective(z, y, w, psi, atoms, coefficients, top_k)
+    assert_same(both, expected, tol)
+    # Each half by itself, as a solver of two phases asks for them.
+    alone = problem.hessian(coefficients, every)
+    np.testing.assert_allclose(alone, both.hessian, atol=tol, rtol=tol)
+    first = problem.evaluate(coefficients, every[:0])
+    assert abs(first.value - expected[0]) < tol
+    np.testing.assert_allclose(first.gradient, both.gradient, atol=tol)
     # The same where the sums are by column, and atoms begin only where a column does.
     begins = np.array([*range(4), r - 1]) if r > 4 else np.arange(r)
     by_column = RankCone(Rows.of_blocks([block]), allowed[:, :, begins], begins=begins)
-    other = by_column.evaluate(given, np.arange(len(index)))
-    assert abs(other.value - value) < tol
-    np.testing.assert_allclose(other.gradient[index], gradient, atol=tol)
-    np.testing.assert_allclose(other.hessian, found.hessian, atol=10 * tol, rtol=2 * tol)
+    assert_same(by_column.evaluate(coefficients, every), expected, tol)
     np.testing.assert_allclose(by_column.spread, problem.spread, rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(by_column.drop, problem.drop, atol=tol)
-    # Without a Hessian an engine may take another way.
-    alone = problem.evaluate(given, np.zeros(0, dtype=np.intp))
-    assert abs(alone.value - value) < tol
-    np.testing.assert_allclose(alone.gradient[index], gradient, atol=tol)
+
+
+def assert_same(here, expected, tol):
+    """Value, gradient and Hessian of an engine and of the oracle."""
+    value, gradient, hessian = expected
+    assert abs(here.value - value) < tol
+    np.testing.assert_allclose(here.gradient, gradient, atol=tol)
+    np.testing.assert_allclose(here.hessian, hessian, atol=10 * tol, rtol=2 * tol)
 
 
 @pytest.mark.parametrize("kind", ["ties", "mixed"])
-@pytest.mark.parametrize("name", ENGINES)
-def test_many_atoms_among_ties(name, kind):
+def test_many_atoms_among_ties(way, kind):
     """An engine may take atoms a few at a time: groups of ties reach from one lot to the next."""
-    engine, make, tol = ENGINES[name]
-    if engine is NUMBA:
-        pytest.importorskip("numba")
-    array, rng = make(), np.random.default_rng(8)
+    (engine, array, tol), rng = way, np.random.default_rng(8)
     z = ROWS[kind](rng).astype(np.float32).astype(np.float64)
     y, w = z.argmax(axis=1), rng.uniform(0.5, 2.0, N).astype(np.float32).astype(np.float64)
     (block,) = engine.prepare(array(z), array(y), array(w), statistics=[share_of_row])
@@ -176,20 +171,13 @@ def test_many_atoms_among_ties(name, kind):
     allowed[BIAS, :, 0] = allowed[SCALE, 1:, 1:] = False
     atoms = [tuple(cell) for cell in np.argwhere(allowed).tolist()]
     coefficients = rng.uniform(0.01, 0.1, len(atoms))
-    found = RankCone(Rows.of_blocks([block]), allowed).evaluate(coefficients, np.arange(len(atoms)))
-    value, gradient, hessian = objective(z, y, w, psi, atoms, coefficients, None)
-    assert abs(found.value - value) < tol
-    np.testing.assert_allclose(found.gradient, gradient, atol=tol)
-    np.testing.assert_allclose(found.hessian, hessian, atol=10 * tol, rtol=2 * tol)
+    here = RankCone(Rows.of_blocks([block]), allowed).evaluate(coefficients, np.arange(len(atoms)))
+    assert_same(here, objective(z, y, w, psi, atoms, coefficients, None), tol)
 
 
 @pytest.mark.parametrize("kind", ["plain", "ties", "tied-tops"])
-@pytest.mark.parametrize("name", ENGINES)
-def test_a_rest_of_which_only_number_and_depth_are_known(name, kind):
-    engine, make, tol = ENGINES[name]
-    if engine is NUMBA:
-        pytest.importorskip("numba")
-    array, rng = make(), np.random.default_rng(6)
+def test_a_rest_of_which_only_number_and_depth_are_known(way, kind):
+    (engine, array, tol), rng = way, np.random.default_rng(6)
     z = ROWS[kind](rng).astype(np.float32).astype(np.float64)
     y, w, count = rng.integers(0, M, N), np.ones(N), 3
     top = z.max(axis=1)
@@ -206,36 +194,22 @@ def test_a_rest_of_which_only_number_and_depth_are_known(name, kind):
     allowed = np.zeros((2, 3, M), dtype=bool)
     for atom in CONDITIONAL:
         allowed[atom] = True
-    where = {tuple(cell): i for i, cell in enumerate(np.argwhere(allowed))}
-    index = np.array([where[atom] for atom in CONDITIONAL])
-    given = np.zeros(len(index))
-    given[index] = coefficients = rng.uniform(0.05, 0.6, len(index))
-
-    found = RankCone(Rows.of_blocks([block]), allowed).evaluate(given, np.arange(len(index)))
+    coefficients = rng.uniform(0.05, 0.6, len(CONDITIONAL))
+    both = RankCone(Rows.of_blocks([block]), allowed).evaluate(coefficients, np.arange(len(coefficients)))
     psi = np.stack([np.ones(N), height / (1 + height), 1 / (1 + height)], axis=1)
     all_classes = np.concatenate([z, np.repeat((top - depth)[:, None], count, axis=1)], axis=1)
-    value, gradient, hessian = objective(all_classes, y, w, psi, CONDITIONAL, coefficients, M)
-    assert abs(found.value - value) < tol
-    np.testing.assert_allclose(found.gradient[index], gradient, atol=tol)
-    np.testing.assert_allclose(found.hessian[np.ix_(index, index)], hessian, atol=10 * tol, rtol=2 * tol)
+    assert_same(both, objective(all_classes, y, w, psi, CONDITIONAL, coefficients, M), tol)
 
 
-@pytest.mark.parametrize("name", ENGINES)
-def test_the_plain_scale_alone(name, rows):
-    engine, make, tol = ENGINES[name]
-    if engine is NUMBA:
-        pytest.importorskip("numba")
-    array = make()
+def test_the_plain_scale_alone(way, rows):
+    engine, array, tol = way
     z, y, w = rows
     allowed = np.zeros((2, 1, M), dtype=bool)
     allowed[SCALE, 0, 0] = True
     for ordered in (True, False):
         (block,) = engine.prepare(array(z), array(y), array(w), ordered=ordered)
-        found = RankCone(Rows.of_blocks([block]), allowed).evaluate(np.array([0.7]), np.array([0]))
-        value, gradient, hessian = objective(z, y, w, np.ones((N, 1)), [(SCALE, 0, 0)], np.array([0.7]))
-        assert abs(found.value - value) < tol
-        np.testing.assert_allclose(found.gradient, gradient, atol=tol)
-        np.testing.assert_allclose(found.hessian, hessian, atol=10 * tol)
+        here = RankCone(Rows.of_blocks([block]), allowed).evaluate(np.array([0.7]), np.array([0]))
+        assert_same(here, objective(z, y, w, np.ones((N, 1)), [(SCALE, 0, 0)], np.array([0.7])), tol)
 
 
 def informed(z, w, psi, scale, rest=None):
@@ -262,12 +236,8 @@ def informed(z, w, psi, scale, rest=None):
 
 
 @pytest.mark.parametrize("with_rest", [False, True])
-@pytest.mark.parametrize("name", ENGINES)
-def test_information(name, rows, with_rest):
-    engine, make, tol = ENGINES[name]
-    if engine is NUMBA:
-        pytest.importorskip("numba")
-    array = make()
+def test_information(way, rows, with_rest):
+    engine, array, tol = way
     z, _, w = rows
     y = z.argmax(axis=1)
     height = z.max(axis=1) - np.where(np.isinf(z), np.inf, z).min(axis=1)
@@ -292,7 +262,7 @@ def test_information(name, rows, with_rest):
 
 @pytest.mark.parametrize("kind", ["plain", "ties", "masks"])
 def test_many_rows_and_ranks_in_parts(kind):
-    """Products that are cut into parts, and sums that are taken start by start, hold beside the way of arrays as well."""
+    """Products that are cut into parts, and sums that are taken start by start, hold on numpy as on torch."""
     n, m = 9000, 40
     rng = np.random.default_rng(7)
     z = rng.normal(size=(n, m))

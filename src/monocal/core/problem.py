@@ -187,7 +187,7 @@ class ConeProblem(Protocol):
     rounding : float
         Relative error of the value.
     n_rows : int
-        Rows that one evaluation sums over, for the history.
+        Rows that one evaluation sums over: for the history, and where atoms are many times as many, more of them join at a time.
     cheap_hessian : bool
         Whether a Hessian of all rows costs no more than a pass or two. Where there is a coarse copy, the solver then asks for one
         if that copy says too little about it.
