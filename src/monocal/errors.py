@@ -86,7 +86,7 @@ class InputTypeError(InputError, TypeError):
 
 
 class FileError(InputError):
-    """A file cannot be read as what it was said to be.
+    """A file cannot be read as what its name or an argument says it is.
 
     Examples
     --------
@@ -121,9 +121,9 @@ class OrderWarning(UserWarning):
     >>> import warnings
     >>> import monocal as mc
     >>> data = mc.data.synthetic(200, 3)
-    >>> with warnings.catch_warnings(record=True, action="always") as told:
+    >>> with warnings.catch_warnings(record=True, action="always") as caught:
     ...     cal = mc.MCCT.as_published().fit(data.values, data.labels)
-    >>> [warning.category.__name__ for warning in told]
+    >>> [warning.category.__name__ for warning in caught]
     ['OrderWarning']
     """
 

@@ -1,4 +1,4 @@
-"""A Python process beside this one that computes one call at a time, and can be ended at any moment.
+"""A second Python process that computes one call at a time, and can be ended at any moment.
 
     with Worker() as worker:
         worker.call(function, *arguments, seconds=10)
@@ -141,8 +141,8 @@ class Worker:
         if state["late"]:
             self.close()
             raise TimeoutError(f"stopped after {seconds:.1f} seconds")
-        result, error, told = pickle.loads(answer)
-        for category, text in told:
+        result, error, messages = pickle.loads(answer)
+        for category, text in messages:
             warnings.warn(text, category, stacklevel=3)
         if error is not None:
             raise error
@@ -171,7 +171,7 @@ def _listen(requests: IO[bytes], waiting: queue.SimpleQueue[bytes]) -> None:
     try:
         while True:
             waiting.put(_receive(requests))
-    finally:  # nobody is there any more to take an answer
+    finally:  # there is no caller any more
         os._exit(0)
 
 
@@ -185,11 +185,11 @@ def _answer(request: bytes) -> bytes:
             result = function(*arguments)
         except BaseException as raised:  # handed to the caller
             error = _sendable(raised)
-    told = [(w.category, str(w.message)) for w in caught]
+    messages = [(w.category, str(w.message)) for w in caught]
     try:
-        return pickle.dumps((result, error, told))
+        return pickle.dumps((result, error, messages))
     except Exception as refused:
-        return pickle.dumps((None, _sendable(refused), told))
+        return pickle.dumps((None, _sendable(refused), messages))
 
 
 def _sendable(error: BaseException) -> BaseException:

@@ -280,7 +280,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             Some rows, for the types of the features and for the comparison. Without it the features are numbers, as many as the
             estimator was fitted on, and the rows are random.
         output : {"probabilities", "logits"}
-            What the graph gives beside the label: calibrated probabilities, or the calibrated logits they are the softmax of.
+            What the graph gives next to the label: calibrated probabilities, or the calibrated logits they are the softmax of.
         dtype : {"float32", "float64"}
             Type of the features and of the result.
         force : bool

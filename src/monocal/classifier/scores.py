@@ -21,7 +21,7 @@ from ..errors import InputError, warn
 from ..inputs.names import places_among
 from ..sklearn_private import rows_of, scores_from_pairs
 
-# What double precision can tell from 0 beside a 1.
+# What double precision can tell from 0 next to a 1.
 RESOLUTION = float(np.finfo(np.float64).eps)
 
 # Scores whose usual spread within a row is within these powers of two are taken as they are.
@@ -42,7 +42,7 @@ def response_method(estimator: Any, calibrator: Calibrator) -> str:
 
 
 def resolvable(probabilities: Any) -> Any:
-    """Raise positive probabilities to what double precision can tell from 0 beside a 1.
+    """Raise positive probabilities to what double precision can tell from 0 next to a 1.
 
     Models that multiply many densities give 1e-200 and less. Such numbers say how long the product was, not how probable
     the class is, and their logarithms would rule the fit. Zeros stay zeros: a calibrator sets them below all others.

@@ -129,17 +129,17 @@ class _Graph:
     """A function of scores as one launch."""
 
     def __init__(self, function: Callable[[torch.Tensor], torch.Tensor], scores: torch.Tensor):
-        self._given = scores.clone()
+        self._input = scores.clone()
         self._graph = torch.cuda.CUDAGraph()
         # Other threads may go on allocating memory meanwhile.
         with (
             torch.cuda.device(scores.device),
             torch.cuda.graph(self._graph, capture_error_mode="thread_local"),
         ):
-            self._result = function(self._given)
+            self._result = function(self._input)
 
     def __call__(self, scores: torch.Tensor) -> torch.Tensor:
-        self._given.copy_(scores)
+        self._input.copy_(scores)
         self._graph.replay()
         return self._result.clone()  # the next call writes there
 
@@ -150,7 +150,7 @@ class _Calibrate:
     def __init__(self, module: torch.nn.Module):
         self.module = module
 
-    def __call__(self, model: torch.nn.Module, given: Any, outputs: Any) -> Any:
+    def __call__(self, model: torch.nn.Module, inputs: Any, outputs: Any) -> Any:
         logits = outputs if isinstance(outputs, torch.Tensor) else getattr(outputs, "logits", None)
         if not isinstance(logits, torch.Tensor):
             raise InputError(

@@ -1,7 +1,7 @@
 """A calibrator as an ONNX model, alone or at the end of a classifier.
 
 The map itself, in standard operators, is in `export.onnx_map`; here it gets inputs, outputs and names. At the end of a
-classifier it takes the place of the output that it calibrates, behind the tensor that `export.onnx_scores` finds for it.
+classifier it takes the place of the output that it calibrates, behind the tensor that `tensor_to_calibrate` names.
 """
 
 from __future__ import annotations
@@ -92,10 +92,10 @@ def to_onnx(
         raise InputError(
             "ndim is for a graph alone: behind a classifier it is that of the classifier's output."
         )
-    told = {"monocal_version": __version__, "monocal_calibrator": plan.name}
+    properties = {"monocal_version": __version__, "monocal_calibrator": plan.name}
     if plan.classes is not None:
-        told["monocal_classes"] = json.dumps(plan.classes)
-    helper.set_model_props(model, {p.key: p.value for p in model.metadata_props} | told)
+        properties["monocal_classes"] = json.dumps(plan.classes)
+    helper.set_model_props(model, {p.key: p.value for p in model.metadata_props} | properties)
     onnx.checker.check_model(_with_some_shape(model) if ndim == "any" else model)
     if path is not None:
         with atomic_path(path, force=force) as temporary:
@@ -206,7 +206,7 @@ def _context(
     """The second input of a calibrator that was fitted with context."""
     if not plan.n_context:
         return []
-    # In double precision whatever the logits are: a time, say, is large beside its differences.
+    # In double precision whatever the logits are: a time, say, is large compared with its differences.
     if shape is not None:
         sides = [side for i, side in enumerate(shape) if i != axis % len(shape)]
         shape = [*(sides or shape), plan.n_context]
@@ -220,10 +220,10 @@ def _appended(
     opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), None)
     if opset is None or opset < OPSET:
         model, opset = _upgraded(model, opset), OPSET
-    given = _output_to_calibrate(model, tensor)
-    kind = given.type.tensor_type
+    target = _output_to_calibrate(model, tensor)
+    kind = target.type.tensor_type
     dims = kind.shape.dim
-    last = maker(model.graph, given.name)
+    last = maker(model.graph, target.name)
     zip_map = last if last is not None and last.op_type == "ZipMap" else None
     if zip_map is not None:  # a mapping for each row, of the columns of a tensor
         width: int | None = max(
@@ -233,21 +233,21 @@ def _appended(
     else:
         if dims and not -len(dims) <= axis < len(dims):
             raise InputError(
-                f"append_to: the output {given.name!r} has {len(dims)} axes, but the calibrator has class_axis={axis}: set it "
+                f"append_to: the output {target.name!r} has {len(dims)} axes, but the calibrator has class_axis={axis}: set it "
                 "to the axis of the classes."
             )
-        scores, rank = given.name, len(dims)
+        scores, rank = target.name, len(dims)
         vector = plan.of_scores and plan.n_classes == rank == 1
         width = dims[axis].dim_value if dims and dims[axis].HasField("dim_value") and not vector else None
     if width not in (None, plan.n_classes):
         raise InputError(
-            f"append_to: the output {given.name!r} has {width} columns, but the calibrator was fitted on "
+            f"append_to: the output {target.name!r} has {width} columns, but the calibrator was fitted on "
             f"{plan.n_classes} classes (class_axis={axis}). Fit it on the outputs of this model."
         )
     dtype = "float64" if kind.elem_type == TensorProto.DOUBLE else "float32"
     graph = Graph(opset, dtype, prefix=_unused_prefix(model.graph))
     source = tensor_to_calibrate(model.graph, scores, plan.input, rank, axis)
-    if source != given.name or kind.elem_type != _TYPES[dtype]:
+    if source != target.name or kind.elem_type != _TYPES[dtype]:
         source = graph.op("Cast", source, to=_TYPES[dtype])
     taken = _value_names(model.graph)
     name = next(n for n in (output, f"calibrated_{output}", f"{graph.prefix}{output}") if n not in taken)
@@ -265,7 +265,7 @@ def _appended(
         value.type.tensor_type.shape.CopyFrom(kind.shape)
         if not vector:
             value.type.tensor_type.shape.dim[axis].dim_value = plan.width(output)
-    position = [o.name for o in model.graph.output].index(given.name)
+    position = [o.name for o in model.graph.output].index(target.name)
     del model.graph.output[position]
     model.graph.output.insert(position, value)
     return model
@@ -281,7 +281,7 @@ def _put_last(graph: onnx.GraphProto, node: onnx.NodeProto, source: str) -> None
 
 
 def external_files(path: Path) -> list[Path]:
-    """The files beside a model that hold its tensors, where it keeps them apart."""
+    """The files that hold the tensors of a model, where it keeps them apart."""
     model = _read(path, external=False)
     return [path.parent / location for location in dict.fromkeys(_locations(model))]
 
@@ -370,7 +370,7 @@ def _unused_prefix(graph: onnx.GraphProto) -> str:
     return prefix
 
 
-# They hand on the numbers they are given; the first three in the same shape.
+# They pass numbers on unchanged; the first three in the same shape.
 _COPIES = ("Identity", "Cast", "Dropout")
 _MOVES = (*_COPIES, "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "ZipMap")
 _LINEAR = ("MatMul", "Gemm")
@@ -399,22 +399,22 @@ def maker(graph: onnx.GraphProto, tensor: str) -> onnx.NodeProto | None:
     return next((node for node in graph.node if tensor in node.output), None)
 
 
-def tensor_to_calibrate(graph: onnx.GraphProto, output: str, wanted: str, rank: int, class_axis: int) -> str:
+def tensor_to_calibrate(graph: onnx.GraphProto, output: str, kind: str, rank: int, class_axis: int) -> str:
     """Name of the tensor that holds what the calibrator was fitted on: ``output``, of ``rank`` axes, or one that leads to it.
 
-    ``wanted`` is "logits", "probabilities" or "scores" (of any scale); the classes are in ``class_axis``.
+    ``kind`` is "logits", "probabilities" or "scores" (of any scale); the classes are in ``class_axis``.
     """
     held = _held(graph, output)
-    if not held or wanted == "scores" or wanted in held.values():
+    if not held or kind == "scores" or kind in held.values():
         return output
-    before = _before_softmax(graph, output, rank, class_axis) if wanted == "logits" else None
+    before = _before_softmax(graph, output, rank, class_axis) if kind == "logits" else None
     if before is not None:
         return before
-    because, found = next(iter(held.items()))
+    because, held_kind = next(iter(held.items()))
     wrong_name = " If the name is wrong, rename the output." if because.startswith("by its name") else ""
     raise InputError(
-        f"append_to: the output {output!r} holds {found} ({because}), but the calibrator was fitted on {wanted}. "
-        f"{_ADVICE[wanted]}{wrong_name}"
+        f"append_to: the output {output!r} holds {held_kind} ({because}), but the calibrator was fitted on {kind}. "
+        f"{_ADVICE[kind]}{wrong_name}"
     )
 
 
@@ -429,8 +429,8 @@ def _held(graph: onnx.GraphProto, output: str) -> dict[str, str]:
             return {because: certain}
         if _is_linear(graph, node):
             hints[because] = "logits"
-    said = next((kind for pattern, kind in _NAMES if pattern.search(output.lower())), None)
-    return {**hints, f"by its name {output!r}": said} if said else hints
+    by_name = next((kind for pattern, kind in _NAMES if pattern.search(output.lower())), None)
+    return {**hints, f"by its name {output!r}": by_name} if by_name else hints
 
 
 def _back(graph: onnx.GraphProto, tensor: str, through: tuple[str, ...]) -> Iterator[onnx.NodeProto]:
@@ -472,7 +472,7 @@ def _is_linear(graph: onnx.GraphProto, node: onnx.NodeProto) -> bool:
 def _before_softmax(graph: onnx.GraphProto, output: str, rank: int, class_axis: int) -> str | None:
     """What goes into the softmax (or the sigmoids) over the classes, if nothing between it and the output changes the shape."""
     node = None
-    for node in _back(graph, output, _COPIES):  # noqa: B007  the last one is wanted
+    for node in _back(graph, output, _COPIES):  # noqa: B007  the last one counts
         pass
     if node is None or node.op_type not in ("Softmax", "Sigmoid"):
         return None

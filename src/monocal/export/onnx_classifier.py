@@ -61,9 +61,9 @@ def classifier_to_onnx(
         check_choice(output, "output", ("probabilities", "logits"))
         parts = [_calibrated(member, X, "probabilities", dtype) for member in members]
         places = [member.seen for member in members]
-        graph = mean_graph(parts, places, len(model.classes_), output=output, dtype=dtype, opset=OPSET)
+        graph = _mean_graph(parts, places, len(model.classes_), output, dtype)
     scores = next(o.name for o in graph.graph.output if o.name != "label")
-    graph = with_labels(graph, scores, model.classes_, OPSET)
+    _put_labels_first(graph, scores, model.classes_)
     onnx.checker.check_model(graph)
     if path is not None:
         with atomic_path(path, force=force) as temporary:
@@ -77,9 +77,10 @@ def _calibrated(model: CalibratedModel, X: Any, output: str, dtype: str) -> onnx
     skl2onnx = _skl2onnx()
     runtime = require("onnxruntime", "onnx")
     rows = _rows(model, X, dtype)
-    graph = _with_scores(_converted(skl2onnx, model, rows), model, dtype)
-    _check(runtime, graph, model, rows)
-    return to_onnx(model.calibrators[0], append_to=graph, tensor=_name(model), output=output, dtype=dtype)
+    name = "uncalibrated_probabilities" if model.response == "predict_proba" else "logits"
+    graph = _with_scores(_converted(skl2onnx, model, rows), model, dtype, name)
+    _check(runtime, graph, model, rows, name)
+    return to_onnx(model.calibrators[0], append_to=graph, tensor=name, output=output, dtype=dtype)
 
 
 def _skl2onnx() -> Any:
@@ -116,7 +117,6 @@ def _converted(skl2onnx: Any, model: CalibratedModel, rows: Any) -> onnx.ModelPr
         scoring_estimator(estimator).decision_function_shape = "ovr"
     last = scoring_estimator(estimator)
     raw = {"raw_scores": True} if model.response == "decision_function" else {}
-    refused: Exception | None = None
     for options in ({"zipmap": False, **raw}, raw):
         try:
             with warnings.catch_warnings():
@@ -128,26 +128,21 @@ def _converted(skl2onnx: Any, model: CalibratedModel, rows: Any) -> onnx.ModelPr
                     target_opset={"": OPSET, "ai.onnx.ml": 3},
                     final_types=[("label", None), ("scores", None)],
                 )
-        except NameError as error:  # what it raises where an estimator lacks an option
-            refused = error
         except Exception as error:  # one of many, each with a message of its own
             refused = error
-            break
+            if not isinstance(error, NameError):  # which says that an estimator lacks an option
+                break
     raise InputError(
         f"skl2onnx cannot convert the {type(last).__name__} with its {model.response}: {' '.join(str(refused).split())} "
         f"{_ADVICE}"
     ) from refused
 
 
-def _name(model: CalibratedModel) -> str:
-    return "uncalibrated_probabilities" if model.response == "predict_proba" else "logits"
-
-
-def _with_scores(graph: onnx.ModelProto, model: CalibratedModel, dtype: str) -> onnx.ModelProto:
+def _with_scores(graph: onnx.ModelProto, model: CalibratedModel, dtype: str, name: str) -> onnx.ModelProto:
     """The same with its second output brought to the form of the calibrator's input."""
     from ..classifier import RESOLUTION
 
-    rename(graph.graph, "probabilities", "uncalibrated")
+    _rename(graph.graph, "probabilities", "uncalibrated")
     g = Graph(OPSET, dtype, prefix="scores/")
     scores = g.cast("scores", dtype)
     if model.response == "predict_proba":
@@ -157,30 +152,29 @@ def _with_scores(graph: onnx.ModelProto, model: CalibratedModel, dtype: str) -> 
     else:
         factor = model.scale * (0.5 if len(model.seen) == 2 else 1.0)
         scores = scores if factor == 1 else g.op("Mul", scores, g.constant(factor))
-    g.rename(scores, _name(model))
+    g.rename(scores, name)
     graph.graph.node.extend(g.nodes)
     graph.graph.initializer.extend(g.constants)
     kind = helper.np_dtype_to_tensor_dtype(g.dtype)
     del graph.graph.output[1]
-    graph.graph.output.append(helper.make_tensor_value_info(_name(model), kind, [None, len(model.seen)]))
+    graph.graph.output.append(helper.make_tensor_value_info(name, kind, [None, len(model.seen)]))
     return graph
 
 
-def _check(runtime: Any, graph: onnx.ModelProto, model: CalibratedModel, rows: Any) -> None:
+def _check(runtime: Any, graph: onnx.ModelProto, model: CalibratedModel, rows: Any, name: str) -> None:
     expected = model.scores(rows).astype(np.float64)
     session = runtime.InferenceSession(graph.SerializeToString(), providers=["CPUExecutionProvider"])
-    given = session.get_inputs()
+    inputs = [i.name for i in session.get_inputs()]
     in_columns = hasattr(rows, "columns")
-    feed = {i.name: rows[[i.name]].to_numpy() for i in given} if in_columns else {given[0].name: rows}
-    found = session.run([_name(model)], feed)[0].astype(np.float64)
+    feed = {i: rows[[i]].to_numpy() for i in inputs} if in_columns else {inputs[0]: rows}
+    scores = session.run([name], feed)[0].astype(np.float64)
     size = np.abs(expected).max(axis=1, initial=1.0)
-    if found.shape == expected.shape:
-        shift = (
-            (found - expected).mean(axis=1, keepdims=True) if model.response == "decision_function" else 0.0
-        )
-        off = np.abs(found - expected - shift).max(axis=1) / size
-    else:
-        off = np.full(len(expected), np.inf)
+    off = np.full(len(expected), np.inf)
+    if scores.shape == expected.shape:
+        error = scores - expected
+        if model.response == "decision_function":
+            error -= error.mean(axis=1, keepdims=True)
+        off = np.abs(error).max(axis=1) / size
     if np.mean(~(off <= _TOLERANCE)) > _STRAY:
         raise InputError(
             f"The graph that skl2onnx makes of {type(model.estimator).__name__} gives another {model.response} than the "
@@ -188,14 +182,8 @@ def _check(runtime: Any, graph: onnx.ModelProto, model: CalibratedModel, rows: A
         )
 
 
-def mean_graph(
-    members: Sequence[onnx.ModelProto],
-    places: Sequence[np.ndarray],
-    n_classes: int,
-    *,
-    output: str,
-    dtype: str,
-    opset: int,
+def _mean_graph(
+    members: Sequence[onnx.ModelProto], places: Sequence[np.ndarray], n_classes: int, output: str, dtype: str
 ) -> onnx.ModelProto:
     """One model whose output is the mean of the members' ``probabilities``, or its logarithm.
 
@@ -205,7 +193,7 @@ def mean_graph(
     merged.CopyFrom(members[0])
     for field in (merged.graph.node, merged.graph.initializer, merged.graph.output, merged.graph.value_info):
         del field[:]
-    g = Graph(opset, dtype, prefix="mean/")
+    g = Graph(OPSET, dtype, prefix="mean/")
     total = ""
     for number, (member, place) in enumerate(zip(members, places, strict=True)):
         prefix = f"member_{number}/"
@@ -228,23 +216,22 @@ def mean_graph(
     return merged
 
 
-def with_labels(model: onnx.ModelProto, scores: str, classes: np.ndarray, opset: int) -> onnx.ModelProto:
-    """The model with an output ``label``, its first, read off the output ``scores``. Changes the model itself."""
+def _put_labels_first(model: onnx.ModelProto, scores: str, classes: np.ndarray) -> None:
+    """Give the model a first output ``label``, the class with the largest of the output ``scores``."""
     names = _tensor(classes, "label/classes")
-    g = Graph(opset, "float32", prefix="label/")
+    g = Graph(OPSET, "float32", prefix="label/")
     best = g.op("ArgMax", scores, axis=-1, keepdims=0)
     g.rename(g.op("Gather", names.name, best), "label")
     graph = model.graph
     outputs = [output for output in graph.output if output.name != "label"]
-    rename(graph, "label", "uncalibrated_label")
+    _rename(graph, "label", "uncalibrated_label")
     graph.node.extend(g.nodes)
     graph.initializer.append(names)
     del graph.output[:]
     graph.output.extend([helper.make_tensor_value_info("label", names.data_type, [None]), *outputs])
-    return model
 
 
-def rename(graph: onnx.GraphProto, old: str, new: str) -> None:
+def _rename(graph: onnx.GraphProto, old: str, new: str) -> None:
     """Give a tensor inside another name."""
     for node in graph.node:
         for names in (node.input, node.output):

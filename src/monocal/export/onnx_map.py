@@ -150,7 +150,7 @@ def _traced(fitted: FittedMap, dtype: np.dtype[Any], output: str, opset: int) ->
 
 
 class Graph:
-    """Nodes and constants being collected; tensors are known by their names."""
+    """Nodes and constants of a graph; a tensor is the name of what makes it."""
 
     def __init__(self, opset: int, dtype: str, prefix: str = ""):
         self.opset = opset
@@ -158,23 +158,21 @@ class Graph:
         self.prefix = prefix
         self.nodes: list[onnx.NodeProto] = []
         self.constants: list[onnx.TensorProto] = []
-        self._known: dict[tuple[Any, ...], str] = {}
+        self._constant_names: dict[tuple[Any, ...], str] = {}
 
-    def op(self, kind: str, *inputs: str, outputs: int = 1, **attributes: Any) -> Any:
+    def op(self, kind: str, *inputs: str, **attributes: Any) -> str:
         number = len(self.nodes)
-        names = [f"{self.prefix}{kind}_{number}" + (f"_{i}" if outputs > 1 else "") for i in range(outputs)]
-        self.nodes.append(
-            helper.make_node(kind, inputs, names, name=f"{self.prefix}node_{number}", **attributes)
-        )
-        return names if outputs > 1 else names[0]
+        result, name = f"{self.prefix}{kind}_{number}", f"{self.prefix}node_{number}"
+        self.nodes.append(helper.make_node(kind, inputs, [result], name=name, **attributes))
+        return result
 
     def constant(self, values: Any, dtype: Any = None, exactly: bool = False) -> str:
         array = values if exactly else np.asarray(values, dtype=dtype or self.dtype)
         key = (array.dtype.str, array.shape, array.tobytes())
-        if key not in self._known:
-            self._known[key] = f"{self.prefix}constant_{len(self.constants)}"
-            self.constants.append(numpy_helper.from_array(array, self._known[key]))
-        return self._known[key]
+        if key not in self._constant_names:
+            self._constant_names[key] = f"{self.prefix}constant_{len(self.constants)}"
+            self.constants.append(numpy_helper.from_array(array, self._constant_names[key]))
+        return self._constant_names[key]
 
     def integers(self, values: Any) -> str:
         return self.constant(values, np.int64)

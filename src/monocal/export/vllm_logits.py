@@ -39,8 +39,8 @@ def _base() -> type:
     """vLLM's class where it is installed, for it takes subclasses only."""
     if importlib.util.find_spec("vllm") is None:
         return object
-    found: type = importlib.import_module("vllm.v1.sample.logits_processor").LogitsProcessor
-    return found
+    base: type = importlib.import_module("vllm.v1.sample.logits_processor").LogitsProcessor
+    return base
 
 
 class CalibratedLogits(_base()):  # type: ignore[misc]  # known only where vLLM is installed
@@ -89,9 +89,9 @@ class CalibratedLogits(_base()):  # type: ignore[misc]  # known only where vLLM 
     @classmethod
     def validate_params(cls, sampling_params: Any) -> None:
         """Refuse a request that says of calibration something else than true or false, or has no finite temperature."""
-        wanted = (getattr(sampling_params, "extra_args", None) or {}).get(_REQUEST, True)
-        if not isinstance(wanted, bool):
-            raise InputError(f"extra_args: {_REQUEST!r} must be true or false, but is {wanted!r}.")
+        calibrates = (getattr(sampling_params, "extra_args", None) or {}).get(_REQUEST, True)
+        if not isinstance(calibrates, bool):
+            raise InputError(f"extra_args: {_REQUEST!r} must be true or false, but is {calibrates!r}.")
         temperature = getattr(sampling_params, "temperature", None)
         if temperature is not None and not math.isfinite(temperature):
             raise InputError(f"temperature must be a finite number, but is {temperature!r}.")
@@ -107,10 +107,10 @@ class CalibratedLogits(_base()):  # type: ignore[misc]  # known only where vLLM 
         for index in batch_update.removed:
             self._requests.pop(index, None)
         for index, params, *_ in batch_update.added:
-            wanted = (getattr(params, "extra_args", None) or {}).get(_REQUEST, True)
+            calibrates = (getattr(params, "extra_args", None) or {}).get(_REQUEST, True)
             temperature = float(getattr(params, "temperature", None) or 0.0)
             usual = _GREEDY <= temperature <= torch.finfo(torch.float32).max
-            self._requests[index] = (temperature if usual else 1.0) if wanted else None
+            self._requests[index] = (temperature if usual else 1.0) if calibrates else None
         for start, end, how in batch_update.moved:
             one, other = self._requests.pop(start, 1.0), self._requests.pop(end, 1.0)
             self._requests[end] = one
@@ -121,19 +121,19 @@ class CalibratedLogits(_base()):  # type: ignore[misc]  # known only where vLLM 
         """Calibrated logits (requests, vocabulary)."""
         if not len(logits):
             return logits
-        known = [self._requests.get(i, 1.0) for i in range(len(logits))]
-        if all(t is None for t in known):
+        temperatures = [self._requests.get(i, 1.0) for i in range(len(logits))]
+        if all(t is None for t in temperatures):
             return logits
-        scaled = self.is_argmax_invariant() and any(t not in (None, 1.0) for t in known)
+        scaled = self.is_argmax_invariant() and any(t not in (None, 1.0) for t in temperatures)
         if scaled:
-            temperature = torch.tensor([t or 1.0 for t in known], dtype=logits.dtype)[:, None].to(
+            temperature = torch.tensor([t or 1.0 for t in temperatures], dtype=logits.dtype)[:, None].to(
                 logits.device
             )
             result = keep_argmax(self._process(None, logits * temperature) / temperature, logits)
         else:
             result = self._process(None, logits)
-        if None in known:
-            kept = torch.tensor([t is None for t in known], device=logits.device)
+        if None in temperatures:
+            kept = torch.tensor([t is None for t in temperatures], device=logits.device)
             result = torch.where(kept[:, None], logits, result)
         return result
 

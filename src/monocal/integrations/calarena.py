@@ -40,7 +40,7 @@ class ArenaCalibrator(BaseEstimator):
     Parameters
     ----------
     calibrator : Calibrator
-        Any of monocal's; it is cloned and told that its input is probabilities.
+        Any of monocal's; a copy of it gets ``input="probabilities"``.
 
     Attributes
     ----------

@@ -108,8 +108,8 @@ class CalibrationMetric(Metric):
             p = torch.softmax(p.double(), dim=self.class_axis)
         part = Evaluator(**self.options)
         part.update(p, target, class_axis=self.class_axis, ignore_index=self.ignore_index)
-        found = np.append(part.sums.pack(), part.n_samples)
-        self.totals += torch.as_tensor(found, device=self.totals.device)
+        sums = np.append(part.sums.pack(), part.n_samples)
+        self.totals += torch.as_tensor(sums, device=self.totals.device)
 
     def compute(self) -> Any:
         """A tensor for a single name, a dict of tensors by name for several; nan of batches that held no rows."""
@@ -121,11 +121,11 @@ class CalibrationMetric(Metric):
         if totals[-1] > 0:
             sums = self._nothing().unpack(totals[:-1])
             values = {name: METRICS[name].value(sums) for name in self.names}
-        found = {
+        result = {
             name: torch.tensor(value, dtype=torch.float32, device=self.totals.device)
             for name, value in values.items()
         }
-        return found[self.names[0]] if self.single else found
+        return result[self.names[0]] if self.single else result
 
     def _nothing(self) -> Statistics:
         """The sums of no rows."""
