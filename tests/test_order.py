@@ -10,6 +10,7 @@ from sklearn.base import clone
 import monocal as mc
 from hostile import DTYPES, assert_order_kept, bent, finite_rows, hard_rows, masked_set, narrow
 from monocal.arrays import ordered_exp
+from monocal.core.statistics import STATISTICS
 
 CALIBRATORS = [
     mc.TemperatureScaling(),
@@ -19,6 +20,9 @@ CALIBRATORS = [
     mc.MCCT(top_k=2),
     mc.MCCT(top_k=5, shrinkage=0),
     mc.MCCT(input="probabilities"),
+    mc.ConditionalMCCT(statistics=tuple(STATISTICS), shrinkage=0.3),
+    mc.ConditionalMCCT(statistics=tuple(STATISTICS), shrinkage=0.3, top_k=1),
+    mc.ConditionalMCCT(statistics=tuple(STATISTICS), shrinkage=0.3, top_k=4),
 ]
 
 
@@ -58,14 +62,17 @@ def test_a_thousand_classes():
 
 
 @settings(max_examples=150, deadline=None)
-@given(finite_rows(20, 6), st.sampled_from(DTYPES))
-def test_any_finite_row(rows, dtype):
+@given(finite_rows(20, 6), st.sampled_from(DTYPES), st.sampled_from([0, 1]))
+def test_any_finite_row(rows, dtype, which):
     rows = narrow(rows, dtype)
-    assert_order_kept(rows, BENT.predict_proba(rows))
-    assert_order_kept(rows, BENT.transform(rows))
+    assert_order_kept(rows, BENT[which].predict_proba(rows))
+    assert_order_kept(rows, BENT[which].transform(rows))
 
 
-BENT = mc.MCCT(shrinkage=0).fit(*bent(6))
+BENT = [
+    mc.MCCT(shrinkage=0).fit(*bent(6)),
+    mc.ConditionalMCCT(statistics=tuple(STATISTICS), shrinkage=0.3, by_class=False).fit(*bent(6)),
+]
 
 
 @settings(max_examples=60, deadline=None)

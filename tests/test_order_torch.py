@@ -1,10 +1,9 @@
 """The order of the classes, kept on torch tensors."""
 
-import numpy as np
 import pytest
 
 import monocal as mc
-from hostile import assert_order_kept, bent, hard_rows, masked_set
+from hostile import assert_order_kept, bent, hard_rows
 from monocal.arrays import ordered_exp
 
 torch = pytest.importorskip("torch")
@@ -20,17 +19,6 @@ def test_torch_tensors_keep_their_order_and_type(dtype, top_k):
     for result in (cal.predict_proba(rows), cal.transform(rows)):
         assert result.dtype == dtype
         assert_order_kept(rows.double().numpy(), result.double().numpy())
-
-
-@pytest.mark.parametrize("top_k", [None, 3, 5])
-def test_masked_classes_stay_at_zero(top_k):
-    z, y, mask = masked_set(8)
-    cal = mc.MCCT(shrinkage=0.1, top_k=top_k).fit(z, y)
-    p = cal.predict_proba(torch.as_tensor(z)).numpy()
-    assert (p[mask] == 0).all()
-    assert (p[~mask] > 0).all()
-    np.testing.assert_allclose(p.sum(axis=1), 1, rtol=1e-12)
-    assert_order_kept(z, p)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
