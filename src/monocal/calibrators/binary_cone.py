@@ -226,21 +226,21 @@ def _with_prior(
 
 @dataclass(frozen=True)
 class Score:
-    """One score made ready: ``z = (x - mean) / sd`` (n,), knots (K,) in its unit, the two knots ``low`` and ``high`` of each
-    ramp, and intercept and slope of the ``line`` alone.
+    """One score made ready: ``z = (x - mean) / sd`` (n,), intercept and slope of the ``line`` alone, knots (K,) in the unit of
+    ``z``, and the two knots ``low`` and ``high`` of each ramp.
 
     ``strength`` is that of the penalty, less where a score has few values, each with many rows.
     """
 
     z: np.ndarray
+    line: np.ndarray
     knots: np.ndarray
     low: np.ndarray
     high: np.ndarray
-    line: np.ndarray
+    strength: float = 1.0
     softness: float = 0.0
     mean: float = 0.0
     sd: float = 1.0
-    strength: float = 1.0
 
     @classmethod
     def of(
@@ -258,12 +258,12 @@ class Score:
         for softness in _SOFTNESS[input]:
             z, mean, sd = _standardised(softened(v, input, softness), weight / total)
             line, loss = _rising_line(z, targets, weight / total, start)
-            lines.append((loss, z, line, softness, mean, sd))
-        _, z, line, *unit = min(lines, key=lambda one: one[0])
+            lines.append((loss, z, line, (softness, mean, sd)))
+        _, z, line, unit = min(lines, key=lambda one: one[0])
         positive = float(weight @ labels)
         rarer = min(positive, total - positive)
         intervals = int(np.clip(INTERVALS * (rarer / _FEW_ROWS) ** (1 / 3), INTERVALS, _MOST_INTERVALS))
-        return cls.at_quantiles(z, weight / total, line, intervals, _FEW_VALUES, *unit)
+        return cls.at_quantiles(z, weight / total, line, intervals, _FEW_VALUES, unit)
 
     @classmethod
     def at_quantiles(
@@ -273,9 +273,7 @@ class Score:
         line: np.ndarray,
         intervals: int,
         few_values: float = 1.0,
-        softness: float = 0.0,
-        mean: float = 0.0,
-        sd: float = 1.0,
+        unit: tuple[float, float, float] = (0.0, 0.0, 1.0),
     ) -> Score:
         """With knots at quantiles by rows and by information; at all values where these are few, with that strength."""
         p = expit(line[0] + line[1] * z)
@@ -290,9 +288,8 @@ class Score:
             mass = np.cumsum((0.5 * information / information.sum() + 0.5 * share)[order])
             at = np.searchsorted(mass, np.linspace(0.0, 1.0, intervals + 1) * mass[-1] * (1.0 - 1e-12))
             knots = np.unique(knots[np.minimum(at, len(z) - 1)])
-        knots = knots[np.concatenate([[True], np.diff(knots * sd + mean) > 0])]
-        low, high = _ramps(len(knots) - 1, few)
-        return cls(z, knots, low, high, line, softness, mean, sd, few_values if few else 1.0)
+        knots = knots[np.concatenate([[True], np.diff(knots * unit[2] + unit[1]) > 0])]
+        return cls(z, line, knots, *_ramps(len(knots) - 1, few), few_values if few else 1.0, *unit)
 
     def columns(self, z: np.ndarray) -> np.ndarray:
         """Line and ramps at ``z``, (n, 1 + ramps)."""

@@ -8,6 +8,7 @@ may be off.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,7 @@ _TAU = np.exp(np.linspace(-4.0, 3.0, 43))
 _LEAST, _LEAST_INFORMATION = 1e-8, 1e-10
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class BinaryMCCT(ScoreCalibrator):
     """Two classes and one score per row: probabilities that keep the order of the rows.
 
@@ -85,26 +87,16 @@ class BinaryMCCT(ScoreCalibrator):
     True
     """
 
+    input: str = "logits"
+    columns: str = "classes"
+    shrinkage: float = SHRINKAGE
+    prior_rows: float = PRIOR_ROWS
+    tol: float = 1e-6
+    max_iter: int = 100
+
     takes_context = True
     _takes_cells = True
     smallest_probability_ = 0.0  # exported maps take probabilities as they are
-
-    def __init__(
-        self,
-        *,
-        input: str = "logits",
-        columns: str = "classes",
-        shrinkage: float = SHRINKAGE,
-        prior_rows: float = PRIOR_ROWS,
-        tol: float = 1e-6,
-        max_iter: int = 100,
-    ):
-        self.input = input
-        self.columns = columns
-        self.shrinkage = shrinkage
-        self.prior_rows = prior_rows
-        self.tol = tol
-        self.max_iter = max_iter
 
     def fit(
         self,

@@ -10,7 +10,7 @@ convex problem, that of `binary_cone` with a prior.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -38,6 +38,7 @@ _FIRST_MEAN, _FIRST_COVARIANCE = np.array([0.0, 1.0]), np.diag([0.25, 0.05])
 _LEAST_VARIANCE = 1e-4 * np.eye(2)
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class MultilabelMCCT(ScoreCalibrator):
     """Many labels, one score for each: probabilities that keep the order of the rows within every label.
 
@@ -87,23 +88,14 @@ class MultilabelMCCT(ScoreCalibrator):
     array([[0.68, 0.52, 0.03]])
     """
 
+    input: str = "logits"
+    shrinkage: float = SHRINKAGE
+    label_shrinkage: float = 2.0
+    tol: float = 1e-6
+    max_iter: int = 100
+
     columns = "scores"
     smallest_probability_ = 0.0  # exported maps take probabilities as they are
-
-    def __init__(
-        self,
-        *,
-        input: str = "logits",
-        shrinkage: float = SHRINKAGE,
-        label_shrinkage: float = 2.0,
-        tol: float = 1e-6,
-        max_iter: int = 100,
-    ):
-        self.input = input
-        self.shrinkage = shrinkage
-        self.label_shrinkage = label_shrinkage
-        self.tol = tol
-        self.max_iter = max_iter
 
     def fit(  # type: ignore[override]  # without start
         self, X: Any, y: Any = None, sample_weight: Any = None, context: Any = None
