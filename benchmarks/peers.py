@@ -6,8 +6,8 @@ The peers are installed in an environment of their own (``--env``), made on firs
 of its own, with one thread, and is measured in units of one ``scipy.special.log_softmax`` there: fit, predict, peak memory, NLL
 on a second sample, whether it reached the minimum of its own objective and whether it kept the order of the classes. What is
 finished is kept in ``--out`` and not measured again, so a run that was stopped goes on where it was. At the end ``--out``
-holds ``peers.md``, ``peers.csv``, ``pairs.csv``, ``growth.csv``, ``peers.json`` and the figure of how fits grow. ``--docs``
-writes its summary into docs/peers.md, and all of it into benchmarks/results/peers.md.
+holds ``peers.md``, ``peers.csv``, ``pairs.csv`` and ``peers.json``. ``--docs`` writes its summary into docs/peers.md, and all of
+it into benchmarks/results/peers.md.
 
     python benchmarks/peers.py --real ../shared/logits
 
@@ -17,6 +17,7 @@ instead fits structured scaling, probmetrics' and monocal's, and monocal's combi
 from __future__ import annotations
 
 import argparse
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -57,10 +58,6 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--out", type=Path, default=environment.ROOT / "out" / "peers", help="where results are kept"
     )
-    parser.add_argument("--figures", type=Path, help="where growth.svg and growth.png go; --out by default")
-    parser.add_argument(
-        "--no-growth", dest="growth", action="store_false", help="leave the growth of fits out"
-    )
     parser.add_argument(
         "--docs", action="store_true", help="write docs/peers.md and benchmarks/results/peers.md"
     )
@@ -79,7 +76,7 @@ def main() -> None:
         environment.make(options.env)
         python = environment.python_of(options.env)
         sys.exit(subprocess.call([str(python), __file__, *sys.argv[1:]]))
-    from peers import growth, real, tables
+    from peers import real, tables
     from peers.methods import choose
     from peers.runner import Runner
 
@@ -92,31 +89,19 @@ def main() -> None:
         print(page)
         return
     run = Runner(options.out, options.limit, options.memory, environment.why_missing(options.env))
-    tasks = [(name, n, m, True) for n, m in options.sizes for name in choose(options.methods)]
-    if options.growth:
-        tasks += [(name, n, m, False) for n, m in growth.sizes() for name in growth.LINES]
-    judged, grown = [], []
-    for done, (name, n, m, judge) in enumerate(tasks, 1):
+    tasks = [(name, n, m) for n, m in options.sizes for name in choose(options.methods)]
+    cells = []
+    for done, (name, n, m) in enumerate(tasks, 1):
         print(f"{done} of {len(tasks)}: {name} {n} x {m}", file=sys.stderr, flush=True)
-        (judged if judge else grown).append(run.cell(name, n, m, judge))
-    cells = judged + grown
+        cells.append(run.cell(name, n, m))
     machine = environment.machine() | {"date": tables.seen(cells, "date")}
     versions = environment.versions() | {"monocal": tables.seen(cells, "version")}
     options.out.mkdir(parents=True, exist_ok=True)
-    tables.write_json(
-        options.out / "peers.json",
-        machine=machine,
-        versions=versions,
-        limit=options.limit,
-        cells=judged,
-        growth=grown,
-    )
-    tables.write_csv(options.out / "peers.csv", judged)
-    tables.write_csv(options.out / "pairs.csv", tables.pairs(judged))
-    if grown:
-        tables.write_csv(options.out / "growth.csv", grown)
-        growth.draw(grown, options.figures or options.out)
-    page = tables.page(judged, machine, versions, options.limit, growth.table(grown) if grown else "")
+    content = {"machine": machine, "versions": versions, "limit": options.limit, "cells": cells}
+    (options.out / "peers.json").write_text(json.dumps(content, indent=1), encoding="utf-8")
+    tables.write_csv(options.out / "peers.csv", cells)
+    tables.write_csv(options.out / "pairs.csv", tables.pairs(cells))
+    page = tables.page(cells, machine, versions, options.limit)
     (options.out / "peers.md").write_text(page, encoding="utf-8")
     if options.docs:
         summary, _, _ = page.partition("## Instead of")

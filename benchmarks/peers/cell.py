@@ -150,11 +150,10 @@ def main() -> None:
     except Exception as error:  # a peer may fail in any way it likes: that is its row of the table
         write({"failed": why(error)})
         return
-    if spec["judge"]:
-        try:
-            write(judge(method, fitted))
-        except Exception as error:  # the same, after it has been timed
-            write({"not_judged": why(error)})
+    try:
+        write(judge(method, fitted))
+    except Exception as error:  # the same, after it has been timed
+        write({"not_judged": why(error)})
 
 
 if __name__ == "__main__":

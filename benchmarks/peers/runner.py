@@ -38,7 +38,7 @@ class Runner:
     memory_gb: float
     missing: dict[str, str]
 
-    def cell(self, name: str, n: int, m: int, judge: bool = True) -> dict[str, Any]:
+    def cell(self, name: str, n: int, m: int) -> dict[str, Any]:
         library, method = name.split("/", 1)
         row = {"library": library, "method": method, "rows": n, "classes": m}
         reason = METHODS[name].left_out(m)
@@ -46,14 +46,12 @@ class Runner:
             return row | {"failed": f"left out: {reason}"}
         if library in self.missing:
             return row | {"failed": f"not installable: {self.missing[library]}"}
-        folder = self.folder / ("cells" if judge else "growth") / f"{n}x{m}"
+        folder = self.folder / "cells" / f"{n}x{m}"
         file = folder / f"{name.replace('/', '.').replace(' ', '_')}.json"
         if not file.exists():
             folder.mkdir(parents=True, exist_ok=True)
             row |= {"date": str(date.today()), "version": metadata.version("monocal")}
-            row |= self._run(
-                {"method": name, "rows": n, "classes": m, "judge": judge}, file.with_suffix(".part")
-            )
+            row |= self._run({"method": name, "rows": n, "classes": m}, file.with_suffix(".part"))
             file.write_text(json.dumps(row, indent=1))
         return json.loads(file.read_text())
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import json
 import math
 from datetime import date
 from pathlib import Path
@@ -16,7 +15,7 @@ from scipy.special import log_softmax
 
 import monocal as mc
 from monocal.data import synthetic
-from peers import cell, environment, glance, growth, optimum, tables
+from peers import cell, environment, optimum, tables
 from peers.methods import METHODS, RIVALS, choose
 from peers.runner import Runner
 
@@ -67,7 +66,6 @@ def test_every_library_is_installed_and_every_rival_is_measured():
         assert {own, *rivals} <= set(METHODS)
         assert own.startswith("monocal/")
         assert not any(rival.startswith("monocal/") for rival in rivals)
-    assert set(growth.LINES) <= set(METHODS)
 
 
 def test_pairs_say_who_is_slower_and_who_failed():
@@ -115,8 +113,6 @@ def test_page_and_files(tmp_path):
     )
     tables.write_csv(tmp_path / "rows.csv", rows)
     assert (tmp_path / "rows.csv").read_text().splitlines()[0].endswith(",failed")
-    tables.write_json(tmp_path / "rows.json", cells=rows)
-    assert json.loads((tmp_path / "rows.json").read_text())["cells"] == rows
 
 
 def test_a_glance_says_the_worst_of_each_method():
@@ -128,35 +124,17 @@ def test_a_glance_says_the_worst_of_each_method():
         row("probmetrics/SMS", failed="over 40 s"),
         row("probmetrics/SMS", m=1000, failed="left out: a weight for every pair"),
     ]
-    assert glance.table(rows).splitlines()[2:] == [
+    assert tables.glance(rows).splitlines()[2:] == [
         "| monocal `MCCT` | yes | certified | 10.0 | 10.0 |",
         "| probmetrics, TS | no: up to 50 % of rows | no: 25 % above | 20.0 | 20.0 |",
         "| probmetrics, SMS |  |  | over 40 s | – |",
     ]
-    assert glance.sentences(rows).splitlines() == [
+    assert tables.sentences(rows).splitlines() == [
         "- Of 2 pairs of fits, monocal's is the faster one in 2.",
         "- Of 2 pairs of predictions, monocal's is the faster one in 0.",
         "- Of 2 fits of `MCCT` and `ConditionalMCCT`, 2 carry a certificate of optimality, and none swapped two classes in any "
         "row.",
     ]
-
-
-def test_growth_is_a_slope_and_a_figure(tmp_path):
-    pytest.importorskip("matplotlib")
-    rows = [
-        row(name, n, m, fit_ms=2.0 * (n * m) ** 1.25, unit_ms=1.0)
-        for name in growth.LINES
-        for n, m in growth.sizes()
-    ]
-    rows[-1] = row("probmetrics/TS", 2000, 32_000, failed="out of memory")
-    x, y = growth.series(rows, "monocal/MCCT", "rows", growth.ROWS)
-    assert x == [n for n, _ in growth.ROWS]
-    assert growth.slope(x, y) == pytest.approx(1.25)
-    assert math.isnan(growth.slope(x[:1], y[:1]))
-    assert "from 32000: out of memory | 1.25 |" in growth.table(rows)
-    growth.draw(rows, tmp_path)
-    assert (tmp_path / "growth.svg").stat().st_size > 10_000
-    assert (tmp_path / "growth.png").stat().st_size > 10_000
 
 
 @pytest.fixture(scope="module")
