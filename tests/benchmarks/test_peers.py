@@ -16,7 +16,7 @@ from scipy.special import log_softmax
 import monocal as mc
 from monocal.data import synthetic
 from peers import cell, environment, optimum, tables
-from peers.methods import METHODS, RIVALS, choose
+from peers.methods import METHODS, RIVALS
 from peers.runner import Runner
 
 FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
@@ -52,13 +52,6 @@ def test_arguments(command):
             command.read_size(wrong)
 
 
-def test_methods_are_chosen_by_pattern():
-    assert choose([]) == list(METHODS)
-    assert choose(["netcal/B*", "monocal/MCCT"]) == ["monocal/MCCT", "netcal/BetaCalibration", "netcal/BBQ"]
-    with pytest.raises(SystemExit, match=r"No method matches nonsense\. There are: scipy"):
-        choose(["nonsense", "monocal/MCCT"])
-
-
 def test_every_library_is_installed_and_every_rival_is_measured():
     libraries = {name.split("/")[0] for name in METHODS}
     assert libraries - {"monocal", "scipy"} == set(environment.PEERS)
@@ -66,29 +59,6 @@ def test_every_library_is_installed_and_every_rival_is_measured():
         assert {own, *rivals} <= set(METHODS)
         assert own.startswith("monocal/")
         assert not any(rival.startswith("monocal/") for rival in rivals)
-
-
-def test_pairs_say_who_is_slower_and_who_failed():
-    rows = [
-        measured("monocal/BayesianBinning", 10, 2),
-        measured("netcal/BBQ", 40, 1),
-        row("torch-uncertainty/BBQScaler", failed="over 300 s"),
-        measured("monocal/BayesianBinning", 10, 2, m=1000),
-        measured("netcal/BBQ", 100, 4, m=1000),
-        row("monocal/ScalingBinning", m=1000, failed="left out: a curve for every class"),
-        row(
-            "uncertainty-calibration/PlattBinnerMarginal", m=1000, failed="left out: a curve for every class"
-        ),
-    ]
-    found = {(r["instead of"], r["classes"]): r for r in tables.pairs(rows)}
-    assert found["netcal/BBQ", 10]["fit"] == 0.25
-    assert found["netcal/BBQ", 10]["predict"] == 2.0
-    assert found["torch-uncertainty/BBQScaler", 10]["who failed"] == "rival"
-    assert tables.slower(rows) == ["BayesianBinning predict at 100 x 10: 2.00 times netcal/BBQ"]
-    table = tables.pair_table(rows)
-    assert "| BayesianBinning | netcal/BBQ | 0.250 (2.00) | 0.100 (0.500) |" in table
-    assert "| rival: over 300 s |" in table
-    assert "left out" not in table
 
 
 def test_page_and_files(tmp_path):

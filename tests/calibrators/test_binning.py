@@ -4,14 +4,13 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from scipy.special import betaln, expit, softmax
+from scipy.special import betaln, softmax
 from sklearn.isotonic import IsotonicRegression
-from sklearn.linear_model import LogisticRegression
 
 import monocal as mc
 from hostile import calibration_set, hard_rows
 from monocal import metrics
-from monocal.calibrators.binning import beta_bins, natural_spline_slope, platt
+from monocal.calibrators.binning import beta_bins
 from monocal.edges import equal_mass_edges
 
 
@@ -78,24 +77,6 @@ def test_bbq_against_its_formula():
     assert empty[1] == 0
 
 
-def test_platt_against_logistic_regression():
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=200) * 3 - 4
-    hit = rng.random(200) < expit(0.7 * x + 2)
-    w = rng.integers(1, 4, 200).astype(float)
-    up, down = w[hit].sum(), w[~hit].sum()
-    target = np.where(hit, (up + 1) / (up + 2), 1 / (down + 2))
-    oracle = LogisticRegression(C=np.inf, tol=1e-12, max_iter=10_000).fit(
-        np.concatenate([x, x])[:, None],
-        np.repeat([1, 0], 200),
-        np.concatenate([w * target, w * (1 - target)]),
-    )
-    assert platt(x, hit, w) == pytest.approx((oracle.coef_[0, 0], oracle.intercept_[0]), rel=1e-4)
-    for always in (np.ones(200, bool), np.zeros(200, bool)):
-        assert np.isfinite(platt(x, always, w)).all()
-    assert np.isfinite(platt(x, x > -4, w)).all()  # separable
-
-
 def test_scaling_binning_gives_the_mean_of_the_bin():
     z, y = calibration_set(3, n=1000)
     cal = mc.ScalingBinning(scaling="temperature", bins=8).fit(z, y)
@@ -131,12 +112,6 @@ def test_isotonic_one_vs_rest_is_sklearns():
     p = softmax(z, axis=1)
     q = np.stack([IsotonicRegression().fit_transform(p[:, k], y == k) for k in range(3)], axis=1)
     np.testing.assert_allclose(cal.predict_proba(z), q / q.sum(axis=1, keepdims=True), atol=1e-9)
-
-
-def test_spline_finds_a_smooth_slope():
-    t = np.linspace(0, 1, 2001)[1:]
-    slope = natural_spline_slope(t, np.sin(np.pi * t) / 5, np.ones(2000), 6)
-    np.testing.assert_allclose(slope(t), np.pi * np.cos(np.pi * t) / 5, atol=0.01)
 
 
 def test_spline_corrects_the_top_class():

@@ -2,27 +2,13 @@
 
 import numpy as np
 import pytest
-from scipy.optimize import approx_fprime, minimize_scalar
-from scipy.special import softmax
+from scipy.optimize import minimize_scalar
 from sklearn.exceptions import ConvergenceWarning
 
 import monocal as mc
 from hostile import calibration_set
-from monocal.calibrators.binning import most_likely_mixture, simplex_least_squares
+from monocal.calibrators.binning import simplex_least_squares
 from monocal.calibrators.temperature import brier_scale
-
-
-@pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize("scale", [0.05, 0.7, 3.0])
-def test_brier_derivative(scale, masked):
-    z, y = calibration_set(6, n=50)
-    if masked:
-        z = np.where((np.arange(6) == (y + 1)[:, None] % 6), -np.inf, z)
-    w = np.linspace(0.1, 1, 50)
-    numeric = approx_fprime([scale], lambda c: brier_scale(z, y, w, c[0])[0], 1e-7)[0]
-    assert brier_scale(z, y, w, scale)[1] == pytest.approx(numeric, rel=1e-4)
-    p = softmax(z * scale, axis=1)
-    assert brier_scale(z, y, w, scale)[0] == pytest.approx(w @ ((p - np.eye(6)[y]) ** 2).sum(axis=1))
 
 
 @pytest.mark.parametrize("unit", [1e-6, 1.0, 1e5])
@@ -93,21 +79,6 @@ def test_squared_error_honours_tolerance_and_iterations(monkeypatch):
     assert cal.solution_.n_iter == 2
     assert not cal.solution_.converged
     assert cal.solution_.kkt > 1e-10
-
-
-def test_weights_by_likelihood_meet_the_optimality_conditions():
-    rng = np.random.default_rng(0)
-    q = rng.beta(0.5, 1, size=(500, 3))
-    share = rng.random(500)
-    share /= share.sum()
-    solution = most_likely_mixture(q, share, np.full(3, 1 / 3))
-    w = solution.coefficients
-    assert solution.converged
-    assert solution.duality_gap < 1e-8
-    gradient = (share / (q @ w)) @ q  # at the optimum 1 on the support and at most 1 elsewhere
-    assert w.sum() == pytest.approx(1)
-    assert (gradient < 1 + 1e-6).all()
-    np.testing.assert_allclose(gradient[w > 1e-6], 1, atol=1e-6)
 
 
 def test_weights_by_squares_are_the_best_on_the_triangle():

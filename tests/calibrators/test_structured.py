@@ -139,21 +139,6 @@ def test_bad_settings_are_refused():
         mc.StructuredScaling().fit(np.zeros((2, 6000)), [0, 1])
 
 
-@pytest.mark.parametrize("name", ["mmlu_mistral-7b", "toplabel_cifar10_resnet50_brier"])
-def test_a_hundred_rows_are_no_worse_than_temperature_scaling(name):
-    data = load_shared_logits(name)
-    excess = []
-    for draw in range(5):
-        rows = np.random.default_rng([100, draw]).permutation(len(data.y_val))[:100]
-        fits = [
-            make().fit(data.logits_val[rows], data.y_val[rows])
-            for make in (mc.StructuredMCCT, mc.TemperatureScaling)
-        ]
-        free, plain = (nll(fit, data.logits_test, data.y_test) for fit in fits)
-        excess.append(free - plain)
-    assert np.mean(excess) <= 0.002
-
-
 def test_a_language_model_that_prefers_some_labels():
     data = load_shared_logits("text_agnews_gpt2")
     free = mc.StructuredMCCT().fit(data.logits_val, data.y_val)
